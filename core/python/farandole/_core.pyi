@@ -1,0 +1,81 @@
+"""The compiled core as Python sees it: conversions only, no policy. Everything here is private to `farandole`."""
+
+from typing import final
+
+# Numbers of farandole.h.
+# op:     0 allreduce, 1 allgather, 2 broadcast, 3 barrier
+# dtype:  0 uint8 1 int8 2 uint16 3 int16 4 int32 5 int64 6 float16 7 bfloat16 8 float32 9 float64 10 bool
+# reduce: 0 sum, 1 average, 2 min, 3 max, 4 product
+# Error kinds of `CoreError.kind`: 1 invalid (ValueError), 2 mismatch, 3 peer lost, 4 deadline, 5 not initialized, 6 internal.
+
+def set_error_types(types: dict[int, type[BaseException]]) -> None:
+    """Tell the core which exception class to raise for each error kind; called once at import."""
+
+def init(
+    rank: int,
+    size: int,
+    local_rank: int,
+    local_size: int,
+    cross_rank: int,
+    cross_size: int,
+    store: str,  # "unix:<abstract name>" or "tcp:<host>:<port>"; "" when size is 1
+    key: bytes,  # the job's 32 secret bytes; b"" when size is 1
+) -> None:
+    """Join the world. Blocks until all `size` ranks are there (GIL released; signals are looked for). No-op when initialized."""
+
+def shutdown() -> None:
+    """Leave the world: complete or fail what is pending, release everything. No-op when not initialized."""
+
+def is_initialized() -> bool: ...
+
+def submit(
+    op: int,
+    tensors: list[tuple[int, int, int, tuple[int, ...]]],  # (input address, output address or 0, dtype, shape)
+    keep: object,  # kept alive until the operation no longer touches the memory
+    name: str = "",  # "" = unnamed: matched with the other ranks' unnamed operations by order
+    reduce: int = 0,
+    root: int = 0,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> Handle:
+    """Start one collective (several tensors: one grouped call). Never blocks on other ranks. Raises for local misuse.
+
+    allreduce and broadcast write to the output address, which may equal the input address. allgather takes output address 0:
+    the core allocates, see `Handle.outputs`. barrier takes no tensors. broadcast: the root's input is sent, the others' ignored.
+    """
+
+def run(
+    op: int,
+    input_address: int,
+    output_address: int,
+    dtype: int,
+    shape: tuple[int, ...],
+    name: str = "",
+    reduce: int = 0,
+    root: int = 0,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> None:
+    """`submit` of one tensor and `wait` in one call, the fast path of blocking allreduce and broadcast."""
+
+@final
+class Handle:
+    def done(self) -> bool: ...
+    def wait(self) -> None:
+        """Block until complete (GIL released; KeyboardInterrupt works), then raise the operation's error, if any. Repeatable."""
+    def outputs(self) -> list[Output]:
+        """The core-allocated results of a completed allgather, one per tensor."""
+
+@final
+class Output:
+    """Memory owned by the core, freed when the last reference (or view through the buffer protocol) goes."""
+
+    shape: tuple[int, ...]
+    dtype: int
+    address: int
+    nbytes: int
+    def __buffer__(self, flags: int, /) -> memoryview: ...  # flat, writable bytes
+
+def info() -> dict[str, object]:
+    """What doctor and tests want to know: isa, groups (list of lists of ranks), arena bytes, epoch, counters such as
+    negotiation messages sent and bytes submitted."""

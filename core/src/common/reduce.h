@@ -1,0 +1,52 @@
+// Element-wise folds, the only place in the core that looks at values.
+//
+// Order. R over a list S is the value itself if |S| = 1, else R(first p) + R(rest) with p the largest power of two below |S|.
+// Every fold obeys R over its inputs, so the bits of a result depend on who takes part, never on arrival, chunk or algorithm.
+// float16 and bfloat16 are widened, folded and scaled in float32, and rounded once (to nearest even).
+// NaN propagates through min and max. Integers wrap. For bool, sum = max = or, product = min = and.
+//
+// The instruction set (portable, AVX2, AVX-512) is chosen once at run time; all three give the same bits.
+// Functions are pure; any thread may call them. Buffers may be unaligned. `output` may be one of the inputs, never a part of one.
+#pragma once
+
+#include <cstddef>
+
+#include "common/types.h"
+
+namespace farandole {
+
+// value * multiplier / divisor, applied in the accumulator (float32 for 16-bit floats, double for integers, then truncated
+// toward zero). Kept apart because sum * (1 / 49.0) truncates to the wrong integer.
+struct Scale {
+  double multiplier = 1.0;
+  double divisor = 1.0;
+  bool IsIdentity() const { return multiplier == divisor; }
+};
+
+// output[i] = scale(R(inputs[0][i], inputs[1][i], ...)).
+// REQUIRES: input_count >= 1; reduce is not kAverage (an average is a sum with a divisor); Supports(dtype, reduce).
+void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count, Scale scale,
+          void* output);
+
+// Averages of bool have no meaning; everything else is supported.
+bool Supports(DType dtype, ReduceOp reduce);
+
+enum class Isa { kPortable = 0, kAvx2 = 1, kAvx512 = 2 };
+Isa BestIsa();            // what this machine has
+Isa ActiveIsa();          // what Fold uses
+void UseIsa(Isa isa);     // tests and benchmarks only; REQUIRES: isa <= BestIsa() and no Fold running
+
+// Sets the floating-point control word to IEEE defaults (no flush-to-zero) for its lifetime: a framework may have changed it in
+// the thread that happens to drive, and results must not depend on who drives.
+class FloatingPointScope {
+ public:
+  FloatingPointScope();
+  ~FloatingPointScope();
+  FloatingPointScope(const FloatingPointScope&) = delete;
+  FloatingPointScope& operator=(const FloatingPointScope&) = delete;
+
+ private:
+  unsigned saved_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,51 @@
+// What happened, and how to say it.
+//
+// Every function that can fail returns a Status; nothing in the core throws across a module border. The code decides which
+// Python exception is raised (see bindings/), the message is written for the person who reads it: who, what, where, what next.
+// Values are immutable after construction; any thread may read them.
+#pragma once
+
+#include <string>
+#include <utility>
+
+namespace farandole {
+
+enum class Code : int {
+  kOk = 0,
+  kInvalid = 1,         // misuse on this rank alone                                  -> ValueError
+  kMismatch = 2,        // ranks disagree about one operation; the job goes on        -> MismatchError
+  kPeerLost = 3,        // a rank died or left; this epoch is over                    -> PeerLostError
+  kDeadline = 4,        // a live rank did not come in time; this epoch is over       -> DeadlineError
+  kNotInitialized = 5,  // before init, after shutdown, or in a forked child          -> NotInitializedError
+  kInternal = 6,        // the system refused (memory, descriptors) or a bug of ours  -> FarandoleError
+};
+
+class Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  static Status Ok() { return {}; }
+
+  bool ok() const { return code_ == Code::kOk; }
+  Code code() const { return code_; }
+  const std::string& message() const { return message_; }
+
+ private:
+  Code code_ = Code::kOk;
+  std::string message_;
+};
+
+inline Status Invalid(std::string message) { return {Code::kInvalid, std::move(message)}; }
+inline Status Internal(std::string message) { return {Code::kInternal, std::move(message)}; }
+
+// "what: strerror(errno)". REQUIRES: errno still holds the error.
+Status SystemError(const std::string& what);
+
+}  // namespace farandole
+
+// Returns from the enclosing function when `expression` is a Status that is not ok.
+#define FRD_RETURN_IF_ERROR(expression)               \
+  do {                                                \
+    ::farandole::Status frd_status_ = (expression);   \
+    if (!frd_status_.ok()) return frd_status_;        \
+  } while (0)
