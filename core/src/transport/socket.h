@@ -1,0 +1,68 @@
+// Sockets by endpoint text, and whole messages over them with a deadline.
+//
+// An endpoint is "unix:<abstract name>" or "tcp:<host>:<port>", host being a name, an IPv4 literal or an IPv6 literal in
+// [brackets]. Abstract Unix sockets belong to nobody in the file system, so both ends check that the other has our user id.
+// For setting up a job: the data plane moves bytes through Link instead. Every descriptor made here is close-on-exec and
+// non-blocking; a descriptor made elsewhere may be blocking, no function here blocks longer than its deadline (name look-ups,
+// which the system's resolver bounds, excepted).
+//
+// Codes: kDeadline the time is up; kPeerLost the other end refused, closed or reset; kMismatch it is not one of us or breaks the
+// rules, give this connection up and go on; kInvalid the endpoint text is wrong; kInternal the system refused.
+// Functions are pure but for the descriptors; different threads may use different descriptors.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "common/descriptor.h"
+#include "common/status.h"
+
+namespace farandole {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+inline Deadline After(std::chrono::milliseconds span) { return std::chrono::steady_clock::now() + span; }
+
+// ---- connections
+
+// Port 0 lets the kernel choose; BoundEndpoint says what it chose.
+Status Listen(const std::string& endpoint, Descriptor* listener);
+
+// The endpoint others connect to: "tcp:127.0.0.1:40123", "unix:name".
+Status BoundEndpoint(int fd, std::string* endpoint);
+
+// Waits for one connection. kMismatch: a process of another user knocked and was shown out; call again.
+Status Accept(int listener_fd, Deadline deadline, Descriptor* connection);
+
+// One attempt. kPeerLost at once when nobody listens there.
+Status ConnectOnce(const std::string& endpoint, Deadline deadline, Descriptor* connection);
+
+// Tries again, every few milliseconds and then less often, while nobody listens there yet. kDeadline names the endpoint, the time
+// spent and the last refusal.
+Status ConnectRetry(const std::string& endpoint, Deadline deadline, Descriptor* connection);
+
+// Who is at the other end, for messages: "tcp:10.0.0.2:4711", "unix:name", "process 4711 on this machine".
+std::string DescribePeer(int fd);
+
+// ---- bytes
+
+Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline);
+Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);
+
+// A frame: | length, uint32 little-endian | length bytes |. Neither end moves one above limit_bytes (kInvalid when it is ours,
+// kMismatch when it is theirs; nothing of it is read, so the stream is of no further use). `frame` holds bytes, not text.
+Status SendFrame(int fd, const void* data, size_t size_bytes, size_t limit_bytes, Deadline deadline);
+Status RecvFrame(int fd, size_t limit_bytes, std::string* frame, Deadline deadline);
+
+// Passes open descriptors, any number of them, with a few bytes that say what they are. REQUIRES: a Unix socket.
+//
+//   | count, uint32 | length, uint32 | length bytes | one byte per <= 200 descriptors, which ride on it |
+//
+// Received descriptors are close-on-exec and in the order sent. Neither end moves more than the limits.
+Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::string& payload, Deadline deadline);
+Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vector<Descriptor>* descriptors, std::string* payload,
+                       Deadline deadline);
+
+}  // namespace farandole
