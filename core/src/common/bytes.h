@@ -1,0 +1,82 @@
+// Little-endian encoding of control messages, and decoding that survives any input.
+//
+// A Reader never reads past its end: after the first shortage every further read yields zero values and ok() stays false, so a
+// decoder reads all its fields first and asks once. Values; no thread rule.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace farandole {
+
+using Bytes = std::vector<uint8_t>;
+
+class ByteWriter {
+ public:
+  template <typename T>
+  void Put(T value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof(T));
+    std::memcpy(bytes_.data() + at, &value, sizeof(T));
+  }
+  void PutString(const std::string& text) {
+    Put<uint32_t>(static_cast<uint32_t>(text.size()));
+    bytes_.insert(bytes_.end(), text.begin(), text.end());
+  }
+  void PutList(const std::vector<int64_t>& values) {
+    Put<uint32_t>(static_cast<uint32_t>(values.size()));
+    for (int64_t value : values) Put(value);
+  }
+  Bytes Take() { return std::move(bytes_); }
+
+ private:
+  Bytes bytes_;
+};
+
+class ByteReader {
+ public:
+  ByteReader(const uint8_t* data, size_t size_bytes) : data_(data), left_(size_bytes) {}
+  explicit ByteReader(const Bytes& bytes) : ByteReader(bytes.data(), bytes.size()) {}
+
+  template <typename T>
+  T Get() {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value{};
+    if (!Take(sizeof(T))) return value;
+    std::memcpy(&value, data_ - sizeof(T), sizeof(T));
+    return value;
+  }
+  std::string GetString() {
+    const uint32_t size = Get<uint32_t>();
+    if (!Take(size)) return {};
+    return {reinterpret_cast<const char*>(data_ - size), size};
+  }
+  std::vector<int64_t> GetList() {
+    const uint32_t count = Get<uint32_t>();
+    std::vector<int64_t> values;
+    if (count > left_ / sizeof(int64_t)) ok_ = false;
+    for (uint32_t i = 0; ok_ && i < count; ++i) values.push_back(Get<int64_t>());
+    return values;
+  }
+  size_t left() const { return left_; }
+  bool ok() const { return ok_; }
+  bool AtEnd() const { return ok_ && left_ == 0; }  // everything was there and nothing is left over
+
+ private:
+  bool Take(size_t size_bytes) {
+    if (!ok_ || size_bytes > left_) return ok_ = false;
+    data_ += size_bytes;
+    left_ -= size_bytes;
+    return true;
+  }
+
+  const uint8_t* data_;
+  size_t left_;
+  bool ok_ = true;
+};
+
+}  // namespace farandole

@@ -1,0 +1,85 @@
+#include "common/failpoint.h"
+
+#include <csignal>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace farandole {
+namespace {
+
+struct Action {
+  enum { kKill, kStop, kDelay } what = kDelay;
+  int milliseconds = 0;
+  int64_t at_visit = 0;  // 0 = every visit
+  int64_t visits = 0;
+};
+
+std::atomic<bool> g_any{false};
+std::mutex g_mutex;
+std::map<std::string, Action>& Actions() {
+  static std::map<std::string, Action> actions;
+  return actions;
+}
+
+Status ParseAction(std::string text, Action* action) {
+  if (const size_t at = text.find('@'); at != std::string::npos) {
+    action->at_visit = std::atoll(text.c_str() + at + 1);
+    text.resize(at);
+  }
+  if (text == "kill") {
+    action->what = Action::kKill;
+  } else if (text == "stop") {
+    action->what = Action::kStop;
+  } else if (text.rfind("delay:", 0) == 0) {
+    action->milliseconds = std::atoi(text.c_str() + 6);
+  } else {
+    return Invalid("failpoint action '" + text + "' is not one of kill, stop, delay:<ms>");
+  }
+  return Status::Ok();
+}
+
+void Perform(const Action& action) {
+  if (action.what == Action::kKill) kill(getpid(), SIGKILL);
+  if (action.what == Action::kStop) kill(getpid(), SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(action.milliseconds));
+}
+
+}  // namespace
+
+Status SetFailpoints(const std::string& text) {
+  std::map<std::string, Action> actions;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(';', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    const size_t equals = item.find('=');
+    if (equals == std::string::npos) return Invalid("failpoint '" + item + "' has no '='");
+    FRD_RETURN_IF_ERROR(ParseAction(item.substr(equals + 1), &actions[item.substr(0, equals)]));
+    begin = end + 1;
+  }
+  std::lock_guard<std::mutex> lock(g_mutex);
+  g_any = !actions.empty();
+  Actions() = std::move(actions);
+  return Status::Ok();
+}
+
+void VisitFailpoint(const char* name) {
+  if (!g_any.load(std::memory_order_relaxed)) return;
+  Action action;
+  {
+    std::lock_guard<std::mutex> lock(g_mutex);
+    const auto found = Actions().find(name);
+    if (found == Actions().end()) return;
+    if (++found->second.visits != found->second.at_visit && found->second.at_visit != 0) return;
+    action = found->second;
+  }
+  Perform(action);
+}
+
+}  // namespace farandole

@@ -1,0 +1,67 @@
+#include "transport/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+}  // namespace
+
+Arena::~Arena() {
+  if (data_ != nullptr) munmap(data_, size_bytes_);
+}
+
+Arena::Arena(Arena&& other) noexcept
+    : memfd_(std::move(other.memfd_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+Arena& Arena::operator=(Arena&& other) noexcept {
+  std::swap(memfd_, other.memfd_);
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  return *this;
+}
+
+Status Arena::Create(size_t size_bytes, Arena* arena) {
+  Descriptor memfd(memfd_create("farandole", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memfd.valid()) return SystemError("memfd_create");
+  if (ftruncate(memfd.get(), static_cast<off_t>(size_bytes)) != 0) {
+    return SystemError("sizing shared memory to " + std::to_string(size_bytes >> 20) + " MB");
+  }
+  if (fcntl(memfd.get(), F_ADD_SEALS, kSeals) != 0) return SystemError("sealing shared memory");
+  return arena->Map(std::move(memfd), size_bytes);
+}
+
+Status Arena::Attach(Descriptor memfd, size_t size_bytes, Arena* arena) {
+  struct stat facts {};
+  if (fstat(memfd.get(), &facts) != 0) return SystemError("fstat of received shared memory");
+  const int seals = fcntl(memfd.get(), F_GET_SEALS);
+  if (facts.st_size != static_cast<off_t>(size_bytes) || seals < 0 || (seals & kSeals) != kSeals) {
+    return {Code::kMismatch, "received shared memory of " + std::to_string(facts.st_size) + " bytes with seals " +
+                                 std::to_string(seals) + ", expected " + std::to_string(size_bytes) +
+                                 " bytes sealed against resizing"};
+  }
+  return arena->Map(std::move(memfd), size_bytes);
+}
+
+Status Arena::Map(Descriptor memfd, size_t size_bytes) {
+  void* const data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0);
+  if (data == MAP_FAILED) return SystemError("mapping " + std::to_string(size_bytes >> 20) + " MB of shared memory");
+  // A forked child (a data loader, say) has no business here, and must not keep the memory alive.
+  madvise(data, size_bytes, MADV_DONTFORK);
+  memfd_ = std::move(memfd);
+  data_ = static_cast<std::byte*>(data);
+  size_bytes_ = size_bytes;
+  return Status::Ok();
+}
+
+}  // namespace farandole

@@ -1,0 +1,39 @@
+// Memory that the ranks of one machine share.
+//
+// A memfd has no name, so nothing stays behind after SIGKILL, /dev/shm may be as small as it likes, and nobody else can open it.
+// Its size is sealed (nobody can shrink it under a reader, which would be SIGBUS); the receiver checks the seals before it maps.
+// Pages are zero until first touched, and cost nothing until then. Move-only; the mapping lives as long as the Arena.
+#pragma once
+
+#include <cstddef>
+
+#include "common/descriptor.h"
+#include "common/status.h"
+
+namespace farandole {
+
+class Arena {
+ public:
+  Arena() = default;
+  ~Arena();
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+
+  // A fresh arena of ours, zeroed. kInternal names the size when the machine has not got the memory.
+  static Status Create(size_t size_bytes, Arena* arena);
+  // An arena made by another rank. Takes the descriptor. kMismatch when its size or its seals are not as agreed.
+  static Status Attach(Descriptor memfd, size_t size_bytes, Arena* arena);
+
+  std::byte* data() const { return data_; }
+  size_t size_bytes() const { return size_bytes_; }
+  int descriptor() const { return memfd_.get(); }
+
+ private:
+  Status Map(Descriptor memfd, size_t size_bytes);
+
+  Descriptor memfd_;
+  std::byte* data_ = nullptr;
+  size_t size_bytes_ = 0;
+};
+
+}  // namespace farandole

@@ -1,0 +1,80 @@
+#include "transport/message_stream.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <string>
+
+#include "common/clock.h"
+
+namespace farandole {
+
+void MessageStream::Queue(const Bytes& message) {
+  ByteWriter header;
+  header.Put<uint32_t>(static_cast<uint32_t>(message.size()));
+  const Bytes length = header.Take();
+  outgoing_.insert(outgoing_.end(), length.begin(), length.end());
+  outgoing_.insert(outgoing_.end(), message.begin(), message.end());
+}
+
+Status MessageStream::Flush() {
+  while (sent_ < outgoing_.size()) {
+    const ssize_t moved =
+        send(socket_.get(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return Status::Ok();
+    if (moved < 0) return {Code::kPeerLost, SystemError("control connection").message()};
+    sent_ += static_cast<size_t>(moved);
+  }
+  outgoing_.clear();
+  sent_ = 0;
+  return Status::Ok();
+}
+
+Status MessageStream::Receive(std::vector<Bytes>* messages) {
+  for (;;) {
+    uint8_t buffer[16384];
+    const ssize_t moved = recv(socket_.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved < 0 && errno == EAGAIN) return Take(messages);
+    if (moved <= 0) {
+      FRD_RETURN_IF_ERROR(Take(messages));
+      return {Code::kPeerLost, "control connection closed"};
+    }
+    incoming_.insert(incoming_.end(), buffer, buffer + moved);
+  }
+}
+
+Status MessageStream::Take(std::vector<Bytes>* messages) {
+  size_t at = 0;
+  while (incoming_.size() - at >= sizeof(uint32_t)) {
+    const uint32_t length = ByteReader(incoming_.data() + at, sizeof(uint32_t)).Get<uint32_t>();
+    if (length > kMessageLimitBytes) {
+      return {Code::kPeerLost, "control message of " + std::to_string(length) + " bytes refused"};
+    }
+    if (incoming_.size() - at - sizeof(uint32_t) < length) break;
+    const auto begin = incoming_.begin() + static_cast<ptrdiff_t>(at + sizeof(uint32_t));
+    messages->emplace_back(begin, begin + length);
+    at += sizeof(uint32_t) + length;
+  }
+  incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<ptrdiff_t>(at));
+  return Status::Ok();
+}
+
+void MessageStream::CloseGently(int timeout_ms) {
+  if (!open()) return;
+  const TimePoint start = Now();
+  while (Flush().ok() && !flushed() && MillisecondsBetween(start, Now()) < timeout_ms) {
+    pollfd ready{socket_.get(), POLLOUT, 0};
+    poll(&ready, 1, 10);
+  }
+  shutdown(socket_.get(), SHUT_WR);
+  std::vector<Bytes> dropped;
+  while (Receive(&dropped).ok() && MillisecondsBetween(start, Now()) < timeout_ms) {
+    pollfd ready{socket_.get(), POLLIN, 0};
+    poll(&ready, 1, 10);
+  }
+  socket_.Reset();
+}
+
+}  // namespace farandole

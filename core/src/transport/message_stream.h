@@ -1,0 +1,47 @@
+// Control messages over a connected, non-blocking socket: small, framed, in order.
+//
+//   | length, uint32 little-endian | length bytes |      length <= kMessageLimitBytes, else the peer is not one of us
+//
+// Neither call blocks: what does not fit into the socket waits here. One thread (the driver) at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/bytes.h"
+#include "common/descriptor.h"
+#include "common/status.h"
+
+namespace farandole {
+
+inline constexpr uint32_t kMessageLimitBytes = 64u << 20;
+
+class MessageStream {
+ public:
+  MessageStream() = default;
+  explicit MessageStream(Descriptor socket) : socket_(std::move(socket)) {}
+
+  bool open() const { return socket_.valid(); }
+  int descriptor() const { return socket_.get(); }
+
+  void Queue(const Bytes& message);
+  // Sends what the socket takes. An error is final; closing tells the peer that nothing more comes.
+  Status Flush();
+  bool flushed() const { return sent_ == outgoing_.size(); }
+  // Appends the complete messages that have come. kPeerLost at the end of the stream.
+  Status Receive(std::vector<Bytes>* messages);
+
+  // Ends our direction after what is queued, then reads and drops what still comes until the peer ends its own or the time is up:
+  // closing with unread data would reset the connection and take our last words with it.
+  void CloseGently(int timeout_ms);
+
+ private:
+  Status Take(std::vector<Bytes>* messages);
+
+  Descriptor socket_;
+  Bytes outgoing_;
+  size_t sent_ = 0;
+  Bytes incoming_;
+};
+
+}  // namespace farandole
