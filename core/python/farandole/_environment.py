@@ -1,0 +1,219 @@
+"""Which rank am I? The only Python file that reads the environment.
+
+A starter (our launcher, torchrun, an MPI launcher) tells each process its place through variables. The first starter in
+the table below whose variables are there is believed; without any, the process is a world of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+OURS = "farandole run"
+
+
+@dataclass(frozen=True)
+class World:
+    """A process's place, and where its peers are met."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0  # among the processes of this host
+    local_size: int = 1
+    cross_rank: int = 0  # among the processes with this local_rank, one per host
+    cross_size: int = 1
+    store: str = ""  # "unix:<abstract name>" or "tcp:<host>:<port>"; "" in a world of one
+    key_file: str = ""  # path of the job's 32 secret bytes; "" where the key must be exchanged first
+    starter: str = ""  # who set the variables; "" where nobody did
+
+
+@dataclass(frozen=True)
+class _Starter:
+    """The variables of one starter. An empty name: the starter has no such variable, and the job is on one host."""
+
+    title: str
+    markers: tuple[tuple[str, ...], ...]  # believed when all variables of one of these are there
+    rank: str
+    size: str
+    local_rank: str
+    local_size: str
+    cross_rank: str = ""
+    cross_size: str = ""
+
+
+_FARANDOLE = _Starter(
+    title=OURS,
+    markers=(("FARANDOLE_RANK",), ("FARANDOLE_SIZE",)),
+    rank="FARANDOLE_RANK",
+    size="FARANDOLE_SIZE",
+    local_rank="FARANDOLE_LOCAL_RANK",
+    local_size="FARANDOLE_LOCAL_SIZE",
+    cross_rank="FARANDOLE_CROSS_RANK",
+    cross_size="FARANDOLE_CROSS_SIZE",
+)
+_TORCHRUN = _Starter(
+    title="torchrun",
+    markers=(("TORCHELASTIC_RUN_ID",), ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")),
+    rank="RANK",
+    size="WORLD_SIZE",
+    local_rank="LOCAL_RANK",
+    local_size="LOCAL_WORLD_SIZE",
+)
+_OPEN_MPI = _Starter(
+    title="Open MPI's mpirun",
+    markers=(("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
+    rank="OMPI_COMM_WORLD_RANK",
+    size="OMPI_COMM_WORLD_SIZE",
+    local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+    local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
+)
+_MPICH = _Starter(
+    title="MPICH's mpiexec",
+    markers=(("PMI_RANK", "PMI_SIZE"),),
+    rank="PMI_RANK",
+    size="PMI_SIZE",
+    local_rank="MPI_LOCALRANKID",
+    local_size="MPI_LOCALNRANKS",
+)
+_STARTERS = (_FARANDOLE, _TORCHRUN, _OPEN_MPI, _MPICH)
+
+
+def discover(environ: Mapping[str, str] | None = None) -> World:
+    """This process's place according to its environment; a world of one where no starter is found.
+
+    Raises:
+        ValueError: variables that are missing, are no numbers or contradict each other, with name, value and who sets
+            them; a job of another starter on several hosts; a missing key file where one is required.
+    """
+    environ = os.environ if environ is None else environ
+    for starter in _STARTERS:
+        if any(all(name in environ for name in names) for names in starter.markers):
+            world = _place(environ, starter)
+            return _meeting_of_ours(environ, world) if starter is _FARANDOLE else _meeting_of_others(environ, world)
+    return World()
+
+
+def _place(environ: Mapping[str, str], starter: _Starter) -> World:
+    size = _number(environ, starter, starter.size, least=1)
+    rank = _number(environ, starter, starter.rank, below=size, bound=starter.size)
+    if size == 1:
+        return World(starter=starter.title)
+    # torchrun's predecessors set LOCAL_RANK alone; then one host is assumed and checked below.
+    local_known = starter.local_size in environ or starter is not _TORCHRUN
+    local_size = _number(environ, starter, starter.local_size, least=1) if local_known else size
+    local_rank = _number(environ, starter, starter.local_rank, below=local_size, bound=starter.local_size)
+    if local_size > size:
+        raise _inconsistent(environ, starter, starter.local_size, f"it exceeds {starter.size}={size}")
+    cross_size = _number(environ, starter, starter.cross_size, least=1) if starter.cross_size else 1
+    cross_rank = 0
+    if starter.cross_rank:
+        cross_rank = _number(environ, starter, starter.cross_rank, below=cross_size, bound=starter.cross_size)
+    return World(rank, size, local_rank, local_size, cross_rank, cross_size, starter=starter.title)
+
+
+def _number(
+    environ: Mapping[str, str], starter: _Starter, name: str, least: int = 0, below: int | None = None, bound: str = ""
+) -> int:
+    if name not in environ:
+        raise ValueError(f"{name} is not set, though {starter.title} sets it together with {starter.rank}")
+    try:
+        value = int(environ[name])
+    except ValueError:
+        raise _inconsistent(environ, starter, name, "it is not a whole number") from None
+    if value < least:
+        raise _inconsistent(environ, starter, name, f"it must be at least {least}")
+    if below is not None and value >= below:
+        raise _inconsistent(environ, starter, name, f"it must be below {bound}={below}")
+    return value
+
+
+def _inconsistent(environ: Mapping[str, str], starter: _Starter, name: str, why: str) -> ValueError:
+    return ValueError(f"{name}={environ[name]!r} cannot be right: {why}. {starter.title} sets this variable")
+
+
+def _meeting_of_ours(environ: Mapping[str, str], world: World) -> World:
+    if world.size == 1:
+        return world
+    store, key_file = environ.get("FARANDOLE_STORE", ""), environ.get("FARANDOLE_KEY_FILE", "")
+    for name, value in (("FARANDOLE_STORE", store), ("FARANDOLE_KEY_FILE", key_file)):
+        if not value:
+            raise ValueError(
+                f"{name} is not set, but FARANDOLE_SIZE={world.size} needs it. {OURS} sets both; start the job with it"
+            )
+    if not store.startswith(("unix:", "tcp:")):
+        raise ValueError(
+            f"FARANDOLE_STORE={store!r} cannot be right: it must begin with unix: or tcp:. {OURS} sets this variable"
+        )
+    return _with(world, store, key_file)
+
+
+def _meeting_of_others(environ: Mapping[str, str], world: World) -> World:
+    if world.size == 1:
+        return world
+    if world.local_size != world.size:
+        raise ValueError(
+            f"{world.starter} started {world.size} ranks with {world.local_size} on this host; jobs on several hosts "
+            "need `farandole run` for now"
+        )
+    if world.local_rank != world.rank:
+        raise ValueError(
+            f"{world.starter} gave rank {world.rank} the local rank {world.local_rank}, as if there were several hosts; "
+            "jobs on several hosts need `farandole run` for now"
+        )
+    key_file = environ.get("FARANDOLE_KEY_FILE", "")
+    if environ.get("FARANDOLE_REQUIRE_KEY", "0") not in ("", "0") and not key_file:
+        raise ValueError(
+            f"FARANDOLE_REQUIRE_KEY={environ['FARANDOLE_REQUIRE_KEY']!r} asks for a job key, which {world.starter} does "
+            "not hand out. Start the job with `farandole run`, or give FARANDOLE_KEY_FILE"
+        )
+    digest = hashlib.sha256("\0".join(_identity(environ, world)).encode()).hexdigest()[:24]
+    return _with(world, f"unix:farandole-{os.getuid()}-{digest}", key_file)
+
+
+def _with(world: World, store: str, key_file: str) -> World:
+    return World(
+        world.rank,
+        world.size,
+        world.local_rank,
+        world.local_size,
+        world.cross_rank,
+        world.cross_size,
+        store,
+        key_file,
+        world.starter,
+    )
+
+
+def _identity(environ: Mapping[str, str], world: World) -> list[str]:
+    """What all ranks of the job share and no other job of this user on this host has."""
+    if "FARANDOLE_JOB_ID" in environ:
+        return ["job", environ["FARANDOLE_JOB_ID"]]
+    if world.starter == _TORCHRUN.title:
+        names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+        return ["torchrun", *(environ.get(name, "") for name in names)]
+    if world.starter == _OPEN_MPI.title:
+        for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"):
+            if name in environ:
+                return ["openmpi", environ[name]]
+    return ["parent", *_launching_process()]
+
+
+def _launching_process() -> tuple[str, str]:
+    """Process id and start time of the launcher's process on this host, the ancestor that all ranks share."""
+    direct = ancestor = os.getppid()
+    while ancestor > 1:
+        name, parent, start = _process(ancestor)
+        if name.startswith("hydra_pmi_prox"):  # a shell may stand between it and us
+            return str(ancestor), start
+        ancestor = parent
+    return str(direct), _process(direct)[2]
+
+
+def _process(pid: int) -> tuple[str, int, str]:
+    """Name, parent and start time (clock ticks after boot) of a process."""
+    name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
+    fields = rest.split()
+    return name, int(fields[1]), fields[19]

@@ -1,0 +1,48 @@
+"""The exceptions of Farandole: who is to blame decides the class, so that a program can react to it.
+
+    FarandoleError (RuntimeError)
+      MismatchError (also ValueError)        the ranks asked for different things: fix the program; the job goes on
+      NotInitializedError (also ValueError)  used before init() or after shutdown()
+      RecoverableError                       the world is broken; a new one could go on from the last checkpoint
+        PeerLostError                          a rank died or left
+        DeadlineError                          a living rank did not come in time
+
+Misuse that one rank can see alone (a bad root, an unsupported dtype, a name in flight twice) is a plain ValueError.
+"""
+
+from __future__ import annotations
+
+
+class FarandoleError(RuntimeError):
+    """Base of every error that is not a plain misuse of one function."""
+
+
+class MismatchError(FarandoleError, ValueError):
+    """The ranks disagree about one operation (its shape, dtype, kind, ...); every rank raises it and the job goes on."""
+
+
+class NotInitializedError(FarandoleError, ValueError):
+    """Farandole was used before `farandole.init()`, after `farandole.shutdown()`, or in a forked child."""
+
+
+class RecoverableError(FarandoleError):
+    """The present world cannot go on, through no fault of the program; `shutdown()` and `init()` may build a new one."""
+
+
+class PeerLostError(RecoverableError):
+    """A rank died or left while others needed it. The message names it, its host and the operation."""
+
+
+class DeadlineError(RecoverableError):
+    """A living rank did not take part in time. The message names it and the operation."""
+
+
+# The compiled core's error kinds (see _core.pyi) -> what Python raises.
+TYPES_BY_KIND: dict[int, type[BaseException]] = {
+    1: ValueError,
+    2: MismatchError,
+    3: PeerLostError,
+    4: DeadlineError,
+    5: NotInitializedError,
+    6: FarandoleError,
+}

@@ -1,0 +1,159 @@
+"""The life of a world: init, shutdown, and who is in it."""
+
+from __future__ import annotations
+
+import atexit
+import struct
+import threading
+from pathlib import Path
+
+from farandole import _environment, _starter
+from farandole._errors import NotInitializedError
+from farandole._native import core
+
+_lock = threading.Lock()
+_world: _environment.World | None = None  # while initialized
+_homogeneous = True
+_meeting: tuple[str, bytes] | None = None  # store and key, obtained once: a later init() meets in the same place
+_leaves_at_exit = False
+
+
+def init(comm: None = None, process_sets: None = None) -> None:
+    """Join the world that this process was started in; a process started alone is a world of one.
+
+    Blocks until all ranks called it; Ctrl-C interrupts. Does nothing when already initialized, and may be called again
+    after `shutdown()`. `shutdown()` is called at interpreter exit.
+
+    Args:
+        comm: only None, the whole world, for now.
+        process_sets: only None for now.
+
+    Raises:
+        ValueError: the starter's variables contradict each other (the message names them), or an argument is not None.
+        DeadlineError: a rank did not come in time.
+    """
+    if comm is not None and comm != []:
+        raise ValueError("init(comm=...) is not supported yet: leave it out, the world is what the starter started")
+    if process_sets is not None:
+        raise ValueError("init(process_sets=...) is not supported yet: leave it out")
+    global _world, _homogeneous, _leaves_at_exit
+    with _lock:
+        if _world is not None:
+            return
+        world = _environment.discover()
+        store, key = _meet(world)
+        core.init(
+            world.rank,
+            world.size,
+            world.local_rank,
+            world.local_size,
+            world.cross_rank,
+            world.cross_size,
+            store,
+            key,
+        )
+        if not _leaves_at_exit:
+            atexit.register(shutdown)
+            _leaves_at_exit = True
+        _homogeneous = _hosts_are_equal(world)
+        _world = world
+
+
+def shutdown() -> None:
+    """Leave the world: operations in flight are completed or failed, everything is released.
+
+    Does nothing when not initialized. Every rank should call it; `init()` may follow.
+    """
+    global _world
+    with _lock:
+        if _world is None:
+            return
+        _world = None
+        core.shutdown()
+
+
+def is_initialized() -> bool:
+    """Whether `init()` was called and `shutdown()` was not called since."""
+    return _world is not None
+
+
+def rank() -> int:
+    """This process's number in the world, 0 <= rank < size. Raises NotInitializedError."""
+    return _current().rank
+
+
+def size() -> int:
+    """Number of processes in the world. Raises NotInitializedError."""
+    return _current().size
+
+
+def local_rank() -> int:
+    """This process's number among those of its host, the one to choose a GPU by. Raises NotInitializedError."""
+    return _current().local_rank
+
+
+def local_size() -> int:
+    """Number of processes on this host. Raises NotInitializedError."""
+    return _current().local_size
+
+
+def cross_rank() -> int:
+    """This host's number among the hosts that have a process of this local rank. Raises NotInitializedError."""
+    return _current().cross_rank
+
+
+def cross_size() -> int:
+    """Number of hosts that have a process of this local rank. Raises NotInitializedError."""
+    return _current().cross_size
+
+
+def is_homogeneous() -> bool:
+    """Whether every host runs the same number of processes. Raises NotInitializedError."""
+    _current()
+    return _homogeneous
+
+
+def _current() -> _environment.World:
+    if _world is None:
+        raise NotInitializedError("farandole is not initialized in this process: call farandole.init() first")
+    return _world
+
+
+def _meet(world: _environment.World) -> tuple[str, bytes]:
+    """The store's name and the job's key; ("", b"") in a world of one."""
+    global _meeting
+    if world.size == 1:
+        return "", b""
+    if _meeting is None:
+        if world.key_file:
+            _meeting = world.store, _read_key(world.key_file)
+        else:
+            _meeting = _starter.exchange(world.store, world.rank, world.size)
+    return _meeting
+
+
+def _read_key(path: str) -> bytes:
+    sentence = f"FARANDOLE_KEY_FILE={path!r} cannot be right: {{}}. {_environment.OURS} sets this variable"
+    try:
+        key = Path(path).read_bytes()
+        shared = not path.startswith("/proc/") and Path(path).stat().st_mode & 0o077
+    except OSError as error:
+        raise ValueError(sentence.format(f"it cannot be read ({error.strerror})")) from error
+    if len(key) != _starter.KEY_BYTES:
+        raise ValueError(sentence.format(f"the file holds {len(key)} bytes, not {_starter.KEY_BYTES}"))
+    if shared:
+        raise ValueError(sentence.format("other users may open the file; chmod 600 it"))
+    return key
+
+
+def _hosts_are_equal(world: _environment.World) -> bool:
+    """Collective where there are several hosts: no rank can tell from its own numbers alone (hosts of 1, 2 and 3)."""
+    if world.local_size == world.size:
+        return True
+    import ctypes
+
+    mine = ctypes.c_int64(world.local_size)
+    handle = core.submit(1, [(ctypes.addressof(mine), 0, 5, (1,))], mine, "farandole.local_size")
+    handle.wait()
+    sizes = [value for (value,) in struct.iter_unpack("q", bytes(memoryview(handle.outputs()[0])))]
+    return len(set(sizes)) == 1
