@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <string>
 
 #include "common/clock.h"
@@ -53,11 +54,11 @@ Status MessageStream::Take(std::vector<Bytes>* messages) {
       return {Code::kPeerLost, "control message of " + std::to_string(length) + " bytes refused"};
     }
     if (incoming_.size() - at - sizeof(uint32_t) < length) break;
-    const auto begin = incoming_.begin() + static_cast<ptrdiff_t>(at + sizeof(uint32_t));
+    const auto begin = incoming_.begin() + static_cast<std::ptrdiff_t>(at + sizeof(uint32_t));
     messages->emplace_back(begin, begin + length);
     at += sizeof(uint32_t) + length;
   }
-  incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<ptrdiff_t>(at));
+  incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<std::ptrdiff_t>(at));
   return Status::Ok();
 }
 

@@ -1,6 +1,7 @@
 #include "transport/store.h"
 
 #include "common/bytes.h"
+#include "common/clock.h"
 #include "common/log.h"
 
 namespace farandole {
@@ -58,9 +59,14 @@ Status Store::Admit(Descriptor connection, const Key& key, Deadline deadline) {
 }
 
 Status Store::Join(const std::string& endpoint, const Key& key, Deadline deadline) {
-  FRD_RETURN_IF_ERROR(ConnectRetry(endpoint, deadline, &connections_[0]));
-  Hello theirs;
-  return HandshakeClient(connections_[0].get(), key, Hello{kPurpose, static_cast<uint32_t>(rank_), 0}, &theirs, deadline);
+  for (;;) {
+    FRD_RETURN_IF_ERROR(ConnectRetry(endpoint, deadline, &connections_[0]));
+    const Hello mine{kPurpose, static_cast<uint32_t>(rank_), 0};
+    Hello theirs;
+    const Status met = HandshakeClient(connections_[0].get(), key, mine, &theirs, deadline);
+    // A listener of rank 0's last epoch may just be closing; the next one is about to open.
+    if (met.code() != Code::kPeerLost || Now() >= deadline) return met;
+  }
 }
 
 Status Store::Exchange(const std::string& mine, std::vector<std::string>* all, Deadline deadline) {

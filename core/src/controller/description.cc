@@ -1,0 +1,83 @@
+#include "controller/description.h"
+
+namespace farandole {
+namespace {
+
+// No operation of ours has more; a decoder must have a limit.
+constexpr uint32_t kTensorLimit = 1u << 20;
+
+}  // namespace
+
+bool Signature::operator==(const Signature& other) const {
+  return kind == other.kind && reduce == other.reduce && root == other.root && prescale == other.prescale &&
+         postscale == other.postscale && tensors == other.tensors;
+}
+
+int64_t Signature::TotalBytes() const {
+  int64_t total = 0;
+  for (const TensorSpec& tensor : tensors) total += ElementCount(tensor.shape) * static_cast<int64_t>(SizeOf(tensor.dtype));
+  return total;
+}
+
+std::string Description::Title() const {
+  if (named()) return std::string(NameOf(signature.kind)) + " '" + name + "'";
+  return std::string("unnamed ") + NameOf(signature.kind) + " number " + std::to_string(turn);
+}
+
+void Description::Encode(ByteWriter* writer) const {
+  writer->PutString(name);
+  writer->Put(turn);
+  writer->Put(signature.kind);
+  writer->Put(signature.reduce);
+  writer->Put(signature.root);
+  writer->Put(signature.prescale);
+  writer->Put(signature.postscale);
+  writer->Put<uint32_t>(static_cast<uint32_t>(signature.tensors.size()));
+  for (const TensorSpec& tensor : signature.tensors) {
+    writer->Put(tensor.dtype);
+    writer->PutList(tensor.shape);
+  }
+  writer->PutList(extents);
+}
+
+Description Description::Decode(ByteReader* reader) {
+  Description description;
+  description.name = reader->GetString();
+  description.turn = reader->Get<int64_t>();
+  Signature& signature = description.signature;
+  signature.kind = reader->Get<OpKind>();
+  signature.reduce = reader->Get<ReduceOp>();
+  signature.root = reader->Get<int32_t>();
+  signature.prescale = reader->Get<double>();
+  signature.postscale = reader->Get<double>();
+  const uint32_t count = reader->Get<uint32_t>();
+  for (uint32_t i = 0; i < count && i < kTensorLimit && reader->ok(); ++i) {
+    TensorSpec tensor;
+    tensor.dtype = reader->Get<DType>();
+    tensor.shape = reader->GetList();
+    signature.tensors.push_back(std::move(tensor));
+  }
+  description.extents = reader->GetList();
+  return description;
+}
+
+uint64_t Fingerprint(const Signature& signature) {
+  uint64_t hash = 14695981039346656037ull;  // FNV-1a over words
+  const auto mix = [&hash](uint64_t word) { hash = (hash ^ word) * 1099511628211ull; };
+  const auto mix_double = [&mix](double value) {
+    uint64_t word = 0;
+    std::memcpy(&word, &value, sizeof(word));
+    mix(word);
+  };
+  mix(static_cast<uint64_t>(signature.kind) << 8 | static_cast<uint64_t>(signature.reduce));
+  mix(static_cast<uint64_t>(signature.root));
+  mix_double(signature.prescale);
+  mix_double(signature.postscale);
+  for (const TensorSpec& tensor : signature.tensors) {
+    mix(static_cast<uint64_t>(tensor.dtype) << 32 | tensor.shape.size());
+    for (int64_t dimension : tensor.shape) mix(static_cast<uint64_t>(dimension));
+  }
+  return hash;
+}
+
+}  // namespace farandole

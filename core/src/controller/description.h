@@ -1,0 +1,52 @@
+// What one rank says about one operation so that all can check that they mean the same. Never tensor data, never a pointer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/bytes.h"
+#include "common/status.h"
+#include "common/types.h"
+
+namespace farandole {
+
+struct TensorSpec {
+  DType dtype = DType::kFloat32;
+  Shape shape;  // allgather: without the first dimension, which may differ
+  bool operator==(const TensorSpec& other) const { return dtype == other.dtype && shape == other.shape; }
+};
+
+// What must be equal on all ranks. A grouped call is one signature with several tensors.
+struct Signature {
+  OpKind kind = OpKind::kAllreduce;
+  ReduceOp reduce = ReduceOp::kSum;
+  int32_t root = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::vector<TensorSpec> tensors;
+
+  bool operator==(const Signature& other) const;
+  bool operator!=(const Signature& other) const { return !(*this == other); }
+  int64_t TotalBytes() const;  // not for allgather, whose first dimension stands in the extents
+};
+
+struct Description {
+  // The user's name, or for an unnamed operation "#<fingerprint of the signature>.<number modulo a window>".
+  std::string name;
+  int64_t turn = -1;  // unnamed operations: how many this rank had submitted before; -1 for named ones
+  Signature signature;
+  std::vector<int64_t> extents;  // allgather: the first dimension of each tensor
+
+  bool named() const { return turn < 0; }
+  // "allreduce 'grad.w'" or "unnamed allreduce number 7"
+  std::string Title() const;
+
+  void Encode(ByteWriter* writer) const;
+  static Description Decode(ByteReader* reader);  // the reader says whether it went well
+};
+
+// 64 bits that differ, in practice, when the signatures do; for names of unnamed operations, never for correctness.
+uint64_t Fingerprint(const Signature& signature);
+
+}  // namespace farandole

@@ -1,0 +1,25 @@
+// Which of the tensors that became ready together travel together. Pure, and equal on every rank because its input is.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/types.h"
+
+namespace farandole {
+
+struct FuseItem {
+  OpKind kind = OpKind::kAllreduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp reduce = ReduceOp::kSum;
+  int root = 0;
+  double multiplier = 1.0;
+  int64_t size_bytes = 0;
+};
+
+// Indices of `items`, each exactly once, in groups ordered by their first item. Allreduces of one dtype, reduction and scale, and
+// broadcasts of one root (whatever the dtype: bytes are bytes), share a group up to threshold_bytes. A larger item is alone, as is
+// everything that cannot be concatenated.
+std::vector<std::vector<size_t>> Fuse(const std::vector<FuseItem>& items, int64_t threshold_bytes);
+
+}  // namespace farandole

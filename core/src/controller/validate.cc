@@ -1,0 +1,57 @@
+#include "controller/validate.h"
+
+#include <cstdio>
+
+namespace farandole {
+namespace {
+
+std::string ToString(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+// The first thing in which two descriptions differ, with the value of each side; empty `what` when they agree.
+struct Difference {
+  std::string what, left, right;
+};
+
+Difference CompareTensors(const Signature& a, const Signature& b) {
+  if (a.tensors.size() != b.tensors.size()) {
+    return {"number of tensors", std::to_string(a.tensors.size()), std::to_string(b.tensors.size())};
+  }
+  const char* const shape = a.kind == OpKind::kAllgather ? "shape after the first dimension" : "shape";
+  for (size_t i = 0; i < a.tensors.size(); ++i) {
+    const std::string of = a.tensors.size() == 1 ? "" : " of tensor " + std::to_string(i);
+    const TensorSpec &left = a.tensors[i], &right = b.tensors[i];
+    if (left.dtype != right.dtype) return {"dtype" + of, NameOf(left.dtype), NameOf(right.dtype)};
+    if (left.shape != right.shape) return {shape + of, ToString(left.shape), ToString(right.shape)};
+  }
+  return {};
+}
+
+Difference Compare(const Signature& a, const Signature& b) {
+  if (a.kind != b.kind) return {"operation", NameOf(a.kind), NameOf(b.kind)};
+  if (Difference tensors = CompareTensors(a, b); !tensors.what.empty()) return tensors;
+  if (a.reduce != b.reduce) return {"reduction", NameOf(a.reduce), NameOf(b.reduce)};
+  if (a.root != b.root) return {"root rank", std::to_string(a.root), std::to_string(b.root)};
+  if (a.prescale != b.prescale) return {"prescale factor", ToString(a.prescale), ToString(b.prescale)};
+  if (a.postscale != b.postscale) return {"postscale factor", ToString(a.postscale), ToString(b.postscale)};
+  return {};
+}
+
+}  // namespace
+
+std::string FindMismatch(const std::map<int, Description>& descriptions) {
+  const auto& [first_rank, first] = *descriptions.begin();
+  for (const auto& [rank, description] : descriptions) {
+    const Difference difference = Compare(first.signature, description.signature);
+    if (difference.what.empty()) continue;
+    return first.Title() + ": the ranks disagree about its " + difference.what + ": rank " + std::to_string(first_rank) +
+           " has " + difference.left + ", rank " + std::to_string(rank) + " has " + difference.right +
+           "; call it with the same arguments, in the same order, on every rank";
+  }
+  return "";
+}
+
+}  // namespace farandole

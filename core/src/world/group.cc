@@ -1,0 +1,53 @@
+#include "world/group.h"
+
+#include <cstring>
+
+namespace farandole {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kHeaderBytes = kPage;
+static_assert(sizeof(AbortWord) <= kHeaderBytes);
+
+size_t Pages(size_t size_bytes) { return (size_bytes + kPage - 1) / kPage * kPage; }
+
+}  // namespace
+
+void AbortWord::Set(Code abort_code, int abort_culprit, const std::string& abort_text) {
+  uint32_t expected = 0;
+  if (!state.compare_exchange_strong(expected, 1)) return;
+  code = static_cast<int32_t>(abort_code);
+  culprit = abort_culprit;
+  std::strncpy(text, abort_text.c_str(), sizeof(text) - 1);
+  state.store(2, std::memory_order_release);
+}
+
+size_t Group::ArenaBytes(const ArenaPlan& plan, size_t member_count) {
+  return kHeaderBytes + Pages(member_count * sizeof(DoorbellWord)) + Pages(plan.board_bytes) +
+         member_count * Pages(plan.staging_bytes_per_member);
+}
+
+Group::Group(Arena arena, std::vector<Descriptor> events, const ArenaPlan& plan, int member)
+    : arena_(std::move(arena)), events_(std::move(events)), plan_(plan), member_(member) {
+  plan_.staging_bytes_per_member = Pages(plan.staging_bytes_per_member);
+  bells_ = reinterpret_cast<DoorbellWord*>(arena_.data() + kHeaderBytes);
+  board_ = arena_.data() + kHeaderBytes + Pages(events_.size() * sizeof(DoorbellWord));
+  staging_ = board_ + Pages(plan.board_bytes);
+}
+
+AbortWord& Group::abort_word() const { return *reinterpret_cast<AbortWord*>(arena_.data()); }
+
+void Group::RingOthers() const {
+  if (count() == 1) return;
+  RingFence();
+  for (int m = 0; m < count(); ++m) {
+    if (m != member_) Ring(bells_[m], events_[static_cast<size_t>(m)].get());
+  }
+}
+
+void Group::RingMember(int member) const {
+  RingFence();
+  Ring(bells_[member], events_[static_cast<size_t>(member)].get());
+}
+
+}  // namespace farandole

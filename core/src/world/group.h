@@ -1,0 +1,70 @@
+// This rank's arena group: the memory its members share and the bells that wake them. A rank without arenas has a group of its
+// own, with the same memory layout and nobody to ring, so the layers above know only one case.
+//
+//   arena   [ header: nonce, abort word | doorbell words, one per member | board | staging of member 0 | member 1 | ... ]
+//
+// What board and staging mean is for the layers above; they say how large they must be.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/descriptor.h"
+#include "transport/arena.h"
+#include "transport/doorbell.h"
+#include "world/layout.h"
+
+namespace farandole {
+
+// Why an epoch ended for the whole group. The first writer wins; readers see all of it or nothing.
+struct AbortWord {
+  std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 set
+  int32_t code;
+  int32_t culprit;  // rank, or -1
+  char text[500];
+
+  bool set() const { return state.load(std::memory_order_acquire) == 2; }
+  void Set(Code code, int culprit, const std::string& text);
+};
+
+struct ArenaPlan {
+  size_t board_bytes = 0;
+  size_t staging_bytes_per_member = 0;
+};
+
+class Group {
+ public:
+  static size_t ArenaBytes(const ArenaPlan& plan, size_t member_count);
+
+  // events[m] wakes member m. REQUIRES: the arena was made with ArenaBytes of the same plan and as many members.
+  Group(Arena arena, std::vector<Descriptor> events, const ArenaPlan& plan, int member);
+
+  int member() const { return member_; }
+  int count() const { return static_cast<int>(events_.size()); }
+  std::byte* board() const { return board_; }
+  std::byte* staging(int member) const { return staging_ + plan_.staging_bytes_per_member * static_cast<size_t>(member); }
+  AbortWord& abort_word() const;
+  size_t arena_bytes() const { return arena_.size_bytes(); }
+  int arena_descriptor() const { return arena_.descriptor(); }
+  int event() const { return events_[static_cast<size_t>(member_)].get(); }
+  DoorbellWord& bell() const { return bells_[member_]; }
+
+  // Wakes the other members that sleep. What they shall see was written before.
+  void RingOthers() const;
+  void RingMember(int member) const;
+  void RingSelf() const { RingMember(member_); }
+
+ private:
+  Arena arena_;
+  std::vector<Descriptor> events_;
+  ArenaPlan plan_;
+  int member_;
+  DoorbellWord* bells_;
+  std::byte* board_;
+  std::byte* staging_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,57 @@
+// Who shares memory with whom, and who carries which part of a vector between the groups. Pure functions of the ranks' cards.
+//
+//   group 0: ranks 0 1 2   lanes 0 1 2        A vector is cut into K lanes, K = the size of the largest group (1 for small
+//   group 1: ranks 3 4     lanes 0,1 2        messages). Lane s is carried in group g by its member floor(s * |g| / K).
+//
+// A rank without arenas is a group of one, so tcp on one machine runs exactly the algorithms that run between machines.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+
+namespace farandole {
+
+// What each rank says about itself when the job starts.
+struct Card {
+  std::string host;      // for people
+  std::string machine;   // ranks with equal machines can share memory: boot id, network namespace, user
+  int64_t pid = 0;
+  bool arenas = true;    // FARANDOLE_ARENAS
+  std::string meeting;   // endpoint where this rank would hand out its group's arena
+
+  std::string Encode() const;
+  // kMismatch when the other rank runs another version of farandole: names both.
+  static Status Decode(const std::string& text, Card* card);
+};
+
+struct Layout {
+  std::vector<std::vector<int>> groups;  // ordered by lowest rank, ranks ascending
+  std::vector<int> group_of;             // by rank
+  std::vector<int> member_of;            // by rank: its position in its group
+
+  int size() const { return static_cast<int>(group_of.size()); }
+  int group_count() const { return static_cast<int>(groups.size()); }
+  int lane_count() const;  // K
+  int RankOf(int group, int member) const { return groups[static_cast<size_t>(group)][static_cast<size_t>(member)]; }
+};
+
+// apart[r]: rank r could not share memory although its card promised to.
+Layout MakeLayout(const std::vector<Card>& cards, const std::vector<bool>& apart);
+
+// The member of a group of group_size that carries `lane` of lane_count.
+int LaneCarrier(int group_size, int lane, int lane_count);
+
+// The lanes that `member` carries: [begin, end), possibly empty.
+struct LaneRange {
+  int begin = 0;
+  int end = 0;
+};
+LaneRange LanesOf(int member, int group_size, int lane_count);
+
+// The ranks of other groups with which `rank` exchanges data, ascending.
+std::vector<int> Counterparts(const Layout& layout, int rank);
+
+}  // namespace farandole
