@@ -1,0 +1,66 @@
+#include "transport/tcp_link.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+// Errors that say something about us, not about the peer or the way to it.
+bool IsOurs(int error) {
+  return error == EBADF || error == ENOTSOCK || error == EFAULT || error == EINVAL || error == ENOMEM || error == ENOBUFS;
+}
+
+}  // namespace
+
+TcpLink::TcpLink(int descriptor, std::string peer) : descriptor_(descriptor), owner_(getpid()), peer_(std::move(peer)) {
+  const int on = 1;
+  setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // refused by a Unix socket, which has no delay
+}
+
+TcpLink::~TcpLink() {
+  // close alone does not end the connection while a forked child holds a copy of the descriptor. In such a child, however, the
+  // connection is not ours to end.
+  if (getpid() == owner_) shutdown(descriptor_, SHUT_WR);
+  close(descriptor_);
+}
+
+Status TcpLink::TrySend(const void* data, size_t size_bytes, size_t* moved_bytes) {
+  *moved_bytes = 0;
+  ssize_t sent;
+  do {
+    sent = send(descriptor_, data, size_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent >= 0) {
+    *moved_bytes = static_cast<size_t>(sent);
+    return Status::Ok();
+  }
+  return errno == EAGAIN || errno == EWOULDBLOCK ? Status::Ok() : Failure("sending to", errno);
+}
+
+Status TcpLink::TryRecv(void* data, size_t size_bytes, size_t* moved_bytes) {
+  *moved_bytes = 0;
+  ssize_t received;
+  do {
+    received = recv(descriptor_, data, size_bytes, MSG_DONTWAIT);
+  } while (received < 0 && errno == EINTR);
+  if (received > 0) {
+    *moved_bytes = static_cast<size_t>(received);
+    return Status::Ok();
+  }
+  if (received == 0) return {Code::kPeerLost, peer_ + " left: it closed the connection to this rank"};
+  return errno == EAGAIN || errno == EWOULDBLOCK ? Status::Ok() : Failure("receiving from", errno);
+}
+
+Status TcpLink::Failure(const char* action, int error) const {
+  const std::string what = std::string(action) + " " + peer_ + " failed: " + std::strerror(error);
+  return {IsOurs(error) ? Code::kInternal : Code::kPeerLost, what};
+}
+
+}  // namespace farandole

@@ -1,0 +1,109 @@
+// Linked pairs of every transport, for the suites that must hold on all of them.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <ostream>
+#include <stdexcept>
+#include <string>
+
+#include "transport/arena_link.h"
+#include "transport/inproc.h"
+#include "transport/tcp_link.h"
+
+namespace farandole::testing {
+
+struct LinkPair {
+  std::unique_ptr<Link> first;   // its peer is called "rank 1"
+  std::unique_ptr<Link> second;  // its peer is called "rank 0"
+};
+
+inline void Require(bool condition, const char* what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+inline LinkPair InprocLinks() {
+  InprocPair pair = MakeInprocPair(50000, "rank 0", "rank 1");  // no power of two, below a piece of many moves
+  return {std::move(pair.first), std::move(pair.second)};
+}
+
+inline std::shared_ptr<void> Map(int descriptor, size_t size_bytes) {
+  void* memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  Require(memory != MAP_FAILED, "mmap");
+  return {memory, [size_bytes](void* p) { munmap(p, size_bytes); }};
+}
+
+// The two ends see the memory at different addresses, as two processes do.
+inline LinkPair ArenaLinks() {
+  const size_t size_bytes = ArenaLink::RequiredBytes(100000);
+  const int descriptor = memfd_create("links", MFD_CLOEXEC);
+  Require(descriptor >= 0 && ftruncate(descriptor, static_cast<off_t>(size_bytes)) == 0, "memfd");
+  LinkPair pair{std::make_unique<ArenaLink>(Map(descriptor, size_bytes), size_bytes, LinkSide::kFirst, "rank 1"),
+                std::make_unique<ArenaLink>(Map(descriptor, size_bytes), size_bytes, LinkSide::kSecond, "rank 0")};
+  close(descriptor);
+  return pair;
+}
+
+inline LinkPair SocketPairLinks() {
+  int ends[2];
+  Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
+  return {std::make_unique<TcpLink>(ends[0], "rank 1"), std::make_unique<TcpLink>(ends[1], "rank 0")};
+}
+
+inline int BufferedSocket(int buffer_bytes) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  Require(descriptor >= 0, "socket");
+  if (buffer_bytes > 0) {
+    setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
+    setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
+  }
+  return descriptor;
+}
+
+// buffer_bytes 0 leaves the buffers to the kernel.
+inline LinkPair TcpLinks(int buffer_bytes = 0) {
+  const int listener = BufferedSocket(buffer_bytes);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  Require(bind(listener, raw, size) == 0 && listen(listener, 1) == 0 && getsockname(listener, raw, &size) == 0, "listen");
+  const int connected = BufferedSocket(buffer_bytes);
+  Require(connect(connected, raw, size) == 0, "connect");
+  const int accepted = accept(listener, nullptr, nullptr);
+  Require(accepted >= 0, "accept");
+  close(listener);
+  return {std::make_unique<TcpLink>(connected, "rank 1"), std::make_unique<TcpLink>(accepted, "rank 0")};
+}
+
+struct Transport {
+  const char* name;
+  LinkPair (*make)();
+};
+inline void PrintTo(const Transport& transport, std::ostream* out) { *out << transport.name; }
+
+inline const Transport kTransports[] = {
+    {"inproc", InprocLinks},
+    {"arena", ArenaLinks},
+    {"socketpair", SocketPairLinks},
+    {"tcp", [] { return TcpLinks(); }},
+};
+
+// For loops that wait for a peer: a test that hangs must fail, not hang.
+class Deadline {
+ public:
+  explicit Deadline(std::chrono::seconds limit) : end_(std::chrono::steady_clock::now() + limit) {}
+  bool passed() const { return std::chrono::steady_clock::now() > end_; }
+
+ private:
+  const std::chrono::steady_clock::time_point end_;
+};
+
+}  // namespace farandole::testing
