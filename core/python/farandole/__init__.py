@@ -12,6 +12,9 @@ from farandole._errors import (
     PeerLostError,
     RecoverableError,
 )
+from farandole._handles import Handle, poll, synchronize
+from farandole._objects import allgather_object, barrier, broadcast_object
+from farandole._ops import Average, Max, Min, Product, ReduceOp, Sum
 from farandole._world import (
     cross_rank,
     cross_size,
@@ -28,12 +31,23 @@ from farandole._world import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Average",
     "DeadlineError",
     "FarandoleError",
+    "Handle",
+    "Max",
+    "Min",
     "MismatchError",
     "NotInitializedError",
     "PeerLostError",
+    "Product",
     "RecoverableError",
+    "ReduceOp",
+    "Sum",
+    "__version__",
+    "allgather_object",
+    "barrier",
+    "broadcast_object",
     "cross_rank",
     "cross_size",
     "init",
@@ -41,7 +55,9 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "poll",
     "rank",
     "shutdown",
     "size",
+    "synchronize",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 OURS = "farandole run"
@@ -147,7 +147,7 @@ def _meeting_of_ours(environ: Mapping[str, str], world: World) -> World:
         raise ValueError(
             f"FARANDOLE_STORE={store!r} cannot be right: it must begin with unix: or tcp:. {OURS} sets this variable"
         )
-    return _with(world, store, key_file)
+    return replace(world, store=store, key_file=key_file)
 
 
 def _meeting_of_others(environ: Mapping[str, str], world: World) -> World:
@@ -160,31 +160,17 @@ def _meeting_of_others(environ: Mapping[str, str], world: World) -> World:
         )
     if world.local_rank != world.rank:
         raise ValueError(
-            f"{world.starter} gave rank {world.rank} the local rank {world.local_rank}, as if there were several hosts; "
-            "jobs on several hosts need `farandole run` for now"
+            f"{world.starter} gave rank {world.rank} the local rank {world.local_rank}, as if there were several "
+            "hosts; jobs on several hosts need `farandole run` for now"
         )
     key_file = environ.get("FARANDOLE_KEY_FILE", "")
     if environ.get("FARANDOLE_REQUIRE_KEY", "0") not in ("", "0") and not key_file:
         raise ValueError(
-            f"FARANDOLE_REQUIRE_KEY={environ['FARANDOLE_REQUIRE_KEY']!r} asks for a job key, which {world.starter} does "
-            "not hand out. Start the job with `farandole run`, or give FARANDOLE_KEY_FILE"
+            f"FARANDOLE_REQUIRE_KEY={environ['FARANDOLE_REQUIRE_KEY']!r} asks for a job key, which {world.starter} "
+            "does not hand out. Start the job with `farandole run`, or give FARANDOLE_KEY_FILE"
         )
     digest = hashlib.sha256("\0".join(_identity(environ, world)).encode()).hexdigest()[:24]
-    return _with(world, f"unix:farandole-{os.getuid()}-{digest}", key_file)
-
-
-def _with(world: World, store: str, key_file: str) -> World:
-    return World(
-        world.rank,
-        world.size,
-        world.local_rank,
-        world.local_size,
-        world.cross_rank,
-        world.cross_size,
-        store,
-        key_file,
-        world.starter,
-    )
+    return replace(world, store=f"unix:farandole-{os.getuid()}-{digest}", key_file=key_file)
 
 
 def _identity(environ: Mapping[str, str], world: World) -> list[str]:

@@ -18,7 +18,7 @@ class FarandoleError(RuntimeError):
 
 
 class MismatchError(FarandoleError, ValueError):
-    """The ranks disagree about one operation (its shape, dtype, kind, ...); every rank raises it and the job goes on."""
+    """The ranks disagree about one operation (its shape, dtype, kind, ...); all raise it, the job goes on."""
 
 
 class NotInitializedError(FarandoleError, ValueError):
@@ -26,7 +26,7 @@ class NotInitializedError(FarandoleError, ValueError):
 
 
 class RecoverableError(FarandoleError):
-    """The present world cannot go on, through no fault of the program; `shutdown()` and `init()` may build a new one."""
+    """This world cannot go on, through no fault of the program; `shutdown()` and `init()` may build a new one."""
 
 
 class PeerLostError(RecoverableError):

@@ -1,8 +1,8 @@
 """The one door to the compiled core, opened at first use.
 
-The launcher and `import farandole` run on machines and in moments where the compiled module must not be loaded (it starts
-no thread, but it is built for one Python and one platform). `core` looks like the module; the first attribute asked of it
-loads the module, registers our exception classes, and from then on every name is found directly.
+The launcher and `import farandole` also run where the compiled module must not be loaded (it is built for one Python
+and one platform). `core` looks like the module; the first attribute asked of it loads the module and registers our
+exception classes, and from then on every name is found directly.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ else:
             return getattr(module, name)
 
     core = _LazyCore()
+
+__all__ = ["core"]
 
 
 def _load() -> Any:

@@ -7,8 +7,8 @@
                       <-- rank, size (8 bytes)
                       --> key (32 bytes), store name
 
-The channel is as secret as the user's account: the kernel vouches for the user id on both sides, so a process of another
-user that took the name first is refused. The store's name is random and sent along, so it cannot be taken beforehand.
+The channel is as secret as the user's account: the kernel vouches for the user id on both sides, so a process of
+another user that took the name first is refused. The store's name is random, so it cannot be taken beforehand.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def _serve(address: str, size: int, deadline: float) -> tuple[str, bytes]:
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"rank 0 cannot take the socket name @{address[1:]} ({error.strerror}): another job of the same identity "
-                "runs on this host; set FARANDOLE_JOB_ID to something different for each job",
+                f"rank 0 cannot take the socket name @{address[1:]} ({error.strerror}): another job of the same "
+                "identity runs on this host; set FARANDOLE_JOB_ID to something different for each job",
             ) from error
         listener.listen(size)
         reminder = _Reminder()
@@ -89,8 +89,9 @@ def _ask(address: str, rank: int, size: int, deadline: float) -> tuple[str, byte
             connection.settimeout(10.0)
             try:
                 connection.connect(address)
-                if _peer_uid(connection) != os.getuid():
-                    raise PermissionError(f"the socket @{address[1:]} belongs to user id {_peer_uid(connection)}, not ours")
+                owner = _peer_uid(connection)
+                if owner != os.getuid():
+                    raise PermissionError(f"the socket @{address[1:]} belongs to user id {owner}, not to ours")
                 connection.sendall(_HELLO.pack(rank, size))
                 secret = _receive(connection, 4096)
             except PermissionError:

@@ -11,14 +11,22 @@ from farandole import _environment, _starter
 from farandole._errors import NotInitializedError
 from farandole._native import core
 
-_lock = threading.Lock()
-_world: _environment.World | None = None  # while initialized
-_homogeneous = True
-_meeting: tuple[str, bytes] | None = None  # store and key, obtained once: a later init() meets in the same place
-_leaves_at_exit = False
+
+class _State:
+    """What this process knows of its world; written under `lock`."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.world: _environment.World | None = None  # while initialized
+        self.homogeneous = True
+        self.meeting: tuple[str, bytes] | None = None  # store and key, obtained once: a later init() meets there too
+        self.leaves_at_exit = False
 
 
-def init(comm: None = None, process_sets: None = None) -> None:
+_state = _State()
+
+
+def init(comm: object = None, process_sets: object = None) -> None:
     """Join the world that this process was started in; a process started alone is a world of one.
 
     Blocks until all ranks called it; Ctrl-C interrupts. Does nothing when already initialized, and may be called again
@@ -36,9 +44,8 @@ def init(comm: None = None, process_sets: None = None) -> None:
         raise ValueError("init(comm=...) is not supported yet: leave it out, the world is what the starter started")
     if process_sets is not None:
         raise ValueError("init(process_sets=...) is not supported yet: leave it out")
-    global _world, _homogeneous, _leaves_at_exit
-    with _lock:
-        if _world is not None:
+    with _state.lock:
+        if _state.world is not None:
             return
         world = _environment.discover()
         store, key = _meet(world)
@@ -52,11 +59,11 @@ def init(comm: None = None, process_sets: None = None) -> None:
             store,
             key,
         )
-        if not _leaves_at_exit:
+        if not _state.leaves_at_exit:
             atexit.register(shutdown)
-            _leaves_at_exit = True
-        _homogeneous = _hosts_are_equal(world)
-        _world = world
+            _state.leaves_at_exit = True
+        _state.homogeneous = _hosts_are_equal(world)
+        _state.world = world
 
 
 def shutdown() -> None:
@@ -64,17 +71,16 @@ def shutdown() -> None:
 
     Does nothing when not initialized. Every rank should call it; `init()` may follow.
     """
-    global _world
-    with _lock:
-        if _world is None:
+    with _state.lock:
+        if _state.world is None:
             return
-        _world = None
+        _state.world = None
         core.shutdown()
 
 
 def is_initialized() -> bool:
     """Whether `init()` was called and `shutdown()` was not called since."""
-    return _world is not None
+    return _state.world is not None
 
 
 def rank() -> int:
@@ -110,26 +116,25 @@ def cross_size() -> int:
 def is_homogeneous() -> bool:
     """Whether every host runs the same number of processes. Raises NotInitializedError."""
     _current()
-    return _homogeneous
+    return _state.homogeneous
 
 
 def _current() -> _environment.World:
-    if _world is None:
+    if _state.world is None:
         raise NotInitializedError("farandole is not initialized in this process: call farandole.init() first")
-    return _world
+    return _state.world
 
 
 def _meet(world: _environment.World) -> tuple[str, bytes]:
     """The store's name and the job's key; ("", b"") in a world of one."""
-    global _meeting
     if world.size == 1:
         return "", b""
-    if _meeting is None:
+    if _state.meeting is None:
         if world.key_file:
-            _meeting = world.store, _read_key(world.key_file)
+            _state.meeting = world.store, _read_key(world.key_file)
         else:
-            _meeting = _starter.exchange(world.store, world.rank, world.size)
-    return _meeting
+            _state.meeting = _starter.exchange(world.store, world.rank, world.size)
+    return _state.meeting
 
 
 def _read_key(path: str) -> bytes:

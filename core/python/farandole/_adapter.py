@@ -1,0 +1,138 @@
+"""What a framework's plugin supplies: where a tensor's memory is, and a handful of conversions. No decisions.
+
+Everything that two plugins would otherwise both contain (operations, names, groups, accumulation, compression, objects)
+lives once in this package and is handed an Adapter.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class DType(enum.IntEnum):
+    """Element types the core reduces; the numbers are those of farandole.h."""
+
+    UINT8 = 0
+    INT8 = 1
+    UINT16 = 2
+    INT16 = 3
+    INT32 = 4
+    INT64 = 5
+    FLOAT16 = 6
+    BFLOAT16 = 7
+    FLOAT32 = 8
+    FLOAT64 = 9
+    BOOL = 10
+
+    @property
+    def title(self) -> str:
+        """The name users know, such as "float32"."""
+        return self.name.lower()
+
+    @property
+    def itemsize(self) -> int:
+        """Size of one element in bytes."""
+        return _ITEM_SIZES[self]
+
+
+_ITEM_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1)
+
+
+class Buffer(NamedTuple):
+    """Contiguous memory in this process that the core may read and write, as long as `keep` is alive."""
+
+    address: int
+    nbytes: int
+    keep: object
+
+
+class Adapter(ABC, Generic[T]):
+    """The conversions between one framework's tensors and memory. Stateless: one object serves all threads."""
+
+    @abstractmethod
+    def describe(self, tensor: T) -> tuple[DType, tuple[int, ...]]:
+        """Element type and shape of a tensor.
+
+        Raises:
+            TypeError: not a tensor of this framework.
+            ValueError: an element type (or layout) that the core does not know; the message names it.
+        """
+
+    @abstractmethod
+    def buffer(self, tensor: T) -> Buffer | None:
+        """The tensor's own memory, or None where it is not contiguous or not in this process's memory.
+
+        None makes the operation go through a staging tensor: `empty(host=True)`, `assign`, and `assign` back.
+        """
+
+    def ready(self, tensor: T) -> None:
+        """Return once the tensor's contents are computed; needed where a device works asynchronously."""
+        return None
+
+    @abstractmethod
+    def empty(self, like: T, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> T:
+        """A new tensor with undefined contents, on the device of `like`; with `host`, one that has a `buffer`."""
+
+    @abstractmethod
+    def assign(self, target: T, source: T) -> None:
+        """Copy contents between tensors of one shape and element type, across devices; complete on return."""
+
+    @abstractmethod
+    def cast(self, tensor: T, dtype: DType) -> T:
+        """A tensor of the same contents with another element type."""
+
+    @abstractmethod
+    def scale_(self, tensor: T, factor: float) -> None:
+        """Multiply in place; the tensor is of a floating type."""
+
+    def items(self, tensors: object) -> list[tuple[str, T]]:
+        """(name, tensor) pairs of what users hand to `broadcast_parameters`, in an order that is equal on all ranks.
+
+        The default takes a mapping of names to tensors, which it sorts, or an iterable of (name, tensor) pairs or of
+        tensors, which are named by their position; None in place of a tensor is left out.
+
+        Raises:
+            ValueError: anything else, or a name that comes twice.
+        """
+        pairs = [(name, tensor) for name, tensor in _pairs(tensors) if tensor is not None]
+        for name, tensor in pairs:
+            try:
+                self.describe(tensor)
+            except TypeError as error:
+                raise ValueError(f"the value of {name!r} is not a tensor: {error}") from None
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError("two tensors have the same name; names must be unique")
+        return pairs
+
+    def adopt(self, like: T, memory: memoryview, shape: tuple[int, ...], dtype: DType) -> T:
+        """A tensor on the device of `like` with the contents of `memory`, flat writable bytes.
+
+        The default copies. A framework that can wrap foreign memory and keep `memory` alive overrides this.
+        """
+        result = self.empty(like, shape, dtype)
+        staged = result if self.buffer(result) is not None else self.empty(like, shape, dtype, host=True)
+        buffer = self.buffer(staged)
+        assert buffer is not None, "empty(host=True) must have a buffer"
+        if buffer.nbytes:
+            import ctypes
+
+            ctypes.memmove(buffer.address, ctypes.addressof(ctypes.c_char.from_buffer(memory)), buffer.nbytes)
+        if staged is not result:
+            self.assign(result, staged)
+        return result
+
+
+def _pairs(tensors: object) -> list[tuple[str, Any]]:
+    if isinstance(tensors, Mapping):
+        return sorted(((str(name), tensor) for name, tensor in tensors.items()), key=lambda pair: pair[0])
+    if isinstance(tensors, str) or not isinstance(tensors, Iterable):
+        raise ValueError(f"expected a mapping or (name, tensor) pairs, not {type(tensors).__name__}")
+    return [
+        each if isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) else (str(position), each)
+        for position, each in enumerate(tensors)
+    ]

@@ -1,0 +1,198 @@
+"""When each gradient is submitted: counting backward passes, groups, compression. Knows no hooks and no optimizer.
+
+An optimizer wrapper tells `ready` each time a gradient is computed, and calls `finish` before it uses the gradients:
+
+    counting --ready, passes times--> due --all members of its group due--> submitted --finish--> counting
+
+A gradient that nobody reported is submitted by `finish`, so that all ranks reduce the same set whatever their branches.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from farandole._collectives import Collectives
+from farandole._compression import Compressor
+from farandole._handles import Handle
+from farandole._ops import ReduceOp, predivide_factors
+
+T = TypeVar("T")
+
+
+def even_groups(count: int, groups: int) -> list[list[int]]:
+    """The indices 0 .. count-1 in at most `groups` consecutive runs of nearly equal length. Pure.
+
+    Raises ValueError for a negative number of groups; 0 groups means none.
+    """
+    if groups < 0:
+        raise ValueError(f"groups={groups} must not be negative")
+    groups = min(groups, count)
+    bounds = [count * i // groups for i in range(groups + 1)] if groups else []
+    return [list(range(*bound)) for bound in itertools.pairwise(bounds)]
+
+
+class GradientReducer(Generic[T]):
+    """Reduces one gradient per name, in place, as early as possible. One thread at a time."""
+
+    def __init__(
+        self,
+        collectives: Collectives[T],
+        names: Sequence[str],
+        *,
+        groups: Sequence[Sequence[int]] = (),
+        passes: int = 1,
+        op: ReduceOp = ReduceOp.AVERAGE,
+        predivide_factor: float = 1.0,
+        compression: Compressor[T] | None = None,
+    ) -> None:
+        """Start with no gradient reported.
+
+        Args:
+            collectives: the operations of the framework.
+            names: one unique name per gradient; gradients are known by their index in it.
+            groups: disjoint lists of indices that are reduced in one operation each; what is in none goes alone.
+            passes: how often a gradient is reported ready before it is reduced.
+            op: Average or Sum, usually.
+            predivide_factor: divides before the sum, and is undone after; only with Average.
+            compression: what travels instead of the gradients.
+
+        Raises:
+            ValueError: names that are not unique, an index in two groups, or an argument out of range.
+        """
+        self._collectives, self._names, self._op = collectives, list(names), op
+        self._scales = predivide_factors(op, predivide_factor)
+        self._compression = compression or collectives.Compression.none
+        self._groups = _with_singles(groups, len(self._names))
+        self._group_of = {index: group for group, indices in enumerate(self._groups) for index in indices}
+        _check_unique(self._names)
+        self.passes = passes
+        self.submitted_bytes = 0  # since the last `finish`
+        self._forget()
+
+    @property
+    def passes(self) -> int:
+        """How often a gradient is reported ready before it is reduced; at least 1."""
+        return self._passes
+
+    @passes.setter
+    def passes(self, passes: int) -> None:
+        if passes < 1:
+            raise ValueError(f"backward_passes_per_step={passes} must be at least 1")
+        self._passes = passes
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a gradient was handed over since the last `finish`."""
+        return bool(self._handles or self._waiting)
+
+    def ready(self, index: int, gradient: T) -> None:
+        """One backward pass has added to the gradient. Submits it, or its group, when it was the last one.
+
+        The gradient must not be touched from then on until `finish`. Never blocks.
+
+        Raises:
+            ValueError: the gradient was already submitted: more backward passes than announced.
+        """
+        if index in self._submitted:
+            raise ValueError(
+                f"the gradient of {self._names[index]!r} was computed again before the optimizer's step(): "
+                f"backward_passes_per_step is {self._passes}; raise it, or call step() or synchronize() in between"
+            )
+        self._seen[index] += 1
+        if self._seen[index] >= self._passes:
+            self._due(index, gradient)
+
+    def finish(self, indices: Sequence[int], gradient_of: Callable[[int], T]) -> None:
+        """Submit those of `indices` that are not submitted yet, and wait for all; every gradient is then reduced.
+
+        Args:
+            indices: the gradients to reduce; the same on all ranks.
+            gradient_of: gives the gradient of an index that `ready` has not handed over.
+
+        Raises:
+            The first error of the operations, after all are complete; the reducer can be used again.
+        """
+        try:
+            for index in indices:
+                if index not in self._submitted and index not in self._waiting:
+                    self._due(index, gradient_of(index))
+            for group, members in enumerate(self._groups):  # groups of which a member is not among `indices`
+                self._submit(group, [i for i in members if i in self._waiting])
+            self._wait()
+        finally:
+            self._forget()
+
+    def _due(self, index: int, gradient: T) -> None:
+        self._waiting[index] = gradient
+        group = self._group_of[index]
+        if all(member in self._waiting for member in self._groups[group]):
+            self._submit(group, self._groups[group])
+
+    def _submit(self, group: int, members: Sequence[int]) -> None:
+        if not members:
+            return
+        gradients = [self._waiting.pop(index) for index in members]
+        sent, contexts = zip(*map(self._compression.compress, gradients), strict=True)
+        prescale, postscale = self._scales
+        if len(self._groups[group]) == 1:
+            name = f"gradient.{self._names[members[0]]}"
+            handle = self._collectives.allreduce_async_(sent[0], None, name, self._op, prescale, postscale).map(_listed)
+        else:
+            name = f"gradients.{group}"
+            handle = self._collectives.grouped_allreduce_async_(sent, None, name, self._op, prescale, postscale)
+        self._submitted.update(members)
+        self._handles.append((handle, gradients, contexts))
+        self.submitted_bytes += sum(map(self._bytes, sent))
+
+    def _wait(self) -> None:
+        first_error: Exception | None = None
+        assign = self._collectives.adapter.assign
+        for handle, gradients, contexts in self._handles:
+            try:
+                reduced = handle.wait()
+            except Exception as error:
+                first_error = first_error or error
+                continue
+            for gradient, tensor, context in zip(gradients, reduced, contexts, strict=True):
+                if tensor is not gradient:
+                    assign(gradient, self._compression.decompress(tensor, context))
+        if first_error is not None:
+            raise first_error
+
+    def _bytes(self, tensor: T) -> int:
+        dtype, shape = self._collectives.adapter.describe(tensor)
+        count = dtype.itemsize
+        for extent in shape:
+            count *= extent
+        return count
+
+    def _forget(self) -> None:
+        self._seen = [0] * len(self._names)
+        self._waiting: dict[int, T] = {}  # due, but its group is not complete
+        self._submitted: set[int] = set()
+        self._handles: list[tuple[Handle[list[T]], list[T], Sequence[object]]] = []
+        self.submitted_bytes = 0
+
+
+def _listed(result: T) -> list[T]:
+    return [result]
+
+
+def _with_singles(groups: Sequence[Sequence[int]], count: int) -> list[list[int]]:
+    """The groups, and one more for each index that is in none."""
+    grouped: set[int] = set()
+    for index in (index for group in groups for index in group):
+        if index in grouped:
+            raise ValueError(f"gradient {index} is in more than one group")
+        grouped.add(index)
+    singles = [[index] for index in range(count) if index not in grouped]
+    return [list(group) for group in groups if group] + singles
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise ValueError(f"parameter names must be unique; these are not: {', '.join(repeated)}")

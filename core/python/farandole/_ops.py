@@ -1,0 +1,85 @@
+"""The words of the operations: reductions, the legacy `average=`, names, roots. Pure."""
+
+from __future__ import annotations
+
+import enum
+import warnings
+
+
+class Kind(enum.IntEnum):
+    """Collectives, with the core's numbers."""
+
+    ALLREDUCE = 0
+    ALLGATHER = 1
+    BROADCAST = 2
+    BARRIER = 3
+
+
+class ReduceOp(enum.IntEnum):
+    """How an allreduce combines the ranks' values, element by element; the core's numbers."""
+
+    SUM = 0
+    AVERAGE = 1  # sum / size; integers are divided in double and truncated
+    MIN = 2
+    MAX = 3
+    PRODUCT = 4
+
+
+Sum = ReduceOp.SUM
+Average = ReduceOp.AVERAGE
+Min = ReduceOp.MIN
+Max = ReduceOp.MAX
+Product = ReduceOp.PRODUCT
+
+
+def reduction(average: bool | None, op: ReduceOp | int | None) -> ReduceOp:
+    """The reduction that the arguments `op` and `average` (legacy) of an allreduce ask for; Average by default.
+
+    Raises:
+        ValueError: both are given, or `op` is no reduction.
+    """
+    if average is None:
+        if op is None:
+            return ReduceOp.AVERAGE
+        if op.__class__ is ReduceOp:
+            return op
+        try:
+            return ReduceOp(op)
+        except ValueError:
+            known = ", ".join(each.name.capitalize() for each in ReduceOp)
+            raise ValueError(f"op={op!r} is no reduction; choose one of {known}") from None
+    if op is not None:
+        raise ValueError(f"average={average!r} and op={op!r} are both given; leave out average, op says it all")
+    warnings.warn("average= is deprecated; say op=Average or op=Sum instead", DeprecationWarning, stacklevel=3)
+    return ReduceOp.AVERAGE if average else ReduceOp.SUM
+
+
+def full_name(operation: str, name: str | None) -> str:
+    """`<operation>.<name>`, the name that messages and the timeline show; "" matches unnamed calls by their order."""
+    return f"{operation}.{name}" if name else ""
+
+
+def check_root(root_rank: int, size: int) -> None:
+    """Raises ValueError unless `root_rank` is a rank of a world of `size`."""
+    if not 0 <= root_rank < size:
+        raise ValueError(f"root_rank={root_rank} is not a rank of this world; its ranks are 0 to {size - 1}")
+
+
+def check_process_set(process_set: object) -> None:
+    """Raises ValueError for anything but the whole world."""
+    if process_set is not None:
+        raise ValueError("process_set=... is not supported yet: leave it out, operations span the whole world")
+
+
+def predivide_factors(op: ReduceOp, factor: float) -> tuple[float, float]:
+    """(prescale, postscale) that divide by `factor` before the sum and undo it after, inside one average.
+
+    Raises ValueError where the result would not be an average, or `factor` is not positive.
+    """
+    if factor == 1.0:
+        return 1.0, 1.0
+    if op is not ReduceOp.AVERAGE:
+        raise ValueError(f"gradient_predivide_factor={factor} needs op=Average, not {op.name.capitalize()}")
+    if not factor > 0:
+        raise ValueError(f"gradient_predivide_factor={factor} must be positive")
+    return 1.0 / factor, factor

@@ -1,0 +1,110 @@
+"""From tensors to the core and back: staging, output allocation, keeping memory alive. Knows no operation's meaning.
+
+A tensor whose memory the core can use goes as it is; any other (strided, or on a device) through a staging tensor:
+
+    tensor --assign--> staged --core, in place--> staged --assign, when complete--> target
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from farandole._adapter import Adapter, Buffer, DType
+from farandole._handles import Handle
+from farandole._native import core
+from farandole._ops import Kind
+
+T = TypeVar("T")
+_Call = tuple[int, int, int, tuple[int, ...]]  # address to read, address to write (0: the core allocates), dtype, shape
+
+
+class Parameters(NamedTuple):
+    """What all ranks must say alike about one call, besides dtype and shape."""
+
+    name: str = ""
+    reduce: int = 0
+    root: int = 0
+    prescale: float = 1.0
+    postscale: float = 1.0
+
+
+class Submitter(Generic[T]):
+    """Starts the core's operations on the tensors of one framework."""
+
+    def __init__(self, adapter: Adapter[T]) -> None:
+        self.adapter = adapter
+
+    def run(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> T:
+        """Perform one allreduce or broadcast and return `target`, by default a new tensor like `source`."""
+        adapter = self.adapter
+        adapter.ready(source)
+        dtype, shape = adapter.describe(source)
+        buffer = adapter.buffer(source)
+        if target is None:
+            target = adapter.empty(source, shape, dtype)
+        destination = buffer if target is source else adapter.buffer(target)
+        if buffer is None or destination is None:
+            return self.start(kind, [source], [target], parameters).wait()[0]
+        core.run(kind, buffer.address, destination.address, dtype, shape, *parameters)
+        return target
+
+    def start(
+        self, kind: Kind, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters
+    ) -> Handle[list[T]]:
+        """Start an allreduce or broadcast of all `sources`, as one call, into `targets` (None: a new tensor)."""
+        calls: list[_Call] = []
+        keep, late, results = [], [], []
+        for source, given in zip(sources, targets, strict=True):
+            dtype, shape = self.adapter.describe(source)
+            target = self.adapter.empty(source, shape, dtype) if given is None else given
+            sent, buffer = self._readable(source, dtype, shape)
+            destination = buffer if target is source else self.adapter.buffer(target)
+            if sent is not source or destination is None:  # reduce in the staging tensor, copy from there
+                sent, buffer = (sent, buffer) if sent is not source else self._staged(source, dtype, shape)
+                destination = buffer
+                late.append((target, sent))
+            calls.append((buffer.address, destination.address, dtype, shape))
+            keep.append((source, sent, target))
+            results.append(target)
+
+        def finish() -> list[T]:
+            for target, staged in late:
+                self.adapter.assign(target, staged)
+            return results
+
+        return Handle(core.submit(kind, calls, keep, *parameters), finish)
+
+    def gather(self, sources: Sequence[T], parameters: Parameters) -> Handle[list[T]]:
+        """Start an allgather of all `sources`, as one call; the results are new tensors."""
+        calls: list[_Call] = []
+        keep = []
+        for source in sources:
+            dtype, shape = self.adapter.describe(source)
+            if not shape:
+                raise ValueError("allgather joins tensors along their first dimension; a scalar has none")
+            sent, buffer = self._readable(source, dtype, shape)
+            calls.append((buffer.address, 0, dtype, shape))
+            keep.append(sent)
+        native = core.submit(Kind.ALLGATHER, calls, keep, *parameters)
+
+        def finish() -> list[T]:
+            return [
+                self.adapter.adopt(source, memoryview(output), tuple(output.shape), DType(output.dtype))
+                for source, output in zip(sources, native.outputs(), strict=True)
+            ]
+
+        return Handle(native, finish)
+
+    def _readable(self, tensor: T, dtype: DType, shape: tuple[int, ...]) -> tuple[T, Buffer]:
+        """The tensor itself or a staged copy, and its memory."""
+        self.adapter.ready(tensor)
+        buffer = self.adapter.buffer(tensor)
+        return (tensor, buffer) if buffer is not None else self._staged(tensor, dtype, shape)
+
+    def _staged(self, tensor: T, dtype: DType, shape: tuple[int, ...]) -> tuple[T, Buffer]:
+        staged = self.adapter.empty(tensor, shape, dtype, host=True)
+        self.adapter.assign(staged, tensor)
+        buffer = self.adapter.buffer(staged)
+        assert buffer is not None, "empty(host=True) must have a buffer"
+        return staged, buffer

@@ -1,0 +1,157 @@
+"""The collectives for numpy arrays.
+
+    import farandole.numpy as fnp
+    fnp.init()
+    total = fnp.allreduce(array, op=fnp.Sum)
+
+Arrays may be strided; a result is a new C-contiguous array of the kind given (a subclass stays one; masked arrays are
+refused). bfloat16 arrays are those of the package ml_dtypes. See `farandole.plugin.Collectives` for what all operations
+have in common.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from farandole import (
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    allgather_object,
+    barrier,
+    broadcast_object,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    poll,
+    rank,
+    shutdown,
+    size,
+    synchronize,
+)
+from farandole.plugin import Adapter, Buffer, Collectives, DType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_NAMES = {dtype.title: dtype for dtype in DType if dtype is not DType.BFLOAT16}  # bfloat16 is not numpy's own
+_DTYPES = {np.dtype(name): dtype for name, dtype in _NAMES.items()}
+
+
+class _ArrayAdapter(Adapter[Array]):
+    def describe(self, tensor: Array) -> tuple[DType, tuple[int, ...]]:
+        try:
+            return _DTYPES[tensor.dtype], tensor.shape
+        except (KeyError, AttributeError):
+            return _describe_unusual(tensor)
+
+    def buffer(self, tensor: Any) -> Buffer | None:
+        if not isinstance(tensor, np.ndarray) or not tensor.flags.carray:  # C-contiguous, aligned and writable
+            return None
+        return Buffer(tensor.__array_interface__["data"][0], tensor.nbytes, tensor)
+
+    def empty(self, like: Array, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> Array:
+        return np.empty_like(like, _numpy_dtype(dtype), order="C", shape=shape)
+
+    def assign(self, target: Array, source: Array) -> None:
+        target[...] = source
+
+    def cast(self, tensor: Array, dtype: DType) -> Array:
+        return tensor.astype(_numpy_dtype(dtype))
+
+    def scale_(self, tensor: Array, factor: float) -> None:
+        np.multiply(tensor, factor, out=tensor)
+
+    def adopt(self, like: Any, memory: memoryview, shape: tuple[int, ...], dtype: DType) -> Array:
+        array: Array = np.frombuffer(memory, np.uint8).view(_numpy_dtype(dtype)).reshape(shape)
+        return array.view(type(like)) if isinstance(like, np.ndarray) else array
+
+
+def _describe_unusual(tensor: Any) -> tuple[DType, tuple[int, ...]]:
+    if not isinstance(tensor, np.ndarray | np.generic):
+        raise TypeError(f"expected a numpy array, not {type(tensor).__name__}; convert it with numpy.asarray")
+    if tensor.dtype.name == "bfloat16" and tensor.dtype.isnative:
+        return DType.BFLOAT16, tensor.shape
+    known = ", ".join(dtype.title for dtype in DType)
+    raise ValueError(f"arrays of dtype {tensor.dtype} cannot be reduced or sent; supported are {known}")
+
+
+def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    if dtype is not DType.BFLOAT16:
+        return np.dtype(dtype.title)
+    try:
+        import ml_dtypes  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        raise ValueError("numpy has bfloat16 arrays only with the package ml_dtypes: pip install ml_dtypes") from None
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
+
+
+_collectives: Collectives[Array] = Collectives(_ArrayAdapter())
+
+Compression = _collectives.Compression
+allgather = _collectives.allgather
+allgather_async = _collectives.allgather_async
+allreduce = _collectives.allreduce
+allreduce_ = _collectives.allreduce_
+allreduce_async = _collectives.allreduce_async
+allreduce_async_ = _collectives.allreduce_async_
+broadcast = _collectives.broadcast
+broadcast_ = _collectives.broadcast_
+broadcast_async = _collectives.broadcast_async
+broadcast_async_ = _collectives.broadcast_async_
+broadcast_parameters = _collectives.broadcast_parameters
+grouped_allgather = _collectives.grouped_allgather
+grouped_allgather_async = _collectives.grouped_allgather_async
+grouped_allreduce = _collectives.grouped_allreduce
+grouped_allreduce_ = _collectives.grouped_allreduce_
+grouped_allreduce_async = _collectives.grouped_allreduce_async
+grouped_allreduce_async_ = _collectives.grouped_allreduce_async_
+
+__all__ = [
+    "Average",
+    "Compression",
+    "Max",
+    "Min",
+    "Product",
+    "Sum",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "broadcast_parameters",
+    "cross_rank",
+    "cross_size",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "poll",
+    "rank",
+    "shutdown",
+    "size",
+    "synchronize",
+]

@@ -1,0 +1,27 @@
+"""The contract of plugins: what a framework supplies (Adapter) and what it gets for it.
+
+    from farandole.plugin import Adapter, Collectives
+    collectives = Collectives(MyAdapter())     # allreduce, allgather, broadcast, ... for the framework's tensors
+
+`plugins/_template` is a complete plugin to copy, `farandole.testing.conformance` the suite that each must pass.
+"""
+
+from farandole._adapter import Adapter, Buffer, DType
+from farandole._collectives import Collectives
+from farandole._compression import Compression, Compressor
+from farandole._gradients import GradientReducer, even_groups
+from farandole._handles import Handle
+from farandole._ops import ReduceOp
+
+__all__ = [
+    "Adapter",
+    "Buffer",
+    "Collectives",
+    "Compression",
+    "Compressor",
+    "DType",
+    "GradientReducer",
+    "Handle",
+    "ReduceOp",
+    "even_groups",
+]
