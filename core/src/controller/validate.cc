@@ -5,7 +5,7 @@
 namespace farandole {
 namespace {
 
-std::string ToString(double value) {
+std::string FormatNumber(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%g", value);
   return text;
@@ -35,8 +35,8 @@ Difference Compare(const Signature& a, const Signature& b) {
   if (Difference tensors = CompareTensors(a, b); !tensors.what.empty()) return tensors;
   if (a.reduce != b.reduce) return {"reduction", NameOf(a.reduce), NameOf(b.reduce)};
   if (a.root != b.root) return {"root rank", std::to_string(a.root), std::to_string(b.root)};
-  if (a.prescale != b.prescale) return {"prescale factor", ToString(a.prescale), ToString(b.prescale)};
-  if (a.postscale != b.postscale) return {"postscale factor", ToString(a.postscale), ToString(b.postscale)};
+  if (a.prescale != b.prescale) return {"prescale factor", FormatNumber(a.prescale), FormatNumber(b.prescale)};
+  if (a.postscale != b.postscale) return {"postscale factor", FormatNumber(a.postscale), FormatNumber(b.postscale)};
   return {};
 }
 
