@@ -1,0 +1,96 @@
+#include "common/reduce.h"
+
+#include <atomic>
+#include <cassert>
+#include <cstring>
+
+#include "common/reduce_isa.h"
+
+#if FRD_X86
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+namespace farandole {
+namespace {
+
+#if FRD_X86
+constexpr unsigned kIeeeDefaults = 0x1f80;  // all exceptions masked, round to nearest even, no flush-to-zero
+#endif
+
+Isa DetectIsa() {
+#if FRD_X86
+  // __builtin_cpu_supports also asks whether the system saves the wide registers; not every compiler's knows F16C.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  if (!__builtin_cpu_supports("avx2") || !has_f16c) return Isa::kPortable;
+  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return has_avx512 ? Isa::kAvx512 : Isa::kAvx2;
+#else
+  return Isa::kPortable;
+#endif
+}
+
+std::atomic<Isa>& Active() {
+  static std::atomic<Isa> active{BestIsa()};
+  return active;
+}
+
+FoldFunction FunctionOf(Isa isa) {
+#if FRD_X86
+  if (isa == Isa::kAvx512) return FoldAvx512;
+  if (isa == Isa::kAvx2) return FoldAvx2;
+#endif
+  (void)isa;
+  return FoldPortable;
+}
+
+}  // namespace
+
+Isa BestIsa() {
+  static const Isa best = DetectIsa();
+  return best;
+}
+
+Isa ActiveIsa() { return Active().load(std::memory_order_relaxed); }
+
+void UseIsa(Isa isa) {
+  assert(isa <= BestIsa());
+  Active().store(isa, std::memory_order_relaxed);
+}
+
+bool Supports(DType dtype, ReduceOp reduce) { return !(dtype == DType::kBool && reduce == ReduceOp::kAverage); }
+
+void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
+          Scale scale, void* output) {
+  assert(input_count >= 1 && reduce != ReduceOp::kAverage);
+  if (element_count == 0) return;
+  // A value that stands alone is kept bit by bit, a NaN's payload included. (A bool may have to become 0 or 1.)
+  if (input_count == 1 && scale.IsIdentity() && dtype != DType::kBool) {
+    if (inputs[0] != output) std::memcpy(output, inputs[0], element_count * SizeOf(dtype));
+    return;
+  }
+  FunctionOf(ActiveIsa())(dtype, reduce, inputs, input_count, element_count, scale, output);
+}
+
+#if FRD_X86
+FloatingPointScope::FloatingPointScope() : saved_(_mm_getcsr()) { _mm_setcsr(kIeeeDefaults); }
+FloatingPointScope::~FloatingPointScope() { _mm_setcsr(saved_); }
+#elif defined(__aarch64__)
+FloatingPointScope::FloatingPointScope() : saved_(0) {
+  unsigned long control;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+  saved_ = static_cast<unsigned>(control);
+  __asm__ volatile("msr fpcr, %0" : : "r"(0UL) : "memory");
+}
+FloatingPointScope::~FloatingPointScope() {
+  const unsigned long control = saved_;
+  __asm__ volatile("msr fpcr, %0" : : "r"(control) : "memory");
+}
+#else
+FloatingPointScope::FloatingPointScope() : saved_(0) {}
+FloatingPointScope::~FloatingPointScope() = default;
+#endif
+
+}  // namespace farandole

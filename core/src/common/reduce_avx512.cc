@@ -1,0 +1,67 @@
+// Fold with AVX-512.
+#include "common/reduce_isa.h"
+
+#if FRD_X86
+
+#include <immintrin.h>
+
+#include <limits>
+#include <type_traits>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
+#endif
+
+namespace farandole {
+namespace {
+constexpr size_t kVectorBytes = 64;
+}  // namespace
+}  // namespace farandole
+
+#include "common/reduce_vectors.h"
+
+namespace farandole {
+namespace {
+
+struct Float16 : HalfWords {
+  // The forms without a mask read an undefined register on purpose, of which g++ 12 warns.
+  static constexpr __mmask16 kAllLanes = 0xffff;
+
+  static FRD_INLINE Vector<float> Widen(const char* from) {
+    return (Vector<float>)_mm512_maskz_cvtph_ps(kAllLanes, LoadVector<__m256i>(from));
+  }
+  static FRD_INLINE __m256i Narrow(Vector<float> value) {
+    return _mm512_maskz_cvtps_ph(kAllLanes, (__m512)value, _MM_FROUND_TO_NEAREST_INT);
+  }
+
+  static FRD_INLINE Pair<float> Load(const char* from) { return {Widen(from), Widen(from + kStepBytes / 2)}; }
+  static FRD_INLINE void Store(Pair<float> value, char* to) {
+    StoreVector(Narrow(value.first), to);
+    StoreVector(Narrow(value.second), to + kStepBytes / 2);
+  }
+};
+
+}  // namespace
+}  // namespace farandole
+
+#include "common/reduce_kernels.h"
+
+namespace farandole {
+
+void FoldAvx512(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
+                Scale scale, void* output) {
+  Dispatch(dtype, Call{reduce, inputs, input_count, element_count, scale, output});
+}
+
+}  // namespace farandole
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+#endif  // FRD_X86

@@ -1,0 +1,266 @@
+// The loops of Fold, written once for all instruction sets.
+//
+// Included by one reduce_<instruction set>.cc each, after reduce_vectors.h and a codec named Float16.
+//
+// A fold works element by element in one order (R), so neither lanes nor blocks matter to the bits. Up to four inputs
+// are folded in registers. More are cut into the subtrees of R with at most four leaves, whose results go through
+// blocks of 4 KB that stay in the first-level cache.
+//
+// Not a header of its own: the includer has reduce_isa.h. Pure functions; any thread may call them.
+#pragma once
+
+namespace farandole {
+namespace {
+
+constexpr size_t kLeafInputs = 4;
+constexpr size_t kBlockBytes = 4096;
+
+// R of at most four values.
+template <class Element, class Op, size_t kInputs>
+FRD_INLINE Pair<Element> FoldValues(const Pair<Element>* values) {
+  if constexpr (kInputs == 1) {
+    return values[0];
+  } else if constexpr (kInputs == 2) {
+    return ApplyPair<Element, Op>(values[0], values[1]);
+  } else if constexpr (kInputs == 3) {
+    return ApplyPair<Element, Op>(ApplyPair<Element, Op>(values[0], values[1]), values[2]);
+  } else {
+    return ApplyPair<Element, Op>(ApplyPair<Element, Op>(values[0], values[1]),
+                                  ApplyPair<Element, Op>(values[2], values[3]));
+  }
+}
+
+// One node of R with up to four children: inputs as In has them, output as Out; kRoot says that Finish comes in
+// between.
+template <class In, class Out, class Op, size_t kInputs, bool kRoot>
+struct Node {
+  using Element = typename In::Element;
+  static constexpr size_t kStep = kStepElements<Element>;
+
+  // Not inlined: bodies and tails share one copy of the loop.
+  static __attribute__((noinline)) void Steps(const char* const* inputs, size_t steps, Element factor, char* output) {
+    const char* from[kInputs];
+    for (size_t k = 0; k < kInputs; ++k) from[k] = inputs[k];
+    for (size_t i = 0; i < steps; ++i) {
+      Pair<Element> values[kInputs];
+      for (size_t k = 0; k < kInputs; ++k) values[k] = In::Load(from[k] + i * In::kStepBytes);
+      Pair<Element> value = FoldValues<Element, Op, kInputs>(values);
+      if constexpr (kRoot) value = {Finish<Element>(value.first, factor), Finish<Element>(value.second, factor)};
+      Out::Store(value, output + i * Out::kStepBytes);
+    }
+  }
+
+  // Less than a step: through buffers, so that nothing outside the inputs and the output is touched.
+  static __attribute__((noinline)) void Tail(const char* const* inputs, size_t element_count, Element factor,
+                                             char* output) {
+    char padded[kInputs][In::kStepBytes] = {};
+    const char* from[kInputs];
+    for (size_t k = 0; k < kInputs; ++k) {
+      from[k] = In::kPadded ? inputs[k] : padded[k];
+      if (!In::kPadded) std::memcpy(padded[k], inputs[k], element_count * (In::kStepBytes / kStep));
+    }
+    char result[Out::kStepBytes];
+    Steps(from, 1, factor, result);
+    std::memcpy(output, result, Out::kPadded ? Out::kStepBytes : element_count * (Out::kStepBytes / kStep));
+  }
+
+  static void Run(const void* const* inputs, size_t offset, size_t element_count, Element factor, void* output) {
+    const char* from[kInputs];
+    for (size_t k = 0; k < kInputs; ++k) from[k] = static_cast<const char*>(inputs[k]) + offset;
+    char* const to = static_cast<char*>(output);
+    const size_t steps = element_count / kStep;
+    Steps(from, steps, factor, to);
+    const size_t rest = element_count % kStep;
+    if (rest == 0) return;
+    for (size_t k = 0; k < kInputs; ++k) from[k] += steps * In::kStepBytes;
+    Tail(from, rest, factor, to + steps * Out::kStepBytes);
+  }
+};
+
+// A fold of any number of inputs. Codec: the inputs and the output; what lies between them is Partial.
+template <class Codec, class Op>
+struct Tree {
+  using Element = typename Codec::Element;
+  using Between = Partial<Element>;
+  static constexpr size_t kBlockElements = kBlockBytes / sizeof(Element);
+  static constexpr size_t kMemoryBytes = Codec::kStepBytes / kStepElements<Element>;  // of one element
+  static_assert(kBlockElements % kStepElements<Element> == 0, "a block is padded");
+
+  template <class Out, bool kRoot>
+  static void Leaves(const void* const* inputs, size_t input_count, size_t offset, size_t element_count, Element factor,
+                     void* output) {
+    switch (input_count) {
+      case 1:
+        return Node<Codec, Out, Op, 1, kRoot>::Run(inputs, offset, element_count, factor, output);
+      case 2:
+        return Node<Codec, Out, Op, 2, kRoot>::Run(inputs, offset, element_count, factor, output);
+      case 3:
+        return Node<Codec, Out, Op, 3, kRoot>::Run(inputs, offset, element_count, factor, output);
+      default:
+        return Node<Codec, Out, Op, 4, kRoot>::Run(inputs, offset, element_count, factor, output);
+    }
+  }
+
+  static size_t LargestPowerOfTwoBelow(size_t count) {
+    size_t power = 1;
+    while (power * 2 < count) power *= 2;
+    return power;
+  }
+
+  // R of one block. REQUIRES: element_count <= kBlockElements; `partial` has room for whole steps.
+  static void Subtree(const void* const* inputs, size_t input_count, size_t offset, size_t element_count,
+                      Element* partial) {
+    if (input_count <= kLeafInputs)
+      return Leaves<Between, false>(inputs, input_count, offset, element_count, 1, partial);
+    alignas(64) Element right[kBlockElements];
+    const size_t first = LargestPowerOfTwoBelow(input_count);
+    Subtree(inputs, first, offset, element_count, partial);
+    Subtree(inputs + first, input_count - first, offset, element_count, right);
+    const void* const both[] = {partial, right};
+    Node<Between, Between, Op, 2, false>::Run(both, 0, element_count, 1, partial);
+  }
+
+  static void Block(const void* const* inputs, size_t input_count, size_t offset, size_t element_count, Element factor,
+                    char* output) {
+    alignas(64) Element left[kBlockElements];
+    alignas(64) Element right[kBlockElements];
+    const size_t first = LargestPowerOfTwoBelow(input_count);
+    Subtree(inputs, first, offset, element_count, left);
+    Subtree(inputs + first, input_count - first, offset, element_count, right);
+    const void* const both[] = {left, right};
+    Node<Between, Codec, Op, 2, true>::Run(both, 0, element_count, factor, output);
+  }
+
+  // Elements [begin, end) of the inputs into the same elements of the output.
+  static void Run(const void* const* inputs, size_t input_count, size_t begin, size_t end, Element factor,
+                  void* output) {
+    char* const to = static_cast<char*>(output);
+    if (input_count <= kLeafInputs) {
+      return Leaves<Codec, true>(inputs, input_count, begin * kMemoryBytes, end - begin, factor,
+                                 to + begin * kMemoryBytes);
+    }
+    for (size_t block = begin; block < end; block += kBlockElements) {
+      const size_t count = end - block < kBlockElements ? end - block : kBlockElements;
+      Block(inputs, input_count, block * kMemoryBytes, count, factor, to + block * kMemoryBytes);
+    }
+  }
+};
+
+// ---- integers: folded in their own type, scaled in double
+
+// Toward zero; what does not fit becomes the nearest that does, a NaN becomes 0. Without branches, so that it
+// vectorises.
+template <class T>
+FRD_INLINE T Truncate(double value) {
+  // Both borders are exact in double; kAbove is the first whole number that does not fit.
+  constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::min());
+  constexpr double kAbove = static_cast<double>(std::numeric_limits<T>::max() / 2 + 1) * 2.0;
+  const bool below = value <= kLowest;
+  const bool above = value >= kAbove;
+  const bool fits = value > kLowest && value < kAbove;
+  const T truncated = static_cast<T>(fits ? value : 0.0);
+  return below ? std::numeric_limits<T>::min() : above ? std::numeric_limits<T>::max() : truncated;
+}
+
+template <class T>
+__attribute__((noinline)) void ScaleIntegers(size_t element_count, Scale scale, char* values) {
+  for (size_t i = 0; i < element_count; ++i) {
+    T value;
+    std::memcpy(&value, values + i * sizeof(T), sizeof(T));
+    value = Truncate<T>(static_cast<double>(value) * scale.multiplier / scale.divisor);
+    std::memcpy(values + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+// In blocks, so that scaling finds the values still in the cache.
+template <class T, class Codec, class Op>
+void FoldIntegers(const void* const* inputs, size_t input_count, size_t element_count, Scale scale, void* output) {
+  if (scale.IsIdentity()) return Tree<Codec, Op>::Run(inputs, input_count, 0, element_count, 1, output);
+  constexpr size_t kBlockElements = kBlockBytes / sizeof(T);
+  for (size_t block = 0; block < element_count; block += kBlockElements) {
+    const size_t end = element_count - block < kBlockElements ? element_count : block + kBlockElements;
+    Tree<Codec, Op>::Run(inputs, input_count, block, end, 1, output);
+    ScaleIntegers<T>(end - block, scale, static_cast<char*>(output) + block * sizeof(T));
+  }
+}
+
+// ---- dispatch
+
+struct Call {
+  ReduceOp reduce;
+  const void* const* inputs;
+  size_t input_count;
+  size_t element_count;
+  Scale scale;
+  void* output;
+};
+
+template <class Codec, class Op>
+void RunReals(const Call& call) {
+  using Element = typename Codec::Element;
+  const Scale& scale = call.scale;
+  const Element factor = scale.IsIdentity() ? Element{1} : static_cast<Element>(scale.multiplier / scale.divisor);
+  Tree<Codec, Op>::Run(call.inputs, call.input_count, 0, call.element_count, factor, call.output);
+}
+
+template <class Codec>
+void Reals(const Call& call) {
+  switch (call.reduce) {
+    case ReduceOp::kMin:
+      return RunReals<Codec, Min>(call);
+    case ReduceOp::kMax:
+      return RunReals<Codec, Max>(call);
+    case ReduceOp::kProduct:
+      return RunReals<Codec, Product>(call);
+    default:
+      return RunReals<Codec, Sum>(call);
+  }
+}
+
+// Sums and products wrap, which C++ defines for unsigned elements only; the bits are the same.
+template <class T>
+void Integers(const Call& call) {
+  using Wrapping = Plain<typename std::make_unsigned<T>::type>;
+  const auto fold = call.reduce == ReduceOp::kMin       ? FoldIntegers<T, Plain<T>, Min>
+                    : call.reduce == ReduceOp::kMax     ? FoldIntegers<T, Plain<T>, Max>
+                    : call.reduce == ReduceOp::kProduct ? FoldIntegers<T, Wrapping, Product>
+                                                        : FoldIntegers<T, Wrapping, Sum>;
+  fold(call.inputs, call.input_count, call.element_count, call.scale, call.output);
+}
+
+// On 0 and 1, or is the maximum and and the minimum.
+void Bools(const Call& call) {
+  const bool any = call.reduce == ReduceOp::kSum || call.reduce == ReduceOp::kMax;
+  const auto run = any ? Tree<Bool, Max>::Run : Tree<Bool, Min>::Run;
+  run(call.inputs, call.input_count, 0, call.element_count, 1, call.output);
+}
+
+void Dispatch(DType dtype, const Call& call) {
+  switch (dtype) {
+    case DType::kUint8:
+      return Integers<uint8_t>(call);
+    case DType::kInt8:
+      return Integers<int8_t>(call);
+    case DType::kUint16:
+      return Integers<uint16_t>(call);
+    case DType::kInt16:
+      return Integers<int16_t>(call);
+    case DType::kInt32:
+      return Integers<int32_t>(call);
+    case DType::kInt64:
+      return Integers<int64_t>(call);
+    case DType::kFloat16:
+      return Reals<Float16>(call);
+    case DType::kBfloat16:
+      return Reals<Bfloat16>(call);
+    case DType::kFloat32:
+      return Reals<Plain<float>>(call);
+    case DType::kFloat64:
+      return Reals<Plain<double>>(call);
+    case DType::kBool:
+      return Bools(call);
+  }
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,199 @@
+// Vectors, what is done with them, and how elements lie in memory: the words in which reduce_kernels.h is written.
+//
+// Included by one reduce_<instruction set>.cc each, after it has set the compiler's target and kVectorBytes. Everything
+// stands in an unnamed namespace: with external names the linker would keep one copy of every template, perhaps the
+// AVX-512 one, and hand it to all.
+//
+// What IEEE 754 or the hardware leave open is fixed here, so that all instruction sets give the same bits: a NaN that
+// was computed is stored as the positive quiet NaN without payload (which of two payloads survives depends on how the
+// compiler placed the operands), and -0 counts as less than +0 in min and max.
+//
+// Not a header of its own: the includer has reduce_isa.h. Pure functions; any thread may call them.
+#pragma once
+
+namespace farandole {
+namespace {
+
+template <class Element>
+struct VectorOf {
+  typedef Element type __attribute__((vector_size(kVectorBytes)));
+};
+template <class Element>
+using Vector = typename VectorOf<Element>::type;
+
+// A step of every loop: two vectors. Two 16-bit floats fit where one float32 does, so a vector of them in memory is a
+// Pair.
+template <class Element>
+struct Pair {
+  Vector<Element> first;
+  Vector<Element> second;
+};
+template <class Element>
+constexpr size_t kStepElements = 2 * kVectorBytes / sizeof(Element);
+
+template <class V>
+FRD_INLINE V LoadVector(const char* from) {
+  V value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+template <class V>
+FRD_INLINE void StoreVector(V value, char* to) {
+  std::memcpy(to, &value, sizeof(value));
+}
+
+// ---- codecs: how elements lie in memory and what they are folded in (Element)
+//
+// kPadded: the memory is ours and holds whole steps, so that a loop may read and write behind the last element.
+
+template <class T>
+struct Plain {
+  using Element = T;
+  static constexpr bool kPadded = false;
+  static constexpr size_t kStepBytes = 2 * kVectorBytes;
+  static FRD_INLINE Pair<T> Load(const char* from) {
+    return {LoadVector<Vector<T>>(from), LoadVector<Vector<T>>(from + kVectorBytes)};
+  }
+  static FRD_INLINE void Store(Pair<T> value, char* to) {
+    StoreVector(value.first, to);
+    StoreVector(value.second, to + kVectorBytes);
+  }
+};
+
+// A result on its way up the tree. Its elements have the order in which a codec loads them.
+template <class T>
+struct Partial : Plain<T> {
+  static constexpr bool kPadded = true;
+};
+
+// Any byte but 0 is true; stored as 0 or 1.
+struct Bool : Plain<uint8_t> {
+  static FRD_INLINE Pair<uint8_t> Load(const char* from) {
+    const Pair<uint8_t> bytes = Plain<uint8_t>::Load(from);
+    return {(Vector<uint8_t>)(bytes.first != 0) & 1, (Vector<uint8_t>)(bytes.second != 0) & 1};
+  }
+};
+
+// Neighbours share 32 bits: the lower one goes to first, the upper one to second, without moving anything between
+// lanes.
+struct HalfWords {
+  using Element = float;
+  using Bits = Vector<uint32_t>;
+  static constexpr bool kPadded = false;
+  static constexpr size_t kStepBytes = kVectorBytes;
+};
+
+struct Bfloat16 : HalfWords {
+  static FRD_INLINE Pair<float> Load(const char* from) {
+    const Bits words = LoadVector<Bits>(from);
+    return {half_internal::Reinterpret<Vector<float>>(words << 16),
+            half_internal::Reinterpret<Vector<float>>(words & 0xffff0000u)};
+  }
+  static FRD_INLINE void Store(Pair<float> value, char* to) {
+    const Bits lower = half_internal::RoundToUpperHalf(half_internal::Reinterpret<Bits>(value.first));
+    const Bits upper = half_internal::RoundToUpperHalf(half_internal::Reinterpret<Bits>(value.second));
+    StoreVector(lower >> 16 | (upper & 0xffff0000u), to);
+  }
+};
+
+// For machines that cannot convert; the others define their own Float16.
+struct PortableFloat16 : HalfWords {
+  static FRD_INLINE Pair<float> Load(const char* from) {
+    const Bits words = LoadVector<Bits>(from);
+    return {half_internal::WidenFloat16<Vector<float>, Bits>(words & 0xffffu),
+            half_internal::WidenFloat16<Vector<float>, Bits>(words >> 16)};
+  }
+  static FRD_INLINE void Store(Pair<float> value, char* to) {
+    const Bits lower = half_internal::NarrowFloat16<Vector<float>, Bits>(value.first);
+    const Bits upper = half_internal::NarrowFloat16<Vector<float>, Bits>(value.second);
+    StoreVector(lower | upper << 16, to);
+  }
+};
+
+// ---- operations
+
+template <class Element>
+struct BitsOf {
+  using type = Element;
+};
+template <>
+struct BitsOf<float> {
+  using type = uint32_t;
+};
+template <>
+struct BitsOf<double> {
+  using type = uint64_t;
+};
+template <class Element>
+constexpr bool kIsReal = std::is_floating_point<Element>::value;
+template <class Element>
+using VectorBits = Vector<typename BitsOf<Element>::type>;
+
+struct Sum {
+  template <class Element>
+  static FRD_INLINE Vector<Element> Apply(Vector<Element> left, Vector<Element> right) {
+    return left + right;
+  }
+};
+
+struct Product {
+  template <class Element>
+  static FRD_INLINE Vector<Element> Apply(Vector<Element> left, Vector<Element> right) {
+    return left * right;
+  }
+};
+
+// Comparing both ways round gives the same value twice, but both operands where they are equal zeros or one is a NaN.
+// Or then makes -0 of two different zeros and keeps a NaN a NaN.
+struct Min {
+  template <class Element>
+  static FRD_INLINE Vector<Element> Apply(Vector<Element> left, Vector<Element> right) {
+    const Vector<Element> once = left < right ? left : right;
+    if constexpr (kIsReal<Element>) {
+      using Bits = VectorBits<Element>;
+      const Vector<Element> again = right < left ? right : left;
+      return half_internal::Reinterpret<Vector<Element>>(half_internal::Reinterpret<Bits>(once) |
+                                                         half_internal::Reinterpret<Bits>(again));
+    } else {
+      return once;
+    }
+  }
+};
+
+// As Min, of the negated values.
+struct Max {
+  template <class Element>
+  static FRD_INLINE Vector<Element> Apply(Vector<Element> left, Vector<Element> right) {
+    const Vector<Element> once = left > right ? left : right;
+    if constexpr (kIsReal<Element>) {
+      using Bits = VectorBits<Element>;
+      const Vector<Element> again = right > left ? right : left;
+      const Bits sign = Bits{} + (typename BitsOf<Element>::type{1} << (8 * sizeof(Element) - 1));
+      const Bits negated =
+          (half_internal::Reinterpret<Bits>(once) ^ sign) | (half_internal::Reinterpret<Bits>(again) ^ sign);
+      return half_internal::Reinterpret<Vector<Element>>(negated ^ sign);
+    } else {
+      return once;
+    }
+  }
+};
+
+template <class Element, class Op>
+FRD_INLINE Pair<Element> ApplyPair(Pair<Element> left, Pair<Element> right) {
+  return {Op::template Apply<Element>(left.first, right.first), Op::template Apply<Element>(left.second, right.second)};
+}
+
+// What is done to the root of R. Integers are scaled elsewhere (ScaleIntegers).
+template <class Element>
+FRD_INLINE Vector<Element> Finish(Vector<Element> value, Element factor) {
+  if constexpr (kIsReal<Element>) {
+    const Vector<Element> scaled = value * factor;
+    const Vector<Element> quiet = Vector<Element>{} + std::numeric_limits<Element>::quiet_NaN();
+    return scaled == scaled ? scaled : quiet;
+  } else {
+    return value;
+  }
+}
+
+}  // namespace
+}  // namespace farandole

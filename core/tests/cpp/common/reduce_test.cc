@@ -1,0 +1,163 @@
+// Every element type, operation, instruction set, number of inputs and awkward size, bit by bit against the definition.
+#include "common/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "common/reduce_oracle.h"
+
+namespace farandole {
+namespace {
+
+constexpr size_t kMostInputs = 9;
+// Around the steps of all vectors (8 to 128 elements), the blocks of 4 KB and beyond.
+constexpr size_t kSizes[] = {0,  1,  2,   7,   8,   9,   15,  17,   31,   32,   33,
+                             63, 65, 127, 128, 129, 511, 513, 1023, 1025, 4095, 4097};
+constexpr size_t kMostElements = 4097;
+
+std::vector<Isa> Isas() {
+  std::vector<Isa> isas;
+  for (int isa = 0; isa <= static_cast<int>(BestIsa()); ++isa) isas.push_back(static_cast<Isa>(isa));
+  return isas;
+}
+
+class IsaScope {
+ public:
+  explicit IsaScope(Isa isa) : before_(ActiveIsa()) { UseIsa(isa); }
+  ~IsaScope() { UseIsa(before_); }
+  IsaScope(const IsaScope&) = delete;
+  IsaScope& operator=(const IsaScope&) = delete;
+
+ private:
+  const Isa before_;
+};
+
+// Small whole numbers and fractions as floats, so that sums round; anything else as it comes.
+void WriteOrdinary(DType dtype, std::mt19937_64* random, char* to) {
+  const double value = static_cast<double>(static_cast<int64_t>((*random)() % 8192) - 4096) / 512.0;
+  if (dtype == DType::kFloat16) testing::NarrowOracle<testing::Float16Oracle>::Write(static_cast<float>(value), to);
+  if (dtype == DType::kBfloat16) testing::NarrowOracle<testing::Bfloat16Oracle>::Write(static_cast<float>(value), to);
+  if (dtype == DType::kFloat32) testing::PlainOracle<float>::Write(static_cast<float>(value) * 1.1f, to);
+  if (dtype == DType::kFloat64) testing::PlainOracle<double>::Write(value * 1.1, to);
+}
+
+// Three quarters ordinary numbers, one quarter any bits: NaN of every kind, infinities, subnormals, both zeros.
+std::string RandomBuffer(DType dtype, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const size_t element_bytes = SizeOf(dtype);
+  std::string buffer(kMostElements * element_bytes, '\0');
+  for (size_t i = 0; i < kMostElements; ++i) {
+    const uint64_t choice = random() % 16;
+    uint64_t bits = random();
+    if (choice == 0) bits = uint64_t{1} << (8 * element_bytes - 1);  // -0
+    if (choice == 1) bits = 0;
+    if (dtype == DType::kBool) bits &= 1;
+    std::memcpy(&buffer[i * element_bytes], &bits, element_bytes);
+    if (choice >= 4) WriteOrdinary(dtype, &random, &buffer[i * element_bytes]);
+  }
+  return buffer;
+}
+
+const std::vector<std::string>& RandomInputs(DType dtype) {
+  static std::vector<std::vector<std::string>> made(kDTypeCount);
+  std::vector<std::string>& inputs = made[static_cast<size_t>(dtype)];
+  for (uint64_t k = inputs.size(); k < kMostInputs; ++k) inputs.push_back(RandomBuffer(dtype, 100 + k));
+  return inputs;
+}
+
+std::vector<const char*> FirstOf(const std::vector<std::string>& buffers, size_t count) {
+  std::vector<const char*> pointers;
+  for (size_t k = 0; k < count; ++k) pointers.push_back(buffers[k].data());
+  return pointers;
+}
+
+class FoldMatrix : public ::testing::TestWithParam<std::tuple<int, ReduceOp>> {
+ protected:
+  DType dtype() const { return static_cast<DType>(std::get<0>(GetParam())); }
+  ReduceOp reduce() const { return std::get<1>(GetParam()); }
+  size_t element_bytes() const { return SizeOf(dtype()); }
+
+  std::string Folded(const std::vector<const char*>& inputs, size_t element_count) const {
+    std::string output(element_count * element_bytes(), '\x5a');
+    const std::vector<const void*> pointers(inputs.begin(), inputs.end());
+    Fold(dtype(), reduce(), pointers.data(), pointers.size(), element_count, Scale{}, output.data());
+    return output;
+  }
+};
+
+TEST_P(FoldMatrix, EveryInstructionSetGivesTheBitsOfTheDefinition) {
+  for (size_t input_count = 2; input_count <= kMostInputs; ++input_count) {
+    const std::vector<const char*> inputs = FirstOf(RandomInputs(dtype()), input_count);
+    const std::string expected = testing::Oracle(dtype(), reduce(), inputs, kMostElements);
+    for (const Isa isa : Isas()) {
+      const IsaScope scope(isa);
+      for (const size_t size : kSizes) {
+        ASSERT_EQ(Folded(inputs, size), expected.substr(0, size * element_bytes()))
+            << input_count << " inputs of " << size << " elements, isa " << static_cast<int>(isa);
+      }
+    }
+  }
+}
+
+TEST_P(FoldMatrix, OneInputIsCopiedBitByBit) {
+  const std::vector<const char*> input = FirstOf(RandomInputs(dtype()), 1);
+  for (const Isa isa : Isas()) {
+    const IsaScope scope(isa);
+    for (const size_t size : kSizes) EXPECT_EQ(Folded(input, size), std::string(input[0], size * element_bytes()));
+  }
+}
+
+TEST_P(FoldMatrix, UnalignedBuffersGiveTheSameBitsAndNothingElseIsWritten) {
+  constexpr size_t kElements = 1100;
+  const size_t bytes = kElements * element_bytes();
+  for (const size_t input_count : {2, 3, 4, 7}) {
+    std::vector<std::string> shifted;
+    for (size_t k = 0; k < input_count; ++k) shifted.push_back(std::string(k + 1, 'x') + RandomInputs(dtype())[k]);
+    std::vector<const void*> inputs;
+    for (size_t k = 0; k < input_count; ++k) inputs.push_back(shifted[k].data() + k + 1);
+    const std::string expected =
+        testing::Oracle(dtype(), reduce(), FirstOf(RandomInputs(dtype()), input_count), kElements);
+    for (const Isa isa : Isas()) {
+      const IsaScope scope(isa);
+      std::string output(bytes + 200, '\x5a');
+      Fold(dtype(), reduce(), inputs.data(), input_count, kElements, Scale{}, &output[3]);
+      ASSERT_EQ(output, "ZZZ" + expected + std::string(197, 'Z'))
+          << input_count << " inputs, isa " << static_cast<int>(isa);
+    }
+  }
+}
+
+TEST_P(FoldMatrix, TheOutputMayBeAnyOfTheInputs) {
+  constexpr size_t kElements = 1100;
+  for (const size_t input_count : {1, 2, 3, 4, 6}) {
+    const std::string expected = Folded(FirstOf(RandomInputs(dtype()), input_count), kElements);
+    for (const Isa isa : Isas()) {
+      const IsaScope scope(isa);
+      for (size_t target = 0; target < input_count; ++target) {
+        std::vector<std::string> copies(RandomInputs(dtype()).begin(), RandomInputs(dtype()).begin() + input_count);
+        const std::vector<const char*> pointers = FirstOf(copies, input_count);
+        const std::vector<const void*> inputs(pointers.begin(), pointers.end());
+        Fold(dtype(), reduce(), inputs.data(), input_count, kElements, Scale{}, copies[target].data());
+        ASSERT_EQ(copies[target].substr(0, expected.size()), expected) << input_count << " inputs, into " << target;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FoldMatrix,
+                         ::testing::Combine(::testing::Range(0, kDTypeCount),
+                                            ::testing::Values(ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax,
+                                                              ReduceOp::kProduct)),
+                         [](const auto& info) {
+                           return std::string(NameOf(static_cast<DType>(std::get<0>(info.param)))) + "_" +
+                                  NameOf(std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace farandole
