@@ -56,6 +56,7 @@ class Collectives(Generic[T]):
             op: Average (default), Sum, Min, Max or Product. An average of integers is truncated.
             prescale_factor: multiplies before the reduction.
             postscale_factor: multiplies after it.
+            process_set: see the class.
         """
         parameters = _reducing("allreduce", average, name, op, prescale_factor, postscale_factor, process_set)
         if compression is None:

@@ -79,6 +79,7 @@ _MPICH = _Starter(
     local_size="MPI_LOCALNRANKS",
 )
 _STARTERS = (_FARANDOLE, _TORCHRUN, _OPEN_MPI, _MPICH)
+_PREFIXES = ("FARANDOLE_", "OMPI_", "PMIX_", "PMI_", "TORCHELASTIC_")
 
 
 def discover(environ: Mapping[str, str] | None = None) -> World:
@@ -94,6 +95,12 @@ def discover(environ: Mapping[str, str] | None = None) -> World:
             world = _place(environ, starter)
             return _meeting_of_ours(environ, world) if starter is _FARANDOLE else _meeting_of_others(environ, world)
     return World()
+
+
+def without_starters() -> dict[str, str]:
+    """A copy of the environment in which no starter is found, for processes that are to be started anew."""
+    names = {name for s in _STARTERS for name in (s.rank, s.size, s.local_rank, s.local_size, "MASTER_ADDR")}
+    return {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES) and name not in names}
 
 
 def _place(environ: Mapping[str, str], starter: _Starter) -> World:

@@ -1,0 +1,43 @@
+"""A rank process of `farandole.testing.World`: runs what it is sent until the test is gone."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import pickle
+import signal
+import socket
+import sys
+import traceback
+
+from farandole.testing import _wire
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Serve the socket whose descriptor is the first argument; the second says whether to call init()."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    if sys.argv[2] == "1":
+        import farandole
+
+        farandole.init()
+    while (request := _wire.receive(connection)) is not None:
+        _wire.send(connection, _perform(request))
+
+
+def _perform(request: bytes) -> bytes:
+    import cloudpickle
+
+    try:
+        function, args = pickle.loads(request)
+        return bytes(cloudpickle.dumps((True, function(*args))))
+    except Exception:
+        return pickle.dumps((False, traceback.format_exc()))
+
+
+if __name__ == "__main__":
+    main()

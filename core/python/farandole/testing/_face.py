@@ -1,0 +1,75 @@
+"""What a conformance check is given: the plugin's names, tensors from closed formulas, and ways to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from farandole.testing.conformance import Subject
+
+F = TypeVar("F", bound=Callable[..., None])
+
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+def needs(*names: str) -> Callable[[F], F]:
+    """Mark a check with the plugin's names without which it cannot run."""
+
+    def mark(check: F) -> F:
+        check.needs = frozenset(names)  # type: ignore[attr-defined]
+        return check
+
+    return mark
+
+
+class Face:
+    """One plugin on one rank."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.module: Any = subject.module
+        self.rank: int = subject.module.rank()
+        self.size: int = subject.module.size()
+
+    @property
+    def ranks(self) -> range:
+        return range(self.size)
+
+    @property
+    def numbers(self) -> list[str]:
+        """The dtypes that can be added."""
+        return [dtype for dtype in self.subject.dtypes if dtype != "bool"]
+
+    def make(self, values: list[Any], shape: tuple[int, ...] | None = None, dtype: str = "float32") -> Any:
+        """A tensor; by default one-dimensional."""
+        plain = [float(v) for v in values] if dtype in _FLOATS else list(values)
+        return self.subject.make(plain, (len(values),) if shape is None else shape, dtype)
+
+    def equal(self, tensor: Any, values: list[Any], shape: tuple[int, ...] | None = None, why: object = "") -> None:
+        """Fail unless the tensor has exactly these contents (and this shape)."""
+        got, got_shape = self.subject.values(tensor), tuple(self.subject.shape(tensor))
+        want_shape = (len(values),) if shape is None else shape
+        assert got_shape == want_shape, f"{why}: shape {got_shape} instead of {want_shape}"
+        wrong = [(i, g, w) for i, (g, w) in enumerate(zip(got, values, strict=True)) if g != w]
+        assert not wrong, (
+            f"{why}: {len(wrong)} of {len(values)} elements differ, first (index, is, should be) {wrong[0]}"
+        )
+
+    def misused(self, call: Callable[[], object], *words: object) -> None:
+        """Fail unless `call` raises the plugin's misuse error with all `words` in its message."""
+        self.raises(self.subject.misuse_error, call, *words)
+
+    def mismatched(self, call: Callable[[], object], *words: object) -> None:
+        """Fail unless `call` raises the plugin's mismatch error with all `words` in its message."""
+        self.raises(self.subject.mismatch_error, call, *words)
+
+    def raises(self, kind: type[BaseException], call: Callable[[], object], *words: object) -> None:
+        """Fail unless `call` raises `kind` with all `words` in its message."""
+        try:
+            call()
+        except kind as error:
+            lacking = [word for word in words if str(word) not in str(error)]
+            assert not lacking, f"the message lacks {lacking}: {error}"
+            return
+        raise AssertionError(f"{kind.__name__} was not raised")

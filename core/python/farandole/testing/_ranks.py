@@ -1,0 +1,158 @@
+"""Rank processes on this host, started with the environment that our launcher would give them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from farandole._environment import without_starters
+
+_TAIL_BYTES = 8000
+
+
+class RanksFailed(AssertionError):
+    """A rank raised, exited with an error or did not finish in time; the message holds its output."""
+
+
+@contextlib.contextmanager
+def rank_environments(ranks: int, env: Mapping[str, str] | None = None) -> Iterator[list[dict[str, str]]]:
+    """The environments of the `ranks` processes of one new world; valid within the `with` block.
+
+    Args:
+        ranks: size of the world, on this host.
+        env: more variables, for every rank.
+    """
+    key = os.memfd_create("farandole-key", os.MFD_CLOEXEC)
+    try:
+        os.write(key, secrets.token_bytes(32))
+        common = without_starters()
+        common.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
+        common.update(
+            PYTHONPATH=os.pathsep.join(path for path in sys.path if path),
+            FARANDOLE_SIZE=str(ranks),
+            FARANDOLE_LOCAL_SIZE=str(ranks),
+            FARANDOLE_CROSS_RANK="0",
+            FARANDOLE_CROSS_SIZE="1",
+            FARANDOLE_STORE=f"unix:farandole-test-{os.getpid()}-{secrets.token_hex(8)}",
+            FARANDOLE_KEY_FILE=f"/proc/{os.getpid()}/fd/{key}",
+        )
+        common.update(env or {})
+        yield [{**common, "FARANDOLE_RANK": str(rank), "FARANDOLE_LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    finally:
+        os.close(key)
+
+
+def spawn(
+    ranks: int,
+    target: Callable[..., Any] | str | Path,
+    *args: Any,
+    timeout: float,
+    env: Mapping[str, str] | None = None,
+) -> list[Any]:
+    """Run a function or a Python script once in each of `ranks` new processes of one world.
+
+    Args:
+        ranks: how many processes.
+        target: a function, which calls `farandole.init()` itself, or the path of a script.
+        args: positional arguments, or the script's command line.
+        timeout: seconds after which all are killed.
+        env: more environment variables.
+
+    Returns:
+        By rank: what the function returned, or what the script printed (stdout and stderr).
+
+    Raises:
+        RanksFailed: a rank failed; the others are killed then. Or the time is over; where each rank stood is shown.
+    """
+    if callable(target):
+        from farandole.testing._world import World
+
+        with World(ranks, env=env, init=False) as world:
+            return world.run(target, *args, timeout=timeout)
+    with rank_environments(ranks, env) as environments:
+        processes = [
+            Process(rank, [sys.executable, "-X", "faulthandler", str(target), *map(str, args)], environment)
+            for rank, environment in enumerate(environments)
+        ]
+        try:
+            _await_exits(processes, timeout)
+            return [process.output() for process in processes]
+        finally:
+            stop(processes)
+
+
+class Process:
+    """One rank: its own session, so that all it starts can be ended, and its output in a file without a name."""
+
+    def __init__(self, rank: int, command: Sequence[str], env: Mapping[str, str], pass_fds: Sequence[int] = ()) -> None:
+        self.rank = rank
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `stop`
+        self.popen = subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
+
+    def output(self, tail_bytes: int | None = None) -> str:
+        """What it printed, or the end of that."""
+        size = os.fstat(self._output.fileno()).st_size
+        start = 0 if tail_bytes is None else max(0, size - tail_bytes)
+        return os.pread(self._output.fileno(), size - start, start).decode(errors="replace")
+
+    def describe(self, what: str) -> str:
+        """For a failure's message: what happened, then the end of the output."""
+        return f"rank {self.rank} {what}; its output ends with:\n{self.output(_TAIL_BYTES) or '(nothing)'}"
+
+    def kill(self) -> None:
+        """End it and everything in its session."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait()
+
+    def close(self) -> None:
+        self._output.close()
+
+
+def show_stacks(processes: Sequence[Process]) -> None:
+    """Have every living rank that registered for it print its Python stacks (see _child)."""
+    for process in processes:
+        if process.popen.poll() is None:
+            process.popen.send_signal(signal.SIGUSR1)
+    time.sleep(0.5)
+
+
+def stop(processes: Sequence[Process]) -> None:
+    """Kill all and forget their output."""
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.close()
+
+
+def _await_exits(processes: Sequence[Process], timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    running = list(processes)
+    while running:
+        for process in list(running):
+            code = process.popen.poll()
+            if code is None:
+                continue
+            running.remove(process)
+            if code != 0:
+                raise RanksFailed(process.describe(f"exited with {code}"))
+        if time.monotonic() > deadline:
+            raise RanksFailed("\n".join(p.describe(f"did not end within {timeout:g} s") for p in running))
+        time.sleep(0.01)

@@ -1,0 +1,155 @@
+"""A world of living rank processes to which functions are sent: a framework's import costs seconds, a call nothing."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import pickle
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from farandole.testing import _wire
+from farandole.testing._ranks import Process, RanksFailed, rank_environments, show_stacks, stop
+
+_GRACE_S = 5.0  # for the others, when one rank has failed
+
+
+class World:
+    """`ranks` processes that wait for functions to run. Started at the first `run`, again after a failure."""
+
+    def __init__(self, ranks: int, *, env: Mapping[str, str] | None = None, init: bool = True) -> None:
+        """Start nothing yet.
+
+        Args:
+            ranks: size of the world.
+            env: more environment variables.
+            init: whether the ranks call `farandole.init()` before the first function.
+        """
+        self.ranks = ranks
+        self._env, self._init = dict(env or {}), init
+        self._resources = contextlib.ExitStack()
+        self._processes: list[Process] = []
+        self._sockets: list[socket.socket] = []
+
+    def run(self, function: Callable[..., Any], *args: Any, timeout: float = 60.0) -> list[Any]:
+        """Call `function(*args)` on every rank at once, and return the results by rank.
+
+        The function travels by value, so it may be local, or live in a module that the ranks cannot import.
+
+        Raises:
+            RanksFailed: a rank raised or died (then the others have a few seconds to end), or the time is over. The
+                processes are ended then.
+        """
+        import cloudpickle
+
+        if not self._processes:
+            self._start()
+        with _by_value(function):
+            request = cloudpickle.dumps((function, args))
+        try:
+            for each in self._sockets:
+                _wire.send(each, request)
+        except OSError as error:
+            raise self._failure({}, list(range(self.ranks)), f"cannot be reached ({error})") from error
+        return self._collect(timeout)
+
+    def close(self) -> None:
+        """End the processes."""
+        for each in self._sockets:
+            each.close()
+        stop(self._processes)
+        self._sockets, self._processes = [], []
+        self._resources.close()
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        environments = self._resources.enter_context(rank_environments(self.ranks, self._env))
+        for rank, environment in enumerate(environments):
+            ours, theirs = socket.socketpair()
+            with theirs:
+                command = [sys.executable, "-m", "farandole.testing._child", str(theirs.fileno()), str(int(self._init))]
+                self._processes.append(Process(rank, command, environment, [theirs.fileno()]))
+            self._sockets.append(ours)
+
+    def _collect(self, timeout: float) -> list[Any]:
+        """Wait for every rank's answer; the first failure shortens the time that the others have."""
+        answers: dict[int, Any] = {}
+        failures: dict[int, str] = {}
+        deadline = time.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            for rank, each in enumerate(self._sockets):
+                selector.register(each, selectors.EVENT_READ, rank)
+            while len(answers) + len(failures) < self.ranks and time.monotonic() < deadline:
+                for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
+                    rank = key.data
+                    selector.unregister(key.fileobj)
+                    ok, answer = self._receive(rank)
+                    if ok:
+                        answers[rank] = answer
+                    else:
+                        failures[rank] = answer
+                        deadline = min(deadline, time.monotonic() + _GRACE_S)
+        missing = [rank for rank in range(self.ranks) if rank not in answers and rank not in failures]
+        if failures or missing:
+            raise self._failure(failures, missing, f"did not answer within {timeout:g} s")
+        return [answers[rank] for rank in range(self.ranks)]
+
+    def _receive(self, rank: int) -> tuple[bool, Any]:
+        data = _wire.receive(self._sockets[rank])
+        if data is None:
+            code = self._processes[rank].popen.wait()
+            return False, self._processes[rank].describe(f"exited with {code}")
+        ok, answer = pickle.loads(data)
+        return ok, answer if ok else f"rank {rank} raised:\n{answer}"
+
+    def _failure(self, failures: Mapping[int, str], missing: list[int], what: str) -> RanksFailed:
+        show_stacks([self._processes[rank] for rank in missing])
+        texts = [*failures.values(), *(self._processes[rank].describe(what) for rank in missing)]
+        self.close()
+        return RanksFailed("\n".join(texts))
+
+
+_living: dict[int, World] = {}
+
+
+def world(ranks: int) -> World:
+    """The shared world of this size; asking for another size ends it, so at most one is alive. Ended at exit."""
+    if ranks not in _living:
+        end_world()
+        _living[ranks] = World(ranks)
+    return _living[ranks]
+
+
+@atexit.register
+def end_world() -> None:
+    """End the shared world, if there is one."""
+    while _living:
+        _living.popitem()[1].close()
+
+
+@contextlib.contextmanager
+def _by_value(function: Callable[..., Any]) -> Any:
+    """Have cloudpickle send the function's module by value, unless it is ours."""
+    import cloudpickle
+
+    module = sys.modules.get(getattr(function, "__module__", "") or "")
+    if module is None or module.__name__ == "__main__" or module.__name__.startswith("farandole"):
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)

@@ -1,0 +1,82 @@
+"""The suite that every plugin must pass, as tests for pytest. A plugin's tests/test_conformance.py is this:
+
+import torch
+import farandole_torch
+from farandole.testing import conformance
+
+SUBJECT = conformance.Subject(
+    module=farandole_torch,
+    make=lambda values, shape, dtype: torch.tensor(values, dtype=getattr(torch, dtype)).reshape(shape),
+    values=lambda tensor: tensor.flatten().tolist(),
+)
+test_conformance = conformance.tests(SUBJECT)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from farandole import MismatchError
+from farandole.plugin import DType
+from farandole.testing import _checks_of_gathering, _checks_of_misuse, _checks_of_reducing
+from farandole.testing._face import Face
+
+ALL_DTYPES = tuple(dtype.title for dtype in DType)
+RANKS = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A plugin as the suite sees it. Functions may be lambdas: they travel by value."""
+
+    module: ModuleType  # has the public names
+    make: Callable[[list[Any], tuple[int, ...], str], Any]  # flat values, shape, dtype name -> tensor
+    values: Callable[[Any], list[Any]]  # tensor -> flat Python numbers
+    shape: Callable[[Any], tuple[int, ...]] = lambda tensor: tuple(tensor.shape)
+    strided: Callable[[list[Any], str], Any] | None = None  # values, dtype name -> 1-D tensor in strided memory
+    unsupported: Callable[[], Any] | None = None  # makes a tensor of an element type that cannot be reduced
+    dtypes: tuple[str, ...] = ALL_DTYPES
+    absent: frozenset[str] = field(default_factory=frozenset)  # names that the framework does not offer
+    mismatch_error: type[BaseException] = MismatchError
+    misuse_error: type[BaseException] = ValueError
+
+
+Check = Callable[[Face], None]
+
+
+def checks(subject: Subject) -> list[Check]:
+    """The checks that apply: all whose names the plugin offers."""
+    modules = (_checks_of_reducing, _checks_of_gathering, _checks_of_misuse)
+    return [check for module in modules for check in module.CHECKS if not _needs(check) & subject.absent]
+
+
+def tests(subject: Subject, ranks: Sequence[int] = RANKS, timeout: float = 120.0) -> Callable[..., None]:
+    """A pytest function, parametrized by world size and check; assign it to a name that begins with test_."""
+    import pytest
+
+    cases = [(size, check) for size in ranks for check in checks(subject)]
+
+    @pytest.mark.parametrize(("size", "check"), cases, ids=[f"{check.__name__}-{size}" for size, check in cases])
+    def test(size: int, check: Check) -> None:
+        from farandole.testing import world
+
+        world(size).run(perform, check.__module__, check.__name__, subject, timeout=timeout)
+
+    return test
+
+
+def perform(module: str, name: str, subject: Subject) -> None:
+    """Run one check on this rank."""
+    import importlib
+
+    check: Check = getattr(importlib.import_module(module), name)
+    if not subject.module.is_initialized():
+        subject.module.init()
+    check(Face(subject))
+
+
+def _needs(check: Check) -> frozenset[str]:
+    return getattr(check, "needs", frozenset())
