@@ -1,0 +1,128 @@
+"""Rules of the C++ tree: who includes whom, who names a back end, who reads the environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from cpp_scan import code_only, without_comments
+from tree import Source, line_of
+
+# Who may know whom, docs/design/architecture.md. A layer knows itself, too.
+LAYERS: dict[str, set[str]] = {"common": set()}
+LAYERS["transport"] = {"common"}
+LAYERS["world"] = {"common", "transport"}
+LAYERS["algorithms"] = {"common", "transport", "world"}
+LAYERS["device"] = {"common", "transport", "world"}
+LAYERS["controller"] = {"common", "transport", "world"}
+LAYERS["backends"] = {"common", "transport", "world", "algorithms", "device"}
+LAYERS["engine"] = {*LAYERS["backends"], "backends", "controller"}
+LAYERS["capi"] = {"common", "engine"}
+LAYERS["bindings"] = {"common", "engine"}
+
+_C_HEADER = "farandole/farandole.h"
+_MAY_SEE_C_HEADER = {"capi", "bindings"}
+
+BACK_END_NAMES = re.compile(
+    r"(?P<nccl>(?i:nccl))|(?P<gloo>(?i:gloo))|(?P<mpi>(?<![A-Za-z])(?:mpi|MPI)(?![A-Za-z])|(?<=k)Mpi|\bMpi)"
+)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?P<open>[<"])(?P<name>[^>"]+)[>"]', re.MULTILINE)
+_FOREIGN = re.compile(r"^(?:torch|ATen|c10|tensorflow|tsl|xla|mxnet|dlpack|nccl|mpi|gloo|cuda|cudart)\b|^cuda_")
+_PYTHON = re.compile(r"^(?:pybind11/|Python\.h$)")
+_ENVIRONMENT = re.compile(r"\b(?:secure_)?getenv\b|\b(?:set|unset|put|clear)env\b|\benviron\b")
+ENVIRONMENT_FILE = "core/src/common/config.cc"
+
+
+def layer_of(path: str) -> str | None:
+    """`core/src/world/layout.cc` -> "world"; None for what no layer rule judges (tests, benchmarks, plugins)."""
+    if path.startswith("core/bindings/"):
+        return "bindings"
+    if match := re.match(r"core/src/([^/]+)/", path):
+        return match[1]
+    return "capi" if re.match(r"core/src/[^/]+$", path) else None
+
+
+def _includes(source: Source) -> list[tuple[int, bool, str]]:
+    """(line, written in quotes, name) for each include."""
+    text = without_comments(source.text)
+    return [(line_of(text, match.start()), match["open"] == '"', match["name"]) for match in _INCLUDE.finditer(text)]
+
+
+def layer_violations(files: Iterable[Source]) -> list[str]:
+    found = []
+    for source in files:
+        layer = layer_of(source.path)
+        if layer is None:
+            continue
+        if layer not in LAYERS:
+            found.append(f"{source.path}: {layer} is no layer; say in cpp_rules.py whom it may know")
+            continue
+        for line, quoted, name in _includes(source):
+            where = f"{source.path}:{line}"
+            if name == _C_HEADER:
+                if layer not in _MAY_SEE_C_HEADER:
+                    found.append(f"{where}: {layer} includes the C header")
+            elif quoted and (target := name.split("/")[0]) not in {layer, *LAYERS[layer]}:
+                known = target in LAYERS or "/" in name
+                found.append(
+                    f"{where}: {layer} may not know {target} ({name})"
+                    if known
+                    else f'{where}: write "{name}" with its path below core/src'
+                )
+    return found
+
+
+def back_end_isolation_violations(files: Iterable[Source]) -> list[str]:
+    """A back end's folder is included by itself and by the registry only."""
+    found = []
+    for source in files:
+        own = re.match(r"core/src/backends/([^/]+)/", source.path)
+        for line, _, name in _includes(source):
+            target = re.match(r"backends/([^/]+)/", name)
+            registry = source.path.startswith("core/src/backends/registry.")
+            if target and layer_of(source.path) and not registry and (own is None or own[1] != target[1]):
+                found.append(f"{source.path}:{line}: only the registry knows the back end {target[1]} ({name})")
+    return found
+
+
+def foreign_header_violations(files: Iterable[Source]) -> list[str]:
+    """Never compiled against a framework nor a communication library; Python's headers in bindings/ only."""
+    found = []
+    for source in files:
+        for line, _, name in _includes(source):
+            if _FOREIGN.match(name):
+                found.append(f"{source.path}:{line}: includes {name}; look such libraries up at run time")
+            if _PYTHON.match(name) and layer_of(source.path) != "bindings":
+                found.append(f"{source.path}:{line}: includes {name}; Python is met in core/bindings only")
+            if source.path.startswith("plugins/") and name.startswith("farandole/") and name != _C_HEADER:
+                found.append(f"{source.path}:{line}: includes {name}; plugins include {_C_HEADER} only")
+    return found
+
+
+def back_end_name_violations(files: Iterable[Source]) -> list[str]:
+    """Below core/src, a back end's name appears in its folder and in the registry, in comments no more than in code."""
+    found = []
+    for source in files:
+        if not source.path.startswith("core/src/") or source.path.startswith("core/src/backends/registry."):
+            continue
+        for match in BACK_END_NAMES.finditer(source.text):
+            if not source.path.startswith(f"core/src/backends/{match.lastgroup}/"):
+                found.append(
+                    f"{source.path}:{line_of(source.text, match.start())}: names the back end {match.lastgroup}"
+                )
+    return found
+
+
+def cpp_environment_violations(files: Iterable[Source]) -> list[str]:
+    found = []
+    for source in files:
+        if source.path == ENVIRONMENT_FILE or not re.match(
+            r"core/(?:src|bindings|include)/|plugins/[^/]+/csrc/", source.path
+        ):
+            continue
+        code = code_only(source.text)
+        for match in _ENVIRONMENT.finditer(code):
+            found.append(
+                f"{source.path}:{line_of(code, match.start())}: {match[0]}; the environment is {ENVIRONMENT_FILE}'s"
+            )
+    return found

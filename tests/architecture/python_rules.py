@@ -1,0 +1,160 @@
+"""Rules of the Python tree: who imports whom, who reads the environment, what a package says it offers."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator
+
+from tree import Source
+
+CORE = "core/python/farandole/"
+LAUNCH = CORE + "launch/"
+TESTING = CORE + "testing/"
+
+# What may be imported beside the standard library; farandole's own modules are judged apart.
+CORE_PACKAGES = {"cloudpickle", "ml_dtypes", "numpy"}
+TESTING_PACKAGES = CORE_PACKAGES | {"pytest"}
+LAUNCH_PACKAGES = {"click", "psutil", "rich", "yaml"}
+
+ENVIRONMENT_FILES = {CORE + "_environment.py", LAUNCH + "environment.py"}
+_ENVIRONMENT_NAMES = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
+
+
+def module_of(path: str) -> str:
+    """`core/python/farandole/launch/cli.py` -> "farandole.launch.cli"."""
+    inside = re.sub(r"^(?:core/python|plugins/[^/]+/src)/", "", path)
+    return re.sub(r"(?:/__init__)?\.pyi?$", "", inside).replace("/", ".")
+
+
+def imports(source: Source) -> Iterator[tuple[int, str, str]]:
+    """(line, module, imported name or "") for each import, wherever it stands; relative ones are resolved."""
+    module = module_of(source.path)
+    package = module if source.path.endswith("/__init__.py") else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source.text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name, ""
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                origin = ".".join([*parents, origin] if origin else parents)
+            for alias in node.names:
+                yield node.lineno, origin, alias.name
+
+
+def _below(module: str, parent: str) -> bool:
+    return module == parent or module.startswith(parent + ".")
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def core_import_violations(files: Iterable[Source]) -> list[str]:
+    """The core imports no framework and not the launcher; the launcher imports nothing of the core."""
+    found = []
+    for source in files:
+        if not source.path.startswith(CORE):
+            continue
+        launch, testing = source.path.startswith(LAUNCH), source.path.startswith(TESTING)
+        packages = LAUNCH_PACKAGES if launch else TESTING_PACKAGES if testing else CORE_PACKAGES
+        for line, origin, name in imports(source):
+            module = f"{origin}.{name}" if origin == "farandole" and name else origin
+            top = module.split(".")[0]
+            allowed = top in sys.stdlib_module_names or top in packages
+            if top == "farandole":
+                allowed = testing or _below(module, "farandole.launch") == launch
+            if not allowed:
+                found.append(f"{source.path}:{line}: {'launch' if launch else 'the core'} may not import {module}")
+    return found
+
+
+def plugin_import_violations(files: Iterable[Source]) -> list[str]:
+    """A plugin uses public names of farandole only and knows no other plugin."""
+    found = []
+    for source in files:
+        match = re.match(r"plugins/[^/]+/src/([^/]+)/", source.path)
+        if not match:
+            continue
+        for line, origin, name in imports(source):
+            module = f"{origin}.{name}" if name else origin
+            top = origin.split(".")[0]
+            if top == "farandole" and any(_is_private(part) for part in module.split(".")):
+                found.append(f"{source.path}:{line}: {module} is private to farandole")
+            if _below(module, "farandole.launch"):
+                found.append(f"{source.path}:{line}: a plugin may not know the launcher")
+            if top.startswith("farandole_") and top != match[1]:
+                found.append(f"{source.path}:{line}: a plugin may not know the plugin {top}")
+        for node in ast.walk(ast.parse(source.text)):
+            if isinstance(node, ast.Attribute) and _is_private(node.attr):
+                owner = ast.unparse(node.value)
+                if _below(owner, "farandole"):
+                    found.append(f"{source.path}:{node.lineno}: {owner}.{node.attr} is private to farandole")
+    return sorted(found)
+
+
+def python_environment_violations(files: Iterable[Source]) -> list[str]:
+    found = []
+    for source in files:
+        if not re.match(r"core/python/|plugins/[^/]+/src/", source.path) or source.path in ENVIRONMENT_FILES:
+            continue
+        for node in ast.walk(ast.parse(source.text)):
+            if not isinstance(node, ast.Attribute) or node.attr not in _ENVIRONMENT_NAMES:
+                continue
+            if ast.unparse(node.value) in ("os", "posix"):
+                found.append(f"{source.path}:{node.lineno}: os.{node.attr}; one file reads the environment")
+        for line, origin, name in imports(source):
+            if origin in ("os", "posix") and name in _ENVIRONMENT_NAMES:
+                found.append(f"{source.path}:{line}: os.{name}; one file reads the environment")
+    return found
+
+
+def _bound_names(tree: ast.Module) -> set[str]:
+    """Names that the module itself binds, those below `if` and `try` included."""
+    names: set[str] = set()
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        pending.extend(ast.iter_child_nodes(node))
+    return names
+
+
+def declared_names(source: Source) -> list[str] | None:
+    """What `__all__` lists; None where there is none."""
+    for node in ast.parse(source.text).body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+                return list(ast.literal_eval(node.value))
+    return None
+
+
+def declared_name_violations(files: Iterable[Source]) -> list[str]:
+    """A distribution's package lists its public names; whoever lists names sorts them, once each, and has them."""
+    found = []
+    for source in files:
+        match = re.match(r"(?:core/python|plugins/[^/]+/src)/(.+)$", source.path)
+        if not match or not source.path.endswith(".py"):
+            continue
+        names = declared_names(source)
+        if names is None:
+            if re.fullmatch(r"[^/]+/__init__\.py", match[1]):
+                found.append(f"{source.path}: has no __all__")
+            continue
+        if names != sorted(set(names)):
+            found.append(f"{source.path}: __all__ is not sorted; write {sorted(set(names))}")
+        bound = _bound_names(ast.parse(source.text))
+        missing = sorted(set(names) - bound)
+        if missing and "__getattr__" not in bound:
+            found.append(f"{source.path}: __all__ lists what is not there: {', '.join(missing)}")
+    return found

@@ -1,0 +1,130 @@
+from conftest import Plant
+from cpp_rules import (
+    LAYERS,
+    back_end_isolation_violations,
+    back_end_name_violations,
+    cpp_environment_violations,
+    foreign_header_violations,
+    layer_of,
+    layer_violations,
+)
+from tree import cpp_sources
+
+
+def test_layers_know_only_what_lies_below_them() -> None:
+    assert layer_violations(cpp_sources()) == []
+
+
+def test_only_the_registry_knows_a_back_end() -> None:
+    assert back_end_isolation_violations(cpp_sources()) == []
+
+
+def test_nothing_is_compiled_against_a_framework() -> None:
+    assert foreign_header_violations(cpp_sources()) == []
+
+
+def test_back_ends_are_named_in_their_folder_only() -> None:
+    assert back_end_name_violations(cpp_sources()) == []
+
+
+def test_the_environment_is_read_in_one_cpp_file() -> None:
+    assert cpp_environment_violations(cpp_sources()) == []
+
+
+# ---- The rules can fail ----------------------------------------------------------------------------------------------
+
+
+def test_a_layer_never_knows_one_above_it() -> None:
+    assert all(name not in LAYERS[below] for name, known in LAYERS.items() for below in known)
+
+
+def test_files_belong_to_layers() -> None:
+    assert layer_of("core/src/world/layout.cc") == "world"
+    assert layer_of("core/src/capi.cc") == "capi"
+    assert layer_of("core/bindings/module.cc") == "bindings"
+    assert layer_of("core/tests/cpp/common/half_test.cc") is None
+
+
+def test_an_arrow_that_turns_round_is_found(plant: Plant) -> None:
+    files = plant({"core/src/common/a.h": '#include <vector>\n#include "world/layout.h"\n'})
+    assert layer_violations(files) == ["core/src/common/a.h:2: common may not know world (world/layout.h)"]
+
+
+def test_branches_do_not_know_each_other(plant: Plant) -> None:
+    files = plant(
+        {
+            "core/src/controller/a.cc": '#include "backends/registry.h"\n',
+            "core/src/algorithms/b.cc": '#include "device/host.h"\n',
+        }
+    )
+    assert len(layer_violations(files)) == 2
+
+
+def test_an_include_in_a_comment_is_none(plant: Plant) -> None:
+    assert (
+        layer_violations(plant({"core/src/common/a.h": '// #include "world/layout.h"\n/*\n#include "world/b.h"\n*/\n'}))
+        == []
+    )
+
+
+def test_an_include_without_its_layer_is_found(plant: Plant) -> None:
+    assert layer_violations(plant({"core/src/common/a.cc": '#include "a.h"\n'})) == [
+        'core/src/common/a.cc:1: write "a.h" with its path below core/src'
+    ]
+
+
+def test_an_unknown_layer_is_found(plant: Plant) -> None:
+    assert len(layer_violations(plant({"core/src/misc/a.cc": "\n"}))) == 1
+
+
+def test_the_c_header_is_included_at_the_border_only(plant: Plant) -> None:
+    line = '#include "farandole/farandole.h"\n'
+    assert layer_violations(plant({"core/src/capi.cc": line})) == []
+    assert len(layer_violations(plant({"core/src/engine/engine.cc": line}))) == 1
+
+
+def test_a_back_end_known_beside_the_registry_is_found(plant: Plant) -> None:
+    line = '#include "backends/native/native.h"\n'
+    assert back_end_isolation_violations(plant({"core/src/backends/registry.cc": line})) == []
+    assert back_end_isolation_violations(plant({"core/src/backends/native/native.cc": line})) == []
+    assert len(back_end_isolation_violations(plant({"core/src/engine/engine.cc": line}))) == 1
+
+
+def test_a_framework_s_header_is_found(plant: Plant) -> None:
+    files = plant(
+        {
+            "core/src/device/a.cc": "#include <cuda_runtime.h>\n",
+            "core/src/common/b.cc": "#include <Python.h>\n",
+            "core/bindings/c.cc": "#include <pybind11/pybind11.h>\n",
+            "plugins/torch/csrc/d.cc": "#include <torch/extension.h>\n#include <farandole/common/types.h>\n",
+        }
+    )
+    assert len(foreign_header_violations(files)) == 4
+
+
+def test_a_back_end_s_name_elsewhere_is_found(plant: Plant) -> None:
+    files = plant(
+        {
+            "core/src/engine/a.cc": "// as nccl does\nint kMpiRanks;\nint compiled, impi;\n",
+            "core/src/backends/nccl/b.cc": "int nccl; // unlike Gloo\n",
+            "core/src/backends/registry.cc": "nccl mpi gloo\n",
+        }
+    )
+    assert back_end_name_violations(files) == [
+        "core/src/backends/nccl/b.cc:1: names the back end gloo",
+        "core/src/engine/a.cc:1: names the back end nccl",
+        "core/src/engine/a.cc:2: names the back end mpi",
+    ]
+
+
+def test_a_second_reader_of_the_environment_is_found(plant: Plant) -> None:
+    files = plant(
+        {
+            "core/src/common/config.cc": 'auto* a = std::getenv("A");\n',
+            "core/src/common/other.cc": '// getenv\nauto* text = "getenv";\nauto* a = getenv("A");\n',
+            "core/tests/cpp/config_test.cc": 'setenv("A", "1", 1);\n',
+        }
+    )
+    assert cpp_environment_violations(files) == [
+        "core/src/common/other.cc:3: getenv; the environment is core/src/common/config.cc's"
+    ]

@@ -1,0 +1,137 @@
+import importlib
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+from conftest import Plant
+from python_rules import (
+    core_import_violations,
+    declared_name_violations,
+    declared_names,
+    imports,
+    module_of,
+    plugin_import_violations,
+    python_environment_violations,
+)
+from tree import Source, python_sources
+
+LISTED = {module_of(source.path): names for source in python_sources() if (names := declared_names(source)) is not None}
+
+
+def test_the_core_and_the_launcher_import_nothing_heavy() -> None:
+    assert core_import_violations(python_sources()) == []
+
+
+def test_plugins_use_public_names_and_no_other_plugin() -> None:
+    assert plugin_import_violations(python_sources()) == []
+
+
+def test_the_environment_is_read_in_one_python_file_each() -> None:
+    assert python_environment_violations(python_sources()) == []
+
+
+def test_public_names_are_sorted_and_bound() -> None:
+    assert declared_name_violations(python_sources()) == []
+
+
+@pytest.mark.parametrize("module", [module for module in LISTED if module.startswith("farandole")])
+def test_public_names_can_be_imported(module: str) -> None:
+    """Where the distribution is installed, as it is in the session; the rule above holds without."""
+    if importlib.util.find_spec(module.partition(".")[0]):
+        loaded = importlib.import_module(module)
+        assert [name for name in LISTED[module] if not hasattr(loaded, name)] == []
+
+
+def test_the_launcher_does_not_load_the_compiled_module() -> None:
+    if importlib.util.find_spec("farandole"):
+        code = "import sys, farandole.launch.cli; sys.exit('farandole._core' in sys.modules or 'numpy' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+# ---- The rules can fail ----------------------------------------------------------------------------------------------
+
+
+def test_paths_become_modules() -> None:
+    assert module_of("core/python/farandole/launch/cli.py") == "farandole.launch.cli"
+    assert module_of("core/python/farandole/__init__.py") == "farandole"
+    assert module_of("plugins/torch/src/farandole_torch/optimizer.py") == "farandole_torch.optimizer"
+
+
+def test_relative_imports_are_resolved() -> None:
+    inside = Source(
+        "core/python/farandole/launch/cli.py", "from . import job\nfrom .. import _ops\nfrom ..numpy import f\n"
+    )
+    package = Source("core/python/farandole/launch/__init__.py", "from .job import Job\n")
+    assert [origin for _, origin, _ in imports(inside)] == ["farandole.launch", "farandole", "farandole.numpy"]
+    assert [origin for _, origin, _ in imports(package)] == ["farandole.launch.job"]
+
+
+def test_a_framework_in_the_core_is_found(plant: Plant) -> None:
+    files = plant({"core/python/farandole/_ops.py": "import os\nimport numpy\ndef f():\n    import torch.nn\n"})
+    assert core_import_violations(files) == ["core/python/farandole/_ops.py:4: the core may not import torch.nn"]
+
+
+def test_a_launcher_that_knows_the_core_is_found(plant: Plant) -> None:
+    text = """
+import click
+from farandole.launch import job
+from farandole import launch, _core
+import farandole._ops, numpy
+"""
+    assert len(core_import_violations(plant({"core/python/farandole/launch/cli.py": text}))) == 3
+
+
+def test_a_core_that_knows_the_launcher_is_found(plant: Plant) -> None:
+    files = plant(
+        {
+            "core/python/farandole/_ops.py": "import farandole.launch.cli\n",
+            "core/python/farandole/testing/spawn.py": "import farandole.launch.local\n",
+        }
+    )
+    assert len(core_import_violations(files)) == 1
+
+
+def test_a_plugin_that_reaches_inside_is_found(plant: Plant) -> None:
+    text = """
+import farandole
+from farandole import __version__, _ops, rank
+from farandole._native import core
+from farandole.plugin import Adapter
+import farandole_mxnet
+import farandole.launch.cli
+from farandole_torch import _hooks
+farandole._core.info()
+farandole.plugin._secret
+"""
+    files = plant({"plugins/torch/src/farandole_torch/a.py": text})
+    assert [line.split(":")[1] for line in plugin_import_violations(files)] == ["10", "3", "4", "6", "7", "9"]
+
+
+def test_a_second_reader_of_the_environment_is_found(plant: Plant) -> None:
+    files = plant(
+        {
+            "core/python/farandole/_environment.py": "import os\nos.environ\n",
+            "core/python/farandole/_ops.py": "import os\nos.environ['A']\nos.getenv('B')\nos.getpid()\n",
+            "core/python/farandole/launch/cli.py": "from os import environ\n",
+            "plugins/torch/src/farandole_torch/a.py": "from os import getenv\n",
+            "core/tests/python/test_a.py": "import os\nos.environ\n",
+        }
+    )
+    assert len(python_environment_violations(files)) == 4
+
+
+def test_unsorted_missing_and_absent_names_are_found(plant: Plant) -> None:
+    files = plant(
+        {
+            "core/python/farandole/__init__.py": "a = b = 1\n__all__ = ['b', 'a']\n",
+            "core/python/farandole/plugin.py": "def f():\n    inner = 1\n__all__ = ['f', 'inner']\n",
+            "plugins/torch/src/farandole_torch/__init__.py": "x = 1\n",
+            "plugins/torch/src/farandole_torch/lazy.py": "def __getattr__(name): ...\n__all__ = ['later']\n",
+        }
+    )
+    assert [line.split(":")[0] for line in declared_name_violations(files)] == [
+        "core/python/farandole/__init__.py",
+        "core/python/farandole/plugin.py",
+        "plugins/torch/src/farandole_torch/__init__.py",
+    ]
