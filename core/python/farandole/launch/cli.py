@@ -1,0 +1,125 @@
+"""The command `farandole`: options in, one call, an exit code out. Everything else is imported when it is needed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+USAGE = 2
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    from importlib import metadata
+
+    try:
+        version = metadata.version("farandole")
+    except metadata.PackageNotFoundError:
+        version = "(run from its source tree)"
+    click.echo(f"farandole {version}")
+    context.exit()
+
+
+_version_option = click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
+
+
+@click.group(name="farandole", invoke_without_command=True, context_settings=_CONTEXT)
+@_version_option
+@click.pass_context
+def farandole(context: click.Context) -> None:
+    """Distributed deep-learning training."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@farandole.command(
+    context_settings={**_CONTEXT, "allow_interspersed_args": False},
+    options_metavar="[OPTIONS]",
+    short_help="Run a command as the ranks of one job.",
+)
+@click.option("-n", "-np", "--num-proc", "num_proc", metavar="N", help="Number of ranks; by default all slots of -H.")
+@click.option("-H", "--hosts", metavar="HOST:SLOTS,...", help="Where to run; this release: localhost only.")
+@click.option("-m", "module", is_flag=True, help="COMMAND is a Python module, as in python -m.")
+@click.option("--prefix/--no-prefix", default=True, help="Begin each line with [rank] (default).")
+@click.option("--timestamp", is_flag=True, help="Begin each line with the time of day.")
+@click.option("--output-dir", type=click.Path(path_type=Path), metavar="DIR", help="Also write DIR/rank.N.log.")
+@click.option("--start-timeout", type=float, metavar="SECONDS", help="How long the ranks wait for each other at first.")
+@click.option("--verbose", is_flag=True, help="Say what is started, and when each rank ends.")
+@_version_option
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...")
+def run(
+    num_proc: str | None,
+    hosts: str | None,
+    module: bool,
+    prefix: bool,
+    timestamp: bool,
+    output_dir: Path | None,
+    start_timeout: float | None,
+    verbose: bool,
+    command: tuple[str, ...],
+) -> int:
+    """Run COMMAND as N ranks that train together.
+
+    \b
+        farandole run -np 4 python train.py --epochs 3
+        farandole run -np 4 train.py
+        farandole run -np 4 -m package.train
+
+    Ends with the exit code of the rank that failed first, or 0.
+    """
+    from farandole.launch import environment, job, local
+    from farandole.launch.relay import OutputOptions
+    from farandole.launch.run import Job, run_job
+
+    base = environment.inherited()
+    try:
+        settings = environment.settings(base)
+        placements = job.plan(num_proc, hosts, environment.local_names())
+        if start_timeout is not None and not 0 < start_timeout < float("inf"):
+            raise click.UsageError(f"--start-timeout must be a positive number of seconds, not {start_timeout:g}.")
+        if not command:
+            raise click.UsageError("say what to run: farandole run -np 4 python train.py")
+        words = local.resolve_command(command, module, base.get("PATH"))
+    except (job.JobError, environment.SettingError) as error:
+        raise click.UsageError(str(error)) from error
+    except local.CommandError as error:
+        _print_error(str(error))
+        return error.exit_code
+    output = OutputOptions(
+        prefix=prefix,
+        timestamp=timestamp,
+        directory=output_dir,
+        no_color=settings.no_color,
+        force_color=settings.force_color,
+        dumb_terminal=settings.dumb_terminal,
+        verbose=verbose,
+    )
+    return run_job(Job(words, placements, base, settings.grace_s, output, start_timeout))
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit: 2 for what was typed wrongly, else as the verb decides."""
+    if sys.platform != "linux":
+        _print_error(f"Farandole runs on Linux; {sys.platform} is not supported.")
+        sys.exit(USAGE)
+    try:
+        code = farandole.main(arguments, prog_name="farandole", standalone_mode=False)
+    except click.ClickException as error:
+        _print_error(error.format_message())
+        code = USAGE
+    except (click.Abort, KeyboardInterrupt):
+        code = 130
+    except BrokenPipeError:  # farandole --help | head -1
+        code = 141
+    sys.exit(code or 0)
+
+
+def _print_error(message: str) -> None:
+    print(f"farandole: {' '.join(message.split())}", file=sys.stderr)

@@ -1,0 +1,147 @@
+"""The only file of the launcher that reads the environment, and what it makes of it for a rank.
+
+What a rank finds (docs/guide/launching.md tells users the same):
+
+    FARANDOLE_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE _CROSS_RANK _CROSS_SIZE     its place
+    FARANDOLE_STORE      unix:<abstract socket name>, bound by rank 0
+    FARANDOLE_KEY_FILE   path to read the job's 32 secret bytes from
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from farandole.launch.job import Placement
+
+_OWN = frozenset(
+    f"FARANDOLE_{name}"
+    for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "STORE", "KEY_FILE")
+)
+_FOREIGN = frozenset(
+    f"{starter}{name}"
+    for starter, names in {
+        "": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        "GROUP_": ("RANK", "WORLD_SIZE"),
+        "ROLE_": ("RANK", "WORLD_SIZE", "NAME"),
+        "MPI_": ("LOCALRANKID", "LOCALNRANKS"),
+        "SLURM_": ("PROCID", "LOCALID", "NODEID", "STEPID"),
+        "HOROVOD_": ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),
+    }.items()
+    for name in names
+)
+_FOREIGN_PREFIXES = ("PMI", "PET_", "TORCHELASTIC_", "OMPI_COMM_WORLD_", "SLURM_STEP_")
+_INSIDE_OPEN_MPI = "OMPI_COMM_WORLD_RANK"
+_OPEN_MPI_PREFIXES = ("OMPI_", "PRTE_")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user told the launcher through its environment."""
+
+    grace_s: float  # from asking the ranks to end to SIGKILL
+    no_color: bool
+    force_color: bool
+    dumb_terminal: bool
+
+
+class SettingError(ValueError):
+    """A variable of ours holds nonsense; the message is one sentence for the user."""
+
+
+def inherited() -> dict[str, str]:
+    """A copy of the environment the launcher was started with."""
+    return dict(os.environ)
+
+
+def local_names() -> frozenset[str]:
+    """What -H may call this machine, in lower case."""
+    name = os.uname().nodename.lower()
+    return frozenset({"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]})
+
+
+def settings(base: Mapping[str, str]) -> Settings:
+    """Read FARANDOLE_GRACE_SECONDS and the conventions about colour."""
+    text = base.get("FARANDOLE_GRACE_SECONDS", "5")
+    try:
+        grace_s = float(text)
+    except ValueError:
+        grace_s = -1.0
+    if not 0.0 <= grace_s <= 86400.0:
+        raise SettingError(f"FARANDOLE_GRACE_SECONDS must be a number of seconds from 0 to 86400, not {text!r}.")
+    return Settings(
+        grace_s=grace_s,
+        no_color=bool(base.get("NO_COLOR")),
+        force_color=base.get("FORCE_COLOR", "0") not in ("", "0"),
+        dumb_terminal=base.get("TERM") == "dumb",
+    )
+
+
+def without_outer_job(base: Mapping[str, str]) -> dict[str, str]:
+    """Drop what another launcher told *us* about its job: our ranks have other numbers.
+
+    Settings (FARANDOLE_TIMEOUT, OMPI_MCA_* set by hand, SLURM_JOB_ID) stay.
+    """
+    prefixes = _FOREIGN_PREFIXES + (_OPEN_MPI_PREFIXES if _INSIDE_OPEN_MPI in base else ())
+    return {
+        name: value
+        for name, value in base.items()
+        if name not in _OWN and name not in _FOREIGN and not name.startswith(prefixes)
+    }
+
+
+def for_rank(
+    base: Mapping[str, str],
+    placement: Placement,
+    *,
+    store: str,
+    key_file: str,
+    cores: int,
+    start_timeout_s: float | None,
+) -> dict[str, str]:
+    """The whole environment of one rank."""
+    result = without_outer_job(base)
+    result.update(
+        FARANDOLE_RANK=str(placement.rank),
+        FARANDOLE_SIZE=str(placement.size),
+        FARANDOLE_LOCAL_RANK=str(placement.local_rank),
+        FARANDOLE_LOCAL_SIZE=str(placement.local_size),
+        FARANDOLE_CROSS_RANK=str(placement.cross_rank),
+        FARANDOLE_CROSS_SIZE=str(placement.cross_size),
+        FARANDOLE_STORE=store,
+        FARANDOLE_KEY_FILE=key_file,
+    )
+    if start_timeout_s is not None:
+        result["FARANDOLE_START_TIMEOUT"] = f"{start_timeout_s:g}"
+    result.setdefault("OMP_NUM_THREADS", str(max(1, cores // placement.local_size)))
+    result.setdefault("PYTHONUNBUFFERED", "1")
+    return result
+
+
+def available_cores(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores this process may use: its affinity, cut by every cgroup v2 quota above it; at least 1."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        groups = (proc / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return cores
+    path = next((line[len("0::") :] for line in groups if line.startswith("0::")), None)
+    if path is None:
+        return cores
+    here = cgroups / path.lstrip("/")
+    for folder in (here, *here.parents):
+        if not folder.is_relative_to(cgroups):
+            break
+        cores = min(cores, _quota_cores(folder / "cpu.max", cores))
+    return max(1, cores)
+
+
+def _quota_cores(cpu_max: Path, otherwise: int) -> int:
+    """`cpu.max` holds "<quota or max> <period>", both in microseconds."""
+    try:
+        quota, period = cpu_max.read_text().split()
+        return otherwise if quota == "max" else max(1, int(quota) // int(period))
+    except (OSError, ValueError, ZeroDivisionError):
+        return otherwise

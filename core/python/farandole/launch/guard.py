@@ -1,0 +1,190 @@
+"""Nothing stays behind: the process tree, and two launcher processes that clean up after each other.
+
+    farandole run           the outer process: what the user, the shell and `kill` see
+      |                     passes signals on, waits; cleans up should the inner one die
+      +-- inner process     own session: starts and supervises the ranks; cleans up when the outer one is gone
+            +-- rank 0      own session, dies with the inner process (PR_SET_PDEATHSIG)
+            +-- rank 1 ...
+
+Both are child subreapers, so whatever a rank starts stays their descendant, even if it leaves its session and its
+parent dies: "no children left" means that nothing of the job is left. Only killing both at the same instant with
+SIGKILL can leave grandchildren of a rank behind; the ranks themselves die even then.
+The inner process learns of the outer's death by end-of-file on a pipe that only the outer one keeps open.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_SWEEP_SECONDS = 3.0  # a process that survives SIGKILL for so long sits in the kernel; waiting longer helps nobody
+INTERNAL_ERROR = 70
+
+# What the user may send to `farandole run`; the inner process decides what each of them means.
+HANDLED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGTSTP,
+    signal.SIGCONT,
+)
+
+_libc = ctypes.CDLL(None, use_errno=True)  # looked up here: nothing is loaded between fork and exec
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl: {os.strerror(number)}")
+
+
+def become_subreaper() -> None:
+    """Orphans among our descendants become our children instead of init's."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """In a new child: SIGKILL when the parent is gone, also if it went before this call."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(128 + signal.SIGKILL)
+
+
+def _nobody(_pid: int) -> bool:
+    return False
+
+
+def signal_descendants(signum: int, spare: Callable[[int], bool] = _nobody) -> list[int]:
+    """Send `signum` to our descendants but the children to `spare` and theirs. Returns the ids it reached.
+
+    REQUIRES that nobody reaps at the same time.
+    """
+    import psutil  # late: most jobs end without anything left to look for
+
+    reached: list[int] = []
+    for child in psutil.Process().children():
+        if spare(child.pid):
+            continue
+        try:
+            family = [child, *child.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            continue
+        for process in family:
+            try:
+                process.send_signal(signum)  # psutil checks the start time: a reused id is not hit
+                reached.append(process.pid)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+    return reached
+
+
+def sweep(spare: Callable[[int], bool] = _nobody) -> None:
+    """SIGKILL descendants until none is left but those spared."""
+    deadline = time.monotonic() + _SWEEP_SECONDS
+    while _has_children() and signal_descendants(signal.SIGKILL, spare) and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def _has_children() -> bool:
+    """Reaps the dead ones on the way."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _children_before_us() -> set[int]:
+    """Who became our child before we were the launcher (`server & exec farandole ...`, or PID 1 of a container)."""
+    if not _has_children():
+        return set()
+    import psutil
+
+    return {child.pid for child in psutil.Process().children()}
+
+
+def run_guarded(work: Callable[[int], int]) -> int:
+    """Run `work(lifeline)` in the inner process and return its exit code.
+
+    The descriptor `lifeline` is at end-of-file when the outer process is gone.
+    REQUIRES one thread. `work` starts with the signals of HANDLED blocked.
+    """
+    _fill_standard_descriptors()
+    signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+    strangers = _children_before_us()
+    become_subreaper()
+    lifeline, held_by_outer = os.pipe()
+    outer_pid = os.getpid()
+    inner_pid = os.fork()
+    if inner_pid == 0:
+        os.close(held_by_outer)
+        _be_inner(work, lifeline)
+    os.close(lifeline)
+    _pass_signals_on(inner_pid, outer_pid)
+    status = _wait_for(inner_pid)
+    if status < 0:  # else it has left nothing
+        sweep(strangers.__contains__)
+        name = signal.Signals(-status).name
+        print(f"farandole: the launcher's inner process was killed by {name}; its ranks were ended.", file=sys.stderr)
+        return 128 - status
+    return status
+
+
+def _fill_standard_descriptors() -> None:
+    """Started with `<&-` or `>&-`, our own pipes would become the stdin or stdout of the ranks."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+def _be_inner(work: Callable[[int], int], lifeline: int) -> None:
+    code = INTERNAL_ERROR
+    try:
+        os.setsid()  # signals of the terminal reach the outer process only, which passes each on once
+        become_subreaper()
+        code = work(lifeline)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        try:
+            sweep()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def _pass_signals_on(inner_pid: int, own_pid: int) -> None:
+    def forward(signum: int, _frame: FrameType | None) -> None:
+        try:
+            os.kill(inner_pid, signum)
+        except ProcessLookupError:
+            return
+        if signum == signal.SIGTSTP:
+            os.kill(own_pid, signal.SIGSTOP)  # so that the shell gets its prompt; the inner process stops the ranks
+
+    for signum in HANDLED:
+        if signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN:
+            continue  # nohup
+        signal.signal(signum, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+
+
+def _wait_for(inner_pid: int) -> int:
+    """Exit code of the inner process, or minus the signal that killed it. Reaps whatever else ends before."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == inner_pid:
+            return os.waitstatus_to_exitcode(status)

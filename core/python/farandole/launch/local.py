@@ -1,0 +1,126 @@
+"""Starts ranks on this machine: finds the command, makes the job's secret, forks one process per rank."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from farandole.launch import guard
+from farandole.launch.job import Placement
+
+KEY_BYTES = 32
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+
+
+class CommandError(Exception):
+    """The command cannot be run; the message is one sentence for the user."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(eq=False)
+class Rank:
+    """A running rank. The pipes belong to whoever relays them."""
+
+    placement: Placement
+    process: subprocess.Popen[bytes]
+    started_at: float
+    stdout: int
+    stderr: int
+
+    @property
+    def pid(self) -> int:
+        """Its process, session and process group."""
+        return self.process.pid
+
+
+def resolve_command(words: Sequence[str], module: bool, path: str | None) -> list[str]:
+    """What the user typed -> what to execute; the first word becomes a path. REQUIRES at least one word."""
+    name, rest = words[0], list(words[1:])
+    if module:
+        return [sys.executable, "-m", name, *rest]
+    if name.endswith(".py") and os.path.isfile(name):
+        return [os.path.abspath(name), *rest] if _is_executable_script(name) else [sys.executable, name, *rest]
+    found = shutil.which(name, path=path)
+    if found is not None:
+        return [found, *rest]
+    if os.path.isdir(name):
+        raise CommandError(f"{name} is a directory, not a command.", NOT_EXECUTABLE)
+    if os.sep in name and os.path.exists(name):
+        raise CommandError(f"{name} may not be executed: chmod +x {name}, or name its interpreter.", NOT_EXECUTABLE)
+    where = "no such file" if os.sep in name or name.endswith(".py") else "no such command in PATH"
+    raise CommandError(f"{name}: {where}.", NOT_FOUND)
+
+
+def _is_executable_script(path: str) -> bool:
+    if not os.access(path, os.X_OK):
+        return False
+    with open(path, "rb") as file:
+        return file.read(2) == b"#!"
+
+
+def make_key() -> int:
+    """A descriptor of the job's secret: sealed memory, so nothing on disk, and gone with this process."""
+    descriptor = os.memfd_create("farandole-key", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(descriptor, os.urandom(KEY_BYTES))
+    os.fchmod(descriptor, 0o400)
+    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
+
+
+def key_path(descriptor: int) -> str:
+    """Where ranks read it: the kernel lets only the same user look into /proc/<pid>/fd."""
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def make_store() -> str:
+    """An abstract Unix socket name that nobody can guess, for rank 0 to bind."""
+    return f"unix:farandole-{os.urandom(16).hex()}"
+
+
+def start(command: Sequence[str], placement: Placement, environment: Mapping[str, str]) -> Rank:
+    """Start one rank; rank 0 gets our stdin.
+
+    REQUIRES one thread and signals of guard.HANDLED blocked: the child runs Python until it executes the command.
+    Raises CommandError if it cannot be executed, OSError if there is no room for one more process.
+    """
+    launcher = os.getpid()
+
+    def prepare() -> None:
+        guard.die_with_parent(launcher)
+        for signum in guard.HANDLED:
+            if signum != signal.SIGHUP:  # nohup is for the ranks as well
+                signal.signal(signum, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    stdout, stdout_of_rank = os.pipe()
+    stderr, stderr_of_rank = os.pipe()
+    try:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=None if placement.rank == 0 else subprocess.DEVNULL,
+            stdout=stdout_of_rank,
+            stderr=stderr_of_rank,
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
+    except OSError as error:
+        if error.filename is None:  # fork, not exec
+            raise
+        raise CommandError(f"{command[0]} cannot be executed: {error.strerror}.", NOT_EXECUTABLE) from error
+    finally:
+        os.close(stdout_of_rank)
+        os.close(stderr_of_rank)
+    return Rank(placement, process, time.monotonic(), stdout, stderr)

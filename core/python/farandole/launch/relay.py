@@ -1,0 +1,230 @@
+"""From the ranks' pipes to our own stdout and stderr, to a log file per rank, and to the memory of their last lines."""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from farandole.launch.output import LAUNCHER, QUIET_SECONDS, PlainScreen, Screen, Source, Style, TerminalScreen
+from farandole.launch.writer import Writer
+
+STDIN = 0
+STDOUT = 1
+STDERR = 2
+TAIL_LINES = 20
+_TAIL_LINE_BYTES = 2000
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """How the output of the ranks is shown."""
+
+    prefix: bool = True
+    timestamp: bool = False
+    directory: Path | None = None
+    no_color: bool = False
+    force_color: bool = False
+    dumb_terminal: bool = False
+    verbose: bool = False
+
+
+class OutputError(Exception):
+    """The log files cannot be made; the message is one sentence for the user."""
+
+
+@dataclass
+class Destination:
+    """Our stdout or stderr; one object for both when they are the same terminal, pipe or file."""
+
+    screen: Screen
+    writer: Writer
+    paused: bool = False
+
+
+@dataclass(eq=False)
+class Stream:
+    """One pipe from a rank."""
+
+    descriptor: int
+    source: Source
+    destination: Destination
+    tail: deque[bytes]  # shared by the two streams of a rank
+    log: int | None
+
+
+@dataclass
+class Relay:
+    """Owns the ranks' pipes. All methods are for the supervisor's thread; none of them blocks."""
+
+    options: OutputOptions
+    selector: selectors.BaseSelector
+    wake: Callable[[], None]
+    streams: list[Stream] = field(default_factory=list)
+    _tails: dict[int, deque[bytes]] = field(default_factory=dict)
+    _logs_failed: bool = False
+
+    def __post_init__(self) -> None:
+        self._stdout = _destination(STDOUT, self.options, self.wake)
+        same = _identity(STDOUT) == _identity(STDERR)
+        self._stderr = self._stdout if same else _destination(STDERR, self.options, self.wake)
+        self._destinations = [self._stdout] if same else [self._stdout, self._stderr]
+        self._us = Source(LAUNCHER)
+        self._logs: dict[int, int] = {}
+
+    def open_logs(self, ranks: Iterable[int]) -> None:
+        """Make DIR/rank.N.log for each rank; OutputError if that is refused for another reason than lack of space."""
+        directory = self.options.directory
+        if directory is None:
+            return
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for rank in ranks:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+                self._logs[rank] = os.open(directory / f"rank.{rank}.log", flags, 0o666)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise OutputError(f"--output-dir: {error.filename}: {error.strerror}.") from error
+            self._give_logs_up(error)
+
+    def add(self, rank: int, stdout: int, stderr: int) -> None:
+        """Relay these two pipes of `rank` from now on and close them at their end."""
+        tail = self._tails[rank] = deque(maxlen=TAIL_LINES)
+        for descriptor, destination in ((stdout, self._stdout), (stderr, self._stderr)):
+            os.set_blocking(descriptor, False)
+            stream = Stream(descriptor, Source(rank), destination, tail, self._logs.get(rank))
+            self.streams.append(stream)
+            self._listen(stream)
+
+    def say(self, message: str) -> None:
+        """Print lines of our own on stderr, never inside a rank's line."""
+        lines = (message + "\n").encode(errors="surrogateescape")
+        self._stderr.writer.write(self._stderr.screen.lines(self._us, lines))
+
+    def tail(self, rank: int) -> list[bytes]:
+        """The last lines of a rank, without newlines."""
+        return list(self._tails.get(rank, ()))
+
+    @property
+    def stdout_error(self) -> OSError | None:
+        """Why stdout takes nothing any more."""
+        return self._stdout.writer.error
+
+    @property
+    def flushed(self) -> bool:
+        """Everything read is written."""
+        return all(destination.writer.idle for destination in self._destinations)
+
+    def wait_at_most(self) -> float | None:
+        """In how many seconds `tick` is wanted."""
+        return QUIET_SECONDS / 2 if any(stream.source.waiting_since is not None for stream in self.streams) else None
+
+    def tick(self, now: float) -> None:
+        """Show unfinished lines whose time has come; stop or go on reading as the writers get on."""
+        for stream in self.streams:
+            if stream.source.waiting_since is not None:
+                stream.destination.writer.write(stream.destination.screen.unfinished(stream.source, now))
+        for destination in self._destinations:
+            if destination.paused != destination.writer.full:
+                self._pause(destination, not destination.paused)
+
+    def read(self, stream: Stream, now: float) -> bool:
+        """Relay one chunk. False if there was nothing to read."""
+        try:
+            data = os.read(stream.descriptor, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._close(stream)
+            return True
+        self._pass_on(stream, stream.source.take(data, now))
+        if stream.source.progress and len(data) < _CHUNK:  # a full chunk: there is more of this line to come
+            stream.destination.writer.write(stream.destination.screen.unfinished(stream.source, now))
+        return True
+
+    def drain(self, now: float) -> None:
+        """All ranks are gone: read what their pipes still hold and close them, whoever else has them open."""
+        for stream in list(self.streams):
+            if not stream.destination.writer.full and not self.read(stream, now):
+                self._close(stream)
+
+    def _pause(self, destination: Destination, paused: bool) -> None:
+        destination.paused = paused
+        for stream in self.streams:
+            if stream.destination is destination:
+                if paused:
+                    self.selector.unregister(stream.descriptor)
+                else:
+                    self._listen(stream)
+
+    def _pass_on(self, stream: Stream, lines: bytes) -> None:
+        if not lines:
+            return
+        stream.destination.writer.write(stream.destination.screen.lines(stream.source, lines))
+        last = lines[:-1].rsplit(b"\n", TAIL_LINES)[-TAIL_LINES:]
+        stream.tail.extend(line[-_TAIL_LINE_BYTES:] for line in last)
+        if stream.log is not None and not self._logs_failed:
+            self._write_log(stream.log, lines)
+
+    def _write_log(self, log: int, lines: bytes) -> None:
+        view = memoryview(lines)
+        try:
+            while view:
+                view = view[os.write(log, view) :]
+        except OSError as error:
+            self._give_logs_up(error)
+
+    def _give_logs_up(self, error: OSError) -> None:
+        self._logs_failed = True
+        self.say(
+            f"farandole: cannot write to {self.options.directory}: {error.strerror}; "
+            "training goes on without its log files."
+        )
+
+    def _listen(self, stream: Stream) -> None:
+        self.selector.register(stream.descriptor, selectors.EVENT_READ, stream)
+
+    def _close(self, stream: Stream) -> None:
+        self._pass_on(stream, stream.source.rest())
+        if not stream.destination.paused:
+            self.selector.unregister(stream.descriptor)
+        os.close(stream.descriptor)
+        self.streams.remove(stream)
+
+
+def _identity(descriptor: int) -> tuple[int, int, int] | None:
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_rdev
+
+
+def _destination(descriptor: int, options: OutputOptions, wake: Callable[[], None]) -> Destination:
+    terminal = os.isatty(descriptor) and not options.dumb_terminal
+    color = not options.no_color and (options.force_color or terminal)
+    style = Style(options.prefix, options.timestamp, color)
+    screen: Screen
+    if terminal:
+        screen = TerminalScreen(style, columns=partial(_columns, descriptor))
+    else:
+        screen = PlainScreen(style, prompts=_identity(STDIN) != _identity_of_null())
+    return Destination(screen, Writer(descriptor, wake))
+
+
+def _columns(terminal: int) -> int:
+    try:
+        return os.get_terminal_size(terminal).columns or 80
+    except OSError:
+        return 80
+
+
+def _identity_of_null() -> tuple[int, int, int]:
+    status = os.stat(os.devnull)
+    return status.st_dev, status.st_ino, status.st_rdev

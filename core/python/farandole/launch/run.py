@@ -1,0 +1,71 @@
+"""One job from its plan to its exit code: what `farandole run` does once the options are understood."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farandole.launch import environment, guard, local
+from farandole.launch.job import Placement
+from farandole.launch.relay import OutputError, OutputOptions
+from farandole.launch.supervise import Supervisor
+
+CANNOT_START = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything about a job that is known before it starts."""
+
+    command: Sequence[str]
+    placements: Sequence[Placement]
+    base: dict[str, str]  # the environment that the launcher was given
+    grace_s: float
+    output: OutputOptions
+    start_timeout_s: float | None = None
+
+
+def run_job(job: Job) -> int:
+    """Start the ranks, see them through, leave nothing behind. Returns the exit code of the job."""
+    return guard.run_guarded(lambda lifeline: _run_inner(job, lifeline))
+
+
+def _run_inner(job: Job, lifeline: int) -> int:
+    supervisor = Supervisor(job.output, job.grace_s, lifeline)
+    try:
+        supervisor.relay.open_logs(placement.rank for placement in job.placements)
+        _start_ranks(job, supervisor)
+    except OutputError as error:
+        return _refuse(str(error), 2)
+    except local.CommandError as error:
+        return _refuse(str(error), error.exit_code)
+    except OSError as error:
+        wanted = f"{len(job.placements)} ranks"
+        return _refuse(f"cannot start {wanted} here: {error.strerror}; see ulimit -n and -u.", CANNOT_START)
+    return supervisor.run()
+
+
+def _start_ranks(job: Job, supervisor: Supervisor) -> None:
+    key = local.make_key()  # open as long as this process lives
+    store, key_file, cores = local.make_store(), local.key_path(key), environment.available_cores()
+    if job.output.verbose:
+        supervisor.relay.say(_plan(job, cores))
+    for placement in job.placements:
+        rank_environment = environment.for_rank(
+            job.base, placement, store=store, key_file=key_file, cores=cores, start_timeout_s=job.start_timeout_s
+        )
+        supervisor.add(local.start(job.command, placement, rank_environment))
+
+
+def _plan(job: Job, cores: int) -> str:
+    ranks = len(job.placements)
+    text = f"farandole: {ranks} ranks on {job.placements[0].host} ({cores} cores): {' '.join(job.command)}"
+    if ranks > cores:
+        text += f"\nfarandole: more ranks than cores: they take turns, expect less than {ranks} times the speed."
+    return text
+
+
+def _refuse(message: str, exit_code: int) -> int:
+    print(f"farandole: {message}", file=sys.stderr)
+    return exit_code

@@ -1,0 +1,84 @@
+"""Who failed first, and what to tell the user about it. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farandole.launch.job import Placement
+from farandole.launch.output import visible
+
+TOGETHER_SECONDS = 0.1
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
+
+
+@dataclass(frozen=True)
+class Death:
+    """The end of one rank. `code` is its exit code, or minus the signal that killed it."""
+
+    placement: Placement
+    pid: int
+    code: int
+    seen_at: float
+    ran_s: float
+    asked: bool = False  # the launcher had told it to end
+
+
+def first_failure(deaths: Sequence[Death]) -> Death | None:
+    """The rank to blame, or None. `deaths` is in the order in which they were seen.
+
+    Peers of a dead rank soon fail too, with an exit code; so of those that died together, one killed by a signal.
+    """
+    failures = [death for death in deaths if death.code != 0 and not death.asked]
+    if not failures:
+        return None
+    together = [death for death in failures if death.seen_at - failures[0].seen_at <= TOGETHER_SECONDS]
+    return next((death for death in together if death.code < 0), failures[0])
+
+
+def exit_code(death: Death) -> int:
+    """As a shell would say it."""
+    return death.code if death.code >= 0 else 128 - death.code
+
+
+def describe(death: Death, tail: Sequence[bytes], output_directory: str | None) -> str:
+    """Who, where, how, when; its last lines; what to do next."""
+    place = death.placement
+    first = " first" if place.size > 1 else ""
+    last = "its last lines:" if tail else "it printed nothing."
+    lines = [
+        f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) failed{first}: "
+        f"{_manner(death.code)} after {death.ran_s:.1f} s; {last}"
+    ]
+    lines += [f"[{place.rank}] " + visible(line).decode(errors="surrogateescape") for line in tail]
+    lines.append("farandole: " + _advice(death, output_directory))
+    return "\n".join(lines)
+
+
+def note(death: Death, others: int) -> str:
+    """One line about any death, for --verbose."""
+    rest = f"{others} still running" if others else "the last one"
+    return f"farandole: rank {death.placement.rank} ended: {_manner(death.code)} after {death.ran_s:.1f} s ({rest})."
+
+
+def _manner(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)} (signal {-code})"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+def _advice(death: Death, output_directory: str | None) -> str:
+    rank = death.placement.rank
+    if death.code == -signal.SIGKILL:
+        return "if nobody killed it, the machine ran out of memory (dmesg tells): try smaller batches or fewer ranks."
+    if -death.code in _CRASHES:
+        return "it crashed in native code: run again with PYTHONFAULTHANDLER=1 to see the Python line."
+    if output_directory is not None:
+        return f"all of its output is in {output_directory}/rank.{rank}.log."
+    return "run again with --output-dir DIR to keep all of its output."
