@@ -33,7 +33,8 @@ Schedule RingAllreduce(int participants, int me) {
   for (int t = 0; t < hops; ++t) {
     const int out = ring.Block(me + 1 - t), in = ring.Block(me - t);
     schedule.Send(hops + t, out, ring.next(), ready);
-    ready = {schedule.RecvData(hops + t, in, ring.previous(), {sent[in]})};  // overwrites a partial sum that was passed on
+    // Overwrites a partial sum that was passed on.
+    ready = {schedule.RecvData(hops + t, in, ring.previous(), {sent[in]})};
   }
   return schedule;
 }

@@ -1,15 +1,16 @@
-// A schedule says who sends which block to whom, and what is folded, for one chunk of one collective. It is pure data: made by
-// pure functions of (participants, me), tested without threads or sockets, cached, and repeated over the chunks by the one loop
-// in run.h.
+// A schedule says who sends which block to whom, and what is folded, for one chunk of one collective. It is pure
+// data: made by pure functions of (participants, me), tested without threads or sockets, cached, and repeated over
+// the chunks by the one loop in run.h.
 //
-// A chunk is cut into `block_count` blocks; cut.h says where. Participants are numbered 0 .. participants-1 (arena groups by
-// lowest rank, or ranks); the caller maps them to links.
+// A chunk is cut into `block_count` blocks; cut.h says where. Participants are numbered 0 .. participants-1 (arena
+// groups by lowest rank, or ranks); the caller maps them to links.
 //
 //   data     [ block 0 | block 1 | ... ]      the caller's memory, reduced or filled in place
 //   scratch  [ slot 0 ][ slot 1 ] ...         received partials, one block each, owned by the loop
 //
-// Phases are the software pipeline over the chunks: at tick k the loop takes phase 0 of chunk k, phase 1 of chunk k - lag,
-// phase 2 of chunk k - 2 lag ... (walk.h), so that a link carries other chunks while this chunk waits for a fold or a far rank.
+// Phases are the software pipeline over the chunks: at tick k the loop takes phase 0 of chunk k, phase 1 of chunk k -
+// lag, phase 2 of chunk k - 2 lag ... (walk.h), so that a link carries other chunks while this chunk waits for a fold
+// or a far rank.
 //
 //   tick           0           1           2           3           4          lag = 2, three chunks, three phases
 //   chunk 0     phase 0                 phase 1                 phase 2
@@ -19,7 +20,8 @@
 // What every schedule keeps, and schedule_test.cc checks:
 // - Sends to a peer stand in the order of that peer's receives from us, with the same blocks and phases.
 // - A step stands behind all steps in its `after`, and its phase is not lower than theirs.
-// - `after` covers, directly or through others, every earlier step that touches the same block or slot, unless both only read.
+// - `after` covers, directly or through others, every earlier step that touches the same block or slot, unless both
+//   only read.
 // - A slot is received and folded in the same phase.
 #pragma once
 
@@ -72,9 +74,9 @@ struct Range {
   int64_t size() const { return end - begin; }
 };
 
-// Elements of `block` when `element_count` elements are cut into `block_count` blocks of nearly equal size. Borders fall on
-// multiples of 64 bytes, so that no two participants fold into one cache line; blocks may be empty.
-// REQUIRES: element_bytes is 1, 2, 4 or 8.
+// Elements of `block` when `element_count` elements are cut into `block_count` blocks of nearly equal size. Borders
+// fall on multiples of 64 bytes, so that no two participants fold into one cache line; blocks may be empty. REQUIRES:
+// element_bytes is 1, 2, 4 or 8.
 Range BlockRange(int64_t element_count, size_t element_bytes, int block, int block_count);
 
 }  // namespace farandole

@@ -21,14 +21,15 @@ int OwnLevel(int me, int levels) {
   return level;
 }
 
-// The way down the tree: participant 0 of the tree is `root` in the schedule, and its first message goes in `first_phase`.
+// The way down the tree: participant 0 of the tree is `root` in the schedule, and its first message goes in
+// `first_phase`.
 struct Descent {
   int participants;
   int root;
   int first_phase;
 
-  // `me` counts in the tree. `ready` are the steps that complete the block at the root; `sent` are those that must be through
-  // before the block is overwritten elsewhere.
+  // `me` counts in the tree. `ready` are the steps that complete the block at the root; `sent` are those that must be
+  // through before the block is overwritten elsewhere.
   void AppendTo(Schedule* schedule, int me, std::vector<int> ready, std::vector<int> sent) const {
     const int levels = LevelCount(participants);
     const int own_level = OwnLevel(me, levels);

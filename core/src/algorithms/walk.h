@@ -1,10 +1,11 @@
-// In which order one participant takes the steps of a schedule over all chunks, and which of them may go now. Arithmetic only:
-// run.h moves the bytes.
+// In which order one participant takes the steps of a schedule over all chunks, and which of them may go now.
+// Arithmetic only: run.h moves the bytes.
 //
-// The steps are dealt to lanes: sends to one peer, receives from one peer, folds. Within a lane the order is strict; lanes wait
-// for each other only through Progress. All participants order by (tick, older chunk first, index in the schedule), where
-// tick = chunk + phase * lag (drawn in schedule.h), so the two ends of a link agree without a word, and every wait is for
-// something earlier in that order, so a schedule that cannot deadlock in one chunk cannot deadlock in many.
+// The steps are dealt to lanes: sends to one peer, receives from one peer, folds. Within a lane the order is strict;
+// lanes wait for each other only through Progress. All participants order by (tick, older chunk first, index in the
+// schedule), where tick = chunk + phase * lag (drawn in schedule.h), so the two ends of a link agree without a word,
+// and every wait is for something earlier in that order, so a schedule that cannot deadlock in one chunk cannot
+// deadlock in many.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -17,7 +18,8 @@
 
 namespace farandole {
 
-// Chunks between two phases of one chunk. About four chunks are under way: with fewer a link idles while a block is folded.
+// Chunks between two phases of one chunk. About four chunks are under way: with fewer a link idles while a block is
+// folded.
 int LagOf(int phase_count);
 
 // The steps of one lane, over all chunks.
@@ -60,8 +62,8 @@ class Progress {
 
   void Restart(int64_t chunk_count);
 
-  // True when everything that `step` of `chunk` needs is complete: its `after`, and for a receive into a slot the fold that
-  // read the slot's previous contents.
+  // True when everything that `step` of `chunk` needs is complete: its `after`, and for a receive into a slot the
+  // fold that read the slot's previous contents.
   bool Ready(int64_t chunk, int step) const;
   void Complete(int64_t chunk, int step);  // REQUIRES: Ready, and not complete yet
   bool done() const { return chunks_left_ == 0; }
@@ -73,10 +75,10 @@ class Progress {
 
   const Schedule* const schedule_;
   const int64_t window_;
-  std::vector<int> reader_of_slot_;      // the last fold that reads the slot
-  std::vector<int64_t> chunk_in_row_;    // row r of the window holds chunk r, then r + window, ...
-  std::vector<size_t> left_in_row_;      // steps of that chunk not complete yet
-  std::vector<uint8_t> complete_;        // row major: row, step
+  std::vector<int> reader_of_slot_;    // the last fold that reads the slot
+  std::vector<int64_t> chunk_in_row_;  // row r of the window holds chunk r, then r + window, ...
+  std::vector<size_t> left_in_row_;    // steps of that chunk not complete yet
+  std::vector<uint8_t> complete_;      // row major: row, step
   int64_t chunks_left_ = 0;
 };
 

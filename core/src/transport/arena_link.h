@@ -1,4 +1,5 @@
-// A Link over two byte rings in memory that is handed in: an arena shared by two processes, or heap shared by two threads.
+// A Link over two byte rings in memory that is handed in: an arena shared by two processes, or heap shared by two
+// threads.
 //
 //   memory   [ ring: first -> second ][ ring: second -> first ]      zero-filled = two empty rings
 //
@@ -18,8 +19,8 @@ enum class LinkSide { kFirst, kSecond };
 
 class ArenaLink final : public Link {
  public:
-  // `memory` is kept alive as long as the link. `peer` names the other end in errors ("rank 3 on node-b").
-  // REQUIRES: memory 64-byte aligned and zero-filled before the first use by either side; memory_bytes the same number on both
+  // `memory` is kept alive as long as the link. `peer` names the other end in errors ("rank 3 on node-b"). REQUIRES:
+  // memory 64-byte aligned and zero-filled before the first use by either side; memory_bytes the same number on both
   // sides and at least RequiredBytes(1); the two ends take different sides.
   ArenaLink(std::shared_ptr<void> memory, size_t memory_bytes, LinkSide side, std::string peer);
   ~ArenaLink() override;  // the peer still receives what was sent, then kPeerLost

@@ -1,8 +1,9 @@
-// A byte queue between one writer and one reader over plain memory that is handed in: heap for two threads, a shared mapping for
-// two processes.
+// A byte queue between one writer and one reader over plain memory that is handed in: heap for two threads, a shared
+// mapping for two processes.
 //
-// It holds no pointers, so both ends may see the memory at different addresses, and zero-filled memory is an empty ring, so
-// nobody has to initialise it before the other looks. The capacity is what remains of the memory after the header.
+// It holds no pointers, so both ends may see the memory at different addresses, and zero-filled memory is an empty
+// ring, so nobody has to initialise it before the other looks. The capacity is what remains of the memory after the
+// header.
 //
 //   offset 0     written, writer_closed     stored by the writer alone
 //   offset 128   read, reader_closed        stored by the reader alone
@@ -21,8 +22,8 @@ namespace farandole {
 
 class ByteRing {
  public:
-  // REQUIRES: `memory` is 64-byte aligned, was zero-filled before the first use by either end, outlives this object, and
-  // memory_bytes > RequiredBytes(0) is the same number at both ends.
+  // REQUIRES: `memory` is 64-byte aligned, was zero-filled before the first use by either end, outlives this object,
+  // and memory_bytes > RequiredBytes(0) is the same number at both ends.
   ByteRing(void* memory, size_t memory_bytes);
 
   // Memory for a ring that holds capacity_bytes.

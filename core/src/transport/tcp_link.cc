@@ -14,28 +14,29 @@ namespace {
 
 // Errors that say something about us, not about the peer or the way to it.
 bool IsOurs(int error) {
-  return error == EBADF || error == ENOTSOCK || error == EFAULT || error == EINVAL || error == ENOMEM || error == ENOBUFS;
+  return error == EBADF || error == ENOTSOCK || error == EFAULT || error == EINVAL || error == ENOMEM ||
+         error == ENOBUFS;
 }
 
 }  // namespace
 
-TcpLink::TcpLink(int descriptor, std::string peer) : descriptor_(descriptor), owner_(getpid()), peer_(std::move(peer)) {
-  const int on = 1;
-  setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // refused by a Unix socket, which has no delay
+TcpLink::TcpLink(Descriptor descriptor, std::string peer)
+    : descriptor_(std::move(descriptor)), owner_(getpid()), peer_(std::move(peer)) {
+  const int on = 1;  // a Unix socket refuses, and has no delay
+  setsockopt(descriptor_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 TcpLink::~TcpLink() {
-  // close alone does not end the connection while a forked child holds a copy of the descriptor. In such a child, however, the
-  // connection is not ours to end.
-  if (getpid() == owner_) shutdown(descriptor_, SHUT_WR);
-  close(descriptor_);
+  // close alone does not end the connection while a forked child holds a copy of the descriptor. In such a child,
+  // however, the connection is not ours to end.
+  if (getpid() == owner_) shutdown(descriptor_.get(), SHUT_WR);
 }
 
 Status TcpLink::TrySend(const void* data, size_t size_bytes, size_t* moved_bytes) {
   *moved_bytes = 0;
   ssize_t sent;
   do {
-    sent = send(descriptor_, data, size_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    sent = send(descriptor_.get(), data, size_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) {
     *moved_bytes = static_cast<size_t>(sent);
@@ -48,7 +49,7 @@ Status TcpLink::TryRecv(void* data, size_t size_bytes, size_t* moved_bytes) {
   *moved_bytes = 0;
   ssize_t received;
   do {
-    received = recv(descriptor_, data, size_bytes, MSG_DONTWAIT);
+    received = recv(descriptor_.get(), data, size_bytes, MSG_DONTWAIT);
   } while (received < 0 && errno == EINTR);
   if (received > 0) {
     *moved_bytes = static_cast<size_t>(received);

@@ -74,15 +74,18 @@ std::string Summands(const std::string& expression) {
 std::string Final(const Case& c, int participants, int block, const std::string& got) {
   const std::vector<std::string> names = Names(participants);
   switch (c.result) {
-    case Result::kSumInOrder: return InOrder(names) + "*s";
+    case Result::kSumInOrder:
+      return InOrder(names) + "*s";
     case Result::kSumAnyOrder: {
       std::string all;
       for (const std::string& name : names) all += name;
       const bool scaled_once = std::count(got.begin(), got.end(), '*') == 1 && got.substr(got.size() - 2) == "*s";
       return Summands(got) == all && scaled_once ? got : "a sum of " + all + ", scaled once, at the end";
     }
-    case Result::kGathered: return Name(block);
-    case Result::kRootsBlock: return Name(c.root % participants);
+    case Result::kGathered:
+      return Name(block);
+    case Result::kRootsBlock:
+      return Name(c.root % participants);
   }
   return "";
 }
@@ -92,7 +95,8 @@ class Schedules : public ::testing::TestWithParam<Case> {
   void ExpectComplete(int participants, int64_t chunk_count, uint32_t seed) {
     const Case& c = GetParam();
     Simulation simulation(
-        participants, c.make, [&](int me, int block) { return Initial(c, participants, me, block); }, chunk_count, seed);
+        participants, c.make, [&](int me, int block) { return Initial(c, participants, me, block); }, chunk_count,
+        seed);
     ASSERT_EQ(simulation.Run(), "") << participants << " participants, " << chunk_count << " chunks";
     for (int me = 0; me < participants; ++me) {
       for (int64_t chunk = 0; chunk < chunk_count; ++chunk) {
@@ -151,10 +155,14 @@ struct Touched {
 Touched TouchedBy(const Step& step) {
   const auto slot = [](int index) { return -1 - index; };
   switch (step.kind) {
-    case StepKind::kSend: return {{step.block}, {}};
-    case StepKind::kRecvData: return {{}, {step.block}};
-    case StepKind::kRecvScratch: return {{}, {slot(step.slot)}};
-    case StepKind::kFold: break;
+    case StepKind::kSend:
+      return {{step.block}, {}};
+    case StepKind::kRecvData:
+      return {{}, {step.block}};
+    case StepKind::kRecvScratch:
+      return {{}, {slot(step.slot)}};
+    case StepKind::kFold:
+      break;
   }
   Touched touched{{}, {step.block}};
   for (int operand : step.operands) touched.reads.insert(operand == kOwnData ? step.block : slot(operand));
@@ -174,7 +182,8 @@ TEST_P(Schedules, AfterCoversEveryConflictOverABlockOrSlot) {
   for (int n = 1; n <= kMaxParticipants; ++n) {
     for (int me = 0; me < n; ++me) {
       const Schedule schedule = GetParam().make(n, me);
-      std::vector<std::set<int>> before(schedule.steps.size());  // all that must be complete, directly or through others
+      std::vector<std::set<int>> before(
+          schedule.steps.size());  // all that must be complete, directly or through others
       for (size_t i = 0; i < schedule.steps.size(); ++i) {
         for (int earlier : schedule.steps[i].after) {
           ASSERT_LT(earlier, static_cast<int>(i));
@@ -183,7 +192,8 @@ TEST_P(Schedules, AfterCoversEveryConflictOverABlockOrSlot) {
         }
         for (size_t j = 0; j < i; ++j) {
           if (!Conflict(schedule.steps[j], schedule.steps[i])) continue;
-          ASSERT_TRUE(before[i].count(static_cast<int>(j))) << "steps " << j << ", " << i << " of " << me << " of " << n;
+          ASSERT_TRUE(before[i].count(static_cast<int>(j)))
+              << "steps " << j << ", " << i << " of " << me << " of " << n;
         }
       }
     }

@@ -1,7 +1,7 @@
 // All participants of a collective in one thread, on symbolic values: a block's value is the expression that made it.
 //
-// A transfer happens only when both ends have reached it and nothing is buffered in between, so what cannot deadlock here
-// cannot deadlock on a link with any buffer.
+// A transfer happens only when both ends have reached it and nothing is buffered in between, so what cannot deadlock
+// here cannot deadlock on a link with any buffer.
 #pragma once
 
 #include <algorithm>
@@ -30,13 +30,14 @@ class Simulation {
  public:
   using Values = std::vector<std::string>;  // by block
 
-  // `initial(me, block)` is the value at the beginning of every chunk. Transfers that are possible at the same time happen in
-  // an order drawn from `seed`.
+  // `initial(me, block)` is the value at the beginning of every chunk. Transfers that are possible at the same time
+  // happen in an order drawn from `seed`.
   Simulation(int participants, const MakeSchedule& make, const std::function<std::string(int, int)>& initial,
              int64_t chunk_count, uint32_t seed)
       : random_(seed) {
     for (int me = 0; me < participants; ++me) schedules_.push_back(make(participants, me));
-    for (int me = 0; me < participants; ++me) ranks_.push_back(std::make_unique<Rank>(schedules_, me, chunk_count, initial));
+    for (int me = 0; me < participants; ++me)
+      ranks_.push_back(std::make_unique<Rank>(schedules_, me, chunk_count, initial));
   }
 
   // Runs until nothing moves. "" when every step was taken, else what went wrong.
@@ -115,7 +116,8 @@ class Simulation {
     const Step& out = sender.schedule.steps[send.step()];
     if (send.chunk() != recv.chunk() || out.block != in.block || out.phase != in.phase) error_ = "the ends disagree";
     const std::string value = sender.data[send.chunk()][out.block];
-    (in.kind == StepKind::kRecvData ? receiver.data[recv.chunk()][in.block] : receiver.Slot(in.slot, recv.chunk())) = value;
+    (in.kind == StepKind::kRecvData ? receiver.data[recv.chunk()][in.block] : receiver.Slot(in.slot, recv.chunk())) =
+        value;
     sender.Finish(&send);
     receiver.Finish(&recv);
     return true;

@@ -53,7 +53,8 @@ inline LinkPair ArenaLinks() {
 inline LinkPair SocketPairLinks() {
   int ends[2];
   Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
-  return {std::make_unique<TcpLink>(ends[0], "rank 1"), std::make_unique<TcpLink>(ends[1], "rank 0")};
+  return {std::make_unique<TcpLink>(Descriptor(ends[0]), "rank 1"),
+          std::make_unique<TcpLink>(Descriptor(ends[1]), "rank 0")};
 }
 
 inline int BufferedSocket(int buffer_bytes) {
@@ -74,13 +75,15 @@ inline LinkPair TcpLinks(int buffer_bytes = 0) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
   auto* raw = reinterpret_cast<sockaddr*>(&address);
-  Require(bind(listener, raw, size) == 0 && listen(listener, 1) == 0 && getsockname(listener, raw, &size) == 0, "listen");
+  Require(bind(listener, raw, size) == 0 && listen(listener, 1) == 0 && getsockname(listener, raw, &size) == 0,
+          "listen");
   const int connected = BufferedSocket(buffer_bytes);
   Require(connect(connected, raw, size) == 0, "connect");
   const int accepted = accept(listener, nullptr, nullptr);
   Require(accepted >= 0, "accept");
   close(listener);
-  return {std::make_unique<TcpLink>(connected, "rank 1"), std::make_unique<TcpLink>(accepted, "rank 0")};
+  return {std::make_unique<TcpLink>(Descriptor(connected), "rank 1"),
+          std::make_unique<TcpLink>(Descriptor(accepted), "rank 0")};
 }
 
 struct Transport {
@@ -97,9 +100,9 @@ inline const Transport kTransports[] = {
 };
 
 // For loops that wait for a peer: a test that hangs must fail, not hang.
-class Deadline {
+class TimeLimit {
  public:
-  explicit Deadline(std::chrono::seconds limit) : end_(std::chrono::steady_clock::now() + limit) {}
+  explicit TimeLimit(std::chrono::seconds limit) : end_(std::chrono::steady_clock::now() + limit) {}
   bool passed() const { return std::chrono::steady_clock::now() > end_; }
 
  private:

@@ -24,21 +24,21 @@ std::vector<size_t> RandomSizes(uint32_t seed, size_t count) {
   return sizes;
 }
 
-std::string SendAll(Link* link, const void* data, size_t size, const Deadline& deadline) {
+std::string SendAll(Link* link, const void* data, size_t size, const TimeLimit& limit) {
   for (size_t sent = 0, moved = 0; sent < size; sent += moved) {
     const Status status = link->TrySend(static_cast<const char*>(data) + sent, size - sent, &moved);
     if (!status.ok()) return status.message();
-    if (deadline.passed()) return "time limit passed while sending";
+    if (limit.passed()) return "time limit passed while sending";
     if (moved == 0) std::this_thread::yield();
   }
   return "";
 }
 
-std::string RecvAll(Link* link, void* data, size_t size, const Deadline& deadline) {
+std::string RecvAll(Link* link, void* data, size_t size, const TimeLimit& limit) {
   for (size_t received = 0, moved = 0; received < size; received += moved) {
     const Status status = link->TryRecv(static_cast<char*>(data) + received, size - received, &moved);
     if (!status.ok()) return status.message();
-    if (deadline.passed()) return "time limit passed while receiving";
+    if (limit.passed()) return "time limit passed while receiving";
     if (moved == 0) std::this_thread::yield();
   }
   return "";
@@ -50,7 +50,7 @@ class Exchanger {
   Exchanger(Link* link, int me) : link_(link), me_(me) {}
 
   std::string Run(const std::vector<size_t>& send_sizes, const std::vector<size_t>& recv_sizes) {
-    const Deadline deadline(kLimit);
+    const TimeLimit limit(kLimit);
     size_t next_send = 0, next_recv = 0;
     while (next_send < send_sizes.size() || next_recv < recv_sizes.size()) {
       bool moved = false;
@@ -58,7 +58,7 @@ class Exchanger {
       if (next_send < send_sizes.size()) next_send += Send(send_sizes[next_send], &moved, &error);
       if (next_recv < recv_sizes.size()) next_recv += Recv(recv_sizes[next_recv], &moved, &error);
       if (!error.empty()) return error;
-      if (deadline.passed()) return "time limit passed";
+      if (limit.passed()) return "time limit passed";
       if (!moved) std::this_thread::yield();
     }
     return "";
@@ -91,7 +91,8 @@ class Exchanger {
     received_ += step;
     if (received_ < size) return false;
     for (size_t i = 0; i < size && error->empty(); ++i) {
-      if (recv_buffer_[i] != StreamByte(1 - me_, received_before_ + i)) *error = "byte " + std::to_string(i) + " is wrong";
+      if (recv_buffer_[i] != StreamByte(1 - me_, received_before_ + i))
+        *error = "byte " + std::to_string(i) + " is wrong";
     }
     received_before_ += size;
     received_ = 0;
@@ -126,11 +127,11 @@ TEST_P(LinkSuite, ReceivesMayBeCutOtherwiseThanSends) {
   std::vector<uint8_t> sent(total), received(total);
   for (size_t i = 0; i < total; ++i) sent[i] = StreamByte(0, i);
   std::string error;
-  std::thread peer([&] { error = SendAll(pair_.second.get(), sent.data(), total, Deadline(kLimit)); });
+  std::thread peer([&] { error = SendAll(pair_.second.get(), sent.data(), total, TimeLimit(kLimit)); });
   std::mt19937 random(7);
   for (size_t at = 0; at < total;) {
     const size_t size = std::min<size_t>(total - at, 1 + random() % 700);
-    ASSERT_EQ(RecvAll(pair_.first.get(), received.data() + at, size, Deadline(kLimit)), "");
+    ASSERT_EQ(RecvAll(pair_.first.get(), received.data() + at, size, TimeLimit(kLimit)), "");
     at += size;
   }
   peer.join();
@@ -141,8 +142,8 @@ TEST_P(LinkSuite, ReceivesMayBeCutOtherwiseThanSends) {
 TEST_P(LinkSuite, AFullLinkMovesPartOfASendAndThenNothing) {
   const std::vector<char> data(64 << 20, 'x');
   size_t total = 0, moved = 1;
-  const Deadline deadline(kLimit);
-  while (moved > 0 && !deadline.passed()) {
+  const TimeLimit limit(kLimit);
+  while (moved > 0 && !limit.passed()) {
     ASSERT_TRUE(pair_.first->TrySend(data.data() + total, data.size() - total, &moved).ok());
     total += moved;
   }
@@ -163,10 +164,10 @@ TEST_P(LinkSuite, ClosingIsSeenOnlyAfterAllBytesWereDelivered) {
   for (size_t i = 0; i < total; ++i) sent[i] = StreamByte(1, i);
   std::string error;
   std::thread peer([&] {
-    error = SendAll(pair_.second.get(), sent.data(), total, Deadline(kLimit));
+    error = SendAll(pair_.second.get(), sent.data(), total, TimeLimit(kLimit));
     pair_.second.reset();
   });
-  EXPECT_EQ(RecvAll(pair_.first.get(), received.data(), total, Deadline(kLimit)), "");
+  EXPECT_EQ(RecvAll(pair_.first.get(), received.data(), total, TimeLimit(kLimit)), "");
   peer.join();
   EXPECT_EQ(error, "");
   EXPECT_EQ(received, sent);
@@ -190,10 +191,10 @@ TEST_P(LinkSuite, PeerLostIsFinalAndNamesThePeer) {
 TEST_P(LinkSuite, SendingToAClosedPeerEndsInPeerLost) {
   pair_.first.reset();
   const std::vector<char> data(1 << 20, 'x');
-  const Deadline deadline(kLimit);
+  const TimeLimit limit(kLimit);
   Status status;
   size_t moved;
-  while (status.ok() && !deadline.passed()) status = pair_.second->TrySend(data.data(), data.size(), &moved);
+  while (status.ok() && !limit.passed()) status = pair_.second->TrySend(data.data(), data.size(), &moved);
   EXPECT_EQ(status.code(), Code::kPeerLost);
   EXPECT_EQ(moved, 0u);
   EXPECT_NE(status.message().find("rank 0"), std::string::npos) << status.message();

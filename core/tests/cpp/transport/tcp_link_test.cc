@@ -57,7 +57,7 @@ TEST(TcpLink, ClosingIsSeenAlthoughAForkedChildHoldsACopy) {
 }
 
 TEST(TcpLink, AnErrorOfOursIsNotBlamedOnThePeer) {
-  TcpLink link(-1, "rank 1");
+  TcpLink link(Descriptor(-1), "rank 1");
   char byte;
   size_t moved;
   EXPECT_EQ(link.TryRecv(&byte, 1, &moved).code(), Code::kInternal);
