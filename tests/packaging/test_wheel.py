@@ -1,0 +1,151 @@
+"""The wheels as users get them: in an empty environment, no compiler in reach. `python3 noxfile.py -s packaging`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+WHEELS = [Path(path) for path in os.environ.get("FARANDOLE_WHEELS", "").split(os.pathsep) if path]
+LIMIT_S = 120
+
+
+def wheel_of(distribution: str) -> Path:
+    found = [path for path in WHEELS if path.name.startswith(f"{distribution}-")]
+    assert found, f"FARANDOLE_WHEELS names no wheel of {distribution}; start these tests with noxfile.py"
+    return found[0]
+
+
+class Empty:
+    """An environment with nothing but what a test installs, whose PATH reaches nothing else."""
+
+    def __init__(self, home: Path) -> None:
+        venv.create(home, with_pip=True)
+        self.bin = home / "bin"
+        kept = {name: value for name, value in os.environ.items() if name not in ("PATH", "PYTHONPATH", "CXX", "CC")}
+        self.environment = {**kept, "PATH": str(self.bin)}
+
+    def run(self, *command: str) -> str:
+        program = [str(self.bin / command[0]), *command[1:]]
+        result = subprocess.run(
+            program, env=self.environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+        assert result.returncode == 0, f"{command} ended with {result.returncode}:\n{result.stdout}\n{result.stderr}"
+        return result.stdout
+
+    def install(self, *arguments: str) -> None:
+        self.run("python", "-m", "pip", "install", "--disable-pip-version-check", "--only-binary", ":all:", *arguments)
+
+    def folder(self) -> Path:
+        return Path(self.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Empty:
+    """Farandole and what it depends on, no more."""
+    empty = Empty(tmp_path_factory.mktemp("bare"))
+    empty.install(str(wheel_of("farandole")))
+    return empty
+
+
+@pytest.fixture(scope="module")
+def with_numpy(tmp_path_factory: pytest.TempPathFactory) -> Empty:
+    empty = Empty(tmp_path_factory.mktemp("numpy"))
+    empty.install(str(wheel_of("farandole")), "numpy")
+    return empty
+
+
+@pytest.fixture(scope="module")
+def with_torch(tmp_path_factory: pytest.TempPathFactory) -> Empty:
+    """Our wheels are installed; PyTorch, large as it is, is lent by the environment of this test."""
+    empty = Empty(tmp_path_factory.mktemp("torch"))
+    empty.install(str(wheel_of("farandole")))
+    empty.install("--no-deps", str(wheel_of("farandole_torch")))
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None and torch.origin is not None
+    (empty.folder() / "lent.pth").write_text(f"{Path(torch.origin).parents[1]}\n")  # comes after its own packages
+    return empty
+
+
+def test_no_compiler_is_in_reach(bare: Empty) -> None:
+    for name in ("cc", "c++", "gcc", "g++", "clang", "clang++", "cmake", "ninja", "nvcc"):
+        assert shutil.which(name, path=str(bare.bin)) is None
+
+
+def test_it_is_imported_without_numpy(bare: Empty) -> None:
+    code = "import importlib.util, farandole; print(farandole.__version__, importlib.util.find_spec('numpy'))"
+    assert bare.run("python", "-c", code).split() == [wheel_of("farandole").name.split("-")[1], "None"]
+
+
+def test_the_command_is_there(bare: Empty) -> None:
+    assert bare.run("farandole", "--version").startswith("farandole ")
+
+
+def test_a_world_of_one_needs_no_launcher(bare: Empty) -> None:
+    code = "import farandole as f; f.init(); f.barrier(); print(f.rank(), f.size()); f.shutdown()"
+    assert bare.run("python", "-c", code).split() == ["0", "1"]
+
+
+def test_the_module_is_linked_to_no_framework_and_no_communication_library(bare: Empty) -> None:
+    code = "import farandole._core; print(open('/proc/self/maps').read())"
+    mapped = {Path(line.split()[-1]).name for line in bare.run("python", "-c", code).splitlines() if "/" in line}
+    assert any(name.startswith("_core.") for name in mapped)
+    assert [name for name in mapped if re.match(r"lib(?:nccl|mpi|gloo|cuda|cudart|torch|tensorflow|mxnet)", name)] == []
+
+
+def test_two_ranks_add_numpy_arrays(with_numpy: Empty, tmp_path: Path) -> None:
+    script = tmp_path / "add.py"
+    script.write_text("""
+import numpy
+import farandole.numpy as fnp
+
+fnp.init()
+total = fnp.allreduce(numpy.arange(1000, dtype=numpy.float32) + fnp.rank(), op=fnp.Sum)
+assert total.tolist() == [2.0 * i + 1.0 for i in range(1000)], total
+print("sum is right on", fnp.rank(), "of", fnp.size())
+fnp.shutdown()
+""")
+    output = with_numpy.run("farandole", "run", "-np", "2", "python", str(script))
+    assert "sum is right on 0 of 2" in output
+    assert "sum is right on 1 of 2" in output
+
+
+def test_two_ranks_average_torch_tensors(with_torch: Empty, tmp_path: Path) -> None:
+    script = tmp_path / "average.py"
+    script.write_text("""
+import sys
+import farandole
+import farandole_torch as hvd
+import torch
+
+assert farandole.__file__.startswith(sys.prefix) and hvd.__file__.startswith(sys.prefix), (farandole, hvd)
+hvd.init()
+mean = hvd.allreduce(torch.arange(1000, dtype=torch.float32) + 2 * hvd.rank())
+assert mean.tolist() == [i + 1.0 for i in range(1000)], mean
+print("mean is right on", hvd.rank(), "of", hvd.size())
+hvd.shutdown()
+""")
+    output = with_torch.run("farandole", "run", "-np", "2", "python", str(script))
+    assert "mean is right on 0 of 2" in output
+    assert "mean is right on 1 of 2" in output
+
+
+@pytest.mark.parametrize("wheel", WHEELS, ids=lambda path: path.name.split("-")[0])
+def test_a_wheel_carries_types_and_no_sources(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert any(name.endswith("/py.typed") for name in names)
+    strangers = (".cc", ".h", ".cmake", "CMakeLists.txt", ".o", ".a")
+    assert [name for name in names if name.endswith(strangers) or "tests/" in name or "benchmarks/" in name] == []
+
+
+def test_a_wheel_of_the_core_is_of_this_python() -> None:
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    assert f"-{tag}-{tag}-linux_" in wheel_of("farandole").name.replace("manylinux", "linux")
