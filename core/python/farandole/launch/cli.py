@@ -65,7 +65,7 @@ def run(
     verbose: bool,
     command: tuple[str, ...],
 ) -> int:
-    """Run COMMAND as N ranks that train together.
+    r"""Run COMMAND as N ranks that train together.
 
     \b
         farandole run -np 4 python train.py --epochs 3

@@ -114,7 +114,7 @@ def start(command: Sequence[str], placement: Placement, environment: Mapping[str
             stdout=stdout_of_rank,
             stderr=stderr_of_rank,
             start_new_session=True,
-            preexec_fn=prepare,
+            preexec_fn=prepare,  # noqa: PLW1509  (we have one thread)
         )
     except OSError as error:
         if error.filename is None:  # fork, not exec

@@ -116,6 +116,7 @@ class PlainScreen(Screen):
         self._prompts = prompts
 
     def lines(self, source: Source, lines: bytes) -> bytes:
+        """Each with its prefix; the first goes on where the source's open line stands."""
         shown, source.shown_bytes = source.shown_bytes, 0
         rest = lines[shown:]
         if self._open is source:
@@ -127,6 +128,7 @@ class PlainScreen(Screen):
         return self._end_open_line() + self._prefixed(source, rest) if rest else b""
 
     def unfinished(self, source: Source, now: float) -> bytes:
+        """The bytes that are new of a progress bar or a question."""
         if source.waiting_since is None or not (self._may_open(source) and self._is_worth_showing(source, now)):
             return b""
         text = bytes(source.pending[source.shown_bytes :])
@@ -154,6 +156,7 @@ class TerminalScreen(Screen):
         self._columns = columns
 
     def lines(self, source: Source, lines: bytes) -> bytes:
+        """Each with its prefix, above the open line of another source."""
         if not lines:
             return b""
         before = b"" if self._open is None else _ERASE
@@ -164,6 +167,7 @@ class TerminalScreen(Screen):
         return before + self._prefixed(source, lines) + self._drawn()
 
     def unfinished(self, source: Source, now: float) -> bytes:
+        """The whole line drawn anew, once it has stood for a while or is a progress bar."""
         if source.progress:  # what is overwritten need not be kept
             source.pending = bytearray(b"\r" + visible(bytes(source.pending)))
         if source.waiting_since is None or not self._may_open(source):

@@ -1,0 +1,187 @@
+"""The end of a job, by whatever cause: the right exit code, in time, and nothing left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+# A rank with everything that is hard to end: itself and a grandchild in a session of its own ignore all that they can.
+STUBBORN = """
+import os, signal, sys, time
+for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(signum, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.write(1, b"ready\\n")
+        time.sleep(60)
+    time.sleep(60)
+if sys.argv[1:] == [os.environ["FARANDOLE_RANK"]]:
+    time.sleep(0.2)
+    os._exit(3)
+time.sleep(60)
+"""
+
+
+def wait_for_ready(job: Any, ranks: int) -> None:
+    for _ in range(ranks):
+        assert job.read_line().endswith(b"ready\n")
+
+
+@pytest.mark.parametrize(
+    ("signum", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)],
+)
+def test_a_signal_reaches_the_ranks_and_is_the_exit_code(launch: Callable, signum: int, code: int) -> None:
+    text = f"trap 'echo told; exit 0' {signum}; echo ready; while :; do sleep 0.05; done"
+    job = launch("-np", 2, "sh", "-c", text)
+    wait_for_ready(job, 2)
+    os.kill(job.pid, signum)
+    result = job.finish()
+    assert result.code == code
+    assert sorted(result.out.splitlines()) == ["[0] told", "[1] told"]
+    job.wait_until_nothing_is_left(1)
+
+
+def test_ranks_may_end_well_within_the_grace(launch: Callable) -> None:
+    text = "trap 'sleep 0.5; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    job = launch("-np", 2, "sh", "-c", text)
+    wait_for_ready(job, 2)
+    job.process.terminate()
+    assert sorted(job.finish().out.splitlines()) == ["[0] saved", "[1] saved"]
+
+
+def test_a_program_behind_a_wrapper_script_may_end_well_too(launch: Callable) -> None:
+    program = "trap 'sleep 1.5; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    job = launch("-np", 1, "sh", "-c", 'sh -c "$1"; true', "sh", program)
+    wait_for_ready(job, 1)
+    job.process.terminate()
+    result = job.finish()
+    assert (result.code, result.out) == (143, "[0] saved\n")
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_ignores_signals_is_killed_after_the_grace(
+    launch: Callable, script: Callable, signum: int, code: int
+) -> None:
+    job = launch("-np", 2, script(STUBBORN), env={"FARANDOLE_GRACE_SECONDS": "0.5"})
+    wait_for_ready(job, 2)
+    began = time.monotonic()
+    os.kill(job.pid, signum)
+    assert job.finish().code == code
+    assert 0.4 < time.monotonic() - began < 2.5
+    job.wait_until_nothing_is_left(1)
+
+
+def test_a_second_ctrl_c_kills_at_once(launch: Callable, script: Callable) -> None:
+    job = launch("-np", 2, script(STUBBORN))
+    wait_for_ready(job, 2)
+    began = time.monotonic()
+    os.kill(job.pid, signal.SIGINT)
+    time.sleep(0.3)
+    os.kill(job.pid, signal.SIGINT)
+    assert job.finish().code == 130
+    assert time.monotonic() - began < 2
+    job.wait_until_nothing_is_left(1)
+
+
+def test_a_failure_ends_the_stubborn_within_5_seconds(launch: Callable, script: Callable) -> None:
+    job = launch("-np", 3, script(STUBBORN), 1)
+    wait_for_ready(job, 3)
+    began = time.monotonic()
+    result = job.finish()
+    assert result.code == 3 and "rank 1 on localhost" in result.err
+    assert time.monotonic() - began < 5.3  # the rank itself takes 0.2 s to fail
+    job.wait_until_nothing_is_left(0.5)
+
+
+def test_what_the_ranks_left_running_ends_with_the_job(launch: Callable) -> None:
+    job = launch("-np", 2, "sh", "-c", "setsid sleep 60 & true")
+    assert job.finish().code == 0
+    job.wait_until_nothing_is_left(0.5)
+
+
+@pytest.mark.parametrize("victim", ["launcher", "inner"])
+def test_nothing_is_left_when_the_launcher_is_killed(launch: Callable, script: Callable, victim: str) -> None:
+    job = launch("-np", 3, script(STUBBORN))
+    wait_for_ready(job, 3)
+    assert len(job.left()) == 2 + 3 * 3
+    os.kill(job.pid if victim == "launcher" else job.inner.pid, signal.SIGKILL)
+    job.wait_until_nothing_is_left(1.5)
+    assert job.process.wait(5) == (-9 if victim == "launcher" else 137)
+
+
+def test_the_ranks_die_even_when_both_processes_of_the_launcher_do(launch: Callable) -> None:
+    job = launch("-np", 2, "sh", "-c", "echo ready; exec sleep 60")
+    wait_for_ready(job, 2)
+    both = [job.inner.pid, job.pid]
+    job.process.send_signal(signal.SIGSTOP)  # so that it cannot clean up in between
+    for pid in both:
+        os.kill(pid, signal.SIGKILL)
+    job.wait_until_nothing_is_left(1)
+
+
+def test_a_killed_launcher_does_not_touch_children_it_had_before(launch: Callable) -> None:
+    program = (
+        "import os, subprocess; server = subprocess.Popen(['sleep', '60']); print(server.pid, flush=True); "
+        "from farandole.launch.cli import main; main(['run', '-np', '1', 'sh', '-c', 'echo ready; sleep 60'])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        server = psutil.Process(int(process.stdout.readline()))
+        process.stdout.readline()
+        (inner,) = (one for one in psutil.Process(process.pid).children() if one.pid != server.pid)
+        inner.kill()
+        assert process.wait(5) == 137
+        assert server.is_running() and server.status() != psutil.STATUS_ZOMBIE
+        server.kill()
+
+
+def test_stop_and_continue_reach_the_ranks(launch: Callable) -> None:
+    job = launch("-np", 2, "sh", "-c", "echo ready; exec sleep 60")
+    wait_for_ready(job, 2)
+    ranks = job.inner.children()
+
+    def wait_for(status: str) -> None:
+        deadline = time.monotonic() + 5
+        while any(rank.status() != status for rank in ranks):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    os.kill(job.pid, signal.SIGTSTP)
+    wait_for(psutil.STATUS_STOPPED)
+    assert psutil.Process(job.pid).status() == psutil.STATUS_STOPPED
+    os.kill(job.pid, signal.SIGCONT)
+    wait_for(psutil.STATUS_SLEEPING)
+    job.process.terminate()
+    assert job.finish().code == 143
+
+
+def test_user_signals_are_passed_on_and_end_nothing(launch: Callable) -> None:
+    job = launch("-np", 1, "sh", "-c", "trap 'echo saving' USR1; echo ready; sleep 0.5 & wait; sleep 0.1; exit 4")
+    wait_for_ready(job, 1)
+    os.kill(job.pid, signal.SIGUSR1)
+    result = job.finish()
+    assert (result.code, result.out) == (4, "[0] saving\n")
+
+
+def test_nohup_holds_for_the_whole_job(launch: Callable) -> None:
+    program = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh", sys.executable, "-m", "farandole.launch", "run"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [*program, "-np", "1", "sh", "-c", "echo ready; sleep 0.4; echo end"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"[0] ready\n"
+        process.send_signal(signal.SIGHUP)
+        assert process.communicate(timeout=10)[0] == b"[0] end\n"
+        assert process.returncode == 0

@@ -1,0 +1,111 @@
+"""When a job is ended, whom it blames. Pure."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from farandole.launch.ending import Ending
+from farandole.launch.job import Placement
+from farandole.launch.verdict import Death, describe, exit_code, first_failure
+
+
+def test_a_failure_gives_the_others_a_pause_then_term_then_kill_within_the_grace() -> None:
+    ending = Ending(5.0)
+    ending.rank_failed(10.0)
+    assert ending.wait_at_most(10.0) == 1.0
+    assert [ending.term_due(now) for now in (10.9, 11.0, 11.1)] == [False, True, False]
+    assert [ending.kill_due(now) for now in (14.4, 14.5, 14.6)] == [False, True, True]
+    assert ending.exit_code is None
+
+
+def test_a_short_grace_shortens_the_pause() -> None:
+    ending = Ending(0.4)
+    ending.rank_failed(0.0)
+    assert ending.term_due(0.2) and ending.kill_due(0.37)
+
+
+def test_an_interrupt_is_passed_on_once_and_kills_after_the_grace() -> None:
+    ending = Ending(5.0)
+    assert ending.interrupted(signal.SIGINT, 10.0)
+    assert not ending.interrupted(signal.SIGINT, 10.1)  # the same key, seen twice
+    assert not ending.kill_due(14.9) and ending.kill_due(15.0)
+    assert ending.exit_code == 130
+
+
+def test_a_second_interrupt_kills() -> None:
+    ending = Ending(5.0)
+    ending.interrupted(signal.SIGINT, 10.0)
+    assert not ending.interrupted(signal.SIGINT, 10.5)
+    assert ending.kill_due(10.5)
+
+
+def test_a_second_term_does_not_kill() -> None:
+    ending = Ending(5.0)
+    ending.interrupted(signal.SIGTERM, 10.0)
+    assert not ending.interrupted(signal.SIGTERM, 11.0)
+    assert not ending.kill_due(14.9)
+
+
+def test_an_interrupt_while_a_failure_ends_the_job_kills_and_keeps_the_verdict() -> None:
+    ending = Ending(5.0)
+    ending.rank_failed(10.0)
+    assert not ending.interrupted(signal.SIGINT, 10.5)
+    assert ending.kill_due(10.5) and ending.exit_code is None
+
+
+def test_what_ranks_left_running_is_killed_soon_unless_the_user_interrupted() -> None:
+    normal, interrupted = Ending(5.0), Ending(5.0)
+    normal.ranks_gone(10.0)
+    interrupted.interrupted(signal.SIGTERM, 10.0)
+    interrupted.ranks_gone(10.5)
+    assert normal.kill_due(11.0)
+    assert not interrupted.kill_due(14.9)
+
+
+def test_the_launcher_gone_kills_at_once() -> None:
+    ending = Ending(5.0)
+    ending.launcher_gone(10.0)
+    assert ending.kill_due(10.0) and not ending.given_up(12.9) and ending.given_up(13.0)
+
+
+def death(rank: int, code: int, seen_at: float, asked: bool = False) -> Death:
+    return Death(Placement(rank, 4, "localhost", rank, 4, 0, 1), 100 + rank, code, seen_at, seen_at, asked)
+
+
+@pytest.mark.parametrize(
+    ("deaths", "blamed"),
+    [
+        ([], None),
+        ([death(0, 0, 1.0)], None),
+        ([death(0, 0, 1.0), death(2, 3, 2.0), death(1, 1, 2.01)], 2),
+        ([death(1, 1, 2.0), death(2, -9, 2.05)], 2),
+        ([death(1, 1, 2.0), death(2, -9, 2.2)], 1),
+        ([death(3, -9, 2.0), death(2, -11, 2.05)], 3),
+        ([death(1, -15, 2.0, asked=True), death(2, 1, 3.0)], 2),
+    ],
+)
+def test_the_first_is_blamed_and_of_those_together_one_that_was_killed(deaths: list[Death], blamed: int | None) -> None:
+    found = first_failure(deaths)
+    assert (found and found.placement.rank) == blamed
+
+
+def test_exit_codes_are_those_of_a_shell() -> None:
+    assert [exit_code(death(0, code, 0.0)) for code in (0, 3, -9)] == [0, 3, 137]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (3, "failed first: exit code 3 after 12.3 s"),
+        (-9, "failed first: killed by SIGKILL (signal 9)"),
+        (-40, "killed by SIGRTMIN+"),
+        (-11, "PYTHONFAULTHANDLER"),
+    ],
+)
+def test_the_verdict_says_who_how_and_what_next(code: int, text: str) -> None:
+    said = describe(death(2, code, 12.34), [b"one", b"\r 1%\r 2%"], None)
+    assert text in said
+    assert said.startswith("farandole: rank 2 on localhost (pid 102) failed")
+    assert said.splitlines()[1:3] == ["[2] one", "[2]  2%"]
+    assert said.splitlines()[-1].startswith("farandole: ")
