@@ -1,7 +1,7 @@
 // SHA-256 (FIPS 180-4), HMAC-SHA256 (RFC 2104) and random bytes, for the handshake between ranks.
 //
-// Ours, because the core links to nothing but the system's libraries. A few hundred bytes per connection pass through here, so
-// the code is plain rather than fast. Pure functions; any thread may call them.
+// Ours, because the core links to nothing but the system's libraries. A few hundred bytes per connection pass through
+// here, so the code is plain rather than fast. Pure functions; any thread may call them.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
 // Who is there: mutual proof that both ends of a fresh connection know the job's key.
 //
-// Runs before anything else is read from a socket, because nothing that a stranger sends may reach a parser. The key never
-// crosses the wire, nonces make every proof good for one connection, and labels tell the directions apart, so that a proof sent
-// back to its maker (reflection) proves nothing.
+// Runs before anything else is read from a socket, because nothing that a stranger sends may reach a parser. The key
+// never crosses the wire, nonces make every proof good for one connection, and labels tell the directions apart, so
+// that a proof sent back to its maker (reflection) proves nothing.
 //
 //   client                                                     server
 //     | hello_c ------------------------------------------------> |   wrong magic: closed without a word
@@ -42,8 +42,10 @@ struct Hello {
   uint64_t epoch = 0;
 };
 
-// On success *theirs is what a holder of the key said; whether purpose, rank and epoch suit is for the caller to decide. The
-// deadline counts, but never more than kHandshakeTimeout. After an error the connection is of no further use: close it.
+// On success *theirs is what a holder of the key said; whether purpose, rank and epoch suit is for the caller to
+// decide. The deadline counts, but a server waits no longer than kHandshakeTimeout in all, a client from the server's
+// first word on: a server may have to sit out a silent stranger first. After an error the connection is of no further
+// use: close it.
 // kMismatch: another protocol, version or key; kPeerLost: it closed; kDeadline: it said nothing.
 Status HandshakeClient(int fd, const Key& key, const Hello& mine, Hello* theirs, Deadline deadline);
 Status HandshakeServer(int fd, const Key& key, const Hello& mine, Hello* theirs, Deadline deadline);

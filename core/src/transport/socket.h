@@ -1,13 +1,14 @@
 // Sockets by endpoint text, and whole messages over them with a deadline.
 //
-// An endpoint is "unix:<abstract name>" or "tcp:<host>:<port>", host being a name, an IPv4 literal or an IPv6 literal in
-// [brackets]. Abstract Unix sockets belong to nobody in the file system, so both ends check that the other has our user id.
-// For setting up a job: the data plane moves bytes through Link instead. Every descriptor made here is close-on-exec and
-// non-blocking; a descriptor made elsewhere may be blocking, no function here blocks longer than its deadline (name look-ups,
-// which the system's resolver bounds, excepted).
+// An endpoint is "unix:<abstract name>" or "tcp:<host>:<port>", host being a name, an IPv4 literal or an IPv6 literal
+// in [brackets]. Abstract Unix sockets belong to nobody in the file system, so both ends check that the other has our
+// user id. For setting up a job: the data plane moves bytes through Link instead. Every descriptor made here is
+// close-on-exec and non-blocking; a descriptor made elsewhere may be blocking, no function here blocks longer than its
+// deadline (name look-ups, which the system's resolver bounds, excepted).
 //
-// Codes: kDeadline the time is up; kPeerLost the other end refused, closed or reset; kMismatch it is not one of us or breaks the
-// rules, give this connection up and go on; kInvalid the endpoint text is wrong; kInternal the system refused.
+// Codes: kDeadline the time is up; kPeerLost the other end refused, closed or reset; kMismatch it is not one of us or
+// breaks the rules, give this connection up and go on; kInvalid the endpoint text is wrong; kInternal the system
+// refused.
 // Functions are pure but for the descriptors; different threads may use different descriptors.
 #pragma once
 
@@ -39,8 +40,8 @@ Status Accept(int listener_fd, Deadline deadline, Descriptor* connection);
 // One attempt. kPeerLost at once when nobody listens there.
 Status ConnectOnce(const std::string& endpoint, Deadline deadline, Descriptor* connection);
 
-// Tries again, every few milliseconds and then less often, while nobody listens there yet. kDeadline names the endpoint, the time
-// spent and the last refusal.
+// Tries again, every few milliseconds and then less often, while nobody listens there yet. kDeadline names the
+// endpoint, the time spent and the last refusal.
 Status ConnectRetry(const std::string& endpoint, Deadline deadline, Descriptor* connection);
 
 // Who is at the other end, for messages: "tcp:10.0.0.2:4711", "unix:name", "process 4711 on this machine".
@@ -51,8 +52,9 @@ std::string DescribePeer(int fd);
 Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline);
 Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);
 
-// A frame: | length, uint32 little-endian | length bytes |. Neither end moves one above limit_bytes (kInvalid when it is ours,
-// kMismatch when it is theirs; nothing of it is read, so the stream is of no further use). `frame` holds bytes, not text.
+// A frame: | length, uint32 little-endian | length bytes |. Neither end moves one above limit_bytes (kInvalid when it
+// is ours, kMismatch when it is theirs; nothing of it is read, so the stream is of no further use). `frame` holds
+// bytes, not text.
 Status SendFrame(int fd, const void* data, size_t size_bytes, size_t limit_bytes, Deadline deadline);
 Status RecvFrame(int fd, size_t limit_bytes, std::string* frame, Deadline deadline);
 
@@ -60,9 +62,9 @@ Status RecvFrame(int fd, size_t limit_bytes, std::string* frame, Deadline deadli
 //
 //   | count, uint32 | length, uint32 | length bytes | one byte per <= 200 descriptors, which ride on it |
 //
-// Received descriptors are close-on-exec and in the order sent. Neither end moves more than the limits.
+// Received descriptors are close-on-exec and in the order sent. The receiver takes no more than its limits (else kMismatch).
 Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::string& payload, Deadline deadline);
-Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vector<Descriptor>* descriptors, std::string* payload,
-                       Deadline deadline);
+Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vector<Descriptor>* descriptors,
+                       std::string* payload, Deadline deadline);
 
 }  // namespace farandole

@@ -1,0 +1,245 @@
+#include "transport/socket.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "transport/endpoint.h"
+#include "transport/socket_wait.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kBufferBytes = 4 << 20;
+constexpr int kBacklog = 4096;
+constexpr milliseconds kFirstPause{2};
+constexpr milliseconds kLongestPause{100};
+constexpr milliseconds kLongestAttempt{5000};  // then the name is looked up again: a restarted host may have moved
+
+// ---- addresses of a socket
+
+using NameFunction = int (*)(int, sockaddr*, socklen_t*);
+
+bool AddressOf(NameFunction getname, int fd, Address* address) {
+  address->size_bytes = sizeof(address->storage);
+  return getname(fd, address->get(), &address->size_bytes) == 0;
+}
+
+// ---- options
+
+void SetOption(int fd, int level, int name, int value) {
+  // Tuning only: a kernel or a sandbox that refuses costs speed or notices a death later, it does not make us wrong.
+  (void)setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+// Asking for less than the kernel allows is granted in full; asking for more gives the limit *and* ends the kernel's
+// own growing of TCP buffers, which is worse than not asking.
+bool KernelAllowsTcpBuffers() {
+  static const bool allowed = [] {
+    int64_t receive = 0, send = 0;
+    std::ifstream("/proc/sys/net/core/rmem_max") >> receive;
+    std::ifstream("/proc/sys/net/core/wmem_max") >> send;
+    return std::min(receive, send) >= kBufferBytes;
+  }();
+  return allowed;
+}
+
+// REQUIRES: before listen or connect, because the size of TCP's window field is agreed then.
+void SizeBuffers(int fd, int family) {
+  if (family != AF_UNIX && !KernelAllowsTcpBuffers()) return;
+  SetOption(fd, SOL_SOCKET, SO_SNDBUF, kBufferBytes);
+  SetOption(fd, SOL_SOCKET, SO_RCVBUF, kBufferBytes);
+}
+
+void TuneTcp(int fd) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  // A host that vanished without a word is noticed after 5 + 4 * 1 s, and after 10 s while data is under way.
+  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
+  SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 10000);
+}
+
+// Invalid, with errno, where the system refuses.
+Descriptor MakeSocket(int family) {
+  Descriptor made(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made.valid()) return made;
+  SizeBuffers(made.get(), family);
+  if (family != AF_UNIX) TuneTcp(made.get());
+  return made;
+}
+
+// Anybody on the machine may connect to an abstract name, or take it before us.
+Status CheckUser(int fd, const std::string& who) {
+  ucred peer = {};
+  socklen_t size_bytes = sizeof(peer);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size_bytes) != 0) return SystemError(who + ": SO_PEERCRED");
+  if (peer.uid == geteuid()) return Status::Ok();
+  return {Code::kMismatch, who + " belongs to user id " + std::to_string(peer.uid) + ", this process to user id " +
+                               std::to_string(geteuid()) + ": refused"};
+}
+
+// ---- connecting
+
+// Connecting to a port of our own host on which nobody listens may, by TCP's simultaneous open, connect the socket to
+// itself.
+bool IsConnectedToItself(int fd) {
+  Address mine, theirs;
+  if (!AddressOf(getsockname, fd, &mine) || !AddressOf(getpeername, fd, &theirs)) return false;
+  return mine.family() != AF_UNIX && mine.size_bytes == theirs.size_bytes &&
+         std::memcmp(&mine.storage, &theirs.storage, mine.size_bytes) == 0;
+}
+
+Status ConnectError(const std::string& endpoint, int error) {
+  const std::string text = endpoint + ": " + std::strerror(error);
+  switch (error) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case EAGAIN:         // the listener's queue is full
+    case EAFNOSUPPORT:   // a name may have an IPv6 address on a host without IPv6
+    case EADDRNOTAVAIL:  // the same, or no local port is free now
+      return {Code::kPeerLost, text};
+    default:
+      return Internal("cannot connect to " + text);
+  }
+}
+
+Status ConnectAddress(const std::string& endpoint, const Address& address, Deadline deadline, Descriptor* connection) {
+  Descriptor made = MakeSocket(address.family());
+  if (!made.valid()) return ConnectError(endpoint, errno);
+  int error = connect(made.get(), address.get(), address.size_bytes) == 0 ? 0 : errno;
+  if (error == EINPROGRESS || error == EINTR) {
+    if (!WaitFor(made.get(), POLLOUT, deadline)) return {Code::kDeadline, endpoint + ": no answer"};
+    socklen_t size_bytes = sizeof(error);
+    if (getsockopt(made.get(), SOL_SOCKET, SO_ERROR, &error, &size_bytes) != 0) return SystemError(endpoint);
+  }
+  if (error == 0 && IsConnectedToItself(made.get())) error = ECONNREFUSED;
+  if (error != 0) return ConnectError(endpoint, error);
+  if (address.family() == AF_UNIX) FRD_RETURN_IF_ERROR(CheckUser(made.get(), "the listener at " + endpoint));
+  *connection = std::move(made);
+  return Status::Ok();
+}
+
+Status ListenAt(const std::string& endpoint, const Address& address, Descriptor* listener) {
+  Descriptor made = MakeSocket(address.family());
+  if (!made.valid()) return SystemError("cannot open a socket for " + endpoint);
+  // A job that is started again may have its port while connections of the last one linger in TIME_WAIT.
+  if (address.family() != AF_UNIX) SetOption(made.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (bind(made.get(), address.get(), address.size_bytes) != 0 || listen(made.get(), kBacklog) != 0) {
+    return SystemError("cannot listen at " + endpoint);
+  }
+  *listener = std::move(made);
+  return Status::Ok();
+}
+
+std::string Seconds(std::chrono::steady_clock::duration span) {
+  const auto tenths = std::chrono::duration_cast<milliseconds>(span).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+}  // namespace
+
+Status Listen(const std::string& endpoint, Descriptor* listener) {
+  std::vector<Address> addresses;
+  const Status resolved = ResolveEndpoint(endpoint, &addresses);
+  if (resolved.code() == Code::kPeerLost) return Internal("cannot listen at " + resolved.message());
+  FRD_RETURN_IF_ERROR(resolved);
+  Status last;
+  for (const Address& address : addresses) {
+    last = ListenAt(endpoint, address, listener);
+    if (last.ok()) break;
+  }
+  return last;
+}
+
+Status BoundEndpoint(int fd, std::string* endpoint) {
+  Address address;
+  if (!AddressOf(getsockname, fd, &address)) return SystemError("getsockname");
+  *endpoint = EndpointOf(address);
+  return endpoint->empty() ? Internal("the socket is bound to nothing") : Status::Ok();
+}
+
+Status Accept(int listener_fd, Deadline deadline, Descriptor* connection) {
+  for (;;) {
+    if (!WaitFor(listener_fd, POLLIN, deadline)) return {Code::kDeadline, "nobody connected in time"};
+    Descriptor made(accept4(listener_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!made.valid()) {
+      // accept also reports what happened to the one connection it would have returned; only these mean the listener
+      // itself.
+      const bool is_ours = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ||
+                           errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EFAULT || errno == EPERM;
+      if (is_ours) return SystemError("cannot accept a connection");
+      continue;
+    }
+    Address mine;
+    if (!AddressOf(getsockname, made.get(), &mine)) return SystemError("getsockname");
+    if (mine.family() == AF_UNIX) {
+      FRD_RETURN_IF_ERROR(CheckUser(made.get(), DescribePeer(made.get())));
+    } else {
+      TuneTcp(made.get());
+    }
+    *connection = std::move(made);
+    return Status::Ok();
+  }
+}
+
+Status ConnectOnce(const std::string& endpoint, Deadline deadline, Descriptor* connection) {
+  std::vector<Address> addresses;
+  FRD_RETURN_IF_ERROR(ResolveEndpoint(endpoint, &addresses));
+  Status last = Internal(endpoint + ": no address");
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    // Equal shares of the time that is left, so that an address that swallows everything does not hide the next.
+    const auto now = std::chrono::steady_clock::now();
+    const auto share = (deadline - now) / static_cast<int64_t>(addresses.size() - i);
+    last = ConnectAddress(endpoint, addresses[i], now + share, connection);
+    if (last.ok()) break;
+  }
+  return last;
+}
+
+Status ConnectRetry(const std::string& endpoint, Deadline deadline, Descriptor* connection) {
+  const auto start = std::chrono::steady_clock::now();
+  milliseconds pause = kFirstPause;
+  for (;;) {
+    const Status last = ConnectOnce(endpoint, std::min(deadline, After(kLongestAttempt)), connection);
+    if (last.code() != Code::kPeerLost && last.code() != Code::kDeadline) return last;
+    if (std::chrono::steady_clock::now() + pause >= deadline) {
+      return {Code::kDeadline, "nobody to connect to for " + Seconds(std::chrono::steady_clock::now() - start) +
+                                   "; last " + last.message() +
+                                   ". Check that the process that listens there was started and still " +
+                                   "runs, and that its address and port are reachable from this host"};
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+std::string DescribePeer(int fd) {
+  Address address;
+  if (!AddressOf(getpeername, fd, &address)) return "a peer that is gone";
+  const std::string name = EndpointOf(address);
+  if (!name.empty()) return name;
+  ucred peer = {};
+  socklen_t size_bytes = sizeof(peer);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size_bytes) != 0) return "an unnamed peer";
+  return "process " + std::to_string(peer.pid) + " on this machine";
+}
+
+}  // namespace farandole

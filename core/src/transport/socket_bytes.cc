@@ -1,0 +1,238 @@
+// Bytes, frames and descriptors over connected sockets (the second half of socket.h).
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "common/bytes.h"
+#include "transport/socket.h"
+#include "transport/socket_wait.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr size_t kDescriptorsPerMessage = 200;  // the kernel takes 253
+
+bool IsTemporary(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+Status Lost(int fd, const std::string& what) { return {Code::kPeerLost, DescribePeer(fd) + " " + what}; }
+
+Status Late(int fd, const std::string& what, size_t done_bytes, size_t size_bytes) {
+  return {Code::kDeadline, DescribePeer(fd) + " " + what + " only " + std::to_string(done_bytes) + " of " +
+                               std::to_string(size_bytes) + " bytes in time"};
+}
+
+// What errno says about a connection: the other end is gone, or the system refused.
+Status TransferError(int fd, const char* call) {
+  const bool is_gone = errno == EPIPE || errno == ECONNRESET || errno == ETIMEDOUT || errno == ECONNABORTED ||
+                       errno == EHOSTUNREACH || errno == ENETUNREACH || errno == ENOTCONN;
+  if (is_gone) return Lost(fd, std::string("is gone (") + std::strerror(errno) + ")");
+  return SystemError(std::string(call) + " with " + DescribePeer(fd));
+}
+
+// Two pieces in one call, so that a short frame is one packet.
+Status SendPieces(int fd, iovec first, iovec second, Deadline deadline) {
+  const size_t size_bytes = first.iov_len + second.iov_len;
+  for (size_t done = 0; done < size_bytes;) {
+    iovec left[2] = {first, second};
+    const size_t of_first = std::min(done, first.iov_len);
+    left[0] = {static_cast<char*>(first.iov_base) + of_first, first.iov_len - of_first};
+    left[1] = {static_cast<char*>(second.iov_base) + (done - of_first), second.iov_len - (done - of_first)};
+    msghdr message = {};
+    message.msg_iov = left;
+    message.msg_iovlen = 2;
+    const ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      done += static_cast<size_t>(sent);
+    } else if (!IsTemporary(errno)) {
+      return TransferError(fd, "sendmsg");
+    } else if (!WaitFor(fd, POLLOUT, deadline)) {
+      return Late(fd, "took", done, size_bytes);
+    }
+  }
+  return Status::Ok();
+}
+
+iovec Piece(const void* data, size_t size_bytes) { return {const_cast<void*>(data), size_bytes}; }
+
+// ---- descriptors
+
+struct alignas(cmsghdr) Control {
+  char bytes[CMSG_SPACE(kDescriptorsPerMessage * sizeof(int))] = {};
+};
+
+// The message that carries one byte and, in its control part, descriptors.
+struct Carrier {
+  char byte = 'D';
+  iovec piece = {&byte, 1};
+  Control control;
+  msghdr message = {};
+
+  Carrier() {
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.bytes;
+    message.msg_controllen = sizeof(control.bytes);
+  }
+  Carrier(const Carrier&) = delete;
+  Carrier& operator=(const Carrier&) = delete;
+};
+
+Status SendSome(int fd, const int* descriptors, size_t count, Deadline deadline) {
+  Carrier carrier;
+  carrier.message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+  cmsghdr* const header = CMSG_FIRSTHDR(&carrier.message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(count * sizeof(int));
+  std::memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
+  for (;;) {
+    if (sendmsg(fd, &carrier.message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1) return Status::Ok();
+    if (errno == ETOOMANYREFS && std::chrono::steady_clock::now() < deadline) {
+      // As many descriptors as we may open are on their way already; the receivers make room.
+      std::this_thread::sleep_for(milliseconds(1));
+    } else if (!IsTemporary(errno)) {
+      return TransferError(fd, "passing descriptors");
+    } else if (!WaitFor(fd, POLLOUT, deadline)) {
+      return {Code::kDeadline, DescribePeer(fd) + " did not take the descriptors in time"};
+    }
+  }
+}
+
+// Takes everything that came, whether wanted or not, so that nothing leaks.
+void TakeAll(msghdr* message, std::vector<Descriptor>* descriptors) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr; header = CMSG_NXTHDR(message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      descriptors->emplace_back(fd);
+    }
+  }
+}
+
+Status RecvSome(int fd, size_t count, std::vector<Descriptor>* descriptors, Deadline deadline) {
+  const size_t before = descriptors->size();
+  for (;;) {
+    Carrier carrier;
+    const ssize_t got = recvmsg(fd, &carrier.message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got == 0) return Lost(fd, "closed the connection before it passed its descriptors");
+    if (got > 0) {
+      TakeAll(&carrier.message, descriptors);
+      if ((carrier.message.msg_flags & MSG_CTRUNC) != 0) {
+        return Internal(
+            "this process may not open the descriptors that were passed to it: raise the limit (ulimit -n)");
+      }
+      if (descriptors->size() - before == count) return Status::Ok();
+      return {Code::kMismatch, DescribePeer(fd) + " passed " + std::to_string(descriptors->size() - before) +
+                                   " descriptors where it had announced " + std::to_string(count)};
+    }
+    if (!IsTemporary(errno)) return TransferError(fd, "receiving descriptors");
+    if (!WaitFor(fd, POLLIN, deadline)) return {Code::kDeadline, DescribePeer(fd) + " passed no descriptors in time"};
+  }
+}
+
+}  // namespace
+
+bool WaitFor(int fd, short events, Deadline deadline) {
+  for (;;) {
+    // Rounded up: waking a fraction of a millisecond early would spin until the deadline.
+    const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    pollfd entry = {fd, events, 0};
+    const int ready = poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left, 0, INT_MAX)));
+    if (ready > 0) return true;
+    if (left <= 0) return false;
+  }
+}
+
+Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline) {
+  return SendPieces(fd, Piece(data, size_bytes), Piece(nullptr, 0), deadline);
+}
+
+Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline) {
+  for (size_t done = 0; done < size_bytes;) {
+    const ssize_t got = recv(fd, static_cast<char*>(data) + done, size_bytes - done, MSG_DONTWAIT);
+    if (got > 0) {
+      done += static_cast<size_t>(got);
+    } else if (got == 0) {
+      return Lost(
+          fd, "closed the connection after " + std::to_string(done) + " of " + std::to_string(size_bytes) + " bytes");
+    } else if (!IsTemporary(errno)) {
+      return TransferError(fd, "recv");
+    } else if (!WaitFor(fd, POLLIN, deadline)) {
+      return Late(fd, "sent", done, size_bytes);
+    }
+  }
+  return Status::Ok();
+}
+
+Status SendFrame(int fd, const void* data, size_t size_bytes, size_t limit_bytes, Deadline deadline) {
+  if (size_bytes > std::min<size_t>(limit_bytes, std::numeric_limits<uint32_t>::max())) {
+    return Invalid("a frame of " + std::to_string(size_bytes) + " bytes for " + DescribePeer(fd) + ", where at most " +
+                   std::to_string(limit_bytes) + " are allowed");
+  }
+  ByteWriter header;
+  header.Put(static_cast<uint32_t>(size_bytes));
+  const Bytes bytes = header.Take();
+  return SendPieces(fd, Piece(bytes.data(), bytes.size()), Piece(data, size_bytes), deadline);
+}
+
+Status RecvFrame(int fd, size_t limit_bytes, std::string* frame, Deadline deadline) {
+  uint8_t header[sizeof(uint32_t)];
+  FRD_RETURN_IF_ERROR(RecvAll(fd, header, sizeof(header), deadline));
+  const uint32_t size_bytes = ByteReader(header, sizeof(header)).Get<uint32_t>();
+  if (size_bytes > limit_bytes) {
+    return {Code::kMismatch, DescribePeer(fd) + " announced a frame of " + std::to_string(size_bytes) +
+                                 " bytes, where at most " + std::to_string(limit_bytes) + " are allowed"};
+  }
+  frame->resize(size_bytes);
+  return RecvAll(fd, frame->data(), size_bytes, deadline);
+}
+
+Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::string& payload, Deadline deadline) {
+  ByteWriter header;
+  header.Put(static_cast<uint32_t>(descriptors.size()));
+  header.Put(static_cast<uint32_t>(payload.size()));
+  const Bytes bytes = header.Take();
+  FRD_RETURN_IF_ERROR(
+      SendPieces(fd, Piece(bytes.data(), bytes.size()), Piece(payload.data(), payload.size()), deadline));
+  for (size_t sent = 0; sent < descriptors.size(); sent += kDescriptorsPerMessage) {
+    const size_t count = std::min(kDescriptorsPerMessage, descriptors.size() - sent);
+    FRD_RETURN_IF_ERROR(SendSome(fd, descriptors.data() + sent, count, deadline));
+  }
+  return Status::Ok();
+}
+
+Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vector<Descriptor>* descriptors,
+                       std::string* payload, Deadline deadline) {
+  uint8_t header[2 * sizeof(uint32_t)];
+  FRD_RETURN_IF_ERROR(RecvAll(fd, header, sizeof(header), deadline));
+  ByteReader reader(header, sizeof(header));
+  const uint32_t count = reader.Get<uint32_t>();
+  const uint32_t size_bytes = reader.Get<uint32_t>();
+  if (count > limit_count || size_bytes > limit_bytes) {
+    return {Code::kMismatch, DescribePeer(fd) + " announced " + std::to_string(count) + " descriptors with " +
+                                 std::to_string(size_bytes) + " bytes, where at most " + std::to_string(limit_count) +
+                                 " with " + std::to_string(limit_bytes) + " are allowed"};
+  }
+  payload->resize(size_bytes);
+  FRD_RETURN_IF_ERROR(RecvAll(fd, payload->data(), size_bytes, deadline));
+  descriptors->clear();
+  while (descriptors->size() < count) {
+    const size_t next = std::min<size_t>(kDescriptorsPerMessage, count - descriptors->size());
+    FRD_RETURN_IF_ERROR(RecvSome(fd, next, descriptors, deadline));
+  }
+  return Status::Ok();
+}
+
+}  // namespace farandole
