@@ -1,0 +1,249 @@
+// Bytes, frames and passed descriptors over a connected socket.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "transport/socket.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+Deadline Soon() { return After(milliseconds(5000)); }
+
+bool IsCloseOnExec(int fd) { return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
+
+struct Both {
+  Descriptor left, right;
+};
+
+// Small buffers, so that a few hundred kilobytes fill them.
+Both SmallPair() {
+  int fds[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  return {Descriptor(fds[0]), Descriptor(fds[1])};
+}
+
+std::string Pattern(size_t size_bytes) {
+  std::string text(size_bytes, '\0');
+  for (size_t i = 0; i < size_bytes; ++i) text[i] = static_cast<char>(i * 7 + i / 251);
+  return text;
+}
+
+TEST(SendAll, MovesMoreThanTheBuffersHoldWhileTheOtherEndReads) {
+  Both pair = SmallPair();
+  const std::string sent = Pattern(3 << 20);
+  std::thread sender([&] { EXPECT_TRUE(SendAll(pair.left.get(), sent.data(), sent.size(), Soon()).ok()); });
+  std::string received(sent.size(), '\0');
+  EXPECT_TRUE(RecvAll(pair.right.get(), received.data(), received.size(), Soon()).ok());
+  sender.join();
+  EXPECT_TRUE(received == sent);
+}
+
+TEST(SendAll, StopsAtTheDeadlineWhenNobodyReads) {
+  Both pair = SmallPair();
+  const std::string sent(3 << 20, 'x');
+  const Status status = SendAll(pair.left.get(), sent.data(), sent.size(), After(milliseconds(30)));
+  EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
+}
+
+TEST(SendAll, ToAPeerThatIsGoneIsAnErrorAndNoSignal) {
+  Both pair = SmallPair();
+  pair.right.Reset();
+  EXPECT_EQ(SendAll(pair.left.get(), "x", 1, Soon()).code(), Code::kPeerLost);
+}
+
+TEST(RecvAll, OfNothingSucceedsAtOnce) {
+  Both pair = SmallPair();
+  EXPECT_TRUE(RecvAll(pair.left.get(), nullptr, 0, After(milliseconds(0))).ok());
+}
+
+TEST(RecvAll, SaysHowFarItCameWhenThePeerCloses) {
+  Both pair = SmallPair();
+  ASSERT_TRUE(SendAll(pair.left.get(), "abc", 3, Soon()).ok());
+  pair.left.Reset();
+  char received[10];
+  const Status status = RecvAll(pair.right.get(), received, sizeof(received), Soon());
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.message().find("3 of 10 bytes"), std::string::npos) << status.message();
+}
+
+TEST(RecvAll, SaysHowFarItCameAtTheDeadline) {
+  Both pair = SmallPair();
+  ASSERT_TRUE(SendAll(pair.left.get(), "abc", 3, Soon()).ok());
+  char received[10];
+  const Status status = RecvAll(pair.right.get(), received, sizeof(received), After(milliseconds(30)));
+  EXPECT_EQ(status.code(), Code::kDeadline);
+  EXPECT_NE(status.message().find("3 of 10 bytes"), std::string::npos) << status.message();
+}
+
+TEST(RecvAll, TakesWhatIsThereEvenAfterTheDeadline) {
+  Both pair = SmallPair();
+  ASSERT_TRUE(SendAll(pair.left.get(), "abc", 3, Soon()).ok());
+  char received[3];
+  EXPECT_TRUE(RecvAll(pair.right.get(), received, 3, After(milliseconds(-1000))).ok());
+}
+
+TEST(Frames, OfEverySizeUpToTheLimitArriveWhole) {
+  Both pair = SmallPair();
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{4}, size_t{100000}, size_t{1} << 20}) {
+    const std::string sent = Pattern(size);
+    std::thread sender(
+        [&] { EXPECT_TRUE(SendFrame(pair.left.get(), sent.data(), sent.size(), 1 << 20, Soon()).ok()); });
+    std::string received = "left over";
+    EXPECT_TRUE(RecvFrame(pair.right.get(), 1 << 20, &received, Soon()).ok());
+    sender.join();
+    EXPECT_TRUE(received == sent) << size;
+  }
+}
+
+TEST(Frames, BeginWithTheLengthInLittleEndian) {
+  Both pair = SmallPair();
+  const std::string sent(0x0102, 'x');
+  ASSERT_TRUE(SendFrame(pair.left.get(), sent.data(), sent.size(), 1000, Soon()).ok());
+  uint8_t header[4];
+  ASSERT_TRUE(RecvAll(pair.right.get(), header, 4, Soon()).ok());
+  EXPECT_EQ(std::vector<int>(header, header + 4), (std::vector<int>{2, 1, 0, 0}));
+}
+
+TEST(Frames, AboveTheLimitAreRefusedByTheReceiverBeforeItMakesRoom) {
+  Both pair = SmallPair();
+  ASSERT_TRUE(SendAll(pair.left.get(), "\xff\xff\xff\xff", 4, Soon()).ok());
+  std::string received;
+  const Status status = RecvFrame(pair.right.get(), 1000, &received, Soon());
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_NE(status.message().find("4294967295"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("1000"), std::string::npos) << status.message();
+  EXPECT_LT(received.capacity(), 1000u);
+}
+
+TEST(Frames, AboveTheLimitAreNotSent) {
+  Both pair = SmallPair();
+  EXPECT_EQ(SendFrame(pair.left.get(), "abcd", 4, 3, Soon()).code(), Code::kInvalid);
+  char byte;
+  EXPECT_EQ(RecvAll(pair.right.get(), &byte, 1, After(milliseconds(0))).code(), Code::kDeadline);
+}
+
+TEST(Frames, CutShortAreAnError) {
+  Both pair = SmallPair();
+  ASSERT_TRUE(SendAll(pair.left.get(), "\x08\0\0\0half", 8, Soon()).ok());
+  pair.left.Reset();
+  std::string received;
+  EXPECT_EQ(RecvFrame(pair.right.get(), 1000, &received, Soon()).code(), Code::kPeerLost);
+}
+
+// ---- descriptors
+
+// A memfd that holds its number.
+Descriptor Numbered(int number) {
+  Descriptor memory(memfd_create("test", MFD_CLOEXEC));
+  EXPECT_EQ(pwrite(memory.get(), &number, sizeof(number), 0), static_cast<ssize_t>(sizeof(number)));
+  return memory;
+}
+
+int NumberOf(const Descriptor& memory) {
+  int number = -1;
+  EXPECT_EQ(pread(memory.get(), &number, sizeof(number), 0), static_cast<ssize_t>(sizeof(number)));
+  return number;
+}
+
+class DescriptorCounts : public ::testing::TestWithParam<int> {};
+
+TEST_P(DescriptorCounts, ArriveInOrderWithTheirPayloadAndCloseOnExec) {
+  Both pair = SmallPair();
+  std::vector<Descriptor> owned;
+  std::vector<int> sent;
+  for (int i = 0; i < GetParam(); ++i) {
+    owned.push_back(Numbered(i));
+    sent.push_back(owned.back().get());
+  }
+  std::thread sender([&] { EXPECT_TRUE(SendDescriptors(pair.left.get(), sent, "what they are", Soon()).ok()); });
+  std::vector<Descriptor> received;
+  std::string payload;
+  const Status status = RecvDescriptors(pair.right.get(), 1000, 1000, &received, &payload, Soon());
+  sender.join();
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(payload, "what they are");
+  ASSERT_EQ(received.size(), sent.size());
+  for (int i = 0; i < GetParam(); ++i) {
+    EXPECT_EQ(NumberOf(received[static_cast<size_t>(i)]), i);
+    EXPECT_TRUE(IsCloseOnExec(received[static_cast<size_t>(i)].get()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DescriptorCounts, ::testing::Values(0, 1, 199, 200, 201, 401));
+
+TEST(Descriptors, TheNextMessageStartsWhereTheyEnd) {
+  Both pair = SmallPair();
+  const Descriptor memory = Numbered(7);
+  ASSERT_TRUE(SendDescriptors(pair.left.get(), {memory.get()}, "", Soon()).ok());
+  ASSERT_TRUE(SendFrame(pair.left.get(), "next", 4, 100, Soon()).ok());
+  std::vector<Descriptor> received;
+  std::string payload, frame;
+  ASSERT_TRUE(RecvDescriptors(pair.right.get(), 1, 0, &received, &payload, Soon()).ok());
+  ASSERT_TRUE(RecvFrame(pair.right.get(), 100, &frame, Soon()).ok());
+  EXPECT_EQ(frame, "next");
+}
+
+TEST(Descriptors, MoreThanAllowedAreRefused) {
+  Both pair = SmallPair();
+  const Descriptor memory = Numbered(7);
+  ASSERT_TRUE(SendDescriptors(pair.left.get(), {memory.get(), memory.get()}, "", Soon()).ok());
+  std::vector<Descriptor> received;
+  std::string payload;
+  const Status status = RecvDescriptors(pair.right.get(), 1, 0, &received, &payload, Soon());
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_NE(status.message().find("2 descriptors"), std::string::npos) << status.message();
+}
+
+TEST(Descriptors, FewerThanAnnouncedAreNoticed) {
+  Both pair = SmallPair();
+  ASSERT_TRUE(SendAll(pair.left.get(), "\x01\0\0\0\0\0\0\0D", 9, Soon()).ok());
+  std::vector<Descriptor> received;
+  std::string payload;
+  const Status status = RecvDescriptors(pair.right.get(), 1, 0, &received, &payload, Soon());
+  EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
+}
+
+TEST(Descriptors, ThatThisProcessMayNotOpenAreAnErrorThatNamesTheLimit) {
+  Both pair = SmallPair();
+  const Descriptor memory = Numbered(7);
+  const std::vector<int> sent(64, memory.get());
+  ASSERT_TRUE(SendDescriptors(pair.left.get(), sent, "", Soon()).ok());
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {static_cast<rlim_t>(memory.get() + 8), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<Descriptor> received;
+  std::string payload;
+  const Status status = RecvDescriptors(pair.right.get(), 100, 0, &received, &payload, Soon());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), Code::kInternal);
+  EXPECT_NE(status.message().find("ulimit -n"), std::string::npos) << status.message();
+}
+
+TEST(Descriptor, ClosesWhatItOwnsAndNothingTwice) {
+  const int fd = memfd_create("test", MFD_CLOEXEC);
+  {
+    Descriptor first(fd);
+    Descriptor second(std::move(first));
+    EXPECT_FALSE(first.valid());
+    EXPECT_EQ(second.get(), fd);
+    first = std::move(second);
+    EXPECT_EQ(first.get(), fd);
+    EXPECT_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
+  }
+  EXPECT_EQ(fcntl(fd, F_GETFD), -1);
+}
+
+}  // namespace
+}  // namespace farandole

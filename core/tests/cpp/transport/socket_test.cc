@@ -1,0 +1,246 @@
+// Connections by endpoint text: who gets through, with which options, and what the errors say.
+#include "transport/socket.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string FreshUnixEndpoint() {
+  static std::atomic<int> counter{0};
+  return "unix:farandole-test-" + std::to_string(getpid()) + "-" + std::to_string(counter++);
+}
+
+Deadline Soon() { return After(milliseconds(5000)); }
+
+bool IsCloseOnExec(int fd) { return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
+
+int OptionOf(int fd, int level, int name) {
+  int value = -1;
+  socklen_t size_bytes = sizeof(value);
+  EXPECT_EQ(getsockopt(fd, level, name, &value, &size_bytes), 0);
+  return value;
+}
+
+struct Connected {
+  Descriptor listener, client, server;
+  std::string endpoint;
+};
+
+Connected ConnectTo(const std::string& endpoint) {
+  Connected made;
+  Status status = Listen(endpoint, &made.listener);
+  EXPECT_TRUE(status.ok()) << status.message();
+  status = BoundEndpoint(made.listener.get(), &made.endpoint);
+  EXPECT_TRUE(status.ok()) << status.message();
+  status = ConnectOnce(made.endpoint, Soon(), &made.client);
+  EXPECT_TRUE(status.ok()) << status.message();
+  status = Accept(made.listener.get(), Soon(), &made.server);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return made;
+}
+
+class Endpoints : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::string endpoint() const {
+    return std::string(GetParam()) == "unix" ? FreshUnixEndpoint() : std::string(GetParam());
+  }
+};
+
+TEST_P(Endpoints, CarryBytesBothWays) {
+  Connected pair = ConnectTo(endpoint());
+  char received[4] = {};
+  EXPECT_TRUE(SendAll(pair.client.get(), "ping", 4, Soon()).ok());
+  EXPECT_TRUE(RecvAll(pair.server.get(), received, 4, Soon()).ok());
+  EXPECT_EQ(std::string(received, 4), "ping");
+  EXPECT_TRUE(SendAll(pair.server.get(), "pong", 4, Soon()).ok());
+  EXPECT_TRUE(RecvAll(pair.client.get(), received, 4, Soon()).ok());
+  EXPECT_EQ(std::string(received, 4), "pong");
+}
+
+TEST_P(Endpoints, MakeDescriptorsThatNoChildInherits) {
+  Connected pair = ConnectTo(endpoint());
+  EXPECT_TRUE(IsCloseOnExec(pair.listener.get()));
+  EXPECT_TRUE(IsCloseOnExec(pair.client.get()));
+  EXPECT_TRUE(IsCloseOnExec(pair.server.get()));
+}
+
+TEST_P(Endpoints, AreNamedAsTheOtherEndOfAConnection) {
+  Connected pair = ConnectTo(endpoint());
+  EXPECT_EQ(DescribePeer(pair.client.get()), pair.endpoint);
+  EXPECT_NE(DescribePeer(pair.server.get()), "a peer that is gone");
+}
+
+TEST_P(Endpoints, RefuseAtOnceWhenNobodyListens) {
+  std::string closed;
+  {
+    Descriptor listener;
+    ASSERT_TRUE(Listen(endpoint(), &listener).ok());
+    ASSERT_TRUE(BoundEndpoint(listener.get(), &closed).ok());
+  }
+  Descriptor connection;
+  const auto start = std::chrono::steady_clock::now();
+  const Status status = ConnectOnce(closed, Soon(), &connection);
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.message();
+  EXPECT_NE(status.message().find(closed), std::string::npos);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1000));
+  EXPECT_FALSE(connection.valid());
+}
+
+TEST_P(Endpoints, AreConnectedToOnceTheListenerComes) {
+  std::string later;
+  {
+    Descriptor listener;
+    ASSERT_TRUE(Listen(endpoint(), &listener).ok());
+    ASSERT_TRUE(BoundEndpoint(listener.get(), &later).ok());
+  }
+  Descriptor listener, connection;
+  std::thread opener([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_TRUE(Listen(later, &listener).ok());
+  });
+  const Status status = ConnectRetry(later, Soon(), &connection);
+  opener.join();
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(connection.valid());
+}
+
+std::string KindOf(const ::testing::TestParamInfo<const char*>& info) {
+  static const char* const kKinds[] = {"unix", "ipv4", "name"};
+  return kKinds[info.index];
+}
+INSTANTIATE_TEST_SUITE_P(All, Endpoints, ::testing::Values("unix", "tcp:127.0.0.1:0", "tcp:localhost:0"), KindOf);
+
+TEST(Ipv6Endpoint, IsWrittenInBracketsBothWays) {
+  Descriptor listener;
+  const Status status = Listen("tcp:[::1]:0", &listener);
+  if (!status.ok()) {
+    // A host without IPv6 says so by naming the endpoint; there is nothing more to see on it.
+    EXPECT_NE(status.message().find("tcp:[::1]:0"), std::string::npos);
+    return;
+  }
+  std::string bound;
+  ASSERT_TRUE(BoundEndpoint(listener.get(), &bound).ok());
+  EXPECT_EQ(bound.rfind("tcp:[::1]:", 0), 0u) << bound;
+  Descriptor connection;
+  EXPECT_TRUE(ConnectOnce(bound, Soon(), &connection).ok());
+}
+
+TEST(TcpEndpoint, PortZeroIsReplacedByTheOneTheKernelChose) {
+  Connected pair = ConnectTo("tcp:127.0.0.1:0");
+  EXPECT_EQ(pair.endpoint.rfind("tcp:127.0.0.1:", 0), 0u);
+  EXPECT_NE(pair.endpoint, "tcp:127.0.0.1:0");
+}
+
+TEST(TcpEndpoint, ConnectionsSendAtOnceAndNoticeAVanishedHost) {
+  Connected pair = ConnectTo("tcp:127.0.0.1:0");
+  for (const int fd : {pair.client.get(), pair.server.get()}) {
+    EXPECT_NE(OptionOf(fd, IPPROTO_TCP, TCP_NODELAY), 0);
+    EXPECT_NE(OptionOf(fd, SOL_SOCKET, SO_KEEPALIVE), 0);
+    EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_KEEPIDLE), 5);
+    EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_KEEPINTVL), 1);
+    EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_KEEPCNT), 4);
+    EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 10000);
+  }
+}
+
+TEST(Endpoint, TextThatIsWrongIsRefusedWithTheReason) {
+  const struct {
+    const char* text;
+    const char* reason;
+  } kCases[] = {{"", "neither"},
+                {"http:host:80", "neither"},
+                {"unix:", "name is empty"},
+                {"tcp:host", "port is missing"},
+                {"tcp::80", "host is missing"},
+                {"tcp:::1:80", "brackets"},
+                {"tcp:[::1:80", "brackets"},
+                {"tcp:host:", "port is no number"},
+                {"tcp:host:65536", "port is no number"},
+                {"tcp:host:-1", "port is no number"},
+                {"tcp:host:80x", "port is no number"}};
+  for (const auto& each : kCases) {
+    Descriptor connection;
+    for (const Status& status : {Listen(each.text, &connection), ConnectRetry(each.text, Soon(), &connection)}) {
+      EXPECT_EQ(status.code(), Code::kInvalid) << each.text;
+      EXPECT_NE(status.message().find(each.reason), std::string::npos) << status.message();
+    }
+  }
+  Descriptor connection;
+  EXPECT_EQ(Listen("unix:" + std::string(108, 'x'), &connection).code(), Code::kInvalid);
+  std::string longest = FreshUnixEndpoint();
+  longest.resize(std::string("unix:").size() + 107, 'x');
+  EXPECT_TRUE(Listen(longest, &connection).ok());
+}
+
+TEST(ConnectRetry, GivesUpAtTheDeadlineAndSaysWhereHowLongAndWhy) {
+  const std::string nowhere = FreshUnixEndpoint();
+  Descriptor connection;
+  const auto start = std::chrono::steady_clock::now();
+  const Status status = ConnectRetry(nowhere, After(milliseconds(300)), &connection);
+  const auto spent = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(status.code(), Code::kDeadline);
+  for (const std::string& part : {nowhere, std::string("0."), std::string("refused"), std::string("Check")}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  }
+  EXPECT_GT(spent, milliseconds(150));
+  EXPECT_LT(spent, milliseconds(1500));
+}
+
+TEST(Listen, TwiceAtOneEndpointIsAnErrorThatNamesIt) {
+  const std::string endpoint = FreshUnixEndpoint();
+  Descriptor first, second;
+  ASSERT_TRUE(Listen(endpoint, &first).ok());
+  const Status status = Listen(endpoint, &second);
+  EXPECT_EQ(status.code(), Code::kInternal);
+  EXPECT_NE(status.message().find(endpoint), std::string::npos);
+}
+
+TEST(Accept, ReturnsAtTheDeadlineWhenNobodyComes) {
+  Descriptor listener, connection;
+  ASSERT_TRUE(Listen(FreshUnixEndpoint(), &listener).ok());
+  EXPECT_EQ(Accept(listener.get(), After(milliseconds(30)), &connection).code(), Code::kDeadline);
+}
+
+TEST(UnixEndpoint, AProcessOfAnotherUserIsShownOutAndTheNextOneComesIn) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const std::string endpoint = FreshUnixEndpoint();
+  Descriptor listener;
+  ASSERT_TRUE(Listen(endpoint, &listener).ok());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Descriptor connection;
+    const bool became = setresuid(65534, 65534, 65534) == 0;
+    const Status status = ConnectOnce(endpoint, Soon(), &connection);
+    // The listener belongs to root, so this end refuses as well.
+    _exit(became && status.code() == Code::kMismatch ? 0 : 1);
+  }
+  Descriptor connection;
+  const Status status = Accept(listener.get(), Soon(), &connection);
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_NE(status.message().find("user id 65534"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("user id 0"), std::string::npos) << status.message();
+  EXPECT_FALSE(connection.valid());
+  int exit_status = -1;
+  ASSERT_EQ(waitpid(child, &exit_status, 0), child);
+  EXPECT_EQ(exit_status, 0);
+  Descriptor ours;
+  ASSERT_TRUE(ConnectOnce(endpoint, Soon(), &ours).ok());
+  EXPECT_TRUE(Accept(listener.get(), Soon(), &connection).ok());
+}
+
+}  // namespace
+}  // namespace farandole
