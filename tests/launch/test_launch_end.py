@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from typing import Any
@@ -91,6 +94,24 @@ def test_a_second_ctrl_c_kills_at_once(launch: Callable, script: Callable) -> No
     assert job.finish().code == 130
     assert time.monotonic() - began < 2
     job.wait_until_nothing_is_left(1)
+
+
+def test_ctrl_c_at_a_terminal_reaches_each_rank_once(launch: Callable) -> None:
+    ours, theirs = pty.openpty()
+
+    def own_the_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    text = "trap 'echo told >&2' INT; echo ready; sleep 0.7 & wait; wait; wait; exit 0"
+    job = launch("-np", 2, "sh", "-c", text, stdin=theirs, preexec_fn=own_the_terminal)
+    wait_for_ready(job, 2)
+    os.write(ours, b"\x03")
+    result = job.finish()
+    os.close(ours)
+    os.close(theirs)
+    assert result.code == 130
+    assert sorted(result.err.splitlines()) == ["[0] told", "[1] told"]
 
 
 def test_a_failure_ends_the_stubborn_within_5_seconds(launch: Callable, script: Callable) -> None:
