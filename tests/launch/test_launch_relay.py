@@ -150,6 +150,16 @@ def test_a_stuck_reader_does_not_keep_the_launcher_from_its_signals(launch: Call
     job.wait_until_nothing_is_left(1)
 
 
+def test_a_stuck_reader_does_not_keep_an_interrupted_failure(launch: Callable) -> None:
+    job = launch("-np", 2, "sh", "-c", "test $FARANDOLE_RANK = 0 && exec yes; sleep 0.3; exit 3")
+    time.sleep(2.0)  # it has failed, and waits for somebody to read what rank 0 wrote
+    assert job.process.poll() is None
+    job.process.terminate()
+    assert job.process.wait(4) == 3
+    assert b"rank 1 on localhost" in job.process.stderr.read()
+    job.wait_until_nothing_is_left(1)
+
+
 def test_python_ranks_print_at_once(launch: Callable, script: Callable) -> None:
     job = launch("-np", 1, script("print('now'); input()"), stdin=subprocess.PIPE)
     assert job.read_line() == b"[0] now\n"

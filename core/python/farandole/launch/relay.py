@@ -102,6 +102,11 @@ class Relay:
             self.streams.append(stream)
             self._listen(stream)
 
+    def start(self) -> None:
+        """Begin to write what is there and what comes. REQUIRES that nothing is forked any more."""
+        for destination in self._destinations:
+            destination.writer.start()
+
     def say(self, message: str) -> None:
         """Print lines of our own on stderr, never inside a rank's line."""
         lines = (message + "\n").encode(errors="surrogateescape")

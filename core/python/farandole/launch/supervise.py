@@ -37,7 +37,7 @@ class Supervisor:
     _deaths: list[verdict.Death] = field(default_factory=list)
     _children_left: bool = True
     _suspended: bool = False
-    _orphaned: bool = False
+    _hurried: bool = False  # the user, or the death of the launcher, wants this to end
     _stdout_warned: bool = False
     _leftovers_told: bool = False
     _told_groups: set[int] = field(default_factory=set)
@@ -61,6 +61,7 @@ class Supervisor:
     def run(self) -> int:
         """Until nothing of the job is left and all its output is written. Returns the exit code of the job."""
         signal.pthread_sigmask(signal.SIG_UNBLOCK, guard.HANDLED)
+        self.relay.start()
         while self._children_left and not self._ending.given_up(time.monotonic()):
             self._turn()
         gone_at = time.monotonic()
@@ -68,7 +69,8 @@ class Supervisor:
             self.relay.drain(time.monotonic())
             self._turn()
         code = self._conclude()
-        while not self.relay.flushed and not self._leaves(gone_at):
+        said_at = time.monotonic()
+        while not self.relay.flushed and not self._leaves(said_at):
             self._turn()
         return code
 
@@ -81,7 +83,7 @@ class Supervisor:
             elif key.fd == self._wake_reader:
                 self._hear()
             else:
-                self._orphaned = True
+                self._hurried = True
                 self._selector.unregister(self.lifeline)
                 self._ending.launcher_gone(time.monotonic())
         now = time.monotonic()
@@ -102,10 +104,9 @@ class Supervisor:
         with contextlib.suppress(BlockingIOError):  # full: it is awake already
             os.write(self._wake_writer, b"\0")
 
-    def _leaves(self, gone_at: float) -> bool:
-        """The user ended the job: do not wait for ever for who should read the output."""
-        interrupted = self._orphaned or self._ending.exit_code is not None
-        return interrupted and time.monotonic() >= gone_at + _LEAVE_AFTER_SECONDS
+    def _leaves(self, since: float) -> bool:
+        """Do not wait for ever for who should read the output."""
+        return self._hurried and time.monotonic() >= since + _LEAVE_AFTER_SECONDS
 
     # Signals
 
@@ -118,6 +119,7 @@ class Supervisor:
     def _hear(self) -> None:
         for signum in os.read(self._wake_reader, 4096):
             if signum in _ENDING:
+                self._hurried = True
                 if self._ending.interrupted(signum, time.monotonic()):
                     self._tell_ranks(signum, groups=signum in _OF_THE_KEYBOARD)
             elif signum in _PASSED_ON:
@@ -131,7 +133,8 @@ class Supervisor:
     def _tell_ranks(self, signum: int, groups: bool = False) -> None:
         """Signal the ranks; `groups`: and what they started. A rank not yet reaped keeps its id, so none is missed."""
         for pid in self._alive:
-            (os.killpg if groups else os.kill)(pid, signum)
+            with contextlib.suppress(PermissionError):  # it became another user
+                (os.killpg if groups else os.kill)(pid, signum)
         if groups and signum in _ENDING:
             self._told_groups.update(self._alive)
         if signum in _ENDING and self._suspended:
@@ -153,7 +156,8 @@ class Supervisor:
             self._note_death(rank, code, now, asked)
             if asked and pid not in self._told_groups:
                 self._told_groups.add(pid)  # a wrapper script went; its program should have its chance to end well too
-                os.killpg(pid, signal.SIGTERM)  # the dead leader, not yet reaped, keeps the group's id ours
+                with contextlib.suppress(PermissionError):
+                    os.killpg(pid, signal.SIGTERM)  # the dead leader, not yet reaped, keeps the group's id ours
         if self._children_left and not self._alive and not self._leftovers_told:
             self._leave_nothing(now)
 

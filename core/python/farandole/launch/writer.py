@@ -24,7 +24,10 @@ class Writer:
         self._queue: list[bytes] = []  # guarded by _changed, as the next two
         self._queued_bytes = 0
         self._error: OSError | None = None
-        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to write. Ranks are forked before: while there is one thread only."""
+        threading.Thread(target=self._run, name="farandole-writer", daemon=True).start()
 
     def write(self, data: bytes) -> None:
         """Take `data`, however full it is; dropped once writing has failed."""
@@ -35,9 +38,6 @@ class Writer:
                 self._queue.append(data)
                 self._queued_bytes += len(data)
                 self._changed.notify()
-        if self._thread is None:  # late: ranks are forked while there is one thread only
-            self._thread = threading.Thread(target=self._run, name="farandole-writer", daemon=True)
-            self._thread.start()
 
     @property
     def full(self) -> bool:
