@@ -11,7 +11,7 @@ from farandole._collectives import Collectives
 from farandole._compression import Compression, Compressor
 from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
-from farandole._ops import ReduceOp
+from farandole._ops import ReduceOp, reduction
 
 __all__ = [
     "Adapter",
@@ -24,4 +24,5 @@ __all__ = [
     "Handle",
     "ReduceOp",
     "even_groups",
+    "reduction",
 ]

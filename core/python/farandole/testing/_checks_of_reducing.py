@@ -27,14 +27,10 @@ def allreduce_reduces_every_dtype(face: Face) -> None:
             "Product": [math.prod(column) for column in columns],
         }
         for op, values in expected.items():
-            if dtype == "float16" and op == "Average" and face.size == 3:
-                continue  # the factor 1/3 is rounded
             result = face.module.allreduce(face.make(mine(face.rank), dtype=dtype), op=getattr(face.module, op))
-            if op == "Average":
+            if op == "Average" and truncate is float:  # a third is rounded
                 got = face.subject.values(result)
                 assert all(math.isclose(g, v, rel_tol=1e-2) for g, v in zip(got, values, strict=True)), (dtype, got)
-                if truncate is int:
-                    face.equal(result, values, why=(dtype, op))
             else:
                 face.equal(result, values, why=(dtype, op))
 
@@ -179,7 +175,10 @@ def handles_can_be_polled_and_synchronized_again(face: Face) -> None:
 
 @needs("Compression")
 def compression_halves_wide_floats_only(face: Face) -> None:
-    for compressor in (face.module.Compression.none, face.module.Compression.fp16, face.module.Compression.bf16):
+    compressors = [face.module.Compression.none, face.module.Compression.fp16]
+    if "bfloat16" in face.subject.dtypes:
+        compressors.append(face.module.Compression.bf16)
+    for compressor in compressors:
         for dtype in [dtype for dtype in ("float32", "float64", "float16", "int32") if dtype in face.subject.dtypes]:
             tensor = face.make([face.rank + 1, 2], dtype=dtype)
             result = face.module.allreduce(tensor, op=face.module.Sum, compression=compressor)

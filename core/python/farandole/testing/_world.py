@@ -9,7 +9,7 @@ import selectors
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -45,11 +45,12 @@ class World:
             RanksFailed: a rank raised or died (then the others have a few seconds to end), or the time is over. The
                 processes are ended then.
         """
+        __tracebackhide__ = True
         import cloudpickle
 
         if not self._processes:
             self._start()
-        with _by_value(function):
+        with by_value(function):
             request = cloudpickle.dumps((function, args))
         try:
             for each in self._sockets:
@@ -85,6 +86,7 @@ class World:
 
     def _collect(self, timeout: float) -> list[Any]:
         """Wait for every rank's answer; the first failure shortens the time that the others have."""
+        __tracebackhide__ = True
         answers: dict[int, Any] = {}
         failures: dict[int, str] = {}
         deadline = time.monotonic() + timeout
@@ -140,16 +142,21 @@ def end_world() -> None:
 
 
 @contextlib.contextmanager
-def _by_value(function: Callable[..., Any]) -> Any:
-    """Have cloudpickle send the function's module by value, unless it is ours."""
+def by_value(*functions: Callable[..., Any] | None) -> Iterator[None]:
+    """Within the block, cloudpickle sends the functions' modules by value, unless they are ours."""
     import cloudpickle
 
-    module = sys.modules.get(getattr(function, "__module__", "") or "")
-    if module is None or module.__name__ == "__main__" or module.__name__.startswith("farandole"):
-        yield
-        return
-    cloudpickle.register_pickle_by_value(module)
+    names = {getattr(function, "__module__", None) or "" for function in functions if function is not None}
+    modules = [
+        sys.modules[name]
+        for name in names
+        if name in sys.modules and name != "__main__" and not name.startswith("farandole")
+    ]
+    modules = [module for module in modules if module.__name__ not in cloudpickle.list_registry_pickle_by_value()]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
     try:
         yield
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)

@@ -23,6 +23,7 @@ from farandole import MismatchError
 from farandole.plugin import DType
 from farandole.testing import _checks_of_gathering, _checks_of_misuse, _checks_of_reducing
 from farandole.testing._face import Face
+from farandole.testing._world import by_value, world
 
 ALL_DTYPES = tuple(dtype.title for dtype in DType)
 RANKS = (1, 2, 3, 4)
@@ -61,9 +62,8 @@ def tests(subject: Subject, ranks: Sequence[int] = RANKS, timeout: float = 120.0
 
     @pytest.mark.parametrize(("size", "check"), cases, ids=[f"{check.__name__}-{size}" for size, check in cases])
     def test(size: int, check: Check) -> None:
-        from farandole.testing import world
-
-        world(size).run(perform, check.__module__, check.__name__, subject, timeout=timeout)
+        with by_value(subject.make, subject.values, subject.shape, subject.strided, subject.unsupported):
+            world(size).run(perform, check.__module__, check.__name__, subject, timeout=timeout)
 
     return test
 

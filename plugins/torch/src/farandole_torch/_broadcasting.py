@@ -1,0 +1,76 @@
+"""One rank's optimizer state for all, without a step of the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from farandole import broadcast_object, rank, size
+
+from farandole_torch._operations import collectives
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Stands for a tensor in a state that is sent as an object; the tensor itself follows."""
+
+    index: int
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def broadcast_optimizer_state(optimizer: Any, root_rank: int, model: Any = None) -> None:
+    """Copy rank `root_rank`'s optimizer state into everybody's: momentum, moments, step counts and all options.
+
+    Takes no step and changes nothing on the root. Ranks whose state is still empty receive it; if the root's is empty,
+    everybody's becomes empty. The options of the parameter groups, such as the learning rate, become the root's.
+
+    Args:
+        optimizer: a torch.optim.Optimizer, distributed or not, over parameters in the same order on all ranks.
+        root_rank: whose state all ranks get.
+        model: not needed; accepted because Horovod does.
+
+    Raises:
+        ValueError: not an optimizer, or its parameter groups are not the root's.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"expected a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    if size() == 1:
+        return
+    is_root = rank() == root_rank
+    tensors: list[Any] = []
+    outline = _replaced(optimizer.state_dict(), lambda value: _taken_out(value, tensors)) if is_root else None
+    outline = broadcast_object(outline, root_rank, name="optimizer")
+    if not is_root:
+        _replaced(outline, lambda value: _new_tensor(value, tensors))
+    handles = [collectives.broadcast_async_(each, root_rank, f"optimizer.{i}") for i, each in enumerate(tensors)]
+    for handle in handles:
+        handle.wait()
+    if not is_root:
+        optimizer.load_state_dict(
+            _replaced(outline, lambda value: tensors[value.index] if isinstance(value, _Place) else value)
+        )
+
+
+def _taken_out(value: Any, tensors: list[Any]) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    tensors.append(value.detach())
+    return _Place(len(tensors) - 1, tuple(value.shape), value.dtype)
+
+
+def _new_tensor(value: Any, tensors: list[Any]) -> Any:
+    if isinstance(value, _Place):
+        tensors.append(torch.empty(value.shape, dtype=value.dtype))
+    return value
+
+
+def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
+    """The same nest of dicts, lists and tuples with every leaf replaced, visited in order."""
+    if isinstance(value, dict):
+        return {key: _replaced(item, replace) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_replaced(item, replace) for item in value)
+    return replace(value)
