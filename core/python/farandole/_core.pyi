@@ -50,6 +50,7 @@ def run(
     output_address: int,
     dtype: int,
     shape: tuple[int, ...],
+    keep: object,  # as for submit
     name: str = "",
     reduce: int = 0,
     root: int = 0,

@@ -69,7 +69,7 @@ def _pickled(obj: Any) -> bytearray:
 
 def _broadcast(memory: Any, nbytes: int, dtype: DType, shape: tuple[int, ...], root_rank: int, name: str) -> None:
     address = ctypes.addressof(memory) if nbytes else 0
-    core.run(Kind.BROADCAST, address, address, dtype, shape, name, 0, root_rank)
+    core.run(Kind.BROADCAST, address, address, dtype, shape, memory, name, 0, root_rank)
 
 
 def _gather(memory: Any, dtype: DType, count: int, name: str) -> memoryview:

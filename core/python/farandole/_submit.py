@@ -46,7 +46,7 @@ class Submitter(Generic[T]):
         destination = buffer if target is source else adapter.buffer(target)
         if buffer is None or destination is None:
             return self.start(kind, [source], [target], parameters).wait()[0]
-        core.run(kind, buffer.address, destination.address, dtype, shape, *parameters)
+        core.run(kind, buffer.address, destination.address, dtype, shape, (source, target), *parameters)
         return target
 
     def start(

@@ -139,7 +139,7 @@ void Coordinator::Assign(const Gathering& gathering, int64_t span_offset, std::v
   live_ids_.push_back(number);
   ReadyItem item{number, 0, id.span_offset, {}};
   for (const auto& [rank, each] : gathering) {
-    out->push_back({rank, EncodeAssign(id.name, number, id.span_offset)});
+    out->push_back({rank, EncodeAssign(each.name, number, id.span_offset)});
     item.extents.insert(item.extents.end(), each.extents.begin(), each.extents.end());
   }
   ready_.push_back(std::move(item));

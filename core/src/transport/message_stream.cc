@@ -62,6 +62,10 @@ Status MessageStream::Take(std::vector<Bytes>* messages) {
   return Status::Ok();
 }
 
+void MessageStream::EndSending() {
+  if (open() && Flush().ok() && flushed()) shutdown(socket_.get(), SHUT_WR);
+}
+
 void MessageStream::CloseGently(int timeout_ms) {
   if (!open()) return;
   const TimePoint start = Now();

@@ -1,0 +1,173 @@
+#include "algorithms/run.h"
+
+#include <algorithm>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+constexpr size_t kSlotAlignment = 64;
+
+std::vector<int> FoldSteps(const Schedule& schedule) {
+  std::vector<int> steps;
+  for (size_t i = 0; i < schedule.steps.size(); ++i) {
+    if (schedule.steps[i].kind == StepKind::kFold) steps.push_back(static_cast<int>(i));
+  }
+  return steps;
+}
+
+struct FoldCall {
+  DType dtype;
+  ReduceOp reduce;
+  size_t element_count;
+};
+
+// R over 16-bit floats with a rounding after each fold, as the tree, whose partials travel, cannot but do. The operands serve
+// as room for the partials. Returns the operand that holds the result; the last fold goes to `output` with `scale`.
+void* FoldByPairs(const FoldCall& call, const void* const* operands, size_t count, Scale scale, void* output) {
+  if (count == 1) return const_cast<void*>(operands[0]);
+  size_t first = 1;
+  while (2 * first < count) first *= 2;
+  void* low = FoldByPairs(call, operands, first, Scale{}, nullptr);
+  const void* pair[] = {low, FoldByPairs(call, operands + first, count - first, Scale{}, nullptr)};
+  if (output == nullptr) output = low;
+  Fold(call.dtype, call.reduce, pair, 2, call.element_count, scale, output);
+  return output;
+}
+
+}  // namespace
+
+Runner::Runner(const Schedule* schedule, std::vector<Link*> links)
+    : schedule_(schedule), links_(std::move(links)), progress_(schedule), folds_(*schedule, FoldSteps(*schedule)) {
+  // Lanes stand in the order in which the schedule names the peers: it spreads the load over the receivers.
+  for (const Step& step : schedule->steps) {
+    if (step.kind == StepKind::kFold) continue;
+    const bool sends = step.kind == StepKind::kSend;
+    const auto same = [&](const Lane& lane) { return lane.peer == step.peer && lane.sends == sends; };
+    if (std::none_of(lanes_.begin(), lanes_.end(), same)) lanes_.push_back(MakeLane(step.peer, sends));
+  }
+}
+
+Runner::Lane Runner::MakeLane(int peer, bool sends) const {
+  std::vector<int> steps;
+  for (size_t i = 0; i < schedule_->steps.size(); ++i) {
+    const Step& step = schedule_->steps[i];
+    const bool mine = step.kind != StepKind::kFold && step.peer == peer && (step.kind == StepKind::kSend) == sends;
+    if (mine) steps.push_back(static_cast<int>(i));
+  }
+  return {peer, sends, Walk(*schedule_, steps), 0};
+}
+
+Status Runner::Start(const RunPlan& plan) {
+  plan_ = plan;
+  cut_ = plan.blocks.empty()
+             ? Cut::OfElements(plan.element_count, SizeOf(plan.dtype), schedule_->block_count, plan.chunk_bytes)
+             : Cut::OfBlocks(plan.blocks, plan.chunk_bytes);
+  progress_.Restart(cut_.chunk_count());
+  folds_.Restart(cut_.chunk_count());
+  for (Lane& lane : lanes_) {
+    lane.walk.Restart(cut_.chunk_count());
+    lane.moved_bytes = 0;
+  }
+  return ReserveScratch();
+}
+
+Status Runner::Advance(bool* moved) {
+  *moved = false;
+  FRD_RETURN_IF_ERROR(Transfer(true, moved));
+  FRD_RETURN_IF_ERROR(Transfer(false, moved));
+  FoldReady(moved);
+  return Status::Ok();
+}
+
+Status Runner::Transfer(bool sends, bool* moved) {
+  for (Lane& lane : lanes_) {
+    if (lane.sends == sends) FRD_RETURN_IF_ERROR(TransferLane(&lane, moved));
+  }
+  return Status::Ok();
+}
+
+Status Runner::TransferLane(Lane* lane, bool* moved) {
+  for (; IsReady(lane->walk); Finish(&lane->walk), lane->moved_bytes = 0, *moved = true) {
+    const Step& step = schedule_->steps[lane->walk.step()];
+    Memory memory = BlockMemory(lane->walk.chunk(), step.block);
+    if (step.kind == StepKind::kRecvScratch) memory.begin = SlotMemory(lane->walk.chunk(), step.slot);
+    if (memory.size_bytes == 0) continue;
+    char* const at = memory.begin + lane->moved_bytes;
+    const size_t left_bytes = memory.size_bytes - lane->moved_bytes;
+    Link* const link = links_[lane->peer];
+    size_t moved_bytes = 0;
+    FRD_RETURN_IF_ERROR(lane->sends ? link->TrySend(at, left_bytes, &moved_bytes)
+                                    : link->TryRecv(at, left_bytes, &moved_bytes));
+    lane->moved_bytes += moved_bytes;
+    *moved |= moved_bytes > 0;
+    if (moved_bytes < left_bytes) break;  // a second try would find the link still full or empty
+  }
+  return Status::Ok();
+}
+
+void Runner::FoldReady(bool* moved) {
+  for (; IsReady(folds_); Finish(&folds_), *moved = true) Fold(folds_.chunk(), schedule_->steps[folds_.step()]);
+}
+
+void Runner::Fold(int64_t chunk, const Step& step) {
+  const Memory block = BlockMemory(chunk, step.block);
+  const Scale scale = step.scale ? plan_.scale : Scale{};
+  if (block.size_bytes == 0 || (step.operands.size() == 1 && scale.IsIdentity())) return;
+  operands_.clear();
+  for (int operand : step.operands) {
+    operands_.push_back(operand == kOwnData ? block.begin : SlotMemory(chunk, operand));
+  }
+  const size_t count = operands_.size(), element_count = block.size_bytes / SizeOf(plan_.dtype);
+  if (IsHalf(plan_.dtype) && count > 2) {
+    FoldByPairs({plan_.dtype, plan_.reduce, element_count}, operands_.data(), count, scale, block.begin);
+  } else {
+    farandole::Fold(plan_.dtype, plan_.reduce, operands_.data(), count, element_count, scale, block.begin);
+  }
+}
+
+bool Runner::WaitsToSend(int participant) const { return Waits(participant, true); }
+bool Runner::WaitsToRecv(int participant) const { return Waits(participant, false); }
+
+bool Runner::Waits(int participant, bool sends) const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+    return lane.peer == participant && lane.sends == sends && IsReady(lane.walk);
+  });
+}
+
+void Runner::Finish(Walk* walk) {
+  progress_.Complete(walk->chunk(), walk->step());
+  walk->Next();
+}
+
+Runner::Memory Runner::BlockMemory(int64_t chunk, int block) const {
+  const Range bytes = cut_.Bytes(chunk, block);
+  return {static_cast<char*>(plan_.data) + bytes.begin, static_cast<size_t>(bytes.size())};
+}
+
+char* Runner::SlotMemory(int64_t chunk, int slot) const {
+  const int64_t copy = chunk % Progress::kSlotDepth;
+  return scratch_.get() + (copy * schedule_->slot_count + slot) * slot_bytes_;
+}
+
+Status Runner::ReserveScratch() {
+  slot_bytes_ = (cut_.largest_block_bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  const size_t copies = std::min<int64_t>(cut_.chunk_count(), Progress::kSlotDepth);
+  const size_t needed_bytes = copies * schedule_->slot_count * slot_bytes_;
+  if (needed_bytes <= scratch_bytes_) return Status::Ok();
+  scratch_.reset();
+  scratch_bytes_ = 0;
+  void* const memory = ::operator new(needed_bytes, std::align_val_t{kSlotAlignment}, std::nothrow);
+  if (memory == nullptr) return Internal("no memory: " + std::to_string(needed_bytes) + " bytes for received partials");
+  scratch_.reset(static_cast<char*>(memory));
+  scratch_bytes_ = needed_bytes;
+  return Status::Ok();
+}
+
+void Runner::FreeScratch::operator()(char* memory) const {
+  ::operator delete(memory, std::align_val_t{kSlotAlignment});
+}
+
+}  // namespace farandole

@@ -1,0 +1,51 @@
+// Something that can perform a collective among all ranks of the world.
+//
+// The engine hands over one piece of work after another, in the same order on every rank, and polls until it is done. Nothing
+// here blocks: Poll moves what can be moved and returns. The driver alone calls.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "common/reduce.h"
+#include "common/status.h"
+#include "common/types.h"
+
+namespace farandole {
+
+// A piece of contiguous memory of one tensor. input and output may be the same.
+struct Segment {
+  const void* input = nullptr;
+  void* output = nullptr;
+  size_t size_bytes = 0;
+};
+
+// allreduce, broadcast: the segments are one vector, in order (fused tensors); broadcast reads the root's inputs.
+// allgather: segments[0].input is this rank's part, segments[0].output takes all parts in rank order.
+// barrier: no segments.
+struct Work {
+  OpKind kind = OpKind::kAllreduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp reduce = ReduceOp::kSum;  // never kAverage: an average is a sum with a divisor
+  Scale scale;
+  int root = 0;
+  std::vector<Segment> segments;
+  std::vector<size_t> rank_bytes;  // allgather: the size of every rank's part
+
+  size_t TotalBytes() const;  // of the segments' inputs
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const char* name() const = 0;
+  virtual bool Supports(const Work& work) const = 0;
+  // REQUIRES: Supports(work), the work before is done. `work` stays valid until it is done or aborted.
+  virtual Status Start(const Work* work) = 0;
+  // *moved: something happened. *done: the outputs are complete and the inputs no longer needed.
+  virtual Status Poll(bool* moved, bool* done) = 0;
+  // Drops the work at hand; its memory is not touched any more on return.
+  virtual void Abort() = 0;
+};
+
+}  // namespace farandole

@@ -1,0 +1,28 @@
+// Allgather within one group: everybody puts its part chunk by chunk, everybody copies all the others' chunks.
+#pragma once
+
+#include "backends/native/staged.h"
+#include "backends/backend.h"
+
+namespace farandole {
+
+// Where the part of each rank begins in the output. Pure.
+std::vector<size_t> PartOffsets(const std::vector<size_t>& rank_bytes);
+
+class StagedAllgather final : public StagedOperation {
+ public:
+  StagedAllgather(const Staging* staging, uint64_t first_round, const Work* work);
+
+ protected:
+  void Put(uint64_t t) override;
+  Status Combine(uint64_t t, bool* ready) override;
+  bool Finish(uint64_t t) override;
+
+ private:
+  size_t ChunkOf(int member, uint64_t t) const;  // bytes of the member's part in round t
+
+  const Work* work_;
+  std::vector<size_t> offsets_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,50 @@
+// Allreduce through staging: reduce-scatter in the group, exchange of each lane between the groups, allgather in the group, all
+// three chunk by chunk.
+//
+//   put      my whole chunk -> my slot                    (without the lanes I carry when they can be read in place)
+//   combine  my lanes of all members -> my result         (one fold in order R), then across the groups
+//   finish   the other members' lanes <- their results
+//
+// Each byte crosses the memory bus about as often as in a ring over shared memory, but with two waits per chunk instead of 2 (n-1).
+#pragma once
+
+#include <memory>
+
+#include "backends/native/concatenation.h"
+#include "backends/native/cross.h"
+#include "backends/native/staged.h"
+
+namespace farandole {
+
+class StagedAllreduce final : public StagedOperation {
+ public:
+  StagedAllreduce(const Staging* staging, uint64_t first_round, const Work* work, CrossExchange* cross);
+
+ protected:
+  void Put(uint64_t t) override;
+  Status Combine(uint64_t t, bool* ready) override;
+  bool Finish(uint64_t t) override;
+
+ private:
+  struct Chunk {
+    size_t offset_bytes;
+    int64_t element_count;
+  };
+  Chunk chunk(uint64_t t) const;
+  Range Carries(int member, uint64_t t) const;  // in bytes of the chunk
+  void FoldOwnLanes(uint64_t t);
+
+  const Work* work_;
+  Concatenation vector_;
+  CrossExchange* cross_;
+  size_t element_bytes_;
+  size_t chunk_bytes_;
+  int lane_count_;
+  bool crossing_ = false;
+  int finished_members_ = 0;
+};
+
+// Pure: how many bytes of a vector make a round.
+size_t ChunkBytes(size_t total_bytes);
+
+}  // namespace farandole

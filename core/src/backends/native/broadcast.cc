@@ -1,0 +1,67 @@
+#include "backends/native/broadcast.h"
+
+#include <algorithm>
+
+namespace farandole {
+namespace {
+
+uint64_t Rounds(const std::vector<Segment>& segments) {
+  size_t total = 0;
+  for (const Segment& segment : segments) total += segment.size_bytes;
+  return (total + kSlotBytes - 1) / kSlotBytes;
+}
+
+}  // namespace
+
+StagedBroadcast::StagedBroadcast(const Staging* staging, uint64_t first_round, const std::vector<Segment>* segments, int root,
+                                 CrossExchange* cross)
+    : StagedOperation(staging, first_round, Rounds(*segments)), vector_(segments), cross_(cross) {
+  const Layout& layout = *cross->topology().layout;
+  root_group_ = layout.group_of[static_cast<size_t>(root)];
+  root_member_ = layout.member_of[static_cast<size_t>(root)];
+  in_root_group_ = cross->topology().group == root_group_;
+  lane_count_ = layout.lane_count();
+}
+
+void StagedBroadcast::Put(uint64_t t) {
+  if (IsRoot()) vector_.ReadInput(offset(t), size(t), staging_->slot(root_member_, number(t)));
+}
+
+bool StagedBroadcast::MayCombine(uint64_t t) const {
+  // Where results are written, everybody must have left the place (staging.h); in the root's group only the root writes.
+  if (!in_root_group_) return staging_->AllPublished(number(t) + 1);
+  return IsRoot() || staging_->HasPublished(root_member_, number(t) + 1);
+}
+
+Status StagedBroadcast::Combine(uint64_t t, bool* ready) {
+  if (!MayCombine(t)) return Status::Ok();
+  const int source = in_root_group_ ? root_member_ : staging_->member();
+  std::byte* const place = in_root_group_ ? staging_->slot(source, number(t)) : staging_->result(source, number(t));
+  if (!crossing_ && cross_->topology().group_count() > 1) {
+    cross_->Broadcast(place, static_cast<int64_t>(size(t)), lane_count_, root_group_);
+    crossing_ = true;
+  }
+  if (crossing_) {
+    bool moved = false;
+    FRD_RETURN_IF_ERROR(cross_->Advance(&moved));
+    if (!cross_->done()) return Status::Ok();
+    crossing_ = false;
+  }
+  // The root's own output too, where it differs from its input.
+  if (in_root_group_) vector_.WriteOutput(offset(t), size(t), place);
+  *ready = true;
+  return Status::Ok();
+}
+
+bool StagedBroadcast::Finish(uint64_t t) {
+  if (in_root_group_) return !IsRoot() || staging_->AllCombined(number(t) + 1);
+  if (!staging_->AllCombined(number(t) + 1)) return false;
+  for (int m = 0; m < staging_->count(); ++m) {
+    const Range lane = cross_->topology().Carries(m, lane_count_, static_cast<int64_t>(size(t)), 1);
+    vector_.WriteOutput(offset(t) + static_cast<size_t>(lane.begin), static_cast<size_t>(lane.size()),
+                        staging_->result(m, number(t)) + lane.begin);
+  }
+  return true;
+}
+
+}  // namespace farandole

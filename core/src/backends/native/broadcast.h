@@ -1,0 +1,40 @@
+// Broadcast through staging. Every group receives each byte once, spread over its lanes.
+//
+//   put      root: chunk -> its slot
+//   combine  root's group: slot of the root -> output; carriers also send their lanes to the carriers of the other groups
+//            other groups: carriers receive their lanes into their result
+//   finish   root: all have read its slot      other groups: the carriers' results -> output
+#pragma once
+
+#include "backends/native/concatenation.h"
+#include "backends/native/cross.h"
+#include "backends/native/staged.h"
+
+namespace farandole {
+
+class StagedBroadcast final : public StagedOperation {
+ public:
+  StagedBroadcast(const Staging* staging, uint64_t first_round, const std::vector<Segment>* segments, int root,
+                  CrossExchange* cross);
+
+ protected:
+  void Put(uint64_t t) override;
+  Status Combine(uint64_t t, bool* ready) override;
+  bool Finish(uint64_t t) override;
+
+ private:
+  bool IsRoot() const { return in_root_group_ && staging_->member() == root_member_; }
+  size_t offset(uint64_t t) const { return t * kSlotBytes; }
+  size_t size(uint64_t t) const { return std::min(kSlotBytes, vector_.size_bytes() - offset(t)); }
+  bool MayCombine(uint64_t t) const;
+
+  Concatenation vector_;
+  CrossExchange* cross_;
+  int root_group_;
+  int root_member_;
+  bool in_root_group_;
+  int lane_count_;
+  bool crossing_ = false;
+};
+
+}  // namespace farandole

@@ -1,0 +1,15 @@
+// The native back end: shared memory inside a group, links between groups, everything on the host.
+#pragma once
+
+#include <memory>
+
+#include "backends/backend.h"
+#include "common/config.h"
+#include "world/world.h"
+
+namespace farandole {
+
+size_t NativeStagingBytesPerMember();
+std::unique_ptr<Backend> MakeNativeBackend(World* world, const Settings& settings);
+
+}  // namespace farandole

@@ -1,0 +1,18 @@
+#include "backends/registry.h"
+
+#include "backends/native/native.h"
+
+namespace farandole {
+
+Registry::Registry(World* world, const Settings& settings) { backends_.push_back(MakeNativeBackend(world, settings)); }
+
+Backend* Registry::Find(const Work& work) const {
+  for (const auto& backend : backends_) {
+    if (backend->Supports(work)) return backend.get();
+  }
+  return nullptr;
+}
+
+size_t Registry::StagingBytesPerMember() { return NativeStagingBytesPerMember(); }
+
+}  // namespace farandole

@@ -1,0 +1,25 @@
+// The back ends of this build in order of preference: the first that supports a piece of work performs it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backends/backend.h"
+#include "common/config.h"
+#include "world/world.h"
+
+namespace farandole {
+
+class Registry {
+ public:
+  Registry(World* world, const Settings& settings);
+  // Null when none supports the work.
+  Backend* Find(const Work& work) const;
+  // How much arena memory the back ends want for each member of a group.
+  static size_t StagingBytesPerMember();
+
+ private:
+  std::vector<std::unique_ptr<Backend>> backends_;
+};
+
+}  // namespace farandole

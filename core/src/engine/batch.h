@@ -1,0 +1,30 @@
+// From the operations of one agreed batch to the pieces of work that the back ends perform. Equal on all ranks, memory apart.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backends/backend.h"
+#include "engine/operation.h"
+
+namespace farandole {
+
+using OperationPtr = std::shared_ptr<Operation>;
+
+struct ReadyOperation {
+  OperationPtr operation;
+  std::vector<int64_t> extents;  // allgather: first dimensions, rank by rank, tensor by tensor
+};
+
+// Work, and the operations that it is a part of (each as often as it contributes a tensor).
+struct PlannedWork {
+  Work work;
+  std::vector<OperationPtr> operations;
+};
+
+// Appends the works of `batch`, allocates the outputs of allgathers and counts works_left. When there is no memory for a result the
+// epoch cannot go on, since the other ranks count on this one.
+Status PlanBatch(const std::vector<ReadyOperation>& batch, int world_size, int64_t fusion_threshold_bytes,
+                 std::vector<PlannedWork>* works);
+
+}  // namespace farandole

@@ -1,0 +1,96 @@
+// What the driver does: reads the agreement, plans batches, keeps the back ends busy, delivers control messages, and notices deaths
+// and delays. Everything here belongs to whoever holds the role; Table is shared with submitters.
+//
+//   Drive:  messages in -> coordinator (rank 0), agreement -> log -> batches -> works -> back end -> operations complete
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backends/registry.h"
+#include "controller/coordinator.h"
+#include "engine/batch.h"
+#include "engine/role.h"
+#include "engine/table.h"
+#include "transport/poller.h"
+#include "world/world.h"
+
+namespace farandole {
+
+class Conductor {
+ public:
+  Conductor(World* world, Table* table, Role* role, const Settings& settings);
+  Status Open();  // prepares the poller; before the first Drive
+
+  // One pass over everything that may have something to do. True when something was done. Never blocks.
+  bool Drive();
+  // Sleeps until a bell, a message, a death, or the time is up. Needs no role.
+  void Sleep(int timeout_ms) const;
+  // Looks at the descriptors in the next pass, whatever the interval: something woke us.
+  void LookAtDescriptors() { passes_ = 0; }
+
+  // Ends the epoch for all ranks of the job. The first reason counts.
+  void Abort(Code code, int culprit, const std::string& reason);
+  // Tells the others that this rank leaves: in good order when nothing is in flight, else as an abort. Completes what is in flight.
+  void Leave();
+  void CloseConnections();
+
+ private:
+  // conductor.cc: work
+  bool ReadLog();
+  void Handle(const Agreement::Event& event);
+  void StartBatch(const Agreement::Event& event);
+  void TakeResult(const Agreement::Event& event);
+  bool RunWorks();
+  bool InputsReady(const PlannedWork& planned) const;
+  void FinishWork(PlannedWork* planned);
+  OperationPtr TakeOperation(Ticket ticket);
+  void Finish(const OperationPtr& operation, Status status);
+
+  // messages.cc
+  bool ReadDescriptors();
+  bool ReadControl(int rank);
+  void Dispatch(int from, const Bytes& message);
+  bool SendOutgoing();
+  void Deliver(const std::vector<Outgoing>& messages);
+  void Send(int rank, const Bytes& message);
+  void FlushControl(int rank);
+
+  // faults.cc
+  void OnDeath(int rank);
+  void OnClosed(int rank);
+  void OnLeft(int rank);
+  bool CheckAbortWord();
+  void Tick();
+  void CheckSuspects(TimePoint now);
+  void CheckDelays(TimePoint now);
+  void Warn(const Operation& operation, Ticket ticket, int64_t waited_ms);
+  std::string WhoIsMissing(const Operation& operation, Ticket ticket) const;
+  void LeaveInGoodOrder();
+  void Break(Status reason);
+  void FailAll(const Status& reason, bool works_too);
+
+  World* const world_;
+  Table* const table_;
+  Role* const role_;
+  const Settings settings_;
+  Registry registry_;
+  std::optional<Coordinator> coordinator_;  // on rank 0
+  Poller poller_;
+
+  std::deque<PlannedWork> works_;
+  Backend* running_ = nullptr;  // performs works_.front()
+
+  std::set<int> left_;                     // ranks that left in good order
+  std::map<int, TimePoint> suspects_;      // connection closed without a word; dead unless a word comes
+  unsigned passes_ = 0;
+  TimePoint last_tick_ = Now();
+  std::vector<uint64_t> tags_;
+};
+
+}  // namespace farandole

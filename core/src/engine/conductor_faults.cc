@@ -1,0 +1,210 @@
+// Conductor: ranks that die, leave or do not come.
+#include <cstdio>
+
+#include "common/log.h"
+#include "engine/conductor.h"
+#include "engine/tags.h"
+
+namespace farandole {
+namespace {
+
+constexpr int64_t kTickMs = 20;
+constexpr int64_t kSuspicionMs = 100;  // how long a closed connection waits for a better explanation
+constexpr int64_t kStuckMs = 100;      // how long an unnamed operation waits before it asks whether others mean something else
+constexpr int64_t kWarnAgainMs = 60'000;
+
+std::string Seconds(int64_t milliseconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g s", static_cast<double>(milliseconds) / 1000);
+  return text;
+}
+
+}  // namespace
+
+void Conductor::OnDeath(int rank) {
+  poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
+  ReadLog();
+  if (left_.count(rank) == 0) Abort(Code::kPeerLost, rank, world_->NameOf(rank) + " died");
+}
+
+// The end of a connection alone is a weak sign: a rank that leaves says so on another way, which may be slower.
+void Conductor::OnClosed(int rank) {
+  MessageStream& stream = world_->control[static_cast<size_t>(rank)];
+  if (!stream.open()) return;
+  poller_.Forget(stream.descriptor());
+  stream = MessageStream();
+  suspects_.emplace(rank, Now());
+}
+
+void Conductor::OnLeft(int rank) {
+  left_.insert(rank);
+  suspects_.erase(rank);
+  if (rank == world_->rank) return;
+  // Everything that rank took part in stands before this in the log, so what is still waiting waits in vain.
+  Break({Code::kPeerLost, world_->NameOf(rank) + " has left the job (its script ended or called shutdown)"});
+}
+
+void Conductor::Abort(Code code, int culprit, const std::string& reason) {
+  AbortWord& word = world_->group->abort_word();
+  if (word.set() || table_->is_broken) return;
+  word.Set(code, culprit, reason);
+  world_->group->RingOthers();
+  const Bytes message = EncodeAbort(static_cast<int>(code), culprit, reason);
+  if (coordinator_) {
+    std::vector<Outgoing> out;
+    coordinator_->OnMessage(world_->rank, message, &out);
+    Deliver(out);
+  } else {
+    Send(0, message);
+  }
+  CheckAbortWord();
+}
+
+bool Conductor::CheckAbortWord() {
+  const AbortWord& word = world_->group->abort_word();
+  if (!word.set()) return false;
+  if (!table_->is_broken || !works_.empty()) {
+    const Status reason(static_cast<Code>(word.code), word.text);
+    Break(reason);
+    FailAll(reason, true);
+    // The member that noticed told the coordinator, unless it is the one that is gone.
+    if (coordinator_ && !world_->one_group()) {
+      std::vector<Outgoing> out;
+      coordinator_->OnMessage(world_->rank, EncodeAbort(word.code, word.culprit, word.text), &out);
+      Deliver(out);
+    }
+  }
+  return true;
+}
+
+void Conductor::Break(Status reason) {
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    if (table_->broken.ok()) table_->broken = reason;
+    table_->is_broken = true;
+  }
+  FailAll(reason, false);
+}
+
+// Operations that wait; with works_too also those that were under way.
+void Conductor::FailAll(const Status& reason, bool works_too) {
+  std::vector<OperationPtr> failed;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    for (auto& [ticket, operation] : table_->operations) failed.push_back(std::move(operation));
+    table_->operations.clear();
+  }
+  if (works_too) {
+    if (running_ != nullptr) running_->Abort();
+    running_ = nullptr;
+    for (PlannedWork& planned : works_) failed.insert(failed.end(), planned.operations.begin(), planned.operations.end());
+    works_.clear();
+  }
+  for (const OperationPtr& operation : failed) {
+    Finish(operation, {reason.code(), operation->description.Title() + " failed on rank " + std::to_string(world_->rank) + ": " +
+                                          reason.message()});
+  }
+}
+
+void Conductor::Tick() {
+  const TimePoint now = Now();
+  if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
+  last_tick_ = now;
+  if (!suspects_.empty()) CheckSuspects(now);
+  CheckDelays(now);
+}
+
+void Conductor::CheckSuspects(TimePoint now) {
+  ReadLog();
+  const std::map<int, TimePoint> suspects = suspects_;
+  for (const auto& [rank, since] : suspects) {
+    if (MillisecondsBetween(since, now) < kSuspicionMs) continue;
+    suspects_.erase(rank);
+    if (rank >= 0 && left_.count(rank) > 0) continue;
+    const std::string who = rank >= 0 ? world_->NameOf(rank) : "a rank of another machine";
+    Abort(Code::kPeerLost, rank, "the connection to " + who + " was lost; it died or its network did");
+  }
+}
+
+void Conductor::CheckDelays(TimePoint now) {
+  std::vector<std::pair<Ticket, OperationPtr>> waiting;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    for (const auto& [ticket, operation] : table_->operations) waiting.emplace_back(ticket, operation);
+  }
+  for (const auto& [ticket, operation] : waiting) {
+    const int64_t waited_ms = MillisecondsBetween(operation->submitted, now);
+    if (waited_ms >= kStuckMs && !operation->description.named() && !operation->stuck_reported) {
+      operation->stuck_reported = true;
+      std::lock_guard<std::mutex> lock(table_->mutex);
+      table_->agreement.ReportStuck(ticket);
+      table_->has_outgoing = true;
+    }
+    if (waited_ms >= settings_.warn_after_ms) Warn(*operation, ticket, waited_ms);
+    if (settings_.timeout_ms > 0 && waited_ms >= settings_.timeout_ms) {
+      Abort(Code::kDeadline, -1, operation->description.Title() + " waited " + Seconds(waited_ms) + " on rank " +
+                                     std::to_string(world_->rank) + " for " + WhoIsMissing(*operation, ticket) +
+                                     "; raise FARANDOLE_TIMEOUT if that is normal");
+      return;
+    }
+  }
+}
+
+void Conductor::Warn(const Operation& operation, Ticket ticket, int64_t waited_ms) {
+  auto& warned = const_cast<Operation&>(operation).warned;
+  if (warned != TimePoint() && MillisecondsBetween(warned, Now()) < kWarnAgainMs) return;
+  warned = Now();
+  Log(LogLevel::kWarning, operation.description.Title() + " has waited " + Seconds(waited_ms) + " for " + WhoIsMissing(operation, ticket));
+}
+
+std::string Conductor::WhoIsMissing(const Operation& operation, Ticket ticket) const {
+  std::vector<int> missing;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    missing = table_->agreement.MissingRanks(ticket);
+  }
+  if (missing.empty() && coordinator_) {
+    for (const Coordinator::Waiting& waiting : coordinator_->Stalled()) {
+      if (waiting.title == operation.description.Title()) missing = waiting.missing;
+    }
+  }
+  if (missing.empty()) return "ranks that rank 0 knows";
+  std::string text;
+  for (int rank : missing) text += (text.empty() ? "" : ", ") + world_->NameOf(rank);
+  return text;
+}
+
+void Conductor::Leave() {
+  const int pending = table_->in_flight;
+  if (pending == 0 && !table_->is_broken) LeaveInGoodOrder();
+  if (pending > 0) {
+    Abort(Code::kPeerLost, world_->rank, world_->NameOf(world_->rank) + " shut down with " + std::to_string(pending) +
+                                             " operations in flight");
+  }
+  const Status over{Code::kNotInitialized, "this rank called shutdown"};
+  Break(over);
+  FailAll(over, true);
+}
+
+void Conductor::LeaveInGoodOrder() {
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    table_->agreement.Leave();
+    table_->has_outgoing = true;
+  }
+  world_->group->RingOthers();
+  SendOutgoing();
+}
+
+void Conductor::CloseConnections() {
+  for (auto& link : world_->links) link.reset();
+  for (MessageStream& stream : world_->control) stream.EndSending();
+  const TimePoint start = Now();
+  for (MessageStream& stream : world_->control) {
+    constexpr int64_t kPatienceMs = 100;
+    const int64_t left_ms = kPatienceMs - MillisecondsBetween(start, Now());
+    stream.CloseGently(left_ms > 0 ? static_cast<int>(left_ms) : 0);
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,114 @@
+// Conductor: control messages, in and out.
+#include "engine/conductor.h"
+#include "engine/tags.h"
+
+namespace farandole {
+
+bool Conductor::ReadDescriptors() {
+  tags_.clear();
+  poller_.Wait(0, &tags_);
+  bool moved = false;
+  std::vector<int> dead;
+  for (uint64_t tag : tags_) {
+    if (KindOf(tag) == TagKind::kBell) DrainEvent(world_->group->event());
+    if (KindOf(tag) == TagKind::kControl) moved |= ReadControl(RankOf(tag));
+    if (KindOf(tag) == TagKind::kDeath) dead.push_back(RankOf(tag));
+  }
+  for (int r = 0; r < world_->size; ++r) FlushControl(r);
+  // Last words first: a rank that left in good order said so before its process ended.
+  for (int rank : dead) OnDeath(rank);
+  return moved;
+}
+
+bool Conductor::ReadControl(int rank) {
+  std::vector<Bytes> messages;
+  MessageStream& stream = world_->control[static_cast<size_t>(rank)];
+  if (!stream.open()) return false;
+  const Status status = stream.Receive(&messages);
+  for (const Bytes& message : messages) Dispatch(rank, message);
+  if (coordinator_) {
+    std::vector<Outgoing> out;
+    coordinator_->Flush(&out);
+    Deliver(out);
+  }
+  if (!status.ok()) OnClosed(rank);
+  return !messages.empty();
+}
+
+// Rank 0 is the coordinator, so what comes to it is for the coordinator and what comes from it is for the agreement.
+void Conductor::Dispatch(int from, const Bytes& message) {
+  Status status;
+  if (coordinator_) {
+    std::vector<Outgoing> out;
+    status = coordinator_->OnMessage(from, message, &out);
+    Deliver(out);
+  } else {
+    std::vector<Agreement::Event> events;
+    bool ring = false;
+    {
+      std::lock_guard<std::mutex> lock(table_->mutex);
+      status = table_->agreement.OnMessage(message, &events);
+      ring = table_->agreement.TakeRing();
+    }
+    if (ring) world_->group->RingOthers();
+    for (const Agreement::Event& event : events) Handle(event);
+  }
+  if (!status.ok()) Abort(status.code(), from, status.message());
+}
+
+bool Conductor::SendOutgoing() {
+  if (!table_->has_outgoing.exchange(false)) return false;
+  std::vector<Bytes> messages;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    messages = table_->agreement.TakeOutgoing();
+  }
+  table_->messages_sent.fetch_add(messages.size());
+  for (const Bytes& message : messages) {
+    if (coordinator_) {
+      Dispatch(world_->rank, message);
+    } else {
+      Send(0, message);
+    }
+  }
+  if (coordinator_) {
+    std::vector<Outgoing> out;
+    coordinator_->Flush(&out);
+    Deliver(out);
+  }
+  return !messages.empty();
+}
+
+void Conductor::Deliver(const std::vector<Outgoing>& messages) {
+  for (const Outgoing& each : messages) {
+    if (each.rank != world_->rank) {
+      Send(each.rank, each.message);
+      continue;
+    }
+    std::vector<Agreement::Event> events;
+    Status status;
+    bool ring = false;
+    {
+      std::lock_guard<std::mutex> lock(table_->mutex);
+      status = table_->agreement.OnMessage(each.message, &events);
+      ring = table_->agreement.TakeRing();
+    }
+    if (ring) world_->group->RingOthers();
+    for (const Agreement::Event& event : events) Handle(event);
+    if (!status.ok()) Abort(status.code(), world_->rank, status.message());
+  }
+}
+
+void Conductor::Send(int rank, const Bytes& message) {
+  MessageStream& stream = world_->control[static_cast<size_t>(rank)];
+  if (!stream.open()) return;
+  stream.Queue(message);
+  FlushControl(rank);
+}
+
+void Conductor::FlushControl(int rank) {
+  MessageStream& stream = world_->control[static_cast<size_t>(rank)];
+  if (stream.open() && !stream.Flush().ok()) OnClosed(rank);
+}
+
+}  // namespace farandole

@@ -1,0 +1,232 @@
+#include "engine/engine.h"
+
+#include "common/log.h"
+#include "engine/small.h"
+
+namespace farandole {
+namespace {
+
+constexpr uint64_t kWindow = 16;             // unnamed operations of one signature that may be in flight
+constexpr size_t kMostWindows = 1024;        // signatures remembered; equal on all ranks, since all see the same ones
+
+}  // namespace
+
+ArenaPlan Engine::PlanFor(int world_size) { return {Board::BytesFor(world_size), Registry::StagingBytesPerMember()}; }
+
+Status Engine::Start(WorldSpec spec, const Settings& settings, std::unique_ptr<Engine>* engine) {
+  ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);
+  if (spec.size == 1) {
+    engine->reset(new Engine());
+    return Status::Ok();
+  }
+  spec.plan = PlanFor(spec.size);
+  spec.arenas = settings.arenas;
+  spec.interface_address = settings.interface_address;
+  std::unique_ptr<World> world;
+  FRD_RETURN_IF_ERROR(Bootstrap(spec, After(std::chrono::milliseconds(settings.start_timeout_ms)), &world));
+  return Start(std::move(world), settings, engine);
+}
+
+Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* result) {
+  std::unique_ptr<Engine> engine(new Engine());
+  engine->rank_ = world->rank;
+  engine->size_ = world->size;
+  engine->world_ = std::move(world);
+  engine->table_ = std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->board());
+  engine->conductor_ = std::make_unique<Conductor>(engine->world_.get(), engine->table_.get(), &engine->role_, settings);
+  FRD_RETURN_IF_ERROR(engine->conductor_->Open());
+  Arm(engine->world_->group->bell());
+  engine->loop_ = std::thread(&Engine::Loop, engine.get());
+  *result = std::move(engine);
+  return Status::Ok();
+}
+
+void Engine::Shutdown() {
+  if (!loop_.joinable()) return;
+  StopLoop();
+  while (!role_.TryTake()) role_.WaitForChange([] { return false; }, std::chrono::milliseconds(1));
+  conductor_->Leave();
+  conductor_->CloseConnections();
+  // The role stays taken: there is nothing left to drive.
+}
+
+// ---- submitting
+
+Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
+  FRD_RETURN_IF_ERROR(CheckRequest(request, size_));
+  auto operation = std::make_shared<Operation>(std::move(request));
+  operation->description = Describe(operation->request);
+  *result = operation;
+  if (!table_) return SubmitAlone(operation);
+  std::unique_lock<std::recursive_mutex> naming(naming_mutex_, std::defer_lock);
+  if (operation->request.name.empty()) {
+    naming.lock();
+    FRD_RETURN_IF_ERROR(NameUnnamed(operation));
+  }
+  Agreement::Plan plan;
+  Agreement::Arrived arrived = Agreement::Arrived::kCounted;
+  FRD_RETURN_IF_ERROR(Insert(operation, &plan, &arrived));
+  table_->bytes_submitted.fetch_add(static_cast<uint64_t>(operation->description.signature.TotalBytes()), std::memory_order_relaxed);
+  if (arrived == Agreement::Arrived::kLast) {
+    CompleteAsLast(operation, plan);
+    world_->group->RingOthers();
+  }
+  const bool own_work = arrived == Agreement::Arrived::kLast || table_->has_outgoing;
+  if (own_work && !will_wait) world_->group->RingSelf();
+  return Status::Ok();
+}
+
+Status Engine::SubmitAlone(const OperationPtr& operation) {
+  operation->Complete(PerformAlone(operation.get()));
+  return Status::Ok();
+}
+
+// Unnamed operations are numbered by signature, so that a program that repeats its calls finds their ids known whatever the mix.
+Status Engine::NameUnnamed(const OperationPtr& operation) {
+  const uint64_t fingerprint = Fingerprint(operation->description.signature);
+  if (windows_.size() >= kMostWindows && windows_.count(fingerprint) == 0) windows_.clear();
+  Window& window = windows_[fingerprint];
+  const uint64_t slot = window.count % kWindow;
+  window.recent.resize(kWindow);
+  const OperationPtr former = window.recent[slot].lock();
+  while (former && !former->done()) Wait(*former, 1000);
+  window.recent[slot] = operation;
+  ++window.count;
+  operation->description.name = "#" + std::to_string(fingerprint) + "." + std::to_string(slot);
+  operation->description.turn = next_turn_++;
+  return Status::Ok();
+}
+
+// Submission, copy and arrival are one step under the lock, see agreement.h.
+Status Engine::Insert(const OperationPtr& operation, Agreement::Plan* plan, Agreement::Arrived* arrived) {
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  if (table_->is_broken) {
+    return {table_->broken.code(), operation->description.Title() + " cannot start on rank " + std::to_string(rank_) + ": " +
+                                       table_->broken.message() + "; call shutdown and init to begin anew"};
+  }
+  const Ticket ticket = table_->next_ticket++;
+  FRD_RETURN_IF_ERROR(table_->agreement.Submit(operation->description, ticket, plan));
+  table_->operations.emplace(ticket, operation);
+  table_->in_flight.fetch_add(1);
+  if (plan->id >= 0) {
+    if (FitsSpan(*plan, *operation)) WriteToSpan(*operation, plan->span, world_->group->member());
+    *arrived = table_->agreement.Arrive(*plan);
+    if (*arrived == Agreement::Arrived::kRetired) table_->agreement.Redescribe(ticket);
+  }
+  if (table_->agreement.HasOutgoing()) table_->has_outgoing = true;
+  return Status::Ok();
+}
+
+// Small reductions have their data in the span; the span of an allgather holds extents.
+bool Engine::FitsSpan(const Agreement::Plan& plan, const Operation& operation) const {
+  return plan.span != nullptr && operation.request.kind != OpKind::kAllgather;
+}
+
+void Engine::CompleteAsLast(const OperationPtr& operation, const Agreement::Plan& plan) {
+  if (FitsSpan(plan, *operation)) {
+    FoldSpan(*operation, plan.span, size_);
+    table_->agreement.CompleteAlone(plan);
+  } else {
+    table_->agreement.CompleteTogether(plan);
+  }
+}
+
+// ---- waiting and driving
+
+bool Engine::Wait(const Operation& operation, int64_t limit_ms) {
+  const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
+  while (!operation.done() && Now() < limit) {
+    if (role_.TryTake()) {
+      Disarm(world_->group->bell());
+      DriveUntil(operation, limit);
+      LeaveRole();
+    } else {
+      const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
+      role_.WaitForChange([&operation] { return operation.done(); }, left);
+    }
+  }
+  return operation.done();
+}
+
+// Polling wins a few microseconds when the others are close, and ruins their compute when it goes on for long: a few pauses, some
+// yields, then sleep.
+void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
+  constexpr int kPauses = 20, kYields = 50, kSleepMs = 20;
+  for (int idle = 0; !operation.done();) {
+    if (conductor_->Drive()) {
+      idle = 0;
+    } else if (++idle <= kPauses) {
+      CpuPause();
+    } else if (idle <= kPauses + kYields) {
+      std::this_thread::yield();
+    } else {
+      if (Now() >= limit) return;
+      Arm(world_->group->bell());
+      if (!conductor_->Drive()) conductor_->Sleep(kSleepMs);
+      Disarm(world_->group->bell());
+      conductor_->LookAtDescriptors();
+      idle = kPauses;
+    }
+  }
+}
+
+// The bell is armed again before the role is free, and then there is a last look: what came in between is the loop thread's.
+void Engine::LeaveRole() {
+  Arm(world_->group->bell());
+  const bool left_over = table_->in_flight > 0 && conductor_->Drive();
+  role_.Release();
+  if (left_over) SignalEvent(world_->group->event());
+  if (table_->in_flight > 0 && parked_) {
+    std::lock_guard<std::mutex> lock(park_mutex_);
+    unpark_.notify_all();
+  }
+}
+
+void Engine::Loop() {
+  while (!stopping_) {
+    constexpr int kSleepMs = 50;
+    conductor_->Sleep(kSleepMs);
+    if (stopping_) return;
+    if (role_.TryTake()) {
+      DriveWhileBusy();
+      role_.Release();
+    } else {
+      Park();
+    }
+  }
+}
+
+void Engine::DriveWhileBusy() {
+  constexpr int kPauses = 20;
+  DoorbellWord& bell = world_->group->bell();
+  Disarm(bell);
+  conductor_->LookAtDescriptors();
+  for (int idle = 0;;) {
+    if (conductor_->Drive()) {
+      idle = 0;
+    } else if (++idle <= kPauses) {
+      CpuPause();
+    } else {
+      Arm(bell);
+      if (!conductor_->Drive()) return;
+      Disarm(bell);
+      idle = 0;
+    }
+  }
+}
+
+// A caller drives. Coming back at once would only take its processor; it says when it leaves work behind.
+void Engine::Park() {
+  std::unique_lock<std::mutex> lock(park_mutex_);
+  parked_ = true;
+  unpark_.wait_for(lock, std::chrono::milliseconds(2));
+  parked_ = false;
+}
+
+void Engine::StopLoop() {
+  stopping_ = true;
+  SignalEvent(world_->group->event());
+  loop_.join();
+}
+
+}  // namespace farandole

@@ -1,0 +1,93 @@
+// The engine of one rank: takes requests, agrees on them with the other ranks, performs them, and says when they are done.
+//
+//   any thread   Submit ------> Table (agreement, operations) <------ Conductor   whoever holds the role: a thread in Wait, or the
+//                Wait --------> Role ---> drives the conductor                    loop thread while nobody waits
+//
+// A world of one rank has no conductor and no thread: everything completes in Submit.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "common/config.h"
+#include "engine/conductor.h"
+#include "engine/operation.h"
+#include "engine/role.h"
+#include "engine/table.h"
+#include "world/bootstrap.h"
+
+namespace farandole {
+
+class Engine {
+ public:
+  // Meets the other ranks; `spec` without its plan, which the engine knows. Blocks until all are there or the start timeout.
+  static Status Start(WorldSpec spec, const Settings& settings, std::unique_ptr<Engine>* engine);
+  // An engine over a world that exists already (ranks as threads in tests).
+  static Status Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* engine);
+  static ArenaPlan PlanFor(int world_size);
+
+  ~Engine() { Shutdown(); }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Begins the operation. Never waits for other ranks, unless an unnamed operation of the same kind is still in flight sixteen
+  // submissions later. will_wait: the caller waits for it next, so nobody else needs to be woken to drive.
+  Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
+
+  // Leaves the world: tells the others, completes what is in flight with an error, closes every connection. Afterwards Submit
+  // fails and Wait returns at once. REQUIRES: no thread is inside Submit.
+  void Shutdown();
+
+  // Drives, or sleeps while another thread drives, until the operation is done or the time is up. True when it is done.
+  bool Wait(const Operation& operation, int64_t limit_ms);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const World* world() const { return world_.get(); }  // null in a world of one
+  uint64_t bytes_submitted() const { return table_ ? table_->bytes_submitted.load() : 0; }
+  uint64_t messages_sent() const { return table_ ? table_->messages_sent.load() : 0; }
+
+ private:
+  Engine() = default;
+
+  Status SubmitAlone(const OperationPtr& operation);
+  Status NameUnnamed(const OperationPtr& operation);
+  Status Insert(const OperationPtr& operation, Agreement::Plan* plan, Agreement::Arrived* arrived);
+  void CompleteAsLast(const OperationPtr& operation, const Agreement::Plan& plan);
+  bool FitsSpan(const Agreement::Plan& plan, const Operation& operation) const;
+
+  void DriveUntil(const Operation& operation, TimePoint limit);
+  void LeaveRole();
+  void Loop();
+  void DriveWhileBusy();
+  void Park();
+  void StopLoop();
+
+  int rank_ = 0;
+  int size_ = 1;
+  std::unique_ptr<World> world_;
+  std::unique_ptr<Table> table_;
+  Role role_;
+  std::unique_ptr<Conductor> conductor_;
+
+  // Unnamed operations: how many of each signature came before, and the last sixteen of them.
+  struct Window {
+    uint64_t count = 0;
+    std::vector<std::weak_ptr<Operation>> recent;
+  };
+  std::recursive_mutex naming_mutex_;  // a completion that runs while we wait for a window may submit
+  std::unordered_map<uint64_t, Window> windows_;
+  int64_t next_turn_ = 0;
+
+  std::thread loop_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> parked_{false};
+  std::mutex park_mutex_;
+  std::condition_variable unpark_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,93 @@
+// One submitted collective, from submission to completion.
+//
+// A Request is what a plugin asks for; an Operation is what the engine makes of it and what a handle points at. The submitting thread
+// fills it, the driver completes it exactly once; after `done` is seen, its results may be read by any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "common/types.h"
+#include "controller/description.h"
+#include "device/device.h"
+
+namespace farandole {
+
+struct Tensor {
+  const void* input = nullptr;
+  void* output = nullptr;  // may equal input; null for allgather, whose output the core allocates
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  int32_t device = 0;           // DeviceKind
+  Event ready_event = nullptr;  // the input is valid after it
+
+  size_t size_bytes() const { return static_cast<size_t>(ElementCount(shape)) * SizeOf(dtype); }
+};
+
+// Called exactly once, by whichever thread completes the operation, without a lock of ours held. It may submit; it must not block.
+using DoneFunction = void (*)(void* argument, const Status& status);
+
+struct Request {
+  OpKind kind = OpKind::kAllreduce;
+  std::vector<Tensor> tensors;  // several: a grouped call, completed together
+  std::string name;             // empty: matched with the other ranks' unnamed operations by order
+  ReduceOp reduce = ReduceOp::kSum;
+  int root = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  Stream stream = nullptr;
+  DoneFunction done = nullptr;
+  void* done_argument = nullptr;
+};
+
+// Memory that the core has allocated for a result.
+struct Output {
+  std::shared_ptr<std::byte> memory;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  size_t size_bytes = 0;
+};
+
+class Operation {
+ public:
+  explicit Operation(Request asked) : request(std::move(asked)) {}
+
+  const Request request;
+  Description description;
+  TimePoint submitted = Now();
+  std::vector<Output> outputs;  // allgather, one per tensor
+
+  // Driver only.
+  size_t works_left = 0;
+  TimePoint warned{};
+  bool stuck_reported = false;
+
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  const Status& status() const { return status_; }  // REQUIRES: done()
+
+  // The first call counts. What happens in done_function may destroy the caller's reference, so keep one.
+  void Complete(Status status) {
+    if (completing_.exchange(true)) return;
+    status_ = std::move(status);
+    done_.store(true, std::memory_order_release);
+    if (request.done != nullptr) request.done(request.done_argument, status_);
+  }
+
+ private:
+  Status status_;
+  std::atomic<bool> completing_{false};
+  std::atomic<bool> done_{false};
+};
+
+// What can be wrong with a request on this rank alone; kInvalid says what and what is allowed.
+Status CheckRequest(const Request& request, int world_size);
+
+// What the other ranks are told. `name` and `turn` are filled in by the engine.
+Description Describe(const Request& request);
+
+}  // namespace farandole

@@ -1,0 +1,20 @@
+// The one engine of this process, shared by all plugins in it, and what a fork means for it.
+//
+// A forked child (a data loader's worker, say) has our memory but not our threads, and would keep our sockets open after our death.
+// So the child closes its copies at once and every call there says that a child cannot take part. Any thread.
+#pragma once
+
+#include <memory>
+
+#include "engine/engine.h"
+
+namespace farandole {
+
+// No-op when there is an engine already; local ranks and the like are the caller's to remember.
+Status InitProcess(const WorldSpec& spec);
+// Leaves the world. No-op when there is none. REQUIRES: no thread of this process is inside a call.
+void ShutdownProcess();
+// Null, and *status says why, before init, after shutdown and in a forked child.
+std::shared_ptr<Engine> CurrentEngine(Status* status);
+
+}  // namespace farandole
