@@ -435,8 +435,9 @@ def demo(session: nox.Session) -> None:
     env = torch_environment(session)
     print(f"==> Ready after {sum(seconds for _, _, seconds in steps_taken):.0f} s.", flush=True)
     steps_taken.clear()
-    print("==> Training on 2 workers: farandole run -np 2 python examples/torch/digits.py", flush=True)
-    env.run("farandole", "run", "-np", "2", "python", "examples/torch/digits.py", *session.posargs)
+    command = ["farandole", "run", "-np", "2", "--no-prefix", "python", "examples/torch/digits.py", *session.posargs]
+    print(f"==> Training on 2 workers: {' '.join(command)}", flush=True)
+    env.run(*command)
 
 
 @nox.session
