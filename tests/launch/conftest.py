@@ -20,7 +20,7 @@ _SOURCES = Path(__file__).parents[2] / "core" / "python"
 if importlib.util.find_spec("farandole") is None:
     sys.path.insert(0, str(_SOURCES))
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 _MARK = "TEST_LAUNCH_MARK"
 
 

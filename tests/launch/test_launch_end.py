@@ -80,7 +80,7 @@ def test_who_ignores_signals_is_killed_after_the_grace(
     began = time.monotonic()
     os.kill(job.pid, signum)
     assert job.finish().code == code
-    assert 0.4 < time.monotonic() - began < 2.5
+    assert 0.4 < time.monotonic() - began < 5
     job.wait_until_nothing_is_left(1)
 
 
@@ -92,7 +92,7 @@ def test_a_second_ctrl_c_kills_at_once(launch: Callable, script: Callable) -> No
     time.sleep(0.3)
     os.kill(job.pid, signal.SIGINT)
     assert job.finish().code == 130
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4  # the grace is 5 s
     job.wait_until_nothing_is_left(1)
 
 
@@ -114,13 +114,13 @@ def test_ctrl_c_at_a_terminal_reaches_each_rank_once(launch: Callable) -> None:
     assert sorted(result.err.splitlines()) == ["[0] told", "[1] told"]
 
 
-def test_a_failure_ends_the_stubborn_within_5_seconds(launch: Callable, script: Callable) -> None:
-    job = launch("-np", 3, script(STUBBORN), 1)
+def test_a_failure_ends_the_stubborn_within_the_grace(launch: Callable, script: Callable) -> None:
+    job = launch("-np", 3, script(STUBBORN), 1, env={"FARANDOLE_GRACE_SECONDS": "3"})
     wait_for_ready(job, 3)
     began = time.monotonic()
     result = job.finish()
     assert result.code == 3 and "rank 1 on localhost" in result.err
-    assert time.monotonic() - began < 5.3  # the rank itself takes 0.2 s to fail
+    assert 2.7 < time.monotonic() - began < 3.2 + 1.5  # the rank itself takes 0.2 s to fail
     job.wait_until_nothing_is_left(0.5)
 
 
@@ -136,8 +136,8 @@ def test_nothing_is_left_when_the_launcher_is_killed(launch: Callable, script: C
     wait_for_ready(job, 3)
     assert len(job.left()) == 2 + 3 * 3
     os.kill(job.pid if victim == "launcher" else job.inner.pid, signal.SIGKILL)
-    job.wait_until_nothing_is_left(1.5)
-    assert job.process.wait(5) == (-9 if victim == "launcher" else 137)
+    job.wait_until_nothing_is_left(4)
+    assert job.process.wait(15) == (-9 if victim == "launcher" else 137)
 
 
 def test_the_ranks_die_even_when_both_processes_of_the_launcher_do(launch: Callable) -> None:
@@ -147,7 +147,7 @@ def test_the_ranks_die_even_when_both_processes_of_the_launcher_do(launch: Calla
     job.process.send_signal(signal.SIGSTOP)  # so that it cannot clean up in between
     for pid in both:
         os.kill(pid, signal.SIGKILL)
-    job.wait_until_nothing_is_left(1)
+    job.wait_until_nothing_is_left(3)
 
 
 def test_a_killed_launcher_does_not_touch_children_it_had_before(launch: Callable) -> None:
@@ -163,7 +163,7 @@ def test_a_killed_launcher_does_not_touch_children_it_had_before(launch: Callabl
         process.stdout.readline()
         (inner,) = (one for one in psutil.Process(process.pid).children() if one.pid != server.pid)
         inner.kill()
-        assert process.wait(5) == 137
+        assert process.wait(15) == 137
         assert server.is_running() and server.status() != psutil.STATUS_ZOMBIE
         server.kill()
 
@@ -174,14 +174,13 @@ def test_stop_and_continue_reach_the_ranks(launch: Callable) -> None:
     ranks = job.inner.children()
 
     def wait_for(status: str) -> None:
-        deadline = time.monotonic() + 5
-        while any(rank.status() != status for rank in ranks):
+        deadline = time.monotonic() + 15
+        while any(process.status() != status for process in (*ranks, psutil.Process(job.pid))):
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
     os.kill(job.pid, signal.SIGTSTP)
     wait_for(psutil.STATUS_STOPPED)
-    assert psutil.Process(job.pid).status() == psutil.STATUS_STOPPED
     os.kill(job.pid, signal.SIGCONT)
     wait_for(psutil.STATUS_SLEEPING)
     job.process.terminate()
@@ -189,7 +188,8 @@ def test_stop_and_continue_reach_the_ranks(launch: Callable) -> None:
 
 
 def test_user_signals_are_passed_on_and_end_nothing(launch: Callable) -> None:
-    job = launch("-np", 1, "sh", "-c", "trap 'echo saving' USR1; echo ready; sleep 0.5 & wait; sleep 0.1; exit 4")
+    text = "trap 'echo saving; touch saved' USR1; echo ready; while test ! -e saved; do sleep 0.02; done; exit 4"
+    job = launch("-np", 1, "sh", "-c", text)
     wait_for_ready(job, 1)
     os.kill(job.pid, signal.SIGUSR1)
     result = job.finish()
@@ -204,5 +204,5 @@ def test_nohup_holds_for_the_whole_job(launch: Callable) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"[0] ready\n"
         process.send_signal(signal.SIGHUP)
-        assert process.communicate(timeout=10)[0] == b"[0] end\n"
+        assert process.communicate(timeout=60)[0] == b"[0] end\n"
         assert process.returncode == 0

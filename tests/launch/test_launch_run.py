@@ -17,7 +17,11 @@ def test_all_ranks_well_is_exit_code_0_and_silence(run: Callable) -> None:
 
 
 def test_starting_costs_little(run: Callable) -> None:
-    assert min(run("-np", 4, "true").took_s for _ in range(3)) < 0.5  # an interpreter and click included
+    before = os.times()
+    run("-np", 4, "true")
+    after = os.times()
+    spent_s = after.children_user + after.children_system - before.children_user - before.children_system
+    assert spent_s < 0.4  # of processor time, an interpreter and click included
 
 
 def test_a_command_gets_its_own_options(run: Callable) -> None:
@@ -122,7 +126,7 @@ def test_the_first_to_fail_is_named_last_with_its_last_lines(run: Callable) -> N
     # Rank 2 dies; rank 0 sees it and fails by itself; rank 1 has to be ended.
     text = """
     case $FARANDOLE_RANK in
-    0) while test ! -e gone; do sleep 0.02; done; sleep 0.3; echo "rank 2 is gone" >&2; exit 1;;
+    0) while test ! -e gone; do sleep 0.02; done; sleep 0.2; echo "rank 2 is gone" >&2; exit 1;;
     1) exec sleep 60;;
     2) i=0; while test $i -lt 30; do i=$((i+1)); echo line $i; done; echo "the reason" >&2; touch gone; exit 5;;
     esac
@@ -163,7 +167,7 @@ def test_closed_standard_descriptors_do_no_harm(run: Callable) -> None:
     for redirection in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
         line = f'exec "$@" {redirection}'
         done = subprocess.run(
-            ["sh", "-c", line, "sh", *command], check=False, env=environment, timeout=20, stdin=subprocess.DEVNULL
+            ["sh", "-c", line, "sh", *command], check=False, env=environment, timeout=60, stdin=subprocess.DEVNULL
         )
         assert done.returncode == 0
 
@@ -196,6 +200,6 @@ cli.main(["run", "-np", "2", "sh", "-c", "wc -c < $FARANDOLE_KEY_FILE"])
 def test_a_plain_user_can_run_jobs(launch: Callable) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        [sys.executable, "-c", PLAIN_USER], check=False, env=environment, cwd="/", capture_output=True, timeout=20
+        [sys.executable, "-c", PLAIN_USER], check=False, env=environment, cwd="/", capture_output=True, timeout=60
     )
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, [b"[0] 32", b"[1] 32"]), done.stderr
