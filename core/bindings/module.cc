@@ -8,6 +8,7 @@
 #include <deque>
 
 #include "engine/process.h"
+#include "farandole/farandole.h"
 
 namespace py = pybind11;
 
@@ -220,6 +221,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("run", &Run, "op"_a, "input_address"_a, "output_address"_a, "dtype"_a, "shape"_a, "keep"_a, "name"_a = "",
              "reduce"_a = 0, "root"_a = 0, "prescale"_a = 1.0, "postscale"_a = 1.0);
   module.def("info", &Info);
+  // For plugins' native parts: the address of the function table of farandole.h.
+  module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());
 
   py::class_<PyHandle>(module, "Handle")
       .def("done", &PyHandle::done)

@@ -80,3 +80,6 @@ class Output:
 def info() -> dict[str, object]:
     """What doctor and tests want to know: isa, groups (list of lists of ranks), arena bytes, epoch, counters such as
     negotiation messages sent and bytes submitted."""
+
+api_address: int
+"""Address of the function table of farandole.h, for plugins' native parts."""

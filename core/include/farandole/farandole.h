@@ -1,0 +1,146 @@
+/* The C door of the core: what native parts of plugins use, and nothing else of ours.
+ *
+ * Found, not linked: the Python module `farandole._core` exports frd_get_api; a plugin is handed its address, calls it once, and
+ * keeps the table. The table only grows: a plugin built against an older header works with a newer core. It checks `abi` (equal)
+ * and that `struct_size` covers the functions it wants.
+ *
+ * Conventions. Structs that the caller fills begin with struct_size = sizeof of what it was compiled against; absent fields are
+ * zero. Enumerations are int32_t. No C++ exception crosses the border. Unless said otherwise a function may be called from any
+ * thread, does not block on other ranks, and returns FRD_OK or a code, with the sentence for it in frd_last_error (of the calling
+ * thread, valid until its next call).
+ *
+ * Threads and life. done(argument, code, message, event) is called exactly once for every operation that was accepted, by whichever
+ * thread completes it, with no lock of ours held; it may enqueue, it must not block and must not run Python. Memory handed in must
+ * stay valid until then. */
+#ifndef FARANDOLE_FARANDOLE_H_
+#define FARANDOLE_FARANDOLE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FRD_ABI 1u
+
+/* Codes. */
+#define FRD_OK 0
+#define FRD_INVALID 1         /* misuse on this rank alone */
+#define FRD_MISMATCH 2        /* the ranks disagree about one operation; the job goes on */
+#define FRD_PEER_LOST 3       /* a rank died or left; nothing more can complete until shutdown and init */
+#define FRD_DEADLINE 4        /* a live rank did not come in time; as above */
+#define FRD_NOT_INITIALIZED 5 /* before init, after shutdown, or in a forked child */
+#define FRD_INTERNAL 6        /* the system refused, or a fault of ours */
+#define FRD_IN_PROGRESS 7     /* frd_api.wait and poll only: not done yet */
+
+/* Operations. */
+#define FRD_ALLREDUCE 0 /* every rank gets the reduction of all inputs */
+#define FRD_ALLGATHER 1 /* every rank gets all inputs, joined along the first dimension, which may differ by rank */
+#define FRD_BROADCAST 2 /* every rank gets the root's input */
+#define FRD_BARRIER 3   /* completes when all ranks have submitted it */
+
+/* Element types. */
+#define FRD_UINT8 0
+#define FRD_INT8 1
+#define FRD_UINT16 2
+#define FRD_INT16 3
+#define FRD_INT32 4
+#define FRD_INT64 5
+#define FRD_FLOAT16 6
+#define FRD_BFLOAT16 7
+#define FRD_FLOAT32 8
+#define FRD_FLOAT64 9
+#define FRD_BOOL 10
+
+/* Reductions. */
+#define FRD_SUM 0
+#define FRD_AVERAGE 1 /* sum / size; integers: divided in double, truncated */
+#define FRD_MIN 2
+#define FRD_MAX 3
+#define FRD_PRODUCT 4
+
+/* Where this process stands and how it reaches the others. */
+typedef struct frd_world {
+  uint32_t struct_size;
+  int32_t rank; /* 0 <= rank < size */
+  int32_t size;
+  const char* store;  /* endpoint of rank 0, "unix:<abstract name>" or "tcp:<host>:<port>"; unused when size is 1 */
+  const uint8_t* key; /* the job's 32 secret bytes; unused when size is 1 */
+} frd_world;
+
+typedef struct frd_tensor {
+  uint32_t struct_size;
+  int32_t dtype;
+  const void* input;
+  void* output; /* may equal input; NULL for allgather, whose result the core allocates */
+  const int64_t* shape;
+  int32_t dimension_count; /* 0: a scalar */
+  int32_t device;          /* 0: host */
+  void* ready_event;       /* the input is valid once it has happened; NULL: now */
+} frd_tensor;
+
+typedef struct frd_request {
+  uint32_t struct_size;
+  int32_t operation;
+  const frd_tensor* tensors;
+  uint32_t tensor_count; /* several: a grouped call, completed together; 0 for a barrier */
+  int32_t reduce;        /* allreduce */
+  int32_t root;          /* broadcast: a rank */
+  const char* name;      /* pairs this call with those of the other ranks; NULL: paired by order among unnamed calls */
+  double prescale;       /* allreduce: factors before and after the reduction; 1.0 for none */
+  double postscale;
+  void* stream; /* of the tensors' device; NULL on the host */
+  /* `event` has happened when the outputs may be read; NULL: now. May be NULL. */
+  void (*done)(void* argument, int32_t code, const char* message, void* event);
+  void* done_argument;
+} frd_request;
+
+/* A result that the core has allocated. */
+typedef struct frd_output {
+  uint32_t struct_size;
+  int32_t dtype;
+  void* data;
+  size_t size_bytes;
+  const int64_t* shape;
+  int32_t dimension_count;
+} frd_output;
+
+typedef struct frd_operation frd_operation;
+
+typedef struct frd_api {
+  uint32_t struct_size;
+  uint32_t abi;
+
+  const char* (*last_error)(void);
+
+  /* Joins the world; blocks until all ranks have, or the start timeout. No-op when this process is in it already. */
+  int32_t (*init)(const frd_world* world);
+  /* Leaves the world; completes what is in flight with FRD_NOT_INITIALIZED. No-op when not in it. */
+  void (*shutdown)(void);
+  int32_t (*is_initialized)(void); /* 1 or 0 */
+  int32_t (*rank)(void);           /* -1 when not initialized */
+  int32_t (*size)(void);
+
+  /* Begins a collective. On FRD_OK *operation is the caller's, to be released once. operation may be NULL when done is given. */
+  int32_t (*enqueue)(const frd_request* request, frd_operation** operation);
+  /* FRD_IN_PROGRESS, or how the operation ended. */
+  int32_t (*poll)(frd_operation* operation);
+  /* Blocks up to timeout_ms (negative: for good), making progress itself meanwhile; then as poll. */
+  int32_t (*wait)(frd_operation* operation, int64_t timeout_ms);
+  /* Result `index` of an allgather that ended with FRD_OK; valid until release. */
+  int32_t (*output)(frd_operation* operation, uint32_t index, frd_output* output);
+  /* The operation goes on if it has not ended. */
+  void (*release)(frd_operation* operation);
+} frd_api;
+
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+const frd_api* frd_get_api(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FARANDOLE_FARANDOLE_H_ */

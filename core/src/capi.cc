@@ -1,0 +1,162 @@
+// The C door: conversions only. What the functions promise stands in farandole.h.
+#include <algorithm>
+#include <limits>
+#include <new>
+
+#include "engine/process.h"
+#include "farandole/farandole.h"
+
+struct frd_operation {
+  std::shared_ptr<farandole::Engine> engine;
+  farandole::OperationPtr operation;
+};
+
+namespace farandole {
+namespace {
+
+thread_local std::string t_last_error;
+
+int32_t Report(const Status& status) {
+  if (!status.ok()) t_last_error = status.message();
+  return static_cast<int32_t>(status.code());
+}
+
+// Runs `body`, which returns a code, so that no exception (memory has run out) gets across.
+template <typename Body>
+int32_t Guard(Body body) noexcept {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    return Report(Internal(error.what()));
+  }
+}
+
+// What is given to the core's C++ side when an operation is to call back through C.
+struct DoneCall {
+  void (*done)(void*, int32_t, const char*, void*);
+  void* argument;
+};
+
+void CallDone(void* argument, const Status& status) {
+  const std::unique_ptr<DoneCall> call(static_cast<DoneCall*>(argument));
+  call->done(call->argument, static_cast<int32_t>(status.code()), status.message().c_str(), nullptr);
+}
+
+bool InRange(int32_t value, int count) { return value >= 0 && value < count; }
+
+Status ToRequest(const frd_request& from, Request* request) {
+  if (from.struct_size < sizeof(frd_request)) return Invalid("frd_request.struct_size is too small for this core");
+  if (!InRange(from.operation, kOpKindCount)) return Invalid("unknown operation " + std::to_string(from.operation));
+  if (!InRange(from.reduce, kReduceOpCount)) return Invalid("unknown reduction " + std::to_string(from.reduce));
+  request->kind = static_cast<OpKind>(from.operation);
+  request->reduce = static_cast<ReduceOp>(from.reduce);
+  request->root = from.root;
+  request->name = from.name != nullptr ? from.name : "";
+  request->prescale = from.prescale;
+  request->postscale = from.postscale;
+  request->stream = from.stream;
+  for (uint32_t i = 0; i < from.tensor_count; ++i) {
+    const frd_tensor& tensor = from.tensors[i];
+    if (tensor.struct_size < sizeof(frd_tensor)) return Invalid("frd_tensor.struct_size is too small for this core");
+    if (!InRange(tensor.dtype, kDTypeCount)) return Invalid("unknown element type " + std::to_string(tensor.dtype));
+    Tensor to;
+    to.input = tensor.input;
+    to.output = tensor.output;
+    to.dtype = static_cast<DType>(tensor.dtype);
+    to.shape.assign(tensor.shape, tensor.shape + std::max(tensor.dimension_count, 0));
+    to.device = tensor.device;
+    to.ready_event = tensor.ready_event;
+    request->tensors.push_back(std::move(to));
+  }
+  return Status::Ok();
+}
+
+int32_t ApiInit(const frd_world* world) {
+  return Guard([&] {
+    if (world->struct_size < sizeof(frd_world)) return Report(Invalid("frd_world.struct_size is too small for this core"));
+    if (world->size < 1 || !InRange(world->rank, world->size)) {
+      return Report(Invalid("rank " + std::to_string(world->rank) + " is not in a world of " + std::to_string(world->size)));
+    }
+    WorldSpec spec;
+    spec.rank = world->rank;
+    spec.size = world->size;
+    if (world->size > 1) {
+      if (world->store == nullptr || world->key == nullptr) return Report(Invalid("a world of several ranks needs a store and a key"));
+      spec.store = world->store;
+      std::copy(world->key, world->key + spec.key.size(), spec.key.begin());
+    }
+    return Report(InitProcess(spec));
+  });
+}
+
+int32_t ApiEnqueue(const frd_request* from, frd_operation** result) {
+  return Guard([&] {
+    Status status;
+    const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+    if (!engine) return Report(status);
+    Request request;
+    if (status = ToRequest(*from, &request); !status.ok()) return Report(status);
+    std::unique_ptr<DoneCall> call;
+    if (from->done != nullptr) {
+      call = std::make_unique<DoneCall>(DoneCall{from->done, from->done_argument});
+      request.done = &CallDone;
+      request.done_argument = call.get();
+    }
+    OperationPtr operation;
+    if (status = engine->Submit(std::move(request), &operation); !status.ok()) return Report(status);
+    call.release();  // CallDone has it, or had it already
+    if (result != nullptr) *result = new frd_operation{engine, std::move(operation)};
+    return FRD_OK;
+  });
+}
+
+int32_t ApiPoll(frd_operation* operation) {
+  return Guard([&] { return operation->operation->done() ? Report(operation->operation->status()) : FRD_IN_PROGRESS; });
+}
+
+int32_t ApiWait(frd_operation* operation, int64_t timeout_ms) {
+  return Guard([&] {
+    constexpr int64_t kForGood = int64_t{1} << 40;
+    operation->engine->Wait(*operation->operation, timeout_ms < 0 ? kForGood : timeout_ms);
+    return ApiPoll(operation);
+  });
+}
+
+int32_t ApiOutput(frd_operation* operation, uint32_t index, frd_output* output) {
+  return Guard([&] {
+    if (!operation->operation->done() || index >= operation->operation->outputs.size()) {
+      return Report(Invalid("the operation has no result number " + std::to_string(index)));
+    }
+    const Output& from = operation->operation->outputs[index];
+    *output = {sizeof(frd_output), static_cast<int32_t>(from.dtype), from.memory.get(), from.size_bytes, from.shape.data(),
+               static_cast<int32_t>(from.shape.size())};
+    return FRD_OK;
+  });
+}
+
+int32_t WorldFact(int (Engine::*fact)() const) {
+  Status status;
+  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  return engine ? (engine.get()->*fact)() : -1;
+}
+
+const frd_api kApi = {
+    sizeof(frd_api),
+    FRD_ABI,
+    [] { return t_last_error.c_str(); },
+    &ApiInit,
+    [] { ShutdownProcess(); },
+    [] { return WorldFact(&Engine::size) > 0 ? 1 : 0; },
+    [] { return WorldFact(&Engine::rank); },
+    [] { return WorldFact(&Engine::size); },
+    &ApiEnqueue,
+    &ApiPoll,
+    &ApiWait,
+    &ApiOutput,
+    [](frd_operation* operation) { delete operation; },
+};
+
+}  // namespace
+}  // namespace farandole
+
+const frd_api* frd_get_api() { return &farandole::kApi; }

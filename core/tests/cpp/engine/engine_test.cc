@@ -1,0 +1,337 @@
+// The engine end to end, ranks as threads, over one group, several groups of one, and groups of different sizes.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+
+#include "support/thread_worlds.h"
+
+namespace farandole {
+namespace {
+
+template <typename T>
+constexpr DType DTypeFor() {
+  if (std::is_same_v<T, float>) return DType::kFloat32;
+  if (std::is_same_v<T, double>) return DType::kFloat64;
+  if (std::is_same_v<T, int32_t>) return DType::kInt32;
+  return DType::kInt64;
+}
+
+template <typename T>
+Tensor TensorOf(const std::vector<T>& input, std::vector<T>* output) {
+  Tensor tensor;
+  tensor.input = input.data();
+  tensor.output = output != nullptr ? output->data() : nullptr;
+  tensor.dtype = DTypeFor<T>();
+  tensor.shape = {static_cast<int64_t>(input.size())};
+  return tensor;
+}
+
+Request Make(OpKind kind, std::vector<Tensor> tensors, std::string name = "") {
+  Request request;
+  request.kind = kind;
+  request.tensors = std::move(tensors);
+  request.name = std::move(name);
+  return request;
+}
+
+Status SubmitAndWait(Engine& engine, Request request, OperationPtr* result = nullptr) {
+  OperationPtr operation;
+  FRD_RETURN_IF_ERROR(engine.Submit(std::move(request), &operation));
+  EXPECT_TRUE(engine.Wait(*operation, 30'000)) << "timed out: " << operation->description.Title();
+  if (result != nullptr) *result = operation;
+  return operation->status();
+}
+
+// Small integers, so that sums are exact whatever their order.
+double ValueOf(int rank, size_t i, int salt = 0) { return static_cast<double>((rank + 1) * (static_cast<int>(i % 61) + 1) + salt); }
+double SumOf(int size, size_t i, int salt = 0) {
+  double sum = 0;
+  for (int r = 0; r < size; ++r) sum += ValueOf(r, i, salt);
+  return sum;
+}
+
+template <typename T>
+std::vector<T> Values(int rank, size_t count, int salt = 0) {
+  std::vector<T> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = static_cast<T>(ValueOf(rank, i, salt));
+  return values;
+}
+
+template <typename T>
+void ExpectSum(const std::vector<T>& values, int size, int salt = 0) {
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<T>(SumOf(size, i, salt))) << "element " << i;
+}
+
+class EngineTest : public testing::TestWithParam<std::vector<int>> {};
+
+TEST_P(EngineTest, AllreduceSumsRandomSizesInAnyMix) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    std::mt19937 random(7);
+    for (int i = 0; i < 60; ++i) {
+      const auto magnitude = random() % 21;
+      const size_t count = (size_t{1} << magnitude) + random() % (size_t{1} << magnitude) - (random() % 8 == 0 ? 1 : 0);
+      std::vector<float> values = Values<float>(engine.rank(), count, i % 5);
+      const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}));
+      ASSERT_TRUE(status.ok()) << status.message();
+      ExpectSum(values, engine.size(), i % 5);
+    }
+  });
+}
+
+TEST_P(EngineTest, NamedOperationsInDifferentOrderGiveTheSameResults) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    std::mt19937 random(static_cast<unsigned>(engine.rank()));
+    constexpr int kNames = 24;
+    for (int step = 0; step < 8; ++step) {
+      std::vector<std::vector<double>> values;
+      for (int i = 0; i < kNames; ++i) values.push_back(Values<double>(engine.rank(), i % 3 == 0 ? 5 : 20'000 + static_cast<size_t>(i), i));
+      std::vector<int> order(kNames);
+      for (int i = 0; i < kNames; ++i) order[static_cast<size_t>(i)] = i;
+      std::shuffle(order.begin(), order.end(), random);
+      std::vector<OperationPtr> operations(kNames);
+      for (int i : order) {
+        auto& each = values[static_cast<size_t>(i)];
+        Request request = Make(OpKind::kAllreduce, {TensorOf(each, &each)}, "grad" + std::to_string(i));
+        ASSERT_TRUE(engine.Submit(std::move(request), &operations[static_cast<size_t>(i)]).ok());
+      }
+      for (int i = 0; i < kNames; ++i) {
+        ASSERT_TRUE(engine.Wait(*operations[static_cast<size_t>(i)], 30'000));
+        ASSERT_TRUE(operations[static_cast<size_t>(i)]->status().ok());
+        ExpectSum(values[static_cast<size_t>(i)], engine.size(), i);
+      }
+    }
+  });
+}
+
+TEST_P(EngineTest, GroupedAllreduceMixesDtypesAndSizes) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    for (int i = 0; i < 4; ++i) {
+      auto a = Values<float>(engine.rank(), 3), b = Values<float>(engine.rank(), 300'000);
+      auto c = Values<int64_t>(engine.rank(), 77);
+      auto d = Values<double>(engine.rank(), 0);
+      Request request = Make(OpKind::kAllreduce, {TensorOf(a, &a), TensorOf(c, &c), TensorOf(b, &b), TensorOf(d, &d)}, "group");
+      ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+      ExpectSum(a, engine.size());
+      ExpectSum(b, engine.size());
+      ExpectSum(c, engine.size());
+    }
+  });
+}
+
+TEST_P(EngineTest, AverageDividesAndScalesApply) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    for (size_t count : {size_t{7}, size_t{100'000}}) {
+      auto values = Values<double>(engine.rank(), count);
+      Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)});
+      request.reduce = ReduceOp::kAverage;
+      request.prescale = 4.0;
+      request.postscale = 0.5;
+      ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+      for (size_t i = 0; i < count; ++i) ASSERT_DOUBLE_EQ(values[i], SumOf(engine.size(), i) * 2.0 / engine.size());
+    }
+  });
+}
+
+TEST_P(EngineTest, MinimumWithNegativePrescaleIsTheNegatedMaximum) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    auto values = Values<float>(engine.rank(), 1000);
+    Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)});
+    request.reduce = ReduceOp::kMin;
+    request.prescale = -1.0;
+    ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+    for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<float>(-ValueOf(engine.size() - 1, i)));
+  });
+}
+
+TEST_P(EngineTest, AllgatherJoinsPartsOfDifferentSizes) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    for (size_t scale : {size_t{1}, size_t{0}, size_t{50'000}, size_t{3}}) {
+      // Rank r brings r * scale rows, so rank 0 brings none.
+      const auto part = Values<int32_t>(engine.rank(), static_cast<size_t>(engine.rank()) * scale);
+      OperationPtr operation;
+      ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllgather, {TensorOf(part, static_cast<std::vector<int32_t>*>(nullptr))}), &operation).ok());
+      const Output& output = operation->outputs.at(0);
+      const auto* const all = reinterpret_cast<const int32_t*>(output.memory.get());
+      size_t at = 0;
+      for (int r = 0; r < engine.size(); ++r) {
+        for (size_t i = 0; i < static_cast<size_t>(r) * scale; ++i) ASSERT_EQ(all[at++], static_cast<int32_t>(ValueOf(r, i)));
+      }
+      ASSERT_EQ(output.shape, Shape{static_cast<int64_t>(at)});
+    }
+  });
+}
+
+TEST_P(EngineTest, BroadcastGivesEveryRankTheRootsValues) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    for (int root = 0; root < engine.size(); ++root) {
+      for (size_t count : {size_t{0}, size_t{1}, size_t{1000}, size_t{700'001}}) {
+        auto values = Values<double>(engine.rank(), count);
+        Request request = Make(OpKind::kBroadcast, {TensorOf(values, &values)});
+        request.root = root;
+        ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+        for (size_t i = 0; i < count; ++i) ASSERT_EQ(values[i], ValueOf(root, i));
+      }
+    }
+  });
+}
+
+TEST_P(EngineTest, BarrierWaitsForEveryRank) {
+  std::atomic<int> arrived{0};
+  RunRanks(GetParam(), [&arrived](Engine& engine) {
+    for (int round = 1; round <= 40; ++round) {
+      arrived.fetch_add(1);
+      ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {})).ok());
+      ASSERT_GE(arrived.load(), round * engine.size());
+    }
+  });
+}
+
+TEST_P(EngineTest, MismatchNamesBothRanksAndTheJobGoesOn) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    if (engine.size() == 1) return;
+    for (const char* name : {"", "named"}) {
+      for (int i = 0; i < 3; ++i) {
+        auto good = Values<float>(engine.rank(), 4);
+        ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(good, &good)}, name)).ok());
+        ExpectSum(good, engine.size());
+        auto bad = Values<float>(engine.rank(), engine.rank() == engine.size() - 1 ? 5 : 4);
+        const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(bad, &bad)}, name));
+        ASSERT_EQ(status.code(), Code::kMismatch);
+        const std::string other = "rank " + std::to_string(engine.size() - 1) + " has (5,)";
+        EXPECT_NE(status.message().find("rank 0 has (4,)"), std::string::npos) << status.message();
+        EXPECT_NE(status.message().find(other), std::string::npos) << status.message();
+      }
+    }
+  });
+}
+
+TEST_P(EngineTest, ALeavingRankFailsWhatTheOthersStillWaitFor) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    if (engine.size() == 1) return;
+    auto values = Values<float>(engine.rank(), 4);
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x")).ok());
+    if (engine.rank() == engine.size() - 1) return;  // its engine leaves in good order
+    const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"));
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("rank " + std::to_string(engine.size() - 1)), std::string::npos) << status.message();
+  });
+}
+
+TEST_P(EngineTest, CallbacksComeOncePerOperationAndMaySubmit) {
+  struct Chain {
+    Engine* engine;
+    std::vector<float> values;
+    std::atomic<int> calls{0};
+    std::vector<OperationPtr> operations;
+    static Request Next(Chain* chain) {
+      Request request = Make(OpKind::kAllreduce, {TensorOf(chain->values, &chain->values)}, "chain" + std::to_string(chain->calls.load()));
+      request.done = [](void* argument, const Status& status) {
+        auto* const self = static_cast<Chain*>(argument);
+        EXPECT_TRUE(status.ok()) << status.message();
+        if (self->calls.fetch_add(1) + 1 >= 5) return;
+        OperationPtr next;
+        EXPECT_TRUE(self->engine->Submit(Next(self), &next).ok());
+      };
+      request.done_argument = chain;
+      return request;
+    }
+  };
+  RunRanks(GetParam(), [](Engine& engine) {
+    Chain chain{&engine, Values<float>(engine.rank(), 10), {}, {}};
+    OperationPtr first;
+    ASSERT_TRUE(engine.Submit(Chain::Next(&chain), &first).ok());
+    for (int i = 0; i < 3000 && chain.calls < 5; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(chain.calls, 5);
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {})).ok());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, EngineTest,
+                         testing::Values(std::vector<int>{2}, std::vector<int>{4}, std::vector<int>{1, 1}, std::vector<int>{1, 1, 1},
+                                         std::vector<int>{2, 2}, std::vector<int>{3, 1, 2}));
+
+TEST(OneGroupTest, SumsHaveTheSameBitsHoweverOperationsAreFused) {
+  // Values whose sum depends on the order of additions.
+  const auto inputs = [](int rank, size_t count) {
+    std::mt19937 random(static_cast<unsigned>(rank) + 1);
+    std::vector<float> values(count);
+    for (float& value : values) value = std::ldexp(static_cast<float>(random() % 1000) - 500.0f, static_cast<int>(random() % 20) - 10);
+    return values;
+  };
+  constexpr size_t kCount = 70'000;
+  std::vector<float> fused_bits, apart_bits, groups_bits;
+  RunRanks({4}, [&](Engine& engine) {
+    auto apart = inputs(engine.rank(), kCount), fused = apart;
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(apart, &apart)})).ok());
+    std::vector<float> first(fused.begin(), fused.begin() + 333), rest(fused.begin() + 333, fused.end());
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(first, &first), TensorOf(rest, &rest)})).ok());
+    if (engine.rank() != 0) return;
+    apart_bits = apart;
+    fused_bits = first;
+    fused_bits.insert(fused_bits.end(), rest.begin(), rest.end());
+  });
+  RunRanks({1, 1, 1, 1}, [&](Engine& engine) {
+    auto values = inputs(engine.rank(), kCount);
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)})).ok());
+    if (engine.rank() == 0) groups_bits = values;
+  });
+  EXPECT_EQ(std::memcmp(apart_bits.data(), fused_bits.data(), kCount * sizeof(float)), 0);
+  EXPECT_EQ(std::memcmp(apart_bits.data(), groups_bits.data(), kCount * sizeof(float)), 0) << "one group of all and all apart differ";
+}
+
+TEST(OneGroupTest, TheSteadyStateSendsNoMessages) {
+  RunRanks({3}, [](Engine& engine) {
+    uint64_t before = 0;
+    for (int step = 0; step < 10; ++step) {
+      if (step == 2) before = engine.messages_sent();
+      auto small = Values<float>(engine.rank(), 4), big = Values<float>(engine.rank(), 100'000);
+      ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(small, &small)}, "small")).ok());
+      ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(big, &big)}, "big")).ok());
+    }
+    EXPECT_EQ(engine.messages_sent(), before);
+  });
+}
+
+TEST(OneGroupTest, ADuplicateNameIsRefusedOnThatRankAlone) {
+  RunRanks({2}, [](Engine& engine) {
+    auto values = Values<float>(engine.rank(), 4), again = values;
+    OperationPtr first, second;
+    if (engine.rank() == 0) {
+      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &first).ok());
+      const Status status = engine.Submit(Make(OpKind::kAllreduce, {TensorOf(again, &again)}, "x"), &second);
+      EXPECT_EQ(status.code(), Code::kInvalid);
+      EXPECT_TRUE(engine.Wait(*first, 30'000));
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x")).ok());
+    }
+    ExpectSum(values, 2);
+  });
+}
+
+TEST(OneGroupTest, AnAbsentRankIsADeadlineErrorThatNamesIt) {
+  Settings settings;
+  settings.timeout_ms = 300;
+  settings.log_level = 0;
+  RunRanks(
+      {3},
+      [](Engine& engine) {
+        auto values = Values<float>(engine.rank(), 4);
+        ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x")).ok());
+        if (engine.rank() == 2) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(800));
+          return;
+        }
+        const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"));
+        EXPECT_EQ(status.code(), Code::kDeadline);
+        EXPECT_NE(status.message().find("rank 2"), std::string::npos) << status.message();
+      },
+      settings);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,108 @@
+// Worlds whose ranks are threads of the test: real arenas, socket pairs for connections, no processes.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "transport/tcp_link.h"
+#include "world/world.h"
+
+namespace farandole {
+
+inline Layout LayoutOfGroups(const std::vector<int>& sizes, std::vector<Card>* cards) {
+  for (size_t g = 0; g < sizes.size(); ++g) {
+    for (int i = 0; i < sizes[g]; ++i) cards->push_back({"host" + std::to_string(g), "machine" + std::to_string(g), 1, true, ""});
+  }
+  return MakeLayout(*cards, std::vector<bool>(cards->size(), false));
+}
+
+inline std::pair<Descriptor, Descriptor> SocketPair() {
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+inline Descriptor Duplicate(int descriptor) { return Descriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
+
+inline void JoinGroup(std::vector<std::unique_ptr<World>>& worlds, const std::vector<int>& ranks, const ArenaPlan& plan) {
+  std::vector<Descriptor> events(ranks.size());
+  for (Descriptor& event : events) EXPECT_TRUE(MakeEvent(&event).ok());
+  Arena first;
+  const size_t bytes = Group::ArenaBytes(plan, ranks.size());
+  EXPECT_TRUE(Arena::Create(bytes, &first).ok());
+  for (size_t m = ranks.size(); m-- > 0;) {
+    std::vector<Descriptor> copies;
+    for (const Descriptor& event : events) copies.push_back(Duplicate(event.get()));
+    Arena arena;
+    EXPECT_TRUE(Arena::Attach(Duplicate(first.descriptor()), bytes, &arena).ok());
+    worlds[static_cast<size_t>(ranks[m])]->group.emplace(std::move(arena), std::move(copies), plan, static_cast<int>(m));
+  }
+}
+
+// One world for each rank of groups of the given sizes: {2, 1} is ranks 0 and 1 on one machine, rank 2 on another.
+inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& group_sizes) {
+  std::vector<Card> cards;
+  const Layout layout = LayoutOfGroups(group_sizes, &cards);
+  const auto size = static_cast<size_t>(layout.size());
+  std::vector<std::unique_ptr<World>> worlds;
+  for (size_t r = 0; r < size; ++r) {
+    auto world = std::make_unique<World>();
+    world->rank = static_cast<int>(r);
+    world->size = static_cast<int>(size);
+    world->cards = cards;
+    world->layout = layout;
+    world->control.resize(size);
+    world->links.resize(size);
+    world->pidfds.resize(size);
+    worlds.push_back(std::move(world));
+  }
+  for (const auto& ranks : layout.groups) JoinGroup(worlds, ranks, Engine::PlanFor(static_cast<int>(size)));
+  for (size_t r = 1; r < size; ++r) {
+    auto [hub, spoke] = SocketPair();
+    worlds[0]->control[r] = MessageStream(std::move(hub));
+    worlds[r]->control[0] = MessageStream(std::move(spoke));
+    for (int peer : Counterparts(layout, static_cast<int>(r))) {
+      if (static_cast<size_t>(peer) > r) continue;
+      auto [low, high] = SocketPair();
+      worlds[static_cast<size_t>(peer)]->links[r] = std::make_unique<TcpLink>(std::move(low));
+      worlds[r]->links[static_cast<size_t>(peer)] = std::make_unique<TcpLink>(std::move(high));
+    }
+  }
+  return worlds;
+}
+
+// Runs body(engine) for every rank in a thread of its own; fails when one does not come back in time.
+inline void RunRanks(const std::vector<int>& group_sizes, const std::function<void(Engine&)>& body, const Settings& settings = Settings(),
+                     std::chrono::seconds limit = std::chrono::seconds(60)) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(group_sizes);
+  std::vector<std::future<void>> ranks;
+  for (auto& world : worlds) {
+    std::packaged_task<void()> task([&body, &settings, owned = std::move(world)]() mutable {
+      std::unique_ptr<Engine> engine;
+      const Status status = Engine::Start(std::move(owned), settings, &engine);
+      ASSERT_TRUE(status.ok()) << status.message();
+      body(*engine);
+    });
+    ranks.push_back(task.get_future());
+    std::thread(std::move(task)).detach();
+  }
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    if (ranks[r].wait_until(deadline) == std::future_status::ready) continue;
+    ADD_FAILURE() << "rank " << r << " did not end in time";
+    std::abort();  // its thread still uses what is about to be destroyed
+  }
+  for (auto& rank : ranks) rank.get();
+}
+
+}  // namespace farandole
