@@ -60,6 +60,7 @@ def main() -> None:
     # 1. Find the other workers; choose this one's device.
     hvd.init()
     torch.manual_seed(42)
+    torch.set_num_threads(1)  # the network is too small for more
     device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
 
     # 2. Give each worker its share of the data.

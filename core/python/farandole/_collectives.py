@@ -119,8 +119,9 @@ class Collectives(Generic[T]):
     ) -> list[T]:
         """`allreduce` of several tensors as one operation: it starts when every rank has called it with all of them."""
         parameters = _reducing("grouped_allreduce", average, name, op, prescale_factor, postscale_factor, process_set)
+        _check_sequence(tensors)
         compression = compression or self.Compression.none
-        sent, contexts = zip(*map(compression.compress, tensors), strict=True) if tensors else ((), ())
+        sent, contexts = zip(*map(compression.compress, tensors), strict=True)
         results = self._reduce_all(sent, [None] * len(sent), parameters).wait()
         return list(map(compression.decompress, results, contexts))
 

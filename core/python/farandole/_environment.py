@@ -108,9 +108,9 @@ def _place(environ: Mapping[str, str], starter: _Starter) -> World:
     rank = _number(environ, starter, starter.rank, below=size, bound=starter.size)
     if size == 1:
         return World(starter=starter.title)
-    # torchrun's predecessors set LOCAL_RANK alone; then one host is assumed and checked below.
-    local_known = starter.local_size in environ or starter is not _TORCHRUN
-    local_size = _number(environ, starter, starter.local_size, least=1) if local_known else size
+    if starter is _TORCHRUN and starter.local_size not in environ:
+        return _place_by_older_torch(environ, size, rank)
+    local_size = _number(environ, starter, starter.local_size, least=1)
     local_rank = _number(environ, starter, starter.local_rank, below=local_size, bound=starter.local_size)
     if local_size > size:
         raise _inconsistent(environ, starter, starter.local_size, f"it exceeds {starter.size}={size}")
@@ -119,6 +119,17 @@ def _place(environ: Mapping[str, str], starter: _Starter) -> World:
     if starter.cross_rank:
         cross_rank = _number(environ, starter, starter.cross_rank, below=cross_size, bound=starter.cross_size)
     return World(rank, size, local_rank, local_size, cross_rank, cross_size, starter=starter.title)
+
+
+def _place_by_older_torch(environ: Mapping[str, str], size: int, rank: int) -> World:
+    """The launchers before torchrun say LOCAL_RANK alone; it equals RANK where there is one host."""
+    local_rank = _number(environ, _TORCHRUN, _TORCHRUN.local_rank)
+    if local_rank != rank:
+        raise ValueError(
+            f"RANK={rank} and LOCAL_RANK={local_rank} mean several hosts; jobs on several hosts need `farandole run` "
+            f"for now. {_TORCHRUN.title} sets these variables"
+        )
+    return World(rank, size, rank, size, starter=_TORCHRUN.title)
 
 
 def _number(
@@ -164,11 +175,6 @@ def _meeting_of_others(environ: Mapping[str, str], world: World) -> World:
         raise ValueError(
             f"{world.starter} started {world.size} ranks with {world.local_size} on this host; jobs on several hosts "
             "need `farandole run` for now"
-        )
-    if world.local_rank != world.rank:
-        raise ValueError(
-            f"{world.starter} gave rank {world.rank} the local rank {world.local_rank}, as if there were several "
-            "hosts; jobs on several hosts need `farandole run` for now"
         )
     key_file = environ.get("FARANDOLE_KEY_FILE", "")
     if environ.get("FARANDOLE_REQUIRE_KEY", "0") not in ("", "0") and not key_file:

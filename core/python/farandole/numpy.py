@@ -47,10 +47,9 @@ _DTYPES = {np.dtype(name): dtype for name, dtype in _NAMES.items()}
 
 class _ArrayAdapter(Adapter[Array]):
     def describe(self, tensor: Array) -> tuple[DType, tuple[int, ...]]:
-        try:
+        if type(tensor) is np.ndarray and tensor.dtype in _DTYPES:
             return _DTYPES[tensor.dtype], tensor.shape
-        except (KeyError, AttributeError):
-            return _describe_unusual(tensor)
+        return _describe_unusual(tensor)
 
     def buffer(self, tensor: Any) -> Buffer | None:
         if not isinstance(tensor, np.ndarray) or not tensor.flags.carray:  # C-contiguous, aligned and writable
@@ -77,6 +76,10 @@ class _ArrayAdapter(Adapter[Array]):
 def _describe_unusual(tensor: Any) -> tuple[DType, tuple[int, ...]]:
     if not isinstance(tensor, np.ndarray | np.generic):
         raise TypeError(f"expected a numpy array, not {type(tensor).__name__}; convert it with numpy.asarray")
+    if isinstance(tensor, np.ma.MaskedArray):
+        raise ValueError("masked arrays cannot be reduced or sent; choose what the masked elements are with filled()")
+    if tensor.dtype in _DTYPES:
+        return _DTYPES[tensor.dtype], tensor.shape
     if tensor.dtype.name == "bfloat16" and tensor.dtype.isnative:
         return DType.BFLOAT16, tensor.shape
     known = ", ".join(dtype.title for dtype in DType)

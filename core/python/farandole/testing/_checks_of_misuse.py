@@ -14,7 +14,7 @@ def shapes_that_differ_are_named(face: Face) -> None:
     last = face.size - 1
     tensor = face.make([1.0] * (3 if face.rank == last else 2))
     face.mismatched(
-        lambda: face.module.allreduce(tensor, name="shapes"), "shapes", "rank 0", f"rank {last}", "(2)", "(3)"
+        lambda: face.module.allreduce(tensor, name="shapes"), "shapes", "rank 0", f"rank {last}", "(2,)", "(3,)"
     )
     _goes_on(face)
 

@@ -39,8 +39,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
 
     The optimizer gains: `synchronize()`, to have the reduced gradients before `step()`, which then does not reduce
     again (for clipping, and before `GradScaler.unscale_` or `GradScaler.step`); `skip_synchronize()`, a context in
-    which `step()` reduces nothing; `set_backward_passes_per_step(n)`; and `submitted_bytes`, how many bytes of gradients
-    are on their way.
+    which `step()` reduces nothing; `set_backward_passes_per_step(n)`; and `submitted_bytes`, how many bytes of
+    gradients are on their way.
 
     Args:
         optimizer: a torch.optim.Optimizer, with or without state.

@@ -1,0 +1,156 @@
+"""World discovery: a pure function of the environment."""
+
+import os
+
+import pytest
+from farandole._environment import World, discover, without_starters
+
+OURS = {
+    "FARANDOLE_RANK": "3",
+    "FARANDOLE_SIZE": "8",
+    "FARANDOLE_LOCAL_RANK": "1",
+    "FARANDOLE_LOCAL_SIZE": "2",
+    "FARANDOLE_CROSS_RANK": "1",
+    "FARANDOLE_CROSS_SIZE": "4",
+    "FARANDOLE_STORE": "tcp:host:1234",
+    "FARANDOLE_KEY_FILE": "/proc/7/fd/3",
+}
+TORCHRUN = {
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_NAMESPACE": "prterun-host-1@1",
+}
+MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+
+
+def test_nobody_started_us_so_we_are_alone():
+    assert discover({}) == World(0, 1, 0, 1, 0, 1, "", "", "")
+
+
+def test_our_launcher_says_everything():
+    assert discover(OURS) == World(3, 8, 1, 2, 1, 4, "tcp:host:1234", "/proc/7/fd/3", "farandole run")
+
+
+@pytest.mark.parametrize(
+    ("environ", "starter"),
+    [(TORCHRUN, "torchrun"), (OPEN_MPI, "Open MPI's mpirun"), (MPICH, "MPICH's mpiexec")],
+    ids=["torchrun", "openmpi", "mpich"],
+)
+def test_other_starters_are_understood_on_one_host(environ, starter):
+    world = discover(environ)
+    assert (world.rank, world.size, world.local_rank, world.local_size) == (1, 2, 1, 2)
+    assert (world.cross_rank, world.cross_size, world.starter, world.key_file) == (0, 1, starter, "")
+    assert world.store.startswith(f"unix:farandole-{os.getuid()}-")
+
+
+def test_the_first_starter_of_the_order_is_believed():
+    everything = {**MPICH, **OPEN_MPI, **TORCHRUN, **OURS}
+    assert discover(everything).starter == "farandole run"
+    assert discover({**MPICH, **OPEN_MPI, **TORCHRUN}).starter == "torchrun"
+    assert discover({**MPICH, **OPEN_MPI}).starter == "Open MPI's mpirun"
+
+
+def test_the_older_torch_launcher_without_local_size_is_understood():
+    environ = {name: TORCHRUN[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")}
+    assert discover(environ).local_size == 2
+
+
+def test_half_of_torchruns_variables_are_not_torchrun():
+    assert discover({"RANK": "1", "WORLD_SIZE": "2"}) == World()
+
+
+@pytest.mark.parametrize("environ", [TORCHRUN, OPEN_MPI, MPICH], ids=["torchrun", "openmpi", "mpich"])
+def test_all_ranks_of_a_job_derive_one_name(environ):
+    other = {name: "0" if value == "1" and "RANK" in name else value for name, value in environ.items()}
+    assert discover(other).rank == 0
+    assert discover(other).store == discover(environ).store
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        (TORCHRUN, "MASTER_PORT"),
+        (TORCHRUN, "TORCHELASTIC_RUN_ID"),
+        (TORCHRUN, "TORCHELASTIC_RESTART_COUNT"),
+        (OPEN_MPI, "PMIX_NAMESPACE"),
+        (MPICH, "FARANDOLE_JOB_ID"),
+        (TORCHRUN, "FARANDOLE_JOB_ID"),
+    ],
+)
+def test_different_jobs_have_different_names(environ, name):
+    assert discover({**environ, name: "77"}).store != discover(environ).store
+
+
+def test_a_world_of_one_needs_no_meeting():
+    world = discover({**TORCHRUN, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"})
+    assert world == World(starter="torchrun")
+    assert discover({"FARANDOLE_RANK": "0", "FARANDOLE_SIZE": "1"}) == World(starter="farandole run")
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({**OURS, "FARANDOLE_RANK": "8"}, ["FARANDOLE_RANK='8'", "FARANDOLE_SIZE=8", "farandole run"]),
+        ({**OURS, "FARANDOLE_RANK": "-1"}, ["FARANDOLE_RANK='-1'", "farandole run"]),
+        ({**OURS, "FARANDOLE_RANK": "x"}, ["FARANDOLE_RANK='x'", "number", "farandole run"]),
+        ({**OURS, "FARANDOLE_SIZE": "0"}, ["FARANDOLE_SIZE='0'", "farandole run"]),
+        ({**OURS, "FARANDOLE_LOCAL_RANK": "2"}, ["FARANDOLE_LOCAL_RANK='2'", "FARANDOLE_LOCAL_SIZE=2"]),
+        ({**OURS, "FARANDOLE_LOCAL_SIZE": "9"}, ["FARANDOLE_LOCAL_SIZE='9'", "FARANDOLE_SIZE=8"]),
+        ({**OURS, "FARANDOLE_CROSS_RANK": "4"}, ["FARANDOLE_CROSS_RANK='4'", "FARANDOLE_CROSS_SIZE=4"]),
+        ({**OURS, "FARANDOLE_STORE": "nowhere"}, ["FARANDOLE_STORE='nowhere'", "unix:", "farandole run"]),
+        ({**OURS, "FARANDOLE_KEY_FILE": ""}, ["FARANDOLE_KEY_FILE", "farandole run"]),
+        ({**OURS, "FARANDOLE_STORE": ""}, ["FARANDOLE_STORE", "farandole run"]),
+        ({"FARANDOLE_SIZE": "2"}, ["FARANDOLE_RANK is not set", "farandole run"]),
+        ({**TORCHRUN, "RANK": "2"}, ["RANK='2'", "WORLD_SIZE=2", "torchrun"]),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "two"}, ["OMPI_COMM_WORLD_SIZE='two'", "Open MPI"]),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, ["MPI_LOCALNRANKS is not set", "MPICH"]),
+    ],
+)
+def test_contradictions_name_the_variable_its_value_and_who_sets_it(environ, words):
+    with pytest.raises(ValueError) as caught:
+        discover(environ)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {**TORCHRUN, "WORLD_SIZE": "4"},
+        {**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "4"},
+        {**MPICH, "PMI_SIZE": "4"},
+        {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "other"},
+    ],
+)
+def test_other_starters_on_several_hosts_are_refused(environ):
+    with pytest.raises(ValueError, match="several hosts need `farandole run`"):
+        discover(environ)
+
+
+def test_a_required_key_refuses_starters_that_hand_out_none():
+    with pytest.raises(ValueError, match=r"FARANDOLE_REQUIRE_KEY='1'.*torchrun"):
+        discover({**TORCHRUN, "FARANDOLE_REQUIRE_KEY": "1"})
+    assert discover({**TORCHRUN, "FARANDOLE_REQUIRE_KEY": "1", "FARANDOLE_KEY_FILE": "/k"}).key_file == "/k"
+    assert discover({**TORCHRUN, "FARANDOLE_REQUIRE_KEY": "0"}).key_file == ""
+    assert discover({**OURS, "FARANDOLE_REQUIRE_KEY": "1"}).size == 8
+
+
+@pytest.mark.parametrize("environ", [OURS, TORCHRUN, OPEN_MPI, MPICH], ids=["ours", "torchrun", "openmpi", "mpich"])
+def test_a_cleaned_environment_has_no_starter(monkeypatch, environ):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("UNRELATED", "stays")
+    cleaned = without_starters()
+    assert discover(cleaned) == World()
+    assert cleaned["UNRELATED"] == "stays"

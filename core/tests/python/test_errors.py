@@ -1,0 +1,44 @@
+import farandole
+import pytest
+
+
+def test_the_tree_of_exceptions():
+    assert issubclass(farandole.FarandoleError, RuntimeError)
+    assert issubclass(farandole.MismatchError, farandole.FarandoleError)
+    assert issubclass(farandole.MismatchError, ValueError)
+    assert issubclass(farandole.NotInitializedError, farandole.FarandoleError)
+    assert issubclass(farandole.NotInitializedError, ValueError)
+    for recoverable in (farandole.PeerLostError, farandole.DeadlineError):
+        assert issubclass(recoverable, farandole.RecoverableError)
+    assert not issubclass(farandole.MismatchError, farandole.RecoverableError)
+
+
+def test_use_before_init_says_what_to_do():
+    for call in (farandole.rank, farandole.size, farandole.local_rank, farandole.local_size, farandole.cross_rank):
+        with pytest.raises(farandole.NotInitializedError, match=r"call farandole\.init\(\)"):
+            call()
+    with pytest.raises(farandole.NotInitializedError, match=r"init\(\)"):
+        farandole.barrier()
+    assert not farandole.is_initialized()
+
+
+def test_arguments_that_are_not_there_yet_are_refused():
+    with pytest.raises(ValueError, match="comm"):
+        farandole.init(comm=[0, 1])
+    with pytest.raises(ValueError, match="process_sets"):
+        farandole.init(process_sets="dynamic")
+    assert not farandole.is_initialized()
+
+
+def test_shutdown_without_init_does_nothing():
+    farandole.shutdown()
+
+
+def test_every_list_of_names_is_sorted_and_true():
+    import farandole.numpy
+    import farandole.plugin
+    import farandole.testing
+
+    for module in (farandole, farandole.numpy, farandole.plugin, farandole.testing):
+        assert module.__all__ == sorted(module.__all__)
+        assert [name for name in module.__all__ if not hasattr(module, name)] == []

@@ -1,0 +1,135 @@
+"""When gradients are submitted; over collectives that only note what they are asked."""
+
+import numpy as np
+import pytest
+from farandole import MismatchError, Sum
+from farandole.numpy import Compression, _ArrayAdapter
+from farandole.plugin import GradientReducer
+
+
+class Noted:
+    """Collectives that add 1 when waited for."""
+
+    def __init__(self, failing=()):
+        self.adapter, self.Compression = _ArrayAdapter(), Compression
+        self.calls, self.failing = [], failing
+
+    def allreduce_async_(self, tensor, average, name, op, prescale, postscale):
+        self.calls.append((name, op, prescale, postscale))
+        return Pending(lambda: self._finish(name, [tensor])[0])
+
+    def grouped_allreduce_async_(self, tensors, average, name, op, prescale, postscale):
+        self.calls.append((name, len(tensors)))
+        return Pending(lambda: self._finish(name, list(tensors)))
+
+    def _finish(self, name, tensors):
+        if name in self.failing:
+            raise MismatchError(name)
+        for tensor in tensors:
+            tensor += 1
+        return tensors
+
+    @property
+    def names(self):
+        return [call[0] for call in self.calls]
+
+
+class Pending:
+    def __init__(self, finish):
+        self.wait = finish
+
+    def map(self, function):
+        return Pending(lambda: function(self.wait()))
+
+
+@pytest.fixture
+def gradients():
+    return [np.full(2, float(i), np.float32) for i in range(4)]
+
+
+def test_each_gradient_goes_as_soon_as_it_is_ready(gradients):
+    noted = Noted()
+    reducer = GradientReducer(noted, list("abcd"))
+    reducer.ready(2, gradients[2])
+    assert noted.names == ["gradient.c"]
+    assert reducer.submitted_bytes == 8
+    assert reducer.in_flight
+    reducer.finish(range(4), gradients.__getitem__)
+    assert noted.names == ["gradient.c", "gradient.a", "gradient.b", "gradient.d"]
+    assert [g[0] for g in gradients] == [1, 2, 3, 4]
+    assert not reducer.in_flight
+
+
+def test_gradients_wait_for_all_passes(gradients):
+    noted = Noted()
+    reducer = GradientReducer(noted, ["a"], passes=3)
+    for expected in ([], [], ["gradient.a"]):
+        reducer.ready(0, gradients[0])
+        assert noted.names == expected
+    with pytest.raises(ValueError, match=r"'a' was computed again.*backward_passes_per_step is 3"):
+        reducer.ready(0, gradients[0])
+    reducer.finish([0], gradients.__getitem__)
+    reducer.ready(0, gradients[0])
+    assert noted.names == ["gradient.a"]
+
+
+def test_a_group_goes_when_its_last_member_is_ready(gradients):
+    noted = Noted()
+    reducer = GradientReducer(noted, list("abcd"), groups=[[0, 3], [1]])
+    for index in (3, 1, 2):
+        reducer.ready(index, gradients[index])
+    assert noted.calls[0][0] == "gradient.b"
+    assert noted.names == ["gradient.b", "gradient.c"]
+    reducer.ready(0, gradients[0])
+    assert noted.calls[-1] == ("gradients.0", 2)
+    reducer.finish(range(4), gradients.__getitem__)
+    assert [g[0] for g in gradients] == [1, 2, 3, 4]
+
+
+def test_a_group_of_which_a_member_is_frozen_goes_at_the_end(gradients):
+    noted = Noted()
+    reducer = GradientReducer(noted, list("abcd"), groups=[[0, 1, 2, 3]])
+    reducer.ready(0, gradients[0])
+    assert reducer.in_flight
+    reducer.finish([0, 2], gradients.__getitem__)
+    assert noted.calls == [("gradients.0", 2)]
+    assert [g[0] for g in gradients] == [1, 1, 3, 3]
+
+
+def test_compressed_gradients_come_back_as_they_were(gradients):
+    reducer = GradientReducer(Noted(), list("abcd"), compression=Compression.fp16)
+    reducer.ready(1, gradients[1])
+    assert reducer.submitted_bytes == 4
+    reducer.finish([1], gradients.__getitem__)
+    assert gradients[1].dtype == np.float32
+    assert gradients[1][0] == 2
+
+
+def test_the_first_error_is_raised_after_all_are_complete(gradients):
+    reducer = GradientReducer(Noted(failing=["gradient.a", "gradient.b"]), list("abcd"))
+    with pytest.raises(MismatchError, match=r"gradient\.a"):
+        reducer.finish(range(4), gradients.__getitem__)
+    assert gradients[3][0] == 4
+    assert not reducer.in_flight
+
+
+def test_predivision_and_the_reduction_are_handed_on(gradients):
+    noted = Noted()
+    GradientReducer(noted, ["a"], predivide_factor=2.0).ready(0, gradients[0])
+    GradientReducer(noted, ["b"], op=Sum).ready(0, gradients[0])
+    assert noted.calls[0][2:] == (0.5, 2.0)
+    assert noted.calls[1][1] is Sum
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "words"),
+    [
+        (["a", "b", "a"], {}, "unique.*a"),
+        (["a", "b"], {"groups": [[0], [0, 1]]}, "more than one group"),
+        (["a"], {"passes": 0}, "backward_passes_per_step=0"),
+        (["a"], {"predivide_factor": 2.0, "op": Sum}, "needs op=Average"),
+    ],
+)
+def test_nonsense_is_refused(names, options, words):
+    with pytest.raises(ValueError, match=words):
+        GradientReducer(Noted(), names, **options)

@@ -1,0 +1,31 @@
+"""`import farandole` is quick and brings no framework, no compiled module and none of the launcher's packages."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+HEAVY = ("numpy", "torch", "click", "psutil", "cloudpickle", "farandole._core", "rich", "yaml")
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("module", ["farandole", "farandole.plugin"])
+def test_import_brings_nothing_heavy(module):
+    loaded = run(f"import {module}, sys; print([name for name in {HEAVY!r} if name in sys.modules])")
+    assert loaded.strip() == "[]"
+
+
+def test_import_takes_less_than_a_fifth_of_a_second():
+    code = "import time; start = time.perf_counter(); import farandole; print(time.perf_counter() - start)"
+    assert min(float(run(code)) for _ in range(5)) < 0.2
+
+
+def test_the_compiled_module_comes_with_the_first_use():
+    code = "import farandole, sys; farandole.init(); print('farandole._core' in sys.modules, farandole.size())"
+    start = time.monotonic()
+    assert run(code).split() == ["True", "1"]
+    assert time.monotonic() - start < 10

