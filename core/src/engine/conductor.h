@@ -88,6 +88,7 @@ class Conductor {
 
   std::set<int> left_;                     // ranks that left in good order
   std::map<int, TimePoint> suspects_;      // connection closed without a word; dead unless a word comes
+  std::optional<TimePoint> fail_waiting_at_;  // a rank left: when what still waits is given up
   unsigned passes_ = 0;
   TimePoint last_tick_ = Now();
   std::vector<uint64_t> tags_;

@@ -40,8 +40,10 @@ void Conductor::OnLeft(int rank) {
   left_.insert(rank);
   suspects_.erase(rank);
   if (rank == world_->rank) return;
-  // Everything that rank took part in stands before this in the log, so what is still waiting waits in vain.
   Break({Code::kPeerLost, world_->NameOf(rank) + " has left the job (its script ended or called shutdown)"});
+  // Everything that rank took part in stands before this in the log, so what is still waiting waits in vain; but for a mismatch,
+  // which is told by message and may come a little later.
+  if (!fail_waiting_at_) fail_waiting_at_ = Now() + std::chrono::milliseconds(kSuspicionMs);
 }
 
 void Conductor::Abort(Code code, int culprit, const std::string& reason) {
@@ -78,15 +80,12 @@ bool Conductor::CheckAbortWord() {
 }
 
 void Conductor::Break(Status reason) {
-  {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    if (table_->broken.ok()) table_->broken = reason;
-    table_->is_broken = true;
-  }
-  FailAll(reason, false);
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  if (table_->broken.ok()) table_->broken = std::move(reason);
+  table_->is_broken = true;
 }
 
-// Operations that wait; with works_too also those that were under way.
+// Completes what waits with an error; with works_too also what is under way.
 void Conductor::FailAll(const Status& reason, bool works_too) {
   std::vector<OperationPtr> failed;
   {
@@ -111,6 +110,7 @@ void Conductor::Tick() {
   if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
   last_tick_ = now;
   if (!suspects_.empty()) CheckSuspects(now);
+  if (fail_waiting_at_ && now >= *fail_waiting_at_) FailAll(table_->broken, false);
   CheckDelays(now);
 }
 

@@ -1,0 +1,51 @@
+#include "backends/native/concatenation.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+namespace farandole {
+namespace {
+
+TEST(ConcatenationTest, RangesReadAndWriteAsIfTheTensorsWereOneVector) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::vector<char>> inputs, outputs;
+    std::vector<char> whole;
+    for (size_t i = 0; i < 1 + random() % 6; ++i) {
+      inputs.emplace_back(random() % 50);  // empty ones too
+      for (char& value : inputs.back()) whole.push_back(value = static_cast<char>(random()));
+      outputs.emplace_back(inputs.back().size(), 0);
+    }
+    std::vector<Segment> segments;
+    for (size_t i = 0; i < inputs.size(); ++i) segments.push_back({inputs[i].data(), outputs[i].data(), inputs[i].size()});
+    const Concatenation vector(&segments);
+    ASSERT_EQ(vector.size_bytes(), whole.size());
+    for (size_t begin = 0; begin < whole.size();) {
+      const size_t size = std::min<size_t>(1 + random() % 40, whole.size() - begin);
+      std::vector<char> piece(size);
+      vector.ReadInput(begin, size, piece.data());
+      ASSERT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + static_cast<std::ptrdiff_t>(begin)));
+      if (const void* const direct = vector.Input(begin, size)) {
+        ASSERT_EQ(std::memcmp(direct, piece.data(), size), 0);
+      }
+      vector.WriteOutput(begin, size, piece.data());
+      begin += size;
+    }
+    EXPECT_EQ(inputs, outputs);
+  }
+}
+
+TEST(ConcatenationTest, ARangeInOneTensorIsItsMemory) {
+  char a[4], b[4];
+  const std::vector<Segment> segments{{a, a, 4}, {b, b, 4}};
+  const Concatenation vector(&segments);
+  EXPECT_EQ(vector.Input(1, 3), a + 1);
+  EXPECT_EQ(vector.Input(4, 4), b);
+  EXPECT_EQ(vector.Input(3, 2), nullptr);
+  EXPECT_EQ(vector.Input(0, 0), nullptr);
+}
+
+}  // namespace
+}  // namespace farandole

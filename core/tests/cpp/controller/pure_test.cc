@@ -1,0 +1,207 @@
+// Fusion, validation, spans, messages and the board, each by itself.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "controller/board.h"
+#include "controller/coordinator.h"
+#include "controller/fuse.h"
+#include "controller/validate.h"
+
+namespace farandole {
+namespace {
+
+using Groups = std::vector<std::vector<size_t>>;
+
+FuseItem Item(DType dtype, int64_t size_bytes) { return {OpKind::kAllreduce, dtype, ReduceOp::kSum, 0, 1.0, size_bytes}; }
+
+TEST(FuseTest, EqualKindsShareUpToTheThreshold) {
+  const std::vector<FuseItem> items{Item(DType::kFloat32, 40), Item(DType::kFloat64, 40), Item(DType::kFloat32, 60), Item(DType::kFloat32, 1)};
+  EXPECT_EQ(Fuse(items, 100), (Groups{{0, 2}, {1}, {3}}));
+}
+
+TEST(FuseTest, ALargerTensorIsAlone) {
+  EXPECT_EQ(Fuse({Item(DType::kFloat32, 101), Item(DType::kFloat32, 1), Item(DType::kFloat32, 1)}, 100), (Groups{{0}, {1, 2}}));
+}
+
+TEST(FuseTest, DifferentScalesReductionsAndRootsStayApart) {
+  std::vector<FuseItem> items(4, Item(DType::kFloat32, 4));
+  items[1].multiplier = 0.5;
+  items[2].reduce = ReduceOp::kMax;
+  items[3].kind = OpKind::kAllgather;
+  EXPECT_EQ(Fuse(items, 100).size(), 4u);
+}
+
+TEST(FuseTest, BroadcastsOfOneRootShareWhateverTheirDtype) {
+  std::vector<FuseItem> items{Item(DType::kFloat32, 4), Item(DType::kInt64, 8), Item(DType::kInt64, 8)};
+  for (FuseItem& item : items) item.kind = OpKind::kBroadcast;
+  items[2].root = 1;
+  EXPECT_EQ(Fuse(items, 100), (Groups{{0, 1}, {2}}));
+}
+
+TEST(FuseTest, EveryItemIsInExactlyOneGroup) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<FuseItem> items;
+    for (size_t i = 0; i < random() % 40; ++i) items.push_back(Item(random() % 2 ? DType::kFloat32 : DType::kInt32, random() % 60));
+    std::multiset<size_t> seen;
+    for (const auto& group : Fuse(items, 100)) {
+      int64_t bytes = 0;
+      for (size_t i : group) {
+        seen.insert(i);
+        bytes += items[i].size_bytes;
+      }
+      EXPECT_LE(bytes, 100);
+    }
+    ASSERT_EQ(seen.size(), items.size());
+    ASSERT_EQ(std::set<size_t>(seen.begin(), seen.end()).size(), items.size());
+  }
+}
+
+Description Base() {
+  Description description;
+  description.name = "w";
+  description.signature.tensors = {{DType::kFloat32, {3, 4}}};
+  return description;
+}
+
+void ExpectMismatch(const std::function<void(Description*)>& change, const std::string& left, const std::string& right) {
+  std::map<int, Description> all{{0, Base()}, {1, Base()}, {2, Base()}};
+  EXPECT_EQ(FindMismatch(all), "");
+  change(&all[2]);
+  const std::string text = FindMismatch(all);
+  EXPECT_NE(text.find("'w'"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 0 has " + left + ", rank 2 has " + right), std::string::npos) << text;
+}
+
+TEST(ValidateTest, TheFirstDifferenceIsNamedWithBothValues) {
+  ExpectMismatch([](Description* d) { d->signature.kind = OpKind::kBroadcast; }, "allreduce", "broadcast");
+  ExpectMismatch([](Description* d) { d->signature.tensors[0].dtype = DType::kInt32; }, "float32", "int32");
+  ExpectMismatch([](Description* d) { d->signature.tensors[0].shape = {3, 5}; }, "(3, 4)", "(3, 5)");
+  ExpectMismatch([](Description* d) { d->signature.reduce = ReduceOp::kMax; }, "sum", "max");
+  ExpectMismatch([](Description* d) { d->signature.root = 1; }, "0", "1");
+  ExpectMismatch([](Description* d) { d->signature.prescale = 0.5; }, "1", "0.5");
+  ExpectMismatch([](Description* d) { d->signature.postscale = 2; }, "1", "2");
+  ExpectMismatch([](Description* d) { d->signature.tensors.push_back({}); }, "1", "2");
+}
+
+TEST(SpansTest, ReturnedSpansAreGivenOutAgainAndNoneOverlap) {
+  SpanAllocator spans(4096);
+  const int64_t a = spans.Take(300), b = spans.Take(512), c = spans.Take(1);
+  EXPECT_GE(std::abs(a - b), 512);
+  EXPECT_GE(std::abs(b - c), 256);
+  EXPECT_EQ(spans.Take(8192), -1);
+  EXPECT_EQ(spans.Take(0), -1);
+  spans.GiveBack(a, 300);
+  EXPECT_EQ(spans.Take(400), a);
+}
+
+TEST(SpansTest, ANeedBeyondTheCapacityIsRefusedNotGranted) {
+  SpanAllocator spans(1024);
+  EXPECT_GE(spans.Take(512), 0);
+  EXPECT_GE(spans.Take(512), 0);
+  EXPECT_EQ(spans.Take(256), -1);
+}
+
+Layout LayoutOf(const std::vector<std::string>& machines) {
+  std::vector<Card> cards;
+  for (const std::string& machine : machines) cards.push_back({"h", machine, 1, true, ""});
+  return MakeLayout(cards, std::vector<bool>(cards.size(), false));
+}
+
+TEST(CoordinatorTest, AnyBytesAreAnErrorOrAMessageNeverACrash) {
+  std::mt19937 random(11);
+  const Bytes valid = EncodeDescribe(Base());
+  for (int round = 0; round < 2000; ++round) {
+    Coordinator coordinator(LayoutOf({"a", "b"}));
+    Bytes bytes = valid;
+    if (random() % 2) bytes.resize(random() % bytes.size());
+    for (int i = 0; i < 3 && !bytes.empty(); ++i) bytes[random() % bytes.size()] = static_cast<uint8_t>(random());
+    std::vector<Outgoing> out;
+    coordinator.OnMessage(1, bytes, &out);
+    coordinator.OnMessage(0, bytes, &out);
+    coordinator.Flush(&out);
+  }
+}
+
+TEST(CoordinatorTest, StalledNamesWhoHasNotDescribed) {
+  Coordinator coordinator(LayoutOf({"a", "a", "a"}));
+  std::vector<Outgoing> out;
+  ASSERT_TRUE(coordinator.OnMessage(1, EncodeDescribe(Base()), &out).ok());
+  const auto stalled = coordinator.Stalled();
+  ASSERT_EQ(stalled.size(), 1u);
+  EXPECT_EQ(stalled[0].title, "allreduce 'w'");
+  EXPECT_EQ(stalled[0].missing, (std::vector<int>{0, 2}));
+}
+
+struct BoardMemory {
+  explicit BoardMemory(int members) : bytes(Board::BytesFor(members)), memory(static_cast<std::byte*>(std::calloc(1, bytes))) {}
+  ~BoardMemory() { std::free(memory); }
+  size_t bytes;
+  std::byte* memory;
+};
+
+TEST(BoardTest, TheLastArriverOfEachUseIsToldSo) {
+  BoardMemory memory(3);
+  Board board(memory.memory, 0, 3);
+  for (uint64_t use = 0; use < 4; ++use) {
+    EXPECT_FALSE(board.Arrive(5, use).last);
+    EXPECT_FALSE(board.Arrive(5, use).last);
+    EXPECT_TRUE(board.Arrive(5, use).last);
+  }
+  EXPECT_EQ(board.Retire(5), 4u);
+  EXPECT_TRUE(board.Arrive(5, 4).retired);
+}
+
+TEST(BoardTest, EntriesAreReadInOrderOverManyRoundsOfTheRing) {
+  BoardMemory memory(1);
+  Board board(memory.memory, 0, 1);
+  for (uint64_t i = 0; i < 100'000; ++i) {
+    EXPECT_FALSE(board.Read(i).has_value());
+    board.Append({LogKind::kRetired, static_cast<int>(i % kMaxIds), static_cast<uint8_t>(i)});
+    const auto entry = board.Read(i);
+    ASSERT_TRUE(entry.has_value());
+    ASSERT_EQ(entry->id, static_cast<int>(i % kMaxIds));
+    ASSERT_EQ(entry->uses, static_cast<uint8_t>(i));
+  }
+}
+
+TEST(BoardTest, AllReadersGetTheSealOfTheFirst) {
+  BoardMemory memory(2);
+  Board first(memory.memory, 0, 2), second(memory.memory, 1, 2);
+  for (uint64_t batch = 0; batch < 40'000; ++batch) {
+    EXPECT_FALSE(first.ReadSeal(batch).has_value());
+    const uint64_t end = batch * 3 + 5;
+    ASSERT_EQ(first.SealOrRead(batch, end), end);
+    ASSERT_EQ(second.SealOrRead(batch, end + 2), end);
+  }
+}
+
+TEST(BoardTest, ConcurrentArrivalsHaveExactlyOneLastPerUse) {
+  constexpr int kMembers = 4, kUses = 5000;
+  BoardMemory memory(kMembers);
+  std::atomic<int> lasts{0};
+  std::atomic<uint64_t> use_done{0};
+  std::vector<std::thread> threads;
+  for (int m = 0; m < kMembers; ++m) {
+    threads.emplace_back([&, m] {
+      Board board(memory.memory, m, kMembers);
+      for (uint64_t use = 0; use < kUses; ++use) {
+        if (board.Arrive(1, use).last) {
+          lasts.fetch_add(1);
+          use_done.store(use + 1);
+        }
+        while (use_done.load() <= use) std::this_thread::yield();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(lasts.load(), kUses);
+}
+
+}  // namespace
+}  // namespace farandole

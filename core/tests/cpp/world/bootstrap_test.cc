@@ -1,0 +1,90 @@
+// The real way into a world, ranks as threads: store, meeting, links.
+#include "world/bootstrap.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <future>
+#include <random>
+
+namespace farandole {
+namespace {
+
+std::string FreshStore() {
+  static std::random_device device;
+  return "unix:farandole-test-" + std::to_string(getpid()) + "-" + std::to_string(device());
+}
+
+std::vector<Status> Meet(std::vector<WorldSpec> specs, std::vector<std::unique_ptr<World>>* worlds, int limit_ms = 20'000) {
+  worlds->resize(specs.size());
+  std::vector<std::future<Status>> ranks;
+  const Deadline deadline = After(std::chrono::milliseconds(limit_ms));
+  for (size_t r = 0; r < specs.size(); ++r) {
+    ranks.push_back(std::async(std::launch::async, [&, r] { return Bootstrap(specs[r], deadline, &(*worlds)[r]); }));
+  }
+  std::vector<Status> statuses;
+  for (auto& rank : ranks) statuses.push_back(rank.get());
+  return statuses;
+}
+
+std::vector<WorldSpec> Specs(int size, const std::string& store) {
+  std::vector<WorldSpec> specs;
+  for (int r = 0; r < size; ++r) {
+    WorldSpec spec;
+    spec.rank = r;
+    spec.size = size;
+    spec.store = store;
+    spec.key.fill(7);
+    spec.interface_address = "127.0.0.1";
+    spec.plan = {8192, 4096};
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+TEST(BootstrapTest, RanksOfOneMachineShareOneArena) {
+  std::vector<std::unique_ptr<World>> worlds;
+  for (const Status& status : Meet(Specs(4, FreshStore()), &worlds)) ASSERT_TRUE(status.ok()) << status.message();
+  for (int r = 0; r < 4; ++r) {
+    World& world = *worlds[static_cast<size_t>(r)];
+    EXPECT_TRUE(world.one_group());
+    EXPECT_EQ(world.group->member(), r);
+    world.group->staging(r)[0] = static_cast<std::byte>(r + 1);
+  }
+  for (const auto& world : worlds) {
+    for (int m = 0; m < 4; ++m) EXPECT_EQ(world->group->staging(m)[0], static_cast<std::byte>(m + 1));
+  }
+}
+
+TEST(BootstrapTest, RanksWithoutArenasAreLinked) {
+  std::vector<WorldSpec> specs = Specs(4, "tcp:127.0.0.1:" + std::to_string(20000 + getpid() % 20000));
+  specs[1].arenas = specs[3].arenas = false;
+  std::vector<std::unique_ptr<World>> worlds;
+  for (const Status& status : Meet(specs, &worlds)) ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(worlds[0]->layout.groups, (std::vector<std::vector<int>>{{0, 2}, {1}, {3}}));
+  for (int r = 0; r < 4; ++r) {
+    for (int peer : Counterparts(worlds[0]->layout, r)) EXPECT_TRUE(worlds[static_cast<size_t>(r)]->links[static_cast<size_t>(peer)]);
+  }
+}
+
+TEST(BootstrapTest, AWrongKeyIsTurnedAwayAndTheOthersSayWhoIsMissing) {
+  std::vector<WorldSpec> specs = Specs(3, FreshStore());
+  specs[2].key.fill(8);
+  std::vector<std::unique_ptr<World>> worlds;
+  const std::vector<Status> statuses = Meet(specs, &worlds, 1500);
+  EXPECT_EQ(statuses[0].code(), Code::kDeadline);
+  EXPECT_NE(statuses[0].message().find("rank 2"), std::string::npos) << statuses[0].message();
+  EXPECT_FALSE(statuses[2].ok());
+}
+
+TEST(BootstrapTest, TwoProcessesWithOneRankAreNotMistakenForTwoRanks) {
+  std::vector<WorldSpec> specs = Specs(3, FreshStore());
+  specs[2].rank = 1;
+  std::vector<std::unique_ptr<World>> worlds;
+  const std::vector<Status> statuses = Meet(specs, &worlds, 1500);
+  EXPECT_EQ(statuses[0].code(), Code::kDeadline);
+  EXPECT_NE(statuses[0].message().find("rank 2"), std::string::npos) << statuses[0].message();
+}
+
+}  // namespace
+}  // namespace farandole

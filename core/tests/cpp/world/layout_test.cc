@@ -1,0 +1,79 @@
+#include "world/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace farandole {
+namespace {
+
+std::vector<Card> Cards(const std::vector<std::string>& machines) {
+  std::vector<Card> cards;
+  for (const std::string& machine : machines) cards.push_back({"host-" + machine, machine, 1, true, ""});
+  return cards;
+}
+
+TEST(LayoutTest, RanksOfOneMachineFormAGroupWhereverTheyStand) {
+  const Layout layout = MakeLayout(Cards({"a", "b", "a", "b", "a"}), std::vector<bool>(5, false));
+  EXPECT_EQ(layout.groups, (std::vector<std::vector<int>>{{0, 2, 4}, {1, 3}}));
+  EXPECT_EQ(layout.group_of, (std::vector<int>{0, 1, 0, 1, 0}));
+  EXPECT_EQ(layout.member_of, (std::vector<int>{0, 0, 1, 1, 2}));
+  EXPECT_EQ(layout.lane_count(), 3);
+}
+
+TEST(LayoutTest, RanksWithoutArenasOrApartStandAlone) {
+  std::vector<Card> cards = Cards({"a", "a", "a", "a"});
+  cards[1].arenas = false;
+  const Layout layout = MakeLayout(cards, {false, false, true, false});
+  EXPECT_EQ(layout.groups, (std::vector<std::vector<int>>{{0, 3}, {1}, {2}}));
+}
+
+TEST(LayoutTest, EveryLaneHasOneCarrierInEveryGroupAndCarriersKnowTheirLanes) {
+  for (int lane_count = 1; lane_count <= 17; ++lane_count) {
+    for (int group_size = 1; group_size <= lane_count; ++group_size) {
+      int carried = 0;
+      for (int member = 0; member < group_size; ++member) {
+        const LaneRange lanes = LanesOf(member, group_size, lane_count);
+        for (int lane = lanes.begin; lane < lanes.end; ++lane) EXPECT_EQ(LaneCarrier(group_size, lane, lane_count), member);
+        carried += lanes.end - lanes.begin;
+      }
+      EXPECT_EQ(carried, lane_count);
+    }
+  }
+}
+
+TEST(LayoutTest, MembersBeyondASingleLaneCarryNothing) {
+  EXPECT_EQ(LanesOf(0, 4, 1).end - LanesOf(0, 4, 1).begin, 1);
+  for (int member = 1; member < 4; ++member) EXPECT_EQ(LanesOf(member, 4, 1).begin, LanesOf(member, 4, 1).end);
+}
+
+TEST(LayoutTest, CounterpartsAreMutualAndInOtherGroups) {
+  const Layout layout = MakeLayout(Cards({"a", "a", "a", "b", "b", "c"}), std::vector<bool>(6, false));
+  for (int rank = 0; rank < 6; ++rank) {
+    for (int peer : Counterparts(layout, rank)) {
+      EXPECT_NE(layout.group_of[static_cast<size_t>(rank)], layout.group_of[static_cast<size_t>(peer)]);
+      const std::vector<int> back = Counterparts(layout, peer);
+      EXPECT_TRUE(std::set<int>(back.begin(), back.end()).count(rank)) << rank << " and " << peer;
+    }
+  }
+  EXPECT_EQ(Counterparts(layout, 5), (std::vector<int>{0, 1, 2, 3, 4}));
+}
+
+TEST(CardTest, SurvivesTheWireAndRefusesAnythingElse) {
+  const Card card{"node7", "boot:4:0", 4711, true, "unix:meeting"};
+  Card read;
+  ASSERT_TRUE(Card::Decode(card.Encode(), &read).ok());
+  EXPECT_EQ(read.host, "node7");
+  EXPECT_EQ(read.pid, 4711);
+  EXPECT_EQ(read.meeting, "unix:meeting");
+  const std::string text = card.Encode();
+  for (size_t cut = 0; cut < text.size(); ++cut) EXPECT_FALSE(Card::Decode(text.substr(0, cut), &read).ok());
+  std::string other_version = text;
+  other_version[text.find("0.1")] = '9';
+  const Status status = Card::Decode(other_version, &read);
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_NE(status.message().find("node7"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace farandole
