@@ -126,14 +126,18 @@ def test_the_first_to_fail_is_named_last_with_its_last_lines(run: Callable) -> N
     # Rank 2 dies; rank 0 sees it and fails by itself; rank 1 has to be ended.
     text = """
     case $FARANDOLE_RANK in
-    0) while test ! -e gone; do sleep 0.02; done; sleep 0.2; echo "rank 2 is gone" >&2; exit 1;;
+    0) trap '' TERM
+       while test ! -e pid || kill -0 $(cat pid) 2>/dev/null; do sleep 0.02; done
+       echo "rank 2 is gone" >&2
+       exit 1;;
     1) exec sleep 60;;
-    2) i=0; while test $i -lt 30; do i=$((i+1)); echo line $i; done; echo "the reason" >&2; touch gone; exit 5;;
+    2) echo $$ > new; mv new pid
+       i=0; while test $i -lt 30; do i=$((i+1)); echo line $i; done; echo "the reason" >&2; exit 5;;
     esac
     """
     result = run("-np", 3, "sh", "-c", text)
     assert result.code == 5
-    assert result.took_s < 5
+    assert result.took_s < 10
     lines = result.err.splitlines()
     verdict = next(index for index, line in enumerate(lines) if line.startswith("farandole: rank"))
     assert "rank 2 on localhost (pid " in lines[verdict]
