@@ -177,4 +177,4 @@ def test_python_ranks_print_at_once(launch: Callable, script: Callable) -> None:
 def test_output_of_a_child_that_outlives_its_rank_is_not_waited_for(run: Callable) -> None:
     program = "import os; os.fork() or (os.setsid(), __import__('time').sleep(60))"
     result = run("-np", 1, sys.executable, "-c", program)
-    assert result.code == 0 and result.took_s < 4
+    assert result.code == 0 and result.took_s < 15

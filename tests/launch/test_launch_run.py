@@ -21,7 +21,7 @@ def test_starting_costs_little(run: Callable) -> None:
     run("-np", 4, "true")
     after = os.times()
     spent_s = after.children_user + after.children_system - before.children_user - before.children_system
-    assert spent_s < 0.4  # of processor time, an interpreter and click included
+    assert spent_s < 0.6  # of processor time, an interpreter and click included
 
 
 def test_a_command_gets_its_own_options(run: Callable) -> None:
@@ -149,7 +149,7 @@ def test_the_first_to_fail_is_named_last_with_its_last_lines(run: Callable) -> N
 
 
 def test_a_rank_that_ends_early_without_error_is_fine(run: Callable) -> None:
-    result = run("-np", 2, "--verbose", "sh", "-c", "test $FARANDOLE_RANK = 0 || sleep 0.5")
+    result = run("-np", 2, "--verbose", "sh", "-c", "test $FARANDOLE_RANK = 0 || sleep 1")
     assert result.code == 0
     assert "rank 0 ended: exit code 0" in result.err and "1 still running" in result.err
 
