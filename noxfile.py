@@ -184,10 +184,13 @@ class Environment:
                 self.pip("install", *packages)
             self.note(what, "\n".join(packages))
 
+    def noted(self, what: str) -> str:
+        note = self.home / f"{what}.installed"
+        return note.read_text() if note.is_file() else ""
+
     def outdated(self, what: str, contents: str) -> bool:
         """Whether `contents` is not what was last noted for `what` here."""
-        note = self.home / f"{what}.installed"
-        return not note.is_file() or note.read_text() != contents
+        return self.noted(what) != contents
 
     def note(self, what: str, contents: str) -> None:
         (self.home / f"{what}.installed").write_text(contents)
@@ -244,11 +247,11 @@ def torch_environment(session: nox.Session) -> Environment:
         env.note("torch", TORCH)
     env.require("test tools", TEST_TOOLS, "about 60 MB, half a minute")
     wheels = all_wheels(env)
-    if env.outdated("farandole", "\n".join(wheels)):
+    if env.outdated("farandole", os.pathsep.join(wheels)):
         with step("Installing Farandole", "some seconds"):
             env.pip("install", "--no-deps", "--force-reinstall", *wheels)
             env.pip("install", *wheels, TORCH)
-        env.note("farandole", "\n".join(wheels))
+        env.note("farandole", os.pathsep.join(wheels))
     return env
 
 
@@ -296,7 +299,7 @@ def packaging(session: nox.Session) -> None:
     """The wheels, in an empty environment without a compiler."""
     env = torch_environment(session)
     with step("Testing the wheels", "half a minute"):
-        run_pytest(env, "tests/packaging", *session.posargs, FARANDOLE_WHEELS=os.pathsep.join(all_wheels(env)))
+        run_pytest(env, "tests/packaging", *session.posargs, FARANDOLE_WHEELS=env.noted("farandole"))
 
 
 def links_with_gtest() -> bool:
