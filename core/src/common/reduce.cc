@@ -37,6 +37,14 @@ std::atomic<Isa>& Active() {
   return active;
 }
 
+// Below this size the tails of wide vectors cost more than they gain: 170 ns against 16 ns for eight inputs of 32
+// bytes. (float16 is the exception: only the wider instruction sets convert it in hardware.)
+constexpr size_t kSmallBytes = 128;
+
+Isa IsaFor(DType dtype, size_t size_bytes) {
+  return size_bytes < kSmallBytes && dtype != DType::kFloat16 ? Isa::kPortable : ActiveIsa();
+}
+
 FoldFunction FunctionOf(Isa isa) {
 #if FRD_X86
   if (isa == Isa::kAvx512) return FoldAvx512;
@@ -66,12 +74,13 @@ void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_
           Scale scale, void* output) {
   assert(input_count >= 1 && reduce != ReduceOp::kAverage);
   if (element_count == 0) return;
+  const size_t size_bytes = element_count * SizeOf(dtype);
   // A value that stands alone is kept bit by bit, a NaN's payload included. (A bool may have to become 0 or 1.)
   if (input_count == 1 && scale.IsIdentity() && dtype != DType::kBool) {
-    if (inputs[0] != output) std::memcpy(output, inputs[0], element_count * SizeOf(dtype));
+    if (inputs[0] != output) std::memcpy(output, inputs[0], size_bytes);
     return;
   }
-  FunctionOf(ActiveIsa())(dtype, reduce, inputs, input_count, element_count, scale, output);
+  FunctionOf(IsaFor(dtype, size_bytes))(dtype, reduce, inputs, input_count, element_count, scale, output);
 }
 
 #if FRD_X86

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/half.h"
 #include "common/reduce.h"
 #include "common/types.h"
 

@@ -11,6 +11,9 @@
 // Not a header of its own: the includer has reduce_isa.h. Pure functions; any thread may call them.
 #pragma once
 
+// Here, not earlier: clang wants the target set where functions on wide vectors are defined.
+#include "common/half.h"
+
 namespace farandole {
 namespace {
 

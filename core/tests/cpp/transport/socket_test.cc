@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -153,6 +154,19 @@ TEST(TcpEndpoint, ConnectionsSendAtOnceAndNoticeAVanishedHost) {
     EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_KEEPINTVL), 1);
     EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_KEEPCNT), 4);
     EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 10000);
+  }
+}
+
+TEST(TcpEndpoint, WhereNobodyListensIsNotConnectedToByItself) {
+  // A socket for which the kernel chooses the very port that it connects to meets itself. The kernel walks, with random
+  // strides, through the ports of the lowest one's parity, so this many attempts come by.
+  int lowest = 0, highest = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> lowest >> highest;
+  const std::string endpoint = "tcp:127.0.0.1:" + std::to_string(lowest + 2 * ((highest - lowest) / 4));
+  for (int attempt = 0; attempt < (highest - lowest) * 3 / 2; ++attempt) {
+    Descriptor connection;
+    const Status status = ConnectOnce(endpoint, Soon(), &connection);
+    ASSERT_EQ(status.code(), Code::kPeerLost) << "attempt " << attempt << ": " << status.message();
   }
 }
 
