@@ -3,7 +3,8 @@
 // Order. R over a list S is the value itself if |S| = 1, else R(first p) + R(rest) with p the largest power of two below |S|.
 // Every fold obeys R over its inputs, so the bits of a result depend on who takes part, never on arrival, chunk or algorithm.
 // float16 and bfloat16 are widened, folded and scaled in float32, and rounded once (to nearest even).
-// NaN propagates through min and max. Integers wrap. For bool, sum = max = or, product = min = and.
+// NaN propagates through min and max, -0 is less than +0; a NaN that was computed is the positive quiet one without payload.
+// Integers wrap, before they are scaled. For bool, sum = max = or, product = min = and.
 //
 // The instruction set (portable, AVX2, AVX-512) is chosen once at run time; all three give the same bits.
 // Functions are pure; any thread may call them. Buffers may be unaligned. `output` may be one of the inputs, never a part of one.
@@ -15,8 +16,9 @@
 
 namespace farandole {
 
-// value * multiplier / divisor, applied in the accumulator (float32 for 16-bit floats, double for integers, then truncated
-// toward zero). Kept apart because sum * (1 / 49.0) truncates to the wrong integer.
+// Applied in the accumulator. Floats: value * (multiplier / divisor), one factor rounded to float32 (float64 for float64).
+// Integers: value * multiplier / divisor in double, truncated toward zero, saturated, NaN to 0; kept apart because
+// sum * (1 / 49.0) truncates to the wrong integer. Bool: ignored.
 struct Scale {
   double multiplier = 1.0;
   double divisor = 1.0;
