@@ -127,16 +127,13 @@ _living: dict[int, World] = {}
 
 
 def world(ranks: int) -> World:
-    """The shared world of this size; asking for another size ends it, so at most one is alive. Ended at exit."""
-    if ranks not in _living:
-        end_world()
-        _living[ranks] = World(ranks)
-    return _living[ranks]
+    """The shared world of this size: one for all tests of a run, ended at exit."""
+    return _living.setdefault(ranks, World(ranks))
 
 
 @atexit.register
-def end_world() -> None:
-    """End the shared world, if there is one."""
+def end_worlds() -> None:
+    """End the shared worlds."""
     while _living:
         _living.popitem()[1].close()
 

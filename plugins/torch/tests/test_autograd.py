@@ -1,0 +1,104 @@
+"""Gradients of the collectives, as in Horovod: allreduce's are reduced alike, allgather's and broadcast's averaged."""
+
+import farandole_torch as hvd
+import pytest
+import torch
+from farandole.testing import world
+
+pytestmark = pytest.mark.timeout(180)
+RANKS = (1, 2, 3)
+
+
+def leaf(*values):
+    return torch.tensor(values, dtype=torch.float64, requires_grad=True)
+
+
+def weighted(tensor):
+    """A scalar whose gradient is rank + 1 everywhere."""
+    return tensor.sum() * (hvd.rank() + 1)
+
+
+def gradient_of_allreduce():
+    total = sum(rank + 1 for rank in range(hvd.size()))
+    for op, expected in ((hvd.Sum, total), (hvd.Average, total / hvd.size())):
+        x = leaf(1.0, 2.0)
+        weighted(hvd.allreduce(x, op=op, name="x")).backward()
+        assert torch.allclose(x.grad, torch.full_like(x, expected))
+    x = leaf(1.0, 2.0)
+    weighted(hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)).backward()
+    assert torch.allclose(x.grad, torch.full_like(x, total * 1.5))
+
+
+def gradient_of_compressed_allreduce():
+    x = torch.ones(3, requires_grad=True)
+    weighted(hvd.allreduce(x, op=hvd.Sum, compression=hvd.Compression.fp16)).backward()
+    assert x.grad.dtype == torch.float32
+    assert x.grad.tolist() == [sum(rank + 1 for rank in range(hvd.size()))] * 3
+
+
+def gradient_of_grouped_allreduce():
+    x, y = leaf(1.0), leaf(1.0, 2.0)
+    a, b = hvd.grouped_allreduce([x, y], op=hvd.Sum)
+    (weighted(a) + 2 * weighted(b)).backward()
+    total = sum(rank + 1 for rank in range(hvd.size()))
+    assert (x.grad.tolist(), y.grad.tolist()) == ([total], [2 * total] * 2)
+
+
+def gradient_of_allgather():
+    rows = hvd.rank() + 1
+    x = torch.ones(rows, 2, dtype=torch.float64, requires_grad=True)
+    gathered = hvd.allgather(x, name="rows")
+    weights = torch.arange(gathered.numel(), dtype=torch.float64).reshape(gathered.shape)
+    (gathered * weights * (hvd.rank() + 1)).sum().backward()
+    start = sum(rank + 1 for rank in range(hvd.rank()))
+    average = sum(rank + 1 for rank in range(hvd.size())) / hvd.size()
+    assert torch.allclose(x.grad, average * weights[start : start + rows])
+
+
+def gradient_of_grouped_allgather():
+    x, y = leaf(*[1.0] * (hvd.rank() + 1)), leaf(2.0)
+    a, b = hvd.grouped_allgather([x, y])
+    (weighted(a) + 3 * weighted(b)).backward()
+    average = sum(rank + 1 for rank in range(hvd.size())) / hvd.size()
+    assert torch.allclose(x.grad, torch.full_like(x, average))
+    assert torch.allclose(y.grad, torch.full_like(y, 3 * average))
+
+
+def gradient_of_broadcast():
+    root = hvd.size() - 1
+    x = leaf(1.0, 2.0)
+    weighted(hvd.broadcast(x, root)).backward()
+    average = sum(rank + 1 for rank in range(hvd.size())) / hvd.size()
+    assert torch.allclose(x.grad, torch.full_like(x, average if hvd.rank() == root else 0.0))
+
+
+def second_derivative_of_allreduce():
+    x = leaf(3.0)
+    (first,) = torch.autograd.grad(hvd.allreduce(x * x, op=hvd.Sum).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    assert second.item() == 2 * hvd.size()
+
+
+def nothing_is_recorded_without_need():
+    assert not hvd.allreduce(torch.ones(2)).requires_grad
+    with torch.no_grad():
+        assert not hvd.allreduce(leaf(1.0)).requires_grad
+        assert not hvd.broadcast(leaf(1.0), 0).requires_grad
+        assert not hvd.allgather(leaf(1.0)).requires_grad
+
+
+CASES = (
+    gradient_of_allreduce,
+    gradient_of_compressed_allreduce,
+    gradient_of_grouped_allreduce,
+    gradient_of_allgather,
+    gradient_of_grouped_allgather,
+    gradient_of_broadcast,
+    second_derivative_of_allreduce,
+    nothing_is_recorded_without_need,
+)
+
+
+@pytest.mark.parametrize(("ranks", "case"), [(n, case) for n in RANKS for case in CASES])
+def test_autograd(ranks, case):
+    world(ranks).run(case)

@@ -1,0 +1,108 @@
+"""broadcast_parameters and broadcast_optimizer_state."""
+
+import farandole_torch as hvd
+import pytest
+import torch
+from farandole.testing import world
+
+pytestmark = pytest.mark.timeout(180)
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1 * (hvd.rank() + 1), momentum=0.9),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1 * (hvd.rank() + 1), amsgrad=True),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.01 * hvd.rank()),
+    "lbfgs": lambda parameters: torch.optim.LBFGS(parameters, lr=0.1, max_iter=3),
+}
+
+
+def make(kind, steps):
+    model = torch.nn.Linear(3, 2)
+    optimizer = OPTIMIZERS[kind](model.parameters())
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(1, 3)).square().sum()
+        loss.backward()
+        return loss
+
+    for _ in range(steps):
+        optimizer.step(closure)
+    optimizer.zero_grad()
+    return model, optimizer
+
+
+def flat(value):
+    """A state as plain values that can be compared."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: flat(item) for key, item in value.items()}
+    return [flat(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def restore(kind, root):
+    """Only the root has trained; its state goes to all, and nobody's parameters or step counts move."""
+    model, optimizer = make(kind, steps=3 if hvd.rank() == root else 0)
+    parameters, own = flat(model.state_dict()), flat(optimizer.state_dict())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=root)
+    assert flat(model.state_dict()) == parameters
+    assert all(parameter.grad is None for parameter in model.parameters())
+    states = hvd.allgather_object(flat(optimizer.state_dict()))
+    assert all(state == states[root] for state in states)
+    if hvd.rank() == root:
+        assert flat(optimizer.state_dict()) == own
+    if kind.startswith("adam"):
+        assert states[0]["state"][0]["step"] == 3
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).square().sum().backward()
+    if kind != "lbfgs":
+        optimizer.step()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_ranks_without_state_receive_the_roots(ranks, kind):
+    for root in {0, ranks - 1}:
+        world(ranks).run(restore, kind, root)
+
+
+def forget():
+    _, optimizer = make("adam", steps=0 if hvd.rank() == 0 else 2)
+    hvd.broadcast_optimizer_state(hvd.DistributedOptimizer(optimizer), root_rank=0)
+    return len(optimizer.state)
+
+
+def test_an_empty_state_of_the_root_empties_the_others():
+    assert world(2).run(forget) == [0, 0]
+
+
+def buffers():
+    torch.manual_seed(hvd.rank())
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    model(torch.randn(8, 2))
+    hvd.broadcast_parameters(model.state_dict(), root_rank=hvd.size() - 1)
+    states = hvd.allgather_object(flat(dict(model.state_dict())))
+    assert all(state == states[0] for state in states)
+    assert states[0]["1.num_batches_tracked"] == 1
+    hvd.broadcast_parameters(model.named_parameters(), root_rank=0)
+    hvd.broadcast_parameters(model.parameters(), root_rank=0)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_parameters_and_buffers_become_the_roots(ranks):
+    world(ranks).run(buffers)
+
+
+def wrong_arguments():
+    with pytest.raises(ValueError, match=r"torch\.optim\.Optimizer"):
+        hvd.broadcast_optimizer_state(torch.nn.Linear(1, 1), root_rank=0)
+    with pytest.raises(ValueError, match="mapping"):
+        hvd.broadcast_parameters(None, root_rank=0)
+    _, optimizer = make("sgd", 0)
+    if hvd.size() > 1:
+        with pytest.raises(ValueError, match="root_rank=9"):
+            hvd.broadcast_optimizer_state(optimizer, root_rank=9)
+
+
+def test_wrong_arguments_are_refused():
+    world(2).run(wrong_arguments)

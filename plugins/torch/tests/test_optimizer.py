@@ -1,0 +1,296 @@
+"""DistributedOptimizer: what it adds to an optimizer, and what it leaves."""
+
+import copy
+import warnings
+
+import farandole_torch as hvd
+import pytest
+import torch
+from farandole.testing import world
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def linear(dtype=torch.float64):
+    """A model with the same parameters on every rank, and this rank's input."""
+    torch.manual_seed(5)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).to(dtype)
+    inputs = torch.arange(4, dtype=dtype).repeat(3, 1) * (hvd.rank() + 1) / 10
+    return model, inputs
+
+
+def averaged(model, inputs_of_ranks):
+    """The gradients that averaging over the ranks must give, computed here alone."""
+    model = copy.deepcopy(model)
+    model.zero_grad()
+    sum(model(inputs).square().mean() for inputs in inputs_of_ranks).div(len(inputs_of_ranks)).backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def everyones(inputs):
+    return hvd.allgather_object(inputs)
+
+
+def check_reduction(**options):
+    model, inputs = linear()
+    expected = averaged(model, everyones(inputs))
+    if options.pop("lists", False):
+        options["groups"] = [[model[0].weight, model[2].weight], [model[0].bias]]
+    names = options.pop("names", True)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters() if names else None, **options
+    )
+    factor = hvd.size() if options.get("op") == hvd.Sum else 1
+    tolerance = 1e-2 if "compression" in options else 1e-12
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.synchronize()
+        for parameter, gradient in zip(model.parameters(), expected, strict=True):
+            assert torch.allclose(parameter.grad, factor * gradient, rtol=tolerance, atol=tolerance)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer.step()
+    for parameter, old, gradient in zip(model.parameters(), before, expected, strict=True):
+        assert torch.allclose(parameter, old - 0.1 * factor * gradient, atol=tolerance)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"names": False},
+        {"op": hvd.Sum},
+        {"gradient_predivide_factor": 2.0},
+        {"groups": 2},
+        {"num_groups": 3},
+        {"lists": True},
+        {"compression": hvd.Compression.fp16},
+        {"compression": hvd.Compression.bf16, "groups": 1},
+    ],
+    ids=str,
+)
+def test_gradients_are_averages_over_the_ranks(ranks, options):
+    world(ranks).run(reduce_with, options)
+
+
+def reduce_with(options):
+    check_reduction(**options)
+
+
+def accumulate():
+    model, inputs = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), backward_passes_per_step=2)
+    expected = averaged(model, everyones(inputs))
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        assert optimizer.submitted_bytes == 0
+        model(inputs).square().mean().backward()
+        assert hvd.size() == 1 or optimizer.submitted_bytes > 0
+        optimizer.synchronize()
+        for parameter, gradient in zip(model.parameters(), expected, strict=True):
+            assert torch.allclose(parameter.grad, 2 * gradient)
+    optimizer.set_backward_passes_per_step(1)
+    optimizer.zero_grad()
+    model(inputs).square().mean().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_gradients_of_several_passes_are_added_first(ranks):
+    world(ranks).run(accumulate)
+
+
+def misuse():
+    model, inputs = linear()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    loss = model(inputs).square().mean()
+    loss.backward()
+    with pytest.raises(ValueError, match=r"zero_grad\(\) came between"):
+        optimizer.zero_grad()
+    with pytest.raises(ValueError, match="computed again"):
+        model(inputs).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    optimizer.zero_grad(set_to_none=True)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    with pytest.raises(ValueError, match="before DistributedOptimizer"):
+        optimizer.add_param_group({"params": [torch.zeros(1, requires_grad=True)]})
+    with pytest.raises(ValueError, match="distributed already"):
+        hvd.DistributedOptimizer(optimizer)
+
+
+def test_misuse_is_detected():
+    world(2).run(misuse)
+
+
+def branches():
+    """Each rank's loss leaves out other parameters; nobody hangs and all ranks agree."""
+    model = torch.nn.ModuleList([torch.nn.Linear(2, 1, bias=False) for _ in range(hvd.size() + 1)]).double()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    frozen = model[-1].weight.requires_grad_(False)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        model[hvd.rank()](torch.ones(1, 2, dtype=torch.float64)).sum().backward()
+        optimizer.step()
+        for branch in model[:-1]:
+            assert branch.weight.grad.tolist() == [[1 / hvd.size()] * 2]
+    assert frozen.grad is None
+    frozen.requires_grad_(True)
+    optimizer.zero_grad()
+    model[-1](torch.ones(1, 2, dtype=torch.float64)).sum().backward()
+    optimizer.step()
+    assert frozen.grad.tolist() == [[1.0, 1.0]]
+    assert len(set(map(str, hvd.allgather_object(model.state_dict())))) == 1
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_parameters_without_gradients_are_reduced_too(ranks):
+    world(ranks).run(branches)
+
+
+def clip():
+    model, inputs = linear()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    expected = averaged(model, everyones(inputs))
+    for skips in (False, True):
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.synchronize()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+        if not skips:
+            assert torch.allclose(norm, torch.cat([gradient.flatten() for gradient in expected]).norm())
+        with optimizer.skip_synchronize() if skips else torch.enable_grad():
+            optimizer.step()
+        expected = averaged(model, everyones(inputs))
+
+
+def test_gradients_can_be_clipped_between_synchronize_and_step():
+    world(2).run(clip)
+
+
+def still_the_users_optimizer():
+    model, inputs = linear()
+    plain = torch.optim.Adam([{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.5}], lr=0.1)
+    early = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.1)
+    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+    late = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)
+    assert isinstance(optimizer, torch.optim.Adam)
+    assert type(optimizer).__name__ == "Adam"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+        early.step()
+        late.step()
+    assert [round(group["lr"], 6) for group in optimizer.param_groups] == [0.001, 0.005]
+    state = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(state)
+    optimizer.zero_grad()
+    model(inputs).square().mean().backward()
+    optimizer.step()
+    states = hvd.allgather_object([parameter.tolist() for parameter in model.parameters()])
+    assert all(each == states[0] for each in states)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_schedulers_state_dict_and_isinstance_work(ranks):
+    world(ranks).run(still_the_users_optimizer)
+
+
+def test_closures_see_reduced_gradients():
+    assert_same(world(2).run(closures_of_one_loss))
+
+
+def closures_of_one_loss():
+    """With the same loss on all ranks LBFGS stays in step: its decisions depend on reduced gradients only."""
+    model, _ = linear()
+    inputs = torch.ones(3, 4, dtype=torch.float64)
+    optimizer = hvd.DistributedOptimizer(torch.optim.LBFGS(model.parameters(), max_iter=5), model.named_parameters())
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        loss.backward()
+        return loss
+
+    first = closure().item()
+    optimizer.synchronize()
+    optimizer.step(closure)
+    optimizer.step(closure=closure)
+    assert closure().item() < first / 10
+    optimizer.synchronize()
+    return [parameter.tolist() for parameter in model.parameters()]
+
+
+def assert_same(results):
+    assert all(each == results[0] for each in results)
+
+
+def sparse(as_dense):
+    embedding = torch.nn.Embedding(5, 2, sparse=True).double()
+    hvd.broadcast_parameters(embedding.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(embedding.parameters(), lr=0.1), embedding.named_parameters(), sparse_as_dense=as_dense
+    )
+    loss = embedding(torch.tensor([hvd.rank()])).sum()
+    if not as_dense:
+        with pytest.raises(ValueError, match="sparse_as_dense"):
+            loss.backward()
+        return
+    loss.backward()
+    optimizer.step()
+    assert embedding.weight.grad.tolist() == [[1 / hvd.size()] * 2] * hvd.size() + [[0.0] * 2] * (5 - hvd.size())
+
+
+@pytest.mark.parametrize("as_dense", [False, True])
+def test_sparse_gradients_are_an_error_or_made_dense(as_dense):
+    world(2).run(sparse, as_dense)
+
+
+def discarded():
+    model, inputs = linear()
+    first = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    del first
+    second = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    model(inputs).square().mean().backward()
+    second.step()
+
+
+def test_a_discarded_optimizer_leaves_the_model_alone():
+    world(2).run(discarded)
+
+
+@pytest.fixture
+def alone():
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+def test_names_are_checked(alone):
+    model = torch.nn.Linear(2, 1)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="1 of the optimizer's 2 parameters have no name"):
+        hvd.DistributedOptimizer(sgd, [("weight", model.weight)])
+    with pytest.raises(ValueError, match="not unique: same"):
+        hvd.DistributedOptimizer(sgd, [("same", model.weight), ("same", model.bias)])
+    with pytest.raises(ValueError, match="pairs"):
+        hvd.DistributedOptimizer(sgd, model.parameters())
+    with pytest.raises(ValueError, match=r"torch\.optim\.Optimizer"):
+        hvd.DistributedOptimizer(model)
+    with pytest.raises(ValueError, match="groups"):
+        hvd.DistributedOptimizer(sgd, groups=[[torch.zeros(1)]])
+    with pytest.raises(ValueError, match="backward_passes_per_step=0"):
+        hvd.DistributedOptimizer(sgd, backward_passes_per_step=0)
+    assert type(sgd) is torch.optim.SGD
+
+
+def test_every_name_is_there_and_sorted():
+    assert hvd.__all__ == sorted(hvd.__all__)
+    assert [name for name in hvd.__all__ if not hasattr(hvd, name)] == []

@@ -1,0 +1,99 @@
+"""Training as a whole: overlap, identical parameters, and the same loss as one process with the same global batch."""
+
+import farandole_torch as hvd
+import pytest
+import torch
+from farandole.testing import world
+
+pytestmark = pytest.mark.timeout(300)
+GLOBAL_BATCH = 24  # divisible by 1, 2, 3 and 4
+
+
+def network(dtype):
+    torch.manual_seed(11)
+    layers = [torch.nn.Linear(6, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32), torch.nn.Tanh(), torch.nn.Linear(32, 3)]
+    return torch.nn.Sequential(*layers).to(dtype)
+
+
+def batch(step, dtype):
+    """This rank's rows of the global batch of a step."""
+    generator = torch.Generator().manual_seed(1000 + step % 5)
+    inputs = torch.randn(GLOBAL_BATCH, 6, generator=generator, dtype=torch.float64)
+    targets = torch.stack([inputs.sum(1), inputs[:, 0] * inputs[:, 1], inputs[:, 2].sin()], 1)
+    rows = slice(hvd.rank() * GLOBAL_BATCH // hvd.size(), (hvd.rank() + 1) * GLOBAL_BATCH // hvd.size())
+    return inputs[rows].to(dtype), targets[rows].to(dtype)
+
+
+def train(dtype, steps):
+    """The losses of the global batch, by step."""
+    model = network(dtype)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model.named_parameters()
+    )
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    losses = []
+    for step in range(steps):
+        inputs, targets = batch(step, dtype)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(hvd.allreduce(loss.detach().double()).item())
+    return losses
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-2)])
+def test_any_number_of_ranks_trains_alike(dtype, tolerance):
+    runs = {ranks: world(ranks).run(train, getattr(torch, dtype), 50)[0] for ranks in (1, 2, 3, 4)}
+    assert runs[1][-1] <= runs[1][0] / 2
+    for ranks, losses in runs.items():
+        assert losses[-1] <= losses[0] / 2
+        worst = max(abs(a - b) for a, b in zip(losses, runs[1], strict=True))
+        assert worst <= tolerance, f"{ranks} ranks differ from one by {worst}"
+
+
+def overlap():
+    """Bytes that were submitted before the gradient of the first layer was computed, of all bytes."""
+    model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(8)])
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    seen = []
+    model[0].weight.register_hook(lambda gradient: seen.append(optimizer.submitted_bytes))
+    optimizer.zero_grad()
+    model(torch.randn(4, 64)).square().mean().backward()
+    at_return = optimizer.submitted_bytes
+    optimizer.step()
+    return seen[0], at_return, sum(4 * parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_gradients_travel_while_backward_runs(ranks):
+    for before_the_last_layer, at_return, everything in world(ranks).run(overlap):
+        assert before_the_last_layer >= everything / 2
+        assert at_return == everything
+
+
+def diverge(broadcasts):
+    """A few steps from parameters that differ between the ranks, unless they are broadcast; are they equal then?"""
+    torch.manual_seed(100 + hvd.rank())
+    model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.01), model.named_parameters())
+    if broadcasts:
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    for step in range(5):
+        inputs, targets = batch(step, torch.float32)
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+    bits = hvd.allgather_object([parameter.detach().numpy().tobytes() for parameter in model.parameters()])
+    return all(each == bits[0] for each in bits)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_parameters_stay_identical_bit_by_bit(ranks):
+    assert world(ranks).run(diverge, True) == [True] * ranks
+
+
+def test_without_the_broadcast_they_would_not():
+    assert world(2).run(diverge, False) == [False] * 2
