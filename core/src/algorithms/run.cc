@@ -24,8 +24,9 @@ struct FoldCall {
   size_t element_count;
 };
 
-// R over 16-bit floats with a rounding after each fold, as the tree, whose partials travel, cannot but do. The operands serve
-// as room for the partials. Returns the operand that holds the result; the last fold goes to `output` with `scale`.
+// R over 16-bit floats with a rounding after each fold, as the tree, whose partials travel, cannot but do. The
+// operands serve as room for the partials. Returns the operand that holds the result; the last fold goes to `output`
+// with `scale`.
 void* FoldByPairs(const FoldCall& call, const void* const* operands, size_t count, Scale scale, void* output) {
   if (count == 1) return const_cast<void*>(operands[0]);
   size_t first = 1;
@@ -60,7 +61,7 @@ Runner::Lane Runner::MakeLane(int peer, bool sends) const {
   return {peer, sends, Walk(*schedule_, steps), 0};
 }
 
-Status Runner::Start(const RunPlan& plan) {
+void Runner::Start(const RunPlan& plan) {
   plan_ = plan;
   cut_ = plan.blocks.empty()
              ? Cut::OfElements(plan.element_count, SizeOf(plan.dtype), schedule_->block_count, plan.chunk_bytes)
@@ -71,11 +72,14 @@ Status Runner::Start(const RunPlan& plan) {
     lane.walk.Restart(cut_.chunk_count());
     lane.moved_bytes = 0;
   }
-  return ReserveScratch();
+  ReserveScratch();
 }
 
 Status Runner::Advance(bool* moved) {
   *moved = false;
+  if (needed_bytes_ > scratch_bytes_) {
+    return Internal("no memory: " + std::to_string(needed_bytes_) + " bytes for received partials");
+  }
   FRD_RETURN_IF_ERROR(Transfer(true, moved));
   FRD_RETURN_IF_ERROR(Transfer(false, moved));
   FoldReady(moved);
@@ -152,18 +156,15 @@ char* Runner::SlotMemory(int64_t chunk, int slot) const {
   return scratch_.get() + (copy * schedule_->slot_count + slot) * slot_bytes_;
 }
 
-Status Runner::ReserveScratch() {
+void Runner::ReserveScratch() {
   slot_bytes_ = (cut_.largest_block_bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   const size_t copies = std::min<int64_t>(cut_.chunk_count(), Progress::kSlotDepth);
-  const size_t needed_bytes = copies * schedule_->slot_count * slot_bytes_;
-  if (needed_bytes <= scratch_bytes_) return Status::Ok();
+  needed_bytes_ = copies * schedule_->slot_count * slot_bytes_;
+  if (needed_bytes_ <= scratch_bytes_) return;
   scratch_.reset();
   scratch_bytes_ = 0;
-  void* const memory = ::operator new(needed_bytes, std::align_val_t{kSlotAlignment}, std::nothrow);
-  if (memory == nullptr) return Internal("no memory: " + std::to_string(needed_bytes) + " bytes for received partials");
-  scratch_.reset(static_cast<char*>(memory));
-  scratch_bytes_ = needed_bytes;
-  return Status::Ok();
+  scratch_.reset(static_cast<char*>(::operator new(needed_bytes_, std::align_val_t{kSlotAlignment}, std::nothrow)));
+  if (scratch_ != nullptr) scratch_bytes_ = needed_bytes_;
 }
 
 void Runner::FreeScratch::operator()(char* memory) const {

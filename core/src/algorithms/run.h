@@ -32,11 +32,10 @@ struct RunPlan {
   DType dtype = DType::kUint8;
   ReduceOp reduce = ReduceOp::kSum;  // not kAverage: an average is a sum with a scale
   Scale scale;                       // applied once to every element, where the schedule says
-  // Allgather: where in `data` each participant's block lies, in bytes. If not empty, element_count and dtype play no part.
+  // Allgather: where in `data` each participant's block lies, in bytes. If not empty, element_count and dtype play no
+  // part.
   std::vector<Range> blocks;
-  size_t chunk_bytes = kDefaultChunkBytes;
-
-  static constexpr size_t kDefaultChunkBytes = 1 << 20;
+  size_t chunk_bytes = 0;  // 0: DefaultChunkBytes
 };
 
 class Runner {
@@ -45,12 +44,11 @@ class Runner {
   // REQUIRES: *schedule and the links outlive this.
   Runner(const Schedule* schedule, std::vector<Link*> links);
 
-  // Begins an operation; what was left of another one is forgotten. Fails only without memory for the scratch slots.
-  // REQUIRES: plan.data stays valid until done().
-  Status Start(const RunPlan& plan);
+  // Begins an operation; what was left of another one is forgotten. REQUIRES: plan.data stays valid until done().
+  void Start(const RunPlan& plan);
 
-  // Moves what can be moved now; *moved tells whether that was anything, and if so, calling again at once may move more.
-  // An error is a link's and final.
+  // Moves what can be moved now; *moved tells whether that was anything, and if so, calling again at once may move
+  // more. An error is final: a link's, or no memory for what Start asked for.
   Status Advance(bool* moved);
 
   // True before Start, too.
@@ -84,7 +82,7 @@ class Runner {
   void Finish(Walk* walk);
   Memory BlockMemory(int64_t chunk, int block) const;
   char* SlotMemory(int64_t chunk, int slot) const;
-  Status ReserveScratch();
+  void ReserveScratch();
 
   struct FreeScratch {
     void operator()(char* memory) const;
@@ -101,11 +99,12 @@ class Runner {
   std::vector<Lane> lanes_;
   Walk folds_;
   std::vector<const void*> operands_;
+  size_t slot_bytes_ = 0;
+  size_t needed_bytes_ = 0;  // of scratch
 
   // Kept from one operation to the next.
   std::unique_ptr<char, FreeScratch> scratch_;
   size_t scratch_bytes_ = 0;
-  size_t slot_bytes_ = 0;
 };
 
 }  // namespace farandole
