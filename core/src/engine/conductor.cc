@@ -118,8 +118,7 @@ bool Conductor::RunWorks() {
     }
     bool done = false;
     if (const Status polled = running_->Poll(&moved, &done); !polled.ok()) {
-      // A link broke. Who died is known better from the pidfd or the control connection, which speak within moments.
-      if (suspects_.empty()) suspects_.emplace(-1, Now());
+      SuspectBrokenLinks();
       return moved;
     }
     if (!done) return moved;

@@ -64,6 +64,7 @@ class Conductor {
   // faults.cc
   void OnDeath(int rank);
   void OnClosed(int rank);
+  void SuspectBrokenLinks();
   void OnLeft(int rank);
   bool CheckAbortWord();
   void Tick();

@@ -1,4 +1,8 @@
 // Conductor: ranks that die, leave or do not come.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 #include "common/log.h"
@@ -34,6 +38,17 @@ void Conductor::OnClosed(int rank) {
   poller_.Forget(stream.descriptor());
   stream = MessageStream();
   suspects_.emplace(rank, Now());
+}
+
+// A back end could not go on. The connections that have ended say who is gone.
+void Conductor::SuspectBrokenLinks() {
+  for (int r = 0; r < world_->size; ++r) {
+    const auto& link = world_->links[static_cast<size_t>(r)];
+    char byte = 0;
+    if (!link || link->descriptor() < 0) continue;
+    const ssize_t got = recv(link->descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN)) suspects_.emplace(r, Now());
+  }
 }
 
 void Conductor::OnLeft(int rank) {
@@ -116,14 +131,14 @@ void Conductor::Tick() {
 
 void Conductor::CheckSuspects(TimePoint now) {
   ReadLog();
-  const std::map<int, TimePoint> suspects = suspects_;
-  for (const auto& [rank, since] : suspects) {
-    if (MillisecondsBetween(since, now) < kSuspicionMs) continue;
-    suspects_.erase(rank);
-    if (rank >= 0 && left_.count(rank) > 0) continue;
-    const std::string who = rank >= 0 ? world_->NameOf(rank) : "a rank of another machine";
-    Abort(Code::kPeerLost, rank, "the connection to " + who + " was lost; it died or its network did");
-  }
+  // The first to fall silent is to blame; others may have ended because of it.
+  const auto first = std::min_element(suspects_.begin(), suspects_.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (first == suspects_.end() || MillisecondsBetween(first->second, now) < kSuspicionMs) return;
+  const int rank = first->first;
+  suspects_.erase(first);
+  if (left_.count(rank) > 0) return;
+  Abort(Code::kPeerLost, rank, "the connection to " + world_->NameOf(rank) + " was lost; it died or its network did");
 }
 
 void Conductor::CheckDelays(TimePoint now) {
