@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -90,6 +92,12 @@ def _carries(process: psutil.Process, mark: str) -> bool:
         return False
 
 
+def _heed_signals() -> None:
+    """As started from a terminal, even if the tests run under nohup or in the background."""
+    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_DFL)
+
+
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
     """launch("-np", 2, "sh", "-c", ...) starts `farandole run ...` in an empty folder."""
@@ -99,8 +107,9 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
         mark = uuid.uuid4().hex
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(env or {}), _MARK: mark}
         command = [sys.executable, "-m", "farandole.launch", verb, *map(str, arguments)]
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path}
-        process = subprocess.Popen(list(filter(None, command)), env=environment, **{**pipes, **options})
+        usual = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        usual |= {"cwd": tmp_path, "preexec_fn": _heed_signals}
+        process = subprocess.Popen(list(filter(None, command)), env=environment, **{**usual, **options})
         started.append(Launched(process, mark))
         return started[-1]
 
@@ -113,7 +122,8 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
                 stream.close()
         one.process.wait()
         for process in one.left():
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.fixture
