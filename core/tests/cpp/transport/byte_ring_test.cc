@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <vector>
 
 namespace farandole {
@@ -23,8 +22,8 @@ class Memory {
 };
 
 std::vector<uint8_t> Counting(size_t size, uint8_t first) {
-  std::vector<uint8_t> bytes(size);
-  std::iota(bytes.begin(), bytes.end(), first);
+  std::vector<uint8_t> bytes;
+  for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<uint8_t>(first + i));
   return bytes;
 }
 
