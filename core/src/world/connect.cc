@@ -85,9 +85,8 @@ Status Follow(const WorldSpec& spec, const std::string& endpoint, const std::vec
   return Arena::Attach(std::move(all[0]), Group::ArenaBytes(spec.plan, ranks.size()), arena);
 }
 
-Status KeepLink(World* world, uint32_t rank, Descriptor connection) {
-  world->links[rank] = std::make_unique<TcpLink>(std::move(connection));
-  return Status::Ok();
+void KeepLink(World* world, uint32_t rank, Descriptor connection) {
+  world->links[rank] = std::make_unique<TcpLink>(std::move(connection), world->NameOf(static_cast<int>(rank)));
 }
 
 }  // namespace
@@ -124,7 +123,7 @@ Status ConnectLinks(const WorldSpec& spec, int listener, const std::vector<std::
     Hello theirs;
     FRD_RETURN_IF_ERROR(ConnectRetry(endpoints[static_cast<size_t>(peer)], deadline, &connection));
     FRD_RETURN_IF_ERROR(HandshakeClient(connection.get(), spec.key, HelloFor(spec, "data"), &theirs, deadline));
-    FRD_RETURN_IF_ERROR(KeepLink(world, static_cast<uint32_t>(peer), std::move(connection)));
+    KeepLink(world, static_cast<uint32_t>(peer), std::move(connection));
   }
   while (expected > 0) {
     Descriptor connection;
@@ -136,7 +135,7 @@ Status ConnectLinks(const WorldSpec& spec, int listener, const std::vector<std::
       Log(LogLevel::kWarning, "turned a data connection away: " + met.message());
       continue;
     }
-    FRD_RETURN_IF_ERROR(KeepLink(world, theirs.rank, std::move(connection)));
+    KeepLink(world, theirs.rank, std::move(connection));
     --expected;
   }
   return Status::Ok();
