@@ -12,7 +12,7 @@ from farandole import _world
 from farandole._adapter import Adapter
 from farandole._compression import Compression, Compressor
 from farandole._handles import Handle
-from farandole._ops import Kind, ReduceOp, check_process_set, check_root, full_name, reduction
+from farandole._ops import Kind, ReduceOp, check_process_set, check_root, reduction
 from farandole._submit import Parameters, Submitter
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Collectives(Generic[T]):
             postscale_factor: multiplies after it.
             process_set: see the class.
         """
-        parameters = _reducing("allreduce", average, name, op, prescale_factor, postscale_factor, process_set)
+        parameters = _reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         if compression is None:
             return self._submitter.run(Kind.ALLREDUCE, tensor, None, parameters)
         sent, context = compression.compress(tensor)
@@ -75,7 +75,7 @@ class Collectives(Generic[T]):
         process_set: object = None,
     ) -> Handle[T]:
         """`allreduce` that returns at once; the tensor must not be written until the handle is synchronized."""
-        parameters = _reducing("allreduce", average, name, op, prescale_factor, postscale_factor, process_set)
+        parameters = _reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         return self._submitter.start(Kind.ALLREDUCE, [tensor], [None], parameters).map(_only)
 
     def allreduce_(
@@ -89,7 +89,7 @@ class Collectives(Generic[T]):
         process_set: object = None,
     ) -> T:
         """`allreduce` in place; returns `tensor`."""
-        parameters = _reducing("allreduce", average, name, op, prescale_factor, postscale_factor, process_set)
+        parameters = _reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         return self._submitter.run(Kind.ALLREDUCE, tensor, tensor, parameters)
 
     def allreduce_async_(
@@ -103,7 +103,7 @@ class Collectives(Generic[T]):
         process_set: object = None,
     ) -> Handle[T]:
         """`allreduce` in place that returns at once; do not touch the tensor until the handle is synchronized."""
-        parameters = _reducing("allreduce", average, name, op, prescale_factor, postscale_factor, process_set)
+        parameters = _reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         return self._submitter.start(Kind.ALLREDUCE, [tensor], [tensor], parameters).map(_only)
 
     def grouped_allreduce(
@@ -118,7 +118,7 @@ class Collectives(Generic[T]):
         process_set: object = None,
     ) -> list[T]:
         """`allreduce` of several tensors as one operation: it starts when every rank has called it with all of them."""
-        parameters = _reducing("grouped_allreduce", average, name, op, prescale_factor, postscale_factor, process_set)
+        parameters = _reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         _check_sequence(tensors)
         compression = compression or self.Compression.none
         sent, contexts = zip(*map(compression.compress, tensors), strict=True)
@@ -136,7 +136,7 @@ class Collectives(Generic[T]):
         process_set: object = None,
     ) -> Handle[list[T]]:
         """`grouped_allreduce` that returns at once."""
-        parameters = _reducing("grouped_allreduce", average, name, op, prescale_factor, postscale_factor, process_set)
+        parameters = _reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         return self._reduce_all(tensors, [None] * len(tensors), parameters)
 
     def grouped_allreduce_(
@@ -150,7 +150,7 @@ class Collectives(Generic[T]):
         process_set: object = None,
     ) -> list[T]:
         """`grouped_allreduce` in place; returns the tensors."""
-        parameters = _reducing("grouped_allreduce", average, name, op, prescale_factor, postscale_factor, process_set)
+        parameters = _reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         return self._reduce_all(tensors, tensors, parameters).wait()
 
     def grouped_allreduce_async_(
@@ -164,7 +164,7 @@ class Collectives(Generic[T]):
         process_set: object = None,
     ) -> Handle[list[T]]:
         """`grouped_allreduce` in place that returns at once."""
-        parameters = _reducing("grouped_allreduce", average, name, op, prescale_factor, postscale_factor, process_set)
+        parameters = _reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         return self._reduce_all(tensors, tensors, parameters)
 
     def allgather(self, tensor: T, name: str | None = None, process_set: object = None) -> T:
@@ -177,7 +177,7 @@ class Collectives(Generic[T]):
     def allgather_async(self, tensor: T, name: str | None = None, process_set: object = None) -> Handle[T]:
         """`allgather` that returns at once; the tensor must not be written until the handle is synchronized."""
         check_process_set(process_set)
-        return self._submitter.gather([tensor], Parameters(full_name("allgather", name))).map(_only)
+        return self._submitter.gather([tensor], Parameters(name or "")).map(_only)
 
     def grouped_allgather(self, tensors: Sequence[T], name: str | None = None, process_set: object = None) -> list[T]:
         """`allgather` of several tensors as one operation."""
@@ -189,7 +189,7 @@ class Collectives(Generic[T]):
         """`grouped_allgather` that returns at once."""
         check_process_set(process_set)
         _check_sequence(tensors)
-        return self._submitter.gather(tensors, Parameters(full_name("grouped_allgather", name)))
+        return self._submitter.gather(tensors, Parameters(name or ""))
 
     def broadcast(self, tensor: T, root_rank: int, name: str | None = None, process_set: object = None) -> T:
         """Rank `root_rank`'s tensor, as a new tensor, on every rank; shape and dtype are alike on all ranks."""
@@ -244,7 +244,6 @@ def _check_sequence(tensors: object) -> None:
 
 
 def _reducing(
-    operation: str,
     average: bool | None,
     name: str | None,
     op: ReduceOp | None,
@@ -255,10 +254,10 @@ def _reducing(
     if process_set is not None:
         check_process_set(process_set)
     reduce = ReduceOp.AVERAGE if average is None and op is None else reduction(average, op)
-    return Parameters(full_name(operation, name), reduce, 0, prescale, postscale)
+    return Parameters(name or "", reduce, 0, prescale, postscale)
 
 
 def _rooted(root_rank: int, name: str | None, process_set: object) -> Parameters:
     check_process_set(process_set)
     check_root(root_rank, _world.size())
-    return Parameters(full_name("broadcast", name), root=root_rank)
+    return Parameters(name or "", root=root_rank)

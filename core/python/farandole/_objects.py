@@ -13,7 +13,7 @@ from typing import Any
 from farandole import _world
 from farandole._adapter import DType
 from farandole._native import core
-from farandole._ops import Kind, check_process_set, check_root, full_name
+from farandole._ops import Kind, check_process_set, check_root
 
 
 def barrier(process_set: object = None) -> None:
@@ -37,11 +37,11 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> A
     is_root = _world.rank() == root_rank
     payload = _pickled(obj) if is_root else bytearray()
     count = ctypes.c_int64(len(payload))
-    _broadcast(count, 8, DType.INT64, (1,), root_rank, full_name("broadcast_object", name and f"{name}.size"))
+    _broadcast(count, 8, DType.INT64, (1,), root_rank, f"{name}.size" if name else "")
     if not is_root:
         payload = bytearray(count.value)
     memory = (ctypes.c_char * len(payload)).from_buffer(payload)
-    _broadcast(memory, len(payload), DType.UINT8, (len(payload),), root_rank, full_name("broadcast_object", name))
+    _broadcast(memory, len(payload), DType.UINT8, (len(payload),), root_rank, name or "")
     return obj if is_root else pickle.loads(payload)
 
 
@@ -49,9 +49,9 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """A list with every rank's object, in rank order, on every rank; objects of any kind and size."""
     payload = _pickled(obj)
     count = ctypes.c_int64(len(payload))
-    sizes = _gather(count, DType.INT64, 1, full_name("allgather_object", name and f"{name}.size")).cast("q")
+    sizes = _gather(count, DType.INT64, 1, f"{name}.size" if name else "").cast("q")
     memory = (ctypes.c_char * len(payload)).from_buffer(payload)
-    joined = _gather(memory, DType.UINT8, len(payload), full_name("allgather_object", name))
+    joined = _gather(memory, DType.UINT8, len(payload), name or "")
     objects, start = [], 0
     for size in sizes:
         objects.append(pickle.loads(joined[start : start + size]))

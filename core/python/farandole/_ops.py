@@ -54,11 +54,6 @@ def reduction(average: bool | None, op: ReduceOp | int | None) -> ReduceOp:
     return ReduceOp.AVERAGE if average else ReduceOp.SUM
 
 
-def full_name(operation: str, name: str | None) -> str:
-    """`<operation>.<name>`, the name that messages and the timeline show; "" matches unnamed calls by their order."""
-    return f"{operation}.{name}" if name else ""
-
-
 def check_root(root_rank: int, size: int) -> None:
     """Raises ValueError unless `root_rank` is a rank of a world of `size`."""
     if not 0 <= root_rank < size:

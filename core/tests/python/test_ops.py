@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from farandole import Average, Max, ReduceOp, Sum
-from farandole._ops import check_root, full_name, predivide_factors, reduction
+from farandole._ops import check_root, predivide_factors, reduction
 from farandole.numpy import _ArrayAdapter
 from farandole.plugin import DType, even_groups
 
@@ -41,11 +41,6 @@ def test_contradictions_and_unknown_reductions_are_refused():
         reduction(True, Sum)
     with pytest.raises(ValueError, match="op=9 is no reduction"):
         reduction(None, 9)
-
-
-def test_names_carry_their_operation():
-    assert full_name("allreduce", "loss") == "allreduce.loss"
-    assert full_name("allreduce", None) == full_name("allreduce", "") == ""
 
 
 def test_roots_are_ranks():

@@ -59,6 +59,20 @@ def operations_that_differ_are_named(face: Face) -> None:
     _goes_on(face)
 
 
+def operations_that_differ_under_one_name_are_named(face: Face) -> None:
+    if face.size == 1:
+        return
+
+    def call() -> None:
+        if face.rank == 0:
+            face.module.allreduce(face.make([1.0]), name="both")
+        else:
+            face.module.broadcast(face.make([1.0]), 0, name="both")
+
+    face.mismatched(call, "'both'", "rank 0", "rank 1", "allreduce", "broadcast")
+    _goes_on(face)
+
+
 def roots_that_differ_are_named(face: Face) -> None:
     if face.size == 1:
         return
@@ -141,6 +155,7 @@ CHECKS = (
     dtypes_that_differ_are_named,
     reductions_that_differ_are_named,
     operations_that_differ_are_named,
+    operations_that_differ_under_one_name_are_named,
     roots_that_differ_are_named,
     rows_that_differ_in_allgather_are_named,
     a_name_twice_in_flight_is_refused,
