@@ -33,7 +33,8 @@ void RaiseIfError(const Status& status) {
 
 void SetErrorTypes(const std::map<int, py::object>& types) {
   for (const auto& [kind, type] : types) {
-    if (kind > 0 && kind < static_cast<int>(g_error_types.size())) g_error_types[static_cast<size_t>(kind)] = type.inc_ref().ptr();
+    if (kind > 0 && kind < static_cast<int>(g_error_types.size()))
+      g_error_types[static_cast<size_t>(kind)] = type.inc_ref().ptr();
   }
 }
 
@@ -128,12 +129,13 @@ Request ToRequest(int op, std::string name, int reduce, int root, double prescal
   return request;
 }
 
-std::unique_ptr<PyHandle> Submit(int op, const std::vector<TensorTuple>& tensors, py::object keep, std::string name, int reduce,
-                                 int root, double prescale, double postscale) {
+std::unique_ptr<PyHandle> Submit(int op, const std::vector<TensorTuple>& tensors, py::object keep, std::string name,
+                                 int reduce, int root, double prescale, double postscale) {
   ReleaseOrphans();
   std::shared_ptr<Engine> engine = Need();
   Request request = ToRequest(op, std::move(name), reduce, root, prescale, postscale);
-  for (const auto& [input, output, dtype, shape] : tensors) request.tensors.push_back(ToTensor(input, output, dtype, shape));
+  for (const auto& [input, output, dtype, shape] : tensors)
+    request.tensors.push_back(ToTensor(input, output, dtype, shape));
   OperationPtr operation;
   Status status;
   {
@@ -144,8 +146,8 @@ std::unique_ptr<PyHandle> Submit(int op, const std::vector<TensorTuple>& tensors
   return std::make_unique<PyHandle>(std::move(engine), std::move(operation), std::move(keep));
 }
 
-void Run(int op, uintptr_t input, uintptr_t output, int dtype, Shape shape, py::object keep, std::string name, int reduce, int root,
-         double prescale, double postscale) {
+void Run(int op, uintptr_t input, uintptr_t output, int dtype, Shape shape, py::object keep, std::string name,
+         int reduce, int root, double prescale, double postscale) {
   ReleaseOrphans();
   std::shared_ptr<Engine> engine = Need();
   Request request = ToRequest(op, std::move(name), reduce, root, prescale, postscale);
@@ -169,7 +171,8 @@ void Init(int rank, int size, const std::string& store, const py::bytes& key) {
   spec.size = size;
   spec.store = store;
   const std::string secret = key;
-  if (size > 1 && secret.size() != spec.key.size()) RaiseIfError(Invalid("the job key must have 32 bytes, not " + std::to_string(secret.size())));
+  if (size > 1 && secret.size() != spec.key.size())
+    RaiseIfError(Invalid("the job key must have 32 bytes, not " + std::to_string(secret.size())));
   std::copy(secret.begin(), secret.end(), spec.key.begin());
   Status status;
   {
@@ -212,12 +215,14 @@ PYBIND11_MODULE(_core, module) {
   module.def("set_error_types", &SetErrorTypes, "types"_a);
   module.def(
       "init",
-      [](int rank, int size, int, int, int, int, const std::string& store, const py::bytes& key) { Init(rank, size, store, key); },
+      [](int rank, int size, int, int, int, int, const std::string& store, const py::bytes& key) {
+        Init(rank, size, store, key);
+      },
       "rank"_a, "size"_a, "local_rank"_a, "local_size"_a, "cross_rank"_a, "cross_size"_a, "store"_a, "key"_a);
   module.def("shutdown", &Shutdown);
   module.def("is_initialized", &IsInitialized);
-  module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "name"_a = "", "reduce"_a = 0, "root"_a = 0, "prescale"_a = 1.0,
-             "postscale"_a = 1.0);
+  module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "name"_a = "", "reduce"_a = 0, "root"_a = 0,
+             "prescale"_a = 1.0, "postscale"_a = 1.0);
   module.def("run", &Run, "op"_a, "input_address"_a, "output_address"_a, "dtype"_a, "shape"_a, "keep"_a, "name"_a = "",
              "reduce"_a = 0, "root"_a = 0, "prescale"_a = 1.0, "postscale"_a = 1.0);
   module.def("info", &Info);
@@ -231,10 +236,12 @@ PYBIND11_MODULE(_core, module) {
   py::class_<PyOutput>(module, "Output", py::buffer_protocol())
       .def_property_readonly("shape", [](const PyOutput& self) { return py::tuple(py::cast(self.output.shape)); })
       .def_property_readonly("dtype", [](const PyOutput& self) { return static_cast<int>(self.output.dtype); })
-      .def_property_readonly("address", [](const PyOutput& self) { return reinterpret_cast<uintptr_t>(self.output.memory.get()); })
+      .def_property_readonly("address",
+                             [](const PyOutput& self) { return reinterpret_cast<uintptr_t>(self.output.memory.get()); })
       .def_property_readonly("nbytes", [](const PyOutput& self) { return self.output.size_bytes; })
       .def_buffer([](PyOutput& self) {
-        return py::buffer_info(reinterpret_cast<uint8_t*>(self.output.memory.get()), static_cast<py::ssize_t>(self.output.size_bytes));
+        return py::buffer_info(reinterpret_cast<uint8_t*>(self.output.memory.get()),
+                               static_cast<py::ssize_t>(self.output.size_bytes));
       });
 }
 

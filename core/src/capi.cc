@@ -73,15 +73,18 @@ Status ToRequest(const frd_request& from, Request* request) {
 
 int32_t ApiInit(const frd_world* world) {
   return Guard([&] {
-    if (world->struct_size < sizeof(frd_world)) return Report(Invalid("frd_world.struct_size is too small for this core"));
+    if (world->struct_size < sizeof(frd_world))
+      return Report(Invalid("frd_world.struct_size is too small for this core"));
     if (world->size < 1 || !InRange(world->rank, world->size)) {
-      return Report(Invalid("rank " + std::to_string(world->rank) + " is not in a world of " + std::to_string(world->size)));
+      return Report(
+          Invalid("rank " + std::to_string(world->rank) + " is not in a world of " + std::to_string(world->size)));
     }
     WorldSpec spec;
     spec.rank = world->rank;
     spec.size = world->size;
     if (world->size > 1) {
-      if (world->store == nullptr || world->key == nullptr) return Report(Invalid("a world of several ranks needs a store and a key"));
+      if (world->store == nullptr || world->key == nullptr)
+        return Report(Invalid("a world of several ranks needs a store and a key"));
       spec.store = world->store;
       std::copy(world->key, world->key + spec.key.size(), spec.key.begin());
     }
@@ -128,8 +131,8 @@ int32_t ApiOutput(frd_operation* operation, uint32_t index, frd_output* output) 
       return Report(Invalid("the operation has no result number " + std::to_string(index)));
     }
     const Output& from = operation->operation->outputs[index];
-    *output = {sizeof(frd_output), static_cast<int32_t>(from.dtype), from.memory.get(), from.size_bytes, from.shape.data(),
-               static_cast<int32_t>(from.shape.size())};
+    *output = {sizeof(frd_output), static_cast<int32_t>(from.dtype),       from.memory.get(), from.size_bytes,
+               from.shape.data(),  static_cast<int32_t>(from.shape.size())};
     return FRD_OK;
   });
 }

@@ -1,17 +1,17 @@
 /* The C door of the core: what native parts of plugins use, and nothing else of ours.
  *
- * Found, not linked: the Python module `farandole._core` exports frd_get_api; a plugin is handed its address, calls it once, and
- * keeps the table. The table only grows: a plugin built against an older header works with a newer core. It checks `abi` (equal)
- * and that `struct_size` covers the functions it wants.
+ * Found, not linked: the Python module `farandole._core` exports frd_get_api; a plugin is handed its address, calls it
+ * once, and keeps the table. The table only grows: a plugin built against an older header works with a newer core. It
+ * checks `abi` (equal) and that `struct_size` covers the functions it wants.
  *
- * Conventions. Structs that the caller fills begin with struct_size = sizeof of what it was compiled against; absent fields are
- * zero. Enumerations are int32_t. No C++ exception crosses the border. Unless said otherwise a function may be called from any
- * thread, does not block on other ranks, and returns FRD_OK or a code, with the sentence for it in frd_last_error (of the calling
- * thread, valid until its next call).
+ * Conventions. Structs that the caller fills begin with struct_size = sizeof of what it was compiled against; absent
+ * fields are zero. Enumerations are int32_t. No C++ exception crosses the border. Unless said otherwise a function may
+ * be called from any thread, does not block on other ranks, and returns FRD_OK or a code, with the sentence for it in
+ * frd_last_error (of the calling thread, valid until its next call).
  *
- * Threads and life. done(argument, code, message, event) is called exactly once for every operation that was accepted, by whichever
- * thread completes it, with no lock of ours held; it may enqueue, it must not block and must not run Python. Memory handed in must
- * stay valid until then. */
+ * Threads and life. done(argument, code, message, event) is called exactly once for every operation that was accepted,
+ * by whichever thread completes it, with no lock of ours held; it may enqueue, it must not block and must not run
+ * Python. Memory handed in must stay valid until then. */
 #ifndef FARANDOLE_FARANDOLE_H_
 #define FARANDOLE_FARANDOLE_H_
 
@@ -122,7 +122,7 @@ typedef struct frd_api {
   int32_t (*rank)(void);           /* -1 when not initialized */
   int32_t (*size)(void);
 
-  /* Begins a collective. On FRD_OK *operation is the caller's, to be released once. operation may be NULL when done is given. */
+  /* Begins a collective. On FRD_OK *operation is the caller's, to be released once; it may be NULL when done is given. */
   int32_t (*enqueue)(const frd_request* request, frd_operation** operation);
   /* FRD_IN_PROGRESS, or how the operation ended. */
   int32_t (*poll)(frd_operation* operation);

@@ -6,7 +6,7 @@ from typing import final
 # op:     0 allreduce, 1 allgather, 2 broadcast, 3 barrier
 # dtype:  0 uint8 1 int8 2 uint16 3 int16 4 int32 5 int64 6 float16 7 bfloat16 8 float32 9 float64 10 bool
 # reduce: 0 sum, 1 average, 2 min, 3 max, 4 product
-# Error kinds of `CoreError.kind`: 1 invalid (ValueError), 2 mismatch, 3 peer lost, 4 deadline, 5 not initialized, 6 internal.
+# Error kinds: 1 invalid (ValueError), 2 mismatch, 3 peer lost, 4 deadline, 5 not initialized, 6 internal.
 
 def set_error_types(types: dict[int, type[BaseException]]) -> None:
     """Tell the core which exception class to raise for each error kind; called once at import."""
@@ -21,7 +21,7 @@ def init(
     store: str,  # "unix:<abstract name>" or "tcp:<host>:<port>"; "" when size is 1
     key: bytes,  # the job's 32 secret bytes; b"" when size is 1
 ) -> None:
-    """Join the world. Blocks until all `size` ranks are there (GIL released; signals are looked for). No-op when initialized."""
+    """Join the world; no-op when initialized. Blocks until all `size` ranks are there (GIL released)."""
 
 def shutdown() -> None:
     """Leave the world: complete or fail what is pending, release everything. No-op when not initialized."""
@@ -40,8 +40,9 @@ def submit(
 ) -> Handle:
     """Start one collective (several tensors: one grouped call). Never blocks on other ranks. Raises for local misuse.
 
-    allreduce and broadcast write to the output address, which may equal the input address. allgather takes output address 0:
-    the core allocates, see `Handle.outputs`. barrier takes no tensors. broadcast: the root's input is sent, the others' ignored.
+    allreduce and broadcast write to the output address, which may equal the input address. allgather takes output
+    address 0: the core allocates, see `Handle.outputs`. barrier takes no tensors. broadcast: the root's input is sent,
+    the others' are ignored.
     """
 
 def run(
@@ -63,7 +64,7 @@ def run(
 class Handle:
     def done(self) -> bool: ...
     def wait(self) -> None:
-        """Block until complete (GIL released; KeyboardInterrupt works), then raise the operation's error, if any. Repeatable."""
+        """Block until complete (GIL released; Ctrl-C works), then raise the operation's error, if any. Repeatable."""
     def outputs(self) -> list[Output]:
         """The core-allocated results of a completed allgather, one per tensor."""
 
@@ -78,8 +79,7 @@ class Output:
     def __buffer__(self, flags: int, /) -> memoryview: ...  # flat, writable bytes
 
 def info() -> dict[str, object]:
-    """What doctor and tests want to know: isa, groups (list of lists of ranks), arena bytes, epoch, counters such as
-    negotiation messages sent and bytes submitted."""
+    """What tests and tools want to know: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""
 
 api_address: int
 """Address of the function table of farandole.h, for plugins' native parts."""

@@ -1,7 +1,7 @@
 // Something that can perform a collective among all ranks of the world.
 //
-// The engine hands over one piece of work after another, in the same order on every rank, and polls until it is done. Nothing
-// here blocks: Poll moves what can be moved and returns. The driver alone calls.
+// The engine hands over one piece of work after another, in the same order on every rank, and polls until it is done.
+// Nothing here blocks: Poll moves what can be moved and returns. The driver alone calls.
 #pragma once
 
 #include <cstddef>

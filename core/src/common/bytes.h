@@ -1,7 +1,7 @@
 // Little-endian encoding of control messages, and decoding that survives any input.
 //
-// A Reader never reads past its end: after the first shortage every further read yields zero values and ok() stays false, so a
-// decoder reads all its fields first and asks once. Values; no thread rule.
+// A Reader never reads past its end: after the first shortage every further read yields zero values and ok() stays
+// false, so a decoder reads all its fields first and asks once. Values; no thread rule.
 #pragma once
 
 #include <cstdint>

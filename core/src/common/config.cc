@@ -53,8 +53,7 @@ Status ReadSettings(Settings* settings) {
   FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_ARENAS", {"0", "1"}, &arenas));
   FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_ORDER", {"fixed", "any"}, &order));
   FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_ALGORITHM", {"auto", "direct", "ring", "tree", "exchange"}, &algorithm));
-  FRD_RETURN_IF_ERROR(
-      ReadWord("FARANDOLE_LOG_LEVEL", {"error", "warning", "info", "debug"}, &settings->log_level));
+  FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_LOG_LEVEL", {"error", "warning", "info", "debug"}, &settings->log_level));
   FRD_RETURN_IF_ERROR(ReadInteger("FARANDOLE_FUSION_THRESHOLD", 1, &settings->fusion_threshold_bytes));
   FRD_RETURN_IF_ERROR(ReadInteger("FARANDOLE_START_TIMEOUT", 1000, &settings->start_timeout_ms));
   FRD_RETURN_IF_ERROR(ReadInteger("FARANDOLE_WARN_AFTER", 1000, &settings->warn_after_ms));
@@ -62,7 +61,8 @@ Status ReadSettings(Settings* settings) {
   settings->arenas = arenas == 1;
   settings->any_order = order == 1;
   if (algorithm != 0) settings->algorithm = Variable("FARANDOLE_ALGORITHM");
-  if (const std::string address = Variable("FARANDOLE_ADDRESS"); !address.empty()) settings->interface_address = address;
+  if (const std::string address = Variable("FARANDOLE_ADDRESS"); !address.empty())
+    settings->interface_address = address;
   settings->failpoints = Variable("FARANDOLE_FAILPOINTS");
   return Status::Ok();
 }

@@ -10,16 +10,17 @@
 namespace farandole {
 
 struct Settings {
-  bool arenas = true;                          // FARANDOLE_ARENAS=0: this rank shares no memory, as if on a machine of its own
-  std::string algorithm = "auto";              // FARANDOLE_ALGORITHM: auto, direct, ring, tree, exchange
-  bool any_order = false;                      // FARANDOLE_ORDER=any: sums need not be folded in order R
-  int64_t fusion_threshold_bytes = 4 << 20;    // FARANDOLE_FUSION_THRESHOLD: tensors are packed together up to this many bytes
-  int64_t start_timeout_ms = 120'000;          // FARANDOLE_START_TIMEOUT (seconds): how long init waits for the other ranks
-  int64_t warn_after_ms = 10'000;              // FARANDOLE_WARN_AFTER (seconds): when an absent rank is first named
-  int64_t timeout_ms = 1'800'000;              // FARANDOLE_TIMEOUT (seconds, 0 = never): when waiting for a rank becomes an error
+  bool arenas = true;              // FARANDOLE_ARENAS=0: this rank shares no memory, as if on a machine of its own
+  std::string algorithm = "auto";  // FARANDOLE_ALGORITHM: auto, direct, ring, tree, exchange
+  bool any_order = false;          // FARANDOLE_ORDER=any: sums need not be folded in order R
+  int64_t fusion_threshold_bytes =
+      4 << 20;                         // FARANDOLE_FUSION_THRESHOLD: tensors are packed together up to this many bytes
+  int64_t start_timeout_ms = 120'000;  // FARANDOLE_START_TIMEOUT (seconds): how long init waits for the other ranks
+  int64_t warn_after_ms = 10'000;      // FARANDOLE_WARN_AFTER (seconds): when an absent rank is first named
+  int64_t timeout_ms = 1'800'000;  // FARANDOLE_TIMEOUT (seconds, 0 = never): when waiting for a rank becomes an error
   std::string interface_address = "127.0.0.1";  // FARANDOLE_ADDRESS: where data links to other machines listen
-  int log_level = 1;                           // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
-  std::string failpoints;                      // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
+  int log_level = 1;                            // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
+  std::string failpoints;                       // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };
 
 // kInvalid names the variable, its value and what is allowed.

@@ -1,7 +1,7 @@
 #include "common/failpoint.h"
 
-#include <csignal>
 #include <unistd.h>
+#include <csignal>
 
 #include <algorithm>
 #include <atomic>

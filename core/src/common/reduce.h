@@ -1,13 +1,14 @@
 // Element-wise folds, the only place in the core that looks at values.
 //
-// Order. R over a list S is the value itself if |S| = 1, else R(first p) + R(rest) with p the largest power of two below |S|.
-// Every fold obeys R over its inputs, so the bits of a result depend on who takes part, never on arrival, chunk or algorithm.
-// float16 and bfloat16 are widened, folded and scaled in float32, and rounded once (to nearest even).
-// NaN propagates through min and max, -0 is less than +0; a NaN that was computed is the positive quiet one without payload.
-// Integers wrap, before they are scaled. For bool, sum = max = or, product = min = and.
+// Order. R over a list S is the value itself if |S| = 1, else R(first p) + R(rest) with p the largest power of two
+// below |S|. Every fold obeys R over its inputs, so the bits of a result depend on who takes part, never on arrival,
+// chunk or algorithm. float16 and bfloat16 are widened, folded and scaled in float32, and rounded once (to nearest
+// even). NaN propagates through min and max, -0 is less than +0; a NaN that was computed is the positive quiet one
+// without payload. Integers wrap, before they are scaled. For bool, sum = max = or, product = min = and.
 //
 // The instruction set (portable, AVX2, AVX-512) is chosen once at run time; all three give the same bits.
-// Functions are pure; any thread may call them. Buffers may be unaligned. `output` may be one of the inputs, never a part of one.
+// Functions are pure; any thread may call them. Buffers may be unaligned. `output` may be one of the inputs, never a
+// part of one.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +17,9 @@
 
 namespace farandole {
 
-// Applied in the accumulator. Floats: value * (multiplier / divisor), one factor rounded to float32 (float64 for float64).
-// Integers: value * multiplier / divisor in double, truncated toward zero, saturated, NaN to 0; kept apart because
-// sum * (1 / 49.0) truncates to the wrong integer. Bool: ignored.
+// Applied in the accumulator. Floats: value * (multiplier / divisor), one factor rounded to float32 (float64 for
+// float64). Integers: value * multiplier / divisor in double, truncated toward zero, saturated, NaN to 0; kept apart
+// because sum * (1 / 49.0) truncates to the wrong integer. Bool: ignored.
 struct Scale {
   double multiplier = 1.0;
   double divisor = 1.0;
@@ -27,19 +28,19 @@ struct Scale {
 
 // output[i] = scale(R(inputs[0][i], inputs[1][i], ...)).
 // REQUIRES: input_count >= 1; reduce is not kAverage (an average is a sum with a divisor); Supports(dtype, reduce).
-void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count, Scale scale,
-          void* output);
+void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
+          Scale scale, void* output);
 
 // Averages of bool have no meaning; everything else is supported.
 bool Supports(DType dtype, ReduceOp reduce);
 
 enum class Isa { kPortable = 0, kAvx2 = 1, kAvx512 = 2 };
-Isa BestIsa();            // what this machine has
-Isa ActiveIsa();          // what Fold uses
-void UseIsa(Isa isa);     // tests and benchmarks only; REQUIRES: isa <= BestIsa() and no Fold running
+Isa BestIsa();         // what this machine has
+Isa ActiveIsa();       // what Fold uses
+void UseIsa(Isa isa);  // tests and benchmarks only; REQUIRES: isa <= BestIsa() and no Fold running
 
-// Sets the floating-point control word to IEEE defaults (no flush-to-zero) for its lifetime: a framework may have changed it in
-// the thread that happens to drive, and results must not depend on who drives.
+// Sets the floating-point control word to IEEE defaults (no flush-to-zero) for its lifetime: a framework may have
+// changed it in the thread that happens to drive, and results must not depend on who drives.
 class FloatingPointScope {
  public:
   FloatingPointScope();

@@ -1,8 +1,8 @@
 // What happened, and how to say it.
 //
-// Every function that can fail returns a Status; nothing in the core throws across a module border. The code decides which
-// Python exception is raised (see bindings/), the message is written for the person who reads it: who, what, where, what next.
-// Values are immutable after construction; any thread may read them.
+// Every function that can fail returns a Status; nothing in the core throws across a module border. The code decides
+// which Python exception is raised (see bindings/), the message is written for the person who reads it: who, what,
+// where, what next. Values are immutable after construction; any thread may read them.
 #pragma once
 
 #include <string>
@@ -44,8 +44,8 @@ Status SystemError(const std::string& what);
 }  // namespace farandole
 
 // Returns from the enclosing function when `expression` is a Status that is not ok.
-#define FRD_RETURN_IF_ERROR(expression)               \
-  do {                                                \
-    ::farandole::Status frd_status_ = (expression);   \
-    if (!frd_status_.ok()) return frd_status_;        \
+#define FRD_RETURN_IF_ERROR(expression)             \
+  do {                                              \
+    ::farandole::Status frd_status_ = (expression); \
+    if (!frd_status_.ok()) return frd_status_;      \
   } while (0)

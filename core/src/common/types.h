@@ -35,14 +35,12 @@ using Shape = std::vector<int64_t>;
 
 // REQUIRES: a value of the enumeration.
 size_t SizeOf(DType dtype);
-const char* NameOf(DType dtype);     // "float32"
+const char* NameOf(DType dtype);      // "float32"
 const char* NameOf(ReduceOp reduce);  // "sum"
 const char* NameOf(OpKind kind);      // "allreduce"
 
 inline bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
-inline bool IsFloating(DType dtype) {
-  return IsHalf(dtype) || dtype == DType::kFloat32 || dtype == DType::kFloat64;
-}
+inline bool IsFloating(DType dtype) { return IsHalf(dtype) || dtype == DType::kFloat32 || dtype == DType::kFloat64; }
 
 // Number of elements; 1 for a scalar (no dimensions). REQUIRES: no negative dimension.
 int64_t ElementCount(const Shape& shape);

@@ -259,7 +259,8 @@ Status Agreement::OnReady(ByteReader* reader) {
     if (item.id < 0 || item.id >= kMaxIds) return Unreadable();
     if (!item.extents.empty()) {
       const int64_t half = static_cast<int64_t>(item.extents.size() * sizeof(int64_t));
-      WriteExtents(board_.span(static_cast<size_t>(item.span_offset + static_cast<int64_t>(item.turn & 1) * half)), 0, item.extents);
+      WriteExtents(board_.span(static_cast<size_t>(item.span_offset + static_cast<int64_t>(item.turn & 1) * half)), 0,
+                   item.extents);
     }
     board_.Append({LogKind::kReady, item.id, 0});
   }

@@ -1,12 +1,14 @@
-// This rank's half of the agreement: which operation has which id, what this rank has in flight, and what the group's log says next.
+// This rank's half of the agreement: which operation has which id, what this rank has in flight, and what the group's
+// log says next.
 //
 //   Submit ---- known ----> Arrive (board) -- last of the group --> the log, or the coordinator when there are several groups
 //          \--- unknown --> DESCRIBE ------> coordinator ---------> ASSIGN, READY -> the log
 //   Advance reads the log: batches to run, results to take, ids that retire, ranks that leave.
 //
-// A state machine over a board and messages, without threads or sockets; simulated as it is. One call at a time, with two
-// exceptions: Submit, the copy into the span and Arrive are one step (nothing else may come between, or the id could change its
-// meaning under the arrival), and the Complete functions may run at any time, since a completed use keeps its id alive.
+// A state machine over a board and messages, without threads or sockets; simulated as it is. One call at a time, with
+// two exceptions: Submit, the copy into the span and Arrive are one step (nothing else may come between, or the id
+// could change its meaning under the arrival), and the Complete functions may run at any time, since a completed use
+// keeps its id alive.
 #pragma once
 
 #include <array>
@@ -34,7 +36,7 @@ class Agreement {
   // What Submit tells the caller to do.
   struct Plan {
     Ticket ticket = 0;
-    int id = -1;               // -1: it was described; nothing more to do until an event names the ticket
+    int id = -1;  // -1: it was described; nothing more to do until an event names the ticket
     uint64_t use = 0;
     uint64_t turn = 0;
     std::byte* span = nullptr;  // half of the id's span for this turn; null when it has none
@@ -45,9 +47,9 @@ class Agreement {
   enum class Arrived { kCounted, kLast, kRetired };
   // After the data of a small operation, if any, is in the span. REQUIRES: plan.id >= 0.
   Arrived Arrive(const Plan& plan) { return Translate(board_.Arrive(plan.id, plan.use)); }
-  void Redescribe(Ticket ticket);                 // after kRetired
-  void CompleteAlone(const Plan& plan);           // after kLast, with the result in the span
-  void CompleteTogether(const Plan& plan);        // after kLast, to be run in a batch
+  void Redescribe(Ticket ticket);           // after kRetired
+  void CompleteAlone(const Plan& plan);     // after kLast, with the result in the span
+  void CompleteTogether(const Plan& plan);  // after kLast, to be run in a batch
 
   struct Item {
     Ticket ticket = 0;
@@ -93,13 +95,13 @@ class Agreement {
     int id = -1;
     int64_t span_offset = -1;
     int64_t span_bytes = 0;
-    uint64_t next_turn = 0;   // turn 0 is the described one
+    uint64_t next_turn = 0;  // turn 0 is the described one
     Ticket ticket = 0;
     bool in_flight = false;
-    bool counted = false;     // the one in flight has arrived at the cell as `use`
+    bool counted = false;  // the one in flight has arrived at the cell as `use`
     uint64_t use = 0;
-    int ids_held = 0;         // entries of by_id_ that point here: the current id, and former ones until RETIRED is read
-    bool retiring = false;    // RETIRED was read, but one completed use is still to come
+    int ids_held = 0;       // entries of by_id_ that point here: the current id, and former ones until RETIRED is read
+    bool retiring = false;  // RETIRED was read, but one completed use is still to come
   };
 
   static Arrived Translate(const Board::Arrival& arrival);
@@ -147,8 +149,8 @@ class Agreement {
   uint64_t completed_head_ = 0;
   uint64_t seals_written_ = 0;
   std::array<uint64_t, kMaxIds> completes_sent_{};
-  std::map<int, uint64_t> retiring_;   // id -> uses completed here, RETIRE_INFO not yet sent
-  std::vector<int> freeing_;           // RETIRED is in the log, members may still be reading
+  std::map<int, uint64_t> retiring_;  // id -> uses completed here, RETIRE_INFO not yet sent
+  std::vector<int> freeing_;          // RETIRED is in the log, members may still be reading
 };
 
 }  // namespace farandole

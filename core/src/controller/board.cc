@@ -11,7 +11,8 @@ constexpr size_t kPage = 4096;
 
 constexpr size_t Pages(size_t size_bytes) { return (size_bytes + kPage - 1) / kPage * kPage; }
 
-// Ring words carry the low half of (position + 1), so that a word of the last round, or a zero, is never taken for a fresh one.
+// Ring words carry the low half of (position + 1), so that a word of the last round, or a zero, is never taken for a
+// fresh one.
 uint64_t Tagged(uint64_t position, uint32_t payload) { return (position + 1) << 32 | payload; }
 bool IsFresh(uint64_t word, uint64_t position) { return word >> 32 == ((position + 1) & 0xffffffffu); }
 
@@ -57,7 +58,7 @@ Board::Board(std::byte* memory, int member, int member_count) : member_(member),
 Board::Arrival Board::Arrive(int id, uint64_t use) {
   FRD_FAILPOINT("board.arrive");
   arrivals_[static_cast<size_t>(member_) * kMaxIds + static_cast<size_t>(id)].store(static_cast<uint32_t>(use + 1),
-                                                                                   std::memory_order_relaxed);
+                                                                                    std::memory_order_relaxed);
   const uint64_t before = cells_[id].count.fetch_add(1);
   if ((before & kRetiredFlag) != 0) return {true, false};
   return {false, (before + 1) % static_cast<uint64_t>(member_count_) == 0};
@@ -68,9 +69,7 @@ uint64_t Board::Retire(int id) {
   return before / static_cast<uint64_t>(member_count_);
 }
 
-bool Board::DoneWith(int id) {
-  return cells_[id].done_with.fetch_add(1) + 1 == static_cast<uint32_t>(member_count_);
-}
+bool Board::DoneWith(int id) { return cells_[id].done_with.fetch_add(1) + 1 == static_cast<uint32_t>(member_count_); }
 
 bool Board::AllDoneWith(int id) const { return cells_[id].done_with.load() == static_cast<uint32_t>(member_count_); }
 
@@ -108,8 +107,8 @@ uint64_t Board::SealOrRead(uint64_t batch, uint64_t proposed_end) {
     if (seal.compare_exchange_strong(word, wanted)) word = wanted;
   }
   // Only the low half travels; the end lies within a ring's length of the position that the reader knows.
-  return proposed_end + static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(
-                            static_cast<uint32_t>(word) - static_cast<uint32_t>(proposed_end))));
+  return proposed_end + static_cast<uint64_t>(static_cast<int64_t>(
+                            static_cast<int32_t>(static_cast<uint32_t>(word) - static_cast<uint32_t>(proposed_end))));
 }
 
 std::optional<uint64_t> Board::ReadSeal(uint64_t batch) const {
@@ -121,7 +120,8 @@ std::optional<uint64_t> Board::ReadSeal(uint64_t batch) const {
 
 void Board::PushCompleted(int id) {
   const uint64_t position = completed_->tail.fetch_add(1);
-  completed_->words[position % kRingEntries].store(Tagged(position, static_cast<uint32_t>(id)), std::memory_order_release);
+  completed_->words[position % kRingEntries].store(Tagged(position, static_cast<uint32_t>(id)),
+                                                   std::memory_order_release);
 }
 
 std::optional<int> Board::ReadCompleted(uint64_t position) const {

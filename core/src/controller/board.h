@@ -1,7 +1,8 @@
-// The arrival board of one arena group: where its members count themselves in, and the log that tells all of them what comes next.
+// The arrival board of one arena group: where its members count themselves in, and the log that tells all of them what
+// comes next.
 //
-// It lies in memory that is handed in (an arena, or the heap in simulations) and holds no pointers. All operations are single
-// atomic steps, so any thread of any member may use it at any time; a member that dies leaves it readable.
+// It lies in memory that is handed in (an arena, or the heap in simulations) and holds no pointers. All operations are
+// single atomic steps, so any thread of any member may use it at any time; a member that dies leaves it readable.
 //
 //   cells     [ id 0 | id 1 | ... ]            one line each: how often members have arrived, and the retired flag in the same word
 //   arrivals  [ member ][ id ]                 how often each member has arrived: who is missing, for reports
@@ -10,8 +11,8 @@
 //   completed [ e e ... ]                      several groups only: what the leader still has to tell the coordinator
 //   spans     [ bytes ]                        small per-id memory, handed out by the coordinator: data of small tensors, extents
 //
-// Why nothing here ever overflows: an id is in flight once per member, so for each id at most one READY and one RETIRED wait for
-// the slowest reader, and the rings hold more than that for all ids together.
+// Why nothing here ever overflows: an id is in flight once per member, so for each id at most one READY and one RETIRED
+// wait for the slowest reader, and the rings hold more than that for all ids together.
 #pragma once
 
 #include <atomic>
@@ -33,8 +34,8 @@ enum class LogKind : uint8_t {
 
 struct LogEntry {
   LogKind kind = LogKind::kReady;
-  int id = 0;           // kLeft: the rank
-  uint8_t uses = 0;     // kRetired: how many uses were completed, modulo 256
+  int id = 0;        // kLeft: the rank
+  uint8_t uses = 0;  // kRetired: how many uses were completed, modulo 256
 };
 
 class Board {

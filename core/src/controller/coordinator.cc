@@ -32,7 +32,8 @@ int64_t WantedSpanBytes(const Signature& signature, const Layout& layout) {
   return 2 * (layout.size() + 1) * std::max(SpanStride(signature), kLine);
 }
 
-Coordinator::Coordinator(Layout layout) : layout_(std::move(layout)), spans_(static_cast<int64_t>(kSpanBytes)), ids_(kMaxIds) {
+Coordinator::Coordinator(Layout layout)
+    : layout_(std::move(layout)), spans_(static_cast<int64_t>(kSpanBytes)), ids_(kMaxIds) {
   for (int id = 0; id < kMaxIds; ++id) free_ids_.push_back(id);
 }
 

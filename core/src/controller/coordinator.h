@@ -1,7 +1,8 @@
-// The one that decides what the groups cannot decide for themselves: gives names their ids, finds that ranks disagree, retires ids,
-// and, where there are several groups, puts completed operations into one order and cuts it into batches.
+// The one that decides what the groups cannot decide for themselves: gives names their ids, finds that ranks disagree,
+// retires ids, and, where there are several groups, puts completed operations into one order and cuts it into batches.
 //
-// A pure state machine on rank 0: messages in, messages out, no clock, no threads, no sockets. See messages.h for the words.
+// A pure state machine on rank 0: messages in, messages out, no clock, no threads, no sockets. See messages.h for the
+// words.
 //
 //   name:   unknown --all ranks DESCRIBE, equal--> ASSIGN id --------> live --DESCRIBE (changed), STUCK, table full--> retiring
 //                   \--not equal--> ERROR, still unknown                                                                |
@@ -21,8 +22,8 @@
 
 namespace farandole {
 
-// Bytes of span that an operation wants: two halves of the extents of all ranks, or, for a small allreduce in a world of one group,
-// two halves of every member's data and the result. 0 when it wants none.
+// Bytes of span that an operation wants: two halves of the extents of all ranks, or, for a small allreduce in a world
+// of one group, two halves of every member's data and the result. 0 when it wants none.
 int64_t WantedSpanBytes(const Signature& signature, const Layout& layout);
 
 // Distance between the pieces of a small allreduce's span: one per member, then the result.
@@ -56,7 +57,7 @@ class Coordinator {
     int64_t span_offset = -1;
     std::map<int, std::vector<int64_t>> completed;  // by group, of the current use
     uint64_t turn = 0;
-    int answers = 0;                // RETIRE_INFO, then FREE
+    int answers = 0;               // RETIRE_INFO, then FREE
     uint64_t uses = ~uint64_t{0};  // the least that any group has completed
   };
   using Gathering = std::map<int, Description>;

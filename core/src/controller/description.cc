@@ -15,7 +15,8 @@ bool Signature::operator==(const Signature& other) const {
 
 int64_t Signature::TotalBytes() const {
   int64_t total = 0;
-  for (const TensorSpec& tensor : tensors) total += ElementCount(tensor.shape) * static_cast<int64_t>(SizeOf(tensor.dtype));
+  for (const TensorSpec& tensor : tensors)
+    total += ElementCount(tensor.shape) * static_cast<int64_t>(SizeOf(tensor.dtype));
   return total;
 }
 

@@ -1,4 +1,5 @@
-// What one rank says about one operation so that all can check that they mean the same. Never tensor data, never a pointer.
+// What one rank says about one operation so that all can check that they mean the same. Never tensor data, never a
+// pointer.
 #pragma once
 
 #include <cstdint>

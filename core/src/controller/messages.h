@@ -1,5 +1,5 @@
-// What ranks and the coordinator (on rank 0) say to each other. Only what is new or has changed is said; the steady state of one
-// group needs no message at all, that of several groups one per group and batch in each direction.
+// What ranks and the coordinator (on rank 0) say to each other. Only what is new or has changed is said; the steady
+// state of one group needs no message at all, that of several groups one per group and batch in each direction.
 //
 //   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise
 //                           STUCK      an unnamed operation waits in an id while others may wait in another one
@@ -44,7 +44,8 @@ struct Outgoing {
   Bytes message;
 };
 
-// READY: what a leader appends to its group's log. The extents of all ranks (rank by rank) go into half `turn` & 1 of the span.
+// READY: what a leader appends to its group's log. The extents of all ranks (rank by rank) go into half `turn` & 1 of
+// the span.
 struct ReadyItem {
   int id = 0;
   uint64_t turn = 0;
@@ -53,7 +54,8 @@ struct ReadyItem {
 };
 
 Bytes EncodeDescribe(const Description& description);
-Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0);  // STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, LEFT, LEAVE
+Bytes EncodeIdMessage(MessageKind kind, int id,
+                      uint64_t value = 0);  // STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, LEFT, LEAVE
 Bytes EncodeComplete(int id, uint64_t turn, const std::vector<int64_t>& extents);
 Bytes EncodeAssign(const std::string& name, int id, int64_t span_offset);
 Bytes EncodeError(const std::string& name, const std::string& text);

@@ -47,9 +47,9 @@ std::string FindMismatch(const std::map<int, Description>& descriptions) {
   for (const auto& [rank, description] : descriptions) {
     const Difference difference = Compare(first.signature, description.signature);
     if (difference.what.empty()) continue;
-    return first.Title() + ": the ranks disagree about its " + difference.what + ": rank " + std::to_string(first_rank) +
-           " has " + difference.left + ", rank " + std::to_string(rank) + " has " + difference.right +
-           "; call it with the same arguments, in the same order, on every rank";
+    return first.Title() + ": the ranks disagree about its " + difference.what + ": rank " +
+           std::to_string(first_rank) + " has " + difference.left + ", rank " + std::to_string(rank) + " has " +
+           difference.right + "; call it with the same arguments, in the same order, on every rank";
   }
   return "";
 }

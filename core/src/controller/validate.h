@@ -8,8 +8,8 @@
 
 namespace farandole {
 
-// "" when all descriptions agree, else one sentence with the operation, the first two ranks that differ, and both their values.
-// REQUIRES: descriptions is not empty.
+// "" when all descriptions agree, else one sentence with the operation, the first two ranks that differ, and both their
+// values. REQUIRES: descriptions is not empty.
 std::string FindMismatch(const std::map<int, Description>& descriptions);
 
 }  // namespace farandole

@@ -48,7 +48,11 @@ Status CompleteAllgather(const ReadyOperation& ready, size_t index, int world_si
 }
 
 FuseItem ItemOf(const Work& work) {
-  return {work.kind, work.dtype, work.reduce, work.root, work.scale.multiplier / work.scale.divisor,
+  return {work.kind,
+          work.dtype,
+          work.reduce,
+          work.root,
+          work.scale.multiplier / work.scale.divisor,
           static_cast<int64_t>(work.TotalBytes())};
 }
 
@@ -75,7 +79,8 @@ Status PlanBatch(const std::vector<ReadyOperation>& batch, int world_size, int64
   for (const ReadyOperation& ready : batch) {
     for (size_t i = 0; i < ready.operation->request.tensors.size(); ++i) {
       Piece piece{&ready, i, WorkOf(ready, i, world_size)};
-      if (piece.work.kind == OpKind::kAllgather) FRD_RETURN_IF_ERROR(CompleteAllgather(ready, i, world_size, &piece.work));
+      if (piece.work.kind == OpKind::kAllgather)
+        FRD_RETURN_IF_ERROR(CompleteAllgather(ready, i, world_size, &piece.work));
       pieces.push_back(std::move(piece));
     }
   }

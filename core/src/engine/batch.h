@@ -1,4 +1,5 @@
-// From the operations of one agreed batch to the pieces of work that the back ends perform. Equal on all ranks, memory apart.
+// From the operations of one agreed batch to the pieces of work that the back ends perform. Equal on all ranks, memory
+// apart.
 #pragma once
 
 #include <memory>
@@ -22,8 +23,8 @@ struct PlannedWork {
   std::vector<OperationPtr> operations;
 };
 
-// Appends the works of `batch`, allocates the outputs of allgathers and counts works_left. When there is no memory for a result the
-// epoch cannot go on, since the other ranks count on this one.
+// Appends the works of `batch`, allocates the outputs of allgathers and counts works_left. When there is no memory for
+// a result the epoch cannot go on, since the other ranks count on this one.
 Status PlanBatch(const std::vector<ReadyOperation>& batch, int world_size, int64_t fusion_threshold_bytes,
                  std::vector<PlannedWork>* works);
 

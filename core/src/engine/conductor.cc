@@ -22,8 +22,10 @@ Status Conductor::Open() {
   FRD_RETURN_IF_ERROR(poller_.Watch(world_->group->event(), MakeTag(TagKind::kBell, 0)));
   for (int r = 0; r < world_->size; ++r) {
     const auto at = static_cast<size_t>(r);
-    if (world_->control[at].open()) FRD_RETURN_IF_ERROR(poller_.Watch(world_->control[at].descriptor(), MakeTag(TagKind::kControl, r)));
-    if (world_->pidfds[at].valid()) FRD_RETURN_IF_ERROR(poller_.Watch(world_->pidfds[at].get(), MakeTag(TagKind::kDeath, r)));
+    if (world_->control[at].open())
+      FRD_RETURN_IF_ERROR(poller_.Watch(world_->control[at].descriptor(), MakeTag(TagKind::kControl, r)));
+    if (world_->pidfds[at].valid())
+      FRD_RETURN_IF_ERROR(poller_.Watch(world_->pidfds[at].get(), MakeTag(TagKind::kDeath, r)));
     const bool linked = world_->links[at] && world_->links[at]->descriptor() >= 0;
     if (linked) FRD_RETURN_IF_ERROR(poller_.Watch(world_->links[at]->descriptor(), MakeTag(TagKind::kLink, r), true));
   }
@@ -110,7 +112,8 @@ bool Conductor::RunWorks() {
     if (running_ == nullptr) {
       if (!InputsReady(front)) return moved;
       running_ = registry_.Find(front.work);
-      const Status started = running_ ? running_->Start(&front.work) : Internal("no back end supports " + std::string(NameOf(front.work.kind)));
+      const Status started = running_ ? running_->Start(&front.work)
+                                      : Internal("no back end supports " + std::string(NameOf(front.work.kind)));
       if (!started.ok()) {
         Abort(started.code(), world_->rank, started.message());
         return true;

@@ -1,5 +1,5 @@
-// What the driver does: reads the agreement, plans batches, keeps the back ends busy, delivers control messages, and notices deaths
-// and delays. Everything here belongs to whoever holds the role; Table is shared with submitters.
+// What the driver does: reads the agreement, plans batches, keeps the back ends busy, delivers control messages, and
+// notices deaths and delays. Everything here belongs to whoever holds the role; Table is shared with submitters.
 //
 //   Drive:  messages in -> coordinator (rank 0), agreement -> log -> batches -> works -> back end -> operations complete
 #pragma once
@@ -36,7 +36,8 @@ class Conductor {
 
   // Ends the epoch for all ranks of the job. The first reason counts.
   void Abort(Code code, int culprit, const std::string& reason);
-  // Tells the others that this rank leaves: in good order when nothing is in flight, else as an abort. Completes what is in flight.
+  // Tells the others that this rank leaves: in good order when nothing is in flight, else as an abort. Completes what
+  // is in flight.
   void Leave();
   void CloseConnections();
 
@@ -87,8 +88,8 @@ class Conductor {
   std::deque<PlannedWork> works_;
   Backend* running_ = nullptr;  // performs works_.front()
 
-  std::set<int> left_;                     // ranks that left in good order
-  std::map<int, TimePoint> suspects_;      // connection closed without a word; dead unless a word comes
+  std::set<int> left_;                        // ranks that left in good order
+  std::map<int, TimePoint> suspects_;         // connection closed without a word; dead unless a word comes
   std::optional<TimePoint> fail_waiting_at_;  // a rank left: when what still waits is given up
   unsigned passes_ = 0;
   TimePoint last_tick_ = Now();

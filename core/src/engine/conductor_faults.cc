@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kTickMs = 20;
 constexpr int64_t kSuspicionMs = 100;  // how long a closed connection waits for a better explanation
-constexpr int64_t kStuckMs = 100;      // how long an unnamed operation waits before it asks whether others mean something else
+constexpr int64_t kStuckMs =
+    100;  // how long an unnamed operation waits before it asks whether others mean something else
 constexpr int64_t kWarnAgainMs = 60'000;
 
 std::string Seconds(int64_t milliseconds) {
@@ -56,8 +57,8 @@ void Conductor::OnLeft(int rank) {
   suspects_.erase(rank);
   if (rank == world_->rank) return;
   Break({Code::kPeerLost, world_->NameOf(rank) + " has left the job (its script ended or called shutdown)"});
-  // Everything that rank took part in stands before this in the log, so what is still waiting waits in vain; but for a mismatch,
-  // which is told by message and may come a little later.
+  // Everything that rank took part in stands before this in the log, so what is still waiting waits in vain; but for a
+  // mismatch, which is told by message and may come a little later.
   if (!fail_waiting_at_) fail_waiting_at_ = Now() + std::chrono::milliseconds(kSuspicionMs);
 }
 
@@ -111,12 +112,13 @@ void Conductor::FailAll(const Status& reason, bool works_too) {
   if (works_too) {
     if (running_ != nullptr) running_->Abort();
     running_ = nullptr;
-    for (PlannedWork& planned : works_) failed.insert(failed.end(), planned.operations.begin(), planned.operations.end());
+    for (PlannedWork& planned : works_)
+      failed.insert(failed.end(), planned.operations.begin(), planned.operations.end());
     works_.clear();
   }
   for (const OperationPtr& operation : failed) {
-    Finish(operation, {reason.code(), operation->description.Title() + " failed on rank " + std::to_string(world_->rank) + ": " +
-                                          reason.message()});
+    Finish(operation, {reason.code(), operation->description.Title() + " failed on rank " +
+                                          std::to_string(world_->rank) + ": " + reason.message()});
   }
 }
 
@@ -157,9 +159,10 @@ void Conductor::CheckDelays(TimePoint now) {
     }
     if (waited_ms >= settings_.warn_after_ms) Warn(*operation, ticket, waited_ms);
     if (settings_.timeout_ms > 0 && waited_ms >= settings_.timeout_ms) {
-      Abort(Code::kDeadline, -1, operation->description.Title() + " waited " + Seconds(waited_ms) + " on rank " +
-                                     std::to_string(world_->rank) + " for " + WhoIsMissing(*operation, ticket) +
-                                     "; raise FARANDOLE_TIMEOUT if that is normal");
+      Abort(Code::kDeadline, -1,
+            operation->description.Title() + " waited " + Seconds(waited_ms) + " on rank " +
+                std::to_string(world_->rank) + " for " + WhoIsMissing(*operation, ticket) +
+                "; raise FARANDOLE_TIMEOUT if that is normal");
       return;
     }
   }
@@ -169,7 +172,8 @@ void Conductor::Warn(const Operation& operation, Ticket ticket, int64_t waited_m
   auto& warned = const_cast<Operation&>(operation).warned;
   if (warned != TimePoint() && MillisecondsBetween(warned, Now()) < kWarnAgainMs) return;
   warned = Now();
-  Log(LogLevel::kWarning, operation.description.Title() + " has waited " + Seconds(waited_ms) + " for " + WhoIsMissing(operation, ticket));
+  Log(LogLevel::kWarning,
+      operation.description.Title() + " has waited " + Seconds(waited_ms) + " for " + WhoIsMissing(operation, ticket));
 }
 
 std::string Conductor::WhoIsMissing(const Operation& operation, Ticket ticket) const {
@@ -193,8 +197,8 @@ void Conductor::Leave() {
   const int pending = table_->in_flight;
   if (pending == 0 && !table_->is_broken) LeaveInGoodOrder();
   if (pending > 0) {
-    Abort(Code::kPeerLost, world_->rank, world_->NameOf(world_->rank) + " shut down with " + std::to_string(pending) +
-                                             " operations in flight");
+    Abort(Code::kPeerLost, world_->rank,
+          world_->NameOf(world_->rank) + " shut down with " + std::to_string(pending) + " operations in flight");
   }
   const Status over{Code::kNotInitialized, "this rank called shutdown"};
   Break(over);

@@ -6,8 +6,8 @@
 namespace farandole {
 namespace {
 
-constexpr uint64_t kWindow = 16;             // unnamed operations of one signature that may be in flight
-constexpr size_t kMostWindows = 1024;        // signatures remembered; equal on all ranks, since all see the same ones
+constexpr uint64_t kWindow = 16;       // unnamed operations of one signature that may be in flight
+constexpr size_t kMostWindows = 1024;  // signatures remembered; equal on all ranks, since all see the same ones
 
 }  // namespace
 
@@ -33,7 +33,8 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->size_ = world->size;
   engine->world_ = std::move(world);
   engine->table_ = std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->board());
-  engine->conductor_ = std::make_unique<Conductor>(engine->world_.get(), engine->table_.get(), &engine->role_, settings);
+  engine->conductor_ =
+      std::make_unique<Conductor>(engine->world_.get(), engine->table_.get(), &engine->role_, settings);
   FRD_RETURN_IF_ERROR(engine->conductor_->Open());
   Arm(engine->world_->group->bell());
   engine->loop_ = std::thread(&Engine::Loop, engine.get());
@@ -66,7 +67,8 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   Agreement::Plan plan;
   Agreement::Arrived arrived = Agreement::Arrived::kCounted;
   FRD_RETURN_IF_ERROR(Insert(operation, &plan, &arrived));
-  table_->bytes_submitted.fetch_add(static_cast<uint64_t>(operation->description.signature.TotalBytes()), std::memory_order_relaxed);
+  table_->bytes_submitted.fetch_add(static_cast<uint64_t>(operation->description.signature.TotalBytes()),
+                                    std::memory_order_relaxed);
   if (arrived == Agreement::Arrived::kLast) {
     CompleteAsLast(operation, plan);
     world_->group->RingOthers();
@@ -81,7 +83,8 @@ Status Engine::SubmitAlone(const OperationPtr& operation) {
   return Status::Ok();
 }
 
-// Unnamed operations are numbered by signature, so that a program that repeats its calls finds their ids known whatever the mix.
+// Unnamed operations are numbered by signature, so that a program that repeats its calls finds their ids known whatever
+// the mix.
 Status Engine::NameUnnamed(const OperationPtr& operation) {
   const uint64_t fingerprint = Fingerprint(operation->description.signature);
   if (windows_.size() >= kMostWindows && windows_.count(fingerprint) == 0) windows_.clear();
@@ -101,8 +104,8 @@ Status Engine::NameUnnamed(const OperationPtr& operation) {
 Status Engine::Insert(const OperationPtr& operation, Agreement::Plan* plan, Agreement::Arrived* arrived) {
   std::lock_guard<std::mutex> lock(table_->mutex);
   if (table_->is_broken) {
-    return {table_->broken.code(), operation->description.Title() + " cannot start on rank " + std::to_string(rank_) + ": " +
-                                       table_->broken.message() + "; call shutdown and init to begin anew"};
+    return {table_->broken.code(), operation->description.Title() + " cannot start on rank " + std::to_string(rank_) +
+                                       ": " + table_->broken.message() + "; call shutdown and init to begin anew"};
   }
   const Ticket ticket = table_->next_ticket++;
   FRD_RETURN_IF_ERROR(table_->agreement.Submit(operation->description, ticket, plan));
@@ -148,8 +151,8 @@ bool Engine::Wait(const Operation& operation, int64_t limit_ms) {
   return operation.done();
 }
 
-// Polling wins a few microseconds when the others are close, and ruins their compute when it goes on for long: a few pauses, some
-// yields, then sleep.
+// Polling wins a few microseconds when the others are close, and ruins their compute when it goes on for long: a few
+// pauses, some yields, then sleep.
 void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
   constexpr int kPauses = 20, kYields = 50, kSleepMs = 20;
   for (int idle = 0; !operation.done();) {
@@ -170,7 +173,8 @@ void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
   }
 }
 
-// The bell is armed again before the role is free, and then there is a last look: what came in between is the loop thread's.
+// The bell is armed again before the role is free, and then there is a last look: what came in between is the loop
+// thread's.
 void Engine::LeaveRole() {
   Arm(world_->group->bell());
   const bool left_over = table_->in_flight > 0 && conductor_->Drive();

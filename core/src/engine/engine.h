@@ -1,4 +1,5 @@
-// The engine of one rank: takes requests, agrees on them with the other ranks, performs them, and says when they are done.
+// The engine of one rank: takes requests, agrees on them with the other ranks, performs them, and says when they are
+// done.
 //
 //   any thread   Submit ------> Table (agreement, operations) <------ Conductor   whoever holds the role: a thread in Wait, or the
 //                Wait --------> Role ---> drives the conductor                    loop thread while nobody waits
@@ -24,7 +25,8 @@ namespace farandole {
 
 class Engine {
  public:
-  // Meets the other ranks; `spec` without its plan, which the engine knows. Blocks until all are there or the start timeout.
+  // Meets the other ranks; `spec` without its plan, which the engine knows. Blocks until all are there or the start
+  // timeout.
   static Status Start(WorldSpec spec, const Settings& settings, std::unique_ptr<Engine>* engine);
   // An engine over a world that exists already (ranks as threads in tests).
   static Status Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* engine);
@@ -34,12 +36,12 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Begins the operation. Never waits for other ranks, unless an unnamed operation of the same kind is still in flight sixteen
-  // submissions later. will_wait: the caller waits for it next, so nobody else needs to be woken to drive.
+  // Begins the operation. Never waits for other ranks, unless an unnamed operation of the same kind is still in flight
+  // sixteen submissions later. will_wait: the caller waits for it next, so nobody else needs to be woken to drive.
   Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
 
-  // Leaves the world: tells the others, completes what is in flight with an error, closes every connection. Afterwards Submit
-  // fails and Wait returns at once. REQUIRES: no thread is inside Submit.
+  // Leaves the world: tells the others, completes what is in flight with an error, closes every connection. Afterwards
+  // Submit fails and Wait returns at once. REQUIRES: no thread is inside Submit.
   void Shutdown();
 
   // Drives, or sleeps while another thread drives, until the operation is done or the time is up. True when it is done.

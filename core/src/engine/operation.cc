@@ -15,7 +15,8 @@ std::string Title(const Request& request) {
 Status CheckTensor(const Request& request, const Tensor& tensor) {
   int64_t elements = 1;
   for (int64_t dimension : tensor.shape) {
-    if (dimension < 0) return Invalid(Title(request) + ": shape " + ToString(tensor.shape) + " has a negative dimension");
+    if (dimension < 0)
+      return Invalid(Title(request) + ": shape " + ToString(tensor.shape) + " has a negative dimension");
     if (dimension > 0 && elements > std::numeric_limits<int64_t>::max() / 16 / dimension) {
       return Invalid(Title(request) + ": shape " + ToString(tensor.shape) + " has too many elements");
     }
@@ -30,7 +31,8 @@ Status CheckTensor(const Request& request, const Tensor& tensor) {
   if (request.kind == OpKind::kAllgather && tensor.shape.empty()) {
     return Invalid(Title(request) + ": a scalar has no first dimension to gather along; give it the shape (1,)");
   }
-  if (tensor.input == nullptr && elements > 0) return Invalid(Title(request) + ": a tensor of " + std::to_string(elements) + " elements has no memory");
+  if (tensor.input == nullptr && elements > 0)
+    return Invalid(Title(request) + ": a tensor of " + std::to_string(elements) + " elements has no memory");
   return Status::Ok();
 }
 
@@ -41,8 +43,8 @@ Status CheckRequest(const Request& request, int world_size) {
     return Invalid(Title(request) + (request.tensors.empty() ? ": no tensors were given" : " takes no tensors"));
   }
   if (request.kind == OpKind::kBroadcast && (request.root < 0 || request.root >= world_size)) {
-    return Invalid(Title(request) + ": root rank " + std::to_string(request.root) + " is out of range; this job has ranks 0 to " +
-                   std::to_string(world_size - 1));
+    return Invalid(Title(request) + ": root rank " + std::to_string(request.root) +
+                   " is out of range; this job has ranks 0 to " + std::to_string(world_size - 1));
   }
   if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
     return Invalid(Title(request) + ": the scale factors must be finite");

@@ -1,7 +1,8 @@
 // One submitted collective, from submission to completion.
 //
-// A Request is what a plugin asks for; an Operation is what the engine makes of it and what a handle points at. The submitting thread
-// fills it, the driver completes it exactly once; after `done` is seen, its results may be read by any thread.
+// A Request is what a plugin asks for; an Operation is what the engine makes of it and what a handle points at. The
+// submitting thread fills it, the driver completes it exactly once; after `done` is seen, its results may be read by
+// any thread.
 #pragma once
 
 #include <atomic>
@@ -29,7 +30,8 @@ struct Tensor {
   size_t size_bytes() const { return static_cast<size_t>(ElementCount(shape)) * SizeOf(dtype); }
 };
 
-// Called exactly once, by whichever thread completes the operation, without a lock of ours held. It may submit; it must not block.
+// Called exactly once, by whichever thread completes the operation, without a lock of ours held. It may submit; it must
+// not block.
 using DoneFunction = void (*)(void* argument, const Status& status);
 
 struct Request {

@@ -44,7 +44,8 @@ void InstallForkHandler() {
 Status InitProcess(const WorldSpec& spec) {
   std::lock_guard<std::mutex> lock(g_mutex);
   if (g_forked) {
-    return {Code::kNotInitialized, "this process was forked from one that had called init; start it with spawn instead of fork"};
+    return {Code::kNotInitialized,
+            "this process was forked from one that had called init; start it with spawn instead of fork"};
   }
   if (Slot()) return Status::Ok();
   InstallForkHandler();
@@ -69,7 +70,8 @@ void ShutdownProcess() {
 
 std::shared_ptr<Engine> CurrentEngine(Status* status) {
   if (g_forked) {
-    *status = {Code::kNotInitialized, "this is a forked child of a rank; only the rank itself can take part in collectives"};
+    *status = {Code::kNotInitialized,
+               "this is a forked child of a rank; only the rank itself can take part in collectives"};
     return nullptr;
   }
   std::lock_guard<std::mutex> lock(g_mutex);

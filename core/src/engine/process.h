@@ -1,7 +1,8 @@
 // The one engine of this process, shared by all plugins in it, and what a fork means for it.
 //
-// A forked child (a data loader's worker, say) has our memory but not our threads, and would keep our sockets open after our death.
-// So the child closes its copies at once and every call there says that a child cannot take part. Any thread.
+// A forked child (a data loader's worker, say) has our memory but not our threads, and would keep our sockets open
+// after our death. So the child closes its copies at once and every call there says that a child cannot take part. Any
+// thread.
 #pragma once
 
 #include <memory>

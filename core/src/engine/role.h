@@ -1,5 +1,5 @@
-// Who drives. The loop that makes progress is a role, not a thread: whoever waits takes it, and the engine's own thread drives
-// only while nobody waits. Handing work to another thread would cost two context switches per operation.
+// Who drives. The loop that makes progress is a role, not a thread: whoever waits takes it, and the engine's own thread
+// drives only while nobody waits. Handing work to another thread would cost two context switches per operation.
 //
 //   caller        TakeOrWait -> drive -> Release                  never holds it longer than it waits
 //   loop thread   sleeps in epoll without it; woken, tries to take it; if a caller has it, parks for a moment instead of fighting

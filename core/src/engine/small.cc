@@ -9,7 +9,8 @@ namespace farandole {
 
 Reduction ReductionOf(const Request& request, int world_size) {
   Reduction reduction{request.reduce, {request.prescale * request.postscale, 1.0}};
-  if (request.reduce == ReduceOp::kAverage) reduction = {ReduceOp::kSum, {reduction.scale.multiplier, static_cast<double>(world_size)}};
+  if (request.reduce == ReduceOp::kAverage)
+    reduction = {ReduceOp::kSum, {reduction.scale.multiplier, static_cast<double>(world_size)}};
   if (request.prescale < 0 && request.reduce == ReduceOp::kMin) reduction.reduce = ReduceOp::kMax;
   if (request.prescale < 0 && request.reduce == ReduceOp::kMax) reduction.reduce = ReduceOp::kMin;
   return reduction;
@@ -33,7 +34,8 @@ void FoldSpan(const Operation& operation, std::byte* span, int member_count) {
   for (const Tensor& tensor : operation.request.tensors) {
     for (int m = 0; m < member_count; ++m) inputs[static_cast<size_t>(m)] = span + stride * m + at;
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
-    Fold(tensor.dtype, reduction.reduce, inputs.data(), inputs.size(), elements, reduction.scale, span + stride * member_count + at);
+    Fold(tensor.dtype, reduction.reduce, inputs.data(), inputs.size(), elements, reduction.scale,
+         span + stride * member_count + at);
     at += static_cast<int64_t>(tensor.size_bytes());
   }
 }
@@ -77,7 +79,8 @@ Status AllocateOutput(Operation* operation, size_t index, int64_t rows) {
   output.size_bytes = static_cast<size_t>(ElementCount(output.shape)) * SizeOf(output.dtype);
   auto* const memory = static_cast<std::byte*>(std::malloc(output.size_bytes > 0 ? output.size_bytes : 1));
   if (memory == nullptr) {
-    return Internal(operation->description.Title() + ": no memory for a result of " + std::to_string(output.size_bytes >> 20) + " MB");
+    return Internal(operation->description.Title() + ": no memory for a result of " +
+                    std::to_string(output.size_bytes >> 20) + " MB");
   }
   output.memory = std::shared_ptr<std::byte>(memory, &std::free);
   operation->outputs.resize(operation->request.tensors.size());

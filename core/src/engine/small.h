@@ -1,5 +1,5 @@
-// Operations that need no back end: small allreduces, which every member copies into the id's span when it submits so that the last
-// to come can fold them for all, and everything in a world of one rank.
+// Operations that need no back end: small allreduces, which every member copies into the id's span when it submits so
+// that the last to come can fold them for all, and everything in a world of one rank.
 //
 //   span half   [ member 0 | member 1 | ... | result ]     pieces SpanStride(signature) apart, tensors packed one behind the other
 //
@@ -13,8 +13,8 @@
 
 namespace farandole {
 
-// The scale and reduction of an allreduce as the folds want them: an average is a sum with a divisor, and a negative prescale turns
-// minima into maxima.
+// The scale and reduction of an allreduce as the folds want them: an average is a sum with a divisor, and a negative
+// prescale turns minima into maxima.
 struct Reduction {
   ReduceOp reduce = ReduceOp::kSum;
   Scale scale;
@@ -25,7 +25,8 @@ void WriteToSpan(const Operation& operation, std::byte* span, int member);
 void FoldSpan(const Operation& operation, std::byte* span, int member_count);
 void ReadFromSpan(const Operation& operation, const std::byte* span, int member_count);
 
-// The whole collective for a world of one rank: its result is its own contribution, scaled. kInternal when memory is short.
+// The whole collective for a world of one rank: its result is its own contribution, scaled. kInternal when memory is
+// short.
 Status PerformAlone(Operation* operation);
 
 // Memory for the result of an allgather of tensor `index`. kInternal when memory is short.

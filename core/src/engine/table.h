@@ -1,4 +1,5 @@
-// What submitting threads and the driver share: the agreement, the operations in flight, and the reason why there are no more.
+// What submitting threads and the driver share: the agreement, the operations in flight, and the reason why there are
+// no more.
 #pragma once
 
 #include <atomic>

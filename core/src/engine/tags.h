@@ -12,7 +12,9 @@ enum class TagKind : uint32_t {
   kLink = 3,     // data of `rank` can move; only wakes
 };
 
-inline uint64_t MakeTag(TagKind kind, int rank) { return static_cast<uint64_t>(kind) << 32 | static_cast<uint32_t>(rank); }
+inline uint64_t MakeTag(TagKind kind, int rank) {
+  return static_cast<uint64_t>(kind) << 32 | static_cast<uint32_t>(rank);
+}
 inline TagKind KindOf(uint64_t tag) { return static_cast<TagKind>(tag >> 32); }
 inline int RankOf(uint64_t tag) { return static_cast<int>(static_cast<uint32_t>(tag)); }
 

@@ -42,7 +42,7 @@ Status Arena::Create(size_t size_bytes, Arena* arena) {
 }
 
 Status Arena::Attach(Descriptor memfd, size_t size_bytes, Arena* arena) {
-  struct stat facts {};
+  struct stat facts{};
   if (fstat(memfd.get(), &facts) != 0) return SystemError("fstat of received shared memory");
   const int seals = fcntl(memfd.get(), F_GET_SEALS);
   if (facts.st_size != static_cast<off_t>(size_bytes) || seals < 0 || (seals & kSeals) != kSeals) {

@@ -1,8 +1,9 @@
 // How ranks wake one another.
 //
-// Each rank has an eventfd, and one word in memory that its peers can see. A rank that stops polling arms its word, looks once
-// more for work, and sleeps in epoll on the eventfd beside its sockets and its peers' pidfds, so that one sleep hears everything:
-// a ring, a message, a death. Ringing a rank that polls costs a fence and a load; ringing a sleeper one write.
+// Each rank has an eventfd, and one word in memory that its peers can see. A rank that stops polling arms its word,
+// looks once more for work, and sleeps in epoll on the eventfd beside its sockets and its peers' pidfds, so that one
+// sleep hears everything: a ring, a message, a death. Ringing a rank that polls costs a fence and a load; ringing a
+// sleeper one write.
 //
 //   sleeper:  armed = 1; fence; look again; epoll_wait        ringer:  publish; fence; if armed and we clear it: write(eventfd)
 //

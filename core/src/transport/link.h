@@ -14,12 +14,13 @@ class Link {
  public:
   virtual ~Link() = default;
 
-  // Move up to size_bytes without blocking. *moved_bytes is 0 when nothing can be moved now. An error (the peer closed, reset)
-  // is kPeerLost and final. REQUIRES: size_bytes > 0.
+  // Move up to size_bytes without blocking. *moved_bytes is 0 when nothing can be moved now. An error (the peer closed,
+  // reset) is kPeerLost and final. REQUIRES: size_bytes > 0.
   virtual Status TrySend(const void* data, size_t size_bytes, size_t* moved_bytes) = 0;
   virtual Status TryRecv(void* data, size_t size_bytes, size_t* moved_bytes) = 0;
 
-  // A descriptor that becomes readable or writable when a try may succeed; -1 where the peer rings our doorbell instead.
+  // A descriptor that becomes readable or writable when a try may succeed; -1 where the peer rings our doorbell
+  // instead.
   virtual int descriptor() const = 0;
 };
 

@@ -33,8 +33,8 @@ class MessageStream {
 
   // Ends our direction, if all that was queued could be sent.
   void EndSending();
-  // Ends our direction after what is queued, then reads and drops what still comes until the peer ends its own or the time is up:
-  // closing with unread data would reset the connection and take our last words with it.
+  // Ends our direction after what is queued, then reads and drops what still comes until the peer ends its own or the
+  // time is up: closing with unread data would reset the connection and take our last words with it.
   void CloseGently(int timeout_ms);
 
  private:

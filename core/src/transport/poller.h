@@ -12,7 +12,8 @@ namespace farandole {
 class Poller {
  public:
   Status Open();
-  // Reports `tag` when the descriptor is readable (or hung up). Edge-triggered descriptors also report writability, each change once.
+  // Reports `tag` when the descriptor is readable (or hung up). Edge-triggered descriptors also report writability,
+  // each change once.
   Status Watch(int descriptor, uint64_t tag, bool edge_triggered = false);
   void Forget(int descriptor);
 

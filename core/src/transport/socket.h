@@ -62,7 +62,8 @@ Status RecvFrame(int fd, size_t limit_bytes, std::string* frame, Deadline deadli
 //
 //   | count, uint32 | length, uint32 | length bytes | one byte per <= 200 descriptors, which ride on it |
 //
-// Received descriptors are close-on-exec and in the order sent. The receiver takes no more than its limits (else kMismatch).
+// Received descriptors are close-on-exec and in the order sent. The receiver takes no more than its limits (else
+// kMismatch).
 Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::string& payload, Deadline deadline);
 Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vector<Descriptor>* descriptors,
                        std::string* payload, Deadline deadline);

@@ -30,8 +30,8 @@ Status Store::Serve(const std::string& endpoint, const Key& key, Deadline deadli
     Descriptor connection;
     const Status accepted = Accept(listener.get(), deadline, &connection);
     if (accepted.code() == Code::kDeadline) {
-      return {Code::kDeadline, "rank 0 waited for " + Missing() + " of " + std::to_string(size_) +
-                                   " at " + endpoint + ": they did not come before the start timeout (FARANDOLE_START_TIMEOUT)"};
+      return {Code::kDeadline, "rank 0 waited for " + Missing() + " of " + std::to_string(size_) + " at " + endpoint +
+                                   ": they did not come before the start timeout (FARANDOLE_START_TIMEOUT)"};
     }
     if (accepted.code() == Code::kMismatch) continue;
     FRD_RETURN_IF_ERROR(accepted);
@@ -52,7 +52,8 @@ Status Store::Admit(Descriptor connection, const Key& key, Deadline deadline) {
     return Invalid("rank " + std::to_string(theirs.rank) + " does not belong to a job of " + std::to_string(size_));
   }
   if (connections_[theirs.rank].valid()) {
-    return Invalid("rank " + std::to_string(theirs.rank) + " is there already; are two processes started with one rank?");
+    return Invalid("rank " + std::to_string(theirs.rank) +
+                   " is there already; are two processes started with one rank?");
   }
   connections_[theirs.rank] = std::move(connection);
   return Status::Ok();

@@ -1,5 +1,5 @@
-// Where the ranks of a job first meet: every rank reaches rank 0 at an endpoint that all know, proves that it knows the job's key,
-// and exchanges bytes with all. The connections live on as the control connections of the epoch.
+// Where the ranks of a job first meet: every rank reaches rank 0 at an endpoint that all know, proves that it knows the
+// job's key, and exchanges bytes with all. The connections live on as the control connections of the epoch.
 //
 //   rank 1 --.            Exchange: everyone sends to rank 0, rank 0 sends all of it to everyone.
 //   rank 2 ---> rank 0    Used a few times per init.
@@ -20,7 +20,8 @@ namespace farandole {
 
 class Store {
  public:
-  // Returns when all `size` ranks are connected (rank 0) or rank 0 is (others). kDeadline names the ranks that did not come.
+  // Returns when all `size` ranks are connected (rank 0) or rank 0 is (others). kDeadline names the ranks that did not
+  // come.
   Status Meet(const std::string& endpoint, const Key& key, int rank, int size, Deadline deadline);
 
   // all[r] is what rank r gave. Called by every rank equally often.

@@ -24,7 +24,7 @@ std::string HostName() {
 std::string MachineIdentity() {
   std::string boot_id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  struct stat network {};
+  struct stat network{};
   stat("/proc/self/ns/net", &network);
   return boot_id + ":" + std::to_string(network.st_ino) + ":" + std::to_string(geteuid());
 }
@@ -49,8 +49,8 @@ Status ExchangeCards(const WorldSpec& spec, const std::string& meeting, Store* s
   return Status::Ok();
 }
 
-// Meets the members of this rank's group, and tells everyone how it went. A group that could not meet falls apart into groups of
-// one on every rank alike.
+// Meets the members of this rank's group, and tells everyone how it went. A group that could not meet falls apart into
+// groups of one on every rank alike.
 Status FormGroups(const WorldSpec& spec, int meeting_listener, Store* store, Deadline deadline, World* world) {
   std::vector<bool> apart(static_cast<size_t>(spec.size), false);
   world->layout = MakeLayout(world->cards, apart);
@@ -63,8 +63,10 @@ Status FormGroups(const WorldSpec& spec, int meeting_listener, Store* store, Dea
   for (size_t r = 0; r < outcomes.size(); ++r) {
     if (outcomes[r].empty()) continue;
     all_met = false;
-    for (int rank : world->layout.groups[static_cast<size_t>(world->layout.group_of[r])]) apart[static_cast<size_t>(rank)] = true;
-    if (world->rank == 0) Log(LogLevel::kWarning, world->NameOf(static_cast<int>(r)) + " cannot share memory, tcp is used: " + outcomes[r]);
+    for (int rank : world->layout.groups[static_cast<size_t>(world->layout.group_of[r])])
+      apart[static_cast<size_t>(rank)] = true;
+    if (world->rank == 0)
+      Log(LogLevel::kWarning, world->NameOf(static_cast<int>(r)) + " cannot share memory, tcp is used: " + outcomes[r]);
   }
   if (all_met) return Status::Ok();
   world->layout = MakeLayout(world->cards, apart);

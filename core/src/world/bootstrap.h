@@ -1,4 +1,5 @@
-// Makes a World: meets the others at the store, finds out who shares memory, hands arenas, bells and pidfds round, opens data links.
+// Makes a World: meets the others at the store, finds out who shares memory, hands arenas, bells and pidfds round,
+// opens data links.
 //
 //   1  store      everyone meets at rank 0                         4  exchange  did the meeting work? who failed is on its own
 //   2  exchange   cards -> layout, equal everywhere                5  exchange  where do I listen for data? (several groups only)
@@ -19,8 +20,8 @@ namespace farandole {
 struct WorldSpec {
   int rank = 0;
   int size = 1;
-  std::string store;              // endpoint of rank 0, unused when size is 1
-  Key key{};                      // the job's secret
+  std::string store;  // endpoint of rank 0, unused when size is 1
+  Key key{};          // the job's secret
   bool arenas = true;
   std::string interface_address;  // where data links listen
   ArenaPlan plan;

@@ -26,14 +26,15 @@ Status OpenOwnPidfd(Descriptor* pidfd) {
 
 Hello HelloFor(const WorldSpec& spec, const char* purpose) { return {purpose, static_cast<uint32_t>(spec.rank), 0}; }
 
-// What a member hands to its leader, and what the leader hands to all: one event and one pidfd per member, in member order.
+// What a member hands to its leader, and what the leader hands to all: one event and one pidfd per member, in member
+// order.
 struct Handles {
   std::vector<Descriptor> events;
   std::vector<Descriptor> pidfds;
 };
 
-Status AdmitMember(const WorldSpec& spec, int listener, const std::vector<int>& ranks, Deadline deadline, Handles* handles,
-                   std::vector<Descriptor>* connections) {
+Status AdmitMember(const WorldSpec& spec, int listener, const std::vector<int>& ranks, Deadline deadline,
+                   Handles* handles, std::vector<Descriptor>* connections) {
   Descriptor connection;
   FRD_RETURN_IF_ERROR(Accept(listener, deadline, &connection));
   Hello theirs;
@@ -52,7 +53,8 @@ Status AdmitMember(const WorldSpec& spec, int listener, const std::vector<int>& 
   return Internal("rank " + std::to_string(theirs.rank) + " came to the wrong meeting");
 }
 
-Status Lead(const WorldSpec& spec, int listener, const std::vector<int>& ranks, Deadline deadline, Handles* handles, Arena* arena) {
+Status Lead(const WorldSpec& spec, int listener, const std::vector<int>& ranks, Deadline deadline, Handles* handles,
+            Arena* arena) {
   FRD_RETURN_IF_ERROR(Arena::Create(Group::ArenaBytes(spec.plan, ranks.size()), arena));
   std::vector<Descriptor> connections(ranks.size());
   for (size_t admitted = 1; admitted < ranks.size(); ++admitted) {
@@ -61,7 +63,8 @@ Status Lead(const WorldSpec& spec, int listener, const std::vector<int>& ranks, 
   std::vector<int> all{arena->descriptor()};
   for (const Descriptor& event : handles->events) all.push_back(event.get());
   for (const Descriptor& pidfd : handles->pidfds) all.push_back(pidfd.get());
-  for (size_t m = 1; m < ranks.size(); ++m) FRD_RETURN_IF_ERROR(SendDescriptors(connections[m].get(), all, "", deadline));
+  for (size_t m = 1; m < ranks.size(); ++m)
+    FRD_RETURN_IF_ERROR(SendDescriptors(connections[m].get(), all, "", deadline));
   return Status::Ok();
 }
 
@@ -76,8 +79,10 @@ Status Follow(const WorldSpec& spec, const std::string& endpoint, const std::vec
 
   std::vector<Descriptor> all;
   std::string payload;
-  FRD_RETURN_IF_ERROR(RecvDescriptors(connection.get(), kDescriptorLimit, kPayloadLimitBytes, &all, &payload, deadline));
-  if (all.size() != 1 + 2 * ranks.size()) return Internal("rank " + std::to_string(ranks[0]) + " handed out too few descriptors");
+  FRD_RETURN_IF_ERROR(
+      RecvDescriptors(connection.get(), kDescriptorLimit, kPayloadLimitBytes, &all, &payload, deadline));
+  if (all.size() != 1 + 2 * ranks.size())
+    return Internal("rank " + std::to_string(ranks[0]) + " handed out too few descriptors");
   for (size_t m = 0; m < ranks.size(); ++m) {
     handles->events[m] = std::move(all[1 + m]);
     handles->pidfds[m] = std::move(all[1 + ranks.size() + m]);

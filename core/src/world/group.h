@@ -1,5 +1,5 @@
-// This rank's arena group: the memory its members share and the bells that wake them. A rank without arenas has a group of its
-// own, with the same memory layout and nobody to ring, so the layers above know only one case.
+// This rank's arena group: the memory its members share and the bells that wake them. A rank without arenas has a group
+// of its own, with the same memory layout and nobody to ring, so the layers above know only one case.
 //
 //   arena   [ header: nonce, abort word | doorbell words, one per member | board | staging of member 0 | member 1 | ... ]
 //
@@ -45,7 +45,9 @@ class Group {
   int member() const { return member_; }
   int count() const { return static_cast<int>(events_.size()); }
   std::byte* board() const { return board_; }
-  std::byte* staging(int member) const { return staging_ + plan_.staging_bytes_per_member * static_cast<size_t>(member); }
+  std::byte* staging(int member) const {
+    return staging_ + plan_.staging_bytes_per_member * static_cast<size_t>(member);
+  }
   AbortWord& abort_word() const;
   size_t arena_bytes() const { return arena_.size_bytes(); }
   int arena_descriptor() const { return arena_.descriptor(); }

@@ -71,8 +71,8 @@ LaneRange LanesOf(int member, int group_size, int lane_count) {
 std::vector<int> Counterparts(const Layout& layout, int rank) {
   const auto group = static_cast<size_t>(layout.group_of[static_cast<size_t>(rank)]);
   const int lane_count = layout.lane_count();
-  const LaneRange lanes = LanesOf(layout.member_of[static_cast<size_t>(rank)],
-                                  static_cast<int>(layout.groups[group].size()), lane_count);
+  const LaneRange lanes =
+      LanesOf(layout.member_of[static_cast<size_t>(rank)], static_cast<int>(layout.groups[group].size()), lane_count);
   std::set<int> ranks;
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     if (g == group) continue;

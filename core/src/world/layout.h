@@ -1,4 +1,5 @@
-// Who shares memory with whom, and who carries which part of a vector between the groups. Pure functions of the ranks' cards.
+// Who shares memory with whom, and who carries which part of a vector between the groups. Pure functions of the ranks'
+// cards.
 //
 //   group 0: ranks 0 1 2   lanes 0 1 2        A vector is cut into K lanes, K = the size of the largest group (1 for small
 //   group 1: ranks 3 4     lanes 0,1 2        messages). Lane s is carried in group g by its member floor(s * |g| / K).
@@ -16,11 +17,11 @@ namespace farandole {
 
 // What each rank says about itself when the job starts.
 struct Card {
-  std::string host;      // for people
-  std::string machine;   // ranks with equal machines can share memory: boot id, network namespace, user
+  std::string host;     // for people
+  std::string machine;  // ranks with equal machines can share memory: boot id, network namespace, user
   int64_t pid = 0;
-  bool arenas = true;    // FARANDOLE_ARENAS
-  std::string meeting;   // endpoint where this rank would hand out its group's arena
+  bool arenas = true;   // FARANDOLE_ARENAS
+  std::string meeting;  // endpoint where this rank would hand out its group's arena
 
   std::string Encode() const;
   // kMismatch when the other rank runs another version of farandole: names both.

@@ -1,5 +1,5 @@
-// Everything this rank knows and holds of the others for one epoch: who they are, the memory shared with some, the connections to
-// the rest, and a descriptor that becomes readable when a rank of this machine dies.
+// Everything this rank knows and holds of the others for one epoch: who they are, the memory shared with some, the
+// connections to the rest, and a descriptor that becomes readable when a rank of this machine dies.
 //
 //   control   every rank <-> rank 0, small messages     links   to counterparts in other groups, tensor data
 //   group     shared memory and bells of this machine    pidfds  deaths on this machine

@@ -28,7 +28,9 @@ std::vector<size_t> PartOffsets(const std::vector<size_t>& rank_bytes) {
 }
 
 StagedAllgather::StagedAllgather(const Staging* staging, uint64_t first_round, const Work* work)
-    : StagedOperation(staging, first_round, Rounds(work->rank_bytes)), work_(work), offsets_(PartOffsets(work->rank_bytes)) {}
+    : StagedOperation(staging, first_round, Rounds(work->rank_bytes)),
+      work_(work),
+      offsets_(PartOffsets(work->rank_bytes)) {}
 
 size_t StagedAllgather::ChunkOf(int member, uint64_t t) const {
   const size_t bytes = work_->rank_bytes[static_cast<size_t>(member)];
@@ -50,7 +52,8 @@ Status StagedAllgather::Combine(uint64_t t, bool* ready) {
   auto* const output = static_cast<std::byte*>(work_->segments[0].output);
   for (int k = 1; k < staging_->count(); ++k) {
     const int member = (staging_->member() + k) % staging_->count();
-    CopyBytes(output + offsets_[static_cast<size_t>(member)] + t * kSlotBytes, staging_->slot(member, number(t)), ChunkOf(member, t));
+    CopyBytes(output + offsets_[static_cast<size_t>(member)] + t * kSlotBytes, staging_->slot(member, number(t)),
+              ChunkOf(member, t));
   }
   *ready = true;
   return Status::Ok();

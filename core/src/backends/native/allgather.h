@@ -1,8 +1,8 @@
 // Allgather within one group: everybody puts its part chunk by chunk, everybody copies all the others' chunks.
 #pragma once
 
-#include "backends/native/staged.h"
 #include "backends/backend.h"
+#include "backends/native/staged.h"
 
 namespace farandole {
 

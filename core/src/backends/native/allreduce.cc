@@ -17,7 +17,8 @@ int LaneCount(const Topology& topology, size_t total_bytes) {
 
 }  // namespace
 
-// One round while it fits the second-level cache twice, then about four, so that copying in, folding and copying out overlap.
+// One round while it fits the second-level cache twice, then about four, so that copying in, folding and copying out
+// overlap.
 size_t ChunkBytes(size_t total_bytes) {
   constexpr size_t kOneRound = 256 << 10, kGrain = 4096;
   if (total_bytes <= kOneRound) return std::max(total_bytes, size_t{1});
@@ -66,7 +67,8 @@ Status StagedAllreduce::Combine(uint64_t t, bool* ready) {
     crossing_ = several_groups;
     if (several_groups) {
       const Scale scale = IsHalf(work_->dtype) ? Scale() : work_->scale;
-      cross_->Allreduce(*work_, scale, staging_->result(staging_->member(), number(t)), chunk(t).element_count, lane_count_);
+      cross_->Allreduce(*work_, scale, staging_->result(staging_->member(), number(t)), chunk(t).element_count,
+                        lane_count_);
     }
   }
   if (crossing_) {
@@ -82,7 +84,8 @@ Status StagedAllreduce::Combine(uint64_t t, bool* ready) {
   return Status::Ok();
 }
 
-// 16-bit floats are scaled before they are rounded for the first time, which is when they leave the group; the others at the end.
+// 16-bit floats are scaled before they are rounded for the first time, which is when they leave the group; the others
+// at the end.
 void StagedAllreduce::FoldOwnLanes(uint64_t t) {
   const Range own = Carries(staging_->member(), t);
   if (own.size() == 0) return;

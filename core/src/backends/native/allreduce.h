@@ -1,11 +1,12 @@
-// Allreduce through staging: reduce-scatter in the group, exchange of each lane between the groups, allgather in the group, all
-// three chunk by chunk.
+// Allreduce through staging: reduce-scatter in the group, exchange of each lane between the groups, allgather in the
+// group, all three chunk by chunk.
 //
 //   put      my whole chunk -> my slot                    (without the lanes I carry when they can be read in place)
 //   combine  my lanes of all members -> my result         (one fold in order R), then across the groups
 //   finish   the other members' lanes <- their results
 //
-// Each byte crosses the memory bus about as often as in a ring over shared memory, but with two waits per chunk instead of 2 (n-1).
+// Each byte crosses the memory bus about as often as in a ring over shared memory, but with two waits per chunk instead
+// of 2 (n-1).
 #pragma once
 
 #include <memory>

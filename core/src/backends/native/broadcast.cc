@@ -13,8 +13,8 @@ uint64_t Rounds(const std::vector<Segment>& segments) {
 
 }  // namespace
 
-StagedBroadcast::StagedBroadcast(const Staging* staging, uint64_t first_round, const std::vector<Segment>* segments, int root,
-                                 CrossExchange* cross)
+StagedBroadcast::StagedBroadcast(const Staging* staging, uint64_t first_round, const std::vector<Segment>* segments,
+                                 int root, CrossExchange* cross)
     : StagedOperation(staging, first_round, Rounds(*segments)), vector_(segments), cross_(cross) {
   const Layout& layout = *cross->topology().layout;
   root_group_ = layout.group_of[static_cast<size_t>(root)];
@@ -28,7 +28,8 @@ void StagedBroadcast::Put(uint64_t t) {
 }
 
 bool StagedBroadcast::MayCombine(uint64_t t) const {
-  // Where results are written, everybody must have left the place (staging.h); in the root's group only the root writes.
+  // Where results are written, everybody must have left the place (staging.h); in the root's group only the root
+  // writes.
   if (!in_root_group_) return staging_->AllPublished(number(t) + 1);
   return IsRoot() || staging_->HasPublished(root_member_, number(t) + 1);
 }

@@ -1,4 +1,5 @@
-// Fused tensors as one vector, without packing them first: a range of it is copied straight between the tensors and staging.
+// Fused tensors as one vector, without packing them first: a range of it is copied straight between the tensors and
+// staging.
 #pragma once
 
 #include <cstddef>

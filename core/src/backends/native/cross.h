@@ -1,7 +1,8 @@
-// Exchanges between groups: for each lane that this member carries, a schedule over the links to the lane's carriers in the other
-// groups. Resumable; the driver alone uses it.
+// Exchanges between groups: for each lane that this member carries, a schedule over the links to the lane's carriers in
+// the other groups. Resumable; the driver alone uses it.
 //
-// Lanes are taken one after the other, lowest first, on every rank: where groups differ in size two lanes may share a link.
+// Lanes are taken one after the other, lowest first, on every rank: where groups differ in size two lanes may share a
+// link.
 #pragma once
 
 #include <deque>

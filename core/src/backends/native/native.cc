@@ -78,9 +78,11 @@ class Native final : public Backend {
     cross_.Allgather(output, parts);
   }
 
-  // Several groups, some with several members: the parts are broadcast one after the other. False when there are none left.
+  // Several groups, some with several members: the parts are broadcast one after the other. False when there are none
+  // left.
   bool StartNextPart() {
-    if (work_->kind != OpKind::kAllgather || world_->one_group() || AllAlone() || next_root_ == world_->size) return false;
+    if (work_->kind != OpKind::kAllgather || world_->one_group() || AllAlone() || next_root_ == world_->size)
+      return false;
     const auto root = static_cast<size_t>(next_root_++);
     auto* const output = static_cast<std::byte*>(work_->segments[0].output);
     part_ = {{work_->segments[0].input, output + PartOffsets(work_->rank_bytes)[root], work_->rank_bytes[root]}};

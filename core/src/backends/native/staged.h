@@ -2,8 +2,8 @@
 //
 //   t       put 0 | put 1, combine 0 | put 2, combine 1, finish 0 | ... | combine n-1, finish n-2 | finish n-1
 //
-// Putting the next round before waiting for this one keeps both directions of the memory bus busy. Resumable: Advance goes on
-// where it had to wait. The driver alone uses it.
+// Putting the next round before waiting for this one keeps both directions of the memory bus busy. Resumable: Advance
+// goes on where it had to wait. The driver alone uses it.
 #pragma once
 
 #include <cstdint>

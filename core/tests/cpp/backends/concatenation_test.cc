@@ -19,7 +19,8 @@ TEST(ConcatenationTest, RangesReadAndWriteAsIfTheTensorsWereOneVector) {
       outputs.emplace_back(inputs.back().size(), 0);
     }
     std::vector<Segment> segments;
-    for (size_t i = 0; i < inputs.size(); ++i) segments.push_back({inputs[i].data(), outputs[i].data(), inputs[i].size()});
+    for (size_t i = 0; i < inputs.size(); ++i)
+      segments.push_back({inputs[i].data(), outputs[i].data(), inputs[i].size()});
     const Concatenation vector(&segments);
     ASSERT_EQ(vector.size_bytes(), whole.size());
     for (size_t begin = 0; begin < whole.size();) {

@@ -17,15 +17,19 @@ namespace {
 
 using Groups = std::vector<std::vector<size_t>>;
 
-FuseItem Item(DType dtype, int64_t size_bytes) { return {OpKind::kAllreduce, dtype, ReduceOp::kSum, 0, 1.0, size_bytes}; }
+FuseItem Item(DType dtype, int64_t size_bytes) {
+  return {OpKind::kAllreduce, dtype, ReduceOp::kSum, 0, 1.0, size_bytes};
+}
 
 TEST(FuseTest, EqualKindsShareUpToTheThreshold) {
-  const std::vector<FuseItem> items{Item(DType::kFloat32, 40), Item(DType::kFloat64, 40), Item(DType::kFloat32, 60), Item(DType::kFloat32, 1)};
+  const std::vector<FuseItem> items{Item(DType::kFloat32, 40), Item(DType::kFloat64, 40), Item(DType::kFloat32, 60),
+                                    Item(DType::kFloat32, 1)};
   EXPECT_EQ(Fuse(items, 100), (Groups{{0, 2}, {1}, {3}}));
 }
 
 TEST(FuseTest, ALargerTensorIsAlone) {
-  EXPECT_EQ(Fuse({Item(DType::kFloat32, 101), Item(DType::kFloat32, 1), Item(DType::kFloat32, 1)}, 100), (Groups{{0}, {1, 2}}));
+  EXPECT_EQ(Fuse({Item(DType::kFloat32, 101), Item(DType::kFloat32, 1), Item(DType::kFloat32, 1)}, 100),
+            (Groups{{0}, {1, 2}}));
 }
 
 TEST(FuseTest, DifferentScalesReductionsAndRootsStayApart) {
@@ -47,7 +51,8 @@ TEST(FuseTest, EveryItemIsInExactlyOneGroup) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     std::vector<FuseItem> items;
-    for (size_t i = 0; i < random() % 40; ++i) items.push_back(Item(random() % 2 ? DType::kFloat32 : DType::kInt32, random() % 60));
+    for (size_t i = 0; i < random() % 40; ++i)
+      items.push_back(Item(random() % 2 ? DType::kFloat32 : DType::kInt32, random() % 60));
     std::multiset<size_t> seen;
     for (const auto& group : Fuse(items, 100)) {
       int64_t bytes = 0;
@@ -69,7 +74,8 @@ Description Base() {
   return description;
 }
 
-void ExpectMismatch(const std::function<void(Description*)>& change, const std::string& left, const std::string& right) {
+void ExpectMismatch(const std::function<void(Description*)>& change, const std::string& left,
+                    const std::string& right) {
   std::map<int, Description> all{{0, Base()}, {1, Base()}, {2, Base()}};
   EXPECT_EQ(FindMismatch(all), "");
   change(&all[2]);
@@ -139,7 +145,8 @@ TEST(CoordinatorTest, StalledNamesWhoHasNotDescribed) {
 }
 
 struct BoardMemory {
-  explicit BoardMemory(int members) : bytes(Board::BytesFor(members)), memory(static_cast<std::byte*>(std::calloc(1, bytes))) {}
+  explicit BoardMemory(int members)
+      : bytes(Board::BytesFor(members)), memory(static_cast<std::byte*>(std::calloc(1, bytes))) {}
   ~BoardMemory() { std::free(memory); }
   size_t bytes;
   std::byte* memory;

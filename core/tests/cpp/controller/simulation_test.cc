@@ -1,5 +1,5 @@
-// Agreements, boards and the coordinator in one thread, in random order: messages wait, ranks run ahead, names change their
-// meaning, ids run out. A failure replays from its seed (FARANDOLE_SEED).
+// Agreements, boards and the coordinator in one thread, in random order: messages wait, ranks run ahead, names change
+// their meaning, ids run out. A failure replays from its seed (FARANDOLE_SEED).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -32,7 +32,8 @@ struct Operation {
 // One simulated job. Every rank submits the same program in its own order, as far as names in flight allow.
 class Simulation {
  public:
-  Simulation(const std::vector<int>& groups, uint64_t seed) : layout_(MakeGroups(groups)), random_(seed), coordinator_(layout_) {
+  Simulation(const std::vector<int>& groups, uint64_t seed)
+      : layout_(MakeGroups(groups)), random_(seed), coordinator_(layout_) {
     for (const auto& group : layout_.groups) {
       const size_t bytes = Board::BytesFor(static_cast<int>(group.size()));
       memory_.emplace_back(static_cast<std::byte*>(std::calloc(1, bytes)), &std::free);
@@ -271,7 +272,8 @@ TEST_P(SimulationTest, NamesThatChangeTheirShapeAreAgreedOnAgain) {
     std::mt19937_64 random(seed);
     std::vector<Description> names;
     for (int i = 0; i < 60; ++i) {
-      names.push_back(Allreduce("x" + std::to_string(i % 3), random() % 4 == 0 ? 1 << 20 : 4 + static_cast<int64_t>(random() % 2)));
+      names.push_back(
+          Allreduce("x" + std::to_string(i % 3), random() % 4 == 0 ? 1 << 20 : 4 + static_cast<int64_t>(random() % 2)));
     }
     ASSERT_TRUE(simulation.Run(Program(static_cast<size_t>(simulation.size()), names)));
     ExpectSameBatches(simulation);
@@ -284,7 +286,8 @@ TEST_P(SimulationTest, AllgatherHandsEveryRankAllFirstDimensions) {
     Program program(static_cast<size_t>(simulation.size()));
     for (int i = 0; i < 20; ++i) {
       for (size_t r = 0; r < program.size(); ++r) {
-        program[r].push_back(Allgather("gather" + std::to_string(i % 2), static_cast<int64_t>((seed + r * 7 + static_cast<size_t>(i)) % 5)));
+        program[r].push_back(Allgather("gather" + std::to_string(i % 2),
+                                       static_cast<int64_t>((seed + r * 7 + static_cast<size_t>(i)) % 5)));
       }
     }
     ASSERT_TRUE(simulation.Run(program));
@@ -366,8 +369,9 @@ TEST_P(SimulationTest, TheSteadyStateOfOneGroupNeedsNoMessages) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Groups, SimulationTest,
-                         testing::Values(std::vector<int>{1}, std::vector<int>{2}, std::vector<int>{4}, std::vector<int>{1, 1},
-                                         std::vector<int>{1, 1, 1}, std::vector<int>{2, 1}, std::vector<int>{3, 2, 2}));
+                         testing::Values(std::vector<int>{1}, std::vector<int>{2}, std::vector<int>{4},
+                                         std::vector<int>{1, 1}, std::vector<int>{1, 1, 1}, std::vector<int>{2, 1},
+                                         std::vector<int>{3, 2, 2}));
 
 }  // namespace
 }  // namespace farandole

@@ -47,7 +47,9 @@ Status SubmitAndWait(Engine& engine, Request request, OperationPtr* result = nul
 }
 
 // Small integers, so that sums are exact whatever their order.
-double ValueOf(int rank, size_t i, int salt = 0) { return static_cast<double>((rank + 1) * (static_cast<int>(i % 61) + 1) + salt); }
+double ValueOf(int rank, size_t i, int salt = 0) {
+  return static_cast<double>((rank + 1) * (static_cast<int>(i % 61) + 1) + salt);
+}
 double SumOf(int size, size_t i, int salt = 0) {
   double sum = 0;
   for (int r = 0; r < size; ++r) sum += ValueOf(r, i, salt);
@@ -63,7 +65,8 @@ std::vector<T> Values(int rank, size_t count, int salt = 0) {
 
 template <typename T>
 void ExpectSum(const std::vector<T>& values, int size, int salt = 0) {
-  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<T>(SumOf(size, i, salt))) << "element " << i;
+  for (size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(values[i], static_cast<T>(SumOf(size, i, salt))) << "element " << i;
 }
 
 class EngineTest : public testing::TestWithParam<std::vector<int>> {};
@@ -88,7 +91,8 @@ TEST_P(EngineTest, NamedOperationsInDifferentOrderGiveTheSameResults) {
     constexpr int kNames = 24;
     for (int step = 0; step < 8; ++step) {
       std::vector<std::vector<double>> values;
-      for (int i = 0; i < kNames; ++i) values.push_back(Values<double>(engine.rank(), i % 3 == 0 ? 5 : 20'000 + static_cast<size_t>(i), i));
+      for (int i = 0; i < kNames; ++i)
+        values.push_back(Values<double>(engine.rank(), i % 3 == 0 ? 5 : 20'000 + static_cast<size_t>(i), i));
       std::vector<int> order(kNames);
       for (int i = 0; i < kNames; ++i) order[static_cast<size_t>(i)] = i;
       std::shuffle(order.begin(), order.end(), random);
@@ -113,7 +117,8 @@ TEST_P(EngineTest, GroupedAllreduceMixesDtypesAndSizes) {
       auto a = Values<float>(engine.rank(), 3), b = Values<float>(engine.rank(), 300'000);
       auto c = Values<int64_t>(engine.rank(), 77);
       auto d = Values<double>(engine.rank(), 0);
-      Request request = Make(OpKind::kAllreduce, {TensorOf(a, &a), TensorOf(c, &c), TensorOf(b, &b), TensorOf(d, &d)}, "group");
+      Request request =
+          Make(OpKind::kAllreduce, {TensorOf(a, &a), TensorOf(c, &c), TensorOf(b, &b), TensorOf(d, &d)}, "group");
       ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
       ExpectSum(a, engine.size());
       ExpectSum(b, engine.size());
@@ -153,12 +158,16 @@ TEST_P(EngineTest, AllgatherJoinsPartsOfDifferentSizes) {
       // Rank r brings r * scale rows, so rank 0 brings none.
       const auto part = Values<int32_t>(engine.rank(), static_cast<size_t>(engine.rank()) * scale);
       OperationPtr operation;
-      ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllgather, {TensorOf(part, static_cast<std::vector<int32_t>*>(nullptr))}), &operation).ok());
+      ASSERT_TRUE(SubmitAndWait(engine,
+                                Make(OpKind::kAllgather, {TensorOf(part, static_cast<std::vector<int32_t>*>(nullptr))}),
+                                &operation)
+                      .ok());
       const Output& output = operation->outputs.at(0);
       const auto* const all = reinterpret_cast<const int32_t*>(output.memory.get());
       size_t at = 0;
       for (int r = 0; r < engine.size(); ++r) {
-        for (size_t i = 0; i < static_cast<size_t>(r) * scale; ++i) ASSERT_EQ(all[at++], static_cast<int32_t>(ValueOf(r, i)));
+        for (size_t i = 0; i < static_cast<size_t>(r) * scale; ++i)
+          ASSERT_EQ(all[at++], static_cast<int32_t>(ValueOf(r, i)));
       }
       ASSERT_EQ(output.shape, Shape{static_cast<int64_t>(at)});
     }
@@ -217,7 +226,8 @@ TEST_P(EngineTest, ALeavingRankFailsWhatTheOthersStillWaitFor) {
     if (engine.rank() == engine.size() - 1) return;  // its engine leaves in good order
     const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"));
     EXPECT_EQ(status.code(), Code::kPeerLost);
-    EXPECT_NE(status.message().find("rank " + std::to_string(engine.size() - 1)), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("rank " + std::to_string(engine.size() - 1)), std::string::npos)
+        << status.message();
   });
 }
 
@@ -228,7 +238,8 @@ TEST_P(EngineTest, CallbacksComeOncePerOperationAndMaySubmit) {
     std::atomic<int> calls{0};
     std::vector<OperationPtr> operations;
     static Request Next(Chain* chain) {
-      Request request = Make(OpKind::kAllreduce, {TensorOf(chain->values, &chain->values)}, "chain" + std::to_string(chain->calls.load()));
+      Request request = Make(OpKind::kAllreduce, {TensorOf(chain->values, &chain->values)},
+                             "chain" + std::to_string(chain->calls.load()));
       request.done = [](void* argument, const Status& status) {
         auto* const self = static_cast<Chain*>(argument);
         EXPECT_TRUE(status.ok()) << status.message();
@@ -251,15 +262,16 @@ TEST_P(EngineTest, CallbacksComeOncePerOperationAndMaySubmit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Groups, EngineTest,
-                         testing::Values(std::vector<int>{2}, std::vector<int>{4}, std::vector<int>{1, 1}, std::vector<int>{1, 1, 1},
-                                         std::vector<int>{2, 2}, std::vector<int>{3, 1, 2}));
+                         testing::Values(std::vector<int>{2}, std::vector<int>{4}, std::vector<int>{1, 1},
+                                         std::vector<int>{1, 1, 1}, std::vector<int>{2, 2}, std::vector<int>{3, 1, 2}));
 
 TEST(OneGroupTest, SumsHaveTheSameBitsHoweverOperationsAreFused) {
   // Values whose sum depends on the order of additions.
   const auto inputs = [](int rank, size_t count) {
     std::mt19937 random(static_cast<unsigned>(rank) + 1);
     std::vector<float> values(count);
-    for (float& value : values) value = std::ldexp(static_cast<float>(random() % 1000) - 500.0f, static_cast<int>(random() % 20) - 10);
+    for (float& value : values)
+      value = std::ldexp(static_cast<float>(random() % 1000) - 500.0f, static_cast<int>(random() % 20) - 10);
     return values;
   };
   constexpr size_t kCount = 70'000;
@@ -280,7 +292,8 @@ TEST(OneGroupTest, SumsHaveTheSameBitsHoweverOperationsAreFused) {
     if (engine.rank() == 0) groups_bits = values;
   });
   EXPECT_EQ(std::memcmp(apart_bits.data(), fused_bits.data(), kCount * sizeof(float)), 0);
-  EXPECT_EQ(std::memcmp(apart_bits.data(), groups_bits.data(), kCount * sizeof(float)), 0) << "one group of all and all apart differ";
+  EXPECT_EQ(std::memcmp(apart_bits.data(), groups_bits.data(), kCount * sizeof(float)), 0)
+      << "one group of all and all apart differ";
 }
 
 TEST(OneGroupTest, TheSteadyStateSendsNoMessages) {

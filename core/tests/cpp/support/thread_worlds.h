@@ -21,7 +21,8 @@ namespace farandole {
 
 inline Layout LayoutOfGroups(const std::vector<int>& sizes, std::vector<Card>* cards) {
   for (size_t g = 0; g < sizes.size(); ++g) {
-    for (int i = 0; i < sizes[g]; ++i) cards->push_back({"host" + std::to_string(g), "machine" + std::to_string(g), 1, true, ""});
+    for (int i = 0; i < sizes[g]; ++i)
+      cards->push_back({"host" + std::to_string(g), "machine" + std::to_string(g), 1, true, ""});
   }
   return MakeLayout(*cards, std::vector<bool>(cards->size(), false));
 }
@@ -34,7 +35,8 @@ inline std::pair<Descriptor, Descriptor> SocketPair() {
 
 inline Descriptor Duplicate(int descriptor) { return Descriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
 
-inline void JoinGroup(std::vector<std::unique_ptr<World>>& worlds, const std::vector<int>& ranks, const ArenaPlan& plan) {
+inline void JoinGroup(std::vector<std::unique_ptr<World>>& worlds, const std::vector<int>& ranks,
+                      const ArenaPlan& plan) {
   std::vector<Descriptor> events(ranks.size());
   for (Descriptor& event : events) EXPECT_TRUE(MakeEvent(&event).ok());
   Arena first;
@@ -45,7 +47,8 @@ inline void JoinGroup(std::vector<std::unique_ptr<World>>& worlds, const std::ve
     for (const Descriptor& event : events) copies.push_back(Duplicate(event.get()));
     Arena arena;
     EXPECT_TRUE(Arena::Attach(Duplicate(first.descriptor()), bytes, &arena).ok());
-    worlds[static_cast<size_t>(ranks[m])]->group.emplace(std::move(arena), std::move(copies), plan, static_cast<int>(m));
+    worlds[static_cast<size_t>(ranks[m])]->group.emplace(std::move(arena), std::move(copies), plan,
+                                                         static_cast<int>(m));
   }
 }
 
@@ -82,8 +85,8 @@ inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& 
 }
 
 // Runs body(engine) for every rank in a thread of its own; fails when one does not come back in time.
-inline void RunRanks(const std::vector<int>& group_sizes, const std::function<void(Engine&)>& body, const Settings& settings = Settings(),
-                     std::chrono::seconds limit = std::chrono::seconds(60)) {
+inline void RunRanks(const std::vector<int>& group_sizes, const std::function<void(Engine&)>& body,
+                     const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(60)) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(group_sizes);
   std::vector<std::future<void>> ranks;
   for (auto& world : worlds) {

@@ -15,7 +15,8 @@ std::string FreshStore() {
   return "unix:farandole-test-" + std::to_string(getpid()) + "-" + std::to_string(device());
 }
 
-std::vector<Status> Meet(std::vector<WorldSpec> specs, std::vector<std::unique_ptr<World>>* worlds, int limit_ms = 20'000) {
+std::vector<Status> Meet(std::vector<WorldSpec> specs, std::vector<std::unique_ptr<World>>* worlds,
+                         int limit_ms = 20'000) {
   worlds->resize(specs.size());
   std::vector<std::future<Status>> ranks;
   const Deadline deadline = After(std::chrono::milliseconds(limit_ms));
@@ -63,7 +64,8 @@ TEST(BootstrapTest, RanksWithoutArenasAreLinked) {
   for (const Status& status : Meet(specs, &worlds)) ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(worlds[0]->layout.groups, (std::vector<std::vector<int>>{{0, 2}, {1}, {3}}));
   for (int r = 0; r < 4; ++r) {
-    for (int peer : Counterparts(worlds[0]->layout, r)) EXPECT_TRUE(worlds[static_cast<size_t>(r)]->links[static_cast<size_t>(peer)]);
+    for (int peer : Counterparts(worlds[0]->layout, r))
+      EXPECT_TRUE(worlds[static_cast<size_t>(r)]->links[static_cast<size_t>(peer)]);
   }
 }
 

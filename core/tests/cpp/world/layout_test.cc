@@ -34,7 +34,8 @@ TEST(LayoutTest, EveryLaneHasOneCarrierInEveryGroupAndCarriersKnowTheirLanes) {
       int carried = 0;
       for (int member = 0; member < group_size; ++member) {
         const LaneRange lanes = LanesOf(member, group_size, lane_count);
-        for (int lane = lanes.begin; lane < lanes.end; ++lane) EXPECT_EQ(LaneCarrier(group_size, lane, lane_count), member);
+        for (int lane = lanes.begin; lane < lanes.end; ++lane)
+          EXPECT_EQ(LaneCarrier(group_size, lane, lane_count), member);
         carried += lanes.end - lanes.begin;
       }
       EXPECT_EQ(carried, lane_count);
