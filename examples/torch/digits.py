@@ -22,9 +22,9 @@ from tqdm import tqdm
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small network on handwritten digits.")
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch-size", type=int, default=32, help="images per step and worker")
-    parser.add_argument("--learning-rate", type=float, default=0.05, help="for one worker")
+    parser.add_argument("--learning-rate", type=float, default=0.04, help="for one worker")
     parser.add_argument("--checkpoint", default="checkpoint-digits.pt", help="where rank 0 saves the trained model")
     return parser.parse_args()
 

@@ -79,7 +79,8 @@ _MPICH = _Starter(
     local_size="MPI_LOCALNRANKS",
 )
 _STARTERS = (_FARANDOLE, _TORCHRUN, _OPEN_MPI, _MPICH)
-_PREFIXES = ("FARANDOLE_", "OMPI_", "PMIX_", "PMI_", "TORCHELASTIC_")
+_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "TORCHELASTIC_")
+_MEETING = frozenset({"FARANDOLE_STORE", "FARANDOLE_KEY_FILE", "MASTER_ADDR", "MASTER_PORT"})
 
 
 def discover(environ: Mapping[str, str] | None = None) -> World:
@@ -99,8 +100,25 @@ def discover(environ: Mapping[str, str] | None = None) -> World:
 
 def without_starters() -> dict[str, str]:
     """A copy of the environment in which no starter is found, for processes that are to be started anew."""
-    names = {name for s in _STARTERS for name in (s.rank, s.size, s.local_rank, s.local_size, "MASTER_ADDR")}
-    return {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES) and name not in names}
+    places = {
+        name
+        for each in _STARTERS
+        for name in (each.rank, each.size, each.local_rank, each.local_size, each.cross_rank, each.cross_size)
+    }
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_PREFIXES) and name not in places and name not in _MEETING
+    }
+
+
+def start_timeout_s() -> float:
+    """How long init waits for the other ranks: FARANDOLE_START_TIMEOUT in seconds. Raises ValueError for no number."""
+    text = os.environ.get("FARANDOLE_START_TIMEOUT", "120")
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"FARANDOLE_START_TIMEOUT={text!r} is not a number of seconds") from None
 
 
 def _place(environ: Mapping[str, str], starter: _Starter) -> World:

@@ -21,19 +21,20 @@ import sys
 import time
 from collections.abc import Callable
 
+from farandole._errors import DeadlineError
+
 KEY_BYTES = 32
 _HELLO = struct.Struct("!II")  # rank, size
-_PATIENCE_S = 600.0  # ranks may load data for a while before they call init
 _WARN_AFTER_S = 10.0
 
 
-def exchange(meeting: str, rank: int, size: int) -> tuple[str, bytes]:
+def exchange(meeting: str, rank: int, size: int, timeout_s: float) -> tuple[str, bytes]:
     """Agree with the other ranks on (store name, job key); `meeting` is the "unix:" name all ranks derived alike.
 
-    Blocks until every rank came. Raises TimeoutError if one does not, PermissionError if another user holds the name.
+    Blocks until every rank came. Raises DeadlineError if one does not, PermissionError if another user holds the name.
     """
     address = "\0" + meeting.removeprefix("unix:") + "-key"
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + timeout_s
     return _serve(address, size, deadline) if rank == 0 else _ask(address, rank, size, deadline)
 
 
@@ -133,7 +134,7 @@ class _Reminder:
     def look(self, deadline: float, text: Callable[[], str]) -> None:
         now = time.monotonic()
         if now > deadline:
-            raise TimeoutError(f"{text()}; none came within {_PATIENCE_S:.0f} s")
+            raise DeadlineError(f"{text()}, which did not come in time; see FARANDOLE_START_TIMEOUT")
         if now > self._due:
             self._due = deadline
             print(f"farandole: {text()}", file=sys.stderr, flush=True)

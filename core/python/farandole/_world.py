@@ -133,7 +133,7 @@ def _meet(world: _environment.World) -> tuple[str, bytes]:
         if world.key_file:
             _state.meeting = world.store, _read_key(world.key_file)
         else:
-            _state.meeting = _starter.exchange(world.store, world.rank, world.size)
+            _state.meeting = _starter.exchange(world.store, world.rank, world.size, _environment.start_timeout_s())
     return _state.meeting
 
 

@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from farandole import _starter
+from farandole import DeadlineError, _starter
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -24,7 +24,7 @@ def test_all_ranks_get_the_same_store_and_key_whoever_comes_first(meeting, size)
     with ThreadPoolExecutor(size) as pool:
         futures = {}
         for rank in range(size - 1, -1, -1):  # rank 0 last
-            futures[rank] = pool.submit(_starter.exchange, meeting, rank, size)
+            futures[rank] = pool.submit(_starter.exchange, meeting, rank, size, 30)
         answers = {future.result(30) for future in futures.values()}
     ((store, key),) = answers
     assert store.startswith(f"unix:farandole-{os.getuid()}-")
@@ -34,8 +34,8 @@ def test_all_ranks_get_the_same_store_and_key_whoever_comes_first(meeting, size)
 def test_two_exchanges_have_nothing_in_common(meeting):
     def once():
         with ThreadPoolExecutor(2) as pool:
-            pool.submit(_starter.exchange, meeting, 0, 2)
-            return pool.submit(_starter.exchange, meeting, 1, 2).result(30)
+            pool.submit(_starter.exchange, meeting, 0, 2, 30)
+            return pool.submit(_starter.exchange, meeting, 1, 2, 30).result(30)
 
     (store, key), (other_store, other_key) = once(), once()
     assert store != other_store
@@ -44,14 +44,14 @@ def test_two_exchanges_have_nothing_in_common(meeting):
 
 def test_a_stranger_who_says_nonsense_does_not_stop_the_others(meeting):
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(_starter.exchange, meeting, 0, 2)
+        first = pool.submit(_starter.exchange, meeting, 0, 2, 30)
         address = "\0" + meeting.removeprefix("unix:") + "-key"
         for hello in (b"", b"abc", b"\0\0\0\7\0\0\0\2", b"\0\0\0\1\0\0\0\3"):  # nothing, short, bad rank, bad size
             with _connected(address) as stranger:
                 stranger.sendall(hello)
                 stranger.shutdown(socket.SHUT_WR)
                 assert stranger.recv(100) == b""
-        second = pool.submit(_starter.exchange, meeting, 1, 2)
+        second = pool.submit(_starter.exchange, meeting, 1, 2, 30)
         assert first.result(30) == second.result(30)
 
 
@@ -59,7 +59,7 @@ def test_a_name_that_is_taken_is_reported(meeting):
     with socket.socket(socket.AF_UNIX) as squatter:
         squatter.bind("\0" + meeting.removeprefix("unix:") + "-key")
         with pytest.raises(OSError, match="FARANDOLE_JOB_ID"):
-            _starter.exchange(meeting, 0, 2)
+            _starter.exchange(meeting, 0, 2, 30)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
@@ -77,20 +77,19 @@ def test_another_users_socket_is_refused(meeting):
         assert squatter.stdout.readline() == b"ready\n"
         ready.set()
         with pytest.raises(PermissionError, match="65534"):
-            _starter.exchange(meeting, 1, 2)
+            _starter.exchange(meeting, 1, 2, 30)
     finally:
         squatter.kill()
         squatter.communicate()
 
 
 def test_who_waits_too_long_is_told_for_whom(meeting, monkeypatch, capsys):
-    monkeypatch.setattr(_starter, "_PATIENCE_S", 1.5)
     monkeypatch.setattr(_starter, "_WARN_AFTER_S", 0.2)
-    with pytest.raises(TimeoutError, match="rank 0 waits in init\\(\\) for rank\\(s\\) 1, 2"):
-        _starter.exchange(meeting, 0, 3)
+    with pytest.raises(DeadlineError, match="rank 0 waits in init\\(\\) for rank\\(s\\) 1, 2"):
+        _starter.exchange(meeting, 0, 3, 1.5)
     assert "rank 0 waits" in capsys.readouterr().err
-    with pytest.raises(TimeoutError, match="rank 1 waits in init\\(\\) for rank 0"):
-        _starter.exchange(meeting, 1, 3)
+    with pytest.raises(DeadlineError, match="rank 1 waits in init\\(\\) for rank 0"):
+        _starter.exchange(meeting, 1, 3, 1.5)
 
 
 def _connected(address):

@@ -1,0 +1,104 @@
+"""A rank that lives but does not come, or leaves early: the others do not wait in silence, and not for ever."""
+
+import time
+
+import farandole
+import farandole.numpy as fnp
+import numpy as np
+import pytest
+from farandole.testing import spawn
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def one_is_late():
+    fnp.init()
+    fnp.barrier()
+    if fnp.rank() == 1:
+        time.sleep(8)
+        return None
+    began = time.monotonic()
+    try:
+        fnp.allreduce(np.ones(3), name="gradients")
+    except farandole.DeadlineError as error:
+        return time.monotonic() - began, str(error)
+    return None
+
+
+def test_who_does_not_come_in_time_is_named():
+    seconds, message = spawn(2, one_is_late, timeout=60, env={"FARANDOLE_TIMEOUT": "3"})[0]
+    assert 2.5 < seconds < 6
+    assert "rank 1" in message
+    assert "gradients" in message
+
+
+def one_leaves():
+    fnp.init()
+    fnp.barrier()
+    if fnp.rank() == 1:
+        fnp.shutdown()
+        time.sleep(3)
+        return None
+    try:
+        fnp.allreduce(np.ones(3), name="gradients")
+    except farandole.PeerLostError as error:
+        return str(error)
+    return None
+
+
+def test_who_leaves_early_is_named():
+    message = spawn(2, one_leaves, timeout=60)[0]
+    assert "rank 1" in message
+    assert "gradients" in message
+
+
+def one_stops_for_a_while():
+    fnp.init()
+    fnp.barrier()
+    if fnp.rank() == 1:
+        time.sleep(2)
+    return float(fnp.allreduce(np.ones(3), op=fnp.Sum)[0])
+
+
+def test_a_slow_rank_is_waited_for():
+    assert spawn(2, one_stops_for_a_while, timeout=60) == [2.0, 2.0]
+
+
+def the_world_is_built_again():
+    fnp.init()
+    fnp.barrier()
+    if fnp.rank() == 1:
+        fnp.shutdown()
+    else:
+        with pytest.raises(farandole.PeerLostError):
+            fnp.allreduce(np.ones(3))
+        fnp.shutdown()
+    fnp.init()
+    result = float(fnp.allreduce(np.ones(3), op=fnp.Sum)[0])
+    fnp.shutdown()
+    return result
+
+
+def test_after_a_loss_init_builds_a_new_world():
+    assert spawn(2, the_world_is_built_again, timeout=60) == [2.0, 2.0]
+
+
+def one_tensor_is_missing():
+    fnp.init()
+    handles = [fnp.allreduce_async(np.ones(3), name=f"t{i}") for i in range(3) if not (fnp.rank() == 1 and i == 1)]
+    if fnp.rank() == 1:
+        time.sleep(6)
+        return None
+    done = [fnp.synchronize(handles[0]), fnp.synchronize(handles[2])]
+    assert all(result.tolist() == [1.0] * 3 for result in done)
+    try:
+        fnp.synchronize(handles[1])
+    except farandole.DeadlineError as error:
+        return str(error)
+    return None
+
+
+def test_a_missing_tensor_holds_up_nothing_else():
+    message = spawn(2, one_tensor_is_missing, timeout=60, env={"FARANDOLE_TIMEOUT": "3"})[0]
+    assert "t1" in message
+    assert "rank 1" in message
