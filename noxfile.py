@@ -36,7 +36,7 @@ MADE = ROOT / ".nox"
 NOX = "nox==2026.10.20"
 TORCH = "torch==2.13.0"
 LINTERS = ["ruff==0.17.5", "mypy==2.4.1", "clang-format==23.1.5"]
-TYPES = [NOX, "numpy>=2", "click>=8.1", "rich>=13", "types-psutil", "types-PyYAML"]  # read by mypy
+TYPES = [NOX, "pytest==9.2.0", "numpy>=2", "click>=8.1", "rich>=13", "types-psutil", "types-PyYAML"]  # read by mypy
 CPP_TOOLS = ["cmake==4.4.4", "ninja==1.13.2"]
 TEST_TOOLS = [
     "pytest==9.2.0",
