@@ -27,7 +27,6 @@ def shutdown() -> None:
     """Leave the world: complete or fail what is pending, release everything. No-op when not initialized."""
 
 def is_initialized() -> bool: ...
-
 def submit(
     op: int,
     tensors: list[tuple[int, int, int, tuple[int, ...]]],  # (input address, output address or 0, dtype, shape)

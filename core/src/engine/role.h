@@ -2,7 +2,7 @@
 // drives only while nobody waits. Handing work to another thread would cost two context switches per operation.
 //
 //   caller        TakeOrWait -> drive -> Release                  never holds it longer than it waits
-//   loop thread   sleeps in epoll without it; woken, tries to take it; if a caller has it, parks for a moment instead of fighting
+//   loop thread   sleeps in epoll without it; woken, tries to take it; if a caller has it, parks for a moment
 //
 // Any thread.
 #pragma once
