@@ -194,8 +194,8 @@ def write(folder: Path, rows: list[dict[str, Any]], single: dict[str, float], se
     text = [
         "# Allreduce beside torch.distributed's gloo",
         "",
-        "In-place float32 sums from Python, in microseconds. Written by `core/benchmarks/bench_torch.py`, which says how",
-        "it measures: `python3 noxfile.py -s bench -- --output docs/benchmarks`.",
+        "In-place float32 sums from Python, in microseconds. Written by `core/benchmarks/bench_torch.py`, which says",
+        "how it measures: `python3 noxfile.py -s bench -- --output docs/benchmarks`.",
         "",
         ", ".join(f"{name} {value}" for name, value in facts.items()) + ".",
         "",
