@@ -6,6 +6,7 @@
 
 #include <array>
 #include <deque>
+#include <future>
 
 #include "engine/process.h"
 #include "farandole/farandole.h"
@@ -165,6 +166,19 @@ void Run(int op, uintptr_t input, uintptr_t output, int dtype, Shape shape, py::
 
 // ---- the world
 
+bool IsReady(const std::future<Status>& meeting) {
+  py::gil_scoped_release release;
+  return meeting.wait_for(std::chrono::milliseconds(kSignalIntervalMs)) == std::future_status::ready;
+}
+
+void CancelMeeting(std::future<Status>* meeting) {
+  py::gil_scoped_release release;
+  CancelInit(true);
+  const bool met = meeting->get().ok();
+  CancelInit(false);
+  if (met) ShutdownProcess();
+}
+
 void Init(int rank, int size, const std::string& store, const py::bytes& key) {
   WorldSpec spec;
   spec.rank = rank;
@@ -174,12 +188,15 @@ void Init(int rank, int size, const std::string& store, const py::bytes& key) {
   if (size > 1 && secret.size() != spec.key.size())
     RaiseIfError(Invalid("the job key must have 32 bytes, not " + std::to_string(secret.size())));
   std::copy(secret.begin(), secret.end(), spec.key.begin());
-  Status status;
-  {
-    py::gil_scoped_release release;
-    status = InitProcess(spec);
+  // In a thread of its own, so that this one can look for signals: a job whose other ranks never come must be interruptible.
+  std::future<Status> meeting = std::async(std::launch::async, [spec] { return InitProcess(spec); });
+  while (!IsReady(meeting)) {
+    if (PyErr_CheckSignals() == 0) continue;
+    py::error_already_set interrupted;
+    CancelMeeting(&meeting);
+    throw interrupted;
   }
-  RaiseIfError(status);
+  RaiseIfError(meeting.get());
 }
 
 void Shutdown() {

@@ -58,6 +58,8 @@ Status InitProcess(const WorldSpec& spec) {
   return Status::Ok();
 }
 
+void CancelInit(bool cancel) { CancelWaits(cancel); }
+
 void ShutdownProcess() {
   std::shared_ptr<Engine> engine;
   {

@@ -13,6 +13,8 @@ namespace farandole {
 
 // No-op when there is an engine already; local ranks and the like are the caller's to remember.
 Status InitProcess(const WorldSpec& spec);
+// While set, an InitProcess that waits for others in another thread gives up soon.
+void CancelInit(bool cancel);
 // Leaves the world. No-op when there is none. REQUIRES: no thread of this process is inside a call.
 void ShutdownProcess();
 // Null, and *status says why, before init, after shutdown and in a forked child.

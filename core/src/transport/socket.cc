@@ -220,7 +220,7 @@ Status ConnectRetry(const std::string& endpoint, Deadline deadline, Descriptor* 
   for (;;) {
     const Status last = ConnectOnce(endpoint, std::min(deadline, After(kLongestAttempt)), connection);
     if (last.code() != Code::kPeerLost && last.code() != Code::kDeadline) return last;
-    if (std::chrono::steady_clock::now() + pause >= deadline) {
+    if (std::chrono::steady_clock::now() + pause >= deadline || WaitsAreCancelled()) {
       return {Code::kDeadline, "nobody to connect to for " + Seconds(std::chrono::steady_clock::now() - start) +
                                    "; last " + last.message() +
                                    ". Check that the process that listens there was started and still " +

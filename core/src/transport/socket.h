@@ -26,6 +26,10 @@ using Deadline = std::chrono::steady_clock::time_point;
 
 inline Deadline After(std::chrono::milliseconds span) { return std::chrono::steady_clock::now() + span; }
 
+// While set, every wait in this file, in any thread, ends with kDeadline within a tenth of a second: Ctrl-C while a job
+// starts.
+void CancelWaits(bool cancel);
+
 // ---- connections
 
 // Port 0 lets the kernel choose; BoundEndpoint says what it chose.

@@ -4,8 +4,8 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
-#include <climits>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -17,6 +17,9 @@
 
 namespace farandole {
 namespace {
+
+constexpr int64_t kCancelIntervalMs = 100;
+std::atomic<bool> g_waits_cancelled{false};
 
 using std::chrono::milliseconds;
 
@@ -149,11 +152,14 @@ bool WaitFor(int fd, short events, Deadline deadline) {
     // Rounded up: waking a fraction of a millisecond early would spin until the deadline.
     const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     pollfd entry = {fd, events, 0};
-    const int ready = poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left, 0, INT_MAX)));
+    const int ready = poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left, 0, kCancelIntervalMs)));
     if (ready > 0) return true;
-    if (left <= 0) return false;
+    if (left <= 0 || WaitsAreCancelled()) return false;
   }
 }
+
+void CancelWaits(bool cancel) { g_waits_cancelled = cancel; }
+bool WaitsAreCancelled() { return g_waits_cancelled; }
 
 Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline) {
   return SendPieces(fd, Piece(data, size_bytes), Piece(nullptr, 0), deadline);
