@@ -76,7 +76,7 @@ class Collectives(Generic[T]):
     ) -> Handle[T]:
         """`allreduce` that returns at once; the tensor must not be written until the handle is synchronized."""
         parameters = _reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        return self._submitter.start(Kind.ALLREDUCE, [tensor], [None], parameters).map(_only)
+        return self._submitter.start_one(Kind.ALLREDUCE, tensor, None, parameters)
 
     def allreduce_(
         self,
@@ -104,7 +104,7 @@ class Collectives(Generic[T]):
     ) -> Handle[T]:
         """`allreduce` in place that returns at once; do not touch the tensor until the handle is synchronized."""
         parameters = _reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        return self._submitter.start(Kind.ALLREDUCE, [tensor], [tensor], parameters).map(_only)
+        return self._submitter.start_one(Kind.ALLREDUCE, tensor, tensor, parameters)
 
     def grouped_allreduce(
         self,
@@ -200,7 +200,7 @@ class Collectives(Generic[T]):
     ) -> Handle[T]:
         """`broadcast` that returns at once; the root's tensor must not be written until the handle is synchronized."""
         parameters = _rooted(root_rank, name, process_set)
-        return self._submitter.start(Kind.BROADCAST, [tensor], [None], parameters).map(_only)
+        return self._submitter.start_one(Kind.BROADCAST, tensor, None, parameters)
 
     def broadcast_(self, tensor: T, root_rank: int, name: str | None = None, process_set: object = None) -> T:
         """`broadcast` into `tensor`; returns it."""
@@ -211,7 +211,7 @@ class Collectives(Generic[T]):
     ) -> Handle[T]:
         """`broadcast` into `tensor` that returns at once; do not touch the tensor until the handle is synchronized."""
         parameters = _rooted(root_rank, name, process_set)
-        return self._submitter.start(Kind.BROADCAST, [tensor], [tensor], parameters).map(_only)
+        return self._submitter.start_one(Kind.BROADCAST, tensor, tensor, parameters)
 
     def broadcast_parameters(self, params: object, root_rank: int = 0) -> None:
         """Copy rank `root_rank`'s tensors into everybody's, in place: usually `model.state_dict()`, buffers included.

@@ -37,17 +37,19 @@ class Submitter(Generic[T]):
 
     def run(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> T:
         """Perform one allreduce or broadcast and return `target`, by default a new tensor like `source`."""
-        adapter = self.adapter
-        adapter.ready(source)
-        dtype, shape = adapter.describe(source)
-        buffer = adapter.buffer(source)
-        if target is None:
-            target = adapter.empty(source, shape, dtype)
-        destination = buffer if target is source else adapter.buffer(target)
-        if buffer is None or destination is None:
-            return self.start(kind, [source], [target], parameters).wait()[0]
-        core.run(kind, buffer.address, destination.address, dtype, shape, (source, target), *parameters)
-        return target
+        result, call = self._direct(source, target)
+        if call is None:
+            return self.start(kind, [source], [result], parameters).wait()[0]
+        address, destination, dtype, shape = call
+        core.run(kind, address, destination, dtype, shape, (source, result), *parameters)
+        return result
+
+    def start_one(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> Handle[T]:
+        """`start` of one tensor; the short way of what is called for every gradient."""
+        result, call = self._direct(source, target)
+        if call is None:
+            return self.start(kind, [source], [result], parameters).map(lambda results: results[0])
+        return Handle(core.submit(kind, [call], (source, result), *parameters), lambda: result)
 
     def start(
         self, kind: Kind, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters
@@ -95,6 +97,18 @@ class Submitter(Generic[T]):
             ]
 
         return Handle(native, finish)
+
+    def _direct(self, source: T, target: T | None) -> tuple[T, _Call | None]:
+        """The target, and the core's view of both tensors; None where one of them must be staged."""
+        adapter = self.adapter
+        dtype, shape = adapter.describe(source)
+        adapter.ready(source)
+        buffer = adapter.buffer(source)
+        result = adapter.empty(source, shape, dtype) if target is None else target
+        destination = buffer if result is source else adapter.buffer(result)
+        if buffer is None or destination is None:
+            return result, None
+        return result, (buffer.address, destination.address, dtype, shape)
 
     def _readable(self, tensor: T, dtype: DType, shape: tuple[int, ...]) -> tuple[T, Buffer]:
         """The tensor itself or a staged copy, and its memory."""
