@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from farandole.testing.conformance import Subject
+from farandole import MismatchError
+from farandole.plugin import DType
 
 F = TypeVar("F", bound=Callable[..., None])
 
+ALL_DTYPES = tuple(dtype.title for dtype in DType)
+
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A plugin as the suite sees it. Functions may be lambdas: they travel by value."""
+
+    module: ModuleType  # has the public names
+    make: Callable[[list[Any], tuple[int, ...], str], Any]  # flat values, shape, dtype name -> tensor
+    values: Callable[[Any], list[Any]]  # tensor -> flat Python numbers
+    shape: Callable[[Any], tuple[int, ...]] = lambda tensor: tuple(tensor.shape)
+    strided: Callable[[list[Any], str], Any] | None = None  # values, dtype name -> 1-D tensor in strided memory
+    unsupported: Callable[[], Any] | None = None  # makes a tensor of an element type that cannot be reduced
+    dtypes: tuple[str, ...] = ALL_DTYPES
+    absent: frozenset[str] = field(default_factory=frozenset)  # names that the framework does not offer
+    mismatch_error: type[BaseException] = MismatchError
+    misuse_error: type[BaseException] = ValueError
 
 
 def needs(*names: str) -> Callable[[F], F]:

@@ -10,9 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from farandole._environment import without_starters
 
@@ -49,45 +47,6 @@ def rank_environments(ranks: int, env: Mapping[str, str] | None = None) -> Itera
         yield [{**common, "FARANDOLE_RANK": str(rank), "FARANDOLE_LOCAL_RANK": str(rank)} for rank in range(ranks)]
     finally:
         os.close(key)
-
-
-def spawn(
-    ranks: int,
-    target: Callable[..., Any] | str | Path,
-    *args: Any,
-    timeout: float,
-    env: Mapping[str, str] | None = None,
-) -> list[Any]:
-    """Run a function or a Python script once in each of `ranks` new processes of one world.
-
-    Args:
-        ranks: how many processes.
-        target: a function, which calls `farandole.init()` itself, or the path of a script.
-        args: positional arguments, or the script's command line.
-        timeout: seconds after which all are killed.
-        env: more environment variables.
-
-    Returns:
-        By rank: what the function returned, or what the script printed (stdout and stderr).
-
-    Raises:
-        RanksFailed: a rank failed; the others are killed then. Or the time is over; where each rank stood is shown.
-    """
-    if callable(target):
-        from farandole.testing._world import World
-
-        with World(ranks, env=env, init=False) as world:
-            return world.run(target, *args, timeout=timeout)
-    with rank_environments(ranks, env) as environments:
-        processes = [
-            Process(rank, [sys.executable, "-X", "faulthandler", str(target), *map(str, args)], environment)
-            for rank, environment in enumerate(environments)
-        ]
-        try:
-            _await_exits(processes, timeout)
-            return [process.output() for process in processes]
-        finally:
-            stop(processes)
 
 
 class Process:
@@ -140,19 +99,3 @@ def stop(processes: Sequence[Process]) -> None:
         process.kill()
     for process in processes:
         process.close()
-
-
-def _await_exits(processes: Sequence[Process], timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    running = list(processes)
-    while running:
-        for process in list(running):
-            code = process.popen.poll()
-            if code is None:
-                continue
-            running.remove(process)
-            if code != 0:
-                raise RanksFailed(process.describe(f"exited with {code}"))
-        if time.monotonic() > deadline:
-            raise RanksFailed("\n".join(p.describe(f"did not end within {timeout:g} s") for p in running))
-        time.sleep(0.01)

@@ -15,34 +15,14 @@ test_conformance = conformance.tests(SUBJECT)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from types import ModuleType
-from typing import Any
 
-from farandole import MismatchError
-from farandole.plugin import DType
 from farandole.testing import _checks_of_gathering, _checks_of_misuse, _checks_of_reducing
-from farandole.testing._face import Face
+from farandole.testing._face import ALL_DTYPES, Face, Subject
 from farandole.testing._world import by_value, world
 
-ALL_DTYPES = tuple(dtype.title for dtype in DType)
+__all__ = ["ALL_DTYPES", "RANKS", "Subject", "checks", "perform", "tests"]
+
 RANKS = (1, 2, 3, 4)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A plugin as the suite sees it. Functions may be lambdas: they travel by value."""
-
-    module: ModuleType  # has the public names
-    make: Callable[[list[Any], tuple[int, ...], str], Any]  # flat values, shape, dtype name -> tensor
-    values: Callable[[Any], list[Any]]  # tensor -> flat Python numbers
-    shape: Callable[[Any], tuple[int, ...]] = lambda tensor: tuple(tensor.shape)
-    strided: Callable[[list[Any], str], Any] | None = None  # values, dtype name -> 1-D tensor in strided memory
-    unsupported: Callable[[], Any] | None = None  # makes a tensor of an element type that cannot be reduced
-    dtypes: tuple[str, ...] = ALL_DTYPES
-    absent: frozenset[str] = field(default_factory=frozenset)  # names that the framework does not offer
-    mismatch_error: type[BaseException] = MismatchError
-    misuse_error: type[BaseException] = ValueError
 
 
 Check = Callable[[Face], None]
