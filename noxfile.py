@@ -11,6 +11,7 @@ core/build/, and is used again while nothing that it depends on has changed.
 
 from __future__ import annotations
 
+import ast
 import atexit
 import contextlib
 import hashlib
@@ -19,6 +20,7 @@ import json
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -216,6 +218,20 @@ def install_torch(env: Environment) -> None:
         env.pip("install", *options, TORCH, silent=False)
 
 
+def build_environment(session: nox.Session) -> Environment:
+    """The environment that builds. It stays, unlike those that pip makes, so that only what changed is compiled again."""
+    env = Environment(session, "build")
+    requires = re.compile(r"^requires = (\[.*?\])", re.MULTILINE | re.DOTALL)
+    lists = [requires.search(path.read_text()) for path in distributions()]
+    requirements = {requirement for found in lists if found for requirement in ast.literal_eval(found[1])}
+    env.require("build tools", [*CPP_TOOLS, *sorted(requirements)], "about 35 MB")
+    return env
+
+
+def distributions() -> list[Path]:
+    return [ROOT / "core" / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
+
+
 def build_wheel(env: Environment, folder: str) -> str:
     """The wheel of the distribution in `folder`, built once for the same files and Python."""
     ignored = {"build", "dist", "tests", "benchmarks", "__pycache__"}
@@ -229,14 +245,14 @@ def build_wheel(env: Environment, folder: str) -> str:
         expect = "compiles C++, 1 to 3 minutes the first time" if folder == "core" else "some seconds"
         with step(f"Building the wheel of {folder}", expect):
             fresh = home.with_suffix(f".{os.getpid()}")
-            env.pip("wheel", "--no-deps", "--wheel-dir", str(fresh), f"./{folder}")
+            env.pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(fresh), f"./{folder}")
             fresh.rename(home)
     return str(next(home.glob("*.whl")))
 
 
-def all_wheels(env: Environment) -> list[str]:
-    plugins = sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("plugins/*/pyproject.toml"))
-    return [build_wheel(env, folder) for folder in ("core", *plugins)]
+def all_wheels(session: nox.Session) -> list[str]:
+    env = build_environment(session)
+    return [build_wheel(env, str(path.parent.relative_to(ROOT))) for path in distributions()]
 
 
 def torch_environment(session: nox.Session) -> Environment:
@@ -246,7 +262,7 @@ def torch_environment(session: nox.Session) -> Environment:
         install_torch(env)
         env.note("torch", TORCH)
     env.require("test tools", TEST_TOOLS, "about 60 MB, half a minute")
-    wheels = all_wheels(env)
+    wheels = all_wheels(session)
     if env.outdated("farandole", os.pathsep.join(wheels)):
         with step("Installing Farandole", "some seconds"):
             env.pip("install", "--no-deps", "--force-reinstall", *wheels)
@@ -348,8 +364,7 @@ def fail_on_skips(session: nox.Session, results: Path) -> None:
 
 def run_cpp_tests(session: nox.Session, sanitize: str = "", expect: str = "1 to 3 minutes the first time") -> None:
     """Build and run the C++ tests. Arguments after -- go to ctest (-R some_test)."""
-    env = Environment(session, "cpp")
-    env.require("CMake and Ninja", CPP_TOOLS, "about 30 MB")
+    env = build_environment(session)
     gtest = find_gtest(session)
     build = MADE / "build" / session.name
     with step("Building the C++ tests", expect):
@@ -453,6 +468,6 @@ def bench(session: nox.Session) -> None:
 def build_wheels(session: nox.Session) -> None:
     """Put the wheels of all distributions into dist/."""
     (ROOT / "dist").mkdir(exist_ok=True)
-    for wheel in all_wheels(Environment(session, "torch")):
+    for wheel in all_wheels(session):
         shutil.copy(wheel, ROOT / "dist")
         print(f"==> dist/{Path(wheel).name}", flush=True)
