@@ -56,7 +56,10 @@ std::deque<std::pair<OperationPtr, py::object>>& Orphans() {
 
 void ReleaseOrphans() {
   auto& orphans = Orphans();
-  while (!orphans.empty() && orphans.front().first->done()) orphans.pop_front();
+  while (!orphans.empty() && orphans.front().first->done()) {
+    const auto released = std::move(orphans.front());  // its destructor runs Python, which may come back here
+    orphans.pop_front();
+  }
 }
 
 struct PyOutput {
@@ -76,10 +79,11 @@ class PyHandle {
   bool done() const { return operation_->done(); }
 
   void Wait() {
+    const std::shared_ptr<Engine> engine = engine_;  // another thread may wait for the same handle
     while (!operation_->done()) {
       {
         py::gil_scoped_release release;
-        engine_->Wait(*operation_, kSignalIntervalMs);
+        engine->Wait(*operation_, kSignalIntervalMs);
       }
       if (!operation_->done() && PyErr_CheckSignals() != 0) throw py::error_already_set();
     }

@@ -76,7 +76,6 @@ void Runner::Start(const RunPlan& plan) {
 }
 
 Status Runner::Advance(bool* moved) {
-  *moved = false;
   if (needed_bytes_ > scratch_bytes_) {
     return Internal("no memory: " + std::to_string(needed_bytes_) + " bytes for received partials");
   }

@@ -47,8 +47,8 @@ class Runner {
   // Begins an operation; what was left of another one is forgotten. REQUIRES: plan.data stays valid until done().
   void Start(const RunPlan& plan);
 
-  // Moves what can be moved now; *moved tells whether that was anything, and if so, calling again at once may move
-  // more. An error is final: a link's, or no memory for what Start asked for.
+  // Moves what can be moved now; sets *moved when that was anything (calling again at once may move more), else leaves
+  // it. An error is final: a link's, or no memory for what Start asked for.
   Status Advance(bool* moved);
 
   // True before Start, too.

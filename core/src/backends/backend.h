@@ -44,6 +44,8 @@ class Backend {
   virtual Status Start(const Work* work) = 0;
   // *moved: something happened. *done: the outputs are complete and the inputs no longer needed.
   virtual Status Poll(bool* moved, bool* done) = 0;
+  // Ranks that the work at hand waits for, as far as this rank can tell; for reports.
+  virtual std::vector<int> Laggards() const = 0;
   // Drops the work at hand; its memory is not touched any more on return.
   virtual void Abort() = 0;
 };

@@ -73,7 +73,8 @@ void Conductor::Handle(const Agreement::Event& event) {
     case Agreement::Event::kTake:
       return TakeResult(event);
     case Agreement::Event::kFailed:
-      return Finish(TakeOperation(event.items[0].ticket), event.status);
+      if (const OperationPtr operation = TakeOperation(event.items[0].ticket)) Finish(operation, event.status);
+      return;
     case Agreement::Event::kLeft:
       return OnLeft(event.rank);
     case Agreement::Event::kAbort:
@@ -85,6 +86,7 @@ void Conductor::StartBatch(const Agreement::Event& event) {
   std::vector<ReadyOperation> batch;
   for (const Agreement::Item& item : event.items) {
     OperationPtr operation = TakeOperation(item.ticket);
+    if (!operation) continue;
     if (operation->request.kind == OpKind::kBarrier) {
       Finish(operation, Status::Ok());  // everybody has arrived, there is nothing to move
     } else {
@@ -94,11 +96,14 @@ void Conductor::StartBatch(const Agreement::Event& event) {
   std::vector<PlannedWork> works;
   const Status planned = PlanBatch(batch, world_->size, settings_.fusion_threshold_bytes, &works);
   for (PlannedWork& work : works) works_.push_back(std::move(work));
-  if (!planned.ok()) Abort(planned.code(), world_->rank, planned.message());
+  if (planned.ok()) return;
+  Abort(planned.code(), world_->rank, planned.message());
+  for (const ReadyOperation& ready : batch) Finish(ready.operation, planned);
 }
 
 void Conductor::TakeResult(const Agreement::Event& event) {
   const OperationPtr operation = TakeOperation(event.items[0].ticket);
+  if (!operation) return;
   ReadFromSpan(*operation, event.span, world_->size);
   Finish(operation, Status::Ok());
 }
@@ -112,6 +117,7 @@ bool Conductor::RunWorks() {
     if (running_ == nullptr) {
       if (!InputsReady(front)) return moved;
       running_ = registry_.Find(front.work);
+      last_progress_ = Now();
       const Status started = running_ ? running_->Start(&front.work)
                                       : Internal("no back end supports " + std::string(NameOf(front.work.kind)));
       if (!started.ok()) {
@@ -121,9 +127,10 @@ bool Conductor::RunWorks() {
     }
     bool done = false;
     if (const Status polled = running_->Poll(&moved, &done); !polled.ok()) {
-      SuspectBrokenLinks();
+      if (!SuspectBrokenLinks() && suspects_.empty()) Abort(polled.code(), world_->rank, polled.message());
       return moved;
     }
+    if (moved) last_progress_ = Now();
     if (!done) return moved;
     moved = true;
     running_ = nullptr;
@@ -149,9 +156,11 @@ void Conductor::FinishWork(PlannedWork* planned) {
   }
 }
 
+// Null when the operation was given up meanwhile.
 OperationPtr Conductor::TakeOperation(Ticket ticket) {
   std::lock_guard<std::mutex> lock(table_->mutex);
   const auto found = table_->operations.find(ticket);
+  if (found == table_->operations.end()) return nullptr;
   OperationPtr operation = std::move(found->second);
   table_->operations.erase(found);
   return operation;

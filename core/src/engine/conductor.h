@@ -65,14 +65,15 @@ class Conductor {
   // faults.cc
   void OnDeath(int rank);
   void OnClosed(int rank);
-  void SuspectBrokenLinks();
+  bool SuspectBrokenLinks();
   void OnLeft(int rank);
   bool CheckAbortWord();
   void Tick();
   void CheckSuspects(TimePoint now);
-  void CheckDelays(TimePoint now);
-  void Warn(const Operation& operation, Ticket ticket, int64_t waited_ms);
-  std::string WhoIsMissing(const Operation& operation, Ticket ticket) const;
+  void CheckWaiting(TimePoint now);
+  void CheckRunning(TimePoint now);
+  void CheckDelay(Operation* operation, int64_t waited_ms, const std::vector<int>& missing);
+  std::vector<int> WhoIsMissing(const Operation& operation, Ticket ticket) const;
   void LeaveInGoodOrder();
   void Break(Status reason);
   void FailAll(const Status& reason, bool works_too);
@@ -87,6 +88,7 @@ class Conductor {
 
   std::deque<PlannedWork> works_;
   Backend* running_ = nullptr;  // performs works_.front()
+  TimePoint last_progress_ = Now();
 
   std::set<int> left_;                        // ranks that left in good order
   std::map<int, TimePoint> suspects_;         // connection closed without a word; dead unless a word comes

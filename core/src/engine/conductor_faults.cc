@@ -41,15 +41,19 @@ void Conductor::OnClosed(int rank) {
   suspects_.emplace(rank, Now());
 }
 
-// A back end could not go on. The connections that have ended say who is gone.
-void Conductor::SuspectBrokenLinks() {
+// A back end could not go on. The connections that have ended say who is gone; false when all are whole.
+bool Conductor::SuspectBrokenLinks() {
+  bool found = false;
   for (int r = 0; r < world_->size; ++r) {
     const auto& link = world_->links[static_cast<size_t>(r)];
     char byte = 0;
     if (!link || link->descriptor() < 0) continue;
     const ssize_t got = recv(link->descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got == 0 || (got < 0 && errno != EAGAIN)) suspects_.emplace(r, Now());
+    if (got > 0 || (got < 0 && errno == EAGAIN)) continue;
+    suspects_.emplace(r, Now());
+    found = true;
   }
+  return found;
 }
 
 void Conductor::OnLeft(int rank) {
@@ -64,7 +68,8 @@ void Conductor::OnLeft(int rank) {
 
 void Conductor::Abort(Code code, int culprit, const std::string& reason) {
   AbortWord& word = world_->group->abort_word();
-  if (word.set() || table_->is_broken) return;
+  // After somebody has left, what is under way may still need the one that is lost now.
+  if (word.set() || (table_->is_broken && works_.empty())) return;
   word.Set(code, culprit, reason);
   world_->group->RingOthers();
   const Bytes message = EncodeAbort(static_cast<int>(code), culprit, reason);
@@ -128,7 +133,8 @@ void Conductor::Tick() {
   last_tick_ = now;
   if (!suspects_.empty()) CheckSuspects(now);
   if (fail_waiting_at_ && now >= *fail_waiting_at_) FailAll(table_->broken, false);
-  CheckDelays(now);
+  CheckWaiting(now);
+  CheckRunning(now);
 }
 
 void Conductor::CheckSuspects(TimePoint now) {
@@ -143,7 +149,8 @@ void Conductor::CheckSuspects(TimePoint now) {
   Abort(Code::kPeerLost, rank, "the connection to " + world_->NameOf(rank) + " was lost; it died or its network did");
 }
 
-void Conductor::CheckDelays(TimePoint now) {
+// Operations that not all ranks have submitted.
+void Conductor::CheckWaiting(TimePoint now) {
   std::vector<std::pair<Ticket, OperationPtr>> waiting;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
@@ -157,40 +164,46 @@ void Conductor::CheckDelays(TimePoint now) {
       table_->agreement.ReportStuck(ticket);
       table_->has_outgoing = true;
     }
-    if (waited_ms >= settings_.warn_after_ms) Warn(*operation, ticket, waited_ms);
-    if (settings_.timeout_ms > 0 && waited_ms >= settings_.timeout_ms) {
-      Abort(Code::kDeadline, -1,
-            operation->description.Title() + " waited " + Seconds(waited_ms) + " on rank " +
-                std::to_string(world_->rank) + " for " + WhoIsMissing(*operation, ticket) +
-                "; raise FARANDOLE_TIMEOUT if that is normal");
-      return;
-    }
+    CheckDelay(operation.get(), waited_ms, WhoIsMissing(*operation, ticket));
   }
 }
 
-void Conductor::Warn(const Operation& operation, Ticket ticket, int64_t waited_ms) {
-  auto& warned = const_cast<Operation&>(operation).warned;
-  if (warned != TimePoint() && MillisecondsBetween(warned, Now()) < kWarnAgainMs) return;
-  warned = Now();
-  Log(LogLevel::kWarning,
-      operation.description.Title() + " has waited " + Seconds(waited_ms) + " for " + WhoIsMissing(operation, ticket));
+// The operation under way, when it has come to a standstill.
+void Conductor::CheckRunning(TimePoint now) {
+  if (running_ == nullptr) return;
+  const OperationPtr operation = works_.front().operations.front();
+  CheckDelay(operation.get(), MillisecondsBetween(last_progress_, now), running_->Laggards());
 }
 
-std::string Conductor::WhoIsMissing(const Operation& operation, Ticket ticket) const {
+void Conductor::CheckDelay(Operation* operation, int64_t waited_ms, const std::vector<int>& missing) {
+  const bool too_long = settings_.timeout_ms > 0 && waited_ms >= settings_.timeout_ms;
+  const bool warned = operation->warned != TimePoint() && MillisecondsBetween(operation->warned, Now()) < kWarnAgainMs;
+  const bool warn = waited_ms >= settings_.warn_after_ms && !warned;
+  if (!too_long && !warn) return;
+  std::string names;
+  for (int rank : missing) names += (names.empty() ? "" : ", ") + world_->NameOf(rank);
+  if (names.empty()) names = "other ranks";
+  const std::string what = operation->description.Title() + " has waited " + Seconds(waited_ms) + " on rank " +
+                           std::to_string(world_->rank) + " for " + names;
+  operation->warned = Now();
+  if (too_long) {
+    Abort(Code::kDeadline, -1, what + "; raise FARANDOLE_TIMEOUT if that is normal");
+  } else {
+    Log(LogLevel::kWarning, what);
+  }
+}
+
+std::vector<int> Conductor::WhoIsMissing(const Operation& operation, Ticket ticket) const {
   std::vector<int> missing;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
     missing = table_->agreement.MissingRanks(ticket);
   }
-  if (missing.empty() && coordinator_) {
-    for (const Coordinator::Waiting& waiting : coordinator_->Stalled()) {
-      if (waiting.title == operation.description.Title()) missing = waiting.missing;
-    }
+  if (!missing.empty() || !coordinator_) return missing;
+  for (const Coordinator::Waiting& waiting : coordinator_->Stalled()) {
+    if (waiting.title == operation.description.Title()) missing = waiting.missing;
   }
-  if (missing.empty()) return "ranks that rank 0 knows";
-  std::string text;
-  for (int rank : missing) text += (text.empty() ? "" : ", ") + world_->NameOf(rank);
-  return text;
+  return missing;
 }
 
 void Conductor::Leave() {

@@ -1,13 +1,21 @@
 #include "engine/engine.h"
 
+#include <algorithm>
+
 #include "common/log.h"
 #include "engine/small.h"
 
 namespace farandole {
 namespace {
 
-constexpr uint64_t kWindow = 16;       // unnamed operations of one signature that may be in flight
-constexpr size_t kMostWindows = 1024;  // signatures remembered; equal on all ranks, since all see the same ones
+constexpr uint64_t kWindow = 64;       // names that the unnamed operations of one signature take in turn
+constexpr size_t kMostWindows = 1024;  // signatures remembered
+
+// In flight, as far as anybody still asks.
+bool IsBusy(const std::weak_ptr<Operation>& operation) {
+  const OperationPtr held = operation.lock();
+  return held && !held->done();
+}
 
 }  // namespace
 
@@ -59,11 +67,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   operation->description = Describe(operation->request);
   *result = operation;
   if (!table_) return SubmitAlone(operation);
-  std::unique_lock<std::recursive_mutex> naming(naming_mutex_, std::defer_lock);
-  if (operation->request.name.empty()) {
-    naming.lock();
-    FRD_RETURN_IF_ERROR(NameUnnamed(operation));
-  }
+  if (operation->request.name.empty()) NameUnnamed(operation);
   Agreement::Plan plan;
   Agreement::Arrived arrived = Agreement::Arrived::kCounted;
   FRD_RETURN_IF_ERROR(Insert(operation, &plan, &arrived));
@@ -83,21 +87,29 @@ Status Engine::SubmitAlone(const OperationPtr& operation) {
   return Status::Ok();
 }
 
-// Unnamed operations are numbered by signature, so that a program that repeats its calls finds their ids known whatever
-// the mix.
-Status Engine::NameUnnamed(const OperationPtr& operation) {
+// Unnamed operations are numbered by signature, so that a program that repeats its calls finds their ids known whatever the
+// mix. With more in flight than a window has names, the next gets a name of its own; the coordinator pairs unnamed
+// operations by their turn, so the ranks need not choose alike.
+void Engine::NameUnnamed(const OperationPtr& operation) {
   const uint64_t fingerprint = Fingerprint(operation->description.signature);
-  if (windows_.size() >= kMostWindows && windows_.count(fingerprint) == 0) windows_.clear();
+  std::lock_guard<std::mutex> lock(naming_mutex_);
+  if (windows_.size() >= kMostWindows) ForgetIdleWindows();
   Window& window = windows_[fingerprint];
-  const uint64_t slot = window.count % kWindow;
   window.recent.resize(kWindow);
-  const OperationPtr former = window.recent[slot].lock();
-  while (former && !former->done()) Wait(*former, 1000);
-  window.recent[slot] = operation;
+  const uint64_t slot = window.count % kWindow;
+  const bool busy = IsBusy(window.recent[slot]);
+  const std::string suffix = busy ? "x" + std::to_string(window.count) : std::to_string(slot);
+  if (!busy) window.recent[slot] = operation;
   ++window.count;
-  operation->description.name = "#" + std::to_string(fingerprint) + "." + std::to_string(slot);
+  operation->description.name = "#" + std::to_string(fingerprint) + "." + suffix;
   operation->description.turn = next_turn_++;
-  return Status::Ok();
+}
+
+void Engine::ForgetIdleWindows() {
+  for (auto it = windows_.begin(); it != windows_.end();) {
+    const auto& recent = it->second.recent;
+    it = std::any_of(recent.begin(), recent.end(), &IsBusy) ? std::next(it) : windows_.erase(it);
+  }
 }
 
 // Submission, copy and arrival are one step under the lock, see agreement.h.
@@ -163,7 +175,7 @@ void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
     } else if (idle <= kPauses + kYields) {
       std::this_thread::yield();
     } else {
-      if (Now() >= limit) return;
+      if (Now() >= limit || stopping_) return;
       Arm(world_->group->bell());
       if (!conductor_->Drive()) conductor_->Sleep(kSleepMs);
       Disarm(world_->group->bell());
@@ -195,6 +207,8 @@ void Engine::Loop() {
       DriveWhileBusy();
       role_.Release();
     } else {
+      // What woke this thread may have been meant for the caller that drives and sleeps.
+      world_->group->RingSelf();
       Park();
     }
   }

@@ -36,8 +36,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Begins the operation. Never waits for other ranks, unless an unnamed operation of the same kind is still in flight
-  // sixteen submissions later. will_wait: the caller waits for it next, so nobody else needs to be woken to drive.
+  // Begins the operation. Never waits for other ranks. will_wait: the caller waits for it next, so nobody else needs to be
+  // woken to drive.
   Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
 
   // Leaves the world: tells the others, completes what is in flight with an error, closes every connection. Afterwards
@@ -57,7 +57,8 @@ class Engine {
   Engine() = default;
 
   Status SubmitAlone(const OperationPtr& operation);
-  Status NameUnnamed(const OperationPtr& operation);
+  void NameUnnamed(const OperationPtr& operation);
+  void ForgetIdleWindows();
   Status Insert(const OperationPtr& operation, Agreement::Plan* plan, Agreement::Arrived* arrived);
   void CompleteAsLast(const OperationPtr& operation, const Agreement::Plan& plan);
   bool FitsSpan(const Agreement::Plan& plan, const Operation& operation) const;
@@ -76,12 +77,12 @@ class Engine {
   Role role_;
   std::unique_ptr<Conductor> conductor_;
 
-  // Unnamed operations: how many of each signature came before, and the last sixteen of them.
+  // Unnamed operations: how many of each signature came before, and the last of them.
   struct Window {
     uint64_t count = 0;
     std::vector<std::weak_ptr<Operation>> recent;
   };
-  std::recursive_mutex naming_mutex_;  // a completion that runs while we wait for a window may submit
+  std::mutex naming_mutex_;
   std::unordered_map<uint64_t, Window> windows_;
   int64_t next_turn_ = 0;
 

@@ -33,6 +33,9 @@ Status CheckTensor(const Request& request, const Tensor& tensor) {
   }
   if (tensor.input == nullptr && elements > 0)
     return Invalid(Title(request) + ": a tensor of " + std::to_string(elements) + " elements has no memory");
+  if (tensor.output == nullptr && elements > 0 && request.kind != OpKind::kAllgather) {
+    return Invalid(Title(request) + ": there is no memory for the result");
+  }
   return Status::Ok();
 }
 
@@ -46,7 +49,7 @@ Status CheckRequest(const Request& request, int world_size) {
     return Invalid(Title(request) + ": root rank " + std::to_string(request.root) +
                    " is out of range; this job has ranks 0 to " + std::to_string(world_size - 1));
   }
-  if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
+  if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale * request.prescale)) {
     return Invalid(Title(request) + ": the scale factors must be finite");
   }
   for (const Tensor& tensor : request.tensors) FRD_RETURN_IF_ERROR(CheckTensor(request, tensor));

@@ -69,14 +69,14 @@ class Operation {
   TimePoint warned{};
   bool stuck_reported = false;
 
-  bool done() const { return done_.load(std::memory_order_acquire); }
+  bool done() const { return done_.load(); }
   const Status& status() const { return status_; }  // REQUIRES: done()
 
   // The first call counts. What happens in done_function may destroy the caller's reference, so keep one.
   void Complete(Status status) {
     if (completing_.exchange(true)) return;
     status_ = std::move(status);
-    done_.store(true, std::memory_order_release);
+    done_.store(true);  // sequentially consistent: before the look for waiters (role.h)
     if (request.done != nullptr) request.done(request.done_argument, status_);
   }
 

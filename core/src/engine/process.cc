@@ -8,8 +8,17 @@
 namespace farandole {
 namespace {
 
-std::mutex g_mutex;
+std::mutex g_init_mutex;  // one InitProcess at a time; held while it waits for the other ranks
+std::mutex g_mutex;       // guards Slot()
+std::atomic<bool> g_starting{false};
 std::atomic<bool> g_forked{false};
+
+Status ForkedStatus() {
+  return {
+      Code::kNotInitialized,
+      "this is a forked child of a rank; only the rank itself can take part in collectives (to start a process that "
+      "calls init, spawn it instead of forking)"};
+}
 
 std::shared_ptr<Engine>& Slot() {
   // Never destroyed: at exit other threads may still hold it, and shutdown has been called or does not matter any more.
@@ -17,43 +26,45 @@ std::shared_ptr<Engine>& Slot() {
   return *slot;
 }
 
-// Runs in the child alone, right after fork: only plain system calls.
+// Runs in the child alone, right after fork.
 void ForgetInChild() {
   const std::shared_ptr<Engine>& engine = Slot();
-  if (!engine) return;
-  g_forked = true;
-  const World* const world = engine->world();
-  if (world == nullptr) return;
-  for (const MessageStream& stream : world->control) {
-    if (stream.open()) close(stream.descriptor());
+  if (engine || g_starting) g_forked = true;
+  if (engine && engine->world() != nullptr) {
+    for (const MessageStream& stream : engine->world()->control) {
+      if (stream.open()) close(stream.descriptor());
+    }
+    for (const auto& link : engine->world()->links) {
+      if (link && link->descriptor() >= 0) close(link->descriptor());
+    }
+    // Out of reach for good: its destructors would close numbers that the child may have given to something else.
+    new std::shared_ptr<Engine>(engine);
   }
-  for (const auto& link : world->links) {
-    if (link && link->descriptor() >= 0) close(link->descriptor());
-  }
-  // Out of reach for good: its destructors would close numbers that the child may have given to something else.
-  new std::shared_ptr<Engine>(engine);
+  g_mutex.unlock();
 }
 
 void InstallForkHandler() {
   static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, &ForgetInChild); });
+  std::call_once(once, [] { pthread_atfork([] { g_mutex.lock(); }, [] { g_mutex.unlock(); }, &ForgetInChild); });
 }
 
 }  // namespace
 
 Status InitProcess(const WorldSpec& spec) {
-  std::lock_guard<std::mutex> lock(g_mutex);
-  if (g_forked) {
-    return {Code::kNotInitialized,
-            "this process was forked from one that had called init; start it with spawn instead of fork"};
-  }
-  if (Slot()) return Status::Ok();
+  if (g_forked) return ForkedStatus();
+  std::lock_guard<std::mutex> lock(g_init_mutex);
+  Status status;
+  if (CurrentEngine(&status)) return Status::Ok();
   InstallForkHandler();
   Settings settings;
   FRD_RETURN_IF_ERROR(ReadSettings(&settings));
   FRD_RETURN_IF_ERROR(SetFailpoints(settings.failpoints));
   std::unique_ptr<Engine> engine;
-  FRD_RETURN_IF_ERROR(Engine::Start(spec, settings, &engine));
+  g_starting = true;
+  status = Engine::Start(spec, settings, &engine);
+  g_starting = false;
+  FRD_RETURN_IF_ERROR(status);
+  std::lock_guard<std::mutex> slot_lock(g_mutex);
   Slot() = std::move(engine);
   return Status::Ok();
 }
@@ -61,10 +72,10 @@ Status InitProcess(const WorldSpec& spec) {
 void CancelInit(bool cancel) { CancelWaits(cancel); }
 
 void ShutdownProcess() {
+  if (g_forked) return;
   std::shared_ptr<Engine> engine;
   {
     std::lock_guard<std::mutex> lock(g_mutex);
-    if (g_forked) return;
     engine = std::move(Slot());
   }
   if (engine) engine->Shutdown();  // handles may keep the object for longer
@@ -72,8 +83,7 @@ void ShutdownProcess() {
 
 std::shared_ptr<Engine> CurrentEngine(Status* status) {
   if (g_forked) {
-    *status = {Code::kNotInitialized,
-               "this is a forked child of a rank; only the rank itself can take part in collectives"};
+    *status = ForkedStatus();
     return nullptr;
   }
   std::lock_guard<std::mutex> lock(g_mutex);

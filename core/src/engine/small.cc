@@ -1,5 +1,6 @@
 #include "engine/small.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -11,6 +12,10 @@ Reduction ReductionOf(const Request& request, int world_size) {
   Reduction reduction{request.reduce, {request.prescale * request.postscale, 1.0}};
   if (request.reduce == ReduceOp::kAverage)
     reduction = {ReduceOp::kSum, {reduction.scale.multiplier, static_cast<double>(world_size)}};
+  // Each of the factors of a product is scaled.
+  if (request.reduce == ReduceOp::kProduct) {
+    reduction.scale.multiplier = std::pow(request.prescale, world_size) * request.postscale;
+  }
   if (request.prescale < 0 && request.reduce == ReduceOp::kMin) reduction.reduce = ReduceOp::kMax;
   if (request.prescale < 0 && request.reduce == ReduceOp::kMax) reduction.reduce = ReduceOp::kMin;
   return reduction;

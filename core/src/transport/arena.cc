@@ -56,7 +56,7 @@ Status Arena::Attach(Descriptor memfd, size_t size_bytes, Arena* arena) {
 Status Arena::Map(Descriptor memfd, size_t size_bytes) {
   void* const data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0);
   if (data == MAP_FAILED) return SystemError("mapping " + std::to_string(size_bytes >> 20) + " MB of shared memory");
-  // A forked child (a data loader, say) has no business here, and must not keep the memory alive.
+  // A forked child (a data loader, say) has no business here.
   madvise(data, size_bytes, MADV_DONTFORK);
   memfd_ = std::move(memfd);
   data_ = static_cast<std::byte*>(data);

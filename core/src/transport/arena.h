@@ -28,6 +28,8 @@ class Arena {
   std::byte* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
   int descriptor() const { return memfd_.get(); }
+  // The mapping needs no descriptor; a forked child that inherits one would keep the memory alive.
+  void CloseDescriptor() { memfd_.Reset(); }
 
  private:
   Status Map(Descriptor memfd, size_t size_bytes);

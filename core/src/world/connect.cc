@@ -33,12 +33,11 @@ struct Handles {
   std::vector<Descriptor> pidfds;
 };
 
-Status AdmitMember(const WorldSpec& spec, int listener, const std::vector<int>& ranks, Deadline deadline,
+Status AdmitMember(const WorldSpec& spec, Descriptor connection, const std::vector<int>& ranks, Deadline deadline,
                    Handles* handles, std::vector<Descriptor>* connections) {
-  Descriptor connection;
-  FRD_RETURN_IF_ERROR(Accept(listener, deadline, &connection));
   Hello theirs;
   FRD_RETURN_IF_ERROR(HandshakeServer(connection.get(), spec.key, HelloFor(spec, "arena"), &theirs, deadline));
+  if (theirs.purpose != "arena") return Internal("somebody came for another purpose: " + theirs.purpose);
   for (size_t m = 1; m < ranks.size(); ++m) {
     if (static_cast<uint32_t>(ranks[m]) != theirs.rank || (*connections)[m].valid()) continue;
     std::vector<Descriptor> received;
@@ -57,8 +56,17 @@ Status Lead(const WorldSpec& spec, int listener, const std::vector<int>& ranks, 
             Arena* arena) {
   FRD_RETURN_IF_ERROR(Arena::Create(Group::ArenaBytes(spec.plan, ranks.size()), arena));
   std::vector<Descriptor> connections(ranks.size());
-  for (size_t admitted = 1; admitted < ranks.size(); ++admitted) {
-    FRD_RETURN_IF_ERROR(AdmitMember(spec, listener, ranks, deadline, handles, &connections));
+  for (size_t missing = ranks.size() - 1; missing > 0;) {
+    Descriptor connection;
+    const Status accepted = Accept(listener, deadline, &connection);
+    if (accepted.code() == Code::kMismatch) continue;
+    FRD_RETURN_IF_ERROR(accepted);
+    const Status admitted = AdmitMember(spec, std::move(connection), ranks, deadline, handles, &connections);
+    if (admitted.ok()) {
+      --missing;
+    } else {
+      Log(LogLevel::kWarning, "turned a connection away while sharing memory: " + admitted.message());
+    }
   }
   std::vector<int> all{arena->descriptor()};
   for (const Descriptor& event : handles->events) all.push_back(event.get());
@@ -112,6 +120,7 @@ Status MeetGroup(const WorldSpec& spec, int listener, Deadline deadline, World* 
   for (size_t m = 0; m < ranks.size(); ++m) {
     if (m != member) world->pidfds[static_cast<size_t>(ranks[m])] = std::move(handles.pidfds[m]);
   }
+  arena.CloseDescriptor();
   world->group.emplace(std::move(arena), std::move(handles.events), spec.plan, static_cast<int>(member));
   return Status::Ok();
 }
@@ -135,9 +144,11 @@ Status ConnectLinks(const WorldSpec& spec, int listener, const std::vector<std::
     Hello theirs;
     FRD_RETURN_IF_ERROR(Accept(listener, deadline, &connection));
     const Status met = HandshakeServer(connection.get(), spec.key, HelloFor(spec, "data"), &theirs, deadline);
-    const bool welcome = met.ok() && theirs.rank < static_cast<uint32_t>(spec.size) && !world->links[theirs.rank];
+    const bool welcome = met.ok() && theirs.purpose == "data" && theirs.rank < static_cast<uint32_t>(spec.size) &&
+                         !world->links[theirs.rank];
     if (!welcome) {
-      Log(LogLevel::kWarning, "turned a data connection away: " + met.message());
+      const std::string why = met.ok() ? "rank " + std::to_string(theirs.rank) + " is not expected" : met.message();
+      Log(LogLevel::kWarning, "turned a data connection away: " + why);
       continue;
     }
     KeepLink(world, theirs.rank, std::move(connection));

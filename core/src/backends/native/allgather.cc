@@ -47,7 +47,7 @@ void StagedAllgather::Put(uint64_t t) {
   CopyBytes(output + t * kSlotBytes, input + t * kSlotBytes, size_bytes);
 }
 
-Status StagedAllgather::Combine(uint64_t t, bool* ready) {
+Status StagedAllgather::Combine(uint64_t t, bool* ready, bool* /*moved*/) {
   if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
   auto* const output = static_cast<std::byte*>(work_->segments[0].output);
   for (int k = 1; k < staging_->count(); ++k) {

@@ -15,7 +15,7 @@ class StagedAllgather final : public StagedOperation {
 
  protected:
   void Put(uint64_t t) override;
-  Status Combine(uint64_t t, bool* ready) override;
+  Status Combine(uint64_t t, bool* ready, bool* moved) override;
   bool Finish(uint64_t t) override;
 
  private:

@@ -59,21 +59,19 @@ void StagedAllreduce::Put(uint64_t t) {
   vector_.ReadInput(offset + own_begin + own_bytes, end - own_begin - own_bytes, slot + own_begin + own_bytes);
 }
 
-Status StagedAllreduce::Combine(uint64_t t, bool* ready) {
+Status StagedAllreduce::Combine(uint64_t t, bool* ready, bool* moved) {
   const bool several_groups = cross_->topology().group_count() > 1;
   if (!crossing_) {
     if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
     FoldOwnLanes(t);
     crossing_ = several_groups;
     if (several_groups) {
-      const Scale scale = IsHalf(work_->dtype) ? Scale() : work_->scale;
-      cross_->Allreduce(*work_, scale, staging_->result(staging_->member(), number(t)), chunk(t).element_count,
-                        lane_count_);
+      cross_->Allreduce(*work_, ScalesInGroup() ? Scale() : work_->scale,
+                        staging_->result(staging_->member(), number(t)), chunk(t).element_count, lane_count_);
     }
   }
   if (crossing_) {
-    bool moved = false;
-    FRD_RETURN_IF_ERROR(cross_->Advance(&moved));
+    FRD_RETURN_IF_ERROR(cross_->Advance(moved));
     if (!cross_->done()) return Status::Ok();
     crossing_ = false;
   }
@@ -94,9 +92,14 @@ void StagedAllreduce::FoldOwnLanes(uint64_t t) {
   for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + begin);
   const void* const in_place = vector_.Input(chunk(t).offset_bytes + begin, static_cast<size_t>(own.size()));
   if (in_place != nullptr) inputs[static_cast<size_t>(staging_->member())] = in_place;
-  const bool last_fold = cross_->topology().group_count() == 1 || IsHalf(work_->dtype);
   Fold(work_->dtype, work_->reduce, inputs.data(), inputs.size(), static_cast<size_t>(own.size()) / element_bytes_,
-       last_fold ? work_->scale : Scale(), staging_->result(staging_->member(), number(t)) + begin);
+       ScalesInGroup() ? work_->scale : Scale(), staging_->result(staging_->member(), number(t)) + begin);
+}
+
+// In one group its fold is the last. Sums of 16-bit floats are scaled before they are rounded for the first time, which is
+// when they leave the group; everything else after the last fold.
+bool StagedAllreduce::ScalesInGroup() const {
+  return cross_->topology().group_count() == 1 || (IsHalf(work_->dtype) && work_->reduce == ReduceOp::kSum);
 }
 
 bool StagedAllreduce::Finish(uint64_t t) {

@@ -23,7 +23,7 @@ class StagedAllreduce final : public StagedOperation {
 
  protected:
   void Put(uint64_t t) override;
-  Status Combine(uint64_t t, bool* ready) override;
+  Status Combine(uint64_t t, bool* ready, bool* moved) override;
   bool Finish(uint64_t t) override;
 
  private:
@@ -34,6 +34,7 @@ class StagedAllreduce final : public StagedOperation {
   Chunk chunk(uint64_t t) const;
   Range Carries(int member, uint64_t t) const;  // in bytes of the chunk
   void FoldOwnLanes(uint64_t t);
+  bool ScalesInGroup() const;
 
   const Work* work_;
   Concatenation vector_;

@@ -34,7 +34,7 @@ bool StagedBroadcast::MayCombine(uint64_t t) const {
   return IsRoot() || staging_->HasPublished(root_member_, number(t) + 1);
 }
 
-Status StagedBroadcast::Combine(uint64_t t, bool* ready) {
+Status StagedBroadcast::Combine(uint64_t t, bool* ready, bool* moved) {
   if (!MayCombine(t)) return Status::Ok();
   const int source = in_root_group_ ? root_member_ : staging_->member();
   std::byte* const place = in_root_group_ ? staging_->slot(source, number(t)) : staging_->result(source, number(t));
@@ -43,8 +43,7 @@ Status StagedBroadcast::Combine(uint64_t t, bool* ready) {
     crossing_ = true;
   }
   if (crossing_) {
-    bool moved = false;
-    FRD_RETURN_IF_ERROR(cross_->Advance(&moved));
+    FRD_RETURN_IF_ERROR(cross_->Advance(moved));
     if (!cross_->done()) return Status::Ok();
     crossing_ = false;
   }

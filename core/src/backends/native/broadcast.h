@@ -19,7 +19,7 @@ class StagedBroadcast final : public StagedOperation {
 
  protected:
   void Put(uint64_t t) override;
-  Status Combine(uint64_t t, bool* ready) override;
+  Status Combine(uint64_t t, bool* ready, bool* moved) override;
   bool Finish(uint64_t t) override;
 
  private:

@@ -82,7 +82,7 @@ void CrossExchange::Add(Kind kind, int detail, int lane, int lane_count, RunPlan
     prepared.schedule = MakeSchedule(kind, detail);
     prepared.runner = std::make_unique<Runner>(&prepared.schedule, LinksOf(lane, lane_count));
   }
-  jobs_.push_back({prepared.runner.get(), std::move(plan)});
+  jobs_.push_back({prepared.runner.get(), lane, lane_count, std::move(plan)});
   if (jobs_.size() == 1) jobs_.front().runner->Start(jobs_.front().plan);
 }
 
@@ -102,15 +102,30 @@ Schedule CrossExchange::MakeSchedule(Kind kind, int detail) const {
   }
 }
 
+int CrossExchange::CarrierRank(int group, int lane, int lane_count) const {
+  const auto size = static_cast<int>(topology_.layout->groups[static_cast<size_t>(group)].size());
+  return topology_.layout->RankOf(group, LaneCarrier(size, lane, lane_count));
+}
+
 // Indexed by group: the link to the lane's carrier there.
 std::vector<Link*> CrossExchange::LinksOf(int lane, int lane_count) const {
   std::vector<Link*> links;
   for (int g = 0; g < topology_.group_count(); ++g) {
-    const auto size = static_cast<int>(topology_.layout->groups[static_cast<size_t>(g)].size());
-    const int rank = topology_.layout->RankOf(g, LaneCarrier(size, lane, lane_count));
-    links.push_back(g == topology_.group ? nullptr : world_->links[static_cast<size_t>(rank)].get());
+    const auto rank = static_cast<size_t>(CarrierRank(g, lane, lane_count));
+    links.push_back(g == topology_.group ? nullptr : world_->links[rank].get());
   }
   return links;
+}
+
+std::vector<int> CrossExchange::Laggards() const {
+  std::vector<int> ranks;
+  if (jobs_.empty()) return ranks;
+  const Job& job = jobs_.front();
+  for (int g = 0; g < topology_.group_count(); ++g) {
+    const bool waits = g != topology_.group && job.runner->WaitsToRecv(g);
+    if (waits) ranks.push_back(CarrierRank(g, job.lane, job.lane_count));
+  }
+  return ranks;
 }
 
 }  // namespace farandole

@@ -39,6 +39,7 @@ class CrossExchange {
 
   Status Advance(bool* moved);
   bool done() const { return jobs_.empty(); }
+  std::vector<int> Laggards() const;  // ranks whose data the running exchange waits for
   void Abort() { jobs_.clear(); }
 
  private:
@@ -51,11 +52,14 @@ class CrossExchange {
   };
   struct Job {
     Runner* runner;
+    int lane;
+    int lane_count;
     RunPlan plan;
   };
 
   void Add(Kind kind, int detail, int lane, int lane_count, RunPlan plan);
   Schedule MakeSchedule(Kind kind, int detail) const;
+  int CarrierRank(int group, int lane, int lane_count) const;
   std::vector<Link*> LinksOf(int lane, int lane_count) const;
   LaneRange Lanes(int lane_count) const { return LanesOf(topology_.member, topology_.member_count(), lane_count); }
 

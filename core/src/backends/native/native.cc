@@ -43,7 +43,14 @@ class Native final : public Backend {
     FRD_RETURN_IF_ERROR(cross_.Advance(moved));
     if (!cross_.done()) return Status::Ok();
     *done = !StartNextPart();
+    *moved = true;
     return Status::Ok();
+  }
+
+  std::vector<int> Laggards() const override {
+    std::vector<int> ranks = cross_.Laggards();
+    for (int member : staging_.Laggards()) ranks.push_back(cross_.topology().ranks()[static_cast<size_t>(member)]);
+    return ranks;
   }
 
   void Abort() override {

@@ -14,7 +14,7 @@ Status StagedOperation::Advance(bool* moved) {
       ++put_;
     } else if (combined_ < put_ && combined_ <= finished_ + 1) {
       bool ready = false;
-      FRD_RETURN_IF_ERROR(Combine(combined_, &ready));
+      FRD_RETURN_IF_ERROR(Combine(combined_, &ready, moved));
       if (!ready) return Status::Ok();
       FRD_FAILPOINT("native.combine");
       staging_->Combined(number(combined_) + 1);

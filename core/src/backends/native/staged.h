@@ -27,9 +27,10 @@ class StagedOperation {
   StagedOperation(const Staging* staging, uint64_t first_round, uint64_t rounds)
       : staging_(staging), first_(first_round), rounds_(rounds) {}
 
-  // The stages of round t of this operation. false: not yet, come again.
+  // The stages of round t of this operation. Not ready, or false: not yet, come again. A Combine that gets on without
+  // becoming ready sets *moved.
   virtual void Put(uint64_t t) = 0;
-  virtual Status Combine(uint64_t t, bool* ready) = 0;
+  virtual Status Combine(uint64_t t, bool* ready, bool* moved) = 0;
   virtual bool Finish(uint64_t t) = 0;
 
   uint64_t number(uint64_t t) const { return first_ + t; }  // of round t among all rounds of the group

@@ -48,6 +48,16 @@ bool Staging::AllPublished(uint64_t end) const {
   return true;
 }
 
+std::vector<int> Staging::Laggards() const {
+  const uint64_t published = counters(member())->published.load(std::memory_order_relaxed);
+  const uint64_t combined = counters(member())->combined.load(std::memory_order_relaxed);
+  std::vector<int> members;
+  for (int m = 0; m < count(); ++m) {
+    if (m != member() && (!HasPublished(m, published) || !HasCombined(m, combined))) members.push_back(m);
+  }
+  return members;
+}
+
 bool Staging::AllCombined(uint64_t end) const {
   for (int m = 0; m < count(); ++m) {
     if (m != member() && !HasCombined(m, end)) return false;

@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "world/group.h"
 
@@ -48,6 +49,7 @@ class Staging {
   bool HasCombined(int member, uint64_t end) const;
   bool AllPublished(uint64_t end) const;
   bool AllCombined(uint64_t end) const;
+  std::vector<int> Laggards() const;  // members that have published or combined less than this one
 
  private:
   struct Counters;

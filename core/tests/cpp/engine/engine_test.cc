@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 
+#include "common/half.h"
 #include "support/thread_worlds.h"
 
 namespace farandole {
@@ -149,6 +150,44 @@ TEST_P(EngineTest, MinimumWithNegativePrescaleIsTheNegatedMaximum) {
     request.prescale = -1.0;
     ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
     for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<float>(-ValueOf(engine.size() - 1, i)));
+  });
+}
+
+TEST_P(EngineTest, SixteenBitMinimumAndProductScaleAsOneGroupWould) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    for (size_t count : {size_t{9}, size_t{50'000}}) {
+      for (const ReduceOp reduce : {ReduceOp::kMin, ReduceOp::kProduct}) {
+        // Minimum: -1 * (rank + 1), whose least is -size. Product: (0.5 * 2) each, and 4 from the postscale.
+        const bool product = reduce == ReduceOp::kProduct;
+        std::vector<uint16_t> values(count, FloatToBfloat16(product ? 2.0f : static_cast<float>(engine.rank() + 1)));
+        Tensor tensor;
+        tensor.input = tensor.output = values.data();
+        tensor.dtype = DType::kBfloat16;
+        tensor.shape = {static_cast<int64_t>(count)};
+        Request request = Make(OpKind::kAllreduce, {tensor});
+        request.reduce = reduce;
+        request.prescale = product ? 0.5 : -1.0;
+        request.postscale = product ? 4.0 : 1.0;
+        ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+        const float expected = product ? 4.0f : static_cast<float>(-engine.size());
+        for (uint16_t value : values) ASSERT_EQ(Bfloat16ToFloat(value), expected);
+      }
+    }
+  });
+}
+
+TEST_P(EngineTest, MoreUnnamedOperationsInFlightThanAWindowHasNames) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    std::vector<std::vector<float>> values(150, Values<float>(engine.rank(), 6));
+    std::vector<OperationPtr> operations(values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values[i], &values[i])}), &operations[i]).ok());
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_TRUE(engine.Wait(*operations[i], 30'000));
+      ASSERT_TRUE(operations[i]->status().ok()) << operations[i]->status().message();
+      ExpectSum(values[i], engine.size());
+    }
   });
 }
 
