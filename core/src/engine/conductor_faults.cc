@@ -182,7 +182,7 @@ void Conductor::CheckDelay(Operation* operation, int64_t waited_ms, const std::v
   if (!too_long && !warn) return;
   std::string names;
   for (int rank : missing) names += (names.empty() ? "" : ", ") + world_->NameOf(rank);
-  if (names.empty()) names = "other ranks";
+  if (names.empty()) names = coordinator_ ? "other ranks" : "ranks that rank 0 knows";
   const std::string what = operation->description.Title() + " has waited " + Seconds(waited_ms) + " on rank " +
                            std::to_string(world_->rank) + " for " + names;
   operation->warned = Now();
