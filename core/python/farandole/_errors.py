@@ -46,3 +46,7 @@ TYPES_BY_KIND: dict[int, type[BaseException]] = {
     5: NotInitializedError,
     6: FarandoleError,
 }
+
+# Tracebacks show the name by which users catch it.
+for _error in (FarandoleError, MismatchError, NotInitializedError, RecoverableError, PeerLostError, DeadlineError):
+    _error.__module__ = "farandole"

@@ -1,3 +1,5 @@
+import pickle
+
 import farandole
 import pytest
 
@@ -42,3 +44,8 @@ def test_every_list_of_names_is_sorted_and_true():
     for module in (farandole, farandole.numpy, farandole.plugin, farandole.testing):
         assert module.__all__ == sorted(module.__all__)
         assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_tracebacks_show_the_public_name():
+    assert farandole.PeerLostError.__module__ == "farandole"
+    assert pickle.loads(pickle.dumps(farandole.PeerLostError("rank 1"))).args == ("rank 1",)
