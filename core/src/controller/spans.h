@@ -1,15 +1,18 @@
 // Small pieces of the board's span memory, in powers of two, given out and taken back by the coordinator alone. Pure.
+//
+// Buddies: a block is halved until it is small enough, and a half that comes back joins its other half as soon as that
+// is free too. So however the memory was cut before, all of it fits everything again once all of it is back.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <vector>
+#include <set>
 
 namespace farandole {
 
 class SpanAllocator {
  public:
-  explicit SpanAllocator(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+  explicit SpanAllocator(int64_t capacity_bytes);
 
   // Offset of at least size_bytes, or -1 when there is no room (the operation then does without) or size_bytes is 0.
   int64_t Take(int64_t size_bytes);
@@ -17,9 +20,7 @@ class SpanAllocator {
   void GiveBack(int64_t offset, int64_t size_bytes);
 
  private:
-  int64_t capacity_bytes_;
-  int64_t fresh_ = 0;
-  std::map<int64_t, std::vector<int64_t>> returned_;  // by rounded size
+  std::map<int64_t, std::set<int64_t>> free_;  // size, a power of two -> offsets, multiples of the size
 };
 
 }  // namespace farandole
