@@ -62,6 +62,8 @@ class ByteReader {
     for (uint32_t i = 0; ok_ && i < count; ++i) values.push_back(Get<int64_t>());
     return values;
   }
+  // For decoders: what was read is not a value that there is.
+  void Fail() { ok_ = false; }
   size_t left() const { return left_; }
   bool ok() const { return ok_; }
   bool AtEnd() const { return ok_ && left_ == 0; }  // everything was there and nothing is left over

@@ -1,5 +1,6 @@
 #include "controller/agreement.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "controller/coordinator.h"
@@ -8,6 +9,23 @@ namespace farandole {
 namespace {
 
 Status Unreadable() { return {Code::kPeerLost, "rank 0 sent a control message that cannot be read"}; }
+
+bool IsError(int32_t code) {
+  return code >= static_cast<int32_t>(Code::kInvalid) && code <= static_cast<int32_t>(Code::kInternal);
+}
+
+bool IsSpan(int64_t offset, int64_t size_bytes) {
+  return offset >= 0 && size_bytes <= static_cast<int64_t>(kSpanBytes) &&
+         offset <= static_cast<int64_t>(kSpanBytes) - size_bytes;
+}
+
+int64_t HalfBytes(const ReadyItem& item) { return static_cast<int64_t>(item.extents.size() * sizeof(int64_t)); }
+
+bool IsValid(const ReadyItem& item) {
+  if (item.id < 0 || item.id >= kMaxIds) return false;
+  if (std::any_of(item.extents.begin(), item.extents.end(), [](int64_t extent) { return extent < 0; })) return false;
+  return IsSpan(item.span_offset, 2 * HalfBytes(item)) || (item.span_offset == -1 && item.extents.empty());
+}
 
 }  // namespace
 
@@ -98,7 +116,8 @@ std::vector<int64_t> Agreement::ReadExtents(const Name& name) const {
 // ---- reading the log
 
 bool Agreement::Advance(std::vector<Event>* events) {
-  bool moved = leader() && AdvanceAsLeader();
+  bool moved = ReleaseFinished();
+  if (leader() && AdvanceAsLeader()) moved = true;
   for (;;) {
     const std::optional<LogEntry> entry = board_.Read(head_);
     if (!entry || !Consume(*entry, events)) return moved;
@@ -144,23 +163,35 @@ bool Agreement::EnsureSealed() {
 }
 
 void Agreement::Complete(Name* name, const LogEntry& entry, std::vector<Event>* events) {
+  if (!name->in_flight ||
+      name->id != entry.id) {  // only a READY or RETIRED that no coordinator of ours sends does this
+    Event event;
+    event.kind = Event::kAbort;
+    event.status = Unreadable();
+    events->push_back(std::move(event));
+    return;
+  }
   Item item{name->ticket, ReadExtents(*name)};
   in_flight_.erase(name->ticket);
   name->in_flight = false;
   if (entry.kind == LogKind::kReady) {
     building_.items.push_back(std::move(item));
   } else {
-    Event event;
-    event.kind = Event::kTake;
-    event.span = SpanOf(*name, name->next_turn - 1);
-    event.items.push_back(std::move(item));
-    events->push_back(std::move(event));
+    events->push_back(Take(*name, std::move(item)));
   }
   if (!name->retiring) return;
   name->retiring = false;
   name->id = -1;
   Forget(entry.id);
   EraseIfIdle(name);
+}
+
+Agreement::Event Agreement::Take(const Name& name, Item item) const {
+  Event event;
+  event.kind = Event::kTake;
+  event.span = SpanOf(name, name.next_turn - 1);
+  event.items.push_back(std::move(item));
+  return event;
 }
 
 void Agreement::OnRetired(Name* name, const LogEntry& entry) {
@@ -182,7 +213,16 @@ void Agreement::OnRetired(Name* name, const LogEntry& entry) {
 void Agreement::Forget(int id) {
   --by_id_[static_cast<size_t>(id)]->ids_held;
   by_id_[static_cast<size_t>(id)] = nullptr;
-  if (board_.DoneWith(id)) ring_ = true;  // the leader waits for this
+  finished_.push_back(id);
+}
+
+bool Agreement::ReleaseFinished() {
+  if (finished_.empty()) return false;
+  for (int id : finished_) {
+    if (board_.DoneWith(id)) ring_ = true;  // the leader waits for this
+  }
+  finished_.clear();
+  return true;
 }
 
 // Names that come once and never again must not fill the memory.
@@ -204,18 +244,24 @@ Status Agreement::OnMessage(const Bytes& message, std::vector<Event>* events) {
       return OnError(&reader, events);
     case MessageKind::kReady:
       return OnReady(&reader);
-    case MessageKind::kAbort: {
-      Event event;
-      event.kind = Event::kAbort;
-      const auto code = static_cast<Code>(reader.Get<int32_t>());
-      event.rank = reader.Get<int32_t>();
-      event.status = Status(code, reader.GetString());
-      events->push_back(std::move(event));
-      return Status::Ok();
-    }
+    case MessageKind::kAbort:
+      return OnAbort(&reader, events);
     default:
       return OnIdMessage(kind, &reader);
   }
+}
+
+Status Agreement::OnAbort(ByteReader* reader, std::vector<Event>* events) const {
+  Event event;
+  event.kind = Event::kAbort;
+  const auto code = reader->Get<int32_t>();
+  const auto culprit = reader->Get<int32_t>();
+  // An abort without a known reason is still one; it must not pass for a success.
+  event.status = Status(IsError(code) ? static_cast<Code>(code) : Code::kInternal, reader->GetString());
+  if (!reader->AtEnd()) return Unreadable();
+  event.rank = culprit >= 0 && culprit < layout_.size() ? culprit : -1;
+  events->push_back(std::move(event));
+  return Status::Ok();
 }
 
 Status Agreement::OnAssign(ByteReader* reader) {
@@ -225,10 +271,15 @@ Status Agreement::OnAssign(ByteReader* reader) {
   const auto found = names_.find(key);
   if (!reader->AtEnd() || id < 0 || id >= kMaxIds || found == names_.end()) return Unreadable();
   Name* const name = found->second.get();
+  const bool described = name->in_flight && !name->counted && name->id < 0;
+  if (!described || by_id_[static_cast<size_t>(id)] != nullptr) return Unreadable();
+  const int64_t wanted_bytes = WantedSpanBytes(name->description.signature, layout_);
+  const bool without = span_offset == -1 && name->description.extents.empty();
+  if (!without && (wanted_bytes == 0 || !IsSpan(span_offset, wanted_bytes))) return Unreadable();
   name->id = id;
   name->known = name->description.signature;
   name->span_offset = span_offset;
-  name->span_bytes = WantedSpanBytes(name->known, layout_);
+  name->span_bytes = wanted_bytes;
   name->next_turn = 1;
   by_id_[static_cast<size_t>(id)] = name;
   ++name->ids_held;
@@ -241,6 +292,7 @@ Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
   const auto found = names_.find(key);
   if (!reader->AtEnd() || found == names_.end() || !found->second->in_flight) return Unreadable();
   Name* const name = found->second.get();
+  if (name->counted || name->id >= 0) return Unreadable();  // only what was described can be refused
   Event event;
   event.kind = Event::kFailed;
   event.items.push_back({name->ticket, {}});
@@ -254,13 +306,11 @@ Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
 
 Status Agreement::OnReady(ByteReader* reader) {
   const std::vector<ReadyItem> items = DecodeReady(reader);
-  if (!reader->AtEnd() || !leader()) return Unreadable();
+  if (!reader->AtEnd() || !leader() || !std::all_of(items.begin(), items.end(), IsValid)) return Unreadable();
   for (const ReadyItem& item : items) {
-    if (item.id < 0 || item.id >= kMaxIds) return Unreadable();
     if (!item.extents.empty()) {
-      const int64_t half = static_cast<int64_t>(item.extents.size() * sizeof(int64_t));
-      WriteExtents(board_.span(static_cast<size_t>(item.span_offset + static_cast<int64_t>(item.turn & 1) * half)), 0,
-                   item.extents);
+      const int64_t offset = item.span_offset + static_cast<int64_t>(item.turn & 1) * HalfBytes(item);
+      WriteExtents(board_.span(static_cast<size_t>(offset)), 0, item.extents);
     }
     board_.Append({LogKind::kReady, item.id, 0});
   }
@@ -279,7 +329,7 @@ Status Agreement::OnIdMessage(MessageKind kind, ByteReader* reader) {
   } else if (kind == MessageKind::kRetired) {
     board_.Append({LogKind::kRetired, id, static_cast<uint8_t>(value)});
     freeing_.push_back(id);
-  } else if (kind == MessageKind::kLeft) {
+  } else if (kind == MessageKind::kLeft && id < layout_.size()) {
     board_.Append({LogKind::kLeft, id, 0});
   } else {
     return Unreadable();
@@ -341,6 +391,8 @@ std::vector<int64_t> Agreement::GroupExtents(const Name& name, uint64_t turn) co
   std::vector<int64_t> extents;
   if (each == 0) return extents;
   const std::byte* const span = SpanOf(name, turn);
+  const size_t all_bytes = each * static_cast<size_t>(layout_.size()) * sizeof(int64_t);
+  if (span == nullptr || all_bytes > static_cast<size_t>(name.span_bytes) / 2) return extents;  // refused by rank 0
   for (int rank : layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank_)])]) {
     std::vector<int64_t> one(each);
     std::memcpy(one.data(), span + static_cast<size_t>(rank) * each * sizeof(int64_t), each * sizeof(int64_t));

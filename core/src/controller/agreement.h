@@ -68,8 +68,10 @@ class Agreement {
     Status status;
     int rank = -1;
   };
-  bool HasNews() const { return board_.Read(head_).has_value() || LeaderHasNews(); }  // cheap; may be true for long
-  bool Advance(std::vector<Event>* events);                                           // true when anything was consumed
+  // Cheap; may be true for long.
+  bool HasNews() const { return !finished_.empty() || board_.Read(head_).has_value() || LeaderHasNews(); }
+  // True when anything was done. REQUIRES: what the last call said is handled, since spans may be given to others now.
+  bool Advance(std::vector<Event>* events);
 
   // A message from the coordinator. An error means that the epoch cannot go on.
   Status OnMessage(const Bytes& message, std::vector<Event>* events);
@@ -113,9 +115,12 @@ class Agreement {
   bool Consume(const LogEntry& entry, std::vector<Event>* events);
   bool EnsureSealed();
   void Complete(Name* name, const LogEntry& entry, std::vector<Event>* events);
+  Event Take(const Name& name, Item item) const;
   void OnRetired(Name* name, const LogEntry& entry);
   void Forget(int id);
+  bool ReleaseFinished();
 
+  Status OnAbort(ByteReader* reader, std::vector<Event>* events) const;
   Status OnAssign(ByteReader* reader);
   Status OnError(ByteReader* reader, std::vector<Event>* events);
   Status OnReady(ByteReader* reader);
@@ -144,6 +149,7 @@ class Agreement {
   uint64_t sealed_end_ = 0;  // READY entries before this belong to the current batch
   uint64_t batch_ = 0;
   Event building_;
+  std::vector<int> finished_;  // forgotten, but the span may be needed until the events of the last Advance are handled
 
   // Leaders only.
   uint64_t completed_head_ = 0;

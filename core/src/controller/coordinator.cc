@@ -9,9 +9,23 @@ namespace farandole {
 namespace {
 
 constexpr int64_t kLine = 64;
+// Nearly always all ranks have one name for an id; saying so once saves a name for each of them.
+constexpr int kAllRanks = -1;
 
 Status Unreadable(int from) {
   return {Code::kPeerLost, "rank " + std::to_string(from) + " sent a control message that cannot be read"};
+}
+
+std::map<int, std::string> NamesIn(const std::map<int, Description>& gathering) {
+  std::map<int, std::string> names;
+  const std::string& first = gathering.begin()->second.name;
+  bool equal = true;
+  for (const auto& [rank, description] : gathering) {
+    equal = equal && description.name == first;
+    names[rank] = description.name;
+  }
+  if (equal) return {{kAllRanks, first}};
+  return names;
 }
 
 // Unnamed operations are matched by their turn, whatever they turn out to be, so that a disagreement is seen.
@@ -42,39 +56,46 @@ Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoi
   const auto kind = reader.Get<MessageKind>();
   if (kind == MessageKind::kDescribe) return OnDescribe(from, &reader, out);
   if (kind == MessageKind::kComplete) return OnComplete(from, &reader);
-  if (kind == MessageKind::kAbort) {
-    OnAbort(from, message, out);
-    return Status::Ok();
-  }
+  if (kind == MessageKind::kAbort) return OnAbort(from, message, out);
   const int id = reader.Get<int32_t>();
   const auto value = reader.Get<uint64_t>();
   if (!reader.AtEnd() || id < 0 || id >= kMaxIds) return Unreadable(from);
+  return OnIdMessage(from, kind, id, value, out);
+}
+
+Status Coordinator::OnIdMessage(int from, MessageKind kind, int number, uint64_t value, std::vector<Outgoing>* out) {
+  const auto state = ids_[static_cast<size_t>(number)].state;
   switch (kind) {
     case MessageKind::kStuck:
-      if (ids_[static_cast<size_t>(id)].state == Id::kLive) StartRetiring(id, out);
+      if (state == Id::kLive) StartRetiring(number, out);
       return Status::Ok();
     case MessageKind::kRetireInfo:
-      return OnRetireInfo(id, value, out);
+      if (state != Id::kRetiring || !IsLeader(from)) return Unreadable(from);
+      return OnRetireInfo(number, value, out);
     case MessageKind::kFree:
-      return OnFree(id, out);
+      if (state != Id::kRetired || !IsLeader(from)) return Unreadable(from);
+      return OnFree(number, out);
     case MessageKind::kLeave:
-      // Every rank tells its own group; the others hear it from here, after everything that was ready before.
-      Flush(out);
-      for (const auto& group : layout_.groups) {
-        if (layout_.group_of[static_cast<size_t>(from)] == layout_.group_of[static_cast<size_t>(group[0])]) continue;
-        out->push_back({group[0], EncodeIdMessage(MessageKind::kLeft, from)});
-      }
+      OnLeave(from, out);
       return Status::Ok();
     default:
       return Unreadable(from);
   }
 }
 
+// Every rank tells its own group; the others hear it from here, after everything that was ready before.
+void Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
+  Flush(out);
+  for (const auto& group : layout_.groups) {
+    if (layout_.group_of[static_cast<size_t>(from)] == layout_.group_of[static_cast<size_t>(group[0])]) continue;
+    out->push_back({group[0], EncodeIdMessage(MessageKind::kLeft, from)});
+  }
+}
+
 Status Coordinator::OnDescribe(int from, ByteReader* reader, std::vector<Outgoing>* out) {
   Description description = Description::Decode(reader);
   if (!reader->AtEnd()) return Unreadable(from);
-  const auto live = id_by_name_.find(description.name);
-  if (live != id_by_name_.end()) StartRetiring(live->second, out);
+  if (const std::optional<int> live = LiveIdOf(from, description.name)) StartRetiring(*live, out);
   const std::string key = GatheringKey(description);
   Gathering& gathering = gathering_[key];
   gathering[from] = std::move(description);
@@ -99,6 +120,15 @@ void Coordinator::Decide(const Gathering& gathering, std::vector<Outgoing>* out)
   AssignWaiting(out);
 }
 
+std::optional<int> Coordinator::LiveIdOf(int rank, const std::string& name) const {
+  auto found = id_by_name_.find({rank, name});
+  if (found == id_by_name_.end()) found = id_by_name_.find({kAllRanks, name});
+  if (found == id_by_name_.end()) return std::nullopt;
+  return found->second;
+}
+
+// Why this comes to an end: while the first in the queue does not fit, some id is live (and one more is retired here)
+// or on its way to being free (and that calls this again); and once all are free, all memory is one piece again.
 void Coordinator::AssignWaiting(std::vector<Outgoing>* out) {
   while (!waiting_for_id_.empty()) {
     const Signature& signature = waiting_for_id_.front().begin()->second.signature;
@@ -127,16 +157,15 @@ void Coordinator::RetireOldest(std::vector<Outgoing>* out) {
 }
 
 void Coordinator::Assign(const Gathering& gathering, int64_t span_offset, std::vector<Outgoing>* out) {
-  const Description& description = gathering.begin()->second;
   const int number = free_ids_.front();
   free_ids_.pop_front();
   Id& id = ids_[static_cast<size_t>(number)];
   id = Id();
   id.state = Id::kLive;
-  id.name = description.name;
-  id.signature = description.signature;
+  id.names = NamesIn(gathering);
+  id.signature = gathering.begin()->second.signature;
   id.span_offset = span_offset;
-  id_by_name_[id.name] = number;
+  for (const auto& name : id.names) id_by_name_[name] = number;
   live_ids_.push_back(number);
   ReadyItem item{number, 0, id.span_offset, {}};
   for (const auto& [rank, each] : gathering) {
@@ -150,21 +179,33 @@ Status Coordinator::OnComplete(int from, ByteReader* reader) {
   const int number = reader->Get<int32_t>();
   const auto turn = reader->Get<uint64_t>();
   std::vector<int64_t> extents = reader->GetList();
-  if (!reader->AtEnd() || number < 0 || number >= kMaxIds) return Unreadable(from);
+  if (!reader->AtEnd() || number < 0 || number >= kMaxIds || !IsLeader(from)) return Unreadable(from);
   Id& id = ids_[static_cast<size_t>(number)];
+  const int group = layout_.group_of[static_cast<size_t>(from)];
+  const bool in_use = id.state == Id::kLive || id.state == Id::kRetiring;
+  if (!in_use || !AreExtentsOf(id, group, extents)) return Unreadable(from);
   id.turn = turn;
-  id.completed[layout_.group_of[static_cast<size_t>(from)]] = std::move(extents);
+  id.completed[group] = std::move(extents);
   if (id.completed.size() < static_cast<size_t>(layout_.group_count())) return Status::Ok();
   ready_.push_back({number, turn, id.span_offset, InRankOrder(id.completed)});
   id.completed.clear();
   return Status::Ok();
 }
 
+bool Coordinator::AreExtentsOf(const Id& id, int group, const std::vector<int64_t>& extents) const {
+  const size_t each = id.signature.kind == OpKind::kAllgather ? id.signature.tensors.size() : 0;
+  if (extents.size() != each * layout_.groups[static_cast<size_t>(group)].size()) return false;
+  return std::all_of(extents.begin(), extents.end(), [](int64_t extent) { return extent >= 0; });
+}
+
 void Coordinator::StartRetiring(int number, std::vector<Outgoing>* out) {
   Id& id = ids_[static_cast<size_t>(number)];
   id.state = Id::kRetiring;
   id.answers = 0;
-  id_by_name_.erase(id.name);
+  for (const auto& name : id.names) {
+    const auto found = id_by_name_.find(name);
+    if (found != id_by_name_.end() && found->second == number) id_by_name_.erase(found);
+  }
   ToLeaders(EncodeIdMessage(MessageKind::kRetire, number), out);
 }
 
@@ -192,10 +233,14 @@ Status Coordinator::OnFree(int number, std::vector<Outgoing>* out) {
   return Status::Ok();
 }
 
-void Coordinator::OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out) {
+// Whoever hears of an abort may abort in turn; forwarding those too would be ranks times ranks messages.
+Status Coordinator::OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out) {
+  if (!IsAbort(message)) return Unreadable(from);
+  if (std::exchange(aborted_, true)) return Status::Ok();
   for (int rank = 0; rank < layout_.size(); ++rank) {
     if (rank != from) out->push_back({rank, message});
   }
+  return Status::Ok();
 }
 
 void Coordinator::Flush(std::vector<Outgoing>* out) {

@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
@@ -52,7 +53,7 @@ class Coordinator {
  private:
   struct Id {
     enum { kFree, kLive, kRetiring, kRetired } state = kFree;
-    std::string name;
+    std::map<int, std::string> names;  // by rank, or one for kAllRanks
     Signature signature;
     int64_t span_offset = -1;
     std::map<int, std::vector<int64_t>> completed;  // by group, of the current use
@@ -63,16 +64,21 @@ class Coordinator {
   using Gathering = std::map<int, Description>;
 
   Status OnDescribe(int from, ByteReader* reader, std::vector<Outgoing>* out);
+  Status OnIdMessage(int from, MessageKind kind, int id, uint64_t value, std::vector<Outgoing>* out);
   Status OnComplete(int from, ByteReader* reader);
+  void OnLeave(int from, std::vector<Outgoing>* out);
   Status OnRetireInfo(int id, uint64_t uses, std::vector<Outgoing>* out);
   Status OnFree(int id, std::vector<Outgoing>* out);
-  void OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
+  Status OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
 
   void Decide(const Gathering& gathering, std::vector<Outgoing>* out);
   void Assign(const Gathering& gathering, int64_t span_offset, std::vector<Outgoing>* out);
   void RetireOldest(std::vector<Outgoing>* out);
   void StartRetiring(int id, std::vector<Outgoing>* out);
   void AssignWaiting(std::vector<Outgoing>* out);
+  std::optional<int> LiveIdOf(int rank, const std::string& name) const;
+  bool IsLeader(int rank) const { return layout_.member_of[static_cast<size_t>(rank)] == 0; }
+  bool AreExtentsOf(const Id& id, int group, const std::vector<int64_t>& extents) const;
   void ToLeaders(const Bytes& message, std::vector<Outgoing>* out) const;
   std::vector<int64_t> InRankOrder(const std::map<int, std::vector<int64_t>>& by_group) const;
 
@@ -80,11 +86,13 @@ class Coordinator {
   SpanAllocator spans_;
   std::vector<Id> ids_;
   std::deque<int> free_ids_;
-  std::deque<int> live_ids_;                    // oldest first, for the day when the table is full
-  std::map<std::string, int> id_by_name_;       // live ones
+  std::deque<int> live_ids_;  // oldest first, for the day when the table is full
+  // Live ids by (rank, name), since the ranks may count unnamed operations differently after a disagreement.
+  std::map<std::pair<int, std::string>, int> id_by_name_;
   std::map<std::string, Gathering> gathering_;  // by name, or by turn for unnamed operations
   std::deque<Gathering> waiting_for_id_;
   std::vector<ReadyItem> ready_;
+  bool aborted_ = false;
 };
 
 }  // namespace farandole

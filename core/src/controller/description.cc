@@ -1,10 +1,45 @@
 #include "controller/description.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace farandole {
 namespace {
 
 // No operation of ours has more; a decoder must have a limit.
 constexpr uint32_t kTensorLimit = 1u << 20;
+
+bool IsNegative(int64_t value) { return value < 0; }
+
+// False when the bytes of all tensors together are no number, so that TotalBytes may be asked of anything decoded.
+bool CanBeCounted(const std::vector<TensorSpec>& tensors) {
+  int64_t left_bytes = std::numeric_limits<int64_t>::max() / 2;
+  for (const TensorSpec& tensor : tensors) {
+    auto bytes = static_cast<int64_t>(SizeOf(tensor.dtype));
+    for (int64_t dimension : tensor.shape) {
+      if (dimension > 0 && bytes > left_bytes / dimension) return false;
+      bytes *= dimension;
+    }
+    left_bytes -= bytes;
+  }
+  return true;
+}
+
+bool IsValid(const Description& description) {
+  const Signature& signature = description.signature;
+  if (static_cast<int>(signature.kind) >= kOpKindCount || static_cast<int>(signature.reduce) >= kReduceOpCount) {
+    return false;
+  }
+  for (const TensorSpec& tensor : signature.tensors) {
+    if (static_cast<int>(tensor.dtype) >= kDTypeCount) return false;
+    if (std::any_of(tensor.shape.begin(), tensor.shape.end(), IsNegative)) return false;
+  }
+  if (signature.tensors.empty() != (signature.kind == OpKind::kBarrier)) return false;
+  const bool gathers = signature.kind == OpKind::kAllgather;
+  if (description.extents.size() != (gathers ? signature.tensors.size() : 0)) return false;
+  if (std::any_of(description.extents.begin(), description.extents.end(), IsNegative)) return false;
+  return gathers || CanBeCounted(signature.tensors);
+}
 
 }  // namespace
 
@@ -52,13 +87,15 @@ Description Description::Decode(ByteReader* reader) {
   signature.prescale = reader->Get<double>();
   signature.postscale = reader->Get<double>();
   const uint32_t count = reader->Get<uint32_t>();
-  for (uint32_t i = 0; i < count && i < kTensorLimit && reader->ok(); ++i) {
+  if (count > kTensorLimit) reader->Fail();
+  for (uint32_t i = 0; i < count && reader->ok(); ++i) {
     TensorSpec tensor;
     tensor.dtype = reader->Get<DType>();
     tensor.shape = reader->GetList();
     signature.tensors.push_back(std::move(tensor));
   }
   description.extents = reader->GetList();
+  if (reader->ok() && !IsValid(description)) reader->Fail();
   return description;
 }
 

@@ -44,7 +44,8 @@ struct Description {
   std::string Title() const;
 
   void Encode(ByteWriter* writer) const;
-  static Description Decode(ByteReader* reader);  // the reader says whether it went well
+  // The reader says whether it went well: whether everything was there and is a description that a rank may send.
+  static Description Decode(ByteReader* reader);
 };
 
 // 64 bits that differ, in practice, when the signatures do; for names of unnamed operations, never for correctness.

@@ -52,6 +52,15 @@ Bytes EncodeAbort(int code, int culprit, const std::string& text) {
   return writer.Take();
 }
 
+bool IsAbort(const Bytes& message) {
+  ByteReader reader(message);
+  const auto kind = reader.Get<MessageKind>();
+  reader.Get<int32_t>();
+  reader.Get<int32_t>();
+  reader.GetString();
+  return reader.AtEnd() && kind == MessageKind::kAbort;
+}
+
 Bytes EncodeReady(const std::vector<ReadyItem>& items) {
   ByteWriter writer;
   writer.Put(MessageKind::kReady);

@@ -60,6 +60,7 @@ Bytes EncodeComplete(int id, uint64_t turn, const std::vector<int64_t>& extents)
 Bytes EncodeAssign(const std::string& name, int id, int64_t span_offset);
 Bytes EncodeError(const std::string& name, const std::string& text);
 Bytes EncodeAbort(int code, int culprit, const std::string& text);
+bool IsAbort(const Bytes& message);  // the whole of it can be read
 Bytes EncodeReady(const std::vector<ReadyItem>& items);
 std::vector<ReadyItem> DecodeReady(ByteReader* reader);
 
