@@ -113,6 +113,35 @@ TEST(SpansTest, ANeedBeyondTheCapacityIsRefusedNotGranted) {
   EXPECT_EQ(spans.Take(256), -1);
 }
 
+TEST(SpansTest, HalvesJoinAgainWhateverTheOrder) {
+  constexpr int64_t kCapacity = 1 << 16;
+  std::mt19937 random(5);
+  SpanAllocator spans(kCapacity);
+  std::map<int64_t, int64_t> taken;  // the oracle: offset -> size
+  for (int i = 0; i < 20'000; ++i) {
+    if (random() % 2 || taken.empty()) {
+      const int64_t size = 1 + static_cast<int64_t>(random() % (1u << random() % 15));
+      const int64_t offset = spans.Take(size);
+      if (offset < 0) continue;
+      const auto next = taken.lower_bound(offset);
+      ASSERT_LE(offset + size, next == taken.end() ? kCapacity : next->first);
+      if (next != taken.begin()) {
+        ASSERT_LE(std::prev(next)->first + std::prev(next)->second, offset);
+      }
+      taken[offset] = size;
+    } else {
+      const auto which = std::next(taken.begin(), static_cast<std::ptrdiff_t>(random() % taken.size()));
+      spans.GiveBack(which->first, which->second);
+      taken.erase(which);
+    }
+    if (i % 1000 != 0) continue;
+    for (const auto& [offset, size] : taken) spans.GiveBack(offset, size);
+    taken.clear();
+    ASSERT_EQ(spans.Take(kCapacity), 0) << "not one piece again";
+    spans.GiveBack(0, kCapacity);
+  }
+}
+
 Layout LayoutOf(const std::vector<std::string>& machines) {
   std::vector<Card> cards;
   for (const std::string& machine : machines) cards.push_back({"h", machine, 1, true, ""});
@@ -142,6 +171,53 @@ TEST(CoordinatorTest, StalledNamesWhoHasNotDescribed) {
   ASSERT_EQ(stalled.size(), 1u);
   EXPECT_EQ(stalled[0].title, "allreduce 'w'");
   EXPECT_EQ(stalled[0].missing, (std::vector<int>{0, 2}));
+}
+
+TEST(CoordinatorTest, OnlyTheFirstAbortIsForwarded) {
+  Coordinator coordinator(LayoutOf({"a", "b", "c"}));
+  std::vector<Outgoing> out;
+  ASSERT_TRUE(coordinator.OnMessage(1, EncodeAbort(3, 2, "gone"), &out).ok());
+  ASSERT_EQ(out.size(), 2u);
+  for (int rank : {0, 2, 1}) ASSERT_TRUE(coordinator.OnMessage(rank, EncodeAbort(3, 2, "gone"), &out).ok());
+  EXPECT_EQ(out.size(), 2u);
+}
+
+// One machine whose leader answers every RETIRE at once. Returns the names that got an id.
+std::vector<std::string> DescribeByAll(Coordinator* coordinator, int size, const Description& description) {
+  std::vector<Outgoing> out;
+  std::vector<std::string> assigned;
+  for (int rank = 0; rank < size; ++rank) coordinator->OnMessage(rank, EncodeDescribe(description), &out);
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i].rank != 0) continue;
+    const Bytes message = out[i].message;  // a copy, since `out` grows
+    ByteReader reader(message);
+    const auto kind = reader.Get<MessageKind>();
+    if (kind == MessageKind::kAssign) assigned.push_back(reader.GetString());
+    if (kind != MessageKind::kRetire && kind != MessageKind::kRetired) continue;
+    const bool closing = kind == MessageKind::kRetire;
+    const auto answer = closing ? MessageKind::kRetireInfo : MessageKind::kFree;
+    EXPECT_TRUE(coordinator->OnMessage(0, EncodeIdMessage(answer, reader.Get<int32_t>(), closing), &out).ok());
+  }
+  return assigned;
+}
+
+TEST(CoordinatorTest, ExtentsGetTheirSpanHoweverFullTheSpansAre) {
+  constexpr int kRanks = 8;
+  Coordinator coordinator(LayoutOf(std::vector<std::string>(kRanks, "a")));
+  Description small;
+  small.signature.tensors = {{DType::kFloat32, {kSmallBytes / 4}}};
+  for (int i = 0; i < 200; ++i) {
+    small.name = "w" + std::to_string(i);
+    EXPECT_EQ(DescribeByAll(&coordinator, kRanks, small), (std::vector<std::string>{small.name}));
+  }
+  Description gather;
+  gather.signature.kind = OpKind::kAllgather;
+  for (size_t tensors : {size_t{1}, size_t{1000}, size_t{100'000}}) {
+    gather.name = "g" + std::to_string(tensors);
+    gather.signature.tensors.assign(tensors, {DType::kFloat32, {}});
+    gather.extents.assign(tensors, 2);
+    EXPECT_EQ(DescribeByAll(&coordinator, kRanks, gather), (std::vector<std::string>{gather.name}));
+  }
 }
 
 struct BoardMemory {

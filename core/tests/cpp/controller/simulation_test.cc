@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -27,6 +28,7 @@ struct Operation {
   bool done = false;
   bool mismatch = false;
   std::vector<int64_t> extents;
+  uint64_t marker = 0;  // stands for the data: what the last arriver leaves in the span
 };
 
 // One simulated job. Every rank submits the same program in its own order, as far as names in flight allow.
@@ -70,6 +72,7 @@ class Simulation {
     return all;
   }
   size_t messages() const { return messages_; }
+  void set_patient(bool patient) { patient_ = patient; }  // nobody ever asks whether it is stuck
 
  private:
   struct Rank {
@@ -78,6 +81,8 @@ class Simulation {
     std::deque<Description> program;
     std::map<Ticket, Operation> operations;
     std::vector<std::vector<std::string>> batches;
+    std::vector<Agreement::Event> unhandled;  // the engine is slow to take its results out of the spans
+    std::map<std::string, uint64_t> submitted;
     Ticket next = 1;
   };
 
@@ -102,7 +107,7 @@ class Simulation {
       case 3:
         return DeliverToCoordinator(r);
       default:
-        return random_() % 50 == 0 && Stick(r);
+        return !patient_ && random_() % 50 == 0 && Stick(r);
     }
   }
 
@@ -119,12 +124,17 @@ class Simulation {
     Agreement::Plan plan;
     if (!rank.agreement.Submit(description, rank.next, &plan).ok()) return false;
     rank.program.erase(rank.program.begin() + static_cast<std::ptrdiff_t>(pick));
-    rank.operations[rank.next++].description = description;
+    Operation& operation = rank.operations[rank.next++];
+    operation.description = description;
+    operation.marker = description.named()
+                           ? std::hash<std::string>()(description.name) + rank.submitted[description.name]++
+                           : static_cast<uint64_t>(description.turn);
     if (plan.id < 0) return true;
     const Agreement::Arrived arrived = rank.agreement.Arrive(plan);
     if (arrived == Agreement::Arrived::kRetired) rank.agreement.Redescribe(plan.ticket);
     if (arrived != Agreement::Arrived::kLast) return true;
     const bool alone = plan.span != nullptr && description.extents.empty();
+    if (alone) std::memcpy(plan.span, &operation.marker, sizeof(operation.marker));
     alone ? rank.agreement.CompleteAlone(plan) : rank.agreement.CompleteTogether(plan);
     return true;
   }
@@ -136,11 +146,15 @@ class Simulation {
   }
 
   bool Advance(size_t r) {
-    std::vector<Agreement::Event> events;
-    const bool moved = ranks_[r]->agreement.Advance(&events);
+    std::vector<Agreement::Event>& events = ranks_[r]->unhandled;
+    const bool handled = !events.empty();
     Handle(r, events);
+    events.clear();
+    const bool news = ranks_[r]->agreement.HasNews();
+    const bool moved = ranks_[r]->agreement.Advance(&events);
+    EXPECT_TRUE(news || !moved) << "a driver would not have come";
     Collect(r);
-    return moved || !events.empty();
+    return moved || handled;
   }
 
   void Handle(size_t r, const std::vector<Agreement::Event>& events) {
@@ -153,10 +167,15 @@ class Simulation {
         operation.done = true;
         operation.mismatch = event.kind == Agreement::Event::kFailed;
         operation.extents = item.extents;
+        if (event.kind == Agreement::Event::kTake) ExpectMarker(event.span, operation.marker);
         batch.push_back(operation.description.name);
       }
       if (event.kind == Agreement::Event::kBatch) rank.batches.push_back(batch);
     }
+  }
+
+  static void ExpectMarker(const std::byte* span, uint64_t marker) {
+    EXPECT_EQ(std::memcmp(span, &marker, sizeof(marker)), 0) << "the data of another operation";
   }
 
   void Collect(size_t r) {
@@ -204,6 +223,7 @@ class Simulation {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::deque<Bytes>> to_rank_, to_coordinator_;
   size_t messages_ = 0;
+  bool patient_ = false;
 };
 
 Description Allreduce(const std::string& name, int64_t elements) {
@@ -364,6 +384,50 @@ TEST_P(SimulationTest, TheSteadyStateOfOneGroupNeedsNoMessages) {
     ASSERT_TRUE(simulation.Run(program));
     const size_t before = simulation.messages();
     for (int i = 0; i < 20; ++i) ASSERT_TRUE(simulation.Run(program));
+    EXPECT_EQ(simulation.messages(), before);
+  });
+}
+
+// Names unnamed operations as the engine does, each rank by its own count.
+class Namer {
+ public:
+  Description Next(int64_t elements) {
+    Description description = Allreduce("", elements);
+    const uint64_t fingerprint = Fingerprint(description.signature);
+    description.turn = turn_++;
+    description.name = "#" + std::to_string(fingerprint) + "." + std::to_string(counts_[fingerprint]++ % 4);
+    return description;
+  }
+
+ private:
+  int64_t turn_ = 0;
+  std::map<uint64_t, int> counts_;
+};
+
+TEST_P(SimulationTest, AfterADisagreementOfUnnamedOperationsTheSteadyStateComesBack) {
+  const auto n = static_cast<size_t>(Simulation(GetParam(), 1).size());
+  if (GetParam().size() > 1 || n == 1) GTEST_SKIP() << "several groups talk once per batch, one rank cannot disagree";
+  ForSeeds(10, [n](Simulation& simulation, uint64_t) {
+    std::vector<Namer> namers(n);
+    // One at a time, as a program does that waits for each. TODO: with several in flight, ranks whose counts differ
+    // meet in ids from before the disagreement with different turns; nothing notices that yet.
+    const auto run = [&](int count) {
+      for (int i = 0; i < count; ++i) {
+        Program program(n);
+        for (size_t r = 0; r < n; ++r) program[r].push_back(namers[r].Next(4));
+        if (!simulation.Run(program)) return false;
+      }
+      return true;
+    };
+    ASSERT_TRUE(run(10));
+    Program program(n);
+    for (size_t r = 0; r < n; ++r) program[r].push_back(namers[r].Next(r + 1 == n ? 5 : 4));
+    ASSERT_TRUE(simulation.Run(program));
+    ASSERT_TRUE(run(40));
+    simulation.set_patient(true);
+    ASSERT_TRUE(run(8));  // what the last questions have retired is described again
+    const size_t before = simulation.messages();
+    ASSERT_TRUE(run(40));
     EXPECT_EQ(simulation.messages(), before);
   });
 }
