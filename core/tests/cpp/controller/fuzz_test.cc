@@ -130,6 +130,35 @@ Status Decoded(const Description& description) {
   return coordinator.OnMessage(1, EncodeDescribe(description), &out);
 }
 
+// The engine copies a result out of the span after Advance has returned, and only then may the span be another id's.
+TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
+  Member member(LayoutOf({"a"}), 0);
+  const Board board(member.memory.get(), 0, 1);
+  Agreement& agreement = member.agreement;
+  std::vector<Agreement::Event> events;
+  Agreement::Plan plan;
+  ASSERT_TRUE(agreement.Submit(Descriptions()[0], 1, &plan).ok());
+  ASSERT_TRUE(agreement.OnMessage(EncodeAssign("w", 5, 0), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(EncodeReady({{5, 0, 0, {}}}), &events).ok());
+  ASSERT_TRUE(agreement.Advance(&events));
+  ASSERT_TRUE(agreement.Submit(Descriptions()[0], 2, &plan).ok());
+  ASSERT_EQ(agreement.Arrive(plan), Agreement::Arrived::kLast);
+  agreement.CompleteAlone(plan);
+  ASSERT_TRUE(agreement.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(EncodeIdMessage(MessageKind::kRetired, 5, 1), &events).ok());
+  events.clear();
+  ASSERT_TRUE(agreement.Advance(&events));
+  ASSERT_EQ(events.size(), 1u);
+  ASSERT_EQ(events[0].kind, Agreement::Event::kTake);
+  EXPECT_FALSE(board.AllDoneWith(5));
+  EXPECT_TRUE(agreement.HasNews()) << "the driver must come back";
+  agreement.TakeRing();
+  agreement.TakeOutgoing();
+  EXPECT_TRUE(agreement.Advance(&events));
+  EXPECT_TRUE(agreement.TakeRing());
+  EXPECT_EQ(agreement.TakeOutgoing().back(), EncodeIdMessage(MessageKind::kFree, 5));
+}
+
 TEST(DecodeTest, ADescriptionOutOfRangeIsRefused) {
   for (const Description& good : Descriptions()) EXPECT_TRUE(Decoded(good).ok()) << good.name;
   std::vector<Description> bad(10, Descriptions()[1]);
