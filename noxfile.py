@@ -219,7 +219,7 @@ def install_torch(env: Environment) -> None:
 
 
 def build_environment(session: nox.Session) -> Environment:
-    """The environment that builds. It stays, unlike those that pip makes, so that only what changed is compiled again."""
+    """The environment that builds. Unlike those of pip it stays, so that only what changed is compiled again."""
     env = Environment(session, "build")
     requires = re.compile(r"^requires = (\[.*?\])", re.MULTILINE | re.DOTALL)
     lists = [requires.search(path.read_text()) for path in distributions()]
