@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-constexpr uint64_t kWindow = 64;       // names that the unnamed operations of one signature take in turn
+constexpr size_t kWindow = 64;         // names that the unnamed operations of one signature take in turn
 constexpr size_t kMostWindows = 1024;  // signatures remembered
 
 // In flight, as far as anybody still asks.
@@ -87,28 +87,28 @@ Status Engine::SubmitAlone(const OperationPtr& operation) {
   return Status::Ok();
 }
 
-// Unnamed operations are numbered by signature, so that a program that repeats its calls finds their ids known whatever the
-// mix. With more in flight than a window has names, the next gets a name of its own; the coordinator pairs unnamed
-// operations by their turn, so the ranks need not choose alike.
+// Unnamed operations are named by their signature and their turn modulo a window, so that a program that repeats its calls
+// finds their ids known whatever the mix. Turns are equal on all ranks even after a disagreement. With more in flight than
+// a window has names, the next gets a name of its own; the coordinator pairs by turn, so the ranks need not choose alike.
 void Engine::NameUnnamed(const OperationPtr& operation) {
   const uint64_t fingerprint = Fingerprint(operation->description.signature);
   std::lock_guard<std::mutex> lock(naming_mutex_);
   if (windows_.size() >= kMostWindows) ForgetIdleWindows();
   Window& window = windows_[fingerprint];
-  window.recent.resize(kWindow);
-  const uint64_t slot = window.count % kWindow;
-  const bool busy = IsBusy(window.recent[slot]);
-  const std::string suffix = busy ? "x" + std::to_string(window.count) : std::to_string(slot);
-  if (!busy) window.recent[slot] = operation;
-  ++window.count;
+  window.resize(kWindow);
+  const int64_t turn = next_turn_++;
+  std::weak_ptr<Operation>& slot = window[static_cast<size_t>(turn) % kWindow];
+  const bool busy = IsBusy(slot);
+  const std::string suffix = busy ? "x" + std::to_string(turn) : std::to_string(static_cast<size_t>(turn) % kWindow);
+  if (!busy) slot = operation;
   operation->description.name = "#" + std::to_string(fingerprint) + "." + suffix;
-  operation->description.turn = next_turn_++;
+  operation->description.turn = turn;
 }
 
 void Engine::ForgetIdleWindows() {
   for (auto it = windows_.begin(); it != windows_.end();) {
-    const auto& recent = it->second.recent;
-    it = std::any_of(recent.begin(), recent.end(), &IsBusy) ? std::next(it) : windows_.erase(it);
+    const Window& window = it->second;
+    it = std::any_of(window.begin(), window.end(), &IsBusy) ? std::next(it) : windows_.erase(it);
   }
 }
 

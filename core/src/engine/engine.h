@@ -77,11 +77,8 @@ class Engine {
   Role role_;
   std::unique_ptr<Conductor> conductor_;
 
-  // Unnamed operations: how many of each signature came before, and the last of them.
-  struct Window {
-    uint64_t count = 0;
-    std::vector<std::weak_ptr<Operation>> recent;
-  };
+  // Unnamed operations of one signature that took a name of the window last.
+  using Window = std::vector<std::weak_ptr<Operation>>;
   std::mutex naming_mutex_;
   std::unordered_map<uint64_t, Window> windows_;
   int64_t next_turn_ = 0;
