@@ -33,7 +33,7 @@ struct Signature {
 };
 
 struct Description {
-  // The user's name, or for an unnamed operation "#<fingerprint of the signature>.<number modulo a window>".
+  // The user's name, or for an unnamed operation "#<fingerprint of the signature>.<turn modulo a window>".
   std::string name;
   int64_t turn = -1;  // unnamed operations: how many this rank had submitted before; -1 for named ones
   Signature signature;
