@@ -68,7 +68,10 @@ void UseIsa(Isa isa) {
   Active().store(isa, std::memory_order_relaxed);
 }
 
-bool Supports(DType dtype, ReduceOp reduce) { return !(dtype == DType::kBool && reduce == ReduceOp::kAverage); }
+bool Supports(DType dtype, ReduceOp reduce) {
+  if (reduce == ReduceOp::kAdasum) return IsFloating(dtype);
+  return !(dtype == DType::kBool && reduce == ReduceOp::kAverage);
+}
 
 void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
           Scale scale, void* output) {

@@ -27,11 +27,11 @@ struct Scale {
 };
 
 // output[i] = scale(R(inputs[0][i], inputs[1][i], ...)).
-// REQUIRES: input_count >= 1; reduce is not kAverage (an average is a sum with a divisor); Supports(dtype, reduce).
+// REQUIRES: input_count >= 1; reduce is neither kAverage (a sum with a divisor) nor kAdasum; Supports(dtype, reduce).
 void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
           Scale scale, void* output);
 
-// Averages of bool have no meaning; everything else is supported.
+// Averages of bool have no meaning, Adasum is for floats; everything else is supported.
 bool Supports(DType dtype, ReduceOp reduce);
 
 enum class Isa { kPortable = 0, kAvx2 = 1, kAvx512 = 2 };

@@ -21,8 +21,10 @@ constexpr std::array<DTypeRow, kDTypeCount> kDTypes = {{{"uint8", 1},
                                                         {"float32", 4},
                                                         {"float64", 8},
                                                         {"bool", 1}}};
-constexpr std::array<const char*, kReduceOpCount> kReduceOps = {"sum", "average", "min", "max", "product"};
-constexpr std::array<const char*, kOpKindCount> kOpKinds = {"allreduce", "allgather", "broadcast", "barrier"};
+constexpr std::array<const char*, kReduceOpCount> kReduceOps = {"sum", "average", "min", "max", "product", "adasum"};
+constexpr std::array<const char*, kOpKindCount> kOpKinds = {"allreduce", "allgather",       "broadcast",
+                                                            "barrier",   "alltoall",        "reducescatter",
+                                                            "join",      "add_process_set", "remove_process_set"};
 
 }  // namespace
 

@@ -25,11 +25,21 @@ enum class DType : uint8_t {
 };
 inline constexpr int kDTypeCount = 11;
 
-enum class ReduceOp : uint8_t { kSum = 0, kAverage = 1, kMin = 2, kMax = 3, kProduct = 4 };
-inline constexpr int kReduceOpCount = 5;
+enum class ReduceOp : uint8_t { kSum = 0, kAverage = 1, kMin = 2, kMax = 3, kProduct = 4, kAdasum = 5 };
+inline constexpr int kReduceOpCount = 6;
 
-enum class OpKind : uint8_t { kAllreduce = 0, kAllgather = 1, kBroadcast = 2, kBarrier = 3 };
-inline constexpr int kOpKindCount = 4;
+enum class OpKind : uint8_t {
+  kAllreduce = 0,
+  kAllgather = 1,
+  kBroadcast = 2,
+  kBarrier = 3,
+  kAlltoall = 4,
+  kReducescatter = 5,
+  kJoin = 6,              // this rank has no more data; it contributes nothing until all ranks say so
+  kAddProcessSet = 7,     // the ranks given are a set from here on
+  kRemoveProcessSet = 8,  // and no longer
+};
+inline constexpr int kOpKindCount = 9;
 
 using Shape = std::vector<int64_t>;
 

@@ -13,11 +13,12 @@ struct Piece {
   Work work;  // with one segment
 };
 
-Work WorkOf(const ReadyOperation& ready, size_t index, int world_size) {
+Work WorkOf(const ReadyOperation& ready, size_t index, const ProcessSet& set) {
   const Request& request = ready.operation->request;
   const Tensor& tensor = request.tensors[index];
-  const Reduction reduction = ReductionOf(request, world_size);
+  const Reduction reduction = ReductionOf(request, set.size());
   Work work;
+  work.set = &set;
   work.kind = request.kind;
   work.dtype = tensor.dtype;
   work.root = request.root;
@@ -30,14 +31,14 @@ Work WorkOf(const ReadyOperation& ready, size_t index, int world_size) {
 }
 
 // The rows of all ranks, whose sum is the first dimension of the result.
-Status CompleteAllgather(const ReadyOperation& ready, size_t index, int world_size, Work* work) {
+Status CompleteAllgather(const ReadyOperation& ready, size_t index, const ProcessSet& set, Work* work) {
   Operation* const operation = ready.operation.get();
   const Tensor& tensor = operation->request.tensors[index];
   const size_t tensors = operation->request.tensors.size();
   size_t row_bytes = SizeOf(tensor.dtype);
   for (size_t d = 1; d < tensor.shape.size(); ++d) row_bytes *= static_cast<size_t>(tensor.shape[d]);
   int64_t rows = 0;
-  for (size_t r = 0; r < static_cast<size_t>(world_size); ++r) {
+  for (size_t r = 0; r < static_cast<size_t>(set.size()); ++r) {
     const int64_t of_rank = ready.extents[r * tensors + index];
     rows += of_rank;
     work->rank_bytes.push_back(static_cast<size_t>(of_rank) * row_bytes);
@@ -73,14 +74,13 @@ PlannedWork Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
 
 }  // namespace
 
-Status PlanBatch(const std::vector<ReadyOperation>& batch, int world_size, int64_t fusion_threshold_bytes,
+Status PlanBatch(const std::vector<ReadyOperation>& batch, const ProcessSet& set, int64_t fusion_threshold_bytes,
                  std::vector<PlannedWork>* works) {
   std::vector<Piece> pieces;
   for (const ReadyOperation& ready : batch) {
     for (size_t i = 0; i < ready.operation->request.tensors.size(); ++i) {
-      Piece piece{&ready, i, WorkOf(ready, i, world_size)};
-      if (piece.work.kind == OpKind::kAllgather)
-        FRD_RETURN_IF_ERROR(CompleteAllgather(ready, i, world_size, &piece.work));
+      Piece piece{&ready, i, WorkOf(ready, i, set)};
+      if (piece.work.kind == OpKind::kAllgather) FRD_RETURN_IF_ERROR(CompleteAllgather(ready, i, set, &piece.work));
       pieces.push_back(std::move(piece));
     }
   }

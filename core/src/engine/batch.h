@@ -25,7 +25,7 @@ struct PlannedWork {
 
 // Appends the works of `batch`, allocates the outputs of allgathers and counts works_left. When there is no memory for
 // a result the epoch cannot go on, since the other ranks count on this one.
-Status PlanBatch(const std::vector<ReadyOperation>& batch, int world_size, int64_t fusion_threshold_bytes,
+Status PlanBatch(const std::vector<ReadyOperation>& batch, const ProcessSet& set, int64_t fusion_threshold_bytes,
                  std::vector<PlannedWork>* works);
 
 }  // namespace farandole

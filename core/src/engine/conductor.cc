@@ -13,7 +13,12 @@ unsigned DescriptorInterval(const World& world) { return world.one_group() ? 256
 }  // namespace
 
 Conductor::Conductor(World* world, Table* table, Role* role, const Settings& settings)
-    : world_(world), table_(table), role_(role), settings_(settings), registry_(world, settings) {
+    : world_(world),
+      table_(table),
+      role_(role),
+      settings_(settings),
+      registry_(world, settings),
+      whole_world_(WholeWorld(world->layout, world->rank)) {
   if (world->rank == 0) coordinator_.emplace(world->layout);
 }
 
@@ -94,7 +99,7 @@ void Conductor::StartBatch(const Agreement::Event& event) {
     }
   }
   std::vector<PlannedWork> works;
-  const Status planned = PlanBatch(batch, world_->size, settings_.fusion_threshold_bytes, &works);
+  const Status planned = PlanBatch(batch, whole_world_, settings_.fusion_threshold_bytes, &works);
   for (PlannedWork& work : works) works_.push_back(std::move(work));
   if (planned.ok()) return;
   Abort(planned.code(), world_->rank, planned.message());

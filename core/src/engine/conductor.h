@@ -83,6 +83,7 @@ class Conductor {
   Role* const role_;
   const Settings settings_;
   Registry registry_;
+  const ProcessSet whole_world_;
   std::optional<Coordinator> coordinator_;  // on rank 0
   Poller poller_;
 

@@ -19,7 +19,9 @@ bool IsBusy(const std::weak_ptr<Operation>& operation) {
 
 }  // namespace
 
-ArenaPlan Engine::PlanFor(int world_size) { return {Board::BytesFor(world_size), Registry::StagingBytesPerMember()}; }
+ArenaPlan Engine::PlanFor(int world_size) {
+  return {Board::BytesFor(world_size), Registry::StagingBytesPerMember(), kMaxChannels};
+}
 
 Status Engine::Start(WorldSpec spec, const Settings& settings, std::unique_ptr<Engine>* engine) {
   ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);

@@ -24,7 +24,7 @@ void AbortWord::Set(Code abort_code, int abort_culprit, const std::string& abort
 
 size_t Group::ArenaBytes(const ArenaPlan& plan, size_t member_count) {
   return kHeaderBytes + Pages(member_count * sizeof(DoorbellWord)) + Pages(plan.board_bytes) +
-         member_count * Pages(plan.staging_bytes_per_member);
+         plan.channel_count * member_count * Pages(plan.staging_bytes_per_member);
 }
 
 Group::Group(Arena arena, std::vector<Descriptor> events, const ArenaPlan& plan, int member)

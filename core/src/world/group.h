@@ -1,7 +1,7 @@
 // This rank's arena group: the memory its members share and the bells that wake them. A rank without arenas has a group
 // of its own, with the same memory layout and nobody to ring, so the layers above know only one case.
 //
-//   arena   [ header: nonce, abort word | doorbell words, one per member | board | staging of member 0 | member 1 | ... ]
+//   arena   [ header: nonce, abort word | doorbell words, one per member | board | channel 0: staging of member 0 | member 1 | ... | channel 1: ... ]
 //
 // What board and staging mean is for the layers above; they say how large they must be.
 #pragma once
@@ -33,6 +33,7 @@ struct AbortWord {
 struct ArenaPlan {
   size_t board_bytes = 0;
   size_t staging_bytes_per_member = 0;
+  size_t channel_count = 1;  // process sets that overlap each have a staging of their own; see process_set.h
 };
 
 class Group {
@@ -45,8 +46,8 @@ class Group {
   int member() const { return member_; }
   int count() const { return static_cast<int>(events_.size()); }
   std::byte* board() const { return board_; }
-  std::byte* staging(int member) const {
-    return staging_ + plan_.staging_bytes_per_member * static_cast<size_t>(member);
+  std::byte* staging(int channel, int member) const {
+    return staging_ + plan_.staging_bytes_per_member * static_cast<size_t>(channel * count() + member);
   }
   AbortWord& abort_word() const;
   size_t arena_bytes() const { return arena_.size_bytes(); }

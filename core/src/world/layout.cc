@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "common/bytes.h"
 
@@ -60,6 +59,20 @@ Layout MakeLayout(const std::vector<Card>& cards, const std::vector<bool>& apart
   return layout;
 }
 
+Layout Restrict(const Layout& layout, const std::vector<int>& ranks) {
+  Layout restricted;
+  std::map<int, size_t> group_by_old;
+  for (size_t position = 0; position < ranks.size(); ++position) {
+    const int old = layout.group_of[static_cast<size_t>(ranks[position])];
+    const size_t group = group_by_old.emplace(old, restricted.groups.size()).first->second;
+    if (group == restricted.groups.size()) restricted.groups.emplace_back();
+    restricted.group_of.push_back(static_cast<int>(group));
+    restricted.member_of.push_back(static_cast<int>(restricted.groups[group].size()));
+    restricted.groups[group].push_back(static_cast<int>(position));
+  }
+  return restricted;
+}
+
 int LaneCarrier(int group_size, int lane, int lane_count) { return lane * group_size / lane_count; }
 
 LaneRange LanesOf(int member, int group_size, int lane_count) {
@@ -69,19 +82,12 @@ LaneRange LanesOf(int member, int group_size, int lane_count) {
 }
 
 std::vector<int> Counterparts(const Layout& layout, int rank) {
-  const auto group = static_cast<size_t>(layout.group_of[static_cast<size_t>(rank)]);
-  const int lane_count = layout.lane_count();
-  const LaneRange lanes =
-      LanesOf(layout.member_of[static_cast<size_t>(rank)], static_cast<int>(layout.groups[group].size()), lane_count);
-  std::set<int> ranks;
-  for (size_t g = 0; g < layout.groups.size(); ++g) {
-    if (g == group) continue;
-    for (int lane = lanes.begin; lane < lanes.end; ++lane) {
-      const int member = LaneCarrier(static_cast<int>(layout.groups[g].size()), lane, lane_count);
-      ranks.insert(layout.RankOf(static_cast<int>(g), member));
-    }
+  std::vector<int> ranks;
+  for (int other = 0; other < layout.size(); ++other) {
+    const bool apart = layout.group_of[static_cast<size_t>(other)] != layout.group_of[static_cast<size_t>(rank)];
+    if (apart) ranks.push_back(other);
   }
-  return {ranks.begin(), ranks.end()};
+  return ranks;
 }
 
 }  // namespace farandole

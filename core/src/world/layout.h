@@ -42,6 +42,9 @@ struct Layout {
 // apart[r]: rank r could not share memory although its card promised to.
 Layout MakeLayout(const std::vector<Card>& cards, const std::vector<bool>& apart);
 
+// The layout of some of the ranks, numbered 0, 1, ... in their order. REQUIRES: ranks ascend.
+Layout Restrict(const Layout& layout, const std::vector<int>& ranks);
+
 // The member of a group of group_size that carries `lane` of lane_count.
 int LaneCarrier(int group_size, int lane, int lane_count);
 
@@ -52,7 +55,7 @@ struct LaneRange {
 };
 LaneRange LanesOf(int member, int group_size, int lane_count);
 
-// The ranks of other groups with which `rank` exchanges data, ascending.
+// The ranks of other groups: with all of them this rank may have to exchange data, ascending.
 std::vector<int> Counterparts(const Layout& layout, int rank);
 
 }  // namespace farandole

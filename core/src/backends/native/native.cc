@@ -59,6 +59,8 @@ class Native final : public Backend {
     work_ = nullptr;
   }
 
+  void Forget(int /*set_id*/) override {}
+
  private:
   bool AllAlone() const { return world_->layout.lane_count() == 1; }
 

@@ -15,10 +15,12 @@ struct Staging::Counters {
 
 size_t Staging::BytesPerMember() { return kCountersBytes + 2 * kDepth * kSlotBytes; }
 
-Staging::Counters* Staging::counters(int member) const { return reinterpret_cast<Counters*>(group_->staging(member)); }
+Staging::Counters* Staging::counters(int member) const {
+  return reinterpret_cast<Counters*>(group_->staging(0, member));
+}
 
 std::byte* Staging::slot(int member, uint64_t round) const {
-  return group_->staging(member) + kCountersBytes + (round % kDepth) * kSlotBytes;
+  return group_->staging(0, member) + kCountersBytes + (round % kDepth) * kSlotBytes;
 }
 
 std::byte* Staging::result(int member, uint64_t round) const { return slot(member, round) + kDepth * kSlotBytes; }

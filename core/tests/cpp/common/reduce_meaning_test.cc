@@ -173,13 +173,14 @@ std::string IsaName(const ::testing::TestParamInfo<int>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Isas, FoldMeaning, ::testing::Range(0, static_cast<int>(BestIsa()) + 1), IsaName);
 
-TEST(Supports, EverythingButTheAverageOfBool) {
+TEST(Supports, EverythingButTheAverageOfBoolAndAdasumOfWholeNumbers) {
   for (int type = 0; type < kDTypeCount; ++type) {
-    for (int op = 0; op < kReduceOpCount; ++op) {
-      const bool is_bool_average =
-          static_cast<DType>(type) == DType::kBool && static_cast<ReduceOp>(op) == ReduceOp::kAverage;
-      EXPECT_EQ(Supports(static_cast<DType>(type), static_cast<ReduceOp>(op)), !is_bool_average);
+    const auto dtype = static_cast<DType>(type);
+    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+      EXPECT_TRUE(Supports(dtype, op)) << NameOf(dtype) << " " << NameOf(op);
     }
+    EXPECT_EQ(Supports(dtype, ReduceOp::kAverage), dtype != DType::kBool) << NameOf(dtype);
+    EXPECT_EQ(Supports(dtype, ReduceOp::kAdasum), IsFloating(dtype)) << NameOf(dtype);
   }
 }
 

@@ -50,10 +50,10 @@ TEST(BootstrapTest, RanksOfOneMachineShareOneArena) {
     World& world = *worlds[static_cast<size_t>(r)];
     EXPECT_TRUE(world.one_group());
     EXPECT_EQ(world.group->member(), r);
-    world.group->staging(r)[0] = static_cast<std::byte>(r + 1);
+    world.group->staging(0, r)[0] = static_cast<std::byte>(r + 1);
   }
   for (const auto& world : worlds) {
-    for (int m = 0; m < 4; ++m) EXPECT_EQ(world->group->staging(m)[0], static_cast<std::byte>(m + 1));
+    for (int m = 0; m < 4; ++m) EXPECT_EQ(world->group->staging(0, m)[0], static_cast<std::byte>(m + 1));
   }
 }
 
