@@ -44,6 +44,7 @@ TEST_TOOLS = [
     "pytest==9.2.0",
     "pytest-timeout==2.4.0",
     "numpy>=2",
+    "ml_dtypes>=0.5",
     "scikit-learn>=1.5",
     "tqdm>=4.60",
     "rich>=13",
@@ -308,6 +309,15 @@ def python(session: nox.Session) -> None:
         run_pytest(env, *session.posargs)
     else:
         run_all(session, {f"Testing {folder}": partial(run_pytest, env, folder) for folder in suites()})
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """The long forms of the random suites: 20,000 cases, 1,000 settings, 1,000 kills. Arguments after -- choose."""
+    env = torch_environment(session)
+    folders = session.posargs or ["tests/collectives", "tests/faults"]
+    with step("Testing at length", "half an hour"):
+        run_pytest(env, "-s", *folders, FARANDOLE_LONG="1")
 
 
 @nox.session

@@ -1,0 +1,44 @@
+"""Living ranks: the suites of this folder send their work to shared worlds, and change settings between two of them.
+
+A spawn costs half a second, leaving a world and joining it with other settings some milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import farandole
+
+Settings = Mapping[str, str]
+MODES = ("arenas", "tcp", "mixed")
+
+_present: dict[str, str] = {}  # what this rank's last init() has read
+
+
+def modes(ranks: int) -> tuple[str, ...]:
+    """The modes that differ in a world of this size: mixed has one group of several ranks and others alone."""
+    return MODES[: min(ranks, 3)]
+
+
+def settings_of(mode: str, ranks: int, alone: Sequence[int] = ()) -> list[Settings]:
+    """By rank. In the mode "mixed" the ranks `alone` share no memory, by default the first one."""
+    apart = {"arenas": (), "tcp": range(ranks), "mixed": alone or (0,)}[mode]
+    return [{"FARANDOLE_ARENAS": "0"} if rank in apart else {} for rank in range(ranks)]
+
+
+def settle(settings: Sequence[Settings] | Settings) -> None:
+    """On a rank: join the world with these settings and no others, anew where others hold. Every rank calls it."""
+    mine = settings if isinstance(settings, Mapping) else settings[int(os.environ["FARANDOLE_RANK"])]
+    wanted = {"FARANDOLE_TIMEOUT": "30", **mine}
+    # Whether to leave must not depend on what this rank alone has: the others would wait for it.
+    everybody = repr(settings)
+    if _present.get("everybody") == everybody and farandole.is_initialized():
+        return
+    farandole.shutdown()
+    for name in _present:
+        os.environ.pop(name, None)
+    os.environ.update(wanted)
+    _present.clear()
+    _present.update(wanted, everybody=everybody)
+    farandole.init()

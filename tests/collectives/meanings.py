@@ -1,0 +1,101 @@
+"""What the collectives mean, in NumPy: from the arrays of all members to what each of them gets.
+
+Written from the meanings (docs/guide and the core's headers), not from the core's code. A result that the order of
+summation or a rounding may change comes with the slack that it has; all others are compared bit by bit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+DTYPES = {
+    **{name: np.dtype(name) for name in ("uint8", "int8", "uint16", "int16", "int32", "int64")},
+    **{name: np.dtype(name) for name in ("float16", "float32", "float64", "bool")},
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+class Expected(NamedTuple):
+    """A result: equal bits, or within `slack` of `values` (both float64) where that is given."""
+
+    values: np.ndarray
+    slack: np.ndarray | None = None
+
+
+def reduction(op: str, inputs: list[np.ndarray], divisor: int, prescale: float, postscale: float) -> Expected:
+    """`op` over the inputs, element by element: first scaled by prescale, then reduced, then scaled by postscale."""
+    kind = inputs[0].dtype
+    if kind == np.bool_:
+        fold = np.logical_or if op in ("Sum", "Max") else np.logical_and
+        return Expected(_folded(fold, inputs))
+    if kind.kind in "iu":
+        return Expected(_integers(op, inputs, divisor, prescale, postscale))
+    return _floats(op, inputs, divisor, prescale, postscale)
+
+
+def _folded(fold: np.ufunc, inputs: list[np.ndarray]) -> np.ndarray:
+    result = inputs[0]
+    with np.errstate(all="ignore"):
+        for each in inputs[1:]:
+            result = np.asarray(fold(result, each), dtype=inputs[0].dtype)
+    return np.array(result)
+
+
+def _integers(op: str, inputs: list[np.ndarray], divisor: int, prescale: float, postscale: float) -> np.ndarray:
+    """Integers wrap, are then scaled in double precision, truncated toward zero and saturated."""
+    if prescale < 0 and op in ("Min", "Max"):  # a negative factor turns minima into maxima
+        op = "Max" if op == "Min" else "Min"
+    fold = {"Sum": np.add, "Average": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}[op]
+    whole = _folded(fold, inputs)
+    factor = (prescale ** len(inputs) if op == "Product" else prescale) * postscale
+    by = divisor if op == "Average" else 1
+    if factor == by:
+        return whole
+    scaled = np.trunc(whole.astype(np.float64) * factor / by)
+    limits = np.iinfo(whole.dtype)
+    result = np.clip(scaled, float(limits.min), float(limits.max))
+    return np.where(result >= float(limits.max), limits.max, result.astype(whole.dtype)).astype(whole.dtype)
+
+
+def _floats(op: str, inputs: list[np.ndarray], divisor: int, prescale: float, postscale: float) -> Expected:
+    """With the error that any order of additions, with a rounding after each, may make."""
+    kind = inputs[0].dtype
+    with np.errstate(all="ignore"):
+        wide = [each.astype(np.float64) * prescale for each in inputs]
+        fold = {"Sum": np.add, "Average": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}[op]
+        factor = postscale / divisor if op == "Average" else postscale
+        values = _folded(fold, wide) * factor
+        if op in ("Min", "Max") and prescale == postscale == 1.0:
+            return Expected(values.astype(kind))
+        add = op in ("Sum", "Average")
+        size = _folded(np.add, [abs(each) for each in wide]) * abs(factor) if add else abs(values)
+        info = ml_dtypes.finfo(kind)
+        roundings = 2 * len(inputs) + 4
+        slack = size * (float(info.eps) * roundings) + float(info.smallest_subnormal) * roundings * max(1, abs(factor))
+    return Expected(values, slack)
+
+
+def difference(got: np.ndarray, want: Expected) -> str:
+    """ "" where `got` is what is expected, else one sentence."""
+    if got.shape != want.values.shape:
+        return f"the shape is {got.shape} instead of {want.values.shape}"
+    if want.slack is None and got.dtype != want.values.dtype:
+        return f"the dtype is {got.dtype} instead of {want.values.dtype}"
+    wrong = (got != want.values) & ~(_nan(got) & _nan(want.values))
+    if want.slack is not None:
+        with np.errstate(all="ignore"):
+            wrong &= ~(abs(got.astype(np.float64) - want.values) <= want.slack)
+    wrong = np.asarray(wrong)
+    if not wrong.any():
+        return ""
+    first = tuple(int(i[0]) for i in np.nonzero(wrong)) if wrong.ndim else ()
+    count = f"{int(wrong.sum())} of {wrong.size} elements differ"
+    return f"{count}, first {first}: {got[first]} instead of {want.values[first]}"
+
+
+def _nan(array: np.ndarray) -> np.ndarray:
+    return array != array  # noqa: PLR0124  # also for the dtypes of ml_dtypes
