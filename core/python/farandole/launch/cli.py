@@ -104,6 +104,40 @@ def run(
     return run_job(Job(words, placements, base, settings.grace_s, output, start_timeout))
 
 
+@farandole.command(context_settings=_CONTEXT, short_help="Measure collectives on this machine.")
+@click.option("-n", "-np", "--num-proc", "num_proc", metavar="N", default="2", help="Number of ranks; 2 by default.")
+@click.option("--sizes", metavar="LIST", help="Bytes, with K, M or G: 4,64K,1M (default: 4 to 64M).")
+@click.option(
+    "--operation", type=click.Choice(["allreduce", "allgather", "broadcast"]), default="allreduce", show_default=True
+)
+@click.option("--seconds", type=float, metavar="S", default=1.0, help="About how long each size takes; 1 by default.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows there.")
+def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json_path: Path | None) -> int:
+    r"""Measure a collective on numpy arrays: how long it takes, and how many bytes a second that is.
+
+    \b
+        farandole bench -np 4 --sizes 4,64K,16M
+        farandole bench --operation allgather --json rows.json
+    """
+    from farandole.launch import environment, job, measure
+    from farandole.launch.relay import OutputOptions
+    from farandole.launch.run import Job, run_job
+
+    base = environment.inherited()
+    try:
+        settings = environment.settings(base)
+        placements = job.plan(num_proc, None, environment.local_names())
+        byte_sizes = measure.parse_sizes(measure.DEFAULT_SIZES if sizes is None else sizes)
+    except (job.JobError, environment.SettingError) as error:
+        raise click.UsageError(str(error)) from error
+    if not 0 < seconds <= 3600:
+        raise click.UsageError(f"--seconds must be above 0 and at most 3600, not {seconds:g}.")
+    if json_path is not None and not json_path.absolute().parent.is_dir():
+        raise click.UsageError(f"--json {json_path}: there is no folder {json_path.absolute().parent}.")
+    words = measure.command(operation, byte_sizes, seconds, None if json_path is None else str(json_path))
+    return run_job(Job(words, placements, base, settings.grace_s, OutputOptions(prefix=False)))
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit: 2 for what was typed wrongly, else as the verb decides."""
     if sys.platform != "linux":

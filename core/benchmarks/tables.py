@@ -1,0 +1,139 @@
+"""What the benchmark found: one table per world, figures beside them, and the way both are written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from turns import Times, readable
+
+LIMIT = "limit"  # the column of what the machine allows at least
+OURS = "farandole"
+
+
+@dataclass
+class Table:
+    """The contestants of one world, by size."""
+
+    key: str
+    title: str
+    ranks: int
+    limits: str  # what the column of limits is, in a sentence
+    columns: list[str]  # names of contestants, ours first
+    rows: dict[int, dict[str, Times]] = field(default_factory=dict)  # by bytes, then by name
+    gone: dict[str, str] = field(default_factory=dict)
+
+    def us(self, size_bytes: int, name: str = OURS) -> float | None:
+        times = self.rows.get(size_bytes, {}).get(name)
+        return times.min_us if times else None
+
+    def ratio(self, size_bytes: int, name: str) -> float | None:
+        """How many times as long as ours `name` takes."""
+        ours, other = self.us(size_bytes), self.us(size_bytes, name)
+        return other / ours if ours and other else None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A target and what was measured for it; `measured` None: it could not be measured, which is a miss."""
+
+    what: str
+    measured: float | None
+    limit: float
+    unit: str
+    at_least: bool = False
+    remark: str = ""
+
+    @property
+    def met(self) -> bool:
+        if self.measured is None:
+            return False
+        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+
+    def sentence(self) -> str:
+        sign = ">=" if self.at_least else "<="
+        found = "not measured" if self.measured is None else f"{self.measured:.3g}{self.unit}"
+        more = f" ({self.remark})" if self.remark else ""
+        return f"{self.what}: {found}, wanted {sign} {self.limit:g}{self.unit}{more}"
+
+
+def number(microseconds: float) -> str:
+    if microseconds < 10:
+        return f"{microseconds:.2f}"
+    return f"{microseconds:.1f}" if microseconds < 1000 else f"{microseconds:.0f}"
+
+
+def cell(times: Times | None) -> str:
+    return f"{number(times.min_us)} / {number(times.median_us)}" if times else ""
+
+
+def table_lines(table: Table) -> list[str]:
+    peers = table.columns[1:]
+    heads = ["size", "limit", OURS, "of the limit", *(f"{name} | {name} : ours" for name in peers)]
+    lines = [f"| {' | '.join(heads)} |", "|---" * (4 + 2 * len(peers)) + "|"]
+    for size_bytes, row in table.rows.items():
+        limit, ours = table.us(size_bytes, LIMIT), table.us(size_bytes)
+        cells = [readable(size_bytes), number(limit) if limit else "", cell(row.get(OURS))]
+        cells.append(f"{ours / limit:.2f}" if ours and limit else "")
+        for name in peers:
+            ratio = table.ratio(size_bytes, name)
+            cells += [cell(row.get(name)), f"{ratio:.1f}" if ratio else ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def figure_lines(figures: dict[str, tuple[float, str]]) -> list[str]:
+    return [f"- {what}: {value:.3g} {unit}".rstrip() for what, (value, unit) in figures.items()]
+
+
+def verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
+    return [f"- {'met' if verdict.met else '**missed**'}: {verdict.sentence()}" for verdict in verdicts]
+
+
+@dataclass
+class Report:
+    """Everything that one run found."""
+
+    machine: dict[str, Any]
+    tables: list[Table]
+    figures: dict[str, tuple[float, str]]
+    verdicts: list[Verdict]
+
+    def write(self, folder: Path) -> None:
+        """allreduce.md for people and allreduce.json for programs."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "allreduce.md").write_text("\n".join(self._markdown()) + "\n")
+        (folder / "allreduce.json").write_text(json.dumps(self._json(), indent=1) + "\n")
+
+    def _markdown(self) -> list[str]:
+        missed = sum(not verdict.met for verdict in self.verdicts)
+        lines = [
+            "# Allreduce beside its peers and beside what the machine allows",
+            "",
+            "In-place float32 sums. Cells are microseconds, minimum / median; smaller is better. Written by",
+            "`python3 noxfile.py -s bench -- --output docs/benchmarks`; [how to read it](README.md).",
+            "",
+            ", ".join(f"{name} {value}" for name, value in self.machine.items()) + ".",
+            "",
+            "## Targets",
+            f"{len(self.verdicts) - missed} of {len(self.verdicts)} are met.",
+            "",
+            *verdict_lines(self.verdicts),
+        ]
+        for table in self.tables:
+            lines += ["", f"## {table.title}", table.limits, "", *table_lines(table)]
+            for name, why in table.gone.items():
+                lines += ["", f"{name} sat larger sizes out: {why}."]
+        return [*lines, "", "## Single figures", *figure_lines(self.figures)]
+
+    def _json(self) -> dict[str, Any]:
+        return {
+            "machine": self.machine,
+            "tables": [dataclasses.asdict(table) for table in self.tables],
+            "figures": {what: {"value": value, "unit": unit} for what, (value, unit) in self.figures.items()},
+            "targets": [{**dataclasses.asdict(verdict), "met": verdict.met} for verdict in self.verdicts],
+        }
