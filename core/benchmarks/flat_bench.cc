@@ -1,0 +1,146 @@
+// The flat allreduce kernel beside what it cannot beat: two cores that pass one cache line each to the other.
+//
+//   flat_bench [seconds per size = 0.5]
+//
+// Two threads, each on its own core, float32 sum in place. "line" is the bare exchange: store into my line, wait until
+// the other's has come. Nanoseconds per operation, minimum over short interleaved runs, of the slower thread.
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/flat.h"
+
+using namespace farandole;
+
+namespace {
+
+struct alignas(128) Line {
+  std::atomic<uint64_t> value;
+};
+Line lines[2][2];  // [half][member]
+Line meeting[2];
+double nanoseconds_of[2];
+bool time_is_up;
+
+void WaitFor(const std::atomic<uint64_t>& value, uint64_t wanted) {
+  for (int pauses = 0; value.load(std::memory_order_acquire) < wanted; ++pauses) {
+    CpuPause();
+    if (pauses > 5000) sched_yield();  // the other one has lost its core
+  }
+}
+
+void PinTo(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  sched_setaffinity(0, sizeof(set), &set);
+}
+
+// What one of the two threads does.
+class Member {
+ public:
+  Member(int member, std::byte* memory, size_t payload_bytes)
+      : me_(member), values_(payload_bytes / sizeof(float), 0.0f) {
+    const size_t half_bytes = FlatHalf::BytesFor(2, payload_bytes);
+    halves_ = {FlatHalf(memory, 2, payload_bytes), FlatHalf(memory + half_bytes, 2, payload_bytes)};
+    segment_ = {values_.data(), values_.data(), DType::kFloat32, values_.size()};
+  }
+
+  void Exchange() {
+    ++exchanges_;
+    Line* const half = lines[exchanges_ & 1];
+    half[me_].value.store(exchanges_, std::memory_order_release);
+    WaitFor(half[1 - me_].value, exchanges_);
+  }
+
+  void Allreduce() {
+    ++uses_;
+    FlatHalf& half = halves_[uses_ & 1];
+    half.Put(me_, &segment_, 1, uses_);
+    for (int pauses = 0; !half.AllHavePut(uses_); ++pauses) {
+      CpuPause();
+      if (pauses > 5000) sched_yield();
+    }
+    half.Fold(ReduceOp::kSum, Scale{}, &segment_, 1);
+  }
+
+  void Meet() {
+    ++meetings_;
+    meeting[me_].value.store(meetings_, std::memory_order_release);
+    WaitFor(meeting[1 - me_].value, meetings_);
+  }
+
+  // Nanoseconds per call of the slower of both.
+  double Time(const std::function<void(int)>& repeat, int repeats) {
+    Meet();
+    const auto start = std::chrono::steady_clock::now();
+    repeat(repeats);
+    nanoseconds_of[me_] = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+    Meet();
+    const double slower = std::max(nanoseconds_of[0], nanoseconds_of[1]) / repeats;
+    Meet();
+    return slower;
+  }
+
+  void Run(double seconds, int repeats, double* line, double* flat) {
+    PinTo(me_);
+    const auto start = std::chrono::steady_clock::now();
+    while (true) {
+      *line = std::min(*line, Time(
+                                  [&](int count) {
+                                    while (count-- > 0) Exchange();
+                                  },
+                                  repeats));
+      *flat = std::min(*flat, Time(
+                                  [&](int count) {
+                                    while (count-- > 0) Allreduce();
+                                  },
+                                  repeats));
+      if (me_ == 0) time_is_up = std::chrono::steady_clock::now() - start > std::chrono::duration<double>(seconds);
+      Meet();
+      if (time_is_up) return;
+      Meet();
+    }
+  }
+
+ private:
+  int me_;
+  std::vector<float> values_;
+  std::vector<FlatHalf> halves_;
+  FlatSegment segment_;
+  uint64_t exchanges_ = 0, uses_ = 0, meetings_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const double seconds = argc > 1 ? std::atof(argv[1]) : 0.5;
+  const FloatingPointScope ieee;
+  std::printf("%9s %10s %10s %8s\n", "bytes", "line ns", "flat ns", "ratio");
+  for (const size_t bytes : {4, 56, 64, 256, 1024, 4096, 16384, 65536, 131072, 262144}) {
+    for (auto& half : lines) half[0].value = half[1].value = 0;
+    meeting[0].value = meeting[1].value = 0;
+    constexpr size_t kMemoryBytes = 4 << 20;
+    auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, kMemoryBytes));
+    std::fill(memory, memory + kMemoryBytes, std::byte{0});
+    const int repeats = static_cast<int>(std::max<size_t>(20, 1000 - std::min<size_t>(1000, bytes / 16)));
+    double line[2] = {1e18, 1e18}, flat[2] = {1e18, 1e18};
+    Member zero(0, memory, bytes), one(1, memory, bytes);
+    std::thread other([&] { one.Run(seconds, repeats, &line[1], &flat[1]); });
+    std::thread self([&] { zero.Run(seconds, repeats, &line[0], &flat[0]); });
+    other.join();
+    self.join();
+    std::printf("%9zu %10.1f %10.1f %8.2f\n", bytes, line[0], flat[0], flat[0] / line[0]);
+    std::fflush(stdout);
+    std::free(memory);
+  }
+  return 0;
+}

@@ -1,0 +1,62 @@
+#include "common/flat.h"
+
+#include <cassert>
+#include <cstring>
+
+namespace farandole {
+
+// Members lie in pairs of lines: processors fetch a line's neighbour along with it.
+size_t FlatHalf::StrideOf(size_t payload_bytes) {
+  constexpr size_t kGrain = 2 * sizeof(Line);
+  const size_t behind = payload_bytes > kInLineBytes ? payload_bytes : 0;
+  return (sizeof(Line) + behind + kGrain - 1) / kGrain * kGrain;
+}
+
+size_t FlatHalf::BytesFor(int member_count, size_t payload_bytes) {
+  return static_cast<size_t>(member_count) * StrideOf(payload_bytes);
+}
+
+FlatHalf::FlatHalf(std::byte* memory, int member_count, size_t payload_bytes)
+    : memory_(memory),
+      stride_bytes_(StrideOf(payload_bytes)),
+      payload_offset_(payload_bytes > kInLineBytes ? sizeof(Line) : 0),
+      member_count_(member_count) {
+  static_assert(sizeof(Line) == 64 && std::atomic<uint64_t>::is_always_lock_free);
+  assert(member_count <= kMostMembers);
+}
+
+void FlatHalf::Put(int member, const FlatSegment* segments, size_t segment_count, uint64_t sequence) {
+  std::byte* at = payload(member);
+  for (size_t i = 0; i < segment_count; ++i) {
+    const size_t size_bytes = segments[i].size_bytes();
+    if (segments[i].input != nullptr) {
+      std::memcpy(at, segments[i].input, size_bytes);
+    } else {
+      std::memset(at, 0, size_bytes);
+    }
+    at += size_bytes;
+  }
+  line(member)->sequence.store(sequence, std::memory_order_release);
+}
+
+bool FlatHalf::AllHavePut(uint64_t sequence) const {
+  for (int m = 0; m < member_count_; ++m) {
+    if (!HasPut(m, sequence)) return false;
+  }
+  return true;
+}
+
+void FlatHalf::Fold(ReduceOp reduce, Scale scale, const FlatSegment* segments, size_t segment_count) const {
+  const void* inputs[kMostMembers];
+  size_t offset = 0;
+  for (size_t i = 0; i < segment_count; ++i) {
+    for (int m = 0; m < member_count_; ++m) inputs[m] = payload(m) + offset;
+    if (segments[i].output != nullptr) {
+      farandole::Fold(segments[i].dtype, reduce, inputs, static_cast<size_t>(member_count_), segments[i].element_count,
+                      scale, segments[i].output);
+    }
+    offset += segments[i].size_bytes();
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,191 @@
+#include "common/flat.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+// Zeroed memory on a cache line.
+class Memory {
+ public:
+  explicit Memory(size_t size_bytes)
+      : bytes_(static_cast<std::byte*>(std::aligned_alloc(64, (size_bytes + 63) / 64 * 64)), &std::free) {
+    std::memset(bytes_.get(), 0, size_bytes);
+  }
+  std::byte* get() const { return bytes_.get(); }
+
+ private:
+  std::unique_ptr<std::byte, void (*)(void*)> bytes_;
+};
+
+struct Part {
+  DType dtype;
+  size_t element_count;
+};
+
+size_t BytesOf(const std::vector<Part>& parts) {
+  size_t bytes = 0;
+  for (const Part& part : parts) bytes += part.element_count * SizeOf(part.dtype);
+  return bytes;
+}
+
+// What member `member` puts into use `use` of the payload `key`: any bytes will do, all have to fold the same ones.
+std::string InputOf(uint32_t key, uint64_t use, int member, const std::vector<Part>& parts) {
+  std::string input(BytesOf(parts), '\0');
+  std::mt19937 random(key * 7919u + static_cast<uint32_t>(use) * 31u + static_cast<uint32_t>(member));
+  for (char& byte : input) byte = static_cast<char>(random());
+  return input;
+}
+
+std::string FoldOf(const std::vector<std::string>& inputs, const std::vector<Part>& parts, ReduceOp reduce,
+                   Scale scale) {
+  std::string output(inputs[0].size(), '\0');
+  size_t offset = 0;
+  for (const Part& part : parts) {
+    std::vector<const void*> from;
+    for (const std::string& input : inputs) from.push_back(input.data() + offset);
+    Fold(part.dtype, reduce, from.data(), from.size(), part.element_count, scale, output.data() + offset);
+    offset += part.element_count * SizeOf(part.dtype);
+  }
+  return output;
+}
+
+// The payload's tensors at `input`, results in place or at `output`.
+std::vector<FlatSegment> SegmentsOf(const std::vector<Part>& parts, const char* input, char* output) {
+  std::vector<FlatSegment> segments;
+  size_t offset = 0;
+  for (const Part& part : parts) {
+    segments.push_back({input + offset, output + offset, part.dtype, part.element_count});
+    offset += part.element_count * SizeOf(part.dtype);
+  }
+  return segments;
+}
+
+// One payload that is reduced again and again, as a name is in training.
+struct Payload {
+  Payload(int member_count, std::vector<Part> all_parts)
+      : parts(std::move(all_parts)), memory(2 * FlatHalf::BytesFor(member_count, BytesOf(parts))) {
+    const size_t half_bytes = FlatHalf::BytesFor(member_count, BytesOf(parts));
+    for (size_t half : {0, 1}) halves.emplace_back(memory.get() + half * half_bytes, member_count, BytesOf(parts));
+  }
+  std::vector<Part> parts;
+  Memory memory;
+  std::vector<FlatHalf> halves;
+};
+
+std::string Allreduce(Payload& payload, uint64_t use, int member, std::string input, ReduceOp reduce, Scale scale) {
+  FlatHalf& half = payload.halves[use & 1];
+  const std::vector<FlatSegment> segments = SegmentsOf(payload.parts, input.data(), input.data());
+  half.Put(member, segments.data(), segments.size(), use);
+  while (!half.AllHavePut(use)) std::this_thread::yield();
+  half.Fold(reduce, scale, segments.data(), segments.size());
+  return input;
+}
+
+void RunMembers(int member_count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int m = 0; m < member_count; ++m) threads.emplace_back(body, m);
+  for (std::thread& thread : threads) thread.join();
+}
+
+class Members : public ::testing::TestWithParam<int> {};
+
+TEST_P(Members, GetTheFoldOfAllInputsForEveryTypeReductionAndSize) {
+  const int member_count = GetParam();
+  const std::vector<ReduceOp> reductions = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
+  for (int type = 0; type < kDTypeCount; ++type) {
+    for (const size_t element_count : {0, 1, 6, 7, 13, 29, 57, 1001}) {
+      Payload payload(member_count, {{static_cast<DType>(type), element_count}});
+      RunMembers(member_count, [&](int member) {
+        for (uint64_t use = 1; use <= 2 * reductions.size(); ++use) {
+          const ReduceOp reduce = reductions[use % reductions.size()];
+          const Scale scale{1.0, use <= reductions.size() ? 1.0 : 3.0};
+          std::vector<std::string> inputs;
+          for (int m = 0; m < member_count; ++m) inputs.push_back(InputOf(0, use, m, payload.parts));
+          const std::string mine = inputs[static_cast<size_t>(member)];
+          EXPECT_EQ(Allreduce(payload, use, member, mine, reduce, scale), FoldOf(inputs, payload.parts, reduce, scale))
+              << NameOf(static_cast<DType>(type)) << " x " << element_count << " " << NameOf(reduce);
+        }
+      });
+    }
+  }
+}
+
+// Nobody waits between uses, so that quick members are one use ahead of slow ones all the time.
+TEST_P(Members, MayReduceManyPayloadsInARandomOrderWithoutMeeting) {
+  const int member_count = GetParam();
+  std::mt19937 random(5);
+  std::vector<std::unique_ptr<Payload>> payloads;
+  for (int i = 0; i < 12; ++i) {
+    std::vector<Part> parts;
+    for (size_t left = 1 + random() % 4; left > 0; --left) {
+      parts.push_back({static_cast<DType>(random() % kDTypeCount), random() % (size_t{1} << random() % 12)});
+    }
+    payloads.push_back(std::make_unique<Payload>(member_count, parts));
+  }
+  std::vector<uint32_t> order(200);
+  for (uint32_t& key : order) key = static_cast<uint32_t>(random() % payloads.size());
+  RunMembers(member_count, [&](int member) {
+    std::vector<uint64_t> uses(payloads.size(), 0);
+    for (const uint32_t key : order) {
+      const uint64_t use = ++uses[key];
+      const std::vector<Part>& parts = payloads[key]->parts;
+      std::vector<std::string> inputs;
+      for (int m = 0; m < member_count; ++m) inputs.push_back(InputOf(key, use, m, parts));
+      const std::string mine = inputs[static_cast<size_t>(member)];
+      ASSERT_EQ(Allreduce(*payloads[key], use, member, mine, ReduceOp::kMax, {}),
+                FoldOf(inputs, parts, ReduceOp::kMax, {}));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Flat, Members, ::testing::Values(1, 2, 3, 4, 7));
+
+TEST(Flat, AMemberWithoutMemoryGivesZerosAndTakesNothing) {
+  Payload payload(2, {{DType::kInt32, 3}, {DType::kInt32, 20}});
+  std::vector<int32_t> values(23, 7);
+  auto* const bytes = reinterpret_cast<char*>(values.data());
+  const std::vector<FlatSegment> mine = SegmentsOf(payload.parts, bytes, bytes);
+  const std::vector<FlatSegment> none = {{nullptr, nullptr, DType::kInt32, 3}, {nullptr, nullptr, DType::kInt32, 20}};
+  for (uint64_t use = 1; use <= 3; ++use) {
+    FlatHalf& half = payload.halves[use & 1];
+    half.Put(0, mine.data(), mine.size(), use);
+    half.Put(1, none.data(), none.size(), use);
+    half.Fold(ReduceOp::kSum, {}, mine.data(), mine.size());
+    half.Fold(ReduceOp::kSum, {}, none.data(), none.size());
+  }
+  EXPECT_EQ(values, std::vector<int32_t>(23, 7));
+}
+
+TEST(Flat, SaysWhoHasPut) {
+  Payload payload(3, {{DType::kFloat32, 1}});
+  float value = 1;
+  const FlatSegment segment{&value, &value, DType::kFloat32, 1};
+  FlatHalf& half = payload.halves[1];
+  half.Put(2, &segment, 1, 1);
+  EXPECT_FALSE(half.HasPut(0, 1));
+  EXPECT_TRUE(half.HasPut(2, 1));
+  EXPECT_FALSE(half.HasPut(2, 3));
+  EXPECT_FALSE(half.AllHavePut(1));
+  half.Put(0, &segment, 1, 1);
+  half.Put(1, &segment, 1, 1);
+  EXPECT_TRUE(half.AllHavePut(1));
+}
+
+// One line of 64 bytes has to cross for small payloads; no two members share a line.
+TEST(Flat, SmallPayloadsFitTheLineOfTheirSequenceNumber) {
+  EXPECT_EQ(FlatHalf::BytesFor(2, 4), FlatHalf::BytesFor(2, 56));
+  EXPECT_GE(FlatHalf::BytesFor(2, 57), 2u * (64 + 57));
+}
+
+}  // namespace
+}  // namespace farandole
