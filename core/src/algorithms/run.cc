@@ -1,6 +1,7 @@
 #include "algorithms/run.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <string>
 #include <utility>
@@ -16,6 +17,22 @@ std::vector<int> FoldSteps(const Schedule& schedule) {
     if (schedule.steps[i].kind == StepKind::kFold) steps.push_back(static_cast<int>(i));
   }
   return steps;
+}
+
+std::vector<bool> StepsBeforeAnyWrite(const Schedule& schedule) {
+  std::vector<bool> written(static_cast<size_t>(schedule.block_count), false), before;
+  for (const Step& step : schedule.steps) {
+    const auto block = static_cast<size_t>(step.block);
+    before.push_back(!written[block]);
+    if (step.kind == StepKind::kRecvData || step.kind == StepKind::kFold) written[block] = true;
+  }
+  return before;
+}
+
+std::vector<Range> RangesOf(const std::vector<BlockMemory>& blocks) {
+  std::vector<Range> ranges;
+  for (const BlockMemory& block : blocks) ranges.push_back({0, static_cast<int64_t>(block.size_bytes)});
+  return ranges;
 }
 
 struct FoldCall {
@@ -41,7 +58,11 @@ void* FoldByPairs(const FoldCall& call, const void* const* operands, size_t coun
 }  // namespace
 
 Runner::Runner(const Schedule* schedule, std::vector<Link*> links)
-    : schedule_(schedule), links_(std::move(links)), progress_(schedule), folds_(*schedule, FoldSteps(*schedule)) {
+    : schedule_(schedule),
+      links_(std::move(links)),
+      reads_source_(StepsBeforeAnyWrite(*schedule)),
+      progress_(schedule),
+      folds_(*schedule, FoldSteps(*schedule)) {
   // Lanes stand in the order in which the schedule names the peers: it spreads the load over the receivers.
   for (const Step& step : schedule->steps) {
     if (step.kind == StepKind::kFold) continue;
@@ -63,9 +84,10 @@ Runner::Lane Runner::MakeLane(int peer, bool sends) const {
 
 void Runner::Start(const RunPlan& plan) {
   plan_ = plan;
+  if (plan_.source == nullptr) plan_.source = plan_.data;
   cut_ = plan.blocks.empty()
              ? Cut::OfElements(plan.element_count, SizeOf(plan.dtype), schedule_->block_count, plan.chunk_bytes)
-             : Cut::OfBlocks(plan.blocks, plan.chunk_bytes);
+             : Cut::OfBlocks(RangesOf(plan.blocks), plan.chunk_bytes);
   progress_.Restart(cut_.chunk_count());
   folds_.Restart(cut_.chunk_count());
   for (Lane& lane : lanes_) {
@@ -95,15 +117,15 @@ Status Runner::Transfer(bool sends, bool* moved) {
 Status Runner::TransferLane(Lane* lane, bool* moved) {
   for (; IsReady(lane->walk); Finish(&lane->walk), lane->moved_bytes = 0, *moved = true) {
     const Step& step = schedule_->steps[lane->walk.step()];
-    Memory memory = BlockMemory(lane->walk.chunk(), step.block);
-    if (step.kind == StepKind::kRecvScratch) memory.begin = SlotMemory(lane->walk.chunk(), step.slot);
+    Memory memory = MemoryOf(lane->walk.chunk(), step.block);
+    if (step.kind == StepKind::kRecvScratch) memory.data = SlotMemory(lane->walk.chunk(), step.slot);
     if (memory.size_bytes == 0) continue;
-    char* const at = memory.begin + lane->moved_bytes;
-    const size_t left_bytes = memory.size_bytes - lane->moved_bytes;
+    const size_t before = lane->moved_bytes, left_bytes = memory.size_bytes - before;
     Link* const link = links_[lane->peer];
     size_t moved_bytes = 0;
-    FRD_RETURN_IF_ERROR(lane->sends ? link->TrySend(at, left_bytes, &moved_bytes)
-                                    : link->TryRecv(at, left_bytes, &moved_bytes));
+    FRD_RETURN_IF_ERROR(lane->sends
+                            ? link->TrySend(ReadFrom(memory, lane->walk.step()) + before, left_bytes, &moved_bytes)
+                            : link->TryRecv(memory.data + before, left_bytes, &moved_bytes));
     lane->moved_bytes += moved_bytes;
     *moved |= moved_bytes > 0;
     if (moved_bytes < left_bytes) break;  // a second try would find the link still full or empty
@@ -112,22 +134,27 @@ Status Runner::TransferLane(Lane* lane, bool* moved) {
 }
 
 void Runner::FoldReady(bool* moved) {
-  for (; IsReady(folds_); Finish(&folds_), *moved = true) Fold(folds_.chunk(), schedule_->steps[folds_.step()]);
+  for (; IsReady(folds_); Finish(&folds_), *moved = true) Fold(folds_.chunk(), folds_.step());
 }
 
-void Runner::Fold(int64_t chunk, const Step& step) {
-  const Memory block = BlockMemory(chunk, step.block);
+void Runner::Fold(int64_t chunk, int index) {
+  const Step& step = schedule_->steps[index];
+  const Memory block = MemoryOf(chunk, step.block);
+  const size_t count = step.operands.size(), element_count = block.size_bytes / SizeOf(plan_.dtype);
   const Scale scale = step.scale ? plan_.scale : Scale{};
-  if (block.size_bytes == 0 || (step.operands.size() == 1 && scale.IsIdentity())) return;
-  operands_.clear();
-  for (int operand : step.operands) {
-    operands_.push_back(operand == kOwnData ? block.begin : SlotMemory(chunk, operand));
+  if (block.size_bytes == 0) return;
+  const bool by_pairs = IsHalf(plan_.dtype) && count > 2;
+  const char* own = ReadFrom(block, index);
+  if (by_pairs && own != block.data) {  // operands are overwritten there, the source must not be
+    std::memcpy(block.data, own, block.size_bytes);
+    own = block.data;
   }
-  const size_t count = operands_.size(), element_count = block.size_bytes / SizeOf(plan_.dtype);
-  if (IsHalf(plan_.dtype) && count > 2) {
-    FoldByPairs({plan_.dtype, plan_.reduce, element_count}, operands_.data(), count, scale, block.begin);
-  } else {
-    farandole::Fold(plan_.dtype, plan_.reduce, operands_.data(), count, element_count, scale, block.begin);
+  operands_.clear();
+  for (int operand : step.operands) operands_.push_back(operand == kOwnData ? own : SlotMemory(chunk, operand));
+  if (by_pairs) {
+    FoldByPairs({plan_.dtype, plan_.reduce, element_count}, operands_.data(), count, scale, block.data);
+  } else if (count > 1 || !scale.IsIdentity() || own != block.data) {
+    farandole::Fold(plan_.dtype, plan_.reduce, operands_.data(), count, element_count, scale, block.data);
   }
 }
 
@@ -145,9 +172,16 @@ void Runner::Finish(Walk* walk) {
   walk->Next();
 }
 
-Runner::Memory Runner::BlockMemory(int64_t chunk, int block) const {
+Runner::Memory Runner::MemoryOf(int64_t chunk, int block) const {
   const Range bytes = cut_.Bytes(chunk, block);
-  return {static_cast<char*>(plan_.data) + bytes.begin, static_cast<size_t>(bytes.size())};
+  const auto size_bytes = static_cast<size_t>(bytes.size());
+  if (plan_.blocks.empty()) {
+    return {static_cast<const char*>(plan_.source) + bytes.begin, static_cast<char*>(plan_.data) + bytes.begin,
+            size_bytes};
+  }
+  const BlockMemory& memory = plan_.blocks[static_cast<size_t>(block)];
+  return {memory.source ? static_cast<const char*>(memory.source) + bytes.begin : zeros_,
+          memory.data ? static_cast<char*>(memory.data) + bytes.begin : nowhere_, size_bytes};
 }
 
 char* Runner::SlotMemory(int64_t chunk, int slot) const {
@@ -155,15 +189,37 @@ char* Runner::SlotMemory(int64_t chunk, int slot) const {
   return scratch_.get() + (copy * schedule_->slot_count + slot) * slot_bytes_;
 }
 
+// Whether the schedule reads a null source or writes null data.
+bool Runner::TouchesNull() const {
+  if (plan_.blocks.empty()) return false;
+  for (size_t i = 0; i < schedule_->steps.size(); ++i) {
+    const Step& step = schedule_->steps[i];
+    const BlockMemory& block = plan_.blocks[static_cast<size_t>(step.block)];
+    if (block.size_bytes == 0) continue;
+    const bool writes = step.kind == StepKind::kRecvData || step.kind == StepKind::kFold;
+    const bool reads = (step.kind == StepKind::kSend || step.kind == StepKind::kFold) && reads_source_[i];
+    if ((writes && block.data == nullptr) || (reads && block.source == nullptr)) return true;
+  }
+  return false;
+}
+
 void Runner::ReserveScratch() {
   slot_bytes_ = (cut_.largest_block_bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   const size_t copies = std::min<int64_t>(cut_.chunk_count(), Progress::kSlotDepth);
-  needed_bytes_ = copies * schedule_->slot_count * slot_bytes_;
-  if (needed_bytes_ <= scratch_bytes_) return;
-  scratch_.reset();
-  scratch_bytes_ = 0;
-  scratch_.reset(static_cast<char*>(::operator new(needed_bytes_, std::align_val_t{kSlotAlignment}, std::nothrow)));
-  if (scratch_ != nullptr) scratch_bytes_ = needed_bytes_;
+  const size_t partial_bytes = copies * schedule_->slot_count * slot_bytes_;
+  const bool null_blocks = TouchesNull();
+  needed_bytes_ = partial_bytes + (null_blocks ? 2 * slot_bytes_ : 0);
+  if (needed_bytes_ > scratch_bytes_) {
+    scratch_.reset();
+    scratch_bytes_ = 0;
+    scratch_.reset(static_cast<char*>(::operator new(needed_bytes_, std::align_val_t{kSlotAlignment}, std::nothrow)));
+    if (scratch_ == nullptr) return;
+    scratch_bytes_ = needed_bytes_;
+  }
+  if (!null_blocks) return;
+  zeros_ = scratch_.get() + partial_bytes;
+  nowhere_ = zeros_ + slot_bytes_;
+  std::memset(zeros_, 0, slot_bytes_);
 }
 
 void Runner::FreeScratch::operator()(char* memory) const {

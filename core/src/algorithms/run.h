@@ -25,16 +25,27 @@
 
 namespace farandole {
 
-// One operation. Everything but `data` is the same on all participants.
+// A block in memory of its own. From a null source zeros are read, what is written to null data is dropped; so neither is
+// for a schedule that passes on what it has written.
+struct BlockMemory {
+  const void* source = nullptr;
+  void* data = nullptr;
+  size_t size_bytes = 0;
+};
+
+// One operation. Everything but memory is the same on all participants (and the sizes of an alltoall's blocks).
+//
+// A block is read from the source until the schedule has written it to data, from then on in data. So the source is
+// never written, and where a schedule writes every block, nothing needs to be copied beforehand.
 struct RunPlan {
+  const void* source = nullptr;  // null: data
   void* data = nullptr;
   int64_t element_count = 0;
   DType dtype = DType::kUint8;
   ReduceOp reduce = ReduceOp::kSum;  // not kAverage: an average is a sum with a scale
   Scale scale;                       // applied once to every element, where the schedule says
-  // Allgather: where in `data` each participant's block lies, in bytes. If not empty, element_count and dtype play no
-  // part.
-  std::vector<Range> blocks;
+  // Where blocks differ in size or lie apart. If not empty, source, data and element_count play no part.
+  std::vector<BlockMemory> blocks;
   size_t chunk_bytes = 0;  // 0: DefaultChunkBytes
 };
 
@@ -44,7 +55,8 @@ class Runner {
   // REQUIRES: *schedule and the links outlive this.
   Runner(const Schedule* schedule, std::vector<Link*> links);
 
-  // Begins an operation; what was left of another one is forgotten. REQUIRES: plan.data stays valid until done().
+  // Begins an operation; what was left of another one is forgotten. REQUIRES: the plan's memory stays valid until
+  // done().
   void Start(const RunPlan& plan);
 
   // Moves what can be moved now; sets *moved when that was anything (calling again at once may move more), else leaves
@@ -66,8 +78,10 @@ class Runner {
     Walk walk;
     size_t moved_bytes;  // of the step whose turn it is
   };
+  // A block of one chunk: where it is read until the schedule writes it, and where it is written.
   struct Memory {
-    char* begin;
+    const char* source;
+    char* data;
     size_t size_bytes;
   };
 
@@ -75,13 +89,18 @@ class Runner {
   Status Transfer(bool sends, bool* moved);
   Status TransferLane(Lane* lane, bool* moved);
   void FoldReady(bool* moved);
-  void Fold(int64_t chunk, const Step& step);
+  void Fold(int64_t chunk, int index);
 
   bool IsReady(const Walk& walk) const { return !walk.ended() && progress_.Ready(walk.chunk(), walk.step()); }
   bool Waits(int participant, bool sends) const;
   void Finish(Walk* walk);
-  Memory BlockMemory(int64_t chunk, int block) const;
+  Memory MemoryOf(int64_t chunk, int block) const;
+  // What a step that reads its block finds there.
+  const char* ReadFrom(const Memory& memory, int step) const {
+    return reads_source_[static_cast<size_t>(step)] ? memory.source : memory.data;
+  }
   char* SlotMemory(int64_t chunk, int slot) const;
+  bool TouchesNull() const;
   void ReserveScratch();
 
   struct FreeScratch {
@@ -91,6 +110,7 @@ class Runner {
   // Constant.
   const Schedule* const schedule_;
   const std::vector<Link*> links_;
+  const std::vector<bool> reads_source_;  // by step: nothing before it writes its block
 
   // Of the operation.
   RunPlan plan_;
@@ -101,6 +121,8 @@ class Runner {
   std::vector<const void*> operands_;
   size_t slot_bytes_ = 0;
   size_t needed_bytes_ = 0;  // of scratch
+  char* zeros_ = nullptr;    // one block each, in scratch, where there are null blocks
+  char* nowhere_ = nullptr;
 
   // Kept from one operation to the next.
   std::unique_ptr<char, FreeScratch> scratch_;

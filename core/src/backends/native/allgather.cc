@@ -1,7 +1,9 @@
 #include "backends/native/allgather.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "backends/native/concatenation.h"
+#include "backends/native/parts.h"
 
 namespace farandole {
 namespace {
@@ -11,21 +13,7 @@ uint64_t Rounds(const std::vector<size_t>& rank_bytes) {
   return (most + kSlotBytes - 1) / kSlotBytes;
 }
 
-void CopyBytes(void* to, const void* from, size_t size_bytes) {
-  if (size_bytes > 0) std::memcpy(to, from, size_bytes);
-}
-
 }  // namespace
-
-std::vector<size_t> PartOffsets(const std::vector<size_t>& rank_bytes) {
-  std::vector<size_t> offsets;
-  size_t offset = 0;
-  for (size_t bytes : rank_bytes) {
-    offsets.push_back(offset);
-    offset += bytes;
-  }
-  return offsets;
-}
 
 StagedAllgather::StagedAllgather(const Staging* staging, uint64_t first_round, const Work* work)
     : StagedOperation(staging, first_round, Rounds(work->rank_bytes)),
@@ -39,21 +27,17 @@ size_t StagedAllgather::ChunkOf(int member, uint64_t t) const {
 
 void StagedAllgather::Put(uint64_t t) {
   const int me = staging_->member();
-  const auto* const input = static_cast<const std::byte*>(work_->segments[0].input);
-  auto* const output = static_cast<std::byte*>(work_->segments[0].output) + offsets_[static_cast<size_t>(me)];
-  const size_t size_bytes = ChunkOf(me, t);
-  if (size_bytes == 0) return;
-  CopyBytes(staging_->slot(me, number(t)), input + t * kSlotBytes, size_bytes);
-  CopyBytes(output + t * kSlotBytes, input + t * kSlotBytes, size_bytes);
+  std::byte* const slot = staging_->slot(me, number(t));
+  ReadInput(work_->segments[0], t * kSlotBytes, ChunkOf(me, t), slot);
+  WriteOutput(work_->segments[0], offsets_[static_cast<size_t>(me)] + t * kSlotBytes, ChunkOf(me, t), slot);
 }
 
 Status StagedAllgather::Combine(uint64_t t, bool* ready, bool* /*moved*/) {
   if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
-  auto* const output = static_cast<std::byte*>(work_->segments[0].output);
   for (int k = 1; k < staging_->count(); ++k) {
     const int member = (staging_->member() + k) % staging_->count();
-    CopyBytes(output + offsets_[static_cast<size_t>(member)] + t * kSlotBytes, staging_->slot(member, number(t)),
-              ChunkOf(member, t));
+    WriteOutput(work_->segments[0], offsets_[static_cast<size_t>(member)] + t * kSlotBytes, ChunkOf(member, t),
+                staging_->slot(member, number(t)));
   }
   *ready = true;
   return Status::Ok();

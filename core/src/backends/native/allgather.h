@@ -6,9 +6,6 @@
 
 namespace farandole {
 
-// Where the part of each rank begins in the output. Pure.
-std::vector<size_t> PartOffsets(const std::vector<size_t>& rank_bytes);
-
 class StagedAllgather final : public StagedOperation {
  public:
   StagedAllgather(const Staging* staging, uint64_t first_round, const Work* work);

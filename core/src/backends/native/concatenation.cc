@@ -5,6 +5,21 @@
 
 namespace farandole {
 
+void ReadInput(const Segment& segment, size_t offset, size_t size_bytes, void* to) {
+  if (size_bytes == 0) return;
+  if (segment.input == nullptr) {
+    std::memset(to, 0, size_bytes);
+  } else {
+    std::memcpy(to, static_cast<const char*>(segment.input) + offset, size_bytes);
+  }
+}
+
+void WriteOutput(const Segment& segment, size_t offset, size_t size_bytes, const void* from) {
+  if (size_bytes == 0 || segment.output == nullptr) return;
+  char* const to = static_cast<char*>(segment.output) + offset;
+  if (to != from) std::memcpy(to, from, size_bytes);
+}
+
 Concatenation::Concatenation(const std::vector<Segment>* segments) : segments_(segments) {
   for (const Segment& segment : *segments) {
     begins_.push_back(size_bytes_);
@@ -32,14 +47,14 @@ void Concatenation::ForEachPiece(size_t offset, size_t size_bytes, Visit visit) 
 void Concatenation::ReadInput(size_t offset, size_t size_bytes, void* to) const {
   if (size_bytes == 0) return;
   ForEachPiece(offset, size_bytes, [to](const Segment& segment, size_t within, size_t passed, size_t piece) {
-    std::memcpy(static_cast<char*>(to) + passed, static_cast<const char*>(segment.input) + within, piece);
+    farandole::ReadInput(segment, within, piece, static_cast<char*>(to) + passed);
   });
 }
 
 void Concatenation::WriteOutput(size_t offset, size_t size_bytes, const void* from) const {
   if (size_bytes == 0) return;
   ForEachPiece(offset, size_bytes, [from](const Segment& segment, size_t within, size_t passed, size_t piece) {
-    std::memcpy(static_cast<char*>(segment.output) + within, static_cast<const char*>(from) + passed, piece);
+    farandole::WriteOutput(segment, within, piece, static_cast<const char*>(from) + passed);
   });
 }
 
@@ -47,16 +62,8 @@ const void* Concatenation::Input(size_t offset, size_t size_bytes) const {
   if (size_bytes == 0) return nullptr;
   const size_t i = Find(offset);
   const Segment& segment = (*segments_)[i];
-  if (offset - begins_[i] + size_bytes > segment.size_bytes) return nullptr;
+  if (segment.input == nullptr || offset - begins_[i] + size_bytes > segment.size_bytes) return nullptr;
   return static_cast<const char*>(segment.input) + (offset - begins_[i]);
-}
-
-void* Concatenation::Output(size_t offset, size_t size_bytes) const {
-  if (size_bytes == 0) return nullptr;
-  const size_t i = Find(offset);
-  const Segment& segment = (*segments_)[i];
-  if (offset - begins_[i] + size_bytes > segment.size_bytes) return nullptr;
-  return static_cast<char*>(segment.output) + (offset - begins_[i]);
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // Fused tensors as one vector, without packing them first: a range of it is copied straight between the tensors and
-// staging.
+// staging. Where a tensor has no memory (a rank that has joined), zeros are read and nothing is written.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,10 @@
 
 namespace farandole {
 
+// size_bytes of a tensor, from offset on.
+void ReadInput(const Segment& segment, size_t offset, size_t size_bytes, void* to);
+void WriteOutput(const Segment& segment, size_t offset, size_t size_bytes, const void* from);
+
 class Concatenation {
  public:
   explicit Concatenation(const std::vector<Segment>* segments);
@@ -16,9 +20,8 @@ class Concatenation {
   size_t size_bytes() const { return size_bytes_; }
   void ReadInput(size_t offset, size_t size_bytes, void* to) const;
   void WriteOutput(size_t offset, size_t size_bytes, const void* from) const;
-  // The memory itself where the range lies in one tensor, else null.
+  // The memory itself where the range lies in one tensor that has some, else null.
   const void* Input(size_t offset, size_t size_bytes) const;
-  void* Output(size_t offset, size_t size_bytes) const;
 
  private:
   size_t Find(size_t offset) const;

@@ -1,6 +1,7 @@
 #include "backends/native/cross.h"
 
 #include "algorithms/direct.h"
+#include "algorithms/pairwise.h"
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
 
@@ -22,13 +23,18 @@ bool OrderMatters(const Work& work) {
 
 }  // namespace
 
-CrossExchange::CrossExchange(World* world, const Settings& settings)
+bool ScalesBeforeCrossing(const Work& work) { return IsHalf(work.dtype) && work.reduce == ReduceOp::kSum; }
+
+CrossExchange::CrossExchange(World* world, const ProcessSet* set, const Settings& settings)
     : world_(world),
-      topology_{&world->layout, world->my_group(), world->group->member()},
+      set_(set),
+      topology_{&set->layout, set->layout.group_of[static_cast<size_t>(set->position)],
+                set->layout.member_of[static_cast<size_t>(set->position)]},
       forced_(Parse(settings.algorithm)),
       any_order_(settings.any_order) {}
 
-void CrossExchange::Allreduce(const Work& work, Scale scale, std::byte* data, int64_t element_count, int lane_count) {
+void CrossExchange::Allreduce(const Work& work, Scale scale, std::byte* data, int64_t element_count, int lane_count,
+                              const std::byte* source) {
   const size_t width = SizeOf(work.dtype);
   const bool order_matters = OrderMatters(work) && !any_order_;
   const LaneRange lanes = Lanes(lane_count);
@@ -37,13 +43,14 @@ void CrossExchange::Allreduce(const Work& work, Scale scale, std::byte* data, in
     if (elements.size() == 0) continue;
     RunPlan plan;
     plan.data = data + static_cast<size_t>(elements.begin) * width;
+    if (source != nullptr) plan.source = source + static_cast<size_t>(elements.begin) * width;
     plan.element_count = elements.size();
     plan.dtype = work.dtype;
     plan.reduce = work.reduce;
     plan.scale = scale;
     const size_t size_bytes = static_cast<size_t>(elements.size()) * width;
     const Algorithm algorithm = ChooseAllreduce(size_bytes, topology_.group_count(), order_matters, forced_);
-    Add(Kind::kAllreduce, static_cast<int>(algorithm), lane, lane_count, std::move(plan));
+    Add({Kind::kAllreduce, static_cast<int>(algorithm), lane, lane_count}, std::move(plan));
   }
 }
 
@@ -55,41 +62,63 @@ void CrossExchange::Broadcast(std::byte* data, int64_t size_bytes, int lane_coun
     RunPlan plan;
     plan.data = data + bytes.begin;
     plan.element_count = bytes.size();
-    Add(Kind::kBroadcast, root_group, lane, lane_count, std::move(plan));
+    Add({Kind::kBroadcast, root_group, lane, lane_count}, std::move(plan));
   }
 }
 
-void CrossExchange::Allgather(std::byte* data, const std::vector<Range>& parts) {
+void CrossExchange::Allgather(int lane, int lane_count, std::vector<BlockMemory> blocks) {
   RunPlan plan;
-  plan.data = data;
-  plan.blocks = parts;
-  Add(Kind::kAllgather, 0, 0, 1, std::move(plan));
+  plan.blocks = std::move(blocks);
+  Add({Kind::kAllgather, 0, lane, lane_count}, std::move(plan));
+}
+
+void CrossExchange::ReduceScatter(const Work& work, Scale scale, int lane, int lane_count,
+                                  std::vector<BlockMemory> blocks) {
+  RunPlan plan;
+  plan.dtype = work.dtype;
+  plan.reduce = work.reduce;
+  plan.scale = scale;
+  plan.blocks = std::move(blocks);
+  Add({Kind::kReduceScatter, 0, lane, lane_count}, std::move(plan));
+}
+
+void CrossExchange::Alltoall(std::vector<BlockMemory> blocks) {
+  RunPlan plan;
+  plan.blocks = std::move(blocks);
+  Add({Kind::kAlltoall, 0, 0, 0}, std::move(plan));
 }
 
 Status CrossExchange::Advance(bool* moved) {
   while (!jobs_.empty()) {
-    FRD_RETURN_IF_ERROR(jobs_.front().runner->Advance(moved));
-    if (!jobs_.front().runner->done()) return Status::Ok();
+    Runner* const runner = jobs_.front().prepared->runner.get();
+    FRD_RETURN_IF_ERROR(runner->Advance(moved));
+    if (!runner->done()) return Status::Ok();
     jobs_.pop_front();
-    if (!jobs_.empty()) jobs_.front().runner->Start(jobs_.front().plan);
+    if (!jobs_.empty()) StartFirst();
   }
   return Status::Ok();
 }
 
-void CrossExchange::Add(Kind kind, int detail, int lane, int lane_count, RunPlan plan) {
-  Prepared& prepared = prepared_[{kind, detail, lane, lane_count}];
+void CrossExchange::StartFirst() { jobs_.front().prepared->runner->Start(jobs_.front().plan); }
+
+void CrossExchange::Add(const RunnerKey& key, RunPlan plan) {
+  Prepared& prepared = prepared_[key];
   if (!prepared.runner) {
+    const auto [kind, detail, lane, lane_count] = key;
     prepared.schedule = MakeSchedule(kind, detail);
-    prepared.runner = std::make_unique<Runner>(&prepared.schedule, LinksOf(lane, lane_count));
+    prepared.ranks = kind == Kind::kAlltoall ? set_->ranks : CarriersOf(lane, lane_count);
+    prepared.runner = std::make_unique<Runner>(&prepared.schedule, LinksTo(prepared.ranks));
   }
-  jobs_.push_back({prepared.runner.get(), lane, lane_count, std::move(plan)});
-  if (jobs_.size() == 1) jobs_.front().runner->Start(jobs_.front().plan);
+  jobs_.push_back({&prepared, std::move(plan)});
+  if (jobs_.size() == 1) StartFirst();
 }
 
 Schedule CrossExchange::MakeSchedule(Kind kind, int detail) const {
   const int groups = topology_.group_count(), me = topology_.group;
   if (kind == Kind::kBroadcast) return TreeBroadcast(groups, me, detail);
   if (kind == Kind::kAllgather) return DirectAllgather(groups, me);
+  if (kind == Kind::kReduceScatter) return PairwiseReduceScatter(groups, me);
+  if (kind == Kind::kAlltoall) return PairwiseAlltoall(set_->size(), set_->position);
   switch (static_cast<Algorithm>(detail)) {
     case Algorithm::kRing:
       return RingAllreduce(groups, me);
@@ -102,28 +131,30 @@ Schedule CrossExchange::MakeSchedule(Kind kind, int detail) const {
   }
 }
 
-int CrossExchange::CarrierRank(int group, int lane, int lane_count) const {
-  const auto size = static_cast<int>(topology_.layout->groups[static_cast<size_t>(group)].size());
-  return topology_.layout->RankOf(group, LaneCarrier(size, lane, lane_count));
+// By group.
+std::vector<int> CrossExchange::CarriersOf(int lane, int lane_count) const {
+  const Layout& layout = *topology_.layout;
+  std::vector<int> ranks;
+  for (int g = 0; g < layout.group_count(); ++g) {
+    const auto size = static_cast<int>(layout.groups[static_cast<size_t>(g)].size());
+    ranks.push_back(set_->ranks[static_cast<size_t>(layout.RankOf(g, LaneCarrier(size, lane, lane_count)))]);
+  }
+  return ranks;
 }
 
-// Indexed by group: the link to the lane's carrier there.
-std::vector<Link*> CrossExchange::LinksOf(int lane, int lane_count) const {
+// Null for ranks of this group.
+std::vector<Link*> CrossExchange::LinksTo(const std::vector<int>& ranks) const {
   std::vector<Link*> links;
-  for (int g = 0; g < topology_.group_count(); ++g) {
-    const auto rank = static_cast<size_t>(CarrierRank(g, lane, lane_count));
-    links.push_back(g == topology_.group ? nullptr : world_->links[rank].get());
-  }
+  for (int rank : ranks) links.push_back(world_->links[static_cast<size_t>(rank)].get());
   return links;
 }
 
 std::vector<int> CrossExchange::Laggards() const {
   std::vector<int> ranks;
   if (jobs_.empty()) return ranks;
-  const Job& job = jobs_.front();
-  for (int g = 0; g < topology_.group_count(); ++g) {
-    const bool waits = g != topology_.group && job.runner->WaitsToRecv(g);
-    if (waits) ranks.push_back(CarrierRank(g, job.lane, job.lane_count));
+  const Prepared& running = *jobs_.front().prepared;
+  for (size_t p = 0; p < running.ranks.size(); ++p) {
+    if (running.runner->WaitsToRecv(static_cast<int>(p))) ranks.push_back(running.ranks[p]);
   }
   return ranks;
 }

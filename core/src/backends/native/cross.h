@@ -1,8 +1,9 @@
-// Exchanges between groups: for each lane that this member carries, a schedule over the links to the lane's carriers in
-// the other groups. Resumable; the driver alone uses it.
+// Exchanges between the groups of a process set: for each lane that this member carries, a schedule over the links to the
+// lane's carriers in the other groups; for alltoall, one over the links to all positions elsewhere. Resumable; the driver
+// alone uses it.
 //
-// Lanes are taken one after the other, lowest first, on every rank: where groups differ in size two lanes may share a
-// link.
+// Jobs are taken one after the other in the order in which they were added, lanes lowest first, on every rank: where groups
+// differ in size two lanes may share a link.
 #pragma once
 
 #include <deque>
@@ -20,9 +21,14 @@
 
 namespace farandole {
 
+// Sums of 16-bit floats are scaled before they are rounded for the first time, which is when they leave their group;
+// everything else after the last fold.
+bool ScalesBeforeCrossing(const Work& work);
+
 class CrossExchange {
  public:
-  CrossExchange(World* world, const Settings& settings);
+  // REQUIRES: *set outlives this.
+  CrossExchange(World* world, const ProcessSet* set, const Settings& settings);
 
   // Not copied: runners point at schedules kept here.
   CrossExchange(const CrossExchange&) = delete;
@@ -30,40 +36,48 @@ class CrossExchange {
 
   const Topology& topology() const { return topology_; }
 
-  // Reduces element_count elements, of which this member holds and gets its lanes at data + lane begin.
-  void Allreduce(const Work& work, Scale scale, std::byte* data, int64_t element_count, int lane_count);
+  // Reduces element_count elements, of which this member holds its lanes at source (null: at data) + lane begin, and gets
+  // them at data + lane begin.
+  void Allreduce(const Work& work, Scale scale, std::byte* data, int64_t element_count, int lane_count,
+                 const std::byte* source = nullptr);
   // Spreads size_bytes from the group root_group; data as above, in bytes.
   void Broadcast(std::byte* data, int64_t size_bytes, int lane_count, int root_group);
-  // Every participant is a group of one: its part lies in place, part g at offsets[g] of data.
-  void Allgather(std::byte* data, const std::vector<Range>& parts);
+  // One block per group, of one lane that this member carries. Its own is in place, and goes to all.
+  void Allgather(int lane, int lane_count, std::vector<BlockMemory> blocks);
+  // One block per group, of one lane that this member carries. Its own is reduced, the others are only read.
+  void ReduceScatter(const Work& work, Scale scale, int lane, int lane_count, std::vector<BlockMemory> blocks);
+  // One block per position that goes there, then one per position that comes from there; empty for those of this group.
+  void Alltoall(std::vector<BlockMemory> blocks);
 
   Status Advance(bool* moved);
   bool done() const { return jobs_.empty(); }
-  std::vector<int> Laggards() const;  // ranks whose data the running exchange waits for
+  size_t waiting() const { return jobs_.size(); }  // jobs that are not done
+  std::vector<int> Laggards() const;               // ranks of the world whose data the running exchange waits for
   void Abort() { jobs_.clear(); }
 
  private:
-  enum class Kind { kAllreduce, kBroadcast, kAllgather };
+  enum class Kind { kAllreduce, kBroadcast, kAllgather, kReduceScatter, kAlltoall };
   // What a runner is made for: kind, algorithm or root group, lane, lane count.
   using RunnerKey = std::tuple<Kind, int, int, int>;
   struct Prepared {
     Schedule schedule;
+    std::vector<int> ranks;  // of the world, by participant
     std::unique_ptr<Runner> runner;
   };
   struct Job {
-    Runner* runner;
-    int lane;
-    int lane_count;
+    Prepared* prepared;
     RunPlan plan;
   };
 
-  void Add(Kind kind, int detail, int lane, int lane_count, RunPlan plan);
+  void Add(const RunnerKey& key, RunPlan plan);
+  void StartFirst();
   Schedule MakeSchedule(Kind kind, int detail) const;
-  int CarrierRank(int group, int lane, int lane_count) const;
-  std::vector<Link*> LinksOf(int lane, int lane_count) const;
+  std::vector<int> CarriersOf(int lane, int lane_count) const;
+  std::vector<Link*> LinksTo(const std::vector<int>& ranks) const;
   LaneRange Lanes(int lane_count) const { return LanesOf(topology_.member, topology_.member_count(), lane_count); }
 
   World* world_;
+  const ProcessSet* set_;
   Topology topology_;
   Algorithm forced_;
   bool any_order_;

@@ -1,112 +1,64 @@
 #include "backends/native/native.h"
 
-#include <cstring>
+#include <map>
 
-#include "backends/native/allgather.h"
-#include "backends/native/allreduce.h"
-#include "backends/native/broadcast.h"
-#include "backends/native/cross.h"
+#include "backends/native/collectives.h"
+#include "backends/native/parts.h"
 
 namespace farandole {
 namespace {
 
 class Native final : public Backend {
  public:
-  Native(World* world, const Settings& settings) : world_(world), staging_(&*world->group), cross_(world, settings) {}
+  Native(World* world, const Settings& settings) : world_(world), settings_(settings) {}
 
   const char* name() const override { return "native"; }
 
   bool Supports(const Work& work) const override {
-    return work.kind != OpKind::kAllreduce || farandole::Supports(work.dtype, work.reduce);
+    const bool reduces = work.kind == OpKind::kAllreduce || work.kind == OpKind::kReducescatter;
+    const bool in_parts = work.kind == OpKind::kAllgather || work.kind == OpKind::kReducescatter;
+    if (in_parts && work.set->size() > Parts::kMostPositions) return false;
+    if (reduces && work.reduce == ReduceOp::kAdasum) return false;
+    return !reduces || farandole::Supports(work.dtype, work.reduce);
   }
 
   Status Start(const Work* work) override {
-    work_ = work;
-    next_root_ = 0;
-    if (work->kind == OpKind::kAllreduce) {
-      staged_ = std::make_unique<StagedAllreduce>(&staging_, next_round_, work, &cross_);
-    } else if (work->kind == OpKind::kBroadcast) {
-      staged_ = std::make_unique<StagedBroadcast>(&staging_, next_round_, &work->segments, work->root, &cross_);
-    } else if (work->kind == OpKind::kAllgather) {
-      StartAllgather();
-    }
-    return Status::Ok();
+    running_ = &CollectivesOf(*work->set);
+    return running_->Start(work);
   }
 
-  Status Poll(bool* moved, bool* done) override {
-    if (staged_) {
-      FRD_RETURN_IF_ERROR(staged_->Advance(moved));
-      if (!staged_->done()) return Status::Ok();
-      next_round_ += staged_->rounds();
-      staged_.reset();
-    }
-    FRD_RETURN_IF_ERROR(cross_.Advance(moved));
-    if (!cross_.done()) return Status::Ok();
-    *done = !StartNextPart();
-    *moved = true;
-    return Status::Ok();
-  }
+  Status Poll(bool* moved, bool* done) override { return running_->Poll(moved, done); }
 
-  std::vector<int> Laggards() const override {
-    std::vector<int> ranks = cross_.Laggards();
-    for (int member : staging_.Laggards()) ranks.push_back(cross_.topology().ranks()[static_cast<size_t>(member)]);
-    return ranks;
-  }
+  std::vector<int> Laggards() const override { return running_ ? running_->Laggards() : std::vector<int>(); }
 
   void Abort() override {
-    staged_.reset();
-    cross_.Abort();
-    work_ = nullptr;
+    if (running_ != nullptr) running_->Abort();
   }
 
-  void Forget(int /*set_id*/) override {}
+  void Forget(int set_id) override {
+    const auto found = sets_.find(set_id);
+    if (found == sets_.end()) return;
+    if (running_ == found->second.get()) running_ = nullptr;
+    found->second->Leave();
+    sets_.erase(found);
+  }
 
  private:
-  bool AllAlone() const { return world_->layout.lane_count() == 1; }
-
-  void StartAllgather() {
-    if (world_->one_group()) {
-      staged_ = std::make_unique<StagedAllgather>(&staging_, next_round_, work_);
-    } else if (AllAlone()) {
-      GatherOverLinks();
-    } else {
-      StartNextPart();
+  Collectives& CollectivesOf(const ProcessSet& set) {
+    std::unique_ptr<Collectives>& collectives = sets_[set.id];
+    if (!collectives) {
+      const auto last = last_set_on_channel_.emplace(set.channel, -1).first;
+      collectives = std::make_unique<Collectives>(world_, settings_, set, last->second);
+      last->second = set.id;
     }
-  }
-
-  // Every rank is a group of one: the schedule fills the output in place.
-  void GatherOverLinks() {
-    const std::vector<size_t> offsets = PartOffsets(work_->rank_bytes);
-    auto* const output = static_cast<std::byte*>(work_->segments[0].output);
-    const auto me = static_cast<size_t>(world_->rank);
-    if (work_->rank_bytes[me] > 0) std::memcpy(output + offsets[me], work_->segments[0].input, work_->rank_bytes[me]);
-    std::vector<Range> parts;
-    for (size_t r = 0; r < offsets.size(); ++r) {
-      parts.push_back({static_cast<int64_t>(offsets[r]), static_cast<int64_t>(offsets[r] + work_->rank_bytes[r])});
-    }
-    cross_.Allgather(output, parts);
-  }
-
-  // Several groups, some with several members: the parts are broadcast one after the other. False when there are none
-  // left.
-  bool StartNextPart() {
-    if (work_->kind != OpKind::kAllgather || world_->one_group() || AllAlone() || next_root_ == world_->size)
-      return false;
-    const auto root = static_cast<size_t>(next_root_++);
-    auto* const output = static_cast<std::byte*>(work_->segments[0].output);
-    part_ = {{work_->segments[0].input, output + PartOffsets(work_->rank_bytes)[root], work_->rank_bytes[root]}};
-    staged_ = std::make_unique<StagedBroadcast>(&staging_, next_round_, &part_, static_cast<int>(root), &cross_);
-    return true;
+    return *collectives;
   }
 
   World* world_;
-  Staging staging_;
-  CrossExchange cross_;
-  uint64_t next_round_ = 0;
-  const Work* work_ = nullptr;
-  std::unique_ptr<StagedOperation> staged_;
-  std::vector<Segment> part_;
-  int next_root_ = 0;
+  const Settings settings_;
+  std::map<int, std::unique_ptr<Collectives>> sets_;
+  std::map<int, int> last_set_on_channel_;  // of those that this rank was in
+  Collectives* running_ = nullptr;
 };
 
 }  // namespace

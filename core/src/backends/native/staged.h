@@ -33,6 +33,9 @@ class StagedOperation {
   virtual Status Combine(uint64_t t, bool* ready, bool* moved) = 0;
   virtual bool Finish(uint64_t t) = 0;
 
+  // For operations whose members learn in combine(0) how many rounds there are. REQUIRES: one round so far.
+  void ExtendTo(uint64_t rounds) { rounds_ = rounds; }
+
   uint64_t number(uint64_t t) const { return first_ + t; }  // of round t among all rounds of the group
   const Staging* staging_;
 

@@ -6,33 +6,66 @@ namespace {
 constexpr uint64_t kDepth = 3;
 constexpr size_t kCountersBytes = 4096;
 
+uint64_t UserOf(int set_id) { return static_cast<uint64_t>(set_id) + 1; }
+
 }  // namespace
 
 struct Staging::Counters {
+  std::atomic<uint64_t> user;  // 0: nobody, else the set's id + 1
   alignas(128) std::atomic<uint64_t> published;
   alignas(128) std::atomic<uint64_t> combined;
 };
 
 size_t Staging::BytesPerMember() { return kCountersBytes + 2 * kDepth * kSlotBytes; }
 
-Staging::Counters* Staging::counters(int member) const {
-  return reinterpret_cast<Counters*>(group_->staging(0, member));
+Staging::Staging(const Group* group, int channel, int set_id, std::vector<int> arena_members, int member)
+    : group_(group),
+      channel_(channel),
+      user_(UserOf(set_id)),
+      arena_members_(std::move(arena_members)),
+      member_(member) {}
+
+Staging::Counters* Staging::arena_counters(int arena_member) const {
+  return reinterpret_cast<Counters*>(group_->staging(channel_, arena_member));
+}
+
+bool Staging::HasBeenLeft(int old_set_id) const {
+  for (int m = 0; m < group_->count(); ++m) {
+    if (arena_counters(m)->user.load(std::memory_order_acquire) == UserOf(old_set_id)) return false;
+  }
+  return true;
+}
+
+void Staging::Enter() const { counters(member_)->user.store(user_, std::memory_order_relaxed); }
+
+void Staging::Leave() const {
+  counters(member_)->user.store(0, std::memory_order_release);
+  group_->RingOthers();
+}
+
+// A set that is all of the arena's members rings with one fence.
+void Staging::RingOthers() const {
+  if (count() == group_->count()) return group_->RingOthers();
+  for (int m = 0; m < count(); ++m) {
+    if (m != member_) group_->RingMember(arena_members_[static_cast<size_t>(m)]);
+  }
 }
 
 std::byte* Staging::slot(int member, uint64_t round) const {
-  return group_->staging(0, member) + kCountersBytes + (round % kDepth) * kSlotBytes;
+  return group_->staging(channel_, arena_members_[static_cast<size_t>(member)]) + kCountersBytes +
+         (round % kDepth) * kSlotBytes;
 }
 
 std::byte* Staging::result(int member, uint64_t round) const { return slot(member, round) + kDepth * kSlotBytes; }
 
 void Staging::Publish(uint64_t end) const {
   counters(member())->published.store(end, std::memory_order_release);
-  group_->RingOthers();
+  RingOthers();
 }
 
 void Staging::Combined(uint64_t end) const {
   counters(member())->combined.store(end, std::memory_order_release);
-  group_->RingOthers();
+  RingOthers();
 }
 
 bool Staging::HasPublished(int member, uint64_t end) const {

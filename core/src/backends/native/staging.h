@@ -1,10 +1,11 @@
-// The memory through which members of one group pass tensor data to each other, and the counters that say how far each
-// has come.
+// The memory through which the members of a process set that share an arena pass tensor data to each other, and the
+// counters that say how far each has come. Every set has its own, on its channel (process_set.h); members are counted
+// within the set.
 //
 // Work is cut into rounds, numbered on and on across operations. A round uses slot (round mod 3) of every member's
 // staging:
 //
-//   member   [ published | combined ]  [ slot 0 | slot 1 | slot 2 ]  [ result 0 | result 1 | result 2 ]
+//   member   [ user | published | combined ]  [ slot 0 | slot 1 | slot 2 ]  [ result 0 | result 1 | result 2 ]
 //
 //   put(t)       writes my slot t, then published = t + 1
 //   combine(t)   reads the others' slots t once they are published, may write my result t, then combined = t + 1
@@ -16,6 +17,9 @@
 // - A result is written by combine(t+3), only after all have published t+3, and a member publishes t+3 after it
 // finished t. Fixed slots matter: rounds of any size and kind use the same places, so no two operations overlap
 // differently.
+//
+// When a channel is used on by another set, a member of the old one that is not in the new one may still read here. So
+// `user` says which set a member is at, and before it writes for a new set it waits until nobody is at its old one.
 #pragma once
 
 #include <atomic>
@@ -33,10 +37,16 @@ inline constexpr size_t kSlotBytes =
 class Staging {
  public:
   static size_t BytesPerMember();
-  explicit Staging(const Group* group) : group_(group) {}
+  // arena_members[m] is the place of member m in the arena; `member` is this rank's m.
+  Staging(const Group* group, int channel, int set_id, std::vector<int> arena_members, int member);
 
-  int member() const { return group_->member(); }
-  int count() const { return group_->count(); }
+  int member() const { return member_; }
+  int count() const { return static_cast<int>(arena_members_.size()); }
+
+  // No member of the arena is at the set `old_set_id` on this channel any more.
+  bool HasBeenLeft(int old_set_id) const;
+  void Enter() const;  // before the first round
+  void Leave() const;  // after the last round of the last operation
 
   std::byte* slot(int member, uint64_t round) const;
   std::byte* result(int member, uint64_t round) const;
@@ -53,9 +63,15 @@ class Staging {
 
  private:
   struct Counters;
-  Counters* counters(int member) const;
+  Counters* counters(int member) const { return arena_counters(arena_members_[static_cast<size_t>(member)]); }
+  Counters* arena_counters(int arena_member) const;
+  void RingOthers() const;
 
   const Group* group_;
+  int channel_;
+  uint64_t user_;  // what stands in `user` while this set is at work
+  std::vector<int> arena_members_;
+  int member_;
 };
 
 }  // namespace farandole

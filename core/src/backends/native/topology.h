@@ -19,6 +19,12 @@ struct Topology {
   const std::vector<int>& ranks() const { return layout->groups[static_cast<size_t>(group)]; }
   int member_count() const { return static_cast<int>(ranks().size()); }
 
+  // Below some size the lanes of several groups are too thin to be worth their messages: one lane, carried by the leaders.
+  int LaneCount(size_t total_bytes) const {
+    constexpr size_t kOneLaneBytes = 32 << 10;
+    return group_count() > 1 && total_bytes <= kOneLaneBytes ? 1 : layout->lane_count();
+  }
+
   // Elements that `of_member` of this group carries when element_count elements are cut into lane_count lanes.
   Range Carries(int of_member, int lane_count, int64_t element_count, size_t element_bytes) const {
     const LaneRange lanes = LanesOf(of_member, member_count(), lane_count);

@@ -124,12 +124,15 @@ TEST_P(Allgather, CollectsUnequalBlocks) {
       std::mt19937 random(3);  // equal on all participants
       for (int round = 0; round < 100; ++round) {
         RunPlan plan;
-        plan.blocks = BlocksOf(n, &random);
+        const std::vector<Range> blocks = BlocksOf(n, &random);
         plan.chunk_bytes = size_t{64} << random() % 12;
         const auto byte = [](int64_t i) { return static_cast<char>(i * 31 >> 3); };
-        Bytes data(plan.blocks.back().end, 'x');
-        for (int64_t i = plan.blocks[me].begin; i < plan.blocks[me].end; ++i) data[i] = byte(i);
-        plan.data = data.data();
+        Bytes data(blocks.back().end, 'x');
+        for (int64_t i = blocks[me].begin; i < blocks[me].end; ++i) data[i] = byte(i);
+        for (const Range& block : blocks) {
+          char* const at = data.data() + block.begin;
+          plan.blocks.push_back({at, at, static_cast<size_t>(block.size())});
+        }
         const Status status = RunToEnd(&runner, plan, TimeLimit(kLimit));
         if (!status.ok()) return status.message();
         for (size_t i = 0; i < data.size(); ++i) {

@@ -1,0 +1,140 @@
+#include "backends/native/apart.h"
+
+#include <new>
+#include <string>
+
+#include "backends/native/concatenation.h"
+#include "backends/native/parts.h"
+
+namespace farandole {
+namespace {
+
+constexpr size_t kKeptBytes = 16 << 20;
+
+}  // namespace
+
+std::byte* Room::Get(size_t size_bytes) {
+  if (size_bytes <= size_bytes_) return memory_.get();
+  memory_.reset();
+  memory_.reset(new (std::nothrow) std::byte[size_bytes]);
+  size_bytes_ = memory_ ? size_bytes : 0;
+  return memory_.get();
+}
+
+void Room::Release() {
+  if (size_bytes_ <= kKeptBytes) return;
+  memory_.reset();
+  size_bytes_ = 0;
+}
+
+Status ApartOperation::Start() {
+  switch (work_->kind) {
+    case OpKind::kAllreduce:
+      return StartAllreduce();
+    case OpKind::kBroadcast:
+      return StartBroadcast();
+    case OpKind::kAllgather:
+      StartAllgather();
+      return Status::Ok();
+    case OpKind::kReducescatter:
+      return StartReducescatter();
+    default:  // nothing to move
+      return Status::Ok();
+  }
+}
+
+void ApartOperation::Finish() {
+  const Segment* const segments = work_->segments.data();
+  if (place_ != nullptr) {
+    const Concatenation vector(&work_->segments);
+    vector.WriteOutput(0, vector.size_bytes(), place_);
+  } else if (work_->kind == OpKind::kAllgather && segments[0].output != nullptr) {
+    auto* const mine = static_cast<std::byte*>(segments[0].output) + PartOffsets(work_->rank_bytes)[me_];
+    if (mine != segments[0].input) ReadInput(segments[0], 0, work_->rank_bytes[me_], mine);
+  }
+  room_->Release();
+}
+
+Status ApartOperation::FindPlace(size_t size_bytes) {
+  const bool one_piece = work_->segments.size() == 1 && work_->segments[0].output != nullptr;
+  place_ = one_piece ? static_cast<std::byte*>(work_->segments[0].output) : room_->Get(size_bytes);
+  if (place_ != nullptr) return Status::Ok();
+  return Internal("no memory: " + std::to_string(size_bytes) + " bytes for tensors that are exchanged together");
+}
+
+Status ApartOperation::StartAllreduce() {
+  const Concatenation vector(&work_->segments);
+  const size_t size_bytes = vector.size_bytes();
+  if (size_bytes == 0) return Status::Ok();
+  FRD_RETURN_IF_ERROR(FindPlace(size_bytes));
+  const auto* source = static_cast<const std::byte*>(vector.Input(0, size_bytes));
+  if (source == nullptr) {
+    vector.ReadInput(0, size_bytes, place_);
+    source = place_;
+  }
+  const size_t element_count = size_bytes / SizeOf(work_->dtype);
+  Scale scale = work_->scale;
+  if (ScalesBeforeCrossing(*work_) && !scale.IsIdentity()) {
+    const void* const input = source;
+    Fold(work_->dtype, work_->reduce, &input, 1, element_count, scale, place_);
+    source = place_;
+    scale = Scale();
+  }
+  cross_->Allreduce(*work_, scale, place_, static_cast<int64_t>(element_count), 1, source);
+  return Status::Ok();
+}
+
+Status ApartOperation::StartBroadcast() {
+  const Concatenation vector(&work_->segments);
+  const size_t size_bytes = vector.size_bytes();
+  if (size_bytes == 0) return Status::Ok();
+  const bool is_root = static_cast<int>(me_) == work_->root;
+  // The root's memory is only read.
+  if (is_root) place_ = static_cast<std::byte*>(const_cast<void*>(vector.Input(0, size_bytes)));
+  if (place_ == nullptr) {
+    FRD_RETURN_IF_ERROR(FindPlace(size_bytes));
+    if (is_root) vector.ReadInput(0, size_bytes, place_);
+  }
+  cross_->Broadcast(place_, static_cast<int64_t>(size_bytes), 1, work_->root);
+  return Status::Ok();
+}
+
+void ApartOperation::StartAllgather() {
+  const Segment& segment = work_->segments[0];
+  const std::vector<size_t> offsets = PartOffsets(work_->rank_bytes);
+  std::vector<BlockMemory> blocks;
+  for (size_t p = 0; p < offsets.size(); ++p) {
+    auto* const output = static_cast<std::byte*>(segment.output);
+    blocks.push_back(
+        {p == me_ ? segment.input : nullptr, output ? output + offsets[p] : nullptr, work_->rank_bytes[p]});
+  }
+  cross_->Allgather(0, 1, std::move(blocks));
+}
+
+Status ApartOperation::StartReducescatter() {
+  const Segment& segment = work_->segments[0];
+  const std::vector<size_t> offsets = PartOffsets(work_->rank_bytes);
+  const size_t size_bytes = offsets.back() + work_->rank_bytes.back();
+  const auto* source = static_cast<const std::byte*>(segment.input);
+  Scale scale = work_->scale;
+  if (ScalesBeforeCrossing(*work_) && !scale.IsIdentity()) {
+    std::byte* const scaled = source ? room_->Get(size_bytes) : nullptr;
+    if (source != nullptr && scaled == nullptr)
+      return Internal("no memory: " + std::to_string(size_bytes) + " bytes for a tensor that is scaled");
+    const void* const input = source;
+    if (source != nullptr) {
+      Fold(work_->dtype, work_->reduce, &input, 1, size_bytes / SizeOf(work_->dtype), scale, scaled);
+    }
+    source = scaled;
+    scale = Scale();
+  }
+  std::vector<BlockMemory> blocks;
+  for (size_t p = 0; p < offsets.size(); ++p) {
+    blocks.push_back(
+        {source ? source + offsets[p] : nullptr, p == me_ ? segment.output : nullptr, work_->rank_bytes[p]});
+  }
+  cross_->ReduceScatter(*work_, scale, 0, 1, std::move(blocks));
+  return Status::Ok();
+}
+
+}  // namespace farandole

@@ -1,0 +1,72 @@
+// The native back end, ranks as threads: random sequences of all collectives over one group, ranks apart and unequal groups,
+// in overlapping sets, compared with what the definitions say.
+#include <gtest/gtest.h>
+
+#include "backends/performed.h"
+
+namespace farandole::testing {
+namespace {
+
+using GroupSizes = std::vector<int>;
+
+std::string NameOfGroups(const ::testing::TestParamInfo<GroupSizes>& info) {
+  std::string name = "groups";
+  for (int size : info.param) name += "_" + std::to_string(size);
+  return name;
+}
+
+// The world, and sets that overlap, each on a channel of its own.
+std::vector<ProcessSet> SetsOf(const World& world) {
+  std::vector<ProcessSet> sets{WholeWorld(world.layout, world.rank)};
+  std::vector<int> even, tail;
+  for (int r = 0; r < world.size; ++r) {
+    if (r % 2 == 0) even.push_back(r);
+    if (r > 0) tail.push_back(r);
+  }
+  sets.push_back(MakeProcessSet(world.layout, world.rank, 1, even, 1));
+  sets.push_back(MakeProcessSet(world.layout, world.rank, 2, tail, 2));
+  sets.push_back(MakeProcessSet(world.layout, world.rank, 3, {world.size - 1}, 3));
+  return sets;
+}
+
+// Goes on after wrong values, so that the other ranks are not left waiting.
+std::string PerformSequence(Rank& rank, uint32_t seed, int length, size_t most_elements) {
+  CaseMaker maker(seed, most_elements);
+  const std::vector<ProcessSet> sets = SetsOf(rank.world());
+  std::string first_complaint;
+  for (int i = 0; i < length; ++i) {
+    const ProcessSet& set = sets[maker.Below(2) == 0 ? 0 : maker.Below(sets.size())];
+    const Case c = maker.Make(set.size());
+    if (!set.contains_me()) continue;
+    const Performed performed(c, set);
+    const std::string error = rank.Perform(performed.work());
+    const std::string complaint = error.empty() ? performed.Check() : error;
+    if (!complaint.empty() && first_complaint.empty()) {
+      first_complaint = "seed " + std::to_string(seed) + ", work " + std::to_string(i) + ", " +
+                        performed.Description() + ": " + complaint;
+    }
+    if (!error.empty()) break;
+  }
+  return first_complaint;
+}
+
+class Native : public ::testing::TestWithParam<GroupSizes> {};
+
+TEST_P(Native, AnySequenceOfCollectivesGivesWhatTheDefinitionsSay) {
+  for (uint32_t seed = 1; seed <= 3; ++seed) {
+    EXPECT_EQ(RunBackends(GetParam(), [&](Rank& rank) { return PerformSequence(rank, seed, 50, 60000); }), "");
+  }
+}
+
+TEST_P(Native, ManyRoundsFollowEachOther) {
+  EXPECT_EQ(RunBackends(GetParam(), [&](Rank& rank) { return PerformSequence(rank, 77, 12, 1500000); }), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, Native,
+                         ::testing::Values(GroupSizes{1, 1}, GroupSizes{2}, GroupSizes{3}, GroupSizes{1, 1, 1},
+                                           GroupSizes{2, 1}, GroupSizes{1, 2}, GroupSizes{2, 2}, GroupSizes{3, 1, 2},
+                                           GroupSizes{1, 1, 1, 1, 1}, GroupSizes{5}),
+                         NameOfGroups);
+
+}  // namespace
+}  // namespace farandole::testing

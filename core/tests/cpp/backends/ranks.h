@@ -1,0 +1,72 @@
+// Ranks as threads that hand works straight to a back end, without an engine and without agreement: every thread must go
+// through the same works in the same order.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backends/registry.h"
+#include "support/thread_worlds.h"
+
+namespace farandole::testing {
+
+class Rank {
+ public:
+  Rank(World* world, const Settings& settings) : world_(world), registry_(world, settings) {}
+
+  int rank() const { return world_->rank; }
+  const World& world() const { return *world_; }
+  Backend* BackendFor(const Work& work) const { return registry_.Find(work); }
+
+  // "" or what went wrong.
+  std::string Perform(const Work& work, std::chrono::seconds limit = std::chrono::seconds(60)) {
+    Backend* const backend = registry_.Find(work);
+    if (backend == nullptr) return "not supported";
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    Status status = backend->Start(&work);
+    for (bool done = false; status.ok() && !done;) {
+      bool moved = false;
+      status = backend->Poll(&moved, &done);
+      if (moved) continue;
+      if (std::chrono::steady_clock::now() > deadline) return "not done in time; waits for " + Waits(*backend);
+      std::this_thread::yield();
+    }
+    return status.message();
+  }
+
+ private:
+  static std::string Waits(const Backend& backend) {
+    std::string ranks;
+    for (int rank : backend.Laggards()) ranks += " " + std::to_string(rank);
+    return ranks.empty() ? "nobody" : "rank" + ranks;
+  }
+
+  World* world_;
+  Registry registry_;
+};
+
+// Runs body(rank) in a thread per rank of groups of the given sizes. "" or the first complaint.
+inline std::string RunBackends(const std::vector<int>& group_sizes, const std::function<std::string(Rank&)>& body,
+                               const Settings& settings = Settings()) {
+  const std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(group_sizes);
+  std::vector<std::string> complaints(worlds.size());
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < worlds.size(); ++r) {
+    threads.emplace_back([&, r] {
+      Rank rank(worlds[r].get(), settings);
+      complaints[r] = body(rank);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::string all;
+  for (size_t r = 0; r < complaints.size(); ++r) {
+    if (!complaints[r].empty()) all += "rank " + std::to_string(r) + ": " + complaints[r] + "\n";
+  }
+  return all;
+}
+
+}  // namespace farandole::testing
