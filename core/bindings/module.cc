@@ -8,6 +8,7 @@
 #include <deque>
 #include <future>
 
+#include "common/copies.h"
 #include "engine/process.h"
 #include "farandole/farandole.h"
 
@@ -228,11 +229,21 @@ py::dict Info() {
   return info;
 }
 
+void RefuseSecondCopy() {
+  const std::string other = PathOfOtherCopy("frd_get_api");
+  if (other.empty()) return;
+  throw py::import_error("farandole's core is in this process twice: " + other + " is loaded already, and now " +
+                         PathOfThisCopy() +
+                         " is to be. Keep one of the two installations; if one was just replaced by " +
+                         "the other, start the process anew.");
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_core, module) {
   using namespace pybind11::literals;
 
+  RefuseSecondCopy();
   module.def("set_error_types", &SetErrorTypes, "types"_a);
   module.def(
       "init",

@@ -38,6 +38,8 @@ def _load() -> Any:
 
 def _why_missing(error: ImportError) -> str:
     version = ".".join(map(str, sys.version_info[:2]))
+    if "is in this process twice" in str(error):
+        return str(error)
     if not sys.platform.startswith("linux"):
         return f"farandole runs on Linux (x86-64 and aarch64); this is {sys.platform}"
     return (

@@ -29,3 +29,20 @@ def test_the_compiled_module_comes_with_the_first_use():
     start = time.monotonic()
     assert run(code).split() == ["True", "1"]
     assert time.monotonic() - start < 10
+
+
+def test_a_second_copy_of_the_core_is_refused_with_both_paths(tmp_path):
+    code = f"""
+import importlib.util, shutil, sys
+from farandole import _core
+copy = shutil.copy(_core.__file__, {str(tmp_path)!r})
+spec = importlib.util.spec_from_file_location("other._core", copy)
+try:
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+except ImportError as error:
+    print(_core.__file__ in str(error), copy in str(error), "twice" in str(error))
+import farandole
+farandole.init()
+print(farandole.size())
+"""
+    assert run(code).split() == ["True", "True", "True", "1"]

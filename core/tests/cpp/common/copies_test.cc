@@ -1,0 +1,23 @@
+#include "common/copies.h"
+
+#include <gtest/gtest.h>
+
+namespace farandole {
+namespace {
+
+TEST(Copies, ThisOneIsTheProgramOfTheTests) {
+  EXPECT_NE(PathOfThisCopy(), "");
+  EXPECT_EQ(PathOfThisCopy().find("libc"), std::string::npos);
+}
+
+TEST(Copies, ASymbolOfAnotherObjectIsFoundThere) {
+  EXPECT_NE(PathOfOtherCopy("gnu_get_libc_version").find("libc"), std::string::npos);
+}
+
+TEST(Copies, ASymbolThatNobodyElseHasIsNotFound) {
+  EXPECT_EQ(PathOfOtherCopy("frd_get_api"), "");
+  EXPECT_EQ(PathOfOtherCopy("frd_no_such_symbol"), "");
+}
+
+}  // namespace
+}  // namespace farandole
