@@ -8,6 +8,7 @@
 
 #include "controller/agreement.h"
 #include "controller/coordinator.h"
+#include "support/pages.h"
 
 namespace farandole {
 namespace {
@@ -82,8 +83,7 @@ TEST(FuzzTest, TheCoordinatorSurvivesAnyMessage) {
 
 struct Member {
   Member(const Layout& layout, int rank)
-      : memory(static_cast<std::byte*>(std::calloc(1, Board::BytesFor(2))), &std::free),
-        agreement(layout, rank, memory.get()) {}
+      : memory(ZeroedPages(Board::BytesFor(2)), &std::free), agreement(layout, rank, memory.get()) {}
   std::unique_ptr<std::byte, void (*)(void*)> memory;
   Agreement agreement;
   Ticket next = 1;

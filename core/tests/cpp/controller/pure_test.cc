@@ -11,6 +11,7 @@
 #include "controller/coordinator.h"
 #include "controller/fuse.h"
 #include "controller/validate.h"
+#include "support/pages.h"
 
 namespace farandole {
 namespace {
@@ -221,8 +222,7 @@ TEST(CoordinatorTest, ExtentsGetTheirSpanHoweverFullTheSpansAre) {
 }
 
 struct BoardMemory {
-  explicit BoardMemory(int members)
-      : bytes(Board::BytesFor(members)), memory(static_cast<std::byte*>(std::calloc(1, bytes))) {}
+  explicit BoardMemory(int members) : bytes(Board::BytesFor(members)), memory(ZeroedPages(bytes)) {}
   ~BoardMemory() { std::free(memory); }
   size_t bytes;
   std::byte* memory;

@@ -11,6 +11,7 @@
 
 #include "controller/agreement.h"
 #include "controller/coordinator.h"
+#include "support/pages.h"
 
 namespace farandole {
 namespace {
@@ -38,7 +39,7 @@ class Simulation {
       : layout_(MakeGroups(groups)), random_(seed), coordinator_(layout_) {
     for (const auto& group : layout_.groups) {
       const size_t bytes = Board::BytesFor(static_cast<int>(group.size()));
-      memory_.emplace_back(static_cast<std::byte*>(std::calloc(1, bytes)), &std::free);
+      memory_.emplace_back(ZeroedPages(bytes), &std::free);
     }
     for (int r = 0; r < layout_.size(); ++r) {
       std::byte* const board = memory_[static_cast<size_t>(layout_.group_of[static_cast<size_t>(r)])].get();
