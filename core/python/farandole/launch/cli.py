@@ -138,6 +138,29 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
     return run_job(Job(words, placements, base, settings.grace_s, OutputOptions(prefix=False)))
 
 
+@farandole.command(context_settings=_CONTEXT, short_help="Look for what would go wrong in a job on this machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(min=0, min_open=True, max=3600),
+    default=60.0,
+    metavar="SECONDS",
+    help="How long each trial of the compiled core may take (60).",
+)
+def doctor(as_json: bool, limit_s: float) -> int:
+    """Check this machine and installation: one line for each thing, with what to do where it is not OK.
+
+    Starts ranks of its own for a moment. Ends with 1 if something is FAIL, else 0.
+    """
+    from farandole.launch import environment
+    from farandole.launch.doctor import examine, report
+
+    findings = examine.examine(environment.inherited(), limit_s)
+    click.echo(report.as_json(findings) if as_json else report.as_text(findings))
+    return report.exit_code(findings)
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit: 2 for what was typed wrongly, else as the verb decides."""
     if sys.platform != "linux":

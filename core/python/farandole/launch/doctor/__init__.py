@@ -1,0 +1,17 @@
+"""`farandole doctor`: what is built and found on this machine, and what would go wrong in a job.
+
+Each topic is a module of two halves: `gather` asks the machine, `judge` turns the facts into findings and is pure, so
+that the tests can show it machines that they do not have.
+
+    machine    platform, Python, kernel calls, user, container
+    limits     memory, open files, processes, locked memory, cores
+    network    loopback, this host's own name
+    settings   FARANDOLE_* variables; who starts the ranks and what the job's key is as secret as
+    build      the installed copies, the compiled core and what it does, each in a process of its own
+    packages   frameworks and plugins, from their metadata: nothing of them is imported
+    libraries  CUDA's driver, NCCL, MPI: looked for, not loaded
+    examine    all topics in order
+    report     findings -> text or JSON, exit code
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,32 @@
+"""What a check has to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OK, WARN, FAIL = "OK", "WARN", "FAIL"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; `mend` is the sentence that says what to do, and stands wherever `level` is not OK."""
+
+    level: str
+    check: str
+    text: str
+    mend: str = ""
+
+
+def ok(check: str, text: str) -> Finding:
+    """All is well, or nothing depends on it."""
+    return Finding(OK, check, text)
+
+
+def warn(check: str, text: str, mend: str) -> Finding:
+    """Something is lost: speed, a feature, a clear message."""
+    return Finding(WARN, check, text, mend)
+
+
+def fail(check: str, text: str, mend: str) -> Finding:
+    """A job cannot run like this."""
+    return Finding(FAIL, check, text, mend)

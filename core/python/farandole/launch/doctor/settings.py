@@ -1,0 +1,153 @@
+"""FARANDOLE_* variables that are set, and who starts the ranks: what the job's key is as secret as."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from farandole.launch.doctor.finding import Finding, fail, ok, warn
+from farandole.launch.local import KEY_BYTES
+
+_PREFIX = "FARANDOLE_"
+NUMBER, TEXT = ("a number that is not negative",), ("any text",)
+
+# name without prefix -> the words it may hold, or NUMBER or TEXT; a test compares the names with who reads them.
+KNOWN: dict[str, tuple[str, ...]] = {
+    "ADDRESS": TEXT,
+    "ALGORITHM": ("auto", "direct", "ring", "tree", "exchange"),
+    "ARENAS": ("0", "1"),
+    "CROSS_RANK": NUMBER,
+    "CROSS_SIZE": NUMBER,
+    "FAILPOINTS": TEXT,
+    "FUSION_THRESHOLD": NUMBER,
+    "GRACE_SECONDS": NUMBER,
+    "JOB_ID": TEXT,
+    "KEY_FILE": TEXT,
+    "LOCAL_RANK": NUMBER,
+    "LOCAL_SIZE": NUMBER,
+    "LOG_LEVEL": ("error", "warning", "info", "debug"),
+    "ORDER": ("fixed", "any"),
+    "RANK": NUMBER,
+    "REQUIRE_KEY": TEXT,
+    "SIZE": NUMBER,
+    "START_TIMEOUT": NUMBER,
+    "STORE": TEXT,
+    "TIMEOUT": NUMBER,
+    "WARN_AFTER": NUMBER,
+}
+
+# starter -> the variable by which a rank of it is known
+_STARTERS = {
+    "farandole run": "FARANDOLE_RANK",
+    "torchrun": "TORCHELASTIC_RUN_ID",
+    "Open MPI's mpirun": "OMPI_COMM_WORLD_RANK",
+    "MPICH's mpiexec": "PMI_RANK",
+    "srun": "SLURM_STEP_NUM_TASKS",
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the environment holds."""
+
+    variables: Mapping[str, str]  # ours
+    starter: str  # "" where no rank of a starter runs this
+    in_slurm_job: bool
+    key_file_error: str  # "" where FARANDOLE_KEY_FILE is not set or names a good file
+
+
+def gather(environment: Mapping[str, str]) -> Facts:
+    """Read the environment, and the file that FARANDOLE_KEY_FILE names."""
+    return Facts(
+        variables={name: value for name, value in environment.items() if name.startswith(_PREFIX)},
+        starter=next((title for title, name in _STARTERS.items() if name in environment), ""),
+        in_slurm_job="SLURM_JOB_ID" in environment,
+        key_file_error=key_file_error(environment.get("FARANDOLE_KEY_FILE", "")),
+    )
+
+
+def key_file_error(path: str) -> str:
+    """Why this file cannot hold the job's key; "" if it can, or `path` is empty."""
+    if not path:
+        return ""
+    try:
+        facts = os.stat(path)
+        with open(path, "rb") as file:
+            size = len(file.read(KEY_BYTES + 1))
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    if size != KEY_BYTES:
+        return f"it must hold {KEY_BYTES} bytes"
+    if stat.S_IMODE(facts.st_mode) & 0o077 and not path.startswith("/proc/"):
+        return "other users may open it"
+    return ""
+
+
+def judge(facts: Facts) -> list[Finding]:
+    """Variables -> findings."""
+    found = [_judge_variable(name, value) for name, value in sorted(facts.variables.items())]
+    if not found:
+        found = [ok("settings", "no FARANDOLE_ variable is set: all settings are the defaults")]
+    return [*found, _key(facts)]
+
+
+def _judge_variable(name: str, value: str) -> Finding:
+    known = KNOWN.get(name.removeprefix(_PREFIX))
+    if known is None:
+        near = difflib.get_close_matches(name, [_PREFIX + each for each in KNOWN], n=1, cutoff=0.0)[0]
+        return warn("settings", f"{name} is set, but nothing reads it", f"Did you mean {near}? Else unset it.")
+    text = f"{name}={value}" if known is not TEXT else f"{name} is set"
+    if value == "" or known is TEXT or _is_understood(value, known):
+        return ok("settings", text)
+    return fail("settings", f"{text} is not understood", f"Unset it, or set it to {_words(known)}.")
+
+
+def _is_understood(value: str, known: tuple[str, ...]) -> bool:
+    if known is not NUMBER:
+        return value in known
+    try:
+        return 0 <= float(value) < float("inf")
+    except ValueError:
+        return False
+
+
+def _words(known: tuple[str, ...]) -> str:
+    return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} or {known[-1]}"
+
+
+def _key(facts: Facts) -> Finding:
+    check = "job key"
+    if facts.key_file_error:
+        path = facts.variables.get("FARANDOLE_KEY_FILE", "")
+        return fail(
+            check,
+            f"FARANDOLE_KEY_FILE={path} cannot be used: {facts.key_file_error}",
+            f"Make one: (umask 077; head -c {KEY_BYTES} /dev/urandom > key)",
+        )
+    if facts.starter == "srun" or (facts.in_slurm_job and not facts.starter):
+        return warn(
+            check,
+            "this is a Slurm job, whose steps this release does not read: each process of srun would be a world of one",
+            "Start the ranks of a host with `farandole run` inside the job.",
+        )
+    if facts.variables.get("FARANDOLE_KEY_FILE"):
+        return ok(check, "FARANDOLE_KEY_FILE: as secret as that file")
+    if facts.starter in ("", "farandole run"):
+        who = "" if facts.starter else "no starter's variables are here; "
+        return ok(
+            check, f"{who}`farandole run` makes a new key for each job, in memory: as secret as your user account"
+        )
+    if facts.variables.get("FARANDOLE_REQUIRE_KEY", "0") not in ("", "0"):
+        return fail(
+            check,
+            f"{facts.starter} hands out no key, and FARANDOLE_REQUIRE_KEY asks for one",
+            "Start the job with `farandole run`, or let FARANDOLE_KEY_FILE name 32 bytes that only you can read.",
+        )
+    return ok(
+        check,
+        f"{facts.starter}: rank 0 hands a new key out over a Unix socket, where the kernel vouches for the user: as "
+        "secret as your user account",
+    )

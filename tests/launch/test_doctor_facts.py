@@ -1,0 +1,197 @@
+"""How `farandole doctor` gathers its facts, where a folder of files can stand for a machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from farandole.launch.doctor import build, examine, libraries, limits, machine, packages, report, settings
+from farandole.launch.doctor.finding import FAIL, OK, WARN, Finding
+
+ROOT = Path(__file__).parents[2]
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    return tmp_path / "proc"
+
+
+@pytest.fixture
+def cgroups(tmp_path: Path) -> Path:
+    return tmp_path / "cgroup"
+
+
+def test_the_tightest_group_of_version_2_counts(proc: Path, cgroups: Path) -> None:
+    write(proc / "self/cgroup", "0::/pod/container\n")
+    write(cgroups / "pod/container/memory.max", "max\n")
+    write(cgroups / "pod/memory.max", "1000000\n")
+    write(cgroups / "pod/memory.current", "1000\n")
+    write(cgroups / "memory.max", "2000000\n")
+    write(cgroups / "memory.current", "1900000\n")
+    write(cgroups / "pod/container/cpu.max", "max 100000\n")
+    write(cgroups / "pod/cpu.max", "150000 100000\n")
+    assert limits.memory_of_groups(proc, cgroups) == (2000000, 1900000)
+    assert limits.quota_of_groups(proc, cgroups) == 1.5
+
+
+def test_groups_of_version_1_count(proc: Path, cgroups: Path) -> None:
+    write(proc / "self/cgroup", "4:memory:/job\n1:cpu,cpuacct:/job\n0::/\n")
+    write(cgroups / "memory/job/memory.limit_in_bytes", "5000\n")
+    write(cgroups / "memory/job/memory.usage_in_bytes", "40\n")
+    write(cgroups / "memory/memory.limit_in_bytes", "9223372036854771712\n")  # none
+    write(cgroups / "cpu/job/cpu.cfs_quota_us", "-1\n")
+    assert limits.memory_of_groups(proc, cgroups) == (5000, 40)
+    assert limits.quota_of_groups(proc, cgroups) == limits.UNLIMITED
+    write(cgroups / "cpu/job/cpu.cfs_quota_us", "50000\n")
+    write(cgroups / "cpu/job/cpu.cfs_period_us", "100000\n")
+    assert limits.quota_of_groups(proc, cgroups) == 0.5
+
+
+def test_no_groups_are_no_limits(proc: Path, cgroups: Path) -> None:
+    assert limits.memory_of_groups(proc, cgroups) == (limits.UNLIMITED, 0)
+    assert limits.quota_of_groups(proc, cgroups) == limits.UNLIMITED
+
+
+@pytest.mark.parametrize(
+    ("file", "environment", "words"),
+    [
+        (".dockerenv", {}, "Docker"),
+        ("run/.containerenv", {}, "Podman"),
+        ("other", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "Kubernetes"),
+        ("other", {"APPTAINER_CONTAINER": "/x.sif"}, "Apptainer"),
+    ],
+)
+def test_containers_are_known_by_their_traces(
+    tmp_path: Path, file: str, environment: dict[str, str], words: str
+) -> None:
+    write(tmp_path / file, "")
+    assert words in machine.container(environment, tmp_path)
+    assert machine.container({}, tmp_path / "empty") == ""
+
+
+def test_two_copies_on_the_path_are_found_once_each(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / name / "farandole/_core.cpython-311-x86_64-linux-gnu.so", "")
+    write(tmp_path / "sources/farandole/__init__.py", "")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    paths = [str(tmp_path / name) for name in ("sources", "b", "link", "a", "absent")]
+    assert build.copies(paths) == (str(tmp_path / "b/farandole"), str(tmp_path / "a/farandole"))
+
+
+def test_how_a_child_ended() -> None:
+    traceback = "Traceback (most recent call last):\n  File x\nImportError: libm.so.9: cannot open\n\n"
+    assert build.how_it_ended(1, traceback) == "ImportError: libm.so.9: cannot open"
+    assert build.how_it_ended(3, "") == "it ended with 3"
+    assert build.how_it_ended(-signal.SIGILL, "") == "it was killed by SIGILL (Illegal instruction)"
+
+
+def test_a_core_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "farandole/__init__.py", "__version__ = '0'\n")
+    write(tmp_path / "farandole/_selftest.py", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    facts = build.gather(dict(os.environ), 30.0)
+    levels = {finding.check: finding.level for finding in build.judge(facts)}
+    assert "SIGSEGV" in facts.load.error
+    assert {name: levels[name] for name in ("core", "one rank", "two ranks")} == dict.fromkeys(
+        ("core", "one rank", "two ranks"), FAIL
+    )
+
+
+def test_a_core_that_hangs_is_ended_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "farandole/__init__.py", "")
+    write(tmp_path / "farandole/_selftest.py", "import time\ntime.sleep(600)\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert build.gather(dict(os.environ), 0.5).load.error == "no answer within 0.5 s"
+
+
+def test_a_core_that_cannot_be_imported_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "farandole/__init__.py", "")
+    write(tmp_path / "farandole/_selftest.py", "raise ImportError('GLIBC_2.99 not found')\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert build.gather(dict(os.environ), 30.0).load.error == "ImportError: GLIBC_2.99 not found"
+
+
+@pytest.mark.parametrize(
+    ("size", "mode", "words"), [(32, 0o600, ""), (31, 0o600, "32 bytes"), (33, 0o600, "32 bytes"), (32, 0o644, "other")]
+)
+def test_a_key_file(tmp_path: Path, size: int, mode: int, words: str) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(bytes(size))
+    path.chmod(mode)
+    error = settings.key_file_error(str(path))
+    assert bool(error) == bool(words)
+    assert words in error
+    assert "cannot be read" in settings.key_file_error(str(tmp_path / "absent"))
+
+
+def test_libraries_are_found_by_name_and_once(tmp_path: Path) -> None:
+    real = tmp_path / "libnccl.so.2.20"
+    real.write_text("")
+    (tmp_path / "libnccl.so.2").symlink_to(real)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/libnccl.so.2").symlink_to(real)
+    files = [str(tmp_path / "libnccl.so.2"), str(tmp_path / "other/libnccl.so.2"), str(real), "/l/libmpi.so.40"]
+    assert libraries.matching(files, libraries.LIBRARIES["NCCL"]) == (str(tmp_path / "libnccl.so.2"),)
+    assert libraries.matching(files, libraries.LIBRARIES["MPI"]) == ("/l/libmpi.so.40",)
+    assert libraries.matching(["/l/libmpi_cxx.so.40", "/l/libmpich.so.12"], libraries.LIBRARIES["MPI"]) == (
+        "/l/libmpich.so.12",
+    )
+
+
+def test_libraries_on_the_users_path_come_first(tmp_path: Path) -> None:
+    write(tmp_path / "libmpi.so.40", "")
+    assert libraries.gather({"LD_LIBRARY_PATH": str(tmp_path)}).found["MPI"][0] == str(tmp_path / "libmpi.so.40")
+
+
+def test_this_python_knows_its_packages_without_importing_them() -> None:
+    before = set(sys.modules)
+    facts = packages.gather()
+    assert re.match(r"\d", facts.numpy)
+    assert {"torch", "tensorflow", "mxnet", "numpy"}.isdisjoint(set(sys.modules) - before)
+
+
+def test_every_variable_that_is_read_is_known() -> None:
+    readers = ("core/src/common/config.cc", "core/python/farandole/_environment.py")
+    readers += ("core/python/farandole/launch/environment.py",)
+    text = "\n".join((ROOT / reader).read_text() for reader in readers)
+    read = set(re.findall(r"""["']FARANDOLE_([A-Z_]+[A-Z])["']""", text))
+    read |= set(re.findall(r"\bFARANDOLE_([A-Z_]+[A-Z])=", text))
+    assert sorted(read - set(settings.KNOWN)) == []  # add it to KNOWN, with what it may hold
+
+
+def test_the_abi_is_that_of_the_c_header() -> None:
+    header = (ROOT / "core/include/farandole/farandole.h").read_text()
+    assert f"#define FRD_ABI {build.EXPECTED_ABI}u\n" in header
+
+
+def test_the_oldest_versions_are_those_of_the_plugins() -> None:
+    for name, oldest in packages.OLDEST.items():
+        project = ROOT / "plugins" / name / "pyproject.toml"
+        if project.exists():
+            found = re.search(rf'"{name}(?:-cpu)?\s*>=\s*([\d.]+)', project.read_text())
+            assert found is None or tuple(map(int, found[1].split("."))) == oldest
+
+
+def test_a_topic_that_cannot_be_examined_hides_no_other() -> None:
+    def broken() -> list[Finding]:
+        raise KeyError("psutil")
+
+    (finding,) = examine.findings_of("limits", broken)
+    assert (finding.level, finding.check) == (WARN, "limits")
+    assert "KeyError" in finding.text
+
+
+@pytest.mark.parametrize(("level", "code"), [(OK, 0), (WARN, 0), (FAIL, 1)])
+def test_only_a_failure_is_an_exit_code(level: str, code: int) -> None:
+    findings = [Finding(OK, "a", "text"), Finding(level, "b", "text", "mend" if level != OK else "")]
+    assert report.exit_code(findings) == code
+    assert f"{int(code == 1)} FAIL" in report.as_text(findings).splitlines()[-1]
