@@ -27,6 +27,7 @@ class Recipe:
     launcher: tuple[str, ...] = ()  # `mpiexec -n {ranks}`; puts its own variables
     variables: dict[str, str] = field(default_factory=dict)
     what: str = "allreduce"
+    most_bytes: int = 1 << 62  # what it is made for
 
 
 class Contestant:

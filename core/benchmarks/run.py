@@ -25,7 +25,7 @@ from typing import Any
 
 from contestants import Contestant, ContestantError, Recipe
 from tables import LIMIT, OURS, Report, Table, figure_lines, table_lines
-from targets import FACE, KIB, MIB, verdicts_of
+from targets import FACE, KERNEL, KERNEL_BYTES, KIB, MIB, verdicts_of
 from turns import Entry, Round, Times
 
 HERE = Path(__file__).resolve().parent
@@ -67,7 +67,7 @@ class Bench:
         return [*found, self._python("gloo", "gloo_worker.py")]
 
     def _mpi(self, name: str, kind: str, prefix: Path, *options: str) -> Recipe:
-        command = (str(self._options.programs / "mpi_worker"), kind, str(prefix / "lib/libmpi.so"))
+        command = (str(self._options.programs / "mpi_worker"), kind, str(next(prefix.glob("lib/libmpi.so.*"))))
         return Recipe(name, command, (str(prefix / "bin/mpiexec"), *options, "-n", "{ranks}"), ROOT_MAY)
 
     def face(self) -> Recipe:
@@ -102,7 +102,7 @@ class Bench:
         begin = time.monotonic()
         print(f"\n==> {table.title}", flush=True)
         with self._limits() as machine, self._started(table.ranks, recipes) as contestants:
-            entries = [Entry(name, contestant) for name, contestant in contestants.items()]
+            entries = [Entry(each.name, contestants[each.name], most_bytes=each.most_bytes) for each in recipes]
             entries += [Entry(LIMIT, machine, *limit) for limit in limits]
             turns = Round(entries, self._options.seconds)
             printed = 0
@@ -122,7 +122,8 @@ class Bench:
             raise ContestantError(table.gone.get(OURS) or table.gone[LIMIT])
 
     def pair(self) -> None:
-        recipes = [self.ours(), *self.peers(), self.face()]
+        kernel = Recipe(KERNEL, (str(self._options.programs / "kernel_worker"),), most_bytes=KERNEL_BYTES)
+        recipes = [self.ours(), kernel, *self.peers(), self.face()]
         table = Table("pair", "2 ranks, one group", PAIR, PAIR_LIMITS, [recipe.name for recipe in recipes])
         memory = ("memory", 64 * MIB, 1 << 62, DRAM_BYTES)
         self.sweep(table, recipes, [("exchange", 4, SLOTS, 4), ("cross", 4 * KIB, 32 * MIB, 0), memory])
@@ -233,7 +234,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="folder for allreduce.md and allreduce.json")
     options = parser.parse_args()
     machine = _machine()
-    with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="farandole-bench-", dir="/dev/shm") as folder:
         bench = Bench(options, Path(folder))
         for part in parts:
             if part in options.only:

@@ -9,6 +9,7 @@ from turns import readable
 
 KIB, MIB = 1024, 1024**2
 KERNEL = "bare kernel"
+KERNEL_BYTES = 32 * KIB  # up to here it is the kernel that must be ahead of the peers, from here on the whole
 FACE = "through PyTorch"
 CLIFF = 4.0  # at most so many times the time of half the size
 
@@ -74,7 +75,7 @@ def _face(table: Table) -> list[Verdict]:
             found[5.0 if size <= KIB or size == 64 * MIB else 1.0].append((gloo / face, size))
     return [
         Verdict(
-            f"{table.ranks} ranks, PyTorch: times as fast as gloo, at worst (at {readable(min(ratios)[1])})",
+            f"{table.ranks} ranks, PyTorch: gloo takes so many times as long, at worst (at {readable(min(ratios)[1])})",
             min(ratios)[0],
             wanted,
             "",
@@ -107,18 +108,30 @@ def _measured(table: Table, verdicts: list[Verdict]) -> list[Verdict]:
 
 
 def _ahead(table: Table, where: str, peers: list[str]) -> list[Verdict]:
-    """Ours, or the bare kernel where it was measured, beside each peer that still took part."""
+    """Ours beside each peer, at the sizes at which both took part; small ones are the bare kernel's where it did."""
+    kernel_sizes = [size for size in table.rows if table.us(size, KERNEL)]
+    whole_sizes = [size for size in table.rows if size not in kernel_sizes]
     verdicts = []
     for peer in peers:
-        ratios = []
-        for size in table.rows:
-            ours, other = table.us(size, KERNEL) or table.us(size), table.us(size, peer)
-            if ours and other:
-                ratios.append((other / ours, size))
-        if ratios:
-            behind = [f"{readable(size)} {ratio:.2f}" for ratio, size in ratios if ratio < 1]
-            worst, size = min(ratios)
-            what = f"{where}: {peer}'s time in ours, at worst (at {readable(size)})"
-            remark = f"behind at {', '.join(behind)}" if behind else ""
-            verdicts.append(Verdict(what, worst, 1.0, " times", at_least=True, remark=remark))
+        verdicts += _ahead_of(table, f"{where}, {KERNEL}", KERNEL, peer, kernel_sizes)
+        verdicts += _ahead_of(table, where, OURS, peer, whole_sizes)
     return verdicts
+
+
+def _ahead_of(table: Table, where: str, name: str, peer: str, sizes: list[int]) -> list[Verdict]:
+    ratios = _ratios(table, name, peer, sizes)
+    if not ratios:
+        return []
+    worst, size = min(ratios)
+    behind = [f"{readable(each)} {ratio:.2f}" for ratio, each in ratios if ratio < 1]
+    remark = f"behind at {', '.join(behind)}" if behind else ""
+    if name == KERNEL:
+        whole = [readable(each) for ratio, each in _ratios(table, OURS, peer, sizes) if ratio < 1]
+        remark = "; ".join(filter(None, [remark, f"through farandole.h behind at {', '.join(whole)}" if whole else ""]))
+    what = f"{where}: {peer} takes so many times as long, at worst (at {readable(size)})"
+    return [Verdict(what, worst, 1.0, "", at_least=True, remark=remark)]
+
+
+def _ratios(table: Table, name: str, peer: str, sizes: list[int]) -> list[tuple[float, int]]:
+    pairs = [(table.us(size, name), table.us(size, peer), size) for size in sizes]
+    return [(other / ours, size) for ours, other, size in pairs if ours and other]

@@ -12,7 +12,7 @@ TURNS = 8
 BATCH_S = 0.0004  # short enough for some batches to meet no disturbance
 MOST_REPETITIONS = 400
 MOST_BATCHES = 200
-SLOW_S = 0.25
+SLOW_S = 0.6
 
 
 @dataclass(frozen=True)
