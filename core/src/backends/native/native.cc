@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "backends/native/adasum.h"
 #include "backends/native/collectives.h"
 #include "backends/native/parts.h"
 
@@ -18,21 +19,29 @@ class Native final : public Backend {
     const bool reduces = work.kind == OpKind::kAllreduce || work.kind == OpKind::kReducescatter;
     const bool in_parts = work.kind == OpKind::kAllgather || work.kind == OpKind::kReducescatter;
     if (in_parts && work.set->size() > Parts::kMostPositions) return false;
-    if (reduces && work.reduce == ReduceOp::kAdasum) return false;
+    if (reduces && work.reduce == ReduceOp::kAdasum && !IsAdasum(work)) return false;
     return !reduces || farandole::Supports(work.dtype, work.reduce);
   }
 
   Status Start(const Work* work) override {
     running_ = &CollectivesOf(*work->set);
-    return running_->Start(work);
+    if (!IsAdasum(*work)) return running_->Start(work);
+    adasum_ = std::make_unique<Adasum>(running_, work);
+    return adasum_->Start();
   }
 
-  Status Poll(bool* moved, bool* done) override { return running_->Poll(moved, done); }
+  Status Poll(bool* moved, bool* done) override {
+    if (!adasum_) return running_->Poll(moved, done);
+    FRD_RETURN_IF_ERROR(adasum_->Poll(moved, done));
+    if (*done) adasum_.reset();
+    return Status::Ok();
+  }
 
   std::vector<int> Laggards() const override { return running_ ? running_->Laggards() : std::vector<int>(); }
 
   void Abort() override {
     if (running_ != nullptr) running_->Abort();
+    adasum_.reset();
   }
 
   void Forget(int set_id) override {
@@ -44,6 +53,10 @@ class Native final : public Backend {
   }
 
  private:
+  static bool IsAdasum(const Work& work) {
+    return work.kind == OpKind::kAllreduce && work.reduce == ReduceOp::kAdasum && work.segments.size() == 1;
+  }
+
   Collectives& CollectivesOf(const ProcessSet& set) {
     std::unique_ptr<Collectives>& collectives = sets_[set.id];
     if (!collectives) {
@@ -59,6 +72,7 @@ class Native final : public Backend {
   std::map<int, std::unique_ptr<Collectives>> sets_;
   std::map<int, int> last_set_on_channel_;  // of those that this rank was in
   Collectives* running_ = nullptr;
+  std::unique_ptr<Adasum> adasum_;  // under way, on what is running
 };
 
 }  // namespace
