@@ -5,15 +5,7 @@
 namespace farandole {
 namespace {
 
-// Below this the lanes of several groups are too thin to be worth their messages: one lane, carried by the leaders.
-constexpr size_t kOneLaneBytes = 32 << 10;
-
 uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + chunk_bytes - 1) / chunk_bytes; }
-
-int LaneCount(const Topology& topology, size_t total_bytes) {
-  if (topology.group_count() > 1 && total_bytes <= kOneLaneBytes) return 1;
-  return topology.layout->lane_count();
-}
 
 }  // namespace
 
@@ -26,13 +18,12 @@ size_t ChunkBytes(size_t total_bytes) {
 }
 
 StagedAllreduce::StagedAllreduce(const Staging* staging, uint64_t first_round, const Work* work, CrossExchange* cross)
-    : StagedOperation(staging, first_round, Rounds(work->TotalBytes(), ChunkBytes(work->TotalBytes()))),
+    : CrossedOperation(staging, first_round, Rounds(work->TotalBytes(), ChunkBytes(work->TotalBytes())), cross),
       work_(work),
       vector_(&work->segments),
-      cross_(cross),
       element_bytes_(SizeOf(work->dtype)),
       chunk_bytes_(ChunkBytes(vector_.size_bytes())),
-      lane_count_(LaneCount(cross->topology(), vector_.size_bytes())) {}
+      lane_count_(cross->topology().LaneCount(vector_.size_bytes())) {}
 
 StagedAllreduce::Chunk StagedAllreduce::chunk(uint64_t t) const {
   const size_t offset = t * chunk_bytes_;
@@ -59,31 +50,19 @@ void StagedAllreduce::Put(uint64_t t) {
   vector_.ReadInput(offset + own_begin + own_bytes, end - own_begin - own_bytes, slot + own_begin + own_bytes);
 }
 
-Status StagedAllreduce::Combine(uint64_t t, bool* ready, bool* moved) {
-  const bool several_groups = cross_->topology().group_count() > 1;
-  if (!crossing_) {
-    if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
-    FoldOwnLanes(t);
-    crossing_ = several_groups;
-    if (several_groups) {
-      cross_->Allreduce(*work_, ScalesInGroup() ? Scale() : work_->scale,
-                        staging_->result(staging_->member(), number(t)), chunk(t).element_count, lane_count_);
-    }
-  }
-  if (crossing_) {
-    FRD_RETURN_IF_ERROR(cross_->Advance(moved));
-    if (!cross_->done()) return Status::Ok();
-    crossing_ = false;
-  }
+void StagedAllreduce::Make(uint64_t t) {
+  FoldOwnLanes(t);
+  if (cross_->topology().group_count() == 1) return;
+  cross_->Allreduce(*work_, ScalesInGroup() ? Scale() : work_->scale, staging_->result(staging_->member(), number(t)),
+                    chunk(t).element_count, lane_count_);
+}
+
+void StagedAllreduce::Exchanged(uint64_t t) {
   const Range own = Carries(staging_->member(), t);
   vector_.WriteOutput(chunk(t).offset_bytes + static_cast<size_t>(own.begin), static_cast<size_t>(own.size()),
                       staging_->result(staging_->member(), number(t)) + own.begin);
-  *ready = true;
-  return Status::Ok();
 }
 
-// 16-bit floats are scaled before they are rounded for the first time, which is when they leave the group; the others
-// at the end.
 void StagedAllreduce::FoldOwnLanes(uint64_t t) {
   const Range own = Carries(staging_->member(), t);
   if (own.size() == 0) return;
@@ -96,10 +75,9 @@ void StagedAllreduce::FoldOwnLanes(uint64_t t) {
        ScalesInGroup() ? work_->scale : Scale(), staging_->result(staging_->member(), number(t)) + begin);
 }
 
-// In one group its fold is the last. Sums of 16-bit floats are scaled before they are rounded for the first time, which is
-// when they leave the group; everything else after the last fold.
+// In one group its fold is the last.
 bool StagedAllreduce::ScalesInGroup() const {
-  return cross_->topology().group_count() == 1 || (IsHalf(work_->dtype) && work_->reduce == ReduceOp::kSum);
+  return cross_->topology().group_count() == 1 || ScalesBeforeCrossing(*work_);
 }
 
 bool StagedAllreduce::Finish(uint64_t t) {

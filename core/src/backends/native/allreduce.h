@@ -12,18 +12,18 @@
 #include <memory>
 
 #include "backends/native/concatenation.h"
-#include "backends/native/cross.h"
-#include "backends/native/staged.h"
+#include "backends/native/crossed.h"
 
 namespace farandole {
 
-class StagedAllreduce final : public StagedOperation {
+class StagedAllreduce final : public CrossedOperation {
  public:
   StagedAllreduce(const Staging* staging, uint64_t first_round, const Work* work, CrossExchange* cross);
 
  protected:
   void Put(uint64_t t) override;
-  Status Combine(uint64_t t, bool* ready, bool* moved) override;
+  void Make(uint64_t t) override;
+  void Exchanged(uint64_t t) override;
   bool Finish(uint64_t t) override;
 
  private:
@@ -38,11 +38,9 @@ class StagedAllreduce final : public StagedOperation {
 
   const Work* work_;
   Concatenation vector_;
-  CrossExchange* cross_;
   size_t element_bytes_;
   size_t chunk_bytes_;
   int lane_count_;
-  bool crossing_ = false;
   int finished_members_ = 0;
 };
 

@@ -110,6 +110,7 @@ void CrossExchange::Add(const RunnerKey& key, RunPlan plan) {
     prepared.runner = std::make_unique<Runner>(&prepared.schedule, LinksTo(prepared.ranks));
   }
   jobs_.push_back({&prepared, std::move(plan)});
+  ++jobs_added_;
   if (jobs_.size() == 1) StartFirst();
 }
 

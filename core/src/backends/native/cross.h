@@ -51,8 +51,10 @@ class CrossExchange {
 
   Status Advance(bool* moved);
   bool done() const { return jobs_.empty(); }
-  size_t waiting() const { return jobs_.size(); }  // jobs that are not done
-  std::vector<int> Laggards() const;               // ranks of the world whose data the running exchange waits for
+  // Counted over all operations; the first jobs_done() of those added are done.
+  uint64_t jobs_added() const { return jobs_added_; }
+  uint64_t jobs_done() const { return jobs_added_ - jobs_.size(); }
+  std::vector<int> Laggards() const;  // ranks of the world whose data the running exchange waits for
   void Abort() { jobs_.clear(); }
 
  private:
@@ -83,6 +85,7 @@ class CrossExchange {
   bool any_order_;
   std::map<RunnerKey, Prepared> prepared_;
   std::deque<Job> jobs_;  // the first is running
+  uint64_t jobs_added_ = 0;
 };
 
 }  // namespace farandole

@@ -8,10 +8,9 @@ namespace farandole {
 
 GroupedAllgather::GroupedAllgather(const Staging* staging, uint64_t first_round, const Work* work, const Parts& parts,
                                    CrossExchange* cross)
-    : StagedOperation(staging, first_round, parts.rounds()),
+    : CrossedOperation(staging, first_round, parts.rounds(), cross),
       work_(work),
       parts_(parts),
-      cross_(cross),
       lane_count_(cross->topology().LaneCount(parts.total_bytes())) {}
 
 bool GroupedAllgather::IsInMyGroup(const Parts::Piece& piece) const {
@@ -35,19 +34,9 @@ void GroupedAllgather::Put(uint64_t t) {
   }
 }
 
-Status GroupedAllgather::Combine(uint64_t t, bool* ready, bool* moved) {
-  if (!crossing_) {
-    if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
-    StartCrossing(t);
-    TakeOwnGroup(t);
-    crossing_ = true;
-    *moved = true;
-  }
-  FRD_RETURN_IF_ERROR(cross_->Advance(moved));
-  if (!cross_->done()) return Status::Ok();
-  crossing_ = false;
-  *ready = true;
-  return Status::Ok();
+void GroupedAllgather::Make(uint64_t t) {
+  StartCrossing(t);
+  TakeOwnGroup(t);
 }
 
 void GroupedAllgather::TakeOwnGroup(uint64_t t) {

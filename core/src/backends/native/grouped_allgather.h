@@ -6,20 +6,19 @@
 //   finish   the other groups' regions: the carriers' results -> output
 #pragma once
 
-#include "backends/native/cross.h"
+#include "backends/native/crossed.h"
 #include "backends/native/parts.h"
-#include "backends/native/staged.h"
 
 namespace farandole {
 
-class GroupedAllgather final : public StagedOperation {
+class GroupedAllgather final : public CrossedOperation {
  public:
   GroupedAllgather(const Staging* staging, uint64_t first_round, const Work* work, const Parts& parts,
                    CrossExchange* cross);
 
  protected:
   void Put(uint64_t t) override;
-  Status Combine(uint64_t t, bool* ready, bool* moved) override;
+  void Make(uint64_t t) override;
   bool Finish(uint64_t t) override;
 
  private:
@@ -31,9 +30,7 @@ class GroupedAllgather final : public StagedOperation {
 
   const Work* work_;
   Parts parts_;
-  CrossExchange* cross_;
   int lane_count_;
-  bool crossing_ = false;
 };
 
 }  // namespace farandole

@@ -6,10 +6,9 @@ namespace farandole {
 
 StagedReducescatter::StagedReducescatter(const Staging* staging, uint64_t first_round, const Work* work,
                                          const Parts& parts, CrossExchange* cross)
-    : StagedOperation(staging, first_round, parts.rounds()),
+    : CrossedOperation(staging, first_round, parts.rounds(), cross),
       work_(work),
       parts_(parts),
-      cross_(cross),
       element_bytes_(SizeOf(work->dtype)),
       lane_count_(cross->topology().LaneCount(parts.total_bytes())) {}
 
@@ -35,23 +34,10 @@ void StagedReducescatter::Put(uint64_t t) {
   }
 }
 
-Status StagedReducescatter::Combine(uint64_t t, bool* ready, bool* moved) {
-  if (!crossing_) {
-    if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
-    if (one_group()) {
-      FoldOwnPart(t);
-    } else {
-      FoldOwnLanes(t);
-      StartCrossing(t);
-    }
-    crossing_ = true;
-    *moved = true;
-  }
-  FRD_RETURN_IF_ERROR(cross_->Advance(moved));
-  if (!cross_->done()) return Status::Ok();
-  crossing_ = false;
-  *ready = true;
-  return Status::Ok();
+void StagedReducescatter::Make(uint64_t t) {
+  if (one_group()) return FoldOwnPart(t);
+  FoldOwnLanes(t);
+  StartCrossing(t);
 }
 
 void StagedReducescatter::FoldOwnPart(uint64_t t) {

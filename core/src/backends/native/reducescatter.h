@@ -9,20 +9,19 @@
 // The folds and their order are those of allreduce, so are the bits.
 #pragma once
 
-#include "backends/native/cross.h"
+#include "backends/native/crossed.h"
 #include "backends/native/parts.h"
-#include "backends/native/staged.h"
 
 namespace farandole {
 
-class StagedReducescatter final : public StagedOperation {
+class StagedReducescatter final : public CrossedOperation {
  public:
   StagedReducescatter(const Staging* staging, uint64_t first_round, const Work* work, const Parts& parts,
                       CrossExchange* cross);
 
  protected:
   void Put(uint64_t t) override;
-  Status Combine(uint64_t t, bool* ready, bool* moved) override;
+  void Make(uint64_t t) override;
   bool Finish(uint64_t t) override;
 
  private:
@@ -35,10 +34,8 @@ class StagedReducescatter final : public StagedOperation {
 
   const Work* work_;
   Parts parts_;
-  CrossExchange* cross_;
   size_t element_bytes_;
   int lane_count_;
-  bool crossing_ = false;
 };
 
 }  // namespace farandole
