@@ -17,6 +17,7 @@
 #include <atomic>
 #include <memory>
 
+#include "common/clock.h"
 #include "worker.h"
 
 namespace {
@@ -36,14 +37,6 @@ struct Shared {
   Line port;
   alignas(4096) float data[2][kMostCrossBytes / sizeof(float)];
 };
-
-inline void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  asm volatile("yield");
-#endif
-}
 
 class Limits {
  public:
@@ -67,7 +60,8 @@ class Limits {
   void Meet() {
     const uint32_t mine = ++meetings_;
     shared_->arrived[me_].number.store(mine, std::memory_order_release);
-    while (static_cast<int32_t>(shared_->arrived[1 - me_].number.load(std::memory_order_acquire) - mine) < 0) Pause();
+    while (static_cast<int32_t>(shared_->arrived[1 - me_].number.load(std::memory_order_acquire) - mine) < 0)
+      farandole::CpuPause();
   }
 
   void ExchangeLines() {
