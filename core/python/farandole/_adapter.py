@@ -70,6 +70,10 @@ class Adapter(ABC, Generic[T]):
         None makes the operation go through a staging tensor: `empty(host=True)`, `assign`, and `assign` back.
         """
 
+    def check_target(self, tensor: T) -> None:
+        """Raise ValueError or TypeError where `assign` to this tensor would; asked before anything is sent."""
+        return None
+
     def ready(self, tensor: T) -> None:
         """Return once the tensor's contents are computed; needed where a device works asynchronously."""
         return None

@@ -63,6 +63,7 @@ class Submitter(Generic[T]):
             sent, buffer = self._readable(source, dtype, shape)
             destination = buffer if target is source else self.adapter.buffer(target)
             if sent is not source or destination is None:  # reduce in the staging tensor, copy from there
+                self.adapter.check_target(target)
                 sent, buffer = (sent, buffer) if sent is not source else self._staged(source, dtype, shape)
                 destination = buffer
                 late.append((target, sent))

@@ -56,6 +56,12 @@ class _ArrayAdapter(Adapter[Array]):
             return None
         return Buffer(tensor.__array_interface__["data"][0], tensor.nbytes, tensor)
 
+    def check_target(self, tensor: Any) -> None:
+        if not isinstance(tensor, np.ndarray):
+            raise TypeError(f"a {type(tensor).__name__} cannot be written to; give an array to the forms in place")
+        if not tensor.flags.writeable:
+            raise ValueError("the array is read-only; give a writable one to the forms in place")
+
     def empty(self, like: Array, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> Array:
         return np.empty_like(like, _numpy_dtype(dtype), order="C", shape=shape)
 
