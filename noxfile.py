@@ -311,10 +311,8 @@ def python(session: nox.Session) -> None:
 @nox.session
 def soak(session: nox.Session) -> None:
     """The long forms of the random suites: 20,000 cases, 1,000 settings, 1,000 kills. Arguments after -- choose."""
-    env = torch_environment(session)
     folders = session.posargs or ["tests/collectives", "tests/faults"]
-    with step("Testing at length", "half an hour"):
-        run_pytest(env, "-s", *folders, FARANDOLE_LONG="1")
+    run_pytest(torch_environment(session), "-s", *folders, FARANDOLE_LONG="1")
 
 
 @nox.session
