@@ -195,3 +195,18 @@ def test_only_a_failure_is_an_exit_code(level: str, code: int) -> None:
     findings = [Finding(OK, "a", "text"), Finding(level, "b", "text", "mend" if level != OK else "")]
     assert report.exit_code(findings) == code
     assert f"{int(code == 1)} FAIL" in report.as_text(findings).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("environment", "starter"),
+    [
+        ({}, ""),
+        ({"FARANDOLE_RANK": "0", "OMPI_COMM_WORLD_RANK": "1"}, "farandole run"),
+        ({"TORCHELASTIC_RUN_ID": "none"}, "torchrun"),
+        ({"OMPI_COMM_WORLD_RANK": "1", "SLURM_STEP_NUM_TASKS": "1"}, "Open MPI's mpirun"),
+        ({"PMI_RANK": "1", "MPI_LOCALRANKID": "1", "SLURM_STEP_NUM_TASKS": "1"}, "MPICH's mpiexec"),
+        ({"PMI_RANK": "1", "SLURM_STEP_NUM_TASKS": "2"}, "srun"),
+    ],
+)
+def test_starters_are_known_by_their_variables(environment: dict[str, str], starter: str) -> None:
+    assert settings.gather(environment).starter == starter

@@ -105,7 +105,7 @@ def _judge_framework(name: str, version: str, facts: Facts) -> Finding:
     if name == "mxnet" and _numbers(facts.numpy) >= (1, 24):
         return fail(
             name,
-            f"{version} cannot be imported with numpy {facts.numpy}: it uses np.bool, which numpy 1.24 removed",
+            f"{version} cannot be imported with numpy {facts.numpy}: it needs one before 1.24, which removed np.bool",
             "Install the last numpy that has it (Python 3.11 at most): python -m pip install 'numpy==1.23.5'",
         )
     if not any(plugin.name == name for plugin in facts.plugins):

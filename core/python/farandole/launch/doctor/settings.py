@@ -44,7 +44,7 @@ _STARTERS = {
     "farandole run": "FARANDOLE_RANK",
     "torchrun": "TORCHELASTIC_RUN_ID",
     "Open MPI's mpirun": "OMPI_COMM_WORLD_RANK",
-    "MPICH's mpiexec": "PMI_RANK",
+    "MPICH's mpiexec": "MPI_LOCALRANKID",  # PMI_RANK is set by srun, too
     "srun": "SLURM_STEP_NUM_TASKS",
 }
 
