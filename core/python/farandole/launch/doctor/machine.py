@@ -70,12 +70,12 @@ def _memfd_error() -> str:
     try:
         descriptor = os.memfd_create("farandole-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as error:
-        return error.strerror
+        return error.strerror or str(error)
     try:
         os.ftruncate(descriptor, 4096)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     except OSError as error:
-        return error.strerror
+        return error.strerror or str(error)
     finally:
         os.close(descriptor)
     return ""
@@ -85,7 +85,7 @@ def _pidfd_error() -> str:
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
-        return error.strerror
+        return error.strerror or str(error)
     return ""
 
 
