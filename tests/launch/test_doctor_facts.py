@@ -113,6 +113,26 @@ def test_a_core_that_hangs_is_ended_at_the_limit(tmp_path: Path, monkeypatch: py
     assert build.gather(dict(os.environ), 0.5).load.error == "no answer within 0.5 s"
 
 
+def test_the_rank_that_fails_is_named_beside_the_one_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "farandole/__init__.py", "")
+    main = """
+import os, sys, time
+def main():
+    if sys.argv[-1] == "exercise":
+        if os.environ.get("FARANDOLE_RANK") == "0":
+            time.sleep(600)
+        sys.exit("no room")
+    print("{}")
+"""
+    write(tmp_path / "farandole/_selftest.py", main)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    facts = build.gather(dict(os.environ), 5.0)
+    assert facts.alone.error == "no room"
+    assert facts.together.error == "rank 0: no answer within 5 s; rank 1: no room"
+
+
 def test_a_core_that_cannot_be_imported_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "farandole/__init__.py", "")
     write(tmp_path / "farandole/_selftest.py", "raise ImportError('GLIBC_2.99 not found')\n")

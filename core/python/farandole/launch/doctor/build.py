@@ -17,6 +17,7 @@ from farandole.launch import environment, job, local
 from farandole.launch.doctor.finding import Finding, fail, ok, warn
 
 EXPECTED_ABI = 1
+_MOMENT_S = 2.0
 _REINSTALL = "Reinstall it for this interpreter: python -m pip install --force-reinstall farandole"
 _CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from farandole import _selftest; _selftest.main()"
 
@@ -90,16 +91,29 @@ def _try(words: Sequence[str], environments: Sequence[Mapping[str, str]], limit_
     try:
         for child_environment in environments:
             children.append(subprocess.Popen(command, env=child_environment, text=True, errors="replace", **pipes))
-        answers = [_answer(child, begin + limit_s - time.monotonic(), limit_s) for child in children]
+        answers, failures = _answers(children, begin + limit_s, limit_s)
     except OSError as error:
         return Trial(error=f"a process cannot be started: {error.strerror}")
-    except _Failed as failure:
-        return Trial(error=str(failure), took_s=time.monotonic() - begin)
     finally:
         for child in children:
             child.kill()
             child.communicate()
-    return Trial(tuple(answers), "", time.monotonic() - begin)
+    return Trial(tuple(answers), "; ".join(failures), time.monotonic() - begin)
+
+
+def _answers(
+    children: Sequence[subprocess.Popen[str]], deadline: float, limit_s: float
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """What the children answered, and how those that did not ended. After a failure the others have a moment only."""
+    answers: list[dict[str, Any]] = []
+    failures: list[str] = []
+    for number, child in enumerate(children):
+        remaining_s = deadline - time.monotonic()
+        try:
+            answers.append(_answer(child, min(remaining_s, _MOMENT_S) if failures else remaining_s, limit_s))
+        except _Failed as failure:
+            failures.append(str(failure) if len(children) == 1 else f"rank {number}: {failure}")
+    return answers, failures
 
 
 class _Failed(Exception):
