@@ -4,6 +4,13 @@
 #include <cstring>
 
 namespace farandole {
+namespace {
+
+// What every instruction set folds in whole steps. A payload within the line is followed by zeros or the next segment,
+// so folding a little more than the segment, aside, spares the careful handling of odd ends: 13 ns instead of 21.
+constexpr size_t kStepBytes = 32;
+
+}  // namespace
 
 // Members lie in pairs of lines: processors fetch a line's neighbour along with it.
 size_t FlatHalf::StrideOf(size_t payload_bytes) {
@@ -50,12 +57,21 @@ void FlatHalf::Fold(ReduceOp reduce, Scale scale, const FlatSegment* segments, s
   const void* inputs[kMostMembers];
   size_t offset = 0;
   for (size_t i = 0; i < segment_count; ++i) {
+    const FlatSegment& segment = segments[i];
+    const size_t size_bytes = segment.size_bytes();
     for (int m = 0; m < member_count_; ++m) inputs[m] = payload(m) + offset;
-    if (segments[i].output != nullptr) {
-      farandole::Fold(segments[i].dtype, reduce, inputs, static_cast<size_t>(member_count_), segments[i].element_count,
-                      scale, segments[i].output);
+    const auto fold = [&](size_t element_count, void* output) {
+      farandole::Fold(segment.dtype, reduce, inputs, static_cast<size_t>(member_count_), element_count, scale, output);
+    };
+    if (segment.output != nullptr && payload_offset_ == 0 && size_bytes < kStepBytes &&
+        offset + kStepBytes <= kInLineBytes) {
+      alignas(kStepBytes) std::byte result[kStepBytes];
+      fold(kStepBytes / SizeOf(segment.dtype), result);
+      std::memcpy(segment.output, result, size_bytes);
+    } else if (segment.output != nullptr) {
+      fold(segment.element_count, segment.output);
     }
-    offset += segments[i].size_bytes();
+    offset += size_bytes;
   }
 }
 
