@@ -5,7 +5,27 @@
 namespace farandole {
 namespace {
 
+// Folded and written out piece by piece, while the lines of the next piece come over to be written. Smaller pieces cost
+// calls, larger ones more requests than a core keeps under way: 64 KB took 3.25, 3.47, 3.46 us with 2, 4, 8 KB and 3.93
+// without asking ahead (a hand-written loop: 3.35).
+constexpr size_t kPieceBytes = 2 << 10;
+
 uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + chunk_bytes - 1) / chunk_bytes; }
+
+// Brings lines here to be written, without waiting. Null: nothing.
+void AskForLines(void* begin, size_t size_bytes) {
+  constexpr size_t kLineBytes = 64;
+  if (begin == nullptr) return;
+  for (size_t at = 0; at < size_bytes; at += kLineBytes) {
+    auto* const line = static_cast<std::byte*>(begin) + at;
+#if defined(__x86_64__)
+    // The compiler's own word for it asks for reading only, unless the target is a recent processor.
+    asm volatile("prefetchw %0" : : "m"(*line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+  }
+}
 
 }  // namespace
 
@@ -50,29 +70,55 @@ void StagedAllreduce::Put(uint64_t t) {
   vector_.ReadInput(offset + own_begin + own_bytes, end - own_begin - own_bytes, slot + own_begin + own_bytes);
 }
 
+std::byte* StagedAllreduce::ResultOf(int member, uint64_t t) const {
+  return FoldsIntoSlots() ? staging_->slot(1 - member, number(t)) : staging_->result(member, number(t));
+}
+
 void StagedAllreduce::Make(uint64_t t) {
   FoldOwnLanes(t);
   if (cross_->topology().group_count() == 1) return;
-  cross_->Allreduce(*work_, ScalesInGroup() ? Scale() : work_->scale, staging_->result(staging_->member(), number(t)),
+  cross_->Allreduce(*work_, ScalesInGroup() ? Scale() : work_->scale, ResultOf(staging_->member(), t),
                     chunk(t).element_count, lane_count_);
 }
 
+// In one group FoldOwnLanes has written out what is final.
 void StagedAllreduce::Exchanged(uint64_t t) {
-  const Range own = Carries(staging_->member(), t);
-  vector_.WriteOutput(chunk(t).offset_bytes + static_cast<size_t>(own.begin), static_cast<size_t>(own.size()),
-                      staging_->result(staging_->member(), number(t)) + own.begin);
+  if (cross_->topology().group_count() > 1) WriteOutput(t, Carries(staging_->member(), t), staging_->member());
 }
 
 void StagedAllreduce::FoldOwnLanes(uint64_t t) {
   const Range own = Carries(staging_->member(), t);
-  if (own.size() == 0) return;
+  std::byte* const result = ResultOf(staging_->member(), t);
+  const auto piece_bytes = static_cast<int64_t>(FoldsIntoSlots() ? kPieceBytes : kSlotBytes);
+  FindInputs(t, own);
+  for (Range piece{own.begin, own.begin}; piece.begin < own.end; piece.begin = piece.end) {
+    piece.end = std::min(piece.begin + piece_bytes, own.end);
+    const auto next_bytes = static_cast<size_t>(std::min(piece_bytes, own.end - piece.end));
+    if (FoldsIntoSlots()) {
+      AskForLines(result + piece.end, next_bytes);
+      AskForLines(vector_.Output(chunk(t).offset_bytes + static_cast<size_t>(piece.end), next_bytes), next_bytes);
+    }
+    Fold(work_->dtype, work_->reduce, inputs_.data(), inputs_.size(),
+         static_cast<size_t>(piece.size()) / element_bytes_, ScalesInGroup() ? work_->scale : Scale(),
+         result + piece.begin);
+    for (const void*& input : inputs_) input = static_cast<const std::byte*>(input) + piece.size();
+    if (cross_->topology().group_count() == 1) WriteOutput(t, piece, staging_->member());
+  }
+}
+
+// Where the members' values of a range of the chunk lie, in order; my own in the tensor itself where Put left them
+// there.
+void StagedAllreduce::FindInputs(uint64_t t, Range own) {
   const auto begin = static_cast<size_t>(own.begin);
-  std::vector<const void*> inputs;
-  for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + begin);
+  inputs_.clear();
+  for (int m = 0; m < staging_->count(); ++m) inputs_.push_back(staging_->slot(m, number(t)) + begin);
   const void* const in_place = vector_.Input(chunk(t).offset_bytes + begin, static_cast<size_t>(own.size()));
-  if (in_place != nullptr) inputs[static_cast<size_t>(staging_->member())] = in_place;
-  Fold(work_->dtype, work_->reduce, inputs.data(), inputs.size(), static_cast<size_t>(own.size()) / element_bytes_,
-       ScalesInGroup() ? work_->scale : Scale(), staging_->result(staging_->member(), number(t)) + begin);
+  if (in_place != nullptr) inputs_[static_cast<size_t>(staging_->member())] = in_place;
+}
+
+void StagedAllreduce::WriteOutput(uint64_t t, Range range, int carrier) {
+  vector_.WriteOutput(chunk(t).offset_bytes + static_cast<size_t>(range.begin), static_cast<size_t>(range.size()),
+                      ResultOf(carrier, t) + range.begin);
 }
 
 // In one group its fold is the last.
@@ -86,9 +132,7 @@ bool StagedAllreduce::Finish(uint64_t t) {
     const int member = (staging_->member() + finished_members_) % staging_->count();
     if (member == staging_->member()) continue;
     if (!staging_->HasCombined(member, number(t) + 1)) return false;
-    const Range theirs = Carries(member, t);
-    vector_.WriteOutput(chunk(t).offset_bytes + static_cast<size_t>(theirs.begin), static_cast<size_t>(theirs.size()),
-                        staging_->result(member, number(t)) + theirs.begin);
+    WriteOutput(t, Carries(member, t), member);
   }
   finished_members_ = 0;
   return true;

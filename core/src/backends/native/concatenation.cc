@@ -66,4 +66,12 @@ const void* Concatenation::Input(size_t offset, size_t size_bytes) const {
   return static_cast<const char*>(segment.input) + (offset - begins_[i]);
 }
 
+void* Concatenation::Output(size_t offset, size_t size_bytes) const {
+  if (size_bytes == 0) return nullptr;
+  const size_t i = Find(offset);
+  const Segment& segment = (*segments_)[i];
+  if (segment.output == nullptr || offset - begins_[i] + size_bytes > segment.size_bytes) return nullptr;
+  return static_cast<char*>(segment.output) + (offset - begins_[i]);
+}
+
 }  // namespace farandole

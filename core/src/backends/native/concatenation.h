@@ -22,6 +22,7 @@ class Concatenation {
   void WriteOutput(size_t offset, size_t size_bytes, const void* from) const;
   // The memory itself where the range lies in one tensor that has some, else null.
   const void* Input(size_t offset, size_t size_bytes) const;
+  void* Output(size_t offset, size_t size_bytes) const;
 
  private:
   size_t Find(size_t offset) const;
