@@ -115,6 +115,7 @@ class Bench:
                 print("\n".join(lines[printed:]), flush=True)
                 printed = len(lines)
             table.gone = turns.gone
+            table.share_best([size for size in table.rows if _limit_of(limits, size) == "memory"])
         for name, why in table.gone.items():
             print(f"{name} sat larger sizes out: {why}")
         print(f"({time.monotonic() - begin:.0f} s)", flush=True)

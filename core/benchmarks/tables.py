@@ -36,6 +36,13 @@ class Table:
         ours, other = self.us(size_bytes), self.us(size_bytes, name)
         return other / ours if ours and other else None
 
+    def share_best(self, sizes: Sequence[int]) -> None:
+        """These sizes have one limit per byte: the best that was measured at any of them."""
+        sizes = [size for size in sizes if LIMIT in self.rows[size]]
+        best = min((self.rows[size][LIMIT].min_us / size for size in sizes), default=0.0)
+        for size in sizes:
+            self.rows[size][LIMIT] = dataclasses.replace(self.rows[size][LIMIT], min_us=best * size)
+
 
 @dataclass(frozen=True)
 class Verdict:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from contestants import Contestant, ContestantError
 
 TURNS = 8
+LEAST_TURNS = 2
 BATCH_S = 0.0004  # short enough for some batches to meet no disturbance
 MOST_REPETITIONS = 400
 MOST_BATCHES = 200
@@ -42,6 +44,31 @@ class Times:
     batches: int
 
 
+class _Share:
+    """The time that one entry has for one size, and what came of it."""
+
+    def __init__(self, seconds: float, once: float) -> None:
+        self.repetitions = max(1, min(MOST_REPETITIONS, int(BATCH_S / max(once, 1e-8))))
+        self.times: list[float] = []
+        self._seconds = seconds
+        self._spent = 0.0
+
+    def batches(self, turn: int) -> int:
+        """How many to ask for in this turn, from what batches have cost so far; 0 when the time is used up."""
+        if turn < LEAST_TURNS:
+            return 2
+        left = self._seconds - self._spent
+        wanted = left / (TURNS - turn) / (self._spent / len(self.times))
+        return 0 if left <= 0 else max(1, min(MOST_BATCHES, int(wanted)))
+
+    def note(self, times: list[float], spent: float) -> None:
+        self.times += times
+        self._spent += spent
+
+    def summary(self) -> Times:
+        return Times(min(self.times) * 1e6, statistics.median(self.times) * 1e6, len(self.times))
+
+
 class Round:
     """The contestants of one table. Who gets too slow or ends sits the larger sizes out, and `gone` says why."""
 
@@ -52,33 +79,23 @@ class Round:
 
     def measure(self, size_bytes: int) -> dict[str, Times]:
         """By name of the entry."""
-        times: dict[str, list[float]] = {}
-        plans: dict[str, tuple[int, int, int]] = {}
+        shares: dict[str, _Share] = {}
         for entry in self._taking(size_bytes):
             first = self._ask(entry, size_bytes, 1, 2)
+            if first:
+                shares[entry.name] = _Share(self._seconds, min(first))
             if first and min(first) > SLOW_S:
                 self.gone[entry.name] = f"took {min(first):.2g} s at {readable(size_bytes)}"
-                times[entry.name] = first
-            elif first:
-                once = max(min(first), 1e-8)
-                plans[entry.name] = self._plan(once)
-                times[entry.name] = []
+                shares[entry.name].times = first
         for turn in range(TURNS):
             for entry in self._taking(size_bytes):
-                turns, repetitions, batches = plans.get(entry.name, (0, 0, 0))
-                if turn < turns:
-                    times[entry.name] += self._ask(entry, size_bytes, repetitions, batches)
-        return {
-            name: Times(min(seconds) * 1e6, statistics.median(seconds) * 1e6, len(seconds))
-            for name, seconds in times.items()
-            if seconds
-        }
-
-    def _plan(self, once: float) -> tuple[int, int, int]:
-        """Turns, and what is asked for in each: repetitions and batches."""
-        repetitions = max(1, min(MOST_REPETITIONS, int(BATCH_S / once)))
-        batches = max(1, min(MOST_BATCHES, int(self._seconds / TURNS / (once * repetitions))))
-        return max(2, min(TURNS, int(self._seconds / (once * repetitions * batches)))), repetitions, batches
+                share = shares[entry.name]
+                batches = share.batches(turn)
+                if batches:
+                    begin = time.monotonic()
+                    times = self._ask(entry, size_bytes, share.repetitions, batches)
+                    share.note(times, time.monotonic() - begin)
+        return {name: share.summary() for name, share in shares.items() if share.times}
 
     def _taking(self, size_bytes: int) -> list[Entry]:
         return [entry for entry in self._entries if entry.takes(size_bytes) and entry.name not in self.gone]
@@ -88,6 +105,7 @@ class Round:
             return entry.measure(size_bytes, repetitions, batches)
         except ContestantError as error:
             self.gone[entry.name] = str(error)
+            entry.contestant.close()  # its other ranks may spin
             return []
 
 

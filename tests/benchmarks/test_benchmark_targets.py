@@ -1,0 +1,149 @@
+"""What the benchmark concludes from its figures: a target that is missed is never called met."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from contestants import ContestantError
+from tables import LIMIT, OURS, Report, Table, Verdict
+from targets import FACE, KERNEL, KIB, MIB, verdicts_of
+from turns import Entry, Round, Times
+
+SIZES = [4 << power for power in range(27)]
+
+
+def table(key: str, ranks: int, ours, limit, **others) -> Table:
+    """A whole table from functions of the size, in microseconds."""
+    columns = {OURS: ours, LIMIT: limit, **others}
+    names = [OURS, *others]
+    made = Table(key, key, ranks, "", names)
+    for size in SIZES:
+        made.rows[size] = {name: Times(us(size), us(size), 1) for name, us in columns.items() if us(size) is not None}
+    return made
+
+
+def good_pair(**changes) -> Table:
+    columns = {
+        "ours": lambda size: 0.3 if size < 64 * KIB else size / 1e4 * 1.1,
+        "limit": lambda size: size / 1e4 if size >= 64 * KIB else 0.06,
+        KERNEL: lambda size: 0.08 if size <= 32 * KIB else None,
+        "Open MPI": lambda size: 0.2 if size < 64 * KIB else size / 1e3,
+        **changes,
+    }
+    return table("pair", 2, columns.pop("ours"), columns.pop("limit"), **columns)
+
+
+def missed(*tables: Table, **figures: tuple[float, str]) -> list[str]:
+    return [verdict.what for verdict in verdicts_of(tables, figures) if not verdict.met]
+
+
+def test_a_good_pair_misses_nothing() -> None:
+    verdicts = verdicts_of([good_pair()], {})
+    assert [verdict.what for verdict in verdicts if not verdict.met] == []
+    assert len(verdicts) == 9  # 4 B, kernel, 3 of the cross-core limit, 2 of the DRAM bound, a peer small and large
+
+
+@pytest.mark.parametrize(
+    ("column", "slow", "factor", "words"),
+    [
+        ("ours", 4, 2, "2 ranks, 4 B"),
+        (KERNEL, 4, 2, "pair: bare kernel, 4 B, of a cache-line exchange"),
+        (KERNEL, 512, 3, "2 ranks, bare kernel: Open MPI takes so many times as long, at worst (at 512 B)"),
+        ("ours", 64 * KIB, 1.6, "pair, 64 KiB, of the cross-core limit"),
+        ("ours", 4 * MIB, 1.6, "pair, 4 MiB, of the cross-core limit"),
+        ("ours", 64 * MIB, 1.1, "pair, 64 MiB, of the DRAM bound"),
+        ("ours", 256 * MIB, 1.1, "pair, 256 MiB, of the DRAM bound"),
+        ("ours", 2 * MIB, 10, "2 ranks: Open MPI takes so many times as long, at worst (at 2 MiB)"),
+    ],
+)
+def test_one_slow_size_is_one_missed_target(column: str, slow: int, factor: float, words: str) -> None:
+    made = good_pair()
+    name = OURS if column == "ours" else column
+    us = made.us(slow, name)
+    assert us is not None
+    made.rows[slow][name] = Times(us * factor, us * factor, 1)
+    assert missed(made) == [words]
+
+
+def test_what_was_not_measured_is_missed_in_a_whole_run_only() -> None:
+    made = good_pair()
+    del made.rows[64 * KIB][OURS]
+    assert missed(made) == ["pair, 64 KiB, of the cross-core limit"]
+    made.rows = {4: made.rows[4]}
+    assert missed(made) == []
+
+
+def test_a_cliff_is_more_than_four_times_the_time_of_half_the_size() -> None:
+    made = table("crowd", 4, lambda size: 2 + size / 1e4, lambda size: size / 1e4)
+    assert missed(made) == []
+    made.rows[8 * KIB][OURS] = Times(12.0, 12.0, 1)
+    assert missed(made) == ["4 ranks: the steepest doubling of the size (at 8 KiB)"]
+
+
+def test_tcp_is_judged_by_bare_sockets_below_4_and_from_64_kib() -> None:
+    made = table("tcp", 2, lambda size: 1.2 + size / 1e4, lambda size: 1 + size / 1e4)
+    assert missed(made) == []
+    for size, factor in ((4, 3), (2 * KIB, 3), (4 * KIB, 9), (32 * KIB, 9), (64 * KIB, 1.3), (128 * MIB, 9)):
+        us = made.us(size)
+        assert us is not None
+        made.rows[size][OURS] = Times(us * factor, us * factor, 1)
+    assert missed(made) == [f"tcp, {size}, of a raw exchange" for size in ("4 B", "2 KiB", "64 KiB")]
+
+
+def test_python_and_single_figures_are_judged() -> None:
+    made = good_pair(**{FACE: lambda size: 4.0, "gloo": lambda size: 16.0 if size == 64 else 100.0})
+    named = "named sum of 4 floats from numpy, submission to completion, minimum"
+    figures = {named: (16.0, "us"), "negotiation messages in a steady step on one host": (0.0, "")}
+    assert "2 ranks, PyTorch: gloo takes so many times as long, at worst (at 64 B)" in missed(made, **figures)
+    assert named in missed(made, **figures)
+    assert "negotiation messages in a steady step on one host" not in missed(made, **figures)
+
+
+def test_a_report_says_which_target_is_missed_and_by_how_much(tmp_path: Path) -> None:
+    verdicts = [Verdict("2 ranks, 4 B", 0.5, 0.4, " us"), Verdict("init", None, 50, " ms")]
+    Report({"cores": 2}, [good_pair()], {"init": (3.0, "ms")}, verdicts).write(tmp_path)
+    text = (tmp_path / "allreduce.md").read_text()
+    assert "0 of 2 are met" in text
+    assert "- **missed**: 2 ranks, 4 B: 0.5 us, wanted <= 0.4 us" in text
+    assert "- **missed**: init: not measured, wanted <= 50 ms" in text
+    assert "| 64 MiB | 6711 | 7382 / 7382 | 1.10 |  |  | 67109 / 67109 | 9.1 |" in text
+    report = json.loads((tmp_path / "allreduce.json").read_text())
+    assert [target["met"] for target in report["targets"]] == [False, False]
+    assert report["tables"][0]["rows"]["4"][OURS]["min_us"] == 0.3
+
+
+class Clock:
+    """A contestant that takes `us` for each operation and counts what it is asked for."""
+
+    def __init__(self, us: float, fails: bool = False) -> None:
+        self.us, self.fails, self.closed = us, fails, False
+        self.asked: list[tuple[int, int]] = []
+
+    def measure(self, _size: int, repetitions: int, batches: int, _what: str) -> list[float]:
+        if self.fails:
+            raise ContestantError("it ended")
+        self.asked.append((repetitions, batches))
+        return [self.us / 1e6] * batches
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_batch_of_fast_operations_has_many_and_one_of_slow_ones_has_one() -> None:
+    fast, slow = Clock(0.5), Clock(5000)
+    times = Round([Entry("fast", fast), Entry("slow", slow)], 0.1).measure(4)  # type: ignore[arg-type]
+    assert times["fast"].min_us == pytest.approx(0.5)
+    assert fast.asked[1][0] == 400
+    assert slow.asked[1][0] == 1
+
+
+def test_who_is_too_slow_or_ends_sits_larger_sizes_out() -> None:
+    slow, ended, fine = Clock(7e5), Clock(1, fails=True), Clock(1)
+    entries = [Entry(name, clock) for name, clock in (("slow", slow), ("ended", ended), ("fine", fine))]  # type: ignore[arg-type]
+    turns = Round(entries, 0.05)
+    assert sorted(turns.measure(4)) == ["fine", "slow"]
+    assert sorted(turns.measure(8)) == ["fine"]
+    assert turns.gone == {"slow": "took 0.7 s at 4 B", "ended": "it ended"}
+    assert ended.closed
