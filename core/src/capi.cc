@@ -37,9 +37,9 @@ struct DoneCall {
   void* argument;
 };
 
-void CallDone(void* argument, const Status& status) {
+void CallDone(void* argument, const Status& status, Event event) {
   const std::unique_ptr<DoneCall> call(static_cast<DoneCall*>(argument));
-  call->done(call->argument, static_cast<int32_t>(status.code()), status.message().c_str(), nullptr);
+  call->done(call->argument, static_cast<int32_t>(status.code()), status.message().c_str(), event);
 }
 
 bool InRange(int32_t value, int count) { return value >= 0 && value < count; }

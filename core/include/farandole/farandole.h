@@ -60,6 +60,10 @@ extern "C" {
 #define FRD_MAX 3
 #define FRD_PRODUCT 4
 
+/* Where tensors lie. */
+#define FRD_HOST 0
+#define FRD_CUDA 1 /* a CUDA device's memory; its driver is opened when the first such tensor comes */
+
 /* Where this process stands and how it reaches the others. */
 typedef struct frd_world {
   uint32_t struct_size;
@@ -73,11 +77,12 @@ typedef struct frd_tensor {
   uint32_t struct_size;
   int32_t dtype;
   const void* input;
-  void* output; /* may equal input; NULL for allgather, whose result the core allocates */
+  void* output; /* may equal input; NULL for allgather, whose result the core allocates in host memory */
   const int64_t* shape;
   int32_t dimension_count; /* 0: a scalar */
-  int32_t device;          /* 0: host */
-  void* ready_event;       /* the input is valid once it has happened; NULL: now */
+  int32_t device;          /* FRD_HOST or FRD_CUDA; all tensors of a request lie on one device, inputs and outputs */
+  void* ready_event;       /* of the device (CUevent): the input is valid, and the output may be written, once it has
+                              happened; recorded before the call and valid until done; NULL: now */
 } frd_tensor;
 
 typedef struct frd_request {
@@ -91,7 +96,9 @@ typedef struct frd_request {
   double prescale;       /* allreduce: factors before and after the reduction; 1.0 for none */
   double postscale;
   void* stream; /* of the tensors' device; NULL on the host */
-  /* `event` has happened when the outputs may be read; NULL: now. May be NULL. */
+  /* `event` (CUevent) has happened when the outputs may be read and, whatever the code, nothing uses the tensors any
+   * more; NULL: now. Valid until done returns, and until release of the operation: let your stream wait for it. Without
+   * a done function, which may be NULL, the operation ends when the outputs may be read. */
   void (*done)(void* argument, int32_t code, const char* message, void* event);
   void* done_argument;
 } frd_request;

@@ -63,6 +63,7 @@ Status ReadSettings(Settings* settings) {
   if (algorithm != 0) settings->algorithm = Variable("FARANDOLE_ALGORITHM");
   if (const std::string address = Variable("FARANDOLE_ADDRESS"); !address.empty())
     settings->interface_address = address;
+  if (const std::string path = Variable("FARANDOLE_CUDA_DRIVER"); !path.empty()) settings->cuda_driver = path;
   settings->failpoints = Variable("FARANDOLE_FAILPOINTS");
   return Status::Ok();
 }

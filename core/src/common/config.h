@@ -19,6 +19,7 @@ struct Settings {
   int64_t warn_after_ms = 10'000;      // FARANDOLE_WARN_AFTER (seconds): when an absent rank is first named
   int64_t timeout_ms = 1'800'000;  // FARANDOLE_TIMEOUT (seconds, 0 = never): when waiting for a rank becomes an error
   std::string interface_address = "127.0.0.1";  // FARANDOLE_ADDRESS: where data links to other machines listen
+  std::string cuda_driver = "libcuda.so.1";     // FARANDOLE_CUDA_DRIVER: the driver's library, a name or a path
   int log_level = 1;                            // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
   std::string failpoints;                       // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };

@@ -43,6 +43,7 @@ int64_t WantedSpanBytes(const Signature& signature, const Layout& layout) {
   }
   const bool reduces = signature.kind == OpKind::kAllreduce || signature.kind == OpKind::kBarrier;
   if (!reduces || layout.group_count() > 1 || signature.TotalBytes() > kSmallBytes) return 0;
+  if (signature.device != 0) return 0;  // who submits cannot copy what a device has not computed yet
   return 2 * (layout.size() + 1) * std::max(SpanStride(signature), kLine);
 }
 

@@ -45,7 +45,7 @@ bool IsValid(const Description& description) {
 
 bool Signature::operator==(const Signature& other) const {
   return kind == other.kind && reduce == other.reduce && root == other.root && prescale == other.prescale &&
-         postscale == other.postscale && tensors == other.tensors;
+         postscale == other.postscale && device == other.device && tensors == other.tensors;
 }
 
 int64_t Signature::TotalBytes() const {
@@ -68,6 +68,7 @@ void Description::Encode(ByteWriter* writer) const {
   writer->Put(signature.root);
   writer->Put(signature.prescale);
   writer->Put(signature.postscale);
+  writer->Put(signature.device);
   writer->Put<uint32_t>(static_cast<uint32_t>(signature.tensors.size()));
   for (const TensorSpec& tensor : signature.tensors) {
     writer->Put(tensor.dtype);
@@ -86,6 +87,7 @@ Description Description::Decode(ByteReader* reader) {
   signature.root = reader->Get<int32_t>();
   signature.prescale = reader->Get<double>();
   signature.postscale = reader->Get<double>();
+  signature.device = reader->Get<int32_t>();
   const uint32_t count = reader->Get<uint32_t>();
   if (count > kTensorLimit) reader->Fail();
   for (uint32_t i = 0; i < count && reader->ok(); ++i) {
@@ -111,6 +113,7 @@ uint64_t Fingerprint(const Signature& signature) {
   mix(static_cast<uint64_t>(signature.root));
   mix_double(signature.prescale);
   mix_double(signature.postscale);
+  mix(static_cast<uint64_t>(signature.device));
   for (const TensorSpec& tensor : signature.tensors) {
     mix(static_cast<uint64_t>(tensor.dtype) << 32 | tensor.shape.size());
     for (int64_t dimension : tensor.shape) mix(static_cast<uint64_t>(dimension));

@@ -25,6 +25,7 @@ struct Signature {
   int32_t root = 0;
   double prescale = 1.0;
   double postscale = 1.0;
+  int32_t device = 0;  // where the tensors lie: 0 for host memory, else a kind of device
   std::vector<TensorSpec> tensors;
 
   bool operator==(const Signature& other) const;

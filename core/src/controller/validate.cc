@@ -11,6 +11,9 @@ std::string FormatNumber(double value) {
   return text;
 }
 
+// The controller knows no device; the numbers are those of farandole.h.
+std::string NameOfDevice(int32_t kind) { return kind == 0 ? "host" : kind == 1 ? "CUDA" : std::to_string(kind); }
+
 // The first thing in which two descriptions differ, with the value of each side; empty `what` when they agree.
 struct Difference {
   std::string what, left, right;
@@ -34,6 +37,7 @@ Difference Compare(const Signature& a, const Signature& b) {
   if (a.kind != b.kind) return {"operation", NameOf(a.kind), NameOf(b.kind)};
   if (Difference tensors = CompareTensors(a, b); !tensors.what.empty()) return tensors;
   if (a.reduce != b.reduce) return {"reduction", NameOf(a.reduce), NameOf(b.reduce)};
+  if (a.device != b.device) return {"device", NameOfDevice(a.device), NameOfDevice(b.device)};
   if (a.root != b.root) return {"root rank", std::to_string(a.root), std::to_string(b.root)};
   if (a.prescale != b.prescale) return {"prescale factor", FormatNumber(a.prescale), FormatNumber(b.prescale)};
   if (a.postscale != b.postscale) return {"postscale factor", FormatNumber(a.postscale), FormatNumber(b.postscale)};

@@ -1,29 +1,67 @@
-// Where memory lies and what orders access to it. The host now; a CUDA device joins by implementing Device.
+// Memory that is not the host's, and what orders access to it.
 //
-// The driver never waits for a device: it asks whether an event has happened and comes back later. Any thread.
+// A device works through streams: in order, and later than it is told to. An event marks a place in a stream and has
+// happened once the device is past it. The driver never waits for a device: it asks whether an event has happened, and
+// Notify wakes it when it may ask again. Streams and events are the device's own, so a framework's can be handed in,
+// and ours out. Any thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "common/status.h"
 
 namespace farandole {
 
-enum class DeviceKind : int32_t { kHost = 0 };
+enum class DeviceKind : int32_t { kHost = 0, kCuda = 1 };
+inline constexpr int kDeviceKindCount = 2;
 
-using Stream = void*;  // null: the device's default order
-using Event = void*;   // null: has happened
+const char* NameOf(DeviceKind kind);
+
+using Stream = void*;
+using Event = void*;  // null: has happened
 
 class Device {
  public:
   virtual ~Device() = default;
-  // Copies in the order of `stream`; for the host it is done on return.
-  virtual Status Copy(void* to, const void* from, size_t size_bytes, Stream stream) = 0;
-  virtual bool HasHappened(Event event) = 0;
+  virtual std::string name() const = 0;  // "CUDA device 0"
+
+  // Pinned host memory: the device reads and writes it by itself, beside the host's work. Both may take long and wait
+  // for the device, so see pinned_pool.h.
+  virtual Status AllocatePinned(size_t size_bytes, void** memory) = 0;
+  virtual void FreePinned(void* memory) = 0;
+
+  // Ordered by nothing but events: not by a framework's default stream either.
+  virtual Status CreateStream(Stream* stream) = 0;
+  virtual void DestroyStream(Stream stream) = 0;
+  virtual Status CreateEvent(Event* event) = 0;
+  virtual void DestroyEvent(Event event) = 0;
+
+  // These return at once; what they ask for happens when the stream comes to it. The host memory is pinned and stays
+  // valid until then.
+  virtual Status CopyToHost(void* to, const void* from, size_t size_bytes, Stream stream) = 0;
+  virtual Status CopyToDevice(void* to, const void* from, size_t size_bytes, Stream stream) = 0;
+  virtual Status WaitInStream(Stream stream, Event event) = 0;
+  virtual Status Record(Event event, Stream stream) = 0;
+  // Calls function(argument) in a thread of the device's driver. It must be short and must not use the device.
+  virtual Status Notify(Stream stream, void (*function)(void*), void* argument) = 0;
+
+  // An error of earlier work of the device may come up here.
+  virtual Status HasHappened(Event event, bool* happened) = 0;
 };
 
-// Null for a kind that this build does not know.
-Device* FindDevice(int32_t kind);
+// The devices of this process. A driver is opened when the first tensor on such a device comes, and never closed.
+class Devices {
+ public:
+  explicit Devices(std::string cuda_driver) : cuda_driver_(std::move(cuda_driver)) {}
+
+  // The device on which `address` lies; lives as long as the process. kInvalid says what is missing: the driver, or the
+  // address in its books. REQUIRES: kind is not kHost.
+  Status Find(DeviceKind kind, const void* address, Device** device) const;
+
+ private:
+  std::string cuda_driver_;
+};
 
 }  // namespace farandole

@@ -62,6 +62,7 @@ PlannedWork Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
   for (size_t i : group) {
     Piece& piece = (*pieces)[i];
     planned.operations.push_back(piece.ready->operation);
+    planned.tensors.push_back(piece.index);
     ++piece.ready->operation->works_left;
     if (planned.operations.size() == 1) {
       planned.work = std::move(piece.work);

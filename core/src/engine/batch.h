@@ -17,10 +17,11 @@ struct ReadyOperation {
   std::vector<int64_t> extents;  // allgather: first dimensions, rank by rank, tensor by tensor
 };
 
-// Work, and the operations that it is a part of (each as often as it contributes a tensor).
+// Work, and beside each of its segments the operation, and which of its tensors, that it comes from.
 struct PlannedWork {
   Work work;
   std::vector<OperationPtr> operations;
+  std::vector<size_t> tensors;
 };
 
 // Appends the works of `batch`, allocates the outputs of allgathers and counts works_left. When there is no memory for

@@ -18,6 +18,7 @@ Conductor::Conductor(World* world, Table* table, Role* role, const Settings& set
       role_(role),
       settings_(settings),
       registry_(world, settings),
+      copies_(world->group->event()),
       whole_world_(WholeWorld(world->layout, world->rank)) {
   if (world->rank == 0) coordinator_.emplace(world->layout);
 }
@@ -43,6 +44,7 @@ bool Conductor::Drive() {
     moved |= ReadDescriptors();
     Tick();
   }
+  moved |= PollCopies();
   if (CheckAbortWord()) return moved;
   moved |= ReadLog();
   moved |= RunWorks();
@@ -95,6 +97,7 @@ void Conductor::StartBatch(const Agreement::Event& event) {
     if (operation->request.kind == OpKind::kBarrier) {
       Finish(operation, Status::Ok());  // everybody has arrived, there is nothing to move
     } else {
+      copies_.Await(operation);
       batch.push_back({std::move(operation), item.extents});
     }
   }
@@ -120,7 +123,7 @@ bool Conductor::RunWorks() {
   while (!works_.empty()) {
     PlannedWork& front = works_.front();
     if (running_ == nullptr) {
-      if (!InputsReady(front)) return moved;
+      if (!InputsReady(&front)) return moved;
       running_ = registry_.Find(front.work);
       last_progress_ = Now();
       const Status started = running_ ? running_->Start(&front.work)
@@ -146,18 +149,9 @@ bool Conductor::RunWorks() {
   return moved;
 }
 
-bool Conductor::InputsReady(const PlannedWork& planned) const {
-  for (const OperationPtr& operation : planned.operations) {
-    for (const Tensor& tensor : operation->request.tensors) {
-      if (tensor.ready_event != nullptr && !FindDevice(tensor.device)->HasHappened(tensor.ready_event)) return false;
-    }
-  }
-  return true;
-}
-
 void Conductor::FinishWork(PlannedWork* planned) {
   for (const OperationPtr& operation : planned->operations) {
-    if (--operation->works_left == 0) Finish(operation, Status::Ok());
+    if (--operation->works_left == 0) FinishCollective(operation);
   }
 }
 

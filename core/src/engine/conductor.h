@@ -15,6 +15,7 @@
 #include "backends/registry.h"
 #include "controller/coordinator.h"
 #include "engine/batch.h"
+#include "engine/host_copies.h"
 #include "engine/role.h"
 #include "engine/table.h"
 #include "transport/poller.h"
@@ -48,10 +49,17 @@ class Conductor {
   void StartBatch(const Agreement::Event& event);
   void TakeResult(const Agreement::Event& event);
   bool RunWorks();
-  bool InputsReady(const PlannedWork& planned) const;
   void FinishWork(PlannedWork* planned);
   OperationPtr TakeOperation(Ticket ticket);
   void Finish(const OperationPtr& operation, Status status);
+
+  // conductor_devices.cc: tensors that do not lie in host memory
+  bool InputsReady(PlannedWork* planned);
+  void FinishCollective(const OperationPtr& operation);
+  bool PollCopies();
+  void AwaitCopies();
+  void FinishCopied(const std::vector<HostCopies::Completed>& completed);
+  void CheckCopies(TimePoint now);
 
   // messages.cc
   bool ReadDescriptors();
@@ -72,7 +80,8 @@ class Conductor {
   void CheckSuspects(TimePoint now);
   void CheckWaiting(TimePoint now);
   void CheckRunning(TimePoint now);
-  void CheckDelay(Operation* operation, int64_t waited_ms, const std::vector<int>& missing);
+  void CheckDelay(Operation* operation, int64_t waited_ms, const std::string& whom);
+  std::string NamesOf(const std::vector<int>& missing) const;
   std::vector<int> WhoIsMissing(const Operation& operation, Ticket ticket) const;
   void LeaveInGoodOrder();
   void Break(Status reason);
@@ -83,6 +92,7 @@ class Conductor {
   Role* const role_;
   const Settings settings_;
   Registry registry_;
+  HostCopies copies_;
   const ProcessSet whole_world_;
   std::optional<Coordinator> coordinator_;  // on rank 0
   Poller poller_;

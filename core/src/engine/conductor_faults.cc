@@ -120,6 +120,7 @@ void Conductor::FailAll(const Status& reason, bool works_too) {
     for (PlannedWork& planned : works_)
       failed.insert(failed.end(), planned.operations.begin(), planned.operations.end());
     works_.clear();
+    copies_.Drop();
   }
   for (const OperationPtr& operation : failed) {
     Finish(operation, {reason.code(), operation->description.Title() + " failed on rank " +
@@ -164,27 +165,31 @@ void Conductor::CheckWaiting(TimePoint now) {
       table_->agreement.ReportStuck(ticket);
       table_->has_outgoing = true;
     }
-    CheckDelay(operation.get(), waited_ms, WhoIsMissing(*operation, ticket));
+    CheckDelay(operation.get(), waited_ms, NamesOf(WhoIsMissing(*operation, ticket)));
   }
 }
 
 // The operation under way, when it has come to a standstill.
 void Conductor::CheckRunning(TimePoint now) {
-  if (running_ == nullptr) return;
+  if (running_ == nullptr) return CheckCopies(now);
   const OperationPtr operation = works_.front().operations.front();
-  CheckDelay(operation.get(), MillisecondsBetween(last_progress_, now), running_->Laggards());
+  CheckDelay(operation.get(), MillisecondsBetween(last_progress_, now), NamesOf(running_->Laggards()));
 }
 
-void Conductor::CheckDelay(Operation* operation, int64_t waited_ms, const std::vector<int>& missing) {
+std::string Conductor::NamesOf(const std::vector<int>& missing) const {
+  std::string names;
+  for (int rank : missing) names += (names.empty() ? "" : ", ") + world_->NameOf(rank);
+  if (!names.empty()) return names;
+  return coordinator_ ? "other ranks" : "ranks that rank 0 knows";
+}
+
+void Conductor::CheckDelay(Operation* operation, int64_t waited_ms, const std::string& whom) {
   const bool too_long = settings_.timeout_ms > 0 && waited_ms >= settings_.timeout_ms;
   const bool warned = operation->warned != TimePoint() && MillisecondsBetween(operation->warned, Now()) < kWarnAgainMs;
   const bool warn = waited_ms >= settings_.warn_after_ms && !warned;
   if (!too_long && !warn) return;
-  std::string names;
-  for (int rank : missing) names += (names.empty() ? "" : ", ") + world_->NameOf(rank);
-  if (names.empty()) names = coordinator_ ? "other ranks" : "ranks that rank 0 knows";
   const std::string what = operation->description.Title() + " has waited " + Seconds(waited_ms) + " on rank " +
-                           std::to_string(world_->rank) + " for " + names;
+                           std::to_string(world_->rank) + " for " + whom;
   operation->warned = Now();
   if (too_long) {
     Abort(Code::kDeadline, -1, what + "; raise FARANDOLE_TIMEOUT if that is normal");
@@ -207,6 +212,7 @@ std::vector<int> Conductor::WhoIsMissing(const Operation& operation, Ticket tick
 }
 
 void Conductor::Leave() {
+  AwaitCopies();
   const int pending = table_->in_flight;
   if (pending == 0 && !table_->is_broken) LeaveInGoodOrder();
   if (pending > 0) {

@@ -26,7 +26,7 @@ ArenaPlan Engine::PlanFor(int world_size) {
 Status Engine::Start(WorldSpec spec, const Settings& settings, std::unique_ptr<Engine>* engine) {
   ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);
   if (spec.size == 1) {
-    engine->reset(new Engine());
+    engine->reset(new Engine(settings));
     return Status::Ok();
   }
   spec.plan = PlanFor(spec.size);
@@ -38,7 +38,7 @@ Status Engine::Start(WorldSpec spec, const Settings& settings, std::unique_ptr<E
 }
 
 Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* result) {
-  std::unique_ptr<Engine> engine(new Engine());
+  std::unique_ptr<Engine> engine(new Engine(settings));
   engine->rank_ = world->rank;
   engine->size_ = world->size;
   engine->world_ = std::move(world);
@@ -67,6 +67,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   FRD_RETURN_IF_ERROR(CheckRequest(request, size_));
   auto operation = std::make_shared<Operation>(std::move(request));
   operation->description = Describe(operation->request);
+  FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
   *result = operation;
   if (!table_) return SubmitAlone(operation);
   if (operation->request.name.empty()) NameUnnamed(operation);
@@ -85,8 +86,25 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
 }
 
 Status Engine::SubmitAlone(const OperationPtr& operation) {
-  operation->Complete(PerformAlone(operation.get()));
+  operation->Complete(operation->host_copy ? PerformAloneFromDevice(operation) : PerformAlone(operation.get()));
   return Status::Ok();
+}
+
+Status Engine::FindDevice(Operation* operation) const {
+  const Status found = MakeHostCopy(devices_, operation->request, rank_, &operation->host_copy);
+  if (found.ok()) return found;
+  return {found.code(), operation->description.Title() + ": " + found.message()};
+}
+
+Status Engine::PerformAloneFromDevice(const OperationPtr& operation) {
+  std::lock_guard<std::mutex> lock(copies_mutex_);
+  return copies_.RunAlone(operation, [&operation](const Request& on_host) {
+    Operation stand_in(on_host);
+    stand_in.description = operation->description;
+    const Status status = PerformAlone(&stand_in);
+    operation->outputs = std::move(stand_in.outputs);
+    return status;
+  });
 }
 
 // Unnamed operations are named by their signature and their turn modulo a window, so that a program that repeats its calls

@@ -54,9 +54,11 @@ class Engine {
   uint64_t messages_sent() const { return table_ ? table_->messages_sent.load() : 0; }
 
  private:
-  Engine() = default;
+  explicit Engine(const Settings& settings) : devices_(settings.cuda_driver) {}
 
+  Status FindDevice(Operation* operation) const;
   Status SubmitAlone(const OperationPtr& operation);
+  Status PerformAloneFromDevice(const OperationPtr& operation);
   void NameUnnamed(const OperationPtr& operation);
   void ForgetIdleWindows();
   Status Insert(const OperationPtr& operation, Agreement::Plan* plan, Agreement::Arrived* arrived);
@@ -72,6 +74,7 @@ class Engine {
 
   int rank_ = 0;
   int size_ = 1;
+  Devices devices_;
   std::unique_ptr<World> world_;
   std::unique_ptr<Table> table_;
   Role role_;
@@ -82,6 +85,10 @@ class Engine {
   std::mutex naming_mutex_;
   std::unordered_map<uint64_t, Window> windows_;
   int64_t next_turn_ = 0;
+
+  // In a world of one, where no conductor has them.
+  std::mutex copies_mutex_;
+  HostCopies copies_;
 
   std::thread loop_;
   std::atomic<bool> stopping_{false};

@@ -22,8 +22,11 @@ Status CheckTensor(const Request& request, const Tensor& tensor) {
     }
     elements *= dimension;
   }
-  if (FindDevice(tensor.device) == nullptr) {
+  if (tensor.device < 0 || tensor.device >= kDeviceKindCount) {
     return Invalid(Title(request) + ": this build knows no device of kind " + std::to_string(tensor.device));
+  }
+  if (tensor.device != request.tensors[0].device) {
+    return Invalid(Title(request) + ": its tensors lie on devices of different kinds; use one operation for each kind");
   }
   if (request.kind == OpKind::kAllreduce && !Supports(tensor.dtype, request.reduce)) {
     return Invalid(Title(request) + ": " + NameOf(request.reduce) + " of " + NameOf(tensor.dtype) + " is not defined");
@@ -67,6 +70,7 @@ Description Describe(const Request& request) {
     signature.postscale = request.postscale;
   }
   if (request.kind == OpKind::kBroadcast) signature.root = request.root;
+  if (!request.tensors.empty()) signature.device = request.tensors[0].device;
   for (const Tensor& tensor : request.tensors) {
     TensorSpec spec{tensor.dtype, tensor.shape};
     if (request.kind == OpKind::kAllgather) {

@@ -25,14 +25,14 @@ struct Tensor {
   DType dtype = DType::kFloat32;
   Shape shape;
   int32_t device = 0;           // DeviceKind
-  Event ready_event = nullptr;  // the input is valid after it
+  Event ready_event = nullptr;  // after it the input is valid and the output may be written
 
   size_t size_bytes() const { return static_cast<size_t>(ElementCount(shape)) * SizeOf(dtype); }
 };
 
 // Called exactly once, by whichever thread completes the operation, without a lock of ours held. It may submit; it must
-// not block.
-using DoneFunction = void (*)(void* argument, const Status& status);
+// not block. Once `event` has happened the device does not use the tensors any more.
+using DoneFunction = void (*)(void* argument, const Status& status, Event event);
 
 struct Request {
   OpKind kind = OpKind::kAllreduce;
@@ -55,6 +55,8 @@ struct Output {
   size_t size_bytes = 0;
 };
 
+class HostCopy;
+
 class Operation {
  public:
   explicit Operation(Request asked) : request(std::move(asked)) {}
@@ -62,7 +64,9 @@ class Operation {
   const Request request;
   Description description;
   TimePoint submitted = Now();
-  std::vector<Output> outputs;  // allgather, one per tensor
+  std::vector<Output> outputs;          // allgather, one per tensor
+  std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's
+  Event event = nullptr;                // of host_copy; when done: what DoneFunction says
 
   // Driver only.
   size_t works_left = 0;
@@ -77,7 +81,7 @@ class Operation {
     if (completing_.exchange(true)) return;
     status_ = std::move(status);
     done_.store(true);  // sequentially consistent: before the look for waiters (role.h)
-    if (request.done != nullptr) request.done(request.done_argument, status_);
+    if (request.done != nullptr) request.done(request.done_argument, status_, event);
   }
 
  private:

@@ -279,7 +279,7 @@ TEST_P(EngineTest, CallbacksComeOncePerOperationAndMaySubmit) {
     static Request Next(Chain* chain) {
       Request request = Make(OpKind::kAllreduce, {TensorOf(chain->values, &chain->values)},
                              "chain" + std::to_string(chain->calls.load()));
-      request.done = [](void* argument, const Status& status) {
+      request.done = [](void* argument, const Status& status, Event) {
         auto* const self = static_cast<Chain*>(argument);
         EXPECT_TRUE(status.ok()) << status.message();
         if (self->calls.fetch_add(1) + 1 >= 5) return;

@@ -1,0 +1,133 @@
+#include "device/cuda.h"
+
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "device/cuda_driver.h"
+
+namespace farandole {
+namespace {
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(const CudaDriver& driver, int ordinal)
+      : driver_(driver), name_(std::string(NameOf(DeviceKind::kCuda)) + " " + std::to_string(ordinal)) {}
+
+  // The primary context is the one that frameworks use. It is kept: the process has it for as long as it trains.
+  Status Open(int ordinal) {
+    int handle = 0;
+    FRD_RETURN_IF_ERROR(driver_.Call(name_, driver_.device_get, &handle, ordinal));
+    return driver_.Call(name_, driver_.primary_context_retain, &context_, handle);
+  }
+
+  std::string name() const override { return name_; }
+
+  Status AllocatePinned(size_t size_bytes, void** memory) override {
+    return Run(driver_.host_alloc, memory, size_bytes, 0u);
+  }
+  void FreePinned(void* memory) override { Run(driver_.host_free, memory); }
+  Status CreateStream(Stream* stream) override { return Run(driver_.stream_create, stream, kCudaStreamNonBlocking); }
+  void DestroyStream(Stream stream) override { Run(driver_.stream_destroy, stream); }
+  Status CreateEvent(Event* event) override { return Run(driver_.event_create, event, kCudaEventDisableTiming); }
+  void DestroyEvent(Event event) override { Run(driver_.event_destroy, event); }
+
+  Status CopyToHost(void* to, const void* from, size_t size_bytes, Stream stream) override {
+    return Run(driver_.copy_to_host, to, reinterpret_cast<CudaPointer>(from), size_bytes, stream);
+  }
+  Status CopyToDevice(void* to, const void* from, size_t size_bytes, Stream stream) override {
+    return Run(driver_.copy_to_device, reinterpret_cast<CudaPointer>(to), from, size_bytes, stream);
+  }
+  Status WaitInStream(Stream stream, Event event) override { return Run(driver_.stream_wait_event, stream, event, 0u); }
+  Status Record(Event event, Stream stream) override { return Run(driver_.event_record, event, stream); }
+  Status Notify(Stream stream, void (*function)(void*), void* argument) override {
+    return Run(driver_.launch_host_function, stream, function, argument);
+  }
+
+  Status HasHappened(Event event, bool* happened) override {
+    *happened = event == nullptr;
+    if (*happened) return Status::Ok();
+    Scope scope(*this);
+    FRD_RETURN_IF_ERROR(scope.status());
+    const int code = driver_.event_query.pointer(event);
+    *happened = code == kCudaSuccess;
+    if (*happened || code == kCudaErrorNotReady) return Status::Ok();
+    return driver_.Failed(driver_.event_query.name, code, name_);
+  }
+
+ private:
+  // The context is current in this thread, and a framework that captures a graph in another thread is not disturbed by
+  // our calls, which are no part of it.
+  class Scope {
+   public:
+    explicit Scope(const CudaDevice& device) : device_(device), driver_(device.driver_) {
+      status_ = driver_.Call(device.name_, driver_.context_push, device.context_);
+      if (status_.ok()) driver_.exchange_capture_mode.pointer(&capture_mode_);
+    }
+    ~Scope() {
+      if (!status_.ok()) return;
+      driver_.exchange_capture_mode.pointer(&capture_mode_);
+      void* popped = nullptr;
+      driver_.context_pop.pointer(&popped);
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    const Status& status() const { return status_; }
+
+   private:
+    const CudaDevice& device_;
+    const CudaDriver& driver_;
+    int capture_mode_ = kCudaCaptureModeRelaxed;  // inside the scope: the thread's own
+    Status status_;
+  };
+
+  template <typename Function, typename... Arguments>
+  Status Run(const Function& function, Arguments... arguments) {
+    Scope scope(*this);
+    FRD_RETURN_IF_ERROR(scope.status());
+    return driver_.Call(name_, function, arguments...);
+  }
+
+  const CudaDriver& driver_;
+  const std::string name_;
+  void* context_ = nullptr;
+};
+
+Status OrdinalOf(const CudaDriver& driver, const void* address, int* ordinal) {
+  const auto pointer = reinterpret_cast<CudaPointer>(address);
+  unsigned memory_type = 0;
+  const int code = driver.pointer_get_attribute.pointer(&memory_type, kCudaPointerMemoryType, pointer);
+  if (code != kCudaSuccess || memory_type == kCudaMemoryTypeHost) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%p", address);
+    const Status reason = code == kCudaSuccess ? Invalid("it is host memory")
+                                               : driver.Failed(driver.pointer_get_attribute.name, code, driver.path);
+    return Invalid(std::string("the CUDA driver does not have the address ") + text + " on a device: " +
+                   reason.message() + "; say that the tensor is in host memory, or check its address");
+  }
+  return driver.Call(driver.path, driver.pointer_get_attribute, static_cast<void*>(ordinal), kCudaPointerDeviceOrdinal,
+                     pointer);
+}
+
+}  // namespace
+
+Status FindCudaDevice(const std::string& driver_path, const void* address, Device** device) {
+  const CudaDriver* driver = nullptr;
+  FRD_RETURN_IF_ERROR(OpenCudaDriver(driver_path, &driver));
+  int ordinal = 0;
+  FRD_RETURN_IF_ERROR(OrdinalOf(*driver, address, &ordinal));
+  static auto* const mutex = new std::mutex();
+  static auto* const devices = new std::map<std::pair<const CudaDriver*, int>, std::unique_ptr<CudaDevice>>();
+  std::lock_guard<std::mutex> lock(*mutex);
+  std::unique_ptr<CudaDevice>& known = (*devices)[{driver, ordinal}];
+  if (!known) {
+    auto fresh = std::make_unique<CudaDevice>(*driver, ordinal);
+    FRD_RETURN_IF_ERROR(fresh->Open(ordinal));
+    known = std::move(fresh);
+  }
+  *device = known.get();
+  return Status::Ok();
+}
+
+}  // namespace farandole

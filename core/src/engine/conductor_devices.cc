@@ -1,0 +1,57 @@
+// Conductor: tensors that do not lie in host memory.
+#include <algorithm>
+
+#include "engine/conductor.h"
+
+namespace farandole {
+
+bool Conductor::InputsReady(PlannedWork* planned) {
+  bool ready = false;
+  const Status prepared = copies_.Prepare(planned, &ready);
+  if (!prepared.ok()) Abort(prepared.code(), world_->rank, world_->NameOf(world_->rank) + ": " + prepared.message());
+  return prepared.ok() && ready;
+}
+
+void Conductor::FinishCollective(const OperationPtr& operation) {
+  bool complete = false;
+  const Status status = copies_.Return(operation, &complete);
+  if (complete) FinishCopied({{operation, status}});
+}
+
+bool Conductor::PollCopies() {
+  if (!copies_.busy()) return false;
+  std::vector<HostCopies::Completed> completed;
+  const bool moved = copies_.Poll(&completed);
+  FinishCopied(completed);
+  return moved;
+}
+
+// The other ranks have their results, so what a device does wrong now is this rank's alone.
+void Conductor::FinishCopied(const std::vector<HostCopies::Completed>& completed) {
+  for (const auto& [operation, status] : completed) {
+    if (status.ok()) {
+      Finish(operation, status);
+    } else {
+      Finish(operation, {status.code(), operation->description.Title() + " failed on rank " +
+                                            std::to_string(world_->rank) + ": " + status.message()});
+    }
+  }
+}
+
+// This rank leaves: results that are on their way still arrive.
+void Conductor::AwaitCopies() {
+  std::vector<HostCopies::Completed> completed;
+  copies_.Drain(&completed);
+  FinishCopied(completed);
+}
+
+// The ranks have agreed, and this one's own device lets all of them wait.
+void Conductor::CheckCopies(TimePoint now) {
+  if (works_.empty()) return;
+  const OperationPtr operation = works_.front().operations.front();
+  if (!operation->host_copy) return;
+  CheckDelay(operation.get(), MillisecondsBetween(std::max(last_progress_, operation->submitted), now),
+             operation->host_copy->device()->name() + ", which has not computed its input yet");
+}
+
+}  // namespace farandole

@@ -1,0 +1,205 @@
+#include "engine/host_copies.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "transport/doorbell.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::chrono::microseconds kPollInterval{20};
+constexpr std::chrono::milliseconds kPatience{5000};
+
+void SignalAndDrop(void* argument) {
+  const std::unique_ptr<std::shared_ptr<Descriptor>> event(static_cast<std::shared_ptr<Descriptor>*>(argument));
+  SignalEvent((*event)->get());
+}
+
+Request OnHost(const Request& request, const HostCopy& copy) {
+  Request result = request;
+  result.done = nullptr;
+  for (size_t i = 0; i < result.tensors.size(); ++i) {
+    Tensor& tensor = result.tensors[i];
+    tensor.device = static_cast<int32_t>(DeviceKind::kHost);
+    tensor.ready_event = nullptr;
+    tensor.input = copy.at(i);
+    if (tensor.output != nullptr) tensor.output = copy.at(i);
+  }
+  return result;
+}
+
+}  // namespace
+
+HostCopies::HostCopies(int wake_event, size_t ahead_bytes) : ahead_bytes_(ahead_bytes) {
+  if (wake_event >= 0) wake_ = std::make_shared<Descriptor>(fcntl(wake_event, F_DUPFD_CLOEXEC, 0));
+}
+
+HostCopies::~HostCopies() {
+  std::vector<Completed> completed;
+  Drop();
+  Drain(&completed);
+}
+
+void HostCopies::Await(const OperationPtr& operation) {
+  if (operation->host_copy) waiting_.push_back(operation);
+}
+
+Status HostCopies::Prepare(PlannedWork* planned, bool* ready) {
+  *ready = true;
+  for (const OperationPtr& operation : planned->operations) {
+    HostCopy* const copy = operation->host_copy.get();
+    if (copy == nullptr) continue;
+    if (copy->state() == HostCopy::State::kWaiting) {
+      const bool memory_will_come = short_of_memory_ && !leaving_.empty();
+      if (!memory_will_come) FRD_RETURN_IF_ERROR(Begin(operation));
+    }
+    FRD_RETURN_IF_ERROR(copy->Poll());
+    if (copy->state() != HostCopy::State::kHere) *ready = false;
+  }
+  if (!*ready) return Status::Ok();
+  for (size_t i = 0; i < planned->work.segments.size(); ++i) {
+    const Operation& operation = *planned->operations[i];
+    if (!operation.host_copy) continue;
+    const size_t tensor = planned->tensors[i];
+    Segment& segment = planned->work.segments[i];
+    segment.input = operation.host_copy->at(tensor);
+    if (operation.request.tensors[tensor].output != nullptr) segment.output = operation.host_copy->at(tensor);
+  }
+  return Status::Ok();
+}
+
+// When memory is short, nothing has begun and the operation keeps its place.
+Status HostCopies::Begin(const OperationPtr& operation) {
+  HostCopy* const copy = operation->host_copy.get();
+  CopyLane* lane = nullptr;
+  FRD_RETURN_IF_ERROR(LaneOf(copy->device(), &lane));
+  const Status begun = copy->CopyIn(lane);
+  if (copy->state() == HostCopy::State::kWaiting) return begun;
+  waiting_.erase(std::find(waiting_.begin(), waiting_.end(), operation));
+  begun_.push_back(operation);
+  held_bytes_ += copy->size_bytes();
+  if (begun.ok()) WakeAfter(copy->device(), copy->in());
+  return begun;
+}
+
+// What goes wrong here is said when the operation's turn comes.
+bool HostCopies::BeginAhead() {
+  bool moved = false;
+  while (!waiting_.empty() && !short_of_memory_) {
+    const OperationPtr operation = waiting_.front();
+    if (held_bytes_ + operation->host_copy->size_bytes() > ahead_bytes_) return moved;
+    short_of_memory_ = !Begin(operation).ok();
+    moved = true;
+  }
+  return moved;
+}
+
+Status HostCopies::Return(const OperationPtr& operation, bool* complete) {
+  *complete = true;
+  HostCopy* const copy = operation->host_copy.get();
+  if (copy == nullptr) return Status::Ok();
+  begun_.erase(std::find(begun_.begin(), begun_.end(), operation));
+  const Status status = copy->CopyOut();
+  if (!status.ok() || copy->state() == HostCopy::State::kOver) {
+    Release(operation.get());
+    return status;
+  }
+  operation->event = copy->event();
+  *complete = operation->request.done != nullptr;
+  leaving_.push_back({operation, !*complete});
+  WakeAfter(copy->device(), copy->out());
+  return Status::Ok();
+}
+
+bool HostCopies::Poll(std::vector<Completed>* completed) {
+  const bool ended = EndLeaving(completed);
+  return BeginAhead() || ended;
+}
+
+// In the order in which the copies were begun, which is that of the device.
+bool HostCopies::EndLeaving(std::vector<Completed>* completed) {
+  bool moved = false;
+  while (!leaving_.empty()) {
+    HostCopy* const copy = leaving_.front().operation->host_copy.get();
+    const Status status = copy->Poll();
+    const bool under_way = copy->state() == HostCopy::State::kComing || copy->state() == HostCopy::State::kReturning;
+    if (status.ok() && under_way) return moved;
+    Release(leaving_.front().operation.get());
+    if (leaving_.front().completes) completed->push_back({leaving_.front().operation, status});
+    leaving_.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+// After an error the device may still use the block, which is then left to it.
+void HostCopies::Release(Operation* operation) {
+  HostCopy* const copy = operation->host_copy.get();
+  held_bytes_ -= copy->size_bytes();
+  short_of_memory_ = false;
+  if (copy->state() == HostCopy::State::kHere || copy->state() == HostCopy::State::kOver) copy->ReleaseMemory();
+}
+
+void HostCopies::Drop() {
+  waiting_.clear();
+  for (OperationPtr& operation : begun_) {
+    operation->event = operation->host_copy->event();
+    leaving_.push_back({std::move(operation), false});
+  }
+  begun_.clear();
+}
+
+void HostCopies::Drain(std::vector<Completed>* completed) {
+  const TimePoint end = Now() + kPatience;
+  while (!leaving_.empty() && Now() < end) {
+    if (!EndLeaving(completed)) std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
+Status HostCopies::RunAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform) {
+  const Status status = TryAlone(operation, perform);
+  if (!status.ok()) Drop();
+  return status;
+}
+
+Status HostCopies::TryAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform) {
+  std::vector<Completed> completed;
+  Poll(&completed);  // memory that earlier operations have left
+  Await(operation);
+  PlannedWork planned;
+  planned.operations = {operation};
+  for (bool ready = false; !ready;) {
+    FRD_RETURN_IF_ERROR(Prepare(&planned, &ready));
+    if (!ready) std::this_thread::sleep_for(kPollInterval);
+  }
+  FRD_RETURN_IF_ERROR(perform(OnHost(operation->request, *operation->host_copy)));
+  bool complete = false;
+  FRD_RETURN_IF_ERROR(Return(operation, &complete));
+  while (!complete && completed.empty()) {
+    if (!Poll(&completed)) std::this_thread::sleep_for(kPollInterval);
+  }
+  return complete ? Status::Ok() : completed[0].status;
+}
+
+Status HostCopies::LaneOf(Device* device, CopyLane** lane) {
+  std::unique_ptr<CopyLane>& known = lanes_[device];
+  if (!known) {
+    auto fresh = std::make_unique<CopyLane>(device);
+    FRD_RETURN_IF_ERROR(fresh->Open());
+    known = std::move(fresh);
+  }
+  *lane = known.get();
+  return Status::Ok();
+}
+
+// When it cannot be done the driver comes a little later, and hears then what is wrong.
+void HostCopies::WakeAfter(Device* device, Stream stream) {
+  if (!wake_) return;
+  auto argument = std::make_unique<std::shared_ptr<Descriptor>>(wake_);
+  if (device->Notify(stream, &SignalAndDrop, argument.get()).ok()) argument.release();  // SignalAndDrop has it
+}
+
+}  // namespace farandole

@@ -1,0 +1,114 @@
+// What a framework does with tensors on (fake) CUDA devices, and what a plugin of it asks of the engine.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "support/fake_cuda.h"
+
+namespace farandole {
+
+inline float ValueOf(int rank, size_t i) { return static_cast<float>((rank + 1) * (static_cast<int>(i % 61) + 1)); }
+inline float SumOf(int size, size_t i) {
+  float sum = 0;
+  for (int r = 0; r < size; ++r) sum += ValueOf(r, i);
+  return sum;
+}
+
+// What a framework has on one rank: a device, a stream, tensors.
+class Framework {
+ public:
+  Framework(FakeCuda& fake, int ordinal) : fake_(fake), ordinal_(ordinal), stream_(fake.MakeStream(ordinal)) {}
+  ~Framework() {
+    fake_.Synchronize(stream_);
+    for (void* memory : memories_) fake_.Free(memory);
+  }
+
+  float* Empty(size_t count) {
+    memories_.push_back(fake_.Allocate(ordinal_, std::max<size_t>(count, 1) * sizeof(float)));
+    return static_cast<float*>(memories_.back());
+  }
+  // Computed in the stream, so later.
+  float* Compute(size_t count, int rank) {
+    float* const memory = Empty(count);
+    auto* const contents = static_cast<float*>(fake_.Contents(memory));
+    fake_.Launch(stream_, [=] {
+      for (size_t i = 0; i < count; ++i) contents[i] = ValueOf(rank, i);
+    });
+    return memory;
+  }
+  // Read in the stream, after what it waits for.
+  std::vector<float> Read(const float* memory, size_t count) {
+    std::vector<float> values(count);
+    const void* const contents = fake_.Contents(memory);
+    fake_.Launch(stream_, [&] { std::memcpy(values.data(), contents, count * sizeof(float)); });
+    fake_.Synchronize(stream_);
+    return values;
+  }
+  Tensor TensorOf(const float* input, float* output, size_t count) {
+    Tensor tensor;
+    tensor.input = input;
+    tensor.output = output;
+    tensor.shape = {static_cast<int64_t>(count)};
+    tensor.device = 1;
+    tensor.ready_event = fake_.RecordNewEvent(stream_);
+    return tensor;
+  }
+  void Launch(std::function<void()> kernel) { fake_.Launch(stream_, std::move(kernel)); }
+  void Wait(Event event) { fake_.Wait(stream_, event); }
+
+ private:
+  FakeCuda& fake_;
+  const int ordinal_;
+  void* const stream_;
+  std::vector<void*> memories_;
+};
+
+inline Request Make(OpKind kind, std::vector<Tensor> tensors, std::string name = "") {
+  Request request;
+  request.kind = kind;
+  request.tensors = std::move(tensors);
+  request.name = std::move(name);
+  return request;
+}
+
+inline Status SubmitAndWait(Engine& engine, Request request, OperationPtr* result = nullptr) {
+  OperationPtr operation;
+  FRD_RETURN_IF_ERROR(engine.Submit(std::move(request), &operation));
+  EXPECT_TRUE(engine.Wait(*operation, 30'000)) << "timed out: " << operation->description.Title();
+  if (result != nullptr) *result = operation;
+  return operation->status();
+}
+
+inline void ExpectSum(const std::vector<float>& values, int size) {
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], SumOf(size, i)) << "element " << i;
+}
+
+// What a plugin's done function does: the framework's stream waits for the results.
+struct OnDone {
+  explicit OnDone(Framework* of) : framework(of) {}
+
+  Framework* framework;
+  std::atomic<int> calls{0};
+  Event event = nullptr;
+
+  void Attach(Request* request) {
+    request->done_argument = this;
+    request->done = [](void* argument, const Status&, Event event) {
+      auto* const self = static_cast<OnDone*>(argument);
+      self->event = event;
+      self->framework->Wait(event);
+      self->calls.fetch_add(1);
+    };
+  }
+};
+
+}  // namespace farandole

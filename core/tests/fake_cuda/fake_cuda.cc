@@ -1,0 +1,478 @@
+#include "support/fake_cuda.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#define DRIVER_CALL extern "C" __attribute__((visibility("default"))) int
+
+namespace {
+
+using farandole::FakeCuda;
+
+enum Code {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kNotInitialized = 3,
+  kNoDevice = 100,
+  kInvalidDevice = 101,
+  kInvalidContext = 201,
+  kInvalidHandle = 400,
+  kNotReady = 600,
+  kIllegalAddress = 700,
+  kLaunchFailed = 719,
+  kCaptureUnsupported = 900,
+};
+
+constexpr int kDevices = 2;
+constexpr int kGarbage = 0xAB;
+
+struct EventState {
+  std::mutex mutex;
+  std::condition_variable happened;
+  uint64_t recorded = 0, reached = 0;
+
+  void Reach(uint64_t record) {
+    std::lock_guard<std::mutex> lock(mutex);
+    reached = std::max(reached, record);
+    happened.notify_all();
+  }
+  void Await(uint64_t record) {
+    std::unique_lock<std::mutex> lock(mutex);
+    happened.wait(lock, [&] { return reached >= record; });
+  }
+};
+
+// A queue and the thread that works it off; the thread ends when the stream is destroyed and the queue is empty.
+struct StreamState {
+  int ordinal = 0;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> queue;
+  bool closed = false;
+
+  void Push(std::function<void()> task) {
+    std::lock_guard<std::mutex> lock(mutex);
+    queue.push_back(std::move(task));
+    changed.notify_all();
+  }
+  void Close() {
+    std::lock_guard<std::mutex> lock(mutex);
+    closed = true;
+    changed.notify_all();
+  }
+  void Run() {
+    while (true) {
+      std::function<void()> task;
+      {
+        std::unique_lock<std::mutex> lock(mutex);
+        changed.wait(lock, [&] { return closed || !queue.empty(); });
+        if (queue.empty()) return;
+        task = std::move(queue.front());
+        queue.pop_front();
+      }
+      task();
+    }
+  }
+};
+
+struct DeviceMemory {
+  int ordinal;
+  size_t size_bytes;
+  std::unique_ptr<char[]> contents;
+};
+
+struct Context {
+  int ordinal;
+};
+
+struct Failure {
+  int code;
+  int successes;
+  bool for_good;
+};
+
+thread_local std::vector<Context*> t_contexts;
+thread_local int t_capture_mode = 0;  // global
+
+class Driver final : public FakeCuda {
+ public:
+  // ---- what the driver's calls are made of
+
+  // What every call can answer. `context`: one must be current; `eager`: forbidden while another thread captures.
+  int Enter(const char* name, bool context = false, bool eager = false) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++calls_[name];
+    if (const auto failure = failures_.find(name); failure != failures_.end() && failure->second.successes-- <= 0) {
+      const int code = failure->second.code;
+      if (!failure->second.for_good) failures_.erase(failure);
+      return code;
+    }
+    if (!initialized_ && std::strcmp(name, "cuInit") != 0) return kNotInitialized;
+    if (context && t_contexts.empty()) return kInvalidContext;
+    return eager && capturing_ && t_capture_mode != 2 ? kCaptureUnsupported : kSuccess;
+  }
+  void Initialize() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    initialized_ = true;
+  }
+  Context* context(int ordinal) { return &contexts_[ordinal]; }
+
+  void* NewEvent() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto event = std::make_shared<EventState>();
+    void* const handle = event.get();
+    events_[handle] = std::move(event);
+    return handle;
+  }
+  std::shared_ptr<EventState> event(void* handle) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = events_.find(handle);
+    return found == events_.end() ? nullptr : found->second;
+  }
+  bool EraseEvent(void* handle) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return events_.erase(handle) == 1;
+  }
+  std::shared_ptr<StreamState> stream(void* handle) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = streams_.find(handle);
+    return found == streams_.end() ? nullptr : found->second;
+  }
+  bool EraseStream(void* handle) {
+    const auto closing = stream(handle);
+    if (!closing) return false;
+    closing->Close();
+    std::lock_guard<std::mutex> lock(mutex_);
+    return streams_.erase(handle) == 1;
+  }
+
+  void* AllocatePinned(size_t size_bytes) {
+    void* const memory = std::malloc(size_bytes);
+    std::lock_guard<std::mutex> lock(mutex_);
+    pinned_[static_cast<char*>(memory)] = size_bytes;
+    return memory;
+  }
+  bool FreePinned(void* memory) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (pinned_.erase(static_cast<char*>(memory)) == 0) return false;
+    std::free(memory);
+    return true;
+  }
+  bool IsPinned(const void* memory, size_t size_bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return At(pinned_, memory, size_bytes, [](size_t size) { return size; }) != pinned_.end();
+  }
+  // Null unless [memory, memory + size_bytes) lies on the device (any for -1).
+  char* Resolve(const void* memory, size_t size_bytes, int ordinal = -1) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = At(memory_, memory, size_bytes, [](const DeviceMemory& each) { return each.size_bytes; });
+    if (found == memory_.end() || (ordinal >= 0 && found->second.ordinal != ordinal)) return nullptr;
+    return found->second.contents.get() + (static_cast<const char*>(memory) - found->first);
+  }
+  int OrdinalOf(const void* memory) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = At(memory_, memory, 1, [](const DeviceMemory& each) { return each.size_bytes; });
+    return found == memory_.end() ? -1 : found->second.ordinal;
+  }
+
+  void Misuse(const std::string& text) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    misuses_.push_back(text);
+  }
+  void Enqueue(StreamState* stream, std::function<void()> task) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stream->Push([delay = delay_, task = std::move(task)] {
+      std::this_thread::sleep_for(delay);
+      task();
+    });
+  }
+  void Record(EventState* event_state, StreamState* stream) {
+    uint64_t record = 0;
+    {
+      std::lock_guard<std::mutex> lock(event_state->mutex);
+      record = ++event_state->recorded;
+    }
+    Enqueue(stream, [event = event(event_state), record] { event->Reach(record); });
+  }
+  void AwaitInStream(StreamState* stream, EventState* event_state) {
+    uint64_t record = 0;
+    {
+      std::lock_guard<std::mutex> lock(event_state->mutex);
+      record = event_state->recorded;
+    }
+    Enqueue(stream, [event = event(event_state), record] { event->Await(record); });
+  }
+
+  // ---- FakeCuda
+
+  void Reset() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failures_.clear();
+    misuses_.clear();
+    calls_.clear();
+    delay_ = std::chrono::microseconds(0);
+    capturing_ = false;
+  }
+  void SetDelay(std::chrono::microseconds delay) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    delay_ = delay;
+  }
+  void Fail(const std::string& call, int code, int successes, bool for_good) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failures_[call] = {code, successes, for_good};
+  }
+  void SetCapturing(bool capturing) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    capturing_ = capturing;
+  }
+
+  void* Allocate(int ordinal, size_t size_bytes) override {
+    void* const memory = mmap(nullptr, size_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    std::lock_guard<std::mutex> lock(mutex_);
+    memory_[static_cast<char*>(memory)] = {ordinal, size_bytes, std::make_unique<char[]>(size_bytes)};
+    return memory;
+  }
+  void Free(void* memory) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = memory_.find(static_cast<char*>(memory));
+    munmap(memory, found->second.size_bytes);
+    memory_.erase(found);
+  }
+  void* MakeStream(int ordinal) override {
+    auto stream = std::make_shared<StreamState>();
+    stream->ordinal = ordinal;
+    std::thread([stream] { stream->Run(); }).detach();
+    std::lock_guard<std::mutex> lock(mutex_);
+    streams_[stream.get()] = stream;
+    return stream.get();
+  }
+  void Launch(void* handle, std::function<void()> kernel) override { Enqueue(stream(handle).get(), std::move(kernel)); }
+  void* RecordNewEvent(void* handle) override {
+    void* const event = NewEvent();
+    Record(static_cast<EventState*>(event), stream(handle).get());
+    return event;
+  }
+  void Wait(void* handle, void* event) override {
+    if (event != nullptr) AwaitInStream(stream(handle).get(), static_cast<EventState*>(event));
+  }
+  void Synchronize(void* handle) override {
+    void* const end = RecordNewEvent(handle);
+    event(end)->Await(1);
+    EraseEvent(end);
+  }
+  void* Contents(const void* memory) override { return Resolve(memory, 1); }
+
+  std::vector<std::string> misuses() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return misuses_;
+  }
+  int calls(const std::string& name) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return calls_[name];
+  }
+  size_t pinned_bytes() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    size_t total = 0;
+    for (const auto& [memory, size_bytes] : pinned_) total += size_bytes;
+    return total;
+  }
+
+ private:
+  // The entry of `map` (begin -> something with a size) that covers the range.
+  template <typename Map, typename SizeOf>
+  static typename Map::iterator At(Map& map, const void* memory, size_t size_bytes, SizeOf size_of) {
+    auto* const begin = const_cast<char*>(static_cast<const char*>(memory));
+    auto found = map.upper_bound(begin);
+    if (found == map.begin()) return map.end();
+    --found;
+    return begin + size_bytes <= found->first + size_of(found->second) ? found : map.end();
+  }
+
+  std::mutex mutex_;
+  Context contexts_[kDevices] = {{0}, {1}};
+  bool initialized_ = false, capturing_ = false;
+  std::chrono::microseconds delay_{0};
+  std::map<std::string, Failure> failures_;
+  std::map<std::string, int> calls_;
+  std::vector<std::string> misuses_;
+  std::map<void*, std::shared_ptr<EventState>> events_;
+  std::map<void*, std::shared_ptr<StreamState>> streams_;
+  std::map<char*, size_t> pinned_;
+  std::map<char*, DeviceMemory> memory_;
+};
+
+// Never destroyed: threads of streams may outlast main.
+Driver& TheDriver() {
+  static auto* const driver = new Driver();
+  return *driver;
+}
+
+// Both ways. `host` must still be pinned when the copy is made.
+int Copy(const char* name, void* stream_handle, void* host, const void* device, size_t size_bytes, bool to_host) {
+  Driver& driver = TheDriver();
+  if (const int code = driver.Enter(name, true)) return code;
+  const auto stream = driver.stream(stream_handle);
+  if (!stream) return kInvalidHandle;
+  if (stream->ordinal != t_contexts.back()->ordinal) return kInvalidContext;
+  char* const contents = driver.Resolve(device, size_bytes);
+  if (contents == nullptr) return kInvalidValue;
+  if (!driver.IsPinned(host, size_bytes)) driver.Misuse(std::string(name) + ": the host memory is not pinned");
+  if (to_host) std::memset(host, kGarbage, size_bytes);
+  driver.Enqueue(stream.get(), [=, call = std::string(name)] {
+    if (!TheDriver().IsPinned(host, size_bytes)) return TheDriver().Misuse(call + ": the memory went before the copy");
+    to_host ? std::memcpy(host, contents, size_bytes) : std::memcpy(contents, host, size_bytes);
+  });
+  return kSuccess;
+}
+
+const std::map<int, std::pair<const char*, const char*>>& Errors() {
+  static const std::map<int, std::pair<const char*, const char*>> errors = {
+      {kInvalidValue, {"CUDA_ERROR_INVALID_VALUE", "invalid argument"}},
+      {kOutOfMemory, {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"}},
+      {kNotInitialized, {"CUDA_ERROR_NOT_INITIALIZED", "initialization error"}},
+      {kNoDevice, {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"}},
+      {kInvalidContext, {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"}},
+      {kInvalidHandle, {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"}},
+      {kIllegalAddress, {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"}},
+      {kLaunchFailed, {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}},
+      {kCaptureUnsupported,
+       {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"}},
+  };
+  return errors;
+}
+
+int ErrorText(int code, const char** text, bool name) {
+  const auto found = Errors().find(code);
+  if (found == Errors().end()) return kInvalidValue;
+  *text = name ? found->second.first : found->second.second;
+  return kSuccess;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) farandole::FakeCuda* fake_cuda() { return &TheDriver(); }
+
+DRIVER_CALL cuInit(unsigned) {
+  const int code = TheDriver().Enter("cuInit");
+  if (code == kSuccess) TheDriver().Initialize();
+  return code;
+}
+DRIVER_CALL cuGetErrorName(int code, const char** text) { return ErrorText(code, text, true); }
+DRIVER_CALL cuGetErrorString(int code, const char** text) { return ErrorText(code, text, false); }
+
+DRIVER_CALL cuDeviceGet(int* handle, int ordinal) {
+  if (const int code = TheDriver().Enter("cuDeviceGet")) return code;
+  *handle = ordinal;
+  return ordinal >= 0 && ordinal < kDevices ? kSuccess : kInvalidDevice;
+}
+DRIVER_CALL cuDevicePrimaryCtxRetain(void** context, int handle) {
+  if (const int code = TheDriver().Enter("cuDevicePrimaryCtxRetain", false, true)) return code;
+  *context = TheDriver().context(handle);
+  return kSuccess;
+}
+DRIVER_CALL cuCtxPushCurrent_v2(void* context) {
+  if (const int code = TheDriver().Enter("cuCtxPushCurrent_v2")) return code;
+  if (context == nullptr) return kInvalidContext;
+  t_contexts.push_back(static_cast<Context*>(context));
+  return kSuccess;
+}
+DRIVER_CALL cuCtxPopCurrent_v2(void** context) {
+  if (const int code = TheDriver().Enter("cuCtxPopCurrent_v2", true)) return code;
+  *context = t_contexts.back();
+  t_contexts.pop_back();
+  return kSuccess;
+}
+DRIVER_CALL cuThreadExchangeStreamCaptureMode(int* mode) {
+  if (const int code = TheDriver().Enter("cuThreadExchangeStreamCaptureMode")) return code;
+  std::swap(*mode, t_capture_mode);
+  return kSuccess;
+}
+DRIVER_CALL cuPointerGetAttribute(void* data, int attribute, unsigned long long pointer) {
+  if (const int code = TheDriver().Enter("cuPointerGetAttribute")) return code;
+  const auto* const memory = reinterpret_cast<const void*>(pointer);
+  const int ordinal = TheDriver().OrdinalOf(memory);
+  const bool pinned = TheDriver().IsPinned(memory, 1);
+  if (ordinal < 0 && !pinned) return kInvalidValue;
+  if (attribute == 2) *static_cast<unsigned*>(data) = pinned ? 1 : 2;
+  if (attribute == 9) *static_cast<int*>(data) = pinned ? 0 : ordinal;
+  return attribute == 2 || attribute == 9 ? kSuccess : kInvalidValue;
+}
+
+DRIVER_CALL cuMemHostAlloc(void** memory, size_t size_bytes, unsigned) {
+  if (const int code = TheDriver().Enter("cuMemHostAlloc", true, true)) return code;
+  *memory = TheDriver().AllocatePinned(size_bytes);
+  return kSuccess;
+}
+DRIVER_CALL cuMemFreeHost(void* memory) {
+  if (const int code = TheDriver().Enter("cuMemFreeHost", true, true)) return code;
+  return TheDriver().FreePinned(memory) ? kSuccess : kInvalidValue;
+}
+DRIVER_CALL cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, size_t size_bytes, void* stream) {
+  return Copy("cuMemcpyDtoHAsync_v2", stream, to, reinterpret_cast<const void*>(from), size_bytes, true);
+}
+DRIVER_CALL cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, size_t size_bytes, void* stream) {
+  return Copy("cuMemcpyHtoDAsync_v2", stream, const_cast<void*>(from), reinterpret_cast<const void*>(to), size_bytes,
+              false);
+}
+
+DRIVER_CALL cuStreamCreate(void** stream, unsigned flags) {
+  if (const int code = TheDriver().Enter("cuStreamCreate", true)) return code;
+  if (flags != 1) TheDriver().Misuse("cuStreamCreate: the stream would be ordered by the default stream");
+  *stream = TheDriver().MakeStream(t_contexts.back()->ordinal);
+  return kSuccess;
+}
+DRIVER_CALL cuStreamDestroy_v2(void* stream) {
+  if (const int code = TheDriver().Enter("cuStreamDestroy_v2", true)) return code;
+  return TheDriver().EraseStream(stream) ? kSuccess : kInvalidHandle;
+}
+DRIVER_CALL cuStreamWaitEvent(void* stream_handle, void* event_handle, unsigned) {
+  if (const int code = TheDriver().Enter("cuStreamWaitEvent", true)) return code;
+  const auto stream = TheDriver().stream(stream_handle);
+  const auto event = TheDriver().event(event_handle);
+  if (!stream || !event) return kInvalidHandle;
+  TheDriver().AwaitInStream(stream.get(), event.get());
+  return kSuccess;
+}
+DRIVER_CALL cuLaunchHostFunc(void* stream_handle, void (*function)(void*), void* argument) {
+  if (const int code = TheDriver().Enter("cuLaunchHostFunc", true)) return code;
+  const auto stream = TheDriver().stream(stream_handle);
+  if (!stream) return kInvalidHandle;
+  TheDriver().Enqueue(stream.get(), [=] { function(argument); });
+  return kSuccess;
+}
+
+DRIVER_CALL cuEventCreate(void** event, unsigned) {
+  if (const int code = TheDriver().Enter("cuEventCreate", true)) return code;
+  *event = TheDriver().NewEvent();
+  return kSuccess;
+}
+DRIVER_CALL cuEventDestroy_v2(void* event) {
+  if (const int code = TheDriver().Enter("cuEventDestroy_v2", true)) return code;
+  return TheDriver().EraseEvent(event) ? kSuccess : kInvalidHandle;
+}
+DRIVER_CALL cuEventRecord(void* event_handle, void* stream_handle) {
+  if (const int code = TheDriver().Enter("cuEventRecord", true)) return code;
+  const auto stream = TheDriver().stream(stream_handle);
+  const auto event = TheDriver().event(event_handle);
+  if (!stream || !event) return kInvalidHandle;
+  TheDriver().Record(event.get(), stream.get());
+  return kSuccess;
+}
+DRIVER_CALL cuEventQuery(void* handle) {
+  if (const int code = TheDriver().Enter("cuEventQuery", true, true)) return code;
+  const auto event = TheDriver().event(handle);
+  if (!event) return kInvalidHandle;
+  std::lock_guard<std::mutex> lock(event->mutex);
+  return event->reached >= event->recorded ? kSuccess : kNotReady;
+}
