@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "algorithms/direct.h"
+#include "algorithms/halving.h"
 #include "algorithms/ring.h"
 #include "algorithms/run.h"
 #include "algorithms/tree.h"
@@ -147,13 +148,19 @@ class Bench {
   // only_bytes 0: all sizes.
   void Table(size_t only_bytes) {
     std::vector<float> data((64 << 20) / sizeof(float) * 2, 0.0f);
-    if (me_ == 0) std::printf("%10s%21s%21s%21s%21s%21s\n", "bytes", "links", "exchange", "direct", "ring", "tree");
+    if (me_ == 0) Heading();
     for (size_t bytes = 16; bytes <= 64 << 20; bytes *= 4) {
       if (only_bytes == 0 || bytes == only_bytes) Row(bytes, data.data());
     }
   }
 
  private:
+  static void Heading() {
+    std::printf("%10s", "bytes");
+    for (const char* name : {"links", "exchange", "direct", "ring", "tree", "halving"}) std::printf("%21s", name);
+    std::printf("\n");
+  }
+
   static double TimeOnce(Runner* runner, const RunPlan& plan) {
     const auto begin = std::chrono::steady_clock::now();
     runner->Start(plan);
@@ -182,6 +189,7 @@ class Bench {
     Cell(DirectAllreduce(participants_, me_), plan, iterations, true);
     Cell(RingAllreduce(participants_, me_), plan, iterations, true);
     Cell(TreeAllreduce(participants_, me_), plan, iterations, true);
+    Cell(HalvingAllreduce(participants_, me_), plan, iterations, true);
     if (me_ == 0) std::printf("\n");
     std::fflush(stdout);
   }

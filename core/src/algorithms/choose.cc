@@ -27,4 +27,11 @@ Algorithm ChooseAllreduce(size_t size_bytes, int participants, bool order_matter
   return Algorithm::kDirect;
 }
 
+Algorithm ChooseAllgather(size_t largest_block_bytes, int participants, Algorithm forced) {
+  if (forced == Algorithm::kDirect || forced == Algorithm::kRing || forced == Algorithm::kHalving) return forced;
+  const bool many_small =
+      static_cast<size_t>(participants) > kTreeParticipants && largest_block_bytes < kTreeBlockBytes;
+  return many_small ? Algorithm::kHalving : Algorithm::kDirect;
+}
+
 }  // namespace farandole

@@ -22,10 +22,14 @@
 
 namespace farandole {
 
-enum class Algorithm { kAuto, kDirect, kRing, kTree, kExchange };
+enum class Algorithm { kAuto, kDirect, kRing, kTree, kExchange, kHalving };
 
 // REQUIRES: participants >= 1. `order_matters` is false for integers, min and max, and when the user allows any order.
 // `forced` other than kAuto is returned as it is, kRing even where order matters: who forces it wants it.
 Algorithm ChooseAllreduce(size_t size_bytes, int participants, bool order_matters, Algorithm forced);
+
+// kDirect, kRing or kHalving, which stands for dissemination here. In the last two participants pass on what they receive.
+// An algorithm that is forced and gathers nothing is taken for kAuto.
+Algorithm ChooseAllgather(size_t largest_block_bytes, int participants, Algorithm forced);
 
 }  // namespace farandole

@@ -22,9 +22,9 @@ std::vector<int> FoldSteps(const Schedule& schedule) {
 std::vector<bool> StepsBeforeAnyWrite(const Schedule& schedule) {
   std::vector<bool> written(static_cast<size_t>(schedule.block_count), false), before;
   for (const Step& step : schedule.steps) {
-    const auto block = static_cast<size_t>(step.block);
-    before.push_back(!written[block]);
-    if (step.kind == StepKind::kRecvData || step.kind == StepKind::kFold) written[block] = true;
+    const auto first = written.begin() + step.block;
+    before.push_back(!*first);
+    if (step.kind == StepKind::kRecvData || step.kind == StepKind::kFold) std::fill_n(first, step.blocks, true);
   }
   return before;
 }
@@ -33,6 +33,18 @@ std::vector<Range> RangesOf(const std::vector<BlockMemory>& blocks) {
   std::vector<Range> ranges;
   for (const BlockMemory& block : blocks) ranges.push_back({0, static_cast<int64_t>(block.size_bytes)});
   return ranges;
+}
+
+// Where each slot begins, counted in blocks, and behind them the end.
+std::vector<size_t> SlotBegins(const Schedule& schedule) {
+  std::vector<size_t> blocks(static_cast<size_t>(schedule.slot_count), 0), begins{0};
+  for (const Step& step : schedule.steps) {
+    if (step.slot < 0) continue;
+    size_t& most = blocks[static_cast<size_t>(step.slot)];
+    most = std::max(most, static_cast<size_t>(step.blocks));
+  }
+  for (size_t count : blocks) begins.push_back(begins.back() + count);
+  return begins;
 }
 
 struct FoldCall {
@@ -61,6 +73,7 @@ Runner::Runner(const Schedule* schedule, std::vector<Link*> links)
     : schedule_(schedule),
       links_(std::move(links)),
       reads_source_(StepsBeforeAnyWrite(*schedule)),
+      slot_begins_(SlotBegins(*schedule)),
       progress_(schedule),
       folds_(*schedule, FoldSteps(*schedule)) {
   // Lanes stand in the order in which the schedule names the peers: it spreads the load over the receivers.
@@ -117,7 +130,7 @@ Status Runner::Transfer(bool sends, bool* moved) {
 Status Runner::TransferLane(Lane* lane, bool* moved) {
   for (; IsReady(lane->walk); Finish(&lane->walk), lane->moved_bytes = 0, *moved = true) {
     const Step& step = schedule_->steps[lane->walk.step()];
-    Memory memory = MemoryOf(lane->walk.chunk(), step.block);
+    Memory memory = MemoryOf(lane->walk.chunk(), step);
     if (step.kind == StepKind::kRecvScratch) memory.data = SlotMemory(lane->walk.chunk(), step.slot);
     if (memory.size_bytes == 0) continue;
     const size_t before = lane->moved_bytes, left_bytes = memory.size_bytes - before;
@@ -139,7 +152,7 @@ void Runner::FoldReady(bool* moved) {
 
 void Runner::Fold(int64_t chunk, int index) {
   const Step& step = schedule_->steps[index];
-  const Memory block = MemoryOf(chunk, step.block);
+  const Memory block = MemoryOf(chunk, step);
   const size_t count = step.operands.size(), element_count = block.size_bytes / SizeOf(plan_.dtype);
   const Scale scale = step.scale ? plan_.scale : Scale{};
   if (block.size_bytes == 0) return;
@@ -172,21 +185,23 @@ void Runner::Finish(Walk* walk) {
   walk->Next();
 }
 
-Runner::Memory Runner::MemoryOf(int64_t chunk, int block) const {
-  const Range bytes = cut_.Bytes(chunk, block);
+Runner::Memory Runner::MemoryOf(int64_t chunk, const Step& step) const {
+  Range bytes = cut_.Bytes(chunk, step.block);
+  if (step.blocks > 1) bytes.end = cut_.Bytes(chunk, step.block + step.blocks - 1).end;
   const auto size_bytes = static_cast<size_t>(bytes.size());
   if (plan_.blocks.empty()) {
     return {static_cast<const char*>(plan_.source) + bytes.begin, static_cast<char*>(plan_.data) + bytes.begin,
             size_bytes};
   }
-  const BlockMemory& memory = plan_.blocks[static_cast<size_t>(block)];
+  const BlockMemory& memory = plan_.blocks[static_cast<size_t>(step.block)];
   return {memory.source ? static_cast<const char*>(memory.source) + bytes.begin : zeros_,
           memory.data ? static_cast<char*>(memory.data) + bytes.begin : nowhere_, size_bytes};
 }
 
 char* Runner::SlotMemory(int64_t chunk, int slot) const {
   const int64_t copy = chunk % Progress::kSlotDepth;
-  return scratch_.get() + (copy * schedule_->slot_count + slot) * slot_bytes_;
+  return scratch_.get() +
+         (static_cast<size_t>(copy) * slot_begins_.back() + slot_begins_[static_cast<size_t>(slot)]) * slot_bytes_;
 }
 
 // Whether the schedule reads a null source or writes null data.
@@ -206,7 +221,7 @@ bool Runner::TouchesNull() const {
 void Runner::ReserveScratch() {
   slot_bytes_ = (cut_.largest_block_bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   const size_t copies = std::min<int64_t>(cut_.chunk_count(), Progress::kSlotDepth);
-  const size_t partial_bytes = copies * schedule_->slot_count * slot_bytes_;
+  const size_t partial_bytes = copies * slot_begins_.back() * slot_bytes_;
   const bool null_blocks = TouchesNull();
   needed_bytes_ = partial_bytes + (null_blocks ? 2 * slot_bytes_ : 0);
   if (needed_bytes_ > scratch_bytes_) {

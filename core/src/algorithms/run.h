@@ -94,7 +94,7 @@ class Runner {
   bool IsReady(const Walk& walk) const { return !walk.ended() && progress_.Ready(walk.chunk(), walk.step()); }
   bool Waits(int participant, bool sends) const;
   void Finish(Walk* walk);
-  Memory MemoryOf(int64_t chunk, int block) const;
+  Memory MemoryOf(int64_t chunk, const Step& step) const;
   // What a step that reads its block finds there.
   const char* ReadFrom(const Memory& memory, int step) const {
     return reads_source_[static_cast<size_t>(step)] ? memory.source : memory.data;
@@ -110,7 +110,8 @@ class Runner {
   // Constant.
   const Schedule* const schedule_;
   const std::vector<Link*> links_;
-  const std::vector<bool> reads_source_;  // by step: nothing before it writes its block
+  const std::vector<bool> reads_source_;   // by step: nothing before it writes its blocks
+  const std::vector<size_t> slot_begins_;  // in blocks
 
   // Of the operation.
   RunPlan plan_;
@@ -119,7 +120,7 @@ class Runner {
   std::vector<Lane> lanes_;
   Walk folds_;
   std::vector<const void*> operands_;
-  size_t slot_bytes_ = 0;
+  size_t slot_bytes_ = 0;    // of one block
   size_t needed_bytes_ = 0;  // of scratch
   char* zeros_ = nullptr;    // one block each, in scratch, where there are null blocks
   char* nowhere_ = nullptr;

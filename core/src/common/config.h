@@ -11,7 +11,7 @@ namespace farandole {
 
 struct Settings {
   bool arenas = true;              // FARANDOLE_ARENAS=0: this rank shares no memory, as if on a machine of its own
-  std::string algorithm = "auto";  // FARANDOLE_ALGORITHM: auto, direct, ring, tree, exchange
+  std::string algorithm = "auto";  // FARANDOLE_ALGORITHM: auto, direct, ring, tree, exchange, halving
   bool any_order = false;          // FARANDOLE_ORDER=any: sums need not be folded in order R
   int64_t fusion_threshold_bytes =
       4 << 20;                         // FARANDOLE_FUSION_THRESHOLD: tensors are packed together up to this many bytes

@@ -1,5 +1,6 @@
 #include "backends/native/apart.h"
 
+#include <algorithm>
 #include <new>
 #include <string>
 
@@ -34,8 +35,7 @@ Status ApartOperation::Start() {
     case OpKind::kBroadcast:
       return StartBroadcast();
     case OpKind::kAllgather:
-      StartAllgather();
-      return Status::Ok();
+      return StartAllgather();
     case OpKind::kReducescatter:
       return StartReducescatter();
     default:  // nothing to move
@@ -99,16 +99,21 @@ Status ApartOperation::StartBroadcast() {
   return Status::Ok();
 }
 
-void ApartOperation::StartAllgather() {
+Status ApartOperation::StartAllgather() {
   const Segment& segment = work_->segments[0];
-  const std::vector<size_t> offsets = PartOffsets(work_->rank_bytes);
+  const std::vector<size_t>& sizes = work_->rank_bytes;
+  const std::vector<size_t> offsets = PartOffsets(sizes);
+  auto* output = static_cast<std::byte*>(segment.output);
+  if (output == nullptr && cross_->AllgatherOf(*std::max_element(sizes.begin(), sizes.end())) != Algorithm::kDirect) {
+    output = room_->Get(offsets.back() + sizes.back() + 1);
+    if (output == nullptr) return Internal("no memory for what is passed on");
+  }
   std::vector<BlockMemory> blocks;
   for (size_t p = 0; p < offsets.size(); ++p) {
-    auto* const output = static_cast<std::byte*>(segment.output);
-    blocks.push_back(
-        {p == me_ ? segment.input : nullptr, output ? output + offsets[p] : nullptr, work_->rank_bytes[p]});
+    blocks.push_back({p == me_ ? segment.input : nullptr, output ? output + offsets[p] : nullptr, sizes[p]});
   }
   cross_->Allgather(0, 1, std::move(blocks));
+  return Status::Ok();
 }
 
 Status ApartOperation::StartReducescatter() {

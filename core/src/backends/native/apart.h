@@ -39,7 +39,7 @@ class ApartOperation {
  private:
   Status StartAllreduce();
   Status StartBroadcast();
-  void StartAllgather();
+  Status StartAllgather();
   Status StartReducescatter();
   // The output where it is one piece of memory, else a room.
   Status FindPlace(size_t size_bytes);

@@ -1,6 +1,10 @@
 #include "backends/native/cross.h"
 
+#include <algorithm>
+
 #include "algorithms/direct.h"
+#include "algorithms/dissemination.h"
+#include "algorithms/halving.h"
 #include "algorithms/pairwise.h"
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
@@ -13,6 +17,7 @@ Algorithm Parse(const std::string& name) {
   if (name == "ring") return Algorithm::kRing;
   if (name == "tree") return Algorithm::kTree;
   if (name == "exchange") return Algorithm::kExchange;
+  if (name == "halving") return Algorithm::kHalving;
   return Algorithm::kAuto;
 }
 
@@ -66,10 +71,16 @@ void CrossExchange::Broadcast(std::byte* data, int64_t size_bytes, int lane_coun
   }
 }
 
+Algorithm CrossExchange::AllgatherOf(size_t largest_block_bytes) const {
+  return ChooseAllgather(largest_block_bytes, topology_.group_count(), forced_);
+}
+
 void CrossExchange::Allgather(int lane, int lane_count, std::vector<BlockMemory> blocks) {
+  size_t largest = 0;
+  for (const BlockMemory& block : blocks) largest = std::max(largest, block.size_bytes);
   RunPlan plan;
   plan.blocks = std::move(blocks);
-  Add({Kind::kAllgather, 0, lane, lane_count}, std::move(plan));
+  Add({Kind::kAllgather, static_cast<int>(AllgatherOf(largest)), lane, lane_count}, std::move(plan));
 }
 
 void CrossExchange::ReduceScatter(const Work& work, Scale scale, int lane, int lane_count,
@@ -117,7 +128,7 @@ void CrossExchange::Add(const RunnerKey& key, RunPlan plan) {
 Schedule CrossExchange::MakeSchedule(Kind kind, int detail) const {
   const int groups = topology_.group_count(), me = topology_.group;
   if (kind == Kind::kBroadcast) return TreeBroadcast(groups, me, detail);
-  if (kind == Kind::kAllgather) return DirectAllgather(groups, me);
+  if (kind == Kind::kAllgather) return MakeAllgather(static_cast<Algorithm>(detail));
   if (kind == Kind::kReduceScatter) return PairwiseReduceScatter(groups, me);
   if (kind == Kind::kAlltoall) return PairwiseAlltoall(set_->size(), set_->position);
   switch (static_cast<Algorithm>(detail)) {
@@ -127,9 +138,17 @@ Schedule CrossExchange::MakeSchedule(Kind kind, int detail) const {
       return TreeAllreduce(groups, me);
     case Algorithm::kExchange:
       return ExchangeAll(groups, me);
+    case Algorithm::kHalving:
+      return HalvingAllreduce(groups, me);
     default:
       return DirectAllreduce(groups, me);
   }
+}
+
+Schedule CrossExchange::MakeAllgather(Algorithm algorithm) const {
+  const int groups = topology_.group_count(), me = topology_.group;
+  if (algorithm == Algorithm::kRing) return RingAllgather(groups, me);
+  return algorithm == Algorithm::kHalving ? DisseminationAllgather(groups, me) : DirectAllgather(groups, me);
 }
 
 // By group.

@@ -44,6 +44,8 @@ class CrossExchange {
   void Broadcast(std::byte* data, int64_t size_bytes, int lane_count, int root_group);
   // One block per group, of one lane that this member carries. Its own is in place, and goes to all.
   void Allgather(int lane, int lane_count, std::vector<BlockMemory> blocks);
+  // Unless this is kDirect, blocks are passed on, so they need memory.
+  Algorithm AllgatherOf(size_t largest_block_bytes) const;
   // One block per group, of one lane that this member carries. Its own is reduced, the others are only read.
   void ReduceScatter(const Work& work, Scale scale, int lane, int lane_count, std::vector<BlockMemory> blocks);
   // One block per position that goes there, then one per position that comes from there; empty for those of this group.
@@ -74,6 +76,7 @@ class CrossExchange {
   void Add(const RunnerKey& key, RunPlan plan);
   void StartFirst();
   Schedule MakeSchedule(Kind kind, int detail) const;
+  Schedule MakeAllgather(Algorithm algorithm) const;
   std::vector<int> CarriersOf(int lane, int lane_count) const;
   std::vector<Link*> LinksTo(const std::vector<int>& ranks) const;
   LaneRange Lanes(int lane_count) const { return LanesOf(topology_.member, topology_.member_count(), lane_count); }

@@ -8,7 +8,8 @@ namespace {
 constexpr size_t kKilobyte = 1 << 10, kMegabyte = 1 << 20;
 
 TEST(ChooseAllreduce, WhatIsForcedIsTaken) {
-  for (Algorithm forced : {Algorithm::kDirect, Algorithm::kRing, Algorithm::kTree, Algorithm::kExchange}) {
+  for (Algorithm forced :
+       {Algorithm::kDirect, Algorithm::kRing, Algorithm::kTree, Algorithm::kExchange, Algorithm::kHalving}) {
     for (size_t size_bytes : {size_t{4}, kMegabyte, 64 * kMegabyte}) {
       EXPECT_EQ(ChooseAllreduce(size_bytes, 4, true, forced), forced);
     }
@@ -32,6 +33,14 @@ TEST(ChooseAllreduce, SmallDataGoesToEverybodyAtOnce) {
 TEST(ChooseAllreduce, LongDataIsFoldedByOwnersInOrderAndRoundTheRingWithout) {
   EXPECT_EQ(ChooseAllreduce(64 * kMegabyte, 8, true, Algorithm::kAuto), Algorithm::kDirect);
   EXPECT_EQ(ChooseAllreduce(64 * kMegabyte, 8, false, Algorithm::kAuto), Algorithm::kRing);
+}
+
+TEST(ChooseAllgather, GoesStraightExceptForManySmallBlocksAndWhatIsForced) {
+  EXPECT_EQ(ChooseAllgather(16, 8, Algorithm::kAuto), Algorithm::kDirect);
+  EXPECT_EQ(ChooseAllgather(16, 100, Algorithm::kAuto), Algorithm::kHalving);
+  EXPECT_EQ(ChooseAllgather(kMegabyte, 100, Algorithm::kAuto), Algorithm::kDirect);
+  EXPECT_EQ(ChooseAllgather(kMegabyte, 4, Algorithm::kRing), Algorithm::kRing);
+  EXPECT_EQ(ChooseAllgather(kMegabyte, 4, Algorithm::kTree), Algorithm::kDirect);
 }
 
 TEST(ChooseAllreduce, SmallDataOfManyParticipantsTakesTheTree) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "algorithms/direct.h"
+#include "algorithms/dissemination.h"
+#include "algorithms/halving.h"
 #include "algorithms/mesh.h"
 #include "algorithms/operations.h"
 #include "algorithms/ring.h"
@@ -146,9 +148,13 @@ TEST_P(Allgather, CollectsUnequalBlocks) {
   }
 }
 
-constexpr Algorithm<Schedule (*)(int, int)> kAllreduces[] = {
-    {"direct", DirectAllreduce}, {"ring", RingAllreduce}, {"tree", TreeAllreduce}, {"exchange", ExchangeAll}};
-constexpr Algorithm<Schedule (*)(int, int)> kAllgathers[] = {{"direct", DirectAllgather}, {"ring", RingAllgather}};
+constexpr Algorithm<Schedule (*)(int, int)> kAllreduces[] = {{"direct", DirectAllreduce},
+                                                             {"ring", RingAllreduce},
+                                                             {"tree", TreeAllreduce},
+                                                             {"exchange", ExchangeAll},
+                                                             {"halving", HalvingAllreduce}};
+constexpr Algorithm<Schedule (*)(int, int)> kAllgathers[] = {
+    {"direct", DirectAllgather}, {"ring", RingAllgather}, {"dissemination", DisseminationAllgather}};
 constexpr Algorithm<Schedule (*)(int, int, int)> kBroadcasts[] = {{"direct", DirectBroadcast}, {"tree", TreeBroadcast}};
 
 using ::testing::Combine;

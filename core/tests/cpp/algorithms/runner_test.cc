@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include "algorithms/direct.h"
+#include "algorithms/halving.h"
 #include "algorithms/mesh.h"
 #include "algorithms/operations.h"
 #include "algorithms/ring.h"
@@ -15,7 +16,7 @@ namespace {
 constexpr std::chrono::seconds kLimit{60};
 
 using MakeAllreduce = Schedule (*)(int participants, int me);
-constexpr MakeAllreduce kAllreduces[] = {DirectAllreduce, RingAllreduce, TreeAllreduce, ExchangeAll};
+constexpr MakeAllreduce kAllreduces[] = {DirectAllreduce, RingAllreduce, TreeAllreduce, ExchangeAll, HalvingAllreduce};
 
 // Values whose sums round, so that another order gives other bits.
 Bytes RoughElements(DType dtype, int64_t count, int me) {
@@ -38,18 +39,42 @@ std::vector<Bytes> Allreduce(const Mesh& mesh, MakeAllreduce make, DType dtype, 
   return results;
 }
 
-TEST(OrderOfSummation, DirectTreeAndExchangeGiveTheSameBitsOnAllParticipantsWhateverTheChunk) {
+TEST(OrderOfSummation, DirectTreeExchangeAndHalvingGiveTheSameBitsOnAllParticipantsWhateverTheChunk) {
   for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBfloat16}) {
     for (int n = 2; n <= 7; ++n) {
       const Mesh mesh(n, InprocLinks);
       const std::vector<Bytes> first = Allreduce(mesh, DirectAllreduce, dtype, 5003, 1 << 20);
-      for (const auto& make : {DirectAllreduce, TreeAllreduce, ExchangeAll}) {
+      for (const auto& make : {DirectAllreduce, TreeAllreduce, ExchangeAll, HalvingAllreduce}) {
         for (size_t chunk_bytes : {1000, 1 << 20}) {
           const std::vector<Bytes> again = Allreduce(mesh, make, dtype, 5003, chunk_bytes);
           for (const Bytes& result : again)
             EXPECT_EQ(result, first[0]) << NameOf(dtype) << ", " << n << " participants";
         }
       }
+    }
+  }
+}
+
+// The result comes into being in other memory than the inputs lie in.
+TEST(OrderOfSummation, ASourceOfItsOwnGivesTheSameBitsAndIsNeverWritten) {
+  const int n = 5;
+  const Mesh mesh(n, InprocLinks);
+  for (DType dtype : {DType::kFloat32, DType::kBfloat16}) {
+    for (MakeAllreduce make : kAllreduces) {
+      const std::vector<Bytes> expected = Allreduce(mesh, make, dtype, 5003, 4096);
+      EXPECT_EQ(mesh.Run([&](int me) -> std::string {
+        const Schedule schedule = make(n, me);
+        Runner runner(&schedule, mesh.LinksOf(me));
+        const Bytes input = RoughElements(dtype, 5003, me);
+        Bytes source = input, data(input.size(), 'x');
+        RunPlan plan = PlanOf({dtype, 5003, 4096}, &data);
+        plan.source = source.data();
+        const Status status = RunToEnd(&runner, plan, TimeLimit(kLimit));
+        if (!status.ok()) return status.message();
+        if (source != input) return "the source was written";
+        return data == expected[static_cast<size_t>(me)] ? "" : "wrong values";
+      }),
+                "");
     }
   }
 }

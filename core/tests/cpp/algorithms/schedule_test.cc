@@ -7,6 +7,9 @@
 #include <set>
 
 #include "algorithms/direct.h"
+#include "algorithms/dissemination.h"
+#include "algorithms/halving.h"
+#include "algorithms/pairwise.h"
 #include "algorithms/ring.h"
 #include "algorithms/simulation.h"
 #include "algorithms/tree.h"
@@ -16,7 +19,7 @@ namespace {
 
 constexpr int kMaxParticipants = 17;
 
-enum class Result { kSumInOrder, kSumAnyOrder, kGathered, kRootsBlock };
+enum class Result { kSumInOrder, kSumAnyOrder, kGathered, kRootsBlock, kOwnSumInOrder, kExchanged };
 
 struct Case {
   const char* name;
@@ -35,6 +38,10 @@ const Case kCases[] = {
     {"ExchangeAll", Result::kSumInOrder, 0, ExchangeAll},
     {"TreeAllreduce", Result::kSumInOrder, 0, TreeAllreduce},
     {"RingAllreduce", Result::kSumAnyOrder, 0, RingAllreduce},
+    {"HalvingAllreduce", Result::kSumInOrder, 0, HalvingAllreduce},
+    {"DisseminationAllgather", Result::kGathered, 0, DisseminationAllgather},
+    {"PairwiseReduceScatter", Result::kOwnSumInOrder, 0, PairwiseReduceScatter},
+    {"PairwiseAlltoall", Result::kExchanged, 0, PairwiseAlltoall},
     {"DirectAllgather", Result::kGathered, 0, DirectAllgather},
     {"RingAllgather", Result::kGathered, 0, RingAllgather},
     {"DirectBroadcastFrom0", Result::kRootsBlock, 0, Rooted(DirectBroadcast, 0)},
@@ -44,13 +51,22 @@ const Case kCases[] = {
     {"TreeBroadcastFrom16", Result::kRootsBlock, 16, Rooted(TreeBroadcast, 16)},
 };
 
-bool IsAllreduce(const Case& c) { return c.result == Result::kSumInOrder || c.result == Result::kSumAnyOrder; }
+bool Reduces(const Case& c) {
+  return c.result == Result::kSumInOrder || c.result == Result::kSumAnyOrder || c.result == Result::kOwnSumInOrder;
+}
+
+// In an alltoall block j of `from` is what goes to j, block n + i of `to` what comes from i.
+bool Agree(const Case& c, int participants, int from, const Step& send, int to, const Step& recv) {
+  if (c.result != Result::kExchanged) return send.block == recv.block && send.blocks == recv.blocks;
+  return send.block == to && recv.block == participants + from;
+}
 
 // A letter per participant, so that expressions can be taken apart.
 std::string Name(int participant) { return std::string(1, static_cast<char>('a' + participant)); }
 
 std::string Initial(const Case& c, int participants, int me, int block) {
-  if (IsAllreduce(c)) return Name(me);
+  if (Reduces(c)) return Name(me);
+  if (c.result == Result::kExchanged) return block < participants ? Name(me) + Name(block) : "";
   const bool mine = c.result == Result::kGathered ? block == me : me == c.root % participants;
   return mine ? Name(me) : "";
 }
@@ -71,7 +87,7 @@ std::string Summands(const std::string& expression) {
   return letters;
 }
 
-std::string Final(const Case& c, int participants, int block, const std::string& got) {
+std::string Final(const Case& c, int participants, int me, int block, const std::string& got) {
   const std::vector<std::string> names = Names(participants);
   switch (c.result) {
     case Result::kSumInOrder:
@@ -82,6 +98,11 @@ std::string Final(const Case& c, int participants, int block, const std::string&
       const bool scaled_once = std::count(got.begin(), got.end(), '*') == 1 && got.substr(got.size() - 2) == "*s";
       return Summands(got) == all && scaled_once ? got : "a sum of " + all + ", scaled once, at the end";
     }
+    case Result::kOwnSumInOrder:  // the other blocks are only read
+      return block == me ? InOrder(names) + "*s" : Name(me);
+    case Result::kExchanged:
+      if (block < participants || block == participants + me) return Initial(c, participants, me, block);
+      return Name(block - participants) + Name(me);
     case Result::kGathered:
       return Name(block);
     case Result::kRootsBlock:
@@ -95,14 +116,16 @@ class Schedules : public ::testing::TestWithParam<Case> {
   void ExpectComplete(int participants, int64_t chunk_count, uint32_t seed) {
     const Case& c = GetParam();
     Simulation simulation(
-        participants, c.make, [&](int me, int block) { return Initial(c, participants, me, block); }, chunk_count,
-        seed);
+        participants, c.make, [&](int me, int block) { return Initial(c, participants, me, block); }, chunk_count, seed,
+        [&](int from, const Step& send, int to, const Step& recv) {
+          return Agree(c, participants, from, send, to, recv);
+        });
     ASSERT_EQ(simulation.Run(), "") << participants << " participants, " << chunk_count << " chunks";
     for (int me = 0; me < participants; ++me) {
       for (int64_t chunk = 0; chunk < chunk_count; ++chunk) {
         const std::vector<std::string>& blocks = simulation.At(me, chunk);
         for (size_t b = 0; b < blocks.size(); ++b) {
-          ASSERT_EQ(blocks[b], Final(c, participants, static_cast<int>(b), blocks[b])) << "participant " << me;
+          ASSERT_EQ(blocks[b], Final(c, participants, me, static_cast<int>(b), blocks[b])) << "participant " << me;
         }
       }
     }
@@ -140,7 +163,7 @@ TEST_P(Schedules, SendsStandInTheOrderOfThePeersReceives) {
         const std::vector<int> sends = Lane(sender, to, true), recvs = Lane(receiver, from, false);
         ASSERT_EQ(sends.size(), recvs.size()) << from << " -> " << to << " of " << n;
         for (size_t i = 0; i < sends.size(); ++i) {
-          ASSERT_EQ(sender.steps[sends[i]].block, receiver.steps[recvs[i]].block);
+          ASSERT_TRUE(Agree(GetParam(), n, from, sender.steps[sends[i]], to, receiver.steps[recvs[i]]));
           ASSERT_EQ(sender.steps[sends[i]].phase, receiver.steps[recvs[i]].phase);
         }
       }
@@ -154,18 +177,23 @@ struct Touched {
 };
 Touched TouchedBy(const Step& step) {
   const auto slot = [](int index) { return -1 - index; };
+  std::set<int> blocks;
+  for (int b = 0; b < step.blocks; ++b) blocks.insert(step.block + b);
   switch (step.kind) {
     case StepKind::kSend:
-      return {{step.block}, {}};
+      return {blocks, {}};
     case StepKind::kRecvData:
-      return {{}, {step.block}};
+      return {{}, blocks};
     case StepKind::kRecvScratch:
       return {{}, {slot(step.slot)}};
     case StepKind::kFold:
       break;
   }
-  Touched touched{{}, {step.block}};
-  for (int operand : step.operands) touched.reads.insert(operand == kOwnData ? step.block : slot(operand));
+  Touched touched{{}, blocks};
+  for (int operand : step.operands) {
+    if (operand != kOwnData) touched.reads.insert(slot(operand));
+    if (operand == kOwnData) touched.reads.insert(blocks.begin(), blocks.end());
+  }
   return touched;
 }
 
@@ -216,6 +244,22 @@ TEST_P(Schedules, PhasesNeverRunBackwardsAndAreCountedAlikeByAll) {
   }
 }
 
+TEST_P(Schedules, TheBlocksOfAStepAreAllWrittenBeforeItOrNone) {
+  for (int n = 1; n <= kMaxParticipants; ++n) {
+    for (int me = 0; me < n; ++me) {
+      std::set<int> written;
+      for (const Step& step : GetParam().make(n, me).steps) {
+        const Touched touched = TouchedBy(step);
+        const auto is_written = [&](int block) {
+          return block < 0 || written.count(block) == written.count(step.block);
+        };
+        EXPECT_TRUE(std::all_of(touched.reads.begin(), touched.reads.end(), is_written));
+        written.insert(touched.writes.begin(), touched.writes.end());
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Algorithms, Schedules, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
@@ -230,6 +274,19 @@ TEST(ScheduleCost, RingAndDirectSendTwiceAllBlocksButOne) {
     for (int me = 0; me < n; ++me) {
       EXPECT_EQ(SendCount(RingAllreduce(n, me)), 2 * (n - 1));
       EXPECT_EQ(SendCount(DirectAllreduce(n, me)), 2 * (n - 1));
+    }
+  }
+}
+
+TEST(ScheduleCost, HalvingOfAPowerOfTwoTakesTwoMessagesPerLevelAndTheBytesOfARing) {
+  for (int levels = 0; levels <= 4; ++levels) {
+    const int n = 1 << levels;
+    for (int me = 0; me < n; ++me) {
+      const Schedule schedule = HalvingAllreduce(n, me);
+      EXPECT_EQ(SendCount(schedule), 2 * levels);
+      int blocks = 0;
+      for (const Step& step : schedule.steps) blocks += step.kind == StepKind::kSend ? step.blocks : 0;
+      EXPECT_EQ(blocks, 2 * (n - 1));
     }
   }
 }

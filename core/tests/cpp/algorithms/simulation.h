@@ -26,6 +26,10 @@ inline std::string InOrder(const std::vector<std::string>& values) {
 
 using MakeSchedule = std::function<Schedule(int participants, int me)>;
 
+// Whether what one end sends is what the other receives.
+using EndsAgree = std::function<bool(int from, const Step& send, int to, const Step& recv)>;
+inline bool SameBlock(int /*from*/, const Step& send, int /*to*/, const Step& recv) { return send.block == recv.block; }
+
 class Simulation {
  public:
   using Values = std::vector<std::string>;  // by block
@@ -33,8 +37,8 @@ class Simulation {
   // `initial(me, block)` is the value at the beginning of every chunk. Transfers that are possible at the same time
   // happen in an order drawn from `seed`.
   Simulation(int participants, const MakeSchedule& make, const std::function<std::string(int, int)>& initial,
-             int64_t chunk_count, uint32_t seed)
-      : random_(seed) {
+             int64_t chunk_count, uint32_t seed, EndsAgree agree = SameBlock)
+      : random_(seed), agree_(std::move(agree)) {
     for (int me = 0; me < participants; ++me) schedules_.push_back(make(participants, me));
     for (int me = 0; me < participants; ++me)
       ranks_.push_back(std::make_unique<Rank>(schedules_, me, chunk_count, initial));
@@ -90,7 +94,7 @@ class Simulation {
       return lane;
     }
 
-    std::string& Slot(int slot, int64_t chunk) {
+    Values& Slot(int slot, int64_t chunk) {
       return scratch[slot * Progress::kSlotDepth + chunk % Progress::kSlotDepth];
     }
     bool IsReady(const Walk& walk) const { return !walk.ended() && progress.Ready(walk.chunk(), walk.step()); }
@@ -103,8 +107,8 @@ class Simulation {
     Progress progress;
     std::vector<Walk> sends, recvs;
     Walk folds;
-    std::vector<Values> data;  // by chunk
-    Values scratch;
+    std::vector<Values> data;     // by chunk
+    std::vector<Values> scratch;  // by slot and copy: as many values as the step has blocks
   };
 
   bool Transfer(int from, int to) {
@@ -114,10 +118,14 @@ class Simulation {
     if (!sender.IsReady(send) || !receiver.IsReady(recv)) return false;
     const Step& in = receiver.schedule.steps[recv.step()];
     const Step& out = sender.schedule.steps[send.step()];
-    if (send.chunk() != recv.chunk() || out.block != in.block || out.phase != in.phase) error_ = "the ends disagree";
-    const std::string value = sender.data[send.chunk()][out.block];
-    (in.kind == StepKind::kRecvData ? receiver.data[recv.chunk()][in.block] : receiver.Slot(in.slot, recv.chunk())) =
-        value;
+    const bool agree = send.chunk() == recv.chunk() && agree_(from, out, to, in);
+    if (!agree || out.blocks != in.blocks || out.phase != in.phase) error_ = "the ends disagree";
+    const auto value = sender.data[send.chunk()].begin() + out.block;
+    if (in.kind == StepKind::kRecvData) {
+      std::copy_n(value, out.blocks, receiver.data[recv.chunk()].begin() + in.block);
+    } else {
+      receiver.Slot(in.slot, recv.chunk()).assign(value, value + out.blocks);
+    }
     sender.Finish(&send);
     receiver.Finish(&recv);
     return true;
@@ -128,16 +136,18 @@ class Simulation {
     if (!rank.IsReady(rank.folds)) return false;
     const Step& step = rank.schedule.steps[rank.folds.step()];
     const int64_t chunk = rank.folds.chunk();
-    Values operands;
-    for (int operand : step.operands) {
-      operands.push_back(operand == kOwnData ? rank.data[chunk][step.block] : rank.Slot(operand, chunk));
+    for (int b = 0; b < step.blocks; ++b) {
+      std::string& own = rank.data[chunk][step.block + b];
+      Values operands;
+      for (int operand : step.operands) operands.push_back(operand == kOwnData ? own : rank.Slot(operand, chunk)[b]);
+      own = InOrder(operands) + (step.scale ? "*s" : "");
     }
-    rank.data[chunk][step.block] = InOrder(operands) + (step.scale ? "*s" : "");
     rank.Finish(&rank.folds);
     return true;
   }
 
   std::mt19937 random_;
+  EndsAgree agree_;
   std::vector<Schedule> schedules_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::string error_;

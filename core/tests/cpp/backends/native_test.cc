@@ -62,6 +62,18 @@ TEST_P(Native, ManyRoundsFollowEachOther) {
   EXPECT_EQ(RunBackends(GetParam(), [&](Rank& rank) { return PerformSequence(rank, 77, 12, 1500000); }), "");
 }
 
+// The ring is not among them: it folds in another order.
+TEST_P(Native, ForcedAlgorithmsGiveTheSameBits) {
+  for (const char* algorithm : {"direct", "tree", "exchange", "halving"}) {
+    Settings settings;
+    settings.algorithm = algorithm;
+    EXPECT_EQ(RunBackends(
+                  GetParam(), [&](Rank& rank) { return PerformSequence(rank, 5, 25, 20000); }, settings),
+              "")
+        << algorithm;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Groups, Native,
                          ::testing::Values(GroupSizes{1, 1}, GroupSizes{2}, GroupSizes{3}, GroupSizes{1, 1, 1},
                                            GroupSizes{2, 1}, GroupSizes{1, 2}, GroupSizes{2, 2}, GroupSizes{3, 1, 2},

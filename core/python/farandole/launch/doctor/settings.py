@@ -17,7 +17,7 @@ NUMBER, TEXT = ("a number that is not negative",), ("any text",)
 # name without prefix -> the words it may hold, or NUMBER or TEXT; a test compares the names with who reads them.
 KNOWN: dict[str, tuple[str, ...]] = {
     "ADDRESS": TEXT,
-    "ALGORITHM": ("auto", "direct", "ring", "tree", "exchange"),
+    "ALGORITHM": ("auto", "direct", "ring", "tree", "exchange", "halving"),
     "ARENAS": ("0", "1"),
     "CROSS_RANK": NUMBER,
     "CROSS_SIZE": NUMBER,
