@@ -80,3 +80,7 @@ def test_sizes_are_read_in_powers_of_1024() -> None:
 def test_it_runs_in_the_folder_where_it_was_called(bench: Callable, tmp_path: Path) -> None:
     bench("--sizes", "4", "--seconds", 0.01, "--json", "here.json")
     assert os.listdir(tmp_path) == ["here.json"]
+
+
+def test_help_keeps_the_lines_of_its_examples(bench: Callable) -> None:
+    assert "\n      farandole bench -np 4 --sizes 4,64K,16M\n" in bench("--help").out

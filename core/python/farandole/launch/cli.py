@@ -65,7 +65,7 @@ def run(
     verbose: bool,
     command: tuple[str, ...],
 ) -> int:
-    r"""Run COMMAND as N ranks that train together.
+    """Run COMMAND as N ranks that train together.
 
     \b
         farandole run -np 4 python train.py --epochs 3
@@ -73,7 +73,7 @@ def run(
         farandole run -np 4 -m package.train
 
     Ends with the exit code of the rank that failed first, or 0.
-    """
+    """  # noqa: D301  (click wants the character)
     from farandole.launch import environment, job, local
     from farandole.launch.relay import OutputOptions
     from farandole.launch.run import Job, run_job
@@ -113,12 +113,12 @@ def run(
 @click.option("--seconds", type=float, metavar="S", default=1.0, help="About how long each size takes; 1 by default.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows there.")
 def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json_path: Path | None) -> int:
-    r"""Measure a collective on numpy arrays: how long it takes, and how many bytes a second that is.
+    """Measure a collective on numpy arrays: how long it takes, and how many bytes a second that is.
 
     \b
         farandole bench -np 4 --sizes 4,64K,16M
         farandole bench --operation allgather --json rows.json
-    """
+    """  # noqa: D301  (click wants the character)
     from farandole.launch import environment, job, measure
     from farandole.launch.relay import OutputOptions
     from farandole.launch.run import Job, run_job
