@@ -184,8 +184,8 @@ TEST_P(DeviceEngine, ASteadyStateAllocatesNothing) {
 }
 
 TEST_P(DeviceEngine, ACopyInThatFailsEndsTheJobWithTheCallItsErrorAndTheRank) {
-  for (const char* call :
-       {"cuMemcpyDtoHAsync_v2", "cuStreamWaitEvent", "cuEventRecord", "cuEventQuery", "cuMemHostAlloc"}) {
+  for (const char* call : {"cuMemcpyDtoHAsync_v2", "cuStreamWaitEvent", "cuEventRecord", "cuEventQuery",
+                           "cuMemHostAlloc", "cuStreamCreate", "cuEventCreate"}) {
     fake_.Reset();
     fake_.Fail(call, 719, 0, true);
     Run([call](Engine& engine, Framework& framework) {
@@ -202,6 +202,16 @@ TEST_P(DeviceEngine, ACopyInThatFailsEndsTheJobWithTheCallItsErrorAndTheRank) {
   }
   fake_.Reset();
   pinned_before_ = fake_.pinned_bytes();  // what a broken device may still use is left to it
+}
+
+TEST_P(DeviceEngine, AWakeThatTheDriverRefusesCostsTimeOnly) {
+  fake_.SetDelay(milliseconds(3));
+  fake_.Fail("cuLaunchHostFunc", 719, 0, true);
+  Run([](Engine& engine, Framework& framework) {
+    float* const values = framework.Compute(1000, engine.rank());
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)})).ok());
+    ExpectSum(framework.Read(values, 1000), engine.size());
+  });
 }
 
 TEST_P(DeviceEngine, ACopyOutThatFailsIsTheErrorOfThatRankAlone) {
