@@ -188,6 +188,15 @@ def test_every_variable_that_is_read_is_known() -> None:
     assert sorted(read - set(settings.KNOWN)) == []  # add it to KNOWN, with what it may hold
 
 
+def test_the_words_that_a_variable_may_hold_are_those_of_its_reader() -> None:
+    reader = (ROOT / "core/src/common/config.cc").read_text()
+    choices = re.findall(r'ReadWord\(\s*"FARANDOLE_([A-Z_]+)",\s*\{([^}]*)\}', reader)
+    assert {name for name, _ in choices} >= {"ALGORITHM", "ARENAS", "ORDER", "LOG_LEVEL"}
+    assert {name: settings.KNOWN[name] for name, _ in choices} == {
+        name: tuple(re.findall(r'"([^"]*)"', words)) for name, words in choices
+    }
+
+
 def test_the_abi_is_that_of_the_c_header() -> None:
     header = (ROOT / "core/include/farandole/farandole.h").read_text()
     assert f"#define FRD_ABI {build.EXPECTED_ABI}u\n" in header

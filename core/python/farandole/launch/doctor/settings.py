@@ -21,6 +21,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "ARENAS": ("0", "1"),
     "CROSS_RANK": NUMBER,
     "CROSS_SIZE": NUMBER,
+    "CUDA_DRIVER": TEXT,
     "FAILPOINTS": TEXT,
     "FUSION_THRESHOLD": NUMBER,
     "GRACE_SECONDS": NUMBER,
