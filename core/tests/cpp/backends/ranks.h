@@ -20,23 +20,28 @@ class Rank {
 
   int rank() const { return world_->rank; }
   const World& world() const { return *world_; }
-  Backend* BackendFor(const Work& work) const { return registry_.Find(work); }
+  const Backend* backend() const { return backend_; }  // that performed the last work
+
+  // Sleeps for so long after every poll that moved nothing.
+  void BeSlow(std::chrono::milliseconds pause) { pause_ = pause; }
 
   // "" or what went wrong.
   std::string Perform(const Work& work, std::chrono::seconds limit = std::chrono::seconds(60)) {
-    Backend* const backend = registry_.Find(work);
-    if (backend == nullptr) return "not supported";
+    backend_ = registry_.Find(work);
+    if (backend_ == nullptr) return "not supported";
     const auto deadline = std::chrono::steady_clock::now() + limit;
-    Status status = backend->Start(&work);
+    Status status = backend_->Start(&work);
     for (bool done = false; status.ok() && !done;) {
       bool moved = false;
-      status = backend->Poll(&moved, &done);
+      status = backend_->Poll(&moved, &done);
       if (moved) continue;
-      if (std::chrono::steady_clock::now() > deadline) return "not done in time; waits for " + Waits(*backend);
-      std::this_thread::yield();
+      if (std::chrono::steady_clock::now() > deadline) return "not done in time; waits for " + Waits(*backend_);
+      pause_.count() > 0 ? std::this_thread::sleep_for(pause_) : std::this_thread::yield();
     }
     return status.message();
   }
+
+  void Forget(int set_id) { backend_->Forget(set_id); }  // REQUIRES: something was performed
 
  private:
   static std::string Waits(const Backend& backend) {
@@ -47,6 +52,8 @@ class Rank {
 
   World* world_;
   Registry registry_;
+  Backend* backend_ = nullptr;
+  std::chrono::milliseconds pause_{0};
 };
 
 // Runs body(rank) in a thread per rank of groups of the given sizes. "" or the first complaint.

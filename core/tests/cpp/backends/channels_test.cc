@@ -1,0 +1,92 @@
+// Process sets in one arena: channels that several sets use, at the same time or one after the other, and ranks that are
+// far apart in their work.
+#include <gtest/gtest.h>
+
+#include "backends/performed.h"
+
+namespace farandole::testing {
+namespace {
+
+std::string PerformCase(Rank& rank, const Case& c, const ProcessSet& set) {
+  const Performed performed(c, set);
+  const std::string error = rank.Perform(performed.work());
+  return error.empty() ? performed.Check() : error;
+}
+
+Case AllreduceCase(uint32_t seed, int positions, size_t element_count) {
+  Case c;
+  c.seed = seed;
+  c.counts = {element_count};
+  c.joined.assign(static_cast<size_t>(positions), false);
+  c.parts.assign(static_cast<size_t>(positions), 0);
+  c.matrix.assign(static_cast<size_t>(positions), c.parts);
+  return c;
+}
+
+// Rank 0 is slow, so it may still read what the others wrote for the old set when they are ready for the new one. Several
+// rounds, so that all slots are written again.
+TEST(Channels, AreUsedOnOnlyWhenNobodyReadsThereAnyMore) {
+  EXPECT_EQ(RunBackends({4},
+                        [](Rank& rank) -> std::string {
+                          if (rank.rank() == 0) rank.BeSlow(std::chrono::milliseconds(30));
+                          const Layout& layout = rank.world().layout;
+                          std::vector<std::unique_ptr<Performed>>
+                              works;  // made and checked apart, so that one follows the other at once
+                          for (int id = 1; id <= 12; ++id) {
+                            const std::vector<int> ranks =
+                                id % 2 == 1 ? std::vector<int>{0, 1, 2} : std::vector<int>{1, 2, 3};
+                            const ProcessSet set = MakeProcessSet(layout, rank.rank(), id, ranks, 1);
+                            const Case c = AllreduceCase(static_cast<uint32_t>(id), 3, 500000);
+                            if (set.contains_me()) works.push_back(std::make_unique<Performed>(c, set));
+                          }
+                          for (const auto& performed : works) {
+                            const std::string error = rank.Perform(performed->work());
+                            if (!error.empty()) return error;
+                            rank.Forget(performed->work().set->id);
+                          }
+                          std::string complaint;
+                          for (const auto& performed : works) complaint += performed->Check();
+                          return complaint;
+                        }),
+            "");
+}
+
+TEST(Channels, AreSharedBySetsWithoutACommonRank) {
+  EXPECT_EQ(RunBackends({5},
+                        [](Rank& rank) -> std::string {
+                          const std::vector<int> ranks =
+                              rank.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3, 4};
+                          const ProcessSet set =
+                              MakeProcessSet(rank.world().layout, rank.rank(), rank.rank() < 2 ? 1 : 2, ranks, 1);
+                          std::string complaint;
+                          for (uint32_t i = 0; i < 60 && complaint.empty(); ++i) {
+                            complaint = PerformCase(rank, AllreduceCase(i, set.size(), 1 + i * 137), set);
+                          }
+                          return complaint;
+                        }),
+            "");
+}
+
+// Rank 1 is in both sets, ranks 0 and 2 run ahead as far as it lets them.
+TEST(Channels, SetsThatOverlapDoNotDisturbEachOther) {
+  for (const std::vector<int>& groups : {std::vector<int>{3}, {2, 1}, {1, 1, 1}}) {
+    EXPECT_EQ(RunBackends(groups,
+                          [](Rank& rank) -> std::string {
+                            const Layout& layout = rank.world().layout;
+                            const ProcessSet low = MakeProcessSet(layout, rank.rank(), 1, {0, 1}, 1);
+                            const ProcessSet high = MakeProcessSet(layout, rank.rank(), 2, {1, 2}, 2);
+                            if (rank.rank() == 1) rank.BeSlow(std::chrono::milliseconds(1));
+                            std::string complaint;
+                            for (uint32_t i = 0; i < 60 && complaint.empty(); ++i) {
+                              const ProcessSet& set = i % 3 == 0 ? low : high;
+                              if (set.contains_me())
+                                complaint = PerformCase(rank, AllreduceCase(i, 2, 1 + i * 501), set);
+                            }
+                            return complaint;
+                          }),
+              "");
+  }
+}
+
+}  // namespace
+}  // namespace farandole::testing
