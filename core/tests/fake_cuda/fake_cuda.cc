@@ -2,16 +2,14 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
-#include <condition_variable>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
+
+#include "streams.h"
 
 #define DRIVER_CALL extern "C" __attribute__((visibility("default"))) int
 
@@ -37,55 +35,6 @@ enum Code {
 constexpr int kDevices = 2;
 constexpr int kGarbage = 0xAB;
 
-struct EventState {
-  std::mutex mutex;
-  std::condition_variable happened;
-  uint64_t recorded = 0, reached = 0;
-
-  void Reach(uint64_t record) {
-    std::lock_guard<std::mutex> lock(mutex);
-    reached = std::max(reached, record);
-    happened.notify_all();
-  }
-  void Await(uint64_t record) {
-    std::unique_lock<std::mutex> lock(mutex);
-    happened.wait(lock, [&] { return reached >= record; });
-  }
-};
-
-// A queue and the thread that works it off; the thread ends when the stream is destroyed and the queue is empty.
-struct StreamState {
-  int ordinal = 0;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> queue;
-  bool closed = false;
-
-  void Push(std::function<void()> task) {
-    std::lock_guard<std::mutex> lock(mutex);
-    queue.push_back(std::move(task));
-    changed.notify_all();
-  }
-  void Close() {
-    std::lock_guard<std::mutex> lock(mutex);
-    closed = true;
-    changed.notify_all();
-  }
-  void Run() {
-    while (true) {
-      std::function<void()> task;
-      {
-        std::unique_lock<std::mutex> lock(mutex);
-        changed.wait(lock, [&] { return closed || !queue.empty(); });
-        if (queue.empty()) return;
-        task = std::move(queue.front());
-        queue.pop_front();
-      }
-      task();
-    }
-  }
-};
-
 struct DeviceMemory {
   int ordinal;
   size_t size_bytes;
@@ -102,8 +51,12 @@ struct Failure {
   bool for_good;
 };
 
-thread_local std::vector<Context*> t_contexts;
-thread_local int t_capture_mode = 0;  // global
+// What the driver keeps for each thread. Not thread_local: sanitizers mistake that for a race where a library is loaded
+// at run time.
+struct ThreadState {
+  std::vector<Context*> contexts;
+  int capture_mode = 0;  // global
+};
 
 class Driver final : public FakeCuda {
  public:
@@ -119,14 +72,35 @@ class Driver final : public FakeCuda {
       return code;
     }
     if (!initialized_ && std::strcmp(name, "cuInit") != 0) return kNotInitialized;
-    if (context && t_contexts.empty()) return kInvalidContext;
-    return eager && capturing_ && t_capture_mode != 2 ? kCaptureUnsupported : kSuccess;
+    const ThreadState& thread = threads_[std::this_thread::get_id()];
+    if (context && thread.contexts.empty()) return kInvalidContext;
+    return eager && capturing_ && thread.capture_mode != 2 ? kCaptureUnsupported : kSuccess;
   }
   void Initialize() {
     std::lock_guard<std::mutex> lock(mutex_);
     initialized_ = true;
   }
   Context* context(int ordinal) { return &contexts_[ordinal]; }
+  void Push(Context* context) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    threads_[std::this_thread::get_id()].contexts.push_back(context);
+  }
+  // REQUIRES: there is one, as for current_ordinal.
+  Context* Pop() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<Context*>& contexts = threads_[std::this_thread::get_id()].contexts;
+    Context* const popped = contexts.back();
+    contexts.pop_back();
+    return popped;
+  }
+  int current_ordinal() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return threads_[std::this_thread::get_id()].contexts.back()->ordinal;
+  }
+  void ExchangeCaptureMode(int* mode) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::swap(*mode, threads_[std::this_thread::get_id()].capture_mode);
+  }
 
   void* NewEvent() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -192,9 +166,12 @@ class Driver final : public FakeCuda {
   }
   void Enqueue(StreamState* stream, std::function<void()> task) {
     std::lock_guard<std::mutex> lock(mutex_);
-    stream->Push([delay = delay_, task = std::move(task)] {
+    ++pending_[stream->ordinal];
+    stream->Push([this, ordinal = stream->ordinal, delay = delay_, task = std::move(task)] {
       std::this_thread::sleep_for(delay);
       task();
+      std::lock_guard<std::mutex> end(mutex_);
+      --pending_[ordinal];
     });
   }
   void Record(EventState* event_state, StreamState* stream) {
@@ -243,9 +220,15 @@ class Driver final : public FakeCuda {
     memory_[static_cast<char*>(memory)] = {ordinal, size_bytes, std::make_unique<char[]>(size_bytes)};
     return memory;
   }
+  // As cuMemFree does, after everything that the device has been told to do.
   void Free(void* memory) override {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     const auto found = memory_.find(static_cast<char*>(memory));
+    while (pending_[found->second.ordinal] > 0) {
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      lock.lock();
+    }
     munmap(memory, found->second.size_bytes);
     memory_.erase(found);
   }
@@ -303,6 +286,8 @@ class Driver final : public FakeCuda {
   Context contexts_[kDevices] = {{0}, {1}};
   bool initialized_ = false, capturing_ = false;
   std::chrono::microseconds delay_{0};
+  int pending_[kDevices] = {};
+  std::map<std::thread::id, ThreadState> threads_;
   std::map<std::string, Failure> failures_;
   std::map<std::string, int> calls_;
   std::vector<std::string> misuses_;
@@ -324,7 +309,7 @@ int Copy(const char* name, void* stream_handle, void* host, const void* device, 
   if (const int code = driver.Enter(name, true)) return code;
   const auto stream = driver.stream(stream_handle);
   if (!stream) return kInvalidHandle;
-  if (stream->ordinal != t_contexts.back()->ordinal) return kInvalidContext;
+  if (stream->ordinal != driver.current_ordinal()) return kInvalidContext;
   char* const contents = driver.Resolve(device, size_bytes);
   if (contents == nullptr) return kInvalidValue;
   if (!driver.IsPinned(host, size_bytes)) driver.Misuse(std::string(name) + ": the host memory is not pinned");
@@ -384,18 +369,17 @@ DRIVER_CALL cuDevicePrimaryCtxRetain(void** context, int handle) {
 DRIVER_CALL cuCtxPushCurrent_v2(void* context) {
   if (const int code = TheDriver().Enter("cuCtxPushCurrent_v2")) return code;
   if (context == nullptr) return kInvalidContext;
-  t_contexts.push_back(static_cast<Context*>(context));
+  TheDriver().Push(static_cast<Context*>(context));
   return kSuccess;
 }
 DRIVER_CALL cuCtxPopCurrent_v2(void** context) {
   if (const int code = TheDriver().Enter("cuCtxPopCurrent_v2", true)) return code;
-  *context = t_contexts.back();
-  t_contexts.pop_back();
+  *context = TheDriver().Pop();
   return kSuccess;
 }
 DRIVER_CALL cuThreadExchangeStreamCaptureMode(int* mode) {
   if (const int code = TheDriver().Enter("cuThreadExchangeStreamCaptureMode")) return code;
-  std::swap(*mode, t_capture_mode);
+  TheDriver().ExchangeCaptureMode(mode);
   return kSuccess;
 }
 DRIVER_CALL cuPointerGetAttribute(void* data, int attribute, unsigned long long pointer) {
@@ -429,7 +413,7 @@ DRIVER_CALL cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, size_t
 DRIVER_CALL cuStreamCreate(void** stream, unsigned flags) {
   if (const int code = TheDriver().Enter("cuStreamCreate", true)) return code;
   if (flags != 1) TheDriver().Misuse("cuStreamCreate: the stream would be ordered by the default stream");
-  *stream = TheDriver().MakeStream(t_contexts.back()->ordinal);
+  *stream = TheDriver().MakeStream(TheDriver().current_ordinal());
   return kSuccess;
 }
 DRIVER_CALL cuStreamDestroy_v2(void* stream) {
