@@ -3,7 +3,7 @@
 //   staged_bench [ranks = 2] [seconds per size = 1] [bytes = all sizes]
 //
 // Ranks are threads, each on its own core as long as there are enough. float32 sum in place, microseconds, minimum over
-// short interleaved runs of the slowest rank. The limit is
+// short interleaved runs from the first rank's start to the last one's end. The limit is
 // - below 16 MB the time to read the bytes that the next rank has just written, on all ranks at once;
 // - from 16 MB the time to read and write the vector in place, on all ranks at once, which is what memory allows.
 // On a machine that does other things, too, compare the columns of one run only.
@@ -35,7 +35,7 @@ struct alignas(128) Line {
   std::atomic<uint64_t> value;
 };
 Line meetings[kMostRanks];
-double microseconds_of[kMostRanks];
+TimePoint start_of[kMostRanks], end_of[kMostRanks];
 bool time_is_up;
 
 void Require(const Status& status) {
@@ -95,6 +95,8 @@ class Rank {
  public:
   Rank(World* world, size_t size_bytes) : world_(world), me_(world->rank), size_(world->size), values_(size_bytes) {
     backend_ = MakeNativeBackend(world, Settings{});
+    set_ = WholeWorld(world->layout, me_);
+    work_.set = &set_;
     work_.segments = {{values_.data, values_.data, size_bytes}};
   }
 
@@ -116,7 +118,7 @@ class Rank {
     const TimePoint start = Now();
     const void* const inputs[] = {values_.data, theirs->data};
     Fold(DType::kFloat32, ReduceOp::kSum, inputs, 2, values_.count, Scale{}, values_.data);
-    return Slowest(start);
+    return Together(start);
   }
 
   double UpdateInPlace() {
@@ -124,7 +126,7 @@ class Rank {
     const TimePoint start = Now();
     const void* const input = values_.data;
     Fold(DType::kFloat32, ReduceOp::kSum, &input, 1, values_.count, Scale{0.5, 1.0}, values_.data);
-    return Slowest(start);
+    return Together(start);
   }
 
   void Run(double seconds, const std::vector<std::unique_ptr<Aligned>>& written, double* limit, double* best) {
@@ -143,7 +145,7 @@ class Rank {
       Meet();
       const TimePoint start = Now();
       for (int i = 0; i < repeats; ++i) Allreduce();
-      *best = std::min(*best, Slowest(start) / repeats);
+      *best = std::min(*best, Together(start) / repeats);
       values_.Fill(0.0f);
       if (me_ == 0) time_is_up = MillisecondsBetween(begin, Now()) > seconds * 1e3;
       Meet();
@@ -164,12 +166,15 @@ class Rank {
     }
   }
 
-  double Slowest(TimePoint start) {
-    microseconds_of[me_] = std::chrono::duration<double, std::micro>(Now() - start).count();
+  // Microseconds from when the first rank began until the last was done.
+  double Together(TimePoint start) {
+    start_of[me_] = start;
+    end_of[me_] = Now();
     Meet();
-    const double slowest = *std::max_element(microseconds_of, microseconds_of + size_);
+    const TimePoint begin = *std::min_element(start_of, start_of + size_);
+    const TimePoint end = *std::max_element(end_of, end_of + size_);
     Meet();
-    return slowest;
+    return std::chrono::duration<double, std::micro>(end - begin).count();
   }
 
   World* world_;
@@ -177,6 +182,7 @@ class Rank {
   int size_;
   Aligned values_;
   std::unique_ptr<Backend> backend_;
+  ProcessSet set_;
   Work work_;
   uint64_t met_ = 0;
 };

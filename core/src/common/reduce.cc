@@ -83,7 +83,17 @@ void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_
     if (inputs[0] != output) std::memcpy(output, inputs[0], size_bytes);
     return;
   }
-  FunctionOf(IsaFor(dtype, size_bytes))(dtype, reduce, inputs, input_count, element_count, scale, output);
+  FunctionOf(IsaFor(dtype, size_bytes))(dtype,
+                                        FoldCall{reduce, inputs, input_count, element_count, scale, output, nullptr});
+}
+
+void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
+               void* output, void* copy) {
+  assert(reduce != ReduceOp::kAverage && output != copy);
+  if (element_count == 0) return;
+  const void* const inputs[] = {left, right};
+  FunctionOf(IsaFor(dtype, element_count * SizeOf(dtype)))(
+      dtype, FoldCall{reduce, inputs, 2, element_count, scale, output, copy});
 }
 
 #if FRD_X86

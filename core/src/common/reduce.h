@@ -31,6 +31,11 @@ struct Scale {
 void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
           Scale scale, void* output);
 
+// As Fold of two inputs, and the result is stored a second time, where lines have to come from another core: they are
+// asked for in time. REQUIRES: `copy` is one of the inputs or apart from them; it is not `output`.
+void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
+               void* output, void* copy);
+
 // Averages of bool have no meaning, Adasum is for floats; everything else is supported.
 bool Supports(DType dtype, ReduceOp reduce);
 

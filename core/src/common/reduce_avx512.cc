@@ -51,10 +51,7 @@ struct Float16 : HalfWords {
 
 namespace farandole {
 
-void FoldAvx512(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
-                Scale scale, void* output) {
-  Dispatch(dtype, Call{reduce, inputs, input_count, element_count, scale, output});
-}
+void FoldAvx512(DType dtype, const FoldCall& call) { Dispatch(dtype, call); }
 
 }  // namespace farandole
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "common/lines.h"
 #include "common/reduce.h"
 #include "common/types.h"
 
@@ -22,19 +23,25 @@
 
 namespace farandole {
 
-// As Fold.
-using FoldFunction = void (*)(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count,
-                              size_t element_count, Scale scale, void* output);
+// The arguments of Fold. With a copy there are two inputs, and the result is stored twice.
+struct FoldCall {
+  ReduceOp reduce;
+  const void* const* inputs;
+  size_t input_count;
+  size_t element_count;
+  Scale scale;
+  void* output;
+  void* copy;  // or null
+};
 
-void FoldPortable(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
-                  Scale scale, void* output);
+using FoldFunction = void (*)(DType dtype, const FoldCall& call);
+
+void FoldPortable(DType dtype, const FoldCall& call);
 #if FRD_X86
 // REQUIRES: the machine has AVX2 and F16C.
-void FoldAvx2(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
-              Scale scale, void* output);
+void FoldAvx2(DType dtype, const FoldCall& call);
 // REQUIRES: the machine has AVX-512 F, BW, DQ and VL.
-void FoldAvx512(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
-                Scale scale, void* output);
+void FoldAvx512(DType dtype, const FoldCall& call);
 #endif
 
 }  // namespace farandole

@@ -44,9 +44,6 @@ struct Float16 : PortableFloat16 {};
 
 namespace farandole {
 
-void FoldPortable(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
-                  Scale scale, void* output) {
-  Dispatch(dtype, Call{reduce, inputs, input_count, element_count, scale, output});
-}
+void FoldPortable(DType dtype, const FoldCall& call) { Dispatch(dtype, call); }
 
 }  // namespace farandole

@@ -2,29 +2,19 @@
 
 #include <algorithm>
 
+#include "common/lines.h"
+
 namespace farandole {
 namespace {
 
-// Folded and written out piece by piece, while the lines of the next piece come over to be written. Smaller pieces cost
-// calls, larger ones more requests than a core keeps under way: 64 KB took 3.25, 3.47, 3.46 us with 2, 4, 8 KB and 3.93
-// without asking ahead (a hand-written loop: 3.35).
+// Lanes of many tensors are folded and written out piece by piece, while the lines of the next piece come over to be
+// written. Smaller pieces cost calls, larger ones more requests than a core keeps under way.
 constexpr size_t kPieceBytes = 2 << 10;
 
 uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + chunk_bytes - 1) / chunk_bytes; }
 
-// Brings lines here to be written, without waiting. Null: nothing.
-void AskForLines(void* begin, size_t size_bytes) {
-  constexpr size_t kLineBytes = 64;
-  if (begin == nullptr) return;
-  for (size_t at = 0; at < size_bytes; at += kLineBytes) {
-    auto* const line = static_cast<std::byte*>(begin) + at;
-#if defined(__x86_64__)
-    // The compiler's own word for it asks for reading only, unless the target is a recent processor.
-    asm volatile("prefetchw %0" : : "m"(*line));
-#else
-    __builtin_prefetch(line, 1);
-#endif
-  }
+void AskForLines(const std::byte* begin, size_t size_bytes) {
+  for (size_t at = 0; at < size_bytes; at += kLineBytes) AskForLine(begin + at);
 }
 
 }  // namespace
@@ -76,33 +66,39 @@ std::byte* StagedAllreduce::ResultOf(int member, uint64_t t) const {
 
 void StagedAllreduce::Make(uint64_t t) {
   FoldOwnLanes(t);
-  if (cross_->topology().group_count() == 1) return;
+  if (OutputIsFinal()) return;
   cross_->Allreduce(*work_, ScalesInGroup() ? Scale() : work_->scale, ResultOf(staging_->member(), t),
                     chunk(t).element_count, lane_count_);
 }
 
 // In one group FoldOwnLanes has written out what is final.
 void StagedAllreduce::Exchanged(uint64_t t) {
-  if (cross_->topology().group_count() > 1) WriteOutput(t, Carries(staging_->member(), t), staging_->member());
+  if (!OutputIsFinal()) WriteOutput(t, Carries(staging_->member(), t), staging_->member());
 }
 
 void StagedAllreduce::FoldOwnLanes(uint64_t t) {
   const Range own = Carries(staging_->member(), t);
+  if (own.size() == 0) return;
+  const auto begin = static_cast<size_t>(own.begin), size_bytes = static_cast<size_t>(own.size());
+  FindInputs(t, own);
+  void* const output = OutputIsFinal() ? vector_.Output(chunk(t).offset_bytes + begin, size_bytes) : nullptr;
+  if (!FoldsIntoSlots() || output == nullptr) return FoldInPieces(t, own);
+  FoldTwice(work_->dtype, work_->reduce, inputs_[0], inputs_[1], size_bytes / element_bytes_, work_->scale, output,
+            ResultOf(staging_->member(), t) + begin);
+}
+
+void StagedAllreduce::FoldInPieces(uint64_t t, Range own) {
   std::byte* const result = ResultOf(staging_->member(), t);
   const auto piece_bytes = static_cast<int64_t>(FoldsIntoSlots() ? kPieceBytes : kSlotBytes);
-  FindInputs(t, own);
   for (Range piece{own.begin, own.begin}; piece.begin < own.end; piece.begin = piece.end) {
     piece.end = std::min(piece.begin + piece_bytes, own.end);
     const auto next_bytes = static_cast<size_t>(std::min(piece_bytes, own.end - piece.end));
-    if (FoldsIntoSlots()) {
-      AskForLines(result + piece.end, next_bytes);
-      AskForLines(vector_.Output(chunk(t).offset_bytes + static_cast<size_t>(piece.end), next_bytes), next_bytes);
-    }
+    if (FoldsIntoSlots()) AskForLines(result + piece.end, next_bytes);
     Fold(work_->dtype, work_->reduce, inputs_.data(), inputs_.size(),
          static_cast<size_t>(piece.size()) / element_bytes_, ScalesInGroup() ? work_->scale : Scale(),
          result + piece.begin);
     for (const void*& input : inputs_) input = static_cast<const std::byte*>(input) + piece.size();
-    if (cross_->topology().group_count() == 1) WriteOutput(t, piece, staging_->member());
+    if (OutputIsFinal()) WriteOutput(t, piece, staging_->member());
   }
 }
 
@@ -122,9 +118,7 @@ void StagedAllreduce::WriteOutput(uint64_t t, Range range, int carrier) {
 }
 
 // In one group its fold is the last.
-bool StagedAllreduce::ScalesInGroup() const {
-  return cross_->topology().group_count() == 1 || ScalesBeforeCrossing(*work_);
-}
+bool StagedAllreduce::ScalesInGroup() const { return OutputIsFinal() || ScalesBeforeCrossing(*work_); }
 
 bool StagedAllreduce::Finish(uint64_t t) {
   for (; finished_members_ < staging_->count(); ++finished_members_) {

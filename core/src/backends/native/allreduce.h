@@ -7,9 +7,16 @@
 //
 // Two members fold into the other's slot, where the lane came from, and the other reads it there. So a cache line
 // changes hands twice, written by one and then by the other. With a place for results of its own it would be four times,
-// because lines that the other has just read must be asked back before they are written again: 105 instead of 41 us for
-// 1 MB where reading the other's 1 MB takes 31, and 42 instead of 34 us where cores are closer and it takes 22. More
-// members have results of their own (staging.h says why).
+// because lines that the other has just read must be asked back before they are written again. Two members, float32,
+// microseconds, on cores that are near each other and on cores that are not; the limit is the time to read as many bytes
+// that the other has just written:
+//
+//              near  limit  results apart   in slots      far  limit  results apart   in slots
+//   64 KB              1.1            3.3        1.8             2.1            8.1        3.5
+//   1 MB                19             39         27              30            103         39
+//   4 MB                74            143        104             139            387        165
+//
+// More members have results of their own (staging.h says why).
 //
 // Each byte crosses the memory bus about as often as in a ring over shared memory, but with two waits per chunk instead
 // of 2 (n-1).
@@ -42,8 +49,10 @@ class StagedAllreduce final : public CrossedOperation {
   bool FoldsIntoSlots() const { return staging_->count() == 2; }
   std::byte* ResultOf(int member, uint64_t t) const;  // where the lanes that it carries lie once combined
   void FoldOwnLanes(uint64_t t);
+  void FoldInPieces(uint64_t t, Range own);
   void FindInputs(uint64_t t, Range own);
   void WriteOutput(uint64_t t, Range range, int carrier);
+  bool OutputIsFinal() const { return cross_->topology().group_count() == 1; }  // when it is folded
   bool ScalesInGroup() const;
 
   const Work* work_;

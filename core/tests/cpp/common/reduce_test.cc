@@ -150,6 +150,33 @@ TEST_P(FoldMatrix, TheOutputMayBeAnyOfTheInputs) {
   }
 }
 
+// In place on both sides, which is how two members fold into each other's memory: the result replaces the inputs, and
+// nothing behind it is touched.
+TEST_P(FoldMatrix, TwiceStoresTheSameBitsInBothPlaces) {
+  for (const Scale scale : {Scale{}, Scale{1.0, 3.0}}) {
+    if (dtype() == DType::kBool && !scale.IsIdentity()) continue;
+    for (const size_t size : kSizes) {
+      const std::vector<std::string>& inputs = RandomInputs(dtype());
+      const void* const pointers[] = {inputs[0].data(), inputs[1].data()};
+      std::string expected(size * element_bytes(), '\0');
+      Fold(dtype(), reduce(), pointers, 2, size, scale, expected.data());
+      for (const Isa isa : Isas()) {
+        const IsaScope scope(isa);
+        const std::string left = "x" + inputs[0].substr(0, expected.size()) + "left behind";
+        const std::string right = "xy" + inputs[1].substr(0, expected.size()) + "right behind";
+        for (const bool swapped : {false, true}) {
+          std::string a = left, b = right;
+          void* const output = swapped ? &b[2] : &a[1];
+          void* const copy = swapped ? &a[1] : &b[2];
+          FoldTwice(dtype(), reduce(), &a[1], &b[2], size, scale, output, copy);
+          ASSERT_EQ(a, "x" + expected + "left behind") << size << " elements, isa " << static_cast<int>(isa);
+          ASSERT_EQ(b, "xy" + expected + "right behind") << size << " elements, isa " << static_cast<int>(isa);
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, FoldMatrix,
                          ::testing::Combine(::testing::Range(0, kDTypeCount),
                                             ::testing::Values(ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax,
