@@ -14,8 +14,9 @@
 
 namespace farandole {
 
-// A piece of contiguous memory of one tensor. input and output may be the same. A rank that has joined takes part without
-// memory: a null input reads as zeros, what would go to a null output is dropped.
+// A piece of contiguous memory of one tensor. input and output may be the same in allreduce and broadcast; elsewhere they do
+// not overlap, except that an allgather's input may lie at its place in the output. A rank that has joined takes part
+// without memory: a null input reads as zeros, what would go to a null output is dropped.
 struct Segment {
   const void* input = nullptr;
   void* output = nullptr;
