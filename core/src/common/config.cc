@@ -68,4 +68,10 @@ Status ReadSettings(Settings* settings) {
   return Status::Ok();
 }
 
+std::vector<std::pair<std::string, std::string>> SharedSettingsOf(const Settings& settings) {
+  return {{"FARANDOLE_ALGORITHM", settings.algorithm},
+          {"FARANDOLE_ORDER", settings.any_order ? "any" : "fixed"},
+          {"FARANDOLE_FUSION_THRESHOLD", std::to_string(settings.fusion_threshold_bytes)}};
+}
+
 }  // namespace farandole

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/status.h"
 
@@ -23,6 +25,10 @@ struct Settings {
   int log_level = 1;                            // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
   std::string failpoints;                       // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };
+
+// Those that must be the same on every rank, as variables and values: ranks that differ in them would wait for different
+// things, or sum in different orders.
+std::vector<std::pair<std::string, std::string>> SharedSettingsOf(const Settings& settings);
 
 // kInvalid names the variable, its value and what is allowed.
 Status ReadSettings(Settings* settings);

@@ -32,6 +32,7 @@ Status Engine::Start(WorldSpec spec, const Settings& settings, std::unique_ptr<E
   spec.plan = PlanFor(spec.size);
   spec.arenas = settings.arenas;
   spec.interface_address = settings.interface_address;
+  spec.settings = SharedSettingsOf(settings);
   std::unique_ptr<World> world;
   FRD_RETURN_IF_ERROR(Bootstrap(spec, After(std::chrono::milliseconds(settings.start_timeout_ms)), &world));
   return Start(std::move(world), settings, engine);

@@ -1,11 +1,11 @@
 #include "transport/handshake.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cstring>
 
-#include "common/bytes.h"
+#include "common/failpoint.h"
 #include "common/sha256.h"
 
 namespace farandole {
@@ -22,23 +22,6 @@ constexpr size_t kHelloBytes = kPrefixBytes + kPurposeBytes + sizeof(uint32_t) +
 constexpr char kClientLabel[] = "farandole client v1";
 constexpr char kServerLabel[] = "farandole server v1";
 static_assert(sizeof(kClientLabel) == sizeof(kServerLabel), "labels of equal length");
-
-Status EncodeHello(const Hello& hello, Bytes* encoded) {
-  if (hello.purpose.size() > kPurposeBytes) return Invalid("a purpose of more than 16 bytes: " + hello.purpose);
-  uint8_t purpose[kPurposeBytes] = {};
-  std::memcpy(purpose, hello.purpose.data(), hello.purpose.size());
-  uint8_t nonce[kNonceBytes];
-  FRD_RETURN_IF_ERROR(RandomBytes(nonce, sizeof(nonce)));
-  ByteWriter writer;
-  for (const char c : kMagic) writer.Put(c);
-  writer.Put(kProtocolVersion);
-  for (const uint8_t byte : purpose) writer.Put(byte);
-  writer.Put(hello.rank);
-  writer.Put(hello.epoch);
-  for (const uint8_t byte : nonce) writer.Put(byte);
-  *encoded = writer.Take();
-  return Status::Ok();
-}
 
 // REQUIRES: kHelloBytes with magic and version checked.
 Hello DecodeHello(const Bytes& encoded) {
@@ -62,27 +45,11 @@ Status CheckPrefix(int fd, const Bytes& encoded) {
                                ": install the same release of farandole on all hosts"};
 }
 
-Status RecvPrefix(int fd, Bytes* encoded, Deadline deadline) {
-  encoded->resize(kHelloBytes);
-  return RecvAll(fd, encoded->data(), kPrefixBytes, deadline);
-}
-
-Status RecvRest(int fd, Bytes* encoded, Deadline deadline) {
-  return RecvAll(fd, encoded->data() + kPrefixBytes, kHelloBytes - kPrefixBytes, deadline);
-}
-
 Digest Proof(const Key& key, const char* label, const Bytes& client, const Bytes& server) {
   Bytes text(label, label + sizeof(kClientLabel));
   text.insert(text.end(), client.begin(), client.end());
   text.insert(text.end(), server.begin(), server.end());
   return HmacSha256(key.data(), key.size(), text.data(), text.size());
-}
-
-Status CheckProof(int fd, const Digest& expected, Deadline deadline) {
-  Digest theirs;
-  FRD_RETURN_IF_ERROR(RecvAll(fd, theirs.data(), theirs.size(), deadline));
-  if (EqualConstantTime(theirs, expected)) return Status::Ok();
-  return {Code::kMismatch, DescribePeer(fd) + " does not know this job's key (another job on this address?)"};
 }
 
 // Closing a socket with unread bytes resets the connection, and a reset overtakes what we sent last.
@@ -91,54 +58,143 @@ void DiscardUnread(int fd) {
   while (recv(fd, ignored, sizeof(ignored), MSG_DONTWAIT) == static_cast<ssize_t>(sizeof(ignored))) continue;
 }
 
-Deadline Within(Deadline deadline) { return std::min(deadline, After(kHandshakeTimeout)); }
-
 }  // namespace
 
-Status HandshakeClient(int fd, const Key& key, const Hello& mine, Hello* theirs, Deadline deadline) {
-  Bytes client, server;
-  FRD_RETURN_IF_ERROR(EncodeHello(mine, &client));
-  FRD_RETURN_IF_ERROR(SendAll(fd, client.data(), client.size(), deadline));
-  // The server may be busy with a stranger that says nothing; only from its first word on it has to be quick.
-  FRD_RETURN_IF_ERROR(RecvPrefix(fd, &server, deadline));
-  FRD_RETURN_IF_ERROR(CheckPrefix(fd, server));
-  const Deadline soon = Within(deadline);
-  FRD_RETURN_IF_ERROR(RecvRest(fd, &server, soon));
+Handshake::Handshake(Side side, const Key& key, Hello mine, TimePoint now)
+    : side_(side), key_(key), mine_(std::move(mine)), stage_(side == Side::kClient ? kOurs : kPrefix) {
+  limit_ = side == Side::kClient ? TimePoint::max() : now + kHandshakeTimeout;
+}
 
-  const std::string peer = DescribePeer(fd);
-  const Digest proof = Proof(key, kClientLabel, client, server);
-  FRD_RETURN_IF_ERROR(SendAll(fd, proof.data(), proof.size(), soon));
-  const Status proved = CheckProof(fd, Proof(key, kServerLabel, client, server), soon);
-  if (proved.code() == Code::kPeerLost) {
-    // What a server does that our proof did not convince.
-    return {Code::kMismatch,
-            peer + " does not know this job's key (another job on this address?): it closed the connection " +
-                "when we had proved that we do"};
-  }
-  FRD_RETURN_IF_ERROR(proved);
-  *theirs = DecodeHello(server);
+bool Handshake::is_sending() const {
+  const bool client = side_ == Side::kClient;
+  return stage_ == kOurs || stage_ == kAnswer || stage_ == (client ? kClientProof : kServerProof);
+}
+
+short Handshake::events() const { return is_sending() ? POLLOUT : POLLIN; }
+
+Status Handshake::EncodeOurs() {
+  if (mine_.purpose.size() > kPurposeBytes) return Invalid("a purpose of more than 16 bytes: " + mine_.purpose);
+  uint8_t purpose[kPurposeBytes] = {};
+  std::memcpy(purpose, mine_.purpose.data(), mine_.purpose.size());
+  uint8_t nonce[kNonceBytes];
+  FRD_RETURN_IF_ERROR(RandomBytes(nonce, sizeof(nonce)));
+  ByteWriter writer;
+  for (const char c : kMagic) writer.Put(c);
+  writer.Put(kProtocolVersion);
+  for (const uint8_t byte : purpose) writer.Put(byte);
+  writer.Put(mine_.rank);
+  writer.Put(mine_.epoch);
+  for (const uint8_t byte : nonce) writer.Put(byte);
+  ours_ = writer.Take();
   return Status::Ok();
 }
 
-Status HandshakeServer(int fd, const Key& key, const Hello& mine, Hello* theirs, Deadline deadline) {
-  const Deadline soon = Within(deadline);
-  Bytes client, server;
-  FRD_RETURN_IF_ERROR(EncodeHello(mine, &server));
-  FRD_RETURN_IF_ERROR(RecvPrefix(fd, &client, soon));
-  if (std::memcmp(client.data(), kMagic, sizeof(kMagic)) != 0) return CheckPrefix(fd, client);
-  // Another version gets our hello too, so that its user reads both numbers as well.
-  FRD_RETURN_IF_ERROR(SendAll(fd, server.data(), server.size(), soon));
-  if (const Status same = CheckPrefix(fd, client); !same.ok()) {
-    DiscardUnread(fd);
-    return same;
+Status Handshake::Step(int fd, TimePoint now) {
+  if (ours_.empty()) {
+    FRD_RETURN_IF_ERROR(EncodeOurs());
+    Enter(stage_);
   }
-  FRD_RETURN_IF_ERROR(RecvRest(fd, &client, soon));
-
-  FRD_RETURN_IF_ERROR(CheckProof(fd, Proof(key, kClientLabel, client, server), soon));
-  const Digest proof = Proof(key, kServerLabel, client, server);
-  FRD_RETURN_IF_ERROR(SendAll(fd, proof.data(), proof.size(), soon));
-  *theirs = DecodeHello(client);
+  while (!done()) {
+    bool blocked = false;
+    const std::string peer = stage_ == kServerProof ? DescribePeer(fd) : "";
+    const Status moved = Move(fd, &blocked);
+    if (moved.code() == Code::kPeerLost && side_ == Side::kClient && stage_ == kServerProof) {
+      // What a server does that our proof did not convince.
+      return {Code::kMismatch,
+              peer + " does not know this job's key (another job on this address?): it closed the connection " +
+                  "when we had proved that we do"};
+    }
+    FRD_RETURN_IF_ERROR(moved);
+    if (blocked && now >= limit_) {
+      return {Code::kDeadline, DescribePeer(fd) + (is_sending() ? " took only " : " sent only ") +
+                                   std::to_string(moved_) + " of " + std::to_string(moving_.size()) +
+                                   " bytes of the handshake in time"};
+    }
+    if (blocked) return Status::Ok();
+    FRD_RETURN_IF_ERROR(Complete(fd, now));
+  }
   return Status::Ok();
+}
+
+void Handshake::Enter(Stage stage) {
+  stage_ = stage;
+  moved_ = 0;
+  const bool client = side_ == Side::kClient;
+  const bool proves = is_sending() && (stage == kClientProof || stage == kServerProof);
+  if (proves) {
+    const char* const label = client ? kClientLabel : kServerLabel;
+    const Digest proof = client ? Proof(key_, label, ours_, received_) : Proof(key_, label, received_, ours_);
+    moving_.assign(proof.begin(), proof.end());
+  } else if (is_sending()) {
+    moving_ = ours_;
+  } else if (stage == kPrefix || stage == kRest) {
+    moving_.assign(stage == kPrefix ? kPrefixBytes : kHelloBytes - kPrefixBytes, 0);
+  } else {
+    moving_.assign(sizeof(Digest), 0);
+  }
+}
+
+Status Handshake::Move(int fd, bool* blocked) {
+  while (moved_ < moving_.size()) {
+    size_t moved = 0;
+    uint8_t* const at = moving_.data() + moved_;
+    const size_t left = moving_.size() - moved_;
+    FRD_RETURN_IF_ERROR(is_sending() ? TrySend(fd, at, left, &moved) : TryRecv(fd, at, left, &moved));
+    moved_ += moved;
+    *blocked = moved == 0;
+    if (*blocked) break;
+  }
+  return Status::Ok();
+}
+
+Status Handshake::CheckProof(int fd, const char* label) const {
+  const bool client = side_ == Side::kClient;
+  const Digest expected = client ? Proof(key_, label, ours_, received_) : Proof(key_, label, received_, ours_);
+  Digest theirs;
+  std::memcpy(theirs.data(), moving_.data(), theirs.size());
+  if (EqualConstantTime(theirs, expected)) return Status::Ok();
+  return {Code::kMismatch, DescribePeer(fd) + " does not know this job's key (another job on this address?)"};
+}
+
+// What the stage was to move has moved: judges it and enters the next.
+Status Handshake::Complete(int fd, TimePoint now) {
+  const bool client = side_ == Side::kClient;
+  switch (stage_) {
+    case kOurs:
+      Enter(kPrefix);
+      return Status::Ok();
+    case kPrefix:
+      received_ = moving_;
+      if (!client && std::memcmp(received_.data(), kMagic, sizeof(kMagic)) == 0) {
+        Enter(kAnswer);
+        return Status::Ok();
+      }
+      FRD_RETURN_IF_ERROR(CheckPrefix(fd, received_));
+      limit_ = now + kHandshakeTimeout;
+      Enter(kRest);
+      return Status::Ok();
+    case kAnswer:
+      // Another version got our hello too, so that its user reads both numbers as well.
+      if (const Status same = CheckPrefix(fd, received_); !same.ok()) {
+        DiscardUnread(fd);
+        return same;
+      }
+      Enter(kRest);
+      return Status::Ok();
+    case kRest:
+      received_.insert(received_.end(), moving_.begin(), moving_.end());
+      Enter(kClientProof);
+      return Status::Ok();
+    case kClientProof:
+      if (!client) FRD_RETURN_IF_ERROR(CheckProof(fd, kClientLabel));
+      Enter(kServerProof);
+      return Status::Ok();
+    default:
+      if (client) FRD_RETURN_IF_ERROR(CheckProof(fd, kServerLabel));
+      theirs_ = DecodeHello(received_);
+      stage_ = kDone;
+      return Status::Ok();
+  }
 }
 
 }  // namespace farandole

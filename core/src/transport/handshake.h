@@ -15,7 +15,8 @@
 //   hello, 68 bytes, little-endian
 //   | magic "FRDL" 4 | version 4 | purpose 16 | rank 4 | epoch 8 | nonce 32 |
 //
-// Functions block, with a deadline, and keep no state; different threads may use different sockets.
+// A Handshake never blocks, so that one that comes to nothing keeps nobody waiting; it holds 200 bytes at most. One
+// thread at a time.
 #pragma once
 
 #include <array>
@@ -23,6 +24,8 @@
 #include <cstdint>
 #include <string>
 
+#include "common/bytes.h"
+#include "common/clock.h"
 #include "common/status.h"
 #include "transport/socket.h"
 
@@ -31,23 +34,55 @@ namespace farandole {
 using Key = std::array<uint8_t, 32>;
 
 // Raised whenever anything that crosses a socket changes its meaning.
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 
-// No honest peer needs longer; a stranger that says nothing holds the server no longer.
+// No honest peer needs longer; a stranger that says nothing is forgotten after it.
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{2000};
 
 struct Hello {
-  std::string purpose;  // what the connection is for: "store", "arena", "data"; at most 16 bytes
+  std::string purpose;  // what the connection is for: "control", "arena", "data"; at most 16 bytes
   uint32_t rank = 0;
   uint64_t epoch = 0;
 };
 
-// On success *theirs is what a holder of the key said; whether purpose, rank and epoch suit is for the caller to
-// decide. The deadline counts, but a server waits no longer than kHandshakeTimeout in all, a client from the server's
-// first word on: a server may have to sit out a silent stranger first. After an error the connection is of no further
-// use: close it.
-// kMismatch: another protocol, version or key; kPeerLost: it closed; kDeadline: it said nothing.
-Status HandshakeClient(int fd, const Key& key, const Hello& mine, Hello* theirs, Deadline deadline);
-Status HandshakeServer(int fd, const Key& key, const Hello& mine, Hello* theirs, Deadline deadline);
+// One end of one handshake. On success theirs() is what a holder of the key said; whether purpose, rank and epoch suit
+// is for the caller to decide. After an error the connection is of no further use: close it.
+// kMismatch: another protocol, version or key; kPeerLost: it closed; kDeadline: it was not done by limit().
+class Handshake {
+ public:
+  enum class Side { kClient, kServer };
+
+  Handshake(Side side, const Key& key, Hello mine, TimePoint now);
+
+  // Moves what the socket gives and takes now.
+  Status Step(int fd, TimePoint now);
+  bool done() const { return stage_ == kDone; }
+  // What poll has to wait for before the next step.
+  short events() const;
+  // A client gives a server all the time it wants until its first word: a server may be busy. Afterwards both are quick.
+  TimePoint limit() const { return limit_; }
+  const Hello& theirs() const { return theirs_; }
+
+ private:
+  // In the order of the drawing. Only a client has kOurs, only a server kAnswer; of the proofs one is sent, one received.
+  enum Stage { kOurs, kPrefix, kAnswer, kRest, kClientProof, kServerProof, kDone };
+
+  void Enter(Stage stage);             // says what moves in it
+  Status Move(int fd, bool* blocked);  // moves it
+  Status Complete(int fd, TimePoint now);
+  Status EncodeOurs();
+  Status CheckProof(int fd, const char* label) const;
+  bool is_sending() const;
+
+  const Side side_;
+  const Key key_;
+  const Hello mine_;
+  Stage stage_;
+  TimePoint limit_;
+  Bytes ours_, received_;  // the hellos
+  Bytes moving_;           // what the stage sends or receives
+  size_t moved_ = 0;
+  Hello theirs_;
+};
 
 }  // namespace farandole

@@ -3,11 +3,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <string>
 
 #include "common/clock.h"
+#include "transport/socket.h"
 
 namespace farandole {
 
@@ -44,6 +46,25 @@ Status MessageStream::Receive(std::vector<Bytes>* messages) {
     }
     incoming_.insert(incoming_.end(), buffer, buffer + moved);
   }
+}
+
+// What the first message in incoming_ lacks.
+size_t MessageStream::NeededBytes() const {
+  constexpr size_t kHeader = sizeof(uint32_t);
+  if (incoming_.size() < kHeader) return kHeader - incoming_.size();
+  const size_t length = ByteReader(incoming_.data(), kHeader).Get<uint32_t>();
+  return length > kMessageLimitBytes ? 0 : kHeader + length - incoming_.size();
+}
+
+Status MessageStream::ReceiveOne(std::vector<Bytes>* messages) {
+  while (const size_t needed = NeededBytes()) {
+    uint8_t buffer[16384];
+    size_t moved = 0;
+    FRD_RETURN_IF_ERROR(TryRecv(socket_.get(), buffer, std::min(needed, sizeof(buffer)), &moved));
+    if (moved == 0) return Status::Ok();
+    incoming_.insert(incoming_.end(), buffer, buffer + moved);
+  }
+  return Take(messages);
 }
 
 Status MessageStream::Take(std::vector<Bytes>* messages) {

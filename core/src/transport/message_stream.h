@@ -31,6 +31,10 @@ class MessageStream {
   // Appends the complete messages that have come. kPeerLost at the end of the stream.
   Status Receive(std::vector<Bytes>* messages);
 
+  // One message at most, and not a byte of the next is taken from the socket: who reads on may be somebody else, whom
+  // poll has to wake.
+  Status ReceiveOne(std::vector<Bytes>* messages);
+
   // Ends our direction, if all that was queued could be sent.
   void EndSending();
   // Ends our direction after what is queued, then reads and drops what still comes until the peer ends its own or the
@@ -39,6 +43,8 @@ class MessageStream {
 
  private:
   Status Take(std::vector<Bytes>* messages);
+
+  size_t NeededBytes() const;
 
   Descriptor socket_;
   Bytes outgoing_;

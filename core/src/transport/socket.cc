@@ -121,18 +121,20 @@ Status ConnectError(const std::string& endpoint, int error) {
   }
 }
 
-Status ConnectAddress(const std::string& endpoint, const Address& address, Deadline deadline, Descriptor* connection) {
+Status StartConnect(const std::string& endpoint, const Address& address, Descriptor* connection) {
   Descriptor made = MakeSocket(address.family());
   if (!made.valid()) return ConnectError(endpoint, errno);
-  int error = connect(made.get(), address.get(), address.size_bytes) == 0 ? 0 : errno;
-  if (error == EINPROGRESS || error == EINTR) {
-    if (!WaitFor(made.get(), POLLOUT, deadline)) return {Code::kDeadline, endpoint + ": no answer"};
-    socklen_t size_bytes = sizeof(error);
-    if (getsockopt(made.get(), SOL_SOCKET, SO_ERROR, &error, &size_bytes) != 0) return SystemError(endpoint);
-  }
-  if (error == 0 && IsConnectedToItself(made.get())) error = ECONNREFUSED;
-  if (error != 0) return ConnectError(endpoint, error);
-  if (address.family() == AF_UNIX) FRD_RETURN_IF_ERROR(CheckUser(made.get(), "the listener at " + endpoint));
+  const int error = connect(made.get(), address.get(), address.size_bytes) == 0 ? 0 : errno;
+  if (error != 0 && error != EINPROGRESS && error != EINTR) return ConnectError(endpoint, error);
+  *connection = std::move(made);
+  return Status::Ok();
+}
+
+Status ConnectAddress(const std::string& endpoint, const Address& address, Deadline deadline, Descriptor* connection) {
+  Descriptor made;
+  FRD_RETURN_IF_ERROR(StartConnect(endpoint, address, &made));
+  if (!WaitFor(made.get(), POLLOUT, deadline)) return {Code::kDeadline, endpoint + ": no answer"};
+  FRD_RETURN_IF_ERROR(EndConnect(endpoint, made.get()));
   *connection = std::move(made);
   return Status::Ok();
 }
@@ -198,6 +200,24 @@ Status Accept(int listener_fd, Deadline deadline, Descriptor* connection) {
     *connection = std::move(made);
     return Status::Ok();
   }
+}
+
+Status BeginConnect(const std::string& endpoint, size_t attempt, Descriptor* connection) {
+  std::vector<Address> addresses;
+  FRD_RETURN_IF_ERROR(ResolveEndpoint(endpoint, &addresses));
+  if (addresses.empty()) return Internal(endpoint + ": no address");
+  return StartConnect(endpoint, addresses[attempt % addresses.size()], connection);
+}
+
+Status EndConnect(const std::string& endpoint, int fd) {
+  int error = 0;
+  socklen_t size_bytes = sizeof(error);
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size_bytes) != 0) return SystemError(endpoint);
+  if (error == 0 && IsConnectedToItself(fd)) error = ECONNREFUSED;
+  if (error != 0) return ConnectError(endpoint, error);
+  Address mine;
+  if (!AddressOf(getsockname, fd, &mine)) return SystemError("getsockname");
+  return mine.family() == AF_UNIX ? CheckUser(fd, "the listener at " + endpoint) : Status::Ok();
 }
 
 Status ConnectOnce(const std::string& endpoint, Deadline deadline, Descriptor* connection) {

@@ -41,6 +41,12 @@ Status BoundEndpoint(int fd, std::string* endpoint);
 // Waits for one connection. kMismatch: a process of another user knocked and was shown out; call again.
 Status Accept(int listener_fd, Deadline deadline, Descriptor* connection);
 
+// One attempt in two halves that do not block (name look-ups excepted): the first begins to connect to one of the
+// endpoint's addresses, the attempt-th, going round; once poll reports POLLOUT the second says whether it came to be.
+// kPeerLost when nobody listens there.
+Status BeginConnect(const std::string& endpoint, size_t attempt, Descriptor* connection);
+Status EndConnect(const std::string& endpoint, int fd);
+
 // One attempt. kPeerLost at once when nobody listens there.
 Status ConnectOnce(const std::string& endpoint, Deadline deadline, Descriptor* connection);
 
@@ -52,6 +58,10 @@ Status ConnectRetry(const std::string& endpoint, Deadline deadline, Descriptor* 
 std::string DescribePeer(int fd);
 
 // ---- bytes
+
+// Move what the connection takes or gives now, which may be nothing. REQUIRES: size_bytes > 0.
+Status TrySend(int fd, const void* data, size_t size_bytes, size_t* moved_bytes);
+Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes);
 
 Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline);
 Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);

@@ -161,6 +161,19 @@ bool WaitFor(int fd, short events, Deadline deadline) {
 void CancelWaits(bool cancel) { g_waits_cancelled = cancel; }
 bool WaitsAreCancelled() { return g_waits_cancelled; }
 
+Status TrySend(int fd, const void* data, size_t size_bytes, size_t* moved_bytes) {
+  const ssize_t sent = send(fd, data, size_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+  *moved_bytes = sent > 0 ? static_cast<size_t>(sent) : 0;
+  return sent >= 0 || IsTemporary(errno) ? Status::Ok() : TransferError(fd, "send");
+}
+
+Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes) {
+  const ssize_t got = recv(fd, data, size_bytes, MSG_DONTWAIT);
+  *moved_bytes = got > 0 ? static_cast<size_t>(got) : 0;
+  if (got == 0) return Lost(fd, "closed the connection");
+  return got > 0 || IsTemporary(errno) ? Status::Ok() : TransferError(fd, "recv");
+}
+
 Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline) {
   return SendPieces(fd, Piece(data, size_bytes), Piece(nullptr, 0), deadline);
 }

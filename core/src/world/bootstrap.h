@@ -1,15 +1,15 @@
-// Makes a World: meets the others at the store, finds out who shares memory, hands arenas, bells and pidfds round,
-// opens data links.
+// Makes a World: one loop that carries out what the state machines of the start decide, over real sockets.
 //
-//   1  store      everyone meets at rank 0                         4  exchange  did the meeting work? who failed is on its own
-//   2  exchange   cards -> layout, equal everywhere                5  exchange  where do I listen for data? (several groups only)
-//   3  meeting    members connect to their group's lowest rank     6  links     higher ranks connect to lower ones
+//   Registrar (rank 0)  <- letters ->  Applicant (every rank)        decide; pure
+//   lobby + streams                    dialer + stream, Meeting, Linking     act
 //
-// Blocking, with a deadline; one thread.
+// Nothing in the loop waits for one peer alone: connections that come to nothing, ranks that die and rank 0's word are all
+// heard at once. Blocking, with a deadline; one thread.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/status.h"
 #include "transport/handshake.h"
@@ -25,8 +25,11 @@ struct WorldSpec {
   bool arenas = true;
   std::string interface_address;  // where data links listen
   ArenaPlan plan;
+  SharedSettings settings;  // must be the same on every rank
 };
 
-Status Bootstrap(const WorldSpec& spec, Deadline deadline, std::unique_ptr<World>* world);
+// On failure *culprits, where given, are the ranks because of whom.
+Status Bootstrap(const WorldSpec& spec, Deadline deadline, std::unique_ptr<World>* world,
+                 std::vector<int>* culprits = nullptr);
 
 }  // namespace farandole

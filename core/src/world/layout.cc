@@ -2,43 +2,9 @@
 
 #include <algorithm>
 #include <map>
-
-#include "common/bytes.h"
+#include <string>
 
 namespace farandole {
-namespace {
-
-constexpr const char* kVersion = "farandole 0.1";
-
-}  // namespace
-
-std::string Card::Encode() const {
-  ByteWriter writer;
-  writer.PutString(kVersion);
-  writer.PutString(host);
-  writer.PutString(machine);
-  writer.Put(pid);
-  writer.Put<uint8_t>(arenas);
-  writer.PutString(meeting);
-  const Bytes bytes = writer.Take();
-  return {bytes.begin(), bytes.end()};
-}
-
-Status Card::Decode(const std::string& text, Card* card) {
-  ByteReader reader(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  const std::string version = reader.GetString();
-  card->host = reader.GetString();
-  card->machine = reader.GetString();
-  card->pid = reader.Get<int64_t>();
-  card->arenas = reader.Get<uint8_t>() != 0;
-  card->meeting = reader.GetString();
-  if (version != kVersion) {
-    return {Code::kMismatch, "host " + card->host + " runs " + (version.empty() ? "something else" : version) +
-                                 ", this rank runs " + kVersion + "; install one version everywhere"};
-  }
-  return reader.AtEnd() ? Status::Ok() : Internal("a rank introduced itself with a card that cannot be read");
-}
-
 int Layout::lane_count() const {
   size_t most = 1;
   for (const auto& group : groups) most = std::max(most, group.size());

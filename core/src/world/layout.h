@@ -7,26 +7,11 @@
 // A rank without arenas is a group of one, so tcp on one machine runs exactly the algorithms that run between machines.
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
-#include "common/status.h"
+#include "world/card.h"
 
 namespace farandole {
-
-// What each rank says about itself when the job starts.
-struct Card {
-  std::string host;     // for people
-  std::string machine;  // ranks with equal machines can share memory: boot id, network namespace, user
-  int64_t pid = 0;
-  bool arenas = true;   // FARANDOLE_ARENAS
-  std::string meeting;  // endpoint where this rank would hand out its group's arena
-
-  std::string Encode() const;
-  // kMismatch when the other rank runs another version of farandole: names both.
-  static Status Decode(const std::string& text, Card* card);
-};
 
 struct Layout {
   std::vector<std::vector<int>> groups;  // ordered by lowest rank, ranks ascending

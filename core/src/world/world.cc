@@ -2,9 +2,6 @@
 
 namespace farandole {
 
-std::string World::NameOf(int other) const {
-  const Card& card = cards[static_cast<size_t>(other)];
-  return "rank " + std::to_string(other) + " (host " + card.host + ", pid " + std::to_string(card.pid) + ")";
-}
+std::string World::NameOf(int other) const { return NameOfRank(cards, other); }
 
 }  // namespace farandole

@@ -11,6 +11,7 @@
 
 #include "common/bytes.h"
 #include "common/sha256.h"
+#include "support/blocking_handshake.h"
 
 namespace farandole {
 namespace {

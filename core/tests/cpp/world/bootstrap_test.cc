@@ -88,5 +88,40 @@ TEST(BootstrapTest, TwoProcessesWithOneRankAreNotMistakenForTwoRanks) {
   EXPECT_NE(statuses[0].message().find("rank 2"), std::string::npos) << statuses[0].message();
 }
 
+TEST(BootstrapTest, OfTwoProcessesWithOneRankTheSecondIsTold) {
+  std::vector<WorldSpec> specs = Specs(3, FreshStore());
+  specs[2].rank = 1;
+  std::vector<std::unique_ptr<World>> worlds;
+  const std::vector<Status> statuses = Meet(specs, &worlds, 1500);
+  const bool told = statuses[1].message().find("two processes started with one rank") != std::string::npos ||
+                    statuses[2].message().find("two processes started with one rank") != std::string::npos;
+  EXPECT_TRUE(told) << statuses[1].message() << "\n" << statuses[2].message();
+}
+
+TEST(BootstrapTest, ADifferentSettingIsRefusedOnAllRanksWithBothValues) {
+  std::vector<WorldSpec> specs = Specs(3, FreshStore());
+  for (WorldSpec& spec : specs) spec.settings = {{"FARANDOLE_ORDER", "fixed"}};
+  specs[1].settings[0].second = "any";
+  std::vector<std::unique_ptr<World>> worlds;
+  for (const Status& status : Meet(specs, &worlds)) {
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    for (const char* part : {"FARANDOLE_ORDER=any: rank 1 (host", "FARANDOLE_ORDER=fixed: ranks 0, 2 (host"}) {
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    }
+  }
+}
+
+TEST(BootstrapTest, AtTheDeadlineEveryRankNamesTheOneThatDidNotCome) {
+  std::vector<WorldSpec> specs = Specs(4, FreshStore());
+  specs.erase(specs.begin() + 2);
+  std::vector<std::unique_ptr<World>> worlds;
+  const auto start = std::chrono::steady_clock::now();
+  for (const Status& status : Meet(specs, &worlds, 1200)) {
+    EXPECT_EQ(status.code(), Code::kDeadline);
+    EXPECT_NE(status.message().find("rank 2"), std::string::npos) << status.message();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+}
+
 }  // namespace
 }  // namespace farandole

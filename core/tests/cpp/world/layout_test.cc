@@ -60,21 +60,5 @@ TEST(LayoutTest, CounterpartsAreMutualAndInOtherGroups) {
   EXPECT_EQ(Counterparts(layout, 5), (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
-TEST(CardTest, SurvivesTheWireAndRefusesAnythingElse) {
-  const Card card{"node7", "boot:4:0", 4711, true, "unix:meeting"};
-  Card read;
-  ASSERT_TRUE(Card::Decode(card.Encode(), &read).ok());
-  EXPECT_EQ(read.host, "node7");
-  EXPECT_EQ(read.pid, 4711);
-  EXPECT_EQ(read.meeting, "unix:meeting");
-  const std::string text = card.Encode();
-  for (size_t cut = 0; cut < text.size(); ++cut) EXPECT_FALSE(Card::Decode(text.substr(0, cut), &read).ok());
-  std::string other_version = text;
-  other_version[text.find("0.1")] = '9';
-  const Status status = Card::Decode(other_version, &read);
-  EXPECT_EQ(status.code(), Code::kMismatch);
-  EXPECT_NE(status.message().find("node7"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace farandole

@@ -1,0 +1,81 @@
+#include "transport/lobby.h"
+
+#include "common/failpoint.h"
+#include "common/log.h"
+
+namespace farandole {
+namespace {
+
+constexpr int kAcceptedPerStep = 64;
+
+bool IsPowerOfTwo(size_t number) { return (number & (number - 1)) == 0; }
+
+}  // namespace
+
+void Lobby::Open(Descriptor listener, const Key& key, Hello mine) {
+  listener_ = std::move(listener);
+  if (!BoundEndpoint(listener_.get(), &endpoint_).ok()) endpoint_.clear();
+  key_ = key;
+  mine_ = std::move(mine);
+}
+
+void Lobby::Close() {
+  seats_.clear();
+  listener_.Reset();
+}
+
+void Lobby::Watch(PollSet* set) const {
+  set->Add(listener_.get(), POLLIN);
+  for (const Seat& seat : seats_) {
+    set->Add(seat.connection.get(), seat.handshake.events());
+    set->WakeAt(seat.handshake.limit());
+  }
+}
+
+Status Lobby::Step(const PollSet& set, TimePoint now, std::vector<Guest>* guests) {
+  if (!open()) return Status::Ok();
+  const bool knocked = set.ready(listener_.get());
+  for (auto seat = seats_.begin(); seat != seats_.end();) {
+    const bool due = set.ready(seat->connection.get()) || now >= seat->handshake.limit();
+    const bool stays = !due || Advance(&*seat, now);
+    if (stays && seat->handshake.done()) guests->push_back({std::move(seat->connection), seat->handshake.theirs()});
+    seat = stays && seat->connection.valid() ? std::next(seat) : seats_.erase(seat);
+  }
+  return knocked ? AcceptAll(now) : Status::Ok();
+}
+
+bool Lobby::Advance(Seat* seat, TimePoint now) {
+  const Status moved = seat->handshake.Step(seat->connection.get(), now);
+  if (!moved.ok()) TurnAway(moved.message());
+  return moved.ok();
+}
+
+Status Lobby::AcceptAll(TimePoint now) {
+  for (int count = 0; count < kAcceptedPerStep; ++count) {
+    Descriptor connection;
+    const Status accepted = Accept(listener_.get(), now, &connection);
+    if (accepted.code() == Code::kDeadline) break;
+    if (accepted.code() == Code::kMismatch) {
+      TurnAway(accepted.message());
+      continue;
+    }
+    if (!accepted.ok() && seats_.empty()) return accepted;
+    // No room, here or in this process: strangers make it first.
+    if (!accepted.ok() || seats_.size() == kSeats) {
+      seats_.pop_front();
+      TurnAway("it had not proved itself when others needed its place");
+    }
+    if (accepted.ok()) seats_.push_back({std::move(connection), Handshake(Handshake::Side::kServer, key_, mine_, now)});
+  }
+  return Status::Ok();
+}
+
+// A flood of strangers shall not be a flood of lines.
+void Lobby::TurnAway(const std::string& reason) {
+  last_reason_ = reason;
+  if (!IsPowerOfTwo(++turned_away_)) return;
+  const std::string count = turned_away_ == 1 ? "" : " (" + std::to_string(turned_away_) + " so far)";
+  Log(LogLevel::kWarning, "turned a connection away at " + endpoint_ + count + ": " + reason);
+}
+
+}  // namespace farandole

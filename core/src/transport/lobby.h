@@ -1,0 +1,63 @@
+// Where connections wait that have not proved yet that they belong to the job: a listener and the handshakes at it, many
+// at once, so that a stranger who says nothing keeps nobody else waiting.
+//
+//   listener -> [ handshake | handshake | ... at most kSeats ] -> guests, who hold the key
+//
+// A stranger costs one descriptor and some hundred bytes, for kHandshakeTimeout at most; when all seats are taken, the
+// one who has sat longest goes, and if that was one of us it comes again (see dialer.h). One thread.
+#pragma once
+
+#include <list>
+#include <string>
+#include <vector>
+
+#include "common/descriptor.h"
+#include "transport/handshake.h"
+#include "transport/poll_set.h"
+
+namespace farandole {
+
+struct Guest {
+  Descriptor connection;
+  Hello hello;
+};
+
+class Lobby {
+ public:
+  static constexpr size_t kSeats = 128;
+
+  void Open(Descriptor listener, const Key& key, Hello mine);
+  // Strangers and those who wait in the listener's queue are closed.
+  void Close();
+  bool open() const { return listener_.valid(); }
+  size_t seated() const { return seats_.size(); }
+
+  void Watch(PollSet* set) const;
+  // Appends those who have proved themselves. An error means the listener itself.
+  Status Step(const PollSet& set, TimePoint now, std::vector<Guest>* guests);
+
+  // How many were turned away, and why the last one was: a rank that is missed may be among them.
+  size_t turned_away() const { return turned_away_; }
+  const std::string& last_reason() const { return last_reason_; }
+  void TurnAway(const std::string& reason);
+
+ private:
+  struct Seat {
+    Descriptor connection;
+    Handshake handshake;
+  };
+
+  Status AcceptAll(TimePoint now);
+  // False when its connection is of no further use.
+  bool Advance(Seat* seat, TimePoint now);
+
+  Descriptor listener_;
+  std::string endpoint_;
+  Key key_{};
+  Hello mine_;
+  std::list<Seat> seats_;  // in order of arrival
+  size_t turned_away_ = 0;
+  std::string last_reason_;
+};
+
+}  // namespace farandole

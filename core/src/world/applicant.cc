@@ -1,0 +1,256 @@
+#include "world/applicant.h"
+
+#include <algorithm>
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A leader that is stopped must not cost its members the whole start timeout.
+constexpr milliseconds kMeetingPatience{10'000};
+// The leader knows who did not come, so it speaks first.
+constexpr milliseconds kLeaderFirst{2'000};
+// Who cannot reach whom is known best here, so these words are said before rank 0's deadline.
+constexpr milliseconds kLinkMargin{1'000};
+// A rank 0 that was silent for less may just be far away.
+constexpr milliseconds kSilence{2'000};
+
+std::string Seconds(TimePoint from, TimePoint to) {
+  const int64_t tenths = MillisecondsBetween(from, to) / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+}  // namespace
+
+Applicant::Applicant(int rank, Card mine, TimePoint now, TimePoint deadline)
+    : rank_(rank), mine_(std::move(mine)), began_(now), deadline_(deadline) {}
+
+const std::vector<int>& Applicant::group() const {
+  return layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank_)])];
+}
+
+void Applicant::OnConnected(TimePoint now) {
+  if (phase_ != kComing) return;
+  heard_ = now;
+  phase_ = kWaiting;
+  Say({StartMessage::kCard, 0, Code::kOk, {}, mine_.Encode(), {}});
+}
+
+void Applicant::OnMessage(const StartMessage& message, TimePoint now) {
+  if (over()) return;
+  heard_ = now;
+  switch (message.kind) {
+    case StartMessage::kWaiting:
+      missing_ = message.ranks;
+      return;
+    case StartMessage::kLayout:
+      return OnLayout(message, now);
+    case StartMessage::kLinks:
+      return OnLinks(message, now);
+    case StartMessage::kGo:
+      phase_ = kOver;
+      return Act(Action::kDone);
+    case StartMessage::kGiveUp:
+      return Fail({message.code == Code::kOk ? Code::kInternal : message.code, message.text}, message.ranks);
+    default:
+      return GiveUp(Internal("rank 0 said something out of turn while the job started"), {0});
+  }
+}
+
+void Applicant::OnLayout(const StartMessage& message, TimePoint now) {
+  missing_.clear();
+  if (message.round == 0) {
+    cards_.assign(message.texts.size(), {});
+    for (size_t r = 0; r < cards_.size(); ++r) {
+      if (const Status read = Card::Decode(message.texts[r], &cards_[r]); !read.ok()) return GiveUp(read, {0});
+    }
+  }
+  if (static_cast<size_t>(rank_) >= cards_.size()) return GiveUp(Internal("rank 0 sent too few cards"), {0});
+  std::vector<bool> apart(cards_.size(), false);
+  for (int r : message.ranks) {
+    if (r >= 0 && static_cast<size_t>(r) < apart.size()) apart[static_cast<size_t>(r)] = true;
+  }
+  const std::vector<int> before = met_ ? group() : std::vector<int>();
+  layout_ = MakeLayout(cards_, apart);
+  round_ = message.round;
+  met_ = met_ && group() == before;
+  phase_ = kMeeting;
+  if (layout_.group_count() > 1 && data_endpoint_.empty()) Act(Action::kListen);
+  if (met_) return TellOutcome();
+  came_.assign(cards_.size(), false);
+  phase_deadline_ = std::min(deadline_, now + kMeetingPatience + (leader() == rank_ ? milliseconds(0) : kLeaderFirst));
+  meeting_since_ = now;
+  Act(Action::kMeet);
+}
+
+void Applicant::OnListening(const Status& status, const std::string& endpoint) {
+  if (over()) return;
+  if (!status.ok()) return GiveUp({status.code(), NameOfRank(cards_, rank_) + ": " + status.message()}, {rank_});
+  data_endpoint_ = endpoint;
+  if (met_ && phase_ == kMeeting) TellOutcome();
+}
+
+bool Applicant::MayEnter(int rank, int round) const {
+  if (phase_ != kMeeting || round != round_ || leader() != rank_ || rank == rank_) return false;
+  const std::vector<int>& ranks = group();
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end() && !came_[static_cast<size_t>(rank)];
+}
+
+void Applicant::OnEntered(int rank) {
+  came_[static_cast<size_t>(rank)] = true;
+  if (Absent().empty()) Act(Action::kHandOut);
+}
+
+void Applicant::OnGone(int rank) {
+  if (phase_ == kMeeting && !met_) came_[static_cast<size_t>(rank)] = false;
+}
+
+std::vector<int> Applicant::Absent() const {
+  std::vector<int> ranks;
+  for (int r : group()) {
+    if (r != rank_ && !came_[static_cast<size_t>(r)]) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+void Applicant::OnMet() {
+  if (phase_ != kMeeting || met_) return;
+  met_ = true;
+  if (layout_.group_count() == 1 || !data_endpoint_.empty()) TellOutcome();
+}
+
+void Applicant::TellOutcome() {
+  phase_ = kSettled;
+  Say({StartMessage::kOutcome, round_, Code::kOk, {}, data_endpoint_, {}});
+}
+
+void Applicant::OnNotMet(int blamed, const std::string& why) { NotMet({blamed}, why); }
+
+void Applicant::NotMet(std::vector<int> blamed, const std::string& why) {
+  if (phase_ != kMeeting || met_) return;
+  phase_ = kSettled;
+  if (blamed.empty()) blamed = {rank_};
+  Say({StartMessage::kOutcome, round_, Code::kOk, std::move(blamed), why, {}});
+}
+
+void Applicant::OnLinks(const StartMessage& message, TimePoint now) {
+  if (message.texts.size() != cards_.size()) return GiveUp(Internal("rank 0 sent too few endpoints"), {0});
+  missing_.clear();
+  endpoints_ = message.texts;
+  linked_.assign(cards_.size(), false);
+  phase_ = kLinking;
+  const auto margin = std::min<TimePoint::duration>(kLinkMargin, (deadline_ - now) / 10);
+  phase_deadline_ = deadline_ - margin;
+  Act(Action::kLink);
+}
+
+std::vector<int> Applicant::links_to_open() const {
+  std::vector<int> ranks;
+  for (int peer : Counterparts(layout_, rank_)) {
+    if (peer < rank_) ranks.push_back(peer);
+  }
+  return ranks;
+}
+
+bool Applicant::MayLink(int rank) const {
+  if (phase_ != kLinking || rank <= rank_ || rank >= layout_.size()) return false;
+  const auto at = static_cast<size_t>(rank);
+  return layout_.group_of[at] != layout_.group_of[static_cast<size_t>(rank_)] && !linked_[at];
+}
+
+void Applicant::OnLink(int peer) {
+  if (phase_ != kLinking) return;
+  linked_[static_cast<size_t>(peer)] = true;
+  if (!Unlinked().empty()) return;
+  phase_ = kSettled;
+  Say({StartMessage::kReady, round_, Code::kOk, {}, "", {}});
+}
+
+void Applicant::OnNoLink(int peer, const std::string& why) {
+  if (phase_ != kLinking) return;
+  const std::string name = NameOfRank(cards_, peer);
+  GiveUp({Code::kPeerLost, NameOfRank(cards_, rank_) + " cannot open a data connection to " + name + ": " + why},
+         {peer});
+}
+
+std::vector<int> Applicant::Unlinked() const {
+  std::vector<int> ranks;
+  for (int peer : Counterparts(layout_, rank_)) {
+    if (!linked_[static_cast<size_t>(peer)]) ranks.push_back(peer);
+  }
+  return ranks;
+}
+
+void Applicant::OnRegistrarLost(const std::string& how) {
+  if (over() || phase_ == kComing) return;
+  Fail({Code::kPeerLost, NameOfRank(cards_, 0) + " " + how + " while the job started"}, {0});
+}
+
+TimePoint Applicant::next() const {
+  if (over()) return TimePoint::max();
+  return phase_ == kMeeting || phase_ == kLinking ? std::min(phase_deadline_, deadline_) : deadline_;
+}
+
+void Applicant::OnTime(TimePoint now, const std::string& detail) {
+  if (over() || now < next()) return;
+  if (phase_ == kMeeting && !met_ && now < deadline_) {
+    const bool leads = leader() == rank_;
+    const std::string waited = "not met after " + Seconds(meeting_since_, now);
+    return NotMet(leads ? Absent() : std::vector<int>{rank_}, waited + (detail.empty() ? "" : ": " + detail));
+  }
+  if (phase_ == kMeeting && now < deadline_) {
+    phase_deadline_ = deadline_;
+    return;
+  }
+  OnDeadline(now, detail);
+}
+
+void Applicant::OnDeadline(TimePoint now, const std::string& detail) {
+  const std::string me = NameOfRank(cards_, rank_) + " waited " + Seconds(began_, now) + " ";
+  const std::string ending = detail.empty() ? "" : "; last " + detail;
+  if (phase_ == kComing) {
+    return Fail({Code::kDeadline,
+                 me + "for rank 0: nobody to connect to" + ending +
+                     ". Check that the process that listens there was started and still runs, and that its address and "
+                     "port are reachable from this host"},
+                {0});
+  }
+  if (phase_ == kLinking) {
+    return GiveUp({Code::kDeadline, me + "for a data connection with " + NamesOfRanks(cards_, Unlinked()) +
+                                        " before the start timeout (FARANDOLE_START_TIMEOUT)" + ending},
+                  Unlinked());
+  }
+  if (now - heard_ >= kSilence && missing_.empty()) {
+    return GiveUp({Code::kDeadline, me + "for an answer of " + NameOfRank(cards_, 0) +
+                                        ", which was silent until the start timeout (FARANDOLE_START_TIMEOUT)"},
+                  {0});
+  }
+  if (missing_.empty()) {
+    return GiveUp({Code::kDeadline, NameOfRank(cards_, rank_) +
+                                        " reached rank 0 too short before its start timeout (FARANDOLE_START_TIMEOUT)"},
+                  {rank_});
+  }
+  GiveUp({Code::kDeadline, me + "for " + NamesOfRanks(cards_, missing_) +
+                               ": they were not ready before the start timeout (FARANDOLE_START_TIMEOUT)"},
+         missing_);
+}
+
+void Applicant::Interrupt() {
+  if (!over()) GiveUp({Code::kDeadline, NameOfRank(cards_, rank_) + " was interrupted while the job started"}, {rank_});
+}
+
+void Applicant::GiveUp(Status why, std::vector<int> culprits) {
+  // Who has said all it had to say may have been let go already; the end of its connection says enough then.
+  if (phase_ != kSettled) Say({StartMessage::kGiveUp, round_, why.code(), culprits, why.message(), {}});
+  Fail(std::move(why), std::move(culprits));
+}
+
+void Applicant::Fail(Status why, std::vector<int> culprits) {
+  phase_ = kOver;
+  status_ = std::move(why);
+  culprits_ = std::move(culprits);
+  Act(Action::kFail);
+}
+
+}  // namespace farandole

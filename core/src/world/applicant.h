@@ -1,0 +1,109 @@
+// How a job starts, seen from each rank, rank 0 included: what to do next and what to say to rank 0. A pure state machine:
+// messages, results and time in, actions out.
+//
+//   kComing    the connection to rank 0     kMeeting   the ranks of this machine, around an arena
+//   kWaiting   card sent, layout to come    kSettled   all said: rank 0 decides
+//   kLinking   data connections to the other groups' ranks     kOver   done or failed
+//
+// A rank gives up at its own deadline at the latest, with the names of those that it was told are missing. One thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "world/layout.h"
+#include "world/start_message.h"
+
+namespace farandole {
+
+class Applicant {
+ public:
+  struct Action {
+    enum Kind {
+      kSend,     // message, to rank 0
+      kListen,   // open a data endpoint -> OnListening
+      kMeet,     // leader(): make the arena and let members in (MayEnter, OnEntered); else go to leader() -> OnMet
+      kHandOut,  // everybody is here: give the members what they share -> OnMet
+      kLink,     // connect to links_to_open(), let higher counterparts in (MayLink) -> OnLink
+      kDone,
+      kFail,  // status()
+    };
+    Kind kind;
+    StartMessage message = {};
+  };
+
+  Applicant(int rank, Card mine, TimePoint now, TimePoint deadline);
+
+  // ---- what happens
+  void OnConnected(TimePoint now);
+  void OnMessage(const StartMessage& message, TimePoint now);
+  void OnRegistrarLost(const std::string& how);
+  void OnListening(const Status& status, const std::string& endpoint);
+  void OnEntered(int rank);  // a member of the group has come and given what it shares
+  void OnGone(int rank);     // and has hung up: it may come again
+  void OnMet();
+  void OnNotMet(int blamed, const std::string& why);
+  void OnLink(int peer);
+  void OnNoLink(int peer, const std::string& why);
+  // `detail` says what has been refused so far, for messages.
+  void OnTime(TimePoint now, const std::string& detail);
+  TimePoint next() const;
+  // The user does not want to wait any longer.
+  void Interrupt();
+
+  // ---- what it means
+  std::vector<Action> TakeActions() { return std::move(actions_); }
+  const std::vector<Card>& cards() const { return cards_; }
+  const Layout& layout() const { return layout_; }
+  int round() const { return round_; }
+  // This rank's group: its ranks, its leader, whether a rank may come in.
+  const std::vector<int>& group() const;
+  int leader() const { return group()[0]; }
+  bool MayEnter(int rank, int round) const;
+  std::vector<int> links_to_open() const;
+  bool MayLink(int rank) const;
+  const std::string& endpoint_of(int rank) const { return endpoints_[static_cast<size_t>(rank)]; }
+  // Whether rank 0's word has come and what it was; culprits: because of whom.
+  bool over() const { return phase_ == kOver; }
+  const Status& status() const { return status_; }
+  const std::vector<int>& culprits() const { return culprits_; }
+
+ private:
+  enum Phase { kComing, kWaiting, kMeeting, kSettled, kLinking, kOver };
+
+  void OnLayout(const StartMessage& message, TimePoint now);
+  void OnLinks(const StartMessage& message, TimePoint now);
+  void TellOutcome();
+  void NotMet(std::vector<int> blamed, const std::string& why);
+  void CheckLinks();
+  std::vector<int> Unlinked() const;
+  std::vector<int> Absent() const;
+  void OnDeadline(TimePoint now, const std::string& detail);
+  // Tells rank 0, too.
+  void GiveUp(Status why, std::vector<int> culprits);
+  void Fail(Status why, std::vector<int> culprits);
+  void Act(Action::Kind kind) { actions_.push_back({kind}); }
+  void Say(StartMessage message) { actions_.push_back({Action::kSend, std::move(message)}); }
+
+  const int rank_;
+  const Card mine_;
+  const TimePoint began_, deadline_;
+  TimePoint heard_ = {};  // when rank 0 was last heard, or reached
+  TimePoint meeting_since_ = {};
+  TimePoint phase_deadline_ = {};  // of a meeting, of linking
+  Phase phase_ = kComing;
+  int round_ = 0;
+  bool met_ = false;
+  std::string data_endpoint_;
+  std::vector<Card> cards_;
+  Layout layout_;
+  std::vector<bool> came_, linked_;  // by rank
+  std::vector<std::string> endpoints_;
+  std::vector<int> missing_;  // as rank 0 told last
+  Status status_;
+  std::vector<int> culprits_;
+  std::vector<Action> actions_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,41 @@
+// What each rank says about itself when the job starts, and whether such cards go together. Values; no thread rule.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/status.h"
+
+namespace farandole {
+
+// Settings that must be equal everywhere, by the names of their variables.
+using SharedSettings = std::vector<std::pair<std::string, std::string>>;
+
+struct Card {
+  std::string host;     // for people
+  std::string machine;  // ranks with equal machines can share memory: boot id, network namespace, user
+  int64_t pid = 0;
+  bool arenas = true;   // FARANDOLE_ARENAS
+  std::string meeting;  // endpoint where this rank would hand out its group's arena
+  std::string version = CoreVersion();
+  int size = 0;  // how many ranks this one was told there are
+  SharedSettings settings = {};
+
+  static std::string CoreVersion();
+  std::string Encode() const;
+  // A card of another version is read as far as its version and host.
+  static Status Decode(const std::string& text, Card* card);
+};
+
+// "rank 3 (host b, pid 4711)", or "rank 3" as long as there is no card of it.
+std::string NameOfRank(const std::vector<Card>& cards, int rank);
+// The same for some: "rank 1 (...), rank 3 (...)".
+std::string NamesOfRanks(const std::vector<Card>& cards, const std::vector<int>& ranks);
+
+// kMismatch when cards differ in version, size or settings: a table of who has what. A rank whose card has not come has
+// an empty version. *odd: the ranks that are not like the majority.
+Status CheckCards(const std::vector<Card>& cards, std::vector<int>* odd);
+
+}  // namespace farandole

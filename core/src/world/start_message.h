@@ -1,0 +1,37 @@
+// What ranks and rank 0 say to each other while a job starts; see membership.h. Values; no thread rule.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/bytes.h"
+#include "common/status.h"
+
+namespace farandole {
+
+struct StartMessage {
+  // The numbers are none that the messages of a running job begin with.
+  enum Kind : uint8_t {
+    kCard = 0xE0,  // to rank 0      text: the card
+    kWaiting,      // from rank 0    ranks: who is not there yet
+    kLayout,       // from rank 0    round, ranks: who is apart, texts: all cards (first round only)
+    kOutcome,  // to rank 0      round, ranks: whom to take apart (none: the group has met), text: why or data endpoint
+    kLinks,    // from rank 0    round, texts: data endpoints by rank
+    kReady,    // to rank 0      round: this rank is linked
+    kGo,       // from rank 0    everybody is ready
+    kGiveUp,   // both           code, text: why the job cannot start, ranks: because of whom
+  };
+
+  Kind kind = kCard;
+  int round = 0;
+  Code code = Code::kOk;
+  std::vector<int> ranks;
+  std::string text;
+  std::vector<std::string> texts;
+
+  Bytes Encode() const;
+  // kMismatch when this is no such message.
+  static Status Decode(const Bytes& bytes, StartMessage* message);
+};
+
+}  // namespace farandole
