@@ -7,14 +7,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A leader that is stopped must not cost its members the whole start timeout.
+// A leader that is stopped must not cost its members the whole start timeout. The leader knows who did not come, so it
+// speaks first, its members somewhat later.
 constexpr milliseconds kMeetingPatience{10'000};
-// The leader knows who did not come, so it speaks first.
-constexpr milliseconds kLeaderFirst{2'000};
-// Who cannot reach whom is known best here, so these words are said before rank 0's deadline.
-constexpr milliseconds kLinkMargin{1'000};
-// A rank 0 that was silent for less may just be far away.
-constexpr milliseconds kSilence{2'000};
+// Before the deadline ranks say, each at its time, what they know: first who did not meet or cannot be reached, which only
+// the ranks themselves know; then rank 0 is asked who is missed, so that all hear the same names.
+constexpr milliseconds kLongestMargin{1'000};
 
 std::string Seconds(TimePoint from, TimePoint to) {
   const int64_t tenths = MillisecondsBetween(from, to) / 100;
@@ -24,7 +22,11 @@ std::string Seconds(TimePoint from, TimePoint to) {
 }  // namespace
 
 Applicant::Applicant(int rank, Card mine, TimePoint now, TimePoint deadline)
-    : rank_(rank), mine_(std::move(mine)), began_(now), deadline_(deadline) {}
+    : rank_(rank),
+      mine_(std::move(mine)),
+      began_(now),
+      deadline_(deadline),
+      margin_(std::min<TimePoint::duration>(kLongestMargin, (deadline - now) / 10)) {}
 
 const std::vector<int>& Applicant::group() const {
   return layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank_)])];
@@ -32,14 +34,13 @@ const std::vector<int>& Applicant::group() const {
 
 void Applicant::OnConnected(TimePoint now) {
   if (phase_ != kComing) return;
-  heard_ = now;
+  came_to_rank_0_ = now;
   phase_ = kWaiting;
   Say({StartMessage::kCard, 0, Code::kOk, {}, mine_.Encode(), {}});
 }
 
 void Applicant::OnMessage(const StartMessage& message, TimePoint now) {
   if (over()) return;
-  heard_ = now;
   switch (message.kind) {
     case StartMessage::kWaiting:
       missing_ = message.ranks;
@@ -79,7 +80,9 @@ void Applicant::OnLayout(const StartMessage& message, TimePoint now) {
   if (layout_.group_count() > 1 && data_endpoint_.empty()) Act(Action::kListen);
   if (met_) return TellOutcome();
   came_.assign(cards_.size(), false);
-  phase_deadline_ = std::min(deadline_, now + kMeetingPatience + (leader() == rank_ ? milliseconds(0) : kLeaderFirst));
+  // A third of the time that is left, so that there is some for a second meeting and for links over tcp.
+  const auto patience = std::min<TimePoint::duration>(kMeetingPatience, (deadline_ - now) / 3);
+  phase_deadline_ = now + patience + (leader() == rank_ ? patience * 0 : patience / 5);
   meeting_since_ = now;
   Act(Action::kMeet);
 }
@@ -140,8 +143,7 @@ void Applicant::OnLinks(const StartMessage& message, TimePoint now) {
   endpoints_ = message.texts;
   linked_.assign(cards_.size(), false);
   phase_ = kLinking;
-  const auto margin = std::min<TimePoint::duration>(kLinkMargin, (deadline_ - now) / 10);
-  phase_deadline_ = deadline_ - margin;
+  phase_deadline_ = std::max(deadline_ - 2 * margin_, now + margin_ / 2);
   Act(Action::kLink);
 }
 
@@ -189,21 +191,20 @@ void Applicant::OnRegistrarLost(const std::string& how) {
 
 TimePoint Applicant::next() const {
   if (over()) return TimePoint::max();
-  return phase_ == kMeeting || phase_ == kLinking ? std::min(phase_deadline_, deadline_) : deadline_;
+  if (phase_ == kLinking || (phase_ == kMeeting && !met_)) return std::min(phase_deadline_, deadline_);
+  return phase_ == kComing || asked_ ? deadline_ : deadline_ - margin_;
 }
 
 void Applicant::OnTime(TimePoint now, const std::string& detail) {
   if (over() || now < next()) return;
-  if (phase_ == kMeeting && !met_ && now < deadline_) {
+  if (now >= deadline_ || phase_ == kLinking) return OnDeadline(now, detail);
+  if (phase_ == kMeeting && !met_) {
     const bool leads = leader() == rank_;
     const std::string waited = "not met after " + Seconds(meeting_since_, now);
     return NotMet(leads ? Absent() : std::vector<int>{rank_}, waited + (detail.empty() ? "" : ": " + detail));
   }
-  if (phase_ == kMeeting && now < deadline_) {
-    phase_deadline_ = deadline_;
-    return;
-  }
-  OnDeadline(now, detail);
+  asked_ = true;
+  Say({StartMessage::kGiveUp, round_, Code::kDeadline, {}, Seconds(began_, now), {}});
 }
 
 void Applicant::OnDeadline(TimePoint now, const std::string& detail) {
@@ -221,19 +222,17 @@ void Applicant::OnDeadline(TimePoint now, const std::string& detail) {
                                         " before the start timeout (FARANDOLE_START_TIMEOUT)" + ending},
                   Unlinked());
   }
-  if (now - heard_ >= kSilence && missing_.empty()) {
-    return GiveUp({Code::kDeadline, me + "for an answer of " + NameOfRank(cards_, 0) +
-                                        ", which was silent until the start timeout (FARANDOLE_START_TIMEOUT)"},
-                  {0});
-  }
-  if (missing_.empty()) {
+  if (now - came_to_rank_0_ < margin_ / 2) {
     return GiveUp({Code::kDeadline, NameOfRank(cards_, rank_) +
                                         " reached rank 0 too short before its start timeout (FARANDOLE_START_TIMEOUT)"},
                   {rank_});
   }
-  GiveUp({Code::kDeadline, me + "for " + NamesOfRanks(cards_, missing_) +
-                               ": they were not ready before the start timeout (FARANDOLE_START_TIMEOUT)"},
-         missing_);
+  const std::string said =
+      missing_.empty() ? "" : "; what it said last is that it waits for " + NamesOfRanks(cards_, missing_);
+  GiveUp(
+      {Code::kDeadline, me + "for the others, and " + NameOfRank(cards_, 0) +
+                            " did not answer who is missing before the start timeout (FARANDOLE_START_TIMEOUT)" + said},
+      {0});
 }
 
 void Applicant::Interrupt() {
@@ -241,8 +240,7 @@ void Applicant::Interrupt() {
 }
 
 void Applicant::GiveUp(Status why, std::vector<int> culprits) {
-  // Who has said all it had to say may have been let go already; the end of its connection says enough then.
-  if (phase_ != kSettled) Say({StartMessage::kGiveUp, round_, why.code(), culprits, why.message(), {}});
+  Say({StartMessage::kGiveUp, round_, why.code(), culprits, why.message(), {}});
   Fail(std::move(why), std::move(culprits));
 }
 

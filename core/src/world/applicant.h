@@ -89,7 +89,9 @@ class Applicant {
   const int rank_;
   const Card mine_;
   const TimePoint began_, deadline_;
-  TimePoint heard_ = {};  // when rank 0 was last heard, or reached
+  const TimePoint::duration margin_;
+  bool asked_ = false;  // rank 0 is to say who is missed
+  TimePoint came_to_rank_0_ = {};
   TimePoint meeting_since_ = {};
   TimePoint phase_deadline_ = {};  // of a meeting, of linking
   Phase phase_ = kComing;

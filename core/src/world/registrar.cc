@@ -46,6 +46,8 @@ Status Registrar::Admit(int rank, TimePoint now) {
 void Registrar::OnMessage(int rank, const StartMessage& message, TimePoint now) {
   if (over()) return;
   if (message.kind == StartMessage::kGiveUp) {
+    // Nobody is named: who is missed is known best here.
+    if (message.ranks.empty()) return GiveUpWaiting(rank, message.text);
     GiveUp({message.code, message.text}, message.ranks);
   } else if (message.kind == StartMessage::kCard && phase_ == kCards) {
     OnCard(rank, message, now);
@@ -155,11 +157,7 @@ void Registrar::OnLost(int rank, const std::string& how) {
 
 void Registrar::OnTime(TimePoint now) {
   if (over()) return;
-  if (now >= deadline_) {
-    std::vector<int> odd;
-    const Status same = CheckCards(cards_, &odd);
-    return same.ok() ? GiveUp(Late(), Missing()) : GiveUp(same, odd);
-  }
+  if (now >= deadline_) return GiveUpWaiting(0, std::to_string(MillisecondsBetween(began_, now) / 1000) + " s");
   if (now >= warn_at_) {
     notes_.push_back("rank 0 has waited " + std::to_string(MillisecondsBetween(began_, now) / 1000) + " s for " +
                      NamesOfRanks(cards_, Missing()) + " at " + place_);
@@ -180,15 +178,19 @@ TimePoint Registrar::next() const {
   return over() ? TimePoint::max() : std::min({deadline_, warn_at_, told_ + kTellAgain});
 }
 
-Status Registrar::Late() const {
-  static constexpr const char* kNotYet[] = {"did not come", "did not meet the ranks that it shares memory with",
+void Registrar::GiveUpWaiting(int rank, const std::string& how_long) {
+  std::vector<int> odd;
+  if (const Status same = CheckCards(cards_, &odd); !same.ok()) return GiveUp(same, odd);
+  static constexpr const char* kNotYet[] = {"did not come", "did not meet the ranks that they share memory with",
                                             "did not get a data connection to every other group", ""};
-  std::string text = "rank 0 waited for " + NamesOfRanks(cards_, Missing()) + " of " + std::to_string(size_) + " at " +
-                     place_ + ": " + kNotYet[phase_] + " before the start timeout (FARANDOLE_START_TIMEOUT)";
+  const std::vector<int> missing = Missing();
+  std::string text = NameOfRank(cards_, rank) + " waited " + how_long + " for " + NamesOfRanks(cards_, missing) +
+                     " of " + std::to_string(size_) + " at " + place_ + ": they " + kNotYet[phase_] +
+                     " before the start timeout (FARANDOLE_START_TIMEOUT)";
   if (phase_ == kCards && !turned_away_.empty()) {
     text += "; connections were turned away, the last because " + turned_away_;
   }
-  return {Code::kDeadline, text};
+  GiveUp({Code::kDeadline, text}, missing);
 }
 
 void Registrar::GiveUp(Status why, std::vector<int> culprits) {

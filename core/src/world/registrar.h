@@ -57,8 +57,8 @@ class Registrar {
   void BeginLinking(TimePoint now);
   void Enter(Phase phase, TimePoint now);
   void GiveUp(Status why, std::vector<int> culprits);
+  void GiveUpWaiting(int rank, const std::string& how_long);
   void TellWhoIsMissing(TimePoint now);
-  Status Late() const;
   std::vector<int> Missing() const;
   void ToAll(const StartMessage& message);
 

@@ -19,7 +19,7 @@ struct StartMessage {
     kLinks,    // from rank 0    round, texts: data endpoints by rank
     kReady,    // to rank 0      round: this rank is linked
     kGo,       // from rank 0    everybody is ready
-    kGiveUp,   // both           code, text: why the job cannot start, ranks: because of whom
+    kGiveUp,   // both           code, text: why the job cannot start, ranks: because of whom; none: rank 0 knows
   };
 
   Kind kind = kCard;

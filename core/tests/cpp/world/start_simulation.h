@@ -1,0 +1,102 @@
+// A job that starts, in one thread, on a clock and a network of our own: registrar and applicants are the real ones, what
+// they ask for takes random time and may go wrong. Everything follows from the seed.
+//
+//   ranks start late, die at any step, stop for a while or for good; machines cannot share memory; data connections are
+//   blocked; strangers and doubles knock
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "world/applicant.h"
+#include "world/registrar.h"
+
+namespace farandole {
+
+// Decisions made wrong on purpose: the simulation has to notice.
+enum class Planted { kNothing, kSkippedValidation, kSwappedOrder, kDroppedRank };
+
+class StartSimulation {
+ public:
+  StartSimulation(uint64_t seed, Planted planted);
+  void Run();
+  // What was wrong, empty if nothing.
+  std::string Verdict() const;
+  // What became of each rank.
+  std::string Story() const;
+
+ private:
+  struct Rank {
+    std::unique_ptr<Applicant> applicant;
+    TimePoint start, deadline, over_at, paused_until = {}, timer = {};
+    bool dead = false, connected = false, done = false;
+    int steps = 0, dies_at_step = -1;
+    bool cannot_make_arena = false, cannot_reach_leader = false, cannot_attach = false, cannot_listen = false;
+    bool other_setting = false;
+    int attempt = 0;             // of coming into a meeting
+    int arena = 0;               // the one it holds
+    std::map<int, int> entered;  // of a leader: rank -> attempt
+    std::set<int> linked, waiting;
+
+    bool alone_at_fault() const { return cannot_make_arena || cannot_reach_leader || cannot_attach; }
+  };
+  struct Event {
+    TimePoint at;
+    uint64_t order;
+    int rank;
+    std::function<void()> happen;
+    bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
+  };
+
+  void Plan();
+  void At(TimePoint time, int rank, std::function<void()> happen);
+  TimePoint::duration Delay();
+  bool Chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
+  TimePoint Arrival(int from, int to);
+  Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
+  bool listens() const { return registrar_ && !registrar_->over() && !ranks_[0].dead; }
+
+  void StartRank(int r);
+  void Knock(int r);
+  void Die(int r);
+  void After(int r);
+  void SetTimer(int r);
+  void Deliver(const StartLetter& letter);
+  void Tell(int r, const StartMessage& message);
+  void Perform(int r, const Applicant::Action& action);
+  void Meet(int r);
+  void Come(int r, int attempt, int round);
+  void HandOut(int r);
+  void Link(int r);
+  void Reach(int r, int peer);
+  void LetIn(int r);
+  void LoseControl(int r);
+  bool Blocked(int a, int b) const { return blocked_.count({std::min(a, b), std::max(a, b)}) > 0; }
+
+  std::string JudgeRank(int r, const std::set<int>& faulty) const;
+  std::string JudgeReady() const;
+  std::string JudgeGroups() const;
+  bool Stopped(const Rank& each) const { return each.paused_until == TimePoint::max(); }
+
+  const Planted planted_;
+  std::mt19937_64 random_;
+  TimePoint now_ = {};
+  int size_ = 0;
+  std::vector<Rank> ranks_;
+  std::vector<Card> cards_;
+  std::unique_ptr<Registrar> registrar_;
+  std::priority_queue<Event> events_;
+  uint64_t order_ = 0;
+  std::map<std::pair<int, int>, TimePoint> last_arrival_;
+  std::set<std::pair<int, int>> blocked_;
+  int next_arena_ = 1;
+  int percent_slow_ = 0;
+};
+
+}  // namespace farandole

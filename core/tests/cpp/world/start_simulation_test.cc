@@ -1,0 +1,53 @@
+// Thousands of starts that go wrong in random ways: those who survive agree, name the right rank, and wait no longer than
+// their deadline. FARANDOLE_SEEDS says how many, FARANDOLE_SEED shows one again.
+#include "world/start_simulation.h"
+
+#include <gtest/gtest.h>
+
+#include "support/seeds.h"
+
+namespace farandole {
+namespace {
+
+std::string Simulate(uint64_t seed, Planted planted = Planted::kNothing) {
+  StartSimulation simulation(seed, planted);
+  simulation.Run();
+  const std::string wrong = simulation.Verdict();
+  return wrong.empty() ? "" : wrong + simulation.Story();
+}
+
+TEST(StartSimulationTest, SurvivorsAgreeOrNameTheRightRankInTime) {
+  const Seeds seeds = SeedsFromEnvironment(1000);
+  for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    ASSERT_EQ(Simulate(seed), "") << "FARANDOLE_SEED=" << seed;
+  }
+}
+
+class PlantedTest : public testing::TestWithParam<Planted> {};
+
+TEST_P(PlantedTest, IsFoundWithinAThousandSeedsAndReplaysFromItsSeed) {
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    const std::string found = Simulate(seed, GetParam());
+    if (found.empty()) continue;
+    EXPECT_EQ(Simulate(seed, GetParam()), found);
+    EXPECT_EQ(Simulate(seed), "") << "not because of what was planted";
+    return;
+  }
+  FAIL() << "a decision is wrong and nobody noticed";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PlantedTest,
+                         testing::Values(Planted::kSkippedValidation, Planted::kSwappedOrder, Planted::kDroppedRank),
+                         [](const auto& info) {
+                           switch (info.param) {
+                             case Planted::kSkippedValidation:
+                               return "ARefusedDoubleThatIsHeardAllTheSame";
+                             case Planted::kSwappedOrder:
+                               return "AGoBeforeTheLinks";
+                             default:
+                               return "ARankThatIsNotToldWhoIsApart";
+                           }
+                         });
+
+}  // namespace
+}  // namespace farandole
