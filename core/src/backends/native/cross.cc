@@ -8,6 +8,7 @@
 #include "algorithms/pairwise.h"
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
+#include "common/failpoint.h"
 
 namespace farandole {
 namespace {
@@ -104,6 +105,7 @@ Status CrossExchange::Advance(bool* moved) {
     Runner* const runner = jobs_.front().prepared->runner.get();
     FRD_RETURN_IF_ERROR(runner->Advance(moved));
     if (!runner->done()) return Status::Ok();
+    FRD_FAILPOINT("native.exchange");
     jobs_.pop_front();
     if (!jobs_.empty()) StartFirst();
   }

@@ -77,9 +77,9 @@ class LazyBytes {
 };
 
 // In place, through every way in which an allreduce goes. The results are all zeros but around the places where numbers
-// of 31 and 32 bits end. FARANDOLE_TEST_HUGE=1 takes 2^31 + 7 elements and as many bytes per rank.
+// of 31 and 32 bits end. FARANDOLE_LONG=1 takes 2^31 + 7 elements and as many bytes per rank.
 TEST(Sizes, ElementsAreCountedInMoreThan32Bits) {
-  const bool huge = std::getenv("FARANDOLE_TEST_HUGE") != nullptr;
+  const bool huge = std::getenv("FARANDOLE_LONG") != nullptr;
   const size_t element_count = (size_t{1} << (huge ? 31 : 21)) + 7;
   const size_t places[] = {0, element_count / 2, element_count - 8, element_count - 7, element_count - 1};
   for (const std::vector<int>& groups : {std::vector<int>{2}, {1, 1}, {2, 1}}) {
