@@ -49,7 +49,7 @@ class Framework {
   std::vector<float> Read(const float* memory, size_t count) {
     std::vector<float> values(count);
     const void* const contents = fake_.Contents(memory);
-    fake_.Launch(stream_, [&] { std::memcpy(values.data(), contents, count * sizeof(float)); });
+    if (count > 0) fake_.Launch(stream_, [&] { std::memcpy(values.data(), contents, count * sizeof(float)); });
     fake_.Synchronize(stream_);
     return values;
   }
