@@ -14,7 +14,7 @@
 //              near  limit  results apart   in slots      far  limit  results apart   in slots
 //   64 KB              1.1            3.3        1.8             2.1            8.1        3.5
 //   1 MB                19             39         27              30            103         39
-//   4 MB                74            143        104             139            387        165
+//   4 MB                73            143        104             137            407        154
 //
 // More members have results of their own (staging.h says why).
 //
