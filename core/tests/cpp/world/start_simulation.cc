@@ -53,7 +53,8 @@ void StartSimulation::Plan() {
         break;
       case 3: {
         const TimePoint until = Chance(50) ? TimePoint::max() : now_ + milliseconds(random_() % 1500);
-        At(victim.start + microseconds(random_() % 30'000), -1, [&victim, until] { victim.paused_until = until; });
+        At(victim.start + microseconds(random_() % 30'000), -1,
+           [&victim, until] { victim.paused_until = std::max(victim.paused_until, until); });
         break;
       }
       case 4:

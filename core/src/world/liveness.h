@@ -1,0 +1,49 @@
+// Who is dead and who is to blame: weighs the signs of a running job. A pure state machine; the conductor reports what it
+// sees and acts on the verdict.
+//
+//   process ended      sure, and at once (a pidfd of the same machine)
+//   connection closed  a hint: who leaves says so on another way, which may be slower, and who fails takes others with
+//                      it. After kSuspicion without a better explanation the first to fall silent is to blame
+//   left               in good order: no death, but nobody may wait for it any longer
+//
+// One thread.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "common/clock.h"
+
+namespace farandole {
+
+class Liveness {
+ public:
+  static constexpr std::chrono::milliseconds kSuspicion{100};
+
+  enum class Sign { kProcessEnded, kConnectionClosed };
+  struct Verdict {
+    int rank = 0;
+    Sign sign = Sign::kProcessEnded;
+  };
+
+  void OnProcessEnded(int rank);
+  void OnConnectionClosed(int rank, TimePoint now);
+  void OnLeft(int rank, TimePoint now);
+
+  // Who is to blame, once per sign: a process that has ended before any connection that is only closed.
+  std::optional<Verdict> Judge(TimePoint now);
+  // Somebody has left so long ago that what still waits for an agreement waits in vain.
+  bool WaitingIsVain(TimePoint now) const;
+
+  bool HasLeft(int rank) const { return left_.count(rank) > 0; }
+  bool suspects_somebody() const { return !ended_.empty() || !closed_.empty(); }
+
+ private:
+  std::set<int> left_, ended_;
+  std::map<int, TimePoint> closed_;
+  std::optional<TimePoint> left_since_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,119 @@
+// Signs in any order, and whom they convict.
+#include "world/liveness.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "support/seeds.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+using Sign = Liveness::Sign;
+
+const TimePoint kStart = TimePoint(std::chrono::hours(1));
+
+TEST(LivenessTest, AProcessThatEndedIsDeadAtOnce) {
+  Liveness liveness;
+  liveness.OnProcessEnded(3);
+  const auto verdict = liveness.Judge(kStart);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->rank, 3);
+  EXPECT_EQ(verdict->sign, Sign::kProcessEnded);
+  EXPECT_FALSE(liveness.Judge(kStart)) << "told once";
+}
+
+TEST(LivenessTest, AClosedConnectionConvictsAfterAWhile) {
+  Liveness liveness;
+  liveness.OnConnectionClosed(2, kStart);
+  EXPECT_FALSE(liveness.Judge(kStart + Liveness::kSuspicion - milliseconds(1)));
+  const auto verdict = liveness.Judge(kStart + Liveness::kSuspicion);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->rank, 2);
+  EXPECT_EQ(verdict->sign, Sign::kConnectionClosed);
+}
+
+TEST(LivenessTest, TheFirstToFallSilentIsToBlame) {
+  Liveness liveness;
+  liveness.OnConnectionClosed(5, kStart);
+  liveness.OnConnectionClosed(1, kStart + milliseconds(1));
+  liveness.OnConnectionClosed(5, kStart + milliseconds(90));
+  EXPECT_EQ(liveness.Judge(kStart + Liveness::kSuspicion)->rank, 5);
+}
+
+TEST(LivenessTest, AnEndedProcessOutweighsConnectionsThatClosedBefore) {
+  Liveness liveness;
+  liveness.OnConnectionClosed(1, kStart);
+  liveness.OnProcessEnded(4);
+  EXPECT_EQ(liveness.Judge(kStart + Liveness::kSuspicion)->rank, 4);
+}
+
+TEST(LivenessTest, WhoLeftIsNeverToBlameWhicheverSignComesFirst) {
+  for (const bool left_first : {true, false}) {
+    Liveness liveness;
+    if (left_first) liveness.OnLeft(2, kStart);
+    liveness.OnConnectionClosed(2, kStart);
+    liveness.OnProcessEnded(2);
+    if (!left_first) liveness.OnLeft(2, kStart);
+    EXPECT_FALSE(liveness.Judge(kStart + std::chrono::hours(1)));
+    EXPECT_FALSE(liveness.suspects_somebody());
+  }
+}
+
+TEST(LivenessTest, WaitingIsVainAWhileAfterTheFirstHasLeft) {
+  Liveness liveness;
+  EXPECT_FALSE(liveness.WaitingIsVain(kStart));
+  liveness.OnLeft(1, kStart);
+  liveness.OnLeft(2, kStart + milliseconds(60));
+  EXPECT_FALSE(liveness.WaitingIsVain(kStart + Liveness::kSuspicion - milliseconds(1)));
+  EXPECT_TRUE(liveness.WaitingIsVain(kStart + Liveness::kSuspicion));
+}
+
+// One rank dies. Its survivors see its end, and, because they give up one after the other, each other's connections close,
+// too; ranks that leave say so a little after their connection closed. Signs are late by random times.
+TEST(LivenessTest, WhateverTheOrderOfSignsTheDeadRankIsNamed) {
+  const Seeds seeds = SeedsFromEnvironment(1000);
+  for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto within = [&](int limit_ms) { return milliseconds(random() % static_cast<uint64_t>(limit_ms)); };
+    const int dead = static_cast<int>(random() % 6);
+    const bool same_machine = random() % 2 == 0;
+    struct Event {
+      TimePoint at;
+      int rank;
+      enum { kEnded, kClosed, kLeft } what;
+    };
+    std::vector<Event> events{{kStart + within(5), dead, Event::kClosed}};
+    if (same_machine) events.push_back({kStart + within(20), dead, Event::kEnded});
+    for (int other = 0; other < 6; ++other) {
+      if (other == dead) continue;
+      const TimePoint closed = kStart + milliseconds(5) + within(90);
+      events.push_back({closed, other, Event::kClosed});
+      if (random() % 3 == 0) events.push_back({closed + within(90), other, Event::kLeft});
+    }
+    std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.at < b.at; });
+    Liveness liveness;
+    std::optional<Liveness::Verdict> verdict;
+    size_t next = 0;
+    for (TimePoint now = kStart; !verdict && now < kStart + milliseconds(400); now += milliseconds(1)) {
+      for (; next < events.size() && events[next].at <= now; ++next) {
+        const Event& event = events[next];
+        if (event.what == Event::kEnded) liveness.OnProcessEnded(event.rank);
+        if (event.what == Event::kClosed) liveness.OnConnectionClosed(event.rank, event.at);
+        if (event.what == Event::kLeft) liveness.OnLeft(event.rank, event.at);
+      }
+      verdict = liveness.Judge(now);
+      const bool late = same_machine && !verdict && now >= kStart + milliseconds(20);
+      ASSERT_FALSE(late) << "FARANDOLE_SEED=" << seed;
+    }
+    ASSERT_TRUE(verdict) << "FARANDOLE_SEED=" << seed;
+    ASSERT_EQ(verdict->rank, dead) << "FARANDOLE_SEED=" << seed;
+  }
+}
+
+}  // namespace
+}  // namespace farandole
