@@ -135,7 +135,7 @@ bool Conductor::RunWorks() {
     }
     bool done = false;
     if (const Status polled = running_->Poll(&moved, &done); !polled.ok()) {
-      if (!SuspectBrokenLinks() && suspects_.empty()) Abort(polled.code(), world_->rank, polled.message());
+      if (!SuspectBrokenLinks() && !liveness_.suspects_somebody()) Abort(polled.code(), world_->rank, polled.message());
       return moved;
     }
     if (moved) last_progress_ = Now();

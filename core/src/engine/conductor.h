@@ -5,10 +5,8 @@
 #pragma once
 
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +17,7 @@
 #include "engine/role.h"
 #include "engine/table.h"
 #include "transport/poller.h"
+#include "world/liveness.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -77,7 +76,7 @@ class Conductor {
   void OnLeft(int rank);
   bool CheckAbortWord();
   void Tick();
-  void CheckSuspects(TimePoint now);
+  void Judge(TimePoint now);
   void CheckWaiting(TimePoint now);
   void CheckRunning(TimePoint now);
   void CheckDelay(Operation* operation, int64_t waited_ms, const std::string& whom);
@@ -101,9 +100,7 @@ class Conductor {
   Backend* running_ = nullptr;  // performs works_.front()
   TimePoint last_progress_ = Now();
 
-  std::set<int> left_;                        // ranks that left in good order
-  std::map<int, TimePoint> suspects_;         // connection closed without a word; dead unless a word comes
-  std::optional<TimePoint> fail_waiting_at_;  // a rank left: when what still waits is given up
+  Liveness liveness_;
   unsigned passes_ = 0;
   TimePoint last_tick_ = Now();
   std::vector<uint64_t> tags_;

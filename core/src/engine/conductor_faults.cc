@@ -1,7 +1,6 @@
 // Conductor: ranks that die, leave or do not come.
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
@@ -13,7 +12,6 @@ namespace farandole {
 namespace {
 
 constexpr int64_t kTickMs = 20;
-constexpr int64_t kSuspicionMs = 100;  // how long a closed connection waits for a better explanation
 constexpr int64_t kStuckMs =
     100;  // how long an unnamed operation waits before it asks whether others mean something else
 constexpr int64_t kWarnAgainMs = 60'000;
@@ -28,8 +26,8 @@ std::string Seconds(int64_t milliseconds) {
 
 void Conductor::OnDeath(int rank) {
   poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
-  ReadLog();
-  if (left_.count(rank) == 0) Abort(Code::kPeerLost, rank, world_->NameOf(rank) + " died");
+  liveness_.OnProcessEnded(rank);
+  Judge(Now());
 }
 
 // The end of a connection alone is a weak sign: a rank that leaves says so on another way, which may be slower.
@@ -38,7 +36,7 @@ void Conductor::OnClosed(int rank) {
   if (!stream.open()) return;
   poller_.Forget(stream.descriptor());
   stream = MessageStream();
-  suspects_.emplace(rank, Now());
+  liveness_.OnConnectionClosed(rank, Now());
 }
 
 // A back end could not go on. The connections that have ended say who is gone; false when all are whole.
@@ -50,20 +48,16 @@ bool Conductor::SuspectBrokenLinks() {
     if (!link || link->descriptor() < 0) continue;
     const ssize_t got = recv(link->descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got > 0 || (got < 0 && errno == EAGAIN)) continue;
-    suspects_.emplace(r, Now());
+    liveness_.OnConnectionClosed(r, Now());
     found = true;
   }
   return found;
 }
 
 void Conductor::OnLeft(int rank) {
-  left_.insert(rank);
-  suspects_.erase(rank);
   if (rank == world_->rank) return;
+  liveness_.OnLeft(rank, Now());
   Break({Code::kPeerLost, world_->NameOf(rank) + " has left the job (its script ended or called shutdown)"});
-  // Everything that rank took part in stands before this in the log, so what is still waiting waits in vain; but for a
-  // mismatch, which is told by message and may come a little later.
-  if (!fail_waiting_at_) fail_waiting_at_ = Now() + std::chrono::milliseconds(kSuspicionMs);
 }
 
 void Conductor::Abort(Code code, int culprit, const std::string& reason) {
@@ -132,22 +126,23 @@ void Conductor::Tick() {
   const TimePoint now = Now();
   if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
   last_tick_ = now;
-  if (!suspects_.empty()) CheckSuspects(now);
-  if (fail_waiting_at_ && now >= *fail_waiting_at_) FailAll(table_->broken, false);
+  Judge(now);
+  // Everything that a rank that left took part in stands before that in the log, so what is still waiting waits in vain;
+  // but for a mismatch, which is told by message and may come a little later.
+  if (liveness_.WaitingIsVain(now)) FailAll(table_->broken, false);
   CheckWaiting(now);
   CheckRunning(now);
 }
 
-void Conductor::CheckSuspects(TimePoint now) {
-  ReadLog();
-  // The first to fall silent is to blame; others may have ended because of it.
-  const auto first = std::min_element(suspects_.begin(), suspects_.end(),
-                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (first == suspects_.end() || MillisecondsBetween(first->second, now) < kSuspicionMs) return;
-  const int rank = first->first;
-  suspects_.erase(first);
-  if (left_.count(rank) > 0) return;
-  Abort(Code::kPeerLost, rank, "the connection to " + world_->NameOf(rank) + " was lost; it died or its network did");
+void Conductor::Judge(TimePoint now) {
+  if (!liveness_.suspects_somebody()) return;
+  ReadLog();  // a rank may have said that it leaves
+  const auto verdict = liveness_.Judge(now);
+  if (!verdict) return;
+  const std::string name = world_->NameOf(verdict->rank);
+  const bool ended = verdict->sign == Liveness::Sign::kProcessEnded;
+  Abort(Code::kPeerLost, verdict->rank,
+        ended ? name + " died" : "the connection to " + name + " was lost; it died or its network did");
 }
 
 // Operations that not all ranks have submitted.
