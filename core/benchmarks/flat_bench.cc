@@ -69,7 +69,7 @@ class Member {
       CpuPause();
       if (pauses > 5000) sched_yield();
     }
-    half.Fold(ReduceOp::kSum, Scale{}, &segment_, 1);
+    half.Fold(ReduceOp::kSum, Scale{}, &segment_, 1, me_);
   }
 
   void Meet() {

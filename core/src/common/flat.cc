@@ -53,19 +53,22 @@ bool FlatHalf::AllHavePut(uint64_t sequence) const {
   return true;
 }
 
-void FlatHalf::Fold(ReduceOp reduce, Scale scale, const FlatSegment* segments, size_t segment_count) const {
+void FlatHalf::Fold(ReduceOp reduce, Scale scale, const FlatSegment* segments, size_t segment_count, int reader) const {
   const void* inputs[kMostMembers];
   size_t offset = 0;
   for (size_t i = 0; i < segment_count; ++i) {
     const FlatSegment& segment = segments[i];
     const size_t size_bytes = segment.size_bytes();
     for (int m = 0; m < member_count_; ++m) inputs[m] = payload(m) + offset;
+    const bool reads_own = reader >= 0 && segment.input != nullptr;
+    if (reads_own) inputs[reader] = segment.input;
     const auto fold = [&](size_t element_count, void* output) {
       farandole::Fold(segment.dtype, reduce, inputs, static_cast<size_t>(member_count_), element_count, scale, output);
     };
     if (segment.output != nullptr && payload_offset_ == 0 && size_bytes < kStepBytes &&
         offset + kStepBytes <= kInLineBytes) {
-      alignas(kStepBytes) std::byte result[kStepBytes];
+      alignas(kStepBytes) std::byte own[kStepBytes] = {}, result[kStepBytes];
+      if (reads_own) inputs[reader] = std::memcpy(own, segment.input, size_bytes);
       fold(kStepBytes / SizeOf(segment.dtype), result);
       std::memcpy(segment.output, result, size_bytes);
     } else if (segment.output != nullptr) {
