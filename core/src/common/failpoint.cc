@@ -15,9 +15,10 @@ namespace farandole {
 namespace {
 
 struct Action {
-  enum { kKill, kStop, kDelay } what = kDelay;
+  enum { kKill, kStop, kDelay, kError } what = kDelay;
   int milliseconds = 0;
   int64_t at_visit = 0;  // 0 = every visit
+  uint64_t percent = 100;
   int64_t visits = 0;
 };
 
@@ -33,16 +34,29 @@ Status ParseAction(std::string text, Action* action) {
     action->at_visit = std::atoll(text.c_str() + at + 1);
     text.resize(at);
   }
+  if (const size_t share = text.find('%'); share != std::string::npos) {
+    action->percent = std::strtoull(text.c_str() + share + 1, nullptr, 10);
+    text.resize(share);
+  }
   if (text == "kill") {
     action->what = Action::kKill;
   } else if (text == "stop") {
     action->what = Action::kStop;
+  } else if (text == "error") {
+    action->what = Action::kError;
   } else if (text.rfind("delay:", 0) == 0) {
     action->milliseconds = std::atoi(text.c_str() + 6);
   } else {
-    return Invalid("failpoint action '" + text + "' is not one of kill, stop, delay:<ms>");
+    return Invalid("failpoint action '" + text + "' is not one of kill, stop, error, delay:<ms>");
   }
   return Status::Ok();
+}
+
+// The same visits in every run, but no pattern.
+bool IsChosen(const Action& action) {
+  if (action.at_visit != 0) return action.visits == action.at_visit;
+  const uint64_t mixed = static_cast<uint64_t>(action.visits) * 0x9E3779B97F4A7C15u;
+  return (mixed >> 32) % 100 < action.percent;
 }
 
 void Perform(const Action& action) {
@@ -69,17 +83,20 @@ Status SetFailpoints(const std::string& text) {
   return Status::Ok();
 }
 
-void VisitFailpoint(const char* name) {
-  if (!g_any.load(std::memory_order_relaxed)) return;
+Status VisitFailpoint(const char* name) {
+  if (!g_any.load(std::memory_order_relaxed)) return Status::Ok();
   Action action;
   {
     std::lock_guard<std::mutex> lock(g_mutex);
     const auto found = Actions().find(name);
-    if (found == Actions().end()) return;
-    if (++found->second.visits != found->second.at_visit && found->second.at_visit != 0) return;
+    if (found == Actions().end()) return Status::Ok();
+    ++found->second.visits;
+    if (!IsChosen(found->second)) return Status::Ok();
     action = found->second;
   }
+  if (action.what == Action::kError) return Internal("failpoint " + std::string(name));
   Perform(action);
+  return Status::Ok();
 }
 
 }  // namespace farandole

@@ -1,7 +1,15 @@
 // Named places where a test can make the world go wrong. Compiled in only with FARANDOLE_FAILPOINTS (test builds).
 //
-// FARANDOLE_FAILPOINTS="native.reduce=kill@3;board.arrive=delay:5": at the third visit of native.reduce the process
-// kills itself, every visit of board.arrive takes 5 ms longer. Actions: kill, stop, delay:<ms>.
+// FARANDOLE_FAILPOINTS="native.put=kill@3;board.arrive=delay:5%10": at the third visit of native.put the process kills
+// itself, one visit in ten of board.arrive, the same in every run, takes 5 ms longer. Actions: kill, stop, delay:<ms>,
+// error (the place reports that it failed, where it can: those marked *).
+//
+//   bootstrap.connected  bootstrap.admit  bootstrap.send      the start: reached rank 0, let a rank in, say something
+//   handshake.step*      meeting.enter*   meeting.hand_out*   each stage of a handshake; a member comes; the leader gives
+//   arena.create*        arena.attach*    link.listen*        shared memory; the data endpoint
+//   link.send*           link.recv*                           data over tcp
+//   board.arrive         native.put       native.combine      a counter goes up; local stages
+//   native.exchange                                           the stage between groups
 #pragma once
 
 #include <string>
@@ -13,12 +21,15 @@ namespace farandole {
 // Replaces all failpoints. kInvalid when the text cannot be understood. Any thread, but before the visits it is meant
 // for.
 Status SetFailpoints(const std::string& text);
-void VisitFailpoint(const char* name);
+// Not ok where the action is `error`: kInternal, naming the failpoint.
+Status VisitFailpoint(const char* name);
 
 }  // namespace farandole
 
 #ifdef FARANDOLE_FAILPOINTS
-#define FRD_FAILPOINT(name) ::farandole::VisitFailpoint(name)
+#define FRD_FAILPOINT(name) static_cast<void>(::farandole::VisitFailpoint(name))
+#define FRD_FAILPOINT_STATUS(name) ::farandole::VisitFailpoint(name)
 #else
 #define FRD_FAILPOINT(name) static_cast<void>(0)
+#define FRD_FAILPOINT_STATUS(name) ::farandole::Status()
 #endif

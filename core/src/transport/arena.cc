@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "common/failpoint.h"
+
 namespace farandole {
 namespace {
 
@@ -32,6 +34,7 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 }
 
 Status Arena::Create(size_t size_bytes, Arena* arena) {
+  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("arena.create"));
   Descriptor memfd(memfd_create("farandole", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memfd.valid()) return SystemError("memfd_create");
   if (ftruncate(memfd.get(), static_cast<off_t>(size_bytes)) != 0) {
@@ -42,6 +45,7 @@ Status Arena::Create(size_t size_bytes, Arena* arena) {
 }
 
 Status Arena::Attach(Descriptor memfd, size_t size_bytes, Arena* arena) {
+  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("arena.attach"));
   struct stat facts{};
   if (fstat(memfd.get(), &facts) != 0) return SystemError("fstat of received shared memory");
   const int seals = fcntl(memfd.get(), F_GET_SEALS);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "common/failpoint.h"
-
 namespace farandole {
 namespace {
 

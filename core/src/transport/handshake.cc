@@ -158,6 +158,7 @@ Status Handshake::CheckProof(int fd, const char* label) const {
 
 // What the stage was to move has moved: judges it and enters the next.
 Status Handshake::Complete(int fd, TimePoint now) {
+  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("handshake.step"));
   const bool client = side_ == Side::kClient;
   switch (stage_) {
     case kOurs:

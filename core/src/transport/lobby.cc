@@ -1,6 +1,5 @@
 #include "transport/lobby.h"
 
-#include "common/failpoint.h"
 #include "common/log.h"
 
 namespace farandole {

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "common/failpoint.h"
+
 namespace farandole {
 namespace {
 
@@ -33,6 +35,7 @@ TcpLink::~TcpLink() {
 }
 
 Status TcpLink::TrySend(const void* data, size_t size_bytes, size_t* moved_bytes) {
+  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("link.send"));
   *moved_bytes = 0;
   ssize_t sent;
   do {
@@ -46,6 +49,7 @@ Status TcpLink::TrySend(const void* data, size_t size_bytes, size_t* moved_bytes
 }
 
 Status TcpLink::TryRecv(void* data, size_t size_bytes, size_t* moved_bytes) {
+  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("link.recv"));
   *moved_bytes = 0;
   ssize_t received;
   do {

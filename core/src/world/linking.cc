@@ -1,5 +1,6 @@
 #include "world/linking.h"
 
+#include "common/failpoint.h"
 #include "transport/tcp_link.h"
 
 namespace farandole {
@@ -12,7 +13,8 @@ constexpr const char* kPurpose = "data";
 void Linking::Open(Applicant* applicant) {
   Descriptor listener;
   std::string endpoint;
-  Status status = Listen("tcp:" + spec_.interface_address + ":0", &listener);
+  Status status = FRD_FAILPOINT_STATUS("link.listen");
+  if (status.ok()) status = Listen("tcp:" + spec_.interface_address + ":0", &listener);
   if (status.ok()) status = BoundEndpoint(listener.get(), &endpoint);
   if (status.ok()) lobby_.Open(std::move(listener), spec_.key, {kPurpose, static_cast<uint32_t>(spec_.rank), 0});
   applicant->OnListening(status, endpoint);

@@ -111,6 +111,8 @@ void Meeting::TakeHandles(int rank, Applicant* applicant) {
 }
 
 void Meeting::HandOut(Applicant* applicant) {
+  const Status failed = FRD_FAILPOINT_STATUS("meeting.hand_out");
+  if (!failed.ok()) return applicant->OnNotMet(spec_.rank, failed.message());
   std::vector<int> all{arena_.descriptor()};
   for (const Descriptor& event : events_) all.push_back(event.get());
   for (const Descriptor& pidfd : pidfds_) all.push_back(pidfd.get());
@@ -148,6 +150,7 @@ void Meeting::StepMember(const PollSet& set, TimePoint now, Applicant* applicant
 }
 
 Status Meeting::Enter() {
+  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("meeting.enter"));
   leader_ = call_->Take();
   call_.reset();
   const std::vector<int> mine{events_[member_].get(), pidfds_[member_].get()};

@@ -7,6 +7,8 @@
 #include <future>
 #include <random>
 
+#include "common/failpoint.h"
+
 namespace farandole {
 namespace {
 
@@ -122,6 +124,36 @@ TEST(BootstrapTest, AtTheDeadlineEveryRankNamesTheOneThatDidNotCome) {
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
 }
+
+struct Trouble {
+  const char* name;
+  const char* failpoints;
+};
+
+class TroubleTest : public testing::TestWithParam<Trouble> {
+ protected:
+  ~TroubleTest() override { EXPECT_TRUE(SetFailpoints("").ok()); }
+};
+
+// The failpoint acts on whichever rank comes by first, so one rank is apart, and the others share memory all the same.
+TEST_P(TroubleTest, OfOneRankDoesNotCostTheOthersTheirSharedMemory) {
+  ASSERT_TRUE(SetFailpoints(GetParam().failpoints).ok());
+  std::vector<std::unique_ptr<World>> worlds;
+  for (const Status& status : Meet(Specs(4, FreshStore()), &worlds)) ASSERT_TRUE(status.ok()) << status.message();
+  size_t together = 0;
+  for (const auto& world : worlds) {
+    EXPECT_EQ(world->layout.groups, worlds[0]->layout.groups);
+    together += world->group->count() == 3 ? 1 : 0;
+  }
+  EXPECT_EQ(together, 3u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TroubleTest,
+                         testing::Values(Trouble{"NoMemory", "arena.create=error@1"},
+                                         Trouble{"NoAddressSpace", "arena.attach=error@1"},
+                                         Trouble{"NotHandedOut", "meeting.hand_out=error@1"},
+                                         Trouble{"NotLetIn", "meeting.enter=error@1"}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace farandole
