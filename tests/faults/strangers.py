@@ -85,8 +85,6 @@ MANNERS: dict[str, Callable[[socket.socket], None]] = {
     "resets": _resets,
     "drips": _drips,
 }
-# Whoever says too little is waited for; a door has patience with one of them at a time.
-SILENT = ("one byte", "beginning of a hello", "says nothing")
 
 
 class Crowd:
