@@ -74,7 +74,7 @@ Status ApartOperation::StartAllreduce() {
   }
   const size_t element_count = size_bytes / SizeOf(work_->dtype);
   Scale scale = work_->scale;
-  if (ScalesBeforeCrossing(*work_) && !scale.IsIdentity()) {
+  if (ScalesBeforeCrossing(*work_) && !scale.IsIdentity() && size_bytes > 0) {
     const void* const input = source;
     Fold(work_->dtype, work_->reduce, &input, 1, element_count, scale, place_);
     source = place_;
@@ -122,7 +122,7 @@ Status ApartOperation::StartReducescatter() {
   const size_t size_bytes = offsets.back() + work_->rank_bytes.back();
   const auto* source = static_cast<const std::byte*>(segment.input);
   Scale scale = work_->scale;
-  if (ScalesBeforeCrossing(*work_) && !scale.IsIdentity()) {
+  if (ScalesBeforeCrossing(*work_) && !scale.IsIdentity() && size_bytes > 0) {
     std::byte* const scaled = source ? room_->Get(size_bytes) : nullptr;
     if (source != nullptr && scaled == nullptr)
       return Internal("no memory: " + std::to_string(size_bytes) + " bytes for a tensor that is scaled");
