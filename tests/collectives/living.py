@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import farandole
+import farandole.numpy as fnp
 
 Settings = Mapping[str, str]
 MODES = ("arenas", "tcp", "mixed")
 
+Members = tuple[int, ...]
+
+sets: dict[Members, Any] = {}  # the process sets beside the world
 _present: dict[str, str] = {}  # what this rank's last init() has read
 
 
@@ -42,3 +47,12 @@ def settle(settings: Sequence[Settings] | Settings) -> None:
     _present.clear()
     _present.update(wanted, everybody=everybody)
     farandole.init()
+
+
+def change_sets(wanted: list[Members]) -> None:
+    """Remove the process sets that are not wanted, and add those that are not there."""
+    for members in [members for members in sets if members not in wanted]:
+        fnp.remove_process_set(sets.pop(members))
+    for members in wanted:
+        if members not in sets:
+            sets[members] = fnp.add_process_set(list(members))

@@ -79,6 +79,26 @@ def _floats(op: str, inputs: list[np.ndarray], divisor: int, prescale: float, po
     return Expected(values, slack)
 
 
+def adasum(inputs: list[np.ndarray], factor: float) -> Expected:
+    """Adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b, pair by pair in the order of summation."""
+    wide = [each.astype(np.float64) for each in inputs]
+    values = np.asarray(_adasum(wide)) * factor
+    info = ml_dtypes.finfo(inputs[0].dtype)
+    size = sum(abs(each) for each in wide) * abs(factor)
+    return Expected(values, size * (2 * float(info.eps) + 1e-9) + 2 * float(info.smallest_subnormal))
+
+
+def _adasum(wide: list[np.ndarray]) -> np.ndarray:
+    if len(wide) == 1:
+        return wide[0]
+    power = 1 << ((len(wide) - 1).bit_length() - 1)
+    a, b = _adasum(wide[:power]), _adasum(wide[power:])
+    common, of_a, of_b = (float((x * y).sum()) for x, y in ((a, b), (a, a), (b, b)))
+    share_a = 1.0 - common / (2 * of_a) if of_a else 1.0  # a vector without length has nothing in common
+    share_b = 1.0 - common / (2 * of_b) if of_b else 1.0
+    return share_a * a + share_b * b
+
+
 def difference(got: np.ndarray, want: Expected) -> str:
     """ "" where `got` is what is expected, else one sentence."""
     if got.shape != want.values.shape:

@@ -1,4 +1,4 @@
-"""What a rank does with random cases: perform them, compare with the oracle, say what is wrong."""
+"""What a rank does with random windows: perform them, compare with the oracle, say what is wrong."""
 
 from __future__ import annotations
 
@@ -7,28 +7,34 @@ import time
 import traceback
 from typing import Any
 
+import farandole
 import farandole.numpy as fnp
+import living
 import meanings
 import numpy as np
-from cases import OPERATIONS, Case, Key, draw_window, order_for
-from living import Settings, settings_of, settle
+from cases import Case, Key
+from living import Settings, change_sets, settings_of, settle
+from operations import OPERATIONS
+from windows import Window, draw_window, last_to_join, order_for, process_sets
 
 _ENOUGH = 3  # failures, after which a rank stops looking
 
 
-def perform(keys: list[Key], sets: list[tuple[int, ...]]) -> tuple[int, list[str]]:
+def perform(keys: list[Key]) -> tuple[int, list[str]]:
     """Perform the windows; how many cases they hold, and a text for each failure."""
     failures: list[str] = []
     count = 0
     for key in keys:
-        settle(place_of(key))
-        cases = draw_window(key, sets)
-        count += len(cases)
-        cases = [case for case in cases if fnp.rank() in case.members]
+        window = draw_window(key)
+        count += len(window.cases)
         try:
-            failures += perform_window(cases)
+            settle(place_of(key))
+            change_sets(process_sets(key))
+            failures += perform_window(window)
         except Exception:  # the world is likely broken, and what follows would fail for that
-            failures.append(f"{key}: rank {fnp.rank()} raised\n{traceback.format_exc()}{describe(cases)}")
+            text = f"{key}: rank {fnp.rank()} raised\n{traceback.format_exc()}"
+            failures.append(text + describe(window.cases))
+            living.sets.clear()
             break
         if len(failures) >= _ENOUGH:
             break
@@ -37,7 +43,7 @@ def perform(keys: list[Key], sets: list[tuple[int, ...]]) -> tuple[int, list[str
 
 def place_of(key: Key) -> list[Settings]:
     """The settings of all ranks; in the mode "mixed" others are alone every few windows."""
-    draw = random.Random(repr((key.seed, key.ranks, key.number // 20)))
+    draw = random.Random(repr((key.seed, key.ranks, key.number // 30)))
     return settings_of(key.mode, key.ranks, draw.sample(range(key.ranks), draw.randint(1, max(1, key.ranks - 2))))
 
 
@@ -45,38 +51,87 @@ def describe(cases: list[Case]) -> str:
     return "".join(f"  {case}\n" for case in cases)
 
 
-def perform_window(cases: list[Case]) -> list[str]:
-    if not cases:
-        return []
+def perform_window(window: Window) -> list[str]:
     rank = fnp.rank()
-    draw = random.Random(repr((tuple(cases[0].key), "pauses", rank)))
+    mine = [case for case in window.cases if rank in case.members and rank not in case.joined]
+    # Who stops early waits for its last case before it joins, so nobody may wait for it with that case unsubmitted.
+    ordered = mine if window.stops is not None else order_for(mine, rank)
+    failures = perform_cases(ordered) if mine else []
+    if window.stops is not None:
+        last = fnp.join()
+        if {last} != set(fnp.allgather(np.array([last])).tolist()) or last not in last_to_join(window):
+            failures.append(f"{window.cases[0].key}: rank {rank}: join() gave {last}\n{describe(window.cases)}")
+    return failures
+
+
+def perform_cases(cases: list[Case]) -> list[str]:
+    draw = random.Random(repr((tuple(cases[0].key), "pauses", fnp.rank())))
     pending: list[tuple[Case, list[np.ndarray], Any]] = []
-    for case in order_for(cases, rank):
+    for case in cases:
         if draw.random() < 0.02:
             time.sleep(draw.random() * 0.003)
-        arrays = [case.data(tensor, case.members.index(rank)) for tensor in range(len(case.shapes))]
-        common: dict[str, Any] = {"name": case.name} if case.name else {}
-        pending.append((case, arrays, OPERATIONS[case.operation].start(fnp, case, arrays, common)))
+        arrays = [case.data(tensor, case.members.index(fnp.rank())) for tensor in range(len(case.shapes))]
+        words: dict[str, Any] = {"name": case.name} if case.name else {}
+        if not case.whole:
+            words["process_set"] = living.sets[case.members]
+        pending.append((case, arrays, start(case, arrays, words)))
     draw.shuffle(pending)
     return [text for case, arrays, result in pending for text in judge(case, arrays, result)]
 
 
+def start(case: Case, arrays: list[np.ndarray], words: dict[str, Any]) -> Any:
+    """What the call gives, or the error that it raises where it may."""
+    try:
+        return OPERATIONS[case.operation].start(case, arrays, words)
+    except farandole.FarandoleError as error:
+        if has_no_root(case):
+            return error
+        raise
+
+
+def has_no_root(case: Case) -> bool:
+    return case.operation == "broadcast" and case.root in case.joined
+
+
 def judge(case: Case, arrays: list[np.ndarray], result: Any) -> list[str]:
-    if not case.blocking:
-        result = fnp.synchronize(result)
-    member = case.members.index(fnp.rank())
+    try:
+        if not case.blocking:
+            result = fnp.synchronize(result)
+    except farandole.FarandoleError as error:
+        if not has_no_root(case):
+            raise
+        result = error
+    if has_no_root(case):
+        return [] if f"rank {case.root}" in str(result) else [f"{case.key}: {result!r}\n{describe([case])}"]
     results = result if isinstance(result, list) else [result]
     found = []
-    for tensor in range(len(case.shapes)):
-        got = results[tensor]
-        if got.dtype != arrays[tensor].dtype:
-            found.append(f"{case.key}: a result of dtype {got.dtype}\n{describe([case])}")
-            continue
-        wrong = meanings.difference(got, OPERATIONS[case.operation].expect(case, tensor, member))
-        if case.in_place and got is not arrays[tensor]:
-            wrong = wrong or "the result of the form in place is not the array that was given"
-        elif not case.in_place and arrays[tensor].tobytes() != case.data(tensor, member).tobytes():
-            wrong = wrong or "the input was written to"
-        if wrong:
+    for tensor, array in enumerate(arrays):
+        if wrong := compare(case, tensor, array, results[tensor]):
             found.append(f"{case.key}: rank {fnp.rank()}, tensor {tensor}: {wrong}\n{describe([case])}")
     return found
+
+
+def compare(case: Case, tensor: int, array: np.ndarray, got: Any) -> str:
+    """What is wrong with one result, or ""."""
+    member = case.members.index(fnp.rank())
+    if isinstance(got, tuple):
+        got, received = got
+        if np.asarray(received).tolist() != [splits[member] for splits in sent_splits(case)]:
+            return f"the rows received from each member are said to be {received}"
+    if got.dtype != array.dtype:
+        return f"the dtype is {got.dtype}"
+    if wrong := meanings.difference(got, OPERATIONS[case.operation].expect(case, tensor, member)):
+        return wrong
+    if case.in_place and got is not array:
+        return "the result of the form in place is not the array that was given"
+    if not case.in_place and array.tobytes() != case.data(tensor, member).tobytes():
+        return "the input was written to"
+    return ""
+
+
+def sent_splits(case: Case) -> list[list[int]]:
+    """The splits of all members; those that have joined send nothing."""
+    return [
+        [0] * len(case.members) if member in case.joined else splits
+        for member, splits in zip(case.members, case.splits, strict=True)
+    ]
