@@ -32,14 +32,21 @@ def settings_of(mode: str, ranks: int, alone: Sequence[int] = ()) -> list[Settin
     return [{"FARANDOLE_ARENAS": "0"} if rank in apart else {} for rank in range(ranks)]
 
 
+def place() -> int:
+    """This rank's number, in or out of the world."""
+    return int(os.environ["FARANDOLE_RANK"])
+
+
 def settle(settings: Sequence[Settings] | Settings) -> None:
     """On a rank: join the world with these settings and no others, anew where others hold. Every rank calls it."""
-    mine = settings if isinstance(settings, Mapping) else settings[int(os.environ["FARANDOLE_RANK"])]
+    mine = settings if isinstance(settings, Mapping) else settings[place()]
     wanted = {"FARANDOLE_TIMEOUT": "30", **mine}
     # Whether to leave must not depend on what this rank alone has: the others would wait for it.
     everybody = repr(settings)
     if _present.get("everybody") == everybody and farandole.is_initialized():
         return
+    if farandole.is_initialized():
+        farandole.barrier()  # others may still be busy with an operation of a process set without this rank
     farandole.shutdown()
     for name in _present:
         os.environ.pop(name, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-import traceback
 from typing import Any
 
 import farandole
@@ -31,11 +30,9 @@ def perform(keys: list[Key]) -> tuple[int, list[str]]:
             settle(place_of(key))
             change_sets(process_sets(key))
             failures += perform_window(window)
-        except Exception:  # the world is likely broken, and what follows would fail for that
-            text = f"{key}: rank {fnp.rank()} raised\n{traceback.format_exc()}"
-            failures.append(text + describe(window.cases))
+        except Exception as error:  # the world is likely broken: the others need not go on
             living.sets.clear()
-            break
+            raise AssertionError(f"{key}: rank {living.place()}: {error}\n{describe(window.cases)}") from error
         if len(failures) >= _ENOUGH:
             break
     return count, failures
