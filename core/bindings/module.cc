@@ -84,7 +84,7 @@ class PyHandle {
     while (!operation_->done()) {
       {
         py::gil_scoped_release release;
-        engine->Wait(*operation_, kSignalIntervalMs);
+        engine->Wait(operation_, kSignalIntervalMs);
       }
       if (!operation_->done() && PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
@@ -124,7 +124,9 @@ Tensor ToTensor(uintptr_t input, uintptr_t output, int dtype, Shape shape) {
   return tensor;
 }
 
-Request ToRequest(int op, std::string name, int reduce, int root, double prescale, double postscale) {
+// What an operation is, apart from its tensors: op, name, reduce, root, prescale, postscale, process_set, site.
+Request ToRequest(int op, std::string name, int reduce, int root, double prescale, double postscale, int process_set,
+                  std::string site) {
   Request request;
   request.kind = ToEnumeration<OpKind>(op, kOpKindCount, "operation");
   request.reduce = ToEnumeration<ReduceOp>(reduce, kReduceOpCount, "reduction");
@@ -132,16 +134,21 @@ Request ToRequest(int op, std::string name, int reduce, int root, double prescal
   request.root = root;
   request.prescale = prescale;
   request.postscale = postscale;
+  request.process_set = process_set;
+  request.site = std::move(site);
   return request;
 }
 
 std::unique_ptr<PyHandle> Submit(int op, const std::vector<TensorTuple>& tensors, py::object keep, std::string name,
-                                 int reduce, int root, double prescale, double postscale) {
+                                 int reduce, int root, double prescale, double postscale, int process_set,
+                                 std::string site, std::vector<int64_t> splits, std::vector<int64_t> ranks) {
   ReleaseOrphans();
   std::shared_ptr<Engine> engine = Need();
-  Request request = ToRequest(op, std::move(name), reduce, root, prescale, postscale);
+  Request request = ToRequest(op, std::move(name), reduce, root, prescale, postscale, process_set, std::move(site));
   for (const auto& [input, output, dtype, shape] : tensors)
     request.tensors.push_back(ToTensor(input, output, dtype, shape));
+  request.splits = std::move(splits);
+  request.ranks = std::move(ranks);
   OperationPtr operation;
   Status status;
   {
@@ -153,17 +160,17 @@ std::unique_ptr<PyHandle> Submit(int op, const std::vector<TensorTuple>& tensors
 }
 
 void Run(int op, uintptr_t input, uintptr_t output, int dtype, Shape shape, py::object keep, std::string name,
-         int reduce, int root, double prescale, double postscale) {
+         int reduce, int root, double prescale, double postscale, int process_set, std::string site) {
   ReleaseOrphans();
   std::shared_ptr<Engine> engine = Need();
-  Request request = ToRequest(op, std::move(name), reduce, root, prescale, postscale);
+  Request request = ToRequest(op, std::move(name), reduce, root, prescale, postscale, process_set, std::move(site));
   if (request.kind != OpKind::kBarrier) request.tensors.push_back(ToTensor(input, output, dtype, std::move(shape)));
   OperationPtr operation;
   Status status;
   {
     py::gil_scoped_release release;
     status = engine->Submit(std::move(request), &operation, /*will_wait=*/true);
-    if (status.ok()) engine->Wait(*operation, kSignalIntervalMs);
+    if (status.ok()) engine->Wait(operation, kSignalIntervalMs);
   }
   RaiseIfError(status);
   PyHandle(std::move(engine), std::move(operation), std::move(keep)).Wait();
@@ -254,9 +261,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("shutdown", &Shutdown);
   module.def("is_initialized", &IsInitialized);
   module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "name"_a = "", "reduce"_a = 0, "root"_a = 0,
-             "prescale"_a = 1.0, "postscale"_a = 1.0);
+             "prescale"_a = 1.0, "postscale"_a = 1.0, "process_set"_a = 0, "site"_a = "",
+             "splits"_a = std::vector<int64_t>(), "ranks"_a = std::vector<int64_t>());
   module.def("run", &Run, "op"_a, "input_address"_a, "output_address"_a, "dtype"_a, "shape"_a, "keep"_a, "name"_a = "",
-             "reduce"_a = 0, "root"_a = 0, "prescale"_a = 1.0, "postscale"_a = 1.0);
+             "reduce"_a = 0, "root"_a = 0, "prescale"_a = 1.0, "postscale"_a = 1.0, "process_set"_a = 0, "site"_a = "");
   module.def("info", &Info);
   // For plugins' native parts: the address of the function table of farandole.h.
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());

@@ -1,5 +1,7 @@
 // The C door: conversions only. What the functions promise stands in farandole.h.
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <limits>
 #include <new>
 
@@ -13,6 +15,8 @@ struct frd_operation {
 
 namespace farandole {
 namespace {
+
+constexpr int64_t kForGood = int64_t{1} << 40;  // milliseconds
 
 thread_local std::string t_last_error;
 
@@ -44,8 +48,16 @@ void CallDone(void* argument, const Status& status, Event event) {
 
 bool InRange(int32_t value, int count) { return value >= 0 && value < count; }
 
+// A caller that was compiled against an older header knows fewer fields; those are zero.
+Status Widen(const frd_request* given, frd_request* request) {
+  if (given->struct_size < offsetof(frd_request, process_set))
+    return Invalid("frd_request.struct_size is too small for this core");
+  *request = {};
+  std::memcpy(request, given, std::min<size_t>(given->struct_size, sizeof(frd_request)));
+  return Status::Ok();
+}
+
 Status ToRequest(const frd_request& from, Request* request) {
-  if (from.struct_size < sizeof(frd_request)) return Invalid("frd_request.struct_size is too small for this core");
   if (!InRange(from.operation, kOpKindCount)) return Invalid("unknown operation " + std::to_string(from.operation));
   if (!InRange(from.reduce, kReduceOpCount)) return Invalid("unknown reduction " + std::to_string(from.reduce));
   request->kind = static_cast<OpKind>(from.operation);
@@ -55,6 +67,11 @@ Status ToRequest(const frd_request& from, Request* request) {
   request->prescale = from.prescale;
   request->postscale = from.postscale;
   request->stream = from.stream;
+  request->process_set = from.process_set;
+  request->splits.assign(from.splits, from.splits + from.split_count);
+  request->ranks.assign(from.ranks, from.ranks + from.rank_count);
+  if (from.site != nullptr) request->site = from.site;
+  request->tensors.reserve(from.tensor_count);
   for (uint32_t i = 0; i < from.tensor_count; ++i) {
     const frd_tensor& tensor = from.tensors[i];
     if (tensor.struct_size < sizeof(frd_tensor)) return Invalid("frd_tensor.struct_size is too small for this core");
@@ -92,24 +109,46 @@ int32_t ApiInit(const frd_world* world) {
   });
 }
 
-int32_t ApiEnqueue(const frd_request* from, frd_operation** result) {
+// Submits; on FRD_OK *result is set when it is asked for.
+int32_t Begin(const frd_request* given, bool will_wait, std::shared_ptr<Engine>* engine, OperationPtr* operation) {
+  Status status;
+  *engine = CurrentEngine(&status);
+  if (!*engine) return Report(status);
+  frd_request from;
+  if (status = Widen(given, &from); !status.ok()) return Report(status);
+  Request request;
+  if (status = ToRequest(from, &request); !status.ok()) return Report(status);
+  std::unique_ptr<DoneCall> call;
+  if (from.done != nullptr) {
+    call = std::make_unique<DoneCall>(DoneCall{from.done, from.done_argument});
+    request.done = &CallDone;
+    request.done_argument = call.get();
+  }
+  if (status = (*engine)->Submit(std::move(request), operation, will_wait); !status.ok()) return Report(status);
+  call.release();  // CallDone has it, or had it already
+  return FRD_OK;
+}
+
+int32_t ApiEnqueue(const frd_request* request, frd_operation** result) {
   return Guard([&] {
-    Status status;
-    const std::shared_ptr<Engine> engine = CurrentEngine(&status);
-    if (!engine) return Report(status);
-    Request request;
-    if (status = ToRequest(*from, &request); !status.ok()) return Report(status);
-    std::unique_ptr<DoneCall> call;
-    if (from->done != nullptr) {
-      call = std::make_unique<DoneCall>(DoneCall{from->done, from->done_argument});
-      request.done = &CallDone;
-      request.done_argument = call.get();
-    }
+    std::shared_ptr<Engine> engine;
     OperationPtr operation;
-    if (status = engine->Submit(std::move(request), &operation); !status.ok()) return Report(status);
-    call.release();  // CallDone has it, or had it already
-    if (result != nullptr) *result = new frd_operation{engine, std::move(operation)};
-    return FRD_OK;
+    const int32_t begun = Begin(request, false, &engine, &operation);
+    if (begun == FRD_OK && result != nullptr) *result = new frd_operation{std::move(engine), std::move(operation)};
+    return begun;
+  });
+}
+
+int32_t ApiRun(const frd_request* request, frd_operation** result) {
+  return Guard([&] {
+    std::shared_ptr<Engine> engine;
+    OperationPtr operation;
+    if (const int32_t begun = Begin(request, true, &engine, &operation); begun != FRD_OK) return begun;
+    while (!engine->Wait(operation, kForGood)) {
+    }
+    const int32_t ended = Report(operation->status());
+    if (ended == FRD_OK && result != nullptr) *result = new frd_operation{std::move(engine), std::move(operation)};
+    return ended;
   });
 }
 
@@ -119,8 +158,7 @@ int32_t ApiPoll(frd_operation* operation) {
 
 int32_t ApiWait(frd_operation* operation, int64_t timeout_ms) {
   return Guard([&] {
-    constexpr int64_t kForGood = int64_t{1} << 40;
-    operation->engine->Wait(*operation->operation, timeout_ms < 0 ? kForGood : timeout_ms);
+    operation->engine->Wait(operation->operation, timeout_ms < 0 ? kForGood : timeout_ms);
     return ApiPoll(operation);
   });
 }
@@ -157,6 +195,7 @@ const frd_api kApi = {
     &ApiWait,
     &ApiOutput,
     [](frd_operation* operation) { delete operation; },
+    &ApiRun,
 };
 
 }  // namespace

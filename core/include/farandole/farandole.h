@@ -35,10 +35,16 @@ extern "C" {
 #define FRD_IN_PROGRESS 7     /* frd_api.wait and poll only: not done yet */
 
 /* Operations. */
-#define FRD_ALLREDUCE 0 /* every rank gets the reduction of all inputs */
-#define FRD_ALLGATHER 1 /* every rank gets all inputs, joined along the first dimension, which may differ by rank */
-#define FRD_BROADCAST 2 /* every rank gets the root's input */
-#define FRD_BARRIER 3   /* completes when all ranks have submitted it */
+#define FRD_ALLREDUCE 0     /* every rank gets the reduction of all inputs */
+#define FRD_ALLGATHER 1     /* every rank gets all inputs, joined along the first dimension, which may differ by rank */
+#define FRD_BROADCAST 2     /* every rank gets the root's input */
+#define FRD_BARRIER 3       /* completes when all ranks have submitted it */
+#define FRD_ALLTOALL 4      /* every rank gets its part of all inputs, joined along the first dimension */
+#define FRD_REDUCESCATTER 5 /* every rank gets some rows of the reduction: as many for each, the first ones one more */
+/* No tensors; for all ranks of the job, whatever process_set says. */
+#define FRD_JOIN 6               /* no more data: zeros for all that the others do, until all ranks have joined */
+#define FRD_ADD_PROCESS_SET 7    /* `ranks` are a process set from here on; output 0 is its id */
+#define FRD_REMOVE_PROCESS_SET 8 /* ranks[0] is the id */
 
 /* Element types. */
 #define FRD_UINT8 0
@@ -59,6 +65,7 @@ extern "C" {
 #define FRD_MIN 2
 #define FRD_MAX 3
 #define FRD_PRODUCT 4
+#define FRD_ADASUM 5 /* allreduce of floats: sums what is orthogonal, averages what is parallel */
 
 /* Where tensors lie. */
 #define FRD_HOST 0
@@ -77,7 +84,8 @@ typedef struct frd_tensor {
   uint32_t struct_size;
   int32_t dtype;
   const void* input;
-  void* output; /* may equal input; NULL for allgather, whose result the core allocates in host memory */
+  void* output; /* may equal input; NULL for allgather, alltoall and reducescatter, whose results the core
+                  allocates in host memory */
   const int64_t* shape;
   int32_t dimension_count; /* 0: a scalar */
   int32_t device;          /* FRD_HOST or FRD_CUDA; all tensors of a request lie on one device, inputs and outputs */
@@ -90,10 +98,10 @@ typedef struct frd_request {
   int32_t operation;
   const frd_tensor* tensors;
   uint32_t tensor_count; /* several: a grouped call, completed together; 0 for a barrier */
-  int32_t reduce;        /* allreduce */
-  int32_t root;          /* broadcast: a rank */
+  int32_t reduce;        /* allreduce, reducescatter */
+  int32_t root;          /* broadcast: a rank of the job, in the set */
   const char* name;      /* pairs this call with those of the other ranks; NULL: paired by order among unnamed calls */
-  double prescale;       /* allreduce: factors before and after the reduction; 1.0 for none */
+  double prescale;       /* allreduce, reducescatter: factors before and after the reduction; 1.0 for none */
   double postscale;
   void* stream; /* of the tensors' device; NULL on the host */
   /* `event` (CUevent) has happened when the outputs may be read and, whatever the code, nothing uses the tensors any
@@ -101,6 +109,12 @@ typedef struct frd_request {
    * a done function, which may be NULL, the operation ends when the outputs may be read. */
   void (*done)(void* argument, int32_t code, const char* message, void* event);
   void* done_argument;
+  int32_t process_set;   /* 0: all ranks */
+  uint32_t split_count;  /* alltoall: tensor_count * size of the set, or 0 for equal parts */
+  const int64_t* splits; /* alltoall: rows for each member of the set, tensor by tensor */
+  const int64_t* ranks;  /* add_process_set: ascending */
+  uint32_t rank_count;
+  const char* site; /* where the user's program called, for messages: "train.py:12"; may be NULL */
 } frd_request;
 
 /* A result that the core has allocated. */
@@ -135,10 +149,15 @@ typedef struct frd_api {
   int32_t (*poll)(frd_operation* operation);
   /* Blocks up to timeout_ms (negative: for good), making progress itself meanwhile; then as poll. */
   int32_t (*wait)(frd_operation* operation, int64_t timeout_ms);
-  /* Result `index` of an allgather that ended with FRD_OK; valid until release. */
+  /* Result `index` of an operation that ended with FRD_OK, one per tensor where the core allocates them; valid until
+   * release. After those of an alltoall: per tensor, the rows that came from each member (int64). join: the rank that was
+   * last. */
   int32_t (*output)(frd_operation* operation, uint32_t index, frd_output* output);
   /* The operation goes on if it has not ended. */
   void (*release)(frd_operation* operation);
+  /* Begins a collective and blocks until it has ended, which is quicker than enqueue and wait: this thread does all that
+   * there is to do. As wait without a limit. `done` may be NULL; operation too, when no output is wanted. */
+  int32_t (*run)(const frd_request* request, frd_operation** operation);
 } frd_api;
 
 #if defined(__GNUC__)

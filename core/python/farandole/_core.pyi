@@ -1,11 +1,13 @@
 """The compiled core as Python sees it: conversions only, no policy. Everything here is private to `farandole`."""
 
+from collections.abc import Sequence
 from typing import final
 
 # Numbers of farandole.h.
-# op:     0 allreduce, 1 allgather, 2 broadcast, 3 barrier
+# op:     0 allreduce, 1 allgather, 2 broadcast, 3 barrier, 4 alltoall, 5 reducescatter, 6 join, 7 add_process_set,
+#         8 remove_process_set
 # dtype:  0 uint8 1 int8 2 uint16 3 int16 4 int32 5 int64 6 float16 7 bfloat16 8 float32 9 float64 10 bool
-# reduce: 0 sum, 1 average, 2 min, 3 max, 4 product
+# reduce: 0 sum, 1 average, 2 min, 3 max, 4 product, 5 adasum
 # Error kinds: 1 invalid (ValueError), 2 mismatch, 3 peer lost, 4 deadline, 5 not initialized, 6 internal.
 
 def set_error_types(types: dict[int, type[BaseException]]) -> None:
@@ -36,12 +38,16 @@ def submit(
     root: int = 0,
     prescale: float = 1.0,
     postscale: float = 1.0,
+    process_set: int = 0,  # its id; 0: all ranks
+    site: str = "",  # where the user's script called, "train.py:12"; for messages
+    splits: Sequence[int] = (),  # alltoall: rows for each member, tensor by tensor; empty: equal parts
+    ranks: Sequence[int] = (),  # add_process_set: its ranks, ascending; remove_process_set: its id
 ) -> Handle:
     """Start one collective (several tensors: one grouped call). Never blocks on other ranks. Raises for local misuse.
 
-    allreduce and broadcast write to the output address, which may equal the input address. allgather takes output
-    address 0: the core allocates, see `Handle.outputs`. barrier takes no tensors. broadcast: the root's input is sent,
-    the others' are ignored.
+    allreduce and broadcast write to the output address, which may equal the input address. allgather, alltoall and
+    reducescatter take output address 0: the core allocates, see `Handle.outputs`. The others take no tensors.
+    broadcast: the root's input is sent, the others' are ignored.
     """
 
 def run(
@@ -56,6 +62,8 @@ def run(
     root: int = 0,
     prescale: float = 1.0,
     postscale: float = 1.0,
+    process_set: int = 0,
+    site: str = "",
 ) -> None:
     """`submit` of one tensor and `wait` in one call, the fast path of blocking allreduce and broadcast."""
 
@@ -65,7 +73,11 @@ class Handle:
     def wait(self) -> None:
         """Block until complete (GIL released; Ctrl-C works), then raise the operation's error, if any. Repeatable."""
     def outputs(self) -> list[Output]:
-        """The core-allocated results of a completed allgather, one per tensor."""
+        """What the core has allocated for a completed operation.
+
+        allgather, reducescatter: one per tensor. alltoall: the same, then per tensor the rows received from each member
+        (int64). join: the rank that was last (int64 scalar). add_process_set: the new id (int64 scalar).
+        """
 
 @final
 class Output:

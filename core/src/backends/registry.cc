@@ -13,6 +13,10 @@ Backend* Registry::Find(const Work& work) const {
   return nullptr;
 }
 
+void Registry::Forget(int set_id) {
+  for (const auto& backend : backends_) backend->Forget(set_id);
+}
+
 size_t Registry::StagingBytesPerMember() { return NativeStagingBytesPerMember(); }
 
 }  // namespace farandole

@@ -15,6 +15,7 @@ class Registry {
   Registry(World* world, const Settings& settings);
   // Null when none supports the work.
   Backend* Find(const Work& work) const;
+  void Forget(int set_id);
   // How much arena memory the back ends want for each member of a group.
   static size_t StagingBytesPerMember();
 

@@ -32,7 +32,7 @@ FlatHalf::FlatHalf(std::byte* memory, int member_count, size_t payload_bytes)
   assert(member_count <= kMostMembers);
 }
 
-void FlatHalf::Put(int member, const FlatSegment* segments, size_t segment_count, uint64_t sequence) {
+void FlatHalf::Put(int member, const FlatSegment* segments, size_t segment_count, uint64_t sequence, bool wants_bell) {
   std::byte* at = payload(member);
   for (size_t i = 0; i < segment_count; ++i) {
     const size_t size_bytes = segments[i].size_bytes();
@@ -43,7 +43,7 @@ void FlatHalf::Put(int member, const FlatSegment* segments, size_t segment_count
     }
     at += size_bytes;
   }
-  line(member)->sequence.store(sequence, std::memory_order_release);
+  line(member)->sequence.store(wants_bell ? sequence | kWantsBell : sequence, std::memory_order_release);
 }
 
 bool FlatHalf::AllHavePut(uint64_t sequence) const {

@@ -1,80 +1,117 @@
 // This rank's half of the agreement: which operation has which id, what this rank has in flight, and what the group's
 // log says next.
 //
-//   Submit ---- known ----> Arrive (board) -- last of the group --> the log, or the coordinator when there are several groups
+//   Submit ---- small ----> the span (flat.h), where every member sees by itself when all have come
+//          |--- known ----> Arrive (board) -- last of the group --> the log, or the coordinator when the set is in several groups
 //          \--- unknown --> DESCRIBE ------> coordinator ---------> ASSIGN, READY -> the log
-//   Advance reads the log: batches to run, results to take, ids that retire, ranks that leave.
+//   Advance reads the log: batches to run, ids that retire, ranks that leave.
 //
 // A state machine over a board and messages, without threads or sockets; simulated as it is. One call at a time, with
-// two exceptions: Submit, the copy into the span and Arrive are one step (nothing else may come between, or the id
-// could change its meaning under the arrival), and the Complete functions may run at any time, since a completed use
-// keeps its id alive.
+// two exceptions: CompleteTogether and HasNews need no lock. Submit, the copy into the span and Arrive are one step
+// (nothing else may come between, or the id could change its meaning under the arrival).
+//
+// After a rank has joined, Advance and OnMessage invite it to every operation of the others; the engine then takes part
+// with zeros.
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "common/flat.h"
 #include "common/status.h"
 #include "controller/board.h"
 #include "controller/messages.h"
-#include "world/layout.h"
+#include "controller/process_sets.h"
+#include "controller/tickets.h"
 
 namespace farandole {
-
-using Ticket = uint64_t;  // the caller's name for one submitted operation
 
 class Agreement {
  public:
   Agreement(const Layout& layout, int rank, std::byte* board_memory);
+  ~Agreement();
+
+  // What a member says when it comes: how often it has come, and with which turn. Equal on all members, or they do not
+  // mean the same operation.
+  static uint64_t SequenceOf(uint64_t use, int64_t turn) {
+    return (static_cast<uint64_t>(turn + 1) & 0x7fffffff) << 32 | static_cast<uint32_t>(use + 1);
+  }
+  static uint64_t UsesIn(uint64_t sequence) { return static_cast<uint32_t>(sequence); }
+  static int64_t TurnIn(uint64_t sequence) { return static_cast<int64_t>(sequence >> 32) - 1; }
 
   // What Submit tells the caller to do.
   struct Plan {
     Ticket ticket = 0;
+    ProcessSetPtr set;
     int id = -1;  // -1: it was described; nothing more to do until an event names the ticket
     uint64_t use = 0;
-    uint64_t turn = 0;
-    std::byte* span = nullptr;  // half of the id's span for this turn; null when it has none
+    int64_t turn = -1;             // of an unnamed operation; all that meet in one use must have the same
+    std::optional<FlatHalf> half;  // small: where all members put their data, with sequence()
+    uint64_t sequence() const { return SequenceOf(use, turn); }
   };
-  // kInvalid when an operation of that name is in flight on this rank.
-  Status Submit(const Description& description, Ticket ticket, Plan* plan);
+  // kInvalid when an operation of that name is in flight on this rank, or there is no such set, or it is without us.
+  Status Submit(const Description& description, Plan* plan);
 
   enum class Arrived { kCounted, kLast, kRetired };
-  // After the data of a small operation, if any, is in the span. REQUIRES: plan.id >= 0.
-  Arrived Arrive(const Plan& plan) { return Translate(board_.Arrive(plan.id, plan.use)); }
-  void Redescribe(Ticket ticket);           // after kRetired
-  void CompleteAlone(const Plan& plan);     // after kLast, with the result in the span
-  void CompleteTogether(const Plan& plan);  // after kLast, to be run in a batch
+  // REQUIRES: plan.id >= 0 and the operation is not small.
+  Arrived Arrive(const Plan& plan);
+  // After kRetired. False when this rank has joined: it is out of the operation until it is invited again.
+  bool Redescribe(Ticket ticket);
+  // After kLast: to be run in a batch. False when the log is full; try again.
+  bool CompleteTogether(const Plan& plan);
+
+  // Small operations. All have put their data. (After the data was put: who finds it true wakes the others.)
+  bool IsReady(const Plan& plan) const;
+  // The result is about to be taken from the span. False when that has been done, or the operation is described anew.
+  // REQUIRES: IsReady, and nothing else is called until the result is taken.
+  bool TakeReady(Ticket ticket);
+  std::vector<Ticket> ReadySmall() const;
+  void AskForBells();  // of those that come last to what is in flight
+  bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }
+  bool AnyJoined() const { return board_.AnyJoined(); }
 
   struct Item {
     Ticket ticket = 0;
-    std::vector<int64_t> extents;  // allgather: the first dimensions of all ranks, rank by rank
+    std::vector<int64_t> extents;  // of all positions, see Signature::ExtentCount
+    int new_set = -1;              // add_process_set: its id
   };
   struct Event {
     enum Kind {
-      kBatch,   // run `items`, in this order; equal on all ranks
-      kTake,    // items[0]: the result lies in `span`
-      kFailed,  // items[0]: `status`
-      kLeft,    // `rank` left in good order; what is still in flight will never complete
-      kAbort,   // `status`: this epoch is over; `rank` is to blame (or -1)
+      kBatch,      // run `items`, in this order; equal on all ranks of their sets
+      kTake,       // items[0] is small and ready, and its id retires
+      kFailed,     // items[0]: `status`
+      kWithdrawn,  // items[0]: this rank has joined, and is out of the operation until it is invited again
+      kInvited,  // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
+      kJoinEnd,  // all had joined, `rank` last; `turns` are the most that anybody counted
+      kLeft,     // `rank` left in good order; what is still in flight will never complete
+      kAbort,    // `status`: this epoch is over; `rank` is to blame (or -1)
     } kind = kBatch;
     std::vector<Item> items;
-    std::byte* span = nullptr;
     Status status;
     int rank = -1;
+    Description description;
+    Turns turns;
   };
   // Cheap; may be true for long.
-  bool HasNews() const { return !finished_.empty() || board_.Read(head_).has_value() || LeaderHasNews(); }
+  bool HasNews() const;
   // True when anything was done. REQUIRES: what the last call said is handled, since spans may be given to others now.
   bool Advance(std::vector<Event>* events);
 
   // A message from the coordinator. An error means that the epoch cannot go on.
   Status OnMessage(const Bytes& message, std::vector<Event>* events);
+
+  // From here on this rank takes part in everything with zeros, until all ranks have joined. REQUIRES: nothing in flight.
+  void Join(const Turns& turns);
+  bool joined() const { return joined_; }
 
   // Says that this rank leaves. REQUIRES: nothing in flight.
   void Leave();
@@ -83,6 +120,8 @@ class Agreement {
   // Members of this group that have not come to the operation; empty when that is not known here.
   std::vector<int> MissingRanks(Ticket ticket) const;
 
+  ProcessSetPtr FindSet(int id) const { return sets_.Find(id); }
+
   // For the coordinator; the caller delivers them.
   std::vector<Bytes> TakeOutgoing() { return std::move(outgoing_); }
   bool HasOutgoing() const { return !outgoing_.empty(); }
@@ -90,73 +129,145 @@ class Agreement {
   bool TakeRing() { return std::exchange(ring_, false); }
 
  private:
-  // Everything known about one name.
-  struct Name {
-    Description description;  // as last submitted
-    Signature known;          // as assigned
-    int id = -1;
-    int64_t span_offset = -1;
-    int64_t span_bytes = 0;
-    uint64_t next_turn = 0;  // turn 0 is the described one
-    Ticket ticket = 0;
-    bool in_flight = false;
-    bool counted = false;  // the one in flight has arrived at the cell as `use`
-    uint64_t use = 0;
-    int ids_held = 0;       // entries of by_id_ that point here: the current id, and former ones until RETIRED is read
-    bool retiring = false;  // RETIRED was read, but one completed use is still to come
-  };
+  struct Name;
+  struct Book;
 
-  static Arrived Translate(const Board::Arrival& arrival);
+  // agreement.cc: submitting
+  Status Refusal(const Description& description) const;
   void Describe(Name* name);
-  std::byte* SpanOf(const Name& name, uint64_t turn) const;
-  void WriteExtents(std::byte* span, size_t first, const std::vector<int64_t>& extents) const;
+  void PlanKnown(Name* name, const Description& description, Plan* plan);
+  Status CloseSet(int id);
+  Ticket Begin(Name* name);
+  void End(Name* name);
+  void LeaveSmall(Name* name);
+  bool AllMean(const Plan& plan) const;
+  std::byte* HalfOf(const Name& name, uint64_t turn) const;
+  FlatHalf FlatHalfOf(const Name& name, uint64_t turn) const;
+  void WriteExtents(std::byte* half, size_t first, const std::vector<int64_t>& extents) const;
   std::vector<int64_t> ReadExtents(const Name& name) const;
-
-  bool Consume(const LogEntry& entry, std::vector<Event>* events);
-  bool EnsureSealed();
-  void Complete(Name* name, const LogEntry& entry, std::vector<Event>* events);
-  Event Take(const Name& name, Item item) const;
-  void OnRetired(Name* name, const LogEntry& entry);
-  void Forget(int id);
-  bool ReleaseFinished();
-
-  Status OnAbort(ByteReader* reader, std::vector<Event>* events) const;
-  Status OnAssign(ByteReader* reader);
-  Status OnError(ByteReader* reader, std::vector<Event>* events);
-  Status OnReady(ByteReader* reader);
-  Status OnIdMessage(MessageKind kind, ByteReader* reader);
-
+  int Sharers(const ProcessSet& set) const;
+  std::vector<int> MembersIn(const ProcessSet& set) const;
   void EraseIfIdle(Name* name);
 
+  // agreement_log.cc
+  void ReadLog(std::vector<Event>* events);
+  bool Consume(const LogEntry& entry, std::vector<Event>* events);
+  bool ConsumeReady(const LogEntry& entry, Name* name, std::vector<Event>* events);
+  bool EnsureSealed(bool inside);
+  uint64_t RunEnd() const;
+  void EmitBatch(bool inside, std::vector<Event>* events);
+  bool Complete(Name* name, const LogEntry& entry, bool inside);
+  void ChangeSets(const Name& name, Item* item);
+  void OnRetired(Name* name, const LogEntry& entry, std::vector<Event>* events);
+  bool EndJoin(std::vector<Event>* events);
+  void Forget(int id);
+  bool ReleaseFinished();
+  void Invite(std::vector<Event>* events);
+  std::optional<uint64_t> WhatOthersSaid(const Name& name) const;
+
+  // agreement_messages.cc
+  Status Handle(const Bytes& message, std::vector<Event>* events, bool* early);
+  bool HandleDeferred(std::vector<Event>* events);
+  Status OnAbort(ByteReader* reader, std::vector<Event>* events) const;
+  Status OnAssign(ByteReader* reader);
+  Status OnInvite(ByteReader* reader, std::vector<Event>* events, bool* early);
+  Status OnError(ByteReader* reader, std::vector<Event>* events);
+  Status OnReady(ByteReader* reader);
+  Status OnLead(ByteReader* reader, bool* early);
+  Status OnJoinResult(ByteReader* reader);
+  Status OnIdMessage(MessageKind kind, ByteReader* reader);
+  void ReopenSet(const Signature& signature);
+  bool Accept(Name* name, int id, int64_t span_offset);
+
+  // agreement_leader.cc
+  void Append(const LogEntry& entry);
+  void AppendSeal(uint64_t end);
+  bool AppendPending();
+  struct Leading;
+  uint64_t RetireInGroup(const Leading& leading);
   bool LeaderHasNews() const;
   bool CanReportRetired(int id, uint64_t uses) const;
   bool AdvanceAsLeader();
-  std::vector<int64_t> GroupExtents(const Name& name, uint64_t turn) const;
+  uint64_t SequenceHere(const Leading& leading) const;
+  std::vector<int64_t> GroupExtents(const Leading& leading, uint64_t turn) const;
   bool leader() const { return board_.member() == 0; }
+  const std::vector<int>& group() const;
 
-  Layout layout_;
-  int rank_;
+  const Layout layout_;
+  const int rank_;
+  const bool one_group_;
   Board board_;
-  bool one_group_;
+  ProcessSets sets_;
 
-  std::unordered_map<std::string, std::unique_ptr<Name>> names_;
+  std::map<int, std::unique_ptr<Book>> books_;
   std::array<Name*, kMaxIds> by_id_{};
-  std::unordered_map<Ticket, Name*> in_flight_;
+  std::array<int, kMaxIds> sharers_of_{};  // by id
+  Tickets<Name> in_flight_;
+  std::vector<Name*> small_;  // in flight
+  std::atomic<size_t> small_count_{0};
+  std::deque<Bytes> deferred_;  // messages that speak of a set of which we have still to read, and all behind them
   std::vector<Bytes> outgoing_;
   bool ring_ = false;
 
-  uint64_t head_ = 0;        // next log entry to read
-  uint64_t sealed_end_ = 0;  // READY entries before this belong to the current batch
-  uint64_t batch_ = 0;
-  Event building_;
+  // Reading the log. Index 0: sets inside the group, whose batches end at a position of the log; 1: sets across groups,
+  // whose batches end at a number of READY entries of their kind.
+  uint64_t head_ = 0;
+  uint64_t end_[2] = {0, 0};
+  uint64_t batch_[2] = {0, 0};
+  uint64_t across_read_ = 0;
+  Event building_[2];
   std::vector<int> finished_;  // forgotten, but the span may be needed until the events of the last Advance are handled
 
+  // Having joined.
+  std::atomic<bool> joined_{false};
+  std::map<int, uint64_t> opened_;  // id -> what the others said of the use for which only joined ranks are missing
+  std::set<int> refused_;           // ids of broadcasts whose root this rank is
+  std::optional<Event> join_result_;
+
   // Leaders only.
+  struct PendingEntry {
+    LogEntry entry;
+    std::optional<uint64_t> seal;  // instead of the entry
+  };
+  std::deque<PendingEntry> pending_log_;  // the log was full
+  struct Leading {
+    Lead lead;
+    int sharers;  // members of this group in the set
+    ProcessSetPtr set;
+  };
+  std::map<int, Leading> leads_;
   uint64_t completed_head_ = 0;
   uint64_t seals_written_ = 0;
+  uint64_t across_written_ = 0;
   std::array<uint64_t, kMaxIds> completes_sent_{};
   std::map<int, uint64_t> retiring_;  // id -> uses completed here, RETIRE_INFO not yet sent
   std::vector<int> freeing_;          // RETIRED is in the log, members may still be reading
+};
+
+// Everything known about one name in one process set.
+struct Agreement::Name {
+  Book* book = nullptr;
+  Description description;  // as last submitted
+  Signature known;          // as assigned
+  int id = -1;
+  int64_t span_offset = -1;
+  int64_t span_bytes = 0;
+  bool small = false;
+  uint64_t next_turn = 0;  // turn 0 is the described one
+  Ticket ticket = 0;
+  bool in_flight = false;
+  bool counted = false;  // the one in flight has arrived at the cell, or put its data, as `use`
+  uint64_t use = 0;
+  size_t small_at = 0;    // its place in small_
+  int ids_held = 0;       // entries of by_id_ that point here: the current id, and former ones until RETIRED is read
+  bool retiring = false;  // RETIRED was read, but one completed use is still to come
+};
+
+// The names of one process set.
+struct Agreement::Book {
+  ProcessSetPtr set;
+  bool removed = false;
+  std::unordered_map<std::string, std::unique_ptr<Name>> names;
 };
 
 }  // namespace farandole

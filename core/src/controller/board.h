@@ -1,18 +1,21 @@
-// The arrival board of one arena group: where its members count themselves in, and the log that tells all of them what
+// The arrival board of one group: where its members count themselves in, and the log that tells all of them what
 // comes next.
 //
 // It lies in memory that is handed in (an arena, or the heap in simulations) and holds no pointers. All operations are
 // single atomic steps, so any thread of any member may use it at any time; a member that dies leaves it readable.
 //
+//   joined    [ how many members have joined ]
+//   heads     [ member 0 | member 1 | ... ]    one line each: how far the member has read the log
 //   cells     [ id 0 | id 1 | ... ]            one line each: how often members have arrived, and the retired flag in the same word
-//   arrivals  [ member ][ id ]                 how often each member has arrived: who is missing, for reports
+//   arrivals  [ member ][ id ]                 what each member said last when it came, for reports, joined ranks and unnamed operations
 //   log       [ e e e e ... ]                  ring of entries in total order; a tag tells a fresh entry from last round's
-//   seals     [ s s s ... ]                    batch b consists of the READY entries before log position seal[b]
+//   seals     [ s s s ... ] x 2                where batches end: of sets inside this group, of sets across groups
 //   completed [ e e ... ]                      several groups only: what the leader still has to tell the coordinator
 //   spans     [ bytes ]                        small per-id memory, handed out by the coordinator: data of small tensors, extents
 //
-// Why nothing here ever overflows: an id is in flight once per member, so for each id at most one READY and one RETIRED
-// wait for the slowest reader, and the rings hold more than that for all ids together.
+// Why nothing here overflows. Log: TryAppend looks at the slowest reader first; reading needs no user code, only the
+// engine's thread. Seals: there is an entry of the log for every batch. Completed: an id is there once, until the
+// coordinator has answered.
 #pragma once
 
 #include <atomic>
@@ -23,20 +26,26 @@
 namespace farandole {
 
 inline constexpr int kMaxIds = 4096;
-inline constexpr size_t kSpanBytes = 64u << 20;  // address space; pages cost memory when first touched
+inline constexpr size_t kSpanBytes = 256u << 20;  // address space; pages cost memory when first touched
 
 enum class LogKind : uint8_t {
-  kReady = 1,    // all ranks have arrived: run it in a batch
-  kDone = 2,     // the last arriver has computed the result: take it, it is in no batch
-  kRetired = 3,  // the id means nothing from here on
-  kLeft = 4,     // a rank has left the job
+  kReady = 1,    // all ranks of the set have arrived: run it in a batch
+  kRetired = 2,  // the id means nothing from here on
+  kLeft = 3,     // a rank has left the job
+  kJoinEnd = 4,  // all ranks had joined; they go on together
 };
 
 struct LogEntry {
   LogKind kind = LogKind::kReady;
   int id = 0;        // kLeft: the rank
   uint8_t uses = 0;  // kRetired: how many uses were completed, modulo 256
+  int set = 0;
 };
+
+inline constexpr int kMaxSetId = (1 << 20) - 1;
+
+// Batches of sets inside the group are sealed by their first reader, those of sets across groups by the leader.
+enum class SealKind { kInside = 0, kAcross = 1 };
 
 class Board {
  public:
@@ -47,46 +56,61 @@ class Board {
   int member() const { return member_; }
   int member_count() const { return member_count_; }
 
-  // -- cells
+  // -- cells. `sharers` is how many members of this group are in the id's set.
   struct Arrival {
     bool retired = false;  // not counted: describe instead
     bool last = false;     // this one completed the use
   };
-  // `use` is for reports: how often this member has arrived at the id before.
-  Arrival Arrive(int id, uint64_t use);
+  // `sequence` is what this member says of it, for the others to read; not 0.
+  Arrival Arrive(int id, uint64_t sequence, int sharers);
+  // As if nobody had come to the use that has just been completed. REQUIRES: only its last arriver says so.
+  void TakeBack(int id, int sharers);
   // Closes the id: whoever arrives from now on is told. Returns how many uses were completed.
-  uint64_t Retire(int id);
+  uint64_t Retire(int id, int sharers);
+  bool IsRetired(int id) const;
   // This member will not touch the id again. True for the last member.
-  bool DoneWith(int id);
-  bool AllDoneWith(int id) const;
-  void Reset(int id);  // REQUIRES: AllDoneWith, and the id is not yet given out again
-  bool HasArrived(int member, int id, uint64_t use) const;
+  bool DoneWith(int id, int sharers);
+  bool AllDoneWith(int id, int sharers) const;
+  void Reset(int id);                           // REQUIRES: AllDoneWith, and the id is not yet given out again
+  uint64_t LatestOf(int member, int id) const;  // what it said last; 0: it never came
 
   // -- log
-  void Append(const LogEntry& entry);
+  // False when the slowest reader is a whole ring behind; try again.
+  bool TryAppend(const LogEntry& entry);
   std::optional<LogEntry> Read(uint64_t position) const;
   uint64_t log_end() const;
-  // The end of batch b as agreed by all readers: the first to ask decides that it is `proposed_end`.
-  uint64_t SealOrRead(uint64_t batch, uint64_t proposed_end);
-  std::optional<uint64_t> ReadSeal(uint64_t batch) const;
+  void PublishHead(uint64_t position);  // this member has read everything before it
+  // Where batch b ends, as agreed by all readers: the first to ask decides that it is `proposed_end`.
+  uint64_t SealOrRead(SealKind kind, uint64_t batch, uint64_t proposed_end);
+  std::optional<uint64_t> ReadSeal(SealKind kind, uint64_t batch) const;
 
   // -- to the leader
   void PushCompleted(int id);
   std::optional<int> ReadCompleted(uint64_t position) const;
 
+  // -- joined members, who have to be woken by every arrival
+  void ChangeJoined(int by);
+  bool AnyJoined() const;
+
   std::byte* span(size_t offset) const { return spans_ + offset; }
 
  private:
   struct Cell;
+  struct Line;
   struct Ring;
+  uint64_t SlowestHead() const;
+
   int member_;
   int member_count_;
+  Line* joined_;
+  Line* heads_;
   Cell* cells_;
-  std::atomic<uint32_t>* arrivals_;
+  std::atomic<uint64_t>* arrivals_;
   Ring* log_;
-  Ring* seals_;
+  Ring* seals_;  // one per SealKind
   Ring* completed_;
   std::byte* spans_;
+  std::atomic<uint64_t> known_head_{0};  // of the slowest reader, when last looked
 };
 
 }  // namespace farandole

@@ -7,35 +7,39 @@
 //   name:   unknown --all ranks DESCRIBE, equal--> ASSIGN id --------> live --DESCRIBE (changed), STUCK, table full--> retiring
 //                   \--not equal--> ERROR, still unknown                                                                |
 //   id:     free -> live -> retiring (RETIRE to leaders, RETIRE_INFO back) -> retired (RETIRED into the logs) -> FREE by all -> free
+//
+// Ranks that have joined describe nothing: an operation is complete without them and they are invited to it. When all
+// have, everybody goes on.
 #pragma once
 
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/status.h"
 #include "controller/messages.h"
+#include "controller/process_sets.h"
 #include "controller/spans.h"
-#include "world/layout.h"
 
 namespace farandole {
 
-// Bytes of span that an operation wants: two halves of the extents of all ranks, or, for a small allreduce in a world
-// of one group, two halves of every member's data and the result. 0 when it wants none.
-int64_t WantedSpanBytes(const Signature& signature, const Layout& layout);
-
-// Distance between the pieces of a small allreduce's span: one per member, then the result.
-int64_t SpanStride(const Signature& signature);
-
-// The largest allreduce that the last arriver finishes alone.
+// The largest allreduce whose data goes through a span, where every member folds by itself (common/flat.h).
 inline constexpr int64_t kSmallBytes = 16 << 10;
+
+// Small operations: allreduces and barriers of a set inside one group, in host memory.
+bool IsSmall(const Signature& signature, const ProcessSet& set);
+
+// Bytes of span that an operation wants, two halves: the extents of all positions, or the data of a small one. 0 when it
+// wants none.
+int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set);
 
 class Coordinator {
  public:
-  explicit Coordinator(Layout layout);
+  explicit Coordinator(const Layout& layout);
 
   // Appends what is to be sent. An error means that the message cannot have come from one of us.
   Status OnMessage(int from, const Bytes& message, std::vector<Outgoing>* out);
@@ -55,43 +59,63 @@ class Coordinator {
     enum { kFree, kLive, kRetiring, kRetired } state = kFree;
     std::map<int, std::string> names;  // by rank, or one for kAllRanks
     Signature signature;
+    ProcessSetPtr set;
     int64_t span_offset = -1;
-    std::map<int, std::vector<int64_t>> completed;  // by group, of the current use
+    std::map<int, std::vector<int64_t>> completed;  // by group of the world, of the current use
     uint64_t turn = 0;
+    uint64_t sequence = 0;         // what the first group said of the current use
     int answers = 0;               // RETIRE_INFO, then FREE
     uint64_t uses = ~uint64_t{0};  // the least that any group has completed
   };
-  using Gathering = std::map<int, Description>;
+  using Gathering = std::map<int, Description>;  // by rank
+  using SetAndName = std::pair<int, std::string>;
 
+  // coordinator.cc
   Status OnDescribe(int from, ByteReader* reader, std::vector<Outgoing>* out);
-  Status OnIdMessage(int from, MessageKind kind, int id, uint64_t value, std::vector<Outgoing>* out);
-  Status OnComplete(int from, ByteReader* reader);
+  Status OnComplete(int from, ByteReader* reader, std::vector<Outgoing>* out);
+  Status OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
   void OnLeave(int from, std::vector<Outgoing>* out);
+  bool IsComplete(const Gathering& gathering, const ProcessSet& set) const;
+  void Decide(const Gathering& gathering, std::vector<Outgoing>* out);
+  std::string Refusal(const Gathering& gathering, const ProcessSet& set);
+  std::string ChangeSets(const Signature& signature, std::vector<Outgoing>* out);
+  std::optional<int> LiveIdOf(int rank, int set, const std::string& name) const;
+  bool IsLeaderIn(int rank, const ProcessSet& set) const;
+  bool AreExtentsOf(const Id& id, int group, const std::vector<int64_t>& extents) const;
+  int MembersOf(int group, const ProcessSet& set) const;
+  void ToLeaders(const ProcessSet& set, const Bytes& message, std::vector<Outgoing>* out) const;
+  std::vector<int64_t> InPositionOrder(const Id& id) const;
+
+  // coordinator_ids.cc
+  Status OnIdMessage(int from, MessageKind kind, int id, uint64_t value, std::vector<Outgoing>* out);
   Status OnRetireInfo(int id, uint64_t uses, std::vector<Outgoing>* out);
   Status OnFree(int id, std::vector<Outgoing>* out);
-  Status OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
-
-  void Decide(const Gathering& gathering, std::vector<Outgoing>* out);
   void Assign(const Gathering& gathering, int64_t span_offset, std::vector<Outgoing>* out);
+  void AssignWaiting(std::vector<Outgoing>* out);
   void RetireOldest(std::vector<Outgoing>* out);
   void StartRetiring(int id, std::vector<Outgoing>* out);
-  void AssignWaiting(std::vector<Outgoing>* out);
-  std::optional<int> LiveIdOf(int rank, const std::string& name) const;
-  bool IsLeader(int rank) const { return layout_.member_of[static_cast<size_t>(rank)] == 0; }
-  bool AreExtentsOf(const Id& id, int group, const std::vector<int64_t>& extents) const;
-  void ToLeaders(const Bytes& message, std::vector<Outgoing>* out) const;
-  std::vector<int64_t> InRankOrder(const std::map<int, std::vector<int64_t>>& by_group) const;
+  void RetireSet(int set, std::vector<Outgoing>* out);
 
-  Layout layout_;
+  // coordinator_join.cc
+  Status OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* out);
+  void EndJoin(int last, std::vector<Outgoing>* out);
+  void DecideWithout(std::vector<Outgoing>* out);
+  void OpenFor(int id, std::vector<Outgoing>* out) const;
+  bool HasJoined(int rank) const { return joined_.count(rank) > 0; }
+
+  const Layout layout_;
+  ProcessSets sets_;
   SpanAllocator spans_;
   std::vector<Id> ids_;
   std::deque<int> free_ids_;
   std::deque<int> live_ids_;  // oldest first, for the day when the table is full
-  // Live ids by (rank, name), since the ranks may count unnamed operations differently after a disagreement.
-  std::map<std::pair<int, std::string>, int> id_by_name_;
-  std::map<std::string, Gathering> gathering_;  // by name, or by turn for unnamed operations
+  // Live ids by rank, set and name, since the ranks may count unnamed operations differently after a disagreement.
+  std::map<std::pair<int, SetAndName>, int> id_by_name_;
+  std::map<SetAndName, Gathering> gathering_;  // by name, or by turn for unnamed operations
   std::deque<Gathering> waiting_for_id_;
   std::vector<ReadyItem> ready_;
+  std::set<int> joined_;
+  Turns joined_turns_;
   bool aborted_ = false;
 };
 

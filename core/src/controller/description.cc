@@ -11,6 +11,8 @@ constexpr uint32_t kTensorLimit = 1u << 20;
 
 bool IsNegative(int64_t value) { return value < 0; }
 
+bool HasExtents(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
+
 // False when the bytes of all tensors together are no number, so that TotalBytes may be asked of anything decoded.
 bool CanBeCounted(const std::vector<TensorSpec>& tensors) {
   int64_t left_bytes = std::numeric_limits<int64_t>::max() / 2;
@@ -34,18 +36,28 @@ bool IsValid(const Description& description) {
     if (static_cast<int>(tensor.dtype) >= kDTypeCount) return false;
     if (std::any_of(tensor.shape.begin(), tensor.shape.end(), IsNegative)) return false;
   }
-  if (signature.tensors.empty() != (signature.kind == OpKind::kBarrier)) return false;
-  const bool gathers = signature.kind == OpKind::kAllgather;
-  if (description.extents.size() != (gathers ? signature.tensors.size() : 0)) return false;
+  if (signature.set < 0 || signature.tensors.empty() == CarriesTensors(signature.kind)) return false;
   if (std::any_of(description.extents.begin(), description.extents.end(), IsNegative)) return false;
-  return gathers || CanBeCounted(signature.tensors);
+  if (std::any_of(signature.ranks.begin(), signature.ranks.end(), IsNegative)) return false;
+  return HasExtents(signature.kind) || CanBeCounted(signature.tensors);
 }
 
 }  // namespace
 
+bool CarriesTensors(OpKind kind) {
+  return kind != OpKind::kBarrier && kind != OpKind::kJoin && kind != OpKind::kAddProcessSet &&
+         kind != OpKind::kRemoveProcessSet;
+}
+
+size_t Signature::ExtentCount(int set_size) const {
+  if (kind == OpKind::kAllgather) return tensors.size();
+  return kind == OpKind::kAlltoall ? tensors.size() * static_cast<size_t>(set_size) : 0;
+}
+
 bool Signature::operator==(const Signature& other) const {
-  return kind == other.kind && reduce == other.reduce && root == other.root && prescale == other.prescale &&
-         postscale == other.postscale && device == other.device && tensors == other.tensors;
+  return set == other.set && kind == other.kind && reduce == other.reduce && root == other.root &&
+         prescale == other.prescale && postscale == other.postscale && device == other.device && tensors == other.tensors &&
+         ranks == other.ranks;
 }
 
 int64_t Signature::TotalBytes() const {
@@ -56,13 +68,16 @@ int64_t Signature::TotalBytes() const {
 }
 
 std::string Description::Title() const {
-  if (named()) return std::string(NameOf(signature.kind)) + " '" + name + "'";
-  return std::string("unnamed ") + NameOf(signature.kind) + " number " + std::to_string(turn);
+  const std::string of_set = signature.set == 0 ? "" : " of process set " + std::to_string(signature.set);
+  if (!CarriesTensors(signature.kind) && signature.kind != OpKind::kBarrier) return NameOf(signature.kind);
+  if (named()) return std::string(NameOf(signature.kind)) + " '" + name + "'" + of_set;
+  return std::string("unnamed ") + NameOf(signature.kind) + " number " + std::to_string(turn) + of_set;
 }
 
 void Description::Encode(ByteWriter* writer) const {
   writer->PutString(name);
   writer->Put(turn);
+  writer->Put(signature.set);
   writer->Put(signature.kind);
   writer->Put(signature.reduce);
   writer->Put(signature.root);
@@ -74,7 +89,9 @@ void Description::Encode(ByteWriter* writer) const {
     writer->Put(tensor.dtype);
     writer->PutList(tensor.shape);
   }
+  writer->PutList(signature.ranks);
   writer->PutList(extents);
+  writer->PutString(site);
 }
 
 Description Description::Decode(ByteReader* reader) {
@@ -82,6 +99,7 @@ Description Description::Decode(ByteReader* reader) {
   description.name = reader->GetString();
   description.turn = reader->Get<int64_t>();
   Signature& signature = description.signature;
+  signature.set = reader->Get<int32_t>();
   signature.kind = reader->Get<OpKind>();
   signature.reduce = reader->Get<ReduceOp>();
   signature.root = reader->Get<int32_t>();
@@ -96,7 +114,9 @@ Description Description::Decode(ByteReader* reader) {
     tensor.shape = reader->GetList();
     signature.tensors.push_back(std::move(tensor));
   }
+  signature.ranks = reader->GetList();
   description.extents = reader->GetList();
+  description.site = reader->GetString();
   if (reader->ok() && !IsValid(description)) reader->Fail();
   return description;
 }
@@ -110,7 +130,7 @@ uint64_t Fingerprint(const Signature& signature) {
     mix(word);
   };
   mix(static_cast<uint64_t>(signature.kind) << 8 | static_cast<uint64_t>(signature.reduce));
-  mix(static_cast<uint64_t>(signature.root));
+  mix(static_cast<uint64_t>(signature.root) << 32 | static_cast<uint32_t>(signature.set));
   mix_double(signature.prescale);
   mix_double(signature.postscale);
   mix(static_cast<uint64_t>(signature.device));

@@ -14,23 +14,28 @@ namespace farandole {
 
 struct TensorSpec {
   DType dtype = DType::kFloat32;
-  Shape shape;  // allgather: without the first dimension, which may differ
+  Shape shape;  // allgather, alltoall: without the first dimension, which may differ
   bool operator==(const TensorSpec& other) const { return dtype == other.dtype && shape == other.shape; }
 };
 
 // What must be equal on all ranks. A grouped call is one signature with several tensors.
 struct Signature {
+  int32_t set = 0;  // the process set's id
   OpKind kind = OpKind::kAllreduce;
   ReduceOp reduce = ReduceOp::kSum;
-  int32_t root = 0;
+  int32_t root = 0;  // a rank of the world
   double prescale = 1.0;
   double postscale = 1.0;
   int32_t device = 0;  // where the tensors lie: 0 for host memory, else a kind of device
   std::vector<TensorSpec> tensors;
+  std::vector<int64_t> ranks;  // add_process_set: the ranks; remove_process_set: the id
 
   bool operator==(const Signature& other) const;
   bool operator!=(const Signature& other) const { return !(*this == other); }
-  int64_t TotalBytes() const;  // not for allgather, whose first dimension stands in the extents
+  int64_t TotalBytes() const;  // not for allgather and alltoall, whose first dimension stands in the extents
+  // How many numbers each rank adds that may differ: allgather one per tensor (its rows), alltoall one per tensor and
+  // position (the rows for it).
+  size_t ExtentCount(int set_size) const;
 };
 
 struct Description {
@@ -38,7 +43,8 @@ struct Description {
   std::string name;
   int64_t turn = -1;  // unnamed operations: how many this rank had submitted before; -1 for named ones
   Signature signature;
-  std::vector<int64_t> extents;  // allgather: the first dimension of each tensor
+  std::vector<int64_t> extents;  // Signature::ExtentCount of them, tensor by tensor
+  std::string site;              // where the user's script called, "train.py:12"; "" when not known. For messages only
 
   bool named() const { return turn < 0; }
   // "allreduce 'grad.w'" or "unnamed allreduce number 7"
@@ -48,6 +54,8 @@ struct Description {
   // The reader says whether it went well: whether everything was there and is a description that a rank may send.
   static Description Decode(ByteReader* reader);
 };
+
+bool CarriesTensors(OpKind kind);  // false for barrier, join and the changes of process sets
 
 // 64 bits that differ, in practice, when the signatures do; for names of unnamed operations, never for correctness.
 uint64_t Fingerprint(const Signature& signature);

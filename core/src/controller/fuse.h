@@ -9,6 +9,7 @@
 namespace farandole {
 
 struct FuseItem {
+  int set = 0;
   OpKind kind = OpKind::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
@@ -17,8 +18,8 @@ struct FuseItem {
   int64_t size_bytes = 0;
 };
 
-// Indices of `items`, each exactly once, in groups ordered by their first item. Allreduces of one dtype, reduction and
-// scale, and broadcasts of one root (whatever the dtype: bytes are bytes), share a group up to threshold_bytes. A
+// Indices of `items`, each exactly once, in groups ordered by their first item. Within a process set, allreduces of one dtype, reduction and
+// scale (not of Adasum, which looks at each tensor as a whole), and broadcasts of one root (whatever the dtype: bytes are bytes), share a group up to threshold_bytes. A
 // larger item is alone, as is everything that cannot be concatenated.
 std::vector<std::vector<size_t>> Fuse(const std::vector<FuseItem>& items, int64_t threshold_bytes);
 

@@ -2,19 +2,23 @@
 // state of one group needs no message at all, that of several groups one per group and batch in each direction.
 //
 //   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise
-//                           STUCK      an unnamed operation waits in an id while others may wait in another one
-//                           LEAVE      this rank shuts down in good order        ABORT  this epoch cannot go on
+//                           STUCK      an id should be described anew (unnamed operations that wait in several, a joined root)
+//                           JOIN       this rank has no more data     LEAVE  it shuts down in good order
+//                           ABORT      this epoch cannot go on
 //   leader -> coordinator   COMPLETE   all of my group have arrived at this id (with their extents)
 //                           RETIRE_INFO  the id is closed in my group after this many uses
 //                           FREE       nobody in my group will touch the id again
-//   coordinator -> rank     ASSIGN     a name's id and span                      ERROR  the ranks disagree, with the text
-//                           ABORT
-//   coordinator -> leader   READY      a batch: ids in order, with all extents   RETIRE, RETIRED (uses)   LEFT (rank)
+//   coordinator -> rank     ASSIGN     a name's id and span           INVITE     the same with all else, to a rank that has joined
+//                           ERROR      the ranks disagree, the text   OPEN       an operation waits for joined ranks alone
+//                           JOIN_RESULT  who joined last, turns       ABORT
+//   coordinator -> leader   LEAD       what a leader must know of an id
+//                           READY      a batch: ids in order, with all extents   RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
 //
 // Every message starts with its kind (one byte). Decoding checks limits; a message that cannot be read ends the epoch.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -37,6 +41,12 @@ enum class MessageKind : uint8_t {
   kRetire = 11,
   kRetired = 12,
   kLeft = 13,
+  kJoin = 14,
+  kInvite = 15,
+  kOpen = 16,
+  kJoinResult = 17,
+  kJoinEnd = 18,
+  kLead = 19,
 };
 
 struct Outgoing {
@@ -44,24 +54,59 @@ struct Outgoing {
   Bytes message;
 };
 
-// READY: what a leader appends to its group's log. The extents of all ranks (rank by rank) go into half `turn` & 1 of
-// the span.
-struct ReadyItem {
-  int id = 0;
-  uint64_t turn = 0;
+// How many unnamed operations a rank has submitted, by process set: what a rank that joined has missed.
+using Turns = std::map<int32_t, int64_t>;
+
+struct Assignment {
+  std::string name;
+  int32_t set = 0;
+  int32_t id = -1;
   int64_t span_offset = -1;
+};
+
+// What leading a group asks to be known of an id, also by a leader that is not in its set.
+struct Lead {
+  int32_t id = -1;
+  int32_t set = 0;
+  uint32_t extent_count = 0;  // of each rank
+  uint8_t flat = 0;           // small: see common/flat.h
+  int64_t payload_bytes = 0;  // of a small one
+  int64_t span_offset = -1;
+  int64_t span_bytes = 0;
+};
+
+// COMPLETE
+struct Completion {
+  int32_t id = 0;
+  uint64_t turn = 0;
+  uint64_t sequence = 0;         // what the members said, see Agreement::SequenceOf
+  std::vector<int64_t> extents;  // of the group's positions
+};
+
+// READY: what a leader appends to its group's log. The extents of all positions, one after the other, go into half
+// `turn` & 1 of the span.
+struct ReadyItem {
+  int32_t id = 0;
+  int32_t set = 0;
+  uint64_t turn = 0;
   std::vector<int64_t> extents;
 };
 
 Bytes EncodeDescribe(const Description& description);
-Bytes EncodeIdMessage(MessageKind kind, int id,
-                      uint64_t value = 0);  // STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, LEFT, LEAVE
-Bytes EncodeComplete(int id, uint64_t turn, const std::vector<int64_t>& extents);
-Bytes EncodeAssign(const std::string& name, int id, int64_t span_offset);
-Bytes EncodeError(const std::string& name, const std::string& text);
+// STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOIN_END
+Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0);
+Bytes EncodeComplete(const Completion& completion);
+Completion DecodeComplete(ByteReader* reader);
+Bytes EncodeAssign(const Assignment& assignment);
+Assignment DecodeAssign(ByteReader* reader);
+Bytes EncodeInvite(int id, int64_t span_offset, const Description& description);
+Bytes EncodeError(int set, const std::string& name, const std::string& text);
 Bytes EncodeAbort(int code, int culprit, const std::string& text);
 bool IsAbort(const Bytes& message);  // the whole of it can be read
+Bytes EncodeLead(const Lead& lead);
 Bytes EncodeReady(const std::vector<ReadyItem>& items);
 std::vector<ReadyItem> DecodeReady(ByteReader* reader);
+Bytes EncodeJoin(MessageKind kind, int last_rank, const Turns& turns);  // JOIN, JOIN_RESULT
+Turns DecodeTurns(ByteReader* reader);
 
 }  // namespace farandole

@@ -19,11 +19,18 @@ struct Difference {
   std::string what, left, right;
 };
 
+// "rank 1 (train.py:12) has float32"
+std::string Side(int rank, const Description& description, const std::string& value) {
+  const std::string site = description.site.empty() ? "" : " (" + description.site + ")";
+  return "rank " + std::to_string(rank) + site + " has " + value;
+}
+
 Difference CompareTensors(const Signature& a, const Signature& b) {
   if (a.tensors.size() != b.tensors.size()) {
     return {"number of tensors", std::to_string(a.tensors.size()), std::to_string(b.tensors.size())};
   }
-  const char* const shape = a.kind == OpKind::kAllgather ? "shape after the first dimension" : "shape";
+  const bool first_differs = a.kind == OpKind::kAllgather || a.kind == OpKind::kAlltoall;
+  const char* const shape = first_differs ? "shape after the first dimension" : "shape";
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     const std::string of = a.tensors.size() == 1 ? "" : " of tensor " + std::to_string(i);
     const TensorSpec &left = a.tensors[i], &right = b.tensors[i];
@@ -36,6 +43,7 @@ Difference CompareTensors(const Signature& a, const Signature& b) {
 Difference Compare(const Signature& a, const Signature& b) {
   if (a.kind != b.kind) return {"operation", NameOf(a.kind), NameOf(b.kind)};
   if (Difference tensors = CompareTensors(a, b); !tensors.what.empty()) return tensors;
+  if (a.ranks != b.ranks) return {"ranks", ToString(a.ranks), ToString(b.ranks)};
   if (a.reduce != b.reduce) return {"reduction", NameOf(a.reduce), NameOf(b.reduce)};
   if (a.device != b.device) return {"device", NameOfDevice(a.device), NameOfDevice(b.device)};
   if (a.root != b.root) return {"root rank", std::to_string(a.root), std::to_string(b.root)};
@@ -51,9 +59,9 @@ std::string FindMismatch(const std::map<int, Description>& descriptions) {
   for (const auto& [rank, description] : descriptions) {
     const Difference difference = Compare(first.signature, description.signature);
     if (difference.what.empty()) continue;
-    return first.Title() + ": the ranks disagree about its " + difference.what + ": rank " +
-           std::to_string(first_rank) + " has " + difference.left + ", rank " + std::to_string(rank) + " has " +
-           difference.right + "; call it with the same arguments, in the same order, on every rank";
+    return first.Title() + ": the ranks disagree about its " + difference.what + ": " +
+           Side(first_rank, first, difference.left) + ", " + Side(rank, description, difference.right) +
+           "; call it with the same arguments, in the same order, on every rank";
   }
   return "";
 }

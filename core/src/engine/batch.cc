@@ -1,5 +1,7 @@
 #include "engine/batch.h"
 
+#include <numeric>
+
 #include "controller/fuse.h"
 #include "engine/small.h"
 
@@ -11,18 +13,22 @@ struct Piece {
   const ReadyOperation* ready;
   size_t index;
   Work work;  // with one segment
+
+  Operation* operation() const { return ready->operation.get(); }
+  const Tensor& tensor() const { return ready->operation->request.tensors[index]; }
+  const ProcessSet& set() const { return *ready->operation->plan.set; }
 };
 
-Work WorkOf(const ReadyOperation& ready, size_t index, const ProcessSet& set) {
-  const Request& request = ready.operation->request;
-  const Tensor& tensor = request.tensors[index];
-  const Reduction reduction = ReductionOf(request, set.size());
+Work WorkOf(const Piece& piece) {
+  const Request& request = piece.operation()->request;
+  const Tensor& tensor = piece.tensor();
   Work work;
-  work.set = &set;
+  work.set = &piece.set();
   work.kind = request.kind;
   work.dtype = tensor.dtype;
-  work.root = request.root;
-  if (request.kind == OpKind::kAllreduce) {
+  if (request.kind == OpKind::kBroadcast) work.root = piece.set().PositionOf(request.root);
+  if (request.kind == OpKind::kAllreduce || request.kind == OpKind::kReducescatter) {
+    const Reduction reduction = ReductionOf(request, piece.set().size());
     work.reduce = reduction.reduce;
     work.scale = reduction.scale;
   }
@@ -30,26 +36,81 @@ Work WorkOf(const ReadyOperation& ready, size_t index, const ProcessSet& set) {
   return work;
 }
 
-// The rows of all ranks, whose sum is the first dimension of the result.
-Status CompleteAllgather(const ReadyOperation& ready, size_t index, const ProcessSet& set, Work* work) {
-  Operation* const operation = ready.operation.get();
-  const Tensor& tensor = operation->request.tensors[index];
-  const size_t tensors = operation->request.tensors.size();
+size_t RowBytes(const Tensor& tensor) {
   size_t row_bytes = SizeOf(tensor.dtype);
   for (size_t d = 1; d < tensor.shape.size(); ++d) row_bytes *= static_cast<size_t>(tensor.shape[d]);
-  int64_t rows = 0;
-  for (size_t r = 0; r < static_cast<size_t>(set.size()); ++r) {
-    const int64_t of_rank = ready.extents[r * tensors + index];
-    rows += of_rank;
-    work->rank_bytes.push_back(static_cast<size_t>(of_rank) * row_bytes);
-  }
-  FRD_RETURN_IF_ERROR(AllocateOutput(operation, index, rows));
-  work->segments[0].output = operation->outputs[index].memory.get();
+  return row_bytes;
+}
+
+// The result of a rank that has joined goes nowhere.
+Status AllocateRows(Piece* piece, int64_t rows) {
+  if (piece->operation()->invited) return Status::Ok();
+  FRD_RETURN_IF_ERROR(AllocateOutput(piece->operation(), piece->index, rows));
+  piece->work.segments[0].output = piece->operation()->outputs[piece->index].memory.get();
   return Status::Ok();
 }
 
+// The rows of all ranks, whose sum is the first dimension of the result.
+Status CompleteAllgather(Piece* piece) {
+  const size_t tensors = piece->operation()->request.tensors.size();
+  const size_t row_bytes = RowBytes(piece->tensor());
+  int64_t rows = 0;
+  for (size_t p = 0; p < static_cast<size_t>(piece->set().size()); ++p) {
+    const int64_t of_position = piece->ready->extents[p * tensors + piece->index];
+    rows += of_position;
+    piece->work.rank_bytes.push_back(static_cast<size_t>(of_position) * row_bytes);
+  }
+  return AllocateRows(piece, rows);
+}
+
+// extents [ position ][ tensor ][ receiver ]: what everybody sends to everybody.
+Status CompleteAlltoall(Piece* piece) {
+  const auto positions = static_cast<size_t>(piece->set().size());
+  const auto me = static_cast<size_t>(piece->set().position);
+  const size_t tensors = piece->operation()->request.tensors.size();
+  const size_t row_bytes = RowBytes(piece->tensor());
+  const auto rows_from_to = [&](size_t from, size_t to) {
+    return piece->ready->extents[(from * tensors + piece->index) * positions + to];
+  };
+  std::vector<int64_t> received;
+  for (size_t p = 0; p < positions; ++p) {
+    received.push_back(rows_from_to(p, me));
+    piece->work.recv_bytes.push_back(static_cast<size_t>(received.back()) * row_bytes);
+    piece->work.send_bytes.push_back(static_cast<size_t>(rows_from_to(me, p)) * row_bytes);
+  }
+  FRD_RETURN_IF_ERROR(AllocateRows(piece, std::accumulate(received.begin(), received.end(), int64_t{0})));
+  if (piece->operation()->invited) return Status::Ok();
+  std::vector<Output>& outputs = piece->operation()->outputs;
+  if (outputs.size() < 2 * tensors) outputs.resize(2 * tensors);
+  outputs[tensors + piece->index] = NumbersOutput(received, false);
+  return Status::Ok();
+}
+
+// Rows are dealt out evenly; the first positions get one more where they do not divide.
+Status CompleteReducescatter(Piece* piece) {
+  const int64_t rows = piece->tensor().shape[0], positions = piece->set().size();
+  const auto rows_of = [&](int64_t position) { return rows / positions + (position < rows % positions ? 1 : 0); };
+  for (int64_t p = 0; p < positions; ++p)
+    piece->work.rank_bytes.push_back(static_cast<size_t>(rows_of(p)) * RowBytes(piece->tensor()));
+  return AllocateRows(piece, rows_of(piece->set().position));
+}
+
+Status Complete(Piece* piece) {
+  switch (piece->work.kind) {
+    case OpKind::kAllgather:
+      return CompleteAllgather(piece);
+    case OpKind::kAlltoall:
+      return CompleteAlltoall(piece);
+    case OpKind::kReducescatter:
+      return CompleteReducescatter(piece);
+    default:
+      return Status::Ok();
+  }
+}
+
 FuseItem ItemOf(const Work& work) {
-  return {work.kind,
+  return {work.set->id,
+          work.kind,
           work.dtype,
           work.reduce,
           work.root,
@@ -63,7 +124,7 @@ PlannedWork Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
     Piece& piece = (*pieces)[i];
     planned.operations.push_back(piece.ready->operation);
     planned.tensors.push_back(piece.index);
-    ++piece.ready->operation->works_left;
+    ++piece.operation()->works_left;
     if (planned.operations.size() == 1) {
       planned.work = std::move(piece.work);
     } else {
@@ -75,13 +136,14 @@ PlannedWork Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
 
 }  // namespace
 
-Status PlanBatch(const std::vector<ReadyOperation>& batch, const ProcessSet& set, int64_t fusion_threshold_bytes,
+Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_threshold_bytes,
                  std::vector<PlannedWork>* works) {
   std::vector<Piece> pieces;
   for (const ReadyOperation& ready : batch) {
     for (size_t i = 0; i < ready.operation->request.tensors.size(); ++i) {
-      Piece piece{&ready, i, WorkOf(ready, i, set)};
-      if (piece.work.kind == OpKind::kAllgather) FRD_RETURN_IF_ERROR(CompleteAllgather(ready, i, set, &piece.work));
+      Piece piece{&ready, i, {}};
+      piece.work = WorkOf(piece);
+      FRD_RETURN_IF_ERROR(Complete(&piece));
       pieces.push_back(std::move(piece));
     }
   }

@@ -14,7 +14,7 @@ using OperationPtr = std::shared_ptr<Operation>;
 
 struct ReadyOperation {
   OperationPtr operation;
-  std::vector<int64_t> extents;  // allgather: first dimensions, rank by rank, tensor by tensor
+  std::vector<int64_t> extents;  // position by position, see Signature::ExtentCount
 };
 
 // Work, and beside each of its segments the operation, and which of its tensors, that it comes from.
@@ -24,9 +24,9 @@ struct PlannedWork {
   std::vector<size_t> tensors;
 };
 
-// Appends the works of `batch`, allocates the outputs of allgathers and counts works_left. When there is no memory for
-// a result the epoch cannot go on, since the other ranks count on this one.
-Status PlanBatch(const std::vector<ReadyOperation>& batch, const ProcessSet& set, int64_t fusion_threshold_bytes,
+// Appends the works of `batch`, allocates outputs (AllocatesOutput) and counts works_left. When there is no memory for a
+// result the epoch cannot go on, since the other ranks count on this one.
+Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_threshold_bytes,
                  std::vector<PlannedWork>* works);
 
 }  // namespace farandole

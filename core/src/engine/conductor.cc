@@ -2,6 +2,7 @@
 
 #include "common/failpoint.h"
 #include "engine/small.h"
+#include "engine/submit.h"
 #include "engine/tags.h"
 
 namespace farandole {
@@ -13,13 +14,8 @@ unsigned DescriptorInterval(const World& world) { return world.one_group() ? 256
 }  // namespace
 
 Conductor::Conductor(World* world, Table* table, Role* role, const Settings& settings)
-    : world_(world),
-      table_(table),
-      role_(role),
-      settings_(settings),
-      registry_(world, settings),
-      copies_(world->group->event()),
-      whole_world_(WholeWorld(world->layout, world->rank)) {
+    : world_(world), table_(table), role_(role), settings_(settings), registry_(world, settings),
+      copies_(world->group->event()) {
   if (world->rank == 0) coordinator_.emplace(world->layout);
 }
 
@@ -46,6 +42,8 @@ bool Conductor::Drive() {
   }
   moved |= PollCopies();
   if (CheckAbortWord()) return moved;
+  moved |= CompleteReady(table_) && (role_->NotifyWaiters(), true);
+  moved |= CheckJoin();
   moved |= ReadLog();
   moved |= RunWorks();
   moved |= SendOutgoing();
@@ -78,10 +76,18 @@ void Conductor::Handle(const Agreement::Event& event) {
     case Agreement::Event::kBatch:
       return StartBatch(event);
     case Agreement::Event::kTake:
-      return TakeResult(event);
+      CompleteSmall(table_, event.items[0].ticket);
+      return role_->NotifyWaiters();
     case Agreement::Event::kFailed:
       if (const OperationPtr operation = TakeOperation(event.items[0].ticket)) Finish(operation, event.status);
       return;
+    case Agreement::Event::kWithdrawn:
+      if (TakeOperation(event.items[0].ticket)) table_->in_flight.fetch_sub(1);
+      return;
+    case Agreement::Event::kInvited:
+      return AcceptInvitation(event);
+    case Agreement::Event::kJoinEnd:
+      return EndJoin(event);
     case Agreement::Event::kLeft:
       return OnLeft(event.rank);
     case Agreement::Event::kAbort:
@@ -94,27 +100,75 @@ void Conductor::StartBatch(const Agreement::Event& event) {
   for (const Agreement::Item& item : event.items) {
     OperationPtr operation = TakeOperation(item.ticket);
     if (!operation) continue;
-    if (operation->request.kind == OpKind::kBarrier) {
-      Finish(operation, Status::Ok());  // everybody has arrived, there is nothing to move
-    } else {
-      copies_.Await(operation);
-      batch.push_back({std::move(operation), item.extents});
-    }
+    if (FinishWithoutWork(operation, item)) continue;
+    copies_.Await(operation);
+    batch.push_back({std::move(operation), item.extents});
   }
   std::vector<PlannedWork> works;
-  const Status planned = PlanBatch(batch, whole_world_, settings_.fusion_threshold_bytes, &works);
+  const Status planned = PlanBatch(batch, settings_.fusion_threshold_bytes, &works);
   for (PlannedWork& work : works) works_.push_back(std::move(work));
   if (planned.ok()) return;
   Abort(planned.code(), world_->rank, planned.message());
   for (const ReadyOperation& ready : batch) Finish(ready.operation, planned);
 }
 
-void Conductor::TakeResult(const Agreement::Event& event) {
-  const OperationPtr operation = TakeOperation(event.items[0].ticket);
-  if (!operation) return;
-  ReadFromSpan(*operation, event.span, world_->size);
+// Where it is enough that all have arrived.
+bool Conductor::FinishWithoutWork(const OperationPtr& operation, const Agreement::Item& item) {
+  const Request& request = operation->request;
+  if (CarriesTensors(request.kind)) return false;
+  if (item.new_set >= 0) operation->outputs = {NumbersOutput({item.new_set}, true)};
+  if (request.kind == OpKind::kRemoveProcessSet) {
+    registry_.Forget(static_cast<int>(request.ranks[0]));
+    table_->naming.Forget(static_cast<int>(request.ranks[0]));
+  }
   Finish(operation, Status::Ok());
+  return true;
 }
+
+// ---- joined
+
+void Conductor::AcceptInvitation(const Agreement::Event& event) {
+  auto operation = std::make_shared<Operation>(Invitation(event.description));
+  operation->description = event.description;
+  operation->invited = true;
+  const bool entered_already = !event.items.empty();
+  if (!entered_already) {
+    const Status entered = Enter(world_, table_, operation, false);
+    if (!entered.ok() && !table_->is_broken) Abort(Code::kInternal, world_->rank, entered.message());
+    return;
+  }
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  operation->plan.ticket = event.items[0].ticket;
+  operation->plan.set = table_->agreement.FindSet(event.description.signature.set);
+  table_->operations.Put(operation);
+  table_->in_flight.fetch_add(1);
+}
+
+// A rank joins when everything that it had begun is done.
+bool Conductor::CheckJoin() {
+  if (!table_->wants_join || !works_.empty()) return false;
+  const Turns turns = table_->naming.turns();
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  if (!table_->operations.empty()) return false;
+  table_->wants_join = false;
+  table_->agreement.Join(turns);
+  table_->has_outgoing = true;
+  return true;
+}
+
+void Conductor::EndJoin(const Agreement::Event& event) {
+  table_->naming.CatchUp(event.turns);
+  OperationPtr join;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    join = std::move(table_->join);
+  }
+  if (!join) return;
+  join->outputs = {NumbersOutput({event.rank}, true)};
+  Finish(join, Status::Ok());
+}
+
+// ---- works
 
 bool Conductor::RunWorks() {
   if (works_.empty()) return false;
@@ -158,11 +212,7 @@ void Conductor::FinishWork(PlannedWork* planned) {
 // Null when the operation was given up meanwhile.
 OperationPtr Conductor::TakeOperation(Ticket ticket) {
   std::lock_guard<std::mutex> lock(table_->mutex);
-  const auto found = table_->operations.find(ticket);
-  if (found == table_->operations.end()) return nullptr;
-  OperationPtr operation = std::move(found->second);
-  table_->operations.erase(found);
-  return operation;
+  return table_->operations.Take(ticket);
 }
 
 void Conductor::Finish(const OperationPtr& operation, Status status) {

@@ -46,7 +46,10 @@ class Conductor {
   bool ReadLog();
   void Handle(const Agreement::Event& event);
   void StartBatch(const Agreement::Event& event);
-  void TakeResult(const Agreement::Event& event);
+  bool FinishWithoutWork(const OperationPtr& operation, const Agreement::Item& item);
+  void AcceptInvitation(const Agreement::Event& event);
+  bool CheckJoin();
+  void EndJoin(const Agreement::Event& event);
   bool RunWorks();
   void FinishWork(PlannedWork* planned);
   OperationPtr TakeOperation(Ticket ticket);
@@ -81,7 +84,7 @@ class Conductor {
   void CheckRunning(TimePoint now);
   void CheckDelay(Operation* operation, int64_t waited_ms, const std::string& whom);
   std::string NamesOf(const std::vector<int>& missing) const;
-  std::vector<int> WhoIsMissing(const Operation& operation, Ticket ticket) const;
+  std::vector<int> WhoIsMissing(const Operation& operation) const;
   void LeaveInGoodOrder();
   void Break(Status reason);
   void FailAll(const Status& reason, bool works_too);
@@ -92,7 +95,6 @@ class Conductor {
   const Settings settings_;
   Registry registry_;
   HostCopies copies_;
-  const ProcessSet whole_world_;
   std::optional<Coordinator> coordinator_;  // on rank 0
   Poller poller_;
 

@@ -105,8 +105,11 @@ void Conductor::FailAll(const Status& reason, bool works_too) {
   std::vector<OperationPtr> failed;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    for (auto& [ticket, operation] : table_->operations) failed.push_back(std::move(operation));
-    table_->operations.clear();
+    failed = table_->operations.All();
+    table_->operations.Clear();
+    if (table_->join) failed.push_back(std::move(table_->join));
+    table_->join.reset();
+    table_->wants_join = false;
   }
   if (works_too) {
     if (running_ != nullptr) running_->Abort();
@@ -147,20 +150,20 @@ void Conductor::Judge(TimePoint now) {
 
 // Operations that not all ranks have submitted.
 void Conductor::CheckWaiting(TimePoint now) {
-  std::vector<std::pair<Ticket, OperationPtr>> waiting;
+  std::vector<OperationPtr> waiting;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    for (const auto& [ticket, operation] : table_->operations) waiting.emplace_back(ticket, operation);
+    waiting = table_->operations.All();
   }
-  for (const auto& [ticket, operation] : waiting) {
+  for (const OperationPtr& operation : waiting) {
     const int64_t waited_ms = MillisecondsBetween(operation->submitted, now);
     if (waited_ms >= kStuckMs && !operation->description.named() && !operation->stuck_reported) {
       operation->stuck_reported = true;
       std::lock_guard<std::mutex> lock(table_->mutex);
-      table_->agreement.ReportStuck(ticket);
+      table_->agreement.ReportStuck(operation->plan.ticket);
       table_->has_outgoing = true;
     }
-    CheckDelay(operation.get(), waited_ms, NamesOf(WhoIsMissing(*operation, ticket)));
+    CheckDelay(operation.get(), waited_ms, NamesOf(WhoIsMissing(*operation)));
   }
 }
 
@@ -193,11 +196,11 @@ void Conductor::CheckDelay(Operation* operation, int64_t waited_ms, const std::s
   }
 }
 
-std::vector<int> Conductor::WhoIsMissing(const Operation& operation, Ticket ticket) const {
+std::vector<int> Conductor::WhoIsMissing(const Operation& operation) const {
   std::vector<int> missing;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    missing = table_->agreement.MissingRanks(ticket);
+    missing = table_->agreement.MissingRanks(operation.plan.ticket);
   }
   if (!missing.empty() || !coordinator_) return missing;
   for (const Coordinator::Waiting& waiting : coordinator_->Stalled()) {

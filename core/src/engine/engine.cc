@@ -1,20 +1,19 @@
 #include "engine/engine.h"
 
-#include <algorithm>
-
 #include "common/log.h"
 #include "engine/small.h"
+#include "engine/submit.h"
 
 namespace farandole {
 namespace {
 
-constexpr size_t kWindow = 64;         // names that the unnamed operations of one signature take in turn
-constexpr size_t kMostWindows = 1024;  // signatures remembered
+// Polling of a caller that waits, before it sleeps. The engine's own thread only pauses.
+constexpr int kPauses = 20, kYields = 50;
 
-// In flight, as far as anybody still asks.
-bool IsBusy(const std::weak_ptr<Operation>& operation) {
-  const OperationPtr held = operation.lock();
-  return held && !held->done();
+size_t BytesOf(const Request& request) {
+  size_t total = 0;
+  for (const Tensor& tensor : request.tensors) total += tensor.size_bytes();
+  return total;
 }
 
 }  // namespace
@@ -27,6 +26,9 @@ Status Engine::Start(WorldSpec spec, const Settings& settings, std::unique_ptr<E
   ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);
   if (spec.size == 1) {
     engine->reset(new Engine(settings));
+    const Layout alone = MakeLayout({Card()}, {false});
+    (*engine)->alone_ = std::make_unique<ProcessSets>(alone, 0);
+    (*engine)->everybody_ = (*engine)->alone_->Find(0);
     return Status::Ok();
   }
   spec.plan = PlanFor(spec.size);
@@ -44,6 +46,7 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->size_ = world->size;
   engine->world_ = std::move(world);
   engine->table_ = std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->board());
+  engine->everybody_ = engine->table_->agreement.FindSet(0);
   engine->conductor_ =
       std::make_unique<Conductor>(engine->world_.get(), engine->table_.get(), &engine->role_, settings);
   FRD_RETURN_IF_ERROR(engine->conductor_->Open());
@@ -65,29 +68,45 @@ void Engine::Shutdown() {
 // ---- submitting
 
 Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
-  FRD_RETURN_IF_ERROR(CheckRequest(request, size_));
+  const ProcessSetPtr set = FindSet(request.process_set);
+  if (!set) {
+    return Invalid("there is no process set " + std::to_string(request.process_set) + " on rank " +
+                   std::to_string(rank_) + "; it was removed, or never added");
+  }
+  FRD_RETURN_IF_ERROR(CheckRequest(&request, *set, size_));
   auto operation = std::make_shared<Operation>(std::move(request));
   operation->description = Describe(operation->request);
+  operation->plan.set = set;
   FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
   *result = operation;
-  if (!table_) return SubmitAlone(operation);
-  if (operation->request.name.empty()) NameUnnamed(operation);
-  Agreement::Plan plan;
-  Agreement::Arrived arrived = Agreement::Arrived::kCounted;
-  FRD_RETURN_IF_ERROR(Insert(operation, &plan, &arrived));
-  table_->bytes_submitted.fetch_add(static_cast<uint64_t>(operation->description.signature.TotalBytes()),
-                                    std::memory_order_relaxed);
-  if (arrived == Agreement::Arrived::kLast) {
-    CompleteAsLast(operation, plan);
-    world_->group->RingOthers();
-  }
-  const bool own_work = arrived == Agreement::Arrived::kLast || table_->has_outgoing;
-  if (own_work && !will_wait) world_->group->RingSelf();
-  return Status::Ok();
+  if (!table_ || (set->size() == 1 && set->id != 0)) return SubmitAlone(operation);
+  table_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);
+  if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
+  if (operation->request.name.empty()) table_->naming.Name(operation);
+  return Enter(world_.get(), table_.get(), operation, will_wait);
+}
+
+ProcessSetPtr Engine::FindSet(int id) {
+  if (id == 0) return everybody_;
+  std::lock_guard<std::mutex> lock(table_ ? table_->mutex : alone_mutex_);
+  return table_ ? table_->agreement.FindSet(id) : alone_->Find(id);
 }
 
 Status Engine::SubmitAlone(const OperationPtr& operation) {
-  operation->Complete(operation->host_copy ? PerformAloneFromDevice(operation) : PerformAlone(operation.get()));
+  const Request& request = operation->request;
+  Status status;
+  if (operation->host_copy) {
+    status = PerformAloneFromDevice(operation);
+  } else if (CarriesTensors(request.kind)) {
+    status = PerformAlone(operation.get());
+  }
+  if (request.kind == OpKind::kJoin) operation->outputs = {NumbersOutput({rank_}, true)};
+  if (!request.ranks.empty()) {
+    std::lock_guard<std::mutex> lock(alone_mutex_);
+    if (request.kind == OpKind::kAddProcessSet) operation->outputs = {NumbersOutput({alone_->Add({0})}, true)};
+    if (request.kind == OpKind::kRemoveProcessSet) alone_->Remove(static_cast<int>(request.ranks[0]));
+  }
+  operation->Complete(status);
   return Status::Ok();
 }
 
@@ -108,68 +127,24 @@ Status Engine::PerformAloneFromDevice(const OperationPtr& operation) {
   });
 }
 
-// Unnamed operations are named by their signature and their turn modulo a window, so that a program that repeats its calls
-// finds their ids known whatever the mix. Turns are equal on all ranks even after a disagreement. With more in flight than
-// a window has names, the next gets a name of its own; the coordinator pairs by turn, so the ranks need not choose alike.
-void Engine::NameUnnamed(const OperationPtr& operation) {
-  const uint64_t fingerprint = Fingerprint(operation->description.signature);
-  std::lock_guard<std::mutex> lock(naming_mutex_);
-  if (windows_.size() >= kMostWindows) ForgetIdleWindows();
-  Window& window = windows_[fingerprint];
-  window.resize(kWindow);
-  const int64_t turn = next_turn_++;
-  std::weak_ptr<Operation>& slot = window[static_cast<size_t>(turn) % kWindow];
-  const bool busy = IsBusy(slot);
-  const std::string suffix = busy ? "x" + std::to_string(turn) : std::to_string(static_cast<size_t>(turn) % kWindow);
-  if (!busy) slot = operation;
-  operation->description.name = "#" + std::to_string(fingerprint) + "." + suffix;
-  operation->description.turn = turn;
-}
-
-void Engine::ForgetIdleWindows() {
-  for (auto it = windows_.begin(); it != windows_.end();) {
-    const Window& window = it->second;
-    it = std::any_of(window.begin(), window.end(), &IsBusy) ? std::next(it) : windows_.erase(it);
+Status Engine::SubmitJoin(const OperationPtr& operation) {
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    if (table_->is_broken) return {table_->broken.code(), "join cannot start: " + table_->broken.message()};
+    if (table_->join) return Invalid("rank " + std::to_string(rank_) + " has joined already; wait for that to end");
+    table_->join = operation;
+    table_->wants_join = true;
+    table_->in_flight.fetch_add(1);
   }
-}
-
-// Submission, copy and arrival are one step under the lock, see agreement.h.
-Status Engine::Insert(const OperationPtr& operation, Agreement::Plan* plan, Agreement::Arrived* arrived) {
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  if (table_->is_broken) {
-    return {table_->broken.code(), operation->description.Title() + " cannot start on rank " + std::to_string(rank_) +
-                                       ": " + table_->broken.message() + "; call shutdown and init to begin anew"};
-  }
-  const Ticket ticket = table_->next_ticket++;
-  FRD_RETURN_IF_ERROR(table_->agreement.Submit(operation->description, ticket, plan));
-  table_->operations.emplace(ticket, operation);
-  table_->in_flight.fetch_add(1);
-  if (plan->id >= 0) {
-    if (FitsSpan(*plan, *operation)) WriteToSpan(*operation, plan->span, world_->group->member());
-    *arrived = table_->agreement.Arrive(*plan);
-    if (*arrived == Agreement::Arrived::kRetired) table_->agreement.Redescribe(ticket);
-  }
-  if (table_->agreement.HasOutgoing()) table_->has_outgoing = true;
+  world_->group->RingSelf();
   return Status::Ok();
-}
-
-// Small reductions have their data in the span; the span of an allgather holds extents.
-bool Engine::FitsSpan(const Agreement::Plan& plan, const Operation& operation) const {
-  return plan.span != nullptr && operation.request.kind != OpKind::kAllgather;
-}
-
-void Engine::CompleteAsLast(const OperationPtr& operation, const Agreement::Plan& plan) {
-  if (FitsSpan(plan, *operation)) {
-    FoldSpan(*operation, plan.span, size_);
-    table_->agreement.CompleteAlone(plan);
-  } else {
-    table_->agreement.CompleteTogether(plan);
-  }
 }
 
 // ---- waiting and driving
 
-bool Engine::Wait(const Operation& operation, int64_t limit_ms) {
+bool Engine::Wait(const OperationPtr& waited_for, int64_t limit_ms) {
+  const Operation& operation = *waited_for;
+  if (operation.done() || AwaitSmall(waited_for)) return true;
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
   while (!operation.done() && Now() < limit) {
     if (role_.TryTake()) {
@@ -181,13 +156,28 @@ bool Engine::Wait(const Operation& operation, int64_t limit_ms) {
       role_.WaitForChange([&operation] { return operation.done(); }, left);
     }
   }
+  if (!operation.done()) AskForBells(table_.get());
   return operation.done();
+}
+
+// A small operation needs no driver: its data comes by itself.
+bool Engine::AwaitSmall(const OperationPtr& operation) {
+  if (!operation->plan.half) return false;
+  for (int idle = 0; idle < kPauses + kYields; ++idle) {
+    if (operation->done()) return true;
+    if (table_->agreement.IsReady(operation->plan) && CompleteIfReady(table_.get(), operation)) {
+      role_.NotifyWaiters();
+      return true;
+    }
+    idle < kPauses ? CpuPause() : std::this_thread::yield();
+  }
+  return false;
 }
 
 // Polling wins a few microseconds when the others are close, and ruins their compute when it goes on for long: a few
 // pauses, some yields, then sleep.
 void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
-  constexpr int kPauses = 20, kYields = 50, kSleepMs = 20;
+  constexpr int kSleepMs = 20;
   for (int idle = 0; !operation.done();) {
     if (conductor_->Drive()) {
       idle = 0;
@@ -197,6 +187,7 @@ void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
       std::this_thread::yield();
     } else {
       if (Now() >= limit || stopping_) return;
+      AskForBells(table_.get());
       Arm(world_->group->bell());
       if (!conductor_->Drive()) conductor_->Sleep(kSleepMs);
       Disarm(world_->group->bell());
@@ -209,6 +200,7 @@ void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
 // The bell is armed again before the role is free, and then there is a last look: what came in between is the loop
 // thread's.
 void Engine::LeaveRole() {
+  AskForBells(table_.get());
   Arm(world_->group->bell());
   const bool left_over = table_->in_flight > 0 && conductor_->Drive();
   role_.Release();
@@ -236,7 +228,6 @@ void Engine::Loop() {
 }
 
 void Engine::DriveWhileBusy() {
-  constexpr int kPauses = 20;
   DoorbellWord& bell = world_->group->bell();
   Disarm(bell);
   conductor_->LookAtDescriptors();
@@ -246,6 +237,7 @@ void Engine::DriveWhileBusy() {
     } else if (++idle <= kPauses) {
       CpuPause();
     } else {
+      AskForBells(table_.get());
       Arm(bell);
       if (!conductor_->Drive()) return;
       Disarm(bell);

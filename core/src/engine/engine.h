@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "common/config.h"
@@ -36,8 +35,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Begins the operation. Never waits for other ranks. will_wait: the caller waits for it next, so nobody else needs to be
-  // woken to drive.
+  // Begins the operation. Never waits for other ranks. will_wait: the caller calls Wait for it next, so nobody else needs
+  // to be woken to drive.
   Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
 
   // Leaves the world: tells the others, completes what is in flight with an error, closes every connection. Afterwards
@@ -45,7 +44,7 @@ class Engine {
   void Shutdown();
 
   // Drives, or sleeps while another thread drives, until the operation is done or the time is up. True when it is done.
-  bool Wait(const Operation& operation, int64_t limit_ms);
+  bool Wait(const OperationPtr& operation, int64_t limit_ms);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -57,14 +56,12 @@ class Engine {
   explicit Engine(const Settings& settings) : devices_(settings.cuda_driver) {}
 
   Status FindDevice(Operation* operation) const;
+  ProcessSetPtr FindSet(int id);
   Status SubmitAlone(const OperationPtr& operation);
   Status PerformAloneFromDevice(const OperationPtr& operation);
-  void NameUnnamed(const OperationPtr& operation);
-  void ForgetIdleWindows();
-  Status Insert(const OperationPtr& operation, Agreement::Plan* plan, Agreement::Arrived* arrived);
-  void CompleteAsLast(const OperationPtr& operation, const Agreement::Plan& plan);
-  bool FitsSpan(const Agreement::Plan& plan, const Operation& operation) const;
+  Status SubmitJoin(const OperationPtr& operation);
 
+  bool AwaitSmall(const OperationPtr& operation);
   void DriveUntil(const Operation& operation, TimePoint limit);
   void LeaveRole();
   void Loop();
@@ -76,15 +73,14 @@ class Engine {
   int size_ = 1;
   Devices devices_;
   std::unique_ptr<World> world_;
+  ProcessSetPtr everybody_;
   std::unique_ptr<Table> table_;
   Role role_;
   std::unique_ptr<Conductor> conductor_;
 
-  // Unnamed operations of one signature that took a name of the window last.
-  using Window = std::vector<std::weak_ptr<Operation>>;
-  std::mutex naming_mutex_;
-  std::unordered_map<uint64_t, Window> windows_;
-  int64_t next_turn_ = 0;
+  // A world of one: its process sets.
+  std::mutex alone_mutex_;
+  std::unique_ptr<ProcessSets> alone_;
 
   // In a world of one, where no conductor has them.
   std::mutex copies_mutex_;

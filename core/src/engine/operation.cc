@@ -1,5 +1,6 @@
 #include "engine/operation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -12,74 +13,178 @@ std::string Title(const Request& request) {
   return NameOf(request.kind) + (request.name.empty() ? std::string() : " '" + request.name + "'");
 }
 
-Status CheckTensor(const Request& request, const Tensor& tensor) {
-  int64_t elements = 1;
+Status Refuse(const Request& request, const std::string& why) { return Invalid(Title(request) + ": " + why); }
+
+bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
+bool NeedsRows(OpKind kind) {
+  return kind == OpKind::kAllgather || kind == OpKind::kAlltoall || kind == OpKind::kReducescatter;
+}
+
+Status CountElements(const Request& request, const Tensor& tensor, int64_t* elements) {
+  *elements = 1;
   for (int64_t dimension : tensor.shape) {
-    if (dimension < 0)
-      return Invalid(Title(request) + ": shape " + ToString(tensor.shape) + " has a negative dimension");
-    if (dimension > 0 && elements > std::numeric_limits<int64_t>::max() / 16 / dimension) {
-      return Invalid(Title(request) + ": shape " + ToString(tensor.shape) + " has too many elements");
-    }
-    elements *= dimension;
-  }
-  if (tensor.device < 0 || tensor.device >= kDeviceKindCount) {
-    return Invalid(Title(request) + ": this build knows no device of kind " + std::to_string(tensor.device));
-  }
-  if (tensor.device != request.tensors[0].device) {
-    return Invalid(Title(request) + ": its tensors lie on devices of different kinds; use one operation for each kind");
-  }
-  if (request.kind == OpKind::kAllreduce && !Supports(tensor.dtype, request.reduce)) {
-    return Invalid(Title(request) + ": " + NameOf(request.reduce) + " of " + NameOf(tensor.dtype) + " is not defined");
-  }
-  if (request.kind == OpKind::kAllgather && tensor.shape.empty()) {
-    return Invalid(Title(request) + ": a scalar has no first dimension to gather along; give it the shape (1,)");
-  }
-  if (tensor.input == nullptr && elements > 0)
-    return Invalid(Title(request) + ": a tensor of " + std::to_string(elements) + " elements has no memory");
-  if (tensor.output == nullptr && elements > 0 && request.kind != OpKind::kAllgather) {
-    return Invalid(Title(request) + ": there is no memory for the result");
+    if (dimension < 0) return Refuse(request, "shape " + ToString(tensor.shape) + " has a negative dimension");
+    if (dimension > 0 && *elements > std::numeric_limits<int64_t>::max() / 16 / dimension)
+      return Refuse(request, "shape " + ToString(tensor.shape) + " has too many elements");
+    *elements *= dimension;
   }
   return Status::Ok();
 }
 
+Status CheckTensor(const Request& request, const Tensor& tensor) {
+  int64_t elements = 0;
+  FRD_RETURN_IF_ERROR(CountElements(request, tensor, &elements));
+  if (tensor.device < 0 || tensor.device >= kDeviceKindCount)
+    return Refuse(request, "this build knows no device of kind " + std::to_string(tensor.device));
+  if (tensor.device != request.tensors[0].device)
+    return Refuse(request, "its tensors lie on devices of different kinds; use one operation for each kind");
+  if (Reduces(request.kind) && !Supports(tensor.dtype, request.reduce))
+    return Refuse(request, std::string(NameOf(request.reduce)) + " of " + NameOf(tensor.dtype) + " is not defined");
+  if (NeedsRows(request.kind) && tensor.shape.empty())
+    return Refuse(request, "a scalar has no first dimension to work along; give it the shape (1,)");
+  if (tensor.input == nullptr && elements > 0)
+    return Refuse(request, "a tensor of " + std::to_string(elements) + " elements has no memory");
+  if (tensor.output == nullptr && elements > 0 && !AllocatesOutput(request.kind))
+    return Refuse(request, "there is no memory for the result");
+  return Status::Ok();
+}
+
+// Equal parts for everybody, when nothing else was asked for.
+Status FillInSplits(Request* request, int64_t positions) {
+  for (const Tensor& tensor : request->tensors) {
+    const int64_t rows = tensor.shape[0];
+    if (rows % positions != 0) {
+      return Refuse(*request, "without splits, the first dimension, " + std::to_string(rows) +
+                                  ", must be a multiple of the number of ranks, " + std::to_string(positions));
+    }
+    request->splits.insert(request->splits.end(), static_cast<size_t>(positions), rows / positions);
+  }
+  return Status::Ok();
+}
+
+Status CheckSplits(Request* request, int set_size) {
+  const auto positions = static_cast<size_t>(set_size);
+  if (request->splits.empty()) return FillInSplits(request, set_size);
+  if (request->splits.size() != positions * request->tensors.size()) {
+    return Refuse(*request, "there are " + std::to_string(request->splits.size()) + " splits for " +
+                                std::to_string(request->tensors.size()) + " tensors and " + std::to_string(positions) +
+                                " ranks; give one for each rank");
+  }
+  for (size_t i = 0; i < request->tensors.size(); ++i) {
+    int64_t left = request->tensors[i].shape[0];
+    for (size_t p = 0; p < positions; ++p) {
+      const int64_t split = request->splits[i * positions + p];
+      if (split < 0) return Refuse(*request, "split " + std::to_string(split) + " is negative");
+      if (split > left) {
+        return Refuse(*request, "the splits add up to more than the first dimension, " +
+                                    std::to_string(request->tensors[i].shape[0]));
+      }
+      left -= split;
+    }
+    if (left > 0) {
+      return Refuse(*request, "the splits leave " + std::to_string(left) + " of " +
+                                  std::to_string(request->tensors[i].shape[0]) + " rows without a receiver");
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckRanks(const Request& request, int world_size) {
+  if (request.kind == OpKind::kRemoveProcessSet) {
+    const bool one = request.ranks.size() == 1 && request.ranks[0] > 0;
+    return one ? Status::Ok() : Refuse(request, "process set 0, all ranks, is there for good");
+  }
+  if (request.ranks.empty()) return Refuse(request, "a process set needs at least one rank");
+  for (size_t i = 0; i < request.ranks.size(); ++i) {
+    const int64_t rank = request.ranks[i];
+    if (rank < 0 || rank >= world_size) {
+      return Refuse(request, "rank " + std::to_string(rank) + " is out of range; this job has ranks 0 to " +
+                                 std::to_string(world_size - 1));
+    }
+    if (i > 0 && rank <= request.ranks[i - 1])
+      return Refuse(request, "the ranks must ascend and each be there once, not " + ToString(request.ranks));
+  }
+  return Status::Ok();
+}
+
+Status CheckRoot(const Request& request, const ProcessSet& set, int world_size) {
+  if (request.root < 0 || request.root >= world_size) {
+    return Refuse(request, "root rank " + std::to_string(request.root) + " is out of range; this job has ranks 0 to " +
+                               std::to_string(world_size - 1));
+  }
+  if (set.PositionOf(request.root) >= 0) return Status::Ok();
+  return Refuse(request, "root rank " + std::to_string(request.root) + " is not in process set " +
+                             std::to_string(set.id) + ", which has the ranks " +
+                             ToString(Shape(set.ranks.begin(), set.ranks.end())));
+}
+
 }  // namespace
 
-Status CheckRequest(const Request& request, int world_size) {
-  if (request.tensors.empty() != (request.kind == OpKind::kBarrier)) {
-    return Invalid(Title(request) + (request.tensors.empty() ? ": no tensors were given" : " takes no tensors"));
+bool AllocatesOutput(OpKind kind) { return NeedsRows(kind); }
+
+Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
+  if (request->tensors.empty() == CarriesTensors(request->kind)) {
+    return Refuse(*request, request->tensors.empty() ? "no tensors were given" : "it takes no tensors");
   }
-  if (request.kind == OpKind::kBroadcast && (request.root < 0 || request.root >= world_size)) {
-    return Invalid(Title(request) + ": root rank " + std::to_string(request.root) +
-                   " is out of range; this job has ranks 0 to " + std::to_string(world_size - 1));
-  }
-  if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale * request.prescale)) {
-    return Invalid(Title(request) + ": the scale factors must be finite");
-  }
-  for (const Tensor& tensor : request.tensors) FRD_RETURN_IF_ERROR(CheckTensor(request, tensor));
+  if (!set.contains_me()) return Refuse(*request, "this rank is not in process set " + std::to_string(set.id));
+  const bool changes_sets = request->kind == OpKind::kAddProcessSet || request->kind == OpKind::kRemoveProcessSet;
+  if ((changes_sets || request->kind == OpKind::kJoin) && set.id != 0)
+    return Refuse(*request, "it concerns all ranks, and takes no process set");
+  if (changes_sets) FRD_RETURN_IF_ERROR(CheckRanks(*request, world_size));
+  if (request->kind == OpKind::kBroadcast) FRD_RETURN_IF_ERROR(CheckRoot(*request, set, world_size));
+  if (!std::isfinite(request->prescale) || !std::isfinite(request->postscale * request->prescale))
+    return Refuse(*request, "the scale factors must be finite");
+  for (const Tensor& tensor : request->tensors) FRD_RETURN_IF_ERROR(CheckTensor(*request, tensor));
+  if (request->kind == OpKind::kAlltoall) FRD_RETURN_IF_ERROR(CheckSplits(request, set.size()));
   return Status::Ok();
 }
 
 Description Describe(const Request& request) {
   Description description;
   description.name = request.name;
+  description.site = request.site;
   Signature& signature = description.signature;
+  signature.set = request.process_set;
   signature.kind = request.kind;
-  if (request.kind == OpKind::kAllreduce) {
+  signature.ranks = request.ranks;
+  if (Reduces(request.kind)) {
     signature.reduce = request.reduce;
     signature.prescale = request.prescale;
     signature.postscale = request.postscale;
   }
   if (request.kind == OpKind::kBroadcast) signature.root = request.root;
   if (!request.tensors.empty()) signature.device = request.tensors[0].device;
+  const bool own_rows = request.kind == OpKind::kAllgather || request.kind == OpKind::kAlltoall;
   for (const Tensor& tensor : request.tensors) {
     TensorSpec spec{tensor.dtype, tensor.shape};
-    if (request.kind == OpKind::kAllgather) {
-      description.extents.push_back(spec.shape[0]);
-      spec.shape.erase(spec.shape.begin());
-    }
+    if (request.kind == OpKind::kAllgather) description.extents.push_back(spec.shape[0]);
+    if (own_rows) spec.shape.erase(spec.shape.begin());
     signature.tensors.push_back(std::move(spec));
   }
+  if (request.kind == OpKind::kAlltoall) description.extents = request.splits;
   return description;
+}
+
+Request Invitation(const Description& description) {
+  Request request;
+  const Signature& signature = description.signature;
+  request.kind = signature.kind;
+  request.name = description.name;
+  request.process_set = signature.set;
+  request.reduce = signature.reduce;
+  request.root = signature.root;
+  request.prescale = signature.prescale;
+  request.postscale = signature.postscale;
+  request.ranks = signature.ranks;
+  const bool own_rows = request.kind == OpKind::kAllgather || request.kind == OpKind::kAlltoall;
+  for (const TensorSpec& spec : signature.tensors) {
+    Tensor tensor;
+    tensor.dtype = spec.dtype;
+    tensor.shape = spec.shape;
+    if (own_rows) tensor.shape.insert(tensor.shape.begin(), 0);
+    request.tensors.push_back(std::move(tensor));
+  }
+  return request;
 }
 
 }  // namespace farandole

@@ -14,14 +14,14 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "common/types.h"
-#include "controller/description.h"
+#include "controller/agreement.h"
 #include "device/device.h"
 
 namespace farandole {
 
 struct Tensor {
   const void* input = nullptr;
-  void* output = nullptr;  // may equal input; null for allgather, whose output the core allocates
+  void* output = nullptr;  // may equal input; null where the core allocates the result (AllocatesOutput)
   DType dtype = DType::kFloat32;
   Shape shape;
   int32_t device = 0;           // DeviceKind
@@ -39,9 +39,13 @@ struct Request {
   std::vector<Tensor> tensors;  // several: a grouped call, completed together
   std::string name;             // empty: matched with the other ranks' unnamed operations by order
   ReduceOp reduce = ReduceOp::kSum;
-  int root = 0;
+  int root = 0;  // a rank of the world, in the set
   double prescale = 1.0;
   double postscale = 1.0;
+  int process_set = 0;
+  std::vector<int64_t> splits;  // alltoall: rows of each tensor for each position; empty: equal parts
+  std::vector<int64_t> ranks;   // add_process_set: its ranks; remove_process_set: its id
+  std::string site;             // where the user's script called, for messages; may be empty
   Stream stream = nullptr;
   DoneFunction done = nullptr;
   void* done_argument = nullptr;
@@ -64,9 +68,13 @@ class Operation {
   const Request request;
   Description description;
   TimePoint submitted = Now();
-  std::vector<Output> outputs;          // allgather, one per tensor
+  // Where AllocatesOutput: one per tensor; alltoall: then, per tensor, the rows that came from each position. join: the
+  // rank that was last; add_process_set: the id.
+  std::vector<Output> outputs;
   std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's
   Event event = nullptr;                // of host_copy; when done: what DoneFunction says
+  Agreement::Plan plan;  // by the submitting thread, under the table's mutex
+  bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here
 
   // Driver only.
   size_t works_left = 0;
@@ -90,10 +98,17 @@ class Operation {
   std::atomic<bool> done_{false};
 };
 
-// What can be wrong with a request on this rank alone; kInvalid says what and what is allowed.
-Status CheckRequest(const Request& request, int world_size);
+// The core makes the memory of the results: their number of rows is not known before, or uneven.
+bool AllocatesOutput(OpKind kind);
+
+// What can be wrong with a request on this rank alone; kInvalid says what and what is allowed. Fills in the splits of an
+// alltoall that leaves them out.
+Status CheckRequest(Request* request, const ProcessSet& set, int world_size);
 
 // What the other ranks are told. `name` and `turn` are filled in by the engine.
 Description Describe(const Request& request);
+
+// The other way: what a rank that has joined takes part in, without memory.
+Request Invitation(const Description& description);
 
 }  // namespace farandole

@@ -4,73 +4,81 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "controller/coordinator.h"
-
 namespace farandole {
+namespace {
 
-Reduction ReductionOf(const Request& request, int world_size) {
+// Nearly always one tensor, which needs no memory of its own.
+class Segments {
+ public:
+  explicit Segments(const Request& request) : count_(request.tensors.size()) {
+    if (count_ > 1) many_.resize(count_);
+    for (size_t i = 0; i < count_; ++i) {
+      const Tensor& tensor = request.tensors[i];
+      at(i) = {tensor.input, tensor.output, tensor.dtype, static_cast<size_t>(ElementCount(tensor.shape))};
+    }
+  }
+  const FlatSegment* data() const { return count_ > 1 ? many_.data() : &one_; }
+  size_t count() const { return count_; }
+
+ private:
+  FlatSegment& at(size_t i) { return count_ > 1 ? many_[i] : one_; }
+
+  size_t count_;
+  FlatSegment one_;
+  std::vector<FlatSegment> many_;
+};
+
+void CopyInput(const Tensor& tensor, void* to) {
+  if (to != tensor.input && tensor.size_bytes() > 0) std::memcpy(to, tensor.input, tensor.size_bytes());
+}
+
+}  // namespace
+
+Reduction ReductionOf(const Request& request, int set_size) {
   Reduction reduction{request.reduce, {request.prescale * request.postscale, 1.0}};
   if (request.reduce == ReduceOp::kAverage)
-    reduction = {ReduceOp::kSum, {reduction.scale.multiplier, static_cast<double>(world_size)}};
+    reduction = {ReduceOp::kSum, {reduction.scale.multiplier, static_cast<double>(set_size)}};
   // Each of the factors of a product is scaled.
   if (request.reduce == ReduceOp::kProduct) {
-    reduction.scale.multiplier = std::pow(request.prescale, world_size) * request.postscale;
+    reduction.scale.multiplier = std::pow(request.prescale, set_size) * request.postscale;
   }
   if (request.prescale < 0 && request.reduce == ReduceOp::kMin) reduction.reduce = ReduceOp::kMax;
   if (request.prescale < 0 && request.reduce == ReduceOp::kMax) reduction.reduce = ReduceOp::kMin;
   return reduction;
 }
 
-void WriteToSpan(const Operation& operation, std::byte* span, int member) {
-  std::byte* at = span + SpanStride(operation.description.signature) * member;
-  for (const Tensor& tensor : operation.request.tensors) {
-    const size_t size_bytes = tensor.size_bytes();
-    if (size_bytes > 0) std::memcpy(at, tensor.input, size_bytes);
-    at += size_bytes;
-  }
+void PutSmall(Operation* operation, bool wants_bell) {
+  const Segments segments(operation->request);
+  Agreement::Plan& plan = operation->plan;
+  plan.half->Put(plan.set->position, segments.data(), segments.count(), plan.sequence(), wants_bell);
 }
 
-void FoldSpan(const Operation& operation, std::byte* span, int member_count) {
+void FoldSmall(Operation* operation) {
   const FloatingPointScope scope;
-  const int64_t stride = SpanStride(operation.description.signature);
-  const Reduction reduction = ReductionOf(operation.request, member_count);
-  std::vector<const void*> inputs(static_cast<size_t>(member_count));
-  int64_t at = 0;
-  for (const Tensor& tensor : operation.request.tensors) {
-    for (int m = 0; m < member_count; ++m) inputs[static_cast<size_t>(m)] = span + stride * m + at;
-    const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
-    Fold(tensor.dtype, reduction.reduce, inputs.data(), inputs.size(), elements, reduction.scale,
-         span + stride * member_count + at);
-    at += static_cast<int64_t>(tensor.size_bytes());
-  }
-}
-
-void ReadFromSpan(const Operation& operation, const std::byte* span, int member_count) {
-  const std::byte* at = span + SpanStride(operation.description.signature) * member_count;
-  for (const Tensor& tensor : operation.request.tensors) {
-    const size_t size_bytes = tensor.size_bytes();
-    if (size_bytes > 0) std::memcpy(tensor.output, at, size_bytes);
-    at += size_bytes;
-  }
+  const Segments segments(operation->request);
+  const Reduction reduction = ReductionOf(operation->request, operation->plan.set->size());
+  operation->plan.half->Fold(reduction.reduce, reduction.scale, segments.data(), segments.count());
 }
 
 Status PerformAlone(Operation* operation) {
   const Request& request = operation->request;
   const FloatingPointScope scope;
-  const Reduction reduction = ReductionOf(request, 1);
+  Reduction reduction = ReductionOf(request, 1);
+  if (reduction.reduce == ReduceOp::kAdasum) reduction.reduce = ReduceOp::kSum;
+  const bool reduces = request.kind == OpKind::kAllreduce || request.kind == OpKind::kReducescatter;
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const Tensor& tensor = request.tensors[i];
-    if (request.kind == OpKind::kAllreduce) {
-      const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
-      Fold(tensor.dtype, reduction.reduce, &tensor.input, 1, elements, reduction.scale, tensor.output);
-      continue;
-    }
     void* to = tensor.output;
-    if (request.kind == OpKind::kAllgather) {
+    if (AllocatesOutput(request.kind)) {
       FRD_RETURN_IF_ERROR(AllocateOutput(operation, i, tensor.shape[0]));
       to = operation->outputs[i].memory.get();
     }
-    if (to != tensor.input && tensor.size_bytes() > 0) std::memcpy(to, tensor.input, tensor.size_bytes());
+    const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
+    reduces ? Fold(tensor.dtype, reduction.reduce, &tensor.input, 1, elements, reduction.scale, to)
+            : CopyInput(tensor, to);
+  }
+  if (request.kind == OpKind::kAlltoall) {
+    for (const Tensor& tensor : request.tensors) operation->outputs.push_back(NumbersOutput({tensor.shape[0]}, false));
   }
   return Status::Ok();
 }
@@ -88,9 +96,19 @@ Status AllocateOutput(Operation* operation, size_t index, int64_t rows) {
                     std::to_string(output.size_bytes >> 20) + " MB");
   }
   output.memory = std::shared_ptr<std::byte>(memory, &std::free);
-  operation->outputs.resize(operation->request.tensors.size());
+  if (operation->outputs.size() <= index) operation->outputs.resize(index + 1);
   operation->outputs[index] = std::move(output);
   return Status::Ok();
+}
+
+Output NumbersOutput(const std::vector<int64_t>& numbers, bool scalar) {
+  Output output;
+  output.dtype = DType::kInt64;
+  if (!scalar) output.shape = {static_cast<int64_t>(numbers.size())};
+  output.size_bytes = numbers.size() * sizeof(int64_t);
+  output.memory = std::shared_ptr<std::byte>(new std::byte[output.size_bytes], std::default_delete<std::byte[]>());
+  std::memcpy(output.memory.get(), numbers.data(), output.size_bytes);
+  return output;
 }
 
 }  // namespace farandole

@@ -1,9 +1,7 @@
-// Operations that need no back end: small allreduces, which every member copies into the id's span when it submits so
-// that the last to come can fold them for all, and everything in a world of one rank.
+// Operations that need no back end: small ones, which every member puts where all see them and folds by itself
+// (common/flat.h), and everything in a world or a process set of one rank.
 //
-//   span half   [ member 0 | member 1 | ... | result ]     pieces SpanStride(signature) apart, tensors packed one behind the other
-//
-// Thread rule: the span's own (a piece belongs to its member until it arrives, the result to the last arriver).
+// Thread rule: under the table's mutex.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +11,25 @@
 
 namespace farandole {
 
-// The scale and reduction of an allreduce as the folds want them: an average is a sum with a divisor, and a negative
-// prescale turns minima into maxima.
+// The scale and reduction of an allreduce or reducescatter as the folds want them: an average is a sum with a divisor,
+// and a negative prescale turns minima into maxima.
 struct Reduction {
   ReduceOp reduce = ReduceOp::kSum;
   Scale scale;
 };
-Reduction ReductionOf(const Request& request, int world_size);
+Reduction ReductionOf(const Request& request, int set_size);
 
-void WriteToSpan(const Operation& operation, std::byte* span, int member);
-void FoldSpan(const Operation& operation, std::byte* span, int member_count);
-void ReadFromSpan(const Operation& operation, const std::byte* span, int member_count);
+// REQUIRES: the plan has a half.
+void PutSmall(Operation* operation, bool wants_bell);
+void FoldSmall(Operation* operation);  // REQUIRES: all have put
 
-// The whole collective for a world of one rank: its result is its own contribution, scaled. kInternal when memory is
-// short.
+// The whole collective for one rank alone: its result is its own contribution, scaled. kInternal when memory is short.
 Status PerformAlone(Operation* operation);
 
-// Memory for the result of an allgather of tensor `index`. kInternal when memory is short.
+// Memory for the result of tensor `index`, with so many rows. kInternal when memory is short.
 Status AllocateOutput(Operation* operation, size_t index, int64_t rows);
+
+// A result that is a list of numbers (a scalar when `scalar`).
+Output NumbersOutput(const std::vector<int64_t>& numbers, bool scalar);
 
 }  // namespace farandole

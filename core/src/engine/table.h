@@ -9,21 +9,77 @@
 #include <vector>
 
 #include "controller/agreement.h"
+#include "engine/naming.h"
 #include "engine/operation.h"
 
 namespace farandole {
 
+using OperationPtr = std::shared_ptr<Operation>;
+
+// Operations by ticket. One thread at a time.
+class OperationTable {
+ public:
+  void Put(const OperationPtr& operation) {
+    const size_t place = PlaceOf(operation->plan.ticket);
+    if (place >= operations_.size()) operations_.resize(place + 1);
+    OperationPtr& slot = operations_[place];
+    // The agreement is done with the one before, but the driver has still to take it.
+    if (slot) late_[slot->plan.ticket] = std::move(slot);
+    slot = operation;
+    ++count_;
+  }
+  // Null when there is none, or no longer.
+  OperationPtr Take(Ticket ticket) {
+    const size_t place = PlaceOf(ticket);
+    const bool here = place < operations_.size() && operations_[place] && operations_[place]->plan.ticket == ticket;
+    if (!here) return TakeLate(ticket);
+    --count_;
+    return std::move(operations_[place]);
+  }
+  std::vector<OperationPtr> All() const {
+    std::vector<OperationPtr> all;
+    for (const OperationPtr& operation : operations_) {
+      if (operation) all.push_back(operation);
+    }
+    for (const auto& [ticket, operation] : late_) all.push_back(operation);
+    return all;
+  }
+  void Clear() {
+    operations_.clear();
+    late_.clear();
+    count_ = 0;
+  }
+  bool empty() const { return count_ == 0; }
+
+ private:
+  OperationPtr TakeLate(Ticket ticket) {
+    const auto found = late_.find(ticket);
+    if (found == late_.end()) return nullptr;
+    OperationPtr operation = std::move(found->second);
+    late_.erase(found);
+    --count_;
+    return operation;
+  }
+
+  std::vector<OperationPtr> operations_;  // by place
+  std::unordered_map<Ticket, OperationPtr> late_;
+  size_t count_ = 0;
+};
+
 struct Table {
   Table(const Layout& layout, int rank, std::byte* board) : agreement(layout, rank, board) {}
 
-  std::mutex mutex;  // guards everything below but the atomics
+  std::mutex mutex;  // guards everything below but the atomics and naming
   Agreement agreement;
-  std::unordered_map<Ticket, std::shared_ptr<Operation>> operations;  // submitted, not yet taken by the driver
-  Ticket next_ticket = 1;
+  OperationTable operations;  // submitted, not yet taken by the driver
+  OperationPtr join;          // this rank's join, from its submission to its end
   Status broken;
+
+  Naming naming;
 
   std::atomic<bool> is_broken{false};     // `broken` is set and will not change
   std::atomic<bool> has_outgoing{false};  // a submitter left a message for the coordinator
+  std::atomic<bool> wants_join{false};    // `join` is set and rank 0 does not know yet
   std::atomic<int> in_flight{0};          // operations not completed
 
   std::atomic<uint64_t> bytes_submitted{0};

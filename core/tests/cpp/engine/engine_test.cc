@@ -42,7 +42,7 @@ Request Make(OpKind kind, std::vector<Tensor> tensors, std::string name = "") {
 Status SubmitAndWait(Engine& engine, Request request, OperationPtr* result = nullptr) {
   OperationPtr operation;
   FRD_RETURN_IF_ERROR(engine.Submit(std::move(request), &operation));
-  EXPECT_TRUE(engine.Wait(*operation, 30'000)) << "timed out: " << operation->description.Title();
+  EXPECT_TRUE(engine.Wait(operation, 30'000)) << "timed out: " << operation->description.Title();
   if (result != nullptr) *result = operation;
   return operation->status();
 }
@@ -104,7 +104,7 @@ TEST_P(EngineTest, NamedOperationsInDifferentOrderGiveTheSameResults) {
         ASSERT_TRUE(engine.Submit(std::move(request), &operations[static_cast<size_t>(i)]).ok());
       }
       for (int i = 0; i < kNames; ++i) {
-        ASSERT_TRUE(engine.Wait(*operations[static_cast<size_t>(i)], 30'000));
+        ASSERT_TRUE(engine.Wait(operations[static_cast<size_t>(i)], 30'000));
         ASSERT_TRUE(operations[static_cast<size_t>(i)]->status().ok());
         ExpectSum(values[static_cast<size_t>(i)], engine.size(), i);
       }
@@ -184,7 +184,7 @@ TEST_P(EngineTest, MoreUnnamedOperationsInFlightThanAWindowHasNames) {
       ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values[i], &values[i])}), &operations[i]).ok());
     }
     for (size_t i = 0; i < values.size(); ++i) {
-      ASSERT_TRUE(engine.Wait(*operations[i], 30'000));
+      ASSERT_TRUE(engine.Wait(operations[i], 30'000));
       ASSERT_TRUE(operations[i]->status().ok()) << operations[i]->status().message();
       ExpectSum(values[i], engine.size());
     }
@@ -356,7 +356,7 @@ TEST(OneGroupTest, ADuplicateNameIsRefusedOnThatRankAlone) {
       ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &first).ok());
       const Status status = engine.Submit(Make(OpKind::kAllreduce, {TensorOf(again, &again)}, "x"), &second);
       EXPECT_EQ(status.code(), Code::kInvalid);
-      EXPECT_TRUE(engine.Wait(*first, 30'000));
+      EXPECT_TRUE(engine.Wait(first, 30'000));
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x")).ok());

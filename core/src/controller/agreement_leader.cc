@@ -1,0 +1,130 @@
+// Agreement: what the first member does for its group.
+#include <algorithm>
+#include <cstring>
+
+#include "controller/agreement.h"
+
+namespace farandole {
+
+// The leader must go on reading while the log is full, since it may itself be the slowest reader.
+void Agreement::Append(const LogEntry& entry) {
+  if (pending_log_.empty() && board_.TryAppend(entry)) return;
+  pending_log_.push_back({entry, std::nullopt});
+}
+
+void Agreement::AppendSeal(uint64_t end) {
+  if (pending_log_.empty()) {
+    board_.SealOrRead(SealKind::kAcross, seals_written_++, end);
+  } else {
+    pending_log_.push_back({{}, end});
+  }
+}
+
+bool Agreement::AppendPending() {
+  const size_t before = pending_log_.size();
+  while (!pending_log_.empty()) {
+    const PendingEntry& next = pending_log_.front();
+    if (next.seal) {
+      board_.SealOrRead(SealKind::kAcross, seals_written_++, *next.seal);
+    } else if (!board_.TryAppend(next.entry)) {
+      break;
+    }
+    pending_log_.pop_front();
+  }
+  if (pending_log_.size() != before) ring_ = true;
+  return pending_log_.size() != before;
+}
+
+// How many uses of the id are complete in this group, and never more: who comes later is told, or finds out, see IsReady.
+uint64_t Agreement::RetireInGroup(const Leading& leading) {
+  const int id = leading.lead.id;
+  const uint64_t arrived = board_.Retire(id, leading.sharers);
+  if (leading.lead.flat == 0) return arrived;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const ProcessSet& set = *leading.set;
+  const auto payload_bytes = static_cast<size_t>(leading.lead.payload_bytes);
+  uint64_t uses = ~uint64_t{0};
+  for (int position = 0; position < set.size(); ++position) {
+    uint64_t latest = 0;
+    for (int64_t half = 0; half < 2; ++half) {
+      const int64_t offset = leading.lead.span_offset + half * leading.lead.span_bytes / 2;
+      const FlatHalf flat(board_.span(static_cast<size_t>(offset)), set.size(), payload_bytes);
+      latest = std::max(latest, UsesIn(flat.LatestOf(position)));
+    }
+    uses = std::min(uses, latest);
+  }
+  return uses;
+}
+
+// A completed use is reported before the id is reported closed. Inside the group nothing is reported, the log has it.
+bool Agreement::CanReportRetired(int id, uint64_t uses) const {
+  const auto leading = leads_.find(id);
+  return leading == leads_.end() || leading->second.set->local() || completes_sent_[static_cast<size_t>(id)] == uses;
+}
+
+bool Agreement::LeaderHasNews() const {
+  if (!leader()) return false;
+  if (board_.ReadCompleted(completed_head_).has_value()) return true;
+  for (const auto& [id, uses] : retiring_) {
+    if (CanReportRetired(id, uses)) return true;
+  }
+  for (int id : freeing_) {
+    if (board_.AllDoneWith(id, leads_.at(id).sharers)) return true;
+  }
+  return false;
+}
+
+bool Agreement::AdvanceAsLeader() {
+  bool moved = AppendPending();
+  const size_t before = outgoing_.size();
+  while (const std::optional<int> id = board_.ReadCompleted(completed_head_)) {
+    const auto leading = leads_.find(*id);
+    if (leading == leads_.end()) break;  // LEAD is still to be read
+    ++completed_head_;
+    const uint64_t turn = ++completes_sent_[static_cast<size_t>(*id)];
+    outgoing_.push_back(
+        EncodeComplete({*id, turn, SequenceHere(leading->second), GroupExtents(leading->second, turn)}));
+  }
+  for (auto it = retiring_.begin(); it != retiring_.end();) {
+    const auto [id, uses] = *it;
+    const bool reported = CanReportRetired(id, uses);
+    if (reported) outgoing_.push_back(EncodeIdMessage(MessageKind::kRetireInfo, id, uses));
+    it = reported ? retiring_.erase(it) : std::next(it);
+  }
+  for (size_t i = 0; i < freeing_.size();) {
+    const int id = freeing_[i];
+    if (!board_.AllDoneWith(id, leads_.at(id).sharers)) {
+      ++i;
+      continue;
+    }
+    board_.Reset(id);
+    leads_.erase(id);
+    completes_sent_[static_cast<size_t>(id)] = 0;
+    outgoing_.push_back(EncodeIdMessage(MessageKind::kFree, id));
+    freeing_.erase(freeing_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return moved || outgoing_.size() != before;
+}
+
+// What the members of the set here said when they came; all the same.
+uint64_t Agreement::SequenceHere(const Leading& leading) const {
+  return board_.LatestOf(MembersIn(*leading.set).front(), leading.lead.id);
+}
+
+// The extents of the members of this group, in the order of their positions.
+std::vector<int64_t> Agreement::GroupExtents(const Leading& leading, uint64_t turn) const {
+  const size_t each = leading.lead.extent_count;
+  std::vector<int64_t> extents;
+  if (each == 0) return extents;
+  const int64_t offset = leading.lead.span_offset + static_cast<int64_t>(turn & 1) * leading.lead.span_bytes / 2;
+  const std::byte* const half = board_.span(static_cast<size_t>(offset));
+  for (int m : MembersIn(*leading.set)) {
+    const auto position = static_cast<size_t>(leading.set->PositionOf(group()[static_cast<size_t>(m)]));
+    std::vector<int64_t> one(each);
+    std::memcpy(one.data(), half + position * each * sizeof(int64_t), each * sizeof(int64_t));
+    extents.insert(extents.end(), one.begin(), one.end());
+  }
+  return extents;
+}
+
+}  // namespace farandole

@@ -1,0 +1,251 @@
+// Agreement: reading the log, and being invited after having joined.
+#include <algorithm>
+
+#include "controller/agreement.h"
+
+namespace farandole {
+namespace {
+
+constexpr size_t kInside = 0, kAcross = 1;
+
+Agreement::Event Broken() {
+  Agreement::Event event;
+  event.kind = Agreement::Event::kAbort;
+  event.status = {Code::kPeerLost, "rank 0 sent a control message that cannot be read"};
+  return event;
+}
+
+Agreement::Event About(decltype(Agreement::Event::kind) kind, Ticket ticket) {
+  Agreement::Event event;
+  event.kind = kind;
+  event.items.push_back({ticket, {}, -1});
+  return event;
+}
+
+}  // namespace
+
+bool Agreement::HasNews() const {
+  return !finished_.empty() || !pending_log_.empty() || !deferred_.empty() || joined_ ||
+         board_.Read(head_).has_value() || LeaderHasNews();
+}
+
+bool Agreement::Advance(std::vector<Event>* events) {
+  bool moved = ReleaseFinished();
+  if (leader() && AdvanceAsLeader()) moved = true;
+  const uint64_t before = head_;
+  do {
+    ReadLog(events);
+  } while (HandleDeferred(events));
+  if (head_ != before) board_.PublishHead(head_);
+  const size_t count = events->size();
+  if (joined_) Invite(events);
+  return moved || head_ != before || events->size() != count;
+}
+
+void Agreement::ReadLog(std::vector<Event>* events) {
+  for (;;) {
+    const std::optional<LogEntry> entry = board_.Read(head_);
+    if (!entry || !Consume(*entry, events)) return;
+    ++head_;
+    if (head_ == end_[kInside]) EmitBatch(true, events);
+  }
+}
+
+bool Agreement::HandleDeferred(std::vector<Event>* events) {
+  bool handled = false;
+  while (!deferred_.empty()) {
+    bool early = false;
+    const Status status = Handle(deferred_.front(), events, &early);
+    if (early) break;
+    if (!status.ok()) events->push_back(Broken());
+    deferred_.pop_front();
+    handled = true;
+  }
+  return handled;
+}
+
+// False when the entry cannot be understood yet: its batch is not sealed, or a message about it is still on the way.
+bool Agreement::Consume(const LogEntry& entry, std::vector<Event>* events) {
+  if (entry.kind == LogKind::kLeft) {
+    Event event;
+    event.kind = Event::kLeft;
+    event.rank = entry.id;
+    events->push_back(std::move(event));
+    return true;
+  }
+  if (entry.kind == LogKind::kJoinEnd) return EndJoin(events);
+  const auto book = books_.find(entry.set);
+  // A set that is gone, or one that we are not in: its entries count where batches end, and mean nothing else.
+  const bool mine = book != books_.end() && book->second->set->contains_me();
+  Name* const name = mine ? by_id_[static_cast<size_t>(entry.id)] : nullptr;
+  if (mine && name == nullptr) return false;
+  if (entry.kind == LogKind::kReady) return ConsumeReady(entry, name, events);
+  if (mine) OnRetired(name, entry, events);
+  return true;
+}
+
+bool Agreement::ConsumeReady(const LogEntry& entry, Name* name, std::vector<Event>* events) {
+  const ProcessSetPtr set = sets_.Find(entry.set);
+  const bool inside = !set || set->local();
+  if (!EnsureSealed(inside)) return false;
+  if (name != nullptr && !Complete(name, entry, inside)) events->push_back(Broken());
+  if (!inside && ++across_read_ == end_[kAcross]) EmitBatch(false, events);
+  return true;
+}
+
+bool Agreement::EnsureSealed(bool inside) {
+  const size_t k = inside ? kInside : kAcross;
+  if ((inside ? head_ : across_read_) < end_[k]) return true;
+  if (inside) {
+    end_[k] = board_.SealOrRead(SealKind::kInside, batch_[k], one_group_ ? board_.log_end() : RunEnd());
+  } else {
+    const std::optional<uint64_t> end = board_.ReadSeal(SealKind::kAcross, batch_[k]);
+    if (!end) return false;
+    end_[k] = *end;
+  }
+  ++batch_[k];
+  return true;
+}
+
+// Where the run of entries that are no READY of a set across groups ends, as far as it is written.
+uint64_t Agreement::RunEnd() const {
+  uint64_t position = head_;
+  for (;; ++position) {
+    const std::optional<LogEntry> entry = board_.Read(position);
+    if (!entry) return position;
+    if (entry->kind != LogKind::kReady) continue;
+    const ProcessSetPtr set = sets_.Find(entry->set);
+    if (!set || !set->local()) return std::max(position, head_ + 1);
+  }
+}
+
+void Agreement::EmitBatch(bool inside, std::vector<Event>* events) {
+  Event& building = building_[inside ? kInside : kAcross];
+  if (building.items.empty()) return;
+  events->push_back(std::move(building));
+  building = Event();
+}
+
+// False when the entry makes no sense: only a message that no coordinator of ours sends leads there.
+bool Agreement::Complete(Name* name, const LogEntry& entry, bool inside) {
+  if (!name->in_flight || name->id != entry.id) return false;
+  Item item{name->ticket, ReadExtents(*name), -1};
+  End(name);
+  ChangeSets(*name, &item);
+  building_[inside ? kInside : kAcross].items.push_back(std::move(item));
+  if (!name->retiring) return true;
+  name->retiring = false;
+  name->id = -1;
+  Forget(entry.id);
+  EraseIfIdle(name);
+  return true;
+}
+
+void Agreement::ChangeSets(const Name& name, Item* item) {
+  const Signature& signature = name.known;
+  if (signature.kind == OpKind::kAddProcessSet) {
+    item->new_set = sets_.Add({signature.ranks.begin(), signature.ranks.end()});
+    auto book = std::make_unique<Book>();
+    book->set = sets_.Find(item->new_set);
+    books_[item->new_set] = std::move(book);
+  } else if (signature.kind == OpKind::kRemoveProcessSet) {
+    const auto id = static_cast<int>(signature.ranks.at(0));
+    sets_.Remove(id);
+    const auto book = books_.find(id);
+    if (book == books_.end()) return;
+    book->second->removed = true;  // its ids retire one by one
+    if (book->second->names.empty()) books_.erase(book);
+  }
+}
+
+void Agreement::OnRetired(Name* name, const LogEntry& entry, std::vector<Event>* events) {
+  const bool current = name->id == entry.id;
+  if (current && name->in_flight && name->counted) {
+    const bool completed = static_cast<int8_t>(static_cast<uint8_t>(name->use) - entry.uses) < 0;
+    if (completed && !name->small) {
+      name->retiring = true;  // the last arriver's entry is still to come
+      return;
+    }
+    if (completed) {
+      events->push_back(About(Event::kTake, name->ticket));
+      End(name);
+    } else if (joined_) {
+      events->push_back(About(Event::kWithdrawn, name->ticket));
+      End(name);
+    } else {
+      LeaveSmall(name);
+      name->id = -1;
+      Describe(name);
+    }
+  }
+  if (current) name->id = -1;
+  Forget(entry.id);
+  EraseIfIdle(name);
+}
+
+void Agreement::Forget(int id) {
+  --by_id_[static_cast<size_t>(id)]->ids_held;
+  by_id_[static_cast<size_t>(id)] = nullptr;
+  refused_.erase(id);
+  finished_.push_back(id);
+}
+
+bool Agreement::ReleaseFinished() {
+  if (finished_.empty()) return false;
+  for (int id : finished_) {
+    if (board_.DoneWith(id, sharers_of_[static_cast<size_t>(id)])) ring_ = true;  // the leader waits for this
+  }
+  finished_.clear();
+  return true;
+}
+
+// ---- joined
+
+bool Agreement::EndJoin(std::vector<Event>* events) {
+  if (!join_result_) return false;
+  events->push_back(std::move(*join_result_));
+  join_result_.reset();
+  opened_.clear();
+  if (joined_.exchange(false)) board_.ChangeJoined(-1);
+  return true;
+}
+
+// What they said when they came to the name's next use; nothing when nobody has.
+std::optional<uint64_t> Agreement::WhatOthersSaid(const Name& name) const {
+  const auto opened = opened_.find(name.id);
+  if (opened != opened_.end() && UsesIn(opened->second) >= name.next_turn) return opened->second;
+  const ProcessSet& set = *name.book->set;
+  for (int m : MembersIn(set)) {
+    if (m == board_.member()) continue;
+    const int position = set.PositionOf(group()[static_cast<size_t>(m)]);
+    const uint64_t said =
+        name.small ? FlatHalfOf(name, name.next_turn).LatestOf(position) : board_.LatestOf(m, name.id);
+    if (UsesIn(said) >= name.next_turn) return said;
+  }
+  return std::nullopt;
+}
+
+// Operations that others have begun. The end of the joining stands in the log before anything that they begin after it,
+// so having seen them come, one more look at the log says whether we still are to come as well.
+void Agreement::Invite(std::vector<Event>* events) {
+  for (Name* name : by_id_) {
+    if (name == nullptr || name->in_flight || name->id < 0) continue;
+    const std::optional<uint64_t> said = WhatOthersSaid(*name);
+    if (!said) continue;
+    if (board_.Read(head_).has_value()) return;
+    if (name->known.kind == OpKind::kBroadcast && name->known.root == rank_) {
+      // No data to send: described anew, it is refused.
+      if (refused_.insert(name->id).second) outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
+      continue;
+    }
+    Event event;
+    event.kind = Event::kInvited;
+    event.description = name->description;
+    event.description.signature = name->known;
+    event.description.turn = TurnIn(*said);
+    event.description.extents.assign(name->known.ExtentCount(name->book->set->size()), 0);
+    events->push_back(std::move(event));
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,246 @@
+// Agreement: messages from the coordinator.
+#include <algorithm>
+
+#include "controller/agreement.h"
+#include "controller/coordinator.h"
+
+namespace farandole {
+namespace {
+
+Status Unreadable() { return {Code::kPeerLost, "rank 0 sent a control message that cannot be read"}; }
+
+bool IsError(int32_t code) {
+  return code >= static_cast<int32_t>(Code::kInvalid) && code <= static_cast<int32_t>(Code::kInternal);
+}
+
+bool IsSpan(int64_t offset, int64_t size_bytes) {
+  return offset >= 0 && size_bytes >= 0 && size_bytes <= static_cast<int64_t>(kSpanBytes) &&
+         offset <= static_cast<int64_t>(kSpanBytes) - size_bytes;
+}
+
+bool FitsFlat(const Lead& lead, int set_size) {
+  if (lead.payload_bytes < 0 || lead.payload_bytes > kSmallBytes || set_size > FlatHalf::kMostMembers) return false;
+  const size_t half_bytes = FlatHalf::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
+  return static_cast<int64_t>(half_bytes) <= lead.span_bytes / 2;
+}
+
+}  // namespace
+
+Status Agreement::OnMessage(const Bytes& message, std::vector<Event>* events) {
+  bool early = !deferred_.empty();
+  Status status;
+  if (!early) status = Handle(message, events, &early);
+  if (early) deferred_.push_back(message);
+  return status;
+}
+
+// *early: the message speaks of a process set whose making stands in the log, where we have not read it yet.
+Status Agreement::Handle(const Bytes& message, std::vector<Event>* events, bool* early) {
+  ByteReader reader(message);
+  const auto kind = reader.Get<MessageKind>();
+  switch (kind) {
+    case MessageKind::kAssign:
+      return OnAssign(&reader);
+    case MessageKind::kInvite:
+      return OnInvite(&reader, events, early);
+    case MessageKind::kError:
+      return OnError(&reader, events);
+    case MessageKind::kLead:
+      return OnLead(&reader, early);
+    case MessageKind::kReady:
+      return OnReady(&reader);
+    case MessageKind::kJoinResult:
+      return OnJoinResult(&reader);
+    case MessageKind::kAbort:
+      return OnAbort(&reader, events);
+    default:
+      return OnIdMessage(kind, &reader);
+  }
+}
+
+Status Agreement::OnAbort(ByteReader* reader, std::vector<Event>* events) const {
+  Event event;
+  event.kind = Event::kAbort;
+  const auto code = reader->Get<int32_t>();
+  const auto culprit = reader->Get<int32_t>();
+  // An abort without a known reason is still one; it must not pass for a success.
+  event.status = Status(IsError(code) ? static_cast<Code>(code) : Code::kInternal, reader->GetString());
+  if (!reader->AtEnd()) return Unreadable();
+  event.rank = culprit >= 0 && culprit < layout_.size() ? culprit : -1;
+  events->push_back(std::move(event));
+  return Status::Ok();
+}
+
+Status Agreement::OnAssign(ByteReader* reader) {
+  const Assignment assignment = DecodeAssign(reader);
+  const auto book = books_.find(assignment.set);
+  if (!reader->AtEnd() || book == books_.end()) return Unreadable();
+  const auto found = book->second->names.find(assignment.name);
+  if (found == book->second->names.end()) return Unreadable();
+  Name* const name = found->second.get();
+  const bool described = name->in_flight && !name->counted && name->id < 0;
+  if (!described || !Accept(name, assignment.id, assignment.span_offset)) return Unreadable();
+  return Status::Ok();
+}
+
+// The name has the id from here on. False when the coordinator cannot have meant that.
+bool Agreement::Accept(Name* name, int id, int64_t span_offset) {
+  const ProcessSet& set = *name->book->set;
+  const Signature& signature = name->description.signature;
+  if (by_id_[static_cast<size_t>(id)] != nullptr) return false;
+  const int64_t wanted_bytes = WantedSpanBytes(signature, set);
+  const bool without = span_offset == -1 && signature.ExtentCount(set.size()) == 0;
+  if (!without && (wanted_bytes == 0 || !IsSpan(span_offset, wanted_bytes))) return false;
+  name->id = id;
+  name->known = signature;
+  name->span_offset = span_offset;
+  name->span_bytes = wanted_bytes;
+  name->small = span_offset >= 0 && IsSmall(signature, set);
+  name->next_turn = 1;
+  by_id_[static_cast<size_t>(id)] = name;
+  sharers_of_[static_cast<size_t>(id)] = Sharers(set);
+  ++name->ids_held;
+  return true;
+}
+
+// This rank has joined, so it did not describe the operation; it is in flight here all the same.
+Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool* early) {
+  const int id = reader->Get<int32_t>();
+  const auto span_offset = reader->Get<int64_t>();
+  Description description = Description::Decode(reader);
+  const auto book = books_.find(description.signature.set);
+  if (!reader->AtEnd() || id < 0 || id >= kMaxIds || !joined_) return Unreadable();
+  *early = book == books_.end() && sets_.IsFuture(description.signature.set);
+  if (*early) return Status::Ok();
+  if (book == books_.end() || !book->second->set->contains_me()) return Unreadable();
+  std::unique_ptr<Name>& slot = book->second->names[description.name];
+  if (!slot) slot = std::make_unique<Name>();
+  if (slot->in_flight) return Unreadable();
+  slot->book = book->second.get();
+  slot->description = description;
+  slot->id = -1;
+  if (!Accept(slot.get(), id, span_offset)) return Unreadable();
+  Event event;
+  event.kind = Event::kInvited;
+  event.items.push_back({Begin(slot.get()), {}, -1});
+  event.description = std::move(description);
+  events->push_back(std::move(event));
+  return Status::Ok();
+}
+
+Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
+  const int set = reader->Get<int32_t>();
+  const std::string key = reader->GetString();
+  const std::string text = reader->GetString();
+  const auto book = books_.find(set);
+  if (!reader->AtEnd() || book == books_.end()) return Unreadable();
+  const auto found = book->second->names.find(key);
+  if (found == book->second->names.end() || !found->second->in_flight) return Unreadable();
+  Name* const name = found->second.get();
+  if (name->counted || name->id >= 0) return Unreadable();  // only what was described can be refused
+  Event event;
+  event.kind = Event::kFailed;
+  if (name->description.signature.kind == OpKind::kRemoveProcessSet) ReopenSet(name->description.signature);
+  event.items.push_back({name->ticket, {}, -1});
+  event.status = Status(Code::kMismatch, text);
+  events->push_back(std::move(event));
+  End(name);
+  EraseIfIdle(name);
+  return Status::Ok();
+}
+
+// Its removal was refused.
+void Agreement::ReopenSet(const Signature& signature) {
+  const auto book = books_.find(static_cast<int>(signature.ranks.at(0)));
+  if (book != books_.end()) book->second->removed = false;
+}
+
+Status Agreement::OnJoinResult(ByteReader* reader) {
+  Event event;
+  event.kind = Event::kJoinEnd;
+  event.rank = reader->Get<int32_t>();
+  event.turns = DecodeTurns(reader);
+  if (!reader->AtEnd() || !joined_ || event.rank < 0 || event.rank >= layout_.size()) return Unreadable();
+  join_result_ = std::move(event);
+  return Status::Ok();
+}
+
+Status Agreement::OnLead(ByteReader* reader, bool* early) {
+  Lead lead;
+  lead.id = reader->Get<int32_t>();
+  lead.set = reader->Get<int32_t>();
+  lead.extent_count = reader->Get<uint32_t>();
+  lead.flat = reader->Get<uint8_t>();
+  lead.payload_bytes = reader->Get<int64_t>();
+  lead.span_offset = reader->Get<int64_t>();
+  lead.span_bytes = reader->Get<int64_t>();
+  if (!reader->AtEnd() || !leader() || lead.id < 0 || lead.id >= kMaxIds) return Unreadable();
+  const bool has_span = lead.span_offset >= 0;
+  if (has_span && !IsSpan(lead.span_offset, lead.span_bytes)) return Unreadable();
+  if (!has_span && (lead.flat != 0 || lead.extent_count > 0)) return Unreadable();
+  const ProcessSetPtr set = sets_.Find(lead.set);
+  *early = !set && sets_.IsFuture(lead.set);
+  if (*early) return Status::Ok();
+  if (!set) return Unreadable();
+  const int64_t half_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.extent_count * set->size();
+  if (half_bytes > lead.span_bytes / 2) return Unreadable();
+  if (lead.flat != 0 && !FitsFlat(lead, set->size())) return Unreadable();
+  // Whoever had the memory before may have left sequence numbers in it.
+  if (lead.flat != 0) std::fill_n(board_.span(static_cast<size_t>(lead.span_offset)), lead.span_bytes, std::byte{0});
+  leads_[lead.id] = {lead, Sharers(*set), set};
+  return Status::Ok();
+}
+
+Status Agreement::OnReady(ByteReader* reader) {
+  const std::vector<ReadyItem> items = DecodeReady(reader);
+  if (!reader->AtEnd() || !leader()) return Unreadable();
+  uint64_t across = 0;
+  for (const ReadyItem& item : items) {
+    const auto found = leads_.find(item.id);
+    if (found == leads_.end() || found->second.lead.set != item.set) return Unreadable();
+    const Lead& lead = found->second.lead;
+    const ProcessSet& set = *found->second.set;
+    if (item.extents.size() != static_cast<size_t>(lead.extent_count) * static_cast<size_t>(set.size()))
+      return Unreadable();
+    if (std::any_of(item.extents.begin(), item.extents.end(), [](int64_t extent) { return extent < 0; }))
+      return Unreadable();
+    if (!item.extents.empty()) {
+      const int64_t offset = lead.span_offset + static_cast<int64_t>(item.turn & 1) * lead.span_bytes / 2;
+      WriteExtents(board_.span(static_cast<size_t>(offset)), 0, item.extents);
+    }
+    if (!set.local()) ++across;
+    Append({LogKind::kReady, item.id, 0, item.set});
+  }
+  // Of sets across groups only the coordinator cuts batches, so that all their groups have the same.
+  if (across > 0) AppendSeal(across_written_ += across);
+  ring_ = true;
+  return Status::Ok();
+}
+
+Status Agreement::OnIdMessage(MessageKind kind, ByteReader* reader) {
+  const int id = reader->Get<int32_t>();
+  const auto value = reader->Get<uint64_t>();
+  if (!reader->AtEnd() || id < 0 || id >= kMaxIds) return Unreadable();
+  if (kind == MessageKind::kOpen && joined_) {
+    opened_[id] = value;
+    return Status::Ok();
+  }
+  if (!leader()) return Unreadable();
+  const auto lead = leads_.find(id);
+  if (kind == MessageKind::kRetire && lead != leads_.end()) {
+    retiring_[id] = RetireInGroup(lead->second);
+  } else if (kind == MessageKind::kRetired && lead != leads_.end()) {
+    Append({LogKind::kRetired, id, static_cast<uint8_t>(value), lead->second.lead.set});
+    freeing_.push_back(id);
+  } else if (kind == MessageKind::kLeft && id < layout_.size()) {
+    Append({LogKind::kLeft, id, 0, 0});
+  } else if (kind == MessageKind::kJoinEnd) {
+    Append({LogKind::kJoinEnd, 0, 0, 0});
+  } else {
+    return Unreadable();
+  }
+  ring_ = true;
+  return Status::Ok();
+}
+
+}  // namespace farandole

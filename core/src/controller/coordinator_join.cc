@@ -1,0 +1,58 @@
+// Coordinator: ranks that have no more data.
+#include <algorithm>
+
+#include "controller/board.h"
+#include "controller/coordinator.h"
+
+namespace farandole {
+
+Status Coordinator::OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* out) {
+  reader->Get<int32_t>();
+  const Turns turns = DecodeTurns(reader);
+  if (!reader->AtEnd() || HasJoined(from)) {
+    return {Code::kPeerLost, "rank " + std::to_string(from) + " sent a control message that cannot be read"};
+  }
+  joined_.insert(from);
+  for (const auto& [set, turn] : turns) joined_turns_[set] = std::max(joined_turns_[set], turn);
+  if (joined_.size() == static_cast<size_t>(layout_.size())) {
+    EndJoin(from, out);
+    return Status::Ok();
+  }
+  DecideWithout(out);
+  for (int id = 0; id < kMaxIds; ++id) OpenFor(id, out);
+  return Status::Ok();
+}
+
+// Nobody has anything in flight. The result goes to every rank, the moment of going on stands in the logs: whatever is
+// begun after it comes behind it.
+void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
+  Flush(out);
+  const Bytes result = EncodeJoin(MessageKind::kJoinResult, last, joined_turns_);
+  for (int rank = 0; rank < layout_.size(); ++rank) out->push_back({rank, result});
+  for (const auto& group : layout_.groups) out->push_back({group[0], EncodeIdMessage(MessageKind::kJoinEnd, 0)});
+  joined_.clear();
+  joined_turns_.clear();
+}
+
+// What waited only for the rank that has now joined.
+void Coordinator::DecideWithout(std::vector<Outgoing>* out) {
+  std::vector<Gathering> complete;
+  for (auto it = gathering_.begin(); it != gathering_.end();) {
+    const bool done = IsComplete(it->second, *sets_.Find(it->first.first));
+    if (done) complete.push_back(std::move(it->second));
+    it = done ? gathering_.erase(it) : std::next(it);
+  }
+  for (const Gathering& gathering : complete) Decide(gathering, out);
+}
+
+// Groups whose members in the set have all joined see nobody arrive; they are told that others wait.
+void Coordinator::OpenFor(int number, std::vector<Outgoing>* out) const {
+  const Id& id = ids_[static_cast<size_t>(number)];
+  if (joined_.empty() || id.completed.empty()) return;
+  for (int rank : id.set->ranks) {
+    const bool waited_for = id.completed.count(layout_.group_of[static_cast<size_t>(rank)]) == 0;
+    if (waited_for && HasJoined(rank)) out->push_back({rank, EncodeIdMessage(MessageKind::kOpen, number, id.sequence)});
+  }
+}
+
+}  // namespace farandole

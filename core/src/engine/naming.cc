@@ -1,0 +1,63 @@
+#include "engine/naming.h"
+
+#include <algorithm>
+
+namespace farandole {
+namespace {
+
+constexpr size_t kWindow = 64;         // names that the unnamed operations of one signature take in turn
+constexpr size_t kMostWindows = 1024;  // signatures remembered
+
+// In flight, as far as anybody still asks.
+bool IsBusy(const std::weak_ptr<Operation>& operation) {
+  const std::shared_ptr<Operation> held = operation.lock();
+  return held && !held->done();
+}
+
+bool ChangesSets(OpKind kind) { return kind == OpKind::kAddProcessSet || kind == OpKind::kRemoveProcessSet; }
+
+}  // namespace
+
+void Naming::Name(const std::shared_ptr<Operation>& operation) {
+  Description& description = operation->description;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (ChangesSets(description.signature.kind)) {
+    description.name = "#sets." + std::to_string(next_turn_[kChanges]++);  // never known, so rank 0 always hears of it
+    return;
+  }
+  const uint64_t fingerprint = Fingerprint(description.signature);
+  if (windows_.size() >= kMostWindows) ForgetIdleWindows();
+  Window& window = windows_[fingerprint];
+  window.resize(kWindow);
+  const int64_t turn = next_turn_[description.signature.set]++;
+  std::weak_ptr<Operation>& slot = window[static_cast<size_t>(turn) % kWindow];
+  const bool busy = IsBusy(slot);
+  const std::string suffix = busy ? "x" + std::to_string(turn) : std::to_string(static_cast<size_t>(turn) % kWindow);
+  if (!busy) slot = operation;
+  description.name = "#" + std::to_string(fingerprint) + "." + suffix;
+  description.turn = turn;
+}
+
+void Naming::ForgetIdleWindows() {
+  for (auto it = windows_.begin(); it != windows_.end();) {
+    const Window& window = it->second;
+    it = std::any_of(window.begin(), window.end(), &IsBusy) ? std::next(it) : windows_.erase(it);
+  }
+}
+
+Turns Naming::turns() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return next_turn_;
+}
+
+void Naming::CatchUp(const Turns& turns) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [set, turn] : turns) next_turn_[set] = std::max(next_turn_[set], turn);
+}
+
+void Naming::Forget(int set) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  next_turn_.erase(set);
+}
+
+}  // namespace farandole

@@ -1,0 +1,39 @@
+// Names for operations to which the user gave none. Any thread.
+//
+// They are paired with the other ranks' by turn, counted for each process set. The name is made of the signature and the
+// turn modulo a window, so that a program that repeats its calls finds all of them known, whatever the mix. With more in
+// flight than a window has names, the next gets a name of its own; the coordinator pairs by turn, so the ranks need not
+// choose alike.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/operation.h"
+
+namespace farandole {
+
+class Naming {
+ public:
+  void Name(const std::shared_ptr<Operation>& operation);
+
+  Turns turns() const;
+  // After a join: as if this rank had submitted all that it missed.
+  void CatchUp(const Turns& turns);
+  void Forget(int set);
+
+ private:
+  static constexpr int32_t kChanges = -1;
+
+  // Unnamed operations of one signature that took a name of the window last.
+  using Window = std::vector<std::weak_ptr<Operation>>;
+  void ForgetIdleWindows();
+
+  mutable std::mutex mutex_;
+  std::unordered_map<uint64_t, Window> windows_;
+  Turns next_turn_;  // kChanges: of changes of process sets
+};
+
+}  // namespace farandole

@@ -1,0 +1,142 @@
+#include "engine/submit.h"
+
+#include <thread>
+
+#include "engine/small.h"
+
+namespace farandole {
+namespace {
+
+struct Entered {
+  Agreement::Arrived arrived = Agreement::Arrived::kCounted;
+  bool described = false;
+};
+
+Status RefuseAfter(const Table& table, const World& world, const Operation& operation) {
+  const std::string what = operation.description.Title() + " cannot start on rank " + std::to_string(world.rank);
+  if (table.is_broken)
+    return {table.broken.code(), what + ": " + table.broken.message() + "; call shutdown and init to begin anew"};
+  return Invalid(what + ": this rank has joined; wait for join to end first");
+}
+
+// An invitation that came too late; there will be another one.
+void Withdraw(Table* table, Ticket ticket) {
+  table->operations.Take(ticket);
+  table->in_flight.fetch_sub(1);
+}
+
+// Submission, copy and arrival are one step under the lock, see agreement.h.
+Status Insert(World* world, Table* table, const OperationPtr& operation, bool polling, Entered* entered) {
+  std::lock_guard<std::mutex> lock(table->mutex);
+  const bool has_joined = table->join && !operation->invited;
+  if (table->is_broken || has_joined) return RefuseAfter(*table, *world, *operation);
+  Agreement& agreement = table->agreement;
+  Agreement::Plan& plan = operation->plan;
+  FRD_RETURN_IF_ERROR(agreement.Submit(operation->description, &plan));
+  table->operations.Put(operation);
+  table->in_flight.fetch_add(1);
+  if (plan.half) {
+    PutSmall(operation.get(), !polling);
+  } else if (plan.id >= 0) {
+    entered->arrived = agreement.Arrive(plan);
+    const bool retired = entered->arrived == Agreement::Arrived::kRetired;
+    if (retired && !agreement.Redescribe(plan.ticket)) Withdraw(table, plan.ticket);
+  }
+  if (agreement.HasOutgoing()) {
+    table->has_outgoing = true;
+    entered->described = true;
+  }
+  return Status::Ok();
+}
+
+// The log is full while some rank does not read it; its engine will, or it has died.
+void Complete(World* world, Table* table, const Agreement::Plan& plan) {
+  while (!table->agreement.CompleteTogether(plan)) {
+    if (world->group->abort_word().set()) return;
+    world->group->RingOthers();
+    std::this_thread::yield();
+  }
+}
+
+// Wakes those that sleep in wait for what has just come.
+void RingForSmall(World* world, const Agreement::Plan& plan) {
+  for (int position = 0; position < plan.set->size(); ++position) {
+    if (position == plan.set->position || !plan.half->WantsBell(position)) continue;
+    const auto rank = static_cast<size_t>(plan.set->ranks[static_cast<size_t>(position)]);
+    world->group->RingMember(world->layout.member_of[rank]);
+  }
+}
+
+}  // namespace
+
+Status Enter(World* world, Table* table, const OperationPtr& operation, bool polling) {
+  Entered entered;
+  FRD_RETURN_IF_ERROR(Insert(world, table, operation, polling, &entered));
+  const Agreement::Plan& plan = operation->plan;
+  if (plan.half) {
+    RingFence();
+    if (table->agreement.AnyJoined()) world->group->RingOthers();
+    if (!table->agreement.IsReady(plan)) return Status::Ok();
+    RingForSmall(world, plan);
+    CompleteIfReady(table, operation);
+    return Status::Ok();
+  }
+  const bool last = entered.arrived == Agreement::Arrived::kLast;
+  if (last) Complete(world, table, plan);
+  if (last || (plan.id >= 0 && table->agreement.AnyJoined())) world->group->RingOthers();
+  if ((last || entered.described) && !polling) world->group->RingSelf();
+  return Status::Ok();
+}
+
+void AskForBells(Table* table) {
+  if (!table->agreement.has_small()) return;
+  std::lock_guard<std::mutex> lock(table->mutex);
+  table->agreement.AskForBells();
+}
+
+bool CompleteIfReady(Table* table, const OperationPtr& operation) {
+  {
+    std::lock_guard<std::mutex> lock(table->mutex);
+    const Agreement::Plan& plan = operation->plan;
+    if (!plan.half || !table->agreement.IsReady(plan) || !table->agreement.TakeReady(plan.ticket)) return false;
+    table->operations.Take(plan.ticket);
+    FoldSmall(operation.get());
+  }
+  table->in_flight.fetch_sub(1);
+  operation->Complete(Status::Ok());
+  return true;
+}
+
+bool CompleteReady(Table* table) {
+  if (!table->agreement.has_small()) return false;
+  std::vector<OperationPtr> done;
+  {
+    std::lock_guard<std::mutex> lock(table->mutex);
+    for (Ticket ticket : table->agreement.ReadySmall()) {
+      table->agreement.TakeReady(ticket);
+      OperationPtr operation = table->operations.Take(ticket);
+      if (!operation) continue;  // given up
+      FoldSmall(operation.get());
+      done.push_back(std::move(operation));
+    }
+  }
+  for (const OperationPtr& operation : done) {
+    table->in_flight.fetch_sub(1);
+    operation->Complete(Status::Ok());
+  }
+  return !done.empty();
+}
+
+void CompleteSmall(Table* table, Ticket ticket) {
+  OperationPtr operation;
+  {
+    std::lock_guard<std::mutex> lock(table->mutex);
+    operation = table->operations.Take(ticket);
+    if (!operation) return;
+    FoldSmall(operation.get());
+  }
+  table->in_flight.fetch_sub(1);
+  operation->Complete(Status::Ok());
+}
+
+}  // namespace farandole

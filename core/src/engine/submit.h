@@ -1,0 +1,24 @@
+// From an operation to its place in the agreement: described, counted in, or, when it is small, put where all members
+// fold it. Any thread; the driver submits, too, when this rank was invited after it had joined.
+#pragma once
+
+#include "engine/table.h"
+#include "world/world.h"
+
+namespace farandole {
+
+// polling: the caller waits for the operation next and does not sleep before it has called AskForBells, so nobody needs
+// to wake it.
+Status Enter(World* world, Table* table, const OperationPtr& operation, bool polling);
+
+// Before this rank sleeps: whoever comes last to one of its small operations shall ring.
+void AskForBells(Table* table);
+
+// Completes the small operation when all have put their data and nobody else has completed it. Any thread.
+bool CompleteIfReady(Table* table, const OperationPtr& operation);
+// All of them. True when there were any. The driver.
+bool CompleteReady(Table* table);
+// One that the agreement says is ready.
+void CompleteSmall(Table* table, Ticket ticket);
+
+}  // namespace farandole
