@@ -105,7 +105,7 @@ TEST_P(DeviceEngine, ManyInFlightSomeOfThemOnTheHost) {
       ASSERT_TRUE(engine.Submit(std::move(request), &operations[n]).ok());
     }
     for (size_t n = 0; n < kOperations; ++n) {
-      ASSERT_TRUE(engine.Wait(*operations[n], 30'000));
+      ASSERT_TRUE(engine.Wait(operations[n], 30'000));
       ASSERT_TRUE(operations[n]->status().ok()) << operations[n]->status().message();
       ExpectSum(n % 3 == 0 ? on_host[n] : framework.Read(on_device[n], kCount), engine.size());
     }
