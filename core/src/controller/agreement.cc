@@ -8,7 +8,21 @@
 namespace farandole {
 namespace {
 
-const char* Verb(OpKind kind) { return kind == OpKind::kJoin ? "join" : "submit"; }
+// A description that is there already.
+class Described final : public Proposal {
+ public:
+  explicit Described(const Description& description) : description_(description) {}
+  int set() const override { return description_.signature.set; }
+  const std::string& name() const override { return description_.name; }
+  int64_t turn() const override { return description_.turn; }
+  const std::string& site() const override { return description_.site; }
+  std::vector<int64_t> Extents() const override { return description_.extents; }
+  bool Means(const Signature& signature) const override { return description_.signature == signature; }
+  Description Describe() const override { return description_; }
+
+ private:
+  const Description& description_;
+};
 
 }  // namespace
 
@@ -20,6 +34,7 @@ Agreement::Agreement(const Layout& layout, int rank, std::byte* board_memory)
       sets_(layout, rank) {
   books_[0] = std::make_unique<Book>();
   books_[0]->set = sets_.Find(0);
+  everybody_ = books_[0].get();
 }
 
 Agreement::~Agreement() = default;
@@ -46,46 +61,54 @@ int Agreement::Sharers(const ProcessSet& set) const {
 // ---- submitting
 
 // Why the operation cannot begin on this rank; kOk when it can.
-Status Agreement::Refusal(const Description& description) const {
-  const int id = description.signature.set;
-  const auto book = books_.find(id);
-  if (book == books_.end() || book->second->removed) {
-    return Invalid("there is no process set " + std::to_string(id) + " on rank " + std::to_string(rank_) +
+Status Agreement::Refusal(const Proposal& proposal, const Book* book) const {
+  if (book == nullptr || book->removed) {
+    return Invalid("there is no process set " + std::to_string(proposal.set()) + " on rank " + std::to_string(rank_) +
                    "; it was removed, or never added");
   }
-  if (!book->second->set->contains_me()) {
-    return Invalid("rank " + std::to_string(rank_) + " is not in process set " + std::to_string(id) +
-                   " and cannot take part in its " + NameOf(description.signature.kind));
+  if (!book->set->contains_me()) {
+    return Invalid("rank " + std::to_string(rank_) + " is not in process set " + std::to_string(proposal.set()) +
+                   " and cannot take part in its operations");
   }
   return Status::Ok();
 }
 
-Status Agreement::Submit(const Description& description, Plan* plan) {
-  FRD_RETURN_IF_ERROR(Refusal(description));
-  if (description.signature.kind == OpKind::kRemoveProcessSet)
-    FRD_RETURN_IF_ERROR(CloseSet(static_cast<int>(description.signature.ranks.at(0))));
-  Book* const book = books_[description.signature.set].get();
-  std::unique_ptr<Name>& slot = book->names[description.name];
+Agreement::Book* Agreement::FindBook(int set) const {
+  if (set == 0) return everybody_;
+  const auto found = books_.find(set);
+  return found == books_.end() ? nullptr : found->second.get();
+}
+
+Status Agreement::Submit(const Proposal& proposal, Plan* plan) {
+  Book* const book = FindBook(proposal.set());
+  FRD_RETURN_IF_ERROR(Refusal(proposal, book));
+  std::unique_ptr<Name>& slot = book->names[proposal.name()];
   if (!slot) slot = std::make_unique<Name>();
   Name* const name = slot.get();
   if (name->in_flight) {
     const std::string first = name->description.site.empty() ? "" : " (submitted at " + name->description.site + ")";
-    return Invalid(description.Title() + " is already in flight on rank " + std::to_string(rank_) + first +
-                   "; wait for it before you " + Verb(description.signature.kind) +
-                   " that name again, or give it another name");
+    return Invalid(name->description.Title() + " is already in flight on rank " + std::to_string(rank_) + first +
+                   "; wait for it before you submit that name again, or give it another name");
   }
   name->book = book;
+  if (name->id >= 0 && proposal.Means(name->known)) {
+    plan->ticket = Begin(name);
+    plan->set = book->set;
+    PlanKnown(name, proposal, plan);
+    return Status::Ok();
+  }
+  Description description = proposal.Describe();
+  if (description.signature.kind == OpKind::kRemoveProcessSet)
+    FRD_RETURN_IF_ERROR(CloseSet(static_cast<int>(description.signature.ranks.at(0))));
   plan->ticket = Begin(name);
   plan->set = book->set;
-  if (name->id < 0 || name->known != description.signature) {
-    name->description = description;
-    name->id = -1;
-    Describe(name);
-  } else {
-    PlanKnown(name, description, plan);
-  }
+  name->description = std::move(description);
+  name->id = -1;
+  Describe(name);
   return Status::Ok();
 }
+
+Status Agreement::Submit(const Description& description, Plan* plan) { return Submit(Described(description), plan); }
 
 // Nothing may begin in a set while the ranks agree on its removal.
 Status Agreement::CloseSet(int id) {
@@ -120,22 +143,22 @@ void Agreement::LeaveSmall(Name* name) {
   small_count_.store(small_.size(), std::memory_order_relaxed);
 }
 
-void Agreement::PlanKnown(Name* name, const Description& description, Plan* plan) {
-  name->description.turn = description.turn;
-  name->description.site = description.site;
-  name->description.extents = description.extents;
+void Agreement::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
+  name->description.turn = plan->turn = proposal.turn();
+  name->description.site = proposal.site();
   name->counted = true;
   plan->id = name->id;
   plan->use = name->use = name->next_turn - 1;
-  plan->turn = description.turn;
-  std::byte* const half = HalfOf(*name, name->next_turn++);
+  const uint64_t turn = name->next_turn++;
   if (name->small) {
-    plan->half = FlatHalfOf(*name, name->next_turn - 1);
+    plan->half = FlatHalfOf(*name, turn);
     name->small_at = small_.size();
     small_.push_back(name);
     small_count_.store(small_.size(), std::memory_order_relaxed);
-  } else if (!description.extents.empty()) {
-    WriteExtents(half, static_cast<size_t>(plan->set->position) * description.extents.size(), description.extents);
+  } else if (name->has_extents) {
+    name->description.extents = proposal.Extents();
+    const std::vector<int64_t>& extents = name->description.extents;
+    WriteExtents(HalfOf(*name, turn), static_cast<size_t>(plan->set->position) * extents.size(), extents);
   }
 }
 
@@ -217,7 +240,7 @@ std::byte* Agreement::HalfOf(const Name& name, uint64_t turn) const {
 }
 
 FlatHalf Agreement::FlatHalfOf(const Name& name, uint64_t turn) const {
-  return {HalfOf(name, turn), name.book->set->size(), static_cast<size_t>(name.known.TotalBytes())};
+  return {HalfOf(name, turn), name.book->set->size(), name.payload_bytes};
 }
 
 void Agreement::WriteExtents(std::byte* half, size_t first, const std::vector<int64_t>& extents) const {

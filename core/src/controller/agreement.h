@@ -35,6 +35,20 @@
 
 namespace farandole {
 
+// An operation that wants to begin. What it says in full is asked only when rank 0 has to hear of it: most operations are
+// known, and making a description costs more than all the rest of a small one.
+class Proposal {
+ public:
+  virtual ~Proposal() = default;
+  virtual int set() const = 0;
+  virtual const std::string& name() const = 0;
+  virtual int64_t turn() const = 0;  // -1 when the user has named it
+  virtual const std::string& site() const = 0;
+  virtual std::vector<int64_t> Extents() const = 0;
+  virtual bool Means(const Signature& signature) const = 0;
+  virtual Description Describe() const = 0;
+};
+
 class Agreement {
  public:
   Agreement(const Layout& layout, int rank, std::byte* board_memory);
@@ -59,6 +73,7 @@ class Agreement {
     uint64_t sequence() const { return SequenceOf(use, turn); }
   };
   // kInvalid when an operation of that name is in flight on this rank, or there is no such set, or it is without us.
+  Status Submit(const Proposal& proposal, Plan* plan);
   Status Submit(const Description& description, Plan* plan);
 
   enum class Arrived { kCounted, kLast, kRetired };
@@ -133,9 +148,10 @@ class Agreement {
   struct Book;
 
   // agreement.cc: submitting
-  Status Refusal(const Description& description) const;
+  Status Refusal(const Proposal& proposal, const Book* book) const;
   void Describe(Name* name);
-  void PlanKnown(Name* name, const Description& description, Plan* plan);
+  void PlanKnown(Name* name, const Proposal& proposal, Plan* plan);
+  Book* FindBook(int set) const;
   Status CloseSet(int id);
   Ticket Begin(Name* name);
   void End(Name* name);
@@ -200,6 +216,7 @@ class Agreement {
   ProcessSets sets_;
 
   std::map<int, std::unique_ptr<Book>> books_;
+  Book* everybody_ = nullptr;  // the book of set 0
   std::array<Name*, kMaxIds> by_id_{};
   std::array<int, kMaxIds> sharers_of_{};  // by id
   Tickets<Name> in_flight_;
@@ -253,6 +270,8 @@ struct Agreement::Name {
   int64_t span_offset = -1;
   int64_t span_bytes = 0;
   bool small = false;
+  size_t payload_bytes = 0;  // of a small one
+  bool has_extents = false;
   uint64_t next_turn = 0;  // turn 0 is the described one
   Ticket ticket = 0;
   bool in_flight = false;

@@ -96,6 +96,8 @@ bool Agreement::Accept(Name* name, int id, int64_t span_offset) {
   name->span_offset = span_offset;
   name->span_bytes = wanted_bytes;
   name->small = span_offset >= 0 && IsSmall(signature, set);
+  name->payload_bytes = name->small ? static_cast<size_t>(signature.TotalBytes()) : 0;
+  name->has_extents = signature.ExtentCount(set.size()) > 0;
   name->next_turn = 1;
   by_id_[static_cast<size_t>(id)] = name;
   sharers_of_[static_cast<size_t>(id)] = Sharers(set);

@@ -129,7 +129,7 @@ bool Conductor::FinishWithoutWork(const OperationPtr& operation, const Agreement
 
 void Conductor::AcceptInvitation(const Agreement::Event& event) {
   auto operation = std::make_shared<Operation>(Invitation(event.description));
-  operation->description = event.description;
+  operation->SetName(event.description.name, event.description.turn);
   operation->invited = true;
   const bool entered_already = !event.items.empty();
   if (!entered_already) {

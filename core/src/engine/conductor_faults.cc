@@ -120,7 +120,7 @@ void Conductor::FailAll(const Status& reason, bool works_too) {
     copies_.Drop();
   }
   for (const OperationPtr& operation : failed) {
-    Finish(operation, {reason.code(), operation->description.Title() + " failed on rank " +
+    Finish(operation, {reason.code(), operation->Title() + " failed on rank " +
                                           std::to_string(world_->rank) + ": " + reason.message()});
   }
 }
@@ -156,8 +156,9 @@ void Conductor::CheckWaiting(TimePoint now) {
     waiting = table_->operations.All();
   }
   for (const OperationPtr& operation : waiting) {
+    if (operation->submitted == TimePoint()) operation->submitted = now;
     const int64_t waited_ms = MillisecondsBetween(operation->submitted, now);
-    if (waited_ms >= kStuckMs && !operation->description.named() && !operation->stuck_reported) {
+    if (waited_ms >= kStuckMs && !operation->named() && !operation->stuck_reported) {
       operation->stuck_reported = true;
       std::lock_guard<std::mutex> lock(table_->mutex);
       table_->agreement.ReportStuck(operation->plan.ticket);
@@ -186,7 +187,7 @@ void Conductor::CheckDelay(Operation* operation, int64_t waited_ms, const std::s
   const bool warned = operation->warned != TimePoint() && MillisecondsBetween(operation->warned, Now()) < kWarnAgainMs;
   const bool warn = waited_ms >= settings_.warn_after_ms && !warned;
   if (!too_long && !warn) return;
-  const std::string what = operation->description.Title() + " has waited " + Seconds(waited_ms) + " on rank " +
+  const std::string what = operation->Title() + " has waited " + Seconds(waited_ms) + " on rank " +
                            std::to_string(world_->rank) + " for " + whom;
   operation->warned = Now();
   if (too_long) {
@@ -204,7 +205,7 @@ std::vector<int> Conductor::WhoIsMissing(const Operation& operation) const {
   }
   if (!missing.empty() || !coordinator_) return missing;
   for (const Coordinator::Waiting& waiting : coordinator_->Stalled()) {
-    if (waiting.title == operation.description.Title()) missing = waiting.missing;
+    if (waiting.title == operation.Title()) missing = waiting.missing;
   }
   return missing;
 }

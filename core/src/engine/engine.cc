@@ -75,7 +75,6 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   }
   FRD_RETURN_IF_ERROR(CheckRequest(&request, *set, size_));
   auto operation = std::make_shared<Operation>(std::move(request));
-  operation->description = Describe(operation->request);
   operation->plan.set = set;
   FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
   *result = operation;
@@ -113,14 +112,14 @@ Status Engine::SubmitAlone(const OperationPtr& operation) {
 Status Engine::FindDevice(Operation* operation) const {
   const Status found = MakeHostCopy(devices_, operation->request, rank_, &operation->host_copy);
   if (found.ok()) return found;
-  return {found.code(), operation->description.Title() + ": " + found.message()};
+  return {found.code(), operation->Title() + ": " + found.message()};
 }
 
 Status Engine::PerformAloneFromDevice(const OperationPtr& operation) {
   std::lock_guard<std::mutex> lock(copies_mutex_);
   return copies_.RunAlone(operation, [&operation](const Request& on_host) {
     Operation stand_in(on_host);
-    stand_in.description = operation->description;
+    stand_in.SetName(operation->name(), operation->turn());
     const Status status = PerformAlone(&stand_in);
     operation->outputs = std::move(stand_in.outputs);
     return status;

@@ -19,23 +19,23 @@ bool ChangesSets(OpKind kind) { return kind == OpKind::kAddProcessSet || kind ==
 }  // namespace
 
 void Naming::Name(const std::shared_ptr<Operation>& operation) {
-  Description& description = operation->description;
+  const Request& request = operation->request;
   std::lock_guard<std::mutex> lock(mutex_);
-  if (ChangesSets(description.signature.kind)) {
-    description.name = "#sets." + std::to_string(next_turn_[kChanges]++);  // never known, so rank 0 always hears of it
+  if (ChangesSets(request.kind)) {
+    // Never known, so that rank 0 always hears of it.
+    operation->SetName("#sets." + std::to_string(next_turn_[kChanges]++), -1);
     return;
   }
-  const uint64_t fingerprint = Fingerprint(description.signature);
+  const uint64_t fingerprint = Fingerprint(operation->Describe().signature);
   if (windows_.size() >= kMostWindows) ForgetIdleWindows();
   Window& window = windows_[fingerprint];
   window.resize(kWindow);
-  const int64_t turn = next_turn_[description.signature.set]++;
+  const int64_t turn = next_turn_[request.process_set]++;
   std::weak_ptr<Operation>& slot = window[static_cast<size_t>(turn) % kWindow];
   const bool busy = IsBusy(slot);
   const std::string suffix = busy ? "x" + std::to_string(turn) : std::to_string(static_cast<size_t>(turn) % kWindow);
   if (!busy) slot = operation;
-  description.name = "#" + std::to_string(fingerprint) + "." + suffix;
-  description.turn = turn;
+  operation->SetName("#" + std::to_string(fingerprint) + "." + suffix, turn);
 }
 
 void Naming::ForgetIdleWindows() {

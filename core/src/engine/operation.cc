@@ -16,8 +16,10 @@ std::string Title(const Request& request) {
 Status Refuse(const Request& request, const std::string& why) { return Invalid(Title(request) + ": " + why); }
 
 bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
+// The first dimension may differ from rank to rank.
+bool OwnRows(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
 bool NeedsRows(OpKind kind) {
-  return kind == OpKind::kAllgather || kind == OpKind::kAlltoall || kind == OpKind::kReducescatter;
+  return OwnRows(kind) || kind == OpKind::kReducescatter;
 }
 
 Status CountElements(const Request& request, const Tensor& tensor, int64_t* elements) {
@@ -139,10 +141,23 @@ Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
   return Status::Ok();
 }
 
-Description Describe(const Request& request) {
+// ---- as the agreement sees it
+
+std::vector<int64_t> Operation::Extents() const {
+  if (request.kind == OpKind::kAlltoall) return request.splits;
+  std::vector<int64_t> rows;
+  if (request.kind == OpKind::kAllgather) {
+    for (const Tensor& tensor : request.tensors) rows.push_back(tensor.shape[0]);
+  }
+  return rows;
+}
+
+Description Operation::Describe() const {
   Description description;
-  description.name = request.name;
+  description.name = name_;
+  description.turn = turn_;
   description.site = request.site;
+  description.extents = Extents();
   Signature& signature = description.signature;
   signature.set = request.process_set;
   signature.kind = request.kind;
@@ -154,15 +169,39 @@ Description Describe(const Request& request) {
   }
   if (request.kind == OpKind::kBroadcast) signature.root = request.root;
   if (!request.tensors.empty()) signature.device = request.tensors[0].device;
-  const bool own_rows = request.kind == OpKind::kAllgather || request.kind == OpKind::kAlltoall;
   for (const Tensor& tensor : request.tensors) {
-    TensorSpec spec{tensor.dtype, tensor.shape};
-    if (request.kind == OpKind::kAllgather) description.extents.push_back(spec.shape[0]);
-    if (own_rows) spec.shape.erase(spec.shape.begin());
-    signature.tensors.push_back(std::move(spec));
+    const auto begin = tensor.shape.begin() + (OwnRows(request.kind) ? 1 : 0);
+    signature.tensors.push_back({tensor.dtype, Shape(begin, tensor.shape.end())});
   }
-  if (request.kind == OpKind::kAlltoall) description.extents = request.splits;
   return description;
+}
+
+// The same as comparing with Describe().signature, without making it.
+bool Operation::Means(const Signature& signature) const {
+  if (request.process_set != signature.set || request.kind != signature.kind) return false;
+  const bool alike = !Reduces(request.kind) ||
+                     (request.reduce == signature.reduce && request.prescale == signature.prescale &&
+                      request.postscale == signature.postscale);
+  if (!alike || (request.kind == OpKind::kBroadcast && request.root != signature.root)) return false;
+  if (request.ranks != signature.ranks || request.tensors.size() != signature.tensors.size()) return false;
+  const size_t skipped = OwnRows(request.kind) ? 1 : 0;
+  for (size_t i = 0; i < request.tensors.size(); ++i) {
+    const Tensor& tensor = request.tensors[i];
+    const TensorSpec& spec = signature.tensors[i];
+    if (tensor.dtype != spec.dtype || tensor.device != signature.device) return false;
+    const auto begin = tensor.shape.begin() + static_cast<std::ptrdiff_t>(skipped);
+    if (!std::equal(begin, tensor.shape.end(), spec.shape.begin(), spec.shape.end())) return false;
+  }
+  return true;
+}
+
+std::string Operation::Title() const {
+  Description description;
+  description.name = name_;
+  description.turn = turn_;
+  description.signature.kind = request.kind;
+  description.signature.set = request.process_set;
+  return description.Title();
 }
 
 Request Invitation(const Description& description) {
@@ -176,12 +215,11 @@ Request Invitation(const Description& description) {
   request.prescale = signature.prescale;
   request.postscale = signature.postscale;
   request.ranks = signature.ranks;
-  const bool own_rows = request.kind == OpKind::kAllgather || request.kind == OpKind::kAlltoall;
   for (const TensorSpec& spec : signature.tensors) {
     Tensor tensor;
     tensor.dtype = spec.dtype;
     tensor.shape = spec.shape;
-    if (own_rows) tensor.shape.insert(tensor.shape.begin(), 0);
+    if (OwnRows(request.kind)) tensor.shape.insert(tensor.shape.begin(), 0);
     request.tensors.push_back(std::move(tensor));
   }
   return request;

@@ -61,13 +61,27 @@ struct Output {
 
 class HostCopy;
 
-class Operation {
+class Operation final : public Proposal {
  public:
-  explicit Operation(Request asked) : request(std::move(asked)) {}
+  explicit Operation(Request asked) : request(std::move(asked)), name_(request.name) {}
+
+  // As the agreement sees it.
+  int set() const override { return request.process_set; }
+  const std::string& name() const override { return name_; }
+  int64_t turn() const override { return turn_; }
+  const std::string& site() const override { return request.site; }
+  std::vector<int64_t> Extents() const override;
+  bool Means(const Signature& signature) const override;
+  Description Describe() const override;
+
+  bool named() const { return turn_ < 0; }
+  void SetName(std::string name, int64_t turn) {  // of one that the user did not name; before it is submitted
+    name_ = std::move(name);
+    turn_ = turn;
+  }
+  std::string Title() const;  // "allreduce 'grad.w'" or "unnamed allreduce number 7"
 
   const Request request;
-  Description description;
-  TimePoint submitted = Now();
   // Where AllocatesOutput: one per tensor; alltoall: then, per tensor, the rows that came from each position. join: the
   // rank that was last; add_process_set: the id.
   std::vector<Output> outputs;
@@ -77,6 +91,7 @@ class Operation {
   bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here
 
   // Driver only.
+  TimePoint submitted{};  // when it was first looked at; a clock costs as much as a small operation
   size_t works_left = 0;
   TimePoint warned{};
   bool stuck_reported = false;
@@ -93,6 +108,8 @@ class Operation {
   }
 
  private:
+  std::string name_;
+  int64_t turn_ = -1;
   Status status_;
   std::atomic<bool> completing_{false};
   std::atomic<bool> done_{false};
@@ -105,10 +122,7 @@ bool AllocatesOutput(OpKind kind);
 // alltoall that leaves them out.
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size);
 
-// What the other ranks are told. `name` and `turn` are filled in by the engine.
-Description Describe(const Request& request);
-
-// The other way: what a rank that has joined takes part in, without memory.
+// What a rank that has joined takes part in: all that the others said, without memory.
 Request Invitation(const Description& description);
 
 }  // namespace farandole

@@ -13,7 +13,7 @@ struct Entered {
 };
 
 Status RefuseAfter(const Table& table, const World& world, const Operation& operation) {
-  const std::string what = operation.description.Title() + " cannot start on rank " + std::to_string(world.rank);
+  const std::string what = operation.Title() + " cannot start on rank " + std::to_string(world.rank);
   if (table.is_broken)
     return {table.broken.code(), what + ": " + table.broken.message() + "; call shutdown and init to begin anew"};
   return Invalid(what + ": this rank has joined; wait for join to end first");
@@ -32,7 +32,7 @@ Status Insert(World* world, Table* table, const OperationPtr& operation, bool po
   if (table->is_broken || has_joined) return RefuseAfter(*table, *world, *operation);
   Agreement& agreement = table->agreement;
   Agreement::Plan& plan = operation->plan;
-  FRD_RETURN_IF_ERROR(agreement.Submit(operation->description, &plan));
+  FRD_RETURN_IF_ERROR(agreement.Submit(*operation, &plan));
   table->operations.Put(operation);
   table->in_flight.fetch_add(1);
   if (plan.half) {

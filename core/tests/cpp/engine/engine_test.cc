@@ -42,7 +42,7 @@ Request Make(OpKind kind, std::vector<Tensor> tensors, std::string name = "") {
 Status SubmitAndWait(Engine& engine, Request request, OperationPtr* result = nullptr) {
   OperationPtr operation;
   FRD_RETURN_IF_ERROR(engine.Submit(std::move(request), &operation));
-  EXPECT_TRUE(engine.Wait(operation, 30'000)) << "timed out: " << operation->description.Title();
+  EXPECT_TRUE(engine.Wait(operation, 30'000)) << "timed out: " << operation->Title();
   if (result != nullptr) *result = operation;
   return operation->status();
 }
