@@ -19,7 +19,7 @@ bool IsSpan(int64_t offset, int64_t size_bytes) {
 }
 
 bool FitsFlat(const Lead& lead, int set_size) {
-  if (lead.payload_bytes < 0 || lead.payload_bytes > kSmallBytes || set_size > FlatHalf::kMostMembers) return false;
+  if (lead.payload_bytes < 0 || lead.payload_bytes > SmallLimitBytes(set_size) || set_size > FlatHalf::kMostMembers) return false;
   const size_t half_bytes = FlatHalf::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
   return static_cast<int64_t>(half_bytes) <= lead.span_bytes / 2;
 }

@@ -30,12 +30,17 @@ bool AreRanksValid(const Signature& signature, int world_size) {
 
 }  // namespace
 
+int64_t SmallLimitBytes(int set_size) {
+  if (set_size == 2) return 32 << 10;
+  return set_size <= 4 ? 64 << 10 : (256 << 10) / set_size;
+}
+
 bool IsSmall(const Signature& signature, const ProcessSet& set) {
   const bool reduces = signature.kind == OpKind::kAllreduce && signature.reduce != ReduceOp::kAdasum;
   if (!(reduces || signature.kind == OpKind::kBarrier) || !set.local() || set.size() > FlatHalf::kMostMembers)
     return false;
   // Who submits cannot copy what a device has not computed yet.
-  return signature.device == 0 && signature.TotalBytes() <= kSmallBytes;
+  return signature.device == 0 && signature.TotalBytes() <= SmallLimitBytes(set.size());
 }
 
 int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set) {
