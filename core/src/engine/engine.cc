@@ -47,6 +47,7 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->world_ = std::move(world);
   engine->table_ = std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->board());
   engine->everybody_ = engine->table_->agreement.FindSet(0);
+  engine->crowded_ = engine->world_->group->count() > static_cast<int>(std::thread::hardware_concurrency());
   engine->conductor_ =
       std::make_unique<Conductor>(engine->world_.get(), engine->table_.get(), &engine->role_, settings);
   FRD_RETURN_IF_ERROR(engine->conductor_->Open());
@@ -162,7 +163,7 @@ bool Engine::Wait(const OperationPtr& waited_for, int64_t limit_ms) {
 // A small operation needs no driver: its data comes by itself.
 bool Engine::AwaitSmall(const OperationPtr& operation) {
   if (!operation->plan.half) return false;
-  for (int idle = 0; idle < kPauses + kYields; ++idle) {
+  for (int idle = crowded_ ? kPauses : 0; idle < kPauses + kYields; ++idle) {
     if (operation->done()) return true;
     if (table_->agreement.IsReady(operation->plan) && CompleteIfReady(table_.get(), operation)) {
       role_.NotifyWaiters();

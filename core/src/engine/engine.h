@@ -76,6 +76,7 @@ class Engine {
   ProcessSetPtr everybody_;
   std::unique_ptr<Table> table_;
   Role role_;
+  bool crowded_ = false;  // more ranks than cores: whoever pauses keeps the one away for whom it waits
   std::unique_ptr<Conductor> conductor_;
 
   // A world of one: its process sets.
