@@ -1,18 +1,30 @@
-// Memory as a fresh arena's: zero, and aligned to a page, which the board's cache lines rely on.
+// Memory as a fresh arena's: zero, and aligned to a page, which the board's cache lines rely on. Costs memory only where
+// it is touched, so that a test may make thousands of boards.
 #pragma once
+
+#include <sys/mman.h>
 
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 
 namespace farandole {
 
-// To be given back with std::free.
-inline std::byte* ZeroedPages(size_t size_bytes) {
-  constexpr size_t kPageBytes = 4096;
-  const size_t whole = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  void* const memory = std::aligned_alloc(kPageBytes, whole);
-  return static_cast<std::byte*>(std::memset(memory, 0, whole));
-}
+class Pages {
+ public:
+  explicit Pages(size_t size_bytes)
+      : size_bytes_(size_bytes),
+        data_(mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+    if (data_ == MAP_FAILED) std::abort();
+  }
+  ~Pages() { munmap(data_, size_bytes_); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  size_t size_bytes_;
+  void* data_;
+};
 
 }  // namespace farandole

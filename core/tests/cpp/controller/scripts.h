@@ -1,0 +1,120 @@
+// What the ranks of a simulated job do: for each rank a list of calls, as a user's script makes them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "controller/description.h"
+
+namespace farandole {
+
+struct Call {
+  enum Kind { kOperation, kWait, kJoin, kLeave } kind = kOperation;
+  uint64_t tag = 0;  // equal on the ranks that mean the same call by it; never 0
+  Description description;
+  bool unnamed = false;  // turn and name are given when it is made
+  bool may_fail = false;
+};
+
+using Script = std::vector<Call>;
+using Ranks = std::vector<int>;
+
+inline Description Sum(const std::string& name, int64_t elements, int set = 0) {
+  Description description;
+  description.name = name;
+  description.signature.set = set;
+  description.signature.tensors = {{DType::kInt64, {elements}}};
+  return description;
+}
+// Small wherever the set's ranks share memory: the elements say who took part, so there are never less than ranks.
+inline Description Small(const std::string& name, int set = 0) { return Sum(name, 8, set); }
+inline Description Large(const std::string& name, int set = 0) { return Sum(name, 1 << 16, set); }
+
+inline Description Of(OpKind kind, const std::string& name, int set = 0) {
+  Description description = Large(name, set);
+  description.signature.kind = kind;
+  if (!CarriesTensors(kind)) description.signature.tensors.clear();
+  return description;
+}
+inline Description Broadcast(const std::string& name, int root, int set = 0) {
+  Description description = Of(OpKind::kBroadcast, name, set);
+  description.signature.root = root;
+  return description;
+}
+inline Description Allgather(const std::string& name, int64_t rows, int set = 0) {
+  Description description = Of(OpKind::kAllgather, name, set);
+  description.signature.tensors[0].shape = {3};
+  description.extents = {rows};
+  return description;
+}
+inline Description Alltoall(const std::string& name, std::vector<int64_t> rows, int set = 0) {
+  Description description = Of(OpKind::kAlltoall, name, set);
+  description.signature.tensors[0].shape = {3};
+  description.extents = std::move(rows);
+  return description;
+}
+
+inline Ranks RanksBelow(int size) {
+  Ranks ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+class Scripts {
+ public:
+  using Make = std::function<Description(int rank)>;
+
+  explicit Scripts(int size) : scripts_(static_cast<size_t>(size)) {}
+
+  // One call on each of the ranks; what `make` says may differ.
+  void On(const Ranks& ranks, const Make& make, bool unnamed = false, bool may_fail = false) {
+    const uint64_t tag = NextTag();
+    for (int rank : ranks)
+      scripts_[static_cast<size_t>(rank)].push_back({Call::kOperation, tag, make(rank), unnamed, may_fail});
+  }
+  void On(const Ranks& ranks, const Description& description) {
+    On(ranks, [&](int) { return description; });
+  }
+  void All(const Description& description) { On(Everyone(), description); }
+  void AllUnnamed(const Description& description) {
+    On(Everyone(), [&](int) { return description; }, true);
+  }
+
+  // Sets get the ids 1, 2, 3 ... in the order in which they are added.
+  void AddSet(const Ranks& ranks, bool may_fail = false) {
+    ChangeSets(OpKind::kAddProcessSet, {ranks.begin(), ranks.end()}, may_fail);
+  }
+  void RemoveSet(int id, bool may_fail = false) { ChangeSets(OpKind::kRemoveProcessSet, {id}, may_fail); }
+
+  // Until all that the rank has called is done.
+  void Wait() {
+    for (int rank : Everyone()) Plain(Call::kWait, rank);
+  }
+  void Join(int rank) { Plain(Call::kJoin, rank); }
+  void Leave(int rank) { Plain(Call::kLeave, rank); }
+
+  int size() const { return static_cast<int>(scripts_.size()); }
+  Ranks Everyone() const { return RanksBelow(size()); }
+  const Script& of(int rank) const { return scripts_[static_cast<size_t>(rank)]; }
+
+ private:
+  // Equal over all jobs of a test, so that no result of an earlier call can pass for one of a later.
+  static uint64_t NextTag() {
+    static uint64_t last = 0;
+    return ++last;
+  }
+  void Plain(Call::Kind kind, int rank) { scripts_[static_cast<size_t>(rank)].push_back({kind, 0, {}, false, false}); }
+  void ChangeSets(OpKind kind, const std::vector<int64_t>& ranks, bool may_fail) {
+    Description description = Of(kind, "");
+    description.signature.ranks = ranks;
+    On(Everyone(), [&](int) { return description; }, true, may_fail);
+  }
+
+  std::vector<Script> scripts_;
+};
+
+}  // namespace farandole

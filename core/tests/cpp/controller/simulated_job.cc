@@ -1,0 +1,304 @@
+#include "controller/simulated_job.h"
+
+#include <algorithm>
+
+namespace farandole {
+
+Layout MakeGroups(const std::vector<int>& sizes) {
+  std::vector<Card> cards;
+  for (size_t g = 0; g < sizes.size(); ++g) {
+    for (int i = 0; i < sizes[g]; ++i) cards.push_back({"host", "machine" + std::to_string(g), 1, true, ""});
+  }
+  return MakeLayout(cards, std::vector<bool>(cards.size(), false));
+}
+
+SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted)
+    : layout_(MakeGroups(groups)), random_(seed), planted_(planted), coordinator_(layout_) {
+  for (const auto& group : layout_.groups)
+    boards_.push_back(std::make_unique<Pages>(Board::BytesFor(static_cast<int>(group.size()))));
+  for (int r = 0; r < layout_.size(); ++r) {
+    std::byte* const board = boards_[static_cast<size_t>(layout_.group_of[static_cast<size_t>(r)])]->data();
+    ranks_.push_back(std::make_unique<Rank>(layout_, r, board));
+  }
+  to_rank_.resize(ranks_.size());
+  to_coordinator_.resize(ranks_.size());
+}
+
+SimulatedJob::~SimulatedJob() = default;
+
+void SimulatedJob::Complain(const std::string& text) {
+  if (complaint_.empty()) complaint_ = text;
+}
+
+void SimulatedJob::Kill(int rank, int after_steps) { ranks_[static_cast<size_t>(rank)]->steps_to_live = after_steps; }
+void SimulatedJob::Pause(int rank, bool paused) { ranks_[static_cast<size_t>(rank)]->paused = paused; }
+
+int SimulatedJob::failed(int rank) const { return ranks_[static_cast<size_t>(rank)]->failed; }
+int SimulatedJob::done(int rank) const { return ranks_[static_cast<size_t>(rank)]->done; }
+int SimulatedJob::lefts_seen(int rank) const { return ranks_[static_cast<size_t>(rank)]->lefts_seen; }
+
+// ---- running
+
+void SimulatedJob::Begin(const Scripts& scripts) {
+  for (auto& rank : ranks_) {
+    const Script& script = scripts.of(rank->number);
+    rank->script.assign(script.begin(), script.end());
+    rank->failed = rank->done = 0;
+    for (const Call& call : script) calls_[{call.tag, rank->number}] = call;
+  }
+}
+
+bool SimulatedJob::Run(const Scripts& scripts) {
+  Begin(scripts);
+  if (Loop() || !complaint_.empty()) return complaint_.empty();
+  Complain("standstill: " + Waiting());
+  return false;
+}
+
+bool SimulatedJob::RunToStandstill(const Scripts& scripts) {
+  Begin(scripts);
+  Loop();
+  return complaint_.empty();
+}
+
+// False when there is a complaint, or nothing moves any more.
+bool SimulatedJob::Loop() {
+  constexpr int64_t kMostSteps = 50'000'000;
+  int idle = 0;
+  for (int64_t step = 0; step < kMostSteps; ++step) {
+    if (!complaint_.empty()) return false;
+    if (AllDone()) return true;
+    idle = Step(static_cast<int>(random_() % ranks_.size())) ? 0 : idle + 1;
+    if (idle < 20 * size()) continue;
+    idle = 0;
+    if (Sweep()) continue;
+    bool asked = false;
+    for (int r = 0; r < size() && time_ != Time::kNever; ++r) asked |= Stick(r);
+    if (!asked) return false;
+  }
+  Complain("no end: " + Waiting());
+  return false;
+}
+
+bool SimulatedJob::AllDone() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
+    const bool idle = rank->script.empty() && rank->in_flight.empty() && rank->works.empty();
+    return rank->gone || (idle && rank->to_append.empty() && !rank->has_joined);
+  });
+}
+
+bool SimulatedJob::Step(int r) {
+  Rank& rank = *ranks_[static_cast<size_t>(r)];
+  if (rank.steps_to_live > 0 && --rank.steps_to_live == 0) rank.gone = true;
+  switch (random_() % 9) {
+    case 0:
+    case 1:
+      return Submit(r);
+    case 2:
+      return Advance(r);
+    case 3:
+      return DeliverToRank(r);
+    case 4:
+      return DeliverToCoordinator(r);
+    case 5:
+      return TakeSmall(r);
+    case 6:
+      return PerformWork(r);
+    case 7:
+      return AskForBells(r);
+    default:
+      if (time_ == Time::kAnytime && random_() % 20 == 0) Stick(r);
+      return false;
+  }
+}
+
+// Everything that can be done, once. Nothing moves any more when this moves nothing.
+bool SimulatedJob::Sweep() {
+  bool moved = false;
+  for (int r = 0; r < size(); ++r) {
+    while (Submit(r)) moved = true;
+    while (DeliverToCoordinator(r)) moved = true;
+    while (DeliverToRank(r)) moved = true;
+    while (Advance(r)) moved = true;
+    while (TakeSmall(r)) moved = true;
+    while (PerformWork(r)) moved = true;
+    if (!complaint_.empty()) return true;
+  }
+  return moved;
+}
+
+std::string SimulatedJob::Waiting() const {
+  std::string text;
+  for (const auto& rank : ranks_) {
+    if (rank->gone) continue;
+    text += "rank " + std::to_string(rank->number) + (rank->has_joined ? " (joined)" : "") + ":";
+    for (const auto& [ticket, operation] : rank->in_flight) {
+      text += " " + operation->call.description.Title() + "/" + operation->call.description.name + "@" +
+              std::to_string(operation->plan.id);
+    }
+    if (!rank->works.empty()) {
+      const Work& work = rank->works.front();
+      text += " work " + work.operations[0]->call.description.Title() + " and " +
+              std::to_string(rank->works.size() - 1) + " more";
+    }
+    if (!rank->script.empty()) text += " " + std::to_string(rank->script.size()) + " calls to come";
+    text += "; ";
+  }
+  return text;
+}
+
+// ---- messages
+
+void SimulatedJob::Collect(int r) {
+  for (Bytes& message : ranks_[static_cast<size_t>(r)]->agreement.TakeOutgoing())
+    to_coordinator_[static_cast<size_t>(r)].push_back(std::move(message));
+}
+
+bool SimulatedJob::DeliverToRank(int r) {
+  Rank& rank = *ranks_[static_cast<size_t>(r)];
+  std::deque<Bytes>& queue = to_rank_[static_cast<size_t>(r)];
+  if (rank.gone || rank.paused || queue.empty()) return false;
+  HandleAll(&rank, &rank.unhandled);
+  Events events;
+  const Status status = rank.agreement.OnMessage(queue.front(), &events);
+  if (!status.ok())
+    Complain("rank " + std::to_string(r) + " refused message " + std::to_string(queue.front()[0]) + ": " +
+             status.message());
+  queue.pop_front();
+  HandleAll(&rank, &events);
+  return true;
+}
+
+bool SimulatedJob::DeliverToCoordinator(int r) {
+  Rank& rank = *ranks_[static_cast<size_t>(r)];
+  if (ranks_[0]->gone && !ranks_[0]->left) return false;
+  if (!rank.gone || rank.left) Collect(r);
+  std::deque<Bytes>& queue = to_coordinator_[static_cast<size_t>(r)];
+  if (queue.empty()) return false;
+  std::vector<Outgoing> out;
+  const Bytes message = Described(r, queue.front());
+  queue.pop_front();
+  if (static_cast<MessageKind>(message[0]) == MessageKind::kJoin) last_joined_ = r;
+  const Status status = coordinator_.OnMessage(r, message, &out);
+  if (!status.ok())
+    Complain("rank 0 refused message " + std::to_string(message[0]) + " of rank " + std::to_string(r));
+  if (random_() % 2 == 0) coordinator_.Flush(&out);
+  Distribute(std::move(out));
+  bool more = false;
+  for (const auto& other : to_coordinator_) more = more || !other.empty();
+  out.clear();
+  if (!more) coordinator_.Flush(&out);
+  Distribute(std::move(out));
+  ++messages_;
+  return true;
+}
+
+void SimulatedJob::Distribute(std::vector<Outgoing> out) {
+  for (Outgoing& each : out) to_rank_[static_cast<size_t>(each.rank)].push_back(std::move(each.message));
+}
+
+// kNoValidation: whoever describes something says what was said first.
+Bytes SimulatedJob::Described(int from, const Bytes& message) {
+  if (planted_ != Planted::kNoValidation || static_cast<MessageKind>(message[0]) != MessageKind::kDescribe)
+    return message;
+  ByteReader reader(message);
+  reader.Get<MessageKind>();
+  Description description = Description::Decode(&reader);
+  const std::string key = std::to_string(description.signature.set) + description.name;
+  const auto [first, fresh] = first_described_.emplace(key, description);
+  description.signature = first->second.signature;
+  if (from == size() - 1) first_described_.erase(first);
+  return EncodeDescribe(description);
+}
+
+// ---- the other steps
+
+bool SimulatedJob::Advance(int r) {
+  Rank& rank = *ranks_[static_cast<size_t>(r)];
+  if (rank.gone || rank.paused) return false;
+  const bool handled = !rank.unhandled.empty();
+  HandleAll(&rank, &rank.unhandled);
+  const bool appended = AppendToLog(&rank);
+  const bool news = rank.agreement.HasNews();
+  const bool moved = rank.agreement.Advance(&rank.unhandled);
+  if (moved && !news) Complain("a driver would not have come to rank " + std::to_string(r));
+  Collect(r);
+  return moved || handled || appended;
+}
+
+// By the driver, which looks at all of them, or by one that waits for one.
+bool SimulatedJob::TakeSmall(int r) {
+  Rank& rank = *ranks_[static_cast<size_t>(r)];
+  if (rank.gone) return false;
+  std::vector<Ticket> ready;
+  if (random_() % 2 == 0 && planted_ != Planted::kEarlyReady) {
+    ready = rank.agreement.ReadySmall();
+  } else {
+    for (const auto& [ticket, operation] : rank.in_flight) {
+      if (operation->plan.half && IsReady(rank, *operation)) ready.push_back(ticket);
+    }
+  }
+  bool taken = false;
+  for (Ticket ticket : ready) {
+    if (!rank.agreement.TakeReady(ticket)) continue;
+    Take(&rank, ticket);
+    taken = true;
+  }
+  return taken;
+}
+
+bool SimulatedJob::AskForBells(int r) {
+  Rank& rank = *ranks_[static_cast<size_t>(r)];
+  if (rank.gone || !rank.agreement.has_small()) return false;
+  rank.agreement.AskForBells();
+  return false;
+}
+
+// Time passes for the unnamed operations of a rank; each asks once.
+bool SimulatedJob::Stick(int r) {
+  Rank& rank = *ranks_[static_cast<size_t>(r)];
+  bool asked = false;
+  for (const auto& [ticket, operation] : rank.in_flight) {
+    if (rank.gone || operation->stuck_reported || operation->invited || !operation->call.unnamed) continue;
+    operation->stuck_reported = asked = true;
+    rank.agreement.ReportStuck(ticket);
+  }
+  if (asked) Collect(r);
+  return asked;
+}
+
+// ---- reports
+
+std::set<int> SimulatedJob::MissingFor(int rank) const {
+  std::set<int> all;
+  const Rank& here = *ranks_[static_cast<size_t>(rank)];
+  for (const auto& [ticket, operation] : here.in_flight) {
+    for (int missing : here.agreement.MissingRanks(ticket)) all.insert(missing);
+  }
+  return all;
+}
+
+std::set<int> SimulatedJob::MissingForCoordinator() const {
+  std::set<int> all;
+  for (const Coordinator::Waiting& waiting : coordinator_.Stalled()) all.insert(waiting.missing.begin(), waiting.missing.end());
+  return all;
+}
+
+bool SimulatedJob::Waits(int rank) const {
+  const Rank& here = *ranks_[static_cast<size_t>(rank)];
+  return !here.gone && (!here.in_flight.empty() || !here.works.empty());
+}
+
+std::set<int> SimulatedJob::NotInFront(int rank) const {
+  std::set<int> absent;
+  const Rank& here = *ranks_[static_cast<size_t>(rank)];
+  if (here.works.empty()) return absent;
+  const ProcessSet& set = *here.works.front().set;
+  for (int member : set.ranks) {
+    const Rank& other = *ranks_[static_cast<size_t>(member)];
+    if (other.gone || other.works.empty() || other.works.front().set->id != set.id) absent.insert(member);
+  }
+  return absent;
+}
+
+}  // namespace farandole

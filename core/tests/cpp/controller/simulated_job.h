@@ -1,0 +1,183 @@
+// A whole job in one thread: agreements, their boards, the coordinator and the messages between them, moved on one step at
+// a time in an order drawn from a seed. What the engine does with threads, queues and sockets is done here by hand, with
+// nothing but what the controller's headers promise.
+//
+// The oracle. Every call has a tag that is equal on all ranks that mean the same. Data of small operations are the tags,
+// one element for each position, so a result shows whose data, and of which use, went into it. Others are works: each
+// rank performs its own one after the other, and each can only be performed when all ranks of its set have it in front.
+// A call fails exactly when the ranks' descriptions of it differ, or when the root of a broadcast has joined.
+//
+// The first thing that is wrong is the job's complaint, a standstill too.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "controller/agreement.h"
+#include "controller/coordinator.h"
+#include "controller/scripts.h"
+#include "support/pages.h"
+
+namespace farandole {
+
+Layout MakeGroups(const std::vector<int>& sizes);
+
+// Bugs that a job can be given, to see that the simulation finds them.
+enum class Planted {
+  kNone,
+  kEarlyReady,    // a small operation is taken although one member has not put
+  kSwappedOrder,  // the last rank reads batches backwards
+  kNoValidation,  // the coordinator takes all descriptions for equal
+};
+
+// When operations have waited so long that ranks ask whether they are stuck.
+enum class Time { kNever, kAtStandstill, kAnytime };
+
+class SimulatedJob {
+ public:
+  SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted = Planted::kNone);
+  ~SimulatedJob();
+
+  const Layout& layout() const { return layout_; }
+  int size() const { return layout_.size(); }
+  void set_time(Time time) { time_ = time; }
+  // How many names the unnamed operations of one signature take in turn.
+  void set_window(int window) { window_ = window; }
+
+  // Every rank goes through its script to the end. False when there is a complaint.
+  bool Run(const Scripts& scripts);
+  // The same, without asking for more than that everything possible is done.
+  bool RunToStandstill(const Scripts& scripts);
+  const std::string& complaint() const { return complaint_; }
+
+  void Kill(int rank, int after_steps);  // it takes no more steps
+  void Pause(int rank, bool paused);     // it reads nothing, until further notice
+
+  size_t messages() const { return messages_; }  // to the coordinator
+  int failed(int rank) const;                    // calls of the last run
+  int done(int rank) const;
+  int lefts_seen(int rank) const;
+  bool was_log_full() const { return was_log_full_; }
+
+  // For reports of those that wait: who is missing, according to the rank or to rank 0.
+  std::set<int> MissingFor(int rank) const;
+  std::set<int> MissingForCoordinator() const;
+  bool Waits(int rank) const;  // in the agreement or in a work
+  std::set<int> NotInFront(int rank) const;  // ranks that the rank's work waits for
+
+ private:
+  struct Operation;
+  struct Work;
+  struct Rank;
+  using Events = std::vector<Agreement::Event>;
+
+  // simulated_job.cc: the steps
+  void Begin(const Scripts& scripts);
+  bool Loop();
+  bool AllDone() const;
+  bool Step(int r);
+  bool Sweep();
+  bool DeliverToRank(int r);
+  bool DeliverToCoordinator(int r);
+  void Distribute(std::vector<Outgoing> out);
+  void Collect(int r);
+  bool Advance(int r);
+  bool TakeSmall(int r);
+  bool AskForBells(int r);
+  bool Stick(int r);
+  void Complain(const std::string& text);
+  std::string Waiting() const;
+  Bytes Described(int from, const Bytes& message);
+
+  // simulated_rank.cc: what a rank's engine does
+  bool Submit(int r);
+  size_t Pick(const Rank& rank);
+  bool SubmitCall(Rank* rank, const Call& call);
+  void NameIt(Rank* rank, Description* description);
+  bool Enter(Rank* rank, const std::shared_ptr<Operation>& operation);
+  void Put(const Operation& operation);
+  bool AppendToLog(Rank* rank);
+  bool JoinIfIdle(Rank* rank);
+  bool LeaveIfIdle(Rank* rank);
+  void HandleAll(Rank* rank, Events* events);
+  void Handle(Rank* rank, const Agreement::Event& event);
+  void HandleBatch(Rank* rank, std::vector<Agreement::Item> items);
+  void HandleInvitation(Rank* rank, const Agreement::Event& event);
+  void HandleJoinEnd(Rank* rank, const Agreement::Event& event);
+  void HandleLeft(Rank* rank, int left);
+  void HandleChangeOfSets(Rank* rank, const Operation& operation, int new_set);
+  void Take(Rank* rank, Ticket ticket);
+  bool IsReady(const Rank& rank, const Operation& operation) const;
+  std::shared_ptr<Operation> Remove(Rank* rank, Ticket ticket);
+  void Finish(Rank* rank, const Operation& operation, const Status& status);
+
+  // simulated_oracle.cc: what must be
+  bool PerformWork(int r);
+  void CheckWork(const ProcessSet& set);
+  void CheckSmall(const Rank& rank, const Operation& operation, const std::vector<int64_t>& sums);
+  void CheckExtents(const Rank& rank, const Operation& operation, const std::vector<int64_t>& extents);
+  void CheckOutcome(const Rank& rank, const Operation& operation, bool failed);
+  const Call* CallOf(uint64_t tag, int rank) const;
+
+  Layout layout_;
+  std::mt19937_64 random_;
+  const Planted planted_;
+  Coordinator coordinator_;
+  std::vector<std::unique_ptr<Pages>> boards_;  // by group
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<std::deque<Bytes>> to_rank_, to_coordinator_;
+  std::map<std::pair<uint64_t, int>, Call> calls_;  // by tag and rank, of all runs
+  Time time_ = Time::kNever;
+  int window_ = 4;
+  size_t messages_ = 0;
+  bool was_log_full_ = false;
+  std::string complaint_;
+  int last_joined_ = -1;
+  std::map<int, std::pair<Ranks, int>> sets_seen_;  // id -> ranks, channel
+  std::map<std::string, Description> first_described_;  // for kNoValidation
+};
+
+// One that takes no part in the agreement's own rules for names.
+struct SimulatedJob::Operation {
+  Call call;
+  Agreement::Plan plan;
+  bool invited = false;
+  bool stuck_reported = false;
+  std::vector<int64_t> extents;
+  int set() const { return call.description.signature.set; }
+};
+
+struct SimulatedJob::Work {
+  ProcessSetPtr set;
+  std::vector<std::shared_ptr<Operation>> operations;
+};
+
+struct SimulatedJob::Rank {
+  Rank(const Layout& layout, int number, std::byte* board)
+      : number(number), group(layout.group_of[static_cast<size_t>(number)]), agreement(layout, number, board) {}
+  const int number;
+  const int group;
+  Agreement agreement;
+  std::deque<Call> script;
+  std::map<Ticket, std::shared_ptr<Operation>> in_flight;
+  std::deque<Work> works;
+  Events unhandled;  // the driver is slow
+  std::vector<Agreement::Plan> to_append;  // complete, but not in the log yet
+  Turns turns;
+  std::map<std::string, std::weak_ptr<Operation>> slots;  // who uses a name of the window
+  bool has_joined = false;
+  bool gone = false;  // dead, or it has left
+  bool left = false;
+  bool paused = false;
+  int steps_to_live = -1;
+  int failed = 0, done = 0, lefts_seen = 0;
+};
+
+}  // namespace farandole

@@ -1,0 +1,95 @@
+// SimulatedJob: what must be.
+#include <algorithm>
+
+#include "controller/simulated_job.h"
+
+namespace farandole {
+
+// Null when the rank does not make this call: it has joined before.
+const Call* SimulatedJob::CallOf(uint64_t tag, int rank) const {
+  const auto found = calls_.find({tag, rank});
+  return found == calls_.end() ? nullptr : &found->second;
+}
+
+// A rank's front work, when all ranks of its set have come to it.
+bool SimulatedJob::PerformWork(int r) {
+  const Rank& rank = *ranks_[static_cast<size_t>(r)];
+  if (rank.gone || rank.works.empty() || !NotInFront(r).empty()) return false;
+  const ProcessSetPtr set = rank.works.front().set;
+  CheckWork(*set);
+  if (!complaint_.empty()) return false;
+  for (int member : set->ranks) {
+    Rank& other = *ranks_[static_cast<size_t>(member)];
+    for (const auto& operation : other.works.front().operations) Finish(&other, *operation, Status::Ok());
+    other.works.pop_front();
+  }
+  return true;
+}
+
+// Everybody must mean the same by it: the same calls in the same order, and nobody but who has joined is left out.
+void SimulatedJob::CheckWork(const ProcessSet& set) {
+  const Work& first = ranks_[static_cast<size_t>(set.ranks[0])]->works.front();
+  for (size_t i = 0; i < first.operations.size(); ++i) {
+    uint64_t tag = 0;
+    const Operation& one = *first.operations[i];
+    for (int member : set.ranks) {
+      const Work& work = ranks_[static_cast<size_t>(member)]->works.front();
+      if (work.operations.size() != first.operations.size()) return Complain("works differ in what they join");
+      const Operation& operation = *work.operations[i];
+      if (operation.call.description.signature != one.call.description.signature || operation.extents != one.extents)
+        return Complain("ranks run " + one.call.description.Title() + " differently");
+      if (operation.invited) continue;
+      if (tag != 0 && operation.call.tag != tag) return Complain("ranks run different calls at a time");
+      tag = operation.call.tag;
+    }
+    for (int member : set.ranks) {
+      const Operation& operation = *ranks_[static_cast<size_t>(member)]->works.front().operations[i];
+      if (operation.invited == (CallOf(tag, member) != nullptr))
+        return Complain("rank " + std::to_string(member) + " is invited to its own call, or not to another's");
+    }
+  }
+}
+
+void SimulatedJob::CheckSmall(const Rank& rank, const Operation& operation, const std::vector<int64_t>& sums) {
+  if (operation.invited) return;
+  const ProcessSet& set = *operation.plan.set;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const bool takes_part = i < set.ranks.size() && CallOf(operation.call.tag, set.ranks[i]) != nullptr;
+    const int64_t expected = takes_part ? static_cast<int64_t>(operation.call.tag) : 0;
+    if (sums[i] != expected)
+      return Complain("rank " + std::to_string(rank.number) + " took " + std::to_string(sums[i]) + " for " +
+                      std::to_string(expected) + " from position " + std::to_string(i) + " of " +
+                      operation.call.description.Title());
+  }
+}
+
+void SimulatedJob::CheckExtents(const Rank& rank, const Operation& operation, const std::vector<int64_t>& extents) {
+  if (operation.invited) return;  // compared with the others' when the work is done
+  const ProcessSet& set = *operation.plan.set;
+  std::vector<int64_t> expected;
+  for (int member : set.ranks) {
+    const Call* const call = CallOf(operation.call.tag, member);
+    const std::vector<int64_t> none(operation.call.description.extents.size(), 0);
+    const std::vector<int64_t>& theirs = call != nullptr ? call->description.extents : none;
+    expected.insert(expected.end(), theirs.begin(), theirs.end());
+  }
+  if (extents != expected)
+    Complain("rank " + std::to_string(rank.number) + " got " + ToString(extents) + " for " + ToString(expected) +
+             " as the extents of " + operation.call.description.Title());
+}
+
+void SimulatedJob::CheckOutcome(const Rank& rank, const Operation& operation, bool failed) {
+  if (operation.invited || operation.call.may_fail) return;
+  const Signature& signature = operation.call.description.signature;
+  bool expected = false;
+  for (int member : operation.plan.set->ranks) {
+    const Call* const call = CallOf(operation.call.tag, member);
+    expected = expected || (call != nullptr && call->description.signature != signature);
+  }
+  if (signature.kind == OpKind::kBroadcast && CallOf(operation.call.tag, signature.root) == nullptr) expected = true;
+  if (failed == expected) return;
+  Complain("rank " + std::to_string(rank.number) + ": " + operation.call.description.Title() +
+           (failed ? " failed though all agree" : " went through though the ranks disagree"));
+}
+
+}  // namespace farandole

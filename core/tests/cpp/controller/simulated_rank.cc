@@ -1,0 +1,300 @@
+// SimulatedJob: what a rank's engine does.
+#include <algorithm>
+
+#include "controller/fuse.h"
+#include "controller/simulated_job.h"
+
+namespace farandole {
+namespace {
+
+bool ChangesSets(OpKind kind) { return kind == OpKind::kAddProcessSet || kind == OpKind::kRemoveProcessSet; }
+
+bool IsFence(const Call& call) {
+  return call.kind != Call::kOperation || ChangesSets(call.description.signature.kind);
+}
+
+// Two threads of a rank may call named operations in any order; those of one name and unnamed ones keep theirs.
+bool KeepOrder(const Call& a, const Call& b) {
+  if (IsFence(a) || IsFence(b)) return true;
+  if (a.unnamed || b.unnamed) return a.unnamed && b.unnamed;
+  return a.description.name == b.description.name && a.description.signature.set == b.description.signature.set;
+}
+
+}  // namespace
+
+// ---- submitting
+
+// One of the next few calls.
+size_t SimulatedJob::Pick(const Rank& rank) {
+  size_t pick = random_() % std::min<size_t>(4, rank.script.size());
+  for (size_t i = 0; i < pick; ++i) {
+    if (KeepOrder(rank.script[i], rank.script[pick])) pick = i;
+  }
+  return pick;
+}
+
+bool SimulatedJob::Submit(int r) {
+  Rank& rank = *ranks_[static_cast<size_t>(r)];
+  if (rank.gone || rank.script.empty() || rank.has_joined) return false;
+  const size_t pick = Pick(rank);
+  const Call call = rank.script[pick];
+  const bool idle = rank.in_flight.empty() && rank.works.empty();
+  bool done = false;
+  if (call.kind == Call::kWait) done = idle;
+  if (call.kind == Call::kJoin) done = idle && JoinIfIdle(&rank);
+  if (call.kind == Call::kLeave) done = idle && LeaveIfIdle(&rank);
+  if (call.kind == Call::kOperation) done = SubmitCall(&rank, call);
+  if (done) rank.script.erase(rank.script.begin() + static_cast<std::ptrdiff_t>(pick));
+  return done;
+}
+
+bool SimulatedJob::SubmitCall(Rank* rank, const Call& call) {
+  auto operation = std::make_shared<Operation>();
+  operation->call = call;
+  const Turns before = rank->turns;
+  if (call.unnamed) NameIt(rank, &operation->call.description);
+  if (Enter(rank, operation)) {
+    if (call.unnamed) rank->slots[operation->call.description.name] = operation;
+    return true;
+  }
+  rank->turns = before;
+  return false;
+}
+
+// As engine/naming.h does it.
+void SimulatedJob::NameIt(Rank* rank, Description* description) {
+  if (ChangesSets(description->signature.kind)) {
+    description->name = "#sets." + std::to_string(rank->turns[-1]++);
+    return;
+  }
+  description->turn = rank->turns[description->signature.set]++;
+  const std::string prefix = "#" + std::to_string(Fingerprint(description->signature)) + ".";
+  description->name = prefix + std::to_string(description->turn % window_);
+  const std::shared_ptr<Operation> user = rank->slots[description->name].lock();
+  if (user) description->name = prefix + "x" + std::to_string(description->turn);
+}
+
+// False when the rank has to wait with this call.
+bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation) {
+  Agreement::Plan& plan = operation->plan;
+  const Status status = rank->agreement.Submit(operation->call.description, &plan);
+  if (!status.ok()) {
+    const bool later = status.message().find("in flight") != std::string::npos;
+    if (!later || operation->invited) Complain("rank " + std::to_string(rank->number) + ": " + status.message());
+    return false;
+  }
+  rank->in_flight[plan.ticket] = operation;
+  if (plan.half) {
+    Put(*operation);
+  } else if (plan.id >= 0) {
+    const Agreement::Arrived arrived = rank->agreement.Arrive(plan);
+    if (arrived == Agreement::Arrived::kRetired && !rank->agreement.Redescribe(plan.ticket))
+      Remove(rank, plan.ticket);
+    if (arrived == Agreement::Arrived::kLast) {
+      rank->to_append.push_back(plan);
+      if (random_() % 2 == 0) AppendToLog(rank);
+    }
+  }
+  Collect(rank->number);
+  return true;
+}
+
+// The data say whose they are and of which call: everybody fills the element of its own position, the sum is all.
+void SimulatedJob::Put(const Operation& operation) {
+  const Signature& signature = operation.call.description.signature;
+  std::vector<std::vector<int64_t>> data;
+  std::vector<FlatSegment> segments;
+  for (const TensorSpec& tensor : signature.tensors) {
+    const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
+    std::vector<int64_t>& values = data.emplace_back(elements, 0);
+    const auto position = static_cast<size_t>(operation.plan.set->position);
+    if (position < elements) values[position] = static_cast<int64_t>(operation.call.tag);
+    segments.push_back({operation.invited ? nullptr : values.data(), nullptr, tensor.dtype, elements});
+  }
+  FlatHalf half = *operation.plan.half;
+  half.Put(operation.plan.set->position, segments.data(), segments.size(), operation.plan.sequence(),
+           random_() % 2 == 0);
+}
+
+// False when nothing could be appended.
+bool SimulatedJob::AppendToLog(Rank* rank) {
+  const size_t before = rank->to_append.size();
+  while (!rank->to_append.empty()) {
+    if (!rank->agreement.CompleteTogether(rank->to_append.front())) {
+      was_log_full_ = true;
+      break;
+    }
+    rank->to_append.erase(rank->to_append.begin());
+  }
+  return rank->to_append.size() != before;
+}
+
+bool SimulatedJob::JoinIfIdle(Rank* rank) {
+  if (!rank->to_append.empty()) return false;
+  rank->agreement.Join(rank->turns);
+  rank->has_joined = true;
+  Collect(rank->number);
+  return true;
+}
+
+bool SimulatedJob::LeaveIfIdle(Rank* rank) {
+  if (!rank->to_append.empty()) return false;
+  HandleAll(rank, &rank->unhandled);
+  rank->agreement.Leave();
+  Collect(rank->number);
+  rank->gone = rank->left = true;
+  return true;
+}
+
+// ---- events
+
+void SimulatedJob::HandleAll(Rank* rank, Events* events) {
+  const Events all = std::move(*events);
+  events->clear();
+  for (const Agreement::Event& event : all) Handle(rank, event);
+}
+
+void SimulatedJob::Handle(Rank* rank, const Agreement::Event& event) {
+  switch (event.kind) {
+    case Agreement::Event::kBatch:
+      return HandleBatch(rank, event.items);
+    case Agreement::Event::kTake:
+      return Take(rank, event.items[0].ticket);
+    case Agreement::Event::kFailed:
+      if (const auto operation = Remove(rank, event.items[0].ticket)) Finish(rank, *operation, event.status);
+      return;
+    case Agreement::Event::kWithdrawn:
+      if (const auto operation = Remove(rank, event.items[0].ticket); operation && !operation->invited)
+        Complain("a rank was put out of its own operation");
+      return;
+    case Agreement::Event::kInvited:
+      return HandleInvitation(rank, event);
+    case Agreement::Event::kJoinEnd:
+      return HandleJoinEnd(rank, event);
+    case Agreement::Event::kLeft:
+      return HandleLeft(rank, event.rank);
+    case Agreement::Event::kAbort:
+      return Complain("rank " + std::to_string(rank->number) + " gave up: " + event.status.message());
+  }
+}
+
+void SimulatedJob::HandleBatch(Rank* rank, std::vector<Agreement::Item> items) {
+  if (planted_ == Planted::kSwappedOrder && rank->number == size() - 1) std::reverse(items.begin(), items.end());
+  std::vector<std::shared_ptr<Operation>> batch;
+  std::vector<FuseItem> fuse_items;
+  for (const Agreement::Item& item : items) {
+    const std::shared_ptr<Operation> operation = Remove(rank, item.ticket);
+    if (!operation) continue;
+    const Signature& signature = operation->call.description.signature;
+    CheckExtents(*rank, *operation, item.extents);
+    operation->extents = item.extents;
+    if (ChangesSets(signature.kind)) HandleChangeOfSets(rank, *operation, item.new_set);
+    if (!CarriesTensors(signature.kind)) {
+      Finish(rank, *operation, Status::Ok());
+      continue;
+    }
+    batch.push_back(operation);
+    const int64_t size_bytes = signature.ExtentCount(1) > 0 ? 64 : signature.TotalBytes();
+    fuse_items.push_back({signature.set, signature.kind, signature.tensors[0].dtype, signature.reduce, signature.root,
+                          1.0, size_bytes});
+  }
+  constexpr int64_t kThresholdBytes = 1 << 20;
+  for (const std::vector<size_t>& group : Fuse(fuse_items, kThresholdBytes)) {
+    Work work;
+    for (size_t i : group) work.operations.push_back(batch[i]);
+    work.set = work.operations[0]->plan.set;
+    rank->works.push_back(std::move(work));
+  }
+}
+
+// The sets must be the same for all.
+void SimulatedJob::HandleChangeOfSets(Rank* rank, const Operation& operation, int new_set) {
+  const Signature& signature = operation.call.description.signature;
+  if (signature.kind == OpKind::kRemoveProcessSet) return;
+  const ProcessSetPtr set = rank->agreement.FindSet(new_set);
+  if (!set) return Complain("no set " + std::to_string(new_set));
+  const auto [seen, fresh] = sets_seen_.emplace(new_set, std::make_pair(set->ranks, set->channel));
+  if (seen->second != std::make_pair(set->ranks, set->channel))
+    Complain("set " + std::to_string(new_set) + " is not the same everywhere");
+  if (!std::equal(signature.ranks.begin(), signature.ranks.end(), set->ranks.begin(), set->ranks.end()))
+    Complain("set " + std::to_string(new_set) + " has other ranks than were asked for");
+}
+
+void SimulatedJob::HandleInvitation(Rank* rank, const Agreement::Event& event) {
+  auto operation = std::make_shared<Operation>();
+  operation->call.description = event.description;
+  operation->invited = true;
+  if (!rank->has_joined) Complain("rank " + std::to_string(rank->number) + " is invited but has not joined");
+  if (event.items.empty()) {
+    Enter(rank, operation);
+    return;
+  }
+  operation->plan.ticket = event.items[0].ticket;
+  operation->plan.set = rank->agreement.FindSet(event.description.signature.set);
+  rank->in_flight[operation->plan.ticket] = operation;
+}
+
+void SimulatedJob::HandleJoinEnd(Rank* rank, const Agreement::Event& event) {
+  if (!rank->has_joined) Complain("a join ended that rank " + std::to_string(rank->number) + " did not begin");
+  if (!rank->in_flight.empty())
+    Complain("rank " + std::to_string(rank->number) + " goes on with operations in flight: " + Waiting());
+  if (event.rank != last_joined_)
+    Complain("the last to join was rank " + std::to_string(last_joined_) + ", not " + std::to_string(event.rank));
+  for (const auto& [set, turn] : event.turns) rank->turns[set] = std::max(rank->turns[set], turn);
+  rank->has_joined = false;
+}
+
+// All that it took part in is done here or can be done now.
+void SimulatedJob::HandleLeft(Rank* rank, int left) {
+  ++rank->lefts_seen;
+  for (const auto& [ticket, operation] : rank->in_flight) {
+    const bool took_part = CallOf(operation->call.tag, left) != nullptr;
+    const bool ready = operation->plan.half && rank->agreement.IsReady(operation->plan);
+    if (took_part && !ready) Complain("rank " + std::to_string(left) + " left before " + operation->call.description.name);
+  }
+}
+
+// ---- completing
+
+std::shared_ptr<SimulatedJob::Operation> SimulatedJob::Remove(Rank* rank, Ticket ticket) {
+  const auto found = rank->in_flight.find(ticket);
+  if (found == rank->in_flight.end()) {
+    Complain("rank " + std::to_string(rank->number) + " completed something twice");
+    return nullptr;
+  }
+  std::shared_ptr<Operation> operation = std::move(found->second);
+  rank->in_flight.erase(found);
+  return operation;
+}
+
+bool SimulatedJob::IsReady(const Rank& rank, const Operation& operation) const {
+  if (rank.agreement.IsReady(operation.plan)) return true;
+  if (planted_ != Planted::kEarlyReady) return false;
+  int here = 0;
+  for (int p = 0; p < operation.plan.set->size(); ++p) here += operation.plan.half->HasPut(p, operation.plan.sequence());
+  return here >= operation.plan.set->size() - 1;
+}
+
+void SimulatedJob::Take(Rank* rank, Ticket ticket) {
+  const std::shared_ptr<Operation> operation = Remove(rank, ticket);
+  if (!operation) return;
+  for (const TensorSpec& tensor : operation->call.description.signature.tensors) {
+    if (tensor.dtype != DType::kInt64) return Complain("not a tensor of ours");
+  }
+  std::vector<std::vector<int64_t>> data;
+  std::vector<FlatSegment> segments;
+  for (const TensorSpec& tensor : operation->call.description.signature.tensors) {
+    data.emplace_back(static_cast<size_t>(ElementCount(tensor.shape)), 0);
+    segments.push_back({nullptr, data.back().data(), tensor.dtype, data.back().size()});
+  }
+  operation->plan.half->Fold(ReduceOp::kSum, {1.0, 1.0}, segments.data(), segments.size());
+  for (const std::vector<int64_t>& sums : data) CheckSmall(*rank, *operation, sums);
+  Finish(rank, *operation, Status::Ok());
+}
+
+void SimulatedJob::Finish(Rank* rank, const Operation& operation, const Status& status) {
+  CheckOutcome(*rank, operation, !status.ok());
+  ++(status.ok() ? rank->done : rank->failed);
+}
+
+}  // namespace farandole
