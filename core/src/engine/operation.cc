@@ -218,6 +218,7 @@ Request Invitation(const Description& description) {
   for (const TensorSpec& spec : signature.tensors) {
     Tensor tensor;
     tensor.dtype = spec.dtype;
+    tensor.device = signature.device;
     tensor.shape = spec.shape;
     if (OwnRows(request.kind)) tensor.shape.insert(tensor.shape.begin(), 0);
     request.tensors.push_back(std::move(tensor));

@@ -274,7 +274,7 @@ TEST_P(DeviceEngineOfTwo, WhatALeavingRankWillNotJoinFailsOnce) {
       EXPECT_EQ(done.calls, 0);
       return;
     }
-    ASSERT_TRUE(engine.Wait(*operation, 30'000));
+    ASSERT_TRUE(engine.Wait(operation, 30'000));
     EXPECT_EQ(operation->status().code(), Code::kPeerLost);
     EXPECT_EQ(done.calls, 1);
   });
