@@ -31,7 +31,7 @@ bool AreRanksValid(const Signature& signature, int world_size) {
 }  // namespace
 
 int64_t SmallLimitBytes(int set_size) {
-  if (set_size == 2) return 32 << 10;
+  if (set_size == 2) return 64 << 10;
   return set_size <= 4 ? 64 << 10 : (256 << 10) / set_size;
 }
 

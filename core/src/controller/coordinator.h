@@ -28,7 +28,7 @@
 namespace farandole {
 
 // The largest allreduce whose data goes through a span, where every member folds by itself (common/flat.h). Measured on
-// two cores, small beside staged, minimum in microseconds: 2 ranks 32 KB 2.9 | 3.8, 64 KB 5.1 | 5.0, 128 KB 10 | 7.8; 4
+// two cores, small beside staged, minimum in microseconds: 2 ranks 32 KB 1.2 | 2.1, 64 KB 2.4 | 2.7, 128 KB 10 | 7.8; 4
 // ranks 64 KB 6.4 | 18.5, 256 KB 22 | 43. With a core for each, many members would read too much.
 int64_t SmallLimitBytes(int set_size);
 

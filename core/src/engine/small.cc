@@ -57,7 +57,8 @@ void FoldSmall(Operation* operation) {
   const FloatingPointScope scope;
   const Segments segments(operation->request);
   const Reduction reduction = ReductionOf(operation->request, operation->plan.set->size());
-  operation->plan.half->Fold(reduction.reduce, reduction.scale, segments.data(), segments.count());
+  const Agreement::Plan& plan = operation->plan;
+  plan.half->Fold(reduction.reduce, reduction.scale, segments.data(), segments.count(), plan.set->position);
 }
 
 Status PerformAlone(Operation* operation) {
