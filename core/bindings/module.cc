@@ -10,7 +10,9 @@
 
 #include "common/copies.h"
 #include "engine/process.h"
+#include "engine/stacks.h"
 #include "farandole/farandole.h"
+#include "stacks.h"
 
 namespace py = pybind11;
 
@@ -251,6 +253,8 @@ PYBIND11_MODULE(_core, module) {
   using namespace pybind11::literals;
 
   RefuseSecondCopy();
+  PrepareToLookAtStacks();
+  SetStackFunction(&PythonStacks);
   module.def("set_error_types", &SetErrorTypes, "types"_a);
   module.def(
       "init",

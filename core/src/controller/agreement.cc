@@ -283,6 +283,12 @@ void Agreement::ReportStuck(Ticket ticket) {
   outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
 }
 
+void Agreement::Ask(const Proposal& proposal, const std::vector<int>& missing) {
+  outgoing_.push_back(EncodeAsk(proposal.set(), proposal.name(), {missing.begin(), missing.end()}));
+}
+
+void Agreement::Answer(int asker, const std::string& stacks) { outgoing_.push_back(EncodeStacks(asker, stacks)); }
+
 std::vector<int> Agreement::MissingRanks(Ticket ticket) const {
   std::vector<int> missing;
   const Name* const name = in_flight_.Find(ticket);

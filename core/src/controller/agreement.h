@@ -105,10 +105,12 @@ class Agreement {
       kTake,       // items[0] is small and ready, and its id retires
       kFailed,     // items[0]: `status`
       kWithdrawn,  // items[0]: this rank has joined, and is out of the operation until it is invited again
-      kInvited,  // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
-      kJoinEnd,  // all had joined, `rank` last; `turns` are the most that anybody counted
-      kLeft,     // `rank` left in good order; what is still in flight will never complete
-      kAbort,    // `status`: this epoch is over; `rank` is to blame (or -1)
+      kInvited,   // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
+      kJoinEnd,   // all had joined, `rank` last; `turns` are the most that anybody counted
+      kAsked,     // rank `rank` wants to know where this one is
+      kAnswered,  // where rank `rank` is: `status`'s message
+      kLeft,      // `rank` left in good order; what is still in flight will never complete
+      kAbort,     // `status`: this epoch is over; `rank` is to blame (or -1)
     } kind = kBatch;
     std::vector<Item> items;
     Status status;
@@ -132,6 +134,9 @@ class Agreement {
   void Leave();
   // Asks whether others wait for this unnamed operation under another id. Harmless when they do not.
   void ReportStuck(Ticket ticket);
+  // Asks the ranks that have not come where they are; `missing` may be empty when only rank 0 knows them.
+  void Ask(const Proposal& proposal, const std::vector<int>& missing);
+  void Answer(int asker, const std::string& stacks);
   // Members of this group that have not come to the operation; empty when that is not known here.
   std::vector<int> MissingRanks(Ticket ticket) const;
 
@@ -191,7 +196,8 @@ class Agreement {
   Status OnReady(ByteReader* reader);
   Status OnLead(ByteReader* reader, bool* early);
   Status OnJoinResult(ByteReader* reader);
-  Status OnIdMessage(MessageKind kind, ByteReader* reader);
+  Status OnStacks(ByteReader* reader, std::vector<Event>* events) const;
+  Status OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<Event>* events);
   void ReopenSet(const Signature& signature);
   bool Accept(Name* name, int id, int64_t span_offset);
 

@@ -19,7 +19,8 @@ bool IsSpan(int64_t offset, int64_t size_bytes) {
 }
 
 bool FitsFlat(const Lead& lead, int set_size) {
-  if (lead.payload_bytes < 0 || lead.payload_bytes > SmallLimitBytes(set_size) || set_size > FlatHalf::kMostMembers) return false;
+  if (lead.payload_bytes < 0 || lead.payload_bytes > SmallLimitBytes(set_size) || set_size > FlatHalf::kMostMembers)
+    return false;
   const size_t half_bytes = FlatHalf::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
   return static_cast<int64_t>(half_bytes) <= lead.span_bytes / 2;
 }
@@ -51,10 +52,12 @@ Status Agreement::Handle(const Bytes& message, std::vector<Event>* events, bool*
       return OnReady(&reader);
     case MessageKind::kJoinResult:
       return OnJoinResult(&reader);
+    case MessageKind::kStacks:
+      return OnStacks(&reader, events);
     case MessageKind::kAbort:
       return OnAbort(&reader, events);
     default:
-      return OnIdMessage(kind, &reader);
+      return OnIdMessage(kind, &reader, events);
   }
 }
 
@@ -219,12 +222,29 @@ Status Agreement::OnReady(ByteReader* reader) {
   return Status::Ok();
 }
 
-Status Agreement::OnIdMessage(MessageKind kind, ByteReader* reader) {
+Status Agreement::OnStacks(ByteReader* reader, std::vector<Event>* events) const {
+  Event event;
+  event.kind = Event::kAnswered;
+  event.rank = reader->Get<int32_t>();
+  event.status = {Code::kInternal, reader->GetString()};
+  if (!reader->AtEnd() || event.rank < 0 || event.rank >= layout_.size()) return Unreadable();
+  events->push_back(std::move(event));
+  return Status::Ok();
+}
+
+Status Agreement::OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<Event>* events) {
   const int id = reader->Get<int32_t>();
   const auto value = reader->Get<uint64_t>();
   if (!reader->AtEnd() || id < 0 || id >= kMaxIds) return Unreadable();
   if (kind == MessageKind::kOpen && joined_) {
     opened_[id] = value;
+    return Status::Ok();
+  }
+  if (kind == MessageKind::kTell && id < layout_.size()) {
+    Event event;
+    event.kind = Event::kAsked;
+    event.rank = id;
+    events->push_back(std::move(event));
     return Status::Ok();
   }
   if (!leader()) return Unreadable();

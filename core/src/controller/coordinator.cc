@@ -60,6 +60,8 @@ Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoi
   const auto kind = reader.Get<MessageKind>();
   if (kind == MessageKind::kDescribe) return OnDescribe(from, &reader, out);
   if (kind == MessageKind::kComplete) return OnComplete(from, &reader, out);
+  if (kind == MessageKind::kAsk) return OnAsk(from, &reader, out);
+  if (kind == MessageKind::kStacks) return OnStacks(from, &reader, out);
   if (kind == MessageKind::kJoin) return OnJoin(from, &reader, out);
   if (kind == MessageKind::kAbort) return OnAbort(from, message, out);
   const int id = reader.Get<int32_t>();
@@ -203,6 +205,41 @@ Status Coordinator::OnAbort(int from, const Bytes& message, std::vector<Outgoing
   for (int rank = 0; rank < layout_.size(); ++rank) {
     if (rank != from) out->push_back({rank, message});
   }
+  return Status::Ok();
+}
+
+// Somebody waits for long; those who do not come are asked where they are.
+Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out) {
+  const int set = reader->Get<int32_t>();
+  const std::string name = reader->GetString();
+  std::vector<int64_t> missing = reader->GetList();
+  if (!reader->AtEnd()) return Unreadable(from);
+  if (missing.empty()) missing = MissingFrom(set, name);
+  for (int64_t rank : missing) {
+    if (rank < 0 || rank >= layout_.size()) return Unreadable(from);
+    out->push_back({static_cast<int>(rank), EncodeIdMessage(MessageKind::kTell, from)});
+  }
+  return Status::Ok();
+}
+
+std::vector<int64_t> Coordinator::MissingFrom(int set_id, const std::string& name) const {
+  std::vector<int64_t> missing;
+  const ProcessSetPtr set = sets_.Find(set_id);
+  for (const auto& [key, gathering] : gathering_) {
+    const bool meant = key.first == set_id && gathering.begin()->second.name == name;
+    if (!meant || !set) continue;
+    for (int rank : set->ranks) {
+      if (gathering.count(rank) == 0 && !HasJoined(rank)) missing.push_back(rank);
+    }
+  }
+  return missing;
+}
+
+Status Coordinator::OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out) {
+  const int asker = reader->Get<int32_t>();
+  const std::string text = reader->GetString();
+  if (!reader->AtEnd() || asker < 0 || asker >= layout_.size()) return Unreadable(from);
+  out->push_back({asker, EncodeStacks(from, text)});
   return Status::Ok();
 }
 

@@ -76,6 +76,9 @@ class Coordinator {
   Status OnDescribe(int from, ByteReader* reader, std::vector<Outgoing>* out);
   Status OnComplete(int from, ByteReader* reader, std::vector<Outgoing>* out);
   Status OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
+  Status OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out);
+  Status OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out);
+  std::vector<int64_t> MissingFrom(int set, const std::string& name) const;
   void OnLeave(int from, std::vector<Outgoing>* out);
   bool IsComplete(const Gathering& gathering, const ProcessSet& set) const;
   void Decide(const Gathering& gathering, std::vector<Outgoing>* out);

@@ -108,6 +108,23 @@ Bytes EncodeLead(const Lead& lead) {
   return writer.Take();
 }
 
+Bytes EncodeAsk(int set, const std::string& name, const std::vector<int64_t>& missing) {
+  ByteWriter writer;
+  writer.Put(MessageKind::kAsk);
+  writer.Put<int32_t>(set);
+  writer.PutString(name);
+  writer.PutList(missing);
+  return writer.Take();
+}
+
+Bytes EncodeStacks(int rank, const std::string& text) {
+  ByteWriter writer;
+  writer.Put(MessageKind::kStacks);
+  writer.Put<int32_t>(rank);
+  writer.PutString(text);
+  return writer.Take();
+}
+
 Bytes EncodeReady(const std::vector<ReadyItem>& items) {
   ByteWriter writer;
   writer.Put(MessageKind::kReady);

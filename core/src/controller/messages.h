@@ -5,12 +5,14 @@
 //                           STUCK      an id should be described anew (unnamed operations that wait in several, a joined root)
 //                           JOIN       this rank has no more data     LEAVE  it shuts down in good order
 //                           ABORT      this epoch cannot go on
+//                           ASK        where are the ranks that do not come to this operation?     STACKS  here (the answer)
 //   leader -> coordinator   COMPLETE   all of my group have arrived at this id (with their extents)
 //                           RETIRE_INFO  the id is closed in my group after this many uses
 //                           FREE       nobody in my group will touch the id again
 //   coordinator -> rank     ASSIGN     a name's id and span           INVITE     the same with all else, to a rank that has joined
 //                           ERROR      the ranks disagree, the text   OPEN       an operation waits for joined ranks alone
 //                           JOIN_RESULT  who joined last, turns       ABORT
+//                           TELL       somebody asks where you are    STACKS  where that rank is
 //   coordinator -> leader   LEAD       what a leader must know of an id
 //                           READY      a batch: ids in order, with all extents   RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
 //
@@ -47,6 +49,9 @@ enum class MessageKind : uint8_t {
   kJoinResult = 17,
   kJoinEnd = 18,
   kLead = 19,
+  kAsk = 20,
+  kTell = 21,
+  kStacks = 22,
 };
 
 struct Outgoing {
@@ -104,6 +109,9 @@ Bytes EncodeError(int set, const std::string& name, const std::string& text);
 Bytes EncodeAbort(int code, int culprit, const std::string& text);
 bool IsAbort(const Bytes& message);  // the whole of it can be read
 Bytes EncodeLead(const Lead& lead);
+// `missing` may be empty: rank 0 knows who has not described the operation.
+Bytes EncodeAsk(int set, const std::string& name, const std::vector<int64_t>& missing);
+Bytes EncodeStacks(int rank, const std::string& text);  // to rank 0: for whom; from there: whose
 Bytes EncodeReady(const std::vector<ReadyItem>& items);
 std::vector<ReadyItem> DecodeReady(ByteReader* reader);
 Bytes EncodeJoin(MessageKind kind, int last_rank, const Turns& turns);  // JOIN, JOIN_RESULT

@@ -14,7 +14,11 @@ unsigned DescriptorInterval(const World& world) { return world.one_group() ? 256
 }  // namespace
 
 Conductor::Conductor(World* world, Table* table, Role* role, const Settings& settings)
-    : world_(world), table_(table), role_(role), settings_(settings), registry_(world, settings),
+    : world_(world),
+      table_(table),
+      role_(role),
+      settings_(settings),
+      registry_(world, settings),
       copies_(world->group->event()) {
   if (world->rank == 0) coordinator_.emplace(world->layout);
 }
@@ -88,6 +92,10 @@ void Conductor::Handle(const Agreement::Event& event) {
       return AcceptInvitation(event);
     case Agreement::Event::kJoinEnd:
       return EndJoin(event);
+    case Agreement::Event::kAsked:
+      return Answer(event.rank);
+    case Agreement::Event::kAnswered:
+      return OnAnswer(event.rank, event.status.message());
     case Agreement::Event::kLeft:
       return OnLeft(event.rank);
     case Agreement::Event::kAbort:

@@ -82,7 +82,10 @@ class Conductor {
   void Judge(TimePoint now);
   void CheckWaiting(TimePoint now);
   void CheckRunning(TimePoint now);
-  void CheckDelay(Operation* operation, int64_t waited_ms, const std::string& whom);
+  bool CheckDelay(Operation* operation, int64_t waited_ms, const std::string& whom);  // true when it warned
+  void Ask(const Operation& operation, const std::vector<int>& missing);
+  void Answer(int asker);
+  void OnAnswer(int rank, const std::string& stacks);
   std::string NamesOf(const std::vector<int>& missing) const;
   std::vector<int> WhoIsMissing(const Operation& operation) const;
   void LeaveInGoodOrder();
@@ -104,6 +107,9 @@ class Conductor {
 
   Liveness liveness_;
   unsigned passes_ = 0;
+  std::string stacks_;                 // what this rank said when it was last asked
+  TimePoint answered_{};               // when this rank last said where it is
+  std::map<int, std::string> places_;  // where ranks that others waited for were, innermost frame
   TimePoint last_tick_ = Now();
   std::vector<uint64_t> tags_;
 };

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "engine/conductor.h"
+#include "engine/stacks.h"
 #include "engine/tags.h"
 
 namespace farandole {
@@ -120,8 +121,8 @@ void Conductor::FailAll(const Status& reason, bool works_too) {
     copies_.Drop();
   }
   for (const OperationPtr& operation : failed) {
-    Finish(operation, {reason.code(), operation->Title() + " failed on rank " +
-                                          std::to_string(world_->rank) + ": " + reason.message()});
+    Finish(operation, {reason.code(), operation->Title() + " failed on rank " + std::to_string(world_->rank) + ": " +
+                                          reason.message()});
   }
 }
 
@@ -164,7 +165,8 @@ void Conductor::CheckWaiting(TimePoint now) {
       table_->agreement.ReportStuck(operation->plan.ticket);
       table_->has_outgoing = true;
     }
-    CheckDelay(operation.get(), waited_ms, NamesOf(WhoIsMissing(*operation)));
+    const std::vector<int> missing = WhoIsMissing(*operation);
+    if (CheckDelay(operation.get(), waited_ms, NamesOf(missing))) Ask(*operation, missing);
   }
 }
 
@@ -172,7 +174,8 @@ void Conductor::CheckWaiting(TimePoint now) {
 void Conductor::CheckRunning(TimePoint now) {
   if (running_ == nullptr) return CheckCopies(now);
   const OperationPtr operation = works_.front().operations.front();
-  CheckDelay(operation.get(), MillisecondsBetween(last_progress_, now), NamesOf(running_->Laggards()));
+  const std::vector<int> missing = running_->Laggards();
+  if (CheckDelay(operation.get(), MillisecondsBetween(last_progress_, now), NamesOf(missing))) Ask(*operation, missing);
 }
 
 std::string Conductor::NamesOf(const std::vector<int>& missing) const {
@@ -182,19 +185,45 @@ std::string Conductor::NamesOf(const std::vector<int>& missing) const {
   return coordinator_ ? "other ranks" : "ranks that rank 0 knows";
 }
 
-void Conductor::CheckDelay(Operation* operation, int64_t waited_ms, const std::string& whom) {
+bool Conductor::CheckDelay(Operation* operation, int64_t waited_ms, const std::string& whom) {
   const bool too_long = settings_.timeout_ms > 0 && waited_ms >= settings_.timeout_ms;
   const bool warned = operation->warned != TimePoint() && MillisecondsBetween(operation->warned, Now()) < kWarnAgainMs;
   const bool warn = waited_ms >= settings_.warn_after_ms && !warned;
-  if (!too_long && !warn) return;
+  if (!too_long && !warn) return false;
   const std::string what = operation->Title() + " has waited " + Seconds(waited_ms) + " on rank " +
                            std::to_string(world_->rank) + " for " + whom;
   operation->warned = Now();
   if (too_long) {
-    Abort(Code::kDeadline, -1, what + "; raise FARANDOLE_TIMEOUT if that is normal");
+    std::string places;
+    for (const auto& [rank, place] : places_) places += "; rank " + std::to_string(rank) + " was last seen in " + place;
+    Abort(Code::kDeadline, -1, what + places + "; raise FARANDOLE_TIMEOUT if that is normal");
   } else {
     Log(LogLevel::kWarning, what);
   }
+  return !too_long;
+}
+
+void Conductor::Ask(const Operation& operation, const std::vector<int>& missing) {
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  table_->agreement.Ask(operation, missing);
+  table_->has_outgoing = true;
+}
+
+// Many may ask at once, and looking costs a little; a second later nothing much has changed.
+void Conductor::Answer(int asker) {
+  const TimePoint now = Now();
+  constexpr int64_t kAgainMs = 1000;
+  if (answered_ == TimePoint() || MillisecondsBetween(answered_, now) >= kAgainMs) stacks_ = StacksOfThisProcess();
+  answered_ = now;
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  table_->agreement.Answer(asker, stacks_);
+  table_->has_outgoing = true;
+}
+
+void Conductor::OnAnswer(int rank, const std::string& stacks) {
+  if (stacks.empty()) return;
+  places_[rank] = InnermostFrame(stacks);
+  Log(LogLevel::kWarning, "that is where " + world_->NameOf(rank) + " is, by thread, innermost call first:\n" + stacks);
 }
 
 std::vector<int> Conductor::WhoIsMissing(const Operation& operation) const {

@@ -1,0 +1,19 @@
+// Where the threads of this process are in the user's program, so that ranks that wait for this one can be told. What can
+// look, the Python binding say, says so once; the core itself knows no interpreter. Any thread.
+#pragma once
+
+#include <string>
+
+namespace farandole {
+
+// Text, innermost call first, thread by thread. It is called by the engine's thread while the program may be stuck
+// anywhere, so it must not wait for the program.
+using StackFunction = std::string (*)();
+void SetStackFunction(StackFunction function);
+
+std::string StacksOfThisProcess();  // "" when nobody can look
+
+// Of the first thread with one: `File "train.py", line 12 in main`.
+std::string InnermostFrame(const std::string& stacks);
+
+}  // namespace farandole
