@@ -11,11 +11,15 @@ from farandole.testing import spawn
 pytestmark = pytest.mark.timeout(120)
 
 
+def sleep_in_here():
+    time.sleep(8)
+
+
 def one_is_late():
     fnp.init()
     fnp.barrier()
     if fnp.rank() == 1:
-        time.sleep(8)
+        sleep_in_here()
         return None
     began = time.monotonic()
     try:
@@ -26,10 +30,12 @@ def one_is_late():
 
 
 def test_who_does_not_come_in_time_is_named():
-    seconds, message = spawn(2, one_is_late, timeout=60, env={"FARANDOLE_TIMEOUT": "3"})[0]
+    settings = {"FARANDOLE_TIMEOUT": "3", "FARANDOLE_WARN_AFTER": "1"}
+    seconds, message = spawn(2, one_is_late, timeout=60, env=settings)[0]
     assert 2.5 < seconds < 6
     assert "rank 1" in message
     assert "gradients" in message
+    assert "in sleep_in_here" in message  # where its program is
 
 
 def one_leaves():
