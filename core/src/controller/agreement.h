@@ -102,7 +102,7 @@ class Agreement {
   struct Event {
     enum Kind {
       kBatch,      // run `items`, in this order; equal on all ranks of their sets
-      kTake,       // items[0] is small and ready, and its id retires
+      kTake,       // items[0] is small and ready; take its result now
       kFailed,     // items[0]: `status`
       kWithdrawn,  // items[0]: this rank has joined, and is out of the operation until it is invited again
       kInvited,   // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
@@ -207,6 +207,7 @@ class Agreement {
   bool AppendPending();
   struct Leading;
   uint64_t RetireInGroup(const Leading& leading);
+  std::vector<uint64_t> SaidHere(const Leading& leading) const;
   bool LeaderHasNews() const;
   bool CanReportRetired(int id, uint64_t uses) const;
   bool AdvanceAsLeader();
@@ -228,7 +229,7 @@ class Agreement {
   Tickets<Name> in_flight_;
   std::vector<Name*> small_;  // in flight
   std::atomic<size_t> small_count_{0};
-  std::deque<Bytes> deferred_;  // messages that speak of a set of which we have still to read, and all behind them
+  std::deque<Bytes> deferred_;  // messages that speak of what we have still to read in the log, and all behind them
   std::vector<Bytes> outgoing_;
   bool ring_ = false;
 

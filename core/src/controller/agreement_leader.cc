@@ -36,24 +36,43 @@ bool Agreement::AppendPending() {
 }
 
 // How many uses of the id are complete in this group, and never more: who comes later is told, or finds out, see IsReady.
+// What the last use's members said counts, too: with different turns they meant different operations, and nobody took
+// that use or will.
 uint64_t Agreement::RetireInGroup(const Leading& leading) {
   const int id = leading.lead.id;
   const uint64_t arrived = board_.Retire(id, leading.sharers);
-  if (leading.lead.flat == 0) return arrived;
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  const std::vector<uint64_t> said = SaidHere(leading);
+  uint64_t most = 0, least = ~uint64_t{0};
+  for (uint64_t sequence : said) {
+    most = std::max(most, UsesIn(sequence));
+    least = std::min(least, UsesIn(sequence));
+  }
+  const uint64_t uses = leading.lead.flat != 0 ? least : arrived;
+  const bool all_mean = std::all_of(said.begin(), said.end(), [&](uint64_t sequence) { return sequence == said[0]; });
+  return most == uses && !all_mean ? uses - 1 : uses;
+}
+
+// What each member of the set here said last.
+std::vector<uint64_t> Agreement::SaidHere(const Leading& leading) const {
+  const Lead& lead = leading.lead;
   const ProcessSet& set = *leading.set;
-  const auto payload_bytes = static_cast<size_t>(leading.lead.payload_bytes);
-  uint64_t uses = ~uint64_t{0};
-  for (int position = 0; position < set.size(); ++position) {
+  std::vector<uint64_t> said;
+  for (int m : MembersIn(set)) {
+    if (lead.flat == 0) {
+      said.push_back(board_.LatestOf(m, lead.id));
+      continue;
+    }
     uint64_t latest = 0;
     for (int64_t half = 0; half < 2; ++half) {
-      const int64_t offset = leading.lead.span_offset + half * leading.lead.span_bytes / 2;
-      const FlatHalf flat(board_.span(static_cast<size_t>(offset)), set.size(), payload_bytes);
-      latest = std::max(latest, UsesIn(flat.LatestOf(position)));
+      const int64_t offset = lead.span_offset + half * lead.span_bytes / 2;
+      const FlatHalf flat(board_.span(static_cast<size_t>(offset)), set.size(), static_cast<size_t>(lead.payload_bytes));
+      const uint64_t sequence = flat.LatestOf(set.PositionOf(group()[static_cast<size_t>(m)]));
+      if (UsesIn(sequence) > UsesIn(latest)) latest = sequence;
     }
-    uses = std::min(uses, latest);
+    said.push_back(latest);
   }
-  return uses;
+  return said;
 }
 
 // A completed use is reported before the id is reported closed. Inside the group nothing is reported, the log has it.

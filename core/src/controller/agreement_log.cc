@@ -187,6 +187,7 @@ void Agreement::Forget(int id) {
   --by_id_[static_cast<size_t>(id)]->ids_held;
   by_id_[static_cast<size_t>(id)] = nullptr;
   refused_.erase(id);
+  opened_.erase(id);
   finished_.push_back(id);
 }
 
@@ -201,8 +202,14 @@ bool Agreement::ReleaseFinished() {
 
 // ---- joined
 
+// Small operations leave no trace in the log. Whoever began one has completed it before it joined, so it is ready.
 bool Agreement::EndJoin(std::vector<Event>* events) {
   if (!join_result_) return false;
+  while (!small_.empty()) {
+    Name* const name = small_.back();
+    events->push_back(About(Event::kTake, name->ticket));
+    End(name);
+  }
   events->push_back(std::move(*join_result_));
   join_result_.reset();
   opened_.clear();
@@ -228,8 +235,9 @@ std::optional<uint64_t> Agreement::WhatOthersSaid(const Name& name) const {
 // Operations that others have begun. The end of the joining stands in the log before anything that they begin after it,
 // so having seen them come, one more look at the log says whether we still are to come as well.
 void Agreement::Invite(std::vector<Event>* events) {
-  for (Name* name : by_id_) {
-    if (name == nullptr || name->in_flight || name->id < 0) continue;
+  for (int id = 0; id < kMaxIds; ++id) {
+    Name* const name = by_id_[static_cast<size_t>(id)];
+    if (name == nullptr || name->in_flight || name->id != id) continue;  // an id that the name had before
     const std::optional<uint64_t> said = WhatOthersSaid(*name);
     if (!said) continue;
     if (board_.Read(head_).has_value()) return;

@@ -35,7 +35,8 @@ Status Agreement::OnMessage(const Bytes& message, std::vector<Event>* events) {
   return status;
 }
 
-// *early: the message speaks of a process set whose making stands in the log, where we have not read it yet.
+// *early: it speaks of a process set whose making stands in the log, or of a name after a use whose end stands there,
+// where we have not read it yet.
 Status Agreement::Handle(const Bytes& message, std::vector<Event>* events, bool* early) {
   ByteReader reader(message);
   const auto kind = reader.Get<MessageKind>();
@@ -120,7 +121,8 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool*
   if (book == books_.end() || !book->second->set->contains_me()) return Unreadable();
   std::unique_ptr<Name>& slot = book->second->names[description.name];
   if (!slot) slot = std::make_unique<Name>();
-  if (slot->in_flight) return Unreadable();
+  *early = slot->in_flight;  // the log says how that ends
+  if (*early) return Status::Ok();
   slot->book = book->second.get();
   slot->description = description;
   slot->id = -1;
