@@ -13,8 +13,16 @@ from farandole._errors import (
     RecoverableError,
 )
 from farandole._handles import Handle, poll, synchronize
-from farandole._objects import allgather_object, barrier, broadcast_object
-from farandole._ops import Average, Max, Min, Product, ReduceOp, Sum
+from farandole._objects import allgather_object, barrier, broadcast_object, join
+from farandole._ops import Adasum, Average, Max, Min, Product, ReduceOp, Sum
+from farandole._process_sets import (
+    ProcessSet,
+    add_process_set,
+    get_process_set_ids_and_ranks,
+    global_process_set,
+    process_set_included,
+    remove_process_set,
+)
 from farandole._world import (
     cross_rank,
     cross_size,
@@ -31,6 +39,7 @@ from farandole._world import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adasum",
     "Average",
     "DeadlineError",
     "FarandoleError",
@@ -40,23 +49,30 @@ __all__ = [
     "MismatchError",
     "NotInitializedError",
     "PeerLostError",
+    "ProcessSet",
     "Product",
     "RecoverableError",
     "ReduceOp",
     "Sum",
     "__version__",
+    "add_process_set",
     "allgather_object",
     "barrier",
     "broadcast_object",
     "cross_rank",
     "cross_size",
+    "get_process_set_ids_and_ranks",
+    "global_process_set",
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "local_rank",
     "local_size",
     "poll",
+    "process_set_included",
     "rank",
+    "remove_process_set",
     "shutdown",
     "size",
     "synchronize",

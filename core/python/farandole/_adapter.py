@@ -39,6 +39,11 @@ class DType(enum.IntEnum):
         """Size of one element in bytes."""
         return _ITEM_SIZES[self]
 
+    @property
+    def is_floating(self) -> bool:
+        """Whether its values have fractions."""
+        return DType.FLOAT16 <= self <= DType.FLOAT64
+
 
 _ITEM_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1)
 

@@ -18,6 +18,7 @@ from farandole._collectives import Collectives
 from farandole._compression import Compressor
 from farandole._handles import Handle
 from farandole._ops import ReduceOp, predivide_factors
+from farandole._process_sets import ProcessSet
 
 T = TypeVar("T")
 
@@ -47,6 +48,7 @@ class GradientReducer(Generic[T]):
         op: ReduceOp = ReduceOp.AVERAGE,
         predivide_factor: float = 1.0,
         compression: Compressor[T] | None = None,
+        process_set: ProcessSet | None = None,
     ) -> None:
         """Start with no gradient reported.
 
@@ -58,6 +60,7 @@ class GradientReducer(Generic[T]):
             op: Average or Sum, usually.
             predivide_factor: divides before the sum, and is undone after; only with Average.
             compression: what travels instead of the gradients.
+            process_set: the ranks whose gradients are reduced with each other, this one among them; by default all.
 
         Raises:
             ValueError: names that are not unique, an index in two groups, or an argument out of range.
@@ -65,6 +68,7 @@ class GradientReducer(Generic[T]):
         self._collectives, self._names, self._op = collectives, list(names), op
         self._scales = predivide_factors(op, predivide_factor)
         self._compression = compression or collectives.Compression.none
+        self._process_set = process_set
         self._groups = _with_singles(groups, len(self._names))
         self._group_of = {index: group for group, indices in enumerate(self._groups) for index in indices}
         _check_unique(self._names)
@@ -136,13 +140,13 @@ class GradientReducer(Generic[T]):
             return
         gradients = [self._waiting.pop(index) for index in members]
         sent, contexts = zip(*map(self._compression.compress, gradients), strict=True)
-        prescale, postscale = self._scales
+        how = self._op, *self._scales, self._process_set
         if len(self._groups[group]) == 1:
             name = f"gradient.{self._names[members[0]]}"
-            handle = self._collectives.allreduce_async_(sent[0], None, name, self._op, prescale, postscale).map(_listed)
+            handle = self._collectives.allreduce_async_(sent[0], None, name, *how).map(_listed)
         else:
             name = f"gradients.{group}"
-            handle = self._collectives.grouped_allreduce_async_(sent, None, name, self._op, prescale, postscale)
+            handle = self._collectives.grouped_allreduce_async_(sent, None, name, *how)
         self._submitted.update(members)
         self._handles.append((handle, gradients, contexts))
         self.submitted_bytes += sum(map(self._bytes, sent))

@@ -21,10 +21,11 @@ class Handle(Generic[R]):
 
     __slots__ = ("_finish", "_native", "_result")
 
-    def __init__(self, native: NativeHandle, finish: Callable[[], R]) -> None:
+    def __init__(self, native: NativeHandle, finish: Callable[[], R] | None, result: R | None = None) -> None:
+        """The result is `result`, or what `finish` returns when it is called, once, after the operation is complete."""
         self._native = native
-        self._finish: Callable[[], R] | None = finish
-        self._result: R | None = None
+        self._finish = finish
+        self._result = result
 
     def done(self) -> bool:
         """Whether `wait` would return (or raise) at once. Never blocks."""
@@ -39,7 +40,7 @@ class Handle(Generic[R]):
         if self._finish is not None:
             self._result = self._finish()
             self._finish = None
-        return self._result  # type: ignore[return-value]  # set above, once
+        return self._result  # type: ignore[return-value]  # one of the two was given
 
     def map(self, function: Callable[[R], S]) -> Handle[S]:
         """A handle of the same operation whose result is passed through `function` once."""

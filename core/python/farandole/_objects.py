@@ -8,55 +8,92 @@ from __future__ import annotations
 import ctypes
 import io
 import pickle
+import struct
 from typing import Any
 
 from farandole import _world
 from farandole._adapter import DType
+from farandole._calls import Parameters, plain, rooted
 from farandole._native import core
-from farandole._ops import Kind, check_process_set, check_root
+from farandole._ops import Kind
+from farandole._process_sets import ProcessSet
+from farandole._sites import caller
 
 
-def barrier(process_set: object = None) -> None:
-    """Block until every rank called it; Ctrl-C interrupts. Raises like every operation."""
-    check_process_set(process_set)
-    core.submit(Kind.BARRIER, [], None).wait()
+def barrier(process_set: ProcessSet | None = None) -> None:
+    """Block until every rank of the set, by default every rank, called it; Ctrl-C interrupts.
+
+    Raises like every operation.
+    """
+    core.submit(Kind.BARRIER, [], None, *plain(None, process_set)).wait()
 
 
-def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> Any:
-    """Rank `root_rank`'s object, on every rank; the others' `obj` is ignored (None will do).
+def join(device: int = -1) -> int:
+    """Say that this rank has no more data, and block until every rank of the world said so; Ctrl-C interrupts.
+
+    Until then the operations of the others go on: this rank counts with zeros in allreduce, with no rows in allgather
+    and alltoall, and takes no rows of a reducescatter. An average is still divided by the size of the set. A broadcast
+    from this rank is an error. Call nothing else meanwhile, in no other thread either.
+
+    Args:
+        device: not needed; accepted because Horovod does.
+
+    Returns:
+        The rank that was the last to join, the same on all ranks: the one to broadcast the final parameters from.
+
+    Raises:
+        ValueError: this rank has joined already, in another thread.
+    """
+    handle = core.submit(Kind.JOIN, [], None, site=caller(1))
+    handle.wait()
+    (last,) = struct.unpack("q", memoryview(handle.outputs()[0]))
+    return int(last)
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet | None = None
+) -> Any:
+    """Rank `root_rank`'s object, on every rank of the set; the others' `obj` is ignored (None will do).
 
     Args:
         obj: anything cloudpickle can pickle, of any size.
-        root_rank: whose object all ranks get.
+        root_rank: whose object all ranks get; a rank of the world, in the set.
         name: as in every operation; unnamed calls are matched by their order.
+        process_set: as in every operation.
 
     Returns:
         On the root `obj` itself, elsewhere a copy.
     """
-    check_root(root_rank, _world.size())
+    parameters = rooted(root_rank, name, process_set)
     is_root = _world.rank() == root_rank
     payload = _pickled(obj) if is_root else bytearray()
     count = ctypes.c_int64(len(payload))
-    _broadcast(count, 8, DType.INT64, (1,), root_rank, f"{name}.size" if name else "")
+    _broadcast(count, 8, DType.INT64, (1,), _of_size(parameters))
     if not is_root:
         payload = bytearray(count.value)
     memory = (ctypes.c_char * len(payload)).from_buffer(payload)
-    _broadcast(memory, len(payload), DType.UINT8, (len(payload),), root_rank, name or "")
+    _broadcast(memory, len(payload), DType.UINT8, (len(payload),), parameters)
     return obj if is_root else pickle.loads(payload)
 
 
-def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
-    """A list with every rank's object, in rank order, on every rank; objects of any kind and size."""
+def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet | None = None) -> list[Any]:
+    """A list with every rank's object, in rank order, on every rank of the set; objects of any kind and size."""
+    parameters = plain(name, process_set)
     payload = _pickled(obj)
     count = ctypes.c_int64(len(payload))
-    sizes = _gather(count, DType.INT64, 1, f"{name}.size" if name else "").cast("q")
+    sizes = _gather(count, DType.INT64, 1, _of_size(parameters)).cast("q")
     memory = (ctypes.c_char * len(payload)).from_buffer(payload)
-    joined = _gather(memory, DType.UINT8, len(payload), name or "")
+    joined = _gather(memory, DType.UINT8, len(payload), parameters)
     objects, start = [], 0
     for size in sizes:
         objects.append(pickle.loads(joined[start : start + size]))
         start += size
     return objects
+
+
+def _of_size(parameters: Parameters) -> Parameters:
+    """Of the operation that goes before, with the object's size."""
+    return (f"{parameters[0]}.size" if parameters[0] else "", *parameters[1:])
 
 
 def _pickled(obj: Any) -> bytearray:
@@ -67,12 +104,12 @@ def _pickled(obj: Any) -> bytearray:
     return bytearray(stream.getbuffer())
 
 
-def _broadcast(memory: Any, nbytes: int, dtype: DType, shape: tuple[int, ...], root_rank: int, name: str) -> None:
+def _broadcast(memory: Any, nbytes: int, dtype: DType, shape: tuple[int, ...], parameters: Parameters) -> None:
     address = ctypes.addressof(memory) if nbytes else 0
-    core.run(Kind.BROADCAST, address, address, dtype, shape, memory, name, 0, root_rank)
+    core.run(Kind.BROADCAST, address, address, dtype, shape, memory, *parameters)
 
 
-def _gather(memory: Any, dtype: DType, count: int, name: str) -> memoryview:
-    handle = core.submit(Kind.ALLGATHER, [(ctypes.addressof(memory), 0, dtype, (count,))], memory, name)
+def _gather(memory: Any, dtype: DType, count: int, parameters: Parameters) -> memoryview:
+    handle = core.submit(Kind.ALLGATHER, [(ctypes.addressof(memory), 0, dtype, (count,))], memory, *parameters)
     handle.wait()
     return memoryview(handle.outputs()[0])

@@ -13,16 +13,22 @@ class Kind(enum.IntEnum):
     ALLGATHER = 1
     BROADCAST = 2
     BARRIER = 3
+    ALLTOALL = 4
+    REDUCESCATTER = 5
+    JOIN = 6
+    ADD_PROCESS_SET = 7
+    REMOVE_PROCESS_SET = 8
 
 
 class ReduceOp(enum.IntEnum):
-    """How an allreduce combines the ranks' values, element by element; the core's numbers."""
+    """How a reduction combines the ranks' values, element by element; the core's numbers."""
 
     SUM = 0
-    AVERAGE = 1  # sum / size; integers are divided in double and truncated
+    AVERAGE = 1  # sum / size of the set; integers are divided in double and truncated
     MIN = 2
     MAX = 3
     PRODUCT = 4
+    ADASUM = 5  # of whole tensors: sums what is orthogonal, averages what is parallel; floats only
 
 
 Sum = ReduceOp.SUM
@@ -30,6 +36,7 @@ Average = ReduceOp.AVERAGE
 Min = ReduceOp.MIN
 Max = ReduceOp.MAX
 Product = ReduceOp.PRODUCT
+Adasum = ReduceOp.ADASUM
 
 
 def reduction(average: bool | None, op: ReduceOp | int | None) -> ReduceOp:
@@ -60,10 +67,10 @@ def check_root(root_rank: int, size: int) -> None:
         raise ValueError(f"root_rank={root_rank} is not a rank of this world; its ranks are 0 to {size - 1}")
 
 
-def check_process_set(process_set: object) -> None:
-    """Raises ValueError for anything but the whole world."""
-    if process_set is not None:
-        raise ValueError("process_set=... is not supported yet: leave it out, operations span the whole world")
+def check_not_adasum(op: ReduceOp, what: str) -> None:
+    """Raises ValueError for Adasum, which is a reduction of whole tensors."""
+    if op is ReduceOp.ADASUM:
+        raise ValueError(f"{what} cannot do op=Adasum, which only allreduce can; choose another reduction")
 
 
 def predivide_factors(op: ReduceOp, factor: float) -> tuple[float, float]:

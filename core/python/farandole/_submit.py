@@ -8,25 +8,16 @@ A tensor whose memory the core can use goes as it is; any other (strided, or on 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from farandole._adapter import Adapter, Buffer, DType
+from farandole._calls import Parameters
 from farandole._handles import Handle
 from farandole._native import core
 from farandole._ops import Kind
 
 T = TypeVar("T")
 _Call = tuple[int, int, int, tuple[int, ...]]  # address to read, address to write (0: the core allocates), dtype, shape
-
-
-class Parameters(NamedTuple):
-    """What all ranks must say alike about one call, besides dtype and shape."""
-
-    name: str = ""
-    reduce: int = 0
-    root: int = 0
-    prescale: float = 1.0
-    postscale: float = 1.0
 
 
 class Submitter(Generic[T]):
@@ -49,7 +40,7 @@ class Submitter(Generic[T]):
         result, call = self._direct(source, target)
         if call is None:
             return self.start(kind, [source], [result], parameters).map(lambda results: results[0])
-        return Handle(core.submit(kind, [call], (source, result), *parameters), lambda: result)
+        return Handle(core.submit(kind, [call], (source, result), *parameters), None, result)
 
     def start(
         self, kind: Kind, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters
@@ -78,23 +69,32 @@ class Submitter(Generic[T]):
 
         return Handle(core.submit(kind, calls, keep, *parameters), finish)
 
-    def gather(self, sources: Sequence[T], parameters: Parameters) -> Handle[list[T]]:
-        """Start an allgather of all `sources`, as one call; the results are new tensors."""
+    def collect(
+        self,
+        kind: Kind,
+        sources: Sequence[T],
+        parameters: Parameters,
+        splits: Sequence[int] = (),
+        also_like: T | None = None,
+    ) -> Handle[list[T]]:
+        """Start what the core allocates the results of, for all `sources` as one call; the results are new tensors.
+
+        With `also_like`, the numbers of rows received follow, as a tensor of int64 where that one is.
+        """
         calls: list[_Call] = []
         keep = []
         for source in sources:
             dtype, shape = self.adapter.describe(source)
-            if not shape:
-                raise ValueError("allgather joins tensors along their first dimension; a scalar has none")
             sent, buffer = self._readable(source, dtype, shape)
             calls.append((buffer.address, 0, dtype, shape))
             keep.append(sent)
-        native = core.submit(Kind.ALLGATHER, calls, keep, *parameters)
+        native = core.submit(kind, calls, keep, *parameters, splits)
+        likes = [*sources] if also_like is None else [*sources, also_like]
 
         def finish() -> list[T]:
             return [
-                self.adapter.adopt(source, memoryview(output), tuple(output.shape), DType(output.dtype))
-                for source, output in zip(sources, native.outputs(), strict=True)
+                self.adapter.adopt(like, memoryview(output), tuple(output.shape), DType(output.dtype))
+                for like, output in zip(likes, native.outputs(), strict=False)
             ]
 
         return Handle(native, finish)

@@ -7,9 +7,10 @@ import struct
 import threading
 from pathlib import Path
 
-from farandole import _environment, _starter
+from farandole import _environment, _process_sets, _starter
 from farandole._errors import NotInitializedError
 from farandole._native import core
+from farandole._sites import caller
 
 
 class _State:
@@ -34,20 +35,23 @@ def init(comm: object = None, process_sets: object = None) -> None:
 
     Args:
         comm: only None, the whole world, for now.
-        process_sets: only None for now.
+        process_sets: ProcessSets that the world starts with, the same on all ranks, as if `add_process_set` were called
+            for each. Those that were added to an earlier world of this process are there again, before these. More can
+            be added at any time; Horovod's "dynamic", which asks for that, is accepted.
 
     Raises:
-        ValueError: the starter's variables contradict each other (the message names them), or an argument is not None.
+        ValueError: the starter's variables contradict each other (the message names them), `comm` is not None, or a
+            process set has ranks that the world has not.
         DeadlineError: a rank did not come in time.
     """
     if comm is not None and comm != []:
         raise ValueError("init(comm=...) is not supported yet: leave it out, the world is what the starter started")
-    if process_sets is not None:
-        raise ValueError("init(process_sets=...) is not supported yet: leave it out")
+    site = caller(1)
     with _state.lock:
         if _state.world is not None:
             return
         world = _environment.discover()
+        sets = _process_sets.requested(process_sets, world.size)
         store, key = _meet(world)
         core.init(
             world.rank,
@@ -62,7 +66,12 @@ def init(comm: object = None, process_sets: object = None) -> None:
         if not _state.leaves_at_exit:
             atexit.register(shutdown)
             _state.leaves_at_exit = True
-        _state.homogeneous = _hosts_are_equal(world)
+        try:
+            _state.homogeneous = _hosts_are_equal(world)
+            _process_sets.enter(world.rank, world.size, sets, site)
+        except BaseException:
+            _leave()
+            raise
         _state.world = world
 
 
@@ -75,7 +84,7 @@ def shutdown() -> None:
         if _state.world is None:
             return
         _state.world = None
-        core.shutdown()
+        _leave()
 
 
 def is_initialized() -> bool:
@@ -123,6 +132,11 @@ def _current() -> _environment.World:
     if _state.world is None:
         raise NotInitializedError("farandole is not initialized in this process: call farandole.init() first")
     return _state.world
+
+
+def _leave() -> None:
+    _process_sets.leave()
+    core.shutdown()
 
 
 def _meet(world: _environment.World) -> tuple[str, bytes]:

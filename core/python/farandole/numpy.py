@@ -15,28 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from farandole import (
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    allgather_object,
-    barrier,
-    broadcast_object,
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    poll,
-    rank,
-    shutdown,
-    size,
-    synchronize,
-)
+import farandole
+from farandole import *  # noqa: F403
 from farandole.plugin import Adapter, Buffer, Collectives, DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -112,6 +92,8 @@ allreduce = _collectives.allreduce
 allreduce_ = _collectives.allreduce_
 allreduce_async = _collectives.allreduce_async
 allreduce_async_ = _collectives.allreduce_async_
+alltoall = _collectives.alltoall
+alltoall_async = _collectives.alltoall_async
 broadcast = _collectives.broadcast
 broadcast_ = _collectives.broadcast_
 broadcast_async = _collectives.broadcast_async
@@ -123,44 +105,39 @@ grouped_allreduce = _collectives.grouped_allreduce
 grouped_allreduce_ = _collectives.grouped_allreduce_
 grouped_allreduce_async = _collectives.grouped_allreduce_async
 grouped_allreduce_async_ = _collectives.grouped_allreduce_async_
+grouped_reducescatter = _collectives.grouped_reducescatter
+grouped_reducescatter_async = _collectives.grouped_reducescatter_async
+reducescatter = _collectives.reducescatter
+reducescatter_async = _collectives.reducescatter_async
+sparse_allreduce = _collectives.sparse_allreduce
+sparse_allreduce_async = _collectives.sparse_allreduce_async
 
 __all__ = [
-    "Average",
     "Compression",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
     "allgather",
     "allgather_async",
-    "allgather_object",
     "allreduce",
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
-    "barrier",
+    "alltoall",
+    "alltoall_async",
     "broadcast",
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
-    "broadcast_object",
     "broadcast_parameters",
-    "cross_rank",
-    "cross_size",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "poll",
-    "rank",
-    "shutdown",
-    "size",
-    "synchronize",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "reducescatter",
+    "reducescatter_async",
+    "sparse_allreduce",
+    "sparse_allreduce_async",
 ]
+__all__ += farandole.__all__

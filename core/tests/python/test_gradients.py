@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from farandole import MismatchError, Sum
+from farandole import MismatchError, ProcessSet, Sum
 from farandole.numpy import Compression, _ArrayAdapter
 from farandole.plugin import GradientReducer
 
@@ -14,11 +14,11 @@ class Noted:
         self.adapter, self.Compression = _ArrayAdapter(), Compression
         self.calls, self.failing = [], failing
 
-    def allreduce_async_(self, tensor, average, name, op, prescale, postscale):
-        self.calls.append((name, op, prescale, postscale))
+    def allreduce_async_(self, tensor, average, name, op, prescale, postscale, process_set):
+        self.calls.append((name, op, prescale, postscale, process_set))
         return Pending(lambda: self._finish(name, [tensor])[0])
 
-    def grouped_allreduce_async_(self, tensors, average, name, op, prescale, postscale):
+    def grouped_allreduce_async_(self, tensors, average, name, op, prescale, postscale, process_set):
         self.calls.append((name, len(tensors)))
         return Pending(lambda: self._finish(name, list(tensors)))
 
@@ -113,12 +113,14 @@ def test_the_first_error_is_raised_after_all_are_complete(gradients):
     assert not reducer.in_flight
 
 
-def test_predivision_and_the_reduction_are_handed_on(gradients):
+def test_predivision_the_reduction_and_the_set_are_handed_on(gradients):
     noted = Noted()
     GradientReducer(noted, ["a"], predivide_factor=2.0).ready(0, gradients[0])
     GradientReducer(noted, ["b"], op=Sum).ready(0, gradients[0])
-    assert noted.calls[0][2:] == (0.5, 2.0)
+    GradientReducer(noted, ["c"], process_set=ProcessSet([0])).ready(0, gradients[0])
+    assert noted.calls[0][2:] == (0.5, 2.0, None)
     assert noted.calls[1][1] is Sum
+    assert noted.calls[2][4].ranks == [0]
 
 
 @pytest.mark.parametrize(

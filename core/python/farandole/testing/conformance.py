@@ -16,7 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from farandole.testing import _checks_of_gathering, _checks_of_misuse, _checks_of_reducing
+from farandole.testing import (
+    _checks_of_gathering,
+    _checks_of_misuse,
+    _checks_of_reducing,
+    _checks_of_scattering,
+    _checks_of_sets,
+)
 from farandole.testing._face import ALL_DTYPES, Face, Subject
 from farandole.testing._world import by_value, world
 
@@ -30,7 +36,7 @@ Check = Callable[[Face], None]
 
 def checks(subject: Subject) -> list[Check]:
     """The checks that apply: all whose names the plugin offers."""
-    modules = (_checks_of_reducing, _checks_of_gathering, _checks_of_misuse)
+    modules = (_checks_of_reducing, _checks_of_gathering, _checks_of_scattering, _checks_of_sets, _checks_of_misuse)
     return [check for module in modules for check in module.CHECKS if not _needs(check) & subject.absent]
 
 

@@ -9,36 +9,8 @@
 Tensors may be strided, and may be on a GPU. `farandole.plugin.Collectives` says what all operations have in common.
 """
 
-from farandole import (
-    Average,
-    DeadlineError,
-    FarandoleError,
-    Handle,
-    Max,
-    Min,
-    MismatchError,
-    NotInitializedError,
-    PeerLostError,
-    Product,
-    RecoverableError,
-    ReduceOp,
-    Sum,
-    allgather_object,
-    barrier,
-    broadcast_object,
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    poll,
-    rank,
-    shutdown,
-    size,
-    synchronize,
-)
+import farandole
+from farandole import *  # noqa: F403
 
 from farandole_torch._broadcasting import broadcast_optimizer_state
 from farandole_torch._operations import (
@@ -56,6 +28,8 @@ allgather_async = collectives.allgather_async
 allreduce_ = collectives.allreduce_
 allreduce_async = collectives.allreduce_async
 allreduce_async_ = collectives.allreduce_async_
+alltoall = collectives.alltoall
+alltoall_async = collectives.alltoall_async
 broadcast_ = collectives.broadcast_
 broadcast_async = collectives.broadcast_async
 broadcast_async_ = collectives.broadcast_async_
@@ -64,57 +38,43 @@ grouped_allgather_async = collectives.grouped_allgather_async
 grouped_allreduce_ = collectives.grouped_allreduce_
 grouped_allreduce_async = collectives.grouped_allreduce_async
 grouped_allreduce_async_ = collectives.grouped_allreduce_async_
+grouped_reducescatter = collectives.grouped_reducescatter
+grouped_reducescatter_async = collectives.grouped_reducescatter_async
+reducescatter = collectives.reducescatter
+reducescatter_async = collectives.reducescatter_async
+sparse_allreduce = collectives.sparse_allreduce
+sparse_allreduce_async = collectives.sparse_allreduce_async
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Average",
     "Compression",
-    "DeadlineError",
     "DistributedOptimizer",
-    "FarandoleError",
-    "Handle",
-    "Max",
-    "Min",
-    "MismatchError",
-    "NotInitializedError",
-    "PeerLostError",
-    "Product",
-    "RecoverableError",
-    "ReduceOp",
-    "Sum",
-    "__version__",
     "allgather",
     "allgather_async",
-    "allgather_object",
     "allreduce",
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
-    "barrier",
+    "alltoall",
+    "alltoall_async",
     "broadcast",
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
-    "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
-    "cross_rank",
-    "cross_size",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "poll",
-    "rank",
-    "shutdown",
-    "size",
-    "synchronize",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "reducescatter",
+    "reducescatter_async",
+    "sparse_allreduce",
+    "sparse_allreduce_async",
 ]
+__all__ += farandole.__all__

@@ -1,8 +1,8 @@
 """The collectives for tensors: `farandole.plugin.Collectives`, made differentiable where they return a new tensor.
 
 The gradient of an allreduce is the allreduce of the gradients with the same reduction and factors. Those of allgather
-and broadcast are averages over the ranks, as in Horovod: of the gathered gradients each rank keeps its own rows; of the
-broadcast tensor's gradients the root keeps all and the others none.
+and broadcast are averages over the ranks of the set, as in Horovod: of the gathered gradients each rank keeps its own
+rows; of the broadcast tensor's gradients the root keeps all and the others none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from farandole import Average, ReduceOp, rank
+from farandole import Average, ProcessSet, ReduceOp, rank
 from farandole.plugin import Collectives, Compressor, reduction
 
 from farandole_torch._adapter import Tensor, TensorAdapter
@@ -28,7 +28,7 @@ def allreduce(
     op: ReduceOp | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: object = None,
+    process_set: ProcessSet | None = None,
 ) -> Tensor:
     """Combine the ranks' tensors element by element into a new tensor of the same shape, dtype and device.
 
@@ -39,10 +39,10 @@ def allreduce(
         average: deprecated; True means op=Average, False op=Sum.
         name: matches the ranks' calls whatever their order; unnamed calls are matched by their order.
         compression: what to send instead: `Compression.fp16` or `Compression.bf16`.
-        op: Average (default), Sum, Min, Max or Product. An average of integers is truncated.
+        op: Average (default), Sum, Min, Max, Product or Adasum. An average of integers is truncated.
         prescale_factor: multiplies before the reduction.
         postscale_factor: multiplies after it.
-        process_set: only None, the whole world, for now.
+        process_set: among which ranks; by default all.
 
     Raises:
         ValueError: misuse that this rank sees alone.
@@ -68,7 +68,7 @@ def grouped_allreduce(
     op: ReduceOp | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: object = None,
+    process_set: ProcessSet | None = None,
 ) -> list[Tensor]:
     """`allreduce` of several tensors as one operation: it starts when every rank has called it. Differentiable."""
     if not _differentiates(*tensors):
@@ -88,7 +88,7 @@ def grouped_allreduce(
     return [compression.decompress(result, context) for result, (_, context) in zip(reduced, pairs, strict=True)]
 
 
-def allgather(tensor: Tensor, name: str | None = None, process_set: object = None) -> Tensor:
+def allgather(tensor: Tensor, name: str | None = None, process_set: ProcessSet | None = None) -> Tensor:
     """The ranks' tensors one after the other along the first dimension, rank 0's first, as a new tensor.
 
     Differentiable. The first dimension may differ between ranks and may be 0; the others and the dtype are alike.
@@ -99,14 +99,16 @@ def allgather(tensor: Tensor, name: str | None = None, process_set: object = Non
     return _Allgather.apply(False, name, process_set, tensor)[0]
 
 
-def grouped_allgather(tensors: Sequence[Tensor], name: str | None = None, process_set: object = None) -> list[Tensor]:
+def grouped_allgather(
+    tensors: Sequence[Tensor], name: str | None = None, process_set: ProcessSet | None = None
+) -> list[Tensor]:
     """`allgather` of several tensors as one operation. Differentiable."""
     if not _differentiates(*tensors):
         return collectives.grouped_allgather(tensors, name, process_set)
     return list(_Allgather.apply(True, name, process_set, *tensors))
 
 
-def broadcast(tensor: Tensor, root_rank: int, name: str | None = None, process_set: object = None) -> Tensor:
+def broadcast(tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet | None = None) -> Tensor:
     """Rank `root_rank`'s tensor, as a new tensor, on every rank; shape and dtype are alike. Differentiable.
 
     Raises like `allreduce`.
@@ -133,7 +135,7 @@ class _Allreduce(torch.autograd.Function):  # type: ignore[misc]  # torch is not
         op: ReduceOp,
         prescale: float,
         postscale: float,
-        process_set: object,
+        process_set: ProcessSet | None,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
         ctx.arguments = grouped, _of_gradient(name), op, prescale, postscale, process_set
@@ -147,7 +149,9 @@ class _Allreduce(torch.autograd.Function):  # type: ignore[misc]  # torch is not
 
 class _Allgather(torch.autograd.Function):  # type: ignore[misc]  # torch is not read
     @staticmethod
-    def forward(ctx: Any, grouped: bool, name: str | None, process_set: object, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, grouped: bool, name: str | None, process_set: ProcessSet | None, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
         ctx.grouped, ctx.name, ctx.process_set = grouped, _of_gradient(name), process_set
         ctx.rows = [len(tensor) for tensor in tensors]
         start = collectives.grouped_allgather if grouped else _only(collectives.allgather)
@@ -159,7 +163,8 @@ class _Allgather(torch.autograd.Function):  # type: ignore[misc]  # torch is not
         averages = _Allreduce.apply(*arguments, *gradients)
         rows_name = f"{ctx.name}.rows" if ctx.name else None
         rows = collectives.allgather(torch.tensor([ctx.rows]), rows_name, ctx.process_set)  # [rank, tensor]
-        starts = rows[: rank()].sum(0).tolist()
+        place = rank() if ctx.process_set is None else ctx.process_set.rank()
+        starts = rows[:place].sum(0).tolist()
         mine = (
             average[start : start + count] for average, start, count in zip(averages, starts, ctx.rows, strict=True)
         )
@@ -168,7 +173,7 @@ class _Allgather(torch.autograd.Function):  # type: ignore[misc]  # torch is not
 
 class _Broadcast(torch.autograd.Function):  # type: ignore[misc]  # torch is not read
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, root_rank: int, name: str | None, process_set: object) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet | None) -> Tensor:
         ctx.root_rank, ctx.name, ctx.process_set = root_rank, _of_gradient(name), process_set
         return collectives.broadcast(tensor, root_rank, name, process_set)
 

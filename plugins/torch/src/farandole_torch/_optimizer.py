@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from farandole import Average, ReduceOp, size
+from farandole import Adasum, Average, ProcessSet, ReduceOp, size
 from farandole.plugin import Compressor, GradientReducer, even_groups
 
 from farandole_torch._adapter import Tensor
@@ -29,7 +29,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
     num_groups: int = 0,
     groups: Groups | None = None,
     sparse_as_dense: bool = False,
-    process_set: object = None,
+    process_set: ProcessSet | None = None,
 ) -> Any:
     """Make `optimizer` reduce the gradients over all ranks before each `step()`, and return it.
 
@@ -53,7 +53,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
         num_groups: the older form of an integer `groups`.
         groups: a number of groups, or lists of parameters: gradients of a group are reduced as one operation.
         sparse_as_dense: convert sparse gradients to dense ones; without it they are an error.
-        process_set: only None, the whole world, for now.
+        process_set: the ranks whose gradients are reduced with each other, by default all. On the others nothing is
+            added.
 
     Raises:
         ValueError: names that are not unique or lacking, an argument out of range, or an optimizer wrapped before.
@@ -62,8 +63,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
         raise ValueError(f"expected a torch.optim.Optimizer, not {type(optimizer).__name__}")
     if isinstance(optimizer, _Distributed):
         raise ValueError("this optimizer is distributed already; wrap it once")
-    if process_set is not None:
-        raise ValueError("process_set=... is not supported yet: leave it out, gradients are reduced over all ranks")
+    if op == Adasum:
+        raise ValueError("DistributedOptimizer cannot do op=Adasum yet: reduce with allreduce(..., op=Adasum) yourself")
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     names = _names(parameters, named_parameters)
     reducer: GradientReducer[Tensor] = GradientReducer(
@@ -74,11 +75,12 @@ def DistributedOptimizer(  # the name that Horovod's users know
         op=op,
         predivide_factor=gradient_predivide_factor,
         compression=compression,
+        process_set=process_set,
     )
     plain = type(optimizer)
     body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
     optimizer.__class__ = type(plain.__name__, (_Distributed, plain), body)
-    optimizer._farandole = _Reduction(optimizer, reducer, parameters, sparse_as_dense)
+    optimizer._farandole = _Reduction(optimizer, reducer, parameters, sparse_as_dense, _is_alone(process_set))
     return optimizer
 
 
@@ -128,7 +130,12 @@ class _Reduction:
     """Between one optimizer's hooks and its GradientReducer."""
 
     def __init__(
-        self, optimizer: Any, reducer: GradientReducer[Tensor], parameters: list[Parameter], sparse_as_dense: bool
+        self,
+        optimizer: Any,
+        reducer: GradientReducer[Tensor],
+        parameters: list[Parameter],
+        sparse_as_dense: bool,
+        is_alone: bool,
     ) -> None:
         self.reducer = reducer
         self.synchronized = False  # reduced since the last backward
@@ -136,7 +143,8 @@ class _Reduction:
         self._parameters = parameters
         self._sparse_as_dense = sparse_as_dense
         self._hooked: set[int] = set()
-        if size() == 1:
+        self._is_alone = is_alone
+        if is_alone:
             return
         self._watch()
         weak = weakref.ref(self)
@@ -145,7 +153,7 @@ class _Reduction:
         optimizer._optimizer_step_pre_hooks.move_to_end(hook.id, last=False)
 
     def synchronize(self) -> None:
-        if size() == 1:
+        if self._is_alone:
             return
         self._watch()
         wanted = [i for i, parameter in enumerate(self._parameters) if parameter.requires_grad]
@@ -210,6 +218,15 @@ def _before_step(
     if len(args) > 1:
         return (args[0], reduced_closure, *args[2:]), kwargs
     return args, {**kwargs, "closure": reduced_closure}
+
+
+def _is_alone(process_set: ProcessSet | None) -> bool:
+    """Whether there is nobody to reduce with: one rank, or one outside the set."""
+    if process_set is None:
+        return size() == 1
+    if process_set.included() is None:
+        raise ValueError(f"{process_set} is not known in this world; call add_process_set with it on every rank first")
+    return not process_set.included() or process_set.size() == 1
 
 
 def _names(parameters: list[Parameter], named: Iterable[tuple[str, Parameter]] | None) -> list[str]:

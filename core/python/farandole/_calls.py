@@ -1,0 +1,47 @@
+"""What all ranks must say alike about one call, made from the arguments of the public functions."""
+
+from __future__ import annotations
+
+from farandole import _world
+from farandole._ops import ReduceOp, check_root, reduction
+from farandole._process_sets import ProcessSet, usable_id
+from farandole._sites import caller
+
+# In the order of the core's arguments: name, reduce, root, prescale, postscale, process set, site.
+Parameters = tuple[str, int, int, float, float, int, str]
+
+_USER = 2  # frames above these functions: the public function, then who called it
+
+
+def reducing(
+    average: bool | None,
+    name: str | None,
+    op: ReduceOp | int | None,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet | None,
+) -> Parameters:
+    """Of an allreduce or reducescatter."""
+    reduce = ReduceOp.AVERAGE if average is None and op is None else reduction(average, op)
+    number = 0 if process_set is None else usable_id(process_set)
+    return name or "", reduce, 0, prescale, postscale, number, caller(_USER)
+
+
+def rooted(root_rank: int, name: str | None, process_set: ProcessSet | None) -> Parameters:
+    """Of a broadcast."""
+    number = usable_id(process_set)
+    check_root(root_rank, _world.size())
+    return name or "", 0, root_rank, 1.0, 1.0, number, caller(_USER)
+
+
+def plain(name: str | None, process_set: ProcessSet | None) -> Parameters:
+    """Of everything else."""
+    return name or "", 0, 0, 1.0, 1.0, usable_id(process_set), caller(_USER)
+
+
+def check_sequence(tensors: object) -> None:
+    """Raises TypeError or ValueError for what is no group of tensors."""
+    if not isinstance(tensors, list | tuple):
+        raise TypeError(f"a grouped operation takes a list or tuple of tensors, not {type(tensors).__name__}")
+    if not tensors:
+        raise ValueError("a grouped operation needs at least one tensor")

@@ -1,0 +1,96 @@
+"""Where the user's program called, as messages show it."""
+
+import os
+import time
+
+import farandole.numpy as fnp
+import numpy as np
+import pytest
+from farandole import MismatchError
+from farandole._sites import caller
+from farandole.testing import world
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def _asked():
+    return caller(1)
+
+
+def test_the_caller_is_named_by_file_and_line(tmp_path, monkeypatch):
+    first = test_the_caller_is_named_by_file_and_line.__code__.co_firstlineno
+    here = _asked()
+    monkeypatch.chdir(tmp_path)
+    assert here.endswith(f"test_sites.py:{first + 2}")
+    assert _asked() == f"test_sites.py:{first + 5}"
+
+
+def test_files_below_the_working_directory_are_named_from_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space = {"__name__": "script", "asked": _asked}
+    path = os.path.join(os.getcwd(), "jobs", "train.py")
+    exec(compile("\n\nsite = asked()\n", path, "exec"), space)
+    assert space["site"] == os.path.join("jobs", "train.py:3")
+
+
+def test_our_own_frames_are_passed_over():
+    space = {"__name__": "farandole_torch._operations", "asked": _asked}
+    exec(compile("def call():\n    return asked()\n", "inside.py", "exec"), space)
+    assert os.path.basename(space["call"]()).startswith("test_sites.py:")
+
+
+def test_lines_of_one_function_are_told_apart_and_code_made_on_the_way_is_bounded():
+    from farandole import _sites
+
+    sites = [
+        _asked(),
+        _asked(),
+    ]
+    assert sites[0] != sites[1]
+    for i in range(5000):
+        space = {"__name__": "script", "asked": _asked}
+        exec(compile("site = asked()", f"made{i}.py", "exec"), space)
+        assert space["site"] == f"made{i}.py:1"
+    assert len(_sites._known) <= _sites._MOST
+
+
+def disagree():
+    calls = {
+        "allreduce": lambda n: fnp.allreduce(np.ones(n), name="a"),
+        "async": lambda n: fnp.allreduce_async(np.ones(n), name="b").wait(),
+        "in place": lambda n: fnp.allreduce_(np.ones(n), name="c"),
+        "grouped": lambda n: fnp.grouped_allreduce([np.ones(n)], name="d"),
+        "broadcast": lambda n: fnp.broadcast(np.ones(n), 0, name="e"),
+        "allgather": lambda n: fnp.allgather(np.ones((1, n)), name="f"),
+        "alltoall": lambda n: fnp.alltoall(np.ones((2, n)), name="g"),
+        "reducescatter": lambda n: fnp.reducescatter(np.ones((2, n)), name="h"),
+        "sparse": lambda n: fnp.sparse_allreduce((np.ones(1), np.ones((1, n))), name="i"),
+        "parameters": lambda n: fnp.broadcast_parameters({"j": np.ones(n)}),
+        "set": lambda n: fnp.add_process_set([n - 1]),
+    }
+    messages = {}
+    for name, call in calls.items():
+        try:
+            call(fnp.rank() + 1)
+        except MismatchError as error:
+            messages[name] = str(error), call.__code__.co_firstlineno
+    assert list(messages) == list(calls)
+    return messages
+
+
+def test_mismatches_name_both_places():
+    for rank_messages in world(2).run(disagree, timeout=60):
+        for name, (message, line) in rank_messages.items():
+            assert message.count(f"test_sites.py:{line})") == 2, (name, message)
+
+
+def test_it_costs_little():
+    """Loosely: the bound is ten times what is measured on an idle machine."""
+
+    def seconds(function):
+        start = time.perf_counter()
+        for _ in range(2000):
+            function()
+        return (time.perf_counter() - start) / 2000
+
+    assert min(seconds(_asked) for _ in range(10)) < 5e-6
