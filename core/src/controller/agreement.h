@@ -187,11 +187,12 @@ class Agreement {
   std::optional<uint64_t> WhatOthersSaid(const Name& name) const;
 
   // agreement_messages.cc
-  Status Handle(const Bytes& message, std::vector<Event>* events, bool* early);
+  Status Handle(const Bytes& message, std::vector<Event>* events, bool log_is_read, bool* early);
   bool HandleDeferred(std::vector<Event>* events);
   Status OnAbort(ByteReader* reader, std::vector<Event>* events) const;
   Status OnAssign(ByteReader* reader);
-  Status OnInvite(ByteReader* reader, std::vector<Event>* events, bool* early);
+  Status OnInvite(ByteReader* reader, std::vector<Event>* events, bool log_is_read, bool* early);
+  void TakeIfAllHavePut(Name* name, std::vector<Event>* events);
   Status OnError(ByteReader* reader, std::vector<Event>* events);
   Status OnReady(ByteReader* reader);
   Status OnLead(ByteReader* reader, bool* early);

@@ -55,7 +55,7 @@ bool Agreement::HandleDeferred(std::vector<Event>* events) {
   bool handled = false;
   while (!deferred_.empty()) {
     bool early = false;
-    const Status status = Handle(deferred_.front(), events, &early);
+    const Status status = Handle(deferred_.front(), events, true, &early);
     if (early) break;
     if (!status.ok()) events->push_back(Broken());
     deferred_.pop_front();

@@ -30,21 +30,21 @@ bool FitsFlat(const Lead& lead, int set_size) {
 Status Agreement::OnMessage(const Bytes& message, std::vector<Event>* events) {
   bool early = !deferred_.empty();
   Status status;
-  if (!early) status = Handle(message, events, &early);
+  if (!early) status = Handle(message, events, false, &early);
   if (early) deferred_.push_back(message);
   return status;
 }
 
 // *early: it speaks of a process set whose making stands in the log, or of a name after a use whose end stands there,
-// where we have not read it yet.
-Status Agreement::Handle(const Bytes& message, std::vector<Event>* events, bool* early) {
+// where we have not read it yet. log_is_read: as far as it can be understood without more messages.
+Status Agreement::Handle(const Bytes& message, std::vector<Event>* events, bool log_is_read, bool* early) {
   ByteReader reader(message);
   const auto kind = reader.Get<MessageKind>();
   switch (kind) {
     case MessageKind::kAssign:
       return OnAssign(&reader);
     case MessageKind::kInvite:
-      return OnInvite(&reader, events, early);
+      return OnInvite(&reader, events, log_is_read, early);
     case MessageKind::kError:
       return OnError(&reader, events);
     case MessageKind::kLead:
@@ -110,7 +110,7 @@ bool Agreement::Accept(Name* name, int id, int64_t span_offset) {
 }
 
 // This rank has joined, so it did not describe the operation; it is in flight here all the same.
-Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool* early) {
+Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool log_is_read, bool* early) {
   const int id = reader->Get<int32_t>();
   const auto span_offset = reader->Get<int64_t>();
   Description description = Description::Decode(reader);
@@ -121,7 +121,10 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool*
   if (book == books_.end() || !book->second->set->contains_me()) return Unreadable();
   std::unique_ptr<Name>& slot = book->second->names[description.name];
   if (!slot) slot = std::make_unique<Name>();
-  *early = slot->in_flight;  // the log says how that ends
+  // The log says how that use ends, but for a small one that the others have completed: had it not been complete, the log
+  // would have said so before anybody could describe the operation anew.
+  if (slot->in_flight && log_is_read) TakeIfAllHavePut(slot.get(), events);
+  *early = slot->in_flight;
   if (*early) return Status::Ok();
   slot->book = book->second.get();
   slot->description = description;
@@ -133,6 +136,17 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool*
   event.description = std::move(description);
   events->push_back(std::move(event));
   return Status::Ok();
+}
+
+void Agreement::TakeIfAllHavePut(Name* name, std::vector<Event>* events) {
+  if (!name->counted || !name->small) return;
+  const uint64_t sequence = SequenceOf(name->use, name->description.turn);
+  if (!FlatHalfOf(*name, name->next_turn - 1).AllHavePut(sequence)) return;
+  Event event;
+  event.kind = Event::kTake;
+  event.items.push_back({name->ticket, {}, -1});
+  events->push_back(std::move(event));
+  End(name);
 }
 
 Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {

@@ -84,11 +84,13 @@ class Scripts {
     On(Everyone(), [&](int) { return description; }, true);
   }
 
-  // Sets get the ids 1, 2, 3 ... in the order in which they are added.
-  void AddSet(const Ranks& ranks, bool may_fail = false) {
-    ChangeSets(OpKind::kAddProcessSet, {ranks.begin(), ranks.end()}, may_fail);
+  // Sets get the ids 1, 2, 3 ... in the order in which they are added. Called by all, or by those that have not joined.
+  void AddSet(const Ranks& ranks, bool may_fail = false, const Ranks& callers = {}) {
+    ChangeSets(OpKind::kAddProcessSet, {ranks.begin(), ranks.end()}, may_fail, callers);
   }
-  void RemoveSet(int id, bool may_fail = false) { ChangeSets(OpKind::kRemoveProcessSet, {id}, may_fail); }
+  void RemoveSet(int id, bool may_fail = false, const Ranks& callers = {}) {
+    ChangeSets(OpKind::kRemoveProcessSet, {id}, may_fail, callers);
+  }
 
   // Until all that the rank has called is done.
   void Wait() {
@@ -108,10 +110,10 @@ class Scripts {
     return ++last;
   }
   void Plain(Call::Kind kind, int rank) { scripts_[static_cast<size_t>(rank)].push_back({kind, 0, {}, false, false}); }
-  void ChangeSets(OpKind kind, const std::vector<int64_t>& ranks, bool may_fail) {
+  void ChangeSets(OpKind kind, const std::vector<int64_t>& ranks, bool may_fail, const Ranks& callers) {
     Description description = Of(kind, "");
     description.signature.ranks = ranks;
-    On(Everyone(), [&](int) { return description; }, true, may_fail);
+    On(callers.empty() ? Everyone() : callers, [&](int) { return description; }, true, may_fail);
   }
 
   std::vector<Script> scripts_;

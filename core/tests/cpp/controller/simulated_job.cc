@@ -42,9 +42,11 @@ int SimulatedJob::lefts_seen(int rank) const { return ranks_[static_cast<size_t>
 void SimulatedJob::Begin(const Scripts& scripts) {
   for (auto& rank : ranks_) {
     const Script& script = scripts.of(rank->number);
-    rank->script.assign(script.begin(), script.end());
+    rank->script.insert(rank->script.end(), script.begin(), script.end());
     rank->failed = rank->done = 0;
-    for (const Call& call : script) calls_[{call.tag, rank->number}] = call;
+    for (const Call& call : script) {
+      if (call.tag > 0) calls_[{call.tag, rank->number}] = call;
+    }
   }
 }
 
@@ -59,6 +61,10 @@ bool SimulatedJob::RunToStandstill(const Scripts& scripts) {
   Begin(scripts);
   Loop();
   return complaint_.empty();
+}
+
+void SimulatedJob::Settle() {
+  while (Sweep() && complaint_.empty()) continue;
 }
 
 // False when there is a complaint, or nothing moves any more.
@@ -116,7 +122,7 @@ bool SimulatedJob::Step(int r) {
 bool SimulatedJob::Sweep() {
   bool moved = false;
   for (int r = 0; r < size(); ++r) {
-    while (Submit(r)) moved = true;
+    while (SubmitAny(r)) moved = true;
     while (DeliverToCoordinator(r)) moved = true;
     while (DeliverToRank(r)) moved = true;
     while (Advance(r)) moved = true;
@@ -149,9 +155,11 @@ std::string SimulatedJob::Waiting() const {
 
 // ---- messages
 
-void SimulatedJob::Collect(int r) {
+bool SimulatedJob::Collect(int r) {
+  const size_t before = to_coordinator_[static_cast<size_t>(r)].size();
   for (Bytes& message : ranks_[static_cast<size_t>(r)]->agreement.TakeOutgoing())
     to_coordinator_[static_cast<size_t>(r)].push_back(std::move(message));
+  return to_coordinator_[static_cast<size_t>(r)].size() != before;
 }
 
 bool SimulatedJob::DeliverToRank(int r) {
@@ -178,7 +186,7 @@ bool SimulatedJob::DeliverToCoordinator(int r) {
   std::vector<Outgoing> out;
   const Bytes message = Described(r, queue.front());
   queue.pop_front();
-  if (static_cast<MessageKind>(message[0]) == MessageKind::kJoin) last_joined_ = r;
+  if (static_cast<MessageKind>(message[0]) == MessageKind::kJoin) joins_.push_back(r);
   const Status status = coordinator_.OnMessage(r, message, &out);
   if (!status.ok())
     Complain("rank 0 refused message " + std::to_string(message[0]) + " of rank " + std::to_string(r));
@@ -222,8 +230,8 @@ bool SimulatedJob::Advance(int r) {
   const bool news = rank.agreement.HasNews();
   const bool moved = rank.agreement.Advance(&rank.unhandled);
   if (moved && !news) Complain("a driver would not have come to rank " + std::to_string(r));
-  Collect(r);
-  return moved || handled || appended;
+  const bool said = Collect(r);
+  return moved || handled || appended || said;
 }
 
 // By the driver, which looks at all of them, or by one that waits for one.

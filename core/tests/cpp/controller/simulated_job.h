@@ -51,10 +51,11 @@ class SimulatedJob {
   // How many names the unnamed operations of one signature take in turn.
   void set_window(int window) { window_ = window; }
 
-  // Every rank goes through its script to the end. False when there is a complaint.
+  // Every rank goes through its script to the end, behind what is left of the one before. False when there is a complaint.
   bool Run(const Scripts& scripts);
   // The same, without asking for more than that everything possible is done.
   bool RunToStandstill(const Scripts& scripts);
+  void Settle();  // until nothing moves
   const std::string& complaint() const { return complaint_; }
 
   void Kill(int rank, int after_steps);  // it takes no more steps
@@ -87,7 +88,7 @@ class SimulatedJob {
   bool DeliverToRank(int r);
   bool DeliverToCoordinator(int r);
   void Distribute(std::vector<Outgoing> out);
-  void Collect(int r);
+  bool Collect(int r);
   bool Advance(int r);
   bool TakeSmall(int r);
   bool AskForBells(int r);
@@ -98,7 +99,9 @@ class SimulatedJob {
 
   // simulated_rank.cc: what a rank's engine does
   bool Submit(int r);
-  size_t Pick(const Rank& rank);
+  bool SubmitAny(int r);
+  bool SubmitAt(int r, size_t pick);
+  static size_t FirstBefore(const Rank& rank, size_t pick);
   bool SubmitCall(Rank* rank, const Call& call);
   void NameIt(Rank* rank, Description* description);
   bool Enter(Rank* rank, const std::shared_ptr<Operation>& operation);
@@ -123,7 +126,7 @@ class SimulatedJob {
   void CheckWork(const ProcessSet& set);
   void CheckSmall(const Rank& rank, const Operation& operation, const std::vector<int64_t>& sums);
   void CheckExtents(const Rank& rank, const Operation& operation, const std::vector<int64_t>& extents);
-  void CheckOutcome(const Rank& rank, const Operation& operation, bool failed);
+  void CheckOutcome(const Rank& rank, const Operation& operation, const Status& status);
   const Call* CallOf(uint64_t tag, int rank) const;
 
   Layout layout_;
@@ -139,7 +142,7 @@ class SimulatedJob {
   size_t messages_ = 0;
   bool was_log_full_ = false;
   std::string complaint_;
-  int last_joined_ = -1;
+  std::vector<int> joins_;  // as they came to the coordinator
   std::map<int, std::pair<Ranks, int>> sets_seen_;  // id -> ranks, channel
   std::map<std::string, Description> first_described_;  // for kNoValidation
 };
@@ -177,7 +180,7 @@ struct SimulatedJob::Rank {
   bool left = false;
   bool paused = false;
   int steps_to_live = -1;
-  int failed = 0, done = 0, lefts_seen = 0;
+  int failed = 0, done = 0, lefts_seen = 0, joins_seen = 0;
 };
 
 }  // namespace farandole

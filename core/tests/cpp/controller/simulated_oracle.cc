@@ -78,7 +78,7 @@ void SimulatedJob::CheckExtents(const Rank& rank, const Operation& operation, co
              " as the extents of " + operation.call.description.Title());
 }
 
-void SimulatedJob::CheckOutcome(const Rank& rank, const Operation& operation, bool failed) {
+void SimulatedJob::CheckOutcome(const Rank& rank, const Operation& operation, const Status& status) {
   if (operation.invited || operation.call.may_fail) return;
   const Signature& signature = operation.call.description.signature;
   bool expected = false;
@@ -87,9 +87,9 @@ void SimulatedJob::CheckOutcome(const Rank& rank, const Operation& operation, bo
     expected = expected || (call != nullptr && call->description.signature != signature);
   }
   if (signature.kind == OpKind::kBroadcast && CallOf(operation.call.tag, signature.root) == nullptr) expected = true;
-  if (failed == expected) return;
+  if (!status.ok() == expected) return;
   Complain("rank " + std::to_string(rank.number) + ": " + operation.call.description.Title() +
-           (failed ? " failed though all agree" : " went through though the ranks disagree"));
+           (expected ? " went through though the ranks disagree" : " failed though all agree: " + status.message()));
 }
 
 }  // namespace farandole

@@ -13,6 +13,8 @@ bool IsFence(const Call& call) {
   return call.kind != Call::kOperation || ChangesSets(call.description.signature.kind);
 }
 
+constexpr size_t kReach = 4;  // how far ahead
+
 // Two threads of a rank may call named operations in any order; those of one name and unnamed ones keep theirs.
 bool KeepOrder(const Call& a, const Call& b) {
   if (IsFence(a) || IsFence(b)) return true;
@@ -24,19 +26,33 @@ bool KeepOrder(const Call& a, const Call& b) {
 
 // ---- submitting
 
-// One of the next few calls.
-size_t SimulatedJob::Pick(const Rank& rank) {
-  size_t pick = random_() % std::min<size_t>(4, rank.script.size());
+// The call at `pick`, or the first that must come before it.
+size_t SimulatedJob::FirstBefore(const Rank& rank, size_t pick) {
   for (size_t i = 0; i < pick; ++i) {
-    if (KeepOrder(rank.script[i], rank.script[pick])) pick = i;
+    if (!KeepOrder(rank.script[i], rank.script[pick])) continue;
+    pick = i;
+    i = ~size_t{0};  // look again from the first on
   }
   return pick;
 }
 
+// One of the next few calls.
 bool SimulatedJob::Submit(int r) {
+  const Rank& rank = *ranks_[static_cast<size_t>(r)];
+  return !rank.script.empty() && SubmitAt(r, random_() % std::min(kReach, rank.script.size()));
+}
+
+bool SimulatedJob::SubmitAny(int r) {
+  for (size_t pick = 0; pick < std::min(kReach, ranks_[static_cast<size_t>(r)]->script.size()); ++pick) {
+    if (SubmitAt(r, pick)) return true;
+  }
+  return false;
+}
+
+bool SimulatedJob::SubmitAt(int r, size_t pick) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
-  if (rank.gone || rank.script.empty() || rank.has_joined) return false;
-  const size_t pick = Pick(rank);
+  if (rank.gone || rank.has_joined) return false;
+  pick = FirstBefore(rank, pick);
   const Call call = rank.script[pick];
   const bool idle = rank.in_flight.empty() && rank.works.empty();
   bool done = false;
@@ -212,6 +228,7 @@ void SimulatedJob::HandleChangeOfSets(Rank* rank, const Operation& operation, in
   const Signature& signature = operation.call.description.signature;
   if (signature.kind == OpKind::kRemoveProcessSet) return;
   const ProcessSetPtr set = rank->agreement.FindSet(new_set);
+  if (!set && operation.invited) return;  // the others have removed it already
   if (!set) return Complain("no set " + std::to_string(new_set));
   const auto [seen, fresh] = sets_seen_.emplace(new_set, std::make_pair(set->ranks, set->channel));
   if (seen->second != std::make_pair(set->ranks, set->channel))
@@ -238,8 +255,9 @@ void SimulatedJob::HandleJoinEnd(Rank* rank, const Agreement::Event& event) {
   if (!rank->has_joined) Complain("a join ended that rank " + std::to_string(rank->number) + " did not begin");
   if (!rank->in_flight.empty())
     Complain("rank " + std::to_string(rank->number) + " goes on with operations in flight: " + Waiting());
-  if (event.rank != last_joined_)
-    Complain("the last to join was rank " + std::to_string(last_joined_) + ", not " + std::to_string(event.rank));
+  const int last = joins_.at(static_cast<size_t>(++rank->joins_seen * size() - 1));
+  if (event.rank != last)
+    Complain("the last to join was rank " + std::to_string(last) + ", not " + std::to_string(event.rank));
   for (const auto& [set, turn] : event.turns) rank->turns[set] = std::max(rank->turns[set], turn);
   rank->has_joined = false;
 }
@@ -293,7 +311,7 @@ void SimulatedJob::Take(Rank* rank, Ticket ticket) {
 }
 
 void SimulatedJob::Finish(Rank* rank, const Operation& operation, const Status& status) {
-  CheckOutcome(*rank, operation, !status.ok());
+  CheckOutcome(*rank, operation, status);
   ++(status.ok() ? rank->done : rank->failed);
 }
 

@@ -45,6 +45,43 @@ class Simulated : public testing::TestWithParam<Sizes> {
   }
 };
 
+// A random set of at least one rank.
+inline Ranks SomeOf(int size, std::mt19937_64* random) {
+  Ranks ranks = RanksBelow(size);
+  std::shuffle(ranks.begin(), ranks.end(), *random);
+  ranks.resize(1 + (*random)() % ranks.size());
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+// One call of any kind on `ranks`, some or all of the members of a set.
+inline void AnyCall(Scripts* scripts, const Ranks& ranks, const Ranks& members, int set,
+                    std::mt19937_64* random) {
+  const std::string name = "n" + std::to_string((*random)() % 4);
+  const auto rows = static_cast<int64_t>((*random)() % 5);
+  const int root = members[(*random)() % members.size()];
+  switch ((*random)() % 9) {
+    case 0:
+      return scripts->On(ranks, Large(name, set));
+    case 1:
+      return scripts->On(ranks, [&](int rank) { return Allgather(name, rows + rank, set); });
+    case 2:
+      return scripts->On(ranks, [&](int rank) {
+        return Alltoall(name, std::vector<int64_t>(members.size(), rows + rank), set);
+      });
+    case 3:
+      return scripts->On(ranks, Broadcast("b" + name, root, set));
+    case 4:
+      return scripts->On(ranks, Of(OpKind::kBarrier, "barrier", set));
+    case 5:
+      return scripts->On(ranks, [&](int) { return Small("", set); }, true);
+    case 6:
+      return scripts->On(ranks, Of(OpKind::kReducescatter, "r" + name, set));
+    default:
+      return scripts->On(ranks, Small("s" + name, set));
+  }
+}
+
 inline const auto kAllGroups = testing::Values(Sizes{1}, Sizes{2}, Sizes{4}, Sizes{1, 1}, Sizes{1, 1, 1}, Sizes{2, 1},
                                                Sizes{3, 2, 2});
 inline const auto kSeveralRanks =

@@ -1,0 +1,164 @@
+// Simulated jobs whose ranks run out of data one by one: who has joined takes part with nothing until all have, then all
+// go on.
+#include "controller/simulation.h"
+
+namespace farandole {
+namespace {
+
+class JoinTest : public Simulated {};
+class SeveralRanksJoinTest : public Simulated {};
+
+// When each rank joins, in steps of the round.
+std::vector<int> Lengths(int size, int steps, std::mt19937_64* random) {
+  std::vector<int> lengths;
+  for (int rank = 0; rank < size; ++rank)
+    lengths.push_back(static_cast<int>((*random)() % static_cast<uint64_t>(steps + 1)));
+  return lengths;
+}
+
+Ranks StillIn(const Ranks& ranks, const std::vector<int>& lengths, int step) {
+  Ranks still;
+  for (int rank : ranks) {
+    if (lengths[static_cast<size_t>(rank)] > step) still.push_back(rank);
+  }
+  return still;
+}
+
+void JoinWhoEnds(Scripts* scripts, const std::vector<int>& lengths, int step) {
+  for (int rank : scripts->Everyone()) {
+    if (lengths[static_cast<size_t>(rank)] == step) scripts->Join(rank);
+  }
+}
+
+TEST_P(JoinTest, OperationsOfTheOthersGoOnAndAllBeginAnew) {
+  ForSeeds(60, [](SimulatedJob& job, uint64_t seed) {
+    job.set_time(Time::kAtStandstill);  // more unnamed operations in flight than names
+    std::mt19937_64 random(seed);
+    Scripts scripts(job.size());
+    const Ranks all = scripts.Everyone();
+    for (int round = 0; round < 4; ++round) {
+      constexpr int kSteps = 12;
+      const std::vector<int> lengths = Lengths(job.size(), kSteps, &random);
+      for (int step = 0; step <= kSteps; ++step) {
+        JoinWhoEnds(&scripts, lengths, step);
+        const Ranks still = StillIn(all, lengths, step);
+        if (!still.empty()) AnyCall(&scripts, still, all, 0, &random);
+        if (random() % 5 == 0) scripts.Wait();
+      }
+    }
+    EXPECT_TRUE(job.Run(scripts));
+  });
+}
+
+TEST_P(JoinTest, NamedOperationsNeedNoTimeToPass) {
+  ForSeeds(60, [](SimulatedJob& job, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    Scripts scripts(job.size());
+    const Ranks all = scripts.Everyone();
+    for (int round = 0; round < 4; ++round) {
+      constexpr int kSteps = 12;
+      const std::vector<int> lengths = Lengths(job.size(), kSteps, &random);
+      for (int step = 0; step <= kSteps; ++step) {
+        JoinWhoEnds(&scripts, lengths, step);
+        const Ranks still = StillIn(all, lengths, step);
+        if (still.empty()) continue;
+        const std::string name = "x" + std::to_string(random() % 2);
+        switch (random() % 5) {
+          case 0:
+            scripts.On(still, Broadcast(name, all[random() % all.size()]));
+            break;
+          case 1:
+            scripts.On(still, [&](int rank) { return Allgather(name, rank + step); });
+            break;
+          case 2:
+            scripts.On(still, Large(name));
+            break;
+          default:
+            scripts.On(still, Sum(name, random() % 4 == 0 ? 9 : 8));
+        }
+      }
+    }
+    EXPECT_TRUE(job.Run(scripts));
+  });
+}
+
+TEST_P(JoinTest, SetsAreAddedUsedAndRemovedWhileSomeHaveJoined) {
+  ForSeeds(40, [](SimulatedJob& job, uint64_t seed) {
+    job.set_time(Time::kAtStandstill);
+    std::mt19937_64 random(seed);
+    Scripts scripts(job.size());
+    std::map<int, Ranks> sets{{0, scripts.Everyone()}};
+    int next = 1;
+    for (int round = 0; round < 4; ++round) {
+      constexpr int kSteps = 15;
+      const std::vector<int> lengths = Lengths(job.size(), kSteps, &random);
+      for (int step = 0; step <= kSteps; ++step) {
+        JoinWhoEnds(&scripts, lengths, step);
+        const Ranks callers = StillIn(sets[0], lengths, step);
+        if (callers.empty()) break;
+        if (random() % 4 == 0) {
+          sets[next] = SomeOf(job.size(), &random);
+          scripts.AddSet(sets[next++], false, callers);
+          scripts.Wait();
+        } else if (random() % 6 == 0 && sets.size() > 1) {
+          const auto gone = std::next(sets.begin(), 1 + static_cast<std::ptrdiff_t>(random() % (sets.size() - 1)));
+          scripts.Wait();
+          scripts.RemoveSet(gone->first, false, callers);
+          sets.erase(gone);
+        }
+        const auto& [set, ranks] = *std::next(sets.begin(), static_cast<std::ptrdiff_t>(random() % sets.size()));
+        const Ranks still = StillIn(ranks, lengths, step);
+        if (!still.empty()) AnyCall(&scripts, still, ranks, set, &random);
+      }
+    }
+    EXPECT_TRUE(job.Run(scripts));
+  });
+}
+
+TEST_P(SeveralRanksJoinTest, ABroadcastWhoseRootHasJoinedFailsForAll) {
+  ForSeeds(20, [](SimulatedJob& job, uint64_t) {
+    const int root = job.size() - 1;
+    Scripts scripts(job.size());
+    Ranks others = scripts.Everyone();
+    others.pop_back();
+    scripts.All(Broadcast("known", root));
+    scripts.Join(root);
+    scripts.On(others, Broadcast("known", root));
+    scripts.On(others, Broadcast("unknown", root));
+    scripts.On(others, Large("other"));
+    for (int rank : others) scripts.Join(rank);
+    scripts.All(Broadcast("known", root));
+    EXPECT_TRUE(job.Run(scripts));
+    for (int rank : others) EXPECT_EQ(job.failed(rank), 2);
+    EXPECT_EQ(job.failed(root), 0);
+  });
+}
+
+TEST_P(SeveralRanksJoinTest, DisagreementOfThoseThatAreLeft) {
+  ForSeeds(10, [](SimulatedJob& job, uint64_t) {
+    if (job.size() < 3) return;
+    Scripts scripts(job.size());
+    const int first = 1;
+    Ranks others = scripts.Everyone();
+    others.erase(others.begin() + first);
+    scripts.All(Small("a"));
+    scripts.All(Large("b"));
+    scripts.Join(first);
+    for (int i = 0; i < 3; ++i) {
+      scripts.On(others, [&](int rank) { return Sum("a", rank == 0 ? 8 : 9); });
+      scripts.On(others, [&](int rank) { return rank == 0 ? Large("b") : Broadcast("b", 0); });
+      scripts.On(others, Small("a"));
+      scripts.On(others, Large("b"));
+    }
+    for (int rank : others) scripts.Join(rank);
+    scripts.All(Small("a"));
+    EXPECT_TRUE(job.Run(scripts));
+    for (int rank : others) EXPECT_EQ(job.failed(rank), 6);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, JoinTest, kAllGroups);
+INSTANTIATE_TEST_SUITE_P(Groups, SeveralRanksJoinTest, kSeveralRanks);
+
+}  // namespace
+}  // namespace farandole
