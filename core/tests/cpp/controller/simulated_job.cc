@@ -184,7 +184,7 @@ bool SimulatedJob::DeliverToCoordinator(int r) {
   std::deque<Bytes>& queue = to_coordinator_[static_cast<size_t>(r)];
   if (queue.empty()) return false;
   std::vector<Outgoing> out;
-  const Bytes message = Described(r, queue.front());
+  const Bytes message = Described(queue.front());
   queue.pop_front();
   if (static_cast<MessageKind>(message[0]) == MessageKind::kJoin) joins_.push_back(r);
   const Status status = coordinator_.OnMessage(r, message, &out);
@@ -206,16 +206,17 @@ void SimulatedJob::Distribute(std::vector<Outgoing> out) {
 }
 
 // kNoValidation: whoever describes something says what was said first.
-Bytes SimulatedJob::Described(int from, const Bytes& message) {
+Bytes SimulatedJob::Described(const Bytes& message) {
   if (planted_ != Planted::kNoValidation || static_cast<MessageKind>(message[0]) != MessageKind::kDescribe)
     return message;
   ByteReader reader(message);
   reader.Get<MessageKind>();
   Description description = Description::Decode(&reader);
   const std::string key = std::to_string(description.signature.set) + description.name;
-  const auto [first, fresh] = first_described_.emplace(key, description);
-  description.signature = first->second.signature;
-  if (from == size() - 1) first_described_.erase(first);
+  auto& [first, count] = first_described_[key];
+  if (count++ == 0) first = description.signature;
+  description.signature = first;
+  if (count == size()) first_described_.erase(key);
   return EncodeDescribe(description);
 }
 

@@ -95,7 +95,7 @@ class SimulatedJob {
   bool Stick(int r);
   void Complain(const std::string& text);
   std::string Waiting() const;
-  Bytes Described(int from, const Bytes& message);
+  Bytes Described(const Bytes& message);
 
   // simulated_rank.cc: what a rank's engine does
   bool Submit(int r);
@@ -144,7 +144,7 @@ class SimulatedJob {
   std::string complaint_;
   std::vector<int> joins_;  // as they came to the coordinator
   std::map<int, std::pair<Ranks, int>> sets_seen_;  // id -> ranks, channel
-  std::map<std::string, Description> first_described_;  // for kNoValidation
+  std::map<std::string, std::pair<Signature, int>> first_described_;  // for kNoValidation
 };
 
 // One that takes no part in the agreement's own rules for names.

@@ -1,0 +1,100 @@
+// Simulated jobs in which a rank dies or leaves, and bugs that are planted to see that the simulation finds them.
+#include "controller/simulation.h"
+
+namespace farandole {
+namespace {
+
+class DeathTest : public Simulated {};
+class LeaveTest : public Simulated {};
+class PlantedTest : public Simulated {};
+
+// Every wait for the dead can be explained: the rank knows, or another of the group of the dead, or rank 0, or the work
+// in front.
+TEST_P(DeathTest, TheOthersStopAndKnowForWhom) {
+  ForSeeds(20, [](SimulatedJob& job, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const int dead = static_cast<int>(random() % static_cast<uint64_t>(job.size()));
+    Scripts scripts(job.size());
+    for (int i = 0; i < 40; ++i) {
+      const std::string name = std::to_string(i % 4);
+      i % 3 == 0 ? scripts.All(Large("l" + name)) : scripts.All(Small("s" + name));
+    }
+    job.Kill(dead, 1 + static_cast<int>(random() % 800));
+    EXPECT_TRUE(job.RunToStandstill(scripts)) << "nothing else may go wrong";
+    std::set<int> named;
+    for (int rank = 0; rank < job.size(); ++rank) {
+      if (rank == dead) continue;
+      const std::set<int> missing = job.MissingFor(rank);
+      const bool in_group = missing.empty() || missing == std::set<int>{dead};
+      EXPECT_TRUE(in_group) << "rank " << rank << " blames others than the dead";
+      named.insert(missing.begin(), missing.end());
+      if (job.NotInFront(rank).count(dead) > 0) named.insert(dead);
+    }
+    if (dead != 0) named.merge(job.MissingForCoordinator());
+    for (int rank = 0; rank < job.size() && dead != 0; ++rank) {
+      if (rank == dead || !job.Waits(rank)) continue;
+      EXPECT_EQ(named.count(dead), 1u) << "rank " << rank << " waits for nobody";
+    }
+  });
+}
+
+TEST_P(LeaveTest, WhatTheRankTookPartInIsDoneBeforeItHasLeft) {
+  ForSeeds(20, [](SimulatedJob& job, uint64_t seed) {
+    const int leaver = 1 + static_cast<int>(seed % static_cast<uint64_t>(job.size() - 1));
+    Scripts scripts(job.size());
+    for (int i = 0; i < 10; ++i) {
+      scripts.All(Small("a"));
+      scripts.All(Large("b"));
+      scripts.All(Allgather("c", i));
+    }
+    scripts.Leave(leaver);
+    Ranks others;
+    for (int rank : scripts.Everyone()) {
+      if (rank != leaver) others.push_back(rank);
+    }
+    scripts.On(others, Small("a"));  // in vain
+    scripts.On(others, Large("new"));
+    EXPECT_TRUE(job.RunToStandstill(scripts));
+    for (int rank : others) {
+      EXPECT_EQ(job.done(rank), 30);
+      EXPECT_EQ(job.failed(rank), 0);
+      const bool leads = job.layout().member_of[static_cast<size_t>(leaver)] == 0;
+      const bool same = job.layout().group_of[static_cast<size_t>(leaver)] == job.layout().group_of[static_cast<size_t>(rank)];
+      EXPECT_EQ(job.lefts_seen(rank), 1) << leads << same;
+    }
+  });
+}
+
+// How many of some jobs complain.
+int Complaints(const std::vector<int>& groups, Planted planted, bool disagree) {
+  int found = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SimulatedJob job(groups, seed, planted);
+    Scripts scripts(job.size());
+    for (int i = 0; i < 12; ++i) {
+      const std::string name = std::to_string(i % 6);
+      scripts.All(i % 2 ? Small("s" + name) : Large("l" + name));
+      scripts.All(Broadcast("b" + name, 0));
+    }
+    scripts.On(scripts.Everyone(), [&](int rank) { return Sum("odd", disagree && rank == job.size() - 1 ? 9 : 8); });
+    job.Run(scripts);
+    found += !job.complaint().empty();
+  }
+  return found;
+}
+
+TEST_P(PlantedTest, BugsAreFound) {
+  EXPECT_EQ(Complaints(GetParam(), Planted::kNone, true), 0);
+  EXPECT_GT(Complaints(GetParam(), Planted::kSwappedOrder, false), 10);
+  EXPECT_EQ(Complaints(GetParam(), Planted::kNoValidation, true), 20);
+  if (GetParam().size() == 1) {  // small operations are there
+    EXPECT_GT(Complaints(GetParam(), Planted::kEarlyReady, false), 10);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, DeathTest, kSeveralRanks);
+INSTANTIATE_TEST_SUITE_P(Groups, LeaveTest, kSeveralRanks);
+INSTANTIATE_TEST_SUITE_P(Groups, PlantedTest, kSeveralRanks);
+
+}  // namespace
+}  // namespace farandole
