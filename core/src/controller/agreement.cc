@@ -62,7 +62,7 @@ int Agreement::Sharers(const ProcessSet& set) const {
 
 // Why the operation cannot begin on this rank; kOk when it can.
 Status Agreement::Refusal(const Proposal& proposal, const Book* book) const {
-  if (book == nullptr || book->removed) {
+  if (book == nullptr || book->removed || book->removals > 0) {
     return Invalid("there is no process set " + std::to_string(proposal.set()) + " on rank " + std::to_string(rank_) +
                    "; it was removed, or never added");
   }
@@ -119,7 +119,7 @@ Status Agreement::CloseSet(int id) {
     return Invalid("process set " + std::to_string(id) + " cannot be removed while " + name->description.Title() +
                    " is in flight on rank " + std::to_string(rank_) + "; wait for it first");
   }
-  book->second->removed = id != 0;
+  if (id != 0) ++book->second->removals;
   return Status::Ok();
 }
 

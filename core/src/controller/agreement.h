@@ -178,7 +178,7 @@ class Agreement {
   uint64_t RunEnd() const;
   void EmitBatch(bool inside, std::vector<Event>* events);
   bool Complete(Name* name, const LogEntry& entry, bool inside);
-  void ChangeSets(const Name& name, Item* item);
+  bool ChangeSets(const Name& name, Item* item);
   void OnRetired(Name* name, const LogEntry& entry, std::vector<Event>* events);
   bool EndJoin(std::vector<Event>* events);
   void Forget(int id);
@@ -293,7 +293,8 @@ struct Agreement::Name {
 // The names of one process set.
 struct Agreement::Book {
   ProcessSetPtr set;
-  bool removed = false;
+  int removals = 0;      // that this rank has called and rank 0 has not refused
+  bool removed = false;  // says the log
   std::unordered_map<std::string, std::unique_ptr<Name>> names;
 };
 

@@ -131,7 +131,7 @@ bool Agreement::Complete(Name* name, const LogEntry& entry, bool inside) {
   if (!name->in_flight || name->id != entry.id) return false;
   Item item{name->ticket, ReadExtents(*name), -1};
   End(name);
-  ChangeSets(*name, &item);
+  if (!ChangeSets(*name, &item)) return false;
   building_[inside ? kInside : kAcross].items.push_back(std::move(item));
   if (!name->retiring) return true;
   name->retiring = false;
@@ -141,21 +141,24 @@ bool Agreement::Complete(Name* name, const LogEntry& entry, bool inside) {
   return true;
 }
 
-void Agreement::ChangeSets(const Name& name, Item* item) {
+// Rank 0 has found before that it can be done.
+bool Agreement::ChangeSets(const Name& name, Item* item) {
   const Signature& signature = name.known;
   if (signature.kind == OpKind::kAddProcessSet) {
     item->new_set = sets_.Add({signature.ranks.begin(), signature.ranks.end()});
+    if (item->new_set < 0) return false;
     auto book = std::make_unique<Book>();
     book->set = sets_.Find(item->new_set);
     books_[item->new_set] = std::move(book);
   } else if (signature.kind == OpKind::kRemoveProcessSet) {
     const auto id = static_cast<int>(signature.ranks.at(0));
-    sets_.Remove(id);
+    if (id != 0) sets_.Remove(id);
     const auto book = books_.find(id);
-    if (book == books_.end()) return;
+    if (book == books_.end() || id == 0) return id != 0;
     book->second->removed = true;  // its ids retire one by one
     if (book->second->names.empty()) books_.erase(book);
   }
+  return true;
 }
 
 void Agreement::OnRetired(Name* name, const LogEntry& entry, std::vector<Event>* events) {

@@ -14,15 +14,15 @@ bool IsError(int32_t code) {
 }
 
 bool IsSpan(int64_t offset, int64_t size_bytes) {
-  return offset >= 0 && size_bytes >= 0 && size_bytes <= static_cast<int64_t>(kSpanBytes) &&
+  return offset >= 0 && offset % kSpanAlignment == 0 && size_bytes >= 0 && size_bytes <= static_cast<int64_t>(kSpanBytes) &&
          offset <= static_cast<int64_t>(kSpanBytes) - size_bytes;
 }
 
-bool FitsFlat(const Lead& lead, int set_size) {
+bool FitsFlat(const Lead& lead, int set_size) {  // as WantedSpanBytes says
   if (lead.payload_bytes < 0 || lead.payload_bytes > SmallLimitBytes(set_size) || set_size > FlatHalf::kMostMembers)
     return false;
   const size_t half_bytes = FlatHalf::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
-  return static_cast<int64_t>(half_bytes) <= lead.span_bytes / 2;
+  return 2 * static_cast<int64_t>(half_bytes) == lead.span_bytes;
 }
 
 }  // namespace
@@ -119,6 +119,7 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool 
   *early = book == books_.end() && sets_.IsFuture(description.signature.set);
   if (*early) return Status::Ok();
   if (book == books_.end() || !book->second->set->contains_me()) return Unreadable();
+  if (!FitsSet(description, book->second->set->size(), layout_.size())) return Unreadable();
   std::unique_ptr<Name>& slot = book->second->names[description.name];
   if (!slot) slot = std::make_unique<Name>();
   // The log says how that use ends, but for a small one that the others have completed: had it not been complete, the log
@@ -173,7 +174,7 @@ Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
 // Its removal was refused.
 void Agreement::ReopenSet(const Signature& signature) {
   const auto book = books_.find(static_cast<int>(signature.ranks.at(0)));
-  if (book != books_.end()) book->second->removed = false;
+  if (book != books_.end() && book->second->removals > 0) --book->second->removals;
 }
 
 Status Agreement::OnJoinResult(ByteReader* reader) {
@@ -196,6 +197,7 @@ Status Agreement::OnLead(ByteReader* reader, bool* early) {
   lead.span_offset = reader->Get<int64_t>();
   lead.span_bytes = reader->Get<int64_t>();
   if (!reader->AtEnd() || !leader() || lead.id < 0 || lead.id >= kMaxIds) return Unreadable();
+  if (leads_.count(lead.id) > 0) return Unreadable();
   const bool has_span = lead.span_offset >= 0;
   if (has_span && !IsSpan(lead.span_offset, lead.span_bytes)) return Unreadable();
   if (!has_span && (lead.flat != 0 || lead.extent_count > 0)) return Unreadable();
@@ -267,7 +269,8 @@ Status Agreement::OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<
   const auto lead = leads_.find(id);
   if (kind == MessageKind::kRetire && lead != leads_.end()) {
     retiring_[id] = RetireInGroup(lead->second);
-  } else if (kind == MessageKind::kRetired && lead != leads_.end()) {
+  } else if (kind == MessageKind::kRetired && lead != leads_.end() &&
+             std::find(freeing_.begin(), freeing_.end(), id) == freeing_.end()) {
     Append({LogKind::kRetired, id, static_cast<uint8_t>(value), lead->second.lead.set});
     freeing_.push_back(id);
   } else if (kind == MessageKind::kLeft && id < layout_.size()) {

@@ -23,6 +23,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "controller/description.h"
+
 namespace farandole {
 
 inline constexpr int kMaxIds = 4096;
@@ -41,8 +43,6 @@ struct LogEntry {
   uint8_t uses = 0;  // kRetired: how many uses were completed, modulo 256
   int set = 0;
 };
-
-inline constexpr int kMaxSetId = (1 << 20) - 1;
 
 // Batches of sets inside the group are sealed by their first reader, those of sets across groups by the leader.
 enum class SealKind { kInside = 0, kAcross = 1 };

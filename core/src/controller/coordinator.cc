@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "common/flat.h"
+#include "controller/agreement.h"
 #include "controller/board.h"
 #include "controller/validate.h"
 
@@ -18,14 +19,6 @@ Status Unreadable(int from) {
 std::pair<int, std::string> GatheringKey(const Description& description) {
   const std::string name = description.named() ? "n" + description.name : "t" + std::to_string(description.turn);
   return {description.signature.set, name};
-}
-
-bool AreRanksValid(const Signature& signature, int world_size) {
-  const std::vector<int64_t>& ranks = signature.ranks;
-  if (signature.kind == OpKind::kRemoveProcessSet) return ranks.size() == 1 && ranks[0] <= kMaxSetId;
-  if (signature.kind != OpKind::kAddProcessSet) return ranks.empty();
-  const bool ascend = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
-  return !ranks.empty() && ascend && ranks.back() < world_size;
 }
 
 }  // namespace
@@ -87,8 +80,7 @@ Status Coordinator::OnDescribe(int from, ByteReader* reader, std::vector<Outgoin
   Description description = Description::Decode(reader);
   const ProcessSetPtr set = sets_.Find(description.signature.set);
   if (!reader->AtEnd() || !set || set->PositionOf(from) < 0 || HasJoined(from)) return Unreadable(from);
-  if (description.extents.size() != description.signature.ExtentCount(set->size())) return Unreadable(from);
-  if (!AreRanksValid(description.signature, layout_.size())) return Unreadable(from);
+  if (!FitsSet(description, set->size(), layout_.size())) return Unreadable(from);
   if (const std::optional<int> live = LiveIdOf(from, set->id, description.name)) StartRetiring(*live, out);
   const auto key = GatheringKey(description);
   Gathering& gathering = gathering_[key];
@@ -141,10 +133,20 @@ std::string Coordinator::ChangeSets(const Signature& signature, std::vector<Outg
   if (signature.kind == OpKind::kRemoveProcessSet) {
     const auto id = static_cast<int>(signature.ranks[0]);
     if (id == 0 || !sets_.Find(id)) return "there is no process set " + std::to_string(id) + " to remove";
+    if (IsAwaited(id)) return "process set " + std::to_string(id) + " cannot be removed while it has operations in flight";
     RetireSet(id, out);
     sets_.Remove(id);
   }
   return "";
+}
+
+// No rank of ours removes a set in which it has something in flight.
+bool Coordinator::IsAwaited(int set) const {
+  const auto gathering = gathering_.lower_bound({set, ""});
+  if (gathering != gathering_.end() && gathering->first.first == set) return true;
+  return std::any_of(waiting_for_id_.begin(), waiting_for_id_.end(), [&](const Gathering& waiting) {
+    return waiting.begin()->second.signature.set == set;
+  });
 }
 
 std::optional<int> Coordinator::LiveIdOf(int rank, int set, const std::string& name) const {
@@ -275,6 +277,20 @@ std::vector<int64_t> Coordinator::InPositionOrder(const Id& id) const {
   return extents;
 }
 
+// Known, and come to by all of some groups: somebody of the others is missing.
+Coordinator::Waiting Coordinator::WaitingFor(const Id& id) const {
+  Description description;
+  description.name = id.names.begin()->second;
+  description.turn = Agreement::TurnIn(id.sequence);
+  description.signature = id.signature;
+  Waiting waiting{description.Title(), {}};
+  for (int rank : id.set->ranks) {
+    const bool is_in = id.completed.count(layout_.group_of[static_cast<size_t>(rank)]) > 0;
+    if (!is_in && !HasJoined(rank)) waiting.missing.push_back(rank);
+  }
+  return waiting;
+}
+
 std::vector<Coordinator::Waiting> Coordinator::Stalled() const {
   std::vector<Waiting> all;
   for (const auto& [key, gathering] : gathering_) {
@@ -285,6 +301,10 @@ std::vector<Coordinator::Waiting> Coordinator::Stalled() const {
       if (gathering.count(rank) == 0 && !HasJoined(rank)) waiting.missing.push_back(rank);
     }
     all.push_back(std::move(waiting));
+  }
+  for (int number : live_ids_) {
+    const Id& id = ids_[static_cast<size_t>(number)];
+    if (!id.completed.empty()) all.push_back(WaitingFor(id));
   }
   return all;
 }

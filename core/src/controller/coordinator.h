@@ -49,7 +49,7 @@ class Coordinator {
   // Sends what has become ready since the last call as one batch. Call it after all messages at hand are in.
   void Flush(std::vector<Outgoing>* out);
 
-  // Ranks that have not described an operation that others have: for stall reports.
+  // Ranks that have not described an operation that others have, or whose group has not come to one: for stall reports.
   struct Waiting {
     std::string title;
     std::vector<int> missing;
@@ -84,6 +84,8 @@ class Coordinator {
   void Decide(const Gathering& gathering, std::vector<Outgoing>* out);
   std::string Refusal(const Gathering& gathering, const ProcessSet& set);
   std::string ChangeSets(const Signature& signature, std::vector<Outgoing>* out);
+  bool IsAwaited(int set) const;
+  Waiting WaitingFor(const Id& id) const;
   std::optional<int> LiveIdOf(int rank, int set, const std::string& name) const;
   bool IsLeaderIn(int rank, const ProcessSet& set) const;
   bool AreExtentsOf(const Id& id, int group, const std::vector<int64_t>& extents) const;

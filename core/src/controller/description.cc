@@ -1,6 +1,7 @@
 #include "controller/description.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 namespace farandole {
@@ -43,6 +44,16 @@ bool IsValid(const Description& description) {
 }
 
 }  // namespace
+
+bool FitsSet(const Description& description, int set_size, int world_size) {
+  const Signature& signature = description.signature;
+  if (description.extents.size() != signature.ExtentCount(set_size)) return false;
+  const std::vector<int64_t>& ranks = signature.ranks;
+  if (signature.kind == OpKind::kRemoveProcessSet) return ranks.size() == 1 && ranks[0] <= kMaxSetId;
+  if (signature.kind != OpKind::kAddProcessSet) return ranks.empty();
+  const bool ascend = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
+  return !ranks.empty() && ascend && ranks.back() < world_size;
+}
 
 bool CarriesTensors(OpKind kind) {
   return kind != OpKind::kBarrier && kind != OpKind::kJoin && kind != OpKind::kAddProcessSet &&

@@ -12,6 +12,8 @@
 
 namespace farandole {
 
+inline constexpr int kMaxSetId = (1 << 20) - 1;  // a word of the log has 20 bits for it
+
 struct TensorSpec {
   DType dtype = DType::kFloat32;
   Shape shape;  // allgather, alltoall: without the first dimension, which may differ
@@ -54,6 +56,9 @@ struct Description {
   // The reader says whether it went well: whether everything was there and is a description that a rank may send.
   static Description Decode(ByteReader* reader);
 };
+
+// Its extents and ranks are such as a rank of a set of this size may send.
+bool FitsSet(const Description& description, int set_size, int world_size);
 
 bool CarriesTensors(OpKind kind);  // false for barrier, join and the changes of process sets
 

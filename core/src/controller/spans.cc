@@ -3,10 +3,8 @@
 namespace farandole {
 namespace {
 
-constexpr int64_t kSmallestBytes = 256;
-
 int64_t Rounded(int64_t size_bytes) {
-  int64_t rounded = kSmallestBytes;
+  int64_t rounded = kSpanAlignment;
   while (rounded < size_bytes) rounded *= 2;
   return rounded;
 }
@@ -14,10 +12,10 @@ int64_t Rounded(int64_t size_bytes) {
 }  // namespace
 
 SpanAllocator::SpanAllocator(int64_t capacity_bytes) {
-  int64_t block = kSmallestBytes;
+  int64_t block = kSpanAlignment;
   while (block <= capacity_bytes / 2) block *= 2;
   // Largest first, so that each block starts at a multiple of its size.
-  for (int64_t offset = 0; block >= kSmallestBytes; block /= 2) {
+  for (int64_t offset = 0; block >= kSpanAlignment; block /= 2) {
     if (offset + block > capacity_bytes) continue;
     free_[block].insert(offset);
     offset += block;

@@ -10,6 +10,8 @@
 
 namespace farandole {
 
+inline constexpr int64_t kSpanAlignment = 256;  // and the smallest
+
 class SpanAllocator {
  public:
   explicit SpanAllocator(int64_t capacity_bytes);
