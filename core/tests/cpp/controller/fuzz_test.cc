@@ -2,9 +2,9 @@
 // and never fall. Worth most under the address and undefined-behaviour sanitizers.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <memory>
+#include <map>
 #include <random>
+#include <utility>
 
 #include "controller/agreement.h"
 #include "controller/coordinator.h"
@@ -23,31 +23,61 @@ Description Describe(const std::string& name, OpKind kind) {
   Description description;
   description.name = name;
   description.signature.kind = kind;
-  if (kind != OpKind::kBarrier) description.signature.tensors = {{DType::kFloat32, {2, 3}}};
+  if (CarriesTensors(kind)) description.signature.tensors = {{DType::kFloat32, {2, 3}}};
   if (kind == OpKind::kAllgather) description.extents = {4};
+  if (kind == OpKind::kAddProcessSet) description.signature.ranks = {0, 1};
+  if (kind == OpKind::kRemoveProcessSet) description.signature.ranks = {1};
+  return description;
+}
+
+Description InSet(int set) {
+  Description description = Describe("p", OpKind::kAllreduce);
+  description.signature.set = set;
   return description;
 }
 
 const std::vector<Description>& Descriptions() {
   static const std::vector<Description> all{Describe("w", OpKind::kAllreduce), Describe("g", OpKind::kAllgather),
-                                            Describe("b", OpKind::kBroadcast), Describe("s", OpKind::kBarrier)};
+                                            Describe("b", OpKind::kBroadcast), Describe("s", OpKind::kBarrier),
+                                            Describe("#sets.0", OpKind::kAddProcessSet),
+                                            Describe("#sets.1", OpKind::kRemoveProcessSet), InSet(1)};
   return all;
 }
 
+const Layout& World(const std::vector<std::string>& machines) {
+  static std::map<std::vector<std::string>, Layout> all;
+  return all.try_emplace(machines, LayoutOf(machines)).first->second;
+}
+
+// What LEAD says of the description with this number, which is its id, too.
+Lead LeadOf(int id, const Layout& layout) {
+  const Signature& signature = Descriptions()[static_cast<size_t>(id)].signature;
+  const ProcessSet world = WholeWorld(layout, 0);
+  const bool small = IsSmall(signature, world);
+  const int64_t span_bytes = WantedSpanBytes(signature, world);
+  return {id, 0, static_cast<uint32_t>(signature.ExtentCount(layout.size())), small, small ? signature.TotalBytes() : 0,
+          span_bytes > 0 ? id * 4096 : -1, span_bytes};
+}
+
 // What is said in good order about the first ids, so that a few changed bytes still mean something.
-std::vector<Bytes> ValidMessages() {
-  std::vector<Bytes> all{EncodeAbort(static_cast<int>(Code::kPeerLost), 1, "gone")};
-  for (const Description& description : Descriptions()) {
+std::vector<Bytes> ValidMessages(const Layout& layout) {
+  std::vector<Bytes> all{EncodeAbort(static_cast<int>(Code::kPeerLost), 1, "gone"),
+                         EncodeJoin(MessageKind::kJoin, 0, {{0, 3}, {1, 4}}),
+                         EncodeJoin(MessageKind::kJoinResult, 1, {{0, 3}}), EncodeIdMessage(MessageKind::kJoinEnd, 0)};
+  const auto count = static_cast<int>(Descriptions().size());
+  for (int id = 0; id < count; ++id) {
+    const Description& description = Descriptions()[static_cast<size_t>(id)];
+    const Lead lead = LeadOf(id, layout);
+    const std::vector<int64_t> extents(lead.extent_count * static_cast<size_t>(layout.size()), 4);
     all.push_back(EncodeDescribe(description));
-    all.push_back(EncodeError(description.name, "no"));
-  }
-  for (int id = 0; id < 4; ++id) {
-    const std::string& name = Descriptions()[static_cast<size_t>(id)].name;
-    all.push_back(EncodeAssign(name, id, id == 2 ? -1 : id * 4096));
-    all.push_back(EncodeComplete(id, 1, id == 1 ? std::vector<int64_t>{4, 4} : std::vector<int64_t>{}));
-    all.push_back(EncodeReady({{id, 1, 4096, id == 1 ? std::vector<int64_t>{4, 4, 4} : std::vector<int64_t>{}}}));
+    all.push_back(EncodeError(description.signature.set, description.name, "no"));
+    all.push_back(EncodeAssign({description.name, description.signature.set, id, lead.span_offset}));
+    all.push_back(EncodeInvite(id, lead.span_offset, description));
+    all.push_back(EncodeLead(lead));
+    all.push_back(EncodeComplete({id, 1, 1, std::vector<int64_t>(lead.extent_count, 4)}));
+    all.push_back(EncodeReady({{id, description.signature.set, 1, extents}}));
     for (auto kind : {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kRetireInfo, MessageKind::kFree,
-                      MessageKind::kRetire, MessageKind::kRetired, MessageKind::kLeft}) {
+                      MessageKind::kRetire, MessageKind::kRetired, MessageKind::kLeft, MessageKind::kOpen}) {
       all.push_back(EncodeIdMessage(kind, id, 1));
     }
   }
@@ -64,11 +94,13 @@ Bytes Mutated(Bytes bytes, std::mt19937* random) {
 }
 
 TEST(FuzzTest, TheCoordinatorSurvivesAnyMessage) {
-  const std::vector<Bytes> valid = ValidMessages();
   for (unsigned seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);
-    Coordinator coordinator(
-        LayoutOf(seed % 2 ? std::vector<std::string>{"a", "b"} : std::vector<std::string>{"a", "a"}));
+    const Layout& layout =
+        World(seed % 2 ? std::vector<std::string>{"a", "b"} : std::vector<std::string>{"a", "a"});
+    static std::map<const Layout*, std::vector<Bytes>> messages;
+    const std::vector<Bytes>& valid = messages.try_emplace(&layout, ValidMessages(layout)).first->second;
+    Coordinator coordinator(layout);
     std::vector<Outgoing> out;
     for (int i = 0; i < 300; ++i) {
       const Bytes& message = valid[random() % valid.size()];
@@ -83,36 +115,49 @@ TEST(FuzzTest, TheCoordinatorSurvivesAnyMessage) {
 
 struct Member {
   Member(const Layout& layout, int rank)
-      : memory(ZeroedPages(Board::BytesFor(2)), &std::free), agreement(layout, rank, memory.get()) {}
-  std::unique_ptr<std::byte, void (*)(void*)> memory;
+      : memory(Board::BytesFor(2)), agreement(layout, rank, memory.data()) {}
+  Pages memory;
   Agreement agreement;
-  Ticket next = 1;
+  Ticket latest = 0;
 
   // Submits as a framework would, in disregard of what rank 0 makes of it.
   void Submit(std::mt19937* random) {
-    Description description = Descriptions()[(*random)() % 4];
+    Description description = Descriptions()[(*random)() % Descriptions().size()];
     if ((*random)() % 4 == 0) description.name = Descriptions()[(*random)() % 4].name;
+    if (agreement.joined()) return;
     Agreement::Plan plan;
-    if (!agreement.Submit(description, next++, &plan).ok() || plan.id < 0) return;
+    if (!agreement.Submit(description, &plan).ok()) return;
+    latest = plan.ticket;
+    if (plan.id < 0) return;
+    if (plan.half) return Put(description, &plan);
     const Agreement::Arrived arrived = agreement.Arrive(plan);
     if (arrived == Agreement::Arrived::kRetired) agreement.Redescribe(plan.ticket);
     if (arrived == Agreement::Arrived::kLast) agreement.CompleteTogether(plan);
   }
+  void Put(const Description& description, Agreement::Plan* plan) {
+    const float data[6] = {1, 2, 3, 4, 5, 6};
+    const FlatSegment segment{data, nullptr, DType::kFloat32, 6};
+    plan->half->Put(plan->set->position, &segment, description.signature.tensors.size(), plan->sequence());
+    if (agreement.IsReady(*plan)) agreement.TakeReady(plan->ticket);
+  }
 };
 
 void FuzzMember(const std::vector<std::string>& machines, int rank) {
-  const std::vector<Bytes> valid = ValidMessages();
+  const std::vector<Bytes> valid = ValidMessages(World(machines));
   std::vector<Agreement::Event> events;
-  for (unsigned seed = 0; seed < 100; ++seed) {
+  for (unsigned seed = 0; seed < 150; ++seed) {
     std::mt19937 random(seed);
-    Member member(LayoutOf(machines), rank);
+    Member member(World(machines), rank);
     for (int i = 0; i < 500; ++i) {
       if (random() % 3 == 0) member.Submit(&random);
       const Bytes& message = valid[random() % valid.size()];
       member.agreement.OnMessage(random() % 2 ? message : Mutated(message, &random), &events);
       if (member.agreement.HasNews()) member.agreement.Advance(&events);
-      member.agreement.ReportStuck(member.next - 1);
-      member.agreement.MissingRanks(member.next - 1);
+      if (seed % 3 == 0 && i == 100) member.agreement.Join({{0, 7}});
+      member.agreement.AskForBells();
+      for (Ticket ticket : member.agreement.ReadySmall()) member.agreement.TakeReady(ticket);
+      member.agreement.ReportStuck(member.latest);
+      member.agreement.MissingRanks(member.latest);
       member.agreement.TakeOutgoing();
       events.clear();
     }
@@ -130,37 +175,91 @@ Status Decoded(const Description& description) {
   return coordinator.OnMessage(1, EncodeDescribe(description), &out);
 }
 
-// The engine copies a result out of the span after Advance has returned, and only then may the span be another id's.
+Bytes LeadFor(int id, const Description& description, const Layout& layout) {
+  const ProcessSet world = WholeWorld(layout, 0);
+  return EncodeLead({id, 0, static_cast<uint32_t>(description.signature.ExtentCount(layout.size())), 1,
+                     description.signature.TotalBytes(), 0, WantedSpanBytes(description.signature, world)});
+}
+
+// The engine folds the result out of the span after Advance has returned, and only then may the span be another id's.
 TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
-  Member member(LayoutOf({"a"}), 0);
-  const Board board(member.memory.get(), 0, 1);
+  const Layout& layout = World({"a"});
+  Member member(layout, 0);
+  const Board board(member.memory.data(), 0, 1);
   Agreement& agreement = member.agreement;
   std::vector<Agreement::Event> events;
   Agreement::Plan plan;
-  ASSERT_TRUE(agreement.Submit(Descriptions()[0], 1, &plan).ok());
-  ASSERT_TRUE(agreement.OnMessage(EncodeAssign("w", 5, 0), &events).ok());
+  ASSERT_TRUE(agreement.Submit(Descriptions()[0], &plan).ok());
+  ASSERT_TRUE(agreement.OnMessage(LeadFor(5, Descriptions()[0], layout), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(EncodeAssign({"w", 0, 5, 0}), &events).ok());
   ASSERT_TRUE(agreement.OnMessage(EncodeReady({{5, 0, 0, {}}}), &events).ok());
   ASSERT_TRUE(agreement.Advance(&events));
-  ASSERT_TRUE(agreement.Submit(Descriptions()[0], 2, &plan).ok());
-  ASSERT_EQ(agreement.Arrive(plan), Agreement::Arrived::kLast);
-  agreement.CompleteAlone(plan);
+  ASSERT_TRUE(agreement.Submit(Descriptions()[0], &plan).ok());
+  const float data[6] = {};
+  const FlatSegment segment{data, nullptr, DType::kFloat32, 6};
+  plan.half->Put(0, &segment, 1, plan.sequence());
+  ASSERT_TRUE(agreement.IsReady(plan));
   ASSERT_TRUE(agreement.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
+  EXPECT_FALSE(agreement.IsReady(plan)) << "the log says what it is worth";
   ASSERT_TRUE(agreement.OnMessage(EncodeIdMessage(MessageKind::kRetired, 5, 1), &events).ok());
   events.clear();
   ASSERT_TRUE(agreement.Advance(&events));
   ASSERT_EQ(events.size(), 1u);
   ASSERT_EQ(events[0].kind, Agreement::Event::kTake);
-  EXPECT_FALSE(board.AllDoneWith(5));
+  EXPECT_FALSE(board.AllDoneWith(5, 1));
   EXPECT_TRUE(agreement.HasNews()) << "the driver must come back";
   agreement.TakeRing();
   agreement.TakeOutgoing();
   EXPECT_TRUE(agreement.Advance(&events));
   EXPECT_TRUE(agreement.TakeRing());
+  ASSERT_TRUE(agreement.HasOutgoing());
   EXPECT_EQ(agreement.TakeOutgoing().back(), EncodeIdMessage(MessageKind::kFree, 5));
 }
 
+// A leader that retires the id while the last arriver has still to take the use back: both see that the turns differ.
+TEST(RetireTest, AUseWhoseMembersMeantDifferentTurnsIsNotComplete) {
+  const Layout& layout = World({"a", "a"});
+  Member leader(layout, 0);
+  std::vector<Agreement::Event> events;
+  for (const auto& [turns, uses] : {std::pair{std::pair{5, 69}, 0}, std::pair{std::pair{5, 5}, 1}}) {
+    const int id = uses;
+    const Lead lead{id, 0, 0, 0, 0, -1, 0};
+    ASSERT_TRUE(leader.agreement.OnMessage(EncodeLead(lead), &events).ok());
+    Board(leader.memory.data(), 0, 2).Arrive(id, Agreement::SequenceOf(0, turns.first), 2);
+    Board(leader.memory.data(), 1, 2).Arrive(id, Agreement::SequenceOf(0, turns.second), 2);
+    ASSERT_TRUE(leader.agreement.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
+    leader.agreement.Advance(&events);
+    const std::vector<Bytes> said = leader.agreement.TakeOutgoing();
+    ASSERT_EQ(said.size(), 1u);
+    EXPECT_EQ(said[0], EncodeIdMessage(MessageKind::kRetireInfo, id, static_cast<uint64_t>(uses)));
+  }
+}
+
+// What speaks of a set that this rank has still to read of waits for that, and everything behind it, too.
+TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
+  const Layout& layout = World({"a", "a"});
+  Member member(layout, 0);
+  Agreement& agreement = member.agreement;
+  std::vector<Agreement::Event> events;
+  Agreement::Plan plan;
+  ASSERT_TRUE(agreement.Submit(Descriptions()[4], &plan).ok());
+  ASSERT_TRUE(agreement.OnMessage(EncodeAssign({"#sets.0", 0, 0, -1}), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(EncodeLead({0, 0, 0, 0, 0, -1, 0}), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(EncodeReady({{0, 0, 0, {}}}), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(EncodeLead({1, 1, 0, 0, 0, -1, 0}), &events).ok()) << "set 1 is in the log, unread";
+  ASSERT_TRUE(agreement.OnMessage(EncodeAbort(static_cast<int>(Code::kPeerLost), 1, "gone"), &events).ok());
+  EXPECT_TRUE(events.empty());
+  EXPECT_TRUE(agreement.HasNews());
+  ASSERT_TRUE(agreement.Advance(&events));
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, Agreement::Event::kBatch);
+  EXPECT_EQ(events[0].items[0].new_set, 1);
+  EXPECT_EQ(events[1].kind, Agreement::Event::kAbort);
+  EXPECT_FALSE(agreement.OnMessage(EncodeLead({2, 1 << 20, 0, 0, 0, -1, 0}), &events).ok()) << "no such future";
+}
+
 TEST(DecodeTest, ADescriptionOutOfRangeIsRefused) {
-  for (const Description& good : Descriptions()) EXPECT_TRUE(Decoded(good).ok()) << good.name;
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(Decoded(Descriptions()[static_cast<size_t>(i)]).ok()) << i;
   std::vector<Description> bad(10, Descriptions()[1]);
   bad[0].signature.kind = static_cast<OpKind>(kOpKindCount);
   bad[1].signature.reduce = static_cast<ReduceOp>(kReduceOpCount);
@@ -190,20 +289,24 @@ TEST(DecodeTest, AnAbortIsNeverASuccess) {
 
 TEST(DecodeTest, SpansBeyondTheBoardAreRefused) {
   const auto end = static_cast<int64_t>(kSpanBytes);
-  for (int64_t offset : {int64_t{-1}, int64_t{-4096}, end, end - 8, INT64_MAX}) {
+  for (int64_t offset : {int64_t{-1}, int64_t{-4096}, int64_t{64}, end, end - 8, INT64_MAX}) {
     Member member(LayoutOf({"a", "a"}), 0);
     std::vector<Agreement::Event> events;
     Agreement::Plan plan;
-    ASSERT_TRUE(member.agreement.Submit(Descriptions()[1], 1, &plan).ok());
-    EXPECT_FALSE(member.agreement.OnMessage(EncodeAssign("g", 0, offset), &events).ok()) << offset;
-    EXPECT_FALSE(member.agreement.OnMessage(EncodeReady({{0, 1, offset, {4, 4}}}), &events).ok()) << offset;
+    ASSERT_TRUE(member.agreement.Submit(Descriptions()[1], &plan).ok());
+    EXPECT_FALSE(member.agreement.OnMessage(EncodeAssign({"g", 0, 0, offset}), &events).ok()) << offset;
+    Lead lead = LeadOf(1, World({"a", "a"}));
+    EXPECT_TRUE(member.agreement.OnMessage(EncodeLead(lead), &events).ok());
+    lead.id = 2;
+    lead.span_offset = offset;
+    EXPECT_FALSE(member.agreement.OnMessage(EncodeLead(lead), &events).ok()) << offset;
   }
 }
 
 TEST(DecodeTest, OnlyAnIdInUseCanBeComplete) {
   Coordinator coordinator(LayoutOf({"a", "b"}));
   std::vector<Outgoing> out;
-  EXPECT_FALSE(coordinator.OnMessage(1, EncodeComplete(7, 1, {}), &out).ok());
+  EXPECT_FALSE(coordinator.OnMessage(1, EncodeComplete({7, 1, 1, {}}), &out).ok());
   EXPECT_FALSE(coordinator.OnMessage(1, EncodeIdMessage(MessageKind::kFree, 7), &out).ok());
   EXPECT_FALSE(coordinator.OnMessage(1, EncodeIdMessage(MessageKind::kRetireInfo, 7), &out).ok());
 }

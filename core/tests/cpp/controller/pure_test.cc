@@ -1,17 +1,14 @@
-// Fusion, validation, spans, messages and the board, each by itself.
+// Fusion, validation, spans, process sets and the coordinator, each by itself.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <functional>
 #include <random>
 #include <set>
-#include <thread>
 
-#include "controller/board.h"
 #include "controller/coordinator.h"
 #include "controller/fuse.h"
 #include "controller/validate.h"
-#include "support/pages.h"
 
 namespace farandole {
 namespace {
@@ -19,7 +16,7 @@ namespace {
 using Groups = std::vector<std::vector<size_t>>;
 
 FuseItem Item(DType dtype, int64_t size_bytes) {
-  return {OpKind::kAllreduce, dtype, ReduceOp::kSum, 0, 1.0, size_bytes};
+  return {0, OpKind::kAllreduce, dtype, ReduceOp::kSum, 0, 1.0, size_bytes};
 }
 
 TEST(FuseTest, EqualKindsShareUpToTheThreshold) {
@@ -221,69 +218,75 @@ TEST(CoordinatorTest, ExtentsGetTheirSpanHoweverFullTheSpansAre) {
   }
 }
 
-struct BoardMemory {
-  explicit BoardMemory(int members) : bytes(Board::BytesFor(members)), memory(ZeroedPages(bytes)) {}
-  ~BoardMemory() { std::free(memory); }
-  size_t bytes;
-  std::byte* memory;
-};
-
-TEST(BoardTest, TheLastArriverOfEachUseIsToldSo) {
-  BoardMemory memory(3);
-  Board board(memory.memory, 0, 3);
-  for (uint64_t use = 0; use < 4; ++use) {
-    EXPECT_FALSE(board.Arrive(5, use).last);
-    EXPECT_FALSE(board.Arrive(5, use).last);
-    EXPECT_TRUE(board.Arrive(5, use).last);
-  }
-  EXPECT_EQ(board.Retire(5), 4u);
-  EXPECT_TRUE(board.Arrive(5, 4).retired);
+TEST(CoordinatorTest, AKnownOperationThatAGroupHasNotComeToIsStalled) {
+  Coordinator coordinator(LayoutOf({"a", "b", "b"}));
+  std::vector<Outgoing> out;
+  for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(coordinator.OnMessage(rank, EncodeDescribe(Base()), &out).ok());
+  EXPECT_TRUE(coordinator.Stalled().empty());
+  ASSERT_TRUE(coordinator.OnMessage(0, EncodeComplete({0, 1, 1, {}}), &out).ok());
+  const auto stalled = coordinator.Stalled();
+  ASSERT_EQ(stalled.size(), 1u);
+  EXPECT_EQ(stalled[0].title, "allreduce 'w'");
+  EXPECT_EQ(stalled[0].missing, (std::vector<int>{1, 2}));
 }
 
-TEST(BoardTest, EntriesAreReadInOrderOverManyRoundsOfTheRing) {
-  BoardMemory memory(1);
-  Board board(memory.memory, 0, 1);
-  for (uint64_t i = 0; i < 100'000; ++i) {
-    EXPECT_FALSE(board.Read(i).has_value());
-    board.Append({LogKind::kRetired, static_cast<int>(i % kMaxIds), static_cast<uint8_t>(i)});
-    const auto entry = board.Read(i);
-    ASSERT_TRUE(entry.has_value());
-    ASSERT_EQ(entry->id, static_cast<int>(i % kMaxIds));
-    ASSERT_EQ(entry->uses, static_cast<uint8_t>(i));
+TEST(CoordinatorTest, SetsOfRanksThatCannotBeAreRefused) {
+  const std::vector<std::vector<int64_t>> bad{{}, {2}, {0, 0}, {1, 0}, {-1}, {int64_t{1} << 40}};
+  for (const std::vector<int64_t>& ranks : bad) {
+    Coordinator coordinator(LayoutOf({"a", "b"}));
+    Description description;
+    description.signature.kind = OpKind::kAddProcessSet;
+    description.signature.ranks = ranks;
+    std::vector<Outgoing> out;
+    EXPECT_EQ(coordinator.OnMessage(1, EncodeDescribe(description), &out).code(), Code::kPeerLost);
   }
 }
 
-TEST(BoardTest, AllReadersGetTheSealOfTheFirst) {
-  BoardMemory memory(2);
-  Board first(memory.memory, 0, 2), second(memory.memory, 1, 2);
-  for (uint64_t batch = 0; batch < 40'000; ++batch) {
-    EXPECT_FALSE(first.ReadSeal(batch).has_value());
-    const uint64_t end = batch * 3 + 5;
-    ASSERT_EQ(first.SealOrRead(batch, end), end);
-    ASSERT_EQ(second.SealOrRead(batch, end + 2), end);
+TEST(CoordinatorTest, ExtentsThatDoNotFitTheSetAreRefused) {
+  Description gather = Base();
+  gather.signature.kind = OpKind::kAlltoall;
+  for (size_t count : {size_t{0}, size_t{1}, size_t{3}}) {
+    Coordinator coordinator(LayoutOf({"a", "b"}));
+    gather.extents.assign(count, 1);
+    std::vector<Outgoing> out;
+    EXPECT_FALSE(coordinator.OnMessage(1, EncodeDescribe(gather), &out).ok()) << count;
   }
+  Coordinator coordinator(LayoutOf({"a", "b"}));
+  gather.extents.assign(2, 1);
+  std::vector<Outgoing> out;
+  EXPECT_TRUE(coordinator.OnMessage(1, EncodeDescribe(gather), &out).ok());
 }
 
-TEST(BoardTest, ConcurrentArrivalsHaveExactlyOneLastPerUse) {
-  constexpr int kMembers = 4, kUses = 5000;
-  BoardMemory memory(kMembers);
-  std::atomic<int> lasts{0};
-  std::atomic<uint64_t> use_done{0};
-  std::vector<std::thread> threads;
-  for (int m = 0; m < kMembers; ++m) {
-    threads.emplace_back([&, m] {
-      Board board(memory.memory, m, kMembers);
-      for (uint64_t use = 0; use < kUses; ++use) {
-        if (board.Arrive(1, use).last) {
-          lasts.fetch_add(1);
-          use_done.store(use + 1);
-        }
-        while (use_done.load() <= use) std::this_thread::yield();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(lasts.load(), kUses);
+TEST(ProcessSetsTest, ASetTakesTheLowestChannelThatNoCommonRankUses) {
+  ProcessSets sets(LayoutOf({"a", "a", "b", "b"}), 1);
+  EXPECT_EQ(sets.Find(0)->channel, 0);
+  EXPECT_EQ(sets.Add({0, 1}), 1);
+  EXPECT_EQ(sets.Add({2, 3}), 2);
+  EXPECT_EQ(sets.Add({1, 2}), 3);
+  EXPECT_EQ(sets.Find(1)->channel, 1);
+  EXPECT_EQ(sets.Find(2)->channel, 1) << "no common rank";
+  EXPECT_EQ(sets.Find(3)->channel, 2);
+  EXPECT_EQ(sets.Find(1)->position, 1);
+  EXPECT_EQ(sets.Find(2)->position, -1);
+  EXPECT_TRUE(sets.Find(1)->local());
+  EXPECT_FALSE(sets.Find(3)->local());
+  sets.Remove(1);
+  EXPECT_EQ(sets.Find(1), nullptr);
+  EXPECT_EQ(sets.Add({0, 1, 2}), 4) << "ids are not given out again";
+  EXPECT_EQ(sets.Find(4)->channel, 3) << "1 and 2 are taken by ranks 2 and 1";
+  EXPECT_TRUE(sets.IsFuture(5));
+  EXPECT_FALSE(sets.IsFuture(4));
+  EXPECT_FALSE(sets.IsFuture(1 << 20));
+}
+
+TEST(ProcessSetsTest, ARankIsInNoMoreSetsThanThereAreChannels) {
+  ProcessSets sets(LayoutOf({"a", "a"}), 0);
+  for (int i = 1; i < kMaxChannels; ++i) EXPECT_EQ(sets.Add({0}), i);
+  EXPECT_EQ(sets.Add({0}), -1);
+  EXPECT_EQ(sets.Add({0, 1}), -1);
+  EXPECT_EQ(sets.Add({1}), kMaxChannels);
+  sets.Remove(7);
+  EXPECT_EQ(sets.Add({0}), kMaxChannels + 1);
 }
 
 }  // namespace
