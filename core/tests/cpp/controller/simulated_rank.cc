@@ -189,6 +189,9 @@ void SimulatedJob::Handle(Rank* rank, const Agreement::Event& event) {
       return HandleJoinEnd(rank, event);
     case Agreement::Event::kLeft:
       return HandleLeft(rank, event.rank);
+    case Agreement::Event::kAsked:
+    case Agreement::Event::kAnswered:
+      return;  // for people
     case Agreement::Event::kAbort:
       return Complain("rank " + std::to_string(rank->number) + " gave up: " + event.status.message());
   }
