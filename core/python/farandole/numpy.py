@@ -11,6 +11,7 @@ have in common.
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -23,18 +24,18 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _NAMES = {dtype.title: dtype for dtype in DType if dtype is not DType.BFLOAT16}  # bfloat16 is not numpy's own
 _DTYPES = {np.dtype(name): dtype for name, dtype in _NAMES.items()}
+_NUMPY_DTYPES = {dtype: numpy_dtype for numpy_dtype, dtype in _DTYPES.items()}
 
 
 class _ArrayAdapter(Adapter[Array]):
     def describe(self, tensor: Array) -> tuple[DType, tuple[int, ...]]:
-        if type(tensor) is np.ndarray and tensor.dtype in _DTYPES:
-            return _DTYPES[tensor.dtype], tensor.shape
-        return _describe_unusual(tensor)
+        dtype = _DTYPES.get(tensor.dtype) if type(tensor) is np.ndarray else None
+        return _describe_unusual(tensor) if dtype is None else (dtype, tensor.shape)
 
     def buffer(self, tensor: Any) -> Buffer | None:
         if not isinstance(tensor, np.ndarray) or not tensor.flags.carray:  # C-contiguous, aligned and writable
             return None
-        return Buffer(tensor.__array_interface__["data"][0], tensor.nbytes, tensor)
+        return Buffer(_address(tensor), tensor.nbytes, tensor)
 
     def check_target(self, tensor: Any) -> None:
         if not isinstance(tensor, np.ndarray):
@@ -43,6 +44,8 @@ class _ArrayAdapter(Adapter[Array]):
             raise ValueError("the array is read-only; give a writable one to the forms in place")
 
     def empty(self, like: Array, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> Array:
+        if type(like) is np.ndarray and dtype in _NUMPY_DTYPES:
+            return np.empty(shape, _NUMPY_DTYPES[dtype])
         return np.empty_like(like, _numpy_dtype(dtype), order="C", shape=shape)
 
     def assign(self, target: Array, source: Array) -> None:
@@ -59,6 +62,14 @@ class _ArrayAdapter(Adapter[Array]):
         return array.view(type(like)) if isinstance(like, np.ndarray) else array
 
 
+def _address(array: Array) -> int:
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    except ValueError:  # no elements, or a dtype that buffers do not know; this way is five times as slow
+        address: int = array.__array_interface__["data"][0]
+        return address
+
+
 def _describe_unusual(tensor: Any) -> tuple[DType, tuple[int, ...]]:
     if not isinstance(tensor, np.ndarray | np.generic):
         raise TypeError(f"expected a numpy array, not {type(tensor).__name__}; convert it with numpy.asarray")
@@ -73,8 +84,8 @@ def _describe_unusual(tensor: Any) -> tuple[DType, tuple[int, ...]]:
 
 
 def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    if dtype is not DType.BFLOAT16:
-        return np.dtype(dtype.title)
+    if dtype in _NUMPY_DTYPES:
+        return _NUMPY_DTYPES[dtype]
     try:
         import ml_dtypes  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
