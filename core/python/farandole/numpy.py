@@ -64,7 +64,7 @@ class _ArrayAdapter(Adapter[Array]):
 
 def _address(array: Array) -> int:
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type, unused-ignore]  # of Python 3.12
     except ValueError:  # no elements, or a dtype that buffers do not know; this way is five times as slow
         address: int = array.__array_interface__["data"][0]
         return address

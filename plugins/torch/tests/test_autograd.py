@@ -72,6 +72,25 @@ def gradient_of_broadcast():
     assert torch.allclose(x.grad, torch.full_like(x, average if hvd.rank() == root else 0.0))
 
 
+def gradients_in_a_process_set():
+    if hvd.size() < 3:
+        return
+    pair = hvd.add_process_set([1, 2])
+    if pair.included():
+        x = leaf(1.0, 2.0)
+        weighted(hvd.allreduce(x, op=hvd.Average, process_set=pair)).backward()
+        assert torch.allclose(x.grad, torch.full_like(x, (2 + 3) / 2))
+        x = torch.ones(hvd.rank(), 2, dtype=torch.float64, requires_grad=True)
+        gathered = hvd.allgather(x, process_set=pair)
+        weights = torch.arange(6, dtype=torch.float64).reshape(3, 2)
+        (gathered * weights * (hvd.rank() + 1)).sum().backward()
+        assert torch.allclose(x.grad, (2 + 3) / 2 * (weights[:1] if hvd.rank() == 1 else weights[1:]))
+        x = leaf(1.0)
+        weighted(hvd.broadcast(x, 2, process_set=pair)).backward()
+        assert x.grad.item() == ((2 + 3) / 2 if hvd.rank() == 2 else 0.0)
+    assert hvd.remove_process_set(pair)
+
+
 def second_derivative_of_allreduce():
     x = leaf(3.0)
     (first,) = torch.autograd.grad(hvd.allreduce(x * x, op=hvd.Sum).sum(), x, create_graph=True)
@@ -94,6 +113,7 @@ CASES = (
     gradient_of_allgather,
     gradient_of_grouped_allgather,
     gradient_of_broadcast,
+    gradients_in_a_process_set,
     second_derivative_of_allreduce,
     nothing_is_recorded_without_need,
 )

@@ -291,6 +291,30 @@ def test_names_are_checked(alone):
     assert type(sgd) is torch.optim.SGD
 
 
+def only_the_set_is_averaged():
+    pair = hvd.add_process_set([0, 2])
+    model, inputs = linear()
+    everybody = everyones(inputs)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), process_set=pair
+    )
+    model(inputs).square().mean().backward()
+    optimizer.synchronize()
+    expected = averaged(model, [everybody[0], everybody[2]] if pair.included() else [inputs])
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        assert torch.allclose(parameter.grad, gradient, rtol=1e-12, atol=1e-12)
+    optimizer.step()
+    assert hvd.remove_process_set(pair)
+    with pytest.raises(ValueError, match="add_process_set"):
+        hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), process_set=pair)
+    with pytest.raises(ValueError, match="Adasum"):
+        hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), op=hvd.Adasum)
+
+
+def test_gradients_are_averaged_in_a_process_set():
+    world(3).run(only_the_set_is_averaged)
+
+
 def test_every_name_is_there_once():
     assert len(set(hvd.__all__)) == len(hvd.__all__)
     assert [name for name in hvd.__all__ if not hasattr(hvd, name)] == []

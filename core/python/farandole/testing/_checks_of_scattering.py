@@ -180,7 +180,7 @@ def adasum_works_on_each_tensor_of_a_group_and_in_place(face: Face) -> None:
     face.misused(lambda: face.module.allreduce(face.make([1], dtype="int32"), op=face.module.Adasum), "int32")
 
 
-@needs("sparse_allreduce", "sparse_allreduce_async")
+@needs("sparse_allreduce")
 def sparse_tensors_are_gathered(face: Face) -> None:
     indices = face.make([face.rank, 7][: face.rank], dtype="int64") if face.rank < 3 else face.make([1], dtype="int64")
     (rows,) = face.subject.shape(indices)

@@ -23,6 +23,7 @@ from farandole_torch._operations import (
     grouped_allreduce,
 )
 from farandole_torch._optimizer import DistributedOptimizer
+from farandole_torch._sparse import sparse_allreduce_async
 
 allgather_async = collectives.allgather_async
 allreduce_ = collectives.allreduce_
@@ -42,8 +43,6 @@ grouped_reducescatter = collectives.grouped_reducescatter
 grouped_reducescatter_async = collectives.grouped_reducescatter_async
 reducescatter = collectives.reducescatter
 reducescatter_async = collectives.reducescatter_async
-sparse_allreduce = collectives.sparse_allreduce
-sparse_allreduce_async = collectives.sparse_allreduce_async
 
 __version__ = "0.1.0"
 
@@ -74,7 +73,6 @@ __all__ = [
     "grouped_reducescatter_async",
     "reducescatter",
     "reducescatter_async",
-    "sparse_allreduce",
     "sparse_allreduce_async",
 ]
 __all__ += farandole.__all__

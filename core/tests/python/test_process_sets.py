@@ -1,0 +1,96 @@
+"""Process sets as values, and over several worlds of one process."""
+
+import copy
+import os
+import pickle
+
+import farandole
+import farandole.numpy as fnp
+import numpy as np
+import pytest
+from farandole import ProcessSet
+from farandole.testing import spawn
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_set_is_its_ranks():
+    made = ProcessSet(np.array([3, 1, 3]))
+    assert made.ranks == [1, 3]
+    assert repr(made) == "ProcessSet([1, 3])"
+    for again in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert again.ranks == [1, 3]
+    assert copy.deepcopy(farandole.global_process_set) is farandole.global_process_set
+    assert pickle.loads(pickle.dumps(farandole.global_process_set)) is farandole.global_process_set
+
+
+@pytest.mark.parametrize("call", [lambda: farandole.add_process_set([0]), farandole.get_process_set_ids_and_ranks])
+def test_sets_need_a_world(call):
+    with pytest.raises(farandole.NotInitializedError, match=r"init\(\)"):
+        call()
+    assert farandole.global_process_set.ranks == []
+    assert farandole.global_process_set.size() is None
+
+
+def _alone():
+    """This process in a world of one, as if it had been started without a launcher."""
+    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("FARANDOLE_")}
+    farandole.init()
+    seen = farandole.size(), farandole.get_process_set_ids_and_ranks()
+    errors = []
+    for process_set in (ProcessSet([0, 2]), ProcessSet([0])):
+        try:
+            errors.append(fnp.allreduce(np.ones(1), process_set=process_set).tolist())
+        except ValueError as error:
+            errors.append(str(error))
+    farandole.shutdown()
+    os.environ.update(kept)
+    return seen, errors
+
+
+def live_in_several_worlds():
+    pair, last = ProcessSet([0, 2]), ProcessSet([2])
+    farandole.init(process_sets=[pair])
+    farandole.add_process_set(last)
+    removed = farandole.add_process_set([1])
+    first = farandole.get_process_set_ids_and_ranks()
+    assert farandole.remove_process_set(removed)
+    farandole.shutdown()
+    alone = _alone()
+    farandole.init(process_sets=[ProcessSet([0, 1]), ProcessSet([2])])
+    second = farandole.get_process_set_ids_and_ranks()
+    sums = [fnp.allreduce(np.ones(1), op=fnp.Sum, process_set=s)[0] for s in (pair, last) if s.included()]
+    return first, alone, second, sums
+
+
+def test_sets_outlive_worlds_and_wait_for_one_that_is_large_enough():
+    results = spawn(3, live_in_several_worlds, timeout=60)
+    for rank, (first, alone, second, sums) in enumerate(results):
+        assert first == {0: [0, 1, 2], 1: [0, 2], 2: [2], 3: [1]}
+        seen, errors = alone
+        assert seen == (1, {0: [0]})
+        assert errors == ["ProcessSet([0, 2]) has rank 2, but this world has the ranks 0 to 0 only", [1.0]]
+        assert second == {0: [0, 1, 2], 1: [0, 2], 2: [2], 3: [0, 1]}
+        assert sums == {0: [2.0], 1: [], 2: [2.0, 1.0]}[rank]
+
+
+def disagree_at_the_start():
+    try:
+        farandole.init(process_sets=[[_rank_to_be()]])
+    except farandole.MismatchError as error:
+        assert not farandole.is_initialized()
+        farandole.init()
+        return str(error), farandole.get_process_set_ids_and_ranks()
+    return None
+
+
+def _rank_to_be():
+    return int(os.environ["FARANDOLE_RANK"])
+
+
+def test_a_start_with_different_sets_fails_on_all_and_can_be_tried_again():
+    for message, sets in spawn(2, disagree_at_the_start, timeout=60):
+        assert "rank 0" in message
+        assert "(1,)" in message
+        assert "test_process_sets.py" in message
+        assert sets == {0: [0, 1]}

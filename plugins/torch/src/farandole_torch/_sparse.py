@@ -1,0 +1,42 @@
+"""Reduction of torch's sparse COO tensors, such as the gradient of an embedding with sparse=True."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from farandole import Average, ProcessSet, ReduceOp
+
+from farandole_torch._adapter import Tensor
+from farandole_torch._operations import collectives
+
+
+def sparse_allreduce_async(
+    tensor: Tensor, name: str | None = None, op: ReduceOp = Average, process_set: ProcessSet | None = None
+) -> Callable[[], Tensor]:
+    """Begin to combine sparse tensors of one shape; returns at once.
+
+    Args:
+        tensor: of layout torch.sparse_coo; how many elements are there may differ between ranks.
+        name: matches the ranks' calls whatever their order; unnamed calls are matched by their order.
+        op: Average (default; floats only) or Sum.
+        process_set: among which ranks; by default all.
+
+    Returns:
+        A function that blocks until the operation is complete and returns a new sparse tensor, not coalesced.
+
+    Raises:
+        ValueError: not a sparse COO tensor, or another reduction.
+    """
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
+        raise ValueError(
+            "sparse_allreduce_async takes a tensor of layout torch.sparse_coo; use allreduce for dense ones"
+        )
+    shape = tensor.shape
+    indices, values = tensor._indices().t().contiguous(), tensor._values()
+    handle = collectives.sparse_allreduce_async((indices, values), op, name, process_set)
+
+    def assembled(both: tuple[Tensor, Tensor]) -> Tensor:
+        return torch.sparse_coo_tensor(both[0].t(), both[1], shape)
+
+    return handle.map(assembled).wait
