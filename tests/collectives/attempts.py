@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +44,11 @@ class Told(NamedTuple):
     text: str
     seconds: float
     goes_on: bool  # whether an allreduce afterwards was right
+
+    @property
+    def without_places(self) -> str:
+        """The text less " (train.py:12)" behind each rank."""
+        return re.sub(r" \([^()\s]+\.py:\d+\)", "", self.text)
 
 
 def attempt(call: Callable[[], object]) -> Told:
