@@ -59,6 +59,9 @@ class Buffer(NamedTuple):
 class Adapter(ABC, Generic[T]):
     """The conversions between one framework's tensors and memory. Stateless: one object serves all threads."""
 
+    package = ""
+    """The framework's, where its own code calls the plugin: what looks for the user's line passes over its frames."""
+
     @abstractmethod
     def describe(self, tensor: T) -> tuple[DType, tuple[int, ...]]:
         """Element type and shape of a tensor.

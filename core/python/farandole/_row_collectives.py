@@ -11,6 +11,7 @@ from farandole._compression import Compression, Compressor
 from farandole._handles import Handle
 from farandole._ops import Average, Kind, ReduceOp, check_not_adasum
 from farandole._process_sets import ProcessSet, size_of
+from farandole._sites import pass_over
 from farandole._submit import Submitter
 
 T = TypeVar("T")
@@ -20,6 +21,8 @@ class RowCollectives(Generic[T]):
     """allgather, alltoall, reducescatter and what is made of them; see Collectives for what they have in common."""
 
     def __init__(self, adapter: Adapter[T]) -> None:
+        if adapter.package:
+            pass_over(adapter.package)
         self.adapter = adapter
         self.Compression: Compression[T] = Compression(adapter)
         self._submitter: Submitter[T] = Submitter(adapter)

@@ -7,17 +7,18 @@ import sys
 from types import CodeType
 
 _MOST = 4096  # places remembered; programs that make code as they go must not grow by it
+_frameworks: set[str] = set()
 _known: dict[tuple[int, int], tuple[CodeType, str]] = {}
 
 
 def caller(above: int) -> str:
-    """The nearest frame outside Farandole's packages; "" where there is none. About 0.3 us.
+    """The nearest frame outside Farandole's and the frameworks' packages; "" where there is none. About 0.3 us.
 
     Args:
         above: how many frames to skip unseen: 1 is whoever called the function that asks.
     """
     frame = sys._getframe(above + 1)
-    while frame.f_globals.get("__name__", "")[:9] == "farandole":
+    while _is_inside(frame.f_globals.get("__name__") or ""):
         if frame.f_back is None:
             return ""
         frame = frame.f_back
@@ -30,6 +31,15 @@ def caller(above: int) -> str:
     site = f"{_short(code.co_filename)}:{frame.f_lineno}"
     _known[id(code), position] = code, site
     return site
+
+
+def pass_over(package: str) -> None:
+    """From now on, frames of this framework are not the user's: its hooks call us."""
+    _frameworks.add(package)
+
+
+def _is_inside(module: str) -> bool:
+    return module[:9] == "farandole" or module.partition(".")[0] in _frameworks
 
 
 def _short(path: str) -> str:

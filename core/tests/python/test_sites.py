@@ -7,7 +7,7 @@ import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import MismatchError
-from farandole._sites import caller
+from farandole._sites import caller, pass_over
 from farandole.testing import world
 
 pytestmark = pytest.mark.timeout(120)
@@ -33,8 +33,10 @@ def test_files_below_the_working_directory_are_named_from_there(tmp_path, monkey
     assert space["site"] == os.path.join("jobs", "train.py:3")
 
 
-def test_our_own_frames_are_passed_over():
-    space = {"__name__": "farandole_torch._operations", "asked": _asked}
+@pytest.mark.parametrize("module", ["farandole_torch._operations", "farandole", "someones_framework.hooks"])
+def test_our_own_frames_and_the_frameworks_are_passed_over(module):
+    pass_over("someones_framework")
+    space = {"__name__": module, "asked": _asked}
     exec(compile("def call():\n    return asked()\n", "inside.py", "exec"), space)
     assert os.path.basename(space["call"]()).startswith("test_sites.py:")
 

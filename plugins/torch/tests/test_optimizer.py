@@ -291,6 +291,19 @@ def test_names_are_checked(alone):
     assert type(sgd) is torch.optim.SGD
 
 
+def different_models():
+    model = torch.nn.Linear(2 + hvd.rank(), 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    line = different_models.__code__.co_firstlineno + 4
+    model(torch.ones(1, 2 + hvd.rank())).sum().backward()
+    with pytest.raises(hvd.MismatchError, match=rf"'gradient\.weight'.*test_optimizer\.py:{line}\).*:{line}\)"):
+        optimizer.step()
+
+
+def test_ranks_whose_models_differ_are_told_where_their_backward_stands():
+    world(2).run(different_models)
+
+
 def only_the_set_is_averaged():
     pair = hvd.add_process_set([0, 2])
     model, inputs = linear()

@@ -36,6 +36,8 @@ def sets_reduce_among_themselves(face: Face) -> None:
             )
             grouped = face.module.grouped_allreduce([tensor, tensor], op=face.module.Max, process_set=each)
             face.equal(grouped[1], [each.ranks[-1] + 1, 2 * each.ranks[-1] + 2], why=each)
+            alike = face.module.allreduce(face.make([2.0, -4.0]), op=face.module.Adasum, process_set=each)
+            face.equal(alike, [2, -4], why=each)
             many = face.module.allreduce(face.make([face.rank] * 70001), op=face.module.Sum, process_set=each)
             face.equal(many, [sum(each.ranks)] * 70001, why=each)
 
@@ -59,8 +61,16 @@ def sets_move_rows_among_themselves(face: Face) -> None:
             face.equal(counts, [place] * len(ranks), why=each)
             scattered = module.reducescatter(face.make(list(ranks)), op=module.Sum, process_set=each)
             face.equal(scattered, [face.rank * len(ranks)], why=each)
-            pair = face.make([place], dtype="int64"), face.make([len(ranks)])
-            face.equal(module.sparse_allreduce(pair, process_set=each)[1], [1] * len(ranks), why=each)
+
+
+@needs("add_process_set", "sparse_allreduce")
+def sets_average_sparse_tensors_by_their_own_size(face: Face) -> None:
+    with _added(face) as sets:
+        for each in [each for each in sets if each.included()]:
+            pair = face.make([each.rank()], dtype="int64"), face.make([each.size()])
+            where, values = face.module.sparse_allreduce(pair, process_set=each)
+            face.equal(where, list(range(each.size())), why=each)
+            face.equal(values, [1] * each.size(), why=each)
 
 
 @needs("add_process_set")
@@ -232,6 +242,7 @@ CHECKS = (
     every_name_is_offered,
     sets_reduce_among_themselves,
     sets_move_rows_among_themselves,
+    sets_average_sparse_tensors_by_their_own_size,
     sets_have_objects_and_barriers,
     sets_may_overlap_in_time,
     sets_know_their_members,

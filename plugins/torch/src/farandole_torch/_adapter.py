@@ -16,6 +16,8 @@ _DTYPES = {torch_dtype: dtype for dtype, torch_dtype in TORCH_DTYPES.items()}
 class TensorAdapter(Adapter[Tensor]):
     """Dense tensors; those on a GPU are staged through pinned host memory."""
 
+    package = "torch"  # backward calls our hooks
+
     def describe(self, tensor: Tensor) -> tuple[DType, tuple[int, ...]]:
         try:
             if tensor.layout is torch.strided:
