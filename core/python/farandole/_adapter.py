@@ -62,6 +62,11 @@ class Adapter(ABC, Generic[T]):
     package = ""
     """The framework's, where its own code calls the plugin: what looks for the user's line passes over its frames."""
 
+    array_type: type[T] | None = None
+    """A short way, where there is one: what is of exactly this type shows its memory, which is the host's, element type
+    and shape through `__array_struct__` (numpy's array interface), and is ready. The core then reads them by itself and
+    asks the methods below only where it cannot use the memory as it is."""
+
     @abstractmethod
     def describe(self, tensor: T) -> tuple[DType, tuple[int, ...]]:
         """Element type and shape of a tensor.
@@ -89,6 +94,11 @@ class Adapter(ABC, Generic[T]):
     @abstractmethod
     def empty(self, like: T, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> T:
         """A new tensor with undefined contents, on the device of `like`; with `host`, one that has a `buffer`."""
+
+    def empty_like(self, tensor: T) -> T:
+        """`empty` with the tensor's own shape and element type."""
+        dtype, shape = self.describe(tensor)
+        return self.empty(tensor, shape, dtype)
 
     @abstractmethod
     def assign(self, target: T, source: T) -> None:

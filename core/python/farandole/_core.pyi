@@ -50,22 +50,31 @@ def submit(
     broadcast: the root's input is sent, the others' are ignored.
     """
 
-def run(
+def submit_one(
     op: int,
-    input_address: int,
-    output_address: int,
-    dtype: int,
-    shape: tuple[int, ...],
-    keep: object,  # as for submit
-    name: str = "",
-    reduce: int = 0,
-    root: int = 0,
-    prescale: float = 1.0,
-    postscale: float = 1.0,
-    process_set: int = 0,
-    site: str = "",
-) -> None:
-    """`submit` of one tensor and `wait` in one call, the fast path of blocking allreduce and broadcast."""
+    source: object,
+    target: object,
+    call: tuple[int, int, int, tuple[int, ...]]
+    | None,  # as in the `tensors` of submit; None: asked of source and target
+    parameters: tuple[
+        str, int, int, float, float, int, str
+    ],  # name, reduce, root, prescale, postscale, process_set, site
+) -> Handle | None:
+    """`submit` of one tensor, into an output address, for as little time as possible. Keeps source and target alive.
+
+    Without `call` both are arrays of one type, which are asked for `__array_struct__`. None, and nothing is submitted,
+    where they cannot be used as they are: not contiguous, aligned and in native byte order, of an element type that is
+    not known, or a target that is read-only.
+    """
+
+def run_one(
+    op: int,
+    source: object,
+    target: object,
+    call: tuple[int, int, int, tuple[int, ...]] | None,
+    parameters: tuple[str, int, int, float, float, int, str],
+) -> bool:
+    """`submit_one` and `wait` in one call, which is quicker; False where submit_one returns None."""
 
 @final
 class Handle:

@@ -106,7 +106,7 @@ def _pickled(obj: Any) -> bytearray:
 
 def _broadcast(memory: Any, nbytes: int, dtype: DType, shape: tuple[int, ...], parameters: Parameters) -> None:
     address = ctypes.addressof(memory) if nbytes else 0
-    core.run(Kind.BROADCAST, address, address, dtype, shape, memory, *parameters)
+    core.run_one(Kind.BROADCAST, memory, memory, (address, address, dtype, shape), parameters)
 
 
 def _gather(memory: Any, dtype: DType, count: int, parameters: Parameters) -> memoryview:

@@ -37,7 +37,8 @@ def exercise() -> dict[str, object]:
     for length in _LENGTHS:
         values = (ctypes.c_float * length)(*(float((i + rank) % 1000) for i in range(length)))
         address = ctypes.addressof(values)
-        core.run(_ALLREDUCE, address, address, _FLOAT32, (length,), values, "farandole.doctor", _SUM)
+        call = address, address, _FLOAT32, (length,)
+        core.run_one(_ALLREDUCE, values, values, call, ("farandole.doctor", _SUM, 0, 1.0, 1.0, 0, ""))
         for i in range(length):
             expected = float(sum((i + other) % 1000 for other in range(size)))
             if values[i] != expected:

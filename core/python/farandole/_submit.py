@@ -25,22 +25,32 @@ class Submitter(Generic[T]):
 
     def __init__(self, adapter: Adapter[T]) -> None:
         self.adapter = adapter
+        self._array_type = adapter.array_type
+        self._empty_like = adapter.empty_like
 
     def run(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> T:
         """Perform one allreduce or broadcast and return `target`, by default a new tensor like `source`."""
+        if type(source) is self._array_type:
+            result = self._empty_like(source) if target is None else target
+            if core.run_one(kind, source, result, None, parameters):
+                return result
         result, call = self._direct(source, target)
         if call is None:
             return self.start(kind, [source], [result], parameters).wait()[0]
-        address, destination, dtype, shape = call
-        core.run(kind, address, destination, dtype, shape, (source, result), *parameters)
+        core.run_one(kind, source, result, call, parameters)
         return result
 
     def start_one(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> Handle[T]:
         """`start` of one tensor; the short way of what is called for every gradient."""
+        if type(source) is self._array_type:
+            result = self._empty_like(source) if target is None else target
+            native = core.submit_one(kind, source, result, None, parameters)
+            if native is not None:
+                return Handle(native, None, result)
         result, call = self._direct(source, target)
         if call is None:
             return self.start(kind, [source], [result], parameters).map(lambda results: results[0])
-        return Handle(core.submit(kind, [call], (source, result), *parameters), None, result)
+        return Handle(core.submit_one(kind, source, result, call, parameters), None, result)
 
     def start(
         self, kind: Kind, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters

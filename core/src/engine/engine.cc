@@ -142,6 +142,14 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 
 // ---- waiting and driving
 
+bool Engine::Poll(const OperationPtr& operation) {
+  if (operation->done()) return true;
+  if (!operation->plan.half || !table_->agreement.IsReady(operation->plan)) return false;
+  if (!CompleteIfReady(table_.get(), operation)) return operation->done();
+  role_.NotifyWaiters();
+  return true;
+}
+
 bool Engine::Wait(const OperationPtr& waited_for, int64_t limit_ms) {
   const Operation& operation = *waited_for;
   if (operation.done() || AwaitSmall(waited_for)) return true;
@@ -164,11 +172,7 @@ bool Engine::Wait(const OperationPtr& waited_for, int64_t limit_ms) {
 bool Engine::AwaitSmall(const OperationPtr& operation) {
   if (!operation->plan.half) return false;
   for (int idle = crowded_ ? kPauses : 0; idle < kPauses + kYields; ++idle) {
-    if (operation->done()) return true;
-    if (table_->agreement.IsReady(operation->plan) && CompleteIfReady(table_.get(), operation)) {
-      role_.NotifyWaiters();
-      return true;
-    }
+    if (Poll(operation)) return true;
     idle < kPauses ? CpuPause() : std::this_thread::yield();
   }
   return false;

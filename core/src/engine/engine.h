@@ -43,6 +43,9 @@ class Engine {
   // Submit fails and Wait returns at once. REQUIRES: no thread is inside Submit.
   void Shutdown();
 
+  // One look, without waiting: a small operation that all ranks have come to completes by it. True when it is done.
+  bool Poll(const OperationPtr& operation);
+
   // Drives, or sleeps while another thread drives, until the operation is done or the time is up. True when it is done.
   bool Wait(const OperationPtr& operation, int64_t limit_ms);
 

@@ -75,7 +75,18 @@ def test_alone_everything_works():
     assert done.stdout == "['x']\n"
 
 
-@pytest.mark.parametrize("call", ["farandole.init()", "farandole.init(); farandole.barrier()"])
+SUM = "import numpy, farandole.numpy; farandole.init(); farandole.numpy.allreduce"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "farandole.init()",
+        "farandole.init(); farandole.barrier()",
+        f"{SUM}(numpy.ones(4))",
+        f"{SUM}_async(numpy.ones(4)).wait()",
+    ],
+)
 def test_control_c_interrupts_waiting(call):
     code = f"import farandole; print('ready', flush=True); {call}"
     peer = "import farandole, time; farandole.init(); time.sleep(60)"
@@ -90,7 +101,7 @@ def test_control_c_interrupts_waiting(call):
         )
         try:
             assert process.stdout.readline() == "ready\n"
-            if "barrier" in call:
+            if call != "farandole.init()":
                 late = subprocess.Popen([sys.executable, "-c", peer], env=environments[1])
             time.sleep(1.5)
             start = time.monotonic()

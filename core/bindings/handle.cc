@@ -1,0 +1,128 @@
+#include "bindings/handle.h"
+
+#include <deque>
+#include <new>
+
+#include "bindings/errors.h"
+#include "bindings/output.h"
+
+namespace farandole {
+namespace {
+
+PyTypeObject* g_handle_type = nullptr;
+
+// What must stay alive while the core reads and writes its memory.
+struct Kept {
+  OperationPtr operation;
+  PyObject* keep = nullptr;
+  PyObject* also = nullptr;
+
+  // The objects' destructors run Python, which may come back here.
+  void Release() {
+    Py_CLEAR(keep);
+    Py_CLEAR(also);
+  }
+};
+
+struct PyHandle {
+  PyObject_HEAD Kept kept;
+  std::shared_ptr<Engine> engine;  // null once somebody has waited
+};
+
+PyHandle* From(PyObject* self) { return reinterpret_cast<PyHandle*>(self); }
+
+// Of handles that were dropped before their operation was done. Looked through whenever something is submitted.
+std::deque<Kept>& Orphans() {
+  static auto* const orphans = new std::deque<Kept>();
+  return *orphans;
+}
+
+void Destroy(PyObject* object) {
+  PyHandle* const self = From(object);
+  PyTypeObject* const type = Py_TYPE(object);
+  if (!self->kept.operation->done()) {
+    Orphans().push_back(self->kept);
+  } else {
+    self->kept.Release();
+  }
+  self->kept.~Kept();
+  self->engine.~shared_ptr();
+  PyObject_Free(object);
+  Py_DECREF(type);
+}
+
+PyObject* Done(PyObject* object, PyObject*) {
+  const PyHandle* const self = From(object);
+  return PyBool_FromLong(self->engine ? self->engine->Poll(self->kept.operation) : self->kept.operation->done());
+}
+
+PyObject* Wait(PyObject* self, PyObject*) {
+  if (!WaitFor(self)) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* Outputs(PyObject* self, PyObject*) {
+  try {
+    return ToPython(From(self)->kept.operation->outputs).release().ptr();
+  } catch (pybind11::error_already_set& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  }
+  return nullptr;
+}
+
+PyMethodDef g_methods[] = {{"done", &Done, METH_NOARGS, nullptr},
+                           {"wait", &Wait, METH_NOARGS, nullptr},
+                           {"outputs", &Outputs, METH_NOARGS, nullptr},
+                           {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot g_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&Destroy)}, {Py_tp_methods, g_methods}, {0, nullptr}};
+
+PyType_Spec g_spec = {"farandole._core.Handle", sizeof(PyHandle), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, g_slots};
+
+}  // namespace
+
+bool AddHandleType(PyObject* module) {
+  g_handle_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&g_spec));
+  return g_handle_type != nullptr &&
+         PyModule_AddObjectRef(module, "Handle", reinterpret_cast<PyObject*>(g_handle_type)) == 0;
+}
+
+PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyObject* keep, PyObject* also) {
+  PyHandle* const self = PyObject_New(PyHandle, g_handle_type);
+  if (self == nullptr) return nullptr;
+  new (&self->kept) Kept{std::move(operation), Py_XNewRef(keep), Py_XNewRef(also)};
+  new (&self->engine) std::shared_ptr<Engine>(std::move(engine));
+  return reinterpret_cast<PyObject*>(self);
+}
+
+bool WaitFor(PyObject* handle) {
+  PyHandle* const self = From(handle);
+  const Operation& operation = *self->kept.operation;
+  if (const std::shared_ptr<Engine> engine = self->engine) {  // another thread may wait for the same handle
+    while (!engine->Poll(self->kept.operation)) {
+      {
+        const WithoutGil scope;
+        engine->Wait(self->kept.operation, kSignalIntervalMs);
+      }
+      if (!operation.done() && PyErr_CheckSignals() != 0) return false;
+    }
+    self->engine.reset();
+    self->kept.Release();
+  }
+  if (!operation.status().ok()) SetPythonError(operation.status());
+  return operation.status().ok();
+}
+
+void ReleaseOrphans() {
+  auto& orphans = Orphans();
+  while (!orphans.empty() && orphans.front().operation->done()) {
+    Kept released = std::move(orphans.front());
+    orphans.pop_front();
+    released.Release();
+  }
+}
+
+}  // namespace farandole

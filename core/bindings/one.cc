@@ -1,0 +1,227 @@
+#include "bindings/one.h"
+
+#include <new>
+
+#include "bindings/arguments.h"
+#include "bindings/errors.h"
+#include "bindings/handle.h"
+#include "engine/process.h"
+
+namespace farandole {
+namespace {
+
+// Larger ones take long to copy where the core does it at once (a world of one rank).
+constexpr size_t kMostWithGil = 64 << 10;
+
+// ---- arrays
+
+// What the capsule of `__array_struct__` holds: PyArrayInterface of numpy's array interface, version 3.
+struct ArrayStruct {
+  int two;
+  int dimension_count;
+  char kind;
+  int item_size;
+  int flags;
+  Py_intptr_t* shape;
+  Py_intptr_t* strides;
+  void* data;
+  PyObject* description;
+};
+enum ArrayFlags { kContiguous = 0x1, kAligned = 0x100, kNativeOrder = 0x200, kWritable = 0x400 };
+
+bool FindDType(const ArrayStruct& array, DType* dtype) {
+  static constexpr struct {
+    char kind;
+    int item_size;
+    DType dtype;
+  } kKnown[] = {{'f', 4, DType::kFloat32}, {'f', 8, DType::kFloat64}, {'f', 2, DType::kFloat16},
+                {'i', 8, DType::kInt64},   {'i', 4, DType::kInt32},   {'i', 2, DType::kInt16},
+                {'i', 1, DType::kInt8},    {'u', 1, DType::kUint8},   {'u', 2, DType::kUint16},
+                {'b', 1, DType::kBool}};
+  for (const auto& known : kKnown) {
+    if (known.kind != array.kind || known.item_size != array.item_size) continue;
+    *dtype = known.dtype;
+    return true;
+  }
+  return false;
+}
+
+// How a look at Python's objects ended.
+enum class Look { kFine, kUnusable, kError };  // kError: a Python error is set
+
+// The memory of an array; the array's own, so that it outlives the capsule.
+Look LookAt(PyObject* array, int needed_flags, Tensor* tensor, void** memory) {
+  static PyObject* const attribute = PyUnicode_InternFromString("__array_struct__");
+  PyObject* const capsule = PyObject_GetAttr(array, attribute);
+  if (capsule == nullptr) return Look::kError;
+  Look look = Look::kUnusable;
+  const auto* const found = static_cast<const ArrayStruct*>(PyCapsule_GetPointer(capsule, nullptr));
+  if (found == nullptr) {
+    look = Look::kError;
+  } else if ((found->flags & needed_flags) == needed_flags && FindDType(*found, &tensor->dtype)) {
+    tensor->shape.assign(found->shape, found->shape + found->dimension_count);
+    *memory = found->data;
+    look = Look::kFine;
+  }
+  Py_DECREF(capsule);
+  return look;
+}
+
+Look LookAtArrays(PyObject* source, PyObject* target, Tensor* tensor) {
+  if (Py_TYPE(source) != Py_TYPE(target)) return Look::kUnusable;
+  constexpr int kReadable = kContiguous | kAligned | kNativeOrder;
+  void* memory = nullptr;
+  Look look = LookAt(target, kReadable | kWritable, tensor, &memory);
+  tensor->input = tensor->output = memory;
+  if (source == target || look != Look::kFine) return look;
+  const Tensor written = *tensor;
+  look = LookAt(source, kReadable, tensor, &memory);
+  tensor->input = memory;
+  const bool alike = written.dtype == tensor->dtype && written.shape == tensor->shape;
+  return look == Look::kFine && !alike ? Look::kUnusable : look;
+}
+
+// ---- tuples. A wrong type or number in them sets a Python error, as usual.
+
+bool IsTuple(PyObject* object, Py_ssize_t least, const char* what) {
+  if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) >= least) return true;
+  PyErr_Format(PyExc_TypeError, "%s must be a tuple, not shorter than %zd", what, least);
+  return false;
+}
+
+int ToInt(PyObject* number) {
+  const long value = PyLong_AsLong(number);
+  if (value == static_cast<int>(value)) return static_cast<int>(value);
+  PyErr_SetString(PyExc_OverflowError, "a number does not fit into 32 bits");
+  return -1;
+}
+
+std::string ToString(PyObject* text) {
+  Py_ssize_t size = 0;
+  const char* const bytes = PyUnicode_AsUTF8AndSize(text, &size);
+  return bytes != nullptr ? std::string(bytes, static_cast<size_t>(size)) : std::string();
+}
+
+Status ToDType(PyObject* number, DType* dtype) { return ToEnumeration(ToInt(number), kDTypeCount, "dtype", dtype); }
+
+// (address to read, address to write, dtype, shape)
+bool ReadCall(PyObject* call, Tensor* tensor) {
+  if (!IsTuple(call, 4, "call")) return false;
+  PyObject* const shape = PyTuple_GET_ITEM(call, 3);
+  if (!IsTuple(shape, 0, "the shape")) return false;
+  tensor->input = PyLong_AsVoidPtr(PyTuple_GET_ITEM(call, 0));
+  tensor->output = PyLong_AsVoidPtr(PyTuple_GET_ITEM(call, 1));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(shape); ++i)
+    tensor->shape.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i)));
+  const Status status = ToDType(PyTuple_GET_ITEM(call, 2), &tensor->dtype);
+  if (PyErr_Occurred()) return false;
+  if (!status.ok()) SetPythonError(status);
+  return status.ok();
+}
+
+// (name, reduce, root, prescale, postscale, process set, site)
+bool ReadParameters(PyObject* op, PyObject* parameters, Request* request) {
+  if (!IsTuple(parameters, 7, "parameters")) return false;
+  Status status = ToEnumeration(ToInt(op), kOpKindCount, "operation", &request->kind);
+  request->name = ToString(PyTuple_GET_ITEM(parameters, 0));
+  if (status.ok())
+    status = ToEnumeration(ToInt(PyTuple_GET_ITEM(parameters, 1)), kReduceOpCount, "reduction", &request->reduce);
+  request->root = ToInt(PyTuple_GET_ITEM(parameters, 2));
+  request->prescale = PyFloat_AsDouble(PyTuple_GET_ITEM(parameters, 3));
+  request->postscale = PyFloat_AsDouble(PyTuple_GET_ITEM(parameters, 4));
+  request->process_set = ToInt(PyTuple_GET_ITEM(parameters, 5));
+  request->site = ToString(PyTuple_GET_ITEM(parameters, 6));
+  if (PyErr_Occurred()) return false;
+  if (!status.ok()) SetPythonError(status);
+  return status.ok();
+}
+
+// ---- submitting
+
+// Submit never waits for other ranks, and nothing that holds the core's locks needs the GIL.
+Status SubmitTo(Engine* engine, Request request, OperationPtr* operation, bool will_wait) {
+  if (request.tensors[0].size_bytes() <= kMostWithGil) return engine->Submit(std::move(request), operation, will_wait);
+  const WithoutGil scope;
+  return engine->Submit(std::move(request), operation, will_wait);
+}
+
+// arguments: op, source, target, call, parameters. *handle is null when the arrays are unusable.
+Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, PyObject** handle) {
+  if (count != 5) {
+    PyErr_Format(PyExc_TypeError, "expected 5 arguments, not %zd", count);
+    return Look::kError;
+  }
+  PyObject* const source = arguments[1];
+  PyObject* const target = arguments[2];
+  PyObject* const call = arguments[3];
+  ReleaseOrphans();
+  Request request;
+  request.tensors.resize(1);
+  Tensor* const tensor = &request.tensors[0];
+  if (call != Py_None) {
+    if (!ReadCall(call, tensor)) return Look::kError;
+  } else if (const Look look = LookAtArrays(source, target, tensor); look != Look::kFine) {
+    return look;
+  }
+  if (!ReadParameters(arguments[0], arguments[4], &request)) return Look::kError;
+  Status status;
+  std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  OperationPtr operation;
+  if (engine) status = SubmitTo(engine.get(), std::move(request), &operation, will_wait);
+  if (!status.ok()) {
+    SetPythonError(status);
+    return Look::kError;
+  }
+  *handle = NewHandle(std::move(engine), std::move(operation), source, target);
+  return *handle != nullptr ? Look::kFine : Look::kError;
+}
+
+// No C++ exception gets into Python.
+template <typename Body>
+PyObject* Guard(Body body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+}
+
+PyObject* SubmitOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  return Guard([&]() -> PyObject* {
+    PyObject* handle = nullptr;
+    const Look look = Begin(arguments, count, /*will_wait=*/false, &handle);
+    if (look == Look::kUnusable) Py_RETURN_NONE;
+    return handle;
+  });
+}
+
+PyObject* RunOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  return Guard([&]() -> PyObject* {
+    PyObject* handle = nullptr;
+    const Look look = Begin(arguments, count, /*will_wait=*/true, &handle);
+    if (look == Look::kError) return nullptr;
+    if (look == Look::kUnusable) Py_RETURN_FALSE;
+    const bool fine = WaitFor(handle);
+    Py_DECREF(handle);
+    if (!fine) return nullptr;
+    Py_RETURN_TRUE;
+  });
+}
+
+template <typename Function>
+PyCFunction AsMethod(Function* function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef g_functions[] = {{"submit_one", AsMethod(&SubmitOne), METH_FASTCALL, nullptr},
+                             {"run_one", AsMethod(&RunOne), METH_FASTCALL, nullptr},
+                             {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+bool AddOneTensorFunctions(PyObject* module) { return PyModule_AddFunctions(module, g_functions) == 0; }
+
+}  // namespace farandole

@@ -1,0 +1,148 @@
+"""Handles and the short way of one array: what is kept alive, for how long, and what is refused."""
+
+import gc
+import time
+import weakref
+
+import farandole.numpy as fnp
+import numpy as np
+import pytest
+from farandole import NotInitializedError
+from farandole._native import core
+from farandole.testing import spawn
+
+pytestmark = pytest.mark.timeout(120)
+
+ALLREDUCE = 0
+PARAMETERS = ("x", 0, 0, 1.0, 1.0, 0, "train.py:1")
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * 4096
+
+
+def drop_before_the_other_comes(elements):
+    fnp.init()
+    for turn in range(10):
+        array = np.full(elements, turn + fnp.rank(), np.float32)
+        seen = weakref.ref(array)
+        if fnp.rank() == 0:
+            fnp.allreduce_async_(array, op=fnp.Sum, name="dropped")
+        else:
+            fnp.barrier(), fnp.allreduce_(array, op=fnp.Sum, name="dropped")
+            assert (array == 2 * turn + 1).all()
+        del array
+        gc.collect()
+        if fnp.rank() == 0:
+            assert seen() is not None, "the core has yet to read it"
+            fnp.barrier()
+        fnp.barrier()
+        deadline = time.monotonic() + 30
+        released = False
+        while not released and time.monotonic() < deadline:
+            fnp.barrier()
+            released = all(fnp.allgather_object(seen() is None))
+        assert released, "nobody needs it any more"
+
+
+@pytest.mark.parametrize("elements", [4, 300_000])
+def test_memory_in_flight_outlives_its_handle(elements):
+    spawn(2, drop_before_the_other_comes, elements, timeout=60)
+
+
+def reduce_often(times):
+    fnp.init()
+    array, names = np.ones(16, np.float32), [f"layer.{i}" for i in range(50)]
+
+    def many(count):
+        for _ in range(count // 100):
+            handles = [fnp.allreduce_async(array, op=fnp.Sum, name=name) for name in names]
+            fnp.allreduce_async(array, op=fnp.Sum)  # dropped
+            for handle in handles:
+                fnp.synchronize(handle)
+            for _ in range(50):
+                fnp.allreduce(array, op=fnp.Sum, name="again")
+
+    many(times // 5)
+    before = resident_bytes()
+    many(times)
+    return resident_bytes() - before
+
+
+def test_100_000_operations_leave_nothing_behind():
+    for growth in spawn(2, reduce_often, 100_000, timeout=100):
+        assert growth < 2**20  # 10 bytes each
+
+
+def look_at_arrays():
+    fnp.init()
+    kinds = "u1 i1 u2 i2 i4 i8 f2 f4 f8 ?".split()
+    for kind in kinds:
+        array = np.array([[1, 0, 1], [1, 1, 0]], kind)
+        assert core.run_one(ALLREDUCE, array, array, None, ("x", 3, *PARAMETERS[2:]))
+        assert array.tolist() == [[1, 0, 1], [1, 1, 0]]
+    plain, read_only = np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(2, 3)
+    read_only.flags.writeable = False
+    unaligned = np.zeros(25, np.uint8)[1:].view(np.float64)
+    others = [
+        plain.T,
+        plain[:, :2],
+        plain.astype(">f8"),
+        plain.astype(complex),
+        plain.astype("u4"),
+        plain.astype("M8[s]"),
+    ]
+    refused = [*others, unaligned, plain.astype(object), plain.astype("g"), read_only]
+    assert [core.run_one(ALLREDUCE, array, array, None, PARAMETERS) for array in refused] == [False] * len(refused)
+    for target in (np.zeros((3, 2)), np.zeros((2, 3), np.float32), plain.view(np.recarray)):
+        assert core.submit_one(ALLREDUCE, plain, target, None, PARAMETERS) is None
+    assert core.run_one(ALLREDUCE, read_only, plain, None, PARAMETERS)
+    assert (plain == read_only).all()
+    for shape in [(), (0,), (2, 0, 3), (1,) * 20]:
+        array = np.ones(shape)
+        assert core.run_one(ALLREDUCE, array, array, None, PARAMETERS)
+    address = plain.ctypes.data
+    assert core.run_one(ALLREDUCE, plain, None, (address, address, 9, (2, 3)), PARAMETERS)
+
+
+def test_arrays_show_their_memory():
+    spawn(1, look_at_arrays, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("call", "parameters", "error"),
+    [
+        (None, PARAMETERS[:6], TypeError),
+        (None, "xxxxxxx", TypeError),
+        (None, (1, *PARAMETERS[1:]), TypeError),
+        (None, ("x", "0", *PARAMETERS[2:]), TypeError),
+        (None, ("x", 0, 2**40, *PARAMETERS[3:]), OverflowError),
+        (None, ("x", 0, 0, "1", *PARAMETERS[4:]), TypeError),
+        (None, (*PARAMETERS[:5], 0.5, ""), TypeError),
+        (None, (*PARAMETERS[:6], b""), TypeError),
+        (None, ("x", 99, *PARAMETERS[2:]), ValueError),
+        ((0, 0, 8), PARAMETERS, TypeError),
+        ((0, 0, 8, [0]), PARAMETERS, TypeError),
+        ((0, 0, 8, ("3",)), PARAMETERS, TypeError),
+        ((0, 0, 99, (0,)), PARAMETERS, ValueError),
+        ((0, 0, 8, (4,)), PARAMETERS, NotInitializedError),
+    ],
+)
+def test_wrong_arguments_of_one(call, parameters, error):
+    array = np.ones(4)
+    for function in (core.submit_one, core.run_one):
+        with pytest.raises(error):
+            function(ALLREDUCE, array, array, call, parameters)
+    with pytest.raises(TypeError, match="5 arguments"):
+        core.run_one(ALLREDUCE)
+
+
+def test_what_is_no_array_is_an_error():
+    with pytest.raises(AttributeError, match="__array_struct__"):
+        core.run_one(ALLREDUCE, [1], [1], None, PARAMETERS)
+
+
+def test_handles_are_made_by_the_core_alone():
+    with pytest.raises(TypeError, match="cannot create"):
+        core.Handle()
