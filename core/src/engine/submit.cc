@@ -36,7 +36,8 @@ Status Insert(World* world, Table* table, const OperationPtr& operation, bool po
   table->operations.Put(operation);
   table->in_flight.fetch_add(1);
   if (plan.half) {
-    PutSmall(operation.get(), !polling);
+    // Who holds a handle looks for itself, and asks for bells before it sleeps.
+    PutSmall(operation.get(), !polling && operation->request.done != nullptr);
   } else if (plan.id >= 0) {
     entered->arrived = agreement.Arrive(plan);
     const bool retired = entered->arrived == Agreement::Arrived::kRetired;
