@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "engine/conductor.h"
 #include "engine/stacks.h"
+#include "engine/submit.h"
 #include "engine/tags.h"
 
 namespace farandole {
@@ -58,6 +59,8 @@ bool Conductor::SuspectBrokenLinks() {
 void Conductor::OnLeft(int rank) {
   if (rank == world_->rank) return;
   liveness_.OnLeft(rank, Now());
+  // Its data came before the word that it leaves: small operations that it took part in are not broken.
+  if (CompleteReady(table_)) role_->NotifyWaiters();
   Break({Code::kPeerLost, world_->NameOf(rank) + " has left the job (its script ended or called shutdown)"});
 }
 
