@@ -11,11 +11,11 @@
 #include "bindings/handle.h"
 #include "bindings/one.h"
 #include "bindings/output.h"
+#include "bindings/stacks.h"
 #include "common/copies.h"
 #include "engine/process.h"
 #include "engine/stacks.h"
 #include "farandole/farandole.h"
-#include "stacks.h"
 
 namespace py = pybind11;
 

@@ -1,4 +1,4 @@
-#include "stacks.h"
+#include "bindings/stacks.h"
 
 #include <Python.h>
 #include <dlfcn.h>

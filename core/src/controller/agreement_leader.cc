@@ -66,7 +66,8 @@ std::vector<uint64_t> Agreement::SaidHere(const Leading& leading) const {
     uint64_t latest = 0;
     for (int64_t half = 0; half < 2; ++half) {
       const int64_t offset = lead.span_offset + half * lead.span_bytes / 2;
-      const FlatHalf flat(board_.span(static_cast<size_t>(offset)), set.size(), static_cast<size_t>(lead.payload_bytes));
+      const FlatHalf flat(board_.span(static_cast<size_t>(offset)), set.size(),
+                          static_cast<size_t>(lead.payload_bytes));
       const uint64_t sequence = flat.LatestOf(set.PositionOf(group()[static_cast<size_t>(m)]));
       if (UsesIn(sequence) > UsesIn(latest)) latest = sequence;
     }

@@ -14,8 +14,8 @@ bool IsError(int32_t code) {
 }
 
 bool IsSpan(int64_t offset, int64_t size_bytes) {
-  return offset >= 0 && offset % kSpanAlignment == 0 && size_bytes >= 0 && size_bytes <= static_cast<int64_t>(kSpanBytes) &&
-         offset <= static_cast<int64_t>(kSpanBytes) - size_bytes;
+  return offset >= 0 && offset % kSpanAlignment == 0 && size_bytes >= 0 &&
+         size_bytes <= static_cast<int64_t>(kSpanBytes) && offset <= static_cast<int64_t>(kSpanBytes) - size_bytes;
 }
 
 bool FitsFlat(const Lead& lead, int set_size) {  // as WantedSpanBytes says

@@ -133,7 +133,8 @@ std::string Coordinator::ChangeSets(const Signature& signature, std::vector<Outg
   if (signature.kind == OpKind::kRemoveProcessSet) {
     const auto id = static_cast<int>(signature.ranks[0]);
     if (id == 0 || !sets_.Find(id)) return "there is no process set " + std::to_string(id) + " to remove";
-    if (IsAwaited(id)) return "process set " + std::to_string(id) + " cannot be removed while it has operations in flight";
+    if (IsAwaited(id))
+      return "process set " + std::to_string(id) + " cannot be removed while it has operations in flight";
     RetireSet(id, out);
     sets_.Remove(id);
   }
@@ -144,9 +145,8 @@ std::string Coordinator::ChangeSets(const Signature& signature, std::vector<Outg
 bool Coordinator::IsAwaited(int set) const {
   const auto gathering = gathering_.lower_bound({set, ""});
   if (gathering != gathering_.end() && gathering->first.first == set) return true;
-  return std::any_of(waiting_for_id_.begin(), waiting_for_id_.end(), [&](const Gathering& waiting) {
-    return waiting.begin()->second.signature.set == set;
-  });
+  return std::any_of(waiting_for_id_.begin(), waiting_for_id_.end(),
+                     [&](const Gathering& waiting) { return waiting.begin()->second.signature.set == set; });
 }
 
 std::optional<int> Coordinator::LiveIdOf(int rank, int set, const std::string& name) const {

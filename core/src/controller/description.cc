@@ -67,8 +67,8 @@ size_t Signature::ExtentCount(int set_size) const {
 
 bool Signature::operator==(const Signature& other) const {
   return set == other.set && kind == other.kind && reduce == other.reduce && root == other.root &&
-         prescale == other.prescale && postscale == other.postscale && device == other.device && tensors == other.tensors &&
-         ranks == other.ranks;
+         prescale == other.prescale && postscale == other.postscale && device == other.device &&
+         tensors == other.tensors && ranks == other.ranks;
 }
 
 int64_t Signature::TotalBytes() const {

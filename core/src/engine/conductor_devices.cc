@@ -32,8 +32,8 @@ void Conductor::FinishCopied(const std::vector<HostCopies::Completed>& completed
     if (status.ok()) {
       Finish(operation, status);
     } else {
-      Finish(operation, {status.code(), operation->Title() + " failed on rank " +
-                                            std::to_string(world_->rank) + ": " + status.message()});
+      Finish(operation, {status.code(), operation->Title() + " failed on rank " + std::to_string(world_->rank) + ": " +
+                                            status.message()});
     }
   }
 }

@@ -18,9 +18,7 @@ Status Refuse(const Request& request, const std::string& why) { return Invalid(T
 bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
 // The first dimension may differ from rank to rank.
 bool OwnRows(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
-bool NeedsRows(OpKind kind) {
-  return OwnRows(kind) || kind == OpKind::kReducescatter;
-}
+bool NeedsRows(OpKind kind) { return OwnRows(kind) || kind == OpKind::kReducescatter; }
 
 Status CountElements(const Request& request, const Tensor& tensor, int64_t* elements) {
   *elements = 1;
@@ -179,9 +177,9 @@ Description Operation::Describe() const {
 // The same as comparing with Describe().signature, without making it.
 bool Operation::Means(const Signature& signature) const {
   if (request.process_set != signature.set || request.kind != signature.kind) return false;
-  const bool alike = !Reduces(request.kind) ||
-                     (request.reduce == signature.reduce && request.prescale == signature.prescale &&
-                      request.postscale == signature.postscale);
+  const bool alike =
+      !Reduces(request.kind) || (request.reduce == signature.reduce && request.prescale == signature.prescale &&
+                                 request.postscale == signature.postscale);
   if (!alike || (request.kind == OpKind::kBroadcast && request.root != signature.root)) return false;
   if (request.ranks != signature.ranks || request.tensors.size() != signature.tensors.size()) return false;
   const size_t skipped = OwnRows(request.kind) ? 1 : 0;

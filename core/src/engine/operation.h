@@ -87,7 +87,7 @@ class Operation final : public Proposal {
   std::vector<Output> outputs;
   std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's
   Event event = nullptr;                // of host_copy; when done: what DoneFunction says
-  Agreement::Plan plan;  // by the submitting thread, under the table's mutex
+  Agreement::Plan plan;                 // by the submitting thread, under the table's mutex
   bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here
 
   // Driver only.

@@ -93,8 +93,8 @@ Status AllocateOutput(Operation* operation, size_t index, int64_t rows) {
   output.size_bytes = static_cast<size_t>(ElementCount(output.shape)) * SizeOf(output.dtype);
   auto* const memory = static_cast<std::byte*>(std::malloc(output.size_bytes > 0 ? output.size_bytes : 1));
   if (memory == nullptr) {
-    return Internal(operation->Title() + ": no memory for a result of " +
-                    std::to_string(output.size_bytes >> 20) + " MB");
+    return Internal(operation->Title() + ": no memory for a result of " + std::to_string(output.size_bytes >> 20) +
+                    " MB");
   }
   output.memory = std::shared_ptr<std::byte>(memory, &std::free);
   if (operation->outputs.size() <= index) operation->outputs.resize(index + 1);

@@ -37,10 +37,13 @@ Description InSet(int set) {
 }
 
 const std::vector<Description>& Descriptions() {
-  static const std::vector<Description> all{Describe("w", OpKind::kAllreduce), Describe("g", OpKind::kAllgather),
-                                            Describe("b", OpKind::kBroadcast), Describe("s", OpKind::kBarrier),
+  static const std::vector<Description> all{Describe("w", OpKind::kAllreduce),
+                                            Describe("g", OpKind::kAllgather),
+                                            Describe("b", OpKind::kBroadcast),
+                                            Describe("s", OpKind::kBarrier),
                                             Describe("#sets.0", OpKind::kAddProcessSet),
-                                            Describe("#sets.1", OpKind::kRemoveProcessSet), InSet(1)};
+                                            Describe("#sets.1", OpKind::kRemoveProcessSet),
+                                            InSet(1)};
   return all;
 }
 
@@ -55,8 +58,13 @@ Lead LeadOf(int id, const Layout& layout) {
   const ProcessSet world = WholeWorld(layout, 0);
   const bool small = IsSmall(signature, world);
   const int64_t span_bytes = WantedSpanBytes(signature, world);
-  return {id, 0, static_cast<uint32_t>(signature.ExtentCount(layout.size())), small, small ? signature.TotalBytes() : 0,
-          span_bytes > 0 ? id * 4096 : -1, span_bytes};
+  return {id,
+          0,
+          static_cast<uint32_t>(signature.ExtentCount(layout.size())),
+          small,
+          small ? signature.TotalBytes() : 0,
+          span_bytes > 0 ? id * 4096 : -1,
+          span_bytes};
 }
 
 // What is said in good order about the first ids, so that a few changed bytes still mean something.
@@ -96,8 +104,7 @@ Bytes Mutated(Bytes bytes, std::mt19937* random) {
 TEST(FuzzTest, TheCoordinatorSurvivesAnyMessage) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);
-    const Layout& layout =
-        World(seed % 2 ? std::vector<std::string>{"a", "b"} : std::vector<std::string>{"a", "a"});
+    const Layout& layout = World(seed % 2 ? std::vector<std::string>{"a", "b"} : std::vector<std::string>{"a", "a"});
     static std::map<const Layout*, std::vector<Bytes>> messages;
     const std::vector<Bytes>& valid = messages.try_emplace(&layout, ValidMessages(layout)).first->second;
     Coordinator coordinator(layout);
@@ -114,8 +121,7 @@ TEST(FuzzTest, TheCoordinatorSurvivesAnyMessage) {
 }
 
 struct Member {
-  Member(const Layout& layout, int rank)
-      : memory(Board::BytesFor(2)), agreement(layout, rank, memory.data()) {}
+  Member(const Layout& layout, int rank) : memory(Board::BytesFor(2)), agreement(layout, rank, memory.data()) {}
   Pages memory;
   Agreement agreement;
   Ticket latest = 0;

@@ -188,8 +188,7 @@ bool SimulatedJob::DeliverToCoordinator(int r) {
   queue.pop_front();
   if (static_cast<MessageKind>(message[0]) == MessageKind::kJoin) joins_.push_back(r);
   const Status status = coordinator_.OnMessage(r, message, &out);
-  if (!status.ok())
-    Complain("rank 0 refused message " + std::to_string(message[0]) + " of rank " + std::to_string(r));
+  if (!status.ok()) Complain("rank 0 refused message " + std::to_string(message[0]) + " of rank " + std::to_string(r));
   if (random_() % 2 == 0) coordinator_.Flush(&out);
   Distribute(std::move(out));
   bool more = false;
@@ -289,7 +288,8 @@ std::set<int> SimulatedJob::MissingFor(int rank) const {
 
 std::set<int> SimulatedJob::MissingForCoordinator() const {
   std::set<int> all;
-  for (const Coordinator::Waiting& waiting : coordinator_.Stalled()) all.insert(waiting.missing.begin(), waiting.missing.end());
+  for (const Coordinator::Waiting& waiting : coordinator_.Stalled())
+    all.insert(waiting.missing.begin(), waiting.missing.end());
   return all;
 }
 

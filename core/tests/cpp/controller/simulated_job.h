@@ -70,7 +70,7 @@ class SimulatedJob {
   // For reports of those that wait: who is missing, according to the rank or to rank 0.
   std::set<int> MissingFor(int rank) const;
   std::set<int> MissingForCoordinator() const;
-  bool Waits(int rank) const;  // in the agreement or in a work
+  bool Waits(int rank) const;                // in the agreement or in a work
   std::set<int> NotInFront(int rank) const;  // ranks that the rank's work waits for
 
  private:
@@ -142,8 +142,8 @@ class SimulatedJob {
   size_t messages_ = 0;
   bool was_log_full_ = false;
   std::string complaint_;
-  std::vector<int> joins_;  // as they came to the coordinator
-  std::map<int, std::pair<Ranks, int>> sets_seen_;  // id -> ranks, channel
+  std::vector<int> joins_;                                            // as they came to the coordinator
+  std::map<int, std::pair<Ranks, int>> sets_seen_;                    // id -> ranks, channel
   std::map<std::string, std::pair<Signature, int>> first_described_;  // for kNoValidation
 };
 
@@ -171,7 +171,7 @@ struct SimulatedJob::Rank {
   std::deque<Call> script;
   std::map<Ticket, std::shared_ptr<Operation>> in_flight;
   std::deque<Work> works;
-  Events unhandled;  // the driver is slow
+  Events unhandled;                        // the driver is slow
   std::vector<Agreement::Plan> to_append;  // complete, but not in the log yet
   Turns turns;
   std::map<std::string, std::weak_ptr<Operation>> slots;  // who uses a name of the window

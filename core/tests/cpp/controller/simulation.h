@@ -55,8 +55,7 @@ inline Ranks SomeOf(int size, std::mt19937_64* random) {
 }
 
 // One call of any kind on `ranks`, some or all of the members of a set.
-inline void AnyCall(Scripts* scripts, const Ranks& ranks, const Ranks& members, int set,
-                    std::mt19937_64* random) {
+inline void AnyCall(Scripts* scripts, const Ranks& ranks, const Ranks& members, int set, std::mt19937_64* random) {
   const std::string name = "n" + std::to_string((*random)() % 4);
   const auto rows = static_cast<int64_t>((*random)() % 5);
   const int root = members[(*random)() % members.size()];
@@ -66,9 +65,8 @@ inline void AnyCall(Scripts* scripts, const Ranks& ranks, const Ranks& members, 
     case 1:
       return scripts->On(ranks, [&](int rank) { return Allgather(name, rows + rank, set); });
     case 2:
-      return scripts->On(ranks, [&](int rank) {
-        return Alltoall(name, std::vector<int64_t>(members.size(), rows + rank), set);
-      });
+      return scripts->On(
+          ranks, [&](int rank) { return Alltoall(name, std::vector<int64_t>(members.size(), rows + rank), set); });
     case 3:
       return scripts->On(ranks, Broadcast("b" + name, root, set));
     case 4:
@@ -82,8 +80,8 @@ inline void AnyCall(Scripts* scripts, const Ranks& ranks, const Ranks& members, 
   }
 }
 
-inline const auto kAllGroups = testing::Values(Sizes{1}, Sizes{2}, Sizes{4}, Sizes{1, 1}, Sizes{1, 1, 1}, Sizes{2, 1},
-                                               Sizes{3, 2, 2});
+inline const auto kAllGroups =
+    testing::Values(Sizes{1}, Sizes{2}, Sizes{4}, Sizes{1, 1}, Sizes{1, 1, 1}, Sizes{2, 1}, Sizes{3, 2, 2});
 inline const auto kSeveralRanks =
     testing::Values(Sizes{2}, Sizes{4}, Sizes{1, 1}, Sizes{1, 1, 1}, Sizes{2, 1}, Sizes{3, 2, 2});
 

@@ -6,7 +6,7 @@ namespace {
 
 class DeathTest : public Simulated {};
 class LeaveTest : public Simulated {};
-class PlantedTest : public Simulated {};
+class PlantedControllerBugTest : public Simulated {};
 
 // Every wait for the dead can be explained: the rank knows, or another of the group of the dead, or rank 0, or the work
 // in front.
@@ -59,7 +59,8 @@ TEST_P(LeaveTest, WhatTheRankTookPartInIsDoneBeforeItHasLeft) {
       EXPECT_EQ(job.done(rank), 30);
       EXPECT_EQ(job.failed(rank), 0);
       const bool leads = job.layout().member_of[static_cast<size_t>(leaver)] == 0;
-      const bool same = job.layout().group_of[static_cast<size_t>(leaver)] == job.layout().group_of[static_cast<size_t>(rank)];
+      const bool same =
+          job.layout().group_of[static_cast<size_t>(leaver)] == job.layout().group_of[static_cast<size_t>(rank)];
       EXPECT_EQ(job.lefts_seen(rank), 1) << leads << same;
     }
   });
@@ -83,7 +84,7 @@ int Complaints(const std::vector<int>& groups, Planted planted, bool disagree) {
   return found;
 }
 
-TEST_P(PlantedTest, BugsAreFound) {
+TEST_P(PlantedControllerBugTest, BugsAreFound) {
   EXPECT_EQ(Complaints(GetParam(), Planted::kNone, true), 0);
   EXPECT_GT(Complaints(GetParam(), Planted::kSwappedOrder, false), 10);
   EXPECT_EQ(Complaints(GetParam(), Planted::kNoValidation, true), 20);
@@ -94,7 +95,7 @@ TEST_P(PlantedTest, BugsAreFound) {
 
 INSTANTIATE_TEST_SUITE_P(Groups, DeathTest, kSeveralRanks);
 INSTANTIATE_TEST_SUITE_P(Groups, LeaveTest, kSeveralRanks);
-INSTANTIATE_TEST_SUITE_P(Groups, PlantedTest, kSeveralRanks);
+INSTANTIATE_TEST_SUITE_P(Groups, PlantedControllerBugTest, kSeveralRanks);
 
 }  // namespace
 }  // namespace farandole

@@ -86,17 +86,23 @@ TEST_P(ProcessSetsTest, RanksThatNameDifferentSetsAreTold) {
     if (job.size() == 1) return;
     Scripts scripts(job.size());
     scripts.AddSet({0});
-    scripts.On(scripts.Everyone(), [&](int rank) {
-      Description description = Of(OpKind::kAddProcessSet, "");
-      description.signature.ranks = {rank == 0 ? 0 : 1};
-      return description;
-    }, true);
+    scripts.On(
+        scripts.Everyone(),
+        [&](int rank) {
+          Description description = Of(OpKind::kAddProcessSet, "");
+          description.signature.ranks = {rank == 0 ? 0 : 1};
+          return description;
+        },
+        true);
     scripts.Wait();
-    scripts.On(scripts.Everyone(), [&](int rank) {
-      Description description = Of(OpKind::kRemoveProcessSet, "");
-      description.signature.ranks = {rank == 0 ? 1 : 7};
-      return description;
-    }, true);
+    scripts.On(
+        scripts.Everyone(),
+        [&](int rank) {
+          Description description = Of(OpKind::kRemoveProcessSet, "");
+          description.signature.ranks = {rank == 0 ? 1 : 7};
+          return description;
+        },
+        true);
     scripts.Wait();
     scripts.On({0}, Small("still there", 1));
     scripts.RemoveSet(9, true);

@@ -66,7 +66,9 @@ TEST_P(SimulationTest, EveryRankGetsTheExtentsOfTheRightUse) {
   ForSeeds(10, [](SimulatedJob& job, uint64_t seed) {
     Scripts scripts(job.size());
     for (int i = 0; i < 30; ++i) {
-      const auto rows = [&](int rank) { return static_cast<int64_t>((seed + static_cast<uint64_t>(rank * 7 + i)) % 5); };
+      const auto rows = [&](int rank) {
+        return static_cast<int64_t>((seed + static_cast<uint64_t>(rank * 7 + i)) % 5);
+      };
       const std::string name = "gather" + std::to_string(i % 3);
       scripts.On(scripts.Everyone(), [&](int rank) {
         if (i % 3 != 2) return Allgather(name, rows(rank));
@@ -155,8 +157,11 @@ TEST_P(SeveralRanksTest, UnnamedOperationsThatDifferFailAndTheOthersDoNot) {
     Scripts scripts(job.size());
     for (int i = 0; i < 40; ++i) {
       const bool differs = i == 12 || i == 13 || i == 30;
-      scripts.On(scripts.Everyone(), [&](int rank) { return Sum("", differs && rank == odd ? 7 : i % 2 ? 8 : 1 << 16); },
-                 true);
+      scripts.On(
+          scripts.Everyone(), [&](int rank) { return Sum("", differs && rank == odd ? 7
+                                                             : i % 2                ? 8
+                                                                                    : 1 << 16); },
+          true);
     }
     EXPECT_TRUE(job.Run(scripts));
     for (int rank = 0; rank < job.size(); ++rank) EXPECT_EQ(job.failed(rank), 3) << "rank " << rank;
@@ -187,8 +192,7 @@ TEST_P(SeveralRanksTest, RanksThatAreAWindowApartDoNotMeet) {
 size_t MessagesOf(SimulatedJob* job, int steps, const std::vector<Description>& calls, bool unnamed = false) {
   Scripts scripts(job->size());
   for (int i = 0; i < steps; ++i) {
-    for (const Description& call : calls)
-      scripts.On(scripts.Everyone(), [&](int) { return call; }, unnamed);
+    for (const Description& call : calls) scripts.On(scripts.Everyone(), [&](int) { return call; }, unnamed);
   }
   job->Settle();
   const size_t before = job->messages();
