@@ -400,7 +400,7 @@ def cpp(session: nox.Session) -> None:
 def simulation(session: nox.Session) -> None:
     """100,000 random starts of a job; FARANDOLE_SEEDS says how many else, FARANDOLE_SEED shows one again."""
     os.environ.setdefault("FARANDOLE_SEEDS", "100000")
-    run_cpp_tests(session, find_gtest(session), select=["-R", "StartSimulation|Liveness"])
+    run_cpp_tests(session, find_gtest(session), select=("-R", "StartSimulation|Liveness"))
 
 
 @nox.session
