@@ -71,7 +71,8 @@ Lead LeadOf(int id, const Layout& layout) {
 std::vector<Bytes> ValidMessages(const Layout& layout) {
   std::vector<Bytes> all{EncodeAbort(static_cast<int>(Code::kPeerLost), 1, "gone"),
                          EncodeJoin(MessageKind::kJoin, 0, {{0, 3}, {1, 4}}),
-                         EncodeJoin(MessageKind::kJoinResult, 1, {{0, 3}}), EncodeIdMessage(MessageKind::kJoinEnd, 0)};
+                         EncodeJoin(MessageKind::kJoinResult, 1, {{0, 3}}), EncodeIdMessage(MessageKind::kJoinEnd, 0),
+                         EncodeStacks(0, "train.py:12")};
   const auto count = static_cast<int>(Descriptions().size());
   for (int id = 0; id < count; ++id) {
     const Description& description = Descriptions()[static_cast<size_t>(id)];
@@ -82,10 +83,12 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     all.push_back(EncodeAssign({description.name, description.signature.set, id, lead.span_offset}));
     all.push_back(EncodeInvite(id, lead.span_offset, description));
     all.push_back(EncodeLead(lead));
+    all.push_back(EncodeAsk(0, description.name, {0, 1}));
     all.push_back(EncodeComplete({id, 1, 1, std::vector<int64_t>(lead.extent_count, 4)}));
     all.push_back(EncodeReady({{id, description.signature.set, 1, extents}}));
     for (auto kind : {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kRetireInfo, MessageKind::kFree,
-                      MessageKind::kRetire, MessageKind::kRetired, MessageKind::kLeft, MessageKind::kOpen}) {
+                      MessageKind::kRetire, MessageKind::kRetired, MessageKind::kLeft, MessageKind::kOpen,
+                      MessageKind::kTell}) {
       all.push_back(EncodeIdMessage(kind, id, 1));
     }
   }
