@@ -34,15 +34,18 @@ void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   joined_turns_.clear();
 }
 
-// What waited only for the rank that has now joined.
+// What waited only for the rank that has now joined. One at a time: a decision may remove a set.
 void Coordinator::DecideWithout(std::vector<Outgoing>* out) {
-  std::vector<Gathering> complete;
-  for (auto it = gathering_.begin(); it != gathering_.end();) {
-    const bool done = IsComplete(it->second, *sets_.Find(it->first.first));
-    if (done) complete.push_back(std::move(it->second));
-    it = done ? gathering_.erase(it) : std::next(it);
+  const auto is_complete = [this](const auto& entry) {
+    return IsComplete(entry.second, *sets_.Find(entry.first.first));
+  };
+  for (;;) {
+    const auto found = std::find_if(gathering_.begin(), gathering_.end(), is_complete);
+    if (found == gathering_.end()) return;
+    const Gathering complete = std::move(found->second);
+    gathering_.erase(found);
+    Decide(complete, out);
   }
-  for (const Gathering& gathering : complete) Decide(gathering, out);
 }
 
 // Groups whose members in the set have all joined see nobody arrive; they are told that others wait.

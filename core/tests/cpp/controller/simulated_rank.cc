@@ -9,9 +9,7 @@ namespace {
 
 bool ChangesSets(OpKind kind) { return kind == OpKind::kAddProcessSet || kind == OpKind::kRemoveProcessSet; }
 
-bool IsFence(const Call& call) {
-  return call.kind != Call::kOperation || ChangesSets(call.description.signature.kind);
-}
+bool IsFence(const Call& call) { return call.kind != Call::kOperation || ChangesSets(call.description.signature.kind); }
 
 constexpr size_t kReach = 4;  // how far ahead
 
@@ -104,8 +102,7 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
     Put(*operation);
   } else if (plan.id >= 0) {
     const Agreement::Arrived arrived = rank->agreement.Arrive(plan);
-    if (arrived == Agreement::Arrived::kRetired && !rank->agreement.Redescribe(plan.ticket))
-      Remove(rank, plan.ticket);
+    if (arrived == Agreement::Arrived::kRetired && !rank->agreement.Redescribe(plan.ticket)) Remove(rank, plan.ticket);
     if (arrived == Agreement::Arrived::kLast) {
       rank->to_append.push_back(plan);
       if (random_() % 2 == 0) AppendToLog(rank);
@@ -214,8 +211,8 @@ void SimulatedJob::HandleBatch(Rank* rank, std::vector<Agreement::Item> items) {
     }
     batch.push_back(operation);
     const int64_t size_bytes = signature.ExtentCount(1) > 0 ? 64 : signature.TotalBytes();
-    fuse_items.push_back({signature.set, signature.kind, signature.tensors[0].dtype, signature.reduce, signature.root,
-                          1.0, size_bytes});
+    fuse_items.push_back(
+        {signature.set, signature.kind, signature.tensors[0].dtype, signature.reduce, signature.root, 1.0, size_bytes});
   }
   constexpr int64_t kThresholdBytes = 1 << 20;
   for (const std::vector<size_t>& group : Fuse(fuse_items, kThresholdBytes)) {
@@ -271,7 +268,8 @@ void SimulatedJob::HandleLeft(Rank* rank, int left) {
   for (const auto& [ticket, operation] : rank->in_flight) {
     const bool took_part = CallOf(operation->call.tag, left) != nullptr;
     const bool ready = operation->plan.half && rank->agreement.IsReady(operation->plan);
-    if (took_part && !ready) Complain("rank " + std::to_string(left) + " left before " + operation->call.description.name);
+    if (took_part && !ready)
+      Complain("rank " + std::to_string(left) + " left before " + operation->call.description.name);
   }
 }
 
@@ -292,7 +290,8 @@ bool SimulatedJob::IsReady(const Rank& rank, const Operation& operation) const {
   if (rank.agreement.IsReady(operation.plan)) return true;
   if (planted_ != Planted::kEarlyReady) return false;
   int here = 0;
-  for (int p = 0; p < operation.plan.set->size(); ++p) here += operation.plan.half->HasPut(p, operation.plan.sequence());
+  for (int p = 0; p < operation.plan.set->size(); ++p)
+    here += operation.plan.half->HasPut(p, operation.plan.sequence());
   return here >= operation.plan.set->size() - 1;
 }
 
