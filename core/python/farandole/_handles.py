@@ -49,15 +49,17 @@ class Handle(Generic[R]):
 
 def poll(handle: Handle[Any]) -> bool:
     """Whether the operation is complete, so that `synchronize` would not block."""
-    return _checked(handle).done()
+    if not isinstance(handle, Handle):
+        raise _refusal(handle)
+    return handle.done()
 
 
 def synchronize(handle: Handle[R]) -> R:
     """Block until the operation is complete and return its result; raises the operation's error. May be repeated."""
-    return _checked(handle).wait()
-
-
-def _checked(handle: Handle[R]) -> Handle[R]:
     if not isinstance(handle, Handle):
-        raise TypeError(f"{handle!r} is no handle; the functions whose names end in _async or _async_ return one")
-    return handle
+        raise _refusal(handle)
+    return handle.wait()
+
+
+def _refusal(thing: object) -> TypeError:
+    return TypeError(f"{thing!r} is no handle; the functions whose names end in _async or _async_ return one")
