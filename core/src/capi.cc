@@ -153,7 +153,10 @@ int32_t ApiRun(const frd_request* request, frd_operation** result) {
 }
 
 int32_t ApiPoll(frd_operation* operation) {
-  return Guard([&] { return operation->operation->done() ? Report(operation->operation->status()) : FRD_IN_PROGRESS; });
+  return Guard([&] {
+    const bool done = operation->engine->Poll(operation->operation);
+    return done ? Report(operation->operation->status()) : FRD_IN_PROGRESS;
+  });
 }
 
 int32_t ApiWait(frd_operation* operation, int64_t timeout_ms) {
