@@ -22,7 +22,7 @@ def reducing(
     process_set: ProcessSet | None,
 ) -> Parameters:
     """Of an allreduce or reducescatter."""
-    reduce = ReduceOp.AVERAGE if average is None and op is None else reduction(average, op)
+    reduce = op if op.__class__ is ReduceOp and average is None else reduction(average, op)
     number = 0 if process_set is None else usable_id(process_set)
     return name or "", reduce, 0, prescale, postscale, number, caller(_USER)
 

@@ -50,7 +50,8 @@ class Submitter(Generic[T]):
         result, call = self._direct(source, target)
         if call is None:
             return self.start(kind, [source], [result], parameters).map(lambda results: results[0])
-        return Handle(core.submit_one(kind, source, result, call, parameters), None, result)
+        native = core.submit_one(kind, source, result, call, parameters)
+        return Handle(native, None, result)  # type: ignore[arg-type]  # not None where a call is given
 
     def start(
         self, kind: Kind, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters
