@@ -38,6 +38,8 @@ Status CheckTensor(const Request& request, const Tensor& tensor) {
     return Refuse(request, "this build knows no device of kind " + std::to_string(tensor.device));
   if (tensor.device != request.tensors[0].device)
     return Refuse(request, "its tensors lie on devices of different kinds; use one operation for each kind");
+  if (request.reduce == ReduceOp::kAdasum && request.kind == OpKind::kReducescatter)
+    return Refuse(request, "adasum looks at whole tensors; it is for allreduce");
   if (Reduces(request.kind) && !Supports(tensor.dtype, request.reduce))
     return Refuse(request, std::string(NameOf(request.reduce)) + " of " + NameOf(tensor.dtype) + " is not defined");
   if (NeedsRows(request.kind) && tensor.shape.empty())
