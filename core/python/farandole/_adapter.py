@@ -95,7 +95,7 @@ class Adapter(ABC, Generic[T]):
     def empty(self, like: T, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> T:
         """A new tensor with undefined contents, on the device of `like`; with `host`, one that has a `buffer`."""
 
-    def empty_like(self, tensor: T) -> T:
+    def empty_like(self, tensor: T, /) -> T:
         """`empty` with the tensor's own shape and element type."""
         dtype, shape = self.describe(tensor)
         return self.empty(tensor, shape, dtype)

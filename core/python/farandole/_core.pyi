@@ -1,7 +1,7 @@
 """The compiled core as Python sees it: conversions only, no policy. Everything here is private to `farandole`."""
 
 from collections.abc import Sequence
-from typing import final
+from typing import final, overload
 
 # Numbers of farandole.h.
 # op:     0 allreduce, 1 allgather, 2 broadcast, 3 barrier, 4 alltoall, 5 reducescatter, 6 join, 7 add_process_set,
@@ -50,15 +50,19 @@ def submit(
     broadcast: the root's input is sent, the others' are ignored.
     """
 
+@overload
 def submit_one(
     op: int,
     source: object,
     target: object,
-    call: tuple[int, int, int, tuple[int, ...]]
-    | None,  # as in the `tensors` of submit; None: asked of source and target
+    call: tuple[int, int, int, tuple[int, ...]],  # as in the `tensors` of submit; None: asked of source and target
     parameters: tuple[
         str, int, int, float, float, int, str
     ],  # name, reduce, root, prescale, postscale, process_set, site
+) -> Handle: ...
+@overload
+def submit_one(
+    op: int, source: object, target: object, call: None, parameters: tuple[str, int, int, float, float, int, str]
 ) -> Handle | None:
     """`submit` of one tensor, into an output address, for as little time as possible. Keeps source and target alive.
 
