@@ -51,7 +51,7 @@ class Submitter(Generic[T]):
         if call is None:
             return self.start(kind, [source], [result], parameters).map(lambda results: results[0])
         native = core.submit_one(kind, source, result, call, parameters)
-        return Handle(native, None, result)  # type: ignore[arg-type]  # not None where a call is given
+        return Handle(native, None, result)
 
     def start(
         self, kind: Kind, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters
