@@ -50,10 +50,7 @@ void Sum(float* data, size_t count) {
   request.name = name.c_str();
   request.prescale = 1.0;
   request.postscale = 1.0;
-  frd_operation* operation = nullptr;
-  Check(api->enqueue(&request, &operation));
-  Check(api->wait(operation, -1));
-  api->release(operation);
+  Check(api->run(&request, nullptr));
 }
 
 }  // namespace

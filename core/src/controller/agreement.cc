@@ -272,7 +272,10 @@ void Agreement::Join(const Turns& turns) {
 }
 
 void Agreement::Leave() {
-  while (!board_.TryAppend({LogKind::kLeft, rank_, 0, 0})) board_.PublishHead(head_ = board_.log_end());
+  // A log that stays full has a reader that is dead, and then nobody needs to be told.
+  constexpr int kPatience = 10'000;
+  for (int i = 0; i < kPatience && !board_.TryAppend({LogKind::kLeft, rank_, 0, 0}); ++i)
+    board_.PublishHead(head_ = board_.log_end());
   ring_ = true;
   if (!one_group_) outgoing_.push_back(EncodeIdMessage(MessageKind::kLeave, 0));
 }

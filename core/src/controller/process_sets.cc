@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "controller/board.h"
+
 namespace farandole {
 
 ProcessSets::ProcessSets(const Layout& world, int my_rank) : world_(world), my_rank_(my_rank) {
@@ -16,7 +18,7 @@ ProcessSetPtr ProcessSets::Find(int id) const {
 
 int ProcessSets::Add(std::vector<int> ranks) {
   const int channel = FreeChannel(ranks);
-  if (channel < 0) return -1;
+  if (channel < 0 || next_id_ > kMaxSetId) return -1;
   const int id = next_id_++;
   sets_[id] = std::make_shared<const ProcessSet>(MakeProcessSet(world_, my_rank_, id, std::move(ranks), channel));
   return id;

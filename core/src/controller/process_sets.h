@@ -24,7 +24,8 @@ class ProcessSets {
 
   // Null when there is no such set, or no longer.
   ProcessSetPtr Find(int id) const;
-  // The new set's id, or -1 when one of its ranks is in as many sets as there are channels. REQUIRES: ranks ascend.
+  // The new set's id, or -1 when one of its ranks is in as many sets as there are channels, or a job has made a million.
+  // REQUIRES: ranks ascend.
   int Add(std::vector<int> ranks);
   void Remove(int id);
   bool IsFuture(int id) const { return id >= next_id_ && id <= next_id_ + kMaxSetsAhead; }
