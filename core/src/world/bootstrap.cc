@@ -126,8 +126,8 @@ void Start::Step(TimePoint now) {
   for (int r = 0; r < spec_.size && !applicant_.over(); ++r) {
     const auto at = static_cast<size_t>(r);
     if (control_[at].open() && set_.ready(control_[at].descriptor())) Read(r, now);
-    // Last words first.
-    if (set_.ready(pidfds_[at].get())) OnLost(r, "died");
+    // Last words first. A guest who was turned away just now may have left the number of its connection to a pidfd.
+    if (set_.ready(pidfds_[at].get()) && HasEnded(pidfds_[at])) OnLost(r, "died");
   }
   meeting_.Step(set_, now, &applicant_);
   linking_.Step(set_, now, &applicant_);

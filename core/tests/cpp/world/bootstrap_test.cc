@@ -76,7 +76,8 @@ TEST(BootstrapTest, AWrongKeyIsTurnedAwayAndTheOthersSayWhoIsMissing) {
   specs[2].key.fill(8);
   std::vector<std::unique_ptr<World>> worlds;
   const std::vector<Status> statuses = Meet(specs, &worlds, 1500);
-  EXPECT_EQ(statuses[0].code(), Code::kDeadline);
+  EXPECT_EQ(statuses[0].code(), Code::kDeadline)
+      << statuses[0].message() << "; " << statuses[1].message() << "; " << statuses[2].message();
   EXPECT_NE(statuses[0].message().find("rank 2"), std::string::npos) << statuses[0].message();
   EXPECT_FALSE(statuses[2].ok());
 }
