@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/failpoint.h"
+#include "transport/mapping.h"
 
 namespace farandole {
 namespace {
@@ -18,7 +19,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 }  // namespace
 
 Arena::~Arena() {
-  if (data_ != nullptr) munmap(data_, size_bytes_);
+  if (data_ != nullptr) UnmapShared(data_, size_bytes_);
 }
 
 Arena::Arena(Arena&& other) noexcept
@@ -58,12 +59,8 @@ Status Arena::Attach(Descriptor memfd, size_t size_bytes, Arena* arena) {
 }
 
 Status Arena::Map(Descriptor memfd, size_t size_bytes) {
-  void* const data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0);
-  if (data == MAP_FAILED) return SystemError("mapping " + std::to_string(size_bytes >> 20) + " MB of shared memory");
-  // A forked child (a data loader, say) has no business here.
-  madvise(data, size_bytes, MADV_DONTFORK);
+  FRD_RETURN_IF_ERROR(MapShared(memfd.get(), size_bytes, &data_));
   memfd_ = std::move(memfd);
-  data_ = static_cast<std::byte*>(data);
   size_bytes_ = size_bytes;
   return Status::Ok();
 }

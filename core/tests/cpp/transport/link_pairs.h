@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,7 +11,9 @@
 #include <ostream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
+#include "transport/arena.h"
 #include "transport/arena_link.h"
 #include "transport/inproc.h"
 #include "transport/tcp_link.h"
@@ -33,21 +34,20 @@ inline LinkPair InprocLinks() {
   return {std::move(pair.first), std::move(pair.second)};
 }
 
-inline std::shared_ptr<void> Map(int descriptor, size_t size_bytes) {
-  void* memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  Require(memory != MAP_FAILED, "mmap");
-  return {memory, [size_bytes](void* p) { munmap(p, size_bytes); }};
+// Keeps its arena.
+inline std::shared_ptr<void> MemoryOf(Arena arena) {
+  const auto owner = std::make_shared<Arena>(std::move(arena));
+  return {owner, owner->data()};
 }
 
-// The two ends see the memory at different addresses, as two processes do.
+// The two ends map the memory each for itself, as two processes do (see mapping.h).
 inline LinkPair ArenaLinks() {
   const size_t size_bytes = ArenaLink::RequiredBytes(100000);
-  const int descriptor = memfd_create("links", MFD_CLOEXEC);
-  Require(descriptor >= 0 && ftruncate(descriptor, static_cast<off_t>(size_bytes)) == 0, "memfd");
-  LinkPair pair{std::make_unique<ArenaLink>(Map(descriptor, size_bytes), size_bytes, LinkSide::kFirst, "rank 1"),
-                std::make_unique<ArenaLink>(Map(descriptor, size_bytes), size_bytes, LinkSide::kSecond, "rank 0")};
-  close(descriptor);
-  return pair;
+  Arena first, second;
+  Require(Arena::Create(size_bytes, &first).ok(), "Create");
+  Require(Arena::Attach(Descriptor(dup(first.descriptor())), size_bytes, &second).ok(), "Attach");
+  return {std::make_unique<ArenaLink>(MemoryOf(std::move(first)), size_bytes, LinkSide::kFirst, "rank 1"),
+          std::make_unique<ArenaLink>(MemoryOf(std::move(second)), size_bytes, LinkSide::kSecond, "rank 0")};
 }
 
 inline LinkPair SocketPairLinks() {

@@ -1,0 +1,79 @@
+// One memory for several ranks: that all see it, and that the thread sanitizer sees them.
+#include "transport/arena.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "transport/mapping.h"
+
+namespace farandole {
+namespace {
+
+constexpr size_t kBytes = 8192;
+
+Arena Made() {
+  Arena arena;
+  EXPECT_TRUE(Arena::Create(kBytes, &arena).ok());
+  return arena;
+}
+
+Arena Attached(const Arena& to) {
+  Arena arena;
+  EXPECT_TRUE(Arena::Attach(Descriptor(dup(to.descriptor())), kBytes, &arena).ok());
+  return arena;
+}
+
+TEST(ArenaTest, WhatOneWritesTheOtherReads) {
+  const Arena first = Made(), second = Attached(first);
+  first.data()[kBytes - 1] = std::byte{7};
+  EXPECT_EQ(second.data()[kBytes - 1], std::byte{7});
+}
+
+TEST(ArenaTest, TheMemoryLivesAsLongAsOneOfItsArenas) {
+  Arena second;
+  {
+    const Arena first = Made();
+    first.data()[0] = std::byte{7};
+    second = Attached(first);
+  }
+  EXPECT_EQ(second.data()[0], std::byte{7});
+}
+
+TEST(ArenaTest, AnArenaOfAnotherSizeIsRefused) {
+  const Arena first = Made();
+  Arena second;
+  EXPECT_EQ(Arena::Attach(Descriptor(dup(first.descriptor())), 2 * kBytes, &second).code(), Code::kMismatch);
+  EXPECT_EQ(second.data(), nullptr);
+}
+
+#ifdef FRD_ONE_MAPPING
+
+// Nothing orders the two writes, so whenever they happen this is a race; to see it the sanitizer has to know that both
+// ranks mean one byte.
+[[noreturn]] void WriteUnordered() {
+  const Arena first = Made(), second = Attached(first);
+  std::thread rank([&] { second.data()[0] = std::byte{1}; });
+  first.data()[0] = std::byte{2};
+  rank.join();
+  std::exit(0);  // the sanitizer makes it 66 when it has found something
+}
+
+TEST(ArenaDeathTest, TheThreadSanitizerSeesARaceBetweenTwoRanks) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(WriteUnordered(), testing::ExitedWithCode(66), "data race");
+}
+
+#else
+
+TEST(ArenaTest, TwoRanksSeeTheMemoryAtTwoAddresses) {
+  const Arena first = Made(), second = Attached(first);
+  EXPECT_NE(first.data(), second.data());
+}
+
+#endif
+
+}  // namespace
+}  // namespace farandole
