@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "common/failpoint.h"
+
 namespace farandole {
 namespace {
 
@@ -151,6 +153,7 @@ void Runner::FoldReady(bool* moved) {
 }
 
 void Runner::Fold(int64_t chunk, int index) {
+  FRD_FAILPOINT("run.fold");
   const Step& step = schedule_->steps[index];
   const Memory block = MemoryOf(chunk, step);
   const size_t count = step.operands.size(), element_count = block.size_bytes / SizeOf(plan_.dtype);

@@ -7,9 +7,11 @@
 //   bootstrap.connected  bootstrap.admit  bootstrap.send      the start: reached rank 0, let a rank in, say something
 //   handshake.step*      meeting.enter*   meeting.hand_out*   each stage of a handshake; a member comes; the leader gives
 //   arena.create*        arena.attach*    link.listen*        shared memory; the data endpoint
+//   board.arrive         flat.put         flat.fold           a counter goes up; small payloads
+//   native.put           native.combine   native.finish       local stages: what goes in, is combined, comes out
+//   native.make          native.exchange  run.fold            between groups: what is made for the others, has come
+//                                                             from them; a fold of what has come
 //   link.send*           link.recv*                           data over tcp
-//   board.arrive         native.put       native.combine      a counter goes up; local stages
-//   native.exchange                                           the stage between groups
 #pragma once
 
 #include <string>

@@ -3,6 +3,8 @@
 #include <cassert>
 #include <cstring>
 
+#include "common/failpoint.h"
+
 namespace farandole {
 namespace {
 
@@ -33,6 +35,7 @@ FlatHalf::FlatHalf(std::byte* memory, int member_count, size_t payload_bytes)
 }
 
 void FlatHalf::Put(int member, const FlatSegment* segments, size_t segment_count, uint64_t sequence, bool wants_bell) {
+  FRD_FAILPOINT("flat.put");
   std::byte* at = payload(member);
   for (size_t i = 0; i < segment_count; ++i) {
     const size_t size_bytes = segments[i].size_bytes();
@@ -54,6 +57,7 @@ bool FlatHalf::AllHavePut(uint64_t sequence) const {
 }
 
 void FlatHalf::Fold(ReduceOp reduce, Scale scale, const FlatSegment* segments, size_t segment_count, int reader) const {
+  FRD_FAILPOINT("flat.fold");
   const void* inputs[kMostMembers];
   size_t offset = 0;
   for (size_t i = 0; i < segment_count; ++i) {

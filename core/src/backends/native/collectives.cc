@@ -8,6 +8,7 @@
 #include "backends/native/grouped_allgather.h"
 #include "backends/native/parts.h"
 #include "backends/native/reducescatter.h"
+#include "common/failpoint.h"
 
 namespace farandole {
 namespace {
@@ -56,8 +57,11 @@ Status Collectives::Poll(bool* moved, bool* done) {
   }
   FRD_RETURN_IF_ERROR(cross_.Advance(moved));
   if (staged_ || !cross_.done()) return Status::Ok();
-  if (apart_) apart_->Finish();
-  apart_.reset();
+  if (apart_) {
+    FRD_FAILPOINT("native.finish");
+    apart_->Finish();
+    apart_.reset();
+  }
   work_ = nullptr;
   *moved = *done = true;
   return Status::Ok();

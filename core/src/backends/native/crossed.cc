@@ -1,5 +1,7 @@
 #include "backends/native/crossed.h"
 
+#include "common/failpoint.h"
+
 namespace farandole {
 
 Status CrossedOperation::Combine(uint64_t t, bool* ready, bool* moved) {
@@ -17,6 +19,7 @@ Status CrossedOperation::Combine(uint64_t t, bool* ready, bool* moved) {
 
 void CrossedOperation::MakeNext(bool* moved) {
   if (!staging_->AllPublished(number(made_) + 1)) return;
+  FRD_FAILPOINT("native.make");
   Make(made_);
   jobs_added_[made_ % 2] = cross_->jobs_added();
   ++made_;

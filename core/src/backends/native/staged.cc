@@ -21,6 +21,7 @@ Status StagedOperation::Advance(bool* moved) {
       ++combined_;
     } else {
       if (!Finish(finished_)) return Status::Ok();
+      FRD_FAILPOINT("native.finish");
       ++finished_;
     }
     *moved = true;

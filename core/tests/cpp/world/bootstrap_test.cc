@@ -5,17 +5,12 @@
 #include <unistd.h>
 
 #include <future>
-#include <random>
 
 #include "common/failpoint.h"
+#include "support/specs.h"
 
 namespace farandole {
 namespace {
-
-std::string FreshStore() {
-  static std::random_device device;
-  return "unix:farandole-test-" + std::to_string(getpid()) + "-" + std::to_string(device());
-}
 
 std::vector<Status> Meet(std::vector<WorldSpec> specs, std::vector<std::unique_ptr<World>>* worlds,
                          int limit_ms = 20'000) {
@@ -30,24 +25,9 @@ std::vector<Status> Meet(std::vector<WorldSpec> specs, std::vector<std::unique_p
   return statuses;
 }
 
-std::vector<WorldSpec> Specs(int size, const std::string& store) {
-  std::vector<WorldSpec> specs;
-  for (int r = 0; r < size; ++r) {
-    WorldSpec spec;
-    spec.rank = r;
-    spec.size = size;
-    spec.store = store;
-    spec.key.fill(7);
-    spec.interface_address = "127.0.0.1";
-    spec.plan = {8192, 4096};
-    specs.push_back(spec);
-  }
-  return specs;
-}
-
 TEST(BootstrapTest, RanksOfOneMachineShareOneArena) {
   std::vector<std::unique_ptr<World>> worlds;
-  for (const Status& status : Meet(Specs(4, FreshStore()), &worlds)) ASSERT_TRUE(status.ok()) << status.message();
+  for (const Status& status : Meet(SpecsOf(4, FreshStore()), &worlds)) ASSERT_TRUE(status.ok()) << status.message();
   for (int r = 0; r < 4; ++r) {
     World& world = *worlds[static_cast<size_t>(r)];
     EXPECT_TRUE(world.one_group());
@@ -60,7 +40,7 @@ TEST(BootstrapTest, RanksOfOneMachineShareOneArena) {
 }
 
 TEST(BootstrapTest, RanksWithoutArenasAreLinked) {
-  std::vector<WorldSpec> specs = Specs(4, "tcp:127.0.0.1:" + std::to_string(20000 + getpid() % 20000));
+  std::vector<WorldSpec> specs = SpecsOf(4, "tcp:127.0.0.1:" + std::to_string(20000 + getpid() % 20000));
   specs[1].arenas = specs[3].arenas = false;
   std::vector<std::unique_ptr<World>> worlds;
   for (const Status& status : Meet(specs, &worlds)) ASSERT_TRUE(status.ok()) << status.message();
@@ -72,8 +52,8 @@ TEST(BootstrapTest, RanksWithoutArenasAreLinked) {
 }
 
 TEST(BootstrapTest, AWrongKeyIsTurnedAwayAndTheOthersSayWhoIsMissing) {
-  std::vector<WorldSpec> specs = Specs(3, FreshStore());
-  specs[2].key.fill(8);
+  std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
+  specs[2].key = KeyOf(8);
   std::vector<std::unique_ptr<World>> worlds;
   const std::vector<Status> statuses = Meet(specs, &worlds, 1500);
   EXPECT_EQ(statuses[0].code(), Code::kDeadline)
@@ -83,7 +63,7 @@ TEST(BootstrapTest, AWrongKeyIsTurnedAwayAndTheOthersSayWhoIsMissing) {
 }
 
 TEST(BootstrapTest, TwoProcessesWithOneRankAreNotMistakenForTwoRanks) {
-  std::vector<WorldSpec> specs = Specs(3, FreshStore());
+  std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
   specs[2].rank = 1;
   std::vector<std::unique_ptr<World>> worlds;
   const std::vector<Status> statuses = Meet(specs, &worlds, 1500);
@@ -92,7 +72,7 @@ TEST(BootstrapTest, TwoProcessesWithOneRankAreNotMistakenForTwoRanks) {
 }
 
 TEST(BootstrapTest, OfTwoProcessesWithOneRankTheSecondIsTold) {
-  std::vector<WorldSpec> specs = Specs(3, FreshStore());
+  std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
   specs[2].rank = 1;
   std::vector<std::unique_ptr<World>> worlds;
   const std::vector<Status> statuses = Meet(specs, &worlds, 1500);
@@ -102,7 +82,7 @@ TEST(BootstrapTest, OfTwoProcessesWithOneRankTheSecondIsTold) {
 }
 
 TEST(BootstrapTest, ADifferentSettingIsRefusedOnAllRanksWithBothValues) {
-  std::vector<WorldSpec> specs = Specs(3, FreshStore());
+  std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
   for (WorldSpec& spec : specs) spec.settings = {{"FARANDOLE_ORDER", "fixed"}};
   specs[1].settings[0].second = "any";
   std::vector<std::unique_ptr<World>> worlds;
@@ -115,7 +95,7 @@ TEST(BootstrapTest, ADifferentSettingIsRefusedOnAllRanksWithBothValues) {
 }
 
 TEST(BootstrapTest, AtTheDeadlineEveryRankNamesTheOneThatDidNotCome) {
-  std::vector<WorldSpec> specs = Specs(4, FreshStore());
+  std::vector<WorldSpec> specs = SpecsOf(4, FreshStore());
   specs.erase(specs.begin() + 2);
   std::vector<std::unique_ptr<World>> worlds;
   const auto start = std::chrono::steady_clock::now();
@@ -140,7 +120,7 @@ class TroubleTest : public testing::TestWithParam<Trouble> {
 TEST_P(TroubleTest, OfOneRankDoesNotCostTheOthersTheirSharedMemory) {
   ASSERT_TRUE(SetFailpoints(GetParam().failpoints).ok());
   std::vector<std::unique_ptr<World>> worlds;
-  for (const Status& status : Meet(Specs(4, FreshStore()), &worlds)) ASSERT_TRUE(status.ok()) << status.message();
+  for (const Status& status : Meet(SpecsOf(4, FreshStore()), &worlds)) ASSERT_TRUE(status.ok()) << status.message();
   size_t together = 0;
   for (const auto& world : worlds) {
     EXPECT_EQ(world->layout.groups, worlds[0]->layout.groups);

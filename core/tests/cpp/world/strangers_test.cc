@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "common/failpoint.h"
+#include "support/specs.h"
 #include "transport/dialer.h"
 #include "transport/lobby.h"
 #include "world/bootstrap.h"
@@ -30,25 +31,10 @@ const char* const kWords[] = {
     "",  // half-open
 };
 
-Key KeyOf(uint8_t byte) {
-  Key key;
-  key.fill(byte);
-  return key;
-}
-
-std::vector<WorldSpec> Specs(int size, const std::string& store) {
-  std::vector<WorldSpec> specs;
-  for (int r = 0; r < size; ++r) {
-    WorldSpec spec;
-    spec.rank = r;
-    spec.size = size;
-    spec.store = store;
-    spec.key = KeyOf(7);
-    spec.arenas = r != size - 1;  // so that all kinds of connections are made
-    spec.interface_address = "127.0.0.1";
-    spec.plan = {8192, 4096};
-    specs.push_back(spec);
-  }
+// With one rank apart, so that all kinds of connections are made.
+std::vector<WorldSpec> MixedSpecs(int size, const std::string& store) {
+  std::vector<WorldSpec> specs = SpecsOf(size, store);
+  specs.back().arenas = false;
   return specs;
 }
 
@@ -127,7 +113,7 @@ struct Job {
 };
 
 TEST(StrangersTest, AHundredWhoSayNothingDoNotKeepAJobFromStarting) {
-  const std::vector<WorldSpec> specs = Specs(3, FreePort());
+  const std::vector<WorldSpec> specs = MixedSpecs(3, FreePort());
   Job job(specs.size());
   job.Begin(specs[0]);
   std::vector<Descriptor> silent;
@@ -144,7 +130,7 @@ TEST(StrangersTest, AHundredWhoSayNothingDoNotKeepAJobFromStarting) {
 }
 
 TEST(StrangersTest, AThousandOneAfterTheOtherGetNoAnswerAndChangeNothing) {
-  const std::vector<WorldSpec> specs = Specs(3, FreePort());
+  const std::vector<WorldSpec> specs = MixedSpecs(3, FreePort());
   Job job(specs.size());
   job.Begin(specs[0]);
   Descriptor first;
@@ -162,7 +148,7 @@ TEST(StrangersTest, AtEveryDoorOfAJobThatStartsGetNoAnswer) {
   // Each step takes long enough for strangers to find the doors that it opens.
   ASSERT_TRUE(SetFailpoints("bootstrap.send=delay:50").ok());
   for (int round = 0; round < 2; ++round) {
-    const std::vector<WorldSpec> specs = Specs(4, FreePort());
+    const std::vector<WorldSpec> specs = MixedSpecs(4, FreePort());
     std::atomic<bool> over{false};
     std::set<std::string> doors;
     std::thread strangers([&] {
@@ -190,7 +176,7 @@ TEST(StrangersTest, AtEveryDoorOfAJobThatStartsGetNoAnswer) {
 }
 
 TEST(StrangersTest, FindNoDoorAtAJobThatRuns) {
-  const std::vector<WorldSpec> specs = Specs(3, FreePort());
+  const std::vector<WorldSpec> specs = MixedSpecs(3, FreePort());
   Job job(specs.size());
   for (const WorldSpec& spec : specs) job.Begin(spec);
   job.ExpectStarted();

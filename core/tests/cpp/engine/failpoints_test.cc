@@ -1,0 +1,133 @@
+// The world goes wrong at each step of the data plane: it takes longer, and results are the same; or a rank dies there,
+// and the others say which.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "common/failpoint.h"
+#include "support/forked_ranks.h"
+#include "support/requests.h"
+#include "support/specs.h"
+#include "support/thread_worlds.h"
+
+namespace farandole {
+namespace {
+
+// One operation of each kind, of several rounds and, between groups, several chunks; and a small one.
+Status PerformEach(Engine& engine) {
+  const auto n = static_cast<size_t>(engine.size());
+  constexpr size_t kCount = 60'000 * 12;  // a multiple of the ranks
+  auto small = Values<float>(engine.rank(), 5), large = Values<float>(engine.rank(), kCount), cast = large;
+  std::vector<float> part(kCount / n);
+  FRD_RETURN_IF_ERROR(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(small, &small)}, "small")));
+  ExpectSum(small, engine.size());
+  OperationPtr scattered;
+  FRD_RETURN_IF_ERROR(
+      SubmitAndWait(engine, Make(OpKind::kReducescatter, {TensorOf<float>(large, nullptr)}, "scatter"), &scattered));
+  std::memcpy(part.data(), scattered->outputs.at(0).memory.get(), part.size() * sizeof(float));
+  FRD_RETURN_IF_ERROR(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(large, &large)}, "large")));
+  ExpectSum(large, engine.size());
+  const size_t begin = static_cast<size_t>(engine.rank()) * part.size();
+  EXPECT_EQ(part, std::vector<float>(large.begin() + static_cast<std::ptrdiff_t>(begin),
+                                     large.begin() + static_cast<std::ptrdiff_t>(begin + part.size())));
+  for (OpKind kind : {OpKind::kAllgather, OpKind::kAlltoall}) {
+    OperationPtr gathered;
+    FRD_RETURN_IF_ERROR(SubmitAndWait(engine, Make(kind, {TensorOf<float>(part, nullptr)}, NameOf(kind)), &gathered));
+  }
+  FRD_RETURN_IF_ERROR(SubmitAndWait(engine, Make(OpKind::kBroadcast, {TensorOf(cast, &cast)}, "cast")));
+  EXPECT_EQ(cast, Values<float>(0, kCount));
+  return Status::Ok();
+}
+
+struct Place {
+  std::vector<int> groups;  // their sizes
+  const char* failpoint;
+};
+
+constexpr const char* kInGroup[] = {"board.arrive", "native.put", "native.make", "native.combine", "native.finish"};
+constexpr const char* kSmall[] = {"flat.put", "flat.fold"};  // where all ranks are one group
+constexpr const char* kBetween[] = {"native.exchange", "run.fold", "link.send", "link.recv"};
+
+std::vector<Place> Places() {
+  std::vector<Place> places;
+  for (const char* point : kSmall) places.push_back({{2}, point});
+  for (const char* point : kInGroup) places.insert(places.end(), {{{2}, point}, {{3}, point}, {{2, 1}, point}});
+  for (const char* point : kBetween) places.insert(places.end(), {{{1, 1}, point}, {{2, 1}, point}});
+  for (const char* point : {"board.arrive", "native.finish"}) places.push_back({{1, 1}, point});
+  return places;
+}
+
+std::string NameOfPlace(const testing::TestParamInfo<Place>& info) {
+  std::string name = info.param.failpoint;
+  for (int size : info.param.groups) name += "_" + std::to_string(size);
+  name[name.find('.')] = '_';
+  return name;
+}
+
+class DelayedAtStepTest : public testing::TestWithParam<Place> {
+ protected:
+  ~DelayedAtStepTest() override { EXPECT_TRUE(SetFailpoints("").ok()); }
+};
+
+TEST_P(DelayedAtStepTest, ChangesNoResult) {
+  ASSERT_TRUE(SetFailpoints(std::string(GetParam().failpoint) + "=delay:1%30").ok());
+  RunRanks(GetParam().groups, [](Engine& engine) {
+    for (int i = 0; i < 2; ++i) {
+      const Status status = PerformEach(engine);
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DelayedAtStepTest, testing::ValuesIn(Places()), NameOfPlace);
+
+class KilledAtStepTest : public testing::TestWithParam<Place> {};
+
+constexpr int kVictim = 1;
+
+// 0 when it was told what it should be.
+int BeRank(WorldSpec spec, bool arenas, const std::string& failpoint) {
+  Settings settings;
+  settings.arenas = arenas;
+  std::unique_ptr<Engine> engine;
+  Status status = Engine::Start(std::move(spec), settings, &engine);
+  if (status.ok() && engine->rank() == kVictim) status = SetFailpoints(failpoint);
+  for (int i = 0; i < 20 && status.ok(); ++i) status = PerformEach(*engine);
+  const bool named = status.message().find("rank " + std::to_string(kVictim) + " ") != std::string::npos;
+  if (status.code() == Code::kPeerLost && named) return 0;
+  std::fprintf(stderr, "was told: %s\n", status.message().c_str());
+  return 1;
+}
+
+void KillAtVisit(const Place& place, int visit) {
+  int size = 0;
+  for (int members : place.groups) size += members;
+  const std::vector<WorldSpec> specs = SpecsOf(size, FreshStore());
+  const std::string failpoint = std::string(place.failpoint) + "=kill@" + std::to_string(visit);
+  // The members of the first group share memory; the others are alone.
+  const std::vector<int> statuses = ForkRanks(size, [&](int rank) {
+    const bool together = place.groups[0] > 1 && rank < place.groups[0];
+    return BeRank(specs[static_cast<size_t>(rank)], together, failpoint);
+  });
+  for (int r = 0; r < size; ++r) {
+    const int status = statuses[static_cast<size_t>(r)];
+    if (r == kVictim) {
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "it never came to " << failpoint;
+    } else {
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << r << ": " << status;
+    }
+  }
+}
+
+TEST_P(KilledAtStepTest, IsToldToTheOthersWithTheRank) {
+  KillAtVisit(GetParam(), 1);
+  KillAtVisit(GetParam(), 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, KilledAtStepTest, testing::ValuesIn(Places()), NameOfPlace);
+
+}  // namespace
+}  // namespace farandole

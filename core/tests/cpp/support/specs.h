@@ -1,0 +1,41 @@
+// Worlds that tests really start: what each of their ranks is told.
+#pragma once
+
+#include <unistd.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "world/bootstrap.h"
+
+namespace farandole {
+
+inline Key KeyOf(uint8_t byte) {
+  Key key;
+  key.fill(byte);
+  return key;
+}
+
+// A name that nobody has listened at.
+inline std::string FreshStore() {
+  static std::random_device device;
+  return "unix:farandole-test-" + std::to_string(getpid()) + "-" + std::to_string(device());
+}
+
+inline std::vector<WorldSpec> SpecsOf(int size, const std::string& store) {
+  std::vector<WorldSpec> specs;
+  for (int r = 0; r < size; ++r) {
+    WorldSpec spec;
+    spec.rank = r;
+    spec.size = size;
+    spec.store = store;
+    spec.key = KeyOf(7);
+    spec.interface_address = "127.0.0.1";
+    spec.plan = {8192, 4096};
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+}  // namespace farandole
