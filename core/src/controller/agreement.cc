@@ -6,26 +6,6 @@
 #include "common/fence.h"
 
 namespace farandole {
-namespace {
-
-// A description that is there already.
-class Described final : public Proposal {
- public:
-  explicit Described(const Description& description) : description_(description) {}
-  int set() const override { return description_.signature.set; }
-  const std::string& name() const override { return description_.name; }
-  int64_t turn() const override { return description_.turn; }
-  const std::string& site() const override { return description_.site; }
-  std::vector<int64_t> Extents() const override { return description_.extents; }
-  bool Means(const Signature& signature) const override { return description_.signature == signature; }
-  Description Describe() const override { return description_; }
-
- private:
-  const Description& description_;
-};
-
-}  // namespace
-
 Agreement::Agreement(const Layout& layout, int rank, std::byte* board_memory)
     : layout_(layout),
       rank_(rank),
@@ -38,6 +18,21 @@ Agreement::Agreement(const Layout& layout, int rank, std::byte* board_memory)
 }
 
 Agreement::~Agreement() = default;
+
+Agreement::Event Agreement::Event::About(Kind kind, Ticket ticket) {
+  Event event;
+  event.kind = kind;
+  event.items.push_back({ticket, {}, -1});
+  return event;
+}
+
+Agreement::Event Agreement::Event::OfRank(Kind kind, int rank, Status status) {
+  Event event;
+  event.kind = kind;
+  event.rank = rank;
+  event.status = std::move(status);
+  return event;
+}
 
 const std::vector<int>& Agreement::group() const {
   return layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank_)])];
@@ -108,8 +103,6 @@ Status Agreement::Submit(const Proposal& proposal, Plan* plan) {
   return Status::Ok();
 }
 
-Status Agreement::Submit(const Description& description, Plan* plan) { return Submit(Described(description), plan); }
-
 // Nothing may begin in a set while the ranks agree on its removal.
 Status Agreement::CloseSet(int id) {
   const auto book = books_.find(id);
@@ -133,6 +126,11 @@ void Agreement::End(Name* name) {
   LeaveSmall(name);
   in_flight_.Remove(name->ticket);
   name->in_flight = false;
+}
+
+void Agreement::EndWith(Event::Kind kind, Name* name, std::vector<Event>* events) {
+  events->push_back(Event::About(kind, name->ticket));
+  End(name);
 }
 
 void Agreement::LeaveSmall(Name* name) {
@@ -168,12 +166,13 @@ void Agreement::Describe(Name* name) {
 }
 
 Agreement::Arrived Agreement::Arrive(const Plan& plan) {
-  const Board::Arrival arrival = board_.Arrive(plan.id, plan.sequence(), Sharers(*plan.set));
+  const int sharers = sharers_of_[static_cast<size_t>(plan.id)];
+  const Board::Arrival arrival = board_.Arrive(plan.id, plan.sequence(), sharers);
   if (arrival.retired) return Arrived::kRetired;
   if (!arrival.last) return Arrived::kCounted;
   if (plan.turn < 0 || AllMean(plan)) return Arrived::kLast;
   // Ranks that disagreed before are a window apart: nobody has come, and the coordinator pairs them by turn.
-  board_.TakeBack(plan.id, Sharers(*plan.set));
+  board_.TakeBack(plan.id, sharers);
   outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, plan.id));
   return Arrived::kCounted;
 }

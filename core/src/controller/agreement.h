@@ -31,6 +31,7 @@
 #include "controller/board.h"
 #include "controller/messages.h"
 #include "controller/process_sets.h"
+#include "controller/sequence.h"
 #include "controller/tickets.h"
 
 namespace farandole {
@@ -54,14 +55,6 @@ class Agreement {
   Agreement(const Layout& layout, int rank, std::byte* board_memory);
   ~Agreement();
 
-  // What a member says when it comes: how often it has come, and with which turn. Equal on all members, or they do not
-  // mean the same operation.
-  static uint64_t SequenceOf(uint64_t use, int64_t turn) {
-    return (static_cast<uint64_t>(turn + 1) & 0x7fffffff) << 32 | static_cast<uint32_t>(use + 1);
-  }
-  static uint64_t UsesIn(uint64_t sequence) { return static_cast<uint32_t>(sequence); }
-  static int64_t TurnIn(uint64_t sequence) { return static_cast<int64_t>(sequence >> 32) - 1; }
-
   // What Submit tells the caller to do.
   struct Plan {
     Ticket ticket = 0;
@@ -74,7 +67,6 @@ class Agreement {
   };
   // kInvalid when an operation of that name is in flight on this rank, or there is no such set, or it is without us.
   Status Submit(const Proposal& proposal, Plan* plan);
-  Status Submit(const Description& description, Plan* plan);
 
   enum class Arrived { kCounted, kLast, kRetired };
   // REQUIRES: plan.id >= 0 and the operation is not small.
@@ -117,6 +109,9 @@ class Agreement {
     int rank = -1;
     Description description;
     Turns turns;
+
+    static Event About(Kind kind, Ticket ticket);
+    static Event OfRank(Kind kind, int rank, Status status = Status());
   };
   // Cheap; may be true for long.
   bool HasNews() const;
@@ -160,6 +155,7 @@ class Agreement {
   Status CloseSet(int id);
   Ticket Begin(Name* name);
   void End(Name* name);
+  void EndWith(Event::Kind kind, Name* name, std::vector<Event>* events);
   void LeaveSmall(Name* name);
   bool AllMean(const Plan& plan) const;
   std::byte* HalfOf(const Name& name, uint64_t turn) const;

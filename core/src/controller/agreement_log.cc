@@ -9,17 +9,7 @@ namespace {
 constexpr size_t kInside = 0, kAcross = 1;
 
 Agreement::Event Broken() {
-  Agreement::Event event;
-  event.kind = Agreement::Event::kAbort;
-  event.status = {Code::kPeerLost, "rank 0 sent a control message that cannot be read"};
-  return event;
-}
-
-Agreement::Event About(decltype(Agreement::Event::kind) kind, Ticket ticket) {
-  Agreement::Event event;
-  event.kind = kind;
-  event.items.push_back({ticket, {}, -1});
-  return event;
+  return Agreement::Event::OfRank(Agreement::Event::kAbort, -1, Unreadable(kCoordinatorRank));
 }
 
 }  // namespace
@@ -67,10 +57,7 @@ bool Agreement::HandleDeferred(std::vector<Event>* events) {
 // False when the entry cannot be understood yet: its batch is not sealed, or a message about it is still on the way.
 bool Agreement::Consume(const LogEntry& entry, std::vector<Event>* events) {
   if (entry.kind == LogKind::kLeft) {
-    Event event;
-    event.kind = Event::kLeft;
-    event.rank = entry.id;
-    events->push_back(std::move(event));
+    events->push_back(Event::OfRank(Event::kLeft, entry.id));
     return true;
   }
   if (entry.kind == LogKind::kJoinEnd) return EndJoin(events);
@@ -170,11 +157,9 @@ void Agreement::OnRetired(Name* name, const LogEntry& entry, std::vector<Event>*
       return;
     }
     if (completed) {
-      events->push_back(About(Event::kTake, name->ticket));
-      End(name);
+      EndWith(Event::kTake, name, events);
     } else if (joined_) {
-      events->push_back(About(Event::kWithdrawn, name->ticket));
-      End(name);
+      EndWith(Event::kWithdrawn, name, events);
     } else {
       LeaveSmall(name);
       name->id = -1;
@@ -210,8 +195,7 @@ bool Agreement::EndJoin(std::vector<Event>* events) {
   if (!join_result_) return false;
   while (!small_.empty()) {
     Name* const name = small_.back();
-    events->push_back(About(Event::kTake, name->ticket));
-    End(name);
+    EndWith(Event::kTake, name, events);
   }
   events->push_back(std::move(*join_result_));
   join_result_.reset();

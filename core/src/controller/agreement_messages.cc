@@ -2,12 +2,10 @@
 #include <algorithm>
 
 #include "controller/agreement.h"
-#include "controller/coordinator.h"
+#include "controller/spans.h"
 
 namespace farandole {
 namespace {
-
-Status Unreadable() { return {Code::kPeerLost, "rank 0 sent a control message that cannot be read"}; }
 
 bool IsError(int32_t code) {
   return code >= static_cast<int32_t>(Code::kInvalid) && code <= static_cast<int32_t>(Code::kInternal);
@@ -63,27 +61,25 @@ Status Agreement::Handle(const Bytes& message, std::vector<Event>* events, bool 
 }
 
 Status Agreement::OnAbort(ByteReader* reader, std::vector<Event>* events) const {
-  Event event;
-  event.kind = Event::kAbort;
   const auto code = reader->Get<int32_t>();
   const auto culprit = reader->Get<int32_t>();
   // An abort without a known reason is still one; it must not pass for a success.
-  event.status = Status(IsError(code) ? static_cast<Code>(code) : Code::kInternal, reader->GetString());
-  if (!reader->AtEnd()) return Unreadable();
-  event.rank = culprit >= 0 && culprit < layout_.size() ? culprit : -1;
-  events->push_back(std::move(event));
+  Status status(IsError(code) ? static_cast<Code>(code) : Code::kInternal, reader->GetString());
+  if (!reader->AtEnd()) return Unreadable(kCoordinatorRank);
+  const bool known = culprit >= 0 && culprit < layout_.size();
+  events->push_back(Event::OfRank(Event::kAbort, known ? culprit : -1, std::move(status)));
   return Status::Ok();
 }
 
 Status Agreement::OnAssign(ByteReader* reader) {
   const Assignment assignment = DecodeAssign(reader);
   const auto book = books_.find(assignment.set);
-  if (!reader->AtEnd() || book == books_.end()) return Unreadable();
+  if (!reader->AtEnd() || book == books_.end()) return Unreadable(kCoordinatorRank);
   const auto found = book->second->names.find(assignment.name);
-  if (found == book->second->names.end()) return Unreadable();
+  if (found == book->second->names.end()) return Unreadable(kCoordinatorRank);
   Name* const name = found->second.get();
   const bool described = name->in_flight && !name->counted && name->id < 0;
-  if (!described || !Accept(name, assignment.id, assignment.span_offset)) return Unreadable();
+  if (!described || !Accept(name, assignment.id, assignment.span_offset)) return Unreadable(kCoordinatorRank);
   return Status::Ok();
 }
 
@@ -115,11 +111,11 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool 
   const auto span_offset = reader->Get<int64_t>();
   Description description = Description::Decode(reader);
   const auto book = books_.find(description.signature.set);
-  if (!reader->AtEnd() || id < 0 || id >= kMaxIds || !joined_) return Unreadable();
+  if (!reader->AtEnd() || id < 0 || id >= kMaxIds || !joined_) return Unreadable(kCoordinatorRank);
   *early = book == books_.end() && sets_.IsFuture(description.signature.set);
   if (*early) return Status::Ok();
-  if (book == books_.end() || !book->second->set->contains_me()) return Unreadable();
-  if (!FitsSet(description, book->second->set->size(), layout_.size())) return Unreadable();
+  if (book == books_.end() || !book->second->set->contains_me()) return Unreadable(kCoordinatorRank);
+  if (!FitsSet(description, book->second->set->size(), layout_.size())) return Unreadable(kCoordinatorRank);
   std::unique_ptr<Name>& slot = book->second->names[description.name];
   if (!slot) slot = std::make_unique<Name>();
   // The log says how that use ends, but for a small one that the others have completed: had it not been complete, the log
@@ -130,10 +126,8 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool 
   slot->book = book->second.get();
   slot->description = description;
   slot->id = -1;
-  if (!Accept(slot.get(), id, span_offset)) return Unreadable();
-  Event event;
-  event.kind = Event::kInvited;
-  event.items.push_back({Begin(slot.get()), {}, -1});
+  if (!Accept(slot.get(), id, span_offset)) return Unreadable(kCoordinatorRank);
+  Event event = Event::About(Event::kInvited, Begin(slot.get()));
   event.description = std::move(description);
   events->push_back(std::move(event));
   return Status::Ok();
@@ -142,12 +136,7 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool 
 void Agreement::TakeIfAllHavePut(Name* name, std::vector<Event>* events) {
   if (!name->counted || !name->small) return;
   const uint64_t sequence = SequenceOf(name->use, name->description.turn);
-  if (!FlatHalfOf(*name, name->next_turn - 1).AllHavePut(sequence)) return;
-  Event event;
-  event.kind = Event::kTake;
-  event.items.push_back({name->ticket, {}, -1});
-  events->push_back(std::move(event));
-  End(name);
+  if (FlatHalfOf(*name, name->next_turn - 1).AllHavePut(sequence)) EndWith(Event::kTake, name, events);
 }
 
 Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
@@ -155,18 +144,14 @@ Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
   const std::string key = reader->GetString();
   const std::string text = reader->GetString();
   const auto book = books_.find(set);
-  if (!reader->AtEnd() || book == books_.end()) return Unreadable();
+  if (!reader->AtEnd() || book == books_.end()) return Unreadable(kCoordinatorRank);
   const auto found = book->second->names.find(key);
-  if (found == book->second->names.end() || !found->second->in_flight) return Unreadable();
+  if (found == book->second->names.end() || !found->second->in_flight) return Unreadable(kCoordinatorRank);
   Name* const name = found->second.get();
-  if (name->counted || name->id >= 0) return Unreadable();  // only what was described can be refused
-  Event event;
-  event.kind = Event::kFailed;
+  if (name->counted || name->id >= 0) return Unreadable(kCoordinatorRank);  // only what was described can be refused
   if (name->description.signature.kind == OpKind::kRemoveProcessSet) ReopenSet(name->description.signature);
-  event.items.push_back({name->ticket, {}, -1});
-  event.status = Status(Code::kMismatch, text);
-  events->push_back(std::move(event));
-  End(name);
+  EndWith(Event::kFailed, name, events);
+  events->back().status = Status(Code::kMismatch, text);
   EraseIfIdle(name);
   return Status::Ok();
 }
@@ -178,36 +163,28 @@ void Agreement::ReopenSet(const Signature& signature) {
 }
 
 Status Agreement::OnJoinResult(ByteReader* reader) {
-  Event event;
-  event.kind = Event::kJoinEnd;
-  event.rank = reader->Get<int32_t>();
+  Event event = Event::OfRank(Event::kJoinEnd, reader->Get<int32_t>());
   event.turns = DecodeTurns(reader);
-  if (!reader->AtEnd() || !joined_ || event.rank < 0 || event.rank >= layout_.size()) return Unreadable();
+  if (!reader->AtEnd() || !joined_ || event.rank < 0 || event.rank >= layout_.size())
+    return Unreadable(kCoordinatorRank);
   join_result_ = std::move(event);
   return Status::Ok();
 }
 
 Status Agreement::OnLead(ByteReader* reader, bool* early) {
-  Lead lead;
-  lead.id = reader->Get<int32_t>();
-  lead.set = reader->Get<int32_t>();
-  lead.extent_count = reader->Get<uint32_t>();
-  lead.flat = reader->Get<uint8_t>();
-  lead.payload_bytes = reader->Get<int64_t>();
-  lead.span_offset = reader->Get<int64_t>();
-  lead.span_bytes = reader->Get<int64_t>();
-  if (!reader->AtEnd() || !leader() || lead.id < 0 || lead.id >= kMaxIds) return Unreadable();
-  if (leads_.count(lead.id) > 0) return Unreadable();
+  const Lead lead = DecodeLead(reader);
+  if (!reader->AtEnd() || !leader()) return Unreadable(kCoordinatorRank);
+  if (leads_.count(lead.id) > 0) return Unreadable(kCoordinatorRank);
   const bool has_span = lead.span_offset >= 0;
-  if (has_span && !IsSpan(lead.span_offset, lead.span_bytes)) return Unreadable();
-  if (!has_span && (lead.flat != 0 || lead.extent_count > 0)) return Unreadable();
+  if (has_span && !IsSpan(lead.span_offset, lead.span_bytes)) return Unreadable(kCoordinatorRank);
+  if (!has_span && (lead.flat != 0 || lead.extent_count > 0)) return Unreadable(kCoordinatorRank);
   const ProcessSetPtr set = sets_.Find(lead.set);
   *early = !set && sets_.IsFuture(lead.set);
   if (*early) return Status::Ok();
-  if (!set) return Unreadable();
+  if (!set) return Unreadable(kCoordinatorRank);
   const int64_t half_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.extent_count * set->size();
-  if (half_bytes > lead.span_bytes / 2) return Unreadable();
-  if (lead.flat != 0 && !FitsFlat(lead, set->size())) return Unreadable();
+  if (half_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
+  if (lead.flat != 0 && !FitsFlat(lead, set->size())) return Unreadable(kCoordinatorRank);
   // Whoever had the memory before may have left sequence numbers in it.
   if (lead.flat != 0) std::fill_n(board_.span(static_cast<size_t>(lead.span_offset)), lead.span_bytes, std::byte{0});
   leads_[lead.id] = {lead, Sharers(*set), set};
@@ -216,17 +193,17 @@ Status Agreement::OnLead(ByteReader* reader, bool* early) {
 
 Status Agreement::OnReady(ByteReader* reader) {
   const std::vector<ReadyItem> items = DecodeReady(reader);
-  if (!reader->AtEnd() || !leader()) return Unreadable();
+  if (!reader->AtEnd() || !leader()) return Unreadable(kCoordinatorRank);
   uint64_t across = 0;
   for (const ReadyItem& item : items) {
     const auto found = leads_.find(item.id);
-    if (found == leads_.end() || found->second.lead.set != item.set) return Unreadable();
+    if (found == leads_.end() || found->second.lead.set != item.set) return Unreadable(kCoordinatorRank);
     const Lead& lead = found->second.lead;
     const ProcessSet& set = *found->second.set;
     if (item.extents.size() != static_cast<size_t>(lead.extent_count) * static_cast<size_t>(set.size()))
-      return Unreadable();
+      return Unreadable(kCoordinatorRank);
     if (std::any_of(item.extents.begin(), item.extents.end(), [](int64_t extent) { return extent < 0; }))
-      return Unreadable();
+      return Unreadable(kCoordinatorRank);
     if (!item.extents.empty()) {
       const int64_t offset = lead.span_offset + static_cast<int64_t>(item.turn & 1) * lead.span_bytes / 2;
       WriteExtents(board_.span(static_cast<size_t>(offset)), 0, item.extents);
@@ -241,31 +218,26 @@ Status Agreement::OnReady(ByteReader* reader) {
 }
 
 Status Agreement::OnStacks(ByteReader* reader, std::vector<Event>* events) const {
-  Event event;
-  event.kind = Event::kAnswered;
-  event.rank = reader->Get<int32_t>();
-  event.status = {Code::kInternal, reader->GetString()};
-  if (!reader->AtEnd() || event.rank < 0 || event.rank >= layout_.size()) return Unreadable();
-  events->push_back(std::move(event));
+  const int rank = reader->Get<int32_t>();
+  const std::string stacks = reader->GetString();
+  if (!reader->AtEnd() || rank < 0 || rank >= layout_.size()) return Unreadable(kCoordinatorRank);
+  events->push_back(Event::OfRank(Event::kAnswered, rank, {Code::kInternal, stacks}));
   return Status::Ok();
 }
 
 Status Agreement::OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<Event>* events) {
   const int id = reader->Get<int32_t>();
   const auto value = reader->Get<uint64_t>();
-  if (!reader->AtEnd() || id < 0 || id >= kMaxIds) return Unreadable();
+  if (!reader->AtEnd() || id < 0 || id >= kMaxIds) return Unreadable(kCoordinatorRank);
   if (kind == MessageKind::kOpen && joined_) {
     opened_[id] = value;
     return Status::Ok();
   }
   if (kind == MessageKind::kTell && id < layout_.size()) {
-    Event event;
-    event.kind = Event::kAsked;
-    event.rank = id;
-    events->push_back(std::move(event));
+    events->push_back(Event::OfRank(Event::kAsked, id));
     return Status::Ok();
   }
-  if (!leader()) return Unreadable();
+  if (!leader()) return Unreadable(kCoordinatorRank);
   const auto lead = leads_.find(id);
   if (kind == MessageKind::kRetire && lead != leads_.end()) {
     retiring_[id] = RetireInGroup(lead->second);
@@ -278,7 +250,7 @@ Status Agreement::OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<
   } else if (kind == MessageKind::kJoinEnd) {
     Append({LogKind::kJoinEnd, 0, 0, 0});
   } else {
-    return Unreadable();
+    return Unreadable(kCoordinatorRank);
   }
   ring_ = true;
   return Status::Ok();

@@ -1,19 +1,13 @@
 #include "controller/coordinator.h"
 
 #include <algorithm>
-#include <functional>
 
-#include "common/flat.h"
-#include "controller/agreement.h"
 #include "controller/board.h"
+#include "controller/sequence.h"
 #include "controller/validate.h"
 
 namespace farandole {
 namespace {
-
-Status Unreadable(int from) {
-  return {Code::kPeerLost, "rank " + std::to_string(from) + " sent a control message that cannot be read"};
-}
 
 // Unnamed operations are matched by their turn, whatever they turn out to be, so that a disagreement is seen.
 std::pair<int, std::string> GatheringKey(const Description& description) {
@@ -22,26 +16,6 @@ std::pair<int, std::string> GatheringKey(const Description& description) {
 }
 
 }  // namespace
-
-int64_t SmallLimitBytes(int set_size) {
-  if (set_size == 2) return 64 << 10;
-  return set_size <= 4 ? 64 << 10 : (256 << 10) / set_size;
-}
-
-bool IsSmall(const Signature& signature, const ProcessSet& set) {
-  const bool reduces = signature.kind == OpKind::kAllreduce && signature.reduce != ReduceOp::kAdasum;
-  if (!(reduces || signature.kind == OpKind::kBarrier) || !set.local() || set.size() > FlatHalf::kMostMembers)
-    return false;
-  // Who submits cannot copy what a device has not computed yet.
-  return signature.device == 0 && signature.TotalBytes() <= SmallLimitBytes(set.size());
-}
-
-int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set) {
-  const auto extents = static_cast<int64_t>(signature.ExtentCount(set.size()));
-  if (extents > 0) return 2 * static_cast<int64_t>(sizeof(int64_t)) * set.size() * extents;
-  if (!IsSmall(signature, set)) return 0;
-  return 2 * static_cast<int64_t>(FlatHalf::BytesFor(set.size(), static_cast<size_t>(signature.TotalBytes())));
-}
 
 Coordinator::Coordinator(const Layout& layout)
     : layout_(layout), sets_(layout, 0), spans_(static_cast<int64_t>(kSpanBytes)), ids_(kMaxIds) {
@@ -149,14 +123,6 @@ bool Coordinator::IsAwaited(int set) const {
                      [&](const Gathering& waiting) { return waiting.begin()->second.signature.set == set; });
 }
 
-std::optional<int> Coordinator::LiveIdOf(int rank, int set, const std::string& name) const {
-  constexpr int kAllRanks = -1;
-  auto found = id_by_name_.find({rank, {set, name}});
-  if (found == id_by_name_.end()) found = id_by_name_.find({kAllRanks, {set, name}});
-  if (found == id_by_name_.end()) return std::nullopt;
-  return found->second;
-}
-
 Status Coordinator::OnComplete(int from, ByteReader* reader, std::vector<Outgoing>* out) {
   Completion completion = DecodeComplete(reader);
   if (!reader->AtEnd()) return Unreadable(from);
@@ -216,7 +182,10 @@ Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* o
   const std::string name = reader->GetString();
   std::vector<int64_t> missing = reader->GetList();
   if (!reader->AtEnd()) return Unreadable(from);
-  if (missing.empty()) missing = MissingFrom(set, name);
+  if (missing.empty()) {
+    const std::vector<int> known = MissingFor(from, set, name);
+    missing.assign(known.begin(), known.end());
+  }
   for (int64_t rank : missing) {
     if (rank < 0 || rank >= layout_.size()) return Unreadable(from);
     out->push_back({static_cast<int>(rank), EncodeIdMessage(MessageKind::kTell, from)});
@@ -224,15 +193,34 @@ Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* o
   return Status::Ok();
 }
 
-std::vector<int64_t> Coordinator::MissingFrom(int set_id, const std::string& name) const {
-  std::vector<int64_t> missing;
+// What rank `from` waits for under this name: described by some, or known and come to by some groups.
+std::vector<int> Coordinator::MissingFor(int from, int set_id, const std::string& name) const {
   const ProcessSetPtr set = sets_.Find(set_id);
+  if (!set) return {};
   for (const auto& [key, gathering] : gathering_) {
-    const bool meant = key.first == set_id && gathering.begin()->second.name == name;
-    if (!meant || !set) continue;
-    for (int rank : set->ranks) {
-      if (gathering.count(rank) == 0 && !HasJoined(rank)) missing.push_back(rank);
-    }
+    const auto theirs = gathering.find(from);
+    if (key.first == set_id && theirs != gathering.end() && theirs->second.name == name)
+      return Missing(gathering, *set);
+  }
+  const std::optional<int> live = LiveIdOf(from, set_id, name);
+  return live ? Missing(ids_[static_cast<size_t>(*live)]) : std::vector<int>();
+}
+
+std::vector<int> Coordinator::Missing(const Gathering& gathering, const ProcessSet& set) const {
+  std::vector<int> missing;
+  for (int rank : set.ranks) {
+    if (gathering.count(rank) == 0 && !HasJoined(rank)) missing.push_back(rank);
+  }
+  return missing;
+}
+
+// Of a known one that some groups have come to: all of the others, since nobody here knows which of them it is.
+std::vector<int> Coordinator::Missing(const Id& id) const {
+  std::vector<int> missing;
+  if (id.completed.empty()) return missing;
+  for (int rank : id.set->ranks) {
+    const bool is_in = id.completed.count(layout_.group_of[static_cast<size_t>(rank)]) > 0;
+    if (!is_in && !HasJoined(rank)) missing.push_back(rank);
   }
   return missing;
 }
@@ -277,34 +265,23 @@ std::vector<int64_t> Coordinator::InPositionOrder(const Id& id) const {
   return extents;
 }
 
-// Known, and come to by all of some groups: somebody of the others is missing.
-Coordinator::Waiting Coordinator::WaitingFor(const Id& id) const {
+std::string Coordinator::TitleOf(const Id& id) {
   Description description;
   description.name = id.names.begin()->second;
-  description.turn = Agreement::TurnIn(id.sequence);
+  description.turn = TurnIn(id.sequence);
   description.signature = id.signature;
-  Waiting waiting{description.Title(), {}};
-  for (int rank : id.set->ranks) {
-    const bool is_in = id.completed.count(layout_.group_of[static_cast<size_t>(rank)]) > 0;
-    if (!is_in && !HasJoined(rank)) waiting.missing.push_back(rank);
-  }
-  return waiting;
+  return description.Title();
 }
 
 std::vector<Coordinator::Waiting> Coordinator::Stalled() const {
   std::vector<Waiting> all;
   for (const auto& [key, gathering] : gathering_) {
-    Waiting waiting{gathering.begin()->second.Title(), {}};
-    const ProcessSetPtr set = sets_.Find(key.first);
-    if (!set) continue;
-    for (int rank : set->ranks) {
-      if (gathering.count(rank) == 0 && !HasJoined(rank)) waiting.missing.push_back(rank);
-    }
-    all.push_back(std::move(waiting));
+    if (const ProcessSetPtr set = sets_.Find(key.first))
+      all.push_back({gathering.begin()->second.Title(), Missing(gathering, *set)});
   }
   for (int number : live_ids_) {
     const Id& id = ids_[static_cast<size_t>(number)];
-    if (!id.completed.empty()) all.push_back(WaitingFor(id));
+    if (!id.completed.empty()) all.push_back({TitleOf(id), Missing(id)});
   }
   return all;
 }

@@ -27,18 +27,6 @@
 
 namespace farandole {
 
-// The largest allreduce whose data goes through a span, where every member folds by itself (common/flat.h). Measured on
-// two cores, small beside staged, minimum in microseconds: 2 ranks 32 KB 1.2 | 2.1, 64 KB 2.4 | 2.7, 128 KB 10 | 7.8; 4
-// ranks 64 KB 6.4 | 18.5, 256 KB 22 | 43. With a core for each, many members would read too much.
-int64_t SmallLimitBytes(int set_size);
-
-// Small operations: allreduces and barriers of a set inside one group, in host memory.
-bool IsSmall(const Signature& signature, const ProcessSet& set);
-
-// Bytes of span that an operation wants, two halves: the extents of all positions, or the data of a small one. 0 when it
-// wants none.
-int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set);
-
 class Coordinator {
  public:
   explicit Coordinator(const Layout& layout);
@@ -78,15 +66,16 @@ class Coordinator {
   Status OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
   Status OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out);
   Status OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out);
-  std::vector<int64_t> MissingFrom(int set, const std::string& name) const;
+  std::vector<int> MissingFor(int from, int set, const std::string& name) const;
+  std::vector<int> Missing(const Gathering& gathering, const ProcessSet& set) const;
+  std::vector<int> Missing(const Id& id) const;
+  static std::string TitleOf(const Id& id);
   void OnLeave(int from, std::vector<Outgoing>* out);
   bool IsComplete(const Gathering& gathering, const ProcessSet& set) const;
   void Decide(const Gathering& gathering, std::vector<Outgoing>* out);
   std::string Refusal(const Gathering& gathering, const ProcessSet& set);
   std::string ChangeSets(const Signature& signature, std::vector<Outgoing>* out);
   bool IsAwaited(int set) const;
-  Waiting WaitingFor(const Id& id) const;
-  std::optional<int> LiveIdOf(int rank, int set, const std::string& name) const;
   bool IsLeaderIn(int rank, const ProcessSet& set) const;
   bool AreExtentsOf(const Id& id, int group, const std::vector<int64_t>& extents) const;
   int MembersOf(int group, const ProcessSet& set) const;
@@ -94,6 +83,7 @@ class Coordinator {
   std::vector<int64_t> InPositionOrder(const Id& id) const;
 
   // coordinator_ids.cc
+  std::optional<int> LiveIdOf(int rank, int set, const std::string& name) const;
   Status OnIdMessage(int from, MessageKind kind, int id, uint64_t value, std::vector<Outgoing>* out);
   Status OnRetireInfo(int id, uint64_t uses, std::vector<Outgoing>* out);
   Status OnFree(int id, std::vector<Outgoing>* out);

@@ -10,10 +10,6 @@ namespace {
 // Nearly always all ranks have one name for an id; saying so once saves a name for each of them.
 constexpr int kAllRanks = -1;
 
-Status Unreadable(int from) {
-  return {Code::kPeerLost, "rank " + std::to_string(from) + " sent a control message that cannot be read"};
-}
-
 std::map<int, std::string> NamesIn(const std::map<int, Description>& gathering) {
   std::map<int, std::string> names;
   const std::string& first = gathering.begin()->second.name;
@@ -113,6 +109,13 @@ void Coordinator::Assign(const Gathering& gathering, int64_t span_offset, std::v
     }
   }
   ready_.push_back(std::move(item));
+}
+
+std::optional<int> Coordinator::LiveIdOf(int rank, int set, const std::string& name) const {
+  auto found = id_by_name_.find({rank, {set, name}});
+  if (found == id_by_name_.end()) found = id_by_name_.find({kAllRanks, {set, name}});
+  if (found == id_by_name_.end()) return std::nullopt;
+  return found->second;
 }
 
 void Coordinator::StartRetiring(int number, std::vector<Outgoing>* out) {

@@ -9,9 +9,7 @@ namespace farandole {
 Status Coordinator::OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* out) {
   reader->Get<int32_t>();
   const Turns turns = DecodeTurns(reader);
-  if (!reader->AtEnd() || HasJoined(from)) {
-    return {Code::kPeerLost, "rank " + std::to_string(from) + " sent a control message that cannot be read"};
-  }
+  if (!reader->AtEnd() || HasJoined(from)) return Unreadable(from);
   joined_.insert(from);
   for (const auto& [set, turn] : turns) joined_turns_[set] = std::max(joined_turns_[set], turn);
   if (joined_.size() == static_cast<size_t>(layout_.size())) {

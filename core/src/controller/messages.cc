@@ -1,140 +1,132 @@
 #include "controller/messages.h"
 
+#include <type_traits>
+
 #include "controller/board.h"
 
 namespace farandole {
+namespace {
 
-Bytes EncodeDescribe(const Description& description) {
-  ByteWriter writer;
-  writer.Put(MessageKind::kDescribe);
-  description.Encode(&writer);
-  return writer.Take();
+// ---- one field of a message
+
+template <typename Number>
+void Put(ByteWriter* writer, Number number) {
+  static_assert(std::is_arithmetic_v<Number>);
+  writer->Put(number);
+}
+void Put(ByteWriter* writer, const std::string& text) { writer->PutString(text); }
+void Put(ByteWriter* writer, const std::vector<int64_t>& numbers) { writer->PutList(numbers); }
+void Put(ByteWriter* writer, const Description& description) { description.Encode(writer); }
+
+template <typename Number>
+void Get(ByteReader* reader, Number* number) {
+  static_assert(std::is_arithmetic_v<Number>);
+  *number = reader->Get<Number>();
+}
+void Get(ByteReader* reader, std::string* text) { *text = reader->GetString(); }
+void Get(ByteReader* reader, std::vector<int64_t>* numbers) { *numbers = reader->GetList(); }
+
+// ---- all of them, in one order for both directions
+
+template <typename... Fields>
+void PutAll(ByteWriter* writer, const Fields&... fields) {
+  (Put(writer, fields), ...);
 }
 
-Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value) {
+template <typename... Fields>
+void GetAll(ByteReader* reader, Fields*... fields) {
+  (Get(reader, fields), ...);
+}
+
+template <typename... Fields>
+Bytes Message(MessageKind kind, const Fields&... fields) {
   ByteWriter writer;
   writer.Put(kind);
-  writer.Put<int32_t>(id);
-  writer.Put(value);
+  PutAll(&writer, fields...);
   return writer.Take();
 }
 
+void CheckId(int32_t id, ByteReader* reader) {
+  if (id < 0 || id >= kMaxIds) reader->Fail();
+}
+
+}  // namespace
+
+Status Unreadable(int from) {
+  return {Code::kPeerLost, "rank " + std::to_string(from) + " sent a control message that cannot be read"};
+}
+
+Bytes EncodeDescribe(const Description& description) { return Message(MessageKind::kDescribe, description); }
+
+Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value) { return Message(kind, id, value); }
+
 Bytes EncodeComplete(const Completion& completion) {
-  ByteWriter writer;
-  writer.Put(MessageKind::kComplete);
-  writer.Put(completion.id);
-  writer.Put(completion.turn);
-  writer.Put(completion.sequence);
-  writer.PutList(completion.extents);
-  return writer.Take();
+  return Message(MessageKind::kComplete, completion.id, completion.turn, completion.sequence, completion.extents);
 }
 
 Completion DecodeComplete(ByteReader* reader) {
   Completion completion;
-  completion.id = reader->Get<int32_t>();
-  completion.turn = reader->Get<uint64_t>();
-  completion.sequence = reader->Get<uint64_t>();
-  completion.extents = reader->GetList();
-  if (completion.id < 0 || completion.id >= kMaxIds) reader->Fail();
+  GetAll(reader, &completion.id, &completion.turn, &completion.sequence, &completion.extents);
+  CheckId(completion.id, reader);
   return completion;
 }
 
 Bytes EncodeAssign(const Assignment& assignment) {
-  ByteWriter writer;
-  writer.Put(MessageKind::kAssign);
-  writer.PutString(assignment.name);
-  writer.Put(assignment.set);
-  writer.Put(assignment.id);
-  writer.Put(assignment.span_offset);
-  return writer.Take();
+  return Message(MessageKind::kAssign, assignment.name, assignment.set, assignment.id, assignment.span_offset);
 }
 
 Assignment DecodeAssign(ByteReader* reader) {
   Assignment assignment;
-  assignment.name = reader->GetString();
-  assignment.set = reader->Get<int32_t>();
-  assignment.id = reader->Get<int32_t>();
-  assignment.span_offset = reader->Get<int64_t>();
-  if (assignment.id < 0 || assignment.id >= kMaxIds) reader->Fail();
+  GetAll(reader, &assignment.name, &assignment.set, &assignment.id, &assignment.span_offset);
+  CheckId(assignment.id, reader);
   return assignment;
 }
 
 Bytes EncodeInvite(int id, int64_t span_offset, const Description& description) {
-  ByteWriter writer;
-  writer.Put(MessageKind::kInvite);
-  writer.Put<int32_t>(id);
-  writer.Put(span_offset);
-  description.Encode(&writer);
-  return writer.Take();
+  return Message(MessageKind::kInvite, id, span_offset, description);
 }
 
 Bytes EncodeError(int set, const std::string& name, const std::string& text) {
-  ByteWriter writer;
-  writer.Put(MessageKind::kError);
-  writer.Put<int32_t>(set);
-  writer.PutString(name);
-  writer.PutString(text);
-  return writer.Take();
+  return Message(MessageKind::kError, set, name, text);
 }
 
 Bytes EncodeAbort(int code, int culprit, const std::string& text) {
-  ByteWriter writer;
-  writer.Put(MessageKind::kAbort);
-  writer.Put<int32_t>(code);
-  writer.Put<int32_t>(culprit);
-  writer.PutString(text);
-  return writer.Take();
+  return Message(MessageKind::kAbort, code, culprit, text);
 }
 
 bool IsAbort(const Bytes& message) {
   ByteReader reader(message);
   const auto kind = reader.Get<MessageKind>();
-  reader.Get<int32_t>();
-  reader.Get<int32_t>();
-  reader.GetString();
+  int code = 0, culprit = 0;
+  std::string text;
+  GetAll(&reader, &code, &culprit, &text);
   return reader.AtEnd() && kind == MessageKind::kAbort;
 }
 
 Bytes EncodeLead(const Lead& lead) {
-  ByteWriter writer;
-  writer.Put(MessageKind::kLead);
-  writer.Put(lead.id);
-  writer.Put(lead.set);
-  writer.Put(lead.extent_count);
-  writer.Put(lead.flat);
-  writer.Put(lead.payload_bytes);
-  writer.Put(lead.span_offset);
-  writer.Put(lead.span_bytes);
-  return writer.Take();
+  return Message(MessageKind::kLead, lead.id, lead.set, lead.extent_count, lead.flat, lead.payload_bytes,
+                 lead.span_offset, lead.span_bytes);
+}
+
+Lead DecodeLead(ByteReader* reader) {
+  Lead lead;
+  GetAll(reader, &lead.id, &lead.set, &lead.extent_count, &lead.flat, &lead.payload_bytes, &lead.span_offset,
+         &lead.span_bytes);
+  CheckId(lead.id, reader);
+  return lead;
 }
 
 Bytes EncodeAsk(int set, const std::string& name, const std::vector<int64_t>& missing) {
-  ByteWriter writer;
-  writer.Put(MessageKind::kAsk);
-  writer.Put<int32_t>(set);
-  writer.PutString(name);
-  writer.PutList(missing);
-  return writer.Take();
+  return Message(MessageKind::kAsk, set, name, missing);
 }
 
-Bytes EncodeStacks(int rank, const std::string& text) {
-  ByteWriter writer;
-  writer.Put(MessageKind::kStacks);
-  writer.Put<int32_t>(rank);
-  writer.PutString(text);
-  return writer.Take();
-}
+Bytes EncodeStacks(int rank, const std::string& text) { return Message(MessageKind::kStacks, rank, text); }
 
 Bytes EncodeReady(const std::vector<ReadyItem>& items) {
   ByteWriter writer;
   writer.Put(MessageKind::kReady);
-  writer.Put<uint32_t>(static_cast<uint32_t>(items.size()));
-  for (const ReadyItem& item : items) {
-    writer.Put(item.id);
-    writer.Put(item.set);
-    writer.Put(item.turn);
-    writer.PutList(item.extents);
-  }
+  writer.Put(static_cast<uint32_t>(items.size()));
+  for (const ReadyItem& item : items) PutAll(&writer, item.id, item.set, item.turn, item.extents);
   return writer.Take();
 }
 
@@ -144,10 +136,7 @@ std::vector<ReadyItem> DecodeReady(ByteReader* reader) {
   if (count > kMaxIds) reader->Fail();  // an id is ready once at a time
   for (uint32_t i = 0; i < count && reader->ok(); ++i) {
     ReadyItem item;
-    item.id = reader->Get<int32_t>();
-    item.set = reader->Get<int32_t>();
-    item.turn = reader->Get<uint64_t>();
-    item.extents = reader->GetList();
+    GetAll(reader, &item.id, &item.set, &item.turn, &item.extents);
     items.push_back(std::move(item));
   }
   return items;
@@ -156,12 +145,8 @@ std::vector<ReadyItem> DecodeReady(ByteReader* reader) {
 Bytes EncodeJoin(MessageKind kind, int last_rank, const Turns& turns) {
   ByteWriter writer;
   writer.Put(kind);
-  writer.Put<int32_t>(last_rank);
-  writer.Put<uint32_t>(static_cast<uint32_t>(turns.size()));
-  for (const auto& [set, turn] : turns) {
-    writer.Put(set);
-    writer.Put(turn);
-  }
+  PutAll(&writer, last_rank, static_cast<uint32_t>(turns.size()));
+  for (const auto& [set, turn] : turns) PutAll(&writer, set, turn);
   return writer.Take();
 }
 

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "common/bytes.h"
+#include "common/status.h"
 #include "controller/description.h"
 
 namespace farandole {
@@ -53,6 +54,11 @@ enum class MessageKind : uint8_t {
   kTell = 21,
   kStacks = 22,
 };
+
+inline constexpr int kCoordinatorRank = 0;
+
+// What `from` sent cannot have come from one of us.
+Status Unreadable(int from);
 
 struct Outgoing {
   int rank;
@@ -84,7 +90,7 @@ struct Lead {
 struct Completion {
   int32_t id = 0;
   uint64_t turn = 0;
-  uint64_t sequence = 0;         // what the members said, see Agreement::SequenceOf
+  uint64_t sequence = 0;         // what the members said, see sequence.h
   std::vector<int64_t> extents;  // of the group's positions
 };
 
@@ -109,6 +115,7 @@ Bytes EncodeError(int set, const std::string& name, const std::string& text);
 Bytes EncodeAbort(int code, int culprit, const std::string& text);
 bool IsAbort(const Bytes& message);  // the whole of it can be read
 Bytes EncodeLead(const Lead& lead);
+Lead DecodeLead(ByteReader* reader);
 // `missing` may be empty: rank 0 knows who has not described the operation.
 Bytes EncodeAsk(int set, const std::string& name, const std::vector<int64_t>& missing);
 Bytes EncodeStacks(int rank, const std::string& text);  // to rank 0: for whom; from there: whose

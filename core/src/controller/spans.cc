@@ -1,5 +1,7 @@
 #include "controller/spans.h"
 
+#include "common/flat.h"
+
 namespace farandole {
 namespace {
 
@@ -10,6 +12,26 @@ int64_t Rounded(int64_t size_bytes) {
 }
 
 }  // namespace
+
+int64_t SmallLimitBytes(int set_size) {
+  if (set_size == 2) return 64 << 10;
+  return set_size <= 4 ? 64 << 10 : (256 << 10) / set_size;
+}
+
+bool IsSmall(const Signature& signature, const ProcessSet& set) {
+  const bool reduces = signature.kind == OpKind::kAllreduce && signature.reduce != ReduceOp::kAdasum;
+  if (!(reduces || signature.kind == OpKind::kBarrier) || !set.local() || set.size() > FlatHalf::kMostMembers)
+    return false;
+  // Who submits cannot copy what a device has not computed yet.
+  return signature.device == 0 && signature.TotalBytes() <= SmallLimitBytes(set.size());
+}
+
+int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set) {
+  const auto extents = static_cast<int64_t>(signature.ExtentCount(set.size()));
+  if (extents > 0) return 2 * static_cast<int64_t>(sizeof(int64_t)) * set.size() * extents;
+  if (!IsSmall(signature, set)) return 0;
+  return 2 * static_cast<int64_t>(FlatHalf::BytesFor(set.size(), static_cast<size_t>(signature.TotalBytes())));
+}
 
 SpanAllocator::SpanAllocator(int64_t capacity_bytes) {
   int64_t block = kSpanAlignment;

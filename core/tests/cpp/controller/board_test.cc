@@ -7,7 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "controller/agreement.h"
+#include "common/flat.h"
+#include "controller/sequence.h"
 #include "support/pages.h"
 
 namespace farandole {
@@ -133,11 +134,11 @@ TEST(BoardTest, ConcurrentArrivalsHaveExactlyOneLastPerUse) {
 TEST(SequenceTest, UseAndTurnAreInItAndItIsNeverZero) {
   for (uint64_t use : {uint64_t{0}, uint64_t{5}, uint64_t{1} << 31}) {
     for (int64_t turn : {int64_t{-1}, int64_t{0}, int64_t{64}, int64_t{1} << 29}) {
-      const uint64_t sequence = Agreement::SequenceOf(use, turn);
+      const uint64_t sequence = SequenceOf(use, turn);
       EXPECT_NE(sequence, 0u);
       EXPECT_EQ(sequence & FlatHalf::kWantsBell, 0u);
-      EXPECT_EQ(Agreement::UsesIn(sequence), use + 1);
-      EXPECT_EQ(Agreement::TurnIn(sequence), turn);
+      EXPECT_EQ(UsesIn(sequence), use + 1);
+      EXPECT_EQ(TurnIn(sequence), turn);
     }
   }
 }

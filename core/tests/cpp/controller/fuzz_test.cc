@@ -8,6 +8,7 @@
 
 #include "controller/agreement.h"
 #include "controller/coordinator.h"
+#include "controller/described.h"
 #include "support/pages.h"
 
 namespace farandole {
@@ -135,7 +136,7 @@ struct Member {
     if ((*random)() % 4 == 0) description.name = Descriptions()[(*random)() % 4].name;
     if (agreement.joined()) return;
     Agreement::Plan plan;
-    if (!agreement.Submit(description, &plan).ok()) return;
+    if (!agreement.Submit(DescribedProposal(description), &plan).ok()) return;
     latest = plan.ticket;
     if (plan.id < 0) return;
     if (plan.half) return Put(description, &plan);
@@ -198,12 +199,12 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   Agreement& agreement = member.agreement;
   std::vector<Agreement::Event> events;
   Agreement::Plan plan;
-  ASSERT_TRUE(agreement.Submit(Descriptions()[0], &plan).ok());
+  ASSERT_TRUE(agreement.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
   ASSERT_TRUE(agreement.OnMessage(LeadFor(5, Descriptions()[0], layout), &events).ok());
   ASSERT_TRUE(agreement.OnMessage(EncodeAssign({"w", 0, 5, 0}), &events).ok());
   ASSERT_TRUE(agreement.OnMessage(EncodeReady({{5, 0, 0, {}}}), &events).ok());
   ASSERT_TRUE(agreement.Advance(&events));
-  ASSERT_TRUE(agreement.Submit(Descriptions()[0], &plan).ok());
+  ASSERT_TRUE(agreement.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
   const float data[6] = {};
   const FlatSegment segment{data, nullptr, DType::kFloat32, 6};
   plan.half->Put(0, &segment, 1, plan.sequence());
@@ -234,8 +235,8 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentTurnsIsNotComplete) {
     const int id = uses;
     const Lead lead{id, 0, 0, 0, 0, -1, 0};
     ASSERT_TRUE(leader.agreement.OnMessage(EncodeLead(lead), &events).ok());
-    Board(leader.memory.data(), 0, 2).Arrive(id, Agreement::SequenceOf(0, turns.first), 2);
-    Board(leader.memory.data(), 1, 2).Arrive(id, Agreement::SequenceOf(0, turns.second), 2);
+    Board(leader.memory.data(), 0, 2).Arrive(id, SequenceOf(0, turns.first), 2);
+    Board(leader.memory.data(), 1, 2).Arrive(id, SequenceOf(0, turns.second), 2);
     ASSERT_TRUE(leader.agreement.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
     leader.agreement.Advance(&events);
     const std::vector<Bytes> said = leader.agreement.TakeOutgoing();
@@ -251,7 +252,7 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   Agreement& agreement = member.agreement;
   std::vector<Agreement::Event> events;
   Agreement::Plan plan;
-  ASSERT_TRUE(agreement.Submit(Descriptions()[4], &plan).ok());
+  ASSERT_TRUE(agreement.Submit(DescribedProposal(Descriptions()[4]), &plan).ok());
   ASSERT_TRUE(agreement.OnMessage(EncodeAssign({"#sets.0", 0, 0, -1}), &events).ok());
   ASSERT_TRUE(agreement.OnMessage(EncodeLead({0, 0, 0, 0, 0, -1, 0}), &events).ok());
   ASSERT_TRUE(agreement.OnMessage(EncodeReady({{0, 0, 0, {}}}), &events).ok());
@@ -302,7 +303,7 @@ TEST(DecodeTest, SpansBeyondTheBoardAreRefused) {
     Member member(LayoutOf({"a", "a"}), 0);
     std::vector<Agreement::Event> events;
     Agreement::Plan plan;
-    ASSERT_TRUE(member.agreement.Submit(Descriptions()[1], &plan).ok());
+    ASSERT_TRUE(member.agreement.Submit(DescribedProposal(Descriptions()[1]), &plan).ok());
     EXPECT_FALSE(member.agreement.OnMessage(EncodeAssign({"g", 0, 0, offset}), &events).ok()) << offset;
     Lead lead = LeadOf(1, World({"a", "a"}));
     EXPECT_TRUE(member.agreement.OnMessage(EncodeLead(lead), &events).ok());

@@ -230,6 +230,33 @@ TEST(CoordinatorTest, AKnownOperationThatAGroupHasNotComeToIsStalled) {
   EXPECT_EQ(stalled[0].missing, (std::vector<int>{1, 2}));
 }
 
+// The ranks that are told that somebody asks for them.
+std::vector<int> ToldBy(const std::vector<Outgoing>& out) {
+  std::vector<int> told;
+  for (const Outgoing& each : out) {
+    if (ByteReader(each.message).Get<MessageKind>() == MessageKind::kTell) told.push_back(each.rank);
+  }
+  return told;
+}
+
+TEST(CoordinatorTest, WhoAsksWithoutKnowingWhomReachesThoseThatHaveNotCome) {
+  Coordinator coordinator(LayoutOf({"a", "b", "b"}));
+  const Bytes question = EncodeAsk(0, "w", {});
+  std::vector<Outgoing> out;
+  ASSERT_TRUE(coordinator.OnMessage(0, question, &out).ok());
+  EXPECT_EQ(ToldBy(out), (std::vector<int>{})) << "unknown";
+  for (int rank : {0, 2}) ASSERT_TRUE(coordinator.OnMessage(rank, EncodeDescribe(Base()), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, question, &out).ok());
+  EXPECT_EQ(ToldBy(out), (std::vector<int>{1})) << "described";
+  ASSERT_TRUE(coordinator.OnMessage(1, EncodeDescribe(Base()), &out).ok());
+  out.clear();
+  ASSERT_TRUE(coordinator.OnMessage(0, question, &out).ok());
+  EXPECT_EQ(ToldBy(out), (std::vector<int>{})) << "known, and nobody has come";
+  ASSERT_TRUE(coordinator.OnMessage(0, EncodeComplete({0, 1, 1, {}}), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, question, &out).ok());
+  EXPECT_EQ(ToldBy(out), (std::vector<int>{1, 2})) << "known, and a group has come";
+}
+
 TEST(CoordinatorTest, SetsOfRanksThatCannotBeAreRefused) {
   const std::vector<std::vector<int64_t>> bad{{}, {2}, {0, 0}, {1, 0}, {-1}, {int64_t{1} << 40}};
   for (const std::vector<int64_t>& ranks : bad) {

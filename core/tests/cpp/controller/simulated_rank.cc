@@ -1,6 +1,7 @@
 // SimulatedJob: what a rank's engine does.
 #include <algorithm>
 
+#include "controller/described.h"
 #include "controller/fuse.h"
 #include "controller/simulated_job.h"
 
@@ -91,7 +92,7 @@ void SimulatedJob::NameIt(Rank* rank, Description* description) {
 // False when the rank has to wait with this call.
 bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation) {
   Agreement::Plan& plan = operation->plan;
-  const Status status = rank->agreement.Submit(operation->call.description, &plan);
+  const Status status = rank->agreement.Submit(DescribedProposal(operation->call.description), &plan);
   if (!status.ok()) {
     const bool later = status.message().find("in flight") != std::string::npos;
     if (!later || operation->invited) Complain("rank " + std::to_string(rank->number) + ": " + status.message());
