@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import farandole.numpy as fnp
 import numpy as np
 from living import Settings, settings_of, settle
-from meanings import DTYPES
-from order import bits, groups_of
+from meanings import DTYPES, FLOATS
+from order import adasum_bits, bits, groups_of
 
 _DTYPES = ("float32", "float32", "float64", "float16", "bfloat16", "int32", "uint8", "int64")
 _THRESHOLDS = ("0", "1000", "20000", "4194304", "100000000")
@@ -23,6 +23,7 @@ _STEPS = 3  # the first describes the tensors, the others find them known
 @dataclass(frozen=True)
 class Tensor:
     name: str
+    kind: str  # of collective
     dtype: str
     count: int
     op: str
@@ -60,9 +61,11 @@ def draw_tensor(dice: random.Random, k: int) -> Tensor:
     count = int(math.exp(dice.uniform(0, math.log(30_000))))
     if dice.random() < 0.04:
         count *= 10
-    op = dice.choice(["Sum", "Sum", "Average", "Min", "Max"])
-    factor = dice.choice([1.0, 1.0, 0.5, 0.1]) if op in ("Sum", "Average") else 1.0
-    return Tensor(f"bits.{k}", dice.choice(_DTYPES), count, op, factor)
+    op = dice.choice(["Sum", "Sum", "Average", "Min", "Max", "Adasum"])
+    kind = "allreduce" if op == "Adasum" else dice.choice(["allreduce", "allreduce", "reducescatter"])
+    factor = dice.choice([1.0, 1.0, 0.5, 0.1]) if op in ("Sum", "Average", "Adasum") else 1.0
+    dtype = dice.choice([name for name in _DTYPES if op != "Adasum" or name in FLOATS])
+    return Tensor(f"bits.{k}", kind, dtype, count, op, factor)
 
 
 def data(configuration: Configuration, k: int, step: int, rank: int) -> np.ndarray:
@@ -79,9 +82,9 @@ def data(configuration: Configuration, k: int, step: int, rank: int) -> np.ndarr
 
 
 def has_bits(configuration: Configuration, tensor: Tensor) -> bool:
-    """Who forces the ring gives up the order of sums wherever more than two groups meet."""
+    """Who forces the ring gives up the order of allreduce's sums wherever more than two groups meet."""
     groups = groups_of(configuration.ranks, configuration.alone)
-    free = "int" in tensor.dtype or tensor.op in ("Min", "Max")
+    free = "int" in tensor.dtype or tensor.op in ("Min", "Max", "Adasum") or tensor.kind == "reducescatter"
     return configuration.algorithm != "ring" or len(groups) <= 2 or free
 
 
@@ -113,14 +116,20 @@ def perform(configuration: Configuration, step: int) -> dict[int, np.ndarray]:
             time.sleep(dice.random() * 0.002)
         array = data(configuration, k, step, fnp.rank())
         op = getattr(fnp, tensor.op)
-        handles[k] = fnp.allreduce_async(array, name=tensor.name, op=op, prescale_factor=tensor.factor)
+        start = getattr(fnp, f"{tensor.kind}_async")
+        handles[k] = start(array, name=tensor.name, op=op, prescale_factor=tensor.factor)
     return {k: fnp.synchronize(handle) for k, handle in handles.items()}
 
 
 def judge(configuration: Configuration, k: int, step: int, got: np.ndarray) -> list[str]:
     tensor = configuration.tensors[k]
     inputs = [data(configuration, k, step, rank) for rank in range(configuration.ranks)]
-    want = bits(tensor.op, inputs, groups_of(configuration.ranks, configuration.alone), tensor.factor)
+    if tensor.op == "Adasum":
+        want = adasum_bits(inputs, tensor.factor)
+    else:
+        want = bits(tensor.op, inputs, groups_of(configuration.ranks, configuration.alone), tensor.factor)
+    if tensor.kind == "reducescatter":
+        want = np.array_split(want, configuration.ranks)[fnp.rank()]
     if got.tobytes() == want.tobytes():
         return []
     first = int(np.nonzero(got.view(f"V{got.itemsize}") != want.view(f"V{got.itemsize}"))[0][0])

@@ -1,4 +1,4 @@
-"""The order of summation, in NumPy: the very bits of an allreduce, from its inputs and who shares memory.
+"""The order of summation, in NumPy: the very bits of a reduction, from its inputs and who shares memory.
 
     R(list) = the value itself, or R(first p) + R(rest) with p the largest power of two below the list's length
 
@@ -9,6 +9,7 @@ average ask for is one factor: for 16-bit floats applied before a partial leaves
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import meanings
@@ -45,6 +46,87 @@ def bits(op: str, inputs: list[np.ndarray], groups: list[list[int]], factor: flo
         partials = [ordered([inputs[rank] for rank in group], np.add) for group in groups]
         total = ordered(partials, np.add)
         return np.asarray(total * kind.type(scale), dtype=kind)
+
+
+# ---- Adasum: alike for any groups, because the products are summed in one order
+
+
+_STRETCH = 256  # elements whose products are summed by themselves,
+_LANES = 8  # in so many sums that run side by side
+
+
+def adasum_bits(inputs: list[np.ndarray], factor: float = 1.0) -> np.ndarray:
+    """The exact result of Adasum: products of slices, their sums by position, coefficients, the weighted sum."""
+    kind, wide = inputs[0].dtype, [each.astype(np.float64) for each in inputs]
+    grams = [_gram([each[begin:end] for each in wide]) for begin, end in _slices(inputs)]
+    total = np.zeros((len(inputs), len(inputs)))
+    for gram in grams:
+        total = total + gram
+    coefficients = [1.0] * len(inputs)
+    _weigh(coefficients, total.tolist(), 0, len(inputs))
+    result = np.zeros(inputs[0].size)
+    for coefficient, each in zip(coefficients, wide, strict=True):
+        result = result + coefficient * each
+    result = result * factor
+    return result.astype(kind) if kind.itemsize > 2 else result.astype(np.float32).astype(kind)
+
+
+def _slices(inputs: list[np.ndarray]) -> list[tuple[int, int]]:
+    """One per position, with borders on cache lines."""
+    members, count, grain = len(inputs), inputs[0].size, 64 // inputs[0].itemsize
+    grains = -(-count // grain)
+    borders = [min(count, grains * place // members * grain) for place in range(members + 1)]
+    return list(itertools.pairwise(borders))
+
+
+def _gram(vectors: list[np.ndarray]) -> np.ndarray:
+    gram = np.zeros((len(vectors), len(vectors)))
+    for i, a in enumerate(vectors):
+        for j in range(i, len(vectors)):
+            for begin in range(0, a.size, _STRETCH):
+                gram[i, j] += _product(a[begin : begin + _STRETCH], vectors[j][begin : begin + _STRETCH])
+            gram[j, i] = gram[i, j]
+    return gram
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> float:
+    terms = a * b
+    whole = terms.size // _LANES * _LANES
+    lanes = np.zeros(_LANES)
+    for row in terms[:whole].reshape(-1, _LANES):
+        lanes = lanes + row
+    total = 0.0
+    for term in [*terms[whole:].tolist(), *lanes.tolist()]:
+        total += term
+    return total
+
+
+def _weigh(coefficients: list[float], gram: list[list[float]], begin: int, end: int) -> None:
+    """Multiply by the shares that inputs begin .. end - 1 have in each other's sum."""
+    if end - begin <= 1:
+        return
+    middle = begin + (1 << ((end - begin - 1).bit_length() - 1))
+    _weigh(coefficients, gram, begin, middle)
+    _weigh(coefficients, gram, middle, end)
+    first, rest = range(begin, middle), range(middle, end)
+    terms = {
+        (i, j): coefficients[i] * coefficients[j] * gram[i][j] for i in range(begin, end) for j in range(begin, end)
+    }
+
+    def total(left: range, right: range) -> float:
+        result = 0.0
+        for i in left:
+            for j in right:
+                result += terms[i, j]
+        return result
+
+    common = total(first, rest)
+    for part in (first, rest):
+        square = total(part, part)
+        size = sum(abs(terms[i, j]) for i in part for j in part)
+        share = 1.0 - common / (2 * square) if square > 1e-13 * size else 1.0
+        for i in part:
+            coefficients[i] *= share
 
 
 def _halves(inputs: list[np.ndarray], groups: list[list[int]], scale: np.float32) -> np.ndarray:
