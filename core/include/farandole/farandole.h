@@ -26,7 +26,7 @@ extern "C" {
 
 /* Codes. */
 #define FRD_OK 0
-#define FRD_INVALID 1         /* misuse on this rank alone */
+#define FRD_INVALID 1         /* a call that cannot be, whatever the other ranks ask for */
 #define FRD_MISMATCH 2        /* the ranks disagree about one operation; the job goes on */
 #define FRD_PEER_LOST 3       /* a rank died or left; nothing more can complete until shutdown and init */
 #define FRD_DEADLINE 4        /* a live rank did not come in time; as above */

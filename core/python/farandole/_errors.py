@@ -7,7 +7,8 @@
         PeerLostError                          a rank died or left
         DeadlineError                          a living rank did not come in time
 
-Misuse that one rank can see alone (a bad root, an unsupported dtype, a name in flight twice) is a plain ValueError.
+A call that cannot be, whatever the other ranks ask for (a bad root, an unsupported dtype, a name in flight twice, more
+process sets than there can be), is a plain ValueError.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         The set.
 
     Raises:
-        ValueError: this world has a set of these ranks already, or lacks one of the ranks.
+        ValueError: this world has a set of these ranks already, or lacks one of the ranks, or these ranks are in as many
+            sets as can be, 63.
         MismatchError: the ranks ask for different sets.
     """
     site = caller(1)

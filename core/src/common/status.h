@@ -12,7 +12,7 @@ namespace farandole {
 
 enum class Code : int {
   kOk = 0,
-  kInvalid = 1,         // misuse on this rank alone                                  -> ValueError
+  kInvalid = 1,         // a call that cannot be, whatever the other ranks ask for    -> ValueError
   kMismatch = 2,        // ranks disagree about one operation; the job goes on        -> MismatchError
   kPeerLost = 3,        // a rank died or left; this epoch is over                    -> PeerLostError
   kDeadline = 4,        // a live rank did not come in time; this epoch is over       -> DeadlineError

@@ -57,10 +57,7 @@ int Agreement::Sharers(const ProcessSet& set) const {
 
 // Why the operation cannot begin on this rank; kOk when it can.
 Status Agreement::Refusal(const Proposal& proposal, const Book* book) const {
-  if (book == nullptr || book->removed || book->removals > 0) {
-    return Invalid("there is no process set " + std::to_string(proposal.set()) + " on rank " + std::to_string(rank_) +
-                   "; it was removed, or never added");
-  }
+  if (book == nullptr || book->removed || book->removals > 0) return NoProcessSet(proposal.set(), rank_);
   if (!book->set->contains_me()) {
     return Invalid("rank " + std::to_string(rank_) + " is not in process set " + std::to_string(proposal.set()) +
                    " and cannot take part in its operations");

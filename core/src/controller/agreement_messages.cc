@@ -142,16 +142,18 @@ void Agreement::TakeIfAllHavePut(Name* name, std::vector<Event>* events) {
 Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
   const int set = reader->Get<int32_t>();
   const std::string key = reader->GetString();
+  const auto code = static_cast<Code>(reader->Get<int32_t>());
   const std::string text = reader->GetString();
   const auto book = books_.find(set);
-  if (!reader->AtEnd() || book == books_.end()) return Unreadable(kCoordinatorRank);
+  const bool refuses = code == Code::kMismatch || code == Code::kInvalid;  // and the job goes on
+  if (!reader->AtEnd() || !refuses || book == books_.end()) return Unreadable(kCoordinatorRank);
   const auto found = book->second->names.find(key);
   if (found == book->second->names.end() || !found->second->in_flight) return Unreadable(kCoordinatorRank);
   Name* const name = found->second.get();
   if (name->counted || name->id >= 0) return Unreadable(kCoordinatorRank);  // only what was described can be refused
   if (name->description.signature.kind == OpKind::kRemoveProcessSet) ReopenSet(name->description.signature);
   EndWith(Event::kFailed, name, events);
-  events->back().status = Status(Code::kMismatch, text);
+  events->back().status = Status(code, text);
   EraseIfIdle(name);
   return Status::Ok();
 }

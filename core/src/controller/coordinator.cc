@@ -74,45 +74,44 @@ bool Coordinator::IsComplete(const Gathering& gathering, const ProcessSet& set) 
 void Coordinator::Decide(const Gathering& gathering, std::vector<Outgoing>* out) {
   const Signature& signature = gathering.begin()->second.signature;
   const ProcessSetPtr set = sets_.Find(signature.set);
-  std::string refusal = Refusal(gathering, *set);
-  if (refusal.empty()) refusal = ChangeSets(signature, out);
-  if (!refusal.empty()) {
+  Status decided = Refusal(gathering, *set);
+  if (decided.ok()) decided = ChangeSets(signature, out);
+  if (!decided.ok()) {
     for (const auto& [rank, description] : gathering)
-      out->push_back({rank, EncodeError(set->id, description.name, refusal)});
+      out->push_back({rank, EncodeError(set->id, description.name, decided)});
     return;
   }
   waiting_for_id_.push_back(gathering);
   AssignWaiting(out);
 }
 
-std::string Coordinator::Refusal(const Gathering& gathering, const ProcessSet& set) {
+Status Coordinator::Refusal(const Gathering& gathering, const ProcessSet& set) {
   const Description& first = gathering.begin()->second;
-  if (std::string mismatch = FindMismatch(gathering); !mismatch.empty()) return mismatch;
+  if (std::string mismatch = FindMismatch(gathering); !mismatch.empty()) return {Code::kMismatch, std::move(mismatch)};
   if (WantedSpanBytes(first.signature, set) > static_cast<int64_t>(kSpanBytes) / 4)
-    return first.Title() + " has more tensors than fit; call it with fewer at a time";
+    return Invalid(first.Title() + " has more tensors than fit; call it with fewer at a time");
   if (first.signature.kind == OpKind::kBroadcast && HasJoined(first.signature.root)) {
-    return first.Title() + ": its root, rank " + std::to_string(first.signature.root) +
-           ", has joined and has no data to send; choose a rank that still has data";
+    return {Code::kMismatch, first.Title() + ": its root, rank " + std::to_string(first.signature.root) +
+                                 ", has joined and has no data to send; choose a rank that still has data"};
   }
-  return "";
+  return Status::Ok();
 }
 
 // The table of sets changes here, before any rank can know of it; the ranks follow when they read the log.
-std::string Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>* out) {
+Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>* out) {
   if (signature.kind == OpKind::kAddProcessSet) {
-    if (sets_.Add({signature.ranks.begin(), signature.ranks.end()}) >= 0) return "";
-    return "a rank can be in " + std::to_string(kMaxChannels - 1) +
-           " process sets at a time, and one of the ranks given is; remove a set first";
-  }
-  if (signature.kind == OpKind::kRemoveProcessSet) {
+    const std::vector<int> ranks(signature.ranks.begin(), signature.ranks.end());
+    FRD_RETURN_IF_ERROR(sets_.CanAdd(ranks));
+    sets_.Add(ranks);
+  } else if (signature.kind == OpKind::kRemoveProcessSet) {
     const auto id = static_cast<int>(signature.ranks[0]);
-    if (id == 0 || !sets_.Find(id)) return "there is no process set " + std::to_string(id) + " to remove";
+    FRD_RETURN_IF_ERROR(sets_.CanRemove(id));
     if (IsAwaited(id))
-      return "process set " + std::to_string(id) + " cannot be removed while it has operations in flight";
+      return Invalid("process set " + std::to_string(id) + " cannot be removed while it has operations in flight");
     RetireSet(id, out);
     sets_.Remove(id);
   }
-  return "";
+  return Status::Ok();
 }
 
 // No rank of ours removes a set in which it has something in flight.

@@ -73,8 +73,8 @@ class Coordinator {
   void OnLeave(int from, std::vector<Outgoing>* out);
   bool IsComplete(const Gathering& gathering, const ProcessSet& set) const;
   void Decide(const Gathering& gathering, std::vector<Outgoing>* out);
-  std::string Refusal(const Gathering& gathering, const ProcessSet& set);
-  std::string ChangeSets(const Signature& signature, std::vector<Outgoing>* out);
+  Status Refusal(const Gathering& gathering, const ProcessSet& set);
+  Status ChangeSets(const Signature& signature, std::vector<Outgoing>* out);
   bool IsAwaited(int set) const;
   bool IsLeaderIn(int rank, const ProcessSet& set) const;
   bool AreExtentsOf(const Id& id, int group, const std::vector<int64_t>& extents) const;

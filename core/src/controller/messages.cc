@@ -86,8 +86,8 @@ Bytes EncodeInvite(int id, int64_t span_offset, const Description& description) 
   return Message(MessageKind::kInvite, id, span_offset, description);
 }
 
-Bytes EncodeError(int set, const std::string& name, const std::string& text) {
-  return Message(MessageKind::kError, set, name, text);
+Bytes EncodeError(int set, const std::string& name, const Status& refusal) {
+  return Message(MessageKind::kError, set, name, static_cast<int32_t>(refusal.code()), refusal.message());
 }
 
 Bytes EncodeAbort(int code, int culprit, const std::string& text) {

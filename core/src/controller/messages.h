@@ -10,7 +10,7 @@
 //                           RETIRE_INFO  the id is closed in my group after this many uses
 //                           FREE       nobody in my group will touch the id again
 //   coordinator -> rank     ASSIGN     a name's id and span           INVITE     the same with all else, to a rank that has joined
-//                           ERROR      the ranks disagree, the text   OPEN       an operation waits for joined ranks alone
+//                           ERROR      why it cannot be               OPEN       an operation waits for joined ranks alone
 //                           JOIN_RESULT  who joined last, turns       ABORT
 //                           TELL       somebody asks where you are    STACKS  where that rank is
 //   coordinator -> leader   LEAD       what a leader must know of an id
@@ -111,7 +111,7 @@ Completion DecodeComplete(ByteReader* reader);
 Bytes EncodeAssign(const Assignment& assignment);
 Assignment DecodeAssign(ByteReader* reader);
 Bytes EncodeInvite(int id, int64_t span_offset, const Description& description);
-Bytes EncodeError(int set, const std::string& name, const std::string& text);
+Bytes EncodeError(int set, const std::string& name, const Status& refusal);
 Bytes EncodeAbort(int code, int culprit, const std::string& text);
 bool IsAbort(const Bytes& message);  // the whole of it can be read
 Bytes EncodeLead(const Lead& lead);

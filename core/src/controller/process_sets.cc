@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <array>
 
-#include "controller/board.h"
+#include "controller/description.h"
 
 namespace farandole {
+
+Status NoProcessSet(int id, int my_rank) {
+  return Invalid("there is no process set " + std::to_string(id) + " on rank " + std::to_string(my_rank) +
+                 "; it was removed, or never added");
+}
 
 ProcessSets::ProcessSets(const Layout& world, int my_rank) : world_(world), my_rank_(my_rank) {
   sets_[0] = std::make_shared<const ProcessSet>(WholeWorld(world, my_rank));
@@ -16,10 +21,25 @@ ProcessSetPtr ProcessSets::Find(int id) const {
   return found == sets_.end() ? nullptr : found->second;
 }
 
+Status ProcessSets::CanAdd(const std::vector<int>& ranks) const {
+  const std::string what = "a process set of the ranks " + ToString(Shape(ranks.begin(), ranks.end()));
+  if (next_id_ > kMaxSetId) {
+    return Invalid(what + " cannot be added: this job has made " + std::to_string(kMaxSetId) +
+                   ", which is all that it can; keep sets instead of adding them again and again");
+  }
+  if (FreeChannel(ranks) >= 0) return Status::Ok();
+  return Invalid(what + " cannot be added: a rank can be in " + std::to_string(kMaxChannels - 1) +
+                 " process sets at a time, and these ranks are in as many; remove one of those first");
+}
+
+Status ProcessSets::CanRemove(int id) const {
+  if (id != 0 && Find(id)) return Status::Ok();
+  return Invalid("there is no process set " + std::to_string(id) + " to remove");
+}
+
 int ProcessSets::Add(std::vector<int> ranks) {
-  const int channel = FreeChannel(ranks);
-  if (channel < 0 || next_id_ > kMaxSetId) return -1;
-  const int id = next_id_++;
+  if (!CanAdd(ranks).ok()) return -1;
+  const int channel = FreeChannel(ranks), id = next_id_++;
   sets_[id] = std::make_shared<const ProcessSet>(MakeProcessSet(world_, my_rank_, id, std::move(ranks), channel));
   return id;
 }

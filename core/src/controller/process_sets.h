@@ -8,11 +8,14 @@
 #include <memory>
 #include <vector>
 
+#include "common/status.h"
 #include "world/process_set.h"
 
 namespace farandole {
 
 using ProcessSetPtr = std::shared_ptr<const ProcessSet>;
+
+Status NoProcessSet(int id, int my_rank);  // for who wants to use one
 
 // How far one rank can be behind another: every set asks all ranks.
 inline constexpr int kMaxSetsAhead = 4096;
@@ -24,8 +27,11 @@ class ProcessSets {
 
   // Null when there is no such set, or no longer.
   ProcessSetPtr Find(int id) const;
-  // The new set's id, or -1 when one of its ranks is in as many sets as there are channels, or a job has made a million.
-  // REQUIRES: ranks ascend.
+  // The same on every rank, so whoever is asked answers for all. kInvalid: its ranks are in as many sets as there are
+  // channels, or the job has made a million. REQUIRES: ranks ascend.
+  Status CanAdd(const std::vector<int>& ranks) const;
+  Status CanRemove(int id) const;  // kInvalid: there is none
+  // The new set's id, or -1 when it cannot be added.
   int Add(std::vector<int> ranks);
   void Remove(int id);
   bool IsFuture(int id) const { return id >= next_id_ && id <= next_id_ + kMaxSetsAhead; }

@@ -70,10 +70,7 @@ void Engine::Shutdown() {
 
 Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   const ProcessSetPtr set = FindSet(request.process_set);
-  if (!set) {
-    return Invalid("there is no process set " + std::to_string(request.process_set) + " on rank " +
-                   std::to_string(rank_) + "; it was removed, or never added");
-  }
+  if (!set) return NoProcessSet(request.process_set, rank_);
   FRD_RETURN_IF_ERROR(CheckRequest(&request, *set, size_));
   auto operation = std::make_shared<Operation>(std::move(request));
   operation->plan.set = set;
@@ -101,12 +98,23 @@ Status Engine::SubmitAlone(const OperationPtr& operation) {
     status = PerformAlone(operation.get());
   }
   if (request.kind == OpKind::kJoin) operation->outputs = {NumbersOutput({rank_}, true)};
-  if (!request.ranks.empty()) {
-    std::lock_guard<std::mutex> lock(alone_mutex_);
-    if (request.kind == OpKind::kAddProcessSet) operation->outputs = {NumbersOutput({alone_->Add({0})}, true)};
-    if (request.kind == OpKind::kRemoveProcessSet) alone_->Remove(static_cast<int>(request.ranks[0]));
-  }
+  if (request.kind == OpKind::kAddProcessSet || request.kind == OpKind::kRemoveProcessSet)
+    status = ChangeSetsAlone(operation.get());
   operation->Complete(status);
+  return Status::Ok();
+}
+
+Status Engine::ChangeSetsAlone(Operation* operation) {
+  const Request& request = operation->request;
+  std::lock_guard<std::mutex> lock(alone_mutex_);
+  if (request.kind == OpKind::kAddProcessSet) {
+    FRD_RETURN_IF_ERROR(alone_->CanAdd({0}));
+    operation->outputs = {NumbersOutput({alone_->Add({0})}, true)};
+    return Status::Ok();
+  }
+  const auto id = static_cast<int>(request.ranks[0]);
+  FRD_RETURN_IF_ERROR(alone_->CanRemove(id));
+  alone_->Remove(id);
   return Status::Ok();
 }
 

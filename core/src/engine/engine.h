@@ -61,6 +61,7 @@ class Engine {
   Status FindDevice(Operation* operation) const;
   ProcessSetPtr FindSet(int id);
   Status SubmitAlone(const OperationPtr& operation);
+  Status ChangeSetsAlone(Operation* operation);
   Status PerformAloneFromDevice(const OperationPtr& operation);
   Status SubmitJoin(const OperationPtr& operation);
 

@@ -80,7 +80,7 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     const Lead lead = LeadOf(id, layout);
     const std::vector<int64_t> extents(lead.extent_count * static_cast<size_t>(layout.size()), 4);
     all.push_back(EncodeDescribe(description));
-    all.push_back(EncodeError(description.signature.set, description.name, "no"));
+    all.push_back(EncodeError(description.signature.set, description.name, Invalid("no")));
     all.push_back(EncodeAssign({description.name, description.signature.set, id, lead.span_offset}));
     all.push_back(EncodeInvite(id, lead.span_offset, description));
     all.push_back(EncodeLead(lead));

@@ -1,0 +1,76 @@
+// What the engine refuses, and how the ranks hear of it: over one group, several groups, and in a world of one.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <mutex>
+#include <set>
+
+#include "support/requests.h"
+#include "support/thread_worlds.h"
+
+namespace farandole {
+namespace {
+
+Request ChangeSets(OpKind kind, std::vector<int64_t> ranks) {
+  Request request = Make(kind, {});
+  request.ranks = std::move(ranks);
+  return request;
+}
+
+int64_t NumberIn(const OperationPtr& operation) {
+  return *reinterpret_cast<const int64_t*>(operation->outputs.at(0).memory.get());
+}
+
+// In worlds of 1, of 2 in one group, of 2 in two groups.
+class RefusalTest : public testing::TestWithParam<std::vector<int>> {
+ protected:
+  void Run(const std::function<void(Engine&)>& body) {
+    if (GetParam() != std::vector<int>{1}) return RunRanks(GetParam(), body);
+    std::unique_ptr<Engine> engine;
+    WorldSpec alone;
+    alone.size = 1;
+    ASSERT_TRUE(Engine::Start(alone, Settings(), &engine).ok());
+    body(*engine);
+  }
+};
+
+TEST_P(RefusalTest, MoreSetsThanARankCanBeInAreInvalidOnEveryRankAndTheJobGoesOn) {
+  std::mutex mutex;
+  std::set<std::string> texts;
+  Run([&](Engine& engine) {
+    OperationPtr operation;
+    for (int64_t id = 1; id < kMaxChannels; ++id) {
+      ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kAddProcessSet, {0}), &operation).ok());
+      EXPECT_EQ(NumberIn(operation), id);
+    }
+    const Status status = SubmitAndWait(engine, ChangeSets(OpKind::kAddProcessSet, {0}), &operation);
+    EXPECT_EQ(status.code(), Code::kInvalid);
+    EXPECT_TRUE(operation->outputs.empty());
+    ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {5})).ok());
+    ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kAddProcessSet, {0}), &operation).ok());
+    EXPECT_EQ(NumberIn(operation), kMaxChannels);
+    std::lock_guard<std::mutex> lock(mutex);
+    texts.insert(status.message());
+  });
+  EXPECT_EQ(texts,
+            (std::set<std::string>{"a process set of the ranks (0,) cannot be added: a rank can be in 63 process "
+                                   "sets at a time, and these ranks are in as many; remove one of those first"}));
+}
+
+TEST_P(RefusalTest, RemovingASetThatIsNotThereIsInvalid) {
+  Run([](Engine& engine) {
+    ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kAddProcessSet, {0})).ok());
+    ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).ok());
+    for (int64_t id : {99, 1}) {
+      const Status status = SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {id}));
+      EXPECT_EQ(status.code(), Code::kInvalid);
+      EXPECT_EQ(status.message(), "there is no process set " + std::to_string(id) + " to remove");
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, RefusalTest,
+                         testing::Values(std::vector<int>{1}, std::vector<int>{2}, std::vector<int>{1, 1}));
+
+}  // namespace
+}  // namespace farandole
