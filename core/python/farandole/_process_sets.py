@@ -202,6 +202,7 @@ def usable_id(process_set: ProcessSet | None) -> int:
 
 def size_of(process_set: ProcessSet | None) -> int:
     """Number of ranks of a set that `usable_id` has accepted."""
+    _need_world()
     return _state.place[1] if process_set is None or process_set._ranks is None else len(process_set._ranks)
 
 
