@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import badinput
 import farandole
 import farandole.numpy as fnp
+import misuses
 import numpy as np
 from badinput import Mismatch
 from living import Settings, settle
@@ -78,26 +79,27 @@ def together(settings: list[Settings]) -> None:
 
 
 def disagree(settings: list[Settings]) -> list[Told]:
-    """Every mismatch in turn, then the same name once more, rightly."""
+    """Every mismatch in turn."""
     together(settings)
-    return [attempt(lambda case=case: clash(case)) for case in badinput.mismatches(fnp.size())]
+    return [attempt(lambda case=case: clash(case)) for case in badinput.mismatches(range(fnp.size()))]
 
 
-def clash(case: Mismatch) -> None:
+def clash(case: Mismatch, process_set: Any = None) -> None:
+    """Call what does not fit, then the same name once more, rightly."""
     try:
-        case.call(fnp.rank()).perform(fnp, case.name, case.blocking)
+        case.call(fnp.rank()).perform(fnp, case.name, case.blocking, process_set)
     except farandole.MismatchError:
-        case.difference.left.perform(fnp, case.name, case.blocking)
+        case.difference.left.perform(fnp, case.name, case.blocking, process_set)
         raise
 
 
 def misuse(settings: list[Settings]) -> list[Told]:
     """Every misuse in turn, on one rank, while the others do nothing."""
     together(settings)
-    mine = [number % fnp.size() == fnp.rank() for number in range(len(badinput.MISUSES))]
+    mine = [number % fnp.size() == fnp.rank() for number in range(len(misuses.MISUSES))]
     return [
         attempt(lambda case=case, my_turn=my_turn: case.perform(fnp) if my_turn else None)
-        for case, my_turn in zip(badinput.MISUSES, mine, strict=True)
+        for case, my_turn in zip(misuses.MISUSES, mine, strict=True)
     ]
 
 
@@ -105,7 +107,7 @@ def odd_but_right(settings: list[Settings]) -> list[str]:
     """The labels of what does not work."""
     together(settings)
     wrong = []
-    for label, call, right in badinput.ODD_BUT_RIGHT:
+    for label, call, right in misuses.ODD_BUT_RIGHT:
         try:
             np.testing.assert_array_equal(call(fnp), right(fnp.size()), strict=True)
         except Exception as error:
@@ -166,7 +168,12 @@ def twice_in_flight(settings: list[Settings]) -> list[Told]:
     return found
 
 
-ABSENT = ("allreduce", "allreduce_async", "allgather", "broadcast", "grouped_allreduce", "barrier", "unnamed")
+NAMELESS = ("barrier", "unnamed", "add_process_set", "join")
+ABSENT = (  # join may wait for long: others have more data
+    *("allreduce", "allreduce_async", "allgather", "broadcast", "grouped_allreduce", "alltoall", "reducescatter"),
+    *NAMELESS[:-1],
+)
+LEFT = (*ABSENT, "join")
 QUICKEST = {"FARANDOLE_TIMEOUT": "0.4", "FARANDOLE_WARN_AFTER": "0.1"}
 
 
@@ -203,6 +210,10 @@ def perform_waiting(kind: str) -> None:
         "allgather": lambda: fnp.allgather(array, name="awaited"),
         "broadcast": lambda: fnp.broadcast(array, fnp.size() - 1, name="awaited"),
         "grouped_allreduce": lambda: fnp.grouped_allreduce([array, array], name="awaited"),
+        "alltoall": lambda: fnp.alltoall(array, [7] + [0] * (fnp.size() - 1), name="awaited"),
+        "reducescatter": lambda: fnp.reducescatter(array, name="awaited"),
+        "join": fnp.join,
+        "add_process_set": lambda: fnp.add_process_set([0]),
         "barrier": fnp.barrier,
         "unnamed": lambda: fnp.allreduce(array),
     }
@@ -237,6 +248,13 @@ def bad_settings(settings: list[Settings]) -> list[str]:
         os.environ.pop(name)
         os.environ.update({name: before} if before is not None else {})
         farandole.init()
+    farandole.shutdown()
+    sets: Any
+    for sets in (5, [3], ["world"], [fnp.ProcessSet([len(settings)])]):
+        told = attempt_alone(lambda sets=sets: farandole.init(process_sets=sets))
+        if told[0] != "ValueError" or "process set" not in told[1].replace("_", " "):
+            wrong.append(f"process_sets={sets}: {told}")
+    farandole.init()
     return wrong + ([] if goes_on() else ["it does not go on"])
 
 
@@ -264,7 +282,22 @@ def after_shutdown(settings: list[Settings]) -> list[str]:
         lambda: fnp.broadcast_parameters({"a": array}),
         lambda: fnp.broadcast_object(1),
         lambda: fnp.allgather_object(1),
-        *(fnp.barrier, fnp.rank, fnp.size, fnp.local_rank, fnp.local_size, fnp.cross_rank, fnp.cross_size),
+        lambda: fnp.alltoall(array),
+        lambda: fnp.alltoall(array, [1, 2]),
+        lambda: fnp.reducescatter(array),
+        lambda: fnp.sparse_allreduce((array, array)),
+        lambda: fnp.add_process_set([0]),
+        *(
+            fnp.join,
+            fnp.get_process_set_ids_and_ranks,
+            fnp.barrier,
+            fnp.rank,
+            fnp.size,
+            fnp.local_rank,
+            fnp.local_size,
+            fnp.cross_rank,
+            fnp.cross_size,
+        ),
         fnp.is_homogeneous,
     ]
     told = [attempt_alone(call) for call in calls]
@@ -293,6 +326,10 @@ def in_forked_child(settings: list[Settings]) -> list[str]:
         lambda: fnp.broadcast_(array, 0),
         fnp.barrier,
         lambda: fnp.broadcast_object(1),
+        lambda: fnp.alltoall(np.ones(fnp.size())),
+        lambda: fnp.reducescatter(array),
+        lambda: fnp.add_process_set([0]),
+        fnp.join,
         lambda: (farandole.shutdown(), farandole.init()),
     ]
     reading, writing = os.pipe()

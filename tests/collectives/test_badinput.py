@@ -6,10 +6,12 @@ The cases are data (badinput.py); living ranks try them all (attempts.py), over 
 import re
 
 import attempts
+import attempts_in_sets
 import pytest
-from badinput import MISUSES, ODD_BUT_RIGHT, mismatches
+from badinput import mismatches
 from farandole.testing import world
 from living import settings_of
+from misuses import MISUSES, ODD_BUT_RIGHT
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -28,8 +30,8 @@ def without_lines(text):
 
 
 def test_there_are_300_cases():
-    tried = sum(len(mismatches(ranks)) + len(MISUSES) + len(ODD_BUT_RIGHT) for ranks, _ in PLACES)
-    assert len(mismatches(2)) + len(MISUSES) + len(ODD_BUT_RIGHT) >= 150  # each over shared memory and over TCP
+    tried = sum(len(mismatches(range(ranks))) + len(MISUSES) + len(ODD_BUT_RIGHT) for ranks, _ in PLACES)
+    assert len(mismatches(range(2))) + len(MISUSES) + len(ODD_BUT_RIGHT) >= 150  # each over shared memory and over TCP
     assert tried >= 300
 
 
@@ -37,14 +39,65 @@ def test_there_are_300_cases():
 def test_who_disagrees_is_told_with_both_values(ranks, mode):
     answers = run(ranks, mode, attempts.disagree)
     wrong = []
-    for number, case in enumerate(mismatches(ranks)):
+    for number, case in enumerate(mismatches(range(ranks))):
         for rank, told in enumerate(answer[number] for answer in answers):
-            lacking = [word for word in case.words() if word not in without_lines(told.text)]
-            if told.error != "MismatchError" or "ValueError" not in told.kinds or lacking or not told.goes_on:
-                wrong.append(f"{case}: rank {rank} lacks {lacking}: {told}")
+            wrong += judge_mismatch(case, rank, told.error, told.text)
+            if "ValueError" not in told.kinds or not told.goes_on:
+                wrong.append(f"{case}: rank {rank}: {told}")
             elif told.seconds > SOON_S:
                 wrong.append(f"{case}: rank {rank} was told after {told.seconds:.1f} s")
     assert not wrong, f"{len(wrong)} wrong, such as\n" + "\n".join(wrong[:5])
+
+
+def judge_mismatch(case, rank, error, text):
+    """What is wrong with what a rank was told about a mismatch that it took part in."""
+    lacking = [word for word in case.words() if word not in without_lines(text)]
+    return [f"{case}: rank {rank} lacks {lacking}: {text}"] if error != "MismatchError" or lacking else []
+
+
+@pytest.mark.parametrize("members", [[0, 1], [0, 2], [1, 2]], ids=str)
+@pytest.mark.parametrize("mode", ["arenas", "mixed", "tcp"])
+def test_who_disagrees_in_a_process_set_is_told_there_alone(mode, members):
+    answers = run(3, mode, attempts_in_sets.disagree_in_a_set, members)
+    wrong = []
+    for number, case in enumerate(attempts_in_sets.cases_among(members)):
+        for rank, told in enumerate(answer[number] for answer in answers):
+            if rank in members:
+                wrong += judge_mismatch(case, rank, told.error, told.text)
+            if not told.goes_on or (rank not in members and told.error):
+                wrong.append(f"{case}: rank {rank}: {told}")
+    assert not wrong, f"{len(wrong)} wrong, such as\n" + "\n".join(wrong[:5])
+
+
+@pytest.mark.parametrize("members", [[0, 1], [0, 2], [1, 2]], ids=str)
+@pytest.mark.parametrize("mode", ["arenas", "mixed", "tcp"])
+def test_who_disagrees_while_another_rank_has_joined_is_told_and_a_joined_root_is_named(mode, members):
+    answers = run(3, mode, attempts_in_sets.disagree_beside_a_joined_rank, members)
+    cases = attempts_in_sets.cases_among(members)
+    wrong = []
+    for rank in members:
+        *told, to_0, to_1, to_2 = answers[rank]
+        assert len(told) == len(cases), f"rank {rank}: {told}"
+        for case, (error, text) in zip(cases, told, strict=True):
+            wrong += judge_mismatch(case, rank, error, text)
+        for root, (error, text) in enumerate((to_0, to_1, to_2)):
+            if (error != "") != (root not in members) or (error and not {f"rank {root}", "join"} <= words_of(text)):
+                wrong.append(f"rank {rank}: a broadcast from rank {root}: {error} {text}")
+    assert not wrong, f"{len(wrong)} wrong, such as\n" + "\n".join(wrong[:5])
+
+
+def words_of(text):
+    """Those that name a joined root."""
+    return {word for word in ("rank 0", "rank 1", "rank 2", "join") if word in text}
+
+
+@pytest.mark.parametrize("mode", ["arenas", "mixed", "tcp"])
+def test_who_disagrees_about_process_sets_is_told_with_both_values(mode):
+    for rank, answer in enumerate(run(3, mode, attempts_in_sets.disagree_about_sets)):
+        for case, told in zip(attempts_in_sets.SET_CASES, answer, strict=True):
+            assert told.error == "MismatchError" and told.goes_on, f"rank {rank}: {told}"
+            for word in (f"rank 0 has {case.words[0]}", f"rank 1 has {case.words[1]}"):
+                assert word in without_lines(told.text), f"rank {rank}: {told}"
 
 
 @places
@@ -87,8 +140,9 @@ def test_a_name_twice_in_flight_is_refused(ranks, mode):
             assert told.goes_on
 
 
-@pytest.mark.parametrize("leaves", [False, True], ids=["absent", "left"])
-@pytest.mark.parametrize("kind", attempts.ABSENT)
+@pytest.mark.parametrize(
+    ("kind", "leaves"), [(kind, False) for kind in attempts.ABSENT] + [(kind, True) for kind in attempts.LEFT]
+)
 @pytest.mark.parametrize(("ranks", "mode"), [(2, "arenas"), (3, "tcp")])
 def test_who_does_not_come_is_named(ranks, mode, kind, leaves):
     answers = run(ranks, mode, attempts.one_never_calls, kind, leaves)
@@ -100,7 +154,7 @@ def test_who_does_not_come_is_named(ranks, mode, kind, leaves):
             continue
         assert told.error == ("PeerLostError" if leaves else "DeadlineError"), told
         assert f"rank {ranks - 1}" in told.text
-        assert kind in ("barrier", "unnamed") or "awaited" in told.text
+        assert kind in attempts.NAMELESS or "awaited" in told.text
         assert told.seconds < SOON_S
 
 
