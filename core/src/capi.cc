@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <limits>
-#include <new>
+#include <memory>
+#include <string>
 
 #include "engine/process.h"
 #include "farandole/farandole.h"
@@ -66,7 +66,6 @@ Status ToRequest(const frd_request& from, Request* request) {
   request->name = from.name != nullptr ? from.name : "";
   request->prescale = from.prescale;
   request->postscale = from.postscale;
-  request->stream = from.stream;
   request->process_set = from.process_set;
   request->splits.assign(from.splits, from.splits + from.split_count);
   request->ranks.assign(from.ranks, from.ranks + from.rank_count);

@@ -84,7 +84,7 @@ typedef struct frd_tensor {
   uint32_t struct_size;
   int32_t dtype;
   const void* input;
-  void* output; /* may equal input; NULL for allgather, alltoall and reducescatter, whose results the core
+  void* output; /* may equal input; must be NULL for allgather, alltoall and reducescatter, whose results the core
                   allocates in host memory */
   const int64_t* shape;
   int32_t dimension_count; /* 0: a scalar */
@@ -103,7 +103,8 @@ typedef struct frd_request {
   const char* name;      /* pairs this call with those of the other ranks; NULL: paired by order among unnamed calls */
   double prescale;       /* allreduce, reducescatter: factors before and after the reduction; 1.0 for none */
   double postscale;
-  void* stream; /* of the tensors' device; NULL on the host */
+  void* stream; /* not looked at, whatever it is: the core copies in streams of its own, and what orders them with the
+                  caller's are ready_event of the tensors and `event` of done */
   /* `event` (CUevent) has happened when the outputs may be read and, whatever the code, nothing uses the tensors any
    * more; NULL: now. Valid until done returns, and until release of the operation: let your stream wait for it. Without
    * a done function, which may be NULL, the operation ends when the outputs may be read. */

@@ -46,6 +46,8 @@ Status CheckTensor(const Request& request, const Tensor& tensor) {
     return Refuse(request, "a scalar has no first dimension to work along; give it the shape (1,)");
   if (tensor.input == nullptr && elements > 0)
     return Refuse(request, "a tensor of " + std::to_string(elements) + " elements has no memory");
+  if (tensor.output != nullptr && AllocatesOutput(request.kind))
+    return Refuse(request, "the core allocates its result; leave the output NULL, and take it from the operation");
   if (tensor.output == nullptr && elements > 0 && !AllocatesOutput(request.kind))
     return Refuse(request, "there is no memory for the result");
   return Status::Ok();

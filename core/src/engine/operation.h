@@ -46,7 +46,6 @@ struct Request {
   std::vector<int64_t> splits;  // alltoall: rows of each tensor for each position; empty: equal parts
   std::vector<int64_t> ranks;   // add_process_set: its ranks; remove_process_set: its id
   std::string site;             // where the user's script called, for messages; may be empty
-  Stream stream = nullptr;
   DoneFunction done = nullptr;
   void* done_argument = nullptr;
 };

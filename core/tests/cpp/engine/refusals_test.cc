@@ -69,6 +69,26 @@ TEST_P(RefusalTest, RemovingASetThatIsNotThereIsInvalid) {
   });
 }
 
+TEST_P(RefusalTest, MemoryForAResultThatTheCoreAllocatesIsRefused) {
+  Run([](Engine& engine) {
+    for (const OpKind kind : {OpKind::kAllgather, OpKind::kAlltoall, OpKind::kReducescatter}) {
+      std::vector<float> values(2, 1), result(4, 7);
+      const Tensor without = TensorOf<float>(values, nullptr);
+      for (const Tensor& with : {TensorOf(values, &values), TensorOf(values, &result)}) {
+        for (const std::vector<Tensor>& tensors : {std::vector<Tensor>{with}, std::vector<Tensor>{without, with}}) {
+          const Status status = SubmitAndWait(engine, Make(kind, tensors, "x"));
+          EXPECT_EQ(status.code(), Code::kInvalid);
+          EXPECT_EQ(status.message(),
+                    std::string(NameOf(kind)) +
+                        " 'x': the core allocates its result; leave the output NULL, and take it from the operation");
+        }
+      }
+      EXPECT_EQ(result, std::vector<float>(4, 7));
+      ASSERT_TRUE(SubmitAndWait(engine, Make(kind, {without, without}, "x")).ok());
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, RefusalTest,
                          testing::Values(std::vector<int>{1}, std::vector<int>{2}, std::vector<int>{1, 1}));
 
