@@ -46,7 +46,10 @@ bool Conductor::Drive() {
   }
   moved |= PollCopies();
   if (CheckAbortWord()) return moved;
-  moved |= CompleteReady(table_) && (role_->NotifyWaiters(), true);
+  if (CompleteReady(table_)) {
+    role_->NotifyWaiters();
+    moved = true;
+  }
   moved |= CheckJoin();
   moved |= ReadLog();
   moved |= RunWorks();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,16 +64,19 @@ class Conductor {
   void FinishCopied(const std::vector<HostCopies::Completed>& completed);
   void CheckCopies(TimePoint now);
 
-  // messages.cc
+  // conductor_messages.cc
   bool ReadDescriptors();
   bool ReadControl(int rank);
   void Dispatch(int from, const Bytes& message);
+  Status Coordinate(int from, const Bytes& message);
+  void FlushCoordinator();
+  Status Obey(const Bytes& message);
   bool SendOutgoing();
   void Deliver(const std::vector<Outgoing>& messages);
   void Send(int rank, const Bytes& message);
   void FlushControl(int rank);
 
-  // faults.cc
+  // conductor_faults.cc
   void OnDeath(int rank);
   void OnClosed(int rank);
   bool SuspectBrokenLinks();
@@ -87,6 +91,7 @@ class Conductor {
   void Answer(int asker);
   void OnAnswer(int rank, const std::string& stacks);
   std::string NamesOf(const std::vector<int>& missing) const;
+  std::string PlacesSince(TimePoint begin) const;
   std::vector<int> WhoIsMissing(const Operation& operation) const;
   void LeaveInGoodOrder();
   void Break(Status reason);
@@ -107,9 +112,13 @@ class Conductor {
 
   Liveness liveness_;
   unsigned passes_ = 0;
-  std::string stacks_;                 // what this rank said when it was last asked
-  TimePoint answered_{};               // when this rank last said where it is
-  std::map<int, std::string> places_;  // where ranks that others waited for were, innermost frame
+  std::string stacks_;    // what this rank said when it was last asked
+  TimePoint answered_{};  // when this rank last said where it is
+  struct Place {
+    std::string frame;  // the innermost
+    TimePoint seen;
+  };
+  std::map<int, Place> places_;  // where ranks that this one waited for said that they were
   TimePoint last_tick_ = Now();
   std::vector<uint64_t> tags_;
 };

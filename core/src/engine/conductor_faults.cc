@@ -72,11 +72,9 @@ void Conductor::Abort(Code code, int culprit, const std::string& reason) {
   world_->group->RingOthers();
   const Bytes message = EncodeAbort(static_cast<int>(code), culprit, reason);
   if (coordinator_) {
-    std::vector<Outgoing> out;
-    coordinator_->OnMessage(world_->rank, message, &out);
-    Deliver(out);
+    Coordinate(world_->rank, message);
   } else {
-    Send(0, message);
+    Send(kCoordinatorRank, message);
   }
   CheckAbortWord();
 }
@@ -89,11 +87,7 @@ bool Conductor::CheckAbortWord() {
     Break(reason);
     FailAll(reason, true);
     // The member that noticed told the coordinator, unless it is the one that is gone.
-    if (coordinator_ && !world_->one_group()) {
-      std::vector<Outgoing> out;
-      coordinator_->OnMessage(world_->rank, EncodeAbort(word.code, word.culprit, word.text), &out);
-      Deliver(out);
-    }
+    if (coordinator_ && !world_->one_group()) Coordinate(world_->rank, EncodeAbort(word.code, word.culprit, word.text));
   }
   return true;
 }
@@ -197,13 +191,21 @@ bool Conductor::CheckDelay(Operation* operation, int64_t waited_ms, const std::s
                            std::to_string(world_->rank) + " for " + whom;
   operation->warned = Now();
   if (too_long) {
-    std::string places;
-    for (const auto& [rank, place] : places_) places += "; rank " + std::to_string(rank) + " was last seen in " + place;
+    const std::string places = PlacesSince(Now() - std::chrono::milliseconds(waited_ms));
     Abort(Code::kDeadline, -1, what + places + "; raise FARANDOLE_TIMEOUT if that is normal");
   } else {
     Log(LogLevel::kWarning, what);
   }
   return !too_long;
+}
+
+// What ranks said while others were waited for, before `begin`, is of no use to anybody now.
+std::string Conductor::PlacesSince(TimePoint begin) const {
+  std::string places;
+  for (const auto& [rank, place] : places_) {
+    if (place.seen >= begin) places += "; rank " + std::to_string(rank) + " was last seen in " + place.frame;
+  }
+  return places;
 }
 
 void Conductor::Ask(const Operation& operation, const std::vector<int>& missing) {
@@ -225,7 +227,7 @@ void Conductor::Answer(int asker) {
 
 void Conductor::OnAnswer(int rank, const std::string& stacks) {
   if (stacks.empty()) return;
-  places_[rank] = InnermostFrame(stacks);
+  places_[rank] = {InnermostFrame(stacks), Now()};
   Log(LogLevel::kWarning, "that is where " + world_->NameOf(rank) + " is, by thread, innermost call first:\n" + stacks);
 }
 

@@ -26,34 +26,46 @@ bool Conductor::ReadControl(int rank) {
   if (!stream.open()) return false;
   const Status status = stream.Receive(&messages);
   for (const Bytes& message : messages) Dispatch(rank, message);
-  if (coordinator_) {
-    std::vector<Outgoing> out;
-    coordinator_->Flush(&out);
-    Deliver(out);
-  }
+  FlushCoordinator();
   if (!status.ok()) OnClosed(rank);
   return !messages.empty();
 }
 
 // Rank 0 is the coordinator, so what comes to it is for the coordinator and what comes from it is for the agreement.
 void Conductor::Dispatch(int from, const Bytes& message) {
-  Status status;
-  if (coordinator_) {
-    std::vector<Outgoing> out;
-    status = coordinator_->OnMessage(from, message, &out);
-    Deliver(out);
-  } else {
-    std::vector<Agreement::Event> events;
-    bool ring = false;
-    {
-      std::lock_guard<std::mutex> lock(table_->mutex);
-      status = table_->agreement.OnMessage(message, &events);
-      ring = table_->agreement.TakeRing();
-    }
-    if (ring) world_->group->RingOthers();
-    for (const Agreement::Event& event : events) Handle(event);
-  }
+  const Status status = coordinator_ ? Coordinate(from, message) : Obey(message);
   if (!status.ok()) Abort(status.code(), from, status.message());
+}
+
+// Rank 0 alone: what the coordinator makes of a message. An error means that the sender is none of us.
+Status Conductor::Coordinate(int from, const Bytes& message) {
+  std::vector<Outgoing> out;
+  Status status = coordinator_->OnMessage(from, message, &out);
+  Deliver(out);
+  return status;
+}
+
+// What the coordinator has kept until all messages at hand were in.
+void Conductor::FlushCoordinator() {
+  if (!coordinator_) return;
+  std::vector<Outgoing> out;
+  coordinator_->Flush(&out);
+  Deliver(out);
+}
+
+// What the coordinator says to this rank.
+Status Conductor::Obey(const Bytes& message) {
+  std::vector<Agreement::Event> events;
+  Status status;
+  bool ring = false;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    status = table_->agreement.OnMessage(message, &events);
+    ring = table_->agreement.TakeRing();
+  }
+  if (ring) world_->group->RingOthers();
+  for (const Agreement::Event& event : events) Handle(event);
+  return status;
 }
 
 bool Conductor::SendOutgoing() {
@@ -68,14 +80,10 @@ bool Conductor::SendOutgoing() {
     if (coordinator_) {
       Dispatch(world_->rank, message);
     } else {
-      Send(0, message);
+      Send(kCoordinatorRank, message);
     }
   }
-  if (coordinator_) {
-    std::vector<Outgoing> out;
-    coordinator_->Flush(&out);
-    Deliver(out);
-  }
+  FlushCoordinator();
   return !messages.empty();
 }
 
@@ -85,16 +93,7 @@ void Conductor::Deliver(const std::vector<Outgoing>& messages) {
       Send(each.rank, each.message);
       continue;
     }
-    std::vector<Agreement::Event> events;
-    Status status;
-    bool ring = false;
-    {
-      std::lock_guard<std::mutex> lock(table_->mutex);
-      status = table_->agreement.OnMessage(each.message, &events);
-      ring = table_->agreement.TakeRing();
-    }
-    if (ring) world_->group->RingOthers();
-    for (const Agreement::Event& event : events) Handle(event);
+    const Status status = Obey(each.message);
     if (!status.ok()) Abort(status.code(), world_->rank, status.message());
   }
 }

@@ -68,6 +68,20 @@ void RingForSmall(World* world, const Agreement::Plan& plan) {
   }
 }
 
+// Of a small operation that all have put and the agreement is done with. Null when it was given up. Under the lock, since
+// the span may be another's as soon as the agreement goes on.
+OperationPtr TakeResult(Table* table, Ticket ticket) {
+  OperationPtr operation = table->operations.Take(ticket);
+  if (operation) FoldSmall(operation.get());
+  return operation;
+}
+
+// Without the lock: who hears of it may submit.
+void Finish(Table* table, const OperationPtr& operation) {
+  table->in_flight.fetch_sub(1);
+  operation->Complete(Status::Ok());
+}
+
 }  // namespace
 
 Status Enter(World* world, Table* table, const OperationPtr& operation, bool polling) {
@@ -100,11 +114,9 @@ bool CompleteIfReady(Table* table, const OperationPtr& operation) {
     std::lock_guard<std::mutex> lock(table->mutex);
     const Agreement::Plan& plan = operation->plan;
     if (!plan.half || !table->agreement.IsReady(plan) || !table->agreement.TakeReady(plan.ticket)) return false;
-    table->operations.Take(plan.ticket);
-    FoldSmall(operation.get());
+    if (!TakeResult(table, plan.ticket)) return false;
   }
-  table->in_flight.fetch_sub(1);
-  operation->Complete(Status::Ok());
+  Finish(table, operation);
   return true;
 }
 
@@ -115,16 +127,10 @@ bool CompleteReady(Table* table) {
     std::lock_guard<std::mutex> lock(table->mutex);
     for (Ticket ticket : table->agreement.ReadySmall()) {
       table->agreement.TakeReady(ticket);
-      OperationPtr operation = table->operations.Take(ticket);
-      if (!operation) continue;  // given up
-      FoldSmall(operation.get());
-      done.push_back(std::move(operation));
+      if (OperationPtr operation = TakeResult(table, ticket)) done.push_back(std::move(operation));
     }
   }
-  for (const OperationPtr& operation : done) {
-    table->in_flight.fetch_sub(1);
-    operation->Complete(Status::Ok());
-  }
+  for (const OperationPtr& operation : done) Finish(table, operation);
   return !done.empty();
 }
 
@@ -132,12 +138,9 @@ void CompleteSmall(Table* table, Ticket ticket) {
   OperationPtr operation;
   {
     std::lock_guard<std::mutex> lock(table->mutex);
-    operation = table->operations.Take(ticket);
-    if (!operation) return;
-    FoldSmall(operation.get());
+    operation = TakeResult(table, ticket);
   }
-  table->in_flight.fetch_sub(1);
-  operation->Complete(Status::Ok());
+  if (operation) Finish(table, operation);
 }
 
 }  // namespace farandole
