@@ -64,7 +64,7 @@ class StagedAllreduce final : public CrossedOperation {
   std::vector<const void*> inputs_;
 };
 
-// Pure: how many bytes of a vector make a round.
-size_t ChunkBytes(size_t total_bytes);
+// Pure: how many bytes of a vector make a round. member_count matters, and is equal everywhere, in one group only.
+size_t ChunkBytes(size_t total_bytes, int member_count, int group_count);
 
 }  // namespace farandole
