@@ -14,22 +14,36 @@ PyTypeObject* g_handle_type = nullptr;
 // What must stay alive while the core reads and writes its memory.
 struct Kept {
   OperationPtr operation;
-  PyObject* keep = nullptr;
-  PyObject* also = nullptr;
+  PyObject* source = nullptr;
+  PyObject* result = nullptr;
 
   // The objects' destructors run Python, which may come back here.
   void Release() {
-    Py_CLEAR(keep);
-    Py_CLEAR(also);
+    Py_CLEAR(source);
+    Py_CLEAR(result);
   }
 };
 
+// One that `map` made has an origin, which keeps what must stay alive, and a function, and no result until that was called.
 struct PyHandle {
   PyObject_HEAD Kept kept;
   std::shared_ptr<Engine> engine;  // null once somebody has waited
+  PyObject* origin;
+  PyObject* function;
 };
 
 PyHandle* From(PyObject* self) { return reinterpret_cast<PyHandle*>(self); }
+
+PyHandle* Make(std::shared_ptr<Engine> engine, Kept kept) {
+  PyHandle* const self = PyObject_New(PyHandle, g_handle_type);
+  if (self == nullptr) return nullptr;
+  Py_XINCREF(kept.source);
+  Py_XINCREF(kept.result);
+  new (&self->kept) Kept(std::move(kept));
+  new (&self->engine) std::shared_ptr<Engine>(std::move(engine));
+  self->origin = self->function = nullptr;
+  return self;
+}
 
 // Of handles that were dropped before their operation was done. Looked through whenever something is submitted.
 std::deque<Kept>& Orphans() {
@@ -40,11 +54,13 @@ std::deque<Kept>& Orphans() {
 void Destroy(PyObject* object) {
   PyHandle* const self = From(object);
   PyTypeObject* const type = Py_TYPE(object);
-  if (!self->kept.operation->done()) {
-    Orphans().push_back(self->kept);
+  if (self->kept.source != nullptr && !self->kept.operation->done()) {
+    Orphans().push_back(std::move(self->kept));
   } else {
     self->kept.Release();
   }
+  Py_CLEAR(self->origin);
+  Py_CLEAR(self->function);
   self->kept.~Kept();
   self->engine.~shared_ptr();
   PyObject_Free(object);
@@ -56,9 +72,38 @@ PyObject* Done(PyObject* object, PyObject*) {
   return PyBool_FromLong(self->engine ? self->engine->Poll(self->kept.operation) : self->kept.operation->done());
 }
 
-PyObject* Wait(PyObject* self, PyObject*) {
-  if (!WaitFor(self)) return nullptr;
-  Py_RETURN_NONE;
+PyObject* Wait(PyObject* object, PyObject*);
+
+// False and a Python error: the function's. Another thread may be here at the same time.
+bool Apply(PyHandle* self) {
+  PyObject* const origin = Py_NewRef(self->origin);
+  PyObject* const function = Py_NewRef(self->function);
+  PyObject* const value = Wait(origin, nullptr);
+  PyObject* const result = value != nullptr ? PyObject_CallOneArg(function, value) : nullptr;
+  if (result != nullptr) {
+    Py_XSETREF(self->kept.result, result);
+    Py_CLEAR(self->function);
+    Py_CLEAR(self->origin);
+  }
+  Py_XDECREF(value);
+  Py_DECREF(function);
+  Py_DECREF(origin);
+  return result != nullptr;
+}
+
+PyObject* Wait(PyObject* object, PyObject*) {
+  PyHandle* const self = From(object);
+  if (!WaitFor(object) || (self->function != nullptr && !Apply(self))) return nullptr;
+  return Py_NewRef(self->kept.result);
+}
+
+PyObject* Map(PyObject* object, PyObject* function) {
+  const PyHandle* const origin = From(object);
+  PyHandle* const self = Make(origin->engine, {origin->kept.operation, nullptr, nullptr});
+  if (self == nullptr) return nullptr;
+  self->origin = Py_NewRef(object);
+  self->function = Py_NewRef(function);
+  return reinterpret_cast<PyObject*>(self);
 }
 
 PyObject* Outputs(PyObject* self, PyObject*) {
@@ -74,6 +119,7 @@ PyObject* Outputs(PyObject* self, PyObject*) {
 
 PyMethodDef g_methods[] = {{"done", &Done, METH_NOARGS, nullptr},
                            {"wait", &Wait, METH_NOARGS, nullptr},
+                           {"map", &Map, METH_O, nullptr},
                            {"outputs", &Outputs, METH_NOARGS, nullptr},
                            {nullptr, nullptr, 0, nullptr}};
 
@@ -90,12 +136,8 @@ bool AddHandleType(PyObject* module) {
          PyModule_AddObjectRef(module, "Handle", reinterpret_cast<PyObject*>(g_handle_type)) == 0;
 }
 
-PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyObject* keep, PyObject* also) {
-  PyHandle* const self = PyObject_New(PyHandle, g_handle_type);
-  if (self == nullptr) return nullptr;
-  new (&self->kept) Kept{std::move(operation), Py_XNewRef(keep), Py_XNewRef(also)};
-  new (&self->engine) std::shared_ptr<Engine>(std::move(engine));
-  return reinterpret_cast<PyObject*>(self);
+PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyObject* source, PyObject* result) {
+  return reinterpret_cast<PyObject*>(Make(std::move(engine), {std::move(operation), source, result}));
 }
 
 bool WaitFor(PyObject* handle) {
@@ -110,7 +152,7 @@ bool WaitFor(PyObject* handle) {
       if (!operation.done() && PyErr_CheckSignals() != 0) return false;
     }
     self->engine.reset();
-    self->kept.Release();
+    Py_CLEAR(self->kept.source);
   }
   if (!operation.status().ok()) SetPythonError(operation.status());
   return operation.status().ok();

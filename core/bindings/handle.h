@@ -27,8 +27,9 @@ class WithoutGil {
 // False and a Python error: no memory.
 bool AddHandleType(PyObject* module);
 
-// A new handle, which keeps both objects (or none: null) alive until the operation is done, even if it is dropped before.
-PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyObject* keep, PyObject* also);
+// A new handle, which keeps both objects alive until the operation is done, even if it is dropped before, and returns
+// `result` when it is waited for.
+PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyObject* source, PyObject* result);
 
 // False and a Python error: a signal's, or the operation's.
 bool WaitFor(PyObject* handle);

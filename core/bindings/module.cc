@@ -11,6 +11,7 @@
 #include "bindings/handle.h"
 #include "bindings/one.h"
 #include "bindings/output.h"
+#include "bindings/sites.h"
 #include "bindings/stacks.h"
 #include "common/copies.h"
 #include "engine/process.h"
@@ -42,9 +43,8 @@ Tensor ToTensor(uintptr_t input, uintptr_t output, int dtype, Shape shape) {
   return tensor;
 }
 
-// What an operation is, apart from its tensors: op, name, reduce, root, prescale, postscale, process_set, site.
-Request ToRequest(int op, std::string name, int reduce, int root, double prescale, double postscale, int process_set,
-                  std::string site) {
+// What an operation is, apart from its tensors: op, name, reduce, root, prescale, postscale, process_set.
+Request ToRequest(int op, std::string name, int reduce, int root, double prescale, double postscale, int process_set) {
   Request request;
   RaiseIfError(ToEnumeration(op, kOpKindCount, "operation", &request.kind));
   RaiseIfError(ToEnumeration(reduce, kReduceOpCount, "reduction", &request.reduce));
@@ -53,22 +53,22 @@ Request ToRequest(int op, std::string name, int reduce, int root, double prescal
   request.prescale = prescale;
   request.postscale = postscale;
   request.process_set = process_set;
-  request.site = std::move(site);
+  request.site = CallSite(0);
   return request;
 }
 
 py::object HandleOf(std::shared_ptr<Engine> engine, OperationPtr operation, const py::object& keep) {
-  PyObject* const handle = NewHandle(std::move(engine), std::move(operation), keep.ptr(), nullptr);
+  PyObject* const handle = NewHandle(std::move(engine), std::move(operation), keep.ptr(), Py_None);
   if (handle == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(handle);
 }
 
 py::object Submit(int op, const std::vector<TensorTuple>& tensors, const py::object& keep, std::string name, int reduce,
-                  int root, double prescale, double postscale, int process_set, std::string site,
-                  std::vector<int64_t> splits, std::vector<int64_t> ranks) {
+                  int root, double prescale, double postscale, int process_set, std::vector<int64_t> splits,
+                  std::vector<int64_t> ranks) {
   ReleaseOrphans();
   std::shared_ptr<Engine> engine = Need();
-  Request request = ToRequest(op, std::move(name), reduce, root, prescale, postscale, process_set, std::move(site));
+  Request request = ToRequest(op, std::move(name), reduce, root, prescale, postscale, process_set);
   for (const auto& [input, output, dtype, shape] : tensors)
     request.tensors.push_back(ToTensor(input, output, dtype, shape));
   request.splits = std::move(splits);
@@ -161,6 +161,8 @@ PYBIND11_MODULE(_core, module) {
   PrepareToLookAtStacks();
   SetStackFunction(&PythonStacks);
   module.def("set_error_types", &SetErrorTypes, "types"_a);
+  module.def("set_place_function", &SetPlaceFunction, "place"_a);
+  module.def("call_site", &CallSite, "above"_a);
   module.def(
       "init",
       [](int rank, int size, int, int, int, int, const std::string& store, const py::bytes& key) {
@@ -170,8 +172,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("shutdown", &Shutdown);
   module.def("is_initialized", &IsInitialized);
   module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "name"_a = "", "reduce"_a = 0, "root"_a = 0,
-             "prescale"_a = 1.0, "postscale"_a = 1.0, "process_set"_a = 0, "site"_a = "",
-             "splits"_a = std::vector<int64_t>(), "ranks"_a = std::vector<int64_t>());
+             "prescale"_a = 1.0, "postscale"_a = 1.0, "process_set"_a = 0, "splits"_a = std::vector<int64_t>(),
+             "ranks"_a = std::vector<int64_t>());
   module.def("info", &Info);
   // For plugins' native parts: the address of the function table of farandole.h.
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());

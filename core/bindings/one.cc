@@ -5,6 +5,7 @@
 #include "bindings/arguments.h"
 #include "bindings/errors.h"
 #include "bindings/handle.h"
+#include "bindings/sites.h"
 #include "engine/process.h"
 
 namespace farandole {
@@ -12,6 +13,8 @@ namespace {
 
 // Larger ones take long to copy where the core does it at once (a world of one rank).
 constexpr size_t kMostWithGil = 64 << 10;
+
+constexpr int kOurFrames = 2;  // a Submitter's method, and the public function that calls it
 
 // ---- arrays
 
@@ -119,9 +122,9 @@ bool ReadCall(PyObject* call, Tensor* tensor) {
   return status.ok();
 }
 
-// (name, reduce, root, prescale, postscale, process set, site)
+// (name, reduce, root, prescale, postscale, process set)
 bool ReadParameters(PyObject* op, PyObject* parameters, Request* request) {
-  if (!IsTuple(parameters, 7, "parameters")) return false;
+  if (!IsTuple(parameters, 6, "parameters")) return false;
   Status status = ToEnumeration(ToInt(op), kOpKindCount, "operation", &request->kind);
   request->name = ToString(PyTuple_GET_ITEM(parameters, 0));
   if (status.ok())
@@ -130,7 +133,6 @@ bool ReadParameters(PyObject* op, PyObject* parameters, Request* request) {
   request->prescale = PyFloat_AsDouble(PyTuple_GET_ITEM(parameters, 3));
   request->postscale = PyFloat_AsDouble(PyTuple_GET_ITEM(parameters, 4));
   request->process_set = ToInt(PyTuple_GET_ITEM(parameters, 5));
-  request->site = ToString(PyTuple_GET_ITEM(parameters, 6));
   if (PyErr_Occurred()) return false;
   if (!status.ok()) SetPythonError(status);
   return status.ok();
@@ -164,6 +166,7 @@ Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, PyObjec
     return look;
   }
   if (!ReadParameters(arguments[0], arguments[4], &request)) return Look::kError;
+  request.site = CallSite(kOurFrames);
   Status status;
   std::shared_ptr<Engine> engine = CurrentEngine(&status);
   OperationPtr operation;

@@ -5,12 +5,9 @@ from __future__ import annotations
 from farandole import _world
 from farandole._ops import ReduceOp, check_root, reduction
 from farandole._process_sets import ProcessSet, usable_id
-from farandole._sites import caller
 
-# In the order of the core's arguments: name, reduce, root, prescale, postscale, process set, site.
-Parameters = tuple[str, int, int, float, float, int, str]
-
-_USER = 2  # frames above these functions: the public function, then who called it
+# In the order of the core's arguments: name, reduce, root, prescale, postscale, process set.
+Parameters = tuple[str, int, int, float, float, int]
 
 
 def reducing(
@@ -24,19 +21,19 @@ def reducing(
     """Of an allreduce or reducescatter."""
     reduce = op if op.__class__ is ReduceOp and average is None else reduction(average, op)
     number = 0 if process_set is None else usable_id(process_set)
-    return name or "", reduce, 0, prescale, postscale, number, caller(_USER)
+    return name or "", reduce, 0, prescale, postscale, number
 
 
 def rooted(root_rank: int, name: str | None, process_set: ProcessSet | None) -> Parameters:
     """Of a broadcast."""
     number = usable_id(process_set)
     check_root(root_rank, _world.size())
-    return name or "", 0, root_rank, 1.0, 1.0, number, caller(_USER)
+    return name or "", 0, root_rank, 1.0, 1.0, number
 
 
 def plain(name: str | None, process_set: ProcessSet | None) -> Parameters:
     """Of everything else."""
-    return name or "", 0, 0, 1.0, 1.0, usable_id(process_set), caller(_USER)
+    return name or "", 0, 0, 1.0, 1.0, usable_id(process_set)
 
 
 def check_sequence(tensors: object) -> None:

@@ -1,7 +1,14 @@
 """The compiled core as Python sees it: conversions only, no policy. Everything here is private to `farandole`."""
 
-from collections.abc import Sequence
-from typing import final, overload
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Generic, TypeVar, final, overload
+
+from farandole import _handles
+
+T = TypeVar("T")
+S = TypeVar("S")
+R_co = TypeVar("R_co", covariant=True)
 
 # Numbers of farandole.h.
 # op:     0 allreduce, 1 allgather, 2 broadcast, 3 barrier, 4 alltoall, 5 reducescatter, 6 join, 7 add_process_set,
@@ -12,6 +19,12 @@ from typing import final, overload
 
 def set_error_types(types: dict[int, type[BaseException]]) -> None:
     """Tell the core which exception class to raise for each error kind; called once at import."""
+
+def set_place_function(place: Callable[[FrameType], str | None]) -> None:
+    """Tell the core how to name a place of the user's program, "train.py:12" (None: not the user's), for messages."""
+
+def call_site(above: int) -> str:
+    """What it would name for whoever called the function `above` frames above the one that asks; "" for nothing."""
 
 def init(
     rank: int,
@@ -39,10 +52,9 @@ def submit(
     prescale: float = 1.0,
     postscale: float = 1.0,
     process_set: int = 0,  # its id; 0: all ranks
-    site: str = "",  # where the user's script called, "train.py:12"; for messages
     splits: Sequence[int] = (),  # alltoall: rows for each member, tensor by tensor; empty: equal parts
     ranks: Sequence[int] = (),  # add_process_set: its ranks, ascending; remove_process_set: its id
-) -> Handle:
+) -> Handle[None]:
     """Start one collective (several tensors: one grouped call). Never blocks on other ranks. Raises for local misuse.
 
     allreduce and broadcast write to the output address, which may equal the input address. allgather, alltoall and
@@ -54,17 +66,17 @@ def submit(
 def submit_one(
     op: int,
     source: object,
-    target: object,
+    target: T,
     call: tuple[int, int, int, tuple[int, ...]],  # as in the `tensors` of submit; None: asked of source and target
-    parameters: tuple[
-        str, int, int, float, float, int, str
-    ],  # name, reduce, root, prescale, postscale, process_set, site
-) -> Handle: ...
+    parameters: tuple[str, int, int, float, float, int],  # name, reduce, root, prescale, postscale, process_set
+) -> Handle[T]: ...
 @overload
 def submit_one(
-    op: int, source: object, target: object, call: None, parameters: tuple[str, int, int, float, float, int, str]
-) -> Handle | None:
-    """`submit` of one tensor, into an output address, for as little time as possible. Keeps source and target alive.
+    op: int, source: object, target: T, call: None, parameters: tuple[str, int, int, float, float, int]
+) -> Handle[T] | None:
+    """`submit` of one tensor, into an output address, for as little time as possible. The handle's result is `target`.
+
+    What calls this function, and what calls that, are taken for ours; the user's place is looked for above them.
 
     Without `call` both are arrays of one type, which are asked for `__array_struct__`. None, and nothing is submitted,
     where they cannot be used as they are: not contiguous, aligned and in native byte order, of an element type that is
@@ -76,15 +88,19 @@ def run_one(
     source: object,
     target: object,
     call: tuple[int, int, int, tuple[int, ...]] | None,
-    parameters: tuple[str, int, int, float, float, int, str],
+    parameters: tuple[str, int, int, float, float, int],
 ) -> bool:
     """`submit_one` and `wait` in one call, which is quicker; False where submit_one returns None."""
 
 @final
-class Handle:
+class Handle(_handles.Handle[R_co], Generic[R_co]):
+    """The collector of cycles does not see it: that would cost more than all else of a handle. A function given to
+    `map` that has the new handle in turn keeps both until the first `wait`.
+    """
+
     def done(self) -> bool: ...
-    def wait(self) -> None:
-        """Block until complete (GIL released; Ctrl-C works), then raise the operation's error, if any. Repeatable."""
+    def wait(self) -> R_co: ...  # releases the GIL
+    def map(self, function: Callable[[R_co], S]) -> Handle[S]: ...
     def outputs(self) -> list[Output]:
         """What the core has allocated for a completed operation.
 

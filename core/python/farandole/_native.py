@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from farandole import _errors
+from farandole import _errors, _sites
 
 if TYPE_CHECKING:
     from farandole import _core as core
@@ -33,6 +33,10 @@ def _load() -> Any:
     except ImportError as error:
         raise ImportError(_why_missing(error)) from error
     _core.set_error_types(_errors.TYPES_BY_KIND)
+    _core.set_place_function(_sites.place)
+    from farandole._handles import Handle  # which uses this module
+
+    Handle.register(_core.Handle)
     return _core
 
 

@@ -17,7 +17,6 @@ from farandole._calls import Parameters, plain, rooted
 from farandole._native import core
 from farandole._ops import Kind
 from farandole._process_sets import ProcessSet
-from farandole._sites import caller
 
 
 def barrier(process_set: ProcessSet | None = None) -> None:
@@ -44,7 +43,7 @@ def join(device: int = -1) -> int:
     Raises:
         ValueError: this rank has joined already, in another thread.
     """
-    handle = core.submit(Kind.JOIN, [], None, site=caller(1))
+    handle = core.submit(Kind.JOIN, [], None)
     handle.wait()
     (last,) = struct.unpack("q", memoryview(handle.outputs()[0]))
     return int(last)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from farandole._errors import NotInitializedError
 from farandole._native import core
 from farandole._ops import Kind
-from farandole._sites import caller
 
 _Ranks = tuple[int, ...]
 
@@ -126,17 +125,16 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         The set.
 
     Raises:
-        ValueError: this world has a set of these ranks already, or lacks one of the ranks, or these ranks are in as many
-            sets as can be, 63.
+        ValueError: this world has a set of these ranks already, or lacks one of the ranks, or these ranks are in as
+            many sets as can be, 63.
         MismatchError: the ranks ask for different sets.
     """
-    site = caller(1)
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     with _state.lock:
         ranks = added._ranks or _state.everybody()
         _need_world()
         _check_new(ranks, _state.ids, _state.place[1])
-        _register(ranks, site)
+        _register(ranks)
         if ranks not in _state.wanted:
             _state.wanted.append(ranks)
     return added
@@ -158,7 +156,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         if ranks not in _state.wanted:
             return False
         if number is not None:
-            core.submit(Kind.REMOVE_PROCESS_SET, [], None, site=caller(1), ranks=[number]).wait()
+            core.submit(Kind.REMOVE_PROCESS_SET, [], None, ranks=[number]).wait()
             _state.ids = {other: each for other, each in _state.ids.items() if other != ranks}
         _state.wanted.remove(ranks)
     return True
@@ -240,12 +238,12 @@ def requested(process_sets: object, size: int) -> list[_Ranks]:
     return earlier + [ranks for ranks in list(given)[1:] if ranks not in earlier]
 
 
-def enter(rank: int, size: int, sets: Sequence[_Ranks], site: str) -> None:
+def enter(rank: int, size: int, sets: Sequence[_Ranks]) -> None:
     """The world is there: add its first sets. Collective. Where it fails, `leave` follows."""
     _state.place = rank, size
     _state.ids = {_state.everybody(): 0}
     for ranks in sets:
-        _register(ranks, site)
+        _register(ranks)
     _state.wanted += [ranks for ranks in sets if ranks not in _state.wanted]
 
 
@@ -255,8 +253,8 @@ def leave() -> None:
     _state.ids = {}
 
 
-def _register(ranks: _Ranks, site: str) -> None:
-    handle = core.submit(Kind.ADD_PROCESS_SET, [], None, site=site, ranks=ranks)
+def _register(ranks: _Ranks) -> None:
+    handle = core.submit(Kind.ADD_PROCESS_SET, [], None, ranks=ranks)
     handle.wait()
     (number,) = struct.unpack("q", memoryview(handle.outputs()[0]))
     _state.ids = {**_state.ids, ranks: number}

@@ -38,7 +38,7 @@ def exercise() -> dict[str, object]:
         values = (ctypes.c_float * length)(*(float((i + rank) % 1000) for i in range(length)))
         address = ctypes.addressof(values)
         call = address, address, _FLOAT32, (length,)
-        core.run_one(_ALLREDUCE, values, values, call, ("farandole.doctor", _SUM, 0, 1.0, 1.0, 0, ""))
+        core.run_one(_ALLREDUCE, values, values, call, ("farandole.doctor", _SUM, 0, 1.0, 1.0, 0))
         for i in range(length):
             expected = float(sum((i + other) % 1000 for other in range(size)))
             if values[i] != expected:

@@ -46,12 +46,12 @@ class Submitter(Generic[T]):
             result = self._empty_like(source) if target is None else target
             native = core.submit_one(kind, source, result, None, parameters)
             if native is not None:
-                return Handle(native, None, result)
+                return native
         result, call = self._direct(source, target)
         if call is None:
             return self.start(kind, [source], [result], parameters).map(lambda results: results[0])
         native = core.submit_one(kind, source, result, call, parameters)
-        return Handle(native, None, result)
+        return native
 
     def start(
         self, kind: Kind, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters
@@ -73,12 +73,12 @@ class Submitter(Generic[T]):
             keep.append((source, sent, target))
             results.append(target)
 
-        def finish() -> list[T]:
+        def finish(_: None) -> list[T]:
             for target, staged in late:
                 self.adapter.assign(target, staged)
             return results
 
-        return Handle(core.submit(kind, calls, keep, *parameters), finish)
+        return core.submit(kind, calls, keep, *parameters).map(finish)
 
     def collect(
         self,
@@ -102,13 +102,13 @@ class Submitter(Generic[T]):
         native = core.submit(kind, calls, keep, *parameters, splits)
         likes = [*sources] if also_like is None else [*sources, also_like]
 
-        def finish() -> list[T]:
+        def finish(_: None) -> list[T]:
             return [
                 self.adapter.adopt(like, memoryview(output), tuple(output.shape), DType(output.dtype))
                 for like, output in zip(likes, native.outputs(), strict=False)
             ]
 
-        return Handle(native, finish)
+        return native.map(finish)
 
     def _direct(self, source: T, target: T | None) -> tuple[T, _Call | None]:
         """The target, and the core's view of both tensors; None where one of them must be staged."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from farandole import _environment, _process_sets, _starter
 from farandole._errors import NotInitializedError
 from farandole._native import core
-from farandole._sites import caller
 
 
 class _State:
@@ -46,7 +45,6 @@ def init(comm: object = None, process_sets: object = None) -> None:
     """
     if comm is not None and comm != []:
         raise ValueError("init(comm=...) is not supported yet: leave it out, the world is what the starter started")
-    site = caller(1)
     with _state.lock:
         if _state.world is not None:
             return
@@ -68,7 +66,7 @@ def init(comm: object = None, process_sets: object = None) -> None:
             _state.leaves_at_exit = True
         try:
             _state.homogeneous = _hosts_are_equal(world)
-            _process_sets.enter(world.rank, world.size, sets, site)
+            _process_sets.enter(world.rank, world.size, sets)
         except BaseException:
             _leave()
             raise

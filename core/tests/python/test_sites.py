@@ -2,19 +2,21 @@
 
 import os
 import time
+import weakref
 
 import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import MismatchError
-from farandole._sites import caller, pass_over
+from farandole._native import core
+from farandole._sites import pass_over
 from farandole.testing import world
 
 pytestmark = pytest.mark.timeout(120)
 
 
 def _asked():
-    return caller(1)
+    return core.call_site(1)
 
 
 def test_the_caller_is_named_by_file_and_line(tmp_path, monkeypatch):
@@ -42,18 +44,19 @@ def test_our_own_frames_and_the_frameworks_are_passed_over(module):
 
 
 def test_lines_of_one_function_are_told_apart_and_code_made_on_the_way_is_bounded():
-    from farandole import _sites
-
     sites = [
         _asked(),
         _asked(),
     ]
     assert sites[0] != sites[1]
+    codes = weakref.WeakSet()
     for i in range(5000):
         space = {"__name__": "script", "asked": _asked}
-        exec(compile("site = asked()", f"made{i}.py", "exec"), space)
+        code = compile("site = asked()", f"made{i}.py", "exec")
+        codes.add(code)
+        exec(code, space)
         assert space["site"] == f"made{i}.py:1"
-    assert len(_sites._known) <= _sites._MOST
+    assert len(codes) <= 4096 + 1
 
 
 def disagree():
