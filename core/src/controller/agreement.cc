@@ -199,8 +199,8 @@ bool Agreement::CompleteTogether(const Plan& plan) {
 
 // ---- small operations
 
-// A leader that retires the id sets its flag first and counts then; we look for the flag after we have seen everybody. If
-// we do not see the flag, the leader sees everybody, too, and the use counts as completed for all.
+// A leader that retires the id sets its flag first and counts then; we look for the flag after we have seen everybody.
+// If we do not see the flag, the leader sees everybody, too, and the use counts as completed for all.
 bool Agreement::IsReady(const Plan& plan) const {
   if (!plan.half->AllHavePut(plan.sequence())) return false;
   LoadLoadFence();

@@ -2,13 +2,14 @@
 // log says next.
 //
 //   Submit ---- small ----> the span (flat.h), where every member sees by itself when all have come
-//          |--- known ----> Arrive (board) -- last of the group --> the log, or the coordinator when the set is in several groups
+//          |--- known ----> Arrive (board) -- last of the group --> the log, or the coordinator (a set across groups)
 //          \--- unknown --> DESCRIBE ------> coordinator ---------> ASSIGN, READY -> the log
 //   Advance reads the log: batches to run, ids that retire, ranks that leave.
 //
-// A state machine over a board and messages, without threads or sockets; simulated as it is. One call at a time, with
-// two exceptions: CompleteTogether and HasNews need no lock. Submit, the copy into the span and Arrive are one step
-// (nothing else may come between, or the id could change its meaning under the arrival).
+// A state machine over a board and messages, without threads or sockets; simulated as it is. One call at a time, but
+// for what needs no lock: CompleteTogether, IsReady, AnyJoined and has_small from any thread, HasNews from the one that
+// advances. Submit, the copy into the span and Arrive are one step (nothing else may come between, or the id could
+// change its meaning under the arrival).
 //
 // After a rank has joined, Advance and OnMessage invite it to every operation of the others; the engine then takes part
 // with zeros.
@@ -36,8 +37,8 @@
 
 namespace farandole {
 
-// An operation that wants to begin. What it says in full is asked only when rank 0 has to hear of it: most operations are
-// known, and making a description costs more than all the rest of a small one.
+// An operation that wants to begin. What it says in full is asked only when rank 0 has to hear of it: most operations
+// are known, and making a description costs more than all the rest of a small one.
 class Proposal {
  public:
   virtual ~Proposal() = default;
@@ -121,7 +122,8 @@ class Agreement {
   // A message from the coordinator. An error means that the epoch cannot go on.
   Status OnMessage(const Bytes& message, std::vector<Event>* events);
 
-  // From here on this rank takes part in everything with zeros, until all ranks have joined. REQUIRES: nothing in flight.
+  // From here on this rank takes part in everything with zeros, until all ranks have joined. REQUIRES: nothing in
+  // flight.
   void Join(const Turns& turns);
   bool joined() const { return joined_; }
 

@@ -35,9 +35,9 @@ bool Agreement::AppendPending() {
   return pending_log_.size() != before;
 }
 
-// How many uses of the id are complete in this group, and never more: who comes later is told, or finds out, see IsReady.
-// What the last use's members said counts, too: with different turns they meant different operations, and nobody took
-// that use or will.
+// How many uses of the id are complete in this group, and never more: who comes later is told, or finds out, see
+// IsReady. What the last use's members said counts, too: with different turns they meant different operations, and
+// nobody took that use or will.
 uint64_t Agreement::RetireInGroup(const Leading& leading) {
   const int id = leading.lead.id;
   const uint64_t arrived = board_.Retire(id, leading.sharers);

@@ -118,8 +118,8 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool 
   if (!FitsSet(description, book->second->set->size(), layout_.size())) return Unreadable(kCoordinatorRank);
   std::unique_ptr<Name>& slot = book->second->names[description.name];
   if (!slot) slot = std::make_unique<Name>();
-  // The log says how that use ends, but for a small one that the others have completed: had it not been complete, the log
-  // would have said so before anybody could describe the operation anew.
+  // The log says how that use ends, but for a small one that the others have completed: had it not been complete, the
+  // log would have said so before anybody could describe the operation anew.
   if (slot->in_flight && log_is_read) TakeIfAllHavePut(slot.get(), events);
   *early = slot->in_flight;
   if (*early) return Status::Ok();

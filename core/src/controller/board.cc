@@ -14,8 +14,8 @@ constexpr int kSealKinds = 2;
 
 constexpr size_t Pages(size_t size_bytes) { return (size_bytes + kPage - 1) / kPage * kPage; }
 
-// Ring words carry the number of the ring's lap from 1 on, so that a word of the last lap, or a zero, is never taken for
-// a fresh one.
+// Ring words carry the number of the ring's lap from 1 on, so that a word of the last lap, or a zero, is never taken
+// for a fresh one.
 constexpr int kPayloadBits = 44;
 constexpr uint64_t kPayloadMask = (1ull << kPayloadBits) - 1;
 

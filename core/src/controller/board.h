@@ -6,12 +6,12 @@
 //
 //   joined    [ how many members have joined ]
 //   heads     [ member 0 | member 1 | ... ]    one line each: how far the member has read the log
-//   cells     [ id 0 | id 1 | ... ]            one line each: how often members have arrived, and the retired flag in the same word
-//   arrivals  [ member ][ id ]                 what each member said last when it came, for reports, joined ranks and unnamed operations
-//   log       [ e e e e ... ]                  ring of entries in total order; a tag tells a fresh entry from last round's
+//   cells     [ id 0 | id 1 | ... ]            one line each: how often members have arrived, with the retired flag
+//   arrivals  [ member ][ id ]                 what each member said when it last came
+//   log       [ e e e e ... ]                  ring of entries in total order, tagged by round
 //   seals     [ s s s ... ] x 2                where batches end: of sets inside this group, of sets across groups
 //   completed [ e e ... ]                      several groups only: what the leader still has to tell the coordinator
-//   spans     [ bytes ]                        small per-id memory, handed out by the coordinator: data of small tensors, extents
+//   spans     [ bytes ]                        per-id memory from the coordinator: small data, extents
 //
 // Why nothing here overflows. Log: TryAppend looks at the slowest reader first; reading needs no user code, only the
 // engine's thread. Seals: there is an entry of the log for every batch. Completed: an id is there once, until the

@@ -7,7 +7,7 @@
 namespace farandole {
 
 Status Coordinator::OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  reader->Get<int32_t>();
+  reader->Get<int32_t>();  // who joins: `from`
   const Turns turns = DecodeTurns(reader);
   if (!reader->AtEnd() || HasJoined(from)) return Unreadable(from);
   joined_.insert(from);

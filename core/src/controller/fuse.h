@@ -18,9 +18,10 @@ struct FuseItem {
   int64_t size_bytes = 0;
 };
 
-// Indices of `items`, each exactly once, in groups ordered by their first item. Within a process set, allreduces of one dtype, reduction and
-// scale (not of Adasum, which looks at each tensor as a whole), and broadcasts of one root (whatever the dtype: bytes are bytes), share a group up to threshold_bytes. A
-// larger item is alone, as is everything that cannot be concatenated.
+// Indices of `items`, each exactly once, in groups ordered by their first item. Within a process set, allreduces of one
+// dtype, reduction and scale (not of Adasum, which looks at each tensor as a whole), and broadcasts of one root
+// (whatever the dtype: bytes are bytes), share a group up to threshold_bytes. A larger item is alone, as is everything
+// that cannot be concatenated.
 std::vector<std::vector<size_t>> Fuse(const std::vector<FuseItem>& items, int64_t threshold_bytes);
 
 }  // namespace farandole

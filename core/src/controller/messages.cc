@@ -142,10 +142,10 @@ std::vector<ReadyItem> DecodeReady(ByteReader* reader) {
   return items;
 }
 
-Bytes EncodeJoin(MessageKind kind, int last_rank, const Turns& turns) {
+Bytes EncodeJoin(MessageKind kind, int rank, const Turns& turns) {
   ByteWriter writer;
   writer.Put(kind);
-  PutAll(&writer, last_rank, static_cast<uint32_t>(turns.size()));
+  PutAll(&writer, rank, static_cast<uint32_t>(turns.size()));
   for (const auto& [set, turn] : turns) PutAll(&writer, set, turn);
   return writer.Take();
 }

@@ -2,19 +2,20 @@
 // state of one group needs no message at all, that of several groups one per group and batch in each direction.
 //
 //   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise
-//                           STUCK      an id should be described anew (unnamed operations that wait in several, a joined root)
+//                           STUCK      an id should be described anew (unnamed ones that wait in several, a joined root)
 //                           JOIN       this rank has no more data     LEAVE  it shuts down in good order
 //                           ABORT      this epoch cannot go on
-//                           ASK        where are the ranks that do not come to this operation?     STACKS  here (the answer)
+//                           ASK        where are the ranks that do not come?   STACKS  here (the answer)
 //   leader -> coordinator   COMPLETE   all of my group have arrived at this id (with their extents)
 //                           RETIRE_INFO  the id is closed in my group after this many uses
 //                           FREE       nobody in my group will touch the id again
-//   coordinator -> rank     ASSIGN     a name's id and span           INVITE     the same with all else, to a rank that has joined
-//                           ERROR      why it cannot be               OPEN       an operation waits for joined ranks alone
+//   coordinator -> rank     ASSIGN     a name's id and span           INVITE  that with all else, to a rank that has joined
+//                           ERROR      why it cannot be               OPEN    an operation waits for joined ranks alone
 //                           JOIN_RESULT  who joined last, turns       ABORT
 //                           TELL       somebody asks where you are    STACKS  where that rank is
 //   coordinator -> leader   LEAD       what a leader must know of an id
-//                           READY      a batch: ids in order, with all extents   RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
+//                           READY      a batch: ids in order, with all extents
+//                           RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
 //
 // Every message starts with its kind (one byte). Decoding checks limits; a message that cannot be read ends the epoch.
 #pragma once
@@ -104,7 +105,7 @@ struct ReadyItem {
 };
 
 Bytes EncodeDescribe(const Description& description);
-// STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOIN_END
+// STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOIN_END, TELL (who asks)
 Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0);
 Bytes EncodeComplete(const Completion& completion);
 Completion DecodeComplete(ByteReader* reader);
@@ -121,7 +122,7 @@ Bytes EncodeAsk(int set, const std::string& name, const std::vector<int64_t>& mi
 Bytes EncodeStacks(int rank, const std::string& text);  // to rank 0: for whom; from there: whose
 Bytes EncodeReady(const std::vector<ReadyItem>& items);
 std::vector<ReadyItem> DecodeReady(ByteReader* reader);
-Bytes EncodeJoin(MessageKind kind, int last_rank, const Turns& turns);  // JOIN, JOIN_RESULT
+Bytes EncodeJoin(MessageKind kind, int rank, const Turns& turns);  // JOIN: who joins; JOIN_RESULT: who was last
 Turns DecodeTurns(ByteReader* reader);
 
 }  // namespace farandole

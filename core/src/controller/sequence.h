@@ -1,5 +1,5 @@
-// What a member says when it comes to an operation: how often it has come, and with which turn. Equal on all members, or
-// they do not mean the same operation. Pure.
+// What a member says when it comes to an operation: how often it has come, and with which turn. Equal on all members,
+// or they do not mean the same operation. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Small pieces of the board's span memory: what an operation wants of it, on which all ranks must be of one mind, and who
-// gives it out, in powers of two: the coordinator alone. Pure.
+// Small pieces of the board's span memory: what an operation wants of it, on which all ranks must be of one mind, and
+// who gives it out, in powers of two: the coordinator alone. Pure.
 //
 // Buddies: a block is halved until it is small enough, and a half that comes back joins its other half as soon as that
 // is free too. So however the memory was cut before, all of it fits everything again once all of it is back.
@@ -24,8 +24,8 @@ int64_t SmallLimitBytes(int set_size);
 // Small operations: allreduces and barriers of a set inside one group, in host memory.
 bool IsSmall(const Signature& signature, const ProcessSet& set);
 
-// Bytes of span that an operation wants, two halves: the extents of all positions, or the data of a small one. 0 when it
-// wants none.
+// Bytes of span that an operation wants, two halves: the extents of all positions, or the data of a small one. 0 when
+// it wants none.
 int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set);
 
 class SpanAllocator {

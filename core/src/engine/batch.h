@@ -2,15 +2,12 @@
 // apart.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "backends/backend.h"
 #include "engine/operation.h"
 
 namespace farandole {
-
-using OperationPtr = std::shared_ptr<Operation>;
 
 struct ReadyOperation {
   OperationPtr operation;
@@ -24,8 +21,8 @@ struct PlannedWork {
   std::vector<size_t> tensors;
 };
 
-// Appends the works of `batch`, allocates outputs (AllocatesOutput) and counts works_left. When there is no memory for a
-// result the epoch cannot go on, since the other ranks count on this one.
+// Appends the works of `batch`, allocates outputs (AllocatesOutput) and counts works_left. When there is no memory for
+// a result the epoch cannot go on, since the other ranks count on this one.
 Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_threshold_bytes,
                  std::vector<PlannedWork>* works);
 

@@ -1,6 +1,5 @@
 #include "engine/conductor.h"
 
-#include "common/failpoint.h"
 #include "engine/small.h"
 #include "engine/submit.h"
 #include "engine/tags.h"

@@ -14,8 +14,7 @@ namespace farandole {
 namespace {
 
 constexpr int64_t kTickMs = 20;
-constexpr int64_t kStuckMs =
-    100;  // how long an unnamed operation waits before it asks whether others mean something else
+constexpr int64_t kStuckMs = 100;  // then an unnamed operation asks whether others mean something else
 constexpr int64_t kWarnAgainMs = 60'000;
 
 std::string Seconds(int64_t milliseconds) {
@@ -128,8 +127,8 @@ void Conductor::Tick() {
   if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
   last_tick_ = now;
   Judge(now);
-  // Everything that a rank that left took part in stands before that in the log, so what is still waiting waits in vain;
-  // but for a mismatch, which is told by message and may come a little later.
+  // Everything that a rank that left took part in stands before that in the log, so what is still waiting waits in
+  // vain; but for a mismatch, which is told by message and may come a little later.
   if (liveness_.WaitingIsVain(now)) FailAll(table_->broken, false);
   CheckWaiting(now);
   CheckRunning(now);

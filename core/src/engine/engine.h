@@ -1,17 +1,19 @@
 // The engine of one rank: takes requests, agrees on them with the other ranks, performs them, and says when they are
 // done.
 //
-//   any thread   Submit ------> Table (agreement, operations) <------ Conductor   whoever holds the role: a thread in Wait, or the
-//                Wait --------> Role ---> drives the conductor                    loop thread while nobody waits
+//   any thread   Submit ------> Table (agreement, operations) <------ Conductor
+//                Wait --------> Role ---> drives the conductor
+//
+// Who holds the role drives: a thread in Wait, or the loop thread while nobody waits.
 //
 // A world of one rank has no conductor and no thread: everything completes in Submit.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <memory>
-#include <optional>
-#include <string>
+#include <mutex>
 #include <thread>
-#include <vector>
 
 #include "common/config.h"
 #include "engine/conductor.h"
@@ -35,8 +37,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Begins the operation. Never waits for other ranks. will_wait: the caller calls Wait for it next, so nobody else needs
-  // to be woken to drive.
+  // Begins the operation. Never waits for other ranks. will_wait: the caller calls Wait for it next, so nobody else
+  // needs to be woken to drive.
   Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
 
   // Leaves the world: tells the others, completes what is in flight with an error, closes every connection. Afterwards

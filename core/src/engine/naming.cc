@@ -10,7 +10,7 @@ constexpr size_t kMostWindows = 1024;  // signatures remembered
 
 // In flight, as far as anybody still asks.
 bool IsBusy(const std::weak_ptr<Operation>& operation) {
-  const std::shared_ptr<Operation> held = operation.lock();
+  const OperationPtr held = operation.lock();
   return held && !held->done();
 }
 
@@ -18,7 +18,7 @@ bool ChangesSets(OpKind kind) { return kind == OpKind::kAddProcessSet || kind ==
 
 }  // namespace
 
-void Naming::Name(const std::shared_ptr<Operation>& operation) {
+void Naming::Name(const OperationPtr& operation) {
   const Request& request = operation->request;
   std::lock_guard<std::mutex> lock(mutex_);
   if (ChangesSets(request.kind)) {

@@ -1,9 +1,9 @@
 // Names for operations to which the user gave none. Any thread.
 //
-// They are paired with the other ranks' by turn, counted for each process set. The name is made of the signature and the
-// turn modulo a window, so that a program that repeats its calls finds all of them known, whatever the mix. With more in
-// flight than a window has names, the next gets a name of its own; the coordinator pairs by turn, so the ranks need not
-// choose alike.
+// They are paired with the other ranks' by turn, counted for each process set. The name is made of the signature and
+// the turn modulo a window, so that a program that repeats its calls finds all of them known, whatever the mix. With
+// more in flight than a window has names, the next gets a name of its own; the coordinator pairs by turn, so the ranks
+// need not choose alike.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace farandole {
 
 class Naming {
  public:
-  void Name(const std::shared_ptr<Operation>& operation);
+  void Name(const OperationPtr& operation);
 
   Turns turns() const;
   // After a join: as if this rank had submitted all that it missed.

@@ -114,11 +114,13 @@ class Operation final : public Proposal {
   std::atomic<bool> done_{false};
 };
 
+using OperationPtr = std::shared_ptr<Operation>;
+
 // The core makes the memory of the results: their number of rows is not known before, or uneven.
 bool AllocatesOutput(OpKind kind);
 
-// What can be wrong with a request on this rank alone; kInvalid says what and what is allowed. Fills in the splits of an
-// alltoall that leaves them out.
+// What can be wrong with a request on this rank alone; kInvalid says what and what is allowed. Fills in the splits of
+// an alltoall that leaves them out.
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size);
 
 // What a rank that has joined takes part in: all that the others said, without memory.

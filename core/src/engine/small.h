@@ -1,7 +1,7 @@
 // Operations that need no back end: small ones, which every member puts where all see them and folds by itself
 // (common/flat.h), and everything in a world or a process set of one rank.
 //
-// Thread rule: under the table's mutex.
+// Thread rule: PutSmall and FoldSmall under the table's mutex; the others work on what is the caller's.
 #pragma once
 
 #include <cstddef>

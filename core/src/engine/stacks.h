@@ -1,5 +1,5 @@
-// Where the threads of this process are in the user's program, so that ranks that wait for this one can be told. What can
-// look, the Python binding say, says so once; the core itself knows no interpreter. Any thread.
+// Where the threads of this process are in the user's program, so that ranks that wait for this one can be told. What
+// can look, the Python binding say, says so once; the core itself knows no interpreter. Any thread.
 #pragma once
 
 #include <string>

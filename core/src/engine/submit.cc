@@ -68,8 +68,8 @@ void RingForSmall(World* world, const Agreement::Plan& plan) {
   }
 }
 
-// Of a small operation that all have put and the agreement is done with. Null when it was given up. Under the lock, since
-// the span may be another's as soon as the agreement goes on.
+// Of a small operation that all have put and the agreement is done with. Null when it was given up. Under the lock,
+// since the span may be another's as soon as the agreement goes on.
 OperationPtr TakeResult(Table* table, Ticket ticket) {
   OperationPtr operation = table->operations.Take(ticket);
   if (operation) FoldSmall(operation.get());

@@ -14,8 +14,6 @@
 
 namespace farandole {
 
-using OperationPtr = std::shared_ptr<Operation>;
-
 // Operations by ticket. One thread at a time.
 class OperationTable {
  public:
