@@ -35,7 +35,7 @@ Status Barrier(Engine& engine, const std::string& name, int set = 0) {
 TEST(DelayTest, TheDeadlineErrorTellsWhereRanksAreThatAreWaitedForNow) {
   Settings settings;
   settings.warn_after_ms = 200;
-  settings.timeout_ms = 1500;
+  settings.timeout_ms = 2500;
   settings.log_level = 0;
   g_asked = 0;
   SetStackFunction(&SayWhere);
