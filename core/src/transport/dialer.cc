@@ -28,7 +28,9 @@ void Dialer::Watch(PollSet* set) const {
 
 Status Dialer::Step(TimePoint now) {
   const Status status = Attempt(now);
-  if (status.code() != Code::kPeerLost && status.code() != Code::kDeadline) return status;
+  // Where the other end has ended nobody will be there when we come again; who does not know the key hangs up again.
+  const bool may_have_ended = handshake_ && handshake_->hung_up_on() && ++hung_up_on_ == 1;
+  if (status.code() != Code::kPeerLost && status.code() != Code::kDeadline && !may_have_ended) return status;
   Retry(status.message(), now);
   return Status::Ok();
 }

@@ -39,6 +39,7 @@ class Dialer {
   std::optional<Handshake> handshake_;
   Descriptor connection_;
   size_t attempts_ = 0;
+  int hung_up_on_ = 0;  // times
   std::chrono::milliseconds pause_{0};
   TimePoint next_;  // when the next attempt begins, or this one is given up
   std::string last_refusal_;

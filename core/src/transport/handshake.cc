@@ -100,6 +100,7 @@ Status Handshake::Step(int fd, TimePoint now) {
     const Status moved = Move(fd, &blocked);
     if (moved.code() == Code::kPeerLost && side_ == Side::kClient && stage_ == kServerProof) {
       // What a server does that our proof did not convince.
+      hung_up_on_ = true;
       return {Code::kMismatch,
               peer + " does not know this job's key (another job on this address?): it closed the connection " +
                   "when we had proved that we do"};

@@ -62,6 +62,8 @@ class Handshake {
   // A client gives a server all the time it wants until its first word: a server may be busy. Afterwards both are quick.
   TimePoint limit() const { return limit_; }
   const Hello& theirs() const { return theirs_; }
+  // The server hung up on our proof: it does not know the key, or it has just ended.
+  bool hung_up_on() const { return hung_up_on_; }
 
  private:
   // In the order of the drawing. Only a client has kOurs, only a server kAnswer; of the proofs one is sent, one received.
@@ -82,6 +84,7 @@ class Handshake {
   Bytes ours_, received_;  // the hellos
   Bytes moving_;           // what the stage sends or receives
   size_t moved_ = 0;
+  bool hung_up_on_ = false;
   Hello theirs_;
 };
 

@@ -1,0 +1,63 @@
+// A call whose other end hangs up, step by step in one thread.
+#include "transport/dialer.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "support/specs.h"
+
+namespace farandole {
+namespace {
+
+class DialerTest : public testing::Test {
+ protected:
+  DialerTest() { EXPECT_TRUE(Listen(endpoint_, &listener_).ok()); }
+
+  // Calls until somebody is there or the call is over.
+  Status CallUntil(const std::function<bool()>& enough) {
+    const TimePoint limit = Now() + std::chrono::seconds(5);
+    Status status;
+    while (status.ok() && !enough() && Now() < limit) status = dialer_.Step(Now());
+    EXPECT_LT(Now(), limit);
+    return status;
+  }
+
+  // Takes the next call as a server that knows the key, and hangs up on the proof.
+  Status HangUpOnProof() {
+    Descriptor connection;
+    FRD_RETURN_IF_ERROR(
+        CallUntil([&] { return Accept(listener_.get(), Now(), &connection).code() != Code::kDeadline; }));
+    Handshake server(Handshake::Side::kServer, KeyOf(7), {"control", 0, 0}, Now());
+    FRD_RETURN_IF_ERROR(dialer_.Step(Now()));                // its hello
+    EXPECT_TRUE(server.Step(connection.get(), Now()).ok());  // ours
+    FRD_RETURN_IF_ERROR(dialer_.Step(Now()));                // its proof
+    EXPECT_FALSE(server.done());
+    connection.Reset();
+    return dialer_.Step(Now());
+  }
+
+  const std::string endpoint_ = FreshStore();
+  Descriptor listener_;
+  Dialer dialer_{endpoint_, KeyOf(7), {"control", 1, 0}, Now()};
+};
+
+TEST_F(DialerTest, WhoHangsUpOnTheProofOnceMayHaveEndedAndIsCalledAgain) {
+  ASSERT_TRUE(HangUpOnProof().ok());
+  EXPECT_NE(dialer_.last_refusal(), "");
+  Descriptor connection;
+  ASSERT_TRUE(CallUntil([&] { return Accept(listener_.get(), Now(), &connection).ok(); }).ok());
+  Handshake server(Handshake::Side::kServer, KeyOf(7), {"control", 0, 0}, Now());
+  ASSERT_TRUE(CallUntil([&] { return server.Step(connection.get(), Now()).ok() && dialer_.done(); }).ok());
+  EXPECT_EQ(server.theirs().rank, 1u);
+}
+
+TEST_F(DialerTest, WhoHangsUpOnTheProofTwiceDoesNotKnowTheKey) {
+  ASSERT_TRUE(HangUpOnProof().ok());
+  const Status status = HangUpOnProof();
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_NE(status.message().find("does not know this job's key"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace farandole
