@@ -20,6 +20,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,10 @@ class Job:
 
 @dataclass
 class Outcome:
-    job: Job
+    job: Any  # of the program's own kind
     latencies_ms: list[float] = field(default_factory=list)  # from the kill to the exception, one per survivor
     problems: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)  # start_kills.py: where in a survivor's start the death was heard
 
 
 def draw(seed: int, number: int) -> Job:
@@ -76,10 +78,7 @@ def is_alone(mode: str, rank: int) -> bool:
 
 
 def be_rank(job: Job, rank: int, environment: dict[str, str], report: int) -> None:
-    os.setsid()
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    os.environ.update(environment)
-    os.environ["FARANDOLE_ARENAS"] = "0" if is_alone(job.mode, rank) else "1"
+    enter_session(environment, alone=is_alone(job.mode, rank))
     fnp.init()
     if rank == job.victim:
         have_child(job.child)
@@ -98,6 +97,14 @@ def be_rank(job: Job, rank: int, environment: dict[str, str], report: int) -> No
         told["still"] = True
     os.write(report, json.dumps(told).encode() + b"\n")
     farandole.shutdown()
+
+
+def enter_session(environment: dict[str, str], *, alone: bool) -> None:
+    """Be a rank with these settings, in a session of its own; it dies with the judge."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    os.environ.update(environment)
+    os.environ["FARANDOLE_ARENAS"] = "0" if alone else "1"
 
 
 def perform(kind: str, array: np.ndarray) -> None:
@@ -135,34 +142,48 @@ def have_child(how: str) -> None:
 
 def run_job(job: Job) -> Outcome:
     outcome = Outcome(job)
-    with rank_environments(job.ranks, {"FARANDOLE_TIMEOUT": "30", "FARANDOLE_START_TIMEOUT": "30"}) as environments:
-        store = environments[0]["FARANDOLE_STORE"].removeprefix("unix:")
-        started = [start_rank(job, rank, environment) for rank, environment in enumerate(environments)]
-        pids, reports = zip(*started, strict=True)
-        try:
-            if await_ready(outcome, reports):
-                time.sleep(job.delay_s)
-                killed = time.monotonic()
-                os.kill(pids[job.victim], signal.SIGKILL)
-                for rank in range(job.ranks):
-                    if rank != job.victim:
-                        judge_survivor(outcome, rank, pids[rank], reports[rank], pids[job.victim], killed)
-        finally:
-            for pid, report in zip(pids, reports, strict=True):
-                end_session(pid)
-                os.close(report)
-        outcome.problems += left_over(pids, store)
+    settings = {"FARANDOLE_TIMEOUT": "30", "FARANDOLE_START_TIMEOUT": "30"}
+    with (
+        rank_environments(job.ranks, settings) as environments,
+        forked(outcome, be_rank, environments) as (pids, reports),
+    ):
+        if await_ready(outcome, reports):
+            time.sleep(job.delay_s)
+            killed = time.monotonic()
+            os.kill(pids[job.victim], signal.SIGKILL)
+            for rank in range(job.ranks):
+                if rank != job.victim:
+                    judge_survivor(outcome, rank, pids[rank], reports[rank], pids[job.victim], killed)
     return outcome
 
 
-def start_rank(job: Job, rank: int, environment: dict[str, str]) -> tuple[int, int]:
+@contextlib.contextmanager
+def forked(
+    outcome: Outcome, body: Callable[[Any, int, dict[str, str], int], None], environments: list[dict[str, str]]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Ranks of the outcome's job: their pids, and where to read their reports. Ended with all that they leave."""
+    store = environments[0]["FARANDOLE_STORE"].removeprefix("unix:")
+    started = [start_rank(outcome.job, body, rank, environment) for rank, environment in enumerate(environments)]
+    pids, reports = zip(*started, strict=True)
+    try:
+        yield pids, reports
+    finally:
+        for pid, report in zip(pids, reports, strict=True):
+            end_session(pid)
+            os.close(report)
+    outcome.problems += left_over(pids, store)
+
+
+def start_rank(
+    job: Any, body: Callable[[Any, int, dict[str, str], int], None], rank: int, environment: dict[str, str]
+) -> tuple[int, int]:
     """(pid, descriptor to read its report from)."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(reading)
-            be_rank(job, rank, environment, writing)
+            body(job, rank, environment, writing)
         except BaseException as error:
             os.write(writing, json.dumps({"type": type(error).__name__, "text": str(error)}).encode() + b"\n")
             os._exit(1)
@@ -193,11 +214,9 @@ def await_ready(outcome: Outcome, reports: tuple[int, ...]) -> bool:
 
 
 def judge_survivor(outcome: Outcome, rank: int, pid: int, report: int, victim_pid: int, killed: float) -> None:
-    line = read_line(report)
-    if not line:
-        outcome.problems.append(f"rank {rank} hangs or died without a word")
+    told = hear(outcome, rank, report)
+    if told is None:
         return
-    told = json.loads(line)
     text = told.get("text", "")
     if told.get("type") != "PeerLostError" or not told.get("still"):
         outcome.problems.append(f"rank {rank} was told {told}")
@@ -205,6 +224,18 @@ def judge_survivor(outcome: Outcome, rank: int, pid: int, report: int, victim_pi
         if word not in text:
             outcome.problems.append(f"rank {rank}: {word!r} is not in {text!r}")
     outcome.latencies_ms.append(round((told.get("at", 0.0) - killed) * 1000, 2))
+    await_end(outcome, rank, pid)
+
+
+def hear(outcome: Outcome, rank: int, report: int) -> dict[str, Any] | None:
+    """What a rank reports, or nothing, which is a problem."""
+    line = read_line(report)
+    if not line:
+        outcome.problems.append(f"rank {rank} hangs or died without a word")
+    return json.loads(line) if line else None
+
+
+def await_end(outcome: Outcome, rank: int, pid: int) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() > deadline:
@@ -261,19 +292,18 @@ def session_members(pids: tuple[int, ...]) -> list[int]:
     return found
 
 
-def main() -> None:
+def main(run: Callable[[int, int], Outcome]) -> None:
     jobs, seed = int(sys.argv[1]), int(sys.argv[2])
     first = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
     core.is_initialized()  # loads the compiled core, once for all ranks
     before = set(os.listdir("/proc/self/fd"))
     for number in range(first, first + jobs):
-        outcome = run_job(draw(seed, number))
-        print(json.dumps(asdict(outcome)), flush=True)
+        print(json.dumps(asdict(run(seed, number))), flush=True)
     after = set(os.listdir("/proc/self/fd"))
     if len(after) > len(before):
         sys.exit(f"descriptors are left: {sorted(after - before)}")
 
 
 if __name__ == "__main__":
-    main()
+    main(lambda seed, number: run_job(draw(seed, number)))

@@ -21,9 +21,9 @@ MOST_MS = 5000.0
 pytestmark = pytest.mark.timeout(1800 if LONG else 120)
 
 
-def kill(jobs, seed, *first):
-    """The outcomes that kills.py prints."""
-    script = Path(__file__).with_name("kills.py")
+def kill(program, jobs, seed, *first):
+    """The outcomes that a program prints."""
+    script = Path(__file__).with_name(program)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", script, *map(str, (jobs, seed, *first))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -32,7 +32,7 @@ def kill(jobs, seed, *first):
 
 
 def test_every_survivor_names_the_killed_rank_and_nothing_is_left():
-    outcomes = kill(JOBS, SEED)
+    outcomes = kill("kills.py", JOBS, SEED)
     assert len(outcomes) == JOBS
     wrong = [f"kills.py 1 {SEED} {each['job']['number']}: {each}" for each in outcomes if each["problems"]]
     assert not wrong, "\n".join(wrong[:10])

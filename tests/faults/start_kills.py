@@ -1,0 +1,118 @@
+"""Jobs of which a rank is killed at a random instant of init(); as in kills.py, whose forked ranks and judge these are.
+
+Usage: start_kills.py JOBS SEED [FIRST]. Prints one line of JSON per job (see kills.Outcome).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import farandole
+import farandole.numpy as fnp
+import kills
+from farandole.testing import rank_environments
+from kills import Outcome
+
+START_TIMEOUT_S = 2.0
+_FORKING_S = 0.03
+# On two cores init takes 3 to 10 ms.
+_LATEST_BEGIN_S, _LATEST_KILL_S = 0.003, 0.012
+_SLACK_S = 1.5  # the machine may be busy
+
+
+@dataclass
+class Job:
+    number: int
+    ranks: int
+    victim: int
+    mode: str  # arenas, tcp, mixed
+    child: str
+    begin_s: list[float]  # by rank: when it calls init, once all have been forked
+    kill_s: float
+    began: float = 0.0  # the time of the clock at which all have been forked
+
+
+def draw(seed: int, number: int) -> Job:
+    dice = random.Random(f"start.{seed}.{number}")
+    ranks = dice.choice([2, 3, 4, 5])
+    mode = dice.choice(["arenas", "tcp"] if ranks == 2 else ["arenas", "tcp", "mixed"])
+    victim, child = dice.randrange(ranks), dice.choice(["none", "forked"])
+    begin_s = [dice.random() * _LATEST_BEGIN_S for _ in range(ranks)]
+    kill_s = begin_s[victim] + dice.random() * (_LATEST_KILL_S - begin_s[victim])
+    return Job(number, ranks, victim, mode, child, begin_s, kill_s)
+
+
+def be_rank(job: Job, rank: int, environment: dict[str, str], report: int) -> None:
+    kills.enter_session(environment, alone=kills.is_alone(job.mode, rank))
+    if rank == job.victim:
+        kills.have_child(job.child)
+    began, told, started = wait_until(job.began + job.begin_s[rank]), {}, False
+    try:
+        fnp.init()
+        started = True
+        while True:
+            fnp.barrier()
+    except farandole.FarandoleError as error:
+        now = time.monotonic()
+        told = {"at": now, "after": now - began, "started": started, "type": type(error).__name__, "text": str(error)}
+    os.write(report, json.dumps(told).encode() + b"\n")
+    farandole.shutdown()
+
+
+def wait_until(moment: float) -> float:
+    time.sleep(max(0.0, moment - time.monotonic()))
+    return time.monotonic()
+
+
+def run_job(job: Job) -> Outcome:
+    outcome = Outcome(job)
+    job.began = time.monotonic() + _FORKING_S
+    settings = {"FARANDOLE_TIMEOUT": "30", "FARANDOLE_START_TIMEOUT": str(START_TIMEOUT_S)}
+    with (
+        rank_environments(job.ranks, settings) as environments,
+        kills.forked(outcome, be_rank, environments) as (pids, reports),
+    ):
+        killed = wait_until(job.began + job.kill_s)
+        os.kill(pids[job.victim], signal.SIGKILL)
+        for rank in range(job.ranks):
+            if rank != job.victim:
+                judge_survivor(outcome, rank, pids[rank], reports[rank], killed)
+    return outcome
+
+
+def judge_survivor(outcome: Outcome, rank: int, pid: int, report: int, killed: float) -> None:
+    told = kills.hear(outcome, rank, report)
+    if told is None:
+        return
+    outcome.problems += [f"rank {rank}: {problem} in {told}" for problem in problems_of(told, outcome.job, killed)]
+    outcome.places.append("after" if told["started"] else "within" if told["type"] == "PeerLostError" else "before")
+    if told["type"] == "PeerLostError":
+        outcome.latencies_ms.append(round((told["at"] - killed) * 1000, 2))
+    kills.await_end(outcome, rank, pid)
+
+
+def problems_of(told: dict[str, Any], job: Job, killed: float) -> list[str]:
+    """A rank that is known to be there is lost at once; one that had not come yet is missed at the deadline."""
+    found = []
+    text = told.get("text", "")
+    too_late = "for rank 0: nobody to connect to" in text  # rank 0 had heard of the death and was gone
+    if f"rank {job.victim}" not in text and not too_late:
+        found.append(f"no word of rank {job.victim}")
+    if told.get("type") == "PeerLostError":
+        if told["at"] - killed > _SLACK_S:
+            found.append("late")
+    elif told.get("type") != "DeadlineError" or told["started"]:
+        found.append("another error")
+    elif told["after"] > START_TIMEOUT_S + _SLACK_S:
+        found.append("long after the deadline")
+    return found
+
+
+if __name__ == "__main__":
+    kills.main(lambda seed, number: run_job(draw(seed, number)))
