@@ -1,0 +1,134 @@
+"""Virtual environments below .nox/, and the wheels that go into them. All is kept while what it depends on stays."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import nox
+
+from door import MADE, ROOT
+from door.pins import CPP_TOOLS, TEST_TOOLS, TORCH
+from door.progress import step
+
+
+class Environment:
+    """A virtual environment below .nox/, shared by the sessions that name it and kept while its Python stays."""
+
+    def __init__(self, session: nox.Session, name: str) -> None:
+        self.session = session
+        self.home = MADE / name
+        python = f"{sys.version} in {self.home}"
+        if self.outdated("python", python) or not (self.home / "bin" / "python").exists():
+            with step(f"Making the environment .nox/{name}", "some seconds"):
+                # virtualenv comes with nox and, unlike venv, brings a recent pip.
+                make = [sys.executable, "-m", "virtualenv", "--quiet", "--clear", str(self.home)]
+                session.run(*make, silent=True, external=True)
+            self.note("python", python)
+
+    def run(self, *command: str, silent: bool = False, variables: dict[str, str] | None = None) -> None:
+        """Run a program of this environment, or of the system. What a `silent` one prints is shown if it fails."""
+        folder = self.home / "bin"
+        program = [str(folder / command[0])] if (folder / command[0]).exists() else [command[0]]
+        environment = {"PYTHONPATH": None, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **(variables or {})}
+        self.session.run(*program, *command[1:], silent=silent, external=True, env=environment)
+
+    def pip(self, *arguments: str, silent: bool = True) -> None:
+        self.run("python", "-m", "pip", "--disable-pip-version-check", *arguments, silent=silent)
+
+    def require(self, what: str, packages: list[str], expect: str) -> None:
+        if self.outdated(what, "\n".join(packages)):
+            with step(f"Installing {what}", expect):
+                self.pip("install", *packages)
+            self.note(what, "\n".join(packages))
+
+    def noted(self, what: str) -> str:
+        note = self.home / f"{what}.installed"
+        return note.read_text() if note.is_file() else ""
+
+    def outdated(self, what: str, contents: str) -> bool:
+        """Whether `contents` is not what was last noted for `what` here."""
+        return self.noted(what) != contents
+
+    def note(self, what: str, contents: str) -> None:
+        (self.home / f"{what}.installed").write_text(contents)
+
+
+def install_torch(env: Environment) -> None:
+    """Install PyTorch; if its build with CUDA would come, say so before it starts."""
+    index = os.environ.get("FARANDOLE_TORCH_INDEX", "")
+    options = ["--index-url", index] if index else []
+    report = env.home / "torch-plan.json"
+    env.pip("install", "--dry-run", "--no-deps", "--ignore-installed", "--report", str(report), *options, TORCH)
+    requirements = json.loads(report.read_text())["install"][0]["metadata"].get("requires_dist", [])
+    expect = "about 200 MB, 1 to 2 minutes"
+    if any(name.startswith(("nvidia-", "cuda-")) for name in requirements):
+        expect = "with CUDA: about 2.7 GB, several minutes"
+        print(
+            "==> The package index offers PyTorch with CUDA. The build for CPUs is about 200 MB and is enough here: to "
+            "get it, stop now, set FARANDOLE_TORCH_INDEX to PyTorch's package index for CPUs (pytorch.org names it "
+            "under Get Started) and start again.",
+            flush=True,
+        )
+    with step(f"Installing {TORCH}", expect):
+        env.pip("install", *options, TORCH, silent=False)
+
+
+def build_environment(session: nox.Session) -> Environment:
+    """The environment that builds. Unlike those of pip it stays, so that only what changed is compiled again."""
+    env = Environment(session, "build")
+    requires = re.compile(r"^requires = (\[.*?\])", re.MULTILINE | re.DOTALL)
+    lists = [requires.search(path.read_text()) for path in distributions()]
+    requirements = {requirement for found in lists if found for requirement in ast.literal_eval(found[1])}
+    env.require("build tools", [*CPP_TOOLS, *sorted(requirements)], "about 35 MB")
+    return env
+
+
+def distributions() -> list[Path]:
+    return [ROOT / "core" / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
+
+
+def build_wheel(env: Environment, folder: str) -> str:
+    """The wheel of the distribution in `folder`, built once for the same files and Python."""
+    ignored = {"build", "dist", "tests", "benchmarks", "__pycache__"}
+    digest = hashlib.sha256(f"{sys.version} {os.environ.get('CXX', '')}".encode())
+    for file in sorted((ROOT / folder).rglob("*")):
+        parts = file.relative_to(ROOT).parts
+        if file.is_file() and not ignored.intersection(parts) and not any(part.endswith(".egg-info") for part in parts):
+            digest.update(f"{'/'.join(parts)}\0".encode() + file.read_bytes() + b"\0")
+    home = MADE / "wheels" / f"{folder.replace('/', '-')}-{digest.hexdigest()[:16]}"
+    if not home.exists():
+        expect = "compiles C++, 1 to 3 minutes the first time" if folder == "core" else "some seconds"
+        with step(f"Building the wheel of {folder}", expect):
+            fresh = home.with_suffix(f".{os.getpid()}")
+            strict = folder == "core" and os.environ.get("CI") == "true"  # elsewhere a new compiler's warning may pass
+            options = ["-C", "cmake.define.FARANDOLE_WERROR=ON"] if strict else []
+            env.pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(fresh), *options, f"./{folder}")
+            fresh.rename(home)
+    return str(next(home.glob("*.whl")))
+
+
+def all_wheels(session: nox.Session) -> list[str]:
+    env = build_environment(session)
+    return [build_wheel(env, str(path.parent.relative_to(ROOT))) for path in distributions()]
+
+
+def torch_environment(session: nox.Session) -> Environment:
+    """The environment with PyTorch, the test tools and all of Farandole, brought up to date."""
+    env = Environment(session, "torch")
+    if env.outdated("torch", TORCH):
+        install_torch(env)
+        env.note("torch", TORCH)
+    env.require("test tools", TEST_TOOLS, "about 60 MB, half a minute")
+    wheels = all_wheels(session)
+    if env.outdated("farandole", os.pathsep.join(wheels)):
+        with step("Installing Farandole", "some seconds"):
+            env.pip("install", "--no-deps", "--force-reinstall", *wheels)
+            env.pip("install", *wheels, TORCH)
+        env.note("farandole", os.pathsep.join(wheels))
+    return env
