@@ -1,9 +1,11 @@
-"""The words of the operations: reductions, the legacy `average=`, names, roots. Pure."""
+"""The words of the operations: reductions, the legacy `average=`, names, roots. Knows no world."""
 
 from __future__ import annotations
 
 import enum
 import warnings
+
+from farandole._sites import stack_level
 
 
 class Kind(enum.IntEnum):
@@ -57,7 +59,8 @@ def reduction(average: bool | None, op: ReduceOp | int | None) -> ReduceOp:
             raise ValueError(f"op={op!r} is no reduction; choose one of {known}") from None
     if op is not None:
         raise ValueError(f"average={average!r} and op={op!r} are both given; leave out average, op says it all")
-    warnings.warn("average= is deprecated; say op=Average or op=Sum instead", DeprecationWarning, stacklevel=3)
+    text = "average= is deprecated; say op=Average or op=Sum instead"
+    warnings.warn(text, DeprecationWarning, stacklevel=stack_level())
     return ReduceOp.AVERAGE if average else ReduceOp.SUM
 
 

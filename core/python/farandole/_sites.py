@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from types import FrameType
 
 _frameworks: set[str] = set()
@@ -13,6 +14,15 @@ def place(frame: FrameType) -> str | None:
     if _is_inside(frame.f_globals.get("__name__") or ""):
         return None
     return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def stack_level() -> int:
+    """The `stacklevel` with which a warning of the function that asks points at the user's line."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and _is_inside(frame.f_globals.get("__name__") or ""):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def pass_over(package: str) -> None:

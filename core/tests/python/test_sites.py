@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 import weakref
 
 import farandole.numpy as fnp
@@ -10,7 +11,7 @@ import pytest
 from farandole import MismatchError
 from farandole._native import core
 from farandole._sites import pass_over
-from farandole.testing import world
+from farandole.testing import spawn, world
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -87,6 +88,26 @@ def test_mismatches_name_both_places():
     for rank_messages in world(2).run(disagree, timeout=60):
         for name, (message, line) in rank_messages.items():
             assert message.count(f"test_sites.py:{line})") == 2, (name, message)
+
+
+def use_the_legacy_average():
+    fnp.init()
+    array = np.ones(3)
+    calls = [
+        lambda: fnp.allreduce(array, average=True),
+        lambda: fnp.allreduce_(array, average=True),
+        lambda: fnp.allreduce_async(array, average=True).wait(),
+        lambda: fnp.grouped_allreduce([array], average=True),
+    ]
+    for call in calls:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        assert [(each.filename, each.lineno) for each in caught] == [(__file__, call.__code__.co_firstlineno)]
+
+
+def test_a_warning_points_at_the_users_line():
+    spawn(1, use_the_legacy_average, timeout=60)
 
 
 def test_it_costs_little():
