@@ -89,7 +89,7 @@ def grouped_allreduce(
 
 
 def allgather(tensor: Tensor, name: str | None = None, process_set: ProcessSet | None = None) -> Tensor:
-    """The ranks' tensors one after the other along the first dimension, rank 0's first, as a new tensor.
+    """The ranks' tensors one after the other along the first dimension, the lowest rank's first, as a new tensor.
 
     Differentiable. The first dimension may differ between ranks and may be 0; the others and the dtype are alike.
     Raises like `allreduce`.
