@@ -179,9 +179,7 @@ QUICKEST = {"FARANDOLE_TIMEOUT": "0.4", "FARANDOLE_WARN_AFTER": "0.1"}
 
 def one_never_calls(settings: list[Settings], kind: str, leaves: bool) -> tuple[Told, str]:
     """The last rank does not come; with `leaves` it shuts down instead. Also what was printed meanwhile."""
-    # Between groups only rank 0 knows who is missing, so it must be the first whose patience ends.
-    patience = [{} if rank == 0 else {"FARANDOLE_TIMEOUT": "0.6"} for rank in range(len(settings))]
-    settle([{**each, **QUICKEST, **more} for each, more in zip(settings, patience, strict=True)])
+    settle([{**each, **QUICKEST} for each in settings])
     fnp.barrier()
     absent = fnp.rank() == fnp.size() - 1
     began = time.monotonic()

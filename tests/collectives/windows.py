@@ -12,7 +12,6 @@ import random
 from dataclasses import replace
 from typing import NamedTuple
 
-import farandole.numpy as fnp
 from cases import Case, Key
 from living import Members
 from meanings import DTYPES
@@ -28,8 +27,6 @@ class Window(NamedTuple):
 
 def process_sets(key: Key) -> list[Members]:
     """The process sets beside the world while this window is performed: random, overlapping."""
-    if not hasattr(fnp, "add_process_set"):
-        return []
     draw = random.Random(repr((key.seed, key.ranks, key.mode, "sets", key.number // WINDOWS_PER_SETS)))
     drawn = {tuple(sorted(draw.sample(range(key.ranks), draw.randint(1, key.ranks)))) for _ in range(4)}
     return sorted(members for members in drawn if len(members) < key.ranks)
@@ -45,7 +42,7 @@ def draw_window(key: Key) -> Window:
     for position in range(draw.choice([1, 1, 2, 3, 6])):
         members = draw.choice(sets) if sets and draw.random() < 0.4 else world
         cases.append(_draw_case(Case(key, position, "", members, members is world), draw, names[position]))
-    if draw.random() < 0.8 or not hasattr(fnp, "join"):
+    if draw.random() < 0.8:
         return Window(cases, None)
     stops = [draw.randint(0, len(cases)) for _ in world]
     gone = [frozenset(rank for rank in world if stops[rank] <= case.position) for case in cases]

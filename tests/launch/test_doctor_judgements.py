@@ -27,9 +27,10 @@ SETTINGS = settings.Facts({}, "", False, "")
 LIBRARIES = libraries.Facts({"CUDA driver": (), "NCCL": (), "MPI": ()}, ())
 
 
-def the_one(findings: Sequence[Finding], check: str) -> Finding:
-    (found,) = [finding for finding in findings if finding.check == check]
-    return found
+def check_the_one(findings: Sequence[Finding], check: str, level: str, words: str) -> None:
+    (finding,) = [finding for finding in findings if finding.check == check]
+    assert finding.level == level
+    assert words in finding.text + finding.mend
 
 
 def test_nothing_is_wrong_with_a_good_machine() -> None:
@@ -60,9 +61,7 @@ def test_nothing_is_wrong_with_a_good_machine() -> None:
     ],
 )
 def test_machine(change: dict[str, object], check: str, level: str, words: str) -> None:
-    finding = the_one(machine.judge(replace(MACHINE, **change)), check)  # type: ignore[arg-type]
-    assert finding.level == level
-    assert words in finding.text + finding.mend
+    check_the_one(machine.judge(replace(MACHINE, **change)), check, level, words)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -83,9 +82,7 @@ def test_machine(change: dict[str, object], check: str, level: str, words: str) 
     ],
 )
 def test_limits(change: dict[str, object], check: str, level: str, words: str) -> None:
-    finding = the_one(limits.judge(replace(LIMITS, **change)), check)  # type: ignore[arg-type]
-    assert finding.level == level
-    assert words in finding.text + finding.mend
+    check_the_one(limits.judge(replace(LIMITS, **change)), check, level, words)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -97,9 +94,7 @@ def test_limits(change: dict[str, object], check: str, level: str, words: str) -
     ],
 )
 def test_network(change: dict[str, object], check: str, level: str, words: str) -> None:
-    finding = the_one(network.judge(replace(NETWORK, **change)), check)  # type: ignore[arg-type]
-    assert finding.level == level
-    assert words in finding.text + finding.mend
+    check_the_one(network.judge(replace(NETWORK, **change)), check, level, words)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +110,7 @@ def test_network(change: dict[str, object], check: str, level: str, words: str) 
     ],
 )
 def test_build(change: dict[str, object], check: str, level: str, words: str) -> None:
-    finding = the_one(build.judge(replace(BUILD, **change)), check)  # type: ignore[arg-type]
-    assert finding.level == level
-    assert words in finding.text + finding.mend
+    check_the_one(build.judge(replace(BUILD, **change)), check, level, words)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -137,9 +130,7 @@ def test_build(change: dict[str, object], check: str, level: str, words: str) ->
     ],
 )
 def test_packages(change: dict[str, object], check: str, level: str, words: str) -> None:
-    finding = the_one(packages.judge(replace(PACKAGES, **change)), check)  # type: ignore[arg-type]
-    assert finding.level == level
-    assert words in finding.text + finding.mend
+    check_the_one(packages.judge(replace(PACKAGES, **change)), check, level, words)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -156,9 +147,7 @@ def test_packages(change: dict[str, object], check: str, level: str, words: str)
     ],
 )
 def test_a_variable(name: str, value: str, level: str, words: str) -> None:
-    finding = the_one(settings.judge(replace(SETTINGS, variables={name: value})), "settings")
-    assert finding.level == level
-    assert words in finding.text + finding.mend
+    check_the_one(settings.judge(replace(SETTINGS, variables={name: value})), "settings", level, words)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +164,7 @@ def test_a_variable(name: str, value: str, level: str, words: str) -> None:
     ],
 )
 def test_the_key_is_as_secret_as_its_channel(facts: settings.Facts, level: str, words: str) -> None:
-    finding = the_one(settings.judge(facts), "job key")
-    assert finding.level == level
-    assert words in finding.text + finding.mend
+    check_the_one(settings.judge(facts), "job key", level, words)
 
 
 @pytest.mark.parametrize(
@@ -190,9 +177,7 @@ def test_the_key_is_as_secret_as_its_channel(facts: settings.Facts, level: str, 
     ],
 )
 def test_libraries(change: dict[str, object], check: str, level: str, words: str) -> None:
-    finding = the_one(libraries.judge(replace(LIBRARIES, **change)), check)  # type: ignore[arg-type]
-    assert finding.level == level
-    assert words in finding.text + finding.mend
+    check_the_one(libraries.judge(replace(LIBRARIES, **change)), check, level, words)  # type: ignore[arg-type]
 
 
 def test_what_is_not_ok_has_a_mend_of_one_sentence() -> None:
