@@ -163,12 +163,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("set_error_types", &SetErrorTypes, "types"_a);
   module.def("set_place_function", &SetPlaceFunction, "place"_a);
   module.def("call_site", &CallSite, "above"_a);
-  module.def(
-      "init",
-      [](int rank, int size, int, int, int, int, const std::string& store, const py::bytes& key) {
-        Init(rank, size, store, key);
-      },
-      "rank"_a, "size"_a, "local_rank"_a, "local_size"_a, "cross_rank"_a, "cross_size"_a, "store"_a, "key"_a);
+  module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a);
   module.def("shutdown", &Shutdown);
   module.def("is_initialized", &IsInitialized);
   module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "name"_a = "", "reduce"_a = 0, "root"_a = 0,

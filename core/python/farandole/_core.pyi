@@ -29,10 +29,6 @@ def call_site(above: int) -> str:
 def init(
     rank: int,
     size: int,
-    local_rank: int,
-    local_size: int,
-    cross_rank: int,
-    cross_size: int,
     store: str,  # "unix:<abstract name>" or "tcp:<host>:<port>"; "" when size is 1
     key: bytes,  # the job's 32 secret bytes; b"" when size is 1
 ) -> None:

@@ -38,6 +38,11 @@ class DeadlineError(RecoverableError):
     """A living rank did not take part in time. The message names it and the operation."""
 
 
+def not_initialized() -> NotInitializedError:
+    """What is raised where a world is needed and there is none."""
+    return NotInitializedError("farandole is not initialized in this process: call farandole.init() first")
+
+
 # The compiled core's error kinds (see _core.pyi) -> what Python raises.
 TYPES_BY_KIND: dict[int, type[BaseException]] = {
     1: ValueError,

@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Iterable, Sequence
 
-from farandole._errors import NotInitializedError
+from farandole._errors import not_initialized
 from farandole._native import core
 from farandole._ops import Kind
 
@@ -221,7 +221,7 @@ def _checked_id(process_set: ProcessSet) -> int:
 
 
 def requested(process_sets: object, size: int) -> list[_Ranks]:
-    """The sets that a world of `size` starts with: those of earlier worlds that fit, then the new ones. Pure.
+    """The sets that a world of `size` starts with: those of earlier worlds that fit, then the new ones.
 
     Raises ValueError for what init(process_sets=...) cannot be.
     """
@@ -262,7 +262,7 @@ def _register(ranks: _Ranks) -> None:
 
 def _need_world() -> None:
     if not _state.place[1]:
-        raise NotInitializedError("farandole is not initialized in this process: call farandole.init() first")
+        raise not_initialized()
 
 
 def _check_new(ranks: _Ranks, present: dict[_Ranks, int], size: int) -> None:

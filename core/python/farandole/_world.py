@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from farandole import _environment, _process_sets, _starter
-from farandole._errors import NotInitializedError
+from farandole._errors import not_initialized
 from farandole._native import core
 
 
@@ -51,16 +51,7 @@ def init(comm: object = None, process_sets: object = None) -> None:
         world = _environment.discover()
         sets = _process_sets.requested(process_sets, world.size)
         store, key = _meet(world)
-        core.init(
-            world.rank,
-            world.size,
-            world.local_rank,
-            world.local_size,
-            world.cross_rank,
-            world.cross_size,
-            store,
-            key,
-        )
+        core.init(world.rank, world.size, store, key)
         if not _state.leaves_at_exit:
             atexit.register(shutdown)
             _state.leaves_at_exit = True
@@ -128,7 +119,7 @@ def is_homogeneous() -> bool:
 
 def _current() -> _environment.World:
     if _state.world is None:
-        raise NotInitializedError("farandole is not initialized in this process: call farandole.init() first")
+        raise not_initialized()
     return _state.world
 
 
