@@ -18,10 +18,10 @@ Dialer::Dialer(std::string endpoint, const Key& key, Hello mine, TimePoint now)
 
 void Dialer::Watch(PollSet* set) const {
   if (handshake_) {
-    set->Add(connection_.get(), handshake_->events());
+    set->Add(connection_, handshake_->events());
     set->WakeAt(handshake_->limit());
   } else {
-    set->Add(connection_.get(), POLLOUT);
+    set->Add(connection_, POLLOUT);
     set->WakeAt(next_);
   }
 }

@@ -24,18 +24,18 @@ void Lobby::Close() {
 }
 
 void Lobby::Watch(PollSet* set) const {
-  set->Add(listener_.get(), POLLIN);
+  set->Add(listener_, POLLIN);
   for (const Seat& seat : seats_) {
-    set->Add(seat.connection.get(), seat.handshake.events());
+    set->Add(seat.connection, seat.handshake.events());
     set->WakeAt(seat.handshake.limit());
   }
 }
 
 Status Lobby::Step(const PollSet& set, TimePoint now, std::vector<Guest>* guests) {
   if (!open()) return Status::Ok();
-  const bool knocked = set.ready(listener_.get());
+  const bool knocked = set.ready(listener_);
   for (auto seat = seats_.begin(); seat != seats_.end();) {
-    const bool due = set.ready(seat->connection.get()) || now >= seat->handshake.limit();
+    const bool due = set.ready(seat->connection) || now >= seat->handshake.limit();
     const bool stays = !due || Advance(&*seat, now);
     if (stays && seat->handshake.done()) guests->push_back({std::move(seat->connection), seat->handshake.theirs()});
     seat = stays && seat->connection.valid() ? std::next(seat) : seats_.erase(seat);

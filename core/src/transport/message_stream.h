@@ -22,6 +22,7 @@ class MessageStream {
   explicit MessageStream(Descriptor socket) : socket_(std::move(socket)) {}
 
   bool open() const { return socket_.valid(); }
+  const Descriptor& socket() const { return socket_; }
   int descriptor() const { return socket_.get(); }
 
   void Queue(const Bytes& message);

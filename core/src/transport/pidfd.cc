@@ -1,6 +1,5 @@
 #include "transport/pidfd.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,11 +18,6 @@ Descriptor Open(pid_t pid) { return Descriptor(static_cast<int>(syscall(SYS_pidf
 Status OpenOwnPidfd(Descriptor* pidfd) {
   *pidfd = Open(getpid());
   return pidfd->valid() ? Status::Ok() : SystemError("pidfd_open (Linux 5.3 or newer is needed to share memory)");
-}
-
-bool HasEnded(const Descriptor& pidfd) {
-  pollfd entry{pidfd.get(), POLLIN, 0};
-  return pidfd.valid() && poll(&entry, 1, 0) == 1;
 }
 
 Descriptor PidfdOfPeer(int fd) {

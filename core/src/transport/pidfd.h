@@ -12,7 +12,4 @@ Status OpenOwnPidfd(Descriptor* pidfd);
 // Of the process at the other end of a Unix socket; invalid when that is no Unix socket or the kernel does not say.
 Descriptor PidfdOfPeer(int fd);
 
-// Now. For a descriptor whose number may have been another's when a poll said so.
-bool HasEnded(const Descriptor& pidfd);
-
 }  // namespace farandole

@@ -12,8 +12,10 @@ constexpr int64_t kCancelIntervalMs = 100;
 
 }  // namespace
 
-void PollSet::Add(int fd, short events) {
-  if (fd >= 0) entries_.push_back({fd, events, 0});
+void PollSet::Add(const Descriptor& descriptor, short events) {
+  if (!descriptor.valid()) return;
+  entries_.push_back({descriptor.get(), events, 0});
+  serials_.push_back(descriptor.serial());
 }
 
 void PollSet::WakeAt(TimePoint time) { wake_ = std::min(wake_, time); }
@@ -26,12 +28,13 @@ bool PollSet::Wait() {
     const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
     const int count = poll(entries_.data(), entries_.size(), static_cast<int>(left_ms));
     if (count <= 0 && Now() < wake_) continue;
-    for (const pollfd& entry : entries_) {
-      if (entry.revents != 0) ready_.insert(entry.fd);
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      if (entries_[i].revents != 0) ready_.insert(serials_[i]);
     }
     break;
   }
   entries_.clear();
+  serials_.clear();
   wake_ = TimePoint::max();
   return !WaitsAreCancelled();
 }

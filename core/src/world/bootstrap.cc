@@ -112,9 +112,9 @@ void Start::WatchAll() {
   lobby_.Watch(&set_);
   if (call_) call_->Watch(&set_);
   for (const MessageStream& stream : control_) {
-    if (stream.open()) set_.Add(stream.descriptor(), static_cast<short>(POLLIN | (stream.flushed() ? 0 : POLLOUT)));
+    if (stream.open()) set_.Add(stream.socket(), static_cast<short>(POLLIN | (stream.flushed() ? 0 : POLLOUT)));
   }
-  for (const Descriptor& pidfd : pidfds_) set_.Add(pidfd.get(), POLLIN);
+  for (const Descriptor& pidfd : pidfds_) set_.Add(pidfd, POLLIN);
   meeting_.Watch(&set_);
   linking_.Watch(&set_);
   set_.WakeAt(applicant_.next());
@@ -125,9 +125,8 @@ void Start::Step(TimePoint now) {
   if (broken_.ok()) broken_ = registrar_ ? StepLobby(now) : StepCall(now);
   for (int r = 0; r < spec_.size && !applicant_.over(); ++r) {
     const auto at = static_cast<size_t>(r);
-    if (control_[at].open() && set_.ready(control_[at].descriptor())) Read(r, now);
-    // Last words first. A guest who was turned away just now may have left the number of its connection to a pidfd.
-    if (set_.ready(pidfds_[at].get()) && HasEnded(pidfds_[at])) OnLost(r, "died");
+    if (control_[at].open() && set_.ready(control_[at].socket())) Read(r, now);
+    if (set_.ready(pidfds_[at])) OnLost(r, "died");  // last words first
   }
   meeting_.Step(set_, now, &applicant_);
   linking_.Step(set_, now, &applicant_);

@@ -62,9 +62,9 @@ void Meeting::Begin(TimePoint now, Applicant* applicant) {
 
 void Meeting::Watch(PollSet* set) const {
   lobby_.Watch(set);
-  for (const auto& [rank, connection] : guests_) set->Add(connection.get(), POLLIN);
+  for (const auto& [rank, connection] : guests_) set->Add(connection, POLLIN);
   if (call_) call_->Watch(set);
-  set->Add(leader_.get(), POLLIN);
+  set->Add(leader_, POLLIN);
 }
 
 void Meeting::Step(const PollSet& set, TimePoint now, Applicant* applicant) {
@@ -76,7 +76,7 @@ void Meeting::Step(const PollSet& set, TimePoint now, Applicant* applicant) {
   for (Guest& guest : arrived) LetIn(std::move(guest), applicant);
   std::vector<int> ready;
   for (const auto& [rank, connection] : guests_) {
-    if (set.ready(connection.get())) ready.push_back(rank);
+    if (set.ready(connection)) ready.push_back(rank);
   }
   for (int rank : ready) TakeHandles(rank, applicant);
   StepMember(set, now, applicant);
@@ -131,7 +131,7 @@ void Meeting::StepMember(const PollSet& set, TimePoint now, Applicant* applicant
   if (call_) {
     status = call_->Step(now);
     if (status.ok() && call_->done()) status = Enter();
-  } else if (leader_.valid() && set.ready(leader_.get())) {
+  } else if (leader_.valid() && set.ready(leader_)) {
     status = TakeShared();
     if (status.ok()) {
       leader_.Reset();

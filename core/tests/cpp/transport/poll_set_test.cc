@@ -1,0 +1,57 @@
+// Readiness belongs to a descriptor, not to its number.
+#include "transport/poll_set.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace farandole {
+namespace {
+
+struct Pipe {
+  Descriptor reading, writing;
+  Pipe() {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    reading = Descriptor(ends[0]);
+    writing = Descriptor(ends[1]);
+  }
+};
+
+TEST(PollSetTest, TellsWhichDescriptorsHaveSomethingToSay) {
+  const Pipe loud, silent;
+  ASSERT_EQ(write(loud.writing.get(), "x", 1), 1);
+  PollSet set;
+  set.Add(loud.reading, POLLIN);
+  set.Add(silent.reading, POLLIN);
+  set.Add(Descriptor(), POLLIN);
+  ASSERT_TRUE(set.Wait());
+  EXPECT_TRUE(set.ready(loud.reading));
+  EXPECT_FALSE(set.ready(silent.reading));
+  EXPECT_FALSE(set.ready(Descriptor()));
+}
+
+TEST(PollSetTest, ADescriptorDoesNotInheritWhatItsNumberHadToSay) {
+  Pipe loud;
+  ASSERT_EQ(write(loud.writing.get(), "x", 1), 1);
+  PollSet set;
+  set.Add(loud.reading, POLLIN);
+  ASSERT_TRUE(set.Wait());
+  const int number = loud.reading.get();
+  loud.reading.Reset();
+  const Pipe silent;
+  ASSERT_EQ(silent.reading.get(), number) << "the lowest number that is free";
+  EXPECT_FALSE(set.ready(silent.reading));
+}
+
+TEST(PollSetTest, ADescriptorThatMovesStaysTheSame) {
+  Pipe loud;
+  ASSERT_EQ(write(loud.writing.get(), "x", 1), 1);
+  PollSet set;
+  set.Add(loud.reading, POLLIN);
+  ASSERT_TRUE(set.Wait());
+  const Descriptor moved = std::move(loud.reading);
+  EXPECT_TRUE(set.ready(moved));
+}
+
+}  // namespace
+}  // namespace farandole
