@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <thread>
 
 #include "transport/endpoint.h"
 #include "transport/socket_wait.h"
@@ -18,13 +17,8 @@
 namespace farandole {
 namespace {
 
-using std::chrono::milliseconds;
-
 constexpr int kBufferBytes = 4 << 20;
 constexpr int kBacklog = 4096;
-constexpr milliseconds kFirstPause{2};
-constexpr milliseconds kLongestPause{100};
-constexpr milliseconds kLongestAttempt{5000};  // then the name is looked up again: a restarted host may have moved
 
 // ---- addresses of a socket
 
@@ -130,15 +124,6 @@ Status StartConnect(const std::string& endpoint, const Address& address, Descrip
   return Status::Ok();
 }
 
-Status ConnectAddress(const std::string& endpoint, const Address& address, Deadline deadline, Descriptor* connection) {
-  Descriptor made;
-  FRD_RETURN_IF_ERROR(StartConnect(endpoint, address, &made));
-  if (!WaitFor(made.get(), POLLOUT, deadline)) return {Code::kDeadline, endpoint + ": no answer"};
-  FRD_RETURN_IF_ERROR(EndConnect(endpoint, made.get()));
-  *connection = std::move(made);
-  return Status::Ok();
-}
-
 Status ListenAt(const std::string& endpoint, const Address& address, Descriptor* listener) {
   Descriptor made = MakeSocket(address.family());
   if (!made.valid()) return SystemError("cannot open a socket for " + endpoint);
@@ -149,11 +134,6 @@ Status ListenAt(const std::string& endpoint, const Address& address, Descriptor*
   }
   *listener = std::move(made);
   return Status::Ok();
-}
-
-std::string Seconds(std::chrono::steady_clock::duration span) {
-  const auto tenths = std::chrono::duration_cast<milliseconds>(span).count() / 100;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
 
 }  // namespace
@@ -218,37 +198,6 @@ Status EndConnect(const std::string& endpoint, int fd) {
   Address mine;
   if (!AddressOf(getsockname, fd, &mine)) return SystemError("getsockname");
   return mine.family() == AF_UNIX ? CheckUser(fd, "the listener at " + endpoint) : Status::Ok();
-}
-
-Status ConnectOnce(const std::string& endpoint, Deadline deadline, Descriptor* connection) {
-  std::vector<Address> addresses;
-  FRD_RETURN_IF_ERROR(ResolveEndpoint(endpoint, &addresses));
-  Status last = Internal(endpoint + ": no address");
-  for (size_t i = 0; i < addresses.size(); ++i) {
-    // Equal shares of the time that is left, so that an address that swallows everything does not hide the next.
-    const auto now = std::chrono::steady_clock::now();
-    const auto share = (deadline - now) / static_cast<int64_t>(addresses.size() - i);
-    last = ConnectAddress(endpoint, addresses[i], now + share, connection);
-    if (last.ok()) break;
-  }
-  return last;
-}
-
-Status ConnectRetry(const std::string& endpoint, Deadline deadline, Descriptor* connection) {
-  const auto start = std::chrono::steady_clock::now();
-  milliseconds pause = kFirstPause;
-  for (;;) {
-    const Status last = ConnectOnce(endpoint, std::min(deadline, After(kLongestAttempt)), connection);
-    if (last.code() != Code::kPeerLost && last.code() != Code::kDeadline) return last;
-    if (std::chrono::steady_clock::now() + pause >= deadline || WaitsAreCancelled()) {
-      return {Code::kDeadline, "nobody to connect to for " + Seconds(std::chrono::steady_clock::now() - start) +
-                                   "; last " + last.message() +
-                                   ". Check that the process that listens there was started and still " +
-                                   "runs, and that its address and port are reachable from this host"};
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, kLongestPause);
-  }
 }
 
 std::string DescribePeer(int fd) {

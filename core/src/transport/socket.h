@@ -41,18 +41,11 @@ Status BoundEndpoint(int fd, std::string* endpoint);
 // Waits for one connection. kMismatch: a process of another user knocked and was shown out; call again.
 Status Accept(int listener_fd, Deadline deadline, Descriptor* connection);
 
-// One attempt in two halves that do not block (name look-ups excepted): the first begins to connect to one of the
+// An attempt in two halves that do not block (name look-ups excepted): the first begins to connect to one of the
 // endpoint's addresses, the attempt-th, going round; once poll reports POLLOUT the second says whether it came to be.
 // kPeerLost when nobody listens there.
 Status BeginConnect(const std::string& endpoint, size_t attempt, Descriptor* connection);
 Status EndConnect(const std::string& endpoint, int fd);
-
-// One attempt. kPeerLost at once when nobody listens there.
-Status ConnectOnce(const std::string& endpoint, Deadline deadline, Descriptor* connection);
-
-// Tries again, every few milliseconds and then less often, while nobody listens there yet. kDeadline names the
-// endpoint, the time spent and the last refusal.
-Status ConnectRetry(const std::string& endpoint, Deadline deadline, Descriptor* connection);
 
 // Who is at the other end, for messages: "tcp:10.0.0.2:4711", "unix:name", "process 4711 on this machine".
 std::string DescribePeer(int fd);
@@ -65,12 +58,6 @@ Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes);
 
 Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline);
 Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);
-
-// A frame: | length, uint32 little-endian | length bytes |. Neither end moves one above limit_bytes (kInvalid when it
-// is ours, kMismatch when it is theirs; nothing of it is read, so the stream is of no further use). `frame` holds
-// bytes, not text.
-Status SendFrame(int fd, const void* data, size_t size_bytes, size_t limit_bytes, Deadline deadline);
-Status RecvFrame(int fd, size_t limit_bytes, std::string* frame, Deadline deadline);
 
 // Passes open descriptors, any number of them, with a few bytes that say what they are. REQUIRES: a Unix socket.
 //

@@ -195,29 +195,6 @@ Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline) {
   return Status::Ok();
 }
 
-Status SendFrame(int fd, const void* data, size_t size_bytes, size_t limit_bytes, Deadline deadline) {
-  if (size_bytes > std::min<size_t>(limit_bytes, std::numeric_limits<uint32_t>::max())) {
-    return Invalid("a frame of " + std::to_string(size_bytes) + " bytes for " + DescribePeer(fd) + ", where at most " +
-                   std::to_string(limit_bytes) + " are allowed");
-  }
-  ByteWriter header;
-  header.Put(static_cast<uint32_t>(size_bytes));
-  const Bytes bytes = header.Take();
-  return SendPieces(fd, Piece(bytes.data(), bytes.size()), Piece(data, size_bytes), deadline);
-}
-
-Status RecvFrame(int fd, size_t limit_bytes, std::string* frame, Deadline deadline) {
-  uint8_t header[sizeof(uint32_t)];
-  FRD_RETURN_IF_ERROR(RecvAll(fd, header, sizeof(header), deadline));
-  const uint32_t size_bytes = ByteReader(header, sizeof(header)).Get<uint32_t>();
-  if (size_bytes > limit_bytes) {
-    return {Code::kMismatch, DescribePeer(fd) + " announced a frame of " + std::to_string(size_bytes) +
-                                 " bytes, where at most " + std::to_string(limit_bytes) + " are allowed"};
-  }
-  frame->resize(size_bytes);
-  return RecvAll(fd, frame->data(), size_bytes, deadline);
-}
-
 Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::string& payload, Deadline deadline) {
   ByteWriter header;
   header.Put(static_cast<uint32_t>(descriptors.size()));

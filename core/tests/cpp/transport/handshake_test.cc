@@ -12,6 +12,7 @@
 #include "common/bytes.h"
 #include "common/sha256.h"
 #include "support/blocking_handshake.h"
+#include "support/connect.h"
 
 namespace farandole {
 namespace {

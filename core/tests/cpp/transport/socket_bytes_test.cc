@@ -93,54 +93,6 @@ TEST(RecvAll, TakesWhatIsThereEvenAfterTheDeadline) {
   EXPECT_TRUE(RecvAll(pair.right.get(), received, 3, After(milliseconds(-1000))).ok());
 }
 
-TEST(Frames, OfEverySizeUpToTheLimitArriveWhole) {
-  Both pair = SmallPair();
-  for (const size_t size : {size_t{0}, size_t{1}, size_t{4}, size_t{100000}, size_t{1} << 20}) {
-    const std::string sent = Pattern(size);
-    std::thread sender(
-        [&] { EXPECT_TRUE(SendFrame(pair.left.get(), sent.data(), sent.size(), 1 << 20, Soon()).ok()); });
-    std::string received = "left over";
-    EXPECT_TRUE(RecvFrame(pair.right.get(), 1 << 20, &received, Soon()).ok());
-    sender.join();
-    EXPECT_TRUE(received == sent) << size;
-  }
-}
-
-TEST(Frames, BeginWithTheLengthInLittleEndian) {
-  Both pair = SmallPair();
-  const std::string sent(0x0102, 'x');
-  ASSERT_TRUE(SendFrame(pair.left.get(), sent.data(), sent.size(), 1000, Soon()).ok());
-  uint8_t header[4];
-  ASSERT_TRUE(RecvAll(pair.right.get(), header, 4, Soon()).ok());
-  EXPECT_EQ(std::vector<int>(header, header + 4), (std::vector<int>{2, 1, 0, 0}));
-}
-
-TEST(Frames, AboveTheLimitAreRefusedByTheReceiverBeforeItMakesRoom) {
-  Both pair = SmallPair();
-  ASSERT_TRUE(SendAll(pair.left.get(), "\xff\xff\xff\xff", 4, Soon()).ok());
-  std::string received;
-  const Status status = RecvFrame(pair.right.get(), 1000, &received, Soon());
-  EXPECT_EQ(status.code(), Code::kMismatch);
-  EXPECT_NE(status.message().find("4294967295"), std::string::npos) << status.message();
-  EXPECT_NE(status.message().find("1000"), std::string::npos) << status.message();
-  EXPECT_LT(received.capacity(), 1000u);
-}
-
-TEST(Frames, AboveTheLimitAreNotSent) {
-  Both pair = SmallPair();
-  EXPECT_EQ(SendFrame(pair.left.get(), "abcd", 4, 3, Soon()).code(), Code::kInvalid);
-  char byte;
-  EXPECT_EQ(RecvAll(pair.right.get(), &byte, 1, After(milliseconds(0))).code(), Code::kDeadline);
-}
-
-TEST(Frames, CutShortAreAnError) {
-  Both pair = SmallPair();
-  ASSERT_TRUE(SendAll(pair.left.get(), "\x08\0\0\0half", 8, Soon()).ok());
-  pair.left.Reset();
-  std::string received;
-  EXPECT_EQ(RecvFrame(pair.right.get(), 1000, &received, Soon()).code(), Code::kPeerLost);
-}
-
 // ---- descriptors
 
 // A memfd that holds its number.
@@ -186,12 +138,12 @@ TEST(Descriptors, TheNextMessageStartsWhereTheyEnd) {
   Both pair = SmallPair();
   const Descriptor memory = Numbered(7);
   ASSERT_TRUE(SendDescriptors(pair.left.get(), {memory.get()}, "", Soon()).ok());
-  ASSERT_TRUE(SendFrame(pair.left.get(), "next", 4, 100, Soon()).ok());
+  ASSERT_TRUE(SendAll(pair.left.get(), "next", 4, Soon()).ok());
   std::vector<Descriptor> received;
-  std::string payload, frame;
+  std::string payload, next(4, ' ');
   ASSERT_TRUE(RecvDescriptors(pair.right.get(), 1, 0, &received, &payload, Soon()).ok());
-  ASSERT_TRUE(RecvFrame(pair.right.get(), 100, &frame, Soon()).ok());
-  EXPECT_EQ(frame, "next");
+  ASSERT_TRUE(RecvAll(pair.right.get(), next.data(), next.size(), Soon()).ok());
+  EXPECT_EQ(next, "next");
 }
 
 TEST(Descriptors, MoreThanAllowedAreRefused) {

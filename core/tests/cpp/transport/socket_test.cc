@@ -14,6 +14,8 @@
 #include <string>
 #include <thread>
 
+#include "support/connect.h"
+
 namespace farandole {
 namespace {
 
@@ -197,20 +199,6 @@ TEST(Endpoint, TextThatIsWrongIsRefusedWithTheReason) {
   std::string longest = FreshUnixEndpoint();
   longest.resize(std::string("unix:").size() + 107, 'x');
   EXPECT_TRUE(Listen(longest, &connection).ok());
-}
-
-TEST(ConnectRetry, GivesUpAtTheDeadlineAndSaysWhereHowLongAndWhy) {
-  const std::string nowhere = FreshUnixEndpoint();
-  Descriptor connection;
-  const auto start = std::chrono::steady_clock::now();
-  const Status status = ConnectRetry(nowhere, After(milliseconds(300)), &connection);
-  const auto spent = std::chrono::steady_clock::now() - start;
-  EXPECT_EQ(status.code(), Code::kDeadline);
-  for (const std::string& part : {nowhere, std::string("0."), std::string("refused"), std::string("Check")}) {
-    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
-  }
-  EXPECT_GT(spent, milliseconds(150));
-  EXPECT_LT(spent, milliseconds(1500));
 }
 
 TEST(Listen, TwiceAtOneEndpointIsAnErrorThatNamesIt) {

@@ -106,6 +106,21 @@ TEST(BootstrapTest, AtTheDeadlineEveryRankNamesTheOneThatDidNotCome) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
 }
 
+TEST(BootstrapTest, WhoFindsNobodySaysWhereHowLongAndWhy) {
+  std::vector<WorldSpec> specs = SpecsOf(2, FreshStore());
+  specs.erase(specs.begin());
+  std::vector<std::unique_ptr<World>> worlds;
+  const auto start = std::chrono::steady_clock::now();
+  const Status status = Meet(specs, &worlds, 300)[0];
+  const auto spent = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(status.code(), Code::kDeadline);
+  for (const std::string& part : {specs[0].store, std::string("0."), std::string("refused"), std::string("Check")}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  }
+  EXPECT_GT(spent, std::chrono::milliseconds(150));
+  EXPECT_LT(spent, std::chrono::milliseconds(1500));
+}
+
 struct Trouble {
   const char* name;
   const char* failpoints;

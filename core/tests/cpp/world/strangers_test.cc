@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "common/failpoint.h"
+#include "support/connect.h"
 #include "support/specs.h"
 #include "transport/dialer.h"
 #include "transport/lobby.h"

@@ -1,0 +1,38 @@
+// A connection in one call: what tests of the other end want.
+#pragma once
+
+#include <poll.h>
+
+#include <string>
+
+#include "transport/socket.h"
+#include "transport/socket_wait.h"
+
+namespace farandole {
+
+inline Status ConnectAttempt(const std::string& endpoint, size_t attempt, Deadline deadline, Descriptor* connection) {
+  FRD_RETURN_IF_ERROR(BeginConnect(endpoint, attempt, connection));
+  if (!WaitFor(connection->get(), POLLOUT, deadline)) return {Code::kDeadline, endpoint + ": no answer"};
+  return EndConnect(endpoint, connection->get());
+}
+
+// kPeerLost at once when nobody listens there. A name may have two addresses, and the listener one of them.
+inline Status ConnectOnce(const std::string& endpoint, Deadline deadline, Descriptor* connection) {
+  Status status;
+  for (size_t attempt = 0; attempt < 2; ++attempt) {
+    status = ConnectAttempt(endpoint, attempt, deadline, connection);
+    if (status.code() != Code::kPeerLost) return status;
+    connection->Reset();
+  }
+  return status;
+}
+
+// Again and again while nobody listens there yet.
+inline Status ConnectRetry(const std::string& endpoint, Deadline deadline, Descriptor* connection) {
+  for (;;) {
+    const Status status = ConnectOnce(endpoint, deadline, connection);
+    if (status.code() != Code::kPeerLost || std::chrono::steady_clock::now() >= deadline) return status;
+  }
+}
+
+}  // namespace farandole
