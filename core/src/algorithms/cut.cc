@@ -6,8 +6,6 @@
 namespace farandole {
 namespace {
 
-constexpr int64_t kBorderBytes = 64;
-
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The least multiple of `unit` that cuts `total` to as many pieces as `most` would, so that the last piece is not a

@@ -1,24 +1,8 @@
 #include "algorithms/direct.h"
 
+#include "algorithms/everybody.h"
+
 namespace farandole {
-namespace {
-
-// Slot of participant `from` at participant `me`: the others in order.
-int SlotOf(int from, int me) { return from < me ? from : from - 1; }
-
-// R over all participants, as operands of a fold at `me`.
-std::vector<int> InOrder(int participants, int me) {
-  std::vector<int> operands;
-  for (int i = 0; i < participants; ++i) operands.push_back(i == me ? kOwnData : SlotOf(i, me));
-  return operands;
-}
-
-// At distance d everybody sends to me+d and receives from me-d.
-int Ahead(int me, int distance, int participants) { return (me + distance) % participants; }
-int Behind(int me, int distance, int participants) { return (me + participants - distance) % participants; }
-
-}  // namespace
-
 Schedule DirectAllreduce(int participants, int me) {
   Schedule schedule;
   schedule.block_count = participants;
@@ -58,16 +42,6 @@ Schedule DirectAllgather(int participants, int me) {
     schedule.Send(0, me, to, {});
     schedule.RecvData(0, from, from, {});
   }
-  return schedule;
-}
-
-Schedule DirectBroadcast(int participants, int me, int root) {
-  Schedule schedule;
-  if (me != root) {
-    schedule.RecvData(0, 0, root, {});
-    return schedule;
-  }
-  for (int d = 1; d < participants; ++d) schedule.Send(0, 0, Ahead(me, d, participants), {});
   return schedule;
 }
 

@@ -14,7 +14,7 @@
 // Direct reduce-scatter and allgather are "pairwise" and "spread out" in: R. Thakur, R. Rabenseifner, W. Gropp,
 // "Optimization of Collective Communication Operations in MPICH", 2005.
 //
-// Pure functions; any thread. REQUIRES everywhere: 0 <= me, root < participants.
+// Pure functions; any thread. REQUIRES everywhere: 0 <= me < participants.
 #pragma once
 
 #include "algorithms/schedule.h"
@@ -29,8 +29,5 @@ Schedule ExchangeAll(int participants, int me);
 
 // One block per participant; mine is in place already.
 Schedule DirectAllgather(int participants, int me);
-
-// One block, from the root to everybody.
-Schedule DirectBroadcast(int participants, int me, int root);
 
 }  // namespace farandole

@@ -1,12 +1,14 @@
 #include "algorithms/pairwise.h"
 
+#include "algorithms/everybody.h"
+
 namespace farandole {
 
 Schedule PairwiseAlltoall(int participants, int me) {
   Schedule schedule;
   schedule.block_count = 2 * participants;
   for (int d = 1; d < participants; ++d) {
-    const int to = (me + d) % participants, from = (me + participants - d) % participants;
+    const int to = Ahead(me, d, participants), from = Behind(me, d, participants);
     schedule.Send(0, to, to, {});
     schedule.RecvData(0, participants + from, from, {});
   }
@@ -16,14 +18,13 @@ Schedule PairwiseAlltoall(int participants, int me) {
 Schedule PairwiseReduceScatter(int participants, int me) {
   Schedule schedule;
   schedule.block_count = participants;
-  std::vector<int> received, operands;
+  std::vector<int> received;
   for (int d = 1; d < participants; ++d) {
-    const int to = (me + d) % participants, from = (me + participants - d) % participants;
+    const int to = Ahead(me, d, participants), from = Behind(me, d, participants);
     schedule.Send(0, to, to, {});
-    received.push_back(schedule.RecvScratch(0, me, from, from < me ? from : from - 1, {}));
+    received.push_back(schedule.RecvScratch(0, me, from, SlotOf(from, me), {}));
   }
-  for (int i = 0; i < participants; ++i) operands.push_back(i == me ? kOwnData : i < me ? i : i - 1);
-  schedule.Fold(0, me, operands, true, received);
+  schedule.Fold(0, me, InOrder(participants, me), true, received);
   return schedule;
 }
 

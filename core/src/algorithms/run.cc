@@ -60,8 +60,7 @@ struct FoldCall {
 // with `scale`.
 void* FoldByPairs(const FoldCall& call, const void* const* operands, size_t count, Scale scale, void* output) {
   if (count == 1) return const_cast<void*>(operands[0]);
-  size_t first = 1;
-  while (2 * first < count) first *= 2;
+  const size_t first = FirstPartOfR(count);
   void* low = FoldByPairs(call, operands, first, Scale{}, nullptr);
   const void* pair[] = {low, FoldByPairs(call, operands + first, count - first, Scale{}, nullptr)};
   if (output == nullptr) output = low;

@@ -6,8 +6,6 @@
 namespace farandole {
 namespace {
 
-constexpr int64_t kBorderBytes = 64;
-
 Step Transfer(StepKind kind, int phase, int block, int blocks, int peer, std::vector<int> after) {
   Step step;
   step.kind = kind;

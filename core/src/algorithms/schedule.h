@@ -76,9 +76,11 @@ struct Range {
   int64_t size() const { return end - begin; }
 };
 
+// No two participants fold into one cache line.
+inline constexpr int64_t kBorderBytes = 64;
+
 // Elements of `block` when `element_count` elements are cut into `block_count` blocks of nearly equal size. Borders
-// fall on multiples of 64 bytes, so that no two participants fold into one cache line; blocks may be empty. REQUIRES:
-// element_bytes is 1, 2, 4 or 8.
+// fall on multiples of kBorderBytes; blocks may be empty. REQUIRES: element_bytes is 1, 2, 4 or 8.
 Range BlockRange(int64_t element_count, size_t element_bytes, int block, int block_count);
 
 }  // namespace farandole

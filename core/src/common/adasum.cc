@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "common/half.h"
 
@@ -80,9 +81,7 @@ class Tree {
 
   void Fold(size_t begin, size_t end) {
     if (end - begin <= 1) return;
-    size_t first = 1;
-    while (2 * first < end - begin) first *= 2;
-    const size_t middle = begin + first;
+    const size_t middle = begin + FirstPartOfR(end - begin);
     Fold(begin, middle);
     Fold(middle, end);
     const double product = Sum(begin, middle, middle, end, false);

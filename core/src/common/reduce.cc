@@ -68,6 +68,12 @@ void UseIsa(Isa isa) {
   Active().store(isa, std::memory_order_relaxed);
 }
 
+size_t FirstPartOfR(size_t count) {
+  size_t power = 1;
+  while (2 * power < count) power *= 2;
+  return power;
+}
+
 bool Supports(DType dtype, ReduceOp reduce) {
   if (reduce == ReduceOp::kAdasum) return IsFloating(dtype);
   return !(dtype == DType::kBool && reduce == ReduceOp::kAverage);

@@ -26,6 +26,9 @@ struct Scale {
   bool IsIdentity() const { return multiplier == divisor; }
 };
 
+// How many values of a list stand in the first half of R. REQUIRES: count >= 2.
+size_t FirstPartOfR(size_t count);
+
 // output[i] = scale(R(inputs[0][i], inputs[1][i], ...)).
 // REQUIRES: input_count >= 1; reduce is neither kAverage (a sum with a divisor) nor kAdasum; Supports(dtype, reduce).
 void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,

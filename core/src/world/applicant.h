@@ -76,7 +76,6 @@ class Applicant {
   void OnLinks(const StartMessage& message, TimePoint now);
   void TellOutcome();
   void NotMet(std::vector<int> blamed, const std::string& why);
-  void CheckLinks();
   std::vector<int> Unlinked() const;
   std::vector<int> Absent() const;
   void OnDeadline(TimePoint now, const std::string& detail);

@@ -51,7 +51,6 @@ class Group {
   }
   AbortWord& abort_word() const;
   size_t arena_bytes() const { return arena_.size_bytes(); }
-  int arena_descriptor() const { return arena_.descriptor(); }
   int event() const { return events_[static_cast<size_t>(member_)].get(); }
   DoorbellWord& bell() const { return bells_[member_]; }
 

@@ -1,4 +1,4 @@
-// What ranks and rank 0 say to each other while a job starts; see membership.h. Values; no thread rule.
+// What ranks and rank 0 say to each other while a job starts; see registrar.h and applicant.h. Values; no thread rule.
 #pragma once
 
 #include <string>

@@ -31,7 +31,6 @@ struct World {
   std::vector<Descriptor> pidfds;            // by rank, invalid where there is none
 
   bool one_group() const { return layout.group_count() == 1; }
-  int my_group() const { return layout.group_of[static_cast<size_t>(rank)]; }
   bool leader() const { return group->member() == 0; }
   // "rank 3 (host b, pid 4711)"
   std::string NameOf(int other) const;

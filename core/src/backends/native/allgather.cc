@@ -9,8 +9,7 @@ namespace farandole {
 namespace {
 
 uint64_t Rounds(const std::vector<size_t>& rank_bytes) {
-  const size_t most = *std::max_element(rank_bytes.begin(), rank_bytes.end());
-  return (most + kSlotBytes - 1) / kSlotBytes;
+  return SlotsFor(*std::max_element(rank_bytes.begin(), rank_bytes.end()));
 }
 
 }  // namespace

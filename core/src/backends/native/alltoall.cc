@@ -5,13 +5,10 @@
 
 #include "backends/native/concatenation.h"
 #include "backends/native/parts.h"
+#include "common/lines.h"
 
 namespace farandole {
 namespace {
-
-constexpr size_t kLineBytes = 64;
-
-uint64_t Rounds(uint64_t stream_bytes) { return (stream_bytes + kSlotBytes - 1) / kSlotBytes; }
 
 // Calls visit(bytes into the stretch, bytes into the slot, size) for what of a stretch of a stream lies in round t.
 template <typename Visit>
@@ -87,7 +84,7 @@ void StagedAlltoall::ReadHeaders() {
     const auto position = static_cast<size_t>(positions_[static_cast<size_t>(from)]);
     received_.push_back({mine, offsets[position], work_->recv_bytes[position]});
   }
-  ExtendTo(Rounds(longest));
+  ExtendTo(SlotsFor(longest));
 }
 
 bool StagedAlltoall::Finish(uint64_t t) { return staging_->AllCombined(number(t) + 1); }

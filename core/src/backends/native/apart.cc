@@ -62,6 +62,15 @@ Status ApartOperation::FindPlace(size_t size_bytes) {
   return Internal("no memory: " + std::to_string(size_bytes) + " bytes for tensors that are exchanged together");
 }
 
+bool ApartOperation::ScalesFirst() const { return ScalesBeforeCrossing(*work_) && !work_->scale.IsIdentity(); }
+
+void ApartOperation::ScaleInto(std::byte* place, size_t size_bytes, const std::byte** source, Scale* scale) const {
+  const void* const input = *source;
+  Fold(work_->dtype, work_->reduce, &input, 1, size_bytes / SizeOf(work_->dtype), *scale, place);
+  *source = place;
+  *scale = Scale();
+}
+
 Status ApartOperation::StartAllreduce() {
   const Concatenation vector(&work_->segments);
   const size_t size_bytes = vector.size_bytes();
@@ -74,12 +83,7 @@ Status ApartOperation::StartAllreduce() {
   }
   const size_t element_count = size_bytes / SizeOf(work_->dtype);
   Scale scale = work_->scale;
-  if (ScalesBeforeCrossing(*work_) && !scale.IsIdentity() && size_bytes > 0) {
-    const void* const input = source;
-    Fold(work_->dtype, work_->reduce, &input, 1, element_count, scale, place_);
-    source = place_;
-    scale = Scale();
-  }
+  if (ScalesFirst()) ScaleInto(place_, size_bytes, &source, &scale);
   cross_->Allreduce(*work_, scale, place_, static_cast<int64_t>(element_count), 1, source);
   return Status::Ok();
 }
@@ -122,16 +126,13 @@ Status ApartOperation::StartReducescatter() {
   const size_t size_bytes = offsets.back() + work_->rank_bytes.back();
   const auto* source = static_cast<const std::byte*>(segment.input);
   Scale scale = work_->scale;
-  if (ScalesBeforeCrossing(*work_) && !scale.IsIdentity() && size_bytes > 0) {
-    std::byte* const scaled = source ? room_->Get(size_bytes) : nullptr;
-    if (source != nullptr && scaled == nullptr)
+  if (ScalesFirst() && size_bytes > 0 && source != nullptr) {
+    std::byte* const scaled = room_->Get(size_bytes);
+    if (scaled == nullptr)
       return Internal("no memory: " + std::to_string(size_bytes) + " bytes for a tensor that is scaled");
-    const void* const input = source;
-    if (source != nullptr) {
-      Fold(work_->dtype, work_->reduce, &input, 1, size_bytes / SizeOf(work_->dtype), scale, scaled);
-    }
-    source = scaled;
-    scale = Scale();
+    ScaleInto(scaled, size_bytes, &source, &scale);
+  } else if (ScalesFirst()) {
+    scale = Scale();  // zeros
   }
   std::vector<BlockMemory> blocks;
   for (size_t p = 0; p < offsets.size(); ++p) {

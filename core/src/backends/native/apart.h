@@ -41,6 +41,9 @@ class ApartOperation {
   Status StartBroadcast();
   Status StartAllgather();
   Status StartReducescatter();
+  bool ScalesFirst() const;
+  // From here on the source is in `place`, and nothing is left to scale.
+  void ScaleInto(std::byte* place, size_t size_bytes, const std::byte** source, Scale* scale) const;
   // The output where it is one piece of memory, else a room.
   Status FindPlace(size_t size_bytes);
 

@@ -1,24 +1,12 @@
 #include "backends/native/broadcast.h"
 
-#include <algorithm>
-
 namespace farandole {
-namespace {
 
-uint64_t Rounds(const std::vector<Segment>& segments) {
-  size_t total = 0;
-  for (const Segment& segment : segments) total += segment.size_bytes;
-  return (total + kSlotBytes - 1) / kSlotBytes;
-}
-
-}  // namespace
-
-StagedBroadcast::StagedBroadcast(const Staging* staging, uint64_t first_round, const std::vector<Segment>* segments,
-                                 int root, CrossExchange* cross)
-    : StagedOperation(staging, first_round, Rounds(*segments)), vector_(segments), cross_(cross) {
+StagedBroadcast::StagedBroadcast(const Staging* staging, uint64_t first_round, const Work* work, CrossExchange* cross)
+    : StagedOperation(staging, first_round, SlotsFor(work->TotalBytes())), vector_(&work->segments), cross_(cross) {
   const Layout& layout = *cross->topology().layout;
-  root_group_ = layout.group_of[static_cast<size_t>(root)];
-  root_member_ = layout.member_of[static_cast<size_t>(root)];
+  root_group_ = layout.group_of[static_cast<size_t>(work->root)];
+  root_member_ = layout.member_of[static_cast<size_t>(work->root)];
   in_root_group_ = cross->topology().group == root_group_;
   lane_count_ = layout.lane_count();
 }

@@ -6,6 +6,8 @@
 //   finish   root: all have read its slot      other groups: the carriers' results -> output
 #pragma once
 
+#include <algorithm>
+
 #include "backends/native/concatenation.h"
 #include "backends/native/cross.h"
 #include "backends/native/staged.h"
@@ -14,8 +16,7 @@ namespace farandole {
 
 class StagedBroadcast final : public StagedOperation {
  public:
-  StagedBroadcast(const Staging* staging, uint64_t first_round, const std::vector<Segment>* segments, int root,
-                  CrossExchange* cross);
+  StagedBroadcast(const Staging* staging, uint64_t first_round, const Work* work, CrossExchange* cross);
 
  protected:
   void Put(uint64_t t) override;

@@ -106,7 +106,7 @@ void Collectives::LaunchStaged() {
       staged_ = std::make_unique<StagedAllreduce>(&staging_, next_round_, work_, &cross_);
       return;
     case OpKind::kBroadcast:
-      staged_ = std::make_unique<StagedBroadcast>(&staging_, next_round_, &work_->segments, work_->root, &cross_);
+      staged_ = std::make_unique<StagedBroadcast>(&staging_, next_round_, work_, &cross_);
       return;
     case OpKind::kAllgather:
       if (one_group()) {

@@ -6,13 +6,6 @@
 
 namespace farandole {
 
-GroupedAllgather::GroupedAllgather(const Staging* staging, uint64_t first_round, const Work* work, const Parts& parts,
-                                   CrossExchange* cross)
-    : CrossedOperation(staging, first_round, parts.rounds(), cross),
-      work_(work),
-      parts_(parts),
-      lane_count_(cross->topology().LaneCount(parts.total_bytes())) {}
-
 bool GroupedAllgather::IsInMyGroup(const Parts::Piece& piece) const {
   return cross_->topology().layout->group_of[static_cast<size_t>(piece.position)] == cross_->topology().group;
 }

@@ -6,15 +6,13 @@
 //   finish   the other groups' regions: the carriers' results -> output
 #pragma once
 
-#include "backends/native/crossed.h"
-#include "backends/native/parts.h"
+#include "backends/native/parted.h"
 
 namespace farandole {
 
-class GroupedAllgather final : public CrossedOperation {
+class GroupedAllgather final : public PartedOperation {
  public:
-  GroupedAllgather(const Staging* staging, uint64_t first_round, const Work* work, const Parts& parts,
-                   CrossExchange* cross);
+  using PartedOperation::PartedOperation;
 
  protected:
   void Put(uint64_t t) override;
@@ -27,10 +25,6 @@ class GroupedAllgather final : public CrossedOperation {
   void TakeOwnGroup(uint64_t t);
   void StartCrossing(uint64_t t);
   Range LaneOf(Range region, int lane) const;
-
-  const Work* work_;
-  Parts parts_;
-  int lane_count_;
 };
 
 }  // namespace farandole

@@ -4,14 +4,6 @@
 
 namespace farandole {
 
-StagedReducescatter::StagedReducescatter(const Staging* staging, uint64_t first_round, const Work* work,
-                                         const Parts& parts, CrossExchange* cross)
-    : CrossedOperation(staging, first_round, parts.rounds(), cross),
-      work_(work),
-      parts_(parts),
-      element_bytes_(SizeOf(work->dtype)),
-      lane_count_(cross->topology().LaneCount(parts.total_bytes())) {}
-
 Parts::Piece StagedReducescatter::MyPiece(uint64_t t) const {
   const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
   size_t i = 0;
@@ -20,8 +12,8 @@ Parts::Piece StagedReducescatter::MyPiece(uint64_t t) const {
 }
 
 Range StagedReducescatter::LanesIn(Range region, int member) const {
-  const auto width = static_cast<int64_t>(element_bytes_);
-  const Range elements = cross_->topology().Carries(member, lane_count_, region.size() / width, element_bytes_);
+  const auto width = static_cast<int64_t>(element_bytes());
+  const Range elements = cross_->topology().Carries(member, lane_count_, region.size() / width, element_bytes());
   return {region.begin + elements.begin * width, region.begin + elements.end * width};
 }
 
@@ -50,7 +42,7 @@ void StagedReducescatter::FoldOwnPart(uint64_t t) {
     inputs[static_cast<size_t>(staging_->member())] =
         static_cast<const std::byte*>(segment.input) + piece.vector_offset;
   }
-  Fold(work_->dtype, work_->reduce, inputs.data(), inputs.size(), piece.size_bytes / element_bytes_, work_->scale,
+  Fold(work_->dtype, work_->reduce, inputs.data(), inputs.size(), piece.size_bytes / element_bytes(), work_->scale,
        static_cast<std::byte*>(segment.output) + piece.part_offset);
 }
 
@@ -61,7 +53,7 @@ void StagedReducescatter::FoldOwnLanes(uint64_t t) {
     if (mine.size() == 0) continue;
     std::vector<const void*> inputs;
     for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + mine.begin);
-    Fold(work_->dtype, work_->reduce, inputs.data(), inputs.size(), static_cast<size_t>(mine.size()) / element_bytes_,
+    Fold(work_->dtype, work_->reduce, inputs.data(), inputs.size(), static_cast<size_t>(mine.size()) / element_bytes(),
          scale, staging_->result(staging_->member(), number(t)) + mine.begin);
   }
 }
@@ -71,11 +63,11 @@ void StagedReducescatter::StartCrossing(uint64_t t) {
   const Scale scale = ScalesBeforeCrossing(*work_) ? Scale() : work_->scale;
   const std::vector<Range> regions = parts_.RegionsOf(parts_.PiecesOf(t));
   const LaneRange lanes = LanesOf(topology.member, topology.member_count(), lane_count_);
-  const auto width = static_cast<int64_t>(element_bytes_);
+  const auto width = static_cast<int64_t>(element_bytes());
   for (int lane = lanes.begin; lane < lanes.end; ++lane) {
     std::vector<BlockMemory> blocks;
     for (const Range& region : regions) {
-      const Range elements = BlockRange(region.size() / width, element_bytes_, lane, lane_count_);
+      const Range elements = BlockRange(region.size() / width, element_bytes(), lane, lane_count_);
       std::byte* const at = staging_->result(staging_->member(), number(t)) + region.begin + elements.begin * width;
       blocks.push_back({at, at, static_cast<size_t>(elements.size() * width)});
     }

@@ -9,15 +9,13 @@
 // The folds and their order are those of allreduce, so are the bits.
 #pragma once
 
-#include "backends/native/crossed.h"
-#include "backends/native/parts.h"
+#include "backends/native/parted.h"
 
 namespace farandole {
 
-class StagedReducescatter final : public CrossedOperation {
+class StagedReducescatter final : public PartedOperation {
  public:
-  StagedReducescatter(const Staging* staging, uint64_t first_round, const Work* work, const Parts& parts,
-                      CrossExchange* cross);
+  using PartedOperation::PartedOperation;
 
  protected:
   void Put(uint64_t t) override;
@@ -26,16 +24,12 @@ class StagedReducescatter final : public CrossedOperation {
 
  private:
   bool one_group() const { return cross_->topology().group_count() == 1; }
+  size_t element_bytes() const { return SizeOf(work_->dtype); }
   Parts::Piece MyPiece(uint64_t t) const;
   Range LanesIn(Range region, int member) const;  // what the member carries of a region
   void FoldOwnPart(uint64_t t);
   void FoldOwnLanes(uint64_t t);
   void StartCrossing(uint64_t t);
-
-  const Work* work_;
-  Parts parts_;
-  size_t element_bytes_;
-  int lane_count_;
 };
 
 }  // namespace farandole

@@ -37,6 +37,8 @@ namespace farandole {
 inline constexpr size_t kSlotBytes =
     512 << 10;  // half of a common L2: the slot and what it is combined with stay there
 
+inline uint64_t SlotsFor(uint64_t size_bytes) { return (size_bytes + kSlotBytes - 1) / kSlotBytes; }
+
 class Staging {
  public:
   static size_t BytesPerMember();

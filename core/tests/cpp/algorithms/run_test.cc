@@ -155,7 +155,7 @@ constexpr Algorithm<Schedule (*)(int, int)> kAllreduces[] = {{"direct", DirectAl
                                                              {"halving", HalvingAllreduce}};
 constexpr Algorithm<Schedule (*)(int, int)> kAllgathers[] = {
     {"direct", DirectAllgather}, {"ring", RingAllgather}, {"dissemination", DisseminationAllgather}};
-constexpr Algorithm<Schedule (*)(int, int, int)> kBroadcasts[] = {{"direct", DirectBroadcast}, {"tree", TreeBroadcast}};
+constexpr Algorithm<Schedule (*)(int, int, int)> kBroadcasts[] = {{"tree", TreeBroadcast}};
 
 using ::testing::Combine;
 using ::testing::ValuesIn;

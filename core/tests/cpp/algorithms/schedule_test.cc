@@ -44,8 +44,6 @@ const Case kCases[] = {
     {"PairwiseAlltoall", Result::kExchanged, 0, PairwiseAlltoall},
     {"DirectAllgather", Result::kGathered, 0, DirectAllgather},
     {"RingAllgather", Result::kGathered, 0, RingAllgather},
-    {"DirectBroadcastFrom0", Result::kRootsBlock, 0, Rooted(DirectBroadcast, 0)},
-    {"DirectBroadcastFrom5", Result::kRootsBlock, 5, Rooted(DirectBroadcast, 5)},
     {"TreeBroadcastFrom0", Result::kRootsBlock, 0, Rooted(TreeBroadcast, 0)},
     {"TreeBroadcastFrom5", Result::kRootsBlock, 5, Rooted(TreeBroadcast, 5)},
     {"TreeBroadcastFrom16", Result::kRootsBlock, 16, Rooted(TreeBroadcast, 16)},

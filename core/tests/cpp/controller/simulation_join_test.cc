@@ -1,5 +1,8 @@
 // Simulated jobs whose ranks run out of data one by one: who has joined takes part with nothing until all have, then all
 // go on.
+#include <algorithm>
+#include <iterator>
+
 #include "controller/simulation.h"
 
 namespace farandole {
@@ -30,22 +33,29 @@ void JoinWhoEnds(Scripts* scripts, const std::vector<int>& lengths, int step) {
   }
 }
 
+// Four rounds, each until all have joined; visit(step, those who have not) at every step.
+template <typename Visit>
+void InRounds(Scripts* scripts, int steps, std::mt19937_64* random, Visit visit) {
+  const Ranks all = scripts->Everyone();
+  for (int round = 0; round < 4; ++round) {
+    const std::vector<int> lengths = Lengths(static_cast<int>(all.size()), steps, random);
+    for (int step = 0; step <= steps; ++step) {
+      JoinWhoEnds(scripts, lengths, step);
+      visit(step, StillIn(all, lengths, step));
+    }
+  }
+}
+
 TEST_P(JoinTest, OperationsOfTheOthersGoOnAndAllBeginAnew) {
   ForSeeds(60, [](SimulatedJob& job, uint64_t seed) {
     job.set_time(Time::kAtStandstill);  // more unnamed operations in flight than names
     std::mt19937_64 random(seed);
     Scripts scripts(job.size());
     const Ranks all = scripts.Everyone();
-    for (int round = 0; round < 4; ++round) {
-      constexpr int kSteps = 12;
-      const std::vector<int> lengths = Lengths(job.size(), kSteps, &random);
-      for (int step = 0; step <= kSteps; ++step) {
-        JoinWhoEnds(&scripts, lengths, step);
-        const Ranks still = StillIn(all, lengths, step);
-        if (!still.empty()) AnyCall(&scripts, still, all, 0, &random);
-        if (random() % 5 == 0) scripts.Wait();
-      }
-    }
+    InRounds(&scripts, 12, &random, [&](int, const Ranks& still) {
+      if (!still.empty()) AnyCall(&scripts, still, all, 0, &random);
+      if (random() % 5 == 0) scripts.Wait();
+    });
     EXPECT_TRUE(job.Run(scripts));
   });
 }
@@ -55,29 +65,23 @@ TEST_P(JoinTest, NamedOperationsNeedNoTimeToPass) {
     std::mt19937_64 random(seed);
     Scripts scripts(job.size());
     const Ranks all = scripts.Everyone();
-    for (int round = 0; round < 4; ++round) {
-      constexpr int kSteps = 12;
-      const std::vector<int> lengths = Lengths(job.size(), kSteps, &random);
-      for (int step = 0; step <= kSteps; ++step) {
-        JoinWhoEnds(&scripts, lengths, step);
-        const Ranks still = StillIn(all, lengths, step);
-        if (still.empty()) continue;
-        const std::string name = "x" + std::to_string(random() % 2);
-        switch (random() % 5) {
-          case 0:
-            scripts.On(still, Broadcast(name, all[random() % all.size()]));
-            break;
-          case 1:
-            scripts.On(still, [&](int rank) { return Allgather(name, rank + step); });
-            break;
-          case 2:
-            scripts.On(still, Large(name));
-            break;
-          default:
-            scripts.On(still, Sum(name, random() % 4 == 0 ? 9 : 8));
-        }
+    InRounds(&scripts, 12, &random, [&](int step, const Ranks& still) {
+      if (still.empty()) return;
+      const std::string name = "x" + std::to_string(random() % 2);
+      switch (random() % 5) {
+        case 0:
+          scripts.On(still, Broadcast(name, all[random() % all.size()]));
+          break;
+        case 1:
+          scripts.On(still, [&](int rank) { return Allgather(name, rank + step); });
+          break;
+        case 2:
+          scripts.On(still, Large(name));
+          break;
+        default:
+          scripts.On(still, Sum(name, random() % 4 == 0 ? 9 : 8));
       }
-    }
+    });
     EXPECT_TRUE(job.Run(scripts));
   });
 }
@@ -89,28 +93,23 @@ TEST_P(JoinTest, SetsAreAddedUsedAndRemovedWhileSomeHaveJoined) {
     Scripts scripts(job.size());
     std::map<int, Ranks> sets{{0, scripts.Everyone()}};
     int next = 1;
-    for (int round = 0; round < 4; ++round) {
-      constexpr int kSteps = 15;
-      const std::vector<int> lengths = Lengths(job.size(), kSteps, &random);
-      for (int step = 0; step <= kSteps; ++step) {
-        JoinWhoEnds(&scripts, lengths, step);
-        const Ranks callers = StillIn(sets[0], lengths, step);
-        if (callers.empty()) break;
-        if (random() % 4 == 0) {
-          sets[next] = SomeOf(job.size(), &random);
-          scripts.AddSet(sets[next++], false, callers);
-          scripts.Wait();
-        } else if (random() % 6 == 0 && sets.size() > 1) {
-          const auto gone = std::next(sets.begin(), 1 + static_cast<std::ptrdiff_t>(random() % (sets.size() - 1)));
-          scripts.Wait();
-          scripts.RemoveSet(gone->first, false, callers);
-          sets.erase(gone);
-        }
-        const auto& [set, ranks] = *std::next(sets.begin(), static_cast<std::ptrdiff_t>(random() % sets.size()));
-        const Ranks still = StillIn(ranks, lengths, step);
-        if (!still.empty()) AnyCall(&scripts, still, ranks, set, &random);
+    InRounds(&scripts, 15, &random, [&](int, const Ranks& callers) {
+      if (callers.empty()) return;
+      if (random() % 4 == 0) {
+        sets[next] = SomeOf(job.size(), &random);
+        scripts.AddSet(sets[next++], false, callers);
+        scripts.Wait();
+      } else if (random() % 6 == 0 && sets.size() > 1) {
+        const auto gone = std::next(sets.begin(), 1 + static_cast<std::ptrdiff_t>(random() % (sets.size() - 1)));
+        scripts.Wait();
+        scripts.RemoveSet(gone->first, false, callers);
+        sets.erase(gone);
       }
-    }
+      const auto& [set, ranks] = *std::next(sets.begin(), static_cast<std::ptrdiff_t>(random() % sets.size()));
+      Ranks still;
+      std::set_intersection(ranks.begin(), ranks.end(), callers.begin(), callers.end(), std::back_inserter(still));
+      if (!still.empty()) AnyCall(&scripts, still, ranks, set, &random);
+    });
     EXPECT_TRUE(job.Run(scripts));
   });
 }

@@ -198,10 +198,14 @@ TEST_F(CudaTest, AnErrorThatTheDriverCannotNameIsStillSaid) {
 
 // ---- opening the driver
 
-TEST(CudaDriverTest, WithoutADriverItIsSaidWhatWasLookedForAndWhatToDo) {
+Status FindBy(const std::string& driver) {
   const int memory = 0;
   Device* device = nullptr;
-  const Status status = Devices("libfarandole-absent.so.1").Find(DeviceKind::kCuda, &memory, &device);
+  return Devices(driver).Find(DeviceKind::kCuda, &memory, &device);
+}
+
+TEST(CudaDriverTest, WithoutADriverItIsSaidWhatWasLookedForAndWhatToDo) {
+  const Status status = FindBy("libfarandole-absent.so.1");
   EXPECT_EQ(status.code(), Code::kInvalid);
   EXPECT_EQ(
       status.message(),
@@ -211,9 +215,7 @@ TEST(CudaDriverTest, WithoutADriverItIsSaidWhatWasLookedForAndWhatToDo) {
 }
 
 TEST(CudaDriverTest, ALibraryThatIsNoDriverIsRefusedByAFunctionThatItLacks) {
-  const int memory = 0;
-  Device* device = nullptr;
-  const Status status = Devices("libm.so.6").Find(DeviceKind::kCuda, &memory, &device);
+  const Status status = FindBy("libm.so.6");
   EXPECT_EQ(status.code(), Code::kInvalid);
   EXPECT_NE(status.message().find("libm.so.6 has no function cu"), std::string::npos) << status.message();
 }
