@@ -7,7 +7,9 @@
 namespace farandole {
 namespace {
 
-// Polling of a caller that waits, before it sleeps. The engine's own thread only pauses.
+// Polling of a caller that waits, before it sleeps. The engine's own thread only pauses. With more ranks than cores a
+// caller that pauses keeps the one away for whom it waits, so it yields at once: 5 to 20 % less for 128 KB of four ranks
+// on two cores, 0 to 17 % for 256 KB. (Pausing for the last one alone won 5 % at 4 bytes, and lost as much with three.)
 constexpr int kPauses = 20, kYields = 50;
 
 size_t BytesOf(const Request& request) {
@@ -47,7 +49,8 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->world_ = std::move(world);
   engine->table_ = std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->board());
   engine->everybody_ = engine->table_->agreement.FindSet(0);
-  engine->crowded_ = engine->world_->group->count() > static_cast<int>(std::thread::hardware_concurrency());
+  const bool crowded = engine->world_->group->count() > static_cast<int>(std::thread::hardware_concurrency());
+  engine->pauses_ = crowded ? 0 : kPauses;
   engine->conductor_ =
       std::make_unique<Conductor>(engine->world_.get(), engine->table_.get(), &engine->role_, settings);
   FRD_RETURN_IF_ERROR(engine->conductor_->Open());
@@ -179,9 +182,9 @@ bool Engine::Wait(const OperationPtr& waited_for, int64_t limit_ms) {
 // A small operation needs no driver: its data comes by itself.
 bool Engine::AwaitSmall(const OperationPtr& operation) {
   if (!operation->plan.half) return false;
-  for (int idle = crowded_ ? kPauses : 0; idle < kPauses + kYields; ++idle) {
+  for (int idle = 0; idle < pauses_ + kYields; ++idle) {
     if (Poll(operation)) return true;
-    idle < kPauses ? CpuPause() : std::this_thread::yield();
+    idle < pauses_ ? CpuPause() : std::this_thread::yield();
   }
   return false;
 }
@@ -193,9 +196,9 @@ void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
   for (int idle = 0; !operation.done();) {
     if (conductor_->Drive()) {
       idle = 0;
-    } else if (++idle <= kPauses) {
+    } else if (++idle <= pauses_) {
       CpuPause();
-    } else if (idle <= kPauses + kYields) {
+    } else if (idle <= pauses_ + kYields) {
       std::this_thread::yield();
     } else {
       if (Now() >= limit || stopping_) return;
@@ -204,7 +207,7 @@ void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
       if (!conductor_->Drive()) conductor_->Sleep(kSleepMs);
       Disarm(world_->group->bell());
       conductor_->LookAtDescriptors();
-      idle = kPauses;
+      idle = pauses_;
     }
   }
 }

@@ -82,7 +82,7 @@ class Engine {
   ProcessSetPtr everybody_;
   std::unique_ptr<Table> table_;
   Role role_;
-  bool crowded_ = false;  // more ranks than cores: whoever pauses keeps the one away for whom it waits
+  int pauses_ = 0;  // of a caller that waits, before it yields
   std::unique_ptr<Conductor> conductor_;
 
   // A world of one: its process sets.
