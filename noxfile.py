@@ -90,7 +90,8 @@ def simulation(session: nox.Session) -> None:
     """100,000 random starts of jobs and as many jobs; FARANDOLE_SEEDS: how many else, FARANDOLE_SEED: one again."""
     os.environ.setdefault("FARANDOLE_SEEDS", "100000")
     agreement = "SimulationTest|SeveralRanks|OneGroup|ProcessSets|Join|Death|Leave|SlowReader|Planted"
-    run_cpp_tests(session, find_gtest(session), select=("-R", f"StartSimulation|Liveness|{agreement}"))
+    options = ["-DFARANDOLE_TEST_SECONDS=3600", *find_gtest(session)]
+    run_cpp_tests(session, options, select=("-R", f"StartSimulation|Liveness|{agreement}"))
 
 
 @nox.session

@@ -83,7 +83,8 @@ def run_cpp_tests(session: nox.Session, options: list[str], wrapper: Words = (),
 
 
 def run_sanitized(session: nox.Session, sanitizers: str, *wrapper: str) -> None:
-    run_cpp_tests(session, [f"-DFARANDOLE_SANITIZE={sanitizers}", *find_gtest(session)], wrapper)
+    options = [f"-DFARANDOLE_SANITIZE={sanitizers}", "-DFARANDOLE_TEST_SECONDS=600"]
+    run_cpp_tests(session, [*options, *find_gtest(session)], wrapper)
 
 
 def run_for_aarch64(session: nox.Session) -> None:
