@@ -7,7 +7,7 @@ import signal
 import pytest
 from farandole.launch.ending import Ending
 from farandole.launch.job import Placement
-from farandole.launch.verdict import Death, describe, exit_code, first_failure
+from farandole.launch.verdict import Death, describe, ended_before, exit_code, first_failure
 
 
 def test_a_failure_gives_the_others_a_pause_then_term_then_kill_within_the_grace() -> None:
@@ -109,3 +109,23 @@ def test_the_verdict_says_who_how_and_what_next(code: int, text: str) -> None:
     assert said.startswith("farandole: rank 2 on localhost (pid 102) failed")
     assert said.splitlines()[1:3] == ["[2] one", "[2]  2%"]
     assert said.splitlines()[-1].startswith("farandole: ")
+
+
+def test_who_ended_well_before_the_failure_is_named() -> None:
+    failure = death(0, 1, 120.0)
+    deaths = [death(1, 0, 0.41), failure, death(2, 0, 121.0), death(3, 0, 122.0, asked=True)]
+    ended = ended_before(deaths, failure)
+    assert [each.placement.rank for each in ended] == [1]
+    said = describe(failure, [], None, ended).splitlines()[-1]
+    assert said.startswith(
+        "farandole: rank 1 had ended before, with exit code 0 after 0.4 s; if others still needed it"
+    )
+    assert said.endswith("did it return early, or never call init()?")
+
+
+def test_of_many_that_ended_well_some_are_named() -> None:
+    ended = [death(rank, 0, 1.0) for rank in range(1, 12)]
+    assert "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more had ended" in describe(death(0, 1, 9.0), [], None, ended)
+    assert "ranks 1 and 2 had ended before, with exit code 0 (the first of them after 1.0 s); if" in describe(
+        death(0, 1, 9.0), [], None, ended[:2]
+    )

@@ -213,5 +213,6 @@ class Supervisor:
         if failure is None:
             return 0
         directory = None if self.options.directory is None else str(self.options.directory)
-        self.relay.say(verdict.describe(failure, self.relay.tail(failure.placement.rank), directory))
+        ended = verdict.ended_before(self._deaths, failure)
+        self.relay.say(verdict.describe(failure, self.relay.tail(failure.placement.rank), directory, ended))
         return verdict.exit_code(failure)

@@ -10,6 +10,7 @@ from farandole.launch.job import Placement
 from farandole.launch.output import visible
 
 TOGETHER_SECONDS = 0.1
+_NAMED_RANKS = 8  # of those that ended early
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 
 
@@ -37,13 +38,18 @@ def first_failure(deaths: Sequence[Death]) -> Death | None:
     return next((death for death in together if death.code < 0), failures[0])
 
 
+def ended_before(deaths: Sequence[Death], failure: Death) -> list[Death]:
+    """Who ended well before that. Perhaps rightly; perhaps it is what the others then failed of."""
+    return [death for death in deaths[: deaths.index(failure)] if death.code == 0 and not death.asked]
+
+
 def exit_code(death: Death) -> int:
     """As a shell would say it."""
     return death.code if death.code >= 0 else 128 - death.code
 
 
-def describe(death: Death, tail: Sequence[bytes], output_directory: str | None) -> str:
-    """Who, where, how, when; its last lines; what to do next."""
+def describe(death: Death, tail: Sequence[bytes], output_directory: str | None, ended: Sequence[Death] = ()) -> str:
+    """Who, where, how, when; its last lines; what to do next; `ended`: what `ended_before` says."""
     place = death.placement
     first = " first" if place.size > 1 else ""
     last = "its last lines:" if tail else "it printed nothing."
@@ -53,6 +59,8 @@ def describe(death: Death, tail: Sequence[bytes], output_directory: str | None) 
     ]
     lines += [f"[{place.rank}] " + visible(line).decode(errors="surrogateescape") for line in tail]
     lines.append("farandole: " + _advice(death, output_directory))
+    if ended:
+        lines.append("farandole: " + _doubt(ended))
     return "\n".join(lines)
 
 
@@ -60,6 +68,18 @@ def note(death: Death, others: int) -> str:
     """One line about any death, for --verbose."""
     rest = f"{others} still running" if others else "the last one"
     return f"farandole: rank {death.placement.rank} ended: {_manner(death.code)} after {death.ran_s:.1f} s ({rest})."
+
+
+def _doubt(ended: Sequence[Death]) -> str:
+    ranks = [str(death.placement.rank) for death in ended[:_NAMED_RANKS]]
+    if len(ended) > _NAMED_RANKS:
+        ranks.append(f"{len(ended) - _NAMED_RANKS} more")
+    who = f"ranks {', '.join(ranks[:-1])} and {ranks[-1]}" if len(ranks) > 1 else f"rank {ranks[0]}"
+    when = f"after {ended[0].ran_s:.1f} s" if len(ended) == 1 else f"(the first of them after {ended[0].ran_s:.1f} s)"
+    return (
+        f"{who} had ended before, with exit code 0 {when}; if others still needed it: did it return early, or never "
+        "call init()?"
+    )
 
 
 def _manner(code: int) -> str:
