@@ -1,5 +1,7 @@
 #include "controller/spans.h"
 
+#include <algorithm>
+
 #include "common/flat.h"
 
 namespace farandole {
@@ -13,10 +15,7 @@ int64_t Rounded(int64_t size_bytes) {
 
 }  // namespace
 
-int64_t SmallLimitBytes(int set_size) {
-  if (set_size == 2) return 64 << 10;
-  return set_size <= 4 ? 64 << 10 : (256 << 10) / set_size;
-}
+int64_t SmallLimitBytes(int set_size) { return (256 << 10) / std::max(set_size, 4); }
 
 bool IsSmall(const Signature& signature, const ProcessSet& set) {
   const bool reduces = signature.kind == OpKind::kAllreduce && signature.reduce != ReduceOp::kAdasum;

@@ -16,9 +16,16 @@ namespace farandole {
 
 inline constexpr int64_t kSpanAlignment = 256;  // and the smallest
 
-// The largest allreduce whose data goes through a span, where every member folds by itself (common/flat.h). Measured on
-// two cores, small beside staged, minimum in microseconds: 2 ranks 32 KB 1.2 | 2.1, 64 KB 2.4 | 2.7, 128 KB 10 | 7.8; 4
-// ranks 64 KB 6.4 | 18.5, 256 KB 22 | 43. With a core for each, many members would read too much.
+// The largest allreduce whose data goes through a span, where every member folds by itself (common/flat.h). Two cores of
+// an Intel Xeon, small beside staged, interleaved, minimum in microseconds:
+//
+//              16 KB         32 KB         64 KB        128 KB        256 KB
+//   2 ranks   3.5 |  3.5    4.8 |  5.4    6.9 |  5.8     13 | 10       26 | 18
+//   3 ranks   7.1 | 15.6     10 | 17.6     16 | 23       28 | 34       52 | 53
+//   4 ranks   8.3 | 14.3     12 | 16.6     19 | 23       36 | 35       74 | 61
+//
+// Two ranks keep 64 KB because nearer cores weigh the other way: two of an AMD EPYC take 2.4 for it, and 4.5 staged for
+// 128 KB. More than four ranks have not been measured; with a core for each, many would read too much.
 int64_t SmallLimitBytes(int set_size);
 
 // Small operations: allreduces and barriers of a set inside one group, in host memory.
