@@ -1,4 +1,5 @@
-// The back ends of this build in order of preference: the first that supports a piece of work performs it.
+// The back ends of this build in order of preference: the first that supports a piece of work performs it. The
+// driver alone uses it.
 #pragma once
 
 #include <memory>

@@ -3,7 +3,7 @@
 // A memfd has no name, so nothing stays behind after SIGKILL, /dev/shm may be as small as it likes, and nobody else can
 // open it. Its size is sealed (nobody can shrink it under a reader, which would be SIGBUS); the receiver checks the
 // seals before it maps. Pages are zero until first touched, and cost nothing until then. Move-only; the mapping lives
-// as long as the Arena.
+// as long as the Arena. An object belongs to one thread at a time; what lies in the memory has rules of its own.
 #pragma once
 
 #include <cstddef>

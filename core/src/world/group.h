@@ -3,7 +3,8 @@
 //
 //   arena   [ header: nonce, abort word | doorbell words, one per member | board | channel 0: staging of member 0 | member 1 | ... | channel 1: ... ]
 //
-// What board and staging mean is for the layers above; they say how large they must be.
+// What board and staging mean is for the layers above; they say how large they must be. Any thread: nothing here changes
+// but the words in the memory, which are atomic.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
 // Fused tensors as one vector, without packing them first: a range of it is copied straight between the tensors and
-// staging. Where a tensor has no memory (a rank that has joined), zeros are read and nothing is written.
+// staging. Where a tensor has no memory (a rank that has joined), zeros are read and nothing is written. A value that
+// points at the segments; any thread.
 #pragma once
 
 #include <cstddef>

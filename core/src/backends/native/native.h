@@ -1,4 +1,5 @@
-// The native back end: shared memory inside a group, links between groups, everything on the host.
+// The native back end: shared memory inside a group, links between groups, everything on the host. The
+// driver alone uses it.
 #pragma once
 
 #include <memory>
