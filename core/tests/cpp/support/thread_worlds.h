@@ -89,6 +89,7 @@ inline void RunRanks(const std::vector<int>& group_sizes, const std::function<vo
                      const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(60)) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(group_sizes);
   std::vector<std::future<void>> ranks;
+  std::vector<std::thread> threads;
   for (auto& world : worlds) {
     std::packaged_task<void()> task([&body, &settings, owned = std::move(world)]() mutable {
       std::unique_ptr<Engine> engine;
@@ -97,7 +98,7 @@ inline void RunRanks(const std::vector<int>& group_sizes, const std::function<vo
       body(*engine);
     });
     ranks.push_back(task.get_future());
-    std::thread(std::move(task)).detach();
+    threads.emplace_back(std::move(task));
   }
   const auto deadline = std::chrono::steady_clock::now() + limit;
   for (size_t r = 0; r < ranks.size(); ++r) {
@@ -105,6 +106,7 @@ inline void RunRanks(const std::vector<int>& group_sizes, const std::function<vo
     ADD_FAILURE() << "rank " << r << " did not end in time";
     std::abort();  // its thread still uses what is about to be destroyed
   }
+  for (std::thread& thread : threads) thread.join();  // a test that forks comes after tests with threads
   for (auto& rank : ranks) rank.get();
 }
 
