@@ -61,6 +61,7 @@ class SetCase:
 SET_CASES = (
     SetCase(lambda: fnp.add_process_set([0]), lambda: fnp.add_process_set([1]), ("(0,)", "(1,)")),
     SetCase(lambda: fnp.add_process_set([0]), lambda: fnp.add_process_set([0, 2]), ("(0,)", "(0, 2)")),
+    SetCase(lambda: fnp.add_process_set([0]), lambda: fnp.add_process_set([0, 1, 2]), ("(0,)", "(0, 1, 2)")),  # there
     SetCase(
         lambda: fnp.add_process_set([0]),
         lambda: fnp.remove_process_set(fnp.ProcessSet([0, 1])),

@@ -127,13 +127,15 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     Raises:
         ValueError: this world has a set of these ranks already, or lacks one of the ranks, or these ranks are in as
             many sets as can be, 63.
-        MismatchError: the ranks ask for different sets.
+        MismatchError: the ranks ask for different sets, even if one of them has its set already.
     """
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     with _state.lock:
         ranks = added._ranks or _state.everybody()
         _need_world()
-        _check_new(ranks, _state.ids, _state.place[1])
+        _check_fits(ranks, _state.place[1])
+        if ranks in _state.ids:
+            _refuse_together(ranks)
         _register(ranks)
         if ranks not in _state.wanted:
             _state.wanted.append(ranks)
@@ -156,7 +158,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         if ranks not in _state.wanted:
             return False
         if number is not None:
-            core.submit(Kind.REMOVE_PROCESS_SET, [], None, ranks=[number]).wait()
+            _remove_from_core(number)
             _state.ids = {other: each for other, each in _state.ids.items() if other != ranks}
         _state.wanted.remove(ranks)
     return True
@@ -232,7 +234,9 @@ def requested(process_sets: object, size: int) -> list[_Ranks]:
     given: dict[_Ranks, int] = {tuple(range(size)): 0}
     for each in process_sets:
         ranks = (each if isinstance(each, ProcessSet) else ProcessSet(each))._ranks or tuple(range(size))
-        _check_new(ranks, given, size)
+        _check_fits(ranks, size)
+        if ranks in given:
+            raise _present(ranks, given)
         given[ranks] = len(given)
     earlier = [ranks for ranks in _state.wanted if ranks[-1] < size and ranks != tuple(range(size))]
     return earlier + [ranks for ranks in list(given)[1:] if ranks not in earlier]
@@ -254,10 +258,27 @@ def leave() -> None:
 
 
 def _register(ranks: _Ranks) -> None:
+    _state.ids = {**_state.ids, ranks: _add_to_core(ranks)}
+
+
+def _refuse_together(ranks: _Ranks) -> None:
+    """Raise on every rank: the others may ask for another set, and would wait for one that refuses by itself.
+
+    The core, for which equal sets are two, tells ranks that disagree; where they agree, its second set goes again.
+    """
+    _remove_from_core(_add_to_core(ranks))
+    raise _present(ranks, _state.ids)
+
+
+def _add_to_core(ranks: _Ranks) -> int:
     handle = core.submit(Kind.ADD_PROCESS_SET, [], None, ranks=ranks)
     handle.wait()
     (number,) = struct.unpack("q", memoryview(handle.outputs()[0]))
-    _state.ids = {**_state.ids, ranks: number}
+    return int(number)
+
+
+def _remove_from_core(number: int) -> None:
+    core.submit(Kind.REMOVE_PROCESS_SET, [], None, ranks=[number]).wait()
 
 
 def _need_world() -> None:
@@ -265,8 +286,10 @@ def _need_world() -> None:
         raise not_initialized()
 
 
-def _check_new(ranks: _Ranks, present: dict[_Ranks, int], size: int) -> None:
-    if ranks in present:
-        raise ValueError(f"process set {present[ranks]} has the ranks {list(ranks)} already; use that one")
+def _present(ranks: _Ranks, present: dict[_Ranks, int]) -> ValueError:
+    return ValueError(f"process set {present[ranks]} has the ranks {list(ranks)} already; use that one")
+
+
+def _check_fits(ranks: _Ranks, size: int) -> None:
     if ranks[-1] >= size:
         raise ValueError(f"a process set cannot have rank {ranks[-1]}: this world has the ranks 0 to {size - 1} only")

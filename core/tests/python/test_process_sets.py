@@ -94,3 +94,26 @@ def test_a_start_with_different_sets_fails_on_all_and_can_be_tried_again():
         assert "(1,)" in message
         assert "test_process_sets.py" in message
         assert sets == {0: [0, 1]}
+
+
+def add_what_one_rank_has_already():
+    farandole.init()
+    rank = farandole.rank()
+    errors = []
+    for ranks in ([0] if rank == 0 else [0, 1], [1, 0]):
+        try:
+            farandole.add_process_set(ranks)
+        except ValueError as error:
+            errors.append((type(error), str(error)))
+    after = farandole.add_process_set([1])
+    sums = [fnp.allreduce(np.full(1, rank), op=fnp.Sum, process_set=s)[0] for s in (None, after) if not s or rank]
+    return errors, list(farandole.get_process_set_ids_and_ranks().values()), sums
+
+
+def test_a_set_that_is_there_already_is_refused_on_all_ranks_whatever_the_others_ask_for():
+    for rank, (errors, sets, sums) in enumerate(spawn(2, add_what_one_rank_has_already, timeout=60)):
+        (kind, message), (plain, already) = errors
+        assert kind is farandole.MismatchError
+        assert "rank 0" in message and "rank 1" in message
+        assert (plain, already) == (ValueError, "process set 0 has the ranks [0, 1] already; use that one")
+        assert (sets, sums) == ([[0, 1], [1]], [[1], [1, 1]][rank])
