@@ -21,28 +21,29 @@ from farandole_torch._operations import (
     collectives,
     grouped_allgather,
     grouped_allreduce,
+    without_gradient,
 )
 from farandole_torch._optimizer import DistributedOptimizer
 from farandole_torch._sparse import sparse_allreduce_async
 
-allgather_async = collectives.allgather_async
+allgather_async = without_gradient(collectives.allgather_async)
 allreduce_ = collectives.allreduce_
-allreduce_async = collectives.allreduce_async
+allreduce_async = without_gradient(collectives.allreduce_async)
 allreduce_async_ = collectives.allreduce_async_
-alltoall = collectives.alltoall
-alltoall_async = collectives.alltoall_async
+alltoall = without_gradient(collectives.alltoall)
+alltoall_async = without_gradient(collectives.alltoall_async)
 broadcast_ = collectives.broadcast_
-broadcast_async = collectives.broadcast_async
+broadcast_async = without_gradient(collectives.broadcast_async)
 broadcast_async_ = collectives.broadcast_async_
 broadcast_parameters = collectives.broadcast_parameters
-grouped_allgather_async = collectives.grouped_allgather_async
+grouped_allgather_async = without_gradient(collectives.grouped_allgather_async)
 grouped_allreduce_ = collectives.grouped_allreduce_
-grouped_allreduce_async = collectives.grouped_allreduce_async
+grouped_allreduce_async = without_gradient(collectives.grouped_allreduce_async)
 grouped_allreduce_async_ = collectives.grouped_allreduce_async_
-grouped_reducescatter = collectives.grouped_reducescatter
-grouped_reducescatter_async = collectives.grouped_reducescatter_async
-reducescatter = collectives.reducescatter
-reducescatter_async = collectives.reducescatter_async
+grouped_reducescatter = without_gradient(collectives.grouped_reducescatter)
+grouped_reducescatter_async = without_gradient(collectives.grouped_reducescatter_async)
+reducescatter = without_gradient(collectives.reducescatter)
+reducescatter_async = without_gradient(collectives.reducescatter_async)
 
 __version__ = "0.1.0"
 

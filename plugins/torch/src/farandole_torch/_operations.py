@@ -2,22 +2,27 @@
 
 The gradient of an allreduce is the allreduce of the gradients with the same reduction and factors. Those of allgather
 and broadcast are averages over the ranks of the set, as in Horovod: of the gathered gradients each rank keeps its own
-rows; of the broadcast tensor's gradients the root keeps all and the others none.
+rows; of the broadcast tensor's gradients the root keeps all and the others none. The operations that have no gradient
+yet refuse tensors that need one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
-from farandole import Average, ProcessSet, ReduceOp, rank
+from farandole import Average, ProcessSet, ReduceOp, Sum, rank
 from farandole.plugin import Collectives, Compressor, reduction
 
 from farandole_torch._adapter import Tensor, TensorAdapter
 
 collectives: Collectives[Tensor] = Collectives(TensorAdapter())
 Compression = collectives.Compression
+_DIFFERENTIABLE = ("allgather", "allreduce", "broadcast", "grouped_allgather", "grouped_allreduce")
+_GROUPS = (list, tuple)
+_Operation = TypeVar("_Operation", bound=Callable[..., Any])
 
 
 def allreduce(
@@ -39,7 +44,8 @@ def allreduce(
         average: deprecated; True means op=Average, False op=Sum.
         name: matches the ranks' calls whatever their order; unnamed calls are matched by their order.
         compression: what to send instead: `Compression.fp16` or `Compression.bf16`.
-        op: Average (default), Sum, Min, Max, Product or Adasum. An average of integers is truncated.
+        op: Average (default), Sum, Min, Max, Product or Adasum; the first two have a gradient. An average of integers
+            is truncated.
         prescale_factor: multiplies before the reduction.
         postscale_factor: multiplies after it.
         process_set: among which ranks; by default all.
@@ -122,6 +128,28 @@ def _differentiates(*tensors: Any) -> bool:
     return torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
 
 
+def without_gradient(operation: _Operation) -> _Operation:
+    """The operation, which raises ValueError where its result would silently lack the gradient that its input needs."""
+
+    @functools.wraps(operation)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        given: Any = arguments[0] if arguments else named.get("tensor", named.get("tensors"))
+        if getattr(given, "requires_grad", True) and _differentiates(*(given if type(given) in _GROUPS else [given])):
+            raise _no_gradient(operation.__name__)
+        return operation(*arguments, **named)
+
+    return cast(_Operation, checked)
+
+
+def _no_gradient(name: str) -> ValueError:
+    direct = name.removesuffix("_async")
+    other = f"; {direct} has one" if direct in _DIFFERENTIABLE else ""
+    return ValueError(
+        f"{name} has no gradient yet, and its tensor requires one: give tensor.detach(), or call it under "
+        f"torch.no_grad(){other}"
+    )
+
+
 def _of_gradient(name: str | None) -> str | None:
     return f"{name}.gradient" if name else None
 
@@ -144,6 +172,10 @@ class _Allreduce(torch.autograd.Function):  # type: ignore[misc]  # torch is not
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        op = ctx.arguments[2]
+        if op not in (Sum, Average):
+            what = f"allreduce with op={op.name.capitalize()}"
+            raise ValueError(f"{what} has no gradient: give it tensor.detach(), or use Sum or Average")
         return (*[None] * 6, *_Allreduce.apply(*ctx.arguments, *gradients))
 
 

@@ -8,9 +8,10 @@ import torch
 from farandole import Average, ProcessSet, ReduceOp
 
 from farandole_torch._adapter import Tensor
-from farandole_torch._operations import collectives
+from farandole_torch._operations import collectives, without_gradient
 
 
+@without_gradient
 def sparse_allreduce_async(
     tensor: Tensor, name: str | None = None, op: ReduceOp = Average, process_set: ProcessSet | None = None
 ) -> Callable[[], Tensor]:
