@@ -49,25 +49,6 @@ std::vector<size_t> SlotBegins(const Schedule& schedule) {
   return begins;
 }
 
-struct FoldCall {
-  DType dtype;
-  ReduceOp reduce;
-  size_t element_count;
-};
-
-// R over 16-bit floats with a rounding after each fold, as the tree, whose partials travel, cannot but do. The
-// operands serve as room for the partials. Returns the operand that holds the result; the last fold goes to `output`
-// with `scale`.
-void* FoldByPairs(const FoldCall& call, const void* const* operands, size_t count, Scale scale, void* output) {
-  if (count == 1) return const_cast<void*>(operands[0]);
-  const size_t first = FirstPartOfR(count);
-  void* low = FoldByPairs(call, operands, first, Scale{}, nullptr);
-  const void* pair[] = {low, FoldByPairs(call, operands + first, count - first, Scale{}, nullptr)};
-  if (output == nullptr) output = low;
-  Fold(call.dtype, call.reduce, pair, 2, call.element_count, scale, output);
-  return output;
-}
-
 }  // namespace
 
 Runner::Runner(const Schedule* schedule, std::vector<Link*> links)
@@ -167,7 +148,7 @@ void Runner::Fold(int64_t chunk, int index) {
   operands_.clear();
   for (int operand : step.operands) operands_.push_back(operand == kOwnData ? own : SlotMemory(chunk, operand));
   if (by_pairs) {
-    FoldByPairs({plan_.dtype, plan_.reduce, element_count}, operands_.data(), count, scale, block.data);
+    FoldRounded(plan_.dtype, plan_.reduce, operands_.data(), count, element_count, scale, block.data);
   } else if (count > 1 || !scale.IsIdentity() || own != block.data) {
     farandole::Fold(plan_.dtype, plan_.reduce, operands_.data(), count, element_count, scale, block.data);
   }

@@ -11,7 +11,8 @@
 //   native.put           native.combine   native.finish       local stages: what goes in, is combined, comes out
 //   native.make          native.exchange  run.fold            between groups: what is made for the others, has come
 //                                                             from them; a fold of what has come
-//   link.send*           link.recv*                           data over tcp
+//   link.send*           link.recv*                           data over tcp, by schedule
+//   put.send*            put.recv*                            data over tcp, of eager operations
 #pragma once
 
 #include <string>

@@ -102,6 +102,29 @@ void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right
       dtype, FoldCall{reduce, inputs, 2, element_count, scale, output, copy});
 }
 
+namespace {
+
+// R over the operands. Returns the one that holds the result.
+void* FoldPairs(DType dtype, ReduceOp reduce, const void* const* operands, size_t count, size_t element_count) {
+  if (count == 1) return const_cast<void*>(operands[0]);
+  const size_t first = FirstPartOfR(count);
+  void* const low = FoldPairs(dtype, reduce, operands, first, element_count);
+  const void* pair[] = {low, FoldPairs(dtype, reduce, operands + first, count - first, element_count)};
+  Fold(dtype, reduce, pair, 2, element_count, Scale(), low);
+  return low;
+}
+
+}  // namespace
+
+void FoldRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
+                 Scale scale, void* output) {
+  if (input_count == 1) return Fold(dtype, reduce, inputs, 1, element_count, scale, output);
+  const size_t first = FirstPartOfR(input_count);
+  const void* const pair[] = {FoldPairs(dtype, reduce, inputs, first, element_count),
+                              FoldPairs(dtype, reduce, inputs + first, input_count - first, element_count)};
+  Fold(dtype, reduce, pair, 2, element_count, scale, output);
+}
+
 #if FRD_X86
 FloatingPointScope::FloatingPointScope() : saved_(_mm_getcsr()) { _mm_setcsr(kIeeeDefaults); }
 FloatingPointScope::~FloatingPointScope() { _mm_setcsr(saved_); }

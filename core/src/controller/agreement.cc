@@ -131,6 +131,7 @@ void Agreement::EndWith(Event::Kind kind, Name* name, std::vector<Event>* events
 }
 
 void Agreement::LeaveSmall(Name* name) {
+  if (name->counted && name->inbox) --eager_count_;
   if (!name->counted || !name->small) return;
   small_[name->small_at] = small_.back();
   small_[name->small_at]->small_at = name->small_at;
@@ -150,6 +151,11 @@ void Agreement::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
     name->small_at = small_.size();
     small_.push_back(name);
     small_count_.store(small_.size(), std::memory_order_relaxed);
+  } else if (name->inbox) {
+    plan->inbox = name->inbox;
+    plan->serial = serial_of_[static_cast<size_t>(name->id)];
+    plan->round = round_;
+    ++eager_count_;
   } else if (name->has_extents) {
     name->description.extents = proposal.Extents();
     const std::vector<int64_t>& extents = name->description.extents;
@@ -187,6 +193,7 @@ bool Agreement::Redescribe(Ticket ticket) {
     End(name);
     return false;
   }
+  LeaveSmall(name);
   Describe(name);
   return true;
 }
@@ -292,6 +299,7 @@ std::vector<int> Agreement::MissingRanks(Ticket ticket) const {
   std::vector<int> missing;
   const Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted || name->id < 0) return missing;
+  if (name->inbox) return MissingPuts(*name);
   const ProcessSet& set = *name->book->set;
   for (int m : MembersIn(set)) {
     const int rank = group()[static_cast<size_t>(m)];

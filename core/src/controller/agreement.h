@@ -2,6 +2,7 @@
 // log says next.
 //
 //   Submit ---- small ----> the span (flat.h), where every member sees by itself when all have come
+//          |--- eager ----> Arrive, and the data to all others ---> Inbox: OnPut, until all have come
 //          |--- known ----> Arrive (board) -- last of the group --> the log, or the coordinator (a set across groups)
 //          \--- unknown --> DESCRIBE ------> coordinator ---------> ASSIGN, READY -> the log
 //   Advance reads the log: batches to run, ids that retire, ranks that leave.
@@ -30,6 +31,7 @@
 #include "common/flat.h"
 #include "common/status.h"
 #include "controller/board.h"
+#include "controller/inbox.h"
 #include "controller/messages.h"
 #include "controller/process_sets.h"
 #include "controller/sequence.h"
@@ -64,6 +66,10 @@ class Agreement {
     uint64_t use = 0;
     int64_t turn = -1;             // of an unnamed operation; all that meet in one use must have the same
     std::optional<FlatHalf> half;  // small: where all members put their data, with sequence()
+    // Eager: where those of the others come. Having arrived, this rank sends them its own, with `serial` and `round`.
+    std::shared_ptr<Inbox> inbox;
+    uint32_t serial = 0;
+    uint32_t round = 0;
     uint64_t sequence() const { return SequenceOf(use, turn); }
   };
   // kInvalid when an operation of that name is in flight on this rank, or there is no such set, or it is without us.
@@ -74,7 +80,7 @@ class Agreement {
   Arrived Arrive(const Plan& plan);
   // After kRetired. False when this rank has joined: it is out of the operation until it is invited again.
   bool Redescribe(Ticket ticket);
-  // After kLast: to be run in a batch. False when the log is full; try again.
+  // After kLast, unless it is eager: to be run in a batch. False when the log is full; try again.
   bool CompleteTogether(const Plan& plan);
 
   // Small operations. All have put their data. (After the data was put: who finds it true wakes the others.)
@@ -87,6 +93,12 @@ class Agreement {
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }
   bool AnyJoined() const { return board_.AnyJoined(); }
 
+  // Eager operations. Rank `from` has come, and put.payload_bytes of data follow, for *inbox; null when nobody waits for
+  // them any more. An error means that the epoch cannot go on.
+  Status OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox);
+  // All have come with the plan's sequence, and their data are folded. From here on the half of the inbox may be cleared.
+  void EndEager(Ticket ticket);
+
   struct Item {
     Ticket ticket = 0;
     std::vector<int64_t> extents;  // of all positions, see Signature::ExtentCount
@@ -96,6 +108,7 @@ class Agreement {
     enum Kind {
       kBatch,      // run `items`, in this order; equal on all ranks of their sets
       kTake,       // items[0] is small and ready; take its result now
+      kRecalled,   // items[0] is eager and not all came; it is described anew, what was put to it is dropped
       kFailed,     // items[0]: `status`
       kWithdrawn,  // items[0]: this rank has joined, and is out of the operation until it is invited again
       kInvited,   // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
@@ -171,6 +184,7 @@ class Agreement {
   // agreement_log.cc
   void ReadLog(std::vector<Event>* events);
   bool Consume(const LogEntry& entry, std::vector<Event>* events);
+  void ForgetIfRetiring(Name* name);
   bool ConsumeReady(const LogEntry& entry, Name* name, std::vector<Event>* events);
   bool EnsureSealed(bool inside);
   uint64_t RunEnd() const;
@@ -183,6 +197,13 @@ class Agreement {
   bool ReleaseFinished();
   void Invite(std::vector<Event>* events);
   std::optional<uint64_t> WhatOthersSaid(const Name& name) const;
+
+  // agreement_eager.cc
+  Status OnEarlyPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox);
+  static Status Announce(int from, const EagerPut& put, const std::shared_ptr<Inbox>& to,
+                         std::shared_ptr<Inbox>* inbox);
+  std::vector<int> MissingPuts(const Name& name) const;
+  std::optional<uint64_t> WhatOthersPut(const Name& name) const;
 
   // agreement_messages.cc
   Status Handle(const Bytes& message, std::vector<Event>* events, bool log_is_read, bool* early);
@@ -198,7 +219,7 @@ class Agreement {
   Status OnStacks(ByteReader* reader, std::vector<Event>* events) const;
   Status OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<Event>* events);
   void ReopenSet(const Signature& signature);
-  bool Accept(Name* name, int id, int64_t span_offset);
+  bool Accept(Name* name, const Assignment& assignment);
 
   // agreement_leader.cc
   void Append(const LogEntry& entry);
@@ -224,7 +245,11 @@ class Agreement {
   std::map<int, std::unique_ptr<Book>> books_;
   Book* everybody_ = nullptr;  // the book of set 0
   std::array<Name*, kMaxIds> by_id_{};
-  std::array<int, kMaxIds> sharers_of_{};  // by id
+  std::array<int, kMaxIds> sharers_of_{};             // by id
+  std::array<uint32_t, kMaxIds> serial_of_{};         // by id
+  uint32_t last_serial_ = 0;                          // that this rank has heard of
+  size_t eager_count_ = 0;                            // in flight
+  std::map<uint32_t, std::shared_ptr<Inbox>> early_;  // by serial, of which we have still to hear
   Tickets<Name> in_flight_;
   std::vector<Name*> small_;  // in flight
   std::atomic<size_t> small_count_{0};
@@ -244,6 +269,7 @@ class Agreement {
   // Having joined.
   std::atomic<bool> joined_{false};
   std::map<int, uint64_t> opened_;  // id -> what the others said of the use for which only joined ranks are missing
+  uint32_t round_ = 0;              // how often all had joined
   std::set<int> refused_;           // ids of broadcasts whose root this rank is
   std::optional<Event> join_result_;
 
@@ -276,7 +302,8 @@ struct Agreement::Name {
   int64_t span_offset = -1;
   int64_t span_bytes = 0;
   bool small = false;
-  size_t payload_bytes = 0;  // of a small one
+  size_t payload_bytes = 0;      // of a small one
+  std::shared_ptr<Inbox> inbox;  // of an eager one
   bool has_extents = false;
   uint64_t next_turn = 0;  // turn 0 is the described one
   Ticket ticket = 0;

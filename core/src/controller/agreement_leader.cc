@@ -43,6 +43,7 @@ uint64_t Agreement::RetireInGroup(const Leading& leading) {
   const uint64_t arrived = board_.Retire(id, leading.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::vector<uint64_t> said = SaidHere(leading);
+  if (leading.lead.eager != 0) return said[0];
   uint64_t most = 0, least = ~uint64_t{0};
   for (uint64_t sequence : said) {
     most = std::max(most, UsesIn(sequence));
@@ -79,7 +80,8 @@ std::vector<uint64_t> Agreement::SaidHere(const Leading& leading) const {
 // A completed use is reported before the id is reported closed. Inside the group nothing is reported, the log has it.
 bool Agreement::CanReportRetired(int id, uint64_t uses) const {
   const auto leading = leads_.find(id);
-  return leading == leads_.end() || leading->second.set->local() || completes_sent_[static_cast<size_t>(id)] == uses;
+  if (leading == leads_.end() || leading->second.lead.eager != 0) return true;
+  return leading->second.set->local() || completes_sent_[static_cast<size_t>(id)] == uses;
 }
 
 bool Agreement::LeaderHasNews() const {

@@ -120,12 +120,16 @@ bool Agreement::Complete(Name* name, const LogEntry& entry, bool inside) {
   End(name);
   if (!ChangeSets(*name, &item)) return false;
   building_[inside ? kInside : kAcross].items.push_back(std::move(item));
-  if (!name->retiring) return true;
-  name->retiring = false;
-  name->id = -1;
-  Forget(entry.id);
-  EraseIfIdle(name);
+  ForgetIfRetiring(name);
   return true;
+}
+
+// The last use of an id that is retired has ended.
+void Agreement::ForgetIfRetiring(Name* name) {
+  if (!std::exchange(name->retiring, false)) return;
+  name->inbox.reset();
+  Forget(std::exchange(name->id, -1));
+  EraseIfIdle(name);
 }
 
 // Rank 0 has found before that it can be done.
@@ -153,7 +157,7 @@ void Agreement::OnRetired(Name* name, const LogEntry& entry, std::vector<Event>*
   if (current && name->in_flight && name->counted) {
     const bool completed = static_cast<int8_t>(static_cast<uint8_t>(name->use) - entry.uses) < 0;
     if (completed && !name->small) {
-      name->retiring = true;  // the last arriver's entry is still to come
+      name->retiring = true;  // the last arriver's entry is still to come, or data
       return;
     }
     if (completed) {
@@ -161,12 +165,16 @@ void Agreement::OnRetired(Name* name, const LogEntry& entry, std::vector<Event>*
     } else if (joined_) {
       EndWith(Event::kWithdrawn, name, events);
     } else {
+      if (name->inbox) events->push_back(Event::About(Event::kRecalled, name->ticket));
       LeaveSmall(name);
       name->id = -1;
       Describe(name);
     }
   }
-  if (current) name->id = -1;
+  if (current) {
+    name->id = -1;
+    name->inbox.reset();
+  }
   Forget(entry.id);
   EraseIfIdle(name);
 }
@@ -192,7 +200,9 @@ bool Agreement::ReleaseFinished() {
 
 // Small operations leave no trace in the log. Whoever began one has completed it before it joined, so it is ready.
 bool Agreement::EndJoin(std::vector<Event>* events) {
-  if (!join_result_) return false;
+  // What the others have put to the last eager operations may still be on its way.
+  if (!join_result_ || eager_count_ > 0) return false;
+  ++round_;
   while (!small_.empty()) {
     Name* const name = small_.back();
     EndWith(Event::kTake, name, events);
@@ -209,6 +219,7 @@ std::optional<uint64_t> Agreement::WhatOthersSaid(const Name& name) const {
   const auto opened = opened_.find(name.id);
   if (opened != opened_.end() && UsesIn(opened->second) >= name.next_turn) return opened->second;
   const ProcessSet& set = *name.book->set;
+  if (name.inbox) return WhatOthersPut(name);
   for (int m : MembersIn(set)) {
     if (m == board_.member()) continue;
     const int position = set.PositionOf(group()[static_cast<size_t>(m)]);

@@ -79,39 +79,49 @@ Status Agreement::OnAssign(ByteReader* reader) {
   if (found == book->second->names.end()) return Unreadable(kCoordinatorRank);
   Name* const name = found->second.get();
   const bool described = name->in_flight && !name->counted && name->id < 0;
-  if (!described || !Accept(name, assignment.id, assignment.span_offset)) return Unreadable(kCoordinatorRank);
+  if (!described || !Accept(name, assignment)) return Unreadable(kCoordinatorRank);
   return Status::Ok();
 }
 
 // The name has the id from here on. False when the coordinator cannot have meant that.
-bool Agreement::Accept(Name* name, int id, int64_t span_offset) {
+bool Agreement::Accept(Name* name, const Assignment& assignment) {
   const ProcessSet& set = *name->book->set;
   const Signature& signature = name->description.signature;
-  if (by_id_[static_cast<size_t>(id)] != nullptr) return false;
+  const auto id = static_cast<size_t>(assignment.id);
+  const int64_t span_offset = assignment.span_offset;
+  if (by_id_[id] != nullptr) return false;
   const int64_t wanted_bytes = WantedSpanBytes(signature, set);
   const bool without = span_offset == -1 && signature.ExtentCount(set.size()) == 0;
   if (!without && (wanted_bytes == 0 || !IsSpan(span_offset, wanted_bytes))) return false;
-  name->id = id;
+  name->id = assignment.id;
   name->known = signature;
   name->span_offset = span_offset;
   name->span_bytes = wanted_bytes;
   name->small = span_offset >= 0 && IsSmall(signature, set);
   name->payload_bytes = name->small ? static_cast<size_t>(signature.TotalBytes()) : 0;
+  name->inbox.reset();
+  if (IsEager(signature, set, layout_)) {
+    const auto early = early_.find(assignment.serial);
+    name->inbox = early != early_.end() ? early->second : std::make_shared<Inbox>(layout_.size());
+    if (early != early_.end()) early_.erase(early);
+    if (!name->inbox->Expect(static_cast<size_t>(signature.TotalBytes()))) return false;
+  }
   name->has_extents = signature.ExtentCount(set.size()) > 0;
   name->next_turn = 1;
-  by_id_[static_cast<size_t>(id)] = name;
-  sharers_of_[static_cast<size_t>(id)] = Sharers(set);
+  by_id_[id] = name;
+  sharers_of_[id] = Sharers(set);
+  serial_of_[id] = assignment.serial;
+  last_serial_ = std::max(last_serial_, assignment.serial);
   ++name->ids_held;
   return true;
 }
 
 // This rank has joined, so it did not describe the operation; it is in flight here all the same.
 Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool log_is_read, bool* early) {
-  const int id = reader->Get<int32_t>();
-  const auto span_offset = reader->Get<int64_t>();
+  const Assignment assignment = DecodeInvite(reader);
   Description description = Description::Decode(reader);
   const auto book = books_.find(description.signature.set);
-  if (!reader->AtEnd() || id < 0 || id >= kMaxIds || !joined_) return Unreadable(kCoordinatorRank);
+  if (!reader->AtEnd() || !joined_) return Unreadable(kCoordinatorRank);
   *early = book == books_.end() && sets_.IsFuture(description.signature.set);
   if (*early) return Status::Ok();
   if (book == books_.end() || !book->second->set->contains_me()) return Unreadable(kCoordinatorRank);
@@ -126,7 +136,7 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool 
   slot->book = book->second.get();
   slot->description = description;
   slot->id = -1;
-  if (!Accept(slot.get(), id, span_offset)) return Unreadable(kCoordinatorRank);
+  if (!Accept(slot.get(), assignment)) return Unreadable(kCoordinatorRank);
   Event event = Event::About(Event::kInvited, Begin(slot.get()));
   event.description = std::move(description);
   events->push_back(std::move(event));
@@ -180,6 +190,7 @@ Status Agreement::OnLead(ByteReader* reader, bool* early) {
   const bool has_span = lead.span_offset >= 0;
   if (has_span && !IsSpan(lead.span_offset, lead.span_bytes)) return Unreadable(kCoordinatorRank);
   if (!has_span && (lead.flat != 0 || lead.extent_count > 0)) return Unreadable(kCoordinatorRank);
+  if (lead.eager != 0 && (has_span || !HasPutStreams(layout_))) return Unreadable(kCoordinatorRank);
   const ProcessSetPtr set = sets_.Find(lead.set);
   *early = !set && sets_.IsFuture(lead.set);
   if (*early) return Status::Ok();

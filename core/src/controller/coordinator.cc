@@ -127,7 +127,7 @@ Status Coordinator::OnComplete(int from, ByteReader* reader, std::vector<Outgoin
   if (!reader->AtEnd()) return Unreadable(from);
   Id& id = ids_[static_cast<size_t>(completion.id)];
   const bool in_use = id.state == Id::kLive || id.state == Id::kRetiring;
-  if (!in_use || !IsLeaderIn(from, *id.set)) return Unreadable(from);
+  if (!in_use || id.eager || !IsLeaderIn(from, *id.set)) return Unreadable(from);
   const int group = layout_.group_of[static_cast<size_t>(from)];
   if (!AreExtentsOf(id, group, completion.extents)) return Unreadable(from);
   if (id.completed.empty()) id.sequence = completion.sequence;

@@ -56,6 +56,9 @@ class Coordinator {
     uint64_t sequence = 0;         // what the first group said of the current use
     int answers = 0;               // RETIRE_INFO, then FREE
     uint64_t uses = ~uint64_t{0};  // the least that any group has completed
+    bool eager = false;
+    bool differ = false;     // what groups said last of an eager one
+    uint64_t most_uses = 0;  // that any group said of an eager one
   };
   using Gathering = std::map<int, Description>;  // by rank
   using SetAndName = std::pair<int, std::string>;
@@ -85,7 +88,8 @@ class Coordinator {
   // coordinator_ids.cc
   std::optional<int> LiveIdOf(int rank, int set, const std::string& name) const;
   Status OnIdMessage(int from, MessageKind kind, int id, uint64_t value, std::vector<Outgoing>* out);
-  Status OnRetireInfo(int id, uint64_t uses, std::vector<Outgoing>* out);
+  Status OnRetireInfo(int id, uint64_t value, std::vector<Outgoing>* out);
+  static uint64_t UsesSaid(Id* id, uint64_t value);
   Status OnFree(int id, std::vector<Outgoing>* out);
   void Assign(const Gathering& gathering, int64_t span_offset, std::vector<Outgoing>* out);
   void AssignWaiting(std::vector<Outgoing>* out);
@@ -111,6 +115,7 @@ class Coordinator {
   std::map<SetAndName, Gathering> gathering_;  // by name, or by turn for unnamed operations
   std::deque<Gathering> waiting_for_id_;
   std::vector<ReadyItem> ready_;
+  uint32_t last_serial_ = 0;
   std::set<int> joined_;
   Turns joined_turns_;
   bool aborted_ = false;

@@ -3,6 +3,8 @@
 
 #include "controller/board.h"
 #include "controller/coordinator.h"
+#include "controller/inbox.h"
+#include "controller/sequence.h"
 
 namespace farandole {
 namespace {
@@ -88,23 +90,26 @@ void Coordinator::Assign(const Gathering& gathering, int64_t span_offset, std::v
   id.signature = first.signature;
   id.set = sets_.Find(first.signature.set);
   id.span_offset = span_offset;
+  id.eager = IsEager(id.signature, *id.set, layout_);
   for (const auto& [rank, name] : id.names) id_by_name_[{rank, {id.set->id, name}}] = number;
   live_ids_.push_back(number);
   const auto extent_count = static_cast<uint32_t>(id.signature.ExtentCount(id.set->size()));
   const bool small = span_offset >= 0 && IsSmall(id.signature, *id.set);
   ToLeaders(*id.set,
             EncodeLead({number, id.set->id, extent_count, small, small ? id.signature.TotalBytes() : 0, span_offset,
-                        WantedSpanBytes(id.signature, *id.set)}),
+                        WantedSpanBytes(id.signature, *id.set), id.eager}),
             out);
   ReadyItem item{number, id.set->id, 0, {}};
+  const uint32_t serial = ++last_serial_;
   for (int rank : id.set->ranks) {
     const auto found = gathering.find(rank);
     if (found != gathering.end()) {
       const Description& theirs = found->second;
-      out->push_back({rank, EncodeAssign({theirs.name, id.set->id, number, span_offset})});
+      out->push_back({rank, EncodeAssign({theirs.name, id.set->id, number, span_offset, serial})});
       item.extents.insert(item.extents.end(), theirs.extents.begin(), theirs.extents.end());
     } else {
-      out->push_back({rank, EncodeInvite(number, span_offset, WithoutData(first, id.set->size()))});
+      out->push_back(
+          {rank, EncodeInvite({"", id.set->id, number, span_offset, serial}, WithoutData(first, id.set->size()))});
       item.extents.insert(item.extents.end(), extent_count, 0);
     }
   }
@@ -136,10 +141,21 @@ void Coordinator::RetireSet(int set, std::vector<Outgoing>* out) {
   }
 }
 
-Status Coordinator::OnRetireInfo(int number, uint64_t uses, std::vector<Outgoing>* out) {
+// A rank that came to an eager use has come for good, so a use is complete when all have come to it. Ranks that came to the
+// same last use with different turns meant different operations: nobody took that one.
+uint64_t Coordinator::UsesSaid(Id* id, uint64_t value) {
+  if (!id->eager) return value;
+  if (id->answers == 0) id->sequence = value;
+  id->differ = id->differ || value != id->sequence;
+  id->most_uses = std::max(id->most_uses, UsesIn(value));
+  return UsesIn(value);
+}
+
+Status Coordinator::OnRetireInfo(int number, uint64_t value, std::vector<Outgoing>* out) {
   Id& id = ids_[static_cast<size_t>(number)];
-  id.uses = std::min(id.uses, uses);
+  id.uses = std::min(id.uses, UsesSaid(&id, value));
   if (++id.answers < id.set->layout.group_count()) return Status::Ok();
+  if (id.differ && id.uses == id.most_uses) --id.uses;
   // What is ready comes first in every log; an operation that only some groups had completed is described again.
   Flush(out);
   id.state = Id::kRetired;

@@ -72,18 +72,26 @@ Completion DecodeComplete(ByteReader* reader) {
 }
 
 Bytes EncodeAssign(const Assignment& assignment) {
-  return Message(MessageKind::kAssign, assignment.name, assignment.set, assignment.id, assignment.span_offset);
+  return Message(MessageKind::kAssign, assignment.name, assignment.set, assignment.id, assignment.span_offset,
+                 assignment.serial);
 }
 
 Assignment DecodeAssign(ByteReader* reader) {
   Assignment assignment;
-  GetAll(reader, &assignment.name, &assignment.set, &assignment.id, &assignment.span_offset);
+  GetAll(reader, &assignment.name, &assignment.set, &assignment.id, &assignment.span_offset, &assignment.serial);
   CheckId(assignment.id, reader);
   return assignment;
 }
 
-Bytes EncodeInvite(int id, int64_t span_offset, const Description& description) {
-  return Message(MessageKind::kInvite, id, span_offset, description);
+Bytes EncodeInvite(const Assignment& assignment, const Description& description) {
+  return Message(MessageKind::kInvite, assignment.id, assignment.span_offset, assignment.serial, description);
+}
+
+Assignment DecodeInvite(ByteReader* reader) {
+  Assignment assignment;
+  GetAll(reader, &assignment.id, &assignment.span_offset, &assignment.serial);
+  CheckId(assignment.id, reader);
+  return assignment;
 }
 
 Bytes EncodeError(int set, const std::string& name, const Status& refusal) {
@@ -105,13 +113,13 @@ bool IsAbort(const Bytes& message) {
 
 Bytes EncodeLead(const Lead& lead) {
   return Message(MessageKind::kLead, lead.id, lead.set, lead.extent_count, lead.flat, lead.payload_bytes,
-                 lead.span_offset, lead.span_bytes);
+                 lead.span_offset, lead.span_bytes, lead.eager);
 }
 
 Lead DecodeLead(ByteReader* reader) {
   Lead lead;
   GetAll(reader, &lead.id, &lead.set, &lead.extent_count, &lead.flat, &lead.payload_bytes, &lead.span_offset,
-         &lead.span_bytes);
+         &lead.span_bytes, &lead.eager);
   CheckId(lead.id, reader);
   return lead;
 }
@@ -158,6 +166,19 @@ Turns DecodeTurns(ByteReader* reader) {
     turns[set] = reader->Get<int64_t>();
   }
   return turns;
+}
+
+Bytes EncodePut(const EagerPut& put) {
+  ByteWriter writer;
+  PutAll(&writer, put.id, put.serial, put.sequence, put.round, put.payload_bytes);
+  return writer.Take();
+}
+
+EagerPut DecodePut(ByteReader* reader) {
+  EagerPut put;
+  GetAll(reader, &put.id, &put.serial, &put.sequence, &put.round, &put.payload_bytes);
+  CheckId(put.id, reader);
+  return put;
 }
 
 }  // namespace farandole

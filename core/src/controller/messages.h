@@ -7,7 +7,7 @@
 //                           ABORT      this epoch cannot go on
 //                           ASK        where are the ranks that do not come?   STACKS  here (the answer)
 //   leader -> coordinator   COMPLETE   all of my group have arrived at this id (with their extents)
-//                           RETIRE_INFO  the id is closed in my group after this many uses
+//                           RETIRE_INFO  the id is closed in my group after this many uses (eager: what we said of the last)
 //                           FREE       nobody in my group will touch the id again
 //   coordinator -> rank     ASSIGN     a name's id and span           INVITE  that with all else, to a rank that has joined
 //                           ERROR      why it cannot be               OPEN    an operation waits for joined ranks alone
@@ -17,7 +17,9 @@
 //                           READY      a batch: ids in order, with all extents
 //                           RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
 //
-// Every message starts with its kind (one byte). Decoding checks limits; a message that cannot be read ends the epoch.
+//   rank -> rank            PUT        I have come to an eager operation, and my data; on a connection of its own, see inbox.h
+//
+// Every message but PUT starts with its kind (one byte). Decoding checks limits; a message that cannot be read ends the epoch.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +76,7 @@ struct Assignment {
   int32_t set = 0;
   int32_t id = -1;
   int64_t span_offset = -1;
+  uint32_t serial = 0;  // counts all that were given out, so that what was put to a former name of the id is told apart
 };
 
 // What leading a group asks to be known of an id, also by a leader that is not in its set.
@@ -85,6 +88,7 @@ struct Lead {
   int64_t payload_bytes = 0;  // of a small one
   int64_t span_offset = -1;
   int64_t span_bytes = 0;
+  uint8_t eager = 0;  // see inbox.h
 };
 
 // COMPLETE
@@ -104,6 +108,15 @@ struct ReadyItem {
   std::vector<int64_t> extents;
 };
 
+// PUT, the head of the data
+struct EagerPut {
+  int32_t id = 0;
+  uint32_t serial = 0;         // of the id's assignment
+  uint64_t sequence = 0;       // what the sender says, see sequence.h
+  uint32_t round = 0;          // how often it has seen all ranks join
+  uint32_t payload_bytes = 0;  // behind the head; 0: it has come, its data follow once the receiver has come, too
+};
+
 Bytes EncodeDescribe(const Description& description);
 // STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOIN_END, TELL (who asks)
 Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0);
@@ -111,7 +124,8 @@ Bytes EncodeComplete(const Completion& completion);
 Completion DecodeComplete(ByteReader* reader);
 Bytes EncodeAssign(const Assignment& assignment);
 Assignment DecodeAssign(ByteReader* reader);
-Bytes EncodeInvite(int id, int64_t span_offset, const Description& description);
+Bytes EncodeInvite(const Assignment& assignment, const Description& description);
+Assignment DecodeInvite(ByteReader* reader);  // up to the description
 Bytes EncodeError(int set, const std::string& name, const Status& refusal);
 Bytes EncodeAbort(int code, int culprit, const std::string& text);
 bool IsAbort(const Bytes& message);  // the whole of it can be read
@@ -124,5 +138,8 @@ Bytes EncodeReady(const std::vector<ReadyItem>& items);
 std::vector<ReadyItem> DecodeReady(ByteReader* reader);
 Bytes EncodeJoin(MessageKind kind, int rank, const Turns& turns);  // JOIN: who joins; JOIN_RESULT: who was last
 Turns DecodeTurns(ByteReader* reader);
+inline constexpr size_t kEagerPutBytes = 24;
+Bytes EncodePut(const EagerPut& put);
+EagerPut DecodePut(ByteReader* reader);
 
 }  // namespace farandole

@@ -18,7 +18,8 @@ Conductor::Conductor(World* world, Table* table, Role* role, const Settings& set
       role_(role),
       settings_(settings),
       registry_(world, settings),
-      copies_(world->group->event()) {
+      copies_(world->group->event()),
+      eager_(world, table, &poller_) {
   if (world->rank == 0) coordinator_.emplace(world->layout);
 }
 
@@ -34,11 +35,11 @@ Status Conductor::Open() {
     const bool linked = world_->links[at] && world_->links[at]->descriptor() >= 0;
     if (linked) FRD_RETURN_IF_ERROR(poller_.Watch(world_->links[at]->descriptor(), MakeTag(TagKind::kLink, r), true));
   }
-  return Status::Ok();
+  return eager_.Open();
 }
 
 bool Conductor::Drive() {
-  bool moved = false;
+  bool moved = AdvanceEager();
   if (passes_++ % DescriptorInterval(*world_) == 0) {
     moved |= ReadDescriptors();
     Tick();
@@ -87,7 +88,10 @@ void Conductor::Handle(const Agreement::Event& event) {
     case Agreement::Event::kFailed:
       if (const OperationPtr operation = TakeOperation(event.items[0].ticket)) Finish(operation, event.status);
       return;
+    case Agreement::Event::kRecalled:
+      return eager_.Recall(event.items[0].ticket);
     case Agreement::Event::kWithdrawn:
+      eager_.Recall(event.items[0].ticket);
       if (TakeOperation(event.items[0].ticket)) table_->in_flight.fetch_sub(1);
       return;
     case Agreement::Event::kInvited:
@@ -176,6 +180,23 @@ void Conductor::EndJoin(const Agreement::Event& event) {
   if (!join) return;
   join->outputs = {NumbersOutput({event.rank}, true)};
   Finish(join, Status::Ok());
+}
+
+// ---- eager operations
+
+bool Conductor::AdvanceEager() {
+  std::vector<OperationPtr> done;
+  std::vector<Eager::Trouble> troubles;
+  const bool moved = eager_.Advance(&done, &troubles);
+  for (const OperationPtr& operation : done) Finish(operation, Status::Ok());
+  for (const Eager::Trouble& trouble : troubles) {
+    if (trouble.closed) {
+      liveness_.OnConnectionClosed(trouble.rank, Now());
+    } else {
+      Abort(trouble.status.code(), trouble.rank, trouble.status.message());
+    }
+  }
+  return moved;
 }
 
 // ---- works

@@ -13,6 +13,7 @@
 #include "backends/registry.h"
 #include "controller/coordinator.h"
 #include "engine/batch.h"
+#include "engine/eager.h"
 #include "engine/host_copies.h"
 #include "engine/role.h"
 #include "engine/table.h"
@@ -50,6 +51,7 @@ class Conductor {
   void AcceptInvitation(const Agreement::Event& event);
   bool CheckJoin();
   void EndJoin(const Agreement::Event& event);
+  bool AdvanceEager();
   bool RunWorks();
   void FinishWork(PlannedWork* planned);
   OperationPtr TakeOperation(Ticket ticket);
@@ -95,6 +97,8 @@ class Conductor {
   void LeaveInGoodOrder();
   void Break(Status reason);
   void FailAll(const Status& reason, bool works_too);
+  std::vector<OperationPtr> TakeWaiting(bool eager_too);
+  bool idle() const { return works_.empty() && eager_.idle(); }
 
   World* const world_;
   Table* const table_;
@@ -104,6 +108,7 @@ class Conductor {
   HostCopies copies_;
   std::optional<Coordinator> coordinator_;  // on rank 0
   Poller poller_;
+  Eager eager_;
 
   std::deque<PlannedWork> works_;
   Backend* running_ = nullptr;  // performs works_.front()

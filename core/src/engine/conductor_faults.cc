@@ -66,7 +66,7 @@ void Conductor::OnLeft(int rank) {
 void Conductor::Abort(Code code, int culprit, const std::string& reason) {
   AbortWord& word = world_->group->abort_word();
   // After somebody has left, what is under way may still need the one that is lost now.
-  if (word.set() || (table_->is_broken && works_.empty())) return;
+  if (word.set() || (table_->is_broken && idle())) return;
   word.Set(code, culprit, reason);
   world_->group->RingOthers();
   const Bytes message = EncodeAbort(static_cast<int>(code), culprit, reason);
@@ -81,7 +81,7 @@ void Conductor::Abort(Code code, int culprit, const std::string& reason) {
 bool Conductor::CheckAbortWord() {
   const AbortWord& word = world_->group->abort_word();
   if (!word.set()) return false;
-  if (!table_->is_broken || !works_.empty()) {
+  if (!table_->is_broken || !idle()) {
     const Status reason(static_cast<Code>(word.code), word.text);
     Break(reason);
     FailAll(reason, true);
@@ -97,17 +97,28 @@ void Conductor::Break(Status reason) {
   table_->is_broken = true;
 }
 
+// Operations that wait, not those whose works are under way; and those eager ones that cannot be complete any more, or all.
+std::vector<OperationPtr> Conductor::TakeWaiting(bool eager_too) {
+  std::vector<int> left;
+  for (int r = 0; r < world_->size; ++r) {
+    if (liveness_.HasLeft(r)) left.push_back(r);
+  }
+  std::vector<OperationPtr> waiting;
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  for (const OperationPtr& operation : table_->operations.All()) {
+    if (!eager_too && eager_.MayComplete(*operation, left)) continue;
+    waiting.push_back(table_->operations.Take(operation->plan.ticket));
+  }
+  if (table_->join) waiting.push_back(std::move(table_->join));
+  table_->join.reset();
+  table_->wants_join = false;
+  return waiting;
+}
+
 // Completes what waits with an error; with works_too also what is under way.
 void Conductor::FailAll(const Status& reason, bool works_too) {
-  std::vector<OperationPtr> failed;
-  {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    failed = table_->operations.All();
-    table_->operations.Clear();
-    if (table_->join) failed.push_back(std::move(table_->join));
-    table_->join.reset();
-    table_->wants_join = false;
-  }
+  std::vector<OperationPtr> failed = TakeWaiting(works_too);
+  for (const OperationPtr& operation : failed) eager_.Recall(operation->plan.ticket);
   if (works_too) {
     if (running_ != nullptr) running_->Abort();
     running_ = nullptr;
@@ -115,6 +126,7 @@ void Conductor::FailAll(const Status& reason, bool works_too) {
       failed.insert(failed.end(), planned.operations.begin(), planned.operations.end());
     works_.clear();
     copies_.Drop();
+    eager_.Drop();
   }
   for (const OperationPtr& operation : failed) {
     Finish(operation, {reason.code(), operation->Title() + " failed on rank " + std::to_string(world_->rank) + ": " +
@@ -268,6 +280,7 @@ void Conductor::LeaveInGoodOrder() {
 
 void Conductor::CloseConnections() {
   for (auto& link : world_->links) link.reset();
+  eager_.EndSending();
   for (MessageStream& stream : world_->control) stream.EndSending();
   const TimePoint start = Now();
   for (MessageStream& stream : world_->control) {
@@ -275,6 +288,7 @@ void Conductor::CloseConnections() {
     const int64_t left_ms = kPatienceMs - MillisecondsBetween(start, Now());
     stream.CloseGently(left_ms > 0 ? static_cast<int>(left_ms) : 0);
   }
+  eager_.Close();
 }
 
 }  // namespace farandole

@@ -9,7 +9,7 @@ namespace {
 
 struct Entered {
   Agreement::Arrived arrived = Agreement::Arrived::kCounted;
-  bool described = false;
+  bool wakes_driver = false;
 };
 
 Status RefuseAfter(const Table& table, const World& world, const Operation& operation) {
@@ -42,10 +42,14 @@ Status Insert(World* world, Table* table, const OperationPtr& operation, bool po
     entered->arrived = agreement.Arrive(plan);
     const bool retired = entered->arrived == Agreement::Arrived::kRetired;
     if (retired && !agreement.Redescribe(plan.ticket)) Withdraw(table, plan.ticket);
+    if (plan.inbox && !retired) {
+      table->eager.push_back(operation);
+      table->has_eager = entered->wakes_driver = true;
+    }
   }
   if (agreement.HasOutgoing()) {
     table->has_outgoing = true;
-    entered->described = true;
+    entered->wakes_driver = true;
   }
   return Status::Ok();
 }
@@ -96,10 +100,10 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
     CompleteIfReady(table, operation);
     return Status::Ok();
   }
-  const bool last = entered.arrived == Agreement::Arrived::kLast;
+  const bool last = entered.arrived == Agreement::Arrived::kLast && !plan.inbox;
   if (last) Complete(world, table, plan);
   if (last || (plan.id >= 0 && table->agreement.AnyJoined())) world->group->RingOthers();
-  if ((last || entered.described) && !polling) world->group->RingSelf();
+  if ((last || entered.wakes_driver) && !polling) world->group->RingSelf();
   return Status::Ok();
 }
 

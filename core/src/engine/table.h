@@ -42,11 +42,6 @@ class OperationTable {
     for (const auto& [ticket, operation] : late_) all.push_back(operation);
     return all;
   }
-  void Clear() {
-    operations_.clear();
-    late_.clear();
-    count_ = 0;
-  }
   bool empty() const { return count_ == 0; }
 
  private:
@@ -69,14 +64,16 @@ struct Table {
 
   std::mutex mutex;  // guards everything below but the atomics and naming
   Agreement agreement;
-  OperationTable operations;  // submitted, not yet taken by the driver
-  OperationPtr join;          // this rank's join, from its submission to its end
+  OperationTable operations;        // submitted, not yet taken by the driver
+  std::vector<OperationPtr> eager;  // come to, the driver has still to put their data
+  OperationPtr join;                // this rank's join, from its submission to its end
   Status broken;
 
   Naming naming;
 
   std::atomic<bool> is_broken{false};     // `broken` is set and will not change
   std::atomic<bool> has_outgoing{false};  // a submitter left a message for the coordinator
+  std::atomic<bool> has_eager{false};     // `eager` is not empty
   std::atomic<bool> wants_join{false};    // `join` is set and rank 0 does not know yet
   std::atomic<int> in_flight{0};          // operations not completed
 

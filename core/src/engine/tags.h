@@ -10,6 +10,7 @@ enum class TagKind : uint32_t {
   kControl = 1,  // a message of `rank`
   kDeath = 2,    // the process of `rank` has ended
   kLink = 3,     // data of `rank` can move; only wakes
+  kPut = 4,      // what `rank` has put to eager operations, or room for what it gets
 };
 
 inline uint64_t MakeTag(TagKind kind, int rank) {

@@ -19,6 +19,13 @@ Status Poller::Watch(int descriptor, uint64_t tag, bool edge_triggered) {
   return Status::Ok();
 }
 
+void Poller::WatchWriting(int descriptor, uint64_t tag, bool on) {
+  epoll_event event{};
+  event.events = EPOLLIN | (on ? uint32_t{EPOLLOUT} : 0);
+  event.data.u64 = tag;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor, &event);
+}
+
 void Poller::Forget(int descriptor) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr); }
 
 void Poller::Wait(int timeout_ms, std::vector<uint64_t>* tags) const {

@@ -15,6 +15,8 @@ class Poller {
   // Reports `tag` when the descriptor is readable (or hung up). Edge-triggered descriptors also report writability,
   // each change once.
   Status Watch(int descriptor, uint64_t tag, bool edge_triggered = false);
+  // Reports writability, too, as long as it lasts.
+  void WatchWriting(int descriptor, uint64_t tag, bool on);
   void Forget(int descriptor);
 
   // Appends the tags that have something to say. timeout_ms 0 looks without sleeping. A signal ends the sleep early.

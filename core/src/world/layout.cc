@@ -56,4 +56,9 @@ std::vector<int> Counterparts(const Layout& layout, int rank) {
   return ranks;
 }
 
+bool HasPutStreams(const Layout& layout) {
+  constexpr int kMostRanks = 64;
+  return layout.group_count() == layout.size() && layout.size() > 1 && layout.size() <= kMostRanks;
+}
+
 }  // namespace farandole

@@ -43,4 +43,8 @@ LaneRange LanesOf(int member, int group_size, int lane_count);
 // The ranks of other groups: with all of them this rank may have to exchange data, ascending.
 std::vector<int> Counterparts(const Layout& layout, int rank);
 
+// Whether ranks send each other what they put to eager operations (controller/inbox.h): where no two share memory, and as
+// long as one more connection between any two is no burden.
+bool HasPutStreams(const Layout& layout);
+
 }  // namespace farandole

@@ -6,7 +6,8 @@
 namespace farandole {
 namespace {
 
-constexpr const char* kPurpose = "data";
+constexpr const char* kData = "data";
+constexpr const char* kPuts = "puts";
 
 }  // namespace
 
@@ -16,21 +17,25 @@ void Linking::Open(Applicant* applicant) {
   Status status = FRD_FAILPOINT_STATUS("link.listen");
   if (status.ok()) status = Listen("tcp:" + spec_.interface_address + ":0", &listener);
   if (status.ok()) status = BoundEndpoint(listener.get(), &endpoint);
-  if (status.ok()) lobby_.Open(std::move(listener), spec_.key, {kPurpose, static_cast<uint32_t>(spec_.rank), 0});
+  if (status.ok()) lobby_.Open(std::move(listener), spec_.key, {kData, static_cast<uint32_t>(spec_.rank), 0});
   applicant->OnListening(status, endpoint);
 }
 
 void Linking::Begin(TimePoint now, Applicant* applicant) {
+  const auto call = [&](int peer, const char* purpose) {
+    const Hello mine{purpose, static_cast<uint32_t>(spec_.rank), 0};
+    calls_.emplace(Connection(peer, purpose), Dialer(applicant->endpoint_of(peer), spec_.key, mine, now));
+  };
   for (int peer : applicant->links_to_open()) {
-    const Hello mine{kPurpose, static_cast<uint32_t>(spec_.rank), 0};
-    calls_.emplace(peer, Dialer(applicant->endpoint_of(peer), spec_.key, mine, now));
+    call(peer, kData);
+    if (HasPutStreams(applicant->layout())) call(peer, kPuts);
   }
   LetIn(applicant);
 }
 
 void Linking::Watch(PollSet* set) const {
   lobby_.Watch(set);
-  for (const auto& [peer, call] : calls_) call.Watch(set);
+  for (const auto& [which, call] : calls_) call.Watch(set);
 }
 
 void Linking::Step(const PollSet& set, TimePoint now, Applicant* applicant) {
@@ -40,50 +45,60 @@ void Linking::Step(const PollSet& set, TimePoint now, Applicant* applicant) {
     applicant->OnNoLink(spec_.rank, status.message());
   }
   for (Guest& guest : arrived) {
-    const bool welcome = guest.hello.purpose == kPurpose && guest.hello.rank < static_cast<uint32_t>(spec_.size);
-    if (welcome) waiting_[static_cast<int>(guest.hello.rank)] = std::move(guest.connection);
+    const bool known = guest.hello.purpose == kData || guest.hello.purpose == kPuts;
+    if (known && guest.hello.rank < static_cast<uint32_t>(spec_.size))
+      waiting_[{static_cast<int>(guest.hello.rank), guest.hello.purpose}] = std::move(guest.connection);
   }
   LetIn(applicant);
   for (auto call = calls_.begin(); call != calls_.end();) {
-    const int peer = call->first;
+    const Connection which = call->first;
     Status status = call->second.Step(now);
-    const bool other = status.ok() && call->second.done() && call->second.theirs().rank != static_cast<uint32_t>(peer);
+    const bool other =
+        status.ok() && call->second.done() && call->second.theirs().rank != static_cast<uint32_t>(which.first);
     if (other) status = Internal("somebody else answers at " + call->second.endpoint());
     const bool over = !status.ok() || call->second.done();
-    if (status.ok() && over) links_[peer] = call->second.Take();
+    if (status.ok() && over) Keep(which, call->second.Take(), applicant);
     call = over ? calls_.erase(call) : std::next(call);
-    if (!status.ok()) {
-      applicant->OnNoLink(peer, status.message());
-    } else if (over) {
-      applicant->OnLink(peer);
-    }
+    if (!status.ok()) applicant->OnNoLink(which.first, status.message());
   }
 }
 
 void Linking::LetIn(Applicant* applicant) {
   for (auto guest = waiting_.begin(); guest != waiting_.end();) {
-    const int peer = guest->first;
-    if (!applicant->MayLink(peer)) {
+    if (!applicant->MayLink(guest->first.first)) {
       ++guest;
       continue;
     }
-    links_[peer] = std::move(guest->second);
+    Keep(guest->first, std::move(guest->second), applicant);
     guest = waiting_.erase(guest);
-    applicant->OnLink(peer);
   }
 }
 
+void Linking::Keep(const Connection& which, Descriptor descriptor, Applicant* applicant) {
+  made_[which] = std::move(descriptor);
+  const int peer = which.first;
+  const bool all =
+      made_.count({peer, kData}) > 0 && (made_.count({peer, kPuts}) > 0 || !HasPutStreams(applicant->layout()));
+  if (all) applicant->OnLink(peer);
+}
+
 std::string Linking::detail() const {
-  for (const auto& [peer, call] : calls_) {
-    if (!call.last_refusal().empty()) return "rank " + std::to_string(peer) + " at " + call.last_refusal();
+  for (const auto& [which, call] : calls_) {
+    if (!call.last_refusal().empty()) return "rank " + std::to_string(which.first) + " at " + call.last_refusal();
   }
   return "";
 }
 
 void Linking::MoveInto(World* world) {
   world->links.resize(static_cast<size_t>(world->size));
-  for (auto& [peer, connection] : links_) {
-    world->links[static_cast<size_t>(peer)] = std::make_unique<TcpLink>(std::move(connection), world->NameOf(peer));
+  world->puts.resize(static_cast<size_t>(world->size));
+  for (auto& [which, connection] : made_) {
+    const auto peer = static_cast<size_t>(which.first);
+    if (which.second == kPuts) {
+      world->puts[peer] = PutStream(std::move(connection));
+    } else {
+      world->links[peer] = std::make_unique<TcpLink>(std::move(connection), world->NameOf(which.first));
+    }
   }
 }
 

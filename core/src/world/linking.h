@@ -1,9 +1,10 @@
 // Data connections to the ranks of other groups: carries out what an Applicant wants of it, and tells it the result. The
-// higher rank connects to the lower one. One thread.
+// higher rank connects to the lower one, twice where there are put streams: a link is there when all of it is. One thread.
 #pragma once
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "transport/dialer.h"
 #include "transport/lobby.h"
@@ -27,13 +28,16 @@ class Linking {
   void MoveInto(World* world);
 
  private:
+  using Connection = std::pair<int, std::string>;  // a rank, and what it is for
+
   void LetIn(Applicant* applicant);
+  void Keep(const Connection& which, Descriptor descriptor, Applicant* applicant);
 
   const WorldSpec& spec_;
   Lobby lobby_;
-  std::map<int, Dialer> calls_;        // to lower ranks
-  std::map<int, Descriptor> waiting_;  // higher ranks that were told earlier than this one that links are wanted
-  std::map<int, Descriptor> links_;
+  std::map<Connection, Dialer> calls_;        // to lower ranks
+  std::map<Connection, Descriptor> waiting_;  // higher ranks that were told earlier than this one that links are wanted
+  std::map<Connection, Descriptor> made_;
 };
 
 }  // namespace farandole

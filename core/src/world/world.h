@@ -2,6 +2,7 @@
 // connections to the rest, and a descriptor that becomes readable when a rank of this machine dies.
 //
 //   control   every rank <-> rank 0, small messages     links   to counterparts in other groups, tensor data
+//   puts      to all others where no two share memory, data of eager operations
 //   group     shared memory and bells of this machine    pidfds  deaths on this machine
 //
 // Made by bootstrap.h, then used by the driver alone.
@@ -15,6 +16,7 @@
 #include "common/descriptor.h"
 #include "transport/link.h"
 #include "transport/message_stream.h"
+#include "transport/put_stream.h"
 #include "world/group.h"
 #include "world/layout.h"
 
@@ -28,6 +30,7 @@ struct World {
   std::optional<Group> group;
   std::vector<MessageStream> control;        // by rank: all but itself on rank 0, only [0] elsewhere
   std::vector<std::unique_ptr<Link>> links;  // by rank, null where there is none
+  std::vector<PutStream> puts;               // by rank, not open where there is none
   std::vector<Descriptor> pidfds;            // by rank, invalid where there is none
 
   bool one_group() const { return layout.group_count() == 1; }

@@ -29,8 +29,6 @@ bool OrderMatters(const Work& work) {
 
 }  // namespace
 
-bool ScalesBeforeCrossing(const Work& work) { return IsHalf(work.dtype) && work.reduce == ReduceOp::kSum; }
-
 CrossExchange::CrossExchange(World* world, const ProcessSet* set, const Settings& settings)
     : world_(world),
       set_(set),

@@ -21,9 +21,7 @@
 
 namespace farandole {
 
-// Sums of 16-bit floats are scaled before they are rounded for the first time, which is when they leave their group;
-// everything else after the last fold.
-bool ScalesBeforeCrossing(const Work& work);
+inline bool ScalesBeforeCrossing(const Work& work) { return ScalesBeforeCrossing(work.dtype, work.reduce); }
 
 class CrossExchange {
  public:

@@ -65,8 +65,11 @@ Lead LeadOf(int id, const Layout& layout) {
           small,
           small ? signature.TotalBytes() : 0,
           span_bytes > 0 ? id * 4096 : -1,
-          span_bytes};
+          span_bytes,
+          IsEager(signature, world, layout)};
 }
+
+uint32_t Serial(int id) { return static_cast<uint32_t>(id) + 1; }
 
 // What is said in good order about the first ids, so that a few changed bytes still mean something.
 std::vector<Bytes> ValidMessages(const Layout& layout) {
@@ -81,8 +84,8 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     const std::vector<int64_t> extents(lead.extent_count * static_cast<size_t>(layout.size()), 4);
     all.push_back(EncodeDescribe(description));
     all.push_back(EncodeError(description.signature.set, description.name, Invalid("no")));
-    all.push_back(EncodeAssign({description.name, description.signature.set, id, lead.span_offset}));
-    all.push_back(EncodeInvite(id, lead.span_offset, description));
+    all.push_back(EncodeAssign({description.name, description.signature.set, id, lead.span_offset, Serial(id)}));
+    all.push_back(EncodeInvite({"", 0, id, lead.span_offset, Serial(id)}, description));
     all.push_back(EncodeLead(lead));
     all.push_back(EncodeAsk(0, description.name, {0, 1}));
     all.push_back(EncodeComplete({id, 1, 1, std::vector<int64_t>(lead.extent_count, 4)}));
@@ -94,6 +97,12 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     }
   }
   return all;
+}
+
+Bytes ValidPut(std::mt19937* random) {
+  const bool has_data = (*random)() % 2 == 0;
+  return EncodePut(
+      {0, Serial(0), SequenceOf((*random)() % 3, -1), static_cast<uint32_t>((*random)() % 2), has_data ? 24u : 0u});
 }
 
 Bytes Mutated(Bytes bytes, std::mt19937* random) {
@@ -124,11 +133,32 @@ TEST(FuzzTest, TheCoordinatorSurvivesAnyMessage) {
   }
 }
 
+// The head of what another rank puts, and the data where they are wanted.
+void TakePut(int from, const Bytes& head, Agreement* agreement) {
+  ByteReader reader(head);
+  const EagerPut put = DecodePut(&reader);
+  std::shared_ptr<Inbox> inbox;
+  if (!reader.AtEnd() || !agreement->OnPut(from, put, &inbox).ok() || !inbox) return;
+  Inbox::Slot& slot = inbox->at(UsesIn(put.sequence), from);
+  EXPECT_EQ(slot.sequence, put.sequence);
+  EXPECT_TRUE(put.payload_bytes == 0 || put.payload_bytes == inbox->payload_bytes());
+  slot.received_bytes += put.payload_bytes;
+}
+
 struct Member {
   Member(const Layout& layout, int rank) : memory(Board::BytesFor(2)), agreement(layout, rank, memory.data()) {}
   Pages memory;
   Agreement agreement;
   Ticket latest = 0;
+  Agreement::Plan eager;
+
+  // As the engine does when the data are folded.
+  void EndEager() {
+    if (!eager.inbox || !agreement.MissingRanks(eager.ticket).empty()) return;
+    for (int rank : eager.set->ranks) eager.inbox->at(UsesIn(eager.sequence()), rank) = Inbox::Slot();
+    agreement.EndEager(eager.ticket);
+    eager = {};
+  }
 
   // Submits as a framework would, in disregard of what rank 0 makes of it.
   void Submit(std::mt19937* random) {
@@ -142,7 +172,8 @@ struct Member {
     if (plan.half) return Put(description, &plan);
     const Agreement::Arrived arrived = agreement.Arrive(plan);
     if (arrived == Agreement::Arrived::kRetired) agreement.Redescribe(plan.ticket);
-    if (arrived == Agreement::Arrived::kLast) agreement.CompleteTogether(plan);
+    if (arrived == Agreement::Arrived::kLast && plan.inbox) eager = plan;
+    if (arrived == Agreement::Arrived::kLast && !plan.inbox) agreement.CompleteTogether(plan);
   }
   void Put(const Description& description, Agreement::Plan* plan) {
     const float data[6] = {1, 2, 3, 4, 5, 6};
@@ -163,6 +194,10 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
       const Bytes& message = valid[random() % valid.size()];
       member.agreement.OnMessage(random() % 2 ? message : Mutated(message, &random), &events);
       if (member.agreement.HasNews()) member.agreement.Advance(&events);
+      const Bytes head = ValidPut(&random);
+      TakePut(static_cast<int>(random() % machines.size()), random() % 2 ? head : Mutated(head, &random),
+              &member.agreement);
+      member.EndEager();
       if (seed % 3 == 0 && i == 100) member.agreement.Join({{0, 7}});
       member.agreement.AskForBells();
       for (Ticket ticket : member.agreement.ReadySmall()) member.agreement.TakeReady(ticket);
@@ -177,6 +212,7 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
 TEST(FuzzTest, ALeaderSurvivesAnyMessage) { FuzzMember({"a", "a", "b"}, 0); }
 TEST(FuzzTest, TheLeaderOfTheOnlyGroupSurvivesAnyMessage) { FuzzMember({"a", "a"}, 0); }
 TEST(FuzzTest, AGroupOfOneSurvivesAnyMessage) { FuzzMember({"a", "a", "b"}, 2); }
+TEST(FuzzTest, ARankThatSharesNoMemorySurvivesAnyMessage) { FuzzMember({"a", "b", "c"}, 0); }
 TEST(FuzzTest, ARankThatDoesNotLeadSurvivesAnyMessage) { FuzzMember({"a", "a", "b"}, 1); }
 
 Status Decoded(const Description& description) {
@@ -233,7 +269,7 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentTurnsIsNotComplete) {
   std::vector<Agreement::Event> events;
   for (const auto& [turns, uses] : {std::pair{std::pair{5, 69}, 0}, std::pair{std::pair{5, 5}, 1}}) {
     const int id = uses;
-    const Lead lead{id, 0, 0, 0, 0, -1, 0};
+    const Lead lead{id, 0, 0, 0, 0, -1, 0, 0};
     ASSERT_TRUE(leader.agreement.OnMessage(EncodeLead(lead), &events).ok());
     Board(leader.memory.data(), 0, 2).Arrive(id, SequenceOf(0, turns.first), 2);
     Board(leader.memory.data(), 1, 2).Arrive(id, SequenceOf(0, turns.second), 2);

@@ -1,6 +1,7 @@
 #include "controller/simulated_job.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace farandole {
 
@@ -96,7 +97,7 @@ bool SimulatedJob::AllDone() const {
 bool SimulatedJob::Step(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
   if (rank.steps_to_live > 0 && --rank.steps_to_live == 0) rank.gone = true;
-  switch (random_() % 9) {
+  switch (random_() % 11) {
     case 0:
     case 1:
       return Submit(r);
@@ -112,6 +113,10 @@ bool SimulatedJob::Step(int r) {
       return PerformWork(r);
     case 7:
       return AskForBells(r);
+    case 8:
+      return DeliverPut(r);
+    case 9:
+      return TakeEager(r);
     default:
       if (time_ == Time::kAnytime && random_() % 20 == 0) Stick(r);
       return false;
@@ -127,6 +132,8 @@ bool SimulatedJob::Sweep() {
     while (DeliverToRank(r)) moved = true;
     while (Advance(r)) moved = true;
     while (TakeSmall(r)) moved = true;
+    while (DeliverPut(r)) moved = true;
+    while (TakeEager(r)) moved = true;
     while (PerformWork(r)) moved = true;
     if (!complaint_.empty()) return true;
   }
@@ -253,6 +260,56 @@ bool SimulatedJob::TakeSmall(int r) {
     taken = true;
   }
   return taken;
+}
+
+// From somebody who has sent something.
+bool SimulatedJob::DeliverPut(int r) {
+  const int first = static_cast<int>(random_() % ranks_.size());
+  for (int i = 0; i < size(); ++i) {
+    if (DeliverPutFrom((first + i) % size(), r)) return true;
+  }
+  return false;
+}
+
+bool SimulatedJob::DeliverPutFrom(int from, int to) {
+  Rank& rank = *ranks_[static_cast<size_t>(to)];
+  std::deque<Parcel>& queue = puts_[{from, to}];
+  if (rank.gone || rank.paused || queue.empty()) return false;
+  const Parcel parcel = std::move(queue.front());
+  queue.pop_front();
+  std::shared_ptr<Inbox> inbox;
+  const Status status = rank.agreement.OnPut(from, parcel.head, &inbox);
+  if (!status.ok()) Complain("rank " + std::to_string(to) + " refused data: " + status.message());
+  if (!inbox || parcel.head.payload_bytes == 0) return true;
+  Inbox::Slot& slot = inbox->at(UsesIn(parcel.head.sequence), from);
+  slot.data = std::make_unique<std::byte[]>(parcel.head.payload_bytes);
+  std::memcpy(slot.data.get(), parcel.data.data(), parcel.head.payload_bytes);
+  slot.received_bytes = parcel.head.payload_bytes;
+  return true;
+}
+
+bool SimulatedJob::TakeEager(int r) {
+  Rank& rank = *ranks_[static_cast<size_t>(r)];
+  for (const auto& [ticket, operation] : rank.in_flight) {
+    if (rank.gone || !operation->plan.inbox || !HasAll(*operation)) continue;
+    const std::shared_ptr<Operation> done = operation;
+    const ProcessSet& set = *done->plan.set;
+    std::vector<int64_t> sums = DataOf(*done);
+    for (int member : set.ranks) {
+      Inbox::Slot& slot = done->plan.inbox->at(UsesIn(done->plan.sequence()), member);
+      if (member != r) {
+        const auto* const theirs = reinterpret_cast<const int64_t*>(slot.data.get());
+        for (size_t i = 0; i < sums.size(); ++i) sums[i] += theirs[i];
+      }
+      slot = Inbox::Slot();
+    }
+    CheckSmall(rank, *done, sums);
+    rank.agreement.EndEager(ticket);
+    Remove(&rank, ticket);
+    Finish(&rank, *done, Status::Ok());
+    return true;
+  }
+  return false;
 }
 
 bool SimulatedJob::AskForBells(int r) {

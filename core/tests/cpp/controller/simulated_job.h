@@ -77,6 +77,10 @@ class SimulatedJob {
   struct Operation;
   struct Work;
   struct Rank;
+  struct Parcel {
+    EagerPut head;
+    std::vector<int64_t> data;
+  };
   using Events = std::vector<Agreement::Event>;
 
   // simulated_job.cc: the steps
@@ -91,6 +95,9 @@ class SimulatedJob {
   bool Collect(int r);
   bool Advance(int r);
   bool TakeSmall(int r);
+  bool DeliverPut(int r);
+  bool DeliverPutFrom(int from, int to);
+  bool TakeEager(int r);
   bool AskForBells(int r);
   bool Stick(int r);
   void Complain(const std::string& text);
@@ -106,6 +113,9 @@ class SimulatedJob {
   void NameIt(Rank* rank, Description* description);
   bool Enter(Rank* rank, const std::shared_ptr<Operation>& operation);
   void Put(const Operation& operation);
+  void PutToOthers(int r, const Operation& operation);
+  std::vector<int64_t> DataOf(const Operation& operation) const;
+  bool HasAll(const Operation& operation) const;
   bool AppendToLog(Rank* rank);
   bool JoinIfIdle(Rank* rank);
   bool LeaveIfIdle(Rank* rank);
@@ -136,7 +146,8 @@ class SimulatedJob {
   std::vector<std::unique_ptr<Pages>> boards_;  // by group
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::deque<Bytes>> to_rank_, to_coordinator_;
-  std::map<std::pair<uint64_t, int>, Call> calls_;  // by tag and rank, of all runs
+  std::map<std::pair<int, int>, std::deque<Parcel>> puts_;  // by sender and receiver
+  std::map<std::pair<uint64_t, int>, Call> calls_;          // by tag and rank, of all runs
   Time time_ = Time::kNever;
   int window_ = 4;
   size_t messages_ = 0;

@@ -104,7 +104,10 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
   } else if (plan.id >= 0) {
     const Agreement::Arrived arrived = rank->agreement.Arrive(plan);
     if (arrived == Agreement::Arrived::kRetired && !rank->agreement.Redescribe(plan.ticket)) Remove(rank, plan.ticket);
-    if (arrived == Agreement::Arrived::kLast) {
+    if (arrived == Agreement::Arrived::kRetired) plan.inbox.reset();
+    if (plan.inbox) {
+      PutToOthers(rank->number, *operation);
+    } else if (arrived == Agreement::Arrived::kLast) {
       rank->to_append.push_back(plan);
       if (random_() % 2 == 0) AppendToLog(rank);
     }
@@ -128,6 +131,39 @@ void SimulatedJob::Put(const Operation& operation) {
   FlatHalf half = *operation.plan.half;
   half.Put(operation.plan.set->position, segments.data(), segments.size(), operation.plan.sequence(),
            random_() % 2 == 0);
+}
+
+std::vector<int64_t> SimulatedJob::DataOf(const Operation& operation) const {
+  std::vector<int64_t> data(static_cast<size_t>(operation.call.description.signature.TotalBytes()) / sizeof(int64_t),
+                            0);
+  const auto position = static_cast<size_t>(operation.plan.set->position);
+  if (!operation.invited && position < data.size()) data[position] = static_cast<int64_t>(operation.call.tag);
+  return data;
+}
+
+// Some say first that they have come, and send their data later: nobody else tells them when.
+void SimulatedJob::PutToOthers(int r, const Operation& operation) {
+  const Agreement::Plan& plan = operation.plan;
+  const std::vector<int64_t> data = DataOf(operation);
+  const auto bytes = static_cast<uint32_t>(data.size() * sizeof(int64_t));
+  for (int other : plan.set->ranks) {
+    if (other == r) continue;
+    std::deque<Parcel>& queue = puts_[{r, other}];
+    const EagerPut head{plan.id, plan.serial, plan.sequence(), plan.round, 0};
+    if (random_() % 4 == 0) queue.push_back({head, {}});
+    queue.push_back({head, data});
+    queue.back().head.payload_bytes = bytes;
+  }
+}
+
+bool SimulatedJob::HasAll(const Operation& operation) const {
+  const Agreement::Plan& plan = operation.plan;
+  int here = 0;
+  for (int member : plan.set->ranks) {
+    const Inbox::Slot& slot = plan.inbox->at(UsesIn(plan.sequence()), member);
+    here += slot.sequence == plan.sequence() && plan.inbox->IsComplete(slot);
+  }
+  return here == plan.set->size() - 1;
 }
 
 // False when nothing could be appended.
@@ -174,6 +210,8 @@ void SimulatedJob::Handle(Rank* rank, const Agreement::Event& event) {
       return HandleBatch(rank, event.items);
     case Agreement::Event::kTake:
       return Take(rank, event.items[0].ticket);
+    case Agreement::Event::kRecalled:  // what was put is dropped where it comes
+      return rank->in_flight.at(event.items[0].ticket)->plan.inbox.reset();
     case Agreement::Event::kFailed:
       if (const auto operation = Remove(rank, event.items[0].ticket)) Finish(rank, *operation, event.status);
       return;
@@ -266,9 +304,12 @@ void SimulatedJob::HandleJoinEnd(Rank* rank, const Agreement::Event& event) {
 // All that it took part in is done here or can be done now.
 void SimulatedJob::HandleLeft(Rank* rank, int left) {
   ++rank->lefts_seen;
+  while (DeliverPutFrom(left, rank->number)) continue;  // it closes its connections behind what it has sent
   for (const auto& [ticket, operation] : rank->in_flight) {
     const bool took_part = CallOf(operation->call.tag, left) != nullptr;
-    const bool ready = operation->plan.half && rank->agreement.IsReady(operation->plan);
+    const Agreement::Plan& plan = operation->plan;
+    bool ready = plan.half && rank->agreement.IsReady(plan);
+    if (took_part && plan.inbox) ready = plan.inbox->IsComplete(plan.inbox->at(UsesIn(plan.sequence()), left));
     if (took_part && !ready)
       Complain("rank " + std::to_string(left) + " left before " + operation->call.description.name);
   }

@@ -121,6 +121,7 @@ TEST_P(ProcessSetsTest, MoreSetsThanChannelsAreRefused) {
     Scripts scripts(job.size());
     for (int i = 1; i < kMaxChannels; ++i) scripts.AddSet({0});
     scripts.AddSet({0}, true);
+    scripts.Wait();  // nobody knows a set's id before it is there
     scripts.RemoveSet(5);
     scripts.AddSet({0});
     scripts.Wait();

@@ -66,6 +66,7 @@ inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& 
     world->layout = layout;
     world->control.resize(size);
     world->links.resize(size);
+    world->puts.resize(size);
     world->pidfds.resize(size);
     worlds.push_back(std::move(world));
   }
@@ -79,6 +80,10 @@ inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& 
       auto [low, high] = SocketPair();
       worlds[static_cast<size_t>(peer)]->links[r] = std::make_unique<TcpLink>(std::move(low));
       worlds[r]->links[static_cast<size_t>(peer)] = std::make_unique<TcpLink>(std::move(high));
+      if (!HasPutStreams(layout)) continue;
+      auto [put_low, put_high] = SocketPair();
+      worlds[static_cast<size_t>(peer)]->puts[r] = PutStream(std::move(put_low));
+      worlds[r]->puts[static_cast<size_t>(peer)] = PutStream(std::move(put_high));
     }
   }
   return worlds;

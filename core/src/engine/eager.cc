@@ -1,0 +1,292 @@
+#include "engine/eager.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "common/reduce.h"
+#include "engine/tags.h"
+
+namespace farandole {
+namespace {
+
+// Copied into the stream; beyond, that costs more than a system call's list of pieces.
+constexpr size_t kCopiedBytes = 16 << 10;
+// So many streams are asked in every pass while something is under way; more of them are left to the poller.
+constexpr size_t kAskedStreams = 4;
+constexpr size_t kKeptBytes = 16 << 20;
+constexpr int kSmallestExponent = 6;
+
+int ExponentOf(size_t size_bytes) {
+  int exponent = kSmallestExponent;
+  while ((size_t{1} << exponent) < size_bytes) ++exponent;
+  return exponent;
+}
+
+}  // namespace
+
+Eager::Eager(World* world, Table* table, Poller* poller) : world_(world), table_(table), poller_(poller) {
+  const auto size = static_cast<size_t>(world->size);
+  world_->puts.resize(size);
+  for (int r = 0; r < world_->size; ++r) {
+    if (stream(r).open()) others_.push_back(r);
+  }
+  credit_used_.resize(size);
+  landings_.resize(size);
+  watched_for_writing_.resize(size);
+  reported_closed_.resize(size);
+  readable_.resize(size);
+}
+
+Status Eager::Open() {
+  for (int rank : others_) FRD_RETURN_IF_ERROR(poller_->Watch(stream(rank).descriptor(), MakeTag(TagKind::kPut, rank)));
+  return Status::Ok();
+}
+
+bool Eager::OnReadable(int rank) {
+  readable_[static_cast<size_t>(rank)] = true;
+  return true;
+}
+
+bool Eager::Advance(std::vector<OperationPtr>* done, std::vector<Trouble>* troubles) {
+  bool moved = BeginSubmitted();
+  moved |= MoveBytes(troubles);
+  if (!moved) return false;
+  for (size_t i = 0; i < running_.size();) {
+    if (Progress(running_[i].get())) {
+      done->push_back(End(running_[i].get()));
+      running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  ReportClosed(troubles);
+  return true;
+}
+
+// ---- putting
+
+bool Eager::BeginSubmitted() {
+  if (!table_->has_eager.exchange(false)) return false;
+  std::vector<OperationPtr> submitted;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    submitted.swap(table_->eager);
+  }
+  for (OperationPtr& operation : submitted) Begin(std::move(operation));
+  return true;
+}
+
+void Eager::Begin(OperationPtr operation) {
+  auto running = std::make_unique<Running>();
+  const ProcessSet& set = *operation->plan.set;
+  running->operation = std::move(operation);
+  running->reduction = ReductionOf(running->operation->request, set.size());
+  for (const Tensor& tensor : running->operation->request.tensors) {
+    const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
+    running->segments.push_back({tensor.input, tensor.output, tensor.dtype, elements});
+  }
+  MakeOwn(running.get());
+  for (int rank : set.ranks) running->peers.push_back({rank});
+  for (int distance = 1; distance < set.size(); ++distance)
+    PutTo(running.get(), (set.position + distance) % set.size());
+  running_.push_back(std::move(running));
+}
+
+void Eager::PutTo(Running* running, int position) {
+  Peer& peer = running->peers[static_cast<size_t>(position)];
+  size_t& used = credit_used_[static_cast<size_t>(peer.rank)];
+  const bool has_come = running->plan().inbox->at(running->use(), peer.rank).sequence != 0;
+  if (!has_come && used + running->payload_bytes() > kCreditBytes) return SendHead(*running, peer.rank, 0);
+  if (!has_come) {
+    used += running->payload_bytes();
+    peer.on_credit = true;
+  }
+  SendData(running, &peer);
+}
+
+void Eager::SendHead(const Running& running, int rank, size_t payload_bytes) {
+  const Agreement::Plan& plan = running.plan();
+  const Bytes head =
+      EncodePut({plan.id, plan.serial, plan.sequence(), plan.round, static_cast<uint32_t>(payload_bytes)});
+  static_assert(kEagerPutBytes == kPutHeadBytes);
+  stream(rank).Queue(head.data(), head.size());
+}
+
+void Eager::SendData(Running* running, Peer* peer) {
+  PutStream& to = stream(peer->rank);
+  SendHead(*running, peer->rank, running->payload_bytes());
+  const bool copied = running->payload_bytes() <= kCopiedBytes;
+  const auto put = [&](const void* data, size_t size_bytes) {
+    copied ? to.Queue(data, size_bytes) : to.QueueReference(data, size_bytes);
+  };
+  if (!running->own.empty()) {
+    put(running->own.data(), running->own.size());
+  } else {
+    for (const FlatSegment& segment : running->segments) put(segment.input, segment.size_bytes());
+  }
+  peer->sent_at = to.queued_bytes();
+}
+
+// ---- moving bytes
+
+bool Eager::MoveBytes(std::vector<Trouble>* troubles) {
+  bool moved = false;
+  const bool asks = !running_.empty() && others_.size() <= kAskedStreams;
+  for (int rank : others_) {
+    if (!stream(rank).open()) continue;
+    if (!stream(rank).flushed()) Flush(rank, &moved, troubles);
+    const auto at = static_cast<size_t>(rank);
+    if (stream(rank).open() && (asks || readable_[at])) Receive(rank, &moved, troubles);
+    readable_[at] = false;
+  }
+  return moved;
+}
+
+void Eager::Flush(int rank, bool* moved, std::vector<Trouble>* troubles) {
+  bool sent = false;
+  PutStream& to = stream(rank);
+  const Status status = to.Flush(&sent);
+  *moved |= sent;
+  const auto at = static_cast<size_t>(rank);
+  // Who sleeps is woken when there is room again.
+  const bool blocked = status.ok() && !sent;
+  if (blocked != watched_for_writing_[at] && (blocked || to.flushed())) {
+    poller_->WatchWriting(to.descriptor(), MakeTag(TagKind::kPut, rank), blocked);
+    watched_for_writing_[at] = blocked;
+  }
+  // That the other end has closed is seen by reading, behind what it sent before.
+  if (!status.ok() && status.code() != Code::kPeerLost) troubles->push_back({rank, false, status});
+  if (!status.ok()) to.Drop();
+}
+
+void Eager::Receive(int rank, bool* moved, std::vector<Trouble>* troubles) {
+  receiving_from_ = rank;
+  refused_ = Status::Ok();
+  PutStream& from = stream(rank);
+  const Status status = from.Receive(this, moved);
+  if (status.ok()) return;
+  *moved = true;
+  poller_->Forget(from.descriptor());
+  from.Close();
+  if (!refused_.ok() || status.code() != Code::kPeerLost) troubles->push_back({rank, false, status});
+}
+
+Status Eager::OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) {
+  ByteReader reader(head.data(), head.size());
+  const EagerPut put = DecodePut(&reader);
+  Landing& landing = landings_[static_cast<size_t>(receiving_from_)];
+  landing = Landing();
+  if (!reader.AtEnd()) return refused_ = Unreadable(receiving_from_);
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    refused_ = table_->agreement.OnPut(receiving_from_, put, &landing.inbox);
+  }
+  FRD_RETURN_IF_ERROR(refused_);
+  *size_bytes = put.payload_bytes;
+  if (!landing.inbox || put.payload_bytes == 0) return Status::Ok();
+  landing.slot = &landing.inbox->at(UsesIn(put.sequence), receiving_from_);
+  landing.slot->data = TakeMemory(put.payload_bytes);
+  if (!landing.slot->data)
+    return refused_ = Internal("no memory for " + std::to_string(put.payload_bytes) + " bytes that another rank sent");
+  *to = landing.slot->data.get();
+  return Status::Ok();
+}
+
+void Eager::OnData(size_t size_bytes) {
+  Landing& landing = landings_[static_cast<size_t>(receiving_from_)];
+  landing.slot->received_bytes += size_bytes;
+}
+
+// ---- ending
+
+OperationPtr Eager::End(Running* running) {
+  const Agreement::Plan& plan = running->plan();
+  for (const Peer& peer : running->peers) {
+    Inbox::Slot& slot = plan.inbox->at(running->use(), peer.rank);
+    if (slot.data) GiveBack(std::move(slot.data), running->payload_bytes());
+    slot = Inbox::Slot();
+  }
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  table_->agreement.EndEager(plan.ticket);
+  table_->operations.Take(plan.ticket);
+  return running->operation;
+}
+
+// ---- what goes wrong
+
+// A connection that ends is nobody's concern as long as nothing is waited for: ranks leave, too.
+void Eager::ReportClosed(std::vector<Trouble>* troubles) {
+  for (const auto& running : running_) {
+    for (const Peer& peer : running->peers) {
+      const auto at = static_cast<size_t>(peer.rank);
+      if (peer.rank == world_->rank || stream(peer.rank).open() || reported_closed_[at]) continue;
+      Inbox& inbox = *running->plan().inbox;
+      if (inbox.IsComplete(inbox.at(running->use(), peer.rank))) continue;
+      reported_closed_[at] = true;
+      troubles->push_back({peer.rank, true, Status::Ok()});
+    }
+  }
+}
+
+void Eager::Recall(Ticket ticket) {
+  const auto found = std::find_if(running_.begin(), running_.end(),
+                                  [ticket](const auto& running) { return running->plan().ticket == ticket; });
+  if (found == running_.end()) return;
+  for (const Peer& peer : (*found)->peers) {
+    if (peer.rank == world_->rank) continue;
+    if (peer.on_credit) credit_used_[static_cast<size_t>(peer.rank)] -= (*found)->payload_bytes();
+    stream(peer.rank).Detach();
+  }
+  running_.erase(found);
+}
+
+bool Eager::MayComplete(const Operation& operation, const std::vector<int>& left) const {
+  const Agreement::Plan& plan = operation.plan;
+  const bool runs = std::any_of(running_.begin(), running_.end(),
+                                [&](const auto& running) { return running->operation.get() == &operation; });
+  return runs && std::none_of(left.begin(), left.end(), [&](int rank) {
+           if (plan.set->PositionOf(rank) < 0 || world_->puts[static_cast<size_t>(rank)].open()) return false;
+           return plan.inbox->at(UsesIn(plan.sequence()), rank).sequence == 0;
+         });
+}
+
+void Eager::Drop() {
+  for (int rank : others_) stream(rank).Drop();
+  running_.clear();
+}
+
+void Eager::EndSending() {
+  for (int rank : others_) stream(rank).EndSending();
+}
+
+// Closing with unread bytes would take back what was sent last.
+void Eager::Close() {
+  for (int rank : others_) {
+    bool moved = true;
+    std::vector<Trouble> ignored;
+    while (stream(rank).open() && std::exchange(moved, false)) Receive(rank, &moved, &ignored);
+    stream(rank).Close();
+  }
+}
+
+// ---- memory
+
+std::unique_ptr<std::byte[]> Eager::TakeMemory(size_t size_bytes) {
+  const int exponent = ExponentOf(size_bytes);
+  auto& kept = kept_[exponent];
+  if (kept.empty()) return std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[size_t{1} << exponent]);
+  std::unique_ptr<std::byte[]> memory = std::move(kept.back());
+  kept.pop_back();
+  kept_bytes_ -= size_t{1} << exponent;
+  return memory;
+}
+
+void Eager::GiveBack(std::unique_ptr<std::byte[]> memory, size_t size_bytes) {
+  const int exponent = ExponentOf(size_bytes);
+  if (kept_bytes_ + (size_t{1} << exponent) > kKeptBytes) return;
+  kept_bytes_ += size_t{1} << exponent;
+  kept_[exponent].push_back(std::move(memory));
+}
+
+}  // namespace farandole

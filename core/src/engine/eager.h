@@ -1,0 +1,118 @@
+// Eager operations on this rank (controller/inbox.h): sends the others what it puts, takes what they put, folds as far as
+// all of it is there, and says which operations are done.
+//
+//   Submit -> Table::eager -> put streams          put streams -> inboxes -> fold -> EndEager
+//
+// Data are sent at once while the receiver has credit; beyond that the head goes alone, and the data follow when the
+// receiver has come: then it is its own memory that they take. Results are written where inputs may lie, so no byte is
+// folded before it is sent.
+//
+// The driver alone calls.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "common/flat.h"
+#include "engine/small.h"
+#include "engine/table.h"
+#include "transport/poller.h"
+#include "transport/put_stream.h"
+#include "world/world.h"
+
+namespace farandole {
+
+class Eager final : private PutStream::Receiver {
+ public:
+  // What a rank may be sent of operations to which it has not come, and may have to keep for so long.
+  static constexpr size_t kCreditBytes = 4 << 20;
+
+  Eager(World* world, Table* table, Poller* poller);
+  Status Open();  // the poller watches the streams
+
+  struct Trouble {
+    int rank = 0;
+    bool closed = false;  // the connection has ended, and something waits for it; else `status`: the epoch cannot go on
+    Status status;
+  };
+  // One pass: begins what was submitted, moves bytes, folds. Appends operations that are complete. True when it moved
+  // something.
+  bool Advance(std::vector<OperationPtr>* done, std::vector<Trouble>* troubles);
+  // The poller says that the rank's stream has something.
+  bool OnReadable(int rank);
+
+  // The operation is not going to be complete in this way; its memory is not touched any more.
+  void Recall(Ticket ticket);
+  // Whether the operation can still be complete, although these ranks come to nothing any more.
+  bool MayComplete(const Operation& operation, const std::vector<int>& left) const;
+  void Drop();  // everything: the epoch is over
+  bool idle() const { return running_.empty(); }
+
+  void EndSending();
+  void Close();
+
+ private:
+  // One of the others.
+  struct Peer {
+    static constexpr uint64_t kNotQueued = ~uint64_t{0};
+    int rank = 0;
+    uint64_t sent_at = kNotQueued;  // where its copy of our data ends in the stream
+    bool on_credit = false;
+  };
+  struct Running {
+    OperationPtr operation;
+    std::vector<FlatSegment> segments;
+    Reduction reduction;
+    std::vector<std::byte> own;                         // our data, where they are not sent and folded as they lie
+    std::vector<Peer> peers;                            // by position
+    size_t segment = 0, offset_bytes = 0, element = 0;  // folded up to here
+    const Agreement::Plan& plan() const { return operation->plan; }
+    uint64_t use() const { return UsesIn(plan().sequence()); }
+    size_t payload_bytes() const { return plan().inbox->payload_bytes(); }
+  };
+  struct Landing {  // of what a stream is receiving
+    std::shared_ptr<Inbox> inbox;
+    Inbox::Slot* slot = nullptr;
+  };
+
+  bool BeginSubmitted();
+  void Begin(OperationPtr operation);
+  void MakeOwn(Running* running) const;
+  void PutTo(Running* running, int position);
+  void SendHead(const Running& running, int rank, size_t payload_bytes);
+  void SendData(Running* running, Peer* peer);
+  bool MoveBytes(std::vector<Trouble>* troubles);
+  void Flush(int rank, bool* moved, std::vector<Trouble>* troubles);
+  void Receive(int rank, bool* moved, std::vector<Trouble>* troubles);
+  bool Progress(Running* running);  // true when it is done
+  size_t Advanced(Running* running);
+  void FoldUpTo(Running* running, size_t available_bytes);
+  void FoldElements(const Running& running, size_t count) const;
+  OperationPtr End(Running* running);
+  void ReportClosed(std::vector<Trouble>* troubles);
+  PutStream& stream(int rank) { return world_->puts[static_cast<size_t>(rank)]; }
+
+  // PutStream::Receiver
+  Status OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) override;
+  void OnData(size_t size_bytes) override;
+
+  // Memory of received data, kept for more of them: powers of two, by exponent.
+  std::unique_ptr<std::byte[]> TakeMemory(size_t size_bytes);
+  void GiveBack(std::unique_ptr<std::byte[]> memory, size_t size_bytes);
+
+  World* const world_;
+  Table* const table_;
+  Poller* const poller_;
+  std::vector<int> others_;  // with a stream
+  std::vector<std::unique_ptr<Running>> running_;
+  std::vector<size_t> credit_used_;  // by rank
+  std::vector<Landing> landings_;    // by rank
+  std::vector<bool> watched_for_writing_, reported_closed_, readable_;
+  int receiving_from_ = 0;
+  Status refused_;
+  std::vector<std::unique_ptr<std::byte[]>> kept_[21];
+  size_t kept_bytes_ = 0;
+};
+
+}  // namespace farandole

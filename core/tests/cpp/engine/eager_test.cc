@@ -1,0 +1,150 @@
+// Allreduces between ranks that share no memory: from the second use of a name on they are eager, and nobody can tell by the
+// results.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "common/half.h"
+#include "engine/eager.h"
+#include "support/requests.h"
+#include "support/thread_worlds.h"
+
+namespace farandole {
+namespace {
+
+constexpr int kUses = 4;
+
+class EagerTest : public testing::TestWithParam<std::vector<int>> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, EagerTest,
+                         testing::Values(std::vector<int>{1, 1}, std::vector<int>{1, 1, 1}, std::vector<int>(5, 1)));
+
+std::vector<uint8_t> RandomBytes(DType dtype, size_t count, int rank) {
+  std::mt19937 random(static_cast<unsigned>(rank + 1));
+  std::vector<uint8_t> bytes(count * SizeOf(dtype));
+  for (size_t i = 0; i < count; ++i) {
+    const double value = static_cast<double>(random()) / 4e9 - 0.3;
+    uint8_t* const to = bytes.data() + i * SizeOf(dtype);
+    const auto put = [to](auto number) { std::memcpy(to, &number, sizeof number); };
+    if (dtype == DType::kFloat32) put(static_cast<float>(value));
+    if (dtype == DType::kFloat64) put(value);
+    if (dtype == DType::kInt16) put(static_cast<int16_t>(value * 3e4));
+    if (dtype == DType::kFloat16) put(static_cast<uint16_t>(0x3000 + random() % 0x800));
+    if (dtype == DType::kBfloat16) put(static_cast<uint16_t>(0x3f00 + random() % 0x100));
+  }
+  return bytes;
+}
+
+// The bits of each use of one name; the first goes through the log.
+std::vector<std::vector<uint8_t>> BitsOfUses(Engine& engine, DType dtype, ReduceOp reduce, size_t count, double scale) {
+  std::vector<std::vector<uint8_t>> all;
+  const std::vector<uint8_t> input = RandomBytes(dtype, count, engine.rank());
+  for (int use = 0; use < kUses; ++use) {
+    std::vector<uint8_t> output = input;  // in place every other time
+    Tensor tensor;
+    tensor.input = use % 2 == 0 ? output.data() : input.data();
+    tensor.output = output.data();
+    tensor.dtype = dtype;
+    tensor.shape = {static_cast<int64_t>(count)};
+    Request request = Make(OpKind::kAllreduce, {tensor},
+                           std::to_string(static_cast<int>(dtype)) + "." + std::to_string(static_cast<int>(reduce)) +
+                               "." + std::to_string(count));
+    request.reduce = reduce;
+    request.prescale = scale;
+    EXPECT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+    all.push_back(std::move(output));
+  }
+  return all;
+}
+
+TEST_P(EagerTest, HasTheBitsOfAnExchangeBySchedule) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt16, DType::kFloat16, DType::kBfloat16}) {
+      for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kProduct, ReduceOp::kMin}) {
+        for (size_t count : {size_t{1}, size_t{37}, size_t{5000}, size_t{70'001}}) {
+          const double scale = dtype == DType::kInt16 ? 1.0 : 0.3;
+          const auto uses = BitsOfUses(engine, dtype, reduce, count, scale);
+          for (const auto& use : uses)
+            ASSERT_EQ(use, uses[0]) << NameOf(dtype) << " " << NameOf(reduce) << " of " << count;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(EagerTest, ASteadyStateSendsNoMessageToTheCoordinator) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    const auto steps = [&engine](int count) {
+      for (int i = 0; i < count; ++i) {
+        auto values = Values<float>(engine.rank(), 1000, i);
+        EXPECT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "grad")).ok());
+        ExpectSum(values, engine.size(), i);
+      }
+    };
+    steps(2);
+    const uint64_t before = engine.messages_sent();
+    steps(50);
+    EXPECT_EQ(engine.messages_sent(), before);
+  });
+}
+
+// More than anybody has credit for, in an order of its own on each rank.
+TEST_P(EagerTest, ManyInFlightInAnyOrderComeToAnEnd) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    const auto limit = static_cast<size_t>(EagerLimitBytes(engine.size()));
+    const size_t count = limit / sizeof(float), names = 3 * Eager::kCreditBytes / limit;
+    std::mt19937 random(static_cast<unsigned>(engine.rank()));
+    std::vector<std::vector<float>> values(names);
+    std::vector<OperationPtr> operations(names);
+    std::vector<size_t> order(names);
+    for (size_t i = 0; i < names; ++i) order[i] = i;
+    for (int use = 0; use < 3; ++use) {
+      std::shuffle(order.begin(), order.end(), random);
+      for (size_t i : order) {
+        values[i] = Values<float>(engine.rank(), count, static_cast<int>(i));
+        Request request = Make(OpKind::kAllreduce, {TensorOf(values[i], &values[i])}, "grad" + std::to_string(i));
+        ASSERT_TRUE(engine.Submit(std::move(request), &operations[i]).ok());
+      }
+      for (size_t i = 0; i < names; ++i) {
+        ASSERT_TRUE(engine.Wait(operations[i], 30'000));
+        ASSERT_TRUE(operations[i]->status().ok());
+        ExpectSum(values[i], engine.size(), static_cast<int>(i));
+      }
+    }
+  });
+}
+
+// A rank that needs nothing more goes at once; what it has put is on its way.
+TEST_P(EagerTest, WhoLeavesLeavesNobodyWaiting) {
+  for (int job = 0; job < 10; ++job) {
+    RunRanks(GetParam(), [](Engine& engine) {
+      for (int i = 0; i < kUses; ++i) {
+        auto values = Values<float>(engine.rank(), 10'000, i);
+        const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "last"));
+        ASSERT_TRUE(status.ok()) << status.message();
+        ExpectSum(values, engine.size(), i);
+      }
+      engine.Shutdown();
+    });
+  }
+}
+
+TEST_P(EagerTest, ANameThatIsUsedOtherwiseIsDescribedAnew) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    for (int i = 0; i < 12; ++i) {
+      auto values = Values<float>(engine.rank(), i % 3 == 2 ? 20 : 30, i);
+      ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "changing")).ok());
+      ExpectSum(values, engine.size(), i);
+    }
+    // One rank alone uses it otherwise: all are told, and the name can be used again.
+    std::vector<float> odd(engine.rank() == 1 ? 20 : 30);
+    EXPECT_EQ(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(odd, &odd)}, "changing")).code(),
+              Code::kMismatch);
+    auto values = Values<float>(engine.rank(), 30);
+    EXPECT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "changing")).ok());
+    ExpectSum(values, engine.size());
+  });
+}
+
+}  // namespace
+}  // namespace farandole
