@@ -39,14 +39,16 @@ def init(comm: object = None, process_sets: object = None) -> None:
             be added at any time; Horovod's "dynamic", which asks for that, is accepted.
 
     Raises:
-        ValueError: the starter's variables contradict each other (the message names them), `comm` is not None, or a
-            process set has ranks that the world has not.
+        ValueError: the starter's variables contradict each other (the message names them), `comm` is not None, a
+            process set has ranks that the world has not, or process sets are given when already initialized.
         DeadlineError: a rank did not come in time.
     """
     if comm is not None and comm != []:
         raise ValueError("init(comm=...) is not supported yet: leave it out, the world is what the starter started")
     with _state.lock:
         if _state.world is not None:
+            if process_sets and process_sets != "dynamic":
+                raise ValueError("farandole is initialized already: call add_process_set with each of the process sets")
             return
         world = _environment.discover()
         sets = _process_sets.requested(process_sets, world.size)

@@ -53,6 +53,9 @@ def test_200_lives_leave_nothing_behind(ranks):
 def init_twice():
     farandole.init()
     farandole.init()
+    farandole.init(process_sets="dynamic")
+    with pytest.raises(ValueError, match="initialized already: call add_process_set"):
+        farandole.init(process_sets=[[0]])
     place = farandole.rank(), farandole.size(), farandole.is_homogeneous()
     farandole.shutdown()
     farandole.shutdown()
