@@ -52,6 +52,7 @@ def test_hosts_alone_mean_their_slots(run: Callable) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["-np", "python", "-c", "pass"], "-np must be a positive whole number, not 'python'"),
         (["-np", "0", "true"], "-np must be a positive whole number, not '0'"),
         (["-np", "-3", "true"], "not '-3'"),
         (["-np", "many", "true"], "not 'many'"),
@@ -71,6 +72,12 @@ def test_a_wrong_command_line_is_one_sentence_and_exit_code_2(run: Callable, arg
     assert result.code == 2
     assert result.err.startswith("farandole: ") and result.err.count("\n") == 1
     assert words in result.err
+
+
+def test_a_slip_in_a_variable_is_told_once(run: Callable) -> None:
+    result = run("-np", 2, "true", env={"FARANDOLE_FUSION_TRESHOLD": "1", "FARANDOLE_MINE": "1"})
+    sentence = "FARANDOLE_FUSION_TRESHOLD is set, but nothing reads it; did you mean FARANDOLE_FUSION_THRESHOLD?"
+    assert (result.code, result.err) == (0, f"farandole: {sentence}\n")
 
 
 def test_a_wrong_grace_is_a_usage_error(run: Callable) -> None:

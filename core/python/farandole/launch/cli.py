@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -39,7 +40,32 @@ def farandole(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+class _Run(click.Command):
+    """Where -np lacks its number and took the command instead, says so rather than blame the command's own options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        typed = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            _check_count(typed)
+            raise
+
+
+def _check_count(arguments: list[str]) -> None:
+    from farandole.launch import job
+
+    for option, value in pairwise(arguments):
+        if option in ("-n", "-np", "--num-proc"):
+            try:
+                job.parse_count(value, "-np")
+            except job.JobError as error:
+                raise click.UsageError(str(error)) from error
+            return
+
+
 @farandole.command(
+    cls=_Run,
     context_settings={**_CONTEXT, "allow_interspersed_args": False},
     options_metavar="[OPTIONS]",
     short_help="Run a command as the ranks of one job.",
@@ -75,6 +101,7 @@ def run(
     Ends with the exit code of the rank that failed first, or 0.
     """  # noqa: D301  (click wants the character)
     from farandole.launch import environment, job, local
+    from farandole.launch.doctor.settings import likely_slips
     from farandole.launch.relay import OutputOptions
     from farandole.launch.run import Job, run_job
 
@@ -92,6 +119,8 @@ def run(
     except local.CommandError as error:
         _print_error(str(error))
         return error.exit_code
+    for sentence in likely_slips(base):
+        _print_error(sentence)
     output = OutputOptions(
         prefix=prefix,
         timestamp=timestamp,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from farandole.launch.doctor.finding import Finding, fail, ok, warn
 from farandole.launch.local import KEY_BYTES
 
 _PREFIX = "FARANDOLE_"
+_LIKELY = 0.75  # from here on a name is taken for a slip of the finger
 NUMBER, TEXT = ("a number that is not negative",), ("any text",)
 
 # name without prefix -> the words it may hold, or NUMBER or TEXT; a test compares the names with who reads them.
@@ -95,11 +95,25 @@ def judge(facts: Facts) -> list[Finding]:
     return [*found, _key(facts)]
 
 
+def likely_slips(environment: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that is nearly one of ours. Names of no likeness may be the user's own."""
+    unknown = [name for name in environment if name.startswith(_PREFIX) and name.removeprefix(_PREFIX) not in KNOWN]
+    likely = [(name, _nearest(name, cutoff=_LIKELY)) for name in sorted(unknown)]
+    return [f"{name} is set, but nothing reads it; did you mean {near}?" for name, near in likely if near]
+
+
+def _nearest(name: str, cutoff: float) -> str:
+    import difflib  # 5 ms that a start without slips does not pay
+
+    near = difflib.get_close_matches(name.removeprefix(_PREFIX), list(KNOWN), n=1, cutoff=cutoff)
+    return _PREFIX + near[0] if near else ""
+
+
 def _judge_variable(name: str, value: str) -> Finding:
     known = KNOWN.get(name.removeprefix(_PREFIX))
     if known is None:
-        near = difflib.get_close_matches(name, [_PREFIX + each for each in KNOWN], n=1, cutoff=0.0)[0]
-        return warn("settings", f"{name} is set, but nothing reads it", f"Did you mean {near}? Else unset it.")
+        mend = f"Did you mean {_nearest(name, cutoff=0.0)}? Else unset it."
+        return warn("settings", f"{name} is set, but nothing reads it", mend)
     text = f"{name}={value}" if known is not TEXT else f"{name} is set"
     if value == "" or known is TEXT or _is_understood(value, known):
         return ok("settings", text)
