@@ -154,7 +154,7 @@ def _number(
     environ: Mapping[str, str], starter: _Starter, name: str, least: int = 0, below: int | None = None, bound: str = ""
 ) -> int:
     if name not in environ:
-        raise ValueError(f"{name} is not set, though {starter.title} sets it together with {starter.rank}")
+        raise ValueError(_lacking(environ, starter, name))
     try:
         value = int(environ[name])
     except ValueError:
@@ -164,6 +164,15 @@ def _number(
     if below is not None and value >= below:
         raise _inconsistent(environ, starter, name, f"it must be below {bound}={below}")
     return value
+
+
+def _lacking(environ: Mapping[str, str], starter: _Starter, name: str) -> str:
+    names = (starter.rank, starter.size, *(each for marker in starter.markers for each in marker))
+    present = next(each for each in names if each in environ)
+    return (
+        f"{name} is not set, but {present} is, and {starter.title} sets both: start the ranks with it, or unset "
+        f"{present} for a world of one rank"
+    )
 
 
 def _inconsistent(environ: Mapping[str, str], starter: _Starter, name: str, why: str) -> ValueError:

@@ -112,7 +112,7 @@ def test_a_world_of_one_needs_no_meeting():
         ({**OURS, "FARANDOLE_STORE": "nowhere"}, ["FARANDOLE_STORE='nowhere'", "unix:", "farandole run"]),
         ({**OURS, "FARANDOLE_KEY_FILE": ""}, ["FARANDOLE_KEY_FILE", "farandole run"]),
         ({**OURS, "FARANDOLE_STORE": ""}, ["FARANDOLE_STORE", "farandole run"]),
-        ({"FARANDOLE_SIZE": "2"}, ["FARANDOLE_RANK is not set", "farandole run"]),
+        ({"FARANDOLE_SIZE": "2"}, ["FARANDOLE_RANK is not set", "but FARANDOLE_SIZE is", "farandole run", "unset"]),
         ({**TORCHRUN, "RANK": "2"}, ["RANK='2'", "WORLD_SIZE=2", "torchrun"]),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "two"}, ["OMPI_COMM_WORLD_SIZE='two'", "Open MPI"]),
         ({"PMI_RANK": "0", "PMI_SIZE": "2"}, ["MPI_LOCALNRANKS is not set", "MPICH"]),
