@@ -36,6 +36,18 @@ def plain(name: str | None, process_set: ProcessSet | None) -> Parameters:
     return name or "", 0, 0, 1.0, 1.0, usable_id(process_set)
 
 
+def check_types(parameters: Parameters) -> None:
+    """After the core has refused a call: raises TypeError where an argument was of a wrong type, and names it."""
+    name, _, root, prescale, postscale, _ = parameters
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, not {name!r}") from None
+    if not hasattr(root, "__index__"):
+        raise TypeError(f"root_rank must be a whole number, not {root!r}") from None
+    for what, factor in (("prescale_factor", prescale), ("postscale_factor", postscale)):
+        if not hasattr(factor, "__float__") and not hasattr(factor, "__index__"):
+            raise TypeError(f"{what} must be a number, not {factor!r}") from None
+
+
 def check_sequence(tensors: object) -> None:
     """Raises TypeError or ValueError for what is no group of tensors."""
     if not isinstance(tensors, list | tuple):

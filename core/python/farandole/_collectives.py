@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from farandole._calls import Parameters, check_sequence, reducing, rooted
-from farandole._compression import Compressor
+from farandole._compression import Compressor, check_compressor
 from farandole._handles import Handle
 from farandole._ops import Kind, ReduceOp
 from farandole._process_sets import ProcessSet
@@ -59,7 +59,11 @@ class Collectives(RowCollectives[T]):
         parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         if compression is None:
             return self._submitter.run(_ALLREDUCE, tensor, None, parameters)
-        sent, context = compression.compress(tensor)
+        try:
+            sent, context = compression.compress(tensor)
+        except AttributeError:
+            check_compressor(compression)
+            raise
         return compression.decompress(self._submitter.run(_ALLREDUCE, sent, None, parameters), context)
 
     def allreduce_async(
@@ -119,6 +123,7 @@ class Collectives(RowCollectives[T]):
         parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         check_sequence(tensors)
         compression = compression or self.Compression.none
+        check_compressor(compression)
         sent, contexts = zip(*map(compression.compress, tensors), strict=True)
         results = self._reduce_all(sent, [None] * len(sent), parameters).wait()
         return list(map(compression.decompress, results, contexts))

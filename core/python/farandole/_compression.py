@@ -21,6 +21,12 @@ class Compressor(Protocol[T]):
         """The tensor that arrived, as the user expects it."""
 
 
+def check_compressor(compression: object) -> None:
+    """Raises TypeError for what is none."""
+    if not hasattr(compression, "compress"):
+        raise TypeError(f"compression must be a compressor such as Compression.fp16, not {compression!r}") from None
+
+
 class _Unchanged(Generic[T]):
     def compress(self, tensor: T, /) -> tuple[T, object]:
         return tensor, None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from farandole._collectives import Collectives
-from farandole._compression import Compressor
+from farandole._compression import Compressor, check_compressor
 from farandole._handles import Handle
 from farandole._ops import ReduceOp, predivide_factors
 from farandole._process_sets import ProcessSet
@@ -68,6 +68,7 @@ class GradientReducer(Generic[T]):
         self._collectives, self._names, self._op = collectives, list(names), op
         self._scales = predivide_factors(op, predivide_factor)
         self._compression = compression or collectives.Compression.none
+        check_compressor(self._compression)
         self._process_set = process_set
         self._groups = _with_singles(groups, len(self._names))
         self._group_of = {index: group for group, indices in enumerate(self._groups) for index in indices}

@@ -66,7 +66,11 @@ def reduction(average: bool | None, op: ReduceOp | int | None) -> ReduceOp:
 
 def check_root(root_rank: int, size: int) -> None:
     """Raises ValueError unless `root_rank` is a rank of a world of `size`."""
-    if not 0 <= root_rank < size:
+    try:
+        is_there = 0 <= root_rank < size
+    except TypeError:
+        raise TypeError(f"root_rank must be a whole number, not {root_rank!r}") from None
+    if not is_there:
         raise ValueError(f"root_rank={root_rank} is not a rank of this world; its ranks are 0 to {size - 1}")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from farandole._adapter import Adapter, DType
 from farandole._calls import Parameters, check_sequence, plain, reducing
-from farandole._compression import Compression, Compressor
+from farandole._compression import Compression, Compressor, check_compressor
 from farandole._handles import Handle
 from farandole._ops import Average, Kind, ReduceOp, check_not_adasum
 from farandole._process_sets import ProcessSet, size_of
@@ -108,6 +108,7 @@ class RowCollectives(Generic[T]):
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
         if compression is None:
             return self._scatter([tensor], parameters).wait()[0]
+        check_compressor(compression)
         sent, context = compression.compress(tensor)
         return compression.decompress(self._scatter([sent], parameters).wait()[0], context)
 
@@ -138,6 +139,7 @@ class RowCollectives(Generic[T]):
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
         check_sequence(tensors)
         compression = compression or self.Compression.none
+        check_compressor(compression)
         sent, contexts = zip(*map(compression.compress, tensors), strict=True)
         return list(map(compression.decompress, self._scatter(sent, parameters).wait(), contexts))
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from farandole._adapter import Adapter, Buffer, DType
-from farandole._calls import Parameters
+from farandole._calls import Parameters, check_types
 from farandole._handles import Handle
 from farandole._native import core
 from farandole._ops import Kind
@@ -30,28 +30,36 @@ class Submitter(Generic[T]):
 
     def run(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> T:
         """Perform one allreduce or broadcast and return `target`, by default a new tensor like `source`."""
-        if type(source) is self._array_type:
-            result = self._empty_like(source) if target is None else target
-            if core.run_one(kind, source, result, None, parameters):
-                return result
-        result, call = self._direct(source, target)
-        if call is None:
-            return self.start(kind, [source], [result], parameters).wait()[0]
-        core.run_one(kind, source, result, call, parameters)
-        return result
+        try:
+            if type(source) is self._array_type:
+                result = self._empty_like(source) if target is None else target
+                if core.run_one(kind, source, result, None, parameters):
+                    return result
+            result, call = self._direct(source, target)
+            if call is None:
+                return self.start(kind, [source], [result], parameters).wait()[0]
+            core.run_one(kind, source, result, call, parameters)
+            return result
+        except TypeError:
+            check_types(parameters)
+            raise
 
     def start_one(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> Handle[T]:
         """`start` of one tensor; the short way of what is called for every gradient."""
-        if type(source) is self._array_type:
-            result = self._empty_like(source) if target is None else target
-            native = core.submit_one(kind, source, result, None, parameters)
-            if native is not None:
-                return native
-        result, call = self._direct(source, target)
-        if call is None:
-            return self.start(kind, [source], [result], parameters).map(lambda results: results[0])
-        native = core.submit_one(kind, source, result, call, parameters)
-        return native
+        try:
+            if type(source) is self._array_type:
+                result = self._empty_like(source) if target is None else target
+                native = core.submit_one(kind, source, result, None, parameters)
+                if native is not None:
+                    return native
+            result, call = self._direct(source, target)
+            if call is None:
+                return self.start(kind, [source], [result], parameters).map(lambda results: results[0])
+            native = core.submit_one(kind, source, result, call, parameters)
+            return native
+        except TypeError:
+            check_types(parameters)
+            raise
 
     def start(
         self, kind: Kind, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters
@@ -78,7 +86,11 @@ class Submitter(Generic[T]):
                 self.adapter.assign(target, staged)
             return results
 
-        return core.submit(kind, calls, keep, *parameters).map(finish)
+        try:
+            return core.submit(kind, calls, keep, *parameters).map(finish)
+        except TypeError:
+            check_types(parameters)
+            raise
 
     def collect(
         self,
@@ -99,7 +111,11 @@ class Submitter(Generic[T]):
             sent, buffer = self._readable(source, dtype, shape)
             calls.append((buffer.address, 0, dtype, shape))
             keep.append(sent)
-        native = core.submit(kind, calls, keep, *parameters, splits)
+        try:
+            native = core.submit(kind, calls, keep, *parameters, splits)
+        except TypeError:
+            check_types(parameters)
+            raise
         likes = [*sources] if also_like is None else [*sources, also_like]
 
         def finish(_: None) -> list[T]:

@@ -8,7 +8,7 @@
 
 from farandole._adapter import Adapter, Buffer, DType
 from farandole._collectives import Collectives
-from farandole._compression import Compression, Compressor
+from farandole._compression import Compression, Compressor, check_compressor
 from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
 from farandole._ops import ReduceOp, reduction
@@ -23,6 +23,7 @@ __all__ = [
     "GradientReducer",
     "Handle",
     "ReduceOp",
+    "check_compressor",
     "even_groups",
     "reduction",
 ]

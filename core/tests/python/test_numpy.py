@@ -55,6 +55,32 @@ def test_other_dtypes_are_named(dtype):
         fnp.allreduce(np.zeros(2, dtype=dtype))
 
 
+WRONG_TYPES = (
+    ({"name": 3}, "name must be a string, not 3"),
+    ({"name": ["loss"]}, r"name must be a string, not \['loss'\]"),
+    ({"prescale_factor": "2"}, "prescale_factor must be a number, not '2'"),
+    ({"postscale_factor": [2]}, r"postscale_factor must be a number, not \[2\]"),
+    ({"compression": "fp16"}, "compression must be a compressor such as Compression.fp16, not 'fp16'"),
+)
+REDUCING = ("allreduce", "allreduce_async", "grouped_allreduce", "reducescatter", "grouped_reducescatter")
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG_TYPES)
+@pytest.mark.parametrize("name", REDUCING)
+def test_an_argument_of_a_wrong_type_is_named(name, arguments, words):
+    if name.endswith("_async") and "compression" in arguments:
+        return
+    for array in (np.ones(4), np.ones(8)[::2]):  # as it is, and staged
+        with pytest.raises(TypeError, match=words):
+            getattr(fnp, name)([array] if name.startswith("grouped") else array, **arguments)
+
+
+@pytest.mark.parametrize("root", ["0", None, 0.0])
+def test_a_root_of_a_wrong_type_is_named(root):
+    with pytest.raises(TypeError, match=f"root_rank must be a whole number, not {root!r}"):
+        fnp.broadcast(np.ones(4), root)
+
+
 def test_masked_arrays_are_refused():
     with pytest.raises(ValueError, match="masked"):
         fnp.allreduce(np.ma.masked_array([1.0, 2.0], mask=[True, False]))

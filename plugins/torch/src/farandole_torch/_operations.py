@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from farandole import Average, ProcessSet, ReduceOp, Sum, rank
-from farandole.plugin import Collectives, Compressor, reduction
+from farandole.plugin import Collectives, Compressor, check_compressor, reduction
 
 from farandole_torch._adapter import Tensor, TensorAdapter
 
@@ -59,6 +59,7 @@ def allreduce(
         return collectives.allreduce(
             tensor, average, name, compression, op, prescale_factor, postscale_factor, process_set
         )
+    check_compressor(compression)
     sent, context = compression.compress(tensor)
     (reduced,) = _Allreduce.apply(
         False, name, reduction(average, op), prescale_factor, postscale_factor, process_set, sent
@@ -81,6 +82,7 @@ def grouped_allreduce(
         return collectives.grouped_allreduce(
             tensors, average, name, compression, op, prescale_factor, postscale_factor, process_set
         )
+    check_compressor(compression)
     pairs = [compression.compress(tensor) for tensor in tensors]
     reduced = _Allreduce.apply(
         True,
