@@ -173,6 +173,7 @@ def demo(session: nox.Session) -> None:
     command = ["farandole", "run", "-np", "2", "--no-prefix", "python", "examples/torch/digits.py", *session.posargs]
     print(f"==> Training on 2 workers: {' '.join(command)}", flush=True)
     env.run(*command)
+    print(f"==> Your own script: {(env.home / 'bin' / 'farandole').relative_to(ROOT)} run -np 2 train.py", flush=True)
 
 
 def build_workers(session: nox.Session) -> Path:
@@ -205,3 +206,4 @@ def build_wheels(session: nox.Session) -> None:
     for wheel in all_wheels(session):
         shutil.copy(wheel, ROOT / "dist")
         print(f"==> dist/{Path(wheel).name}", flush=True)
+    print("==> Into an environment of yours: pip install dist/farandole-*.whl dist/farandole_torch-*.whl", flush=True)
