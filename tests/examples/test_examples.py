@@ -14,6 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS = EXAMPLES / "torch" / "digits.py"
+LINE = EXAMPLES / "numpy" / "line.py"
 
 
 def run(command, folder):
@@ -47,5 +48,15 @@ def test_digits_on_several_workers(tmp_path, ranks):
     assert ranks > 2 or os.environ.get("CI") != "true" or time.monotonic() - began < 120
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_line_is_the_same_on_any_number_of_workers(tmp_path, ranks):
+    launcher = [sys.executable, "-m", "farandole.launch", "run", "--no-prefix", "-np", str(ranks)]
+    words = run([*launcher, sys.executable, LINE], tmp_path)[0].split()
+    assert words == ["slope", "3.010", "height", "-2.008"]  # least squares of the 1000 points
+
+
 def test_every_example_is_tested():
-    assert [path.relative_to(EXAMPLES).as_posix() for path in sorted(EXAMPLES.rglob("*.py"))] == ["torch/digits.py"]
+    assert [path.relative_to(EXAMPLES).as_posix() for path in sorted(EXAMPLES.rglob("*.py"))] == [
+        "numpy/line.py",
+        "torch/digits.py",
+    ]

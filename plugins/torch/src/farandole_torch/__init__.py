@@ -3,8 +3,8 @@
     import farandole_torch as hvd
 
     hvd.init()
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
 Tensors may be strided, and may be on a GPU. `farandole.plugin.Collectives` says what all operations have in common.
 """
