@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 OURS = "farandole run"
+_MOST_SECONDS = 1e9  # as in the core
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,17 @@ def without_starters() -> dict[str, str]:
 
 def start_timeout_s() -> float:
     """How long init waits for the other ranks: FARANDOLE_START_TIMEOUT in seconds. Raises ValueError for no number."""
-    text = os.environ.get("FARANDOLE_START_TIMEOUT", "120")
+    text = os.environ.get("FARANDOLE_START_TIMEOUT") or "120"
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
-        raise ValueError(f"FARANDOLE_START_TIMEOUT={text!r} is not a number of seconds") from None
+        seconds = -1.0
+    if not 0 <= seconds <= _MOST_SECONDS:
+        raise ValueError(
+            f"FARANDOLE_START_TIMEOUT={text!r} is not understood; allowed: a number of seconds from 0 to "
+            f"{_MOST_SECONDS:g}, without a unit"
+        )
+    return seconds
 
 
 def _place(environ: Mapping[str, str], starter: _Starter) -> World:

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from farandole._environment import World, discover, without_starters
+from farandole._environment import World, discover, start_timeout_s, without_starters
 
 OURS = {
     "FARANDOLE_RANK": "3",
@@ -154,3 +154,16 @@ def test_a_cleaned_environment_has_no_starter(monkeypatch, environ):
     cleaned = without_starters()
     assert discover(cleaned) == World()
     assert cleaned["UNRELATED"] == "stays"
+
+
+@pytest.mark.parametrize("text", ["inf", "nan", "-1", "2 minutes"])
+def test_a_start_timeout_that_cannot_be_says_what_can(monkeypatch, text):
+    monkeypatch.setenv("FARANDOLE_START_TIMEOUT", text)
+    with pytest.raises(ValueError, match=r"FARANDOLE_START_TIMEOUT=.*seconds from 0 to 1e\+09, without a unit"):
+        start_timeout_s()
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("", 120.0), ("2.5", 2.5), ("0", 0.0)])
+def test_a_start_timeout_is_in_seconds(monkeypatch, text, seconds):
+    monkeypatch.setenv("FARANDOLE_START_TIMEOUT", text)
+    assert start_timeout_s() == seconds

@@ -12,32 +12,43 @@ from farandole.launch.local import KEY_BYTES
 
 _PREFIX = "FARANDOLE_"
 _LIKELY = 0.75  # from here on a name is taken for a slip of the finger
-NUMBER, TEXT = ("a number that is not negative",), ("any text",)
+TEXT = ("any text",)
 
-# name without prefix -> the words it may hold, or NUMBER or TEXT; a test compares the names with who reads them.
-KNOWN: dict[str, tuple[str, ...]] = {
+
+@dataclass(frozen=True)
+class Number:
+    """What a variable holds that is a number from 0 on."""
+
+    of: str
+    most: float
+
+
+PLACE, BYTES, SECONDS = Number("ranks", 2**31), Number("bytes", 1e18), Number("seconds", 1e9)
+
+# name without prefix -> the words it may hold, or its number, or TEXT; a test compares the names with who reads them.
+KNOWN: dict[str, tuple[str, ...] | Number] = {
     "ADDRESS": TEXT,
     "ALGORITHM": ("auto", "direct", "ring", "tree", "exchange", "halving"),
     "ARENAS": ("0", "1"),
-    "CROSS_RANK": NUMBER,
-    "CROSS_SIZE": NUMBER,
+    "CROSS_RANK": PLACE,
+    "CROSS_SIZE": PLACE,
     "CUDA_DRIVER": TEXT,
     "FAILPOINTS": TEXT,
-    "FUSION_THRESHOLD": NUMBER,
-    "GRACE_SECONDS": NUMBER,
+    "FUSION_THRESHOLD": BYTES,
+    "GRACE_SECONDS": Number("seconds", 86400),
     "JOB_ID": TEXT,
     "KEY_FILE": TEXT,
-    "LOCAL_RANK": NUMBER,
-    "LOCAL_SIZE": NUMBER,
+    "LOCAL_RANK": PLACE,
+    "LOCAL_SIZE": PLACE,
     "LOG_LEVEL": ("error", "warning", "info", "debug"),
     "ORDER": ("fixed", "any"),
-    "RANK": NUMBER,
+    "RANK": PLACE,
     "REQUIRE_KEY": TEXT,
-    "SIZE": NUMBER,
-    "START_TIMEOUT": NUMBER,
+    "SIZE": PLACE,
+    "START_TIMEOUT": SECONDS,
     "STORE": TEXT,
-    "TIMEOUT": NUMBER,
-    "WARN_AFTER": NUMBER,
+    "TIMEOUT": SECONDS,
+    "WARN_AFTER": SECONDS,
 }
 
 # starter -> the variable by which a rank of it is known
@@ -120,16 +131,18 @@ def _judge_variable(name: str, value: str) -> Finding:
     return fail("settings", f"{text} is not understood", f"Unset it, or set it to {_words(known)}.")
 
 
-def _is_understood(value: str, known: tuple[str, ...]) -> bool:
-    if known is not NUMBER:
+def _is_understood(value: str, known: tuple[str, ...] | Number) -> bool:
+    if not isinstance(known, Number):
         return value in known
     try:
-        return 0 <= float(value) < float("inf")
+        return 0 <= float(value) <= known.most
     except ValueError:
         return False
 
 
-def _words(known: tuple[str, ...]) -> str:
+def _words(known: tuple[str, ...] | Number) -> str:
+    if isinstance(known, Number):
+        return f"a number of {known.of} from 0 to {known.most:g}, without a unit"
     return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} or {known[-1]}"
 
 
