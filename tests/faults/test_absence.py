@@ -36,6 +36,29 @@ def test_who_does_not_come_in_time_is_named():
     assert "rank 1" in message
     assert "gradients" in message
     assert "in sleep_in_here" in message  # where its program is
+    assert message.count("gradients") == 1
+
+
+def wait_in_here():
+    fnp.allreduce(np.ones(3), name="elsewhere")
+
+
+def one_is_elsewhere():
+    fnp.init()
+    fnp.barrier()
+    with pytest.raises(farandole.DeadlineError) as caught:
+        if fnp.rank() == 1:
+            wait_in_here()
+        fnp.allreduce(np.ones(3), name="gradients")
+    return str(caught.value)
+
+
+def test_where_a_rank_is_means_a_line_of_its_program():
+    settings = {"FARANDOLE_TIMEOUT": "3", "FARANDOLE_WARN_AFTER": "1"}
+    for message in spawn(2, one_is_elsewhere, timeout=60, env=settings):
+        assert "was last seen in File" in message
+        assert "_submit.py" not in message
+        assert f'"{__file__}", line' in message
 
 
 def one_leaves():
@@ -55,6 +78,7 @@ def one_leaves():
 def test_who_leaves_early_is_named():
     message = spawn(2, one_leaves, timeout=60)[0]
     assert "rank 1" in message
+    assert message.endswith("; look at rank 1's output first")
     assert "gradients" in message
 
 

@@ -289,9 +289,9 @@ void Agreement::ReportStuck(Ticket ticket) {
   outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
 }
 
-void Agreement::Ask(const Proposal& proposal, const std::vector<int>& missing) {
-  outgoing_.push_back(EncodeAsk(proposal.set(), proposal.name(), {missing.begin(), missing.end()}));
-}
+void Agreement::AskWhom() { outgoing_.push_back(EncodeIdMessage(MessageKind::kWhom, 0)); }
+
+void Agreement::Ask(const std::vector<int>& ranks) { outgoing_.push_back(EncodeAsk({ranks.begin(), ranks.end()})); }
 
 void Agreement::Answer(int asker, const std::string& stacks) { outgoing_.push_back(EncodeStacks(asker, stacks)); }
 

@@ -113,6 +113,7 @@ class Agreement {
       kWithdrawn,  // items[0]: this rank has joined, and is out of the operation until it is invited again
       kInvited,   // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
       kJoinEnd,   // all had joined, `rank` last; `turns` are the most that anybody counted
+      kAbsent,    // what rank 0 knows of who has not come: `absences`
       kAsked,     // rank `rank` wants to know where this one is
       kAnswered,  // where rank `rank` is: `status`'s message
       kLeft,      // `rank` left in good order; what is still in flight will never complete
@@ -123,6 +124,7 @@ class Agreement {
     int rank = -1;
     Description description;
     Turns turns;
+    std::vector<Absence> absences;
 
     static Event About(Kind kind, Ticket ticket);
     static Event OfRank(Kind kind, int rank, Status status = Status());
@@ -144,8 +146,8 @@ class Agreement {
   void Leave();
   // Asks whether others wait for this unnamed operation under another id. Harmless when they do not.
   void ReportStuck(Ticket ticket);
-  // Asks the ranks that have not come where they are; `missing` may be empty when only rank 0 knows them.
-  void Ask(const Proposal& proposal, const std::vector<int>& missing);
+  void AskWhom();                           // for whom this rank waits, as far as rank 0 knows
+  void Ask(const std::vector<int>& ranks);  // where they are
   void Answer(int asker, const std::string& stacks);
   // Members of this group that have not come to the operation; empty when that is not known here.
   std::vector<int> MissingRanks(Ticket ticket) const;
@@ -217,6 +219,7 @@ class Agreement {
   Status OnLead(ByteReader* reader, bool* early);
   Status OnJoinResult(ByteReader* reader);
   Status OnStacks(ByteReader* reader, std::vector<Event>* events) const;
+  Status OnAbsent(ByteReader* reader, std::vector<Event>* events) const;
   Status OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<Event>* events);
   void ReopenSet(const Signature& signature);
   bool Accept(Name* name, const Assignment& assignment);

@@ -53,6 +53,8 @@ Status Agreement::Handle(const Bytes& message, std::vector<Event>* events, bool 
       return OnJoinResult(&reader);
     case MessageKind::kStacks:
       return OnStacks(&reader, events);
+    case MessageKind::kAbsent:
+      return OnAbsent(&reader, events);
     case MessageKind::kAbort:
       return OnAbort(&reader, events);
     default:
@@ -235,6 +237,20 @@ Status Agreement::OnStacks(ByteReader* reader, std::vector<Event>* events) const
   const std::string stacks = reader->GetString();
   if (!reader->AtEnd() || rank < 0 || rank >= layout_.size()) return Unreadable(kCoordinatorRank);
   events->push_back(Event::OfRank(Event::kAnswered, rank, {Code::kInternal, stacks}));
+  return Status::Ok();
+}
+
+Status Agreement::OnAbsent(ByteReader* reader, std::vector<Event>* events) const {
+  Event event;
+  event.kind = Event::kAbsent;
+  event.absences = DecodeAbsent(reader);
+  bool are_ranks = reader->AtEnd();
+  for (const Absence& absence : event.absences) {
+    are_ranks = are_ranks && std::all_of(absence.ranks.begin(), absence.ranks.end(),
+                                         [&](int64_t rank) { return rank >= 0 && rank < layout_.size(); });
+  }
+  if (!are_ranks) return Unreadable(kCoordinatorRank);
+  events->push_back(std::move(event));
   return Status::Ok();
 }
 

@@ -38,6 +38,10 @@ Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoi
     OnLeave(from, out);
     return Status::Ok();
   }
+  if (kind == MessageKind::kWhom) {
+    OnWhom(from, out);
+    return Status::Ok();
+  }
   return OnIdMessage(from, kind, id, value, out);
 }
 
@@ -175,34 +179,24 @@ Status Coordinator::OnAbort(int from, const Bytes& message, std::vector<Outgoing
   return Status::Ok();
 }
 
-// Somebody waits for long; those who do not come are asked where they are.
+// Somebody waits for long, and wants to know where those are that do not come.
 Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  const int set = reader->Get<int32_t>();
-  const std::string name = reader->GetString();
-  std::vector<int64_t> missing = reader->GetList();
+  const std::vector<int64_t> ranks = reader->GetList();
   if (!reader->AtEnd()) return Unreadable(from);
-  if (missing.empty()) {
-    const std::vector<int> known = MissingFor(from, set, name);
-    missing.assign(known.begin(), known.end());
-  }
-  for (int64_t rank : missing) {
+  for (int64_t rank : ranks) {
     if (rank < 0 || rank >= layout_.size()) return Unreadable(from);
     out->push_back({static_cast<int>(rank), EncodeIdMessage(MessageKind::kTell, from)});
   }
   return Status::Ok();
 }
 
-// What rank `from` waits for under this name: described by some, or known and come to by some groups.
-std::vector<int> Coordinator::MissingFor(int from, int set_id, const std::string& name) const {
-  const ProcessSetPtr set = sets_.Find(set_id);
-  if (!set) return {};
-  for (const auto& [key, gathering] : gathering_) {
-    const auto theirs = gathering.find(from);
-    if (key.first == set_id && theirs != gathering.end() && theirs->second.name == name)
-      return Missing(gathering, *set);
+void Coordinator::OnWhom(int from, std::vector<Outgoing>* out) const {
+  std::vector<Absence> absences;
+  for (const Waiting& waiting : Stalled()) {
+    const bool has_come = std::find(waiting.missing.begin(), waiting.missing.end(), from) == waiting.missing.end();
+    if (has_come) absences.push_back({waiting.title, {waiting.missing.begin(), waiting.missing.end()}});
   }
-  const std::optional<int> live = LiveIdOf(from, set_id, name);
-  return live ? Missing(ids_[static_cast<size_t>(*live)]) : std::vector<int>();
+  out->push_back({from, EncodeAbsent(absences)});
 }
 
 std::vector<int> Coordinator::Missing(const Gathering& gathering, const ProcessSet& set) const {

@@ -69,7 +69,7 @@ class Coordinator {
   Status OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
   Status OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out);
   Status OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out);
-  std::vector<int> MissingFor(int from, int set, const std::string& name) const;
+  void OnWhom(int from, std::vector<Outgoing>* out) const;
   std::vector<int> Missing(const Gathering& gathering, const ProcessSet& set) const;
   std::vector<int> Missing(const Id& id) const;
   static std::string TitleOf(const Id& id);

@@ -124,8 +124,25 @@ Lead DecodeLead(ByteReader* reader) {
   return lead;
 }
 
-Bytes EncodeAsk(int set, const std::string& name, const std::vector<int64_t>& missing) {
-  return Message(MessageKind::kAsk, set, name, missing);
+Bytes EncodeAsk(const std::vector<int64_t>& ranks) { return Message(MessageKind::kAsk, ranks); }
+
+Bytes EncodeAbsent(const std::vector<Absence>& absences) {
+  ByteWriter writer;
+  writer.Put(MessageKind::kAbsent);
+  writer.Put(static_cast<uint32_t>(absences.size()));
+  for (const Absence& absence : absences) PutAll(&writer, absence.title, absence.ranks);
+  return writer.Take();
+}
+
+std::vector<Absence> DecodeAbsent(ByteReader* reader) {
+  std::vector<Absence> absences;
+  const uint32_t count = reader->Get<uint32_t>();
+  for (uint32_t i = 0; i < count && reader->ok(); ++i) {
+    Absence absence;
+    GetAll(reader, &absence.title, &absence.ranks);
+    absences.push_back(std::move(absence));
+  }
+  return absences;
 }
 
 Bytes EncodeStacks(int rank, const std::string& text) { return Message(MessageKind::kStacks, rank, text); }

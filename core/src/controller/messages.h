@@ -5,14 +5,16 @@
 //                           STUCK      an id should be described anew (unnamed ones that wait in several, a joined root)
 //                           JOIN       this rank has no more data     LEAVE  it shuts down in good order
 //                           ABORT      this epoch cannot go on
-//                           ASK        where are the ranks that do not come?   STACKS  here (the answer)
+//                           WHOM       for whom do I wait?
+//                           ASK        where are these ranks?                  STACKS  here (the answer)
 //   leader -> coordinator   COMPLETE   all of my group have arrived at this id (with their extents)
 //                           RETIRE_INFO  the id is closed in my group after this many uses (eager: what we said of the last)
 //                           FREE       nobody in my group will touch the id again
 //   coordinator -> rank     ASSIGN     a name's id and span           INVITE  that with all else, to a rank that has joined
 //                           ERROR      why it cannot be               OPEN    an operation waits for joined ranks alone
 //                           JOIN_RESULT  who joined last, turns       ABORT
-//                           TELL       somebody asks where you are    STACKS  where that rank is
+//                           ABSENT     who has not come to what       TELL    somebody asks where you are
+//                           STACKS     where that rank is
 //   coordinator -> leader   LEAD       what a leader must know of an id
 //                           READY      a batch: ids in order, with all extents
 //                           RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
@@ -56,6 +58,8 @@ enum class MessageKind : uint8_t {
   kAsk = 20,
   kTell = 21,
   kStacks = 22,
+  kWhom = 23,
+  kAbsent = 24,
 };
 
 inline constexpr int kCoordinatorRank = 0;
@@ -117,8 +121,14 @@ struct EagerPut {
   uint32_t payload_bytes = 0;  // behind the head; 0: it has come, its data follow once the receiver has come, too
 };
 
+// ABSENT: ranks that have not come to an operation, as far as rank 0 knows.
+struct Absence {
+  std::string title;
+  std::vector<int64_t> ranks;
+};
+
 Bytes EncodeDescribe(const Description& description);
-// STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOIN_END, TELL (who asks)
+// STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOIN_END, WHOM, TELL (who asks)
 Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0);
 Bytes EncodeComplete(const Completion& completion);
 Completion DecodeComplete(ByteReader* reader);
@@ -131,8 +141,9 @@ Bytes EncodeAbort(int code, int culprit, const std::string& text);
 bool IsAbort(const Bytes& message);  // the whole of it can be read
 Bytes EncodeLead(const Lead& lead);
 Lead DecodeLead(ByteReader* reader);
-// `missing` may be empty: rank 0 knows who has not described the operation.
-Bytes EncodeAsk(int set, const std::string& name, const std::vector<int64_t>& missing);
+Bytes EncodeAsk(const std::vector<int64_t>& ranks);
+Bytes EncodeAbsent(const std::vector<Absence>& absences);
+std::vector<Absence> DecodeAbsent(ByteReader* reader);
 Bytes EncodeStacks(int rank, const std::string& text);  // to rank 0: for whom; from there: whose
 Bytes EncodeReady(const std::vector<ReadyItem>& items);
 std::vector<ReadyItem> DecodeReady(ByteReader* reader);

@@ -19,7 +19,8 @@ Conductor::Conductor(World* world, Table* table, Role* role, const Settings& set
       settings_(settings),
       registry_(world, settings),
       copies_(world->group->event()),
-      eager_(world, table, &poller_) {
+      eager_(world, table, &poller_),
+      delays_(settings.warn_after_ms) {
   if (world->rank == 0) coordinator_.emplace(world->layout);
 }
 
@@ -98,6 +99,8 @@ void Conductor::Handle(const Agreement::Event& event) {
       return AcceptInvitation(event);
     case Agreement::Event::kJoinEnd:
       return EndJoin(event);
+    case Agreement::Event::kAbsent:
+      return OnAbsent(event.absences);
     case Agreement::Event::kAsked:
       return Answer(event.rank);
     case Agreement::Event::kAnswered:

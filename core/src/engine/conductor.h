@@ -13,6 +13,7 @@
 #include "backends/registry.h"
 #include "controller/coordinator.h"
 #include "engine/batch.h"
+#include "engine/delays.h"
 #include "engine/eager.h"
 #include "engine/host_copies.h"
 #include "engine/role.h"
@@ -63,7 +64,6 @@ class Conductor {
   bool PollCopies();
   void AwaitCopies();
   void FinishCopied(const std::vector<HostCopies::Completed>& completed);
-  void CheckCopies(TimePoint now);
 
   // conductor_messages.cc
   bool ReadDescriptors();
@@ -85,20 +85,27 @@ class Conductor {
   bool CheckAbortWord();
   void Tick();
   void Judge(TimePoint now);
-  void CheckWaiting(TimePoint now);
-  void CheckRunning(TimePoint now);
-  bool CheckDelay(Operation* operation, int64_t waited_ms, const std::string& whom);  // true when it warned
-  void Ask(const Operation& operation, const std::vector<int>& missing);
-  void Answer(int asker);
-  void OnAnswer(int rank, const std::string& stacks);
-  std::string NamesOf(const std::vector<int>& missing) const;
-  std::string PlacesSince(TimePoint begin) const;
-  std::vector<int> WhoIsMissing(const Operation& operation) const;
   void LeaveInGoodOrder();
   void Break(Status reason);
+  Status FailureOf(const Operation& operation, const Status& reason) const;
   void FailAll(const Status& reason, bool works_too);
   std::vector<OperationPtr> TakeWaiting(bool eager_too);
   bool idle() const { return works_.empty() && eager_.idle(); }
+
+  // conductor_delays.cc
+  void CheckDelays(TimePoint now);
+  std::vector<Wait> Waits(TimePoint now);
+  void AddRunning(TimePoint now, std::vector<Wait>* waits);
+  void LearnWhoIsAbsent(TimePoint now);
+  void OnAbsent(const std::vector<Absence>& absences);
+  std::vector<int> WhoIsMissing(const Operation& operation) const;
+  std::string NamesOf(const std::vector<int>& ranks) const;
+  void Warn(const Delay& delay) const;
+  void GiveUpWaiting(const Wait& wait);
+  std::string PlacesSince(TimePoint begin) const;
+  void Ask(std::vector<int> ranks);
+  void Answer(int asker);
+  void OnAnswer(int rank, const std::string& stacks);
 
   World* const world_;
   Table* const table_;
@@ -116,8 +123,11 @@ class Conductor {
 
   Liveness liveness_;
   unsigned passes_ = 0;
-  std::string stacks_;    // what this rank said when it was last asked
-  TimePoint answered_{};  // when this rank last said where it is
+  Delays delays_;
+  std::map<std::string, std::vector<int>> absent_;  // by title: what rank 0 knows of who has not come
+  TimePoint asked_whom_{};                          // when it was last asked
+  std::string stacks_;                              // what this rank said when it was last asked
+  TimePoint answered_{};                            // when this rank last said where it is
   struct Place {
     std::string frame;  // the innermost
     TimePoint seen;

@@ -1,6 +1,4 @@
 // Conductor: tensors that do not lie in host memory.
-#include <algorithm>
-
 #include "engine/conductor.h"
 
 namespace farandole {
@@ -43,15 +41,6 @@ void Conductor::AwaitCopies() {
   std::vector<HostCopies::Completed> completed;
   copies_.Drain(&completed);
   FinishCopied(completed);
-}
-
-// The ranks have agreed, and this one's own device lets all of them wait.
-void Conductor::CheckCopies(TimePoint now) {
-  if (works_.empty()) return;
-  const OperationPtr operation = works_.front().operations.front();
-  if (!operation->host_copy) return;
-  CheckDelay(operation.get(), MillisecondsBetween(std::max(last_progress_, operation->submitted), now),
-             operation->host_copy->device()->name() + ", which has not computed its input yet");
 }
 
 }  // namespace farandole

@@ -1,12 +1,9 @@
-// Conductor: ranks that die, leave or do not come.
+// Conductor: ranks that die or leave.
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstdio>
 
-#include "common/log.h"
 #include "engine/conductor.h"
-#include "engine/stacks.h"
 #include "engine/submit.h"
 #include "engine/tags.h"
 
@@ -14,14 +11,8 @@ namespace farandole {
 namespace {
 
 constexpr int64_t kTickMs = 20;
-constexpr int64_t kStuckMs = 100;  // then an unnamed operation asks whether others mean something else
-constexpr int64_t kWarnAgainMs = 60'000;
 
-std::string Seconds(int64_t milliseconds) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.3g s", static_cast<double>(milliseconds) / 1000);
-  return text;
-}
+std::string LookAt(int rank) { return "; look at rank " + std::to_string(rank) + "'s output first"; }
 
 }  // namespace
 
@@ -60,7 +51,8 @@ void Conductor::OnLeft(int rank) {
   liveness_.OnLeft(rank, Now());
   // Its data came before the word that it leaves: small operations that it took part in are not broken.
   if (CompleteReady(table_)) role_->NotifyWaiters();
-  Break({Code::kPeerLost, world_->NameOf(rank) + " has left the job (its script ended or called shutdown)"});
+  Break({Code::kPeerLost,
+         world_->NameOf(rank) + " has left the job (its script ended or called shutdown)" + LookAt(rank)});
 }
 
 void Conductor::Abort(Code code, int culprit, const std::string& reason) {
@@ -115,6 +107,13 @@ std::vector<OperationPtr> Conductor::TakeWaiting(bool eager_too) {
   return waiting;
 }
 
+// A reason that speaks of the operation itself says all.
+Status Conductor::FailureOf(const Operation& operation, const Status& reason) const {
+  const std::string title = operation.Title();
+  if (reason.message().compare(0, title.size() + 1, title + " ") == 0) return reason;
+  return {reason.code(), title + " failed on rank " + std::to_string(world_->rank) + ": " + reason.message()};
+}
+
 // Completes what waits with an error; with works_too also what is under way.
 void Conductor::FailAll(const Status& reason, bool works_too) {
   std::vector<OperationPtr> failed = TakeWaiting(works_too);
@@ -129,8 +128,7 @@ void Conductor::FailAll(const Status& reason, bool works_too) {
     eager_.Drop();
   }
   for (const OperationPtr& operation : failed) {
-    Finish(operation, {reason.code(), operation->Title() + " failed on rank " + std::to_string(world_->rank) + ": " +
-                                          reason.message()});
+    Finish(operation, FailureOf(*operation, reason));
   }
 }
 
@@ -142,8 +140,7 @@ void Conductor::Tick() {
   // Everything that a rank that left took part in stands before that in the log, so what is still waiting waits in
   // vain; but for a mismatch, which is told by message and may come a little later.
   if (liveness_.WaitingIsVain(now)) FailAll(table_->broken, false);
-  CheckWaiting(now);
-  CheckRunning(now);
+  CheckDelays(now);
 }
 
 void Conductor::Judge(TimePoint now) {
@@ -154,105 +151,8 @@ void Conductor::Judge(TimePoint now) {
   const std::string name = world_->NameOf(verdict->rank);
   const bool ended = verdict->sign == Liveness::Sign::kProcessEnded;
   Abort(Code::kPeerLost, verdict->rank,
-        ended ? name + " died" : "the connection to " + name + " was lost; it died or its network did");
-}
-
-// Operations that not all ranks have submitted.
-void Conductor::CheckWaiting(TimePoint now) {
-  std::vector<OperationPtr> waiting;
-  {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    waiting = table_->operations.All();
-  }
-  for (const OperationPtr& operation : waiting) {
-    if (operation->submitted == TimePoint()) operation->submitted = now;
-    const int64_t waited_ms = MillisecondsBetween(operation->submitted, now);
-    if (waited_ms >= kStuckMs && !operation->named() && !operation->stuck_reported) {
-      operation->stuck_reported = true;
-      std::lock_guard<std::mutex> lock(table_->mutex);
-      table_->agreement.ReportStuck(operation->plan.ticket);
-      table_->has_outgoing = true;
-    }
-    const std::vector<int> missing = WhoIsMissing(*operation);
-    if (CheckDelay(operation.get(), waited_ms, NamesOf(missing))) Ask(*operation, missing);
-  }
-}
-
-// The operation under way, when it has come to a standstill.
-void Conductor::CheckRunning(TimePoint now) {
-  if (running_ == nullptr) return CheckCopies(now);
-  const OperationPtr operation = works_.front().operations.front();
-  const std::vector<int> missing = running_->Laggards();
-  if (CheckDelay(operation.get(), MillisecondsBetween(last_progress_, now), NamesOf(missing))) Ask(*operation, missing);
-}
-
-std::string Conductor::NamesOf(const std::vector<int>& missing) const {
-  std::string names;
-  for (int rank : missing) names += (names.empty() ? "" : ", ") + world_->NameOf(rank);
-  if (!names.empty()) return names;
-  return coordinator_ ? "other ranks" : "ranks that rank 0 knows";
-}
-
-bool Conductor::CheckDelay(Operation* operation, int64_t waited_ms, const std::string& whom) {
-  const bool too_long = settings_.timeout_ms > 0 && waited_ms >= settings_.timeout_ms;
-  const bool warned = operation->warned != TimePoint() && MillisecondsBetween(operation->warned, Now()) < kWarnAgainMs;
-  const bool warn = waited_ms >= settings_.warn_after_ms && !warned;
-  if (!too_long && !warn) return false;
-  const std::string what = operation->Title() + " has waited " + Seconds(waited_ms) + " on rank " +
-                           std::to_string(world_->rank) + " for " + whom;
-  operation->warned = Now();
-  if (too_long) {
-    const std::string places = PlacesSince(Now() - std::chrono::milliseconds(waited_ms));
-    Abort(Code::kDeadline, -1, what + places + "; raise FARANDOLE_TIMEOUT if that is normal");
-  } else {
-    Log(LogLevel::kWarning, what);
-  }
-  return !too_long;
-}
-
-// What ranks said while others were waited for, before `begin`, is of no use to anybody now.
-std::string Conductor::PlacesSince(TimePoint begin) const {
-  std::string places;
-  for (const auto& [rank, place] : places_) {
-    if (place.seen >= begin) places += "; rank " + std::to_string(rank) + " was last seen in " + place.frame;
-  }
-  return places;
-}
-
-void Conductor::Ask(const Operation& operation, const std::vector<int>& missing) {
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  table_->agreement.Ask(operation, missing);
-  table_->has_outgoing = true;
-}
-
-// Many may ask at once, and looking costs a little; a second later nothing much has changed.
-void Conductor::Answer(int asker) {
-  const TimePoint now = Now();
-  constexpr int64_t kAgainMs = 1000;
-  if (answered_ == TimePoint() || MillisecondsBetween(answered_, now) >= kAgainMs) stacks_ = StacksOfThisProcess();
-  answered_ = now;
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  table_->agreement.Answer(asker, stacks_);
-  table_->has_outgoing = true;
-}
-
-void Conductor::OnAnswer(int rank, const std::string& stacks) {
-  if (stacks.empty()) return;
-  places_[rank] = {InnermostFrame(stacks), Now()};
-  Log(LogLevel::kWarning, "that is where " + world_->NameOf(rank) + " is, by thread, innermost call first:\n" + stacks);
-}
-
-std::vector<int> Conductor::WhoIsMissing(const Operation& operation) const {
-  std::vector<int> missing;
-  {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    missing = table_->agreement.MissingRanks(operation.plan.ticket);
-  }
-  if (!missing.empty() || !coordinator_) return missing;
-  for (const Coordinator::Waiting& waiting : coordinator_->Stalled()) {
-    if (waiting.title == operation.Title()) missing = waiting.missing;
-  }
-  return missing;
+        (ended ? name + " died" : "the connection to " + name + " was lost; it died or its network did") +
+            LookAt(verdict->rank));
 }
 
 void Conductor::Leave() {

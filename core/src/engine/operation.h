@@ -92,7 +92,6 @@ class Operation final : public Proposal {
   // Driver only.
   TimePoint submitted{};  // when it was first looked at; a clock costs as much as a small operation
   size_t works_left = 0;
-  TimePoint warned{};
   bool stuck_reported = false;
 
   bool done() const { return done_.load(); }

@@ -1,6 +1,8 @@
 #include "engine/stacks.h"
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 
 namespace farandole {
 namespace {
@@ -9,19 +11,45 @@ constexpr size_t kMostBytes = 16 << 10;  // of a message that is for people
 
 std::atomic<StackFunction> g_function{nullptr};
 
+// A line of our packages, installed or from the source tree. A directory of the user's may have our name, too.
+bool IsOurs(const std::string& line) {
+  static constexpr const char* kPackages[] = {"/site-packages/farandole", "/dist-packages/farandole",
+                                              "/python/farandole/", "/src/farandole_"};
+  return std::any_of(std::begin(kPackages), std::end(kPackages),
+                     [&](const char* package) { return line.find(package) != std::string::npos; });
+}
+
 }  // namespace
 
 void SetStackFunction(StackFunction function) { g_function = function; }
 
 std::string StacksOfThisProcess() {
   const StackFunction function = g_function.load();
-  return function == nullptr ? "" : function().substr(0, kMostBytes);
+  if (function == nullptr) return "";
+  std::string stacks = function();
+  if (stacks.size() > kMostBytes) stacks.erase(0, stacks.size() - kMostBytes);  // the main thread stands last
+  return stacks;
 }
 
-std::string InnermostFrame(const std::string& stacks) {
-  const size_t begin = stacks.find("File ");
-  if (begin == std::string::npos) return "an unknown place";
-  return stacks.substr(begin, stacks.find('\n', begin) - begin);
+std::string UsersFrame(const std::string& stacks) {
+  std::string frame, innermost;
+  bool sought = true;  // in this thread
+  for (size_t begin = 0; begin < stacks.size();) {
+    const size_t end = std::min(stacks.find('\n', begin), stacks.size());
+    const std::string line = stacks.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t file = line.find("File \"");
+    if (file == std::string::npos) {
+      sought = true;
+      continue;
+    }
+    if (innermost.empty()) innermost = line.substr(file);
+    if (!sought || IsOurs(line)) continue;
+    frame = line.substr(file);
+    sought = false;
+  }
+  if (!frame.empty()) return frame;
+  return innermost.empty() ? "an unknown place" : innermost;
 }
 
 }  // namespace farandole

@@ -6,14 +6,15 @@
 
 namespace farandole {
 
-// Text, innermost call first, thread by thread. It is called by the engine's thread while the program may be stuck
+// Text, innermost call first, thread by thread, the main thread last. It is called by the engine's thread while the program may be stuck
 // anywhere, so it must not wait for the program.
 using StackFunction = std::string (*)();
 void SetStackFunction(StackFunction function);
 
 std::string StacksOfThisProcess();  // "" when nobody can look
 
-// Of the first thread with one: `File "train.py", line 12 in main`.
-std::string InnermostFrame(const std::string& stacks);
+// The innermost frame that is not Farandole's, of the last thread with one, since the main thread stands last: `File
+// "train.py", line 12 in main`.
+std::string UsersFrame(const std::string& stacks);
 
 }  // namespace farandole

@@ -87,12 +87,13 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     all.push_back(EncodeAssign({description.name, description.signature.set, id, lead.span_offset, Serial(id)}));
     all.push_back(EncodeInvite({"", 0, id, lead.span_offset, Serial(id)}, description));
     all.push_back(EncodeLead(lead));
-    all.push_back(EncodeAsk(0, description.name, {0, 1}));
+    all.push_back(EncodeAsk({0, 1}));
+    all.push_back(EncodeAbsent({{description.name, {0, 1}}, {"", {}}}));
     all.push_back(EncodeComplete({id, 1, 1, std::vector<int64_t>(lead.extent_count, 4)}));
     all.push_back(EncodeReady({{id, description.signature.set, 1, extents}}));
     for (auto kind :
          {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kRetireInfo, MessageKind::kFree, MessageKind::kRetire,
-          MessageKind::kRetired, MessageKind::kLeft, MessageKind::kOpen, MessageKind::kTell}) {
+          MessageKind::kRetired, MessageKind::kLeft, MessageKind::kOpen, MessageKind::kTell, MessageKind::kWhom}) {
       all.push_back(EncodeIdMessage(kind, id, 1));
     }
   }

@@ -230,31 +230,46 @@ TEST(CoordinatorTest, AKnownOperationThatAGroupHasNotComeToIsStalled) {
   EXPECT_EQ(stalled[0].missing, (std::vector<int>{1, 2}));
 }
 
-// The ranks that are told that somebody asks for them.
-std::vector<int> ToldBy(const std::vector<Outgoing>& out) {
-  std::vector<int> told;
-  for (const Outgoing& each : out) {
-    if (ByteReader(each.message).Get<MessageKind>() == MessageKind::kTell) told.push_back(each.rank);
-  }
-  return told;
+// Whom rank 0 waits for, says the coordinator.
+std::vector<int64_t> ToldWhom(Coordinator* coordinator) {
+  std::vector<Outgoing> out;
+  EXPECT_TRUE(coordinator->OnMessage(0, EncodeIdMessage(MessageKind::kWhom, 0), &out).ok());
+  EXPECT_EQ(out.size(), 1u);
+  EXPECT_EQ(out.at(0).rank, 0);
+  ByteReader reader(out.at(0).message);
+  EXPECT_EQ(reader.Get<MessageKind>(), MessageKind::kAbsent);
+  const std::vector<Absence> absences = DecodeAbsent(&reader);
+  EXPECT_TRUE(reader.AtEnd());
+  if (absences.empty()) return {};
+  EXPECT_EQ(absences.size(), 1u);
+  EXPECT_EQ(absences[0].title, "allreduce 'w'");
+  return absences[0].ranks;
 }
 
-TEST(CoordinatorTest, WhoAsksWithoutKnowingWhomReachesThoseThatHaveNotCome) {
+TEST(CoordinatorTest, WhoAsksForWhomItWaitsIsToldThoseThatHaveNotCome) {
   Coordinator coordinator(LayoutOf({"a", "b", "b"}));
-  const Bytes question = EncodeAsk(0, "w", {});
   std::vector<Outgoing> out;
-  ASSERT_TRUE(coordinator.OnMessage(0, question, &out).ok());
-  EXPECT_EQ(ToldBy(out), (std::vector<int>{})) << "unknown";
-  for (int rank : {0, 2}) ASSERT_TRUE(coordinator.OnMessage(rank, EncodeDescribe(Base()), &out).ok());
-  ASSERT_TRUE(coordinator.OnMessage(0, question, &out).ok());
-  EXPECT_EQ(ToldBy(out), (std::vector<int>{1})) << "described";
+  EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{})) << "unknown";
+  ASSERT_TRUE(coordinator.OnMessage(2, EncodeDescribe(Base()), &out).ok());
+  EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{})) << "others wait, for the one that asks";
+  ASSERT_TRUE(coordinator.OnMessage(0, EncodeDescribe(Base()), &out).ok());
+  EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{1})) << "described";
   ASSERT_TRUE(coordinator.OnMessage(1, EncodeDescribe(Base()), &out).ok());
-  out.clear();
-  ASSERT_TRUE(coordinator.OnMessage(0, question, &out).ok());
-  EXPECT_EQ(ToldBy(out), (std::vector<int>{})) << "known, and nobody has come";
+  EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{})) << "known, and nobody has come";
   ASSERT_TRUE(coordinator.OnMessage(0, EncodeComplete({0, 1, 1, {}}), &out).ok());
-  ASSERT_TRUE(coordinator.OnMessage(0, question, &out).ok());
-  EXPECT_EQ(ToldBy(out), (std::vector<int>{1, 2})) << "known, and a group has come";
+  EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{1, 2})) << "known, and a group has come";
+}
+
+TEST(CoordinatorTest, TheRanksThatAreAskedForAreToldWhoAsks) {
+  Coordinator coordinator(LayoutOf({"a", "b", "b"}));
+  std::vector<Outgoing> out;
+  ASSERT_TRUE(coordinator.OnMessage(0, EncodeAsk({1, 2}), &out).ok());
+  ASSERT_EQ(out.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(out[i].rank, static_cast<int>(i) + 1);
+    EXPECT_EQ(out[i].message, EncodeIdMessage(MessageKind::kTell, 0));
+  }
+  EXPECT_FALSE(coordinator.OnMessage(0, EncodeAsk({3}), &out).ok()) << "there is no rank 3";
 }
 
 TEST(CoordinatorTest, SetsOfRanksThatCannotBeAreRefused) {

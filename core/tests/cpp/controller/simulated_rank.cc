@@ -225,6 +225,7 @@ void SimulatedJob::Handle(Rank* rank, const Agreement::Event& event) {
       return HandleJoinEnd(rank, event);
     case Agreement::Event::kLeft:
       return HandleLeft(rank, event.rank);
+    case Agreement::Event::kAbsent:
     case Agreement::Event::kAsked:
     case Agreement::Event::kAnswered:
       return;  // for reports only; nobody asks here

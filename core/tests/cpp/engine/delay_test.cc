@@ -1,10 +1,15 @@
 // What a rank says when others let it wait for too long.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <regex>
+#include <string>
 #include <thread>
 
+#include "engine/delays.h"
 #include "engine/stacks.h"
 #include "support/requests.h"
 #include "support/thread_worlds.h"
@@ -30,6 +35,113 @@ Status Barrier(Engine& engine, const std::string& name, int set = 0) {
   request.process_set = set;
   return SubmitAndWait(engine, std::move(request));
 }
+
+OperationPtr Named(const std::string& name) { return std::make_shared<Operation>(Make(OpKind::kBarrier, {}, name)); }
+
+TimePoint At(int64_t milliseconds) {
+  return TimePoint() + std::chrono::hours(1) + std::chrono::milliseconds(milliseconds);
+}
+
+TEST(DelaysTest, ARankIsSpokenOfOnceHoweverManyOperationsWaitForIt) {
+  Delays delays(10'000);
+  std::vector<Wait> waits;
+  for (int i = 0; i < 120; ++i) waits.push_back({Named("w" + std::to_string(i)), 9999 - i, {1}});
+  EXPECT_TRUE(delays.News(waits, At(0)).empty());
+  for (Wait& wait : waits) ++wait.waited_ms;
+  const std::vector<Delay> news = delays.News(waits, At(1));
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_EQ(news[0].ranks, std::vector<int>{1});
+  EXPECT_EQ(news[0].waited_ms, 10'000);
+  EXPECT_EQ(TitleOf(news[0]), "120 operations, the first of them barrier 'w0',");
+  EXPECT_TRUE(delays.News(waits, At(60'000)).empty());
+  EXPECT_EQ(delays.News(waits, At(60'001)).size(), 1u) << "a minute later";
+}
+
+TEST(DelaysTest, RanksThatAreLateForTheSameOperationsAreNamedTogether) {
+  Delays delays(100);
+  const OperationPtr first = Named("w"), second = Named("v");
+  const std::vector<Delay> news = delays.News({{first, 300, {1, 2, 3}}, {second, 200, {1, 3}}}, At(0));
+  ASSERT_EQ(news.size(), 2u);
+  EXPECT_EQ(news[0].ranks, (std::vector<int>{1, 3}));
+  EXPECT_EQ(news[0].operations, 2u);
+  EXPECT_EQ(news[1].ranks, std::vector<int>{2});
+  EXPECT_EQ(TitleOf(news[1]), "barrier 'w'");
+}
+
+TEST(DelaysTest, WhoCameMeanwhileAndIsLateAgainIsSpokenOfAgain) {
+  Delays delays(100);
+  EXPECT_EQ(delays.News({{Named("w"), 100, {1}}}, At(0)).size(), 1u);
+  EXPECT_EQ(delays.News({{Named("v"), 99, {1}}}, At(1)).size(), 0u);
+  EXPECT_EQ(delays.News({{Named("v"), 100, {1}}}, At(2)).size(), 1u);
+}
+
+TEST(DelaysTest, RankZeroHasTimeToSayWhoIsMissing) {
+  Delays delays(100);
+  EXPECT_TRUE(delays.News({{Named("w"), 200, {kUnknownRanks}}}, At(0)).empty());
+  EXPECT_EQ(delays.News({{Named("w"), 200, {2}}}, At(50)).size(), 1u);
+  EXPECT_EQ(delays.News({{Named("v"), 10'000, {kUnknownRanks}}}, At(100)).size(), 1u);
+}
+
+size_t CountOf(const std::string& text, const std::string& pattern) {
+  const std::regex expression(pattern);
+  return static_cast<size_t>(std::distance(std::sregex_iterator(text.begin(), text.end(), expression), {}));
+}
+
+// What the process says on stderr meanwhile.
+class Said {
+ public:
+  Said() : file_(std::tmpfile()), before_(dup(STDERR_FILENO)) { dup2(fileno(file_), STDERR_FILENO); }
+  ~Said() {
+    dup2(before_, STDERR_FILENO);
+    close(before_);
+    std::fclose(file_);
+  }
+  std::string text() const {
+    std::string text(1 << 20, '\0');
+    const ssize_t got = pread(fileno(file_), text.data(), text.size(), 0);
+    text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    return text;
+  }
+
+ private:
+  std::FILE* const file_;
+  const int before_;
+};
+
+class LateRankTest : public testing::TestWithParam<std::vector<int>> {};
+
+// Nobody has met the names before, so only rank 0 knows who is missing; all the others name that rank, too.
+TEST_P(LateRankTest, EveryRankNamesWhoIsLateInOneWarning) {
+  Settings settings;
+  settings.warn_after_ms = 200;
+  SetStackFunction(&SayWhere);
+  const Said said;
+  const auto body = [&](Engine& engine) {
+    if (engine.rank() == 2) {
+      AwaitThat([&] { return CountOf(said.text(), "that is where rank 2") >= 2; });
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // warnings that are too many would come by then
+    }
+    constexpr size_t kTensors = 40;
+    const std::vector<float> input(3, 1.0f);
+    std::vector<std::vector<float>> outputs(kTensors, std::vector<float>(3));
+    std::vector<OperationPtr> operations(kTensors);
+    for (size_t i = 0; i < kTensors; ++i) {
+      Request request = Make(OpKind::kAllreduce, {TensorOf(input, &outputs[i])}, "w" + std::to_string(i));
+      ASSERT_TRUE(engine.Submit(std::move(request), &operations[i]).ok());
+    }
+    for (const OperationPtr& operation : operations) ASSERT_TRUE(engine.Wait(operation, 30'000));
+  };
+  RunRanks(GetParam(), body, settings);
+  SetStackFunction(nullptr);
+  const std::string text = said.text();
+  const std::string warning =
+      "rank 2 \\(host [^)]*\\) has kept [0-9]+ operations, the first of them allreduce 'w0', waiting for ";
+  EXPECT_EQ(CountOf(text, warning), 2u) << text;
+  EXPECT_EQ(CountOf(text, " waiting for "), 2u) << text;
+  EXPECT_EQ(CountOf(text, "that is where rank 2"), 2u) << text;
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, LateRankTest, testing::Values(std::vector<int>{3}, std::vector<int>{1, 1, 1}));
 
 // Rank 2 is late once, and comes. When rank 1 does not come to something else, where rank 2 was is of no use.
 TEST(DelayTest, TheDeadlineErrorTellsWhereRanksAreThatAreWaitedForNow) {

@@ -1,0 +1,176 @@
+// Conductor: ranks that do not come, and what is said of them.
+#include <algorithm>
+#include <cstdio>
+
+#include "common/log.h"
+#include "engine/conductor.h"
+#include "engine/stacks.h"
+
+namespace farandole {
+namespace {
+
+constexpr int64_t kStuckMs = 100;  // then an unnamed operation asks whether others mean something else
+constexpr int64_t kAskAgainMs = 1000;
+constexpr size_t kMostNames = 4;  // in a message
+
+std::string Seconds(int64_t milliseconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g s", static_cast<double>(milliseconds) / 1000);
+  return text;
+}
+
+}  // namespace
+
+void Conductor::CheckDelays(TimePoint now) {
+  std::vector<Wait> waits = Waits(now);
+  AddRunning(now, &waits);
+  const auto longest = std::max_element(waits.begin(), waits.end(),
+                                        [](const Wait& a, const Wait& b) { return a.waited_ms < b.waited_ms; });
+  const bool never = settings_.timeout_ms <= 0;
+  const int64_t patience_ms =
+      never ? settings_.warn_after_ms : std::min(settings_.warn_after_ms, settings_.timeout_ms / 2);
+  if (longest == waits.end() || longest->waited_ms < patience_ms) {
+    absent_.clear();
+    delays_.News({}, now);
+    return;
+  }
+  LearnWhoIsAbsent(now);
+  for (Wait& wait : waits) {
+    if (wait.missing.empty()) wait.missing = WhoIsMissing(*wait.operation);
+  }
+  if (!never && longest->waited_ms >= settings_.timeout_ms) return GiveUpWaiting(*longest);
+  std::vector<int> asked;
+  for (const Delay& delay : delays_.News(waits, now)) {
+    Warn(delay);
+    asked.insert(asked.end(), delay.ranks.begin(), delay.ranks.end());
+  }
+  Ask(asked);
+}
+
+void Conductor::Warn(const Delay& delay) const {
+  const bool one = delay.ranks.size() == 1 && delay.ranks[0] != kUnknownRanks;
+  const std::string look = delay.ranks[0] == kOwnDevice ? ""
+                           : one                        ? "look at its output first; "
+                                                        : "look at their output first; ";
+  Log(LogLevel::kWarning, NamesOf(delay.ranks) + (one ? " has" : " have") + " kept " + TitleOf(delay) +
+                              " waiting for " + Seconds(delay.waited_ms) + "; " + look +
+                              "raise FARANDOLE_WARN_AFTER if that is normal");
+}
+
+// Operations that not all ranks have submitted.
+std::vector<Wait> Conductor::Waits(TimePoint now) {
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  std::vector<Wait> waits;
+  for (OperationPtr& operation : table_->operations.All()) {
+    if (operation->submitted == TimePoint()) operation->submitted = now;
+    const int64_t waited_ms = MillisecondsBetween(operation->submitted, now);
+    if (waited_ms >= kStuckMs && !operation->named() && !operation->stuck_reported) {
+      operation->stuck_reported = true;
+      table_->agreement.ReportStuck(operation->plan.ticket);
+      table_->has_outgoing = true;
+    }
+    waits.push_back({std::move(operation), waited_ms, {}});
+  }
+  return waits;
+}
+
+// The operation under way, when it has come to a standstill: others do not go on, or its input is not computed.
+void Conductor::AddRunning(TimePoint now, std::vector<Wait>* waits) {
+  if (works_.empty()) return;
+  const OperationPtr& operation = works_.front().operations.front();
+  if (running_ != nullptr) {
+    std::vector<int> missing = running_->Laggards();
+    if (missing.empty()) missing = {kUnknownRanks};
+    waits->push_back({operation, MillisecondsBetween(last_progress_, now), std::move(missing)});
+  } else if (operation->host_copy) {
+    const TimePoint begin = std::max(last_progress_, operation->submitted);
+    waits->push_back({operation, MillisecondsBetween(begin, now), {kOwnDevice}});
+  }
+}
+
+// What only rank 0 can know; its answer may take a moment.
+void Conductor::LearnWhoIsAbsent(TimePoint now) {
+  if (coordinator_) {
+    absent_.clear();
+    for (Coordinator::Waiting& waiting : coordinator_->Stalled()) absent_[waiting.title] = std::move(waiting.missing);
+    return;
+  }
+  if (asked_whom_ != TimePoint() && MillisecondsBetween(asked_whom_, now) < kAskAgainMs) return;
+  asked_whom_ = now;
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  table_->agreement.AskWhom();
+  table_->has_outgoing = true;
+}
+
+void Conductor::OnAbsent(const std::vector<Absence>& absences) {
+  absent_.clear();
+  for (const Absence& absence : absences) absent_[absence.title].assign(absence.ranks.begin(), absence.ranks.end());
+}
+
+std::vector<int> Conductor::WhoIsMissing(const Operation& operation) const {
+  std::vector<int> missing;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    missing = table_->agreement.MissingRanks(operation.plan.ticket);
+  }
+  if (!missing.empty()) return missing;
+  const auto absent = absent_.find(operation.Title());
+  return absent == absent_.end() || absent->second.empty() ? std::vector<int>{kUnknownRanks} : absent->second;
+}
+
+std::string Conductor::NamesOf(const std::vector<int>& ranks) const {
+  if (ranks[0] == kOwnDevice) {
+    const OperationPtr& operation = works_.front().operations.front();
+    return operation->host_copy->device()->name() + ", which has not computed its input yet,";
+  }
+  if (ranks[0] == kUnknownRanks)
+    return coordinator_ ? "other ranks" : "ranks that " + world_->NameOf(0) + " has not named";
+  std::string names;
+  for (size_t i = 0; i < std::min(kMostNames, ranks.size()); ++i)
+    names += (i == 0 ? "" : ", ") + world_->NameOf(ranks[i]);
+  if (ranks.size() > kMostNames) names += " and " + std::to_string(ranks.size() - kMostNames) + " more";
+  return names;
+}
+
+void Conductor::GiveUpWaiting(const Wait& wait) {
+  const std::string places = PlacesSince(Now() - std::chrono::milliseconds(wait.waited_ms));
+  Abort(Code::kDeadline, -1,
+        wait.operation->Title() + " has waited " + Seconds(wait.waited_ms) + " on rank " +
+            std::to_string(world_->rank) + " for " + NamesOf(wait.missing) + places +
+            "; raise FARANDOLE_TIMEOUT if that is normal");
+}
+
+// What ranks said while others were waited for, before `begin`, is of no use to anybody now.
+std::string Conductor::PlacesSince(TimePoint begin) const {
+  std::string places;
+  for (const auto& [rank, place] : places_) {
+    if (place.seen >= begin) places += "; rank " + std::to_string(rank) + " was last seen in " + place.frame;
+  }
+  return places;
+}
+
+void Conductor::Ask(std::vector<int> ranks) {
+  ranks.erase(std::remove_if(ranks.begin(), ranks.end(), [](int rank) { return rank < 0; }), ranks.end());
+  if (ranks.empty()) return;
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  table_->agreement.Ask(ranks);
+  table_->has_outgoing = true;
+}
+
+// Many may ask at once, and looking costs a little; a second later nothing much has changed.
+void Conductor::Answer(int asker) {
+  const TimePoint now = Now();
+  if (answered_ == TimePoint() || MillisecondsBetween(answered_, now) >= kAskAgainMs) stacks_ = StacksOfThisProcess();
+  answered_ = now;
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  table_->agreement.Answer(asker, stacks_);
+  table_->has_outgoing = true;
+}
+
+void Conductor::OnAnswer(int rank, const std::string& stacks) {
+  if (stacks.empty()) return;
+  places_[rank] = {UsersFrame(stacks), Now()};
+  Log(LogLevel::kWarning, "that is where " + world_->NameOf(rank) + " is, by thread, innermost call first:\n" + stacks);
+}
+
+}  // namespace farandole

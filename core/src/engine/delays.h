@@ -1,0 +1,50 @@
+// Who lets operations wait, and what of that is news: a rank is spoken of once, however many operations wait for it.
+//
+// Pure: operations, ranks and times in, what is to be said out. Driver only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "engine/operation.h"
+
+namespace farandole {
+
+// Instead of ranks, in Wait::missing.
+inline constexpr int kUnknownRanks = -1;  // rank 0 has not said who
+inline constexpr int kOwnDevice = -2;     // the operation's input is not computed
+
+struct Wait {
+  OperationPtr operation;
+  int64_t waited_ms = 0;
+  std::vector<int> missing;
+};
+
+// All that the same ranks let wait.
+struct Delay {
+  std::vector<int> ranks;  // ascending
+  OperationPtr first;      // has waited longest
+  int64_t waited_ms = 0;   // as long as this
+  size_t operations = 0;
+};
+
+class Delays {
+ public:
+  explicit Delays(int64_t warn_after_ms) : warn_after_ms_(warn_after_ms) {}
+  // Of ranks that are waited for longer than the limit: those that were not returned in the last minute, or were not late
+  // meanwhile.
+  std::vector<Delay> News(const std::vector<Wait>& waits, TimePoint now);
+
+ private:
+  const int64_t warn_after_ms_;
+  std::map<int, TimePoint> told_;  // of those that are late, by rank
+};
+
+// "allreduce 'w'" or "120 operations, the first of them allreduce 'w',"
+std::string TitleOf(const Delay& delay);
+
+}  // namespace farandole
