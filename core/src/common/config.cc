@@ -1,11 +1,20 @@
 #include "common/config.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
-#include <limits>
 
 namespace farandole {
 namespace {
+
+// Of what users write; the settings have `factor` of their own units in each.
+struct Unit {
+  const char* name;
+  double factor;
+  double most;  // with it, sums of points in time and sizes still fit
+};
+constexpr Unit kBytes{"bytes", 1, 1e18};
+constexpr Unit kSeconds{"seconds", 1000, 1e9};
 
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);
@@ -16,16 +25,17 @@ Status Refuse(const char* name, const std::string& value, const std::string& all
   return Invalid(std::string(name) + "=" + value + " is not understood; allowed: " + allowed);
 }
 
-Status ReadInteger(const char* name, int64_t unit, int64_t* target) {
+Status ReadNumber(const char* name, const Unit& unit, int64_t* target) {
   const std::string text = Variable(name);
   if (text.empty()) return Status::Ok();
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  const double limit = static_cast<double>(std::numeric_limits<int64_t>::max()) / 2;
-  if (*end != '\0' || !(value >= 0) || value * static_cast<double>(unit) > limit) {
-    return Refuse(name, text, "a number that is not negative");
+  if (*end != '\0' || !(value >= 0 && value <= unit.most)) {
+    char most[32];
+    std::snprintf(most, sizeof(most), "%g", unit.most);
+    return Refuse(name, text, std::string("a number of ") + unit.name + " from 0 to " + most + ", without a unit");
   }
-  *target = static_cast<int64_t>(value * static_cast<double>(unit));
+  *target = static_cast<int64_t>(value * unit.factor);
   return Status::Ok();
 }
 
@@ -55,10 +65,10 @@ Status ReadSettings(Settings* settings) {
   FRD_RETURN_IF_ERROR(
       ReadWord("FARANDOLE_ALGORITHM", {"auto", "direct", "ring", "tree", "exchange", "halving"}, &algorithm));
   FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_LOG_LEVEL", {"error", "warning", "info", "debug"}, &settings->log_level));
-  FRD_RETURN_IF_ERROR(ReadInteger("FARANDOLE_FUSION_THRESHOLD", 1, &settings->fusion_threshold_bytes));
-  FRD_RETURN_IF_ERROR(ReadInteger("FARANDOLE_START_TIMEOUT", 1000, &settings->start_timeout_ms));
-  FRD_RETURN_IF_ERROR(ReadInteger("FARANDOLE_WARN_AFTER", 1000, &settings->warn_after_ms));
-  FRD_RETURN_IF_ERROR(ReadInteger("FARANDOLE_TIMEOUT", 1000, &settings->timeout_ms));
+  FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_FUSION_THRESHOLD", kBytes, &settings->fusion_threshold_bytes));
+  FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_START_TIMEOUT", kSeconds, &settings->start_timeout_ms));
+  FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_WARN_AFTER", kSeconds, &settings->warn_after_ms));
+  FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_TIMEOUT", kSeconds, &settings->timeout_ms));
   settings->arenas = arenas == 1;
   settings->any_order = order == 1;
   if (algorithm != 0) settings->algorithm = Variable("FARANDOLE_ALGORITHM");

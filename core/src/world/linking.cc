@@ -9,13 +9,21 @@ namespace {
 constexpr const char* kData = "data";
 constexpr const char* kPuts = "puts";
 
+Status ListenForData(const std::string& address, Descriptor* listener) {
+  const Status status = Listen("tcp:" + address + ":0", listener);
+  if (status.ok()) return status;
+  return {status.code(), status.message() + "; FARANDOLE_ADDRESS is " + address +
+                             ", and must be an address of this host that the other machines reach: unset it or set it "
+                             "to one that `ip address` lists"};
+}
+
 }  // namespace
 
 void Linking::Open(Applicant* applicant) {
   Descriptor listener;
   std::string endpoint;
   Status status = FRD_FAILPOINT_STATUS("link.listen");
-  if (status.ok()) status = Listen("tcp:" + spec_.interface_address + ":0", &listener);
+  if (status.ok()) status = ListenForData(spec_.interface_address, &listener);
   if (status.ok()) status = BoundEndpoint(listener.get(), &endpoint);
   if (status.ok()) lobby_.Open(std::move(listener), spec_.key, {kData, static_cast<uint32_t>(spec_.rank), 0});
   applicant->OnListening(status, endpoint);

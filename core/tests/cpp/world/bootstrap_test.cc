@@ -51,6 +51,20 @@ TEST(BootstrapTest, RanksWithoutArenasAreLinked) {
   }
 }
 
+TEST(BootstrapTest, AnAddressThatIsNoneOfThisHostIsRefusedByTheNameOfItsVariable) {
+  for (const char* address : {"192.0.2.1", "no host"}) {
+    std::vector<WorldSpec> specs = SpecsOf(2, FreshStore());
+    specs[0].arenas = false;
+    specs[1].interface_address = address;
+    std::vector<std::unique_ptr<World>> worlds;
+    for (const Status& status : Meet(specs, &worlds)) {
+      EXPECT_NE(status.message().find(std::string("FARANDOLE_ADDRESS is ") + address + ", and must be an address"),
+                std::string::npos)
+          << status.message();
+    }
+  }
+}
+
 TEST(BootstrapTest, AWrongKeyIsTurnedAwayAndTheOthersSayWhoIsMissing) {
   std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
   specs[2].key = KeyOf(8);

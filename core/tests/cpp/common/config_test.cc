@@ -1,0 +1,47 @@
+// What a setting that is not understood says.
+#include "common/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace farandole {
+namespace {
+
+Status ReadWith(const char* name, const char* value, Settings* settings) {
+  setenv(name, value, 1);
+  const Status status = ReadSettings(settings);
+  unsetenv(name);
+  return status;
+}
+
+std::string RefusalOf(const char* name, const char* value) {
+  Settings settings;
+  const Status status = ReadWith(name, value, &settings);
+  EXPECT_EQ(status.code(), Code::kInvalid);
+  return status.message();
+}
+
+TEST(ConfigTest, ANumberThatIsRefusedIsToldItsUnitAndItsRange) {
+  for (const char* wrong : {"4M", "-1", "1e19", "inf", "nan"}) {
+    EXPECT_EQ(RefusalOf("FARANDOLE_FUSION_THRESHOLD", wrong),
+              std::string("FARANDOLE_FUSION_THRESHOLD=") + wrong +
+                  " is not understood; allowed: a number of bytes from 0 to 1e+18, without a unit");
+  }
+  for (const char* name : {"FARANDOLE_START_TIMEOUT", "FARANDOLE_WARN_AFTER", "FARANDOLE_TIMEOUT"}) {
+    EXPECT_EQ(RefusalOf(name, "inf"), std::string(name) +
+                                          "=inf is not understood; allowed: a number of seconds from 0 "
+                                          "to 1e+09, without a unit");
+  }
+}
+
+TEST(ConfigTest, SecondsMayHaveAFraction) {
+  Settings settings;
+  ASSERT_TRUE(ReadWith("FARANDOLE_WARN_AFTER", "0.5", &settings).ok());
+  EXPECT_EQ(settings.warn_after_ms, 500);
+  ASSERT_TRUE(ReadWith("FARANDOLE_TIMEOUT", "1e9", &settings).ok());
+  EXPECT_EQ(settings.timeout_ms, 1'000'000'000'000);
+}
+
+}  // namespace
+}  // namespace farandole
