@@ -41,7 +41,11 @@ Status CheckTensor(const Request& request, const Tensor& tensor) {
   if (request.reduce == ReduceOp::kAdasum && request.kind == OpKind::kReducescatter)
     return Refuse(request, "adasum looks at whole tensors; it is for allreduce");
   if (Reduces(request.kind) && !Supports(tensor.dtype, request.reduce))
-    return Refuse(request, std::string(NameOf(request.reduce)) + " of " + NameOf(tensor.dtype) + " is not defined");
+    return Refuse(request, std::string(NameOf(request.reduce)) + " of " + NameOf(tensor.dtype) +
+                               " is not defined; convert the tensor to a floating-point type first" +
+                               (tensor.dtype == DType::kBool && request.reduce == ReduceOp::kAverage
+                                    ? ", or take min (and) or max (or)"
+                                    : ""));
   if (NeedsRows(request.kind) && tensor.shape.empty())
     return Refuse(request, "a scalar has no first dimension to work along; give it the shape (1,)");
   if (tensor.input == nullptr && elements > 0)

@@ -160,7 +160,9 @@ void Registrar::OnTime(TimePoint now) {
   if (now >= deadline_) return GiveUpWaiting(0, std::to_string(MillisecondsBetween(began_, now) / 1000) + " s");
   if (now >= warn_at_) {
     notes_.push_back("rank 0 has waited " + std::to_string(MillisecondsBetween(began_, now) / 1000) + " s for " +
-                     NamesOfRanks(cards_, Missing()) + " at " + place_);
+                     NamesOfRanks(cards_, Missing()) + " at " + place_ +
+                     "; look at the output there: did it end, or not call init()? The job gives up after " +
+                     std::to_string(MillisecondsBetween(began_, deadline_) / 1000) + " s (FARANDOLE_START_TIMEOUT)");
     warn_at_ = now + kWarnAgain;
   }
   if (now >= told_ + kTellAgain) TellWhoIsMissing(now);

@@ -89,6 +89,22 @@ TEST_P(RefusalTest, MemoryForAResultThatTheCoreAllocatesIsRefused) {
   });
 }
 
+TEST_P(RefusalTest, AReductionThatTheTypeLacksIsToldWhatToDo) {
+  Run([](Engine& engine) {
+    const std::vector<int64_t> values(2, 1);
+    Request request = Make(OpKind::kAllreduce, {TensorOf<int64_t>(values, nullptr)}, "x");
+    request.reduce = ReduceOp::kAdasum;
+    EXPECT_EQ(SubmitAndWait(engine, request).message(),
+              "allreduce 'x': adasum of int64 is not defined; convert the tensor to a floating-point type first");
+    request.tensors[0].dtype = DType::kBool;
+    request.reduce = ReduceOp::kAverage;
+    EXPECT_EQ(
+        SubmitAndWait(engine, request).message(),
+        "allreduce 'x': average of bool is not defined; convert the tensor to a floating-point type first, or take "
+        "min (and) or max (or)");
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, RefusalTest,
                          testing::Values(std::vector<int>{1}, std::vector<int>{2}, std::vector<int>{1, 1}));
 
