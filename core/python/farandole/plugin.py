@@ -3,15 +3,20 @@
     from farandole.plugin import Adapter, Collectives
     collectives = Collectives(MyAdapter())     # allreduce, allgather, broadcast, ... for the framework's tensors
 
+A plugin whose native part submits operations itself hands it `api_address()`, and gets what it must say from `reducing`
+and `rooted`.
+
 `plugins/_template` is a complete plugin to copy, `farandole.testing.conformance` the suite that each must pass.
 """
 
 from farandole._adapter import Adapter, Buffer, DType
+from farandole._calls import Parameters, check_sequence, reducing, rooted
 from farandole._collectives import Collectives
 from farandole._compression import Compression, Compressor, check_compressor
 from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
-from farandole._ops import ReduceOp, reduction
+from farandole._native import core as _core
+from farandole._ops import Kind, ReduceOp, check_not_adasum, predivide_factors, reduction
 
 __all__ = [
     "Adapter",
@@ -22,8 +27,21 @@ __all__ = [
     "DType",
     "GradientReducer",
     "Handle",
+    "Kind",
+    "Parameters",
     "ReduceOp",
+    "api_address",
     "check_compressor",
+    "check_not_adasum",
+    "check_sequence",
     "even_groups",
+    "predivide_factors",
+    "reducing",
     "reduction",
+    "rooted",
 ]
+
+
+def api_address() -> int:
+    """Address of the function table of farandole.h, for a plugin's native part. Valid as long as the process lives."""
+    return _core.api_address

@@ -27,6 +27,7 @@ class Subject:
     shape: Callable[[Any], tuple[int, ...]] = lambda tensor: tuple(tensor.shape)
     strided: Callable[[list[Any], str], Any] | None = None  # values, dtype name -> 1-D tensor in strided memory
     unsupported: Callable[[], Any] | None = None  # makes a tensor of an element type that cannot be reduced
+    settle: Callable[[], object] | None = None  # waits for what was called, where errors are raised only then
     dtypes: tuple[str, ...] = ALL_DTYPES
     absent: frozenset[str] = field(default_factory=frozenset)  # names that the framework does not offer
     mismatch_error: type[BaseException] = MismatchError
@@ -88,6 +89,8 @@ class Face:
         """Fail unless `call` raises `kind` with all `words` in its message."""
         try:
             call()
+            if self.subject.settle is not None:
+                self.subject.settle()
         except kind as error:
             lacking = [word for word in words if str(word) not in str(error)]
             assert not lacking, f"the message lacks {lacking}: {error}"

@@ -44,11 +44,12 @@ def tests(subject: Subject, ranks: Sequence[int] = RANKS, timeout: float = 120.0
     """A pytest function, parametrized by world size and check; assign it to a name that begins with test_."""
     import pytest
 
+    functions = subject.make, subject.values, subject.shape, subject.strided, subject.unsupported, subject.settle
     cases = [(size, check) for size in ranks for check in checks(subject)]
 
     @pytest.mark.parametrize(("size", "check"), cases, ids=[f"{check.__name__}-{size}" for size, check in cases])
     def test(size: int, check: Check) -> None:
-        with by_value(subject.make, subject.values, subject.shape, subject.strided, subject.unsupported):
+        with by_value(*functions):
             world(size).run(perform, check.__module__, check.__name__, subject, timeout=timeout)
 
     return test

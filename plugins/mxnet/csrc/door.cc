@@ -1,0 +1,61 @@
+// What Python calls, by ctypes. Every function returns at once, but the two that say so.
+#include "call.h"
+
+namespace {
+
+thread_local std::string t_text;
+
+int32_t Report(const farandole_mxnet::Outcome& outcome) {
+  t_text = outcome.message;
+  return outcome.code;
+}
+
+}  // namespace
+
+extern "C" {
+
+#define DOOR __attribute__((visibility("default")))
+
+// The sentence that belongs to the last code other than FRD_OK; of the calling thread.
+DOOR const char* farandole_mxnet_text() { return t_text.c_str(); }
+
+// `core` is the function table of farandole.h. To be called once, before everything else.
+DOOR int32_t farandole_mxnet_open(const char* library, const frd_api* core) {
+  if (const std::string missing = farandole_mxnet::OpenMxNet(library); !missing.empty()) {
+    return Report({FRD_INTERNAL, missing});
+  }
+  if (core->abi != FRD_ABI || core->struct_size < sizeof(frd_api)) {
+    return Report({FRD_INTERNAL, "farandole and farandole-mxnet do not fit; install the same version of both"});
+  }
+  farandole_mxnet::core = core;
+  return FRD_OK;
+}
+
+DOOR int32_t farandole_mxnet_push(int32_t operation, int32_t count, void** inputs, void** outputs, const char* name,
+                                  int32_t reduce, int32_t root, double prescale, double postscale, int32_t process_set,
+                                  const char* site, int32_t priority, int32_t is_gradient) {
+  try {
+    const farandole_mxnet::Wish wish = {operation, reduce, root, process_set, prescale,
+                                        postscale, name,   site, priority,    is_gradient != 0};
+    return Report(farandole_mxnet::Call::Push(wish, inputs, outputs, count));
+  } catch (const std::exception& error) {
+    return Report({FRD_INTERNAL, error.what()});
+  }
+}
+
+// The code of the failure after which training cannot go on, or FRD_OK.
+DOOR int32_t farandole_mxnet_failure() {
+  return farandole_mxnet::HasFailed() ? Report(farandole_mxnet::Failure()) : FRD_OK;
+}
+
+DOOR void farandole_mxnet_close() { farandole_mxnet::CloseCalls(); }
+
+// These wait: 1 when all that was pushed has been begun (ended), 0 when the time was over before.
+DOOR int32_t farandole_mxnet_await_begun(int64_t limit_ms) {
+  return farandole_mxnet::CallOrder().AwaitBegun(limit_ms) ? 1 : 0;
+}
+DOOR int32_t farandole_mxnet_await_ended(int64_t limit_ms) {
+  return farandole_mxnet::CallOrder().AwaitEnded(limit_ms) ? 1 : 0;
+}
+
+}  // extern "C"

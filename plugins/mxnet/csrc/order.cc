@@ -1,0 +1,82 @@
+#include "order.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace farandole_mxnet {
+
+void Order::Add(Ordered* call) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  queues_[call->key].waiting.push_back({call});
+  ++waiting_;
+  ++unfinished_;
+}
+
+void Order::Ready(Ordered* call) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto queue = queues_.find(call->key);
+  for (Entry& entry : queue->second.waiting) {
+    if (entry.call == call) entry.ready = true;
+  }
+  Advance(&lock, queue);
+}
+
+void Order::Skip(Ordered* call) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto queue = queues_.find(call->key);
+  std::deque<Entry>& waiting = queue->second.waiting;
+  waiting.erase(
+      std::find_if(waiting.begin(), waiting.end(), [call](const Entry& entry) { return entry.call == call; }));
+  --waiting_;
+  --unfinished_;
+  changed_.notify_all();
+  Advance(&lock, queue);
+}
+
+void Order::Ended(Ordered* call) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  --unfinished_;
+  changed_.notify_all();
+  if (!call->has_name) return;
+  const auto queue = queues_.find(call->key);
+  queue->second.in_flight = false;
+  Advance(&lock, queue);
+}
+
+void Order::Advance(std::unique_lock<std::mutex>* lock, Queues::iterator found) {
+  Queue& queue = found->second;
+  if (queue.advancing) return;  // that thread will look again
+  queue.advancing = true;
+  while (!queue.waiting.empty() && queue.waiting.front().ready && !queue.in_flight) {
+    Ordered* call = queue.waiting.front().call;
+    queue.waiting.pop_front();
+    queue.in_flight = call->has_name;
+    lock->unlock();
+    call->Begin();  // it may have ended, and be gone, when this returns
+    lock->lock();
+    --waiting_;
+    changed_.notify_all();
+  }
+  queue.advancing = false;
+  if (queue.waiting.empty() && !queue.in_flight) queues_.erase(found);
+}
+
+bool Order::AwaitBegun(int64_t limit_ms) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::milliseconds(limit_ms), [this] { return waiting_ == 0; });
+}
+
+bool Order::AwaitEnded(int64_t limit_ms) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::milliseconds(limit_ms), [this] { return unfinished_ == 0; });
+}
+
+void Order::Hold() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return unfinished_ == 0; });
+  lock.release();
+}
+
+void Order::Release() { mutex_.unlock(); }
+
+}  // namespace farandole_mxnet

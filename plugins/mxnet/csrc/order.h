@@ -1,0 +1,72 @@
+// In which order operations that MXNet runs are begun in the core.
+//
+// MXNet runs an operation when its arrays are ready, which may be another order on every rank. The core pairs operations
+// of one name, and those without a name, by their order; so these are begun in the order of the program:
+//
+//   Add (program's order) ---> waiting, one queue per set and name ---Ready, and all before it begun---> Begin
+//
+// Of one name one operation is in flight at a time, as the core demands; the next is begun when it has ended. Of those
+// without a name any number is. Any thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace farandole_mxnet {
+
+// What is ordered. `Begin` is called without a lock held.
+class Ordered {
+ public:
+  Ordered(int32_t process_set, const std::string& name)
+      : key(std::to_string(process_set) + ":" + name), has_name(!name.empty()) {}
+  virtual ~Ordered() = default;
+  virtual void Begin() = 0;
+
+  const std::string key;
+  const bool has_name;
+};
+
+class Order {
+ public:
+  void Add(Ordered* call);
+  // All that `call` needs is there. Begins it, and what waited for it, now or when its turn comes.
+  void Ready(Ordered* call);
+  // MXNet will never run it.
+  void Skip(Ordered* call);
+  // `call`, which was begun, is over.
+  void Ended(Ordered* call);
+
+  // Whether all that was added had been begun, or had ended too, before the time was up.
+  bool AwaitBegun(int64_t limit_ms);
+  bool AwaitEnded(int64_t limit_ms);
+
+  // Around fork(): waits until all has ended, and keeps still until Release, in the parent and in the child.
+  void Hold();
+  void Release();
+
+ private:
+  struct Entry {
+    Ordered* call;
+    bool ready = false;
+  };
+  struct Queue {
+    std::deque<Entry> waiting;
+    bool in_flight = false;  // of named calls
+    bool advancing = false;  // by one thread at a time, so that the order holds
+  };
+  using Queues = std::unordered_map<std::string, Queue>;
+
+  void Advance(std::unique_lock<std::mutex>* lock, Queues::iterator queue);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Queues queues_;
+  int64_t waiting_ = 0;     // added, not begun
+  int64_t unfinished_ = 0;  // added, not ended
+};
+
+}  // namespace farandole_mxnet

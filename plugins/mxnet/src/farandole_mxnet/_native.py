@@ -1,0 +1,107 @@
+"""The native part, which makes collectives operations of MXNet's engine; see csrc/call.h."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+from farandole.plugin import Kind, Parameters, api_address
+
+from farandole_mxnet._errors import error_of
+
+NDArray = Any  # mxnet.nd.NDArray; MXNet is not read by the type checker
+
+_ON_DEVICE = -1
+_SLICE_MS = 100  # between two looks for Ctrl-C
+
+
+def _check_version() -> None:
+    number = ctypes.c_int()
+    mx.base._LIB.MXGetVersion(ctypes.byref(number))
+    if not 10900 <= number.value < 20000:
+        raise ImportError(
+            f"farandole-mxnet works with MXNet 1.9, and this is {mx.__version__}, whose engine is called otherwise: "
+            "python -m pip install mxnet==1.9.1"
+        )
+
+
+def _opened() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(Path(__file__).with_name("libfarandole_mxnet.so")))
+    pointers = ctypes.POINTER(ctypes.c_void_p)
+    integer, number, text = ctypes.c_int32, ctypes.c_double, ctypes.c_char_p
+    library.farandole_mxnet_push.argtypes = [
+        *(integer, integer, pointers, pointers, text, integer, integer, number, number, integer, text),
+        *(integer, integer),
+    ]
+    library.farandole_mxnet_text.restype = ctypes.c_char_p
+    library.farandole_mxnet_await_begun.argtypes = [ctypes.c_int64]
+    library.farandole_mxnet_await_ended.argtypes = [ctypes.c_int64]
+    library.farandole_mxnet_open.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    if library.farandole_mxnet_open(mx.libinfo.find_lib_path()[0].encode(), api_address()):
+        raise ImportError(library.farandole_mxnet_text().decode())
+    return library
+
+
+_check_version()
+_library = _opened()
+
+
+def push(
+    kind: Kind,
+    sources: Sequence[NDArray],
+    targets: Sequence[NDArray],
+    parameters: Parameters,
+    priority: int,
+    is_gradient: bool = False,
+) -> bool:
+    """Begin a collective that reads `sources` and writes `targets`, the same arrays for one in place. Never waits.
+
+    False, and nothing is begun, where an array is on a GPU. Raises for misuse that can be seen at once; everything else
+    is raised by MXNet when somebody waits for a target.
+    """
+    name, reduce, root, prescale, postscale, process_set, site = parameters
+    inputs, outputs = _handles(sources), _handles(targets)
+    code = _library.farandole_mxnet_push(
+        *(kind, len(inputs), inputs, outputs, name.encode(), reduce, root, prescale, postscale, process_set),
+        *(site.encode(), priority, is_gradient),
+    )
+    if code and code != _ON_DEVICE:
+        raise error_of(code, _text())
+    return code == 0
+
+
+def raise_failure() -> None:
+    """Raise what ended the training, if anything has: MXNet raises an error once, but later steps must not go on."""
+    code = _library.farandole_mxnet_failure()
+    if code:
+        raise error_of(code, _text())
+
+
+def await_begun() -> None:
+    """Return once everything that was pushed has been begun: what this rank begins next comes after it everywhere."""
+    while not _library.farandole_mxnet_await_begun(_SLICE_MS):
+        pass
+
+
+def end(limit_s: float) -> None:
+    """Give what was pushed some time to end, then let nothing begin that has not; forget failures."""
+    until = time.monotonic() + limit_s
+    while not _library.farandole_mxnet_await_ended(_SLICE_MS) and time.monotonic() < until:
+        pass
+    _library.farandole_mxnet_close()
+
+
+def _handles(arrays: Sequence[NDArray]) -> Any:
+    try:
+        return (ctypes.c_void_p * len(arrays))(*[array.handle.value for array in arrays])
+    except AttributeError:
+        wrong = next(array for array in arrays if not isinstance(array, mx.nd.NDArray))
+        raise TypeError(f"expected an mxnet NDArray, not {type(wrong).__name__}") from None
+
+
+def _text() -> str:
+    return str(_library.farandole_mxnet_text().decode())

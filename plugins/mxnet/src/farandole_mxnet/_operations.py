@@ -1,0 +1,291 @@
+"""The collectives for MXNet's arrays, as operations of its engine.
+
+Reductions and broadcasts return at once: MXNet performs them when their arrays are computed, and whoever reads the result
+waits. allgather and alltoall return when they are complete, because only then the shape of their result is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import farandole
+import mxnet as mx
+from farandole import Average, ProcessSet, ReduceOp
+from farandole.plugin import (
+    Collectives,
+    Compressor,
+    Kind,
+    Parameters,
+    check_not_adasum,
+    check_sequence,
+    reducing,
+    rooted,
+)
+
+from farandole_mxnet import _native
+from farandole_mxnet._adapter import NDArray, NDArrayAdapter
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+collectives: Collectives[NDArray] = Collectives(NDArrayAdapter())
+Compression = collectives.Compression
+
+
+def allreduce(
+    tensor: NDArray,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet | None = None,
+    op: ReduceOp | None = None,
+    compression: Compressor[NDArray] | None = None,
+) -> NDArray:
+    """Combine the ranks' arrays element by element into a new array of the same shape and dtype.
+
+    Args:
+        tensor: of any shape and supported dtype; alike on all ranks.
+        average: deprecated; True means op=Average, False op=Sum.
+        name: pairs this call with those of the other ranks; calls without one are paired by their order.
+        priority: of the operation in MXNet's engine; the highest that is ready comes first.
+        prescale_factor: multiplies before the reduction.
+        postscale_factor: multiplies after it.
+        process_set: among which ranks, by default all.
+        op: Average (default), Sum, Min, Max, Product or Adasum. An average of integers is truncated.
+        compression: what to send instead, such as `Compression.fp16`.
+    """
+    parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
+    return _reduced([tensor], parameters, priority, compression)[0]
+
+
+def allreduce_(
+    tensor: NDArray,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet | None = None,
+    op: ReduceOp | None = None,
+) -> NDArray:
+    """`allreduce` in place; returns the array."""
+    parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
+    return begin(Kind.ALLREDUCE, [tensor], [tensor], parameters, priority)[0]
+
+
+def grouped_allreduce(
+    tensors: Sequence[NDArray],
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet | None = None,
+    op: ReduceOp | None = None,
+    compression: Compressor[NDArray] | None = None,
+) -> list[NDArray]:
+    """`allreduce` of several arrays as one operation; they may differ in shape and dtype. Returns a list of them."""
+    parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
+    return _reduced(tensors, parameters, priority, compression)
+
+
+def grouped_allreduce_(
+    tensors: Sequence[NDArray],
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet | None = None,
+    op: ReduceOp | None = None,
+) -> list[NDArray]:
+    """`grouped_allreduce` in place; returns the arrays."""
+    parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
+    return begin(Kind.ALLREDUCE, tensors, tensors, parameters, priority)
+
+
+def broadcast(
+    tensor: NDArray,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet | None = None,
+) -> NDArray:
+    """Rank `root_rank`'s array, as a new array, on every rank; shape and dtype are alike on all ranks."""
+    parameters = rooted(root_rank, name, process_set)
+    return begin(Kind.BROADCAST, [tensor], _empty_like([tensor]), parameters, priority)[0]
+
+
+def broadcast_(
+    tensor: NDArray,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet | None = None,
+) -> NDArray:
+    """`broadcast` into `tensor`; returns it."""
+    return begin(Kind.BROADCAST, [tensor], [tensor], rooted(root_rank, name, process_set), priority)[0]
+
+
+def reducescatter(
+    tensor: NDArray,
+    op: ReduceOp = Average,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    compression: Compressor[NDArray] | None = None,
+) -> NDArray:
+    """This rank's rows of what `allreduce` would give, as a new array.
+
+    Every rank gets as many rows; where the rows do not divide evenly, the first ranks get one more. `op` is any
+    reduction but Adasum.
+    """
+    parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
+    return _scattered([tensor], parameters, priority, process_set, compression)[0]
+
+
+def grouped_reducescatter(
+    tensors: Sequence[NDArray],
+    op: ReduceOp = Average,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    compression: Compressor[NDArray] | None = None,
+) -> list[NDArray]:
+    """`reducescatter` of several arrays as one operation."""
+    parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
+    return _scattered(tensors, parameters, priority, process_set, compression)
+
+
+def after_what_was_pushed(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, begun when everything is that was pushed before: its place in the order is the same on all ranks."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        _native.await_begun()
+        return function(*args, **kwargs)
+
+    return call
+
+
+@after_what_was_pushed
+def allgather(
+    tensor: NDArray, name: str | None = None, priority: int = 0, process_set: ProcessSet | None = None
+) -> NDArray:
+    """The ranks' arrays one after the other along the first dimension, the lowest rank's first, as a new array.
+
+    The first dimension may differ between ranks; the others and the dtype are alike. Returns when it is complete;
+    `priority` is accepted because Horovod does.
+    """
+    return collectives.allgather(tensor, name, process_set)
+
+
+@after_what_was_pushed
+def grouped_allgather(
+    tensors: Sequence[NDArray], name: str | None = None, priority: int = 0, process_set: ProcessSet | None = None
+) -> list[NDArray]:
+    """`allgather` of several arrays as one operation."""
+    return collectives.grouped_allgather(tensors, name, process_set)
+
+
+@after_what_was_pushed
+def alltoall(
+    tensor: NDArray,
+    splits: Any = None,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet | None = None,
+) -> NDArray | tuple[NDArray, NDArray]:
+    """Give every rank its part of the array's rows; what came from all ranks, in their order, as a new array.
+
+    Args:
+        tensor: with at least one dimension; all but the first, and the dtype, are alike on all ranks.
+        splits: how many rows go to each rank of the set, which add up to all rows: a list, or an array of integers with
+            one dimension. Without it every rank gets as many, and the rows must be a multiple of the ranks.
+        name: as in `allreduce`.
+        priority: accepted because Horovod does; the call returns when it is complete.
+        process_set: as in `allreduce`.
+
+    Returns:
+        The array; where `splits` is given, (the array, how many rows came from each rank of the set).
+    """
+    if not isinstance(splits, mx.nd.NDArray):
+        return collectives.alltoall(tensor, splits, name, process_set)
+    result, counts = collectives.alltoall(tensor, splits.asnumpy().tolist(), name, process_set)
+    return result, counts.astype(splits.dtype)
+
+
+allgather_object = after_what_was_pushed(farandole.allgather_object)
+broadcast_object = after_what_was_pushed(farandole.broadcast_object)
+barrier = after_what_was_pushed(farandole.barrier)
+join = after_what_was_pushed(farandole.join)
+add_process_set = after_what_was_pushed(farandole.add_process_set)
+remove_process_set = after_what_was_pushed(farandole.remove_process_set)
+
+
+def begin(
+    kind: Kind,
+    sources: Sequence[NDArray],
+    targets: Sequence[NDArray],
+    parameters: Parameters,
+    priority: int,
+    is_gradient: bool = False,
+) -> list[NDArray]:
+    """Push one operation, through host memory where an array is on a GPU, and return its targets."""
+    check_sequence(sources)
+    if not _native.push(kind, sources, targets, parameters, priority, is_gradient):
+        on_host = [source.copyto(mx.cpu()) for source in sources]
+        results = on_host if kind is not Kind.REDUCESCATTER else [target.copyto(mx.cpu()) for target in targets]
+        _native.push(kind, on_host, results, parameters, priority, is_gradient)
+        for target, result in zip(targets, results, strict=True):
+            result.copyto(target)
+    return list(targets)
+
+
+def _empty_like(tensors: Sequence[NDArray]) -> list[NDArray]:
+    check_sequence(tensors)
+    return [collectives.adapter.empty_like(tensor) for tensor in tensors]
+
+
+def _reduced(
+    tensors: Sequence[NDArray], parameters: Parameters, priority: int, compression: Compressor[NDArray] | None
+) -> list[NDArray]:
+    check_sequence(tensors)
+    compression = compression or Compression.none
+    sent, contexts = zip(*map(compression.compress, tensors), strict=True)
+    results = begin(Kind.ALLREDUCE, sent, _empty_like(sent), parameters, priority)
+    return list(map(compression.decompress, results, contexts))
+
+
+def _scattered(
+    tensors: Sequence[NDArray],
+    parameters: Parameters,
+    priority: int,
+    process_set: ProcessSet | None,
+    compression: Compressor[NDArray] | None,
+) -> list[NDArray]:
+    check_sequence(tensors)
+    check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
+    compression = compression or Compression.none
+    sent, contexts = zip(*map(compression.compress, tensors), strict=True)
+    results = begin(Kind.REDUCESCATTER, sent, [_rows_of(each, process_set) for each in sent], parameters, priority)
+    return list(map(compression.decompress, results, contexts))
+
+
+def _rows_of(tensor: NDArray, process_set: ProcessSet | None) -> NDArray:
+    """An array for this rank's rows of the result."""
+    dtype, shape = collectives.adapter.describe(tensor)
+    if not shape:
+        raise ValueError("reducescatter needs an array with at least one dimension, not a scalar")
+    among = process_set or farandole.global_process_set
+    rows, extra = divmod(shape[0], among.size() or 1)
+    rows += (among.rank() or 0) < extra
+    return collectives.adapter.empty(tensor, (rows, *shape[1:]), dtype)

@@ -1,0 +1,130 @@
+"""An optimizer whose gradients are averaged over the ranks before each update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mxnet as mx
+from farandole import ProcessSet
+
+from farandole_mxnet._adapter import NDArray
+from farandole_mxnet._gradients import Reduction
+
+
+def DistributedOptimizer(  # the name that Horovod's users know
+    optimizer: Any,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    process_set: ProcessSet | None = None,
+) -> Any:
+    """Make `optimizer` average each gradient over the ranks before it updates a parameter, and return it.
+
+    For `gluon.Trainer(params, optimizer, kvstore=None)` and `Module.fit(optimizer=optimizer, kvstore=None)`. The
+    optimizer stays the object it is, in a subclass of its class with the same name, so learning rates, schedulers and
+    saved states work. Averages are taken in the core: `rescale_grad` stays what it is without Farandole. In a world of
+    one nothing is added.
+
+    Gradients are averaged in MXNet's engine as soon as backward has computed them, those of the first parameters first.
+    When one fails, MXNet raises the error where the parameters are read next, and every later update raises it again.
+
+    Args:
+        optimizer: an mxnet.optimizer.Optimizer, with or without state.
+        gradient_predivide_factor: divide by this before the sum and by size / this after it.
+        num_groups: average the gradients of one update in this many operations; 0 means each in its own.
+        process_set: the ranks whose gradients are averaged with each other, by default all. On the others nothing is
+            added.
+
+    Raises:
+        ValueError: no optimizer, one that is distributed already, or an argument out of range.
+    """
+    if not isinstance(optimizer, mx.optimizer.Optimizer):
+        raise ValueError(f"expected an mxnet.optimizer.Optimizer, not {type(optimizer).__name__}")
+    if isinstance(optimizer, Distributed):
+        raise ValueError("this optimizer is distributed already; wrap it once")
+    reduction = Reduction(gradient_predivide_factor, num_groups, process_set)
+    return _distributed(optimizer, reduction)
+
+
+class Distributed:
+    """What a distributed optimizer has in addition; mixed into the user's class."""
+
+    _farandole: Reduction
+    _farandole_checked = False
+    _farandole_inside = False  # update_multi_precision calls update
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        self._farandole_update(super().update, index, weight, grad, state)  # type: ignore[misc]
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        self._farandole_update(super().update_multi_precision, index, weight, grad, state)  # type: ignore[misc]
+
+    def _farandole_update(self, update: Any, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        if self._farandole_inside:
+            return update(index, weight, grad, state)
+        self._farandole_check()
+        indices, gradients = _listed(index), _listed(grad)
+        self._farandole.reduce(indices, gradients)
+        self._farandole_inside = True
+        try:
+            update(index, weight, grad, state)
+        finally:
+            self._farandole_inside = False
+
+    def _farandole_check(self) -> None:
+        if self._farandole_checked:
+            return
+        names = list(self.idx2name.values())  # type: ignore[attr-defined]  # a Module repeats them for each context
+        parameters = self.param_dict.values()  # type: ignore[attr-defined]  # a Trainer's
+        check_contexts(parameters)
+        if len(set(names)) != len(names):
+            raise ValueError(_SEVERAL_CONTEXTS)
+        self._farandole_checked = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A Trainer saves its optimizer with the states."""
+        return _restored, (type(self).__mro__[2], self._farandole), self.__getstate__()  # type: ignore[attr-defined]
+
+
+def check_contexts(parameters: Any) -> None:
+    """Raise ValueError where a parameter of Gluon's is on several devices."""
+    if any(len(parameter.list_ctx()) > 1 for parameter in parameters):
+        raise ValueError(_SEVERAL_CONTEXTS)
+
+
+_SEVERAL_CONTEXTS = "the parameters are in several contexts: give each rank one, such as mx.gpu(hvd.local_rank())"
+
+
+def _distributed(optimizer: Any, reduction: Reduction) -> Any:
+    plain = type(optimizer)
+    body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
+    optimizer.__class__ = type(plain.__name__, (Distributed, plain), body)
+    optimizer._farandole = reduction
+    return optimizer
+
+
+def _restored(plain: type, reduction: Reduction) -> Any:
+    return _distributed(plain.__new__(plain), reduction)
+
+
+def _listed(value: Any) -> Sequence[NDArray]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _refuse_distributed(set_optimizer: Any) -> Any:
+    """A kvstore updates parameters itself, out of sight of the trainer: on other devices, or in another process."""
+
+    def checked(self: Any, optimizer: Any) -> Any:
+        if isinstance(optimizer, Distributed):
+            raise ValueError(
+                "a DistributedOptimizer cannot go into a kvstore, which would update the parameters by itself: give the "
+                "Trainer or Module kvstore=None, or update_on_kvstore=False and one context"
+            )
+        return set_optimizer(self, optimizer)
+
+    checked.__doc__ = set_optimizer.__doc__
+    return checked
+
+
+# The only place through which Trainer and Module hand an optimizer over, whatever the kvstore.
+mx.kvstore.KVStore.set_optimizer = _refuse_distributed(mx.kvstore.KVStore.set_optimizer)

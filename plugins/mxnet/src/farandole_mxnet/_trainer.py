@@ -1,0 +1,60 @@
+"""A Gluon Trainer that averages the gradients over the ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+from farandole import ProcessSet
+from farandole.plugin import Compressor
+
+from farandole_mxnet._adapter import NDArray
+from farandole_mxnet._gradients import Reduction
+from farandole_mxnet._operations import Compression
+from farandole_mxnet._optimizer import Distributed, check_contexts
+
+
+class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
+    """`mxnet.gluon.Trainer` without a kvstore, whose `step` averages the gradients over the ranks.
+
+    `allreduce_grads()` and `update()` do it in two steps, to clip in between. In a world of one nothing is added. When an
+    average fails, MXNet raises the error where the parameters are read next, and every later step raises it again.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: dict[str, Any] | None = None,
+        compression: Compressor[NDArray] = Compression.none,
+        gradient_predivide_factor: float = 1.0,
+        prefix: str | None = None,
+        num_groups: int = 0,
+        process_set: ProcessSet | None = None,
+    ) -> None:
+        """A trainer of `params`, the same on all ranks.
+
+        Args:
+            params: as in Gluon.
+            optimizer: a name or an mxnet.optimizer.Optimizer, one that is not distributed.
+            optimizer_params: with a name, the arguments of the optimizer.
+            compression: what travels: `Compression.none` or `fp16`.
+            gradient_predivide_factor: divide by this before the sum and by size / this after it.
+            prefix: distinguishes the gradients of this trainer from another's; needed where two step at a time.
+            num_groups: average all gradients in this many operations; 0 means each in its own.
+            process_set: the ranks whose gradients are averaged with each other, by default all. On the others nothing
+                is added.
+
+        Raises:
+            ValueError: a DistributedOptimizer, parameters in several contexts, or an argument out of range.
+        """
+        if isinstance(optimizer, Distributed):
+            raise ValueError("DistributedTrainer averages the gradients itself: give it the optimizer as it was")
+        super().__init__(params, optimizer, optimizer_params, kvstore=None)
+        check_contexts(self._params)
+        self._reduction = Reduction(gradient_predivide_factor, num_groups, process_set, compression, prefix or "")
+
+    def _allreduce_grads(self) -> None:
+        wanted = [(i, parameter) for i, parameter in enumerate(self._params) if parameter.grad_req != "null"]
+        gradients = [parameter.list_grad()[0] for _, parameter in wanted]
+        self._reduction.reduce([i for i, _ in wanted], gradients)
