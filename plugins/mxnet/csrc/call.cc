@@ -205,8 +205,9 @@ void Call::Execute(void*, void* completion, void* argument) {
   call->by_pusher_ = call->pusher_ == std::this_thread::get_id();
   call->self_ = call;
   if (!call->FindMemory()) {
-    call->outcome_ =
-        Invalid("an array that is written in place is in a layout of oneDNN's; copy it first: array.copy()");
+    call->outcome_ = Invalid(
+        "an array that is to be changed in place is in a layout of oneDNN's; use the function that returns a new "
+        "array");
   }
   CallOrder().Ready(call.get());
 }

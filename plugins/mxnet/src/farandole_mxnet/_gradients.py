@@ -1,4 +1,4 @@
-"""Reducing one set of gradients before an optimizer uses them; what DistributedOptimizer and DistributedTrainer share."""
+"""Averaging gradients before an optimizer uses them: what DistributedOptimizer and DistributedTrainer share."""
 
 from __future__ import annotations
 
@@ -68,6 +68,6 @@ class Reduction:
 def _check(index: int | str, gradient: NDArray) -> None:
     if gradient.stype != "default":
         raise ValueError(
-            f"the gradient of parameter {index} is {gradient.stype}, and sparse gradients cannot be averaged: create the "
-            "parameter with grad_stype='default' (an Embedding with sparse_grad=False)"
+            f"the gradient of parameter {index} is {gradient.stype}, and sparse gradients cannot be averaged: create "
+            "the parameter with grad_stype='default' (an Embedding with sparse_grad=False)"
         )

@@ -71,7 +71,7 @@ def push(
     )
     if code and code != _ON_DEVICE:
         raise error_of(code, _text())
-    return code == 0
+    return bool(code == 0)
 
 
 def raise_failure() -> None:

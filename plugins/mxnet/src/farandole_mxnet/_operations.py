@@ -1,7 +1,7 @@
 """The collectives for MXNet's arrays, as operations of its engine.
 
-Reductions and broadcasts return at once: MXNet performs them when their arrays are computed, and whoever reads the result
-waits. allgather and alltoall return when they are complete, because only then the shape of their result is known.
+Reductions and broadcasts return at once: MXNet performs them when their arrays are computed, and whoever reads the
+result waits. allgather and alltoall return when they are complete, since the shape of their result is not known before.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def grouped_reducescatter(
 
 
 def after_what_was_pushed(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, begun when everything is that was pushed before: its place in the order is the same on all ranks."""
+    """The function, begun after everything that was pushed before it, so that the order is the same on all ranks."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

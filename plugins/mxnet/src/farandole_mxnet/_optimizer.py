@@ -60,16 +60,15 @@ class Distributed:
         self._farandole_update(super().update_multi_precision, index, weight, grad, state)  # type: ignore[misc]
 
     def _farandole_update(self, update: Any, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        if self._farandole_inside:
-            return update(index, weight, grad, state)
-        self._farandole_check()
-        indices, gradients = _listed(index), _listed(grad)
-        self._farandole.reduce(indices, gradients)
-        self._farandole_inside = True
+        is_outermost = not self._farandole_inside
+        if is_outermost:
+            self._farandole_check()
+            self._farandole.reduce(_listed(index), _listed(grad))
+            self._farandole_inside = True
         try:
             update(index, weight, grad, state)
         finally:
-            self._farandole_inside = False
+            self._farandole_inside = not is_outermost
 
     def _farandole_check(self) -> None:
         if self._farandole_checked:
@@ -103,7 +102,7 @@ def _distributed(optimizer: Any, reduction: Reduction) -> Any:
     return optimizer
 
 
-def _restored(plain: type, reduction: Reduction) -> Any:
+def _restored(plain: Any, reduction: Reduction) -> Any:
     return _distributed(plain.__new__(plain), reduction)
 
 
@@ -117,8 +116,8 @@ def _refuse_distributed(set_optimizer: Any) -> Any:
     def checked(self: Any, optimizer: Any) -> Any:
         if isinstance(optimizer, Distributed):
             raise ValueError(
-                "a DistributedOptimizer cannot go into a kvstore, which would update the parameters by itself: give the "
-                "Trainer or Module kvstore=None, or update_on_kvstore=False and one context"
+                "a DistributedOptimizer cannot go into a kvstore, which would update the parameters by itself: give "
+                "the Trainer or Module kvstore=None, and one context"
             )
         return set_optimizer(self, optimizer)
 

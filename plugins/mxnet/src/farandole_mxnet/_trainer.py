@@ -17,8 +17,8 @@ from farandole_mxnet._optimizer import Distributed, check_contexts
 class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
     """`mxnet.gluon.Trainer` without a kvstore, whose `step` averages the gradients over the ranks.
 
-    `allreduce_grads()` and `update()` do it in two steps, to clip in between. In a world of one nothing is added. When an
-    average fails, MXNet raises the error where the parameters are read next, and every later step raises it again.
+    `allreduce_grads()` and `update()` do it in two steps, to clip in between. In a world of one nothing is added. When
+    an average fails, MXNet raises the error where the parameters are read next, and every later step raises it again.
     """
 
     def __init__(
