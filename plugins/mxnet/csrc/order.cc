@@ -73,7 +73,8 @@ bool Order::AwaitEnded(int64_t limit_ms) {
 
 void Order::Hold() {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return unfinished_ == 0; });
+  // A call may end before the Begin that Advance waits for returns, and Advance is to be out of here too.
+  changed_.wait(lock, [this] { return unfinished_ == 0 && waiting_ == 0; });
   lock.release();
 }
 
