@@ -207,7 +207,7 @@ def terminated_while_waiting():
 def daemon_thread_waits():
     hvd.init()
     if RANK == 0:
-        threading.Thread(target=lambda: push()[0].asnumpy(), daemon=True).start()
+        threading.Thread(target=push()[0].asnumpy, daemon=True).start()
         time.sleep(0.2)
 
 

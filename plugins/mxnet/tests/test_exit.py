@@ -22,7 +22,11 @@ def end(name, **env):
     with rank_environments(2, env) as environments:
         processes = [
             subprocess.Popen(
-                [sys.executable, str(SCRIPT), name], env=each, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                [sys.executable, str(SCRIPT), name],
+                env=each,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
             for each in environments
         ]
