@@ -3,8 +3,8 @@
     from farandole.plugin import Adapter, Collectives
     collectives = Collectives(MyAdapter())     # allreduce, allgather, broadcast, ... for the framework's tensors
 
-A plugin whose native part submits operations itself hands it `api_address()`, and gets what it must say from `reducing`
-and `rooted`.
+A plugin whose native part submits operations itself hands it `api_address()`, and gets what it must say from `reducing`,
+`rooted` and `call_site`.
 
 `plugins/_template` is a complete plugin to copy, `farandole.testing.conformance` the suite that each must pass.
 """
@@ -31,6 +31,7 @@ __all__ = [
     "Parameters",
     "ReduceOp",
     "api_address",
+    "call_site",
     "check_compressor",
     "check_not_adasum",
     "check_sequence",
@@ -45,3 +46,8 @@ __all__ = [
 def api_address() -> int:
     """Address of the function table of farandole.h, for a plugin's native part. Valid as long as the process lives."""
     return _core.api_address
+
+
+def call_site() -> str:
+    """Where the user's program called, "train.py:12", above Farandole's and the framework's frames; for messages."""
+    return _core.call_site(1)

@@ -1,7 +1,8 @@
 import farandole_mxnet
 import mxnet as mx
 import numpy as np
-from farandole.testing import conformance
+import pytest
+from farandole.testing import conformance, world
 
 ASYNCHRONOUS = {  # MXNet's engine is asynchronous by itself: no operation returns a handle
     *("allgather_async", "allreduce_async", "allreduce_async_", "alltoall_async", "broadcast_async"),
@@ -13,6 +14,14 @@ ASYNCHRONOUS = {  # MXNet's engine is asynchronous by itself: no operation retur
 def make(values, shape, dtype):
     mx.util.set_np_shape(True)  # else MXNet has neither scalars nor arrays without elements
     return mx.nd.array(np.array(values, dtype).reshape(shape), dtype=dtype)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _worlds_of_their_own():
+    """What `make` switches on stays on, so the processes must not be used by other tests."""
+    yield
+    for ranks in conformance.RANKS:
+        world(ranks).close()
 
 
 def settle():  # errors are raised where somebody waits

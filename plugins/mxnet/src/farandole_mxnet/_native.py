@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import mxnet as mx
-from farandole.plugin import Kind, Parameters, api_address
+from farandole.plugin import Kind, Parameters, api_address, call_site
 
 from farandole_mxnet._errors import error_of
 
@@ -63,11 +63,11 @@ def push(
     False, and nothing is begun, where an array is on a GPU. Raises for misuse that can be seen at once; everything else
     is raised by MXNet when somebody waits for a target.
     """
-    name, reduce, root, prescale, postscale, process_set, site = parameters
+    name, reduce, root, prescale, postscale, process_set = parameters
     inputs, outputs = _handles(sources), _handles(targets)
     code = _library.farandole_mxnet_push(
         *(kind, len(inputs), inputs, outputs, name.encode(), reduce, root, prescale, postscale, process_set),
-        *(site.encode(), priority, is_gradient),
+        *(call_site().encode(), priority, is_gradient),
     )
     if code and code != _ON_DEVICE:
         raise error_of(code, _text())
