@@ -3,12 +3,14 @@
 import os
 import statistics
 import time
+from unittest import mock
 
 import farandole_mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
 from farandole.testing import World, world
+from farandole_mxnet import _native
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -119,6 +121,46 @@ def layouts():
 
 def test_arrays_in_other_layouts_are_converted_or_refused():
     world(2).run(layouts)
+
+
+def through_host_memory():
+    """Arrays of the context cpu(1) stand for those on a GPU: another context, and copies that are real."""
+    device, push = mx.cpu(1), _native.push
+
+    def push_from_host(kind, sources, targets, *rest):
+        on_device = any(array.context == device for array in (*sources, *targets))
+        return not on_device and push(kind, sources, targets, *rest)
+
+    with mock.patch.object(_native, "push", push_from_host):
+        x = mx.nd.full((3, 2), hvd.rank() + 1, ctx=device)
+        results = [hvd.allreduce(x, op=hvd.Sum), hvd.broadcast(x, 1), hvd.reducescatter(x, hvd.Sum)]
+        results += [hvd.allreduce_(x.copy(), op=hvd.Max), hvd.broadcast_(x.copy(), 1)]
+        results += hvd.grouped_allreduce([x, x], op=hvd.Sum)
+        assert [each.context for each in results] == [device] * 7
+        assert [each[0, 0].asscalar() for each in results] == [3, 2, 3, 2, 2, 3, 3]
+        assert numbers(x) == [[hvd.rank() + 1] * 2] * 3
+        optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=1.0))
+        weight = mx.nd.zeros((2,), ctx=device)
+        optimizer.update(0, weight, mx.nd.full((2,), hvd.rank(), ctx=device), None)
+        assert numbers(weight) == [-0.5, -0.5]
+
+
+def test_arrays_elsewhere_go_through_host_memory():
+    world(2).run(through_host_memory)
+
+
+def one_array_twice():
+    """Two parts of one array are the same to MXNet's engine, which waits forever for who writes both."""
+    x, rows = mx.nd.ones((2,)), mx.nd.ones((2, 2))
+    results = hvd.grouped_allreduce([x, x], op=hvd.Sum)
+    assert [numbers(each) for each in results] == [[2, 2], [2, 2]]
+    hvd.grouped_allreduce_([rows[0], rows[1], x, x], op=hvd.Sum)
+    assert numbers(rows) == [[2, 2], [2, 2]]
+    assert numbers(x) == [2, 2]
+
+
+def test_one_array_may_come_twice_in_a_group():
+    world(2).run(one_array_twice)
 
 
 def everything():

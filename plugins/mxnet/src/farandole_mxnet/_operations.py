@@ -105,7 +105,10 @@ def grouped_allreduce_(
 ) -> list[NDArray]:
     """`grouped_allreduce` in place; returns the arrays."""
     parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-    return begin(Kind.ALLREDUCE, tensors, tensors, parameters, priority)
+    results = begin(Kind.ALLREDUCE, tensors, _empty_like(tensors), parameters, priority)
+    for tensor, result in zip(tensors, results, strict=True):
+        result.copyto(tensor)  # MXNet waits forever for an operation that writes one array twice, or two parts of one
+    return list(tensors)
 
 
 def broadcast(
@@ -243,11 +246,16 @@ def begin(
     check_sequence(sources)
     if not _native.push(kind, sources, targets, parameters, priority, is_gradient):
         on_host = [source.copyto(mx.cpu()) for source in sources]
-        results = on_host if kind is not Kind.REDUCESCATTER else [target.copyto(mx.cpu()) for target in targets]
+        results = [_on_host(target) for target in targets] if kind is Kind.REDUCESCATTER else on_host
         _native.push(kind, on_host, results, parameters, priority, is_gradient)
         for target, result in zip(targets, results, strict=True):
             result.copyto(target)
     return list(targets)
+
+
+def _on_host(target: NDArray) -> NDArray:
+    dtype, shape = collectives.adapter.describe(target)
+    return collectives.adapter.empty(target, shape, dtype, host=True)
 
 
 def _empty_like(tensors: Sequence[NDArray]) -> list[NDArray]:
