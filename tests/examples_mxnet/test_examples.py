@@ -1,0 +1,93 @@
+"""Every example for MXNet runs, alone, under `farandole run` and under `mpirun`, and learns."""
+
+import re
+import struct
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+from running import EXAMPLES, accuracy, launched, run
+
+pytestmark = pytest.mark.timeout(300)
+
+MXNET = EXAMPLES / "mxnet"
+TUTORIAL = Path(__file__).with_name("tutorial.py")
+RESNET = [MXNET / "resnet_imagenet.py", "--image-size", "64", "--batch-size", "2", "--steps", "3"]
+MPIRUN = ["mpirun", "-np", "4", "-H", "localhost:4", "--bind-to", "none", "--map-by", "slot", "python"]
+LAUNCHERS = {"farandole": (2, launched(2)), "mpirun": (4, MPIRUN)}
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as in a container
+
+
+@pytest.fixture(params=LAUNCHERS)
+def start(request, tmp_path):
+    """A function that runs a script on several workers; how many they are."""
+    ranks, launcher = LAUNCHERS[request.param]
+
+    def on_workers(*command, code=0):
+        return run([*launcher, *command], tmp_path, code, **AS_ROOT)
+
+    on_workers.ranks = ranks
+    return on_workers
+
+
+@pytest.mark.parametrize(
+    ("name", "saved"),
+    [
+        ("gluon", ["checkpoint-digits.params"]),
+        ("module", ["checkpoint-digits-0030.params", "checkpoint-digits-symbol.json"]),
+    ],
+)
+class TestDigits:
+    def test_alone(self, tmp_path, name, saved):
+        assert accuracy(run([sys.executable, MXNET / f"{name}_digits.py"], tmp_path)) >= 0.96
+        assert sorted(path.name for path in tmp_path.iterdir()) == saved
+
+    def test_on_several_workers(self, start, tmp_path, name, saved):
+        assert accuracy(start(MXNET / f"{name}_digits.py")) >= 0.96
+        assert sorted(path.name for path in tmp_path.iterdir()) == saved
+
+
+def test_the_tutorials_loop_runs_as_written(start):
+    assert start(TUTORIAL)[-1].removeprefix("[0] ") == f"0.500 1.000 -2.000 3.000 the same on {start.ranks}"
+
+
+def test_resnet_says_how_fast_it_is(start):
+    lines = start(*RESNET)
+    found = [re.search(r"epoch 1: loss [\d.]+, ([\d.]+) images/s on (\d) workers$", line) for line in lines]
+    speeds = [(float(match[1]), int(match[2])) for match in found if match]
+    assert [(speed > 0, ranks) for speed, ranks in speeds] == [(True, start.ranks)], lines
+
+
+def test_resnet_reads_its_part_of_a_file(tmp_path):
+    write_records(tmp_path / "train.rec", images=40)
+    command = [*launched(2), *RESNET, "--records", tmp_path / "train.rec", "--checkpoint", tmp_path / "model.params"]
+    lines = run(command, tmp_path)
+    assert any(re.search(r"epoch 1: loss [\d.]+, [\d.]+ images/s on 2 workers$", line) for line in lines), lines
+    assert (tmp_path / "model.params").stat().st_size > 25_000_000 * 4
+
+
+def test_resnet_refuses_float16_without_a_gpu(tmp_path):
+    lines = run([sys.executable, *RESNET, "--dtype", "float16"], tmp_path, code=2)
+    assert lines == ["resnet_imagenet.py: MXNet computes float16 on GPUs only, and there is none: leave --dtype out"]
+
+
+def write_records(path, images):
+    import mxnet as mx
+
+    records = mx.recordio.MXRecordIO(str(path), "w")
+    for i in range(images):
+        records.write(mx.recordio.pack(mx.recordio.IRHeader(0, i % 10, i, 0), png(80, colour=i)))
+    records.close()
+
+
+def png(side, colour):
+    """A square of one colour."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    rows = (b"\0" + bytes([colour, 2 * colour, 255 - colour]) * side) * side
+    signature = b"\x89PNG\r\n\x1a\n"
+    return signature + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")

@@ -1,0 +1,37 @@
+"""Runs an example as its users do, and reads what it prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from farandole._environment import without_starters
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+LIMIT_S = 240
+
+
+def launched(ranks: int) -> list[str]:
+    return [sys.executable, "-m", "farandole.launch", "run", "-np", str(ranks), sys.executable]
+
+
+def run(command: list[str | Path], folder: Path, code: int = 0, **variables: str) -> list[str]:
+    """The lines that it prints on stdout."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**without_starters(), "PATH": path, **variables}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == code, f"ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout.splitlines()
+
+
+def accuracy(lines: list[str]) -> float:
+    """What the last line says; no other line does."""
+    match = re.fullmatch(r"(?:\[0\] )?test accuracy (\d\.\d{3})", lines[-1])
+    assert match, lines
+    assert len([line for line in lines if "accuracy" in line]) == 1
+    return float(match[1])
