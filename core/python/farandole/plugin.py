@@ -3,8 +3,8 @@
     from farandole.plugin import Adapter, Collectives
     collectives = Collectives(MyAdapter())     # allreduce, allgather, broadcast, ... for the framework's tensors
 
-A plugin whose native part submits operations itself hands it `api_address()`, and gets what it must say from `reducing`,
-`rooted` and `call_site`.
+A plugin whose native part submits operations itself hands it `api_address()`, and gets what it must say from
+`reducing`, `rooted` and `call_site`.
 
 `plugins/_template` is a complete plugin to copy, `farandole.testing.conformance` the suite that each must pass.
 """
