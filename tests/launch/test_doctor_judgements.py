@@ -127,6 +127,7 @@ def test_build(change: dict[str, object], check: str, level: str, words: str) ->
         ({"frameworks": {"torch": "2.13.0", "mxnet": "1.9.1"}, "numpy": "1.24.0"}, "mxnet", FAIL, "np.bool"),
         ({"frameworks": {"torch": "2.13.0", "mxnet": "1.9.1"}, "numpy": "2.1.0"}, "mxnet", FAIL, "numpy==1.23.5"),
         ({"frameworks": {"torch": "2.13.0", "mxnet": "1.9.1"}}, "mxnet", WARN, "farandole-mxnet"),
+        ({"frameworks": {"mxnet": "2.0.0b1"}, "numpy": "1.23.5"}, "mxnet", FAIL, "mxnet==1.9.1"),
     ],
 )
 def test_packages(change: dict[str, object], check: str, level: str, words: str) -> None:

@@ -13,6 +13,14 @@ Errors are raised there, as an MXNetError that is also the class of farandole.
 import farandole
 from farandole import *  # noqa: F403
 
+try:
+    import mxnet as _mxnet  # noqa: F401
+except AttributeError as error:
+    raise ImportError(
+        f"MXNet cannot be imported with this numpy, it needs one before 1.24 ({error}): "
+        "python -m pip install 'numpy==1.23.5'"
+    ) from error
+
 from farandole_mxnet._broadcasting import broadcast_parameters
 from farandole_mxnet._life import init, shutdown
 from farandole_mxnet._operations import (

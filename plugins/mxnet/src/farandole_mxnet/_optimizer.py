@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import wraps
 from typing import Any
 
 import mxnet as mx
@@ -39,7 +40,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
         ValueError: no optimizer, one that is distributed already, or an argument out of range.
     """
     if not isinstance(optimizer, mx.optimizer.Optimizer):
-        raise ValueError(f"expected an mxnet.optimizer.Optimizer, not {type(optimizer).__name__}")
+        hint = f": mx.optimizer.create({optimizer!r}, ...) makes one" if isinstance(optimizer, str) else ""
+        raise ValueError(f"expected an mxnet.optimizer.Optimizer, not {type(optimizer).__name__}{hint}")
     if isinstance(optimizer, Distributed):
         raise ValueError("this optimizer is distributed already; wrap it once")
     reduction = Reduction(gradient_predivide_factor, num_groups, process_set)
@@ -113,6 +115,7 @@ def _listed(value: Any) -> Sequence[NDArray]:
 def _refuse_distributed(set_optimizer: Any) -> Any:
     """A kvstore updates parameters itself, out of sight of the trainer: on other devices, or in another process."""
 
+    @wraps(set_optimizer)
     def checked(self: Any, optimizer: Any) -> Any:
         if isinstance(optimizer, Distributed):
             raise ValueError(
@@ -121,9 +124,28 @@ def _refuse_distributed(set_optimizer: Any) -> Any:
             )
         return set_optimizer(self, optimizer)
 
-    checked.__doc__ = set_optimizer.__doc__
     return checked
 
+
+def _explain_distributed(create: Any) -> Any:
+    """Without servers of its own, which nobody starts beside Farandole, MXNet names an environment variable only."""
+
+    @wraps(create)
+    def explained(name: Any = "local") -> Any:
+        try:
+            return create(name)
+        except mx.MXNetError as error:
+            if not str(name).startswith("dist"):
+                raise
+            raise ValueError(
+                f"the kvstore {name!r} is MXNet's own way to train on several workers, and its servers are not there: "
+                "with Farandole give the Trainer or Module kvstore=None"
+            ) from error
+
+    return explained
+
+
+mx.kvstore.create = _explain_distributed(mx.kvstore.create)
 
 # The only place through which Trainer and Module hand an optimizer over, whatever the kvstore.
 mx.kvstore.KVStore.set_optimizer = _refuse_distributed(mx.kvstore.KVStore.set_optimizer)

@@ -102,10 +102,17 @@ def _judge_framework(name: str, version: str, facts: Facts) -> Finding:
     if numbers and numbers < oldest:
         wanted = ".".join(map(str, oldest))
         return warn(name, f"{version} is older than {wanted}", f"Upgrade it: python -m pip install '{name}>={wanted}'")
+    if name == "mxnet" and numbers >= (2,):
+        return fail(
+            name,
+            f"{version} is not served: its engine is called otherwise than that of 1.9",
+            "Install the version that is: python -m pip install 'mxnet==1.9.1' 'numpy==1.23.5'",
+        )
     if name == "mxnet" and _numbers(facts.numpy) >= (1, 24):
         return fail(
             name,
-            f"{version} cannot be imported with numpy {facts.numpy}: it needs one before 1.24, which removed np.bool",
+            f"{version} cannot be imported with numpy {facts.numpy}: it needs one before 1.24, which removed np.bool "
+            "and more",
             "Install the last numpy that has it (Python 3.11 at most): python -m pip install 'numpy==1.23.5'",
         )
     if not any(plugin.name == name for plugin in facts.plugins):
