@@ -12,7 +12,7 @@ from farandole._errors import (
     PeerLostError,
     RecoverableError,
 )
-from farandole._handles import Handle, poll, synchronize
+from farandole._handles import Handle
 from farandole._objects import allgather_object, barrier, broadcast_object, join
 from farandole._ops import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from farandole._process_sets import (
@@ -23,6 +23,7 @@ from farandole._process_sets import (
     process_set_included,
     remove_process_set,
 )
+from farandole._waiting import poll, synchronize
 from farandole._world import (
     cross_rank,
     cross_size,

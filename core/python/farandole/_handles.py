@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
-
-from farandole._native import core
+from typing import Generic, TypeVar
 
 R_co = TypeVar("R_co", covariant=True)
-R = TypeVar("R")
 S = TypeVar("S")
 
 
@@ -36,22 +33,3 @@ class Handle(ABC, Generic[R_co]):
     @abstractmethod
     def map(self, function: Callable[[R_co], S]) -> Handle[S]:
         """A handle of the same operation whose result is passed through `function` once, by the first `wait`."""
-
-
-def poll(handle: Handle[Any]) -> bool:
-    """Whether the operation is complete, so that `synchronize` would not block."""
-    if handle.__class__ is not core.Handle:
-        raise _refusal(handle)
-    return handle.done()
-
-
-def synchronize(handle: Handle[R]) -> R:
-    """Block until the operation is complete and return its result; raises the operation's error. May be repeated."""
-    if handle.__class__ is not core.Handle:
-        raise _refusal(handle)
-    result: R = handle.wait()
-    return result
-
-
-def _refusal(thing: object) -> TypeError:
-    return TypeError(f"{thing!r} is no handle; the functions whose names end in _async or _async_ return one")

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from farandole import _errors, _sites
+from farandole._handles import Handle
 
 if TYPE_CHECKING:
     from farandole import _core as core
@@ -34,8 +35,6 @@ def _load() -> Any:
         raise ImportError(_why_missing(error)) from error
     _core.set_error_types(_errors.TYPES_BY_KIND)
     _core.set_place_function(_sites.place)
-    from farandole._handles import Handle  # which uses this module
-
     Handle.register(_core.Handle)
     return _core
 

@@ -1,0 +1,29 @@
+"""Waiting for the handles of operations."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from farandole._handles import Handle
+from farandole._native import core
+
+R = TypeVar("R")
+
+
+def poll(handle: Handle[Any]) -> bool:
+    """Whether the operation is complete, so that `synchronize` would not block."""
+    if handle.__class__ is not core.Handle:
+        raise _refusal(handle)
+    return handle.done()
+
+
+def synchronize(handle: Handle[R]) -> R:
+    """Block until the operation is complete and return its result; raises the operation's error. May be repeated."""
+    if handle.__class__ is not core.Handle:
+        raise _refusal(handle)
+    result: R = handle.wait()
+    return result
+
+
+def _refusal(thing: object) -> TypeError:
+    return TypeError(f"{thing!r} is no handle; the functions whose names end in _async or _async_ return one")
