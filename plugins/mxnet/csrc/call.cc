@@ -18,6 +18,9 @@ constexpr size_t kElementBytes[] = {1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1};
 
 std::shared_mutex world_mutex;  // shared while the core's enqueue runs, which shutdown must not meet
 int64_t generation = 0;         // guarded by it; of worlds
+// Around completions with an error: MXNet adds each to one list, without a lock of its own. The thread may come back
+// here, when what it completes lets another call begin, which fails at once.
+std::recursive_mutex errors_mutex;
 std::atomic<bool> has_failed{false};
 std::mutex failure_mutex;
 Outcome failure;
@@ -318,6 +321,7 @@ void Call::Complete() {
     completion.callback(completion.engine, completion.operation, nullptr);
   } else {
     const std::runtime_error error(ClassOf(outcome_.code) + outcome_.message);
+    const std::lock_guard<std::recursive_mutex> lock(errors_mutex);
     completion.callback(completion.engine, completion.operation, &error);
   }
   CallOrder().Ended(this);

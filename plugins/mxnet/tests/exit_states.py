@@ -1,5 +1,6 @@
 """The script of test_exit: bring this rank into the state that the argument names, and end."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -133,6 +134,18 @@ def peer_died_and_the_error_is_read():
         push()[0].asnumpy()
     except mx.MXNetError as error:
         assert isinstance(error, hvd.PeerLostError) and "rank 1" in str(error)
+
+
+@state(0, -9)
+def many_errors_at_once():
+    hvd.init()
+    if RANK == 1:
+        die()
+    for turn in range(100):
+        with contextlib.suppress(mx.MXNetError):
+            results = [hvd.allreduce(mx.nd.ones((10,)), name=f"lost.{turn}.{k}") for k in range(64)]
+            mx.nd.waitall()
+            del results
 
 
 @state(0, 0)
