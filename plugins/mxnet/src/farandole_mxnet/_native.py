@@ -22,9 +22,9 @@ _SLICE_MS = 100  # between two looks for Ctrl-C
 def _check_version() -> None:
     number = ctypes.c_int()
     mx.base._LIB.MXGetVersion(ctypes.byref(number))
-    if not 10900 <= number.value < 20000:
+    if not 10901 <= number.value < 20000:
         raise ImportError(
-            f"farandole-mxnet works with MXNet 1.9, and this is {mx.__version__}, whose engine is called otherwise: "
+            f"farandole-mxnet works with MXNet 1.9.1, and this is {mx.__version__}, whose engine is called otherwise: "
             "python -m pip install mxnet==1.9.1"
         )
 
