@@ -231,7 +231,7 @@ import farandole_mxnet
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
 
 
-@pytest.mark.parametrize("version", [20000, 10900])
+@pytest.mark.parametrize("version", [20000, 10900, 10800])
 def test_other_versions_of_mxnet_are_refused(version):
     lines = imported(version).stderr.strip().splitlines()
     assert lines[-1].startswith("ImportError: farandole-mxnet works with MXNet 1.9"), lines
