@@ -66,7 +66,7 @@ def test_it_asks_for_the_core_and_the_numpy_that_fit() -> None:
     wheel = zipfile.ZipFile(wheel_of("farandole_mxnet"))
     (member,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     wanted = Parser().parsestr(wheel.read(member).decode()).get_all("Requires-Dist")
-    assert sorted(wanted) == ["farandole==0.1.*", "mxnet<2,>=1.9", "numpy<1.24"]
+    assert sorted(wanted) == ["farandole==0.1.*", "mxnet<2,>=1.9.1", "numpy<1.24"]
 
 
 def test_two_ranks_train_with_what_pip_installs(with_mxnet: Empty, tmp_path: Path) -> None:
