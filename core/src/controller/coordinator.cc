@@ -276,6 +276,7 @@ std::vector<Coordinator::Waiting> Coordinator::Stalled() const {
     const Id& id = ids_[static_cast<size_t>(number)];
     if (!id.completed.empty()) all.push_back({TitleOf(id), Missing(id)});
   }
+  if (!joined_.empty()) all.push_back({NameOf(OpKind::kJoin), Missing({}, *sets_.Find(0))});
   return all;
 }
 

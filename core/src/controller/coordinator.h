@@ -37,7 +37,8 @@ class Coordinator {
   // Sends what has become ready since the last call as one batch. Call it after all messages at hand are in.
   void Flush(std::vector<Outgoing>* out);
 
-  // Ranks that have not described an operation that others have, or whose group has not come to one: for stall reports.
+  // Ranks that have not described an operation that others have, whose group has not come to one, or that have not
+  // joined as others have: for stall reports.
   struct Waiting {
     std::string title;
     std::vector<int> missing;

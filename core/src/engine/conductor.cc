@@ -145,6 +145,7 @@ bool Conductor::FinishWithoutWork(const OperationPtr& operation, const Agreement
 // ---- joined
 
 void Conductor::AcceptInvitation(const Agreement::Event& event) {
+  if (const OperationPtr join = Joined()) join->submitted = Now();  // it is of use, so its wait begins anew
   auto operation = std::make_shared<Operation>(Invitation(event.description));
   operation->SetName(event.description.name, event.description.turn);
   operation->invited = true;
@@ -171,6 +172,12 @@ bool Conductor::CheckJoin() {
   table_->agreement.Join(turns);
   table_->has_outgoing = true;
   return true;
+}
+
+// This rank's join, once rank 0 is told of it; else null.
+OperationPtr Conductor::Joined() const {
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  return table_->wants_join ? nullptr : table_->join;
 }
 
 void Conductor::EndJoin(const Agreement::Event& event) {

@@ -51,6 +51,7 @@ class Conductor {
   bool FinishWithoutWork(const OperationPtr& operation, const Agreement::Item& item);
   void AcceptInvitation(const Agreement::Event& event);
   bool CheckJoin();
+  OperationPtr Joined() const;
   void EndJoin(const Agreement::Event& event);
   bool AdvanceEager();
   bool RunWorks();
@@ -96,6 +97,7 @@ class Conductor {
   void CheckDelays(TimePoint now);
   std::vector<Wait> Waits(TimePoint now);
   void AddRunning(TimePoint now, std::vector<Wait>* waits);
+  void AddJoin(TimePoint now, std::vector<Wait>* waits);
   void LearnWhoIsAbsent(TimePoint now);
   void OnAbsent(const std::vector<Absence>& absences);
   std::vector<int> WhoIsMissing(const Operation& operation) const;

@@ -24,6 +24,7 @@ std::string Seconds(int64_t milliseconds) {
 void Conductor::CheckDelays(TimePoint now) {
   std::vector<Wait> waits = Waits(now);
   AddRunning(now, &waits);
+  AddJoin(now, &waits);
   const auto longest = std::max_element(waits.begin(), waits.end(),
                                         [](const Wait& a, const Wait& b) { return a.waited_ms < b.waited_ms; });
   const bool never = settings_.timeout_ms <= 0;
@@ -86,6 +87,15 @@ void Conductor::AddRunning(TimePoint now, std::vector<Wait>* waits) {
     const TimePoint begin = std::max(last_progress_, operation->submitted);
     waits->push_back({operation, MillisecondsBetween(begin, now), {kOwnDevice}});
   }
+}
+
+// A rank that has joined waits for long only when it takes part in nothing: while the others go on, all is well.
+void Conductor::AddJoin(TimePoint now, std::vector<Wait>* waits) {
+  const OperationPtr join = Joined();
+  if (!join) return;
+  const bool takes_part = table_->in_flight > 1;
+  if (takes_part || join->submitted == TimePoint()) join->submitted = now;
+  if (!takes_part) waits->push_back({join, MillisecondsBetween(join->submitted, now), {}});
 }
 
 // What only rank 0 can know; its answer may take a moment.

@@ -171,5 +171,42 @@ TEST(DelayTest, TheDeadlineErrorTellsWhereRanksAreThatAreWaitedForNow) {
   SetStackFunction(nullptr);
 }
 
+class LateJoinTest : public testing::TestWithParam<std::vector<int>> {};
+
+TEST_P(LateJoinTest, WhoNeitherJoinsNorTakesPartIsNamedAndMissedAtTheDeadline) {
+  Settings settings;
+  settings.warn_after_ms = 200;
+  settings.timeout_ms = 2500;
+  std::atomic<int> over{0};
+  const Said said;
+  const auto body = [&](Engine& engine) {
+    if (engine.rank() == 1) return AwaitThat([&] { return over == 2; });
+    const Status status = SubmitAndWait(engine, Make(OpKind::kJoin, {}));
+    ++over;
+    EXPECT_EQ(status.code(), Code::kDeadline);
+    EXPECT_EQ(CountOf(status.message(), "join has waited 2.* s on rank [02] for rank 1 \\(host"), 1u)
+        << status.message();
+  };
+  RunRanks(GetParam(), body, settings);
+  EXPECT_GE(CountOf(said.text(), "rank 1 \\(host [^)]*\\) has kept join waiting for "), 1u) << said.text();
+}
+
+TEST_P(LateJoinTest, WhoGoesOnIsNotLate) {
+  Settings settings;
+  settings.warn_after_ms = 800;
+  settings.timeout_ms = 1600;
+  const Said said;
+  const auto body = [&](Engine& engine) {
+    const TimePoint begin = Now();
+    while (engine.rank() == 1 && MillisecondsBetween(begin, Now()) < 2500) ASSERT_TRUE(Barrier(engine, "step").ok());
+    const Status status = SubmitAndWait(engine, Make(OpKind::kJoin, {}));
+    EXPECT_TRUE(status.ok()) << status.message();
+  };
+  RunRanks(GetParam(), body, settings);
+  EXPECT_EQ(CountOf(said.text(), "waiting"), 0u) << said.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, LateJoinTest, testing::Values(std::vector<int>{3}, std::vector<int>{1, 1, 1}));
+
 }  // namespace
 }  // namespace farandole
