@@ -83,6 +83,13 @@ py::object Submit(int op, const std::vector<TensorTuple>& tensors, const py::obj
   return HandleOf(std::move(engine), std::move(operation), keep);
 }
 
+void TellOfRefusal(const std::string& why) {
+  const std::shared_ptr<Engine> engine = Need();
+  const std::string site = CallSite(0);
+  py::gil_scoped_release release;
+  engine->TellOfRefusal(why, site);
+}
+
 // ---- the world
 
 bool IsReady(const std::future<Status>& meeting) {
@@ -169,6 +176,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "name"_a = "", "reduce"_a = 0, "root"_a = 0,
              "prescale"_a = 1.0, "postscale"_a = 1.0, "process_set"_a = 0, "splits"_a = std::vector<int64_t>(),
              "ranks"_a = std::vector<int64_t>());
+  module.def("tell_of_refusal", &TellOfRefusal, "why"_a);
   module.def("info", &Info);
   // For plugins' native parts: the address of the function table of farandole.h.
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());

@@ -58,6 +58,9 @@ def submit(
     broadcast: the root's input is sent, the others' are ignored.
     """
 
+def tell_of_refusal(why: str) -> None:
+    """Warn the ranks that wait for this one to change the process sets: it has found by itself that it cannot."""
+
 @overload
 def submit_one(
     op: int,

@@ -129,11 +129,10 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
             many sets as can be, 63.
         MismatchError: the ranks ask for different sets, even if one of them has its set already.
     """
-    added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    added = _fitting(process_set)
     with _state.lock:
         ranks = added._ranks or _state.everybody()
         _need_world()
-        _check_fits(ranks, _state.place[1])
         if ranks in _state.ids:
             _refuse_together(ranks)
         _register(ranks)
@@ -255,6 +254,19 @@ def leave() -> None:
     """The world is gone."""
     _state.place = 0, 0
     _state.ids = {}
+
+
+def _fitting(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """The set. Where it cannot be, those ranks are told that wait for this one to add it."""
+    try:
+        fitting = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+        if fitting._ranks and _state.place[1]:
+            _check_fits(fitting._ranks, _state.place[1])
+    except ValueError as error:
+        if _state.place[1]:
+            core.tell_of_refusal(str(error))
+        raise
+    return fitting
 
 
 def _register(ranks: _Ranks) -> None:

@@ -90,8 +90,11 @@ Status Agreement::Submit(const Proposal& proposal, Plan* plan) {
     return Status::Ok();
   }
   Description description = proposal.Describe();
-  if (description.signature.kind == OpKind::kRemoveProcessSet)
-    FRD_RETURN_IF_ERROR(CloseSet(static_cast<int>(description.signature.ranks.at(0))));
+  if (description.signature.kind == OpKind::kRemoveProcessSet) {
+    const auto removed = static_cast<int>(description.signature.ranks.at(0));
+    FRD_RETURN_IF_ERROR(CanRemove(removed));
+    CloseSet(removed);
+  }
   plan->ticket = Begin(name);
   plan->set = book->set;
   name->description = std::move(description);
@@ -100,8 +103,7 @@ Status Agreement::Submit(const Proposal& proposal, Plan* plan) {
   return Status::Ok();
 }
 
-// Nothing may begin in a set while the ranks agree on its removal.
-Status Agreement::CloseSet(int id) {
+Status Agreement::CanRemove(int id) const {
   const auto book = books_.find(id);
   if (book == books_.end()) return Status::Ok();  // rank 0 says that there is none
   for (const auto& [key, name] : book->second->names) {
@@ -109,8 +111,13 @@ Status Agreement::CloseSet(int id) {
     return Invalid("process set " + std::to_string(id) + " cannot be removed while " + name->description.Title() +
                    " is in flight on rank " + std::to_string(rank_) + "; wait for it first");
   }
-  if (id != 0) ++book->second->removals;
   return Status::Ok();
+}
+
+// Nothing may begin in a set while the ranks agree on its removal.
+void Agreement::CloseSet(int id) {
+  const auto book = books_.find(id);
+  if (book != books_.end() && id != 0) ++book->second->removals;
 }
 
 Ticket Agreement::Begin(Name* name) {
@@ -294,6 +301,10 @@ void Agreement::AskWhom() { outgoing_.push_back(EncodeIdMessage(MessageKind::kWh
 void Agreement::Ask(const std::vector<int>& ranks) { outgoing_.push_back(EncodeAsk({ranks.begin(), ranks.end()})); }
 
 void Agreement::Answer(int asker, const std::string& stacks) { outgoing_.push_back(EncodeStacks(asker, stacks)); }
+
+void Agreement::TellOfRefusal(int64_t turn, const std::string& text) {
+  outgoing_.push_back(EncodeRefused({rank_, turn, text}));
+}
 
 std::vector<int> Agreement::MissingRanks(Ticket ticket) const {
   std::vector<int> missing;

@@ -75,6 +75,9 @@ class Agreement {
   // kInvalid when an operation of that name is in flight on this rank, or there is no such set, or it is without us.
   Status Submit(const Proposal& proposal, Plan* plan);
 
+  // kInvalid when the set has operations in flight here, so its removal cannot be submitted.
+  Status CanRemove(int id) const;
+
   enum class Arrived { kCounted, kLast, kRetired };
   // REQUIRES: plan.id >= 0 and the operation is not small.
   Arrived Arrive(const Plan& plan);
@@ -116,6 +119,7 @@ class Agreement {
       kAbsent,    // what rank 0 knows of who has not come: `absences`
       kAsked,     // rank `rank` wants to know where this one is
       kAnswered,  // where rank `rank` is: `status`'s message
+      kRefused,   // rank `rank` has not changed the process sets as this one is about to: `status`'s message
       kLeft,      // `rank` left in good order; what is still in flight will never complete
       kAbort,     // `status`: this epoch is over; `rank` is to blame (or -1)
     } kind = kBatch;
@@ -149,6 +153,8 @@ class Agreement {
   void AskWhom();                           // for whom this rank waits, as far as rank 0 knows
   void Ask(const std::vector<int>& ranks);  // where they are
   void Answer(int asker, const std::string& stacks);
+  // This rank has not begun a change of process sets in which the others may wait for it.
+  void TellOfRefusal(int64_t turn, const std::string& text);
   // Members of this group that have not come to the operation; empty when that is not known here.
   std::vector<int> MissingRanks(Ticket ticket) const;
 
@@ -169,7 +175,7 @@ class Agreement {
   void Describe(Name* name);
   void PlanKnown(Name* name, const Proposal& proposal, Plan* plan);
   Book* FindBook(int set) const;
-  Status CloseSet(int id);
+  void CloseSet(int id);
   Ticket Begin(Name* name);
   void End(Name* name);
   void EndWith(Event::Kind kind, Name* name, std::vector<Event>* events);
@@ -219,6 +225,7 @@ class Agreement {
   Status OnLead(ByteReader* reader, bool* early);
   Status OnJoinResult(ByteReader* reader);
   Status OnStacks(ByteReader* reader, std::vector<Event>* events) const;
+  Status OnRefused(ByteReader* reader, std::vector<Event>* events) const;
   Status OnAbsent(ByteReader* reader, std::vector<Event>* events) const;
   Status OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<Event>* events);
   void ReopenSet(const Signature& signature);

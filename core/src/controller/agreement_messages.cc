@@ -53,6 +53,8 @@ Status Agreement::Handle(const Bytes& message, std::vector<Event>* events, bool 
       return OnJoinResult(&reader);
     case MessageKind::kStacks:
       return OnStacks(&reader, events);
+    case MessageKind::kRefused:
+      return OnRefused(&reader, events);
     case MessageKind::kAbsent:
       return OnAbsent(&reader, events);
     case MessageKind::kAbort:
@@ -237,6 +239,13 @@ Status Agreement::OnStacks(ByteReader* reader, std::vector<Event>* events) const
   const std::string stacks = reader->GetString();
   if (!reader->AtEnd() || rank < 0 || rank >= layout_.size()) return Unreadable(kCoordinatorRank);
   events->push_back(Event::OfRank(Event::kAnswered, rank, {Code::kInternal, stacks}));
+  return Status::Ok();
+}
+
+Status Agreement::OnRefused(ByteReader* reader, std::vector<Event>* events) const {
+  const Refused refused = DecodeRefused(reader);
+  if (!reader->AtEnd() || refused.rank < 0 || refused.rank >= layout_.size()) return Unreadable(kCoordinatorRank);
+  events->push_back(Event::OfRank(Event::kRefused, refused.rank, {Code::kInvalid, refused.text}));
   return Status::Ok();
 }
 

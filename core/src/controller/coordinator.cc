@@ -9,9 +9,11 @@
 namespace farandole {
 namespace {
 
+std::string KeyOfTurn(int64_t turn) { return "t" + std::to_string(turn); }
+
 // Unnamed operations are matched by their turn, whatever they turn out to be, so that a disagreement is seen.
 std::pair<int, std::string> GatheringKey(const Description& description) {
-  const std::string name = description.named() ? "n" + description.name : "t" + std::to_string(description.turn);
+  const std::string name = description.named() ? "n" + description.name : KeyOfTurn(description.turn);
   return {description.signature.set, name};
 }
 
@@ -29,6 +31,7 @@ Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoi
   if (kind == MessageKind::kComplete) return OnComplete(from, &reader, out);
   if (kind == MessageKind::kAsk) return OnAsk(from, &reader, out);
   if (kind == MessageKind::kStacks) return OnStacks(from, &reader, out);
+  if (kind == MessageKind::kRefused) return OnRefused(from, &reader, out);
   if (kind == MessageKind::kJoin) return OnJoin(from, &reader, out);
   if (kind == MessageKind::kAbort) return OnAbort(from, message, out);
   const int id = reader.Get<int32_t>();
@@ -62,12 +65,33 @@ Status Coordinator::OnDescribe(int from, ByteReader* reader, std::vector<Outgoin
   if (const std::optional<int> live = LiveIdOf(from, set->id, description.name)) StartRetiring(*live, out);
   const auto key = GatheringKey(description);
   Gathering& gathering = gathering_[key];
+  TellOfRefusals(from, description, out);
   gathering[from] = std::move(description);
   if (!IsComplete(gathering, *set)) return Status::Ok();
   const Gathering complete = std::move(gathering);
   gathering_.erase(key);
   Decide(complete, out);
   return Status::Ok();
+}
+
+// It goes on without having taken its turn, so it may still come; but nobody shall wait for it in the dark.
+Status Coordinator::OnRefused(int from, ByteReader* reader, std::vector<Outgoing>* out) {
+  Refused refused = DecodeRefused(reader);
+  if (!reader->AtEnd() || refused.rank != from) return Unreadable(from);
+  refused_[from] = std::move(refused);
+  const auto waiting = gathering_.find({0, KeyOfTurn(refused_[from].turn)});
+  if (waiting == gathering_.end()) return Status::Ok();
+  for (const auto& [rank, description] : waiting->second) {
+    if (ChangesSets(description.signature.kind)) out->push_back({rank, EncodeRefused(refused_[from])});
+  }
+  return Status::Ok();
+}
+
+void Coordinator::TellOfRefusals(int to, const Description& description, std::vector<Outgoing>* out) const {
+  if (!ChangesSets(description.signature.kind)) return;
+  for (const auto& [rank, refused] : refused_) {
+    if (rank != to && refused.turn == description.turn) out->push_back({to, EncodeRefused(refused)});
+  }
 }
 
 bool Coordinator::IsComplete(const Gathering& gathering, const ProcessSet& set) const {

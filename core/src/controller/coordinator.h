@@ -70,6 +70,8 @@ class Coordinator {
   Status OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
   Status OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out);
   Status OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out);
+  Status OnRefused(int from, ByteReader* reader, std::vector<Outgoing>* out);
+  void TellOfRefusals(int to, const Description& description, std::vector<Outgoing>* out) const;
   void OnWhom(int from, std::vector<Outgoing>* out) const;
   std::vector<int> Missing(const Gathering& gathering, const ProcessSet& set) const;
   std::vector<int> Missing(const Id& id) const;
@@ -114,6 +116,7 @@ class Coordinator {
   // Live ids by rank, set and name, since the ranks may count unnamed operations differently after a disagreement.
   std::map<std::pair<int, SetAndName>, int> id_by_name_;
   std::map<SetAndName, Gathering> gathering_;  // by name, or by turn for unnamed operations
+  std::map<int, Refused> refused_;             // the last by each rank
   std::deque<Gathering> waiting_for_id_;
   std::vector<ReadyItem> ready_;
   uint32_t last_serial_ = 0;

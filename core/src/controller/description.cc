@@ -55,10 +55,7 @@ bool FitsSet(const Description& description, int set_size, int world_size) {
   return !ranks.empty() && ascend && ranks.back() < world_size;
 }
 
-bool CarriesTensors(OpKind kind) {
-  return kind != OpKind::kBarrier && kind != OpKind::kJoin && kind != OpKind::kAddProcessSet &&
-         kind != OpKind::kRemoveProcessSet;
-}
+bool CarriesTensors(OpKind kind) { return kind != OpKind::kBarrier && kind != OpKind::kJoin && !ChangesSets(kind); }
 
 size_t Signature::ExtentCount(int set_size) const {
   if (kind == OpKind::kAllgather) return tensors.size();

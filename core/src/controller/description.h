@@ -60,6 +60,7 @@ struct Description {
 // Its extents and ranks are such as a rank of a set of this size may send.
 bool FitsSet(const Description& description, int set_size, int world_size);
 
+inline bool ChangesSets(OpKind kind) { return kind == OpKind::kAddProcessSet || kind == OpKind::kRemoveProcessSet; }
 bool CarriesTensors(OpKind kind);  // false for barrier, join and the changes of process sets
 
 // 64 bits that differ, in practice, when the signatures do; for names of unnamed operations, never for correctness.

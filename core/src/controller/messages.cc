@@ -145,6 +145,16 @@ std::vector<Absence> DecodeAbsent(ByteReader* reader) {
   return absences;
 }
 
+Bytes EncodeRefused(const Refused& refused) {
+  return Message(MessageKind::kRefused, refused.rank, refused.turn, refused.text);
+}
+
+Refused DecodeRefused(ByteReader* reader) {
+  Refused refused;
+  GetAll(reader, &refused.rank, &refused.turn, &refused.text);
+  return refused;
+}
+
 Bytes EncodeStacks(int rank, const std::string& text) { return Message(MessageKind::kStacks, rank, text); }
 
 Bytes EncodeReady(const std::vector<ReadyItem>& items) {

@@ -60,6 +60,7 @@ enum class MessageKind : uint8_t {
   kStacks = 22,
   kWhom = 23,
   kAbsent = 24,
+  kRefused = 25,
 };
 
 inline constexpr int kCoordinatorRank = 0;
@@ -127,6 +128,13 @@ struct Absence {
   std::vector<int64_t> ranks;
 };
 
+// REFUSED: rank `rank` has by itself refused to change the process sets, when it was about to take this turn of set 0.
+struct Refused {
+  int32_t rank = 0;
+  int64_t turn = 0;
+  std::string text;
+};
+
 Bytes EncodeDescribe(const Description& description);
 // STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOIN_END, WHOM, TELL (who asks)
 Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0);
@@ -142,6 +150,8 @@ bool IsAbort(const Bytes& message);  // the whole of it can be read
 Bytes EncodeLead(const Lead& lead);
 Lead DecodeLead(ByteReader* reader);
 Bytes EncodeAsk(const std::vector<int64_t>& ranks);
+Bytes EncodeRefused(const Refused& refused);
+Refused DecodeRefused(ByteReader* reader);
 Bytes EncodeAbsent(const std::vector<Absence>& absences);
 std::vector<Absence> DecodeAbsent(ByteReader* reader);
 Bytes EncodeStacks(int rank, const std::string& text);  // to rank 0: for whom; from there: whose

@@ -105,6 +105,8 @@ void Conductor::Handle(const Agreement::Event& event) {
       return Answer(event.rank);
     case Agreement::Event::kAnswered:
       return OnAnswer(event.rank, event.status.message());
+    case Agreement::Event::kRefused:
+      return OnRefused(event.rank, event.status.message());
     case Agreement::Event::kLeft:
       return OnLeft(event.rank);
     case Agreement::Event::kAbort:

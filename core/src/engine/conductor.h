@@ -108,6 +108,7 @@ class Conductor {
   void Ask(std::vector<int> ranks);
   void Answer(int asker);
   void OnAnswer(int rank, const std::string& stacks);
+  void OnRefused(int rank, const std::string& text) const;
 
   World* const world_;
   Table* const table_;

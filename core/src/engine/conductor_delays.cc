@@ -183,4 +183,9 @@ void Conductor::OnAnswer(int rank, const std::string& stacks) {
   Log(LogLevel::kWarning, "that is where " + world_->NameOf(rank) + " is, by thread, innermost call first:\n" + stacks);
 }
 
+void Conductor::OnRefused(int rank, const std::string& text) const {
+  Log(LogLevel::kWarning,
+      world_->NameOf(rank) + " has refused a change of process sets for which this rank waits" + text);
+}
+
 }  // namespace farandole

@@ -75,7 +75,10 @@ void Engine::Shutdown() {
 Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   const ProcessSetPtr set = FindSet(request.process_set);
   if (!set) return NoProcessSet(request.process_set, rank_);
-  FRD_RETURN_IF_ERROR(CheckRequest(&request, *set, size_));
+  if (const Status checked = Check(&request, *set); !checked.ok()) {
+    if (ChangesSets(request.kind)) TellOfRefusal(checked.message(), request.site);
+    return checked;
+  }
   auto operation = std::make_shared<Operation>(std::move(request));
   operation->plan.set = set;
   FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
@@ -85,6 +88,27 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
   if (operation->request.name.empty()) table_->naming.Name(operation);
   return Enter(world_.get(), table_.get(), operation, will_wait);
+}
+
+// Before the operation takes its turn, so that a rank that goes on after a refusal keeps in step.
+Status Engine::Check(Request* request, const ProcessSet& set) const {
+  FRD_RETURN_IF_ERROR(CheckRequest(request, set, size_));
+  if (!table_ || request->kind != OpKind::kRemoveProcessSet) return Status::Ok();
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  return table_->agreement.CanRemove(static_cast<int>(request->ranks[0]));
+}
+
+void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
+  if (!table_) return;
+  const int64_t turn = table_->naming.turns()[0];
+  const std::string text = (site.empty() ? "" : " (" + site + ")") + ": " + why;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    if (table_->is_broken || table_->join) return;
+    table_->agreement.TellOfRefusal(turn, text);
+    table_->has_outgoing = true;
+  }
+  world_->group->RingSelf();
 }
 
 ProcessSetPtr Engine::FindSet(int id) {
@@ -102,8 +126,7 @@ Status Engine::SubmitAlone(const OperationPtr& operation) {
     status = PerformAlone(operation.get());
   }
   if (request.kind == OpKind::kJoin) operation->outputs = {NumbersOutput({rank_}, true)};
-  if (request.kind == OpKind::kAddProcessSet || request.kind == OpKind::kRemoveProcessSet)
-    status = ChangeSetsAlone(operation.get());
+  if (ChangesSets(request.kind)) status = ChangeSetsAlone(operation.get());
   operation->Complete(status);
   return Status::Ok();
 }

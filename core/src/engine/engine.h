@@ -41,6 +41,9 @@ class Engine {
   // needs to be woken to drive.
   Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
 
+  // Warns those that wait for this rank to change the process sets: it has found by itself that it cannot.
+  void TellOfRefusal(const std::string& why, const std::string& site);
+
   // Leaves the world: tells the others, completes what is in flight with an error, closes every connection. Afterwards
   // Submit fails and Wait returns at once. REQUIRES: no thread is inside Submit.
   void Shutdown();
@@ -60,6 +63,7 @@ class Engine {
  private:
   explicit Engine(const Settings& settings) : devices_(settings.cuda_driver) {}
 
+  Status Check(Request* request, const ProcessSet& set) const;
   Status FindDevice(Operation* operation) const;
   ProcessSetPtr FindSet(int id);
   Status SubmitAlone(const OperationPtr& operation);

@@ -14,23 +14,21 @@ bool IsBusy(const std::weak_ptr<Operation>& operation) {
   return held && !held->done();
 }
 
-bool ChangesSets(OpKind kind) { return kind == OpKind::kAddProcessSet || kind == OpKind::kRemoveProcessSet; }
-
 }  // namespace
 
 void Naming::Name(const OperationPtr& operation) {
   const Request& request = operation->request;
   std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t turn = next_turn_[request.process_set]++;
   if (ChangesSets(request.kind)) {
     // Never known, so that rank 0 always hears of it.
-    operation->SetName("#sets." + std::to_string(next_turn_[kChanges]++), -1);
+    operation->SetName("#sets." + std::to_string(turn), turn);
     return;
   }
   const uint64_t fingerprint = Fingerprint(operation->Describe().signature);
   if (windows_.size() >= kMostWindows) ForgetIdleWindows();
   Window& window = windows_[fingerprint];
   window.resize(kWindow);
-  const int64_t turn = next_turn_[request.process_set]++;
   std::weak_ptr<Operation>& slot = window[static_cast<size_t>(turn) % kWindow];
   const bool busy = IsBusy(slot);
   const std::string suffix = busy ? "x" + std::to_string(turn) : std::to_string(static_cast<size_t>(turn) % kWindow);

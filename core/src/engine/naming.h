@@ -1,6 +1,7 @@
 // Names for operations to which the user gave none. Any thread.
 //
-// They are paired with the other ranks' by turn, counted for each process set. The name is made of the signature and
+// They are paired with the other ranks' by turn, counted for each process set; changes of process sets are, too, among
+// those of set 0. The name is made of the signature and
 // the turn modulo a window, so that a program that repeats its calls finds all of them known, whatever the mix. With
 // more in flight than a window has names, the next gets a name of its own; the coordinator pairs by turn, so the ranks
 // need not choose alike.
@@ -25,15 +26,13 @@ class Naming {
   void Forget(int set);
 
  private:
-  static constexpr int32_t kChanges = -1;
-
   // Unnamed operations of one signature that took a name of the window last.
   using Window = std::vector<std::weak_ptr<Operation>>;
   void ForgetIdleWindows();
 
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, Window> windows_;
-  Turns next_turn_;  // kChanges: of changes of process sets
+  Turns next_turn_;
 };
 
 }  // namespace farandole

@@ -135,7 +135,7 @@ Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
     return Refuse(*request, request->tensors.empty() ? "no tensors were given" : "it takes no tensors");
   }
   if (!set.contains_me()) return Refuse(*request, "this rank is not in process set " + std::to_string(set.id));
-  const bool changes_sets = request->kind == OpKind::kAddProcessSet || request->kind == OpKind::kRemoveProcessSet;
+  const bool changes_sets = ChangesSets(request->kind);
   if ((changes_sets || request->kind == OpKind::kJoin) && set.id != 0)
     return Refuse(*request, "it concerns all ranks, and takes no process set");
   if (changes_sets) FRD_RETURN_IF_ERROR(CheckRanks(*request, world_size));

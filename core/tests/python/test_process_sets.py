@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import re
 
 import farandole
 import farandole.numpy as fnp
@@ -94,6 +95,27 @@ def test_a_start_with_different_sets_fails_on_all_and_can_be_tried_again():
         assert "(1,)" in message
         assert "test_process_sets.py" in message
         assert sets == {0: [0, 1]}
+
+
+def one_asks_for_what_cannot_be():
+    farandole.init()
+    errors = []
+    calls = [lambda: farandole.add_process_set([0, 9] if farandole.rank() == 1 else [0])]
+    if farandole.rank() == 1:
+        calls.append(lambda: fnp.allreduce(np.ones(3)))
+    for call in calls:
+        try:
+            call()
+        except ValueError as error:
+            errors.append((type(error), str(error)))
+    return errors, float(fnp.allreduce(np.ones(1), op=fnp.Sum)[0])
+
+
+def test_who_goes_on_after_a_refusal_is_in_step_with_the_others():
+    for rank, (errors, total) in enumerate(spawn(3, one_asks_for_what_cannot_be, timeout=60)):
+        assert total == 3.0
+        assert [kind for kind, _ in errors] == [ValueError] * (rank == 1) + [farandole.MismatchError]
+        assert re.search(r"rank 0 \(.*py:\d+\) has add_process_set, rank 1 \(.*py:\d+\) has allreduce", errors[-1][1])
 
 
 def add_what_one_rank_has_already():

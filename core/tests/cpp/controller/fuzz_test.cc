@@ -75,8 +75,11 @@ uint32_t Serial(int id) { return static_cast<uint32_t>(id) + 1; }
 std::vector<Bytes> ValidMessages(const Layout& layout) {
   std::vector<Bytes> all{EncodeAbort(static_cast<int>(Code::kPeerLost), 1, "gone"),
                          EncodeJoin(MessageKind::kJoin, 0, {{0, 3}, {1, 4}}),
-                         EncodeJoin(MessageKind::kJoinResult, 1, {{0, 3}}), EncodeIdMessage(MessageKind::kJoinEnd, 0),
-                         EncodeStacks(0, "train.py:12")};
+                         EncodeJoin(MessageKind::kJoinResult, 1, {{0, 3}}),
+                         EncodeIdMessage(MessageKind::kJoinEnd, 0),
+                         EncodeStacks(0, "train.py:12"),
+                         EncodeRefused({0, 0, "no"}),
+                         EncodeRefused({1, 0, "no"})};
   const auto count = static_cast<int>(Descriptions().size());
   for (int id = 0; id < count; ++id) {
     const Description& description = Descriptions()[static_cast<size_t>(id)];

@@ -8,8 +8,6 @@
 namespace farandole {
 namespace {
 
-bool ChangesSets(OpKind kind) { return kind == OpKind::kAddProcessSet || kind == OpKind::kRemoveProcessSet; }
-
 bool IsFence(const Call& call) { return call.kind != Call::kOperation || ChangesSets(call.description.signature.kind); }
 
 constexpr size_t kReach = 4;  // how far ahead
@@ -78,11 +76,11 @@ bool SimulatedJob::SubmitCall(Rank* rank, const Call& call) {
 
 // As engine/naming.h does it.
 void SimulatedJob::NameIt(Rank* rank, Description* description) {
+  description->turn = rank->turns[description->signature.set]++;
   if (ChangesSets(description->signature.kind)) {
-    description->name = "#sets." + std::to_string(rank->turns[-1]++);
+    description->name = "#sets." + std::to_string(description->turn);
     return;
   }
-  description->turn = rank->turns[description->signature.set]++;
   const std::string prefix = "#" + std::to_string(Fingerprint(description->signature)) + ".";
   description->name = prefix + std::to_string(description->turn % window_);
   const std::shared_ptr<Operation> user = rank->slots[description->name].lock();
@@ -227,6 +225,7 @@ void SimulatedJob::Handle(Rank* rank, const Agreement::Event& event) {
       return HandleLeft(rank, event.rank);
     case Agreement::Event::kAbsent:
     case Agreement::Event::kAsked:
+    case Agreement::Event::kRefused:
     case Agreement::Event::kAnswered:
       return;  // for reports only; nobody asks here
     case Agreement::Event::kAbort:

@@ -171,6 +171,43 @@ TEST(DelayTest, TheDeadlineErrorTellsWhereRanksAreThatAreWaitedForNow) {
   SetStackFunction(nullptr);
 }
 
+class RefusedTest : public testing::TestWithParam<std::vector<int>> {};
+
+// Whoever comes first: the refusal, or those that wait.
+TEST_P(RefusedTest, WhoWaitsForASetThatOneRankRefusesIsToldWhy) {
+  for (int first : {0, 1}) {
+    const Said said;
+    std::atomic<int> begun{0};
+    const auto body = [&](Engine& engine) {
+      Request add = Make(OpKind::kAddProcessSet, {});
+      add.ranks = {0};
+      add.site = "sets.py:3";
+      if (engine.rank() == 1) {
+        AwaitThat([&] { return first == 1 || begun == engine.size() - 1; });
+        add.ranks = {0, 7};
+        OperationPtr none;
+        EXPECT_EQ(engine.Submit(add, &none).code(), Code::kInvalid);
+        ++begun;
+        const std::string pattern =
+            "rank 1 \\(host [^)]*\\) has refused a change of process sets for which this rank waits \\(sets.py:3\\): "
+            "add_process_set: rank 7 is out of range";
+        AwaitThat([&] { return CountOf(said.text(), pattern) == static_cast<size_t>(engine.size() - 1); });
+        add.ranks = {0};
+      } else {
+        AwaitThat([&] { return first == 0 || begun > 0; });
+      }
+      OperationPtr added;
+      ASSERT_TRUE(engine.Submit(add, &added).ok());
+      ++begun;
+      ASSERT_TRUE(engine.Wait(added, 30'000));
+      EXPECT_TRUE(added->status().ok());
+    };
+    RunRanks(GetParam(), body);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, RefusedTest, testing::Values(std::vector<int>{3}, std::vector<int>{1, 1, 1}));
+
 class LateJoinTest : public testing::TestWithParam<std::vector<int>> {};
 
 TEST_P(LateJoinTest, WhoNeitherJoinsNorTakesPartIsNamedAndMissedAtTheDeadline) {

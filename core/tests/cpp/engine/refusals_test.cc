@@ -69,6 +69,56 @@ TEST_P(RefusalTest, RemovingASetThatIsNotThereIsInvalid) {
   });
 }
 
+Request UnnamedSum(std::vector<float>* values) {
+  Request request = Make(OpKind::kAllreduce, {TensorOf(*values, values)});
+  request.site = "sum.py:2";
+  return request;
+}
+
+TEST_P(RefusalTest, AChangeOfSetsAgainstAnUnnamedOperationIsAMismatchWithBothPlaces) {
+  if (GetParam() == std::vector<int>{1}) return;
+  Run([](Engine& engine) {
+    ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kAddProcessSet, {0, 1})).ok());
+    std::vector<float> values(3, 1);
+    for (const OpKind kind : {OpKind::kAddProcessSet, OpKind::kRemoveProcessSet}) {
+      for (int changer : {0, 1}) {
+        Request change = ChangeSets(kind, {1});
+        change.site = "sets.py:1";
+        const bool changes = engine.rank() == changer;
+        const Status status = SubmitAndWait(engine, changes ? std::move(change) : UnnamedSum(&values));
+        EXPECT_EQ(status.code(), Code::kMismatch);
+        const std::string who = "rank " + std::to_string(changer) + " (sets.py:1) has " + NameOf(kind);
+        const std::string other = "rank " + std::to_string(1 - changer) + " (sum.py:2) has allreduce";
+        EXPECT_NE(status.message().find(who), std::string::npos) << status.message();
+        EXPECT_NE(status.message().find(other), std::string::npos) << status.message();
+        for (int i = 0; i < 70; ++i)
+          ASSERT_TRUE(SubmitAndWait(engine, UnnamedSum(&values)).ok());  // known from here on
+      }
+    }
+    EXPECT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).ok());
+  });
+}
+
+TEST_P(RefusalTest, AfterARemovalThatOneRankRefusesTheRanksAreInStep) {
+  if (GetParam() == std::vector<int>{1}) return;
+  Run([](Engine& engine) {
+    ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kAddProcessSet, {0, 1})).ok());
+    std::vector<float> values(3, 1);
+    Request sum = Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x");
+    sum.process_set = 1;
+    OperationPtr operation;
+    if (engine.rank() == 0) {
+      ASSERT_TRUE(engine.Submit(sum, &operation).ok());
+      EXPECT_EQ(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).code(), Code::kInvalid);
+    } else {
+      ASSERT_TRUE(engine.Submit(sum, &operation).ok());
+    }
+    ASSERT_TRUE(engine.Wait(operation, 30'000));
+    EXPECT_TRUE(SubmitAndWait(engine, UnnamedSum(&values)).ok());
+    EXPECT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).ok());
+  });
+}
+
 TEST_P(RefusalTest, MemoryForAResultThatTheCoreAllocatesIsRefused) {
   Run([](Engine& engine) {
     for (const OpKind kind : {OpKind::kAllgather, OpKind::kAlltoall, OpKind::kReducescatter}) {
