@@ -33,13 +33,15 @@ from door.cpp import find_gtest, run_cpp_tests, run_for_aarch64, run_sanitized
 from door.environments import (
     ENVIRONMENTS,
     Environment,
+    Make,
     all_wheels,
     build_environment,
     framework_of,
     mxnet_environment,
+    tensorflow_environment,
     torch_environment,
 )
-from door.pins import LINTERS, MPI, TYPES
+from door.pins import LINTERS, MPI, TENSORFLOW_PYTHONS, TYPES
 from door.progress import run_all, step, steps_taken
 from door.suites import chosen, suites
 
@@ -63,11 +65,31 @@ def python(session: nox.Session) -> None:
         runs = {f"Testing with {name}": (name, arguments) for name, arguments in chosen(session.posargs).items()}
     else:
         runs = {f"Testing {folder}": (framework_of(folder), [folder]) for folder in suites()}
+    run_tests(session, runs, ENVIRONMENTS)
+
+
+def run_tests(
+    session: nox.Session, runs: dict[str, tuple[str, list[str]]], environments: dict[str, dict[str, Make]]
+) -> None:
+    """Run pytest: what it is called -> (framework, arguments), in each of the framework's environments."""
     needed = {framework for framework, _ in runs.values()}
-    made = {name: make(session) for name, make in ENVIRONMENTS.items() if name in needed}
-    actions: dict[str, Callable[[], None]]
-    actions = {what: partial(run_pytest, env, *tests) for what, (name, tests) in runs.items() if (env := made[name])}
+    made = {name: {beside: make(session) for beside, make in environments[name].items()} for name in needed}
+    actions: dict[str, Callable[[], None]] = {}
+    for what, (framework, arguments) in runs.items():
+        for beside, env in made[framework].items():
+            if env:
+                actions[f"{what}, {beside}"] = partial(run_pytest, env, *arguments)
     run_all(session, actions)
+
+
+@nox.session
+@nox.parametrize("version", TENSORFLOW_PYTHONS)
+def tensorflow(session: nox.Session, version: str) -> None:
+    """Tests of the plugin for TensorFlow with one version of it. What stands after -- is run by pytest instead."""
+    folders = session.posargs or [folder for folder in suites() if framework_of(folder) == "tensorflow"]
+    beside: dict[str, dict[str, Make]]
+    beside = {"tensorflow": {f"TensorFlow {version}": partial(tensorflow_environment, version)}}
+    run_tests(session, {f"Testing {folder}": ("tensorflow", [folder]) for folder in folders}, beside)
 
 
 @nox.session
@@ -82,7 +104,7 @@ def packaging(session: nox.Session) -> None:
     """The wheels, in an empty environment without a compiler."""
     actions: dict[str, Callable[[], None]] = {}
     for folder in ("tests/packaging", "tests/packaging_mxnet"):
-        env = ENVIRONMENTS[framework_of(folder)](session)
+        env = next(iter(ENVIRONMENTS[framework_of(folder)].values()))(session)
         if env:
             wheels = env.noted("farandole")
             actions[f"Testing {folder}"] = partial(run_pytest, env, folder, *session.posargs, FARANDOLE_WHEELS=wheels)

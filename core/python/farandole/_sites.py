@@ -10,8 +10,8 @@ _frameworks: set[str] = set()
 
 
 def place(frame: FrameType) -> str | None:
-    """File and line of a frame of the user's; None for one of Farandole's or of a framework."""
-    if _is_inside(frame.f_globals.get("__name__") or ""):
+    """File and line of a frame of the user's; None for one of Farandole's, of a framework, or of code it has made."""
+    if _is_inside(frame.f_globals.get("__name__") or "") or _is_made(frame.f_code.co_filename):
         return None
     return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
 
@@ -32,6 +32,11 @@ def pass_over(package: str) -> None:
 
 def _is_inside(module: str) -> bool:
     return module[:9] == "farandole" or module.partition(".")[0] in _frameworks
+
+
+def _is_made(path: str) -> bool:
+    """Whether the file is what a framework has rewritten the user's function to, where lines mean nothing to them."""
+    return os.path.basename(path).startswith("__autograph_generated_file")
 
 
 def _short(path: str) -> str:

@@ -4,19 +4,20 @@
     collectives = Collectives(MyAdapter())     # allreduce, allgather, broadcast, ... for the framework's tensors
 
 A plugin whose native part submits operations itself hands it `api_address()`, and gets what it must say from
-`reducing`, `rooted` and `call_site`.
+`reducing`, `rooted`, `plain` and `call_site`.
 
 `plugins/_template` is a complete plugin to copy, `farandole.testing.conformance` the suite that each must pass.
 """
 
 from farandole._adapter import Adapter, Buffer, DType
-from farandole._calls import Parameters, check_sequence, reducing, rooted
+from farandole._calls import Parameters, check_sequence, plain, reducing, rooted
 from farandole._collectives import Collectives
 from farandole._compression import Compression, Compressor, check_compressor
 from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
 from farandole._native import core as _core
 from farandole._ops import Kind, ReduceOp, check_not_adasum, predivide_factors, reduction
+from farandole._sites import pass_over
 
 __all__ = [
     "Adapter",
@@ -36,6 +37,8 @@ __all__ = [
     "check_not_adasum",
     "check_sequence",
     "even_groups",
+    "pass_over",
+    "plain",
     "predivide_factors",
     "reducing",
     "reduction",

@@ -1,0 +1,220 @@
+#include "call.h"
+
+#include <cstring>
+#include <utility>
+
+#include "completion.h"
+#include "types.h"
+
+namespace farandole_tensorflow {
+namespace {
+
+std::atomic<int64_t> blocked_calls{0};
+
+// So many turns of a loop are told apart by name. As many of one node would have to be in flight at once for two of them
+// to meet under one; TensorFlow has ten at most, unless told otherwise.
+constexpr int64_t kTurns = 64;
+
+std::string NameOf(const Wish& wish, TfContext* context) {
+  if (!wish.is_node) return wish.name;
+  const uint64_t loop = tf.GetFrameId(context);
+  const int64_t turn = tf.GetIterId(context);
+  if (loop == 0 && turn == 0) return wish.name;
+  return wish.name + "#" + std::to_string(loop % 1000000) + "." + std::to_string(turn % kTurns);
+}
+
+int TfCodeOf(int32_t code) {
+  switch (code) {
+    case FRD_INVALID:
+      return kTfInvalidArgument;
+    case FRD_MISMATCH:
+    case FRD_NOT_INITIALIZED:
+      return kTfFailedPrecondition;
+    case FRD_PEER_LOST:
+      return kTfUnavailable;
+    case FRD_DEADLINE:
+      return kTfDeadlineExceeded;
+    default:
+      return kTfInternal;
+  }
+}
+
+bool HasTensors(int32_t operation) { return operation != FRD_BARRIER && operation != FRD_JOIN; }
+
+bool IsLikeInput(int32_t operation) { return operation == FRD_ALLREDUCE || operation == FRD_BROADCAST; }
+
+}  // namespace
+
+const frd_api* core = nullptr;
+
+int64_t BlockedCalls() { return blocked_calls; }
+
+void Call::Begin(const Wish& wish, TfContext* context, TfDone* done) {
+  const auto call = new Call(wish, context);
+  call->outcome_ =
+      core == nullptr ? Outcome{FRD_NOT_INITIALIZED, "farandole_tensorflow was not imported"} : call->Describe();
+  if (call->outcome_.code == FRD_OK) {
+    call->end_ = TakeCompletion(done);
+    if (call->end_) return call->Enqueue();
+    ++blocked_calls;
+    call->RunHere();
+  }
+  call->Complete();
+  tf.RunAsyncOpKernelDoneCallback(done);
+}
+
+Call::Call(const Wish& wish, TfContext* context) : wish_(wish), context_(context), name_(NameOf(wish, context)) {}
+
+Call::~Call() {
+  for (TfTensor* const tensor : inputs_) {
+    if (tensor != nullptr) tf.DeleteTensor(tensor);
+  }
+  for (TfTensor* const tensor : outputs_) tf.DeleteTensor(tensor);
+  if (operation_ != nullptr) core->release(operation_);
+}
+
+// The inputs are the tensors; alltoall's splits; and a number that keeps TensorFlow from computing the operation when it
+// optimizes the graph, which is not looked at.
+Call::Outcome Call::Describe() {
+  if (!HasTensors(wish_.operation)) return {};
+  const int others = wish_.operation == FRD_ALLTOALL ? 2 : 1;
+  const int count = tf.NumInputs(context_) - others;
+  shapes_.resize(count);
+  for (int index = 0; index < count; ++index) {
+    if (const Outcome added = AddTensor(index); added.code != FRD_OK) return added;
+  }
+  for (int index = 0; index < count && IsLikeInput(wish_.operation); ++index) {
+    if (const Outcome allocated = AllocateLike(index); allocated.code != FRD_OK) return allocated;
+  }
+  return wish_.operation == FRD_ALLTOALL ? TakeSplits(count) : Outcome{};
+}
+
+Call::Outcome Call::AddTensor(int index) {
+  Status status;
+  TfTensor* input = nullptr;
+  tf.GetInput(context_, index, &input, status);
+  if (!status.ok()) return {FRD_INTERNAL, status.message()};
+  inputs_.push_back(input);
+  std::vector<int64_t>& shape = shapes_[index];
+  for (int i = 0; i < tf.NumDims(input); ++i) shape.push_back(tf.Dim(input, i));
+  frd_tensor tensor = {};
+  tensor.struct_size = sizeof tensor;
+  tensor.dtype = CoreTypeOf(tf.TensorType(input));
+  tensor.input = tf.TensorData(input);
+  tensor.shape = shape.data();
+  tensor.dimension_count = static_cast<int32_t>(shape.size());
+  tensor.device = FRD_HOST;
+  tensors_.push_back(tensor);
+  return {};
+}
+
+Call::Outcome Call::AllocateLike(int index) {
+  // A tensor that is held by us too would never be given away; the context holds it as long as the kernel runs.
+  tf.DeleteTensor(std::exchange(inputs_[index], nullptr));
+  Status status;
+  int forwarded = -1;
+  const std::vector<int64_t>& shape = shapes_[index];
+  TfTensor* const output = tf.ForwardInputOrAllocateOutput(context_, &index, 1, index, shape.data(),
+                                                           static_cast<int>(shape.size()), &forwarded, status);
+  if (output != nullptr) outputs_.push_back(output);
+  if (!status.ok()) return {FRD_INTERNAL, status.message()};
+  tensors_[index].output = tf.TensorData(output);
+  return {};
+}
+
+Call::Outcome Call::TakeSplits(int index) {
+  Status status;
+  TfTensor* splits = nullptr;
+  tf.GetInput(context_, index, &splits, status);
+  if (!status.ok()) return {FRD_INTERNAL, status.message()};
+  inputs_.push_back(splits);
+  if (tf.TensorType(splits) != kTfInt64 || tf.NumDims(splits) != 1) {
+    return {FRD_INVALID, "splits must be a list or a one-dimensional tensor of integers"};
+  }
+  const auto* const rows = static_cast<const int64_t*>(tf.TensorData(splits));
+  splits_.assign(rows, rows + tf.Dim(splits, 0));
+  return {};
+}
+
+frd_request Call::Request() {
+  frd_request request = {};
+  request.struct_size = sizeof request;
+  request.operation = wish_.operation;
+  request.tensors = tensors_.data();
+  request.tensor_count = static_cast<uint32_t>(tensors_.size());
+  request.reduce = wish_.reduce;
+  request.root = wish_.root;
+  request.name = name_.empty() ? nullptr : name_.c_str();
+  request.prescale = wish_.prescale;
+  request.postscale = wish_.postscale;
+  request.process_set = wish_.process_set;
+  request.splits = splits_.data();
+  request.split_count = static_cast<uint32_t>(splits_.size());
+  request.site = wish_.site.c_str();
+  return request;
+}
+
+void Call::Enqueue() {
+  frd_request request = Request();
+  request.done = &Call::OnDone;
+  request.done_argument = this;
+  const int32_t code = core->enqueue(&request, &operation_);
+  if (code == FRD_OK) return Arrive();  // OnDone may have come already
+  outcome_ = {code, core->last_error()};
+  Complete();
+}
+
+void Call::RunHere() {
+  const frd_request request = Request();
+  const int32_t code = core->run(&request, &operation_);
+  if (code != FRD_OK) outcome_ = {code, core->last_error()};
+}
+
+void Call::OnDone(void* argument, int32_t code, const char* message, void*) {
+  Call* const call = static_cast<Call*>(argument);
+  if (code != FRD_OK) call->outcome_ = {code, message};
+  call->Arrive();
+}
+
+void Call::Arrive() {
+  if (arrivals_.fetch_add(1) == 1) Complete();
+}
+
+Call::Outcome Call::TakeResults() {
+  if (IsLikeInput(wish_.operation) || wish_.operation == FRD_BARRIER) return {};
+  const uint32_t count = wish_.operation == FRD_JOIN       ? 1
+                         : wish_.operation == FRD_ALLTOALL ? 2
+                                                           : static_cast<uint32_t>(tensors_.size());
+  for (uint32_t index = 0; index < count; ++index) {
+    if (const Outcome taken = TakeResult(index); taken.code != FRD_OK) return taken;
+  }
+  return {};
+}
+
+Call::Outcome Call::TakeResult(uint32_t index) {
+  frd_output result = {};
+  result.struct_size = sizeof result;
+  if (core->output(operation_, index, &result) != FRD_OK) return {FRD_INTERNAL, core->last_error()};
+  Status status;
+  TfTensor* const output = tf.AllocateOutput(context_, static_cast<int>(index), TfTypeOf(result.dtype), result.shape,
+                                             result.dimension_count, result.size_bytes, status);
+  if (output != nullptr) outputs_.push_back(output);
+  if (!status.ok()) return {FRD_INTERNAL, status.message()};
+  if (result.size_bytes != 0) std::memcpy(tf.TensorData(output), result.data, result.size_bytes);
+  return {};
+}
+
+void Call::TellFailure() {
+  Status status(TfCodeOf(outcome_.code), outcome_.message);
+  tf.OpKernelContext_Failure(context_, status);
+}
+
+void Call::Complete() {
+  if (outcome_.code == FRD_OK) outcome_ = TakeResults();
+  if (outcome_.code != FRD_OK) TellFailure();
+  const std::function<void()> end = std::move(end_);
+  delete this;  // before TensorFlow goes on: it may end the process
+  if (end) end();
+}
+
+}  // namespace farandole_tensorflow

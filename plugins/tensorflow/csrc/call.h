@@ -1,0 +1,86 @@
+// One execution of a kernel: a collective on tensors of TensorFlow.
+//
+//   Begin       a thread of TensorFlow: describes the inputs, takes what ends the kernel, enqueues in the core
+//   OnDone      a thread of the core: the collective has ended
+//   Complete    whoever comes second of the two: takes the results, tells TensorFlow, and the call is gone
+//
+// Outputs whose shape is that of the input are allocated before, and may be the input's memory where TensorFlow has no
+// other use for it; those whose rows only the core knows are allocated in Complete.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "farandole/farandole.h"
+#include "tf_api.h"
+
+namespace farandole_tensorflow {
+
+// What a node of a graph asks for, or a call in eager mode: the attributes of the operation. Constant.
+struct Wish {
+  int32_t operation = 0;
+  int32_t reduce = 0;
+  int32_t root = 0;
+  int32_t process_set = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::string name;
+  bool is_node = false;  // of a graph, whose executions in the turns of a loop may overlap
+  std::string site;
+};
+
+class Call {
+ public:
+  // Ends the kernel in any case: later, or before it returns.
+  static void Begin(const Wish& wish, TfContext* context, TfDone* done);
+
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  struct Outcome {
+    int32_t code = FRD_OK;
+    std::string message;
+  };
+
+  Call(const Wish& wish, TfContext* context);
+  ~Call();
+
+  static void OnDone(void* argument, int32_t code, const char* message, void* event);
+
+  Outcome Describe();
+  Outcome AddTensor(int index);
+  Outcome TakeSplits(int index);
+  Outcome AllocateLike(int index);
+  frd_request Request();
+  void Enqueue();
+  void RunHere();
+  void Arrive();
+  Outcome TakeResults();
+  Outcome TakeResult(uint32_t index);
+  void TellFailure();
+  void Complete();
+
+  const Wish& wish_;
+  TfContext* const context_;
+  const std::string name_;
+  std::function<void()> end_;
+  std::vector<TfTensor*> inputs_, outputs_;  // references, ours to drop
+  std::vector<std::vector<int64_t>> shapes_;
+  std::vector<frd_tensor> tensors_;
+  std::vector<int64_t> splits_;
+  frd_operation* operation_ = nullptr;
+  std::atomic<int> arrivals_{0};
+  Outcome outcome_;
+};
+
+// The core's functions; set before the first call.
+extern const frd_api* core;
+
+// How many calls had to end before their kernel returned, because what ends it could not be taken.
+int64_t BlockedCalls();
+
+}  // namespace farandole_tensorflow

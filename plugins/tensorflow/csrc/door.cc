@@ -1,0 +1,38 @@
+// What Python calls, by ctypes. Nothing here waits.
+#include "call.h"
+#include "completion.h"
+#include "operations.h"
+
+namespace {
+
+// TensorFlow notices what is registered while it loads the library, and makes Python functions of it.
+std::string Load() {
+  const std::string missing = farandole_tensorflow::OpenTensorFlow();
+  return missing.empty() ? farandole_tensorflow::RegisterOperations() : missing;
+}
+
+const std::string problem = Load();
+
+}  // namespace
+
+extern "C" {
+
+#define DOOR __attribute__((visibility("default")))
+
+// "" or why the operations could not be registered.
+DOOR const char* farandole_tensorflow_problem() { return problem.c_str(); }
+
+// `core` is the function table of farandole.h. 0 when it is another version's; to be called before any operation.
+DOOR int32_t farandole_tensorflow_open(const frd_api* core) {
+  if (core->abi != FRD_ABI || core->struct_size < sizeof(frd_api)) return 0;
+  farandole_tensorflow::core = core;
+  return 1;
+}
+
+// 1 when the C++ library's std::function is as kernels that end later need it.
+DOOR int32_t farandole_tensorflow_knows_layout() { return farandole_tensorflow::KnowsLayout() ? 1 : 0; }
+
+// How many operations held a thread of TensorFlow until they had ended.
+DOOR int64_t farandole_tensorflow_blocked_calls() { return farandole_tensorflow::BlockedCalls(); }
+
+}  // extern "C"

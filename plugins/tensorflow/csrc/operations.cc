@@ -1,0 +1,224 @@
+#include "operations.h"
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "call.h"
+#include "types.h"
+
+namespace farandole_tensorflow {
+namespace {
+
+// ---- Attributes
+
+class Attributes {
+ public:
+  explicit Attributes(TfConstruction* construction) : construction_(construction) {}
+
+  std::string Text(const char* name) {
+    int32_t list_size = 0, size = 0;
+    tf.OpKernelConstruction_GetAttrSize(construction_, name, &list_size, &size, status_);
+    std::string value(ok() ? size : 0, '\0');
+    if (!value.empty()) {
+      tf.OpKernelConstruction_GetAttrString(construction_, name, value.data(), value.size(), status_);
+    }
+    return value;
+  }
+
+  int64_t Integer(const char* name) {
+    int64_t value = 0;
+    if (ok()) tf.OpKernelConstruction_GetAttrInt64(construction_, name, &value, status_);
+    return value;
+  }
+
+  // Attributes have no doubles: an integer carries its bits.
+  double Real(const char* name) {
+    const int64_t bits = Integer(name);
+    double value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+
+  bool Flag(const char* name) {
+    unsigned char value = 0;
+    if (ok()) tf.OpKernelConstruction_GetAttrBool(construction_, name, &value, status_);
+    return value != 0;
+  }
+
+  std::string NodeName() {
+    const TfStringView name = tf.OpKernelConstruction_GetName(construction_);
+    return {name.data, name.length};
+  }
+
+  bool ok() { return status_.ok(); }
+  void TellFailure() { tf.OpKernelConstruction_Failure(construction_, status_); }
+
+ private:
+  TfConstruction* const construction_;
+  Status status_;
+};
+
+bool IsReduction(int32_t operation) { return operation == FRD_ALLREDUCE || operation == FRD_REDUCESCATTER; }
+
+template <int32_t operation>
+void* Create(TfConstruction* construction) {
+  Attributes attributes(construction);
+  auto wish = std::make_unique<Wish>();
+  wish->operation = operation;
+  wish->is_node = attributes.Flag("is_node");
+  wish->name = attributes.Text("tensor_name");
+  // A function's nodes are copied to wherever it is called; the names of nodes tell the copies apart.
+  if (wish->is_node) wish->name = attributes.NodeName();
+  wish->process_set = static_cast<int32_t>(attributes.Integer("process_set"));
+  wish->site = attributes.Text("site");
+  if (IsReduction(operation)) {
+    wish->reduce = static_cast<int32_t>(attributes.Integer("reduce"));
+    wish->prescale = attributes.Real("prescale_bits");
+    wish->postscale = attributes.Real("postscale_bits");
+  }
+  if (operation == FRD_BROADCAST) wish->root = static_cast<int32_t>(attributes.Integer("root_rank"));
+  if (attributes.ok()) return wish.release();
+  attributes.TellFailure();
+  return nullptr;
+}
+
+void Compute(void* kernel, TfContext* context, TfDone* done) {
+  Call::Begin(*static_cast<const Wish*>(kernel), context, done);
+}
+
+void Delete(void* kernel) { delete static_cast<Wish*>(kernel); }
+
+// ---- Shapes
+
+class Shape {
+ public:
+  Shape() : Shape(tf.NewShapeHandle()) {}
+  explicit Shape(TfShape* shape) : shape_(shape) {}
+  ~Shape() { tf.DeleteShapeHandle(shape_); }
+  Shape(const Shape&) = delete;
+  Shape& operator=(const Shape&) = delete;
+
+  operator TfShape*() { return shape_; }
+
+ private:
+  TfShape* const shape_;
+};
+
+constexpr size_t kUnknown = static_cast<size_t>(-1);
+
+void InferSame(TfShapeContext* context, TfStatus* status) {
+  const int count = static_cast<int>(tf.ShapeInferenceContextNumInputs(context)) - 1;
+  for (int i = 0; i < count && tf.GetCode(status) == 0; ++i) {
+    Shape input;
+    tf.ShapeInferenceContextGetInput(context, i, input, status);
+    if (tf.GetCode(status) == 0) tf.ShapeInferenceContextSetOutput(context, i, input, status);
+  }
+}
+
+// As the input, but with any number of rows.
+void InferRows(TfShapeContext* context, int index, TfStatus* status) {
+  Shape input, rest, result, rows(tf.ShapeInferenceContextVectorFromSize(context, kUnknown));
+  tf.ShapeInferenceContextGetInput(context, index, input, status);
+  if (tf.GetCode(status) != 0) return;
+  tf.ShapeInferenceContextWithRankAtLeast(context, input, 1, input, status);
+  if (tf.GetCode(status) != 0) return;
+  tf.ShapeInferenceContextSubshape(context, input, 1, INT64_MAX, rest, status);
+  if (tf.GetCode(status) != 0) return;
+  tf.ShapeInferenceContextConcatenateShapes(context, rows, rest, result, status);
+  if (tf.GetCode(status) == 0) tf.ShapeInferenceContextSetOutput(context, index, result, status);
+}
+
+void InferAllRows(TfShapeContext* context, TfStatus* status) {
+  const int count = static_cast<int>(tf.ShapeInferenceContextNumInputs(context)) - 1;
+  for (int i = 0; i < count && tf.GetCode(status) == 0; ++i) InferRows(context, i, status);
+}
+
+void InferAlltoall(TfShapeContext* context, TfStatus* status) {
+  InferRows(context, 0, status);
+  Shape counts(tf.ShapeInferenceContextVectorFromSize(context, kUnknown));
+  if (tf.GetCode(status) == 0) tf.ShapeInferenceContextSetOutput(context, 1, counts, status);
+}
+
+void InferScalar(TfShapeContext* context, TfStatus* status) {
+  Shape scalar(tf.ShapeInferenceContextScalar(context));
+  tf.ShapeInferenceContextSetOutput(context, 0, scalar, status);
+}
+
+void InferNothing(TfShapeContext*, TfStatus*) {}
+
+// ---- Definitions
+
+using Texts = std::vector<std::string>;
+
+struct Definition {
+  const char* name;
+  TfCreate create;
+  TfInferShape infer;
+  bool is_stateful;
+  Texts inputs, outputs, attributes;
+};
+
+std::string NameOf(const std::string& argument) { return argument.substr(0, argument.find(':')); }
+
+std::string Define(const Definition& definition) {
+  TfOpBuilder* const builder = tf.NewOpDefinitionBuilder(definition.name);
+  for (const auto& each : definition.inputs) tf.OpDefinitionBuilderAddInput(builder, each.c_str());
+  for (const auto& each : definition.outputs) tf.OpDefinitionBuilderAddOutput(builder, each.c_str());
+  for (const auto& each : definition.attributes) tf.OpDefinitionBuilderAddAttr(builder, each.c_str());
+  for (const char* each : {"tensor_name: string", "is_node: bool", "process_set: int", "site: string"}) {
+    tf.OpDefinitionBuilderAddAttr(builder, each);
+  }
+  // TensorFlow takes any call for yes.
+  if (definition.is_stateful) tf.OpDefinitionBuilderSetIsStateful(builder, true);
+  tf.OpDefinitionBuilderSetShapeInferenceFunction(builder, definition.infer);
+  Status status;
+  tf.RegisterOpDefinition(builder, status);
+  return status.ok() ? "" : status.message();
+}
+
+// On a GPU the arguments lie in host memory: TensorFlow copies them, in its streams, before and after.
+std::string AddKernel(const Definition& definition, const char* device) {
+  TfKernelBuilder* const builder =
+      tf.NewAsyncKernelBuilder(definition.name, device, definition.create, &Compute, &Delete);
+  if (std::strcmp(device, "GPU") == 0) {
+    for (const Texts& arguments : {definition.inputs, definition.outputs}) {
+      for (const auto& each : arguments) tf.KernelBuilder_HostMemory(builder, NameOf(each).c_str());
+    }
+  }
+  Status status;
+  tf.RegisterKernelBuilder((std::string(definition.name) + device).c_str(), builder, status);
+  return status.ok() ? "" : status.message();
+}
+
+}  // namespace
+
+std::string RegisterOperations() {
+  const std::string types = std::string("T: list(") + kTypes + ") >= 1", type = std::string("T: ") + kTypes;
+  const Texts tensors = {"tensors: T", "token: int32"}, results = {"results: T"};
+  const Texts reducing = {types, "reduce: int", "prescale_bits: int", "postscale_bits: int"};
+  const Definition definitions[] = {
+      {"FarandoleAllreduce", &Create<FRD_ALLREDUCE>, &InferSame, false, tensors, results, reducing},
+      {"FarandoleBroadcast", &Create<FRD_BROADCAST>, &InferSame, false, tensors, results, {types, "root_rank: int"}},
+      {"FarandoleAllgather", &Create<FRD_ALLGATHER>, &InferAllRows, false, tensors, results, {types}},
+      {"FarandoleReducescatter", &Create<FRD_REDUCESCATTER>, &InferAllRows, false, tensors, results, reducing},
+      {"FarandoleAlltoall",
+       &Create<FRD_ALLTOALL>,
+       &InferAlltoall,
+       false,
+       {"tensor: T", "splits: int64", "token: int32"},
+       {"result: T", "received: int64"},
+       {type}},
+      {"FarandoleBarrier", &Create<FRD_BARRIER>, &InferNothing, true, {}, {}, {}},
+      {"FarandoleJoin", &Create<FRD_JOIN>, &InferScalar, true, {}, {"last: int64"}, {}},
+  };
+  for (const Definition& definition : definitions) {
+    for (const std::string& problem :
+         {Define(definition), AddKernel(definition, "CPU"), AddKernel(definition, "GPU")}) {
+      if (!problem.empty()) return problem;
+    }
+  }
+  return "";
+}
+
+}  // namespace farandole_tensorflow

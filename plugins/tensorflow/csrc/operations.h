@@ -1,0 +1,20 @@
+// The operations as TensorFlow sees them: definitions, what is known of shapes before, kernels.
+//
+//   FarandoleAllreduce, -Broadcast, -Allgather, -Reducescatter   tensors: T, token: int32 -> results: T   (T: several types)
+//   FarandoleAlltoall                                            tensor: T, splits: int64, token -> result: T, received
+//   FarandoleBarrier, FarandoleJoin                              -> nothing; last: int64
+//
+// All but the last two are stateless, since TensorFlow would run stateful ones one after the other. What it may do to
+// stateless ones is prevented otherwise: every node has a name among its attributes, so that no two are alike and merged;
+// `token` is not constant, so that none is computed when the graph is optimized. A node that nothing depends on is
+// dropped, which is the same on all ranks for the same program.
+#pragma once
+
+#include <string>
+
+namespace farandole_tensorflow {
+
+// Registers all with the TensorFlow of this process; "" or why that cannot be.
+std::string RegisterOperations();
+
+}  // namespace farandole_tensorflow

@@ -1,0 +1,15 @@
+// Element types: TensorFlow's numbers and the core's.
+#pragma once
+
+#include <cstdint>
+
+namespace farandole_tensorflow {
+
+// The number of farandole.h for one of TF_DataType, and the other way; -1 where there is none.
+int32_t CoreTypeOf(int tf_type);
+int TfTypeOf(int32_t core_type);
+
+// All that the core knows, as an operation's definition lists them.
+extern const char* const kTypes;
+
+}  // namespace farandole_tensorflow

@@ -1,0 +1,70 @@
+"""Farandole for TensorFlow: what Horovod's users know as horovod.tensorflow.
+
+    import farandole_tensorflow as hvd
+
+    hvd.init()
+    average = hvd.allreduce(tensor)
+
+The collectives work eagerly, in `tf.function` and in the graphs of TF1, and all have gradients. Within a graph they are
+begun when their inputs are computed and hold no thread while they wait for the other ranks. The same calls must be in
+the graphs of all ranks.
+"""
+
+import farandole
+from farandole import *  # noqa: F403
+
+from farandole_tensorflow import _gradients as _gradients
+from farandole_tensorflow._dtypes import Compression
+from farandole_tensorflow._objects import (  # type: ignore[assignment]  # with a session among the arguments
+    allgather_object,
+    broadcast_object,
+    broadcast_object_fn,
+)
+from farandole_tensorflow._operations import (
+    allgather,
+    allreduce,
+    alltoall,
+    barrier,
+    broadcast,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_reducescatter,
+    join,
+    reducescatter,
+)
+from farandole_tensorflow._places import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+from farandole_tensorflow._variables import (
+    BroadcastGlobalVariablesHook,
+    broadcast_,
+    broadcast_global_variables,
+    broadcast_variables,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BroadcastGlobalVariablesHook",
+    "Compression",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
+    "join",
+    "local_rank_op",
+    "local_size_op",
+    "process_set_included_op",
+    "rank_op",
+    "reducescatter",
+    "size_op",
+]
+__all__ += [name for name in farandole.__all__ if name not in __all__]

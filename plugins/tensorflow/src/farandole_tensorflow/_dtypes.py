@@ -1,0 +1,52 @@
+"""TensorFlow's tensors as the core's operations see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from farandole.plugin import Compression as _Compression
+from farandole.plugin import DType
+
+Tensor = Any  # tf.Tensor; TensorFlow is not read by the type checker
+
+_TF_DTYPES = {dtype: getattr(tf, dtype.title) for dtype in DType}
+_DTYPES = {tf_dtype: dtype for dtype, tf_dtype in _TF_DTYPES.items()}
+
+
+class Casts:
+    """What compression needs to know of tensors."""
+
+    def describe(self, tensor: Tensor) -> tuple[DType, Any]:
+        """Element type and shape, of which parts may be None.
+
+        Raises:
+            ValueError: an element type that cannot be reduced or sent.
+        """
+        if tensor.dtype not in _DTYPES:
+            known = ", ".join(dtype.title for dtype in DType)
+            raise ValueError(f"tensors of dtype {tensor.dtype.name} cannot be reduced or sent; supported are {known}")
+        return _DTYPES[tensor.dtype], tensor.shape
+
+    def cast(self, tensor: Tensor, dtype: DType) -> Tensor:
+        """The tensor with another element type."""
+        return tf.cast(tensor, _TF_DTYPES[dtype])
+
+
+casts = Casts()
+Compression: _Compression[Tensor] = _Compression(casts)
+
+
+def as_tensor(value: Any) -> Tensor:
+    """A tensor that can be sent, of a tensor, a variable, or what TensorFlow makes one of.
+
+    Raises:
+        TypeError: it makes none of it.
+        ValueError: an element type that cannot be reduced or sent.
+    """
+    if isinstance(value, tf.SparseTensor | tf.RaggedTensor):
+        raise TypeError(f"{type(value).__name__}s cannot be reduced or sent; convert it with tf.sparse.to_dense or "
+                        "to_tensor()")  # fmt: skip
+    tensor = tf.convert_to_tensor(value)
+    casts.describe(tensor)
+    return tensor

@@ -1,0 +1,121 @@
+"""Gradients of the operations, as in Horovod.
+
+That of an allreduce is the allreduce of the gradients, with the same reduction and factors. Those of allgather and
+broadcast are averages over the ranks of the set: of the gathered gradients each rank keeps its own rows; of the
+broadcast tensor's gradients the root keeps all and the others none. That of a reducescatter is the allgather of the
+gradients, times the size of the set for a sum. Rows that alltoall has moved go back.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import farandole
+import tensorflow as tf
+from farandole import Average, ReduceOp, Sum
+from farandole.plugin import Kind, Parameters
+
+from farandole_tensorflow._dtypes import Tensor
+from farandole_tensorflow._native import operations
+from farandole_tensorflow._perform import perform, run
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _gradient_of(operation: str) -> Callable[[_Function], _Function]:
+    return cast(Callable[[_Function], _Function], tf.RegisterGradient(operation))
+
+
+@_gradient_of("FarandoleAllreduce")
+def _of_allreduce(op: Any, *gradients: Tensor) -> list[Tensor]:
+    reduce = _reduction(op)
+    if reduce not in (Sum, Average):
+        what = f"allreduce with op={reduce.name.capitalize()}"
+        raise ValueError(f"{what} has no gradient: give it tf.stop_gradient(tensor), or use Sum or Average")
+    factors = _factor(op, "prescale_bits"), _factor(op, "postscale_bits")
+    parameters = (_name(op), int(reduce), 0, *factors, op.get_attr("process_set"))
+    return [*perform(Kind.ALLREDUCE, _dense(op, gradients), parameters), None]
+
+
+@_gradient_of("FarandoleAllgather")
+def _of_allgather(op: Any, *gradients: Tensor) -> list[Tensor]:
+    averages = _averages(op, gradients)
+    number = op.get_attr("process_set")
+    mine = tf.stack([tf.shape(tensor, tf.int64)[0] for tensor in op.inputs[:-1]])
+    parameters = (f"{_name(op)}.rows" if _name(op) else "", 0, 0, 1.0, 1.0, number)
+    (rows,) = perform(Kind.ALLGATHER, [mine[tf.newaxis]], parameters)  # [rank, tensor]
+    starts = tf.reduce_sum(rows[: _ranks(op).index(farandole.rank())], axis=0)
+    return [*(each[starts[i] : starts[i] + mine[i]] for i, each in enumerate(averages)), None]
+
+
+@_gradient_of("FarandoleBroadcast")
+def _of_broadcast(op: Any, *gradients: Tensor) -> list[Tensor]:
+    averages = _averages(op, gradients)
+    if farandole.rank() != op.get_attr("root_rank"):
+        with tf.control_dependencies(averages):  # in which this rank takes part
+            averages = [tf.identity(tf.zeros_like(each)) for each in averages]
+    return [*averages, None]
+
+
+@_gradient_of("FarandoleReducescatter")
+def _of_reducescatter(op: Any, *gradients: Tensor) -> list[Tensor]:
+    reduce = _reduction(op)
+    if reduce not in (Sum, Average):
+        what = f"reducescatter with op={reduce.name.capitalize()}"
+        raise ValueError(f"{what} has no gradient: give it tf.stop_gradient(tensor), or use Sum or Average")
+    factor = _factor(op, "prescale_bits") * _factor(op, "postscale_bits")
+    factor *= len(_ranks(op)) if reduce is Sum else 1
+    parameters = (_name(op), 0, 0, 1.0, 1.0, op.get_attr("process_set"))
+    gathered = perform(Kind.ALLGATHER, _dense(op, gradients), parameters)
+    return [*(each * tf.cast(factor, each.dtype) for each in gathered), None]
+
+
+@_gradient_of("FarandoleAlltoall")
+def _of_alltoall(op: Any, gradient: Tensor, _: Tensor) -> list[Tensor]:
+    (sent,) = _dense(op, [gradient])
+    result, _ = run(
+        operations.farandole_alltoall,
+        Kind.ALLTOALL,
+        _name(op),
+        lambda token: {"tensor": sent, "splits": op.outputs[1], "token": token},
+        {"process_set": op.get_attr("process_set")},
+    )
+    return [result, None, None]
+
+
+for _stateful in ("FarandoleBarrier", "FarandoleJoin"):
+    tf.no_gradient(_stateful)
+
+
+def _averages(op: Any, gradients: Sequence[Tensor]) -> list[Tensor]:
+    parameters: Parameters = (_name(op), int(Average), 0, 1.0, 1.0, op.get_attr("process_set"))
+    return perform(Kind.ALLREDUCE, _dense(op, gradients), parameters)
+
+
+def _dense(op: Any, gradients: Sequence[Any]) -> list[Tensor]:
+    """The gradients of all outputs; zeros for those that nothing depends on, which the other ranks may need."""
+    return [
+        tf.zeros_like(output) if each is None else tf.convert_to_tensor(each)
+        for output, each in zip(op.outputs, gradients, strict=False)
+    ]
+
+
+def _reduction(op: Any) -> ReduceOp:
+    return ReduceOp(op.get_attr("reduce"))
+
+
+def _factor(op: Any, attribute: str) -> float:
+    (factor,) = struct.unpack("d", struct.pack("q", op.get_attr(attribute)))
+    return float(factor)
+
+
+def _ranks(op: Any) -> list[int]:
+    return farandole.get_process_set_ids_and_ranks()[op.get_attr("process_set")]
+
+
+def _name(op: Any) -> str:
+    """Of the collective in the gradient; "" where the operation has none, too."""
+    name = op.get_attr("tensor_name").decode()
+    return f"{name}.gradient" if name else ""

@@ -1,0 +1,48 @@
+"""The native part: the collectives as operations of TensorFlow; see csrc/operations.h."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from farandole.plugin import api_address
+
+OLDEST = (2, 13)  # kernels that end later can be written since
+
+
+def _check_version() -> None:
+    version = tf.version.VERSION
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise ImportError(
+            f"farandole-tensorflow works with TensorFlow {oldest} and later, and this is {version}: "
+            f"python -m pip install 'tensorflow>={oldest}'"
+        )
+
+
+def _opened() -> tuple[Any, ctypes.CDLL]:
+    path = str(Path(__file__).with_name("libfarandole_tensorflow.so"))
+    operations = tf.load_op_library(path)  # first: TensorFlow must see what is registered while it is loaded
+    library = ctypes.CDLL(path)
+    library.farandole_tensorflow_problem.restype = ctypes.c_char_p
+    library.farandole_tensorflow_blocked_calls.restype = ctypes.c_int64
+    library.farandole_tensorflow_open.argtypes = [ctypes.c_void_p]
+    if problem := library.farandole_tensorflow_problem().decode():
+        raise ImportError(f"farandole-tensorflow does not work with TensorFlow {tf.version.VERSION}: {problem}")
+    if not library.farandole_tensorflow_open(api_address()):
+        raise ImportError("farandole and farandole-tensorflow do not fit; install the same version of both")
+    return operations, library
+
+
+_check_version()
+operations, _library = _opened()
+
+
+def is_asynchronous() -> bool:
+    """Whether operations leave TensorFlow's threads while they wait for the other ranks.
+
+    They do not where TensorFlow was built with another C++ library than its wheels for Linux are.
+    """
+    return bool(_library.farandole_tensorflow_knows_layout()) and not _library.farandole_tensorflow_blocked_calls()

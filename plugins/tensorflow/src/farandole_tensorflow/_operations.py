@@ -1,0 +1,288 @@
+"""The collectives for tensors. All have gradients, and work eagerly, in `tf.function` and in TF1's graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import farandole
+import tensorflow as tf
+from farandole import Average, ProcessSet, ReduceOp, Sum
+from farandole.plugin import (
+    Compressor,
+    Kind,
+    check_compressor,
+    check_not_adasum,
+    check_sequence,
+    plain,
+    reducing,
+    rooted,
+)
+
+from farandole_tensorflow._dtypes import Compression, Tensor, as_tensor
+from farandole_tensorflow._native import operations
+from farandole_tensorflow._perform import perform, run, unconverted
+
+
+@unconverted
+def allreduce(
+    tensor: Tensor,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Compressor[Tensor] = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet | None = None,
+    ignore_name_scope: bool = False,
+) -> Tensor:
+    """Combine the ranks' tensors element by element into a new tensor of the same shape and dtype.
+
+    Args:
+        tensor: of any shape and supported dtype, alike on all ranks: a tensor, a variable, or `tf.IndexedSlices`, whose
+            rows may differ between ranks; the result has those of all ranks, one after the other.
+        average: deprecated; True means op=Average, False op=Sum.
+        device_dense: not needed; accepted because Horovod does.
+        device_sparse: the same.
+        compression: what to send instead: `Compression.fp16` or `Compression.bf16`.
+        op: Average (default), Sum, Min, Max, Product or Adasum; `tf.IndexedSlices`, and what has a gradient, take Sum
+            and Average only. An average of integers is truncated.
+        prescale_factor: multiplies before the reduction.
+        postscale_factor: multiplies after it.
+        name: pairs this call with those of the other ranks. Without one eager calls are paired by their order; in a
+            graph the first of one kind with the first, and so on.
+        process_set: among which ranks; by default all.
+        ignore_name_scope: not needed, name scopes are always ignored; accepted because Horovod does.
+
+    Returns:
+        A tensor, or `tf.IndexedSlices` for those.
+
+    Raises:
+        ValueError: misuse that this rank sees alone. As everything below it is TensorFlow's own class too, see the
+            guide, and that class alone where the graph that it is in runs.
+        MismatchError: the ranks disagree about dtype, shape or arguments; the job goes on.
+        RecoverableError: a rank is lost, or did not come in time.
+    """
+    parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
+    if isinstance(tensor, tf.IndexedSlices):
+        return _allreduce_slices(tensor, parameters, compression)
+    return _compressed(Kind.ALLREDUCE, [tensor], parameters, compression)[0]
+
+
+@unconverted
+def grouped_allreduce(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Compressor[Tensor] = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet | None = None,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Tensor]:
+    """`allreduce` of several tensors as one operation; they may differ in shape and dtype. Returns a list of them.
+
+    `tf.IndexedSlices` among them are combined as by `allreduce`.
+    """
+    parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
+    check_sequence(tensors)
+    dense = [each for each in tensors if not isinstance(each, tf.IndexedSlices)]
+    reduced = iter(_compressed(Kind.ALLREDUCE, dense, parameters, compression) if dense else [])
+    return [
+        _allreduce_slices(each, _named(parameters, f"slices.{place}"), compression)
+        if isinstance(each, tf.IndexedSlices)
+        else next(reduced)
+        for place, each in enumerate(tensors)
+    ]
+
+
+@unconverted
+def allgather(
+    tensor: Tensor, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet | None = None
+) -> Tensor:
+    """The ranks' tensors one after the other along the first dimension, the lowest rank's first, as a new tensor.
+
+    The first dimension may differ between ranks and may be 0; the others and the dtype are alike.
+    """
+    return perform(Kind.ALLGATHER, [as_tensor(tensor)], plain(name, process_set))[0]
+
+
+@unconverted
+def grouped_allgather(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet | None = None,
+) -> list[Tensor]:
+    """`allgather` of several tensors as one operation."""
+    check_sequence(tensors)
+    return perform(Kind.ALLGATHER, list(map(as_tensor, tensors)), plain(name, process_set))
+
+
+@unconverted
+def broadcast(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet | None = None,
+) -> Tensor:
+    """Rank `root_rank`'s tensor, as a new tensor, on every rank; shape and dtype are alike on all ranks."""
+    return perform(Kind.BROADCAST, [as_tensor(tensor)], rooted(root_rank, name, process_set))[0]
+
+
+@unconverted
+def reducescatter(
+    tensor: Tensor,
+    device_dense: str = "",
+    compression: Compressor[Tensor] = Compression.none,
+    op: ReduceOp = Average,
+    name: str | None = None,
+    process_set: ProcessSet | None = None,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Tensor:
+    """This rank's rows of what `allreduce` would give, as a new tensor.
+
+    Every rank gets as many rows; where the rows do not divide evenly, the first ranks get one more. `op` is any
+    reduction but Adasum.
+    """
+    parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
+    check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
+    return _compressed(Kind.REDUCESCATTER, [tensor], parameters, compression)[0]
+
+
+@unconverted
+def grouped_reducescatter(
+    tensors: Sequence[Tensor],
+    device_dense: str = "",
+    compression: Compressor[Tensor] = Compression.none,
+    op: ReduceOp = Average,
+    process_set: ProcessSet | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> list[Tensor]:
+    """`reducescatter` of several tensors as one operation."""
+    parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
+    check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
+    check_sequence(tensors)
+    return _compressed(Kind.REDUCESCATTER, tensors, parameters, compression)
+
+
+@unconverted
+def alltoall(
+    tensor: Tensor,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet | None = None,
+) -> Any:
+    """Give every rank its part of the tensor's rows; what came from all ranks, in their order, as a new tensor.
+
+    Args:
+        tensor: with at least one dimension; all but the first, and the dtype, are alike on all ranks.
+        splits: how many rows go to each rank of the set, which add up to all rows: a list, or a tensor of integers with
+            one dimension. Without it every rank gets as many, and the rows must be a multiple of the ranks.
+        name: as in `allreduce`.
+        ignore_name_scope: as in `allreduce`.
+        process_set: as in `allreduce`.
+
+    Returns:
+        The tensor; where `splits` is given, (the tensor, how many rows came from each rank of the set).
+    """
+    name, *_, number = plain(name, process_set)
+    rows, dtype = ([], tf.int64) if splits is None else _row_counts(splits)
+    sent, counts = as_tensor(tensor), tf.constant([], tf.int64) if splits is None else tf.cast(rows, tf.int64)
+    if splits is not None and counts.shape == (0,):
+        raise ValueError("there are 0 splits; give one for each rank of the set")
+    result, received = run(
+        operations.farandole_alltoall,
+        Kind.ALLTOALL,
+        name,
+        lambda token: {"tensor": sent, "splits": counts, "token": token},
+        {"process_set": number},
+    )
+    return result if splits is None else (result, tf.cast(received, dtype))
+
+
+@unconverted
+def barrier(process_set: ProcessSet | None = None, name: str | None = None) -> Any:
+    """Block until every rank of the set, by default every rank, called it; in a graph, the operation that does."""
+    if tf.executing_eagerly():
+        return farandole.barrier(process_set)
+    name, *_, number = plain(name, process_set)
+    return run(operations.farandole_barrier, Kind.BARRIER, name, _nothing, {"process_set": number})
+
+
+@unconverted
+def join(device: int = -1) -> Any:
+    """Say that this rank has no more data, and block until every rank of the world said so, see `farandole.join`.
+
+    Args:
+        device: not needed; accepted because Horovod's for PyTorch does.
+
+    Returns:
+        The rank that was the last to join; in a graph, the operation's result that will be that.
+    """
+    if tf.executing_eagerly():
+        return farandole.join()
+    return run(operations.farandole_join, Kind.JOIN, "", _nothing, {"process_set": 0})
+
+
+def _nothing(_: Tensor) -> dict[str, Any]:
+    return {}
+
+
+def _named(parameters: Any, suffix: str) -> Any:
+    """The same under a name that is derived from its own."""
+    name, *rest = parameters
+    return (f"{name}.{suffix}" if name else "", *rest)
+
+
+def _compressed(
+    kind: Kind, tensors: Sequence[Any], parameters: Any, compression: Compressor[Tensor] | None
+) -> list[Tensor]:
+    compression = compression or Compression.none
+    check_compressor(compression)
+    sent, contexts = zip(*(compression.compress(as_tensor(each)) for each in tensors), strict=True)
+    return list(map(compression.decompress, perform(kind, sent, parameters), contexts))
+
+
+def _allreduce_slices(slices: Any, parameters: Any, compression: Compressor[Tensor] | None) -> Any:
+    """Rows of all ranks, one after the other: an index that comes more than once means the sum."""
+    name, reduce, _, prescale, postscale, number = parameters
+    op, values = ReduceOp(reduce), as_tensor(slices.values)
+    if op not in (Sum, Average):
+        raise ValueError(f"tf.IndexedSlices can be reduced by Sum or Average, not by {op.name.capitalize()}")
+    if op is Average and not values.dtype.is_floating:
+        raise ValueError(f"an average of tf.IndexedSlices is for floats, not for {values.dtype.name}; use op=Sum")
+    compression = compression or Compression.none
+    check_compressor(compression)
+    factor = prescale * postscale
+    if op is Average:
+        factor /= len(farandole.get_process_set_ids_and_ranks()[number])
+    sent, context = compression.compress(values)
+    both = [sent, as_tensor(slices.indices)]
+    gathered, indices = perform(Kind.ALLGATHER, both, (name, 0, 0, 1.0, 1.0, number))
+    gathered = compression.decompress(gathered, context)
+    if factor != 1.0:
+        gathered = gathered * tf.cast(factor, gathered.dtype)
+    return tf.IndexedSlices(gathered, indices, slices.dense_shape)
+
+
+def _row_counts(splits: Any) -> tuple[Any, Any]:
+    """The splits, and with which dtype the counts of received rows are wanted."""
+    try:
+        rows = splits if tf.is_tensor(splits) else tf.convert_to_tensor([each.__index__() for each in splits], tf.int64)
+    except (TypeError, AttributeError, ValueError):
+        rows = None
+    if rows is None or not rows.dtype.is_integer or rows.shape.rank not in (None, 1):
+        raise ValueError(f"splits must be a list or a one-dimensional tensor of integers, not {splits!r}")
+    return rows, rows.dtype

@@ -1,0 +1,117 @@
+"""One collective as an operation of TensorFlow: eagerly, or as a node of the graph that is being made.
+
+Eager calls without a name are paired by their order, as everywhere. The nodes of a graph run in any order, so each has
+a name: its own in the graph, outside of all name scopes, since those count what only one rank may have made.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import tensorflow as tf
+from farandole.plugin import Kind, Parameters, call_site, pass_over
+
+from farandole_tensorflow._dtypes import Tensor
+from farandole_tensorflow._errors import as_ours
+from farandole_tensorflow._native import is_asynchronous, operations
+
+for _package in ("tensorflow", "keras", "tf_keras"):
+    pass_over(_package)  # they call us, from what the user has given them
+
+_LAST = "farandole/last_operation"  # a graph's collection
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def unconverted(function: _Function) -> _Function:
+    """The function, which `tf.function` does not rewrite when it rewrites what calls it."""
+    return cast(_Function, tf.autograph.experimental.do_not_convert(function))
+
+
+def perform(kind: Kind, tensors: Sequence[Tensor], parameters: Parameters) -> list[Tensor]:
+    """Results of an allreduce, broadcast, allgather or reducescatter, one for each of the tensors."""
+    name, reduce, root, prescale, postscale, process_set = parameters
+    attributes: dict[str, Any] = {"process_set": process_set}
+    if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
+        bits = {"prescale_bits": _bits(prescale), "postscale_bits": _bits(postscale)}
+        attributes.update(bits, reduce=int(reduce))
+    elif kind is Kind.BROADCAST:
+        attributes["root_rank"] = root
+    function = getattr(operations, f"farandole_{kind.name.lower()}")
+    return list(run(function, kind, name, lambda token: {"tensors": list(tensors), "token": token}, attributes))
+
+
+def run(
+    function: Callable[..., Any],
+    kind: Kind,
+    name: str,
+    inputs: Callable[[Tensor], dict[str, Any]],
+    attributes: dict[str, Any],
+) -> Any:
+    """What one of our operations returns; `inputs` are made for the token that is one of them."""
+    if tf.executing_eagerly():
+        with as_ours():
+            return function(**inputs(_eager_token()), **attributes, **_said(name, False))
+    graph = tf.compat.v1.get_default_graph()
+    with graph.name_scope(None):
+        node = graph.unique_name(f"{kind.name.lower()}.{_as_node(name)}" if name else kind.name.lower())
+        with tf.control_dependencies(_earlier(graph)):
+            arguments = inputs(_graph_token(node))
+            result = function(**arguments, **attributes, **_said(node, True), name=f"{node}/")
+    _remember(graph, node)
+    return result
+
+
+def _said(name: str, is_node: bool) -> dict[str, Any]:
+    return {"tensor_name": name, "is_node": is_node, "site": call_site()}
+
+
+def _bits(factor: float) -> int:
+    """An attribute for a double; TensorFlow's own have 32 bits."""
+    (bits,) = struct.unpack("q", struct.pack("d", factor))
+    return int(bits)
+
+
+def _as_node(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_./-]", "_", name).strip("/")
+
+
+@cache
+def _eager_token() -> Tensor:
+    with tf.device("CPU:0"):
+        return tf.constant(0)
+
+
+def _graph_token(node: str) -> Tensor:
+    """An input that is not constant for TensorFlow, which computes what only depends on constants once, by itself."""
+    return tf.raw_ops.PlaceholderWithDefault(input=tf.constant(0), shape=[], name=f"{node}.token")
+
+
+# ---- One after the other, where an operation holds a thread of TensorFlow while it waits for the other ranks
+
+
+def _earlier(graph: Any) -> list[Any]:
+    """What the next operation of the graph has to wait for."""
+    if is_asynchronous():
+        return []
+    _warn()
+    return [graph.get_operation_by_name(node) for node in graph.get_collection(_LAST)]
+
+
+def _remember(graph: Any, node: str) -> None:
+    if not is_asynchronous():
+        graph.get_collection_ref(_LAST)[:] = [node]
+
+
+@cache
+def _warn() -> None:
+    warnings.warn(
+        "this TensorFlow was built with a C++ library that farandole-tensorflow does not know: the operations of a "
+        "graph run one after the other, and slower",
+        RuntimeWarning,
+        stacklevel=2,
+    )

@@ -1,0 +1,98 @@
+"""One rank's values of variables for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+from farandole import ProcessSet
+from farandole.plugin import Kind, rooted
+
+from farandole_tensorflow._dtypes import as_tensor
+from farandole_tensorflow._perform import perform, unconverted
+
+_AT_ONCE = 64  # variables in one operation: as many are in memory twice
+
+
+@unconverted
+def broadcast_(
+    variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: ProcessSet | None = None
+) -> Any:
+    """Copy rank `root_rank`'s values into everybody's variables; complete on return.
+
+    Args:
+        variables: in the same order on all ranks.
+        root_rank: whose values all ranks get.
+        name: as in `allreduce`.
+        process_set: as in `allreduce`.
+
+    Returns:
+        The variables; in a TF1 graph, a list of the operations that assign to them.
+    """
+    listed = list(variables)
+    done: list[Any] = []
+    for begin in range(0, len(listed), _AT_ONCE):
+        some = listed[begin : begin + _AT_ONCE]
+        parameters = rooted(root_rank, f"{name or 'variables'}.{begin}", process_set)
+        values = perform(Kind.BROADCAST, [as_tensor(each) for each in some], parameters)
+        done += [each.assign(value) for each, value in zip(some, values, strict=True)]
+    return done if _is_tf1() else listed
+
+
+@unconverted
+def broadcast_variables(
+    variables: Iterable[Any], root_rank: int, process_set: ProcessSet | None = None, inplace: bool = False
+) -> Any:
+    """`broadcast_`; in a TF1 graph, the one operation that does it all.
+
+    Args:
+        variables: in the same order on all ranks, such as `model.variables`.
+        root_rank: whose values all ranks get.
+        process_set: as in `allreduce`.
+        inplace: not needed, it is always so; accepted because Horovod does.
+    """
+    done = broadcast_(variables, root_rank, None, process_set)
+    return tf.group(*done) if _is_tf1() else None
+
+
+@unconverted
+def broadcast_global_variables(root_rank: int) -> Any:
+    """`broadcast_variables` of all global variables of a TF1 graph, as an operation to run in a session.
+
+    Raises:
+        RuntimeError: in eager mode and in `tf.function`, where there are no global variables.
+    """
+    if not _is_tf1():
+        raise RuntimeError(
+            "broadcast_global_variables works in the graphs of TF1, where there are global variables; call "
+            "broadcast_variables(model.variables, root_rank)"
+        )
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is not read
+    """Copies rank `root_rank`'s global variables to all ranks once a session is created, or restored.
+
+    For `tf.compat.v1.train.MonitoredTrainingSession` and the like.
+    """
+
+    def __init__(self, root_rank: int, device: str = "") -> None:
+        """Broadcast from `root_rank`; `device` is not needed, and accepted because Horovod does."""
+        super().__init__()
+        self._root_rank = root_rank
+        self._operation: Any = None
+
+    def begin(self) -> None:
+        """Add the operation to the graph."""
+        graph = tf.compat.v1.get_default_graph()
+        if self._operation is None or self._operation.graph is not graph:
+            self._operation = broadcast_global_variables(self._root_rank)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Run it."""
+        session.run(self._operation)
+
+
+def _is_tf1() -> bool:
+    return not tf.executing_eagerly() and not tf.inside_function()

@@ -1,0 +1,24 @@
+import farandole_tensorflow
+import tensorflow as tf
+from farandole.testing import conformance
+
+ELSEWHERE = {  # tensors cannot be changed in place, and graphs are asynchronous by themselves: no handles
+    *("allgather_async", "allreduce_", "allreduce_async", "allreduce_async_", "alltoall_async", "broadcast_async"),
+    *("broadcast_async_", "grouped_allgather_async", "grouped_allreduce_", "grouped_allreduce_async"),
+    *("grouped_allreduce_async_", "grouped_reducescatter_async", "reducescatter_async", "sparse_allreduce"),
+    *("sparse_allreduce_async", "broadcast_parameters"),
+}
+
+
+def make(values, shape, dtype):
+    return tf.reshape(tf.cast(tf.constant(values, "float64" if "float" in dtype else "int64"), dtype), shape)
+
+
+SUBJECT = conformance.Subject(
+    module=farandole_tensorflow,
+    make=make,
+    values=lambda tensor: tf.reshape(tensor, [-1]).numpy().tolist(),
+    unsupported=lambda: tf.zeros(3, tf.complex64),
+    absent=frozenset(ELSEWHERE),
+)
+test_conformance = conformance.tests(SUBJECT)
