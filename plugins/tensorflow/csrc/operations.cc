@@ -89,6 +89,22 @@ void Compute(void* kernel, TfContext* context, TfDone* done) {
 
 void Delete(void* kernel) { delete static_cast<Wish*>(kernel); }
 
+void* CreateToken(TfConstruction*) { return nullptr; }
+
+void ComputeToken(void*, TfContext* context, TfDone* done) {
+  Status status;
+  TfTensor* const token = tf.AllocateOutput(context, 0, kTfInt32, nullptr, 0, sizeof(int32_t), status);
+  if (status.ok()) {
+    std::memset(tf.TensorData(token), 0, sizeof(int32_t));
+  } else {
+    tf.OpKernelContext_Failure(context, status);
+  }
+  if (token != nullptr) tf.DeleteTensor(token);
+  tf.RunAsyncOpKernelDoneCallback(done);
+}
+
+void DeleteToken(void*) {}
+
 // ---- Shapes
 
 class Shape {
@@ -151,9 +167,15 @@ void InferNothing(TfShapeContext*, TfStatus*) {}
 
 using Texts = std::vector<std::string>;
 
+struct Kernel {
+  TfCreate create;
+  TfCompute compute = &Compute;
+  TfDelete destroy = &Delete;
+};
+
 struct Definition {
   const char* name;
-  TfCreate create;
+  Kernel kernel;
   TfInferShape infer;
   bool is_stateful;
   Texts inputs, outputs, attributes;
@@ -166,9 +188,6 @@ std::string Define(const Definition& definition) {
   for (const auto& each : definition.inputs) tf.OpDefinitionBuilderAddInput(builder, each.c_str());
   for (const auto& each : definition.outputs) tf.OpDefinitionBuilderAddOutput(builder, each.c_str());
   for (const auto& each : definition.attributes) tf.OpDefinitionBuilderAddAttr(builder, each.c_str());
-  for (const char* each : {"tensor_name: string", "is_node: bool", "process_set: int", "site: string"}) {
-    tf.OpDefinitionBuilderAddAttr(builder, each);
-  }
   // TensorFlow takes any call for yes.
   if (definition.is_stateful) tf.OpDefinitionBuilderSetIsStateful(builder, true);
   tf.OpDefinitionBuilderSetShapeInferenceFunction(builder, definition.infer);
@@ -179,8 +198,8 @@ std::string Define(const Definition& definition) {
 
 // On a GPU the arguments lie in host memory: TensorFlow copies them, in its streams, before and after.
 std::string AddKernel(const Definition& definition, const char* device) {
-  TfKernelBuilder* const builder =
-      tf.NewAsyncKernelBuilder(definition.name, device, definition.create, &Compute, &Delete);
+  TfKernelBuilder* const builder = tf.NewAsyncKernelBuilder(definition.name, device, definition.kernel.create,
+                                                            definition.kernel.compute, definition.kernel.destroy);
   if (std::strcmp(device, "GPU") == 0) {
     for (const Texts& arguments : {definition.inputs, definition.outputs}) {
       for (const auto& each : arguments) tf.KernelBuilder_HostMemory(builder, NameOf(each).c_str());
@@ -196,21 +215,28 @@ std::string AddKernel(const Definition& definition, const char* device) {
 std::string RegisterOperations() {
   const std::string types = std::string("T: list(") + kTypes + ") >= 1", type = std::string("T: ") + kTypes;
   const Texts tensors = {"tensors: T", "token: int32"}, results = {"results: T"};
-  const Texts reducing = {types, "reduce: int", "prescale_bits: int", "postscale_bits: int"};
+  const Texts common = {"tensor_name: string", "is_node: bool", "process_set: int", "site: string"};
+  const auto with = [&common](Texts more) {
+    more.insert(more.end(), common.begin(), common.end());
+    return more;
+  };
+  const Texts reducing = with({types, "reduce: int", "prescale_bits: int", "postscale_bits: int"});
+  const Texts rooted = with({types, "root_rank: int"});
   const Definition definitions[] = {
-      {"FarandoleAllreduce", &Create<FRD_ALLREDUCE>, &InferSame, false, tensors, results, reducing},
-      {"FarandoleBroadcast", &Create<FRD_BROADCAST>, &InferSame, false, tensors, results, {types, "root_rank: int"}},
-      {"FarandoleAllgather", &Create<FRD_ALLGATHER>, &InferAllRows, false, tensors, results, {types}},
-      {"FarandoleReducescatter", &Create<FRD_REDUCESCATTER>, &InferAllRows, false, tensors, results, reducing},
+      {"FarandoleAllreduce", {&Create<FRD_ALLREDUCE>}, &InferSame, false, tensors, results, reducing},
+      {"FarandoleBroadcast", {&Create<FRD_BROADCAST>}, &InferSame, false, tensors, results, rooted},
+      {"FarandoleAllgather", {&Create<FRD_ALLGATHER>}, &InferAllRows, false, tensors, results, with({types})},
+      {"FarandoleReducescatter", {&Create<FRD_REDUCESCATTER>}, &InferAllRows, false, tensors, results, reducing},
       {"FarandoleAlltoall",
-       &Create<FRD_ALLTOALL>,
+       {&Create<FRD_ALLTOALL>},
        &InferAlltoall,
        false,
        {"tensor: T", "splits: int64", "token: int32"},
        {"result: T", "received: int64"},
-       {type}},
-      {"FarandoleBarrier", &Create<FRD_BARRIER>, &InferNothing, true, {}, {}, {}},
-      {"FarandoleJoin", &Create<FRD_JOIN>, &InferScalar, true, {}, {"last: int64"}, {}},
+       with({type})},
+      {"FarandoleBarrier", {&Create<FRD_BARRIER>}, &InferNothing, true, {}, {}, common},
+      {"FarandoleJoin", {&Create<FRD_JOIN>}, &InferScalar, true, {}, {"last: int64"}, common},
+      {"FarandoleToken", {&CreateToken, &ComputeToken, &DeleteToken}, &InferScalar, true, {}, {"token: int32"}, {}},
   };
   for (const Definition& definition : definitions) {
     for (const std::string& problem :

@@ -3,11 +3,13 @@
 //   FarandoleAllreduce, -Broadcast, -Allgather, -Reducescatter   tensors: T, token: int32 -> results: T   (T: several types)
 //   FarandoleAlltoall                                            tensor: T, splits: int64, token -> result: T, received
 //   FarandoleBarrier, FarandoleJoin                              -> nothing; last: int64
+//   FarandoleToken                                               -> token: int32
 //
-// All but the last two are stateless, since TensorFlow would run stateful ones one after the other. What it may do to
+// Those with tensors are stateless, since TensorFlow would run stateful ones one after the other. What it may do to
 // stateless ones is prevented otherwise: every node has a name among its attributes, so that no two are alike and merged;
-// `token` is not constant, so that none is computed when the graph is optimized. A node that nothing depends on is
-// dropped, which is the same on all ranks for the same program.
+// it depends on the graph's token, which is no constant for TensorFlow because it comes from a stateful operation, so
+// that none is computed when the graph is optimized. A node that nothing depends on is dropped, which is the same on all
+// ranks for the same program.
 #pragma once
 
 #include <string>

@@ -28,7 +28,7 @@ struct TfStringView {
 // TF_Code and TF_DataType, those that are met.
 constexpr int kTfInvalidArgument = 3, kTfDeadlineExceeded = 4, kTfFailedPrecondition = 9, kTfInternal = 13;
 constexpr int kTfUnavailable = 14;
-constexpr int kTfInt64 = 9;
+constexpr int kTfInt32 = 3, kTfInt64 = 9;
 
 using TfCreate = void* (*)(TfConstruction*);
 using TfCompute = void (*)(void* kernel, TfContext*, TfDone*);

@@ -10,6 +10,7 @@ import re
 import struct
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -23,7 +24,10 @@ from farandole_tensorflow._native import is_asynchronous, operations
 for _package in ("tensorflow", "keras", "tf_keras"):
     pass_over(_package)  # they call us, from what the user has given them
 
-_LAST = "farandole/last_operation"  # a graph's collection
+# Collections of a graph.
+_LAST = "farandole/last_operation"
+_TOKEN = "farandole/token"
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -60,7 +64,7 @@ def run(
     with graph.name_scope(None):
         node = graph.unique_name(f"{kind.name.lower()}.{_as_node(name)}" if name else kind.name.lower())
         with tf.control_dependencies(_earlier(graph)):
-            arguments = inputs(_graph_token(node))
+            arguments = inputs(_graph_token(graph))
             result = function(**arguments, **attributes, **_said(node, True), name=f"{node}/")
     _remember(graph, node)
     return result
@@ -86,9 +90,18 @@ def _eager_token() -> Tensor:
         return tf.constant(0)
 
 
-def _graph_token(node: str) -> Tensor:
-    """An input that is not constant for TensorFlow, which computes what only depends on constants once, by itself."""
-    return tf.raw_ops.PlaceholderWithDefault(input=tf.constant(0), shape=[], name=f"{node}.token")
+def _graph_token(graph: Any) -> Tensor:
+    """The graph's token: an input that is not constant for TensorFlow, which computes what depends on constants once.
+
+    It stands outside of all loops, so that each of them can have it.
+    """
+    for node in graph.get_collection(_TOKEN):  # a function's graph begins with the collections of that around it
+        with suppress(KeyError):
+            return graph.get_operation_by_name(node).outputs[0]
+    with tf.control_dependencies(None):
+        token = operations.farandole_token(name="farandole_token")
+    graph.get_collection_ref(_TOKEN)[:] = [token.op.name]
+    return token
 
 
 # ---- One after the other, where an operation holds a thread of TensorFlow while it waits for the other ranks
