@@ -269,6 +269,17 @@ def broadcast_parameters_waits_for_deferred_initialization():
 
 
 @row
+def broadcast_parameters_may_come_twice_before_deferred_initialization():
+    net = mx.gluon.nn.Dense(1, weight_initializer=mx.init.Constant(hvd.rank() + 1))
+    net.initialize()
+    for root_rank in (0, 1):
+        hvd.broadcast_parameters(net.collect_params(), root_rank)
+    assert numbers(net(array([[1.0, 1.0]]))) in ([[2]], [[4]])
+    first, second = hvd.allgather_object(numbers(net.weight.data()))
+    assert first == second
+
+
+@row
 def broadcast_parameters_refuses_everything_else():
     for wrong in (17, "text", {"a": 3}, [1, 2]):
         raises(ValueError, lambda wrong=wrong: hvd.broadcast_parameters(wrong))

@@ -62,7 +62,7 @@ def _broadcast_when_initialized(parameter: Any, root_rank: int, name: str) -> No
     initialize: Callable[..., Any] = parameter._init_impl
 
     def initialize_and_broadcast(*args: Any, **kwargs: Any) -> None:
-        del parameter._init_impl  # this function, which stands before the method; once is enough
+        vars(parameter).pop("_init_impl", None)  # what stands before the method: this, or a later broadcast's
         initialize(*args, **kwargs)
         broadcast_(parameter.data(), root_rank, name)
 
