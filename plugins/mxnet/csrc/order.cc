@@ -18,7 +18,7 @@ void Order::Ready(Ordered* call) {
   for (Entry& entry : queue->second.waiting) {
     if (entry.call == call) entry.ready = true;
   }
-  Advance(&lock, queue);
+  Advance(&lock, &*queue);
 }
 
 void Order::Skip(Ordered* call) {
@@ -30,7 +30,7 @@ void Order::Skip(Ordered* call) {
   --waiting_;
   --unfinished_;
   changed_.notify_all();
-  Advance(&lock, queue);
+  Advance(&lock, &*queue);
 }
 
 void Order::Ended(Ordered* call) {
@@ -40,11 +40,11 @@ void Order::Ended(Ordered* call) {
   if (!call->has_name) return;
   const auto queue = queues_.find(call->key);
   queue->second.in_flight = false;
-  Advance(&lock, queue);
+  Advance(&lock, &*queue);
 }
 
-void Order::Advance(std::unique_lock<std::mutex>* lock, Queues::iterator found) {
-  Queue& queue = found->second;
+void Order::Advance(std::unique_lock<std::mutex>* lock, Queues::value_type* entry) {
+  Queue& queue = entry->second;
   if (queue.advancing) return;  // that thread will look again
   queue.advancing = true;
   while (!queue.waiting.empty() && queue.waiting.front().ready && !queue.in_flight) {
@@ -58,7 +58,7 @@ void Order::Advance(std::unique_lock<std::mutex>* lock, Queues::iterator found) 
     changed_.notify_all();
   }
   queue.advancing = false;
-  if (queue.waiting.empty() && !queue.in_flight) queues_.erase(found);
+  if (queue.waiting.empty() && !queue.in_flight) queues_.erase(queues_.find(entry->first));
 }
 
 bool Order::AwaitBegun(int64_t limit_ms) {

@@ -60,7 +60,8 @@ class Order {
   };
   using Queues = std::unordered_map<std::string, Queue>;
 
-  void Advance(std::unique_lock<std::mutex>* lock, Queues::iterator queue);
+  // An entry stays valid when others are added meanwhile; an iterator would not.
+  void Advance(std::unique_lock<std::mutex>* lock, Queues::value_type* entry);
 
   std::mutex mutex_;
   std::condition_variable changed_;
