@@ -10,7 +10,7 @@ A plugin whose native part submits operations itself hands it `api_address()`, a
 """
 
 from farandole._adapter import Adapter, Buffer, DType
-from farandole._calls import Parameters, check_sequence, plain, reducing, rooted
+from farandole._calls import Parameters, check_sequence, check_types, plain, reducing, rooted
 from farandole._collectives import Collectives
 from farandole._compression import Compression, Compressor, check_compressor
 from farandole._gradients import GradientReducer, even_groups
@@ -36,6 +36,7 @@ __all__ = [
     "check_compressor",
     "check_not_adasum",
     "check_sequence",
+    "check_types",
     "even_groups",
     "pass_over",
     "plain",

@@ -99,7 +99,7 @@ Outcome CheckPlace(NDArrayHandle array) {
 }
 
 // The array's memory; false where it is in a layout of oneDNN's. Unlike MXNDArrayGetData this converts nothing, which
-// would wait for the very operation that runs.
+// would wait for the very operation that runs, or for what is written to the array next, and that waits for us.
 bool MemoryOf(NDArrayHandle array, void** data) {
   void* managed = nullptr;
   if (mx.NDArrayToDLPack(array, &managed) != 0) return false;
@@ -176,7 +176,6 @@ Outcome Call::Describe(const NDArrayHandle* inputs, const NDArrayHandle* outputs
   is_in_place_ = std::equal(inputs, inputs + count, outputs);
   shapes_.resize(count);
   tensors_.resize(count);
-  converted_.resize(count);
   for (int i = 0; i < count; ++i) {
     for (const NDArrayHandle array : {inputs[i], outputs[i]}) {
       if (const Outcome placed = CheckPlace(array); placed.code != FRD_OK) return placed;
@@ -210,7 +209,7 @@ void Call::Execute(void*, void* completion, void* argument) {
   if (!call->FindMemory()) {
     call->outcome_ = Invalid(
         "an array that is to be changed in place is in a layout of oneDNN's; use the function that returns a new "
-        "array");
+        "array");  // to which Python gives a copy in the usual layout
   }
   CallOrder().Ready(call.get());
 }
@@ -223,13 +222,7 @@ void Call::Delete(void* argument) {
 bool Call::FindMemory() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     void* data = nullptr;
-    if (!MemoryOf(inputs_[i], &data)) {
-      if (is_in_place_) return false;
-      const size_t count = ElementCount(shapes_[i]);
-      converted_[i].resize(count * kElementBytes[tensors_[i].dtype]);
-      data = converted_[i].data();
-      if (mx.NDArraySyncCopyToCPU(inputs_[i], data, count) != 0) return false;
-    }
+    if (!MemoryOf(inputs_[i], &data)) return false;
     tensors_[i].input = data;
     if (is_in_place_) {
       tensors_[i].output = data;

@@ -75,14 +75,13 @@ class Call : public Ordered {
   bool is_in_place_ = false;
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<frd_tensor> tensors_;
-  std::vector<std::vector<char>> converted_;  // inputs in a layout of oneDNN's, in the usual one
-  std::vector<void*> results_;                // where what the core allocates is to go
+  std::vector<void*> results_;  // where what the core allocates is to go
   std::vector<size_t> result_bytes_;
 
   std::shared_ptr<Call> self_;  // while the core or Order has it
   MxCompletion completion_ = {};
   bool was_executed_ = false;
-  bool by_pusher_ = false;
+  std::atomic<bool> by_pusher_{false};  // Push looks while another thread may be in Execute
   frd_operation* operation_ = nullptr;
   std::atomic<int> arrivals_{0};  // of Begin's end and OnDone: the second completes
   Outcome outcome_;               // in the end

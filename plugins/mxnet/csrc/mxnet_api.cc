@@ -27,7 +27,6 @@ std::string OpenMxNet(const char* path) {
                      Find(library, "MXNDArrayGetDType", &mx.NDArrayGetDType, &missing) &&
                      Find(library, "MXNDArrayGetContext", &mx.NDArrayGetContext, &missing) &&
                      Find(library, "MXNDArrayGetStorageType", &mx.NDArrayGetStorageType, &missing) &&
-                     Find(library, "MXNDArraySyncCopyToCPU", &mx.NDArraySyncCopyToCPU, &missing) &&
                      Find(library, "MXNDArrayToDLPack", &mx.NDArrayToDLPack, &missing) &&
                      Find(library, "MXNDArrayCallDLPackDeleter", &mx.NDArrayCallDLPackDeleter, &missing) &&
                      Find(library, "MXShallowCopyNDArray", &mx.ShallowCopyNDArray, &missing) &&

@@ -46,7 +46,6 @@ struct MxApi {
   int (*NDArrayGetDType)(NDArrayHandle array, int* dtype);
   int (*NDArrayGetContext)(NDArrayHandle array, int* device_type, int* device_id);
   int (*NDArrayGetStorageType)(NDArrayHandle array, int* type);
-  int (*NDArraySyncCopyToCPU)(NDArrayHandle array, void* data, size_t element_count);
   int (*NDArrayToDLPack)(NDArrayHandle array, void** managed_tensor);
   int (*NDArrayCallDLPackDeleter)(void* managed_tensor);
   int (*ShallowCopyNDArray)(NDArrayHandle array, NDArrayHandle* copy);

@@ -57,6 +57,12 @@ def after_operations():
 
 
 @state(0, 0)
+def operations_after_the_cores_init():
+    farandole.init()
+    hvd.allreduce(slow(), name="pending")
+
+
+@state(0, 0)
 def operations_pending():
     hvd.init()
     push(64)

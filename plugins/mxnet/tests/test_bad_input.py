@@ -123,6 +123,23 @@ def test_sparse_gradients_are_refused():
     world(2).run(row_sparse)
 
 
+def wrong_types():
+    net, ones = dense(), mx.nd.ones((1,))
+    for compression in ("fp16", True):
+        named = f"not {compression!r}"
+        refused(lambda c=compression: hvd.allreduce(ones, compression=c), "Compression.fp16", named, kind=TypeError)
+        trainer = lambda c=compression: hvd.DistributedTrainer(net.collect_params(), "sgd", compression=c)  # noqa: E731
+        refused(trainer, "Compression.fp16", named, kind=TypeError)
+    refused(lambda: hvd.allreduce(ones, name=3), "name must be a string, not 3", kind=TypeError)
+    refused(lambda: hvd.allreduce(ones, priority="1"), "priority must be a whole number, not '1'", kind=TypeError)
+    refused(lambda: hvd.allreduce(ones, prescale_factor="2"), "prescale_factor must be a number", kind=TypeError)
+    refused(lambda: hvd.broadcast(ones, 1.0), "root_rank must be a whole number, not 1.0", kind=TypeError)
+
+
+def test_arguments_of_a_wrong_type_are_named():
+    world(2).run(wrong_types)
+
+
 def uninitialized():
     net = mx.gluon.nn.Dense(2, in_units=2)
     refused(lambda: hvd.broadcast_parameters(net.collect_params()), "initialize()")

@@ -123,6 +123,22 @@ def test_arrays_in_other_layouts_are_converted_or_refused():
     world(2).run(layouts)
 
 
+def written_after():
+    net = mx.gluon.nn.Conv2D(16, 3, in_channels=16, weight_initializer=mx.init.One())
+    net.initialize()
+    net.hybridize()
+    for _ in range(5):
+        images = net(mx.nd.ones((2, 16, 34, 34)))
+        result = hvd.allreduce(images, op=hvd.Sum)
+        images *= 0
+        assert result.asnumpy().min() == result.asnumpy().max() == hvd.size() * 16 * 9
+        assert images.asnumpy().max() == 0
+
+
+def test_arrays_in_other_layouts_may_be_written_afterwards():
+    world(2).run(written_after, timeout=60)
+
+
 def through_host_memory():
     """Arrays of the context cpu(1) stand for those on a GPU: another context, and copies that are real."""
     device, push = mx.cpu(1), _native.push

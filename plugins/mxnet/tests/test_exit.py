@@ -44,6 +44,11 @@ def test_exit(name):
     assert codes == STATES[name][1], "\n".join(outputs)
 
 
+def test_operations_are_completed_whoever_called_init():
+    _, outputs = end("operations_after_the_cores_init")
+    assert outputs == ["", ""]
+
+
 def test_exit_of_the_naive_engine():
     codes, outputs = end("after_operations", MXNET_ENGINE_TYPE="NaiveEngine")
     assert codes == (0, 0), "\n".join(outputs)

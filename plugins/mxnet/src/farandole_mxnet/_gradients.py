@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farandole import Average, ProcessSet, size
-from farandole.plugin import Compressor, Kind, even_groups, predivide_factors, reducing
+from farandole.plugin import Compressor, Kind, check_compressor, even_groups, predivide_factors, reducing
 
 from farandole_mxnet import _native
 from farandole_mxnet._adapter import NDArray
@@ -26,6 +26,8 @@ class Reduction:
     def __post_init__(self) -> None:
         predivide_factors(Average, self.predivide_factor)
         even_groups(0, self.groups)
+        if self.compression is not None:
+            check_compressor(self.compression)
 
     def reduce(self, indices: Sequence[int | str], gradients: Sequence[NDArray]) -> None:
         """Average the gradients in place, the first ones first. Never waits.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+from functools import cache
 
 import farandole
 
@@ -14,8 +15,13 @@ _TIME_TO_END_S = 10.0
 def init(comm: object = None, process_sets: object = None) -> None:
     """As `farandole.init`."""
     farandole.init(comm, process_sets)
-    atexit.unregister(shutdown)
-    atexit.register(shutdown)  # last, so that it comes first: before the core's own, and before MXNet ends
+    leave_at_exit()
+
+
+@cache
+def leave_at_exit() -> None:
+    """From the first operation on at the latest: `init` may have been the core's own."""
+    atexit.register(shutdown)  # last, so that it comes first: before the core's, and before MXNet ends
 
 
 def shutdown() -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import mxnet as mx
-from farandole.plugin import Kind, Parameters, api_address, call_site
+from farandole import is_initialized
+from farandole.plugin import Kind, Parameters, api_address, call_site, check_types
 
 from farandole_mxnet._errors import error_of
 
 NDArray = Any  # mxnet.nd.NDArray; MXNet is not read by the type checker
 
-_ON_DEVICE = -1
+_ON_DEVICE, _NOT_INITIALIZED = -1, 5
 _SLICE_MS = 100  # between two looks for Ctrl-C
 
 
@@ -65,10 +66,18 @@ def push(
     """
     name, reduce, root, prescale, postscale, process_set = parameters
     inputs, outputs = _handles(sources), _handles(targets)
-    code = _library.farandole_mxnet_push(
-        *(kind, len(inputs), inputs, outputs, name.encode(), reduce, root, prescale, postscale, process_set),
-        *(call_site().encode(), priority, is_gradient),
-    )
+    if not is_initialized():
+        raise error_of(_NOT_INITIALIZED, "farandole is not initialized; call init() first")
+    try:
+        code = _library.farandole_mxnet_push(
+            *(kind, len(inputs), inputs, outputs, name.encode(), reduce, root, prescale, postscale, process_set),
+            *(call_site().encode(), priority, is_gradient),
+        )
+    except (AttributeError, ctypes.ArgumentError):
+        check_types(parameters)
+        if not hasattr(priority, "__index__"):
+            raise TypeError(f"priority must be a whole number, not {priority!r}") from None
+        raise
     if code and code != _ON_DEVICE:
         raise error_of(code, _text())
     return bool(code == 0)

@@ -18,6 +18,7 @@ from farandole.plugin import (
     Compressor,
     Kind,
     Parameters,
+    check_compressor,
     check_not_adasum,
     check_sequence,
     reducing,
@@ -26,12 +27,14 @@ from farandole.plugin import (
 
 from farandole_mxnet import _native
 from farandole_mxnet._adapter import NDArray, NDArrayAdapter
+from farandole_mxnet._life import leave_at_exit
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 collectives: Collectives[NDArray] = Collectives(NDArrayAdapter())
 Compression = collectives.Compression
+_HAS_LAYOUTS = mx.runtime.Features().is_enabled("MKLDNN")  # MXNet's name of oneDNN
 
 
 def allreduce(
@@ -244,6 +247,10 @@ def begin(
 ) -> list[NDArray]:
     """Push one operation, through host memory where an array is on a GPU, and return its targets."""
     check_sequence(sources)
+    leave_at_exit()
+    sources = [
+        source if source is target else _as_usual(source) for source, target in zip(sources, targets, strict=True)
+    ]
     if not _native.push(kind, sources, targets, parameters, priority, is_gradient):
         on_host = [source.copyto(mx.cpu()) for source in sources]
         results = [_on_host(target) for target in targets] if kind is Kind.REDUCESCATTER else on_host
@@ -251,6 +258,16 @@ def begin(
         for target, result in zip(targets, results, strict=True):
             result.copyto(target)
     return list(targets)
+
+
+def _as_usual(source: NDArray) -> NDArray:
+    """The array, or a copy where it may be in a layout of oneDNN's.
+
+    The operation itself could not convert it: MXNet does that in one of its own, which waits for what the program writes
+    to the array next, and that waits for our operation.
+    """
+    may_differ = _HAS_LAYOUTS and len(source.shape) > 1 and source.context.device_type != "gpu"
+    return source.copy() if may_differ else source
 
 
 def _on_host(target: NDArray) -> NDArray:
@@ -267,10 +284,19 @@ def _reduced(
     tensors: Sequence[NDArray], parameters: Parameters, priority: int, compression: Compressor[NDArray] | None
 ) -> list[NDArray]:
     check_sequence(tensors)
-    compression = compression or Compression.none
-    sent, contexts = zip(*map(compression.compress, tensors), strict=True)
+    compressor, sent, contexts = _compressed(tensors, compression)
     results = begin(Kind.ALLREDUCE, sent, _empty_like(sent), parameters, priority)
-    return list(map(compression.decompress, results, contexts))
+    return list(map(compressor.decompress, results, contexts))
+
+
+def _compressed(
+    tensors: Sequence[NDArray], compression: Compressor[NDArray] | None
+) -> tuple[Compressor[NDArray], Sequence[NDArray], Sequence[object]]:
+    """The compressor, what is to be sent, and what it takes to undo that."""
+    compressor = Compression.none if compression is None else compression
+    check_compressor(compressor)
+    sent, contexts = zip(*map(compressor.compress, tensors), strict=True)
+    return compressor, sent, contexts
 
 
 def _scattered(
@@ -282,10 +308,9 @@ def _scattered(
 ) -> list[NDArray]:
     check_sequence(tensors)
     check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
-    compression = compression or Compression.none
-    sent, contexts = zip(*map(compression.compress, tensors), strict=True)
+    compressor, sent, contexts = _compressed(tensors, compression)
     results = begin(Kind.REDUCESCATTER, sent, [_rows_of(each, process_set) for each in sent], parameters, priority)
-    return list(map(compression.decompress, results, contexts))
+    return list(map(compressor.decompress, results, contexts))
 
 
 def _rows_of(tensor: NDArray, process_set: ProcessSet | None) -> NDArray:
