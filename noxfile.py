@@ -202,10 +202,11 @@ def demo(session: nox.Session) -> None:
     env = torch_environment(session)
     print(f"==> Ready after {sum(seconds for _, _, seconds in steps_taken):.0f} s.", flush=True)
     steps_taken.clear()
-    command = ["farandole", "run", "-np", "2", "--no-prefix", "python", "examples/torch/digits.py", *session.posargs]
-    print(f"==> Training on 2 workers: {' '.join(command)}", flush=True)
-    env.run(*command)
-    print(f"==> Your own script: {(env.home / 'bin' / 'farandole').relative_to(ROOT)} run -np 2 train.py", flush=True)
+    farandole = str((env.home / "bin" / "farandole").relative_to(ROOT))
+    arguments = ["run", "-np", "2", "--no-prefix", "examples/torch/digits.py", *session.posargs]
+    print(f"==> Training on 2 workers: {' '.join([farandole, *arguments])}", flush=True)
+    env.run("farandole", *arguments)
+    print(f"==> Your own script: {farandole} run -np 2 train.py", flush=True)
 
 
 def build_workers(session: nox.Session) -> Path:
