@@ -45,7 +45,7 @@ def reduction(average: bool | None, op: ReduceOp | int | None) -> ReduceOp:
     """The reduction that the arguments `op` and `average` (legacy) of an allreduce ask for; Average by default.
 
     Raises:
-        ValueError: both are given, or `op` is no reduction.
+        ValueError: both are given, `op` is no reduction, or `average` is one.
     """
     if average is None:
         if op is None:
@@ -59,6 +59,9 @@ def reduction(average: bool | None, op: ReduceOp | int | None) -> ReduceOp:
             raise ValueError(f"op={op!r} is no reduction; choose one of {known}") from None
     if op is not None:
         raise ValueError(f"average={average!r} and op={op!r} are both given; leave out average, op says it all")
+    if average.__class__ is ReduceOp:
+        given = average.name.capitalize()
+        raise ValueError(f"average={given} is a reduction: name the argument, op={given}; average is True or False")
     text = "average= is deprecated; say op=Average or op=Sum instead"
     warnings.warn(text, DeprecationWarning, stacklevel=stack_level())
     return ReduceOp.AVERAGE if average else ReduceOp.SUM

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from farandole import Average, Max, ReduceOp, Sum
+from farandole import Average, Max, Min, ReduceOp, Sum
 from farandole._ops import Kind, check_root, predivide_factors, reduction
 from farandole.numpy import _ArrayAdapter
 from farandole.plugin import DType, even_groups
@@ -44,6 +44,11 @@ def test_contradictions_and_unknown_reductions_are_refused():
         reduction(True, Sum)
     with pytest.raises(ValueError, match="op=9 is no reduction"):
         reduction(None, 9)
+
+
+def test_a_reduction_in_the_place_of_average_is_refused():
+    with pytest.raises(ValueError, match="average=Min is a reduction: name the argument, op=Min"):
+        reduction(Min, None)
 
 
 def test_roots_are_ranks():
