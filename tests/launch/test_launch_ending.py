@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 from farandole.launch.ending import Ending
@@ -109,6 +110,17 @@ def test_the_verdict_says_who_how_and_what_next(code: int, text: str) -> None:
     assert said.startswith("farandole: rank 2 on localhost (pid 102) failed")
     assert said.splitlines()[1:3] == ["[2] one", "[2]  2%"]
     assert said.splitlines()[-1].startswith("farandole: ")
+
+
+def test_a_python_without_our_packages_is_explained() -> None:
+    def said(package: str) -> str:
+        line = f"ModuleNotFoundError: No module named '{package}'".encode()
+        return describe(death(0, 1, 0.2), [b"Traceback", line], None).splitlines()[-1]
+
+    here = f"farandole is installed for {sys.executable}, and the ranks ran another Python: leave out the word python"
+    assert here in said("farandole")
+    assert said("farandole_nothing") == f"farandole: install it: {sys.executable} -m pip install farandole-nothing"
+    assert "--output-dir" in said("somebody_elses")
 
 
 def test_who_ended_well_before_the_failure_is_named() -> None:

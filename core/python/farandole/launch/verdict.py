@@ -1,8 +1,11 @@
-"""Who failed first, and what to tell the user about it. Pure."""
+"""Who failed first, and what to tell the user about it. Pure, but for a look at what is installed here."""
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +14,7 @@ from farandole.launch.output import visible
 
 TOGETHER_SECONDS = 0.1
 _NAMED_RANKS = 8  # of those that ended early
+_MISSING = re.compile(rb"No module named '(farandole\w*)'")
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 
 
@@ -58,7 +62,7 @@ def describe(death: Death, tail: Sequence[bytes], output_directory: str | None, 
         f"{_manner(death.code)} after {death.ran_s:.1f} s; {last}"
     ]
     lines += [f"[{place.rank}] " + visible(line).decode(errors="surrogateescape") for line in tail]
-    lines.append("farandole: " + _advice(death, output_directory))
+    lines.append("farandole: " + _advice(death, tail, output_directory))
     if ended:
         lines.append("farandole: " + _doubt(ended))
     return "\n".join(lines)
@@ -82,6 +86,15 @@ def _doubt(ended: Sequence[Death]) -> str:
     )
 
 
+def _way_to(package: str) -> str:
+    if importlib.util.find_spec(package) is None:
+        return f"install it: {sys.executable} -m pip install {package.replace('_', '-')}"
+    return (
+        f"{package} is installed for {sys.executable}, and the ranks ran another Python: leave out the word python "
+        "(farandole run -np 2 train.py), or activate that environment."
+    )
+
+
 def _manner(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)} (signal {-code})"
 
@@ -93,8 +106,10 @@ def _signal_name(number: int) -> str:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
-def _advice(death: Death, output_directory: str | None) -> str:
+def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None) -> str:
     rank = death.placement.rank
+    if missing := [found[1].decode() for found in map(_MISSING.search, tail) if found]:
+        return _way_to(missing[-1])
     if death.code == -signal.SIGKILL:
         return "if nobody killed it, the machine ran out of memory (dmesg tells): try smaller batches or fewer ranks."
     if -death.code in _CRASHES:
