@@ -3,7 +3,8 @@
     python examples/mxnet/module_digits.py
     farandole run -np 2 python examples/mxnet/module_digits.py
 
-Needs farandole-mxnet, scikit-learn (whose digits need no download) and tqdm.
+Needs farandole-mxnet, scikit-learn (whose digits need no download) and tqdm:
+pip install scikit-learn tqdm 'numpy<1.24'
 """
 
 from __future__ import annotations
