@@ -263,8 +263,8 @@ def begin(
 def _as_usual(source: NDArray) -> NDArray:
     """The array, or a copy where it may be in a layout of oneDNN's.
 
-    The operation itself could not convert it: MXNet does that in one of its own, which waits for what the program writes
-    to the array next, and that waits for our operation.
+    The operation itself could not convert it: MXNet does that in one of its own, which waits for what the program
+    writes to the array next, and that waits for our operation.
     """
     may_differ = _HAS_LAYOUTS and len(source.shape) > 1 and source.context.device_type != "gpu"
     return source.copy() if may_differ else source
