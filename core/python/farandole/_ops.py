@@ -41,7 +41,7 @@ Product = ReduceOp.PRODUCT
 Adasum = ReduceOp.ADASUM
 
 
-def reduction(average: bool | None, op: ReduceOp | int | None) -> ReduceOp:
+def reduction(average: bool | ReduceOp | None, op: ReduceOp | int | None) -> ReduceOp:
     """The reduction that the arguments `op` and `average` (legacy) of an allreduce ask for; Average by default.
 
     Raises:
@@ -59,7 +59,7 @@ def reduction(average: bool | None, op: ReduceOp | int | None) -> ReduceOp:
             raise ValueError(f"op={op!r} is no reduction; choose one of {known}") from None
     if op is not None:
         raise ValueError(f"average={average!r} and op={op!r} are both given; leave out average, op says it all")
-    if average.__class__ is ReduceOp:
+    if isinstance(average, ReduceOp):
         given = average.name.capitalize()
         raise ValueError(f"average={given} is a reduction: name the argument, op={given}; average is True or False")
     text = "average= is deprecated; say op=Average or op=Sum instead"
