@@ -9,8 +9,6 @@
 namespace farandole_tensorflow {
 namespace {
 
-std::atomic<int64_t> blocked_calls{0};
-
 // So many turns of a loop are told apart by name. As many of one node would have to be in flight at once for two of them
 // to meet under one; TensorFlow has ten at most, unless told otherwise.
 constexpr int64_t kTurns = 64;
@@ -47,8 +45,6 @@ bool IsLikeInput(int32_t operation) { return operation == FRD_ALLREDUCE || opera
 
 const frd_api* core = nullptr;
 
-int64_t BlockedCalls() { return blocked_calls; }
-
 void Call::Begin(const Wish& wish, TfContext* context, TfDone* done) {
   const auto call = new Call(wish, context);
   call->outcome_ =
@@ -56,7 +52,6 @@ void Call::Begin(const Wish& wish, TfContext* context, TfDone* done) {
   if (call->outcome_.code == FRD_OK) {
     call->end_ = TakeCompletion(done);
     if (call->end_) return call->Enqueue();
-    ++blocked_calls;
     call->RunHere();
   }
   call->Complete();

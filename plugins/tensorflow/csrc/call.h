@@ -80,7 +80,4 @@ class Call {
 // The core's functions; set before the first call.
 extern const frd_api* core;
 
-// How many calls had to end before their kernel returned, because what ends it could not be taken.
-int64_t BlockedCalls();
-
 }  // namespace farandole_tensorflow

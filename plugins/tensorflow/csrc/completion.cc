@@ -48,8 +48,6 @@ void Remember(const void* manager, const void* invoker) {
   }
 }
 
-}  // namespace
-
 bool IsTensorFlows(const void* address) {
   const char* const path = LibraryOf(address);
   const char* const slash = std::strrchr(path, '/');
@@ -57,6 +55,7 @@ bool IsTensorFlows(const void* address) {
   return name.rfind("libtensorflow", 0) == 0 || name.rfind("_pywrap_tensorflow", 0) == 0;
 }
 
+// Whether a std::function of our own has the layout.
 bool KnowsLayout() {
   std::function<void()> mine = [] {};
   const Words words = WordsOf(&mine);
@@ -68,14 +67,24 @@ bool KnowsLayout() {
   return WordsOf(&mine)[kManager] == nullptr && WordsOf(&moved)[kInvoker] == words[kInvoker];
 }
 
+std::atomic<bool> can_take{KnowsLayout()};
+
+}  // namespace
+
+bool CanTakeCompletions() { return can_take; }
+
+void TakeNoCompletions() { can_take = false; }
+
 std::function<void()> TakeCompletion(TfDone* done) {
-  static const bool knows_layout = KnowsLayout();
-  if (!knows_layout) return {};
+  if (!can_take) return {};
   const Words words = WordsOf(done);
   const void* const manager = words[kManager];
   const void* const invoker = words[kInvoker];
   if (!IsKnown(manager, invoker)) {
-    if (!IsTensorFlows(manager) || !IsTensorFlows(invoker)) return {};
+    if (!IsTensorFlows(manager) || !IsTensorFlows(invoker)) {
+      can_take = false;
+      return {};
+    }
     Remember(manager, invoker);
   }
   return std::move(*reinterpret_cast<std::function<void()>*>(done));

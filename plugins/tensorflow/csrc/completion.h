@@ -18,10 +18,10 @@ namespace farandole_tensorflow {
 // Moves out what ends the kernel; empty where it is not known how. Any thread; to be called within compute.
 std::function<void()> TakeCompletion(TfDone* done);
 
-// Whether a std::function of our own has the layout above.
-bool KnowsLayout();
+// Whether it is known, as far as can be told: our own std::functions have the layout, and so had TensorFlow's until now.
+bool CanTakeCompletions();
 
-// Whether this is an address in one of TensorFlow's libraries.
-bool IsTensorFlows(const void* address);
+// From now on it is not known; for tests.
+void TakeNoCompletions();
 
 }  // namespace farandole_tensorflow

@@ -29,10 +29,10 @@ DOOR int32_t farandole_tensorflow_open(const frd_api* core) {
   return 1;
 }
 
-// 1 when the C++ library's std::function is as kernels that end later need it.
-DOOR int32_t farandole_tensorflow_knows_layout() { return farandole_tensorflow::KnowsLayout() ? 1 : 0; }
+// 0 when operations hold a thread of TensorFlow until they have ended.
+DOOR int32_t farandole_tensorflow_is_asynchronous() { return farandole_tensorflow::CanTakeCompletions() ? 1 : 0; }
 
-// How many operations held a thread of TensorFlow until they had ended.
-DOOR int64_t farandole_tensorflow_blocked_calls() { return farandole_tensorflow::BlockedCalls(); }
+// From now on they do; for tests.
+DOOR void farandole_tensorflow_block() { farandole_tensorflow::TakeNoCompletions(); }
 
 }  // extern "C"

@@ -19,7 +19,7 @@ from farandole.plugin import Kind, Parameters
 
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._native import operations
-from farandole_tensorflow._perform import perform, run
+from farandole_tensorflow._perform import current_token, perform, run
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -53,10 +53,9 @@ def _of_allgather(op: Any, *gradients: Tensor) -> list[Tensor]:
 @_gradient_of("FarandoleBroadcast")
 def _of_broadcast(op: Any, *gradients: Tensor) -> list[Tensor]:
     averages = _averages(op, gradients)
-    if farandole.rank() != op.get_attr("root_rank"):
-        with tf.control_dependencies(averages):  # in which this rank takes part
-            averages = [tf.identity(tf.zeros_like(each)) for each in averages]
-    return [*averages, None]
+    # Chosen when the graph runs: TensorFlow drops an average that a rank does not need, and the others would wait for it.
+    is_root = tf.equal(current_token() + op.get_attr("root_rank"), farandole.rank())
+    return [*(tf.where(is_root, each, tf.zeros_like(each)) for each in averages), None]
 
 
 @_gradient_of("FarandoleReducescatter")

@@ -27,7 +27,6 @@ def _opened() -> tuple[Any, ctypes.CDLL]:
     operations = tf.load_op_library(path)  # first: TensorFlow must see what is registered while it is loaded
     library = ctypes.CDLL(path)
     library.farandole_tensorflow_problem.restype = ctypes.c_char_p
-    library.farandole_tensorflow_blocked_calls.restype = ctypes.c_int64
     library.farandole_tensorflow_open.argtypes = [ctypes.c_void_p]
     if problem := library.farandole_tensorflow_problem().decode():
         raise ImportError(f"farandole-tensorflow does not work with TensorFlow {tf.version.VERSION}: {problem}")
@@ -45,4 +44,9 @@ def is_asynchronous() -> bool:
 
     They do not where TensorFlow was built with another C++ library than its wheels for Linux are.
     """
-    return bool(_library.farandole_tensorflow_knows_layout()) and not _library.farandole_tensorflow_blocked_calls()
+    return bool(_library.farandole_tensorflow_is_asynchronous())
+
+
+def block() -> None:
+    """From now on they do not; for tests."""
+    _library.farandole_tensorflow_block()

@@ -84,6 +84,11 @@ def _as_node(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_./-]", "_", name).strip("/")
 
 
+def current_token() -> Tensor:
+    """0 as a scalar of int32; in a graph one that is not constant for TensorFlow."""
+    return _eager_token() if tf.executing_eagerly() else _graph_token(tf.compat.v1.get_default_graph())
+
+
 @cache
 def _eager_token() -> Tensor:
     with tf.device("CPU:0"):

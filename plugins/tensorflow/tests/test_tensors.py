@@ -1,0 +1,129 @@
+"""What can be reduced and sent besides dense tensors, and variables that become alike."""
+
+import warnings
+
+import farandole_tensorflow as hvd
+import numpy as np
+import pytest
+import tensorflow as tf
+from farandole.testing import World, world
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def slices():
+    """Row `rank` and row 3, which all have."""
+    rank, size = hvd.rank(), hvd.size()
+    mine = tf.IndexedSlices(tf.constant([[1.0, 2.0], [4.0, 4.0]]) * size, tf.constant([rank, 3]), tf.constant([5, 2]))
+    expected = np.zeros((5, 2))
+    for each in range(size):
+        expected[each] += [1, 2]
+        expected[3] += [4, 4]
+    averaged = hvd.allreduce(mine)
+    assert isinstance(averaged, tf.IndexedSlices)
+    assert tf.convert_to_tensor(averaged).numpy().tolist() == expected.tolist()
+    summed = hvd.allreduce(mine, op=hvd.Sum, prescale_factor=0.5, compression=hvd.Compression.fp16)
+    assert summed.values.dtype == tf.float32
+    assert tf.convert_to_tensor(summed).numpy().tolist() == (expected * size / 2).tolist()
+    for make in (lambda f: f, tf.function):
+        dense, rows = make(lambda: hvd.grouped_allreduce([tf.ones(2), mine], op=hvd.Sum, name="both"))()
+        assert dense.numpy().tolist() == [size] * 2
+        assert tf.convert_to_tensor(rows).numpy().tolist() == (expected * size).tolist()
+    with pytest.raises(ValueError, match="Sum or Average"):
+        hvd.allreduce(mine, op=hvd.Min)
+    whole = tf.IndexedSlices(tf.constant([[1], [2]]), tf.constant([0, 1]), None)
+    with pytest.raises(ValueError, match="int32; use op=Sum"):
+        hvd.allreduce(whole)
+
+
+def slices_of_an_embedding():
+    table = tf.Variable(tf.zeros((4, 2)))
+
+    @tf.function
+    def reduced():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.nn.embedding_lookup(table, [hvd.rank(), 2]))
+        return hvd.allreduce(tape.gradient(loss, table), op=hvd.Sum)
+
+    expected = np.zeros((4, 2))
+    for rank in range(hvd.size()):
+        expected[rank] += 1
+        expected[2] += 1
+    assert tf.convert_to_tensor(reduced()).numpy().tolist() == expected.tolist()
+
+
+def other_things():
+    assert hvd.allreduce(tf.Variable([1.0]), op=hvd.Sum).numpy().tolist() == [hvd.size()]
+    assert hvd.allreduce(np.ones(2, np.float64), op=hvd.Sum).dtype == tf.float64
+    assert hvd.allreduce([1.0, 2.0], op=hvd.Sum).numpy().tolist() == [hvd.size(), 2 * hvd.size()]
+    for wrong in (tf.SparseTensor([[0]], [1.0], [2]), tf.ragged.constant([[1], []])):
+        with pytest.raises(TypeError, match="to_tensor"):
+            hvd.allreduce(wrong)
+    for wrong in (tf.constant("text"), tf.zeros(1, tf.complex64), tf.zeros(1, tf.uint32)):
+        with pytest.raises(ValueError, match="supported are uint8"):
+            hvd.allgather(wrong)
+    with pytest.raises(TypeError, match="compression must be"):
+        hvd.allreduce(tf.ones(1), compression="fp16")
+
+
+def variables():
+    mine = [tf.Variable(tf.fill([i % 5, 2], float(hvd.rank() + i))) for i in range(150)]
+    mine.append(tf.Variable([hvd.rank()], dtype=tf.int64))
+    assert hvd.broadcast_variables(mine, root_rank=hvd.size() - 1, inplace=True) is None
+    assert all((each.numpy() == hvd.size() - 1 + i).all() for i, each in enumerate(mine[:150]))
+    assert mine[150].numpy().tolist() == [hvd.size() - 1]
+
+    @tf.function
+    def in_a_function():
+        hvd.broadcast_variables(mine[1:3], 0)
+
+    mine[1].assign_add(tf.ones_like(mine[1]) * hvd.rank())
+    in_a_function()
+    assert (mine[1].numpy() == hvd.size()).all()
+    assert hvd.broadcast_(mine[:2], 0)[1] is mine[1]
+    assert hvd.broadcast_([], 0) == []
+    with pytest.raises(RuntimeError, match=r"broadcast_variables\(model.variables"):
+        hvd.broadcast_global_variables(0)
+
+
+def objects():
+    expected = [{"rank": rank} for rank in range(hvd.size())]
+    assert hvd.allgather_object({"rank": hvd.rank()}, session=None, name="o") == expected
+    assert hvd.broadcast_object(hvd.rank(), 0, session=None, name="o") == 0
+    assert hvd.broadcast_object_fn(root_rank=0)(("a", hvd.rank())) == ("a", 0)
+
+
+@pytest.mark.parametrize("check", [slices, slices_of_an_embedding, other_things, variables, objects])
+@pytest.mark.parametrize("size", [1, 2])
+def test_tensors(size, check):
+    world(size).run(check)
+
+
+def without_asynchronous_kernels():
+    """Where TensorFlow's C++ library is unknown: one after the other in the order of the graph, and said once."""
+    from farandole_tensorflow import _native
+
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    hvd.init()
+    _native.block()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+
+        @tf.function
+        def reduce(x):
+            summed = [hvd.allreduce(x + i, op=hvd.Sum) for i in range(20)]
+            return [*summed, hvd.allgather(x[: hvd.rank() + 1]), hvd.alltoall(x)]
+
+        *summed, gathered, exchanged = reduce(tf.ones(4))
+    assert [each.numpy().tolist() for each in summed] == [[hvd.size() * (1 + i)] * 4 for i in range(20)]
+    assert gathered.numpy().tolist() == [1] * 3
+    assert exchanged.numpy().tolist() == [1] * 4
+    assert len([each for each in caught if "one after the other" in str(each.message)]) == 1
+    assert hvd.allreduce(tf.ones(1), op=hvd.Sum).numpy().tolist() == [2]
+    with pytest.raises(hvd.MismatchError):
+        hvd.allreduce(tf.ones(1 + hvd.rank()))
+
+
+def test_operations_wait_for_each_other_where_kernels_cannot_end_later():
+    with World(2, init=False) as two:
+        two.run(without_asynchronous_kernels)
