@@ -107,9 +107,7 @@ Status Agreement::CanRemove(int id) const {
   const auto book = books_.find(id);
   if (book == books_.end()) return Status::Ok();  // rank 0 says that there is none
   for (const auto& [key, name] : book->second->names) {
-    if (!name->in_flight) continue;
-    return Invalid("process set " + std::to_string(id) + " cannot be removed while " + name->description.Title() +
-                   " is in flight on rank " + std::to_string(rank_) + "; wait for it first");
+    if (name->in_flight) return InUse(id, name->description.Title(), rank_);
   }
   return Status::Ok();
 }

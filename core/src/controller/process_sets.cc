@@ -12,6 +12,11 @@ Status NoProcessSet(int id, int my_rank) {
                  "; it was removed, or never added");
 }
 
+Status InUse(int id, const std::string& title, int my_rank) {
+  return Invalid("process set " + std::to_string(id) + " cannot be removed while " + title + " is in flight on rank " +
+                 std::to_string(my_rank) + "; wait for it first");
+}
+
 ProcessSets::ProcessSets(const Layout& world, int my_rank) : world_(world), my_rank_(my_rank) {
   sets_[0] = std::make_shared<const ProcessSet>(WholeWorld(world, my_rank));
 }

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/status.h"
@@ -15,7 +16,8 @@ namespace farandole {
 
 using ProcessSetPtr = std::shared_ptr<const ProcessSet>;
 
-Status NoProcessSet(int id, int my_rank);  // for who wants to use one
+Status NoProcessSet(int id, int my_rank);                     // for who wants to use one
+Status InUse(int id, const std::string& title, int my_rank);  // for who wants to remove one
 
 // How far one rank can be behind another: every set asks all ranks.
 inline constexpr int kMaxSetsAhead = 4096;

@@ -51,6 +51,7 @@ bool Conductor::Drive() {
     role_->NotifyWaiters();
     moved = true;
   }
+  moved |= EnterHeld();
   moved |= CheckJoin();
   moved |= ReadLog();
   moved |= RunWorks();
@@ -144,6 +145,21 @@ bool Conductor::FinishWithoutWork(const OperationPtr& operation, const Agreement
   return true;
 }
 
+bool Conductor::EnterHeld() {
+  if (!table_->has_held) return false;
+  const std::vector<OperationPtr> operations = TakeHeld(table_);
+  for (const OperationPtr& operation : operations) {
+    const Status entered = Enter(world_, table_, operation, false);
+    operation->held = false;
+    if (!entered.ok()) {
+      Finish(operation, entered);
+    } else {
+      table_->in_flight.fetch_sub(1);  // it was counted when it was held, and again now
+    }
+  }
+  return !operations.empty();
+}
+
 // ---- joined
 
 void Conductor::AcceptInvitation(const Agreement::Event& event) {
@@ -169,7 +185,7 @@ bool Conductor::CheckJoin() {
   if (!table_->wants_join || !works_.empty()) return false;
   const Turns turns = table_->naming.turns();
   std::lock_guard<std::mutex> lock(table_->mutex);
-  if (!table_->operations.empty()) return false;
+  if (!table_->operations.empty() || table_->has_held) return false;
   table_->wants_join = false;
   table_->agreement.Join(turns);
   table_->has_outgoing = true;

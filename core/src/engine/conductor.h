@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ class Conductor {
   void Handle(const Agreement::Event& event);
   void StartBatch(const Agreement::Event& event);
   bool FinishWithoutWork(const OperationPtr& operation, const Agreement::Item& item);
+  bool EnterHeld();
   void AcceptInvitation(const Agreement::Event& event);
   bool CheckJoin();
   OperationPtr Joined() const;
@@ -101,6 +103,7 @@ class Conductor {
   void LearnWhoIsAbsent(TimePoint now);
   void OnAbsent(const std::vector<Absence>& absences);
   std::vector<int> WhoIsMissing(const Operation& operation) const;
+  bool AnotherTells(const Operation& operation, const std::vector<int>& missing) const;
   std::string NamesOf(const std::vector<int>& ranks) const;
   void Warn(const Delay& delay) const;
   void GiveUpWaiting(const Wait& wait);
@@ -129,6 +132,7 @@ class Conductor {
   Delays delays_;
   std::map<std::string, std::vector<int>> absent_;  // by title: what rank 0 knows of who has not come
   TimePoint asked_whom_{};                          // when it was last asked
+  std::set<int> told_of_;                           // whose stacks are to be told as well, once they are here
   std::string stacks_;                              // what this rank said when it was last asked
   TimePoint answered_{};                            // when this rank last said where it is
   struct Place {

@@ -101,6 +101,9 @@ std::vector<OperationPtr> Conductor::TakeWaiting(bool eager_too) {
     if (!eager_too && eager_.MayComplete(*operation, left)) continue;
     waiting.push_back(table_->operations.Take(operation->plan.ticket));
   }
+  for (Held& held : table_->held) waiting.push_back(std::move(held.operation));
+  table_->held.clear();
+  table_->has_held = false;
   if (table_->join) waiting.push_back(std::move(table_->join));
   table_->join.reset();
   table_->wants_join = false;

@@ -86,16 +86,24 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   if (!table_ || (set->size() == 1 && set->id != 0)) return SubmitAlone(operation);
   table_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);
   if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
-  if (operation->request.name.empty()) table_->naming.Name(operation);
-  return Enter(world_.get(), table_.get(), operation, will_wait);
+  OperationPtr before;
+  if (operation->request.name.empty()) before = table_->naming.Name(operation);
+  const Status begun = before ? Hold(world_.get(), table_.get(), operation, std::move(before))
+                              : Enter(world_.get(), table_.get(), operation, will_wait);
+  if (!begun.ok()) operation->Abandon(begun);
+  return begun;
 }
 
 // Before the operation takes its turn, so that a rank that goes on after a refusal keeps in step.
 Status Engine::Check(Request* request, const ProcessSet& set) const {
   FRD_RETURN_IF_ERROR(CheckRequest(request, set, size_));
   if (!table_ || request->kind != OpKind::kRemoveProcessSet) return Status::Ok();
+  const auto removed = static_cast<int>(request->ranks[0]);
   std::lock_guard<std::mutex> lock(table_->mutex);
-  return table_->agreement.CanRemove(static_cast<int>(request->ranks[0]));
+  for (const Held& held : table_->held) {
+    if (held.operation->set() == removed) return InUse(removed, held.operation->Title(), rank_);
+  }
+  return table_->agreement.CanRemove(removed);
 }
 
 void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
@@ -179,8 +187,9 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 
 bool Engine::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
-  if (!operation->plan.half || !table_->agreement.IsReady(operation->plan)) return false;
+  if (operation->held || !operation->plan.half || !table_->agreement.IsReady(operation->plan)) return false;
   if (!CompleteIfReady(table_.get(), operation)) return operation->done();
+  WakeForHeld(world_.get(), *table_);
   role_.NotifyWaiters();
   return true;
 }
@@ -205,7 +214,7 @@ bool Engine::Wait(const OperationPtr& waited_for, int64_t limit_ms) {
 
 // A small operation needs no driver: its data comes by itself.
 bool Engine::AwaitSmall(const OperationPtr& operation) {
-  if (!operation->plan.half) return false;
+  if (operation->held || !operation->plan.half) return false;
   for (int idle = 0; idle < pauses_ + kYields; ++idle) {
     if (Poll(operation)) return true;
     idle < pauses_ ? CpuPause() : std::this_thread::yield();

@@ -1,10 +1,10 @@
 // Names for operations to which the user gave none. Any thread.
 //
 // They are paired with the other ranks' by turn, counted for each process set; changes of process sets are, too, among
-// those of set 0. The name is made of the signature and
-// the turn modulo a window, so that a program that repeats its calls finds all of them known, whatever the mix. With
-// more in flight than a window has names, the next gets a name of its own; the coordinator pairs by turn, so the ranks
-// need not choose alike.
+// those of set 0. The name is made of the signature and the turn modulo a window, so that a program that repeats its
+// calls finds all of them known, whatever the mix. With more in flight than a window has names, the next waits for the
+// one that has its name: with a name of its own it would miss ranks whose former operation is done already, until time
+// has passed.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,8 @@ namespace farandole {
 
 class Naming {
  public:
-  void Name(const OperationPtr& operation);
+  // Null, or the operation in flight that has the name: this one must not begin before it is done.
+  OperationPtr Name(const OperationPtr& operation);
 
   Turns turns() const;
   // After a join: as if this rank had submitted all that it missed.

@@ -87,6 +87,7 @@ class Operation final : public Proposal {
   std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's
   Event event = nullptr;                // of host_copy; when done: what DoneFunction says
   Agreement::Plan plan;                 // by the submitting thread, under the table's mutex
+  std::atomic<bool> held{false};        // it is not submitted to the agreement yet, see Hold; nobody looks at the plan
   bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here
 
   // Driver only.
@@ -103,6 +104,12 @@ class Operation final : public Proposal {
     status_ = std::move(status);
     done_.store(true);  // sequentially consistent: before the look for waiters (role.h)
     if (request.done != nullptr) request.done(request.done_argument, status_, event);
+  }
+
+  // Instead of Complete, for one that could not be submitted: whoever would wait for it need not.
+  void Abandon(Status status) {
+    status_ = std::move(status);
+    done_.store(true);
   }
 
  private:

@@ -1,5 +1,6 @@
 #include "engine/submit.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "engine/small.h"
@@ -28,7 +29,7 @@ void Withdraw(Table* table, Ticket ticket) {
 // Submission, copy and arrival are one step under the lock, see agreement.h.
 Status Insert(World* world, Table* table, const OperationPtr& operation, bool polling, Entered* entered) {
   std::lock_guard<std::mutex> lock(table->mutex);
-  const bool has_joined = table->join && !operation->invited;
+  const bool has_joined = table->join && !operation->invited && !operation->held;
   if (table->is_broken || has_joined) return RefuseAfter(*table, *world, *operation);
   Agreement& agreement = table->agreement;
   Agreement::Plan& plan = operation->plan;
@@ -97,7 +98,7 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
     if (table->agreement.AnyJoined()) world->group->RingOthers();
     if (!table->agreement.IsReady(plan)) return Status::Ok();
     RingForSmall(world, plan);
-    CompleteIfReady(table, operation);
+    if (CompleteIfReady(table, operation)) WakeForHeld(world, *table);
     return Status::Ok();
   }
   const bool last = entered.arrived == Agreement::Arrived::kLast && !plan.inbox;
@@ -105,6 +106,36 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
   if (last || (plan.id >= 0 && table->agreement.AnyJoined())) world->group->RingOthers();
   if ((last || entered.wakes_driver) && !polling) world->group->RingSelf();
   return Status::Ok();
+}
+
+Status Hold(World* world, Table* table, const OperationPtr& operation, OperationPtr before) {
+  {
+    std::lock_guard<std::mutex> lock(table->mutex);
+    if (table->is_broken || table->join) return RefuseAfter(*table, *world, *operation);
+    operation->held = true;
+    table->held.push_back({operation, std::move(before)});
+    table->has_held = true;
+    table->in_flight.fetch_add(1);
+  }
+  world->group->RingSelf();  // the one before may be done already
+  return Status::Ok();
+}
+
+std::vector<OperationPtr> TakeHeld(Table* table) {
+  std::vector<OperationPtr> taken;
+  std::lock_guard<std::mutex> lock(table->mutex);
+  const auto waits = [&taken](const Held& held) {
+    if (!held.before->done()) return true;
+    taken.push_back(held.operation);
+    return false;
+  };
+  table->held.erase(std::stable_partition(table->held.begin(), table->held.end(), waits), table->held.end());
+  table->has_held = !table->held.empty();
+  return taken;
+}
+
+void WakeForHeld(World* world, const Table& table) {
+  if (table.has_held) world->group->RingSelf();
 }
 
 void AskForBells(Table* table) {

@@ -11,8 +11,16 @@ namespace farandole {
 // to wake it.
 Status Enter(World* world, Table* table, const OperationPtr& operation, bool polling);
 
+// To be entered once `before`, which has its name, is done. Any thread.
+Status Hold(World* world, Table* table, const OperationPtr& operation, OperationPtr before);
+// Those that can be entered now. The driver.
+std::vector<OperationPtr> TakeHeld(Table* table);
+
 // Before this rank sleeps: whoever comes last to one of its small operations shall ring.
 void AskForBells(Table* table);
+
+// After a caller, not the driver, has completed an operation: another one may have waited for its name.
+void WakeForHeld(World* world, const Table& table);
 
 // Completes the small operation when all have put their data and nobody else has completed it. Any thread.
 bool CompleteIfReady(Table* table, const OperationPtr& operation);

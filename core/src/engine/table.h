@@ -59,6 +59,11 @@ class OperationTable {
   size_t count_ = 0;
 };
 
+// An unnamed operation, and the one that has its name.
+struct Held {
+  OperationPtr operation, before;
+};
+
 struct Table {
   Table(const Layout& layout, int rank, std::byte* board) : agreement(layout, rank, board) {}
 
@@ -66,6 +71,7 @@ struct Table {
   Agreement agreement;
   OperationTable operations;        // submitted, not yet taken by the driver
   std::vector<OperationPtr> eager;  // come to, the driver has still to put their data
+  std::vector<Held> held;           // in the order in which they were submitted
   OperationPtr join;                // this rank's join, from its submission to its end
   Status broken;
 
@@ -74,6 +80,7 @@ struct Table {
   std::atomic<bool> is_broken{false};     // `broken` is set and will not change
   std::atomic<bool> has_outgoing{false};  // a submitter left a message for the coordinator
   std::atomic<bool> has_eager{false};     // `eager` is not empty
+  std::atomic<bool> has_held{false};      // `held` is not empty
   std::atomic<bool> wants_join{false};    // `join` is set and rank 0 does not know yet
   std::atomic<int> in_flight{0};          // operations not completed
 

@@ -89,8 +89,7 @@ bool SimulatedJob::Loop() {
 
 bool SimulatedJob::AllDone() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
-    const bool idle = rank->script.empty() && rank->in_flight.empty() && rank->works.empty();
-    return rank->gone || (idle && rank->to_append.empty() && !rank->has_joined);
+    return rank->gone || (rank->script.empty() && rank->idle() && rank->to_append.empty() && !rank->has_joined);
   });
 }
 

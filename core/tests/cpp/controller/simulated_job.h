@@ -110,7 +110,8 @@ class SimulatedJob {
   bool SubmitAt(int r, size_t pick);
   static size_t FirstBefore(const Rank& rank, size_t pick);
   bool SubmitCall(Rank* rank, const Call& call);
-  void NameIt(Rank* rank, Description* description);
+  std::shared_ptr<Operation> NameIt(Rank* rank, Description* description);
+  bool EnterHeld(Rank* rank);
   bool Enter(Rank* rank, const std::shared_ptr<Operation>& operation);
   void Put(const Operation& operation);
   void PutToOthers(int r, const Operation& operation);
@@ -186,6 +187,12 @@ struct SimulatedJob::Rank {
   std::vector<Agreement::Plan> to_append;  // complete, but not in the log yet
   Turns turns;
   std::map<std::string, std::weak_ptr<Operation>> slots;  // who uses a name of the window
+  struct Held {
+    std::shared_ptr<Operation> operation;
+    std::weak_ptr<Operation> before;  // has its name
+  };
+  std::deque<Held> held;
+  bool idle() const { return in_flight.empty() && works.empty() && held.empty(); }
   bool has_joined = false;
   bool gone = false;  // dead, or it has left
   bool left = false;

@@ -35,11 +35,13 @@ size_t SimulatedJob::FirstBefore(const Rank& rank, size_t pick) {
 
 // One of the next few calls.
 bool SimulatedJob::Submit(int r) {
-  const Rank& rank = *ranks_[static_cast<size_t>(r)];
+  Rank& rank = *ranks_[static_cast<size_t>(r)];
+  if (EnterHeld(&rank)) return true;
   return !rank.script.empty() && SubmitAt(r, random_() % std::min(kReach, rank.script.size()));
 }
 
 bool SimulatedJob::SubmitAny(int r) {
+  if (EnterHeld(ranks_[static_cast<size_t>(r)].get())) return true;
   for (size_t pick = 0; pick < std::min(kReach, ranks_[static_cast<size_t>(r)]->script.size()); ++pick) {
     if (SubmitAt(r, pick)) return true;
   }
@@ -51,22 +53,24 @@ bool SimulatedJob::SubmitAt(int r, size_t pick) {
   if (rank.gone || rank.has_joined) return false;
   pick = FirstBefore(rank, pick);
   const Call call = rank.script[pick];
-  const bool idle = rank.in_flight.empty() && rank.works.empty();
   bool done = false;
-  if (call.kind == Call::kWait) done = idle;
-  if (call.kind == Call::kJoin) done = idle && JoinIfIdle(&rank);
-  if (call.kind == Call::kLeave) done = idle && LeaveIfIdle(&rank);
+  if (call.kind == Call::kWait) done = rank.idle();
+  if (call.kind == Call::kJoin) done = rank.idle() && JoinIfIdle(&rank);
+  if (call.kind == Call::kLeave) done = rank.idle() && LeaveIfIdle(&rank);
   if (call.kind == Call::kOperation) done = SubmitCall(&rank, call);
   if (done) rank.script.erase(rank.script.begin() + static_cast<std::ptrdiff_t>(pick));
   return done;
 }
 
 bool SimulatedJob::SubmitCall(Rank* rank, const Call& call) {
+  if (call.description.signature.kind == OpKind::kRemoveProcessSet && !rank->held.empty()) return false;
   auto operation = std::make_shared<Operation>();
   operation->call = call;
   const Turns before = rank->turns;
-  if (call.unnamed) NameIt(rank, &operation->call.description);
-  if (Enter(rank, operation)) {
+  std::shared_ptr<Operation> user;
+  if (call.unnamed) user = NameIt(rank, &operation->call.description);
+  if (user) rank->held.push_back({operation, user});
+  if (user || Enter(rank, operation)) {
     if (call.unnamed) rank->slots[operation->call.description.name] = operation;
     return true;
   }
@@ -74,17 +78,25 @@ bool SimulatedJob::SubmitCall(Rank* rank, const Call& call) {
   return false;
 }
 
+bool SimulatedJob::EnterHeld(Rank* rank) {
+  if (rank->gone) return false;
+  const auto free =
+      std::find_if(rank->held.begin(), rank->held.end(), [](const Rank::Held& held) { return held.before.expired(); });
+  if (free == rank->held.end() || !Enter(rank, free->operation)) return false;
+  rank->held.erase(free);
+  return true;
+}
+
 // As engine/naming.h does it.
-void SimulatedJob::NameIt(Rank* rank, Description* description) {
+std::shared_ptr<SimulatedJob::Operation> SimulatedJob::NameIt(Rank* rank, Description* description) {
   description->turn = rank->turns[description->signature.set]++;
   if (ChangesSets(description->signature.kind)) {
     description->name = "#sets." + std::to_string(description->turn);
-    return;
+    return nullptr;
   }
   const std::string prefix = "#" + std::to_string(Fingerprint(description->signature)) + ".";
   description->name = prefix + std::to_string(description->turn % window_);
-  const std::shared_ptr<Operation> user = rank->slots[description->name].lock();
-  if (user) description->name = prefix + "x" + std::to_string(description->turn);
+  return rank->slots[description->name].lock();
 }
 
 // False when the rank has to wait with this call.

@@ -56,6 +56,33 @@ TEST_P(EngineTest, NamedOperationsInDifferentOrderGiveTheSameResults) {
   });
 }
 
+// More than the names of a window are in flight on rank 0 before any other rank begins, and one at a time on the others.
+TEST_P(EngineTest, AnyNumberOfUnnamedOperationsIsInFlight) {
+  for (size_t count : {size_t{3}, size_t{20'000}}) {
+    constexpr int kSteps = 3, kInFlight = 200;
+    std::atomic<int> begun{0};
+    RunRanks(GetParam(), [&](Engine& engine) {
+      for (int step = 0; step < kSteps; ++step) {
+        while (engine.rank() != 0 && begun <= step) std::this_thread::yield();
+        std::vector<std::vector<float>> values;
+        std::vector<OperationPtr> operations(kInFlight);
+        for (int i = 0; i < kInFlight; ++i) values.push_back(Values<float>(engine.rank(), count, i));
+        for (size_t i = 0; i < operations.size(); ++i) {
+          Request request = Make(OpKind::kAllreduce, {TensorOf(values[i], &values[i])});
+          ASSERT_TRUE(engine.Submit(std::move(request), &operations[i]).ok());
+          ASSERT_TRUE(engine.rank() == 0 || engine.Wait(operations[i], 30'000));
+        }
+        if (engine.rank() == 0) ++begun;
+        for (size_t i = 0; i < operations.size(); ++i) {
+          ASSERT_TRUE(engine.Wait(operations[i], 30'000));
+          ASSERT_TRUE(operations[i]->status().ok()) << operations[i]->status().message();
+          ExpectSum(values[i], engine.size(), static_cast<int>(i));
+        }
+      }
+    });
+  }
+}
+
 TEST_P(EngineTest, GroupedAllreduceMixesDtypesAndSizes) {
   RunRanks(GetParam(), [](Engine& engine) {
     for (int i = 0; i < 4; ++i) {

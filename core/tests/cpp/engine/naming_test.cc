@@ -1,0 +1,45 @@
+// Names of operations that the user has not named.
+#include "engine/naming.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/requests.h"
+
+namespace farandole {
+namespace {
+
+// Ranks are not equally far: where one has to wait for a name another finds it free, and both must mean the same one.
+TEST(NamingTest, ANameIsThatOfItsTurnWhateverIsInFlight) {
+  constexpr size_t kWindow = 64, kCalls = 3 * kWindow;
+  Naming waiting, idle;
+  std::vector<float> values(3);
+  const auto make = [&] { return std::make_shared<Operation>(Make(OpKind::kAllreduce, {TensorOf(values, &values)})); };
+  std::vector<OperationPtr> in_flight;
+  for (size_t turn = 0; turn < kCalls; ++turn) {
+    const OperationPtr done = make();
+    EXPECT_EQ(idle.Name(done), nullptr);
+    done->Complete(Status::Ok());
+    in_flight.push_back(make());
+    const OperationPtr before = waiting.Name(in_flight.back());
+    EXPECT_EQ(before, turn < kWindow ? nullptr : in_flight[turn - kWindow]);
+    EXPECT_EQ(in_flight.back()->name(), done->name());
+    EXPECT_EQ(in_flight.back()->turn(), static_cast<int64_t>(turn));
+  }
+}
+
+// A plugin may keep what could not be submitted.
+TEST(NamingTest, WhatWasAbandonedHasNoName) {
+  Naming naming;
+  std::vector<float> values(3);
+  std::vector<OperationPtr> kept;
+  for (int i = 0; i < 65; ++i) {
+    kept.push_back(std::make_shared<Operation>(Make(OpKind::kAllreduce, {TensorOf(values, &values)})));
+    EXPECT_EQ(naming.Name(kept.back()), nullptr);
+    kept.back()->Abandon(Invalid("no"));
+  }
+}
+
+}  // namespace
+}  // namespace farandole
