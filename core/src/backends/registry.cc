@@ -19,4 +19,6 @@ void Registry::Forget(int set_id) {
 
 size_t Registry::StagingBytesPerMember() { return NativeStagingBytesPerMember(); }
 
+int Registry::MostRanks(OpKind kind) { return NativeMostRanks(kind); }
+
 }  // namespace farandole

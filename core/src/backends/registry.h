@@ -19,6 +19,8 @@ class Registry {
   void Forget(int set_id);
   // How much arena memory the back ends want for each member of a group.
   static size_t StagingBytesPerMember();
+  // Among how many ranks an operation can be.
+  static int MostRanks(OpKind kind);
 
  private:
   std::vector<std::unique_ptr<Backend>> backends_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backends/registry.h"
 #include "common/reduce.h"
 
 namespace farandole {
@@ -139,6 +140,11 @@ Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
   if ((changes_sets || request->kind == OpKind::kJoin) && set.id != 0)
     return Refuse(*request, "it concerns all ranks, and takes no process set");
   if (changes_sets) FRD_RETURN_IF_ERROR(CheckRanks(*request, world_size));
+  if (const int most = Registry::MostRanks(request->kind); set.size() > most) {
+    return Refuse(*request, "it can be among " + std::to_string(most) + " ranks at most, not among " +
+                                std::to_string(set.size()) +
+                                "; do it in smaller process sets first, and then among one rank of each");
+  }
   if (request->kind == OpKind::kBroadcast) FRD_RETURN_IF_ERROR(CheckRoot(*request, set, world_size));
   if (!std::isfinite(request->prescale) || !std::isfinite(request->postscale * request->prescale))
     return Refuse(*request, "the scale factors must be finite");

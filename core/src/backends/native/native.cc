@@ -1,5 +1,6 @@
 #include "backends/native/native.h"
 
+#include <limits>
 #include <map>
 
 #include "backends/native/adasum.h"
@@ -17,8 +18,7 @@ class Native final : public Backend {
 
   bool Supports(const Work& work) const override {
     const bool reduces = work.kind == OpKind::kAllreduce || work.kind == OpKind::kReducescatter;
-    const bool in_parts = work.kind == OpKind::kAllgather || work.kind == OpKind::kReducescatter;
-    if (in_parts && work.set->size() > Parts::kMostPositions) return false;
+    if (work.set->size() > NativeMostRanks(work.kind)) return false;
     if (reduces && work.reduce == ReduceOp::kAdasum && !IsAdasum(work)) return false;
     return !reduces || farandole::Supports(work.dtype, work.reduce);
   }
@@ -76,6 +76,11 @@ class Native final : public Backend {
 };
 
 }  // namespace
+
+int NativeMostRanks(OpKind kind) {
+  const bool in_parts = kind == OpKind::kAllgather || kind == OpKind::kReducescatter;
+  return in_parts ? Parts::kMostPositions : std::numeric_limits<int>::max();
+}
 
 size_t NativeStagingBytesPerMember() { return Staging::BytesPerMember(); }
 

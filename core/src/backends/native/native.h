@@ -11,6 +11,7 @@
 namespace farandole {
 
 size_t NativeStagingBytesPerMember();
+int NativeMostRanks(OpKind kind);
 std::unique_ptr<Backend> MakeNativeBackend(World* world, const Settings& settings);
 
 }  // namespace farandole

@@ -155,6 +155,27 @@ TEST_P(RefusalTest, AReductionThatTheTypeLacksIsToldWhatToDo) {
   });
 }
 
+// Too many to be started here; what is checked before anything is sent is enough.
+TEST(RequestTest, AnOperationAmongMoreRanksThanItCanBeIsToldHowManyAndWhatToDo) {
+  std::vector<Card> cards;
+  const ProcessSet most = WholeWorld(LayoutOfGroups({2048}, &cards), 0);
+  cards.clear();
+  const ProcessSet more = WholeWorld(LayoutOfGroups({2049}, &cards), 0);
+  std::vector<float> values(2, 1);
+  for (const OpKind kind : {OpKind::kAllgather, OpKind::kReducescatter}) {
+    Request request = Make(kind, {TensorOf<float>(values, nullptr)}, "x");
+    EXPECT_TRUE(CheckRequest(&request, most, 2048).ok());
+    const Status status = CheckRequest(&request, more, 2049);
+    EXPECT_EQ(status.code(), Code::kInvalid);
+    EXPECT_EQ(status.message(),
+              std::string(NameOf(kind)) +
+                  " 'x': it can be among 2048 ranks at most, not among 2049; do it in smaller process "
+                  "sets first, and then among one rank of each");
+  }
+  Request sum = Make(OpKind::kAllreduce, {TensorOf(values, &values)});
+  EXPECT_TRUE(CheckRequest(&sum, more, 2049).ok());
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, RefusalTest,
                          testing::Values(std::vector<int>{1}, std::vector<int>{2}, std::vector<int>{1, 1}));
 
