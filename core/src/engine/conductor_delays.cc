@@ -37,12 +37,17 @@ void Conductor::CheckDelays(TimePoint now) {
   }
   LearnWhoIsAbsent(now);
   for (Wait& wait : waits) {
-    if (wait.missing.empty()) wait.missing = WhoIsMissing(*wait.operation);
+    if (!wait.missing.empty()) continue;  // under way: who waits for whom is not known
+    wait.missing = WhoIsMissing(*wait.operation);
+    wait.is_told_by_another = AnotherTells(*wait.operation, wait.missing);
   }
   if (!never && longest->waited_ms >= settings_.timeout_ms) return GiveUpWaiting(*longest);
   std::vector<int> asked;
   for (const Delay& delay : delays_.News(waits, now)) {
-    Warn(delay);
+    if (delay.is_ours_to_tell) {
+      Warn(delay);
+      told_of_.insert(delay.ranks.begin(), delay.ranks.end());
+    }
     asked.insert(asked.end(), delay.ranks.begin(), delay.ranks.end());
   }
   Ask(asked);
@@ -128,6 +133,21 @@ std::vector<int> Conductor::WhoIsMissing(const Operation& operation) const {
   return absent == absent_.end() || absent->second.empty() ? std::vector<int>{kUnknownRanks} : absent->second;
 }
 
+// Ranks that share memory write to one terminal, mostly. Of those that have come, and so wait as this one does, the first
+// warns. (Which ranks have joined, and wait for nothing, is not known.)
+bool Conductor::AnotherTells(const Operation& operation, const std::vector<int>& missing) const {
+  const bool is_join = operation.request.kind == OpKind::kJoin;
+  if (missing[0] == kUnknownRanks || (!is_join && table_->agreement.AnyJoined())) return false;
+  const Layout& layout = world_->layout;
+  const auto here = static_cast<size_t>(layout.group_of[static_cast<size_t>(world_->rank)]);
+  for (int rank : layout.groups[here]) {
+    if (rank == world_->rank) return false;
+    const bool has_come = std::find(missing.begin(), missing.end(), rank) == missing.end();
+    if (has_come && operation.plan.set->PositionOf(rank) >= 0) return true;
+  }
+  return false;
+}
+
 std::string Conductor::NamesOf(const std::vector<int>& ranks) const {
   if (ranks[0] == kOwnDevice) {
     const OperationPtr& operation = works_.front().operations.front();
@@ -180,6 +200,7 @@ void Conductor::Answer(int asker) {
 void Conductor::OnAnswer(int rank, const std::string& stacks) {
   if (stacks.empty()) return;
   places_[rank] = {UsersFrame(stacks), Now()};
+  if (told_of_.erase(rank) == 0) return;
   Log(LogLevel::kWarning, "that is where " + world_->NameOf(rank) + " is, by thread, innermost call first:\n" + stacks);
 }
 

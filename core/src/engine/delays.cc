@@ -14,6 +14,7 @@ std::map<int, Delay> ByRank(const std::vector<Wait>& waits) {
     for (int rank : wait.missing) {
       Delay& delay = by_rank[rank];
       ++delay.operations;
+      delay.is_ours_to_tell = delay.is_ours_to_tell || !wait.is_told_by_another;
       if (delay.first && delay.waited_ms >= wait.waited_ms) continue;
       delay.first = wait.operation;
       delay.waited_ms = wait.waited_ms;
@@ -24,7 +25,8 @@ std::map<int, Delay> ByRank(const std::vector<Wait>& waits) {
 
 void Merge(int rank, const Delay& of_rank, std::vector<Delay>* delays) {
   const auto same = std::find_if(delays->begin(), delays->end(), [&](const Delay& delay) {
-    return delay.first == of_rank.first && delay.operations == of_rank.operations;
+    return delay.first == of_rank.first && delay.operations == of_rank.operations &&
+           delay.is_ours_to_tell == of_rank.is_ours_to_tell;
   });
   if (same != delays->end()) return same->ranks.push_back(rank);
   delays->push_back(of_rank);
@@ -35,13 +37,14 @@ void Merge(int rank, const Delay& of_rank, std::vector<Delay>* delays) {
 
 std::vector<Delay> Delays::News(const std::vector<Wait>& waits, TimePoint now) {
   std::vector<Delay> news;
-  std::map<int, TimePoint> told;
+  std::map<int, Told> told;
   for (const auto& [rank, delay] : ByRank(waits)) {
     const int64_t limit_ms = warn_after_ms_ + (rank == kUnknownRanks ? kAnswerMs : 0);
     if (delay.waited_ms < limit_ms) continue;
     const auto before = told_.find(rank);
-    const bool known = before != told_.end() && MillisecondsBetween(before->second, now) < kWarnAgainMs;
-    told[rank] = known ? before->second : now;
+    const bool known = before != told_.end() && MillisecondsBetween(before->second.when, now) < kWarnAgainMs &&
+                       (before->second.ours || !delay.is_ours_to_tell);
+    told[rank] = known ? before->second : Told{now, delay.is_ours_to_tell};
     if (!known) Merge(rank, delay, &news);
   }
   told_ = std::move(told);

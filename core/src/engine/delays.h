@@ -22,6 +22,7 @@ struct Wait {
   OperationPtr operation;
   int64_t waited_ms = 0;
   std::vector<int> missing;
+  bool is_told_by_another = false;  // a rank of this machine that waits for the same
 };
 
 // All that the same ranks let wait.
@@ -30,18 +31,23 @@ struct Delay {
   OperationPtr first;      // has waited longest
   int64_t waited_ms = 0;   // as long as this
   size_t operations = 0;
+  bool is_ours_to_tell = false;  // of one of them at least
 };
 
 class Delays {
  public:
   explicit Delays(int64_t warn_after_ms) : warn_after_ms_(warn_after_ms) {}
   // Of ranks that are waited for longer than the limit: those that were not returned in the last minute, or were not late
-  // meanwhile.
+  // meanwhile; and those that have become ours to tell of.
   std::vector<Delay> News(const std::vector<Wait>& waits, TimePoint now);
 
  private:
   const int64_t warn_after_ms_;
-  std::map<int, TimePoint> told_;  // of those that are late, by rank
+  struct Told {
+    TimePoint when;
+    bool ours;
+  };
+  std::map<int, Told> told_;  // of those that are late, by rank
 };
 
 // "allreduce 'w'" or "120 operations, the first of them allreduce 'w',"

@@ -75,6 +75,19 @@ TEST(DelaysTest, WhoCameMeanwhileAndIsLateAgainIsSpokenOfAgain) {
   EXPECT_EQ(delays.News({{Named("v"), 100, {1}}}, At(2)).size(), 1u);
 }
 
+TEST(DelaysTest, WhatAnotherRankTellsIsToldHereOnceItIsOurs) {
+  Delays delays(100);
+  const OperationPtr shared = Named("w"), own = Named("v");
+  const std::vector<Delay> first = delays.News({{shared, 100, {1}, true}}, At(0));
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_FALSE(first[0].is_ours_to_tell);
+  EXPECT_TRUE(delays.News({{shared, 200, {1}, true}}, At(100)).empty());
+  const std::vector<Delay> second = delays.News({{shared, 300, {1}, true}, {own, 100, {1}}}, At(200));
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_TRUE(second[0].is_ours_to_tell);
+  EXPECT_TRUE(delays.News({{shared, 400, {1}, true}, {own, 200, {1}}}, At(300)).empty());
+}
+
 TEST(DelaysTest, RankZeroHasTimeToSayWhoIsMissing) {
   Delays delays(100);
   EXPECT_TRUE(delays.News({{Named("w"), 200, {kUnknownRanks}}}, At(0)).empty());
@@ -110,15 +123,16 @@ class Said {
 
 class LateRankTest : public testing::TestWithParam<std::vector<int>> {};
 
-// Nobody has met the names before, so only rank 0 knows who is missing; all the others name that rank, too.
-TEST_P(LateRankTest, EveryRankNamesWhoIsLateInOneWarning) {
+// Nobody has met the names before, so only rank 0 knows who is missing. On each machine one rank names it.
+TEST_P(LateRankTest, OneRankOfEachMachineNamesWhoIsLateInOneWarning) {
+  const size_t warnings = GetParam().size() == 1 ? 1 : 2;
   Settings settings;
   settings.warn_after_ms = 200;
   SetStackFunction(&SayWhere);
   const Said said;
   const auto body = [&](Engine& engine) {
     if (engine.rank() == 2) {
-      AwaitThat([&] { return CountOf(said.text(), "that is where rank 2") >= 2; });
+      AwaitThat([&] { return CountOf(said.text(), "that is where rank 2") >= warnings; });
       std::this_thread::sleep_for(std::chrono::milliseconds(300));  // warnings that are too many would come by then
     }
     constexpr size_t kTensors = 40;
@@ -136,9 +150,27 @@ TEST_P(LateRankTest, EveryRankNamesWhoIsLateInOneWarning) {
   const std::string text = said.text();
   const std::string warning =
       "rank 2 \\(host [^)]*\\) has kept [0-9]+ operations, the first of them allreduce 'w0', waiting for ";
-  EXPECT_EQ(CountOf(text, warning), 2u) << text;
-  EXPECT_EQ(CountOf(text, " waiting for "), 2u) << text;
-  EXPECT_EQ(CountOf(text, "that is where rank 2"), 2u) << text;
+  EXPECT_EQ(CountOf(text, warning), warnings) << text;
+  EXPECT_EQ(CountOf(text, " waiting for "), warnings) << text;
+  EXPECT_EQ(CountOf(text, "that is where rank 2"), warnings) << text;
+}
+
+TEST_P(LateRankTest, TheDeadlineErrorOfEveryRankTellsWhereItWas) {
+  Settings settings;
+  settings.warn_after_ms = 200;
+  settings.timeout_ms = 2500;
+  settings.log_level = 0;
+  SetStackFunction(&SayWhere);
+  std::atomic<int> over{0};
+  const auto body = [&](Engine& engine) {
+    if (engine.rank() == 2) return AwaitThat([&] { return over == 2; });
+    const Status status = Barrier(engine, "w");
+    ++over;
+    EXPECT_EQ(status.code(), Code::kDeadline);
+    EXPECT_EQ(CountOf(status.message(), "rank 2 was last seen in File \"late.py\", line 7"), 1u) << status.message();
+  };
+  RunRanks(GetParam(), body, settings);
+  SetStackFunction(nullptr);
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, LateRankTest, testing::Values(std::vector<int>{3}, std::vector<int>{1, 1, 1}));
