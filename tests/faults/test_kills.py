@@ -21,21 +21,22 @@ MOST_MS = 5000.0
 pytestmark = pytest.mark.timeout(1800 if LONG else 120)
 
 
-def kill(program, jobs, seed, *first):
-    """The outcomes that a program prints."""
+def kill(program, jobs, seed):
+    """The outcomes of so many jobs, all without problems, that a program prints."""
     script = Path(__file__).with_name(program)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", script, *map(str, (jobs, seed, *first))]
+    command = [sys.executable, "-W", "ignore", script, str(jobs), seed]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(outcomes) == jobs
+    wrong = [f"{program} 1 {seed} {each['job']['number']}: {each}" for each in outcomes if each["problems"]]
+    assert not wrong, "\n".join(wrong[:10])
+    return outcomes
 
 
 def test_every_survivor_names_the_killed_rank_and_nothing_is_left():
     outcomes = kill("kills.py", JOBS, SEED)
-    assert len(outcomes) == JOBS
-    wrong = [f"kills.py 1 {SEED} {each['job']['number']}: {each}" for each in outcomes if each["problems"]]
-    assert not wrong, "\n".join(wrong[:10])
     times = sorted(latency for each in outcomes for latency in each["latencies_ms"])
     assert len(times) == sum(each["job"]["ranks"] - 1 for each in outcomes)
     p50, p99 = times[len(times) // 2], times[int(len(times) * 0.99)]

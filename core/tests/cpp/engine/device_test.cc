@@ -94,7 +94,7 @@ TEST_P(DeviceEngine, ManyInFlightSomeOfThemOnTheHost) {
       const size_t n = (k * 5 + static_cast<size_t>(engine.rank())) % kOperations;
       Tensor tensor;
       if (n % 3 == 0) {
-        for (size_t i = 0; i < kCount; ++i) on_host[n][i] = ValueOf(engine.rank(), i);
+        for (size_t i = 0; i < kCount; ++i) on_host[n][i] = static_cast<float>(ValueOf(engine.rank(), i));
         tensor.input = tensor.output = on_host[n].data();
         tensor.shape = {static_cast<int64_t>(kCount)};
       } else {

@@ -1,27 +1,18 @@
 // What a framework does with tensors on (fake) CUDA devices, and what a plugin of it asks of the engine.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/engine.h"
 #include "support/fake_cuda.h"
+#include "support/requests.h"
 
 namespace farandole {
-
-inline float ValueOf(int rank, size_t i) { return static_cast<float>((rank + 1) * (static_cast<int>(i % 61) + 1)); }
-inline float SumOf(int size, size_t i) {
-  float sum = 0;
-  for (int r = 0; r < size; ++r) sum += ValueOf(r, i);
-  return sum;
-}
 
 // What a framework has on one rank: a device, a stream, tensors.
 class Framework {
@@ -41,7 +32,7 @@ class Framework {
     float* const memory = Empty(count);
     auto* const contents = static_cast<float*>(fake_.Contents(memory));
     fake_.Launch(stream_, [=] {
-      for (size_t i = 0; i < count; ++i) contents[i] = ValueOf(rank, i);
+      for (size_t i = 0; i < count; ++i) contents[i] = static_cast<float>(ValueOf(rank, i));
     });
     return memory;
   }
@@ -71,26 +62,6 @@ class Framework {
   void* const stream_;
   std::vector<void*> memories_;
 };
-
-inline Request Make(OpKind kind, std::vector<Tensor> tensors, std::string name = "") {
-  Request request;
-  request.kind = kind;
-  request.tensors = std::move(tensors);
-  request.name = std::move(name);
-  return request;
-}
-
-inline Status SubmitAndWait(Engine& engine, Request request, OperationPtr* result = nullptr) {
-  OperationPtr operation;
-  FRD_RETURN_IF_ERROR(engine.Submit(std::move(request), &operation));
-  EXPECT_TRUE(engine.Wait(operation, 30'000)) << "timed out: " << operation->Title();
-  if (result != nullptr) *result = operation;
-  return operation->status();
-}
-
-inline void ExpectSum(const std::vector<float>& values, int size) {
-  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], SumOf(size, i)) << "element " << i;
-}
 
 // What a plugin's done function does: the framework's stream waits for the results.
 struct OnDone {

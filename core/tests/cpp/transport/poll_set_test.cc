@@ -17,6 +17,13 @@ struct Pipe {
   }
 };
 
+// The set knows that the pipe has something to say.
+void Hear(const Pipe& loud, PollSet* set) {
+  ASSERT_EQ(write(loud.writing.get(), "x", 1), 1);
+  set->Add(loud.reading, POLLIN);
+  ASSERT_TRUE(set->Wait());
+}
+
 TEST(PollSetTest, TellsWhichDescriptorsHaveSomethingToSay) {
   const Pipe loud, silent;
   ASSERT_EQ(write(loud.writing.get(), "x", 1), 1);
@@ -32,10 +39,8 @@ TEST(PollSetTest, TellsWhichDescriptorsHaveSomethingToSay) {
 
 TEST(PollSetTest, ADescriptorDoesNotInheritWhatItsNumberHadToSay) {
   Pipe loud;
-  ASSERT_EQ(write(loud.writing.get(), "x", 1), 1);
   PollSet set;
-  set.Add(loud.reading, POLLIN);
-  ASSERT_TRUE(set.Wait());
+  Hear(loud, &set);
   const int number = loud.reading.get();
   loud.reading.Reset();
   const Pipe silent;
@@ -45,10 +50,8 @@ TEST(PollSetTest, ADescriptorDoesNotInheritWhatItsNumberHadToSay) {
 
 TEST(PollSetTest, ADescriptorThatMovesStaysTheSame) {
   Pipe loud;
-  ASSERT_EQ(write(loud.writing.get(), "x", 1), 1);
   PollSet set;
-  set.Add(loud.reading, POLLIN);
-  ASSERT_TRUE(set.Wait());
+  Hear(loud, &set);
   const Descriptor moved = std::move(loud.reading);
   EXPECT_TRUE(set.ready(moved));
 }
