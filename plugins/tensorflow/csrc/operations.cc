@@ -236,7 +236,13 @@ std::string RegisterOperations() {
        with({type})},
       {"FarandoleBarrier", {&Create<FRD_BARRIER>}, &InferNothing, true, {}, {}, common},
       {"FarandoleJoin", {&Create<FRD_JOIN>}, &InferScalar, true, {}, {"last: int64"}, common},
-      {"FarandoleToken", {&CreateToken, &ComputeToken, &DeleteToken}, &InferScalar, true, {}, {"token: int32"}, {}},
+      {"FarandoleNeedsJitCompileFalse",
+       {&CreateToken, &ComputeToken, &DeleteToken},
+       &InferScalar,
+       true,
+       {},
+       {"token: int32"},
+       {}},
   };
   for (const Definition& definition : definitions) {
     for (const std::string& problem :

@@ -3,7 +3,7 @@
 //   FarandoleAllreduce, -Broadcast, -Allgather, -Reducescatter   tensors: T, token: int32 -> results: T   (T: several types)
 //   FarandoleAlltoall                                            tensor: T, splits: int64, token -> result: T, received
 //   FarandoleBarrier, FarandoleJoin                              -> nothing; last: int64
-//   FarandoleToken                                               -> token: int32
+//   FarandoleNeedsJitCompileFalse                                -> token: int32   (XLA names what it cannot compile)
 //
 // Those with tensors are stateless, since TensorFlow would run stateful ones one after the other. What it may do to
 // stateless ones is prevented otherwise: every node has a name among its attributes, so that no two are alike and merged;

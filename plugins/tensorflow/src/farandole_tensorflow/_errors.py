@@ -6,7 +6,8 @@
     DeadlineExceededError     a rank did not come in time (DeadlineError)
     InternalError             everything else (FarandoleError)
 
-Eager calls raise classes that are both; those of a graph are TensorFlow's alone.
+Eager calls raise classes that are both; those of a graph are TensorFlow's alone, which there makes an InternalError of
+UnavailableError, since that is for its own network.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def _of_allgather(op: Any, *gradients: Tensor) -> list[Tensor]:
 @_gradient_of("FarandoleBroadcast")
 def _of_broadcast(op: Any, *gradients: Tensor) -> list[Tensor]:
     averages = _averages(op, gradients)
-    # Chosen when the graph runs: TensorFlow drops an average that a rank does not need, and the others would wait for it.
+    # Chosen when the graph runs: an average that a rank does not need is dropped there, and the others would wait.
     is_root = tf.equal(current_token() + op.get_attr("root_rank"), farandole.rank())
     return [*(tf.where(is_root, each, tf.zeros_like(each)) for each in averages), None]
 

@@ -104,7 +104,7 @@ def _graph_token(graph: Any) -> Tensor:
         with suppress(KeyError):
             return graph.get_operation_by_name(node).outputs[0]
     with tf.control_dependencies(None):
-        token = operations.farandole_token(name="farandole_token")
+        token = operations.farandole_needs_jit_compile_false(name="farandole_token")
     graph.get_collection_ref(_TOKEN)[:] = [token.op.name]
     return token
 

@@ -1,0 +1,185 @@
+"""What goes wrong is said clearly, by TensorFlow's own classes, in time, and nothing hangs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import farandole_tensorflow as hvd
+import pytest
+import tensorflow as tf
+from farandole.testing import RanksFailed, World, world
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def goes_on():
+    assert hvd.allreduce(tf.ones(1), op=hvd.Sum).numpy().tolist() == [hvd.size()]
+
+
+def text_of(kind, call):
+    with pytest.raises(kind) as caught:
+        call()
+    return str(caught.value)
+
+
+def has(text, *words):
+    assert [word for word in words if word not in text] == [], text
+
+
+def disagreements():
+    last = hvd.rank() == hvd.size() - 1
+    reduce = tf.function(lambda x: hvd.allreduce(x, name="shapes", op=hvd.Sum))
+    eager = text_of(hvd.MismatchError, lambda: hvd.allreduce(tf.ones(2 + last), name="shapes"))
+    graph = text_of(tf.errors.FailedPreconditionError, lambda: reduce(tf.ones(2 + last)))
+    for text in (eager, graph):
+        has(text, "shapes'", "rank 0", "rank 1", "(2,)", "(3,)", "test_bad_input.py:")
+    assert "[Op:" not in eager
+    assert "{{function_node" not in eager
+    dtypes = tf.function(lambda x: hvd.allreduce(x, name="dtypes", op=hvd.Sum))
+    mine = tf.ones(1, tf.int32 if last else tf.float32)
+    has(text_of(tf.errors.FailedPreconditionError, lambda: dtypes(mine)), "dtypes'", "int32", "float32")
+    goes_on()
+
+
+def test_disagreements_name_ranks_and_values():
+    world(2).run(disagreements)
+
+
+def one_of_many():
+    """The others of the graph are complete, and the session can go on."""
+
+    @tf.function
+    def reduce(x, y):
+        return [hvd.allreduce(x + i, op=hvd.Sum) for i in range(10)] + [hvd.allreduce(y, op=hvd.Sum)]
+
+    text_of(tf.errors.FailedPreconditionError, lambda: reduce(tf.ones(2), tf.ones(1 + hvd.rank())))
+    for _ in range(3):
+        assert reduce(tf.ones(2), tf.ones(1))[-1].numpy().tolist() == [hvd.size()]
+
+
+def test_a_disagreement_leaves_the_rest_of_a_graph():
+    world(2).run(one_of_many)
+
+
+def misuse():
+    for call, words in (
+        (lambda: hvd.alltoall(tf.ones(2), [5] * hvd.size()), ["splits"]),
+        (lambda: hvd.allgather(tf.constant(1.0)), ["dimension"]),
+        (lambda: hvd.allreduce(tf.constant([True])), ["bool"]),
+    ):
+        text = text_of(tf.errors.InvalidArgumentError, call)
+        assert isinstance(pytest.raises(ValueError, call).value, tf.errors.OpError)
+        has(text, *words)
+    shapeless = tf.function(hvd.allgather, input_signature=[tf.TensorSpec(None)])
+    has(text_of(tf.errors.InvalidArgumentError, lambda: shapeless(1.0)), "dimension")
+    for wrong in ([], [1.5] * hvd.size(), 7, tf.ones([hvd.size()])):
+        has(text_of(ValueError, lambda wrong=wrong: hvd.alltoall(tf.ones(2), wrong)), "splits")
+    goes_on()
+
+
+def test_misuse_is_refused_by_the_rank_that_sees_it():
+    world(2).run(misuse)
+
+
+def compiled():
+    reduce = tf.function(lambda x: hvd.allreduce(x), jit_compile=True)
+    has(text_of(tf.errors.InvalidArgumentError, lambda: reduce(tf.ones(1))), "FarandoleNeedsJitCompileFalse")
+    goes_on()
+
+
+def test_what_xla_compiles_cannot_have_operations():
+    world(2).run(compiled)
+
+
+def after_shutdown():
+    reduce = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
+    assert reduce(tf.ones(1)).numpy().tolist() == [hvd.size()]
+    hvd.shutdown()
+    has(text_of(tf.errors.FailedPreconditionError, lambda: reduce(tf.ones(1))), "init()")
+    assert isinstance(pytest.raises(hvd.NotInitializedError, lambda: hvd.allreduce(tf.ones(1))).value, ValueError)
+    hvd.init()
+    assert reduce(tf.ones(1)).numpy().tolist() == [hvd.size()]
+
+
+def test_a_graph_outlives_a_world():
+    world(2).run(after_shutdown)
+
+
+def on_one_rank():
+    reduce = tf.function(lambda x: hvd.allreduce(x, name="alone"))
+    hvd.init()
+    hvd.barrier()
+    if hvd.rank() == 1:
+        try:
+            hvd.barrier()
+        except hvd.RecoverableError:
+            return None
+    begun = time.monotonic()
+    text = text_of(tf.errors.DeadlineExceededError, lambda: reduce(tf.ones(1)))
+    assert time.monotonic() - begun < 20
+    return text
+
+
+def test_an_operation_that_one_rank_runs_is_named_after_the_deadline():
+    with World(2, init=False, env={"FARANDOLE_TIMEOUT": "2", "FARANDOLE_WARN_AFTER": "1"}) as two:
+        text, _ = two.run(on_one_rank)
+    has(text, "allreduce.alone", "rank 1")
+
+
+def die_in_a_step():
+    """Rank 1 is killed while the others' graph is under way; what they see, and when."""
+    hvd.init()
+
+    @tf.function
+    def step(x):
+        return [hvd.allreduce(x + i, op=hvd.Sum) for i in range(20)]
+
+    for _ in range(3):
+        step(tf.ones(1000))
+    if hvd.rank() == 1:
+        hvd.allreduce(tf.ones(1), name="last")
+        os.kill(os.getpid(), signal.SIGKILL)
+    hvd.allreduce(tf.ones(1), name="last")
+    begun = time.monotonic()
+    text = text_of(tf.errors.InternalError, lambda: step(tf.ones(1000)))  # TensorFlow replaces what a graph's node says
+    assert time.monotonic() - begun < 10
+    has(text, "rank 1", "UnavailableError")
+    error = pytest.raises(hvd.PeerLostError, lambda: hvd.allreduce(tf.ones(1))).value
+    assert isinstance(error, tf.errors.UnavailableError)
+    has(str(error), "rank 1")
+    hvd.shutdown()
+
+
+def test_a_rank_that_is_killed_is_named_by_the_others():
+    with World(3, init=False) as three:
+        with pytest.raises(RanksFailed, match="rank 1 exited with -9") as caught:
+            three.run(die_in_a_step)
+        assert "raised" not in str(caught.value)
+
+
+def imported(version):
+    code = f"import tensorflow as tf; tf.version.VERSION = {version!r}; import farandole_tensorflow"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+
+
+def test_older_versions_of_tensorflow_are_refused():
+    assert imported("2.13.0-rc1").returncode == 0
+    lines = imported("2.12.1").stderr.strip().splitlines()
+    assert lines[-1].startswith("ImportError: farandole-tensorflow works with TensorFlow 2.13 and later"), lines
+
+
+def test_a_process_can_end_with_operations_in_flight(tmp_path):
+    from farandole.testing import spawn
+
+    script = tmp_path / "ends.py"
+    script.write_text(
+        "import sys, time\nimport farandole_tensorflow as hvd, tensorflow as tf\n"
+        + "from threading import Thread\nhvd.init()\n"
+        + "reduce = tf.function(lambda x: [hvd.allreduce(x + i) for i in range(20)])\n"
+        + "if hvd.rank() == 0:\n    Thread(target=lambda: reduce(tf.ones(1)), daemon=True).start()\n    time.sleep(2)\n"
+        + "hvd.broadcast_object(0)\nprint('ends')\n"
+    )
+    assert all("ends" in output for output in spawn(2, script, timeout=60))
