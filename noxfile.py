@@ -32,6 +32,7 @@ import nox
 from door.cpp import find_gtest, run_cpp_tests, run_for_aarch64, run_sanitized
 from door.environments import (
     ENVIRONMENTS,
+    NEWEST_TENSORFLOW,
     Environment,
     Make,
     all_wheels,
@@ -103,7 +104,7 @@ def soak(session: nox.Session) -> None:
 def packaging(session: nox.Session) -> None:
     """The wheels, in an empty environment without a compiler."""
     actions: dict[str, Callable[[], None]] = {}
-    for folder in ("tests/packaging", "tests/packaging_mxnet"):
+    for folder in ("tests/packaging", "tests/packaging_mxnet", "tests/packaging_tensorflow"):
         env = next(iter(ENVIRONMENTS[framework_of(folder)].values()))(session)
         if env:
             wheels = env.noted("farandole")
@@ -239,6 +240,16 @@ def bench_mxnet(session: nox.Session) -> None:
     if env:
         with step("Measuring", "half a minute"):
             command = ["farandole", "run", "-np", "2", "--no-prefix", "python", "plugins/mxnet/benchmarks/run.py"]
+            env.run(*command, *session.posargs)
+
+
+@nox.session
+def bench_tensorflow(session: nox.Session) -> None:
+    """Measure allreduce as a node of TensorFlow's graphs. Arguments after -- go there."""
+    env = tensorflow_environment(NEWEST_TENSORFLOW, session)
+    if env:
+        with step("Measuring", "half a minute"):
+            command = ["farandole", "run", "-np", "2", "--no-prefix", "python", "plugins/tensorflow/benchmarks/run.py"]
             env.run(*command, *session.posargs)
 
 

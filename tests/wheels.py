@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import subprocess
 import venv
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 
 WHEELS = [Path(path) for path in os.environ.get("FARANDOLE_WHEELS", "").split(os.pathsep) if path]
-LIMIT_S = 120
+LIMIT_S = 240  # TensorFlow alone is 250 MB
+_SYSTEM = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2"}
+_SYSTEM |= {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 
 
 def wheel_of(distribution: str) -> Path:
@@ -48,3 +53,33 @@ def strangers_in(wheel: Path) -> list[str]:
     names = zipfile.ZipFile(wheel).namelist()
     assert any(name.endswith("/py.typed") for name in names)
     return [name for name in names if name.endswith(endings) or "tests/" in name or "benchmarks/" in name]
+
+
+def requirements_of(wheel: Path) -> list[str]:
+    """What pip installs with it."""
+    archive = zipfile.ZipFile(wheel)
+    (member,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    return sorted(Parser().parsestr(archive.read(member).decode()).get_all("Requires-Dist") or [])
+
+
+def check_native_part(distribution: str, folder: Path) -> None:
+    """Fail unless one binary serves every Python, needs nothing but the system and shows its own functions only."""
+    wheel = wheel_of(distribution)
+    name = wheel.name.replace("manylinux", "linux")
+    assert re.fullmatch(rf"{distribution}-[\d.]+-py3-none-linux_\w*{platform.machine()}\.whl", name), name
+    (member,) = [name for name in zipfile.ZipFile(wheel).namelist() if ".so" in name]
+    library = Path(zipfile.ZipFile(wheel).extract(member, folder))
+    assert library.name == f"lib{distribution}.so"
+    needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", _output_of("readelf", "--dynamic", "--wide", library)))
+    assert "libstdc++.so.6" in needed
+    assert needed - _SYSTEM == set()
+    lines = _output_of("nm", "--dynamic", "--defined-only", library).splitlines()
+    shown = [line.split()[-1] for line in lines if line.split()[-2] in "TDBR"]
+    assert f"{distribution}_open" in shown
+    assert [name for name in shown if not name.startswith(f"{distribution}_")] == []
+    wanted = _output_of("nm", "--dynamic", "--undefined-only", library)
+    assert not re.search(r"\b(?:farandole_|Py|MX[A-Z]|TF_)", wanted), wanted
+
+
+def _output_of(*command: str | Path) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout

@@ -128,6 +128,9 @@ def test_build(change: dict[str, object], check: str, level: str, words: str) ->
         ({"frameworks": {"torch": "2.13.0", "mxnet": "1.9.1"}, "numpy": "2.1.0"}, "mxnet", FAIL, "numpy==1.23.5"),
         ({"frameworks": {"torch": "2.13.0", "mxnet": "1.9.1"}}, "mxnet", WARN, "farandole-mxnet"),
         ({"frameworks": {"mxnet": "2.0.0b1"}, "numpy": "1.23.5"}, "mxnet", FAIL, "mxnet==1.9.1"),
+        ({"frameworks": {"tensorflow": "2.12.1"}, "numpy": "1.23.5"}, "tensorflow", WARN, "'tensorflow>=2.13'"),
+        ({"frameworks": {"tensorflow": "2.17.1"}, "numpy": "2.1.0"}, "tensorflow", FAIL, "numpy<2"),
+        ({"frameworks": {"tensorflow": "2.18.0"}, "numpy": "2.1.0"}, "tensorflow", WARN, "farandole-tensorflow"),
     ],
 )
 def test_packages(change: dict[str, object], check: str, level: str, words: str) -> None:

@@ -18,10 +18,14 @@ def goes_on():
     assert hvd.allreduce(tf.ones(1), op=hvd.Sum).numpy().tolist() == [hvd.size()]
 
 
-def text_of(kind, call):
+def raised(kind, call):
     with pytest.raises(kind) as caught:
         call()
-    return str(caught.value)
+    return caught.value
+
+
+def text_of(kind, call):
+    return str(raised(kind, call))
 
 
 def has(text, *words):
@@ -69,9 +73,9 @@ def misuse():
         (lambda: hvd.allgather(tf.constant(1.0)), ["dimension"]),
         (lambda: hvd.allreduce(tf.constant([True])), ["bool"]),
     ):
-        text = text_of(tf.errors.InvalidArgumentError, call)
-        assert isinstance(pytest.raises(ValueError, call).value, tf.errors.OpError)
-        has(text, *words)
+        error = raised(tf.errors.InvalidArgumentError, call)
+        assert isinstance(error, ValueError)
+        has(str(error), *words)
     shapeless = tf.function(hvd.allgather, input_signature=[tf.TensorSpec(None)])
     has(text_of(tf.errors.InvalidArgumentError, lambda: shapeless(1.0)), "dimension")
     for wrong in ([], [1.5] * hvd.size(), 7, tf.ones([hvd.size()])):
@@ -84,7 +88,7 @@ def test_misuse_is_refused_by_the_rank_that_sees_it():
 
 
 def compiled():
-    reduce = tf.function(lambda x: hvd.allreduce(x), jit_compile=True)
+    reduce = tf.function(hvd.allreduce, jit_compile=True)
     has(text_of(tf.errors.InvalidArgumentError, lambda: reduce(tf.ones(1))), "FarandoleNeedsJitCompileFalse")
     goes_on()
 
@@ -98,7 +102,7 @@ def after_shutdown():
     assert reduce(tf.ones(1)).numpy().tolist() == [hvd.size()]
     hvd.shutdown()
     has(text_of(tf.errors.FailedPreconditionError, lambda: reduce(tf.ones(1))), "init()")
-    assert isinstance(pytest.raises(hvd.NotInitializedError, lambda: hvd.allreduce(tf.ones(1))).value, ValueError)
+    raised(hvd.NotInitializedError, lambda: hvd.allreduce(tf.ones(1)))
     hvd.init()
     assert reduce(tf.ones(1)).numpy().tolist() == [hvd.size()]
 
@@ -146,7 +150,7 @@ def die_in_a_step():
     text = text_of(tf.errors.InternalError, lambda: step(tf.ones(1000)))  # TensorFlow replaces what a graph's node says
     assert time.monotonic() - begun < 10
     has(text, "rank 1", "UnavailableError")
-    error = pytest.raises(hvd.PeerLostError, lambda: hvd.allreduce(tf.ones(1))).value
+    error = raised(hvd.PeerLostError, lambda: hvd.allreduce(tf.ones(1)))
     assert isinstance(error, tf.errors.UnavailableError)
     has(str(error), "rank 1")
     hvd.shutdown()

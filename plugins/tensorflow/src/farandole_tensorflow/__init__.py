@@ -13,6 +13,14 @@ the graphs of all ranks.
 import farandole
 from farandole import *  # noqa: F403
 
+try:
+    import tensorflow as _tensorflow  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"farandole-tensorflow needs TensorFlow, which of whose packages is your choice ({error}): "
+        "python -m pip install tensorflow"
+    ) from error
+
 from farandole_tensorflow import _gradients as _gradients
 from farandole_tensorflow._dtypes import Compression
 from farandole_tensorflow._objects import (  # type: ignore[assignment]  # with a session among the arguments

@@ -115,6 +115,12 @@ def _judge_framework(name: str, version: str, facts: Facts) -> Finding:
             "and more",
             "Install the last numpy that has it (Python 3.11 at most): python -m pip install 'numpy==1.23.5'",
         )
+    if name == "tensorflow" and () < numbers < (2, 18) and _numbers(facts.numpy) >= (2,):
+        return fail(
+            name,
+            f"{version} cannot be imported with numpy {facts.numpy}: it was built for numpy 1",
+            "Upgrade TensorFlow, or install its numpy: python -m pip install 'numpy<2'",
+        )
     if not any(plugin.name == name for plugin in facts.plugins):
         return warn(name, f"{version}, without its plugin", f"Install it: python -m pip install farandole-{name}")
     return ok(name, version)
