@@ -84,7 +84,7 @@ def run_tests(
 
 
 @nox.session
-@nox.parametrize("version", TENSORFLOW_PYTHONS)
+@nox.parametrize("version", list(TENSORFLOW_PYTHONS))
 def tensorflow(session: nox.Session, version: str) -> None:
     """Tests of the plugin for TensorFlow with one version of it. What stands after -- is run by pytest instead."""
     folders = session.posargs or [folder for folder in suites() if framework_of(folder) == "tensorflow"]
