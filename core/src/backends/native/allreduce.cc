@@ -27,15 +27,22 @@ void AskForLines(const std::byte* begin, size_t size_bytes) {
 // overlap. Two members, distant cores, one, two, four rounds: 256 KB took 10.3, 10.6, 12.5 us, 512 KB 12.9, 12.3, 12.7
 // (on near cores), 1 MB -, 37.8, 39.6.
 //
-// More than two members, who fold out of place and perhaps share a core, fill a cache of 2 MB with rounds of a whole
-// slot. Two cores, rounds of 512 and of 128 KB, microseconds: three members 1 MB 278, 249, 8 MB 2490, 2050, 64 MB 26100,
-// 24400; four 364, 290, 2660, 2380, 28300, 26600. (64 KB is no better, and two members lose 6 % at 64 MB.) Where rounds
-// travel on to other groups they stay large.
+// Three rounds are under way, each with the slots and the tensor, and what is copied out should still find its place in
+// the cache: so rounds are a fraction of a slot. Two cores of 2 MB, microseconds:
+//
+//                     512 KB   256 KB   128 KB                     512 KB   256 KB   128 KB
+//   2 members 1 MB       75.4     70.7     69.8    3 members 1 MB     278               249
+//             4 MB        387      365      355              8 MB    2490              2050
+//            16 MB       1562     1517     1478             64 MB   26100             24400
+//            64 MB       7400     7354     8121    4 members 1 MB     364               290
+//           256 MB      44200    39800    38000             64 MB   28300             26600
+//
+// Where rounds travel on to other groups they stay large.
 size_t ChunkBytes(size_t total_bytes, int member_count, int group_count) {
-  constexpr size_t kOneRound = 256 << 10, kSmallRound = 128 << 10, kGrain = 4096;
+  constexpr size_t kOneRound = 256 << 10, kPairRound = 256 << 10, kCrowdRound = 128 << 10, kGrain = 4096;
   if (total_bytes <= kOneRound) return std::max(total_bytes, size_t{1});
-  const size_t most = member_count > 2 && group_count == 1 ? kSmallRound : kSlotBytes;
-  return std::min(most, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
+  const size_t in_one_group = member_count > 2 ? kCrowdRound : kPairRound;
+  return std::min(group_count > 1 ? kSlotBytes : in_one_group, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
 }
 
 StagedAllreduce::StagedAllreduce(const Staging* staging, uint64_t first_round, const Work* work, CrossExchange* cross)

@@ -3,21 +3,53 @@
 #include <algorithm>
 #include <cstring>
 
-namespace farandole {
+#include "common/lines.h"
 
-void ReadInput(const Segment& segment, size_t offset, size_t size_bytes, void* to) {
+namespace farandole {
+namespace {
+
+// Vectors beyond this come from memory, or from a cache that all cores share.
+constexpr size_t kCachedBytes = 4 << 20;
+
+using CopyFunction = void* (*)(void* to, const void* from, size_t size_bytes);
+
+// As memcpy, but asks for what lies a page ahead. (Not for what is in the cache: an allreduce of 128 KB took 8 % more.)
+void* CopyAhead(void* to, const void* from, size_t size_bytes) {
+  const auto* const in = static_cast<const char*>(from);
+  auto* const out = static_cast<char*>(to);
+  size_t at = 0;
+  for (; at + kReadAheadBytes < size_bytes; at += kLineBytes) {
+    AskToRead(in + at + kReadAheadBytes);
+    std::memcpy(out + at, in + at, kLineBytes);
+  }
+  return std::memcpy(out + at, in + at, size_bytes - at);
+}
+
+CopyFunction CopyFor(size_t vector_bytes) { return vector_bytes > kCachedBytes ? &CopyAhead : &std::memcpy; }
+
+void Read(const Segment& segment, size_t offset, size_t size_bytes, void* to, CopyFunction copy) {
   if (size_bytes == 0) return;
   if (segment.input == nullptr) {
     std::memset(to, 0, size_bytes);
   } else {
-    std::memcpy(to, static_cast<const char*>(segment.input) + offset, size_bytes);
+    copy(to, static_cast<const char*>(segment.input) + offset, size_bytes);
   }
 }
 
-void WriteOutput(const Segment& segment, size_t offset, size_t size_bytes, const void* from) {
+void Write(const Segment& segment, size_t offset, size_t size_bytes, const void* from, CopyFunction copy) {
   if (size_bytes == 0 || segment.output == nullptr) return;
   char* const to = static_cast<char*>(segment.output) + offset;
-  if (to != from) std::memcpy(to, from, size_bytes);
+  if (to != from) copy(to, from, size_bytes);
+}
+
+}  // namespace
+
+void ReadInput(const Segment& segment, size_t offset, size_t size_bytes, void* to) {
+  Read(segment, offset, size_bytes, to, &std::memcpy);
+}
+
+void WriteOutput(const Segment& segment, size_t offset, size_t size_bytes, const void* from) {
+  Write(segment, offset, size_bytes, from, &std::memcpy);
 }
 
 Concatenation::Concatenation(const std::vector<Segment>* segments) : segments_(segments) {
@@ -46,15 +78,17 @@ void Concatenation::ForEachPiece(size_t offset, size_t size_bytes, Visit visit) 
 
 void Concatenation::ReadInput(size_t offset, size_t size_bytes, void* to) const {
   if (size_bytes == 0) return;
-  ForEachPiece(offset, size_bytes, [to](const Segment& segment, size_t within, size_t passed, size_t piece) {
-    farandole::ReadInput(segment, within, piece, static_cast<char*>(to) + passed);
+  const CopyFunction copy = CopyFor(size_bytes_);
+  ForEachPiece(offset, size_bytes, [&](const Segment& segment, size_t within, size_t passed, size_t piece) {
+    Read(segment, within, piece, static_cast<char*>(to) + passed, copy);
   });
 }
 
 void Concatenation::WriteOutput(size_t offset, size_t size_bytes, const void* from) const {
   if (size_bytes == 0) return;
-  ForEachPiece(offset, size_bytes, [from](const Segment& segment, size_t within, size_t passed, size_t piece) {
-    farandole::WriteOutput(segment, within, piece, static_cast<const char*>(from) + passed);
+  const CopyFunction copy = CopyFor(size_bytes_);
+  ForEachPiece(offset, size_bytes, [&](const Segment& segment, size_t within, size_t passed, size_t piece) {
+    Write(segment, within, piece, static_cast<const char*>(from) + passed, copy);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -36,6 +37,20 @@ TEST(ConcatenationTest, RangesReadAndWriteAsIfTheTensorsWereOneVector) {
     }
     EXPECT_EQ(inputs, outputs);
   }
+}
+
+// Copied with lines asked for ahead; borders on no line and no page.
+TEST(ConcatenationTest, VectorsBeyondTheCachesAreCopiedAsOthers) {
+  std::vector<char> input((5 << 20) + 3), output(input.size()), piece(300'001);
+  for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<char>(i * 7919 >> 5);
+  const std::vector<Segment> segments{{input.data(), output.data(), input.size()}};
+  const Concatenation vector(&segments);
+  for (size_t begin = 0; begin < input.size(); begin += piece.size()) {
+    const size_t size = std::min(piece.size(), input.size() - begin);
+    vector.ReadInput(begin, size, piece.data());
+    vector.WriteOutput(begin, size, piece.data());
+  }
+  EXPECT_TRUE(output == input);
 }
 
 TEST(ConcatenationTest, ARangeInOneTensorIsItsMemory) {
