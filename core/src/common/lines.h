@@ -8,7 +8,7 @@ namespace farandole {
 inline constexpr size_t kLineBytes = 64;
 
 // So far ahead of where it reads does a pass over much memory ask for lines. A page: hardware that fetches ahead by
-// itself stops at the end of one, and begins the next one with a miss, which beyond the caches costs a fifth of the pass.
+// itself stops at the end of one, and begins the next with a miss, which beyond the caches costs a fifth of the pass.
 inline constexpr size_t kReadAheadBytes = 4096;
 
 // The line of this address shall come into the second-level cache, to be read before long.
