@@ -126,6 +126,8 @@ def without_asynchronous_kernels():
         @tf.function
         def reduce(x):
             summed = [hvd.allreduce(x + i, op=hvd.Sum) for i in range(20)]
+            for _ in tf.range(2):
+                x = hvd.allreduce(hvd.allreduce(x))
             return [*summed, hvd.allgather(x[: hvd.rank() + 1]), hvd.alltoall(x)]
 
         *summed, gathered, exchanged = reduce(tf.ones(4))

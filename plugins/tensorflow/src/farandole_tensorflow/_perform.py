@@ -100,13 +100,21 @@ def _graph_token(graph: Any) -> Tensor:
 
     It stands outside of all loops, so that each of them can have it.
     """
-    for node in graph.get_collection(_TOKEN):  # a function's graph begins with the collections of that around it
-        with suppress(KeyError):
-            return graph.get_operation_by_name(node).outputs[0]
+    for token in _noted(graph, _TOKEN):
+        return token.outputs[0]
     with tf.control_dependencies(None):
         token = operations.farandole_needs_jit_compile_false(name="farandole_token")
     graph.get_collection_ref(_TOKEN)[:] = [token.op.name]
     return token
+
+
+def _noted(graph: Any, collection: str) -> list[Any]:
+    """The operations whose names are in the collection."""
+    found = []
+    for node in graph.get_collection(collection):
+        with suppress(KeyError):  # a function's graph begins with the collections of that around it
+            found.append(graph.get_operation_by_name(node))
+    return found
 
 
 # ---- One after the other, where an operation holds a thread of TensorFlow while it waits for the other ranks
@@ -117,7 +125,7 @@ def _earlier(graph: Any) -> list[Any]:
     if is_asynchronous():
         return []
     _warn()
-    return [graph.get_operation_by_name(node) for node in graph.get_collection(_LAST)]
+    return _noted(graph, _LAST)
 
 
 def _remember(graph: Any, node: str) -> None:
