@@ -10,6 +10,8 @@ begun when their inputs are computed and hold no thread while they wait for the 
 the graphs of all ranks.
 """
 
+from typing import Any
+
 import farandole
 from farandole import *  # noqa: F403
 
@@ -40,7 +42,9 @@ from farandole_tensorflow._operations import (
     join,
     reducescatter,
 )
+from farandole_tensorflow._optimizer import DistributedOptimizer
 from farandole_tensorflow._places import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+from farandole_tensorflow._tape import DistributedGradientTape, PartialDistributedGradientTape
 from farandole_tensorflow._variables import (
     BroadcastGlobalVariablesHook,
     broadcast_,
@@ -53,6 +57,10 @@ __version__ = "0.1.0"
 __all__ = [
     "BroadcastGlobalVariablesHook",
     "Compression",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "PartialDistributedGradientTape",
+    "SyncBatchNormalization",  # noqa: F405
     "allgather",
     "allgather_object",
     "allreduce",
@@ -76,3 +84,12 @@ __all__ = [
     "size_op",
 ]
 __all__ += [name for name in farandole.__all__ if name not in __all__]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs Keras, whose import takes seconds."""
+    if name == "SyncBatchNormalization":
+        from farandole_tensorflow._normalization import SyncBatchNormalization
+
+        return SyncBatchNormalization
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,22 @@
+"""What Keras is rather than a framework: optimizers that reduce gradients, callbacks, loading of models.
+
+A plugin whose framework Keras can run on hands over its `keras` and an `Exchange` for each optimizer:
+
+    farandole.keras.distribute(keras, optimizer, exchange)        # the optimizer, from now on distributed
+    farandole.keras.Callbacks(keras, broadcast, ...)              # the callbacks' classes
+    farandole.keras.load_model(keras, wrap, path)
+
+Keras 3 and Keras 2 are both meant. Nothing here imports Keras, or a framework.
+"""
+
+from farandole.keras._callbacks import Callbacks
+from farandole.keras._models import load_model
+from farandole.keras._optimizer import Distributed, Exchange, distribute
+
+__all__ = [
+    "Callbacks",
+    "Distributed",
+    "Exchange",
+    "distribute",
+    "load_model",
+]

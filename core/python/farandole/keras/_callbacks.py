@@ -1,0 +1,224 @@
+"""Callbacks of Keras, without their base class, which `Callbacks` gives them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from farandole._errors import MismatchError
+from farandole._objects import allgather_object
+from farandole._world import rank, size
+from farandole.keras._learning_rate import Schedule, Warmup
+from farandole.keras._optimizer import innermost, is_distributed
+
+Logs = dict[str, Any] | None
+Broadcast = Callable[[list[Any], int], None]
+
+
+class Callbacks:
+    """The callbacks' classes for one Keras and one framework."""
+
+    def __init__(self, keras: Any, broadcast: Broadcast, compiled: str = "") -> None:
+        """Make the classes.
+
+        Args:
+            keras: the module.
+            broadcast: copies the given rank's values into the given variables, on all ranks.
+            compiled: what compiles a model's training step and cannot contain our operations; "" for nothing.
+        """
+        base, checkpoint = keras.callbacks.Callback, keras.callbacks.ModelCheckpoint
+        means = {"farandole_broadcast": staticmethod(broadcast), "farandole_compiled": compiled}
+        self.BroadcastGlobalVariablesCallback = _made("BroadcastGlobalVariablesCallback", Broadcasting, base, means)
+        self.MetricAverageCallback = _made("MetricAverageCallback", MetricAveraging, base)
+        self.LearningRateScheduleCallback = _made("LearningRateScheduleCallback", Schedule, base)
+        self.LearningRateWarmupCallback = _made("LearningRateWarmupCallback", Warmup, base)
+        self.BestModelCheckpoint = _made("BestModelCheckpoint", BestOnly, checkpoint)
+
+
+def _made(name: str, mixin: type, base: type, means: dict[str, Any] | None = None) -> Any:
+    return type(name, (mixin, base), {"__doc__": mixin.__doc__, "__module__": "farandole.keras", **(means or {})})
+
+
+class Broadcasting:
+    """Copies rank `root_rank`'s weights and optimizer state to all ranks before the first step of each `fit`.
+
+    Where a rank's model gets its weights only in the first step, after that step. What the model draws random numbers
+    from stays as it is on each rank. A model that is compiled in a way that has no place for Farandole's operations is
+    not compiled any more, which is said once.
+
+    Raises:
+        ValueError: at the begin of `fit`, on several ranks: the model's optimizer is not distributed.
+    """
+
+    model: Any
+    farandole_broadcast: Broadcast
+    farandole_compiled: str
+
+    def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[Any] | None = None) -> None:
+        """Broadcast from `root_rank`.
+
+        Args:
+            root_rank: whose values all ranks get.
+            device: not needed; accepted because Horovod does.
+            local_variables: variables that each rank keeps as they are.
+        """
+        super().__init__()
+        self._root_rank = root_rank
+        self._local = {_key(each) for each in local_variables or ()}
+        self._done = False
+
+    def register_local_var(self, var: Any) -> None:
+        """Leave this variable as it is on each rank."""
+        self._local.add(_key(var))
+
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)  # type: ignore[misc]
+        if self.farandole_compiled and size() > 1 and getattr(model, "jit_compile", False):
+            model.jit_compile = False
+            model.train_function = None  # it may have been made for an earlier fit
+            _say_once(
+                f"jit_compile is turned off for this model: {self.farandole_compiled} has no kernels for Farandole's "
+                "operations. To say so yourself: model.compile(..., jit_compile=False)"
+            )
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        self._done = size() == 1
+        if self._done:
+            return
+        _check_distributed(self.model)
+        is_built = bool(self.model.built)
+        if is_built:
+            _build(self.model.optimizer, self.model)
+        if all(allgather_object(is_built, name="model is built")):
+            self._broadcast()
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        if not self._done:
+            self._broadcast()
+
+    def _broadcast(self) -> None:
+        variables = [*self.model.weights, *_variables(self.model.optimizer)]
+        type(self).farandole_broadcast([each for each in variables if _key(each) not in self._local], self._root_rank)
+        self._done = True
+
+
+class MetricAveraging:
+    """Replaces an epoch's metrics by their averages over the ranks.
+
+    For callbacks that come after it in the list, such as ReduceLROnPlateau, which then act alike on all ranks.
+    """
+
+    def __init__(self, device: str = "") -> None:
+        """Average; `device` is not needed, and accepted because Horovod does."""
+        super().__init__()
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        if size() == 1 or logs is None:
+            return
+        mine = {key: float(value) for key, value in logs.items() if _is_number(value)}
+        everywhere = allgather_object(mine, name="metrics of the epoch")
+        for other, theirs in enumerate(everywhere):
+            if theirs.keys() != everywhere[0].keys():
+                raise MismatchError(
+                    f"after epoch {epoch + 1} the ranks have other metrics to average: rank 0 has "
+                    f"{_listed(everywhere[0])}, and rank {other} has {_listed(theirs)}; compile the model alike on all "
+                    "ranks, and give all or none validation_data"
+                )
+        for key in mine:
+            logs[key] = sum(theirs[key] for theirs in everywhere) / len(everywhere)
+
+
+class BestOnly:
+    """keras.callbacks.ModelCheckpoint of the best model only, saved by rank 0 alone.
+
+    Put MetricAverageCallback before it, so that what is best is so on all ranks.
+    """
+
+    filepath: Any
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+        filepath: Any = None,
+    ) -> None:
+        """As in ModelCheckpoint; `filepath` may also be set later, as the attribute of that name."""
+        placeholder = "best.weights.h5" if save_weights_only else "best.keras"
+        super().__init__(  # type: ignore[call-arg]
+            filepath or placeholder,
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
+        )
+        if filepath is None:
+            self.filepath = None
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        if self.filepath is None:
+            raise ValueError("BestModelCheckpoint does not know where to save: give it a filepath=")
+        super().on_train_begin(logs)  # type: ignore[misc]
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        if rank() == 0:
+            super().on_train_batch_end(batch, logs)  # type: ignore[misc]
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        if rank() == 0:
+            super().on_epoch_end(epoch, logs)  # type: ignore[misc]
+
+
+def _check_distributed(model: Any) -> None:
+    """Nobody wants ranks that start alike and then go apart; a model loaded by Keras itself is how it comes."""
+    own_step = getattr(type(model).train_step, "__module__", "").split(".")[0] not in ("keras", "tf_keras")
+    if own_step or is_distributed(model.optimizer):
+        return
+    raise ValueError(
+        f"the model's optimizer, {type(model.optimizer).__name__}, is not distributed, and each rank would train by "
+        "itself: compile the model with hvd.DistributedOptimizer(optimizer); a saved model that had one is loaded by "
+        "hvd.load_model(path), not by keras.models.load_model"
+    )
+
+
+def _build(optimizer: Any, model: Any) -> None:
+    """Create the optimizer's variables."""
+    if not getattr(optimizer, "built", False):
+        create = getattr(optimizer, "_create_all_weights", None) or optimizer.build
+        create(model.trainable_variables)
+
+
+def _variables(optimizer: Any) -> list[Any]:
+    found = optimizer.variables
+    variables = list(found if isinstance(found, list | tuple) else found())
+    rate = innermost(optimizer).learning_rate  # which Keras 2 does not count among them
+    if hasattr(rate, "assign") and _key(rate) not in map(_key, variables):
+        variables.append(rate)
+    return variables
+
+
+def _key(variable: Any) -> int:
+    """The same for a variable of Keras 3 and the framework's inside it."""
+    return id(getattr(variable, "_value", variable))
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, str) and (hasattr(value, "__float__") or hasattr(value, "__index__"))
+
+
+def _listed(metrics: dict[str, float]) -> str:
+    return ", ".join(metrics) or "none"
+
+
+_said: set[str] = set()
+
+
+def _say_once(text: str) -> None:
+    if text not in _said and rank() == 0:
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+    _said.add(text)

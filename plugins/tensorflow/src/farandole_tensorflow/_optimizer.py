@@ -1,0 +1,150 @@
+"""DistributedOptimizer for the optimizers of TF1, tf.compat.v1.train.Optimizer; those of Keras go to keras/."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from farandole import Adasum, Average, ProcessSet, ReduceOp
+from farandole.plugin import Compressor
+
+from farandole_tensorflow._dtypes import Compression, Tensor
+from farandole_tensorflow._exchange import Exchange, Groups, chosen_groups
+from farandole_tensorflow._perform import unconverted
+
+
+def DistributedOptimizer(  # the name that Horovod's users know
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Compressor[Tensor] = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: ReduceOp = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet | None = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Make `optimizer` reduce the gradients over all ranks before each update, and return it.
+
+    The optimizer stays the object it is, in a subclass of its class with the same name: iterations, slots, learning
+    rates and what is saved are as without Farandole. In a world of one nothing is added.
+
+    Args:
+        optimizer: a tf.compat.v1.train.Optimizer, or one of Keras.
+        name: distinguishes this optimizer's gradients in messages.
+        use_locking: not needed; accepted because Horovod does.
+        device_dense: the same.
+        device_sparse: the same.
+        compression: what travels: `Compression.none`, `fp16` or `bf16`.
+        sparse_as_dense: convert tf.IndexedSlices to dense gradients; without it, the rows of all ranks are gathered.
+        backward_passes_per_step: how many passes add to the gradients before they are reduced and applied; they are
+            added up as dense tensors. The optimizer counts each pass as an iteration.
+        op: Average or Sum; for TF1's optimizers also Min, Max and Product.
+        gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
+        average_aggregated_gradients: divide the sum of the passes by how many they are.
+        num_groups: the older form of an integer `groups`.
+        groups: a number of groups, or lists of variables: gradients of a group are reduced as one operation.
+        process_set: the ranks whose gradients are reduced with each other, by default all. On the others nothing is
+            added.
+        scale_local_gradients: divide the gradients of local variables, see `register_local_var`, by the number of
+            ranks.
+
+    Raises:
+        ValueError: no optimizer, one that is distributed already, or an argument out of range.
+    """
+    make = _distributed
+    if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        from farandole_tensorflow.keras import _optimizer
+
+        make = _optimizer.distributed
+        _optimizer.checked(op)
+    return make(
+        optimizer,
+        Exchange(
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            passes=backward_passes_per_step,
+            op=checked(op),
+            predivide_factor=gradient_predivide_factor,
+            average_passes=average_aggregated_gradients,
+            groups=chosen_groups(num_groups, groups),
+            process_set=process_set,
+            scale_local=scale_local_gradients,
+            name=name,
+        ),
+    )
+
+
+def checked(op: ReduceOp) -> ReduceOp:
+    """The reduction. Raises ValueError for one of whole updates."""
+    if op == Adasum:
+        raise ValueError("DistributedOptimizer cannot do op=Adasum yet: reduce with allreduce(..., op=Adasum) yourself")
+    return op
+
+
+def _distributed(optimizer: Any, exchange: Exchange) -> Any:
+    if isinstance(optimizer, Distributed):
+        raise ValueError("this optimizer is distributed already; wrap it once")
+    plain = type(optimizer)
+    body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
+    optimizer.__class__ = type(plain.__name__, (Distributed, plain), body)
+    optimizer._farandole = exchange
+    return optimizer
+
+
+class Distributed:
+    """What a distributed optimizer of TF1 has in addition; mixed into the user's class."""
+
+    _farandole: Exchange
+    _farandole_count: Any = None  # of the passes in the gradients that were computed last
+
+    def register_local_var(self, var: Any) -> None:
+        """Leave the gradient of this variable to each rank."""
+        self._farandole.register_local_var(var)
+
+    @unconverted
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Sequence[tuple[Any, Any]]:
+        """As in TensorFlow, but reduced; before the last pass of several this rank's own, which are not applied."""
+        pairs = super().compute_gradients(*args, **kwargs)  # type: ignore[misc]
+        gradients, variables = map(list, zip(*pairs, strict=True))
+        exchange = self._farandole
+        if exchange.passes == 1:
+            return list(zip(exchange.reduce(gradients, variables), variables, strict=True))
+        places = [place for place, gradient in enumerate(gradients) if gradient is not None]
+        self._farandole_count = exchange.add(gradients, variables)
+        with tf.control_dependencies([self._farandole_count]):
+            results = tf.cond(
+                self._farandole_count >= exchange.passes,
+                lambda: [each for each in exchange.reduce(exchange.take(gradients), variables) if each is not None],
+                lambda: [tf.convert_to_tensor(gradients[place]) for place in places],
+            )
+        reduced = dict(zip(places, results if isinstance(results, list | tuple) else [results], strict=True))
+        return [(reduced.get(place), variable) for place, variable in enumerate(variables)]
+
+    @unconverted
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        """As in TensorFlow; before the last pass of several only `global_step` goes on."""
+        plain: Any = super()
+        pairs, count = list(grads_and_vars), self._farandole_count
+        if count is None:
+            return plain.apply_gradients(pairs, global_step, name)
+
+        def apply() -> Any:
+            done = plain.apply_gradients(pairs, global_step, name)
+            with tf.control_dependencies([] if tf.executing_eagerly() else [done]):
+                return tf.constant(True)
+
+        def wait() -> Any:
+            done = [] if global_step is None else [global_step.assign_add(1)]
+            with tf.control_dependencies([] if tf.executing_eagerly() else done):
+                return tf.constant(False)
+
+        applied = tf.cond(count >= self._farandole.passes, apply, wait)
+        return applied if tf.executing_eagerly() else applied.op

@@ -1,0 +1,152 @@
+"""Tapes whose gradients are reduced over the ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from farandole import Average, ProcessSet, ReduceOp
+from farandole.plugin import Compressor
+
+from farandole_tensorflow._dtypes import Compression, Tensor
+from farandole_tensorflow._exchange import Exchange, Groups, chosen_groups, variables_of
+from farandole_tensorflow._perform import unconverted
+
+
+def DistributedGradientTape(  # the name that Horovod's users know
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Compressor[Tensor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: ReduceOp = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet | None = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Make the `gradient` function of a tf.GradientTape reduce what it returns over the ranks; returns the tape.
+
+    `hvd.DistributedGradientTape(tape)` may come before or after what is recorded. Gradients are in the order of the
+    sources, which must be alike on all ranks. Within `tf.function` each gradient is reduced as soon as it is computed.
+
+    Args:
+        gradtape: a tf.GradientTape, persistent or not.
+        device_dense: not needed; accepted because Horovod does.
+        device_sparse: the same.
+        compression: what travels: `Compression.none`, `fp16` or `bf16`.
+        sparse_as_dense: convert tf.IndexedSlices to dense gradients; without it, the rows of all ranks are gathered.
+        op: Average, Sum, Min, Max, Product or Adasum.
+        gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
+        num_groups: the older form of an integer `groups`.
+        groups: a number of groups, or lists of variables: gradients of a group are reduced as one operation.
+        process_set: the ranks whose gradients are reduced with each other, by default all. On the others nothing is
+            added.
+        scale_local_gradients: divide the gradients of local sources, see `register_local_source`, by the number of
+            ranks.
+
+    Raises:
+        ValueError: no tape, one that is distributed already, or an argument out of range.
+    """
+    if not isinstance(gradtape, tf.GradientTape):
+        raise ValueError(f"expected a tf.GradientTape, not {type(gradtape).__name__}")
+    if isinstance(gradtape, Distributed):
+        raise ValueError("this tape is distributed already; wrap it once")
+    exchange = Exchange(
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        predivide_factor=gradient_predivide_factor,
+        groups=chosen_groups(num_groups, groups),
+        process_set=process_set,
+        scale_local=scale_local_gradients,
+    )
+    plain = type(gradtape)
+    body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
+    gradtape.__class__ = type(plain.__name__, (Distributed, plain), body)
+    gradtape._farandole = exchange
+    return gradtape
+
+
+def PartialDistributedGradientTape(
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Compressor[Tensor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: ReduceOp = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet | None = None,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """`DistributedGradientTape` that leaves the gradients of some layers to each rank.
+
+    Args:
+        gradtape: as there, and so are all but the following.
+        device_dense: as there.
+        device_sparse: as there.
+        compression: as there.
+        sparse_as_dense: as there.
+        op: as there.
+        gradient_predivide_factor: as there.
+        num_groups: as there.
+        groups: as there.
+        process_set: as there.
+        local_layers: a layer or a list of layers, which must have their variables already.
+        scale_local_gradients: divide the gradients of these layers by the number of ranks.
+    """
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    for variable in variables_of(local_layers):
+        tape.register_local_source(variable)
+    return tape
+
+
+class Distributed:
+    """What a distributed tape has in addition; mixed into the user's class."""
+
+    _farandole: Exchange
+
+    def register_local_source(self, source: Any) -> None:
+        """Leave the gradient of this variable to each rank."""
+        self._farandole.register_local_var(source)
+
+    @unconverted
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        use_generic_names: bool = False,
+        unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+    ) -> Any:
+        """The reduced gradients, in the structure of `sources`; as in tf.GradientTape but for the order of arguments.
+
+        `use_generic_names` is not needed, names are always generic; accepted because Horovod does.
+        """
+        found = super().gradient(target, sources, output_gradients, unconnected_gradients)  # type: ignore[misc]
+        reduced = self._farandole.reduce(_flat(found), _flat(sources))
+        return tf.nest.pack_sequence_as(sources, reduced) if _is_nested(sources) else reduced[0]
+
+
+def _is_nested(sources: Any) -> bool:
+    return isinstance(sources, list | tuple | dict)
+
+
+def _flat(structure: Any) -> list[Any]:
+    return list(tf.nest.flatten(structure)) if _is_nested(structure) else [structure]

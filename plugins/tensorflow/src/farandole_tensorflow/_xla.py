@@ -1,0 +1,26 @@
+"""XLA has no kernels for our operations, and says so when a graph runs, in words of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def check_not_compiled(graph: Any, kind: str) -> None:
+    """Raise ValueError where the graph that is being made will be compiled by XLA."""
+    if _is_compiled(graph):
+        raise ValueError(
+            f"{kind} cannot be compiled by XLA: say model.compile(..., jit_compile=False) in Keras, or give fit the "
+            "BroadcastGlobalVariablesCallback, which does; elsewhere tf.function(..., jit_compile=False)"
+        )
+
+
+def _is_compiled(graph: Any) -> bool:
+    """TensorFlow has no public word for it; where its private ones are missing, the answer is no."""
+    while graph is not None:
+        context = getattr(graph, "_get_control_flow_context", lambda: None)()
+        while context is not None:
+            if type(context).__name__ == "XLAControlFlowContext":
+                return True
+            context = getattr(context, "outer_context", None)
+        graph = getattr(graph, "outer_graph", None)
+    return False

@@ -1,0 +1,45 @@
+"""A small model and its data, the same for the same seed in all versions of Keras; the ranks can import this."""
+
+import farandole_tensorflow as hvd
+import numpy as np
+import tensorflow as tf
+
+keras = tf.keras
+GLOBAL_BATCH = 24  # divisible by 1, 2, 3 and 4
+
+
+def network(dtype="float64", seed=11):
+    """Three layers whose weights are drawn from `seed`."""
+    layers = [
+        keras.layers.Dense(width, activation=how, dtype=dtype) for width, how in ((8, "tanh"), (8, "tanh"), (3, None))
+    ]
+    model = keras.Sequential([keras.layers.Input((6,), dtype=dtype), *layers])
+    values = np.random.RandomState(seed)
+    model.set_weights([values.uniform(-0.4, 0.4, each.shape) for each in model.get_weights()])
+    return model
+
+
+def data(batches, dtype="float64"):
+    """This rank's rows of all global batches, batch after batch."""
+    inputs = np.random.RandomState(1000).randn(batches, GLOBAL_BATCH, 6)
+    targets = np.stack([inputs.sum(-1), inputs[..., 0] * inputs[..., 1], np.sin(inputs[..., 2])], -1)
+    rows = slice(hvd.rank() * GLOBAL_BATCH // hvd.size(), (hvd.rank() + 1) * GLOBAL_BATCH // hvd.size())
+    mine = [each[:, rows].reshape(-1, each.shape[-1]).astype(dtype) for each in (inputs, targets)]
+    return mine[0], mine[1], GLOBAL_BATCH // hvd.size()
+
+
+def bits(variables):
+    """What differs when a single bit does."""
+    return [np.asarray(each).tobytes() for each in variables]
+
+
+def state(optimizer):
+    """The optimizer's variables."""
+    variables = optimizer.variables
+    return list(variables if isinstance(variables, list | tuple) else variables())
+
+
+def same_everywhere(value):
+    """Whether all ranks have an equal value."""
+    everywhere = hvd.allgather_object(value)
+    return all(each == everywhere[0] for each in everywhere)
