@@ -1,16 +1,20 @@
-"""XLA has no kernels for our operations, and says so when a graph runs, in words of its own."""
+"""XLA has no kernels for our operations, and says so when a graph runs, in words of its own; here it is said before."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
 
 def check_not_compiled(graph: Any, kind: str) -> None:
-    """Raise ValueError where the graph that is being made will be compiled by XLA."""
+    """Raise tf.errors.InvalidArgumentError where the graph that is being made will be compiled by XLA."""
     if _is_compiled(graph):
-        raise ValueError(
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
             f"{kind} cannot be compiled by XLA: say model.compile(..., jit_compile=False) in Keras, or give fit the "
-            "BroadcastGlobalVariablesCallback, which does; elsewhere tf.function(..., jit_compile=False)"
+            "BroadcastGlobalVariablesCallback, which does; elsewhere tf.function(..., jit_compile=False)",
         )
 
 
