@@ -245,12 +245,12 @@ def bench_mxnet(session: nox.Session) -> None:
 
 @nox.session
 def bench_tensorflow(session: nox.Session) -> None:
-    """Measure allreduce as a node of TensorFlow's graphs. Arguments after -- go there."""
+    """Measure allreduce as a node of TensorFlow's graphs, on 1 and 2 ranks. Arguments after -- go there."""
     env = tensorflow_environment(NEWEST_TENSORFLOW, session)
-    if env:
-        with step("Measuring", "half a minute"):
-            command = ["farandole", "run", "-np", "2", "--no-prefix", "python", "plugins/tensorflow/benchmarks/run.py"]
-            env.run(*command, *session.posargs)
+    for ranks, more in (("1", []), ("2", ["--append"])) if env else ():
+        with step(f"Measuring on {ranks}", "half a minute"):
+            command = ["python", "plugins/tensorflow/benchmarks/run.py", *session.posargs, *more]
+            env.run("farandole", "run", "-np", ranks, "--no-prefix", *command)
 
 
 @nox.session

@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--elements", type=int, default=256, help="float32, of each tensor")
     parser.add_argument("--turns", type=int, default=200, help="of each graph")
     parser.add_argument("--output", type=Path, help="also write the report to this file")
+    parser.add_argument("--append", action="store_true", help="add to that file, without the heading")
     args = parser.parse_args()
     hvd.init()
     graphs = {
@@ -73,16 +74,10 @@ def report(times: dict[str, list[float]], args: argparse.Namespace) -> bool:
     """Print and write the table; whether the target is missed."""
     ratio = min(times["allreduce"]) / min(times["tf.numpy_function"])
     medians = {name: statistics.median(taken) for name, taken in times.items()}
-    lines = [
-        "# TensorFlow",
+    lines = [] if args.append else heading(args)
+    lines += [
         "",
-        "Written by `python3 noxfile.py -s bench_tensorflow -- --output docs/benchmarks/tensorflow.md`;",
-        "[run.py](../../plugins/tensorflow/benchmarks/run.py) says what is measured.",
-        "",
-        f"TensorFlow {tf.version.VERSION}, {hvd.size()} ranks on one machine: {os.cpu_count()} cores of {processor()}.",
-        "",
-        f"Graphs of {args.nodes} nodes on {args.elements} float32 each, {args.turns} turns; microseconds a node. The",
-        f"target: an allreduce takes at most {RATIO_LIMIT} times what a `tf.numpy_function` takes, by the minimums.",
+        f"## TensorFlow {tf.version.VERSION}, {'1 rank' if hvd.size() == 1 else f'{hvd.size()} ranks'}",
         "",
         "| node | minimum | median |",
         "|---|---:|---:|",
@@ -92,8 +87,23 @@ def report(times: dict[str, list[float]], args: argparse.Namespace) -> bool:
     if hvd.rank() == 0:
         print("\n".join(lines), flush=True)
         if args.output:
-            args.output.write_text("\n".join(lines) + "\n")
+            earlier = args.output.read_text() if args.append else ""
+            args.output.write_text(earlier + "\n".join(lines) + "\n")
     return ratio > RATIO_LIMIT
+
+
+def heading(args: argparse.Namespace) -> list[str]:
+    return [
+        "# TensorFlow",
+        "",
+        "Written by `python3 noxfile.py -s bench_tensorflow -- --output docs/benchmarks/tensorflow.md`;",
+        "[run.py](../../plugins/tensorflow/benchmarks/run.py) says what is measured.",
+        "",
+        f"One machine: {os.cpu_count()} cores of {processor()}.",
+        f"Graphs of {args.nodes} nodes on {args.elements} float32 each, {args.turns} turns; microseconds a node.",
+        f"The target: an allreduce takes at most {RATIO_LIMIT} times what a `tf.numpy_function` takes, which exchanges",
+        "nothing, by the minimums.",
+    ]
 
 
 def processor() -> str:
