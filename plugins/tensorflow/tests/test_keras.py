@@ -62,6 +62,26 @@ def keeps_its_state():
     assert {**wrapped.get_config(), "learning_rate": 0} == {**plain.get_config(), "learning_rate": 0, "name": "mine"}
 
 
+def a_copy_by_configuration_is_plain():
+    """As programs make a second optimizer of the same kind."""
+    wrapped = khvd.DistributedOptimizer(keras.optimizers.Adam(0.5))
+    copy = type(wrapped).from_config(wrapped.get_config())
+    assert type(copy) is keras.optimizers.Adam
+    assert float(copy.learning_rate) == 0.5
+    variable = tf.Variable(1.0)
+    khvd.DistributedOptimizer(copy).apply_gradients(pair for pair in [(tf.constant(float(hvd.rank())), variable)])
+    assert same_everywhere(bits([variable]))
+
+
+def training_step_by_step_eagerly():
+    model = compiled(run_eagerly=True)
+    fit(model, start())
+    assert same_everywhere(bits(model.get_weights()))
+    several = compiled(steps_per_execution=2)
+    fit(several, start(), batches=4)
+    assert same_everywhere(bits(several.get_weights()))
+
+
 def refuses_what_is_no_optimizer():
     for wrong in ("sgd", 17, None, keras.layers.Dense(1)):
         with pytest.raises(ValueError, match="optimizer"):
@@ -101,7 +121,16 @@ def groups_of_variables():
         assert int(optimizer.iterations) == 3
 
 
-@pytest.mark.parametrize("check", [keeps_its_state, refuses_what_is_no_optimizer, groups_of_variables])
+@pytest.mark.parametrize(
+    "check",
+    [
+        keeps_its_state,
+        a_copy_by_configuration_is_plain,
+        training_step_by_step_eagerly,
+        refuses_what_is_no_optimizer,
+        groups_of_variables,
+    ],
+)
 def test_the_optimizer(check):
     world(2).run(check)
 

@@ -61,16 +61,22 @@ class Distributed:
         """Leave the gradient of this variable to each rank, unreduced."""
         self._farandole.register_local_var(var)
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Optimizer:
+        """A plain optimizer, for the configuration is one."""
+        plain: Any = cls.__bases__[1]
+        return plain.from_config(config, *args, **kwargs)
+
 
 class _OfKeras3(Distributed):
     """`fit` and `apply_gradients` end in `apply`."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         plain: Any = super()
-        variables = getattr(self, "_trainable_variables", ()) if trainable_variables is None else trainable_variables
-        variables, gradients = list(variables), list(grads)
+        gradients, given = list(grads), None if trainable_variables is None else list(trainable_variables)
+        variables = list(getattr(self, "_trainable_variables", ())) if given is None else given
         if self._farandole_inside or not gradients or len(variables) != len(gradients):
-            return plain.apply(grads, trainable_variables)
+            return plain.apply(gradients, given)
 
         def build() -> None:
             optimizer: Any = self
@@ -80,7 +86,7 @@ class _OfKeras3(Distributed):
 
         def apply(reduced: list[Gradient | None]) -> Any:
             with _inside(self):
-                return plain.apply(reduced, trainable_variables)
+                return plain.apply(reduced, given)
 
         def skip() -> Any:
             self.iterations.assign_add(1)  # type: ignore[attr-defined]
