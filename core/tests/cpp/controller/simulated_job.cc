@@ -296,7 +296,7 @@ bool SimulatedJob::TakeEager(int r) {
     std::vector<int64_t> sums = DataOf(*done);
     for (int member : set.ranks) {
       Inbox::Slot& slot = done->plan.inbox->at(UsesIn(done->plan.sequence()), member);
-      if (member != r) {
+      if (slot.data) {
         const auto* const theirs = reinterpret_cast<const int64_t*>(slot.data.get());
         for (size_t i = 0; i < sums.size(); ++i) sums[i] += theirs[i];
       }

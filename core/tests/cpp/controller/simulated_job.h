@@ -35,6 +35,7 @@ enum class Planted {
   kEarlyReady,    // a small operation is taken although one member has not put
   kSwappedOrder,  // the last rank reads batches backwards
   kNoValidation,  // the coordinator takes all descriptions for equal
+  kHeadIsEnough,  // an eager operation is folded when all have said that they come
 };
 
 // When operations have waited so long that ranks ask whether they are stuck.
@@ -117,6 +118,7 @@ class SimulatedJob {
   void PutToOthers(int r, const Operation& operation);
   std::vector<int64_t> DataOf(const Operation& operation) const;
   bool HasAll(const Operation& operation) const;
+  bool IsHere(const Agreement::Plan& plan, const Inbox::Slot& slot) const;
   bool AppendToLog(Rank* rank);
   bool JoinIfIdle(Rank* rank);
   bool LeaveIfIdle(Rank* rank);

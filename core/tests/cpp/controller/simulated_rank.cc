@@ -169,11 +169,13 @@ void SimulatedJob::PutToOthers(int r, const Operation& operation) {
 bool SimulatedJob::HasAll(const Operation& operation) const {
   const Agreement::Plan& plan = operation.plan;
   int here = 0;
-  for (int member : plan.set->ranks) {
-    const Inbox::Slot& slot = plan.inbox->at(UsesIn(plan.sequence()), member);
-    here += slot.sequence == plan.sequence() && plan.inbox->IsComplete(slot);
-  }
+  for (int member : plan.set->ranks) here += IsHere(plan, plan.inbox->at(UsesIn(plan.sequence()), member));
   return here == plan.set->size() - 1;
+}
+
+bool SimulatedJob::IsHere(const Agreement::Plan& plan, const Inbox::Slot& slot) const {
+  const bool meant = slot.sequence == plan.sequence();
+  return meant && (plan.inbox->IsComplete(slot) || planted_ == Planted::kHeadIsEnough);
 }
 
 // False when nothing could be appended.

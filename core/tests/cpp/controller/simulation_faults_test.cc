@@ -91,6 +91,9 @@ TEST_P(PlantedControllerBugTest, BugsAreFound) {
   if (GetParam().size() == 1) {  // small operations are there
     EXPECT_GT(Complaints(GetParam(), Planted::kEarlyReady, false), 10);
   }
+  if (static_cast<size_t>(size()) == GetParam().size()) {  // eager ones are
+    EXPECT_GT(Complaints(GetParam(), Planted::kHeadIsEnough, false), 10);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Groups, DeathTest, kSeveralRanks);

@@ -50,12 +50,14 @@ struct Place {
 constexpr const char* kInGroup[] = {"board.arrive", "native.put", "native.make", "native.combine", "native.finish"};
 constexpr const char* kSmall[] = {"flat.put", "flat.fold"};  // where all ranks are one group
 constexpr const char* kBetween[] = {"native.exchange", "run.fold", "link.send", "link.recv"};
+constexpr const char* kEager[] = {"put.send", "put.recv"};  // where no two share memory
 
 std::vector<Place> Places() {
   std::vector<Place> places;
   for (const char* point : kSmall) places.push_back({{2}, point});
   for (const char* point : kInGroup) places.insert(places.end(), {{{2}, point}, {{3}, point}, {{2, 1}, point}});
   for (const char* point : kBetween) places.insert(places.end(), {{{1, 1}, point}, {{2, 1}, point}});
+  for (const char* point : kEager) places.insert(places.end(), {{{1, 1}, point}, {{1, 1, 1}, point}});
   for (const char* point : {"board.arrive", "native.finish"}) places.push_back({{1, 1}, point});
   return places;
 }
