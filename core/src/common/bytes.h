@@ -16,6 +16,8 @@ using Bytes = std::vector<uint8_t>;
 
 class ByteWriter {
  public:
+  explicit ByteWriter(size_t expected_bytes = 0) { bytes_.reserve(expected_bytes); }
+
   template <typename T>
   void Put(T value) {
     static_assert(std::is_trivially_copyable_v<T>);

@@ -196,15 +196,20 @@ Turns DecodeTurns(ByteReader* reader) {
 }
 
 Bytes EncodePut(const EagerPut& put) {
-  ByteWriter writer;
+  ByteWriter writer(kEagerPutBytes);
   PutAll(&writer, put.id, put.serial, put.sequence, put.round, put.payload_bytes);
-  return writer.Take();
+  Bytes head = writer.Take();
+  head.resize(kEagerPutBytes);
+  return head;
 }
 
 EagerPut DecodePut(ByteReader* reader) {
   EagerPut put;
   GetAll(reader, &put.id, &put.serial, &put.sequence, &put.round, &put.payload_bytes);
   CheckId(put.id, reader);
+  while (reader->left() > 0 && reader->ok()) {
+    if (reader->Get<uint64_t>() != 0) reader->Fail();
+  }
   return put;
 }
 

@@ -8,7 +8,7 @@ namespace farandole {
 namespace {
 
 // Sockets are asked with a system call, so not in every pass: often where data or messages come over them.
-unsigned DescriptorInterval(const World& world) { return world.one_group() ? 256 : 8; }
+constexpr unsigned kOften = 8, kSometimes = 32, kSeldom = 256;
 
 }  // namespace
 
@@ -41,7 +41,7 @@ Status Conductor::Open() {
 
 bool Conductor::Drive() {
   bool moved = AdvanceEager();
-  if (passes_++ % DescriptorInterval(*world_) == 0) {
+  if (passes_++ % DescriptorInterval() == 0) {
     moved |= ReadDescriptors();
     Tick();
   }
@@ -57,6 +57,12 @@ bool Conductor::Drive() {
   moved |= RunWorks();
   moved |= SendOutgoing();
   return moved;
+}
+
+// Eager operations wait for no message.
+unsigned Conductor::DescriptorInterval() const {
+  if (world_->one_group()) return kSeldom;
+  return eager_.asks() && table_->in_flight == eager_.count() ? kSometimes : kOften;
 }
 
 void Conductor::Sleep(int timeout_ms) const {

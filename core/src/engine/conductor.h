@@ -46,6 +46,7 @@ class Conductor {
 
  private:
   // conductor.cc: work
+  unsigned DescriptorInterval() const;
   bool ReadLog();
   void Handle(const Agreement::Event& event);
   void StartBatch(const Agreement::Event& event);

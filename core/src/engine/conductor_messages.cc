@@ -12,7 +12,10 @@ bool Conductor::ReadDescriptors() {
   for (uint64_t tag : tags_) {
     if (KindOf(tag) == TagKind::kBell) DrainEvent(world_->group->event());
     if (KindOf(tag) == TagKind::kControl) moved |= ReadControl(RankOf(tag));
-    if (KindOf(tag) == TagKind::kPut) moved |= eager_.OnReadable(RankOf(tag));
+    if (KindOf(tag) == TagKind::kPut) {
+      eager_.OnReadable(RankOf(tag));
+      moved = true;  // the next pass reads it
+    }
     if (KindOf(tag) == TagKind::kDeath) dead.push_back(RankOf(tag));
   }
   for (int r = 0; r < world_->size; ++r) FlushControl(r);

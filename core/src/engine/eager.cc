@@ -33,6 +33,7 @@ Eager::Eager(World* world, Table* table, Poller* poller) : world_(world), table_
   }
   credit_used_.resize(size);
   landings_.resize(size);
+  spares_.resize(size);
   watched_for_writing_.resize(size);
   reported_closed_.resize(size);
   readable_.resize(size);
@@ -41,11 +42,6 @@ Eager::Eager(World* world, Table* table, Poller* poller) : world_(world), table_
 Status Eager::Open() {
   for (int rank : others_) FRD_RETURN_IF_ERROR(poller_->Watch(stream(rank).descriptor(), MakeTag(TagKind::kPut, rank)));
   return Status::Ok();
-}
-
-bool Eager::OnReadable(int rank) {
-  readable_[static_cast<size_t>(rank)] = true;
-  return true;
 }
 
 bool Eager::Advance(std::vector<OperationPtr>* done, std::vector<Trouble>* troubles) {
@@ -68,12 +64,12 @@ bool Eager::Advance(std::vector<OperationPtr>* done, std::vector<Trouble>* troub
 
 bool Eager::BeginSubmitted() {
   if (!table_->has_eager.exchange(false)) return false;
-  std::vector<OperationPtr> submitted;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    submitted.swap(table_->eager);
+    submitted_.swap(table_->eager);
   }
-  for (OperationPtr& operation : submitted) Begin(std::move(operation));
+  for (OperationPtr& operation : submitted_) Begin(std::move(operation));
+  submitted_.clear();
   return true;
 }
 
@@ -82,6 +78,8 @@ void Eager::Begin(OperationPtr operation) {
   const ProcessSet& set = *operation->plan.set;
   running->operation = std::move(operation);
   running->reduction = ReductionOf(running->operation->request, set.size());
+  running->segments.reserve(running->operation->request.tensors.size());
+  running->peers.reserve(set.ranks.size());
   for (const Tensor& tensor : running->operation->request.tensors) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
     running->segments.push_back({tensor.input, tensor.output, tensor.dtype, elements});
@@ -130,14 +128,15 @@ void Eager::SendData(Running* running, Peer* peer) {
 
 // ---- moving bytes
 
+bool Eager::asks() const { return !running_.empty() && others_.size() <= kAskedStreams; }
+
 bool Eager::MoveBytes(std::vector<Trouble>* troubles) {
   bool moved = false;
-  const bool asks = !running_.empty() && others_.size() <= kAskedStreams;
   for (int rank : others_) {
     if (!stream(rank).open()) continue;
     if (!stream(rank).flushed()) Flush(rank, &moved, troubles);
     const auto at = static_cast<size_t>(rank);
-    if (stream(rank).open() && (asks || readable_[at])) Receive(rank, &moved, troubles);
+    if (stream(rank).open() && (asks() || readable_[at])) Receive(rank, &moved, troubles);
     readable_[at] = false;
   }
   return moved;
@@ -172,6 +171,20 @@ void Eager::Receive(int rank, bool* moved, std::vector<Trouble>* troubles) {
   if (!refused_.ok() || status.code() != Code::kPeerLost) troubles->push_back({rank, false, status});
 }
 
+// Where one operation is under way, its data come next, unless that rank does things in another order.
+PutStream::Room Eager::Expected() {
+  if (running_.size() != 1) return {};
+  const Running& running = *running_.front();
+  const bool is_other = running.plan().set->PositionOf(receiving_from_) >= 0;
+  if (!is_other || running.plan().inbox->at(running.use(), receiving_from_).has_data) return {};
+  Spare& spare = spares_[static_cast<size_t>(receiving_from_)];
+  if (spare.size_bytes != running.payload_bytes()) {
+    if (spare.data) GiveBack(std::move(spare.data), spare.size_bytes);
+    spare = {TakeMemory(running.payload_bytes()), running.payload_bytes()};
+  }
+  return {spare.data.get(), spare.data ? spare.size_bytes : 0};
+}
+
 Status Eager::OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) {
   ByteReader reader(head.data(), head.size());
   const EagerPut put = DecodePut(&reader);
@@ -186,7 +199,7 @@ Status Eager::OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) {
   *size_bytes = put.payload_bytes;
   if (!landing.inbox || put.payload_bytes == 0) return Status::Ok();
   landing.slot = &landing.inbox->at(UsesIn(put.sequence), receiving_from_);
-  landing.slot->data = TakeMemory(put.payload_bytes);
+  landing.slot->data = TakeMemoryFor(receiving_from_, put.payload_bytes);
   if (!landing.slot->data)
     return refused_ = Internal("no memory for " + std::to_string(put.payload_bytes) + " bytes that another rank sent");
   *to = landing.slot->data.get();
@@ -280,6 +293,12 @@ std::unique_ptr<std::byte[]> Eager::TakeMemory(size_t size_bytes) {
   kept.pop_back();
   kept_bytes_ -= size_t{1} << exponent;
   return memory;
+}
+
+std::unique_ptr<std::byte[]> Eager::TakeMemoryFor(int rank, size_t size_bytes) {
+  Spare& spare = spares_[static_cast<size_t>(rank)];
+  if (spare.size_bytes != size_bytes) return TakeMemory(size_bytes);
+  return std::exchange(spare, {}).data;
 }
 
 void Eager::GiveBack(std::unique_ptr<std::byte[]> memory, size_t size_bytes) {

@@ -40,7 +40,7 @@ class Eager final : private PutStream::Receiver {
   // something.
   bool Advance(std::vector<OperationPtr>* done, std::vector<Trouble>* troubles);
   // The poller says that the rank's stream has something.
-  bool OnReadable(int rank);
+  void OnReadable(int rank) { readable_[static_cast<size_t>(rank)] = true; }
 
   // The operation is not going to be complete in this way; its memory is not touched any more.
   void Recall(Ticket ticket);
@@ -48,6 +48,9 @@ class Eager final : private PutStream::Receiver {
   bool MayComplete(const Operation& operation, const std::vector<int>& left) const;
   void Drop();  // everything: the epoch is over
   bool idle() const { return running_.empty(); }
+  int count() const { return static_cast<int>(running_.size()); }
+  // Each pass looks by itself whether data have come.
+  bool asks() const;
 
   void EndSending();
   void Close();
@@ -76,6 +79,11 @@ class Eager final : private PutStream::Receiver {
     Inbox::Slot* slot = nullptr;
   };
 
+  struct Spare {  // memory for the data that a stream is expected to bring
+    std::unique_ptr<std::byte[]> data;
+    size_t size_bytes = 0;
+  };
+
   bool BeginSubmitted();
   void Begin(OperationPtr operation);
   void MakeOwn(Running* running) const;
@@ -88,26 +96,31 @@ class Eager final : private PutStream::Receiver {
   bool Progress(Running* running);  // true when it is done
   size_t Advanced(Running* running);
   void FoldUpTo(Running* running, size_t available_bytes);
-  void FoldElements(const Running& running, size_t count) const;
+  void FoldElements(const Running& running, size_t count);
   OperationPtr End(Running* running);
   void ReportClosed(std::vector<Trouble>* troubles);
   PutStream& stream(int rank) { return world_->puts[static_cast<size_t>(rank)]; }
 
   // PutStream::Receiver
+  PutStream::Room Expected() override;
   Status OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) override;
   void OnData(size_t size_bytes) override;
 
   // Memory of received data, kept for more of them: powers of two, by exponent.
   std::unique_ptr<std::byte[]> TakeMemory(size_t size_bytes);
+  std::unique_ptr<std::byte[]> TakeMemoryFor(int rank, size_t size_bytes);
   void GiveBack(std::unique_ptr<std::byte[]> memory, size_t size_bytes);
 
   World* const world_;
   Table* const table_;
   Poller* const poller_;
-  std::vector<int> others_;  // with a stream
+  std::vector<int> others_;              // with a stream
+  std::vector<OperationPtr> submitted_;  // empty; its memory is for those that come
+  std::vector<const void*> inputs_;      // of one fold
   std::vector<std::unique_ptr<Running>> running_;
   std::vector<size_t> credit_used_;  // by rank
   std::vector<Landing> landings_;    // by rank
+  std::vector<Spare> spares_;        // by rank
   std::vector<bool> watched_for_writing_, reported_closed_, readable_;
   int receiving_from_ = 0;
   Status refused_;

@@ -82,23 +82,23 @@ void Eager::FoldUpTo(Running* running, size_t available_bytes) {
 }
 
 // The same bits as an exchange by schedule, see ApartOperation::StartAllreduce and Runner::Fold.
-void Eager::FoldElements(const Running& running, size_t count) const {
+void Eager::FoldElements(const Running& running, size_t count) {
   const FlatSegment& segment = running.segments[running.segment];
   if (segment.output == nullptr) return;
   const FloatingPointScope scope;
   const ReduceOp reduce = running.reduction.reduce;
   const size_t done_bytes = running.element * SizeOf(segment.dtype), at = running.offset_bytes + done_bytes;
-  std::vector<const void*> inputs;
+  inputs_.clear();
   for (const Peer& peer : running.peers) {
     const std::byte* input = running.plan().inbox->at(running.use(), peer.rank).data.get() + at;
     if (peer.rank == world_->rank)
       input = running.own.empty() ? static_cast<const std::byte*>(segment.input) + done_bytes : running.own.data() + at;
-    inputs.push_back(input);
+    inputs_.push_back(input);
   }
   const Scale scale = ScalesBeforeCrossing(segment.dtype, reduce) ? Scale() : running.reduction.scale;
   void* const output = static_cast<std::byte*>(segment.output) + done_bytes;
-  const bool rounded = IsHalf(segment.dtype) && inputs.size() > 2;
-  (rounded ? FoldRounded : Fold)(segment.dtype, reduce, inputs.data(), inputs.size(), count, scale, output);
+  const bool rounded = IsHalf(segment.dtype) && inputs_.size() > 2;
+  (rounded ? FoldRounded : Fold)(segment.dtype, reduce, inputs_.data(), inputs_.size(), count, scale, output);
 }
 
 }  // namespace farandole

@@ -15,9 +15,9 @@
 namespace farandole {
 namespace {
 
-// At a time, so that sending and receiving take turns and what has come is folded while it lies in a cache.
-constexpr size_t kStretchBytes = 512 << 10;
-// Read with a head and copied to where it belongs: a small payload comes with one system call.
+// At a time, so that sending and receiving take turns: a head and 512 KB, which whoever puts that much sends at once.
+constexpr size_t kStretchBytes = kPutHeadBytes + (512 << 10);
+// Read behind what is expected, and copied to where it belongs: small data come with one system call.
 constexpr size_t kBufferBytes = 8 << 10;
 constexpr size_t kMostPieces = 16;
 constexpr size_t kJoinedBytes = 64 << 10;  // copies that are queued one after the other become one piece up to here
@@ -38,7 +38,8 @@ bool PutStream::Count(size_t size_bytes) {
 
 void PutStream::Queue(const void* data, size_t size_bytes) {
   if (!Count(size_bytes)) return;
-  if (pieces_.empty() || pieces_.back().own.empty() || pieces_.back().size_bytes > kJoinedBytes) pieces_.emplace_back();
+  if (pieces_.empty() || pieces_.back().own.empty() || pieces_.back().size_bytes > kJoinedBytes)
+    pieces_.emplace_back().own.swap(spare_);
   Piece& piece = pieces_.back();
   const auto* const bytes = static_cast<const uint8_t*>(data);
   piece.own.insert(piece.own.end(), bytes, bytes + size_bytes);
@@ -92,6 +93,10 @@ Status PutStream::Flush(bool* moved) {
   first_sent_bytes_ += static_cast<size_t>(sent);
   while (!pieces_.empty() && first_sent_bytes_ >= pieces_.front().size_bytes) {
     first_sent_bytes_ -= pieces_.front().size_bytes;
+    if (!pieces_.front().own.empty()) {
+      spare_.swap(pieces_.front().own);
+      spare_.clear();
+    }
     pieces_.pop_front();
   }
   return Status::Ok();
@@ -108,34 +113,51 @@ Status PutStream::Receive(Receiver* receiver, bool* moved) {
   }
 }
 
-// Data go where they belong; what comes behind them, or while no data are due, through a buffer.
+// What is due, and what is expected behind it, comes to where it belongs; the rest through a buffer.
 Status PutStream::Read(Receiver* receiver, size_t* moved_bytes, size_t* wanted_bytes) {
   uint8_t buffer[kBufferBytes];
-  const size_t direct_bytes = to_ != nullptr ? std::min(left_bytes_, kStretchBytes) : 0;
-  iovec parts[2] = {{to_, direct_bytes}, {buffer, direct_bytes < kStretchBytes ? kBufferBytes : 0}};
+  iovec parts[3];
+  size_t count = 0;
+  const auto want = [&](void* to, size_t size_bytes) {
+    if (to != nullptr && size_bytes > 0) parts[count++] = {to, size_bytes};
+  };
+  if (left_bytes_ > 0) {
+    want(to_, std::min(left_bytes_, kStretchBytes));
+  } else {
+    want(head_.data() + head_bytes_, kPutHeadBytes - head_bytes_);
+    const Room room = receiver->Expected();
+    want(room.data, std::min(room.size_bytes, kStretchBytes));
+  }
+  if (to_ == nullptr || left_bytes_ <= kStretchBytes) want(buffer, kBufferBytes);
   msghdr message{};
-  message.msg_iov = direct_bytes > 0 ? parts : parts + 1;
-  message.msg_iovlen = direct_bytes > 0 ? 2 : 1;
+  message.msg_iov = parts;
+  message.msg_iovlen = count;
   const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-  *wanted_bytes = direct_bytes + parts[1].iov_len;
+  for (size_t i = 0; i < count; ++i) *wanted_bytes += parts[i].iov_len;
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Status::Ok();
   if (got < 0) return {Code::kPeerLost, SystemError("data connection").message()};
   if (got == 0) return {Code::kPeerLost, "data connection closed"};
   *moved_bytes = static_cast<size_t>(got);
-  const size_t in_place = std::min(*moved_bytes, direct_bytes);
-  if (in_place > 0) FRD_RETURN_IF_ERROR(Take(receiver, in_place));
-  for (size_t at = 0; at < *moved_bytes - in_place;) {
-    const uint8_t* const from = buffer + at;
-    const size_t here = *moved_bytes - in_place - at;
-    const size_t part_bytes =
-        left_bytes_ > 0 ? std::min(here, left_bytes_) : std::min(here, kPutHeadBytes - head_bytes_);
-    if (left_bytes_ == 0) {
-      std::memcpy(head_.data() + head_bytes_, from, part_bytes);
-    } else if (to_ != nullptr) {
-      std::memcpy(to_, from, part_bytes);
-    }
+  size_t left = *moved_bytes;
+  for (size_t i = 0; left > 0; ++i) {
+    const size_t here = std::min(left, parts[i].iov_len);
+    FRD_RETURN_IF_ERROR(Deal(receiver, static_cast<std::byte*>(parts[i].iov_base), here));
+    left -= here;
+  }
+  return Status::Ok();
+}
+
+// Moves each byte to where it belongs, if it does not lie there. What came where something else was expected may belong
+// at a lower place of that memory.
+Status PutStream::Deal(Receiver* receiver, const std::byte* from, size_t size_bytes) {
+  while (size_bytes > 0) {
+    const bool of_head = left_bytes_ == 0;
+    const size_t part_bytes = std::min(size_bytes, of_head ? kPutHeadBytes - head_bytes_ : left_bytes_);
+    void* const to = of_head ? static_cast<void*>(head_.data() + head_bytes_) : to_;
+    if (to != nullptr && to != from) std::memmove(to, from, part_bytes);
     FRD_RETURN_IF_ERROR(Take(receiver, part_bytes));
-    at += part_bytes;
+    from += part_bytes;
+    size_bytes -= part_bytes;
   }
   return Status::Ok();
 }

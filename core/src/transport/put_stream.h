@@ -18,15 +18,22 @@
 
 namespace farandole {
 
-inline constexpr size_t kPutHeadBytes = 24;
+inline constexpr size_t kPutHeadBytes = 64;
 using PutHead = std::array<uint8_t, kPutHeadBytes>;
 
 class PutStream {
  public:
+  struct Room {
+    std::byte* data = nullptr;
+    size_t size_bytes = 0;
+  };
   // Who takes what comes.
   class Receiver {
    public:
     virtual ~Receiver() = default;
+    // Memory in which the next data may be received together with their head: not copied if OnHead says that they go
+    // there. Whatever comes is written to it.
+    virtual Room Expected() = 0;
     // Where the `*size_bytes` bytes behind the head go; null: nowhere. An error is handed through.
     virtual Status OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) = 0;
     virtual void OnData(size_t size_bytes) = 0;  // so many more of them are there
@@ -66,10 +73,12 @@ class PutStream {
 
   bool Count(size_t size_bytes);
   Status Read(Receiver* receiver, size_t* moved_bytes, size_t* wanted_bytes);
+  Status Deal(Receiver* receiver, const std::byte* from, size_t size_bytes);
   Status Take(Receiver* receiver, size_t size_bytes);
 
   Descriptor socket_;
   std::deque<Piece> pieces_;
+  Bytes spare_;                  // empty; its memory is for the next copy
   size_t first_sent_bytes_ = 0;  // of the first piece
   uint64_t queued_bytes_ = 0, sent_bytes_ = 0;
   bool dropped_ = false;
