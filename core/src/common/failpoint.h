@@ -13,6 +13,7 @@
 //                                                             from them; a fold of what has come
 //   link.send*           link.recv*                           data over tcp, by schedule
 //   put.send*            put.recv*                            data over tcp, of eager operations
+//   engine.break                                              the epoch ends
 #pragma once
 
 #include <string>

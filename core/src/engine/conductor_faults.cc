@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "common/failpoint.h"
 #include "engine/conductor.h"
 #include "engine/submit.h"
 #include "engine/tags.h"
@@ -84,6 +85,7 @@ bool Conductor::CheckAbortWord() {
 }
 
 void Conductor::Break(Status reason) {
+  FRD_FAILPOINT("engine.break");
   std::lock_guard<std::mutex> lock(table_->mutex);
   if (table_->broken.ok()) table_->broken = std::move(reason);
   table_->is_broken = true;

@@ -243,6 +243,7 @@ void Eager::ReportClosed(std::vector<Trouble>* troubles) {
 }
 
 void Eager::Recall(Ticket ticket) {
+  ForgetSubmitted(ticket);
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [ticket](const auto& running) { return running->plan().ticket == ticket; });
   if (found == running_.end()) return;
@@ -252,6 +253,14 @@ void Eager::Recall(Ticket ticket) {
     stream(peer.rank).Detach();
   }
   running_.erase(found);
+}
+
+// What has been submitted since the last pass is not begun yet, and must not be any more.
+void Eager::ForgetSubmitted(Ticket ticket) {
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  std::vector<OperationPtr>& submitted = table_->eager;
+  const auto is_it = [ticket](const OperationPtr& operation) { return operation->plan.ticket == ticket; };
+  submitted.erase(std::remove_if(submitted.begin(), submitted.end(), is_it), submitted.end());
 }
 
 bool Eager::MayComplete(const Operation& operation, const std::vector<int>& left) const {
@@ -267,6 +276,8 @@ bool Eager::MayComplete(const Operation& operation, const std::vector<int>& left
 void Eager::Drop() {
   for (int rank : others_) stream(rank).Drop();
   running_.clear();
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  table_->eager.clear();
 }
 
 void Eager::EndSending() {

@@ -86,6 +86,7 @@ class Eager final : private PutStream::Receiver {
 
   bool BeginSubmitted();
   void Begin(OperationPtr operation);
+  void ForgetSubmitted(Ticket ticket);
   void MakeOwn(Running* running) const;
   void PutTo(Running* running, int position);
   void SendHead(const Running& running, int rank, size_t payload_bytes);

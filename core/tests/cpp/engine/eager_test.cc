@@ -1,10 +1,14 @@
 // Allreduces between ranks that share no memory: from the second use of a name on they are eager, and nobody can tell by the
 // results.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <chrono>
 #include <cstring>
 #include <random>
+#include <thread>
 
+#include "common/failpoint.h"
 #include "common/half.h"
 #include "engine/eager.h"
 #include "support/requests.h"
@@ -144,6 +148,59 @@ TEST_P(EagerTest, ANameThatIsUsedOtherwiseIsDescribedAnew) {
     EXPECT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "changing")).ok());
     ExpectSum(values, engine.size());
   });
+}
+
+// A tensor in a page of its own, which is taken away as soon as the operation that it belongs to has ended.
+class FleetingTensor {
+ public:
+  static constexpr size_t kCount = 10, kPageBytes = 4096;
+  FleetingTensor() : page_(mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
+  FleetingTensor(const FleetingTensor&) = delete;
+  ~FleetingTensor() { munmap(page_, kPageBytes); }
+
+  Request AllreduceOf(const std::string& name) {
+    Tensor tensor;
+    tensor.input = tensor.output = page_;
+    tensor.dtype = DType::kFloat32;
+    tensor.shape = {kCount};
+    Request request = Make(OpKind::kAllreduce, {tensor}, name);
+    request.done_argument = page_;
+    request.done = [](void* page, const Status&, Event) { mprotect(page, kPageBytes, PROT_NONE); };
+    return request;
+  }
+
+ private:
+  void* const page_;
+};
+
+// What is taken then fails before it has begun. Its memory is the user's again, so it must not begin later.
+TEST(EagerEndTest, WhatIsSubmittedWhileTheEpochEndsNeverBegins) {
+  constexpr int kNames = 120;
+  const auto name_of = [](int i) { return "grad" + std::to_string(i); };
+  ASSERT_TRUE(SetFailpoints("engine.break=delay:100").ok());
+  RunRanks({1, 1}, [&name_of](Engine& engine) {
+    for (int use = 0; use < 2; ++use) {
+      for (int i = 0; i < kNames; ++i) {
+        FleetingTensor tensor;
+        ASSERT_TRUE(SubmitAndWait(engine, tensor.AllreduceOf(name_of(i))).ok());
+      }
+    }
+    FleetingTensor lonely, fleeting[kNames];
+    std::vector<OperationPtr> taken(kNames);
+    const bool ends_the_epoch = engine.rank() == 1;  // it leaves with operations in flight
+    for (int i = 0; i < kNames && engine.Submit(fleeting[i].AllreduceOf(name_of(i)), &taken[i]).ok(); ++i)
+      std::this_thread::sleep_for(std::chrono::microseconds(ends_the_epoch ? 0 : 1000));
+    if (ends_the_epoch) {
+      ASSERT_TRUE(engine.Wait(taken[0], 30'000));  // by then the data of all have been sent
+      OperationPtr alone;
+      ASSERT_TRUE(engine.Submit(lonely.AllreduceOf("alone"), &alone).ok());
+      return engine.Shutdown();
+    }
+    for (int i = 0; i < kNames && taken[i]; ++i) ASSERT_TRUE(engine.Wait(taken[i], 30'000));
+    ASSERT_EQ(taken[kNames / 2]->status().code(), Code::kPeerLost);
+    engine.Shutdown();
+  });
+  ASSERT_TRUE(SetFailpoints("").ok());
 }
 
 }  // namespace
