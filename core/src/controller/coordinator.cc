@@ -19,8 +19,12 @@ std::pair<int, std::string> GatheringKey(const Description& description) {
 
 }  // namespace
 
-Coordinator::Coordinator(const Layout& layout)
-    : layout_(layout), sets_(layout, 0), spans_(static_cast<int64_t>(kSpanBytes)), ids_(kMaxIds) {
+Coordinator::Coordinator(const Layout& layout, int64_t second_level_cache_bytes)
+    : layout_(layout),
+      second_level_cache_bytes_(second_level_cache_bytes),
+      sets_(layout, 0),
+      spans_(static_cast<int64_t>(kSpanBytes)),
+      ids_(kMaxIds) {
   for (int id = 0; id < kMaxIds; ++id) free_ids_.push_back(id);
 }
 

@@ -29,7 +29,8 @@ namespace farandole {
 
 class Coordinator {
  public:
-  explicit Coordinator(const Layout& layout);
+  // second_level_cache_bytes: of a core of this machine, 0 when that is not known (spans.h).
+  explicit Coordinator(const Layout& layout, int64_t second_level_cache_bytes = 0);
 
   // Appends what is to be sent. An error means that the message cannot have come from one of us.
   Status OnMessage(int from, const Bytes& message, std::vector<Outgoing>* out);
@@ -108,6 +109,7 @@ class Coordinator {
   bool HasJoined(int rank) const { return joined_.count(rank) > 0; }
 
   const Layout layout_;
+  const int64_t second_level_cache_bytes_;
   ProcessSets sets_;
   SpanAllocator spans_;
   std::vector<Id> ids_;

@@ -56,7 +56,8 @@ void Coordinator::AssignWaiting(std::vector<Outgoing>* out) {
     const Signature& signature = waiting_for_id_.front().begin()->second.signature;
     const ProcessSetPtr set = sets_.Find(signature.set);
     const int64_t wanted_bytes = WantedSpanBytes(signature, *set);
-    const int64_t span_offset = spans_.Take(wanted_bytes);
+    const bool staged = IsBetterStaged(signature, *set, second_level_cache_bytes_);
+    const int64_t span_offset = staged ? -1 : spans_.Take(wanted_bytes);
     // A small tensor without a span is merely slower; extents have no other way.
     const bool no_span = span_offset < 0 && signature.ExtentCount(set->size()) > 0;
     if (free_ids_.empty() || no_span) {

@@ -1,5 +1,7 @@
 #include "engine/conductor.h"
 
+#include <unistd.h>
+
 #include "engine/small.h"
 #include "engine/submit.h"
 #include "engine/tags.h"
@@ -21,7 +23,7 @@ Conductor::Conductor(World* world, Table* table, Role* role, const Settings& set
       copies_(world->group->event()),
       eager_(world, table, &poller_),
       delays_(settings.warn_after_ms) {
-  if (world->rank == 0) coordinator_.emplace(world->layout);
+  if (world->rank == 0) coordinator_.emplace(world->layout, sysconf(_SC_LEVEL2_CACHE_SIZE));
 }
 
 Status Conductor::Open() {

@@ -218,6 +218,26 @@ TEST(CoordinatorTest, ExtentsGetTheirSpanHoweverFullTheSpansAre) {
   }
 }
 
+TEST(CoordinatorTest, WhetherAPairFoldsBySpansDependsOnItsCaches) {
+  const auto has_span = [](int64_t cache_bytes, int ranks, int64_t elements) {
+    Coordinator coordinator(LayoutOf(std::vector<std::string>(static_cast<size_t>(ranks), "a")), cache_bytes);
+    Description description;
+    description.name = "w";
+    description.signature.tensors = {{DType::kFloat32, {elements}}};
+    std::vector<Outgoing> out;
+    for (int rank = 0; rank < ranks; ++rank)
+      EXPECT_TRUE(coordinator.OnMessage(rank, EncodeDescribe(description), &out).ok());
+    ByteReader reader(out.back().message);
+    EXPECT_EQ(reader.Get<MessageKind>(), MessageKind::kAssign);
+    return DecodeAssign(&reader).span_offset >= 0;
+  };
+  constexpr int64_t kUpTo32Kb = 8 << 10, kUpTo64Kb = 16 << 10;
+  for (int64_t cache_bytes : {int64_t{0}, int64_t{1} << 20}) EXPECT_TRUE(has_span(cache_bytes, 2, kUpTo64Kb));
+  EXPECT_FALSE(has_span(2 << 20, 2, kUpTo64Kb));
+  EXPECT_TRUE(has_span(2 << 20, 2, kUpTo32Kb));
+  EXPECT_TRUE(has_span(2 << 20, 3, kUpTo64Kb));
+}
+
 TEST(CoordinatorTest, AKnownOperationThatAGroupHasNotComeToIsStalled) {
   Coordinator coordinator(LayoutOf({"a", "b", "b"}));
   std::vector<Outgoing> out;
