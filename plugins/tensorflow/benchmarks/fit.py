@@ -1,0 +1,129 @@
+"""What a step of model.fit costs with Farandole, beside a step in which each rank trains by itself.
+
+    farandole run -np 2 python plugins/tensorflow/benchmarks/fit.py
+    farandole run -np 2 python plugins/tensorflow/benchmarks/fit.py --strategy
+
+The second also measures TensorFlow's MultiWorkerMirroredStrategy, which needs Keras 2. All train the same model on as
+many images per step and rank, and take turns in the same processes, of which rank r stays on core r.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import time
+from typing import Any
+
+import farandole
+import numpy as np
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure steps of model.fit.")
+    parser.add_argument("--pixels", type=int, default=28, help="of an image's side")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per step and rank")
+    parser.add_argument("--steps", type=int, default=20, help="in a turn")
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--groups", type=int, default=0, help="of gradients")
+    parser.add_argument("--strategy", action="store_true", help="also MultiWorkerMirroredStrategy")
+    args = parser.parse_args()
+    farandole.init()
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[farandole.local_rank() % len(cores)]})
+    contestants = prepare(args)
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(args.turns + 2):  # the first make the graphs
+        for name, fit in contestants.items():
+            farandole.barrier()
+            began = time.perf_counter()
+            fit()
+            farandole.barrier()
+            if turn >= 2:
+                times[name].append((time.perf_counter() - began) / args.steps * 1e3)
+    if farandole.rank() == 0:
+        report(times)
+
+
+def prepare(args: argparse.Namespace) -> dict[str, Any]:
+    """A function for each contestant, which takes a turn."""
+    if args.strategy:
+        os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses()}, "task": task()})
+    import tensorflow as tf
+
+    # TensorFlow wants it to be there before anything is computed.
+    strategy = tf.distribute.MultiWorkerMirroredStrategy() if args.strategy else None
+
+    import farandole_tensorflow.keras as hvd
+
+    keras = tf.keras
+    rows = np.random.RandomState(farandole.rank()).rand(args.batch_size, args.pixels, args.pixels, 1).astype("float32")
+    labels = np.arange(args.batch_size) % 10
+
+    def made(optimizer: Any) -> Any:
+        layers = keras.layers
+        model = keras.Sequential(
+            [
+                layers.Input(rows.shape[1:]),
+                layers.Conv2D(32, 3, activation="relu"),
+                layers.Conv2D(64, 3, activation="relu"),
+                layers.MaxPooling2D(2),
+                layers.Flatten(),
+                layers.Dense(128, activation="relu"),
+                layers.Dense(10),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer=optimizer, loss=loss, jit_compile=False)
+        return model
+
+    def turn(model: Any, batch_size: int) -> Any:
+        data = tf.data.Dataset.from_tensor_slices((rows, labels)).repeat().batch(batch_size).take(args.steps).cache()
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        data = data.with_options(options)
+        return lambda: model.fit(data, verbose=0)
+
+    found = {
+        "compute only": turn(made(keras.optimizers.SGD(0.01)), args.batch_size),
+        "farandole": turn(
+            made(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), groups=args.groups)), args.batch_size
+        ),
+    }
+    if strategy is not None:
+        with strategy.scope():
+            model = made(keras.optimizers.SGD(0.01))
+        found["strategy"] = turn(model, args.batch_size * farandole.size())  # of which each worker takes its part
+    return found
+
+
+def addresses() -> list[str]:
+    """Of the strategy's servers, one for each rank."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return farandole.allgather_object(f"127.0.0.1:{free.getsockname()[1]}")
+
+
+def task() -> dict[str, Any]:
+    return {"type": "worker", "index": farandole.rank()}
+
+
+def report(times: dict[str, list[float]]) -> None:
+    """Print the table; ratios are those of turns that follow each other."""
+    import tensorflow as tf
+
+    print(f"TensorFlow {tf.version.VERSION}, {farandole.size()} ranks", flush=True)
+    for name, taken in times.items():
+        ratios = [mine / bare for mine, bare in zip(taken, times["compute only"], strict=True)]
+        least, median = min(taken), statistics.median(taken)
+        more = (min(taken) / min(times["compute only"]) - 1) * 100
+        print(
+            f"{name:14} ms a step: {least:7.2f} at least, {median:7.2f} median; {more:+6.1f} % by the least, "
+            f"{(statistics.median(ratios) - 1) * 100:+6.1f} % by the median",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
