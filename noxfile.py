@@ -247,7 +247,9 @@ def bench_mxnet(session: nox.Session) -> None:
 def bench_tensorflow(session: nox.Session) -> None:
     """Measure allreduce as a node of TensorFlow's graphs, on 1 and 2 ranks. Arguments after -- go there."""
     env = tensorflow_environment(NEWEST_TENSORFLOW, session)
-    for ranks, more in (("1", []), ("2", ["--append"])) if env else ():
+    if env is None:
+        return
+    for ranks, more in (("1", []), ("2", ["--append"])):
         with step(f"Measuring on {ranks}", "half a minute"):
             command = ["python", "plugins/tensorflow/benchmarks/run.py", *session.posargs, *more]
             env.run("farandole", "run", "-np", ranks, "--no-prefix", *command)
