@@ -34,6 +34,10 @@ FlatHalf::FlatHalf(std::byte* memory, int member_count, size_t payload_bytes)
   assert(member_count <= kMostMembers);
 }
 
+void FlatHalf::Clear() {
+  for (int member = 0; member < member_count_; ++member) line(member)->sequence.store(0, std::memory_order_release);
+}
+
 void FlatHalf::Put(int member, const FlatSegment* segments, size_t segment_count, uint64_t sequence, bool wants_bell) {
   FRD_FAILPOINT("flat.put");
   std::byte* at = payload(member);

@@ -42,10 +42,12 @@ class FlatHalf {
 
   static size_t BytesFor(int member_count, size_t payload_bytes);
 
-  // REQUIRES: `memory` is aligned to a cache line, was zero before the first use, and has BytesFor(...) bytes;
+  // REQUIRES: `memory` is aligned to a cache line, was zero or cleared before the first use, and has BytesFor(...) bytes;
   // member_count <= kMostMembers; the payload is as large for all members and uses.
   FlatHalf(std::byte* memory, int member_count, size_t payload_bytes);
 
+  // For other uses than those before. Some thread may still look whether an operation is ready that has ended meanwhile.
+  void Clear();
   // REQUIRES: this member has folded the use before.
   void Put(int member, const FlatSegment* segments, size_t segment_count, uint64_t sequence, bool wants_bell = false);
   bool HasPut(int member, uint64_t sequence) const { return LatestOf(member) == sequence; }

@@ -203,7 +203,9 @@ Status Agreement::OnLead(ByteReader* reader, bool* early) {
   if (half_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
   if (lead.flat != 0 && !FitsFlat(lead, set->size())) return Unreadable(kCoordinatorRank);
   // Whoever had the memory before may have left sequence numbers in it.
-  if (lead.flat != 0) std::fill_n(board_.span(static_cast<size_t>(lead.span_offset)), lead.span_bytes, std::byte{0});
+  for (int64_t at = lead.span_offset; lead.flat != 0 && at < lead.span_offset + lead.span_bytes;
+       at += lead.span_bytes / 2)
+    FlatHalf(board_.span(static_cast<size_t>(at)), set->size(), static_cast<size_t>(lead.payload_bytes)).Clear();
   leads_[lead.id] = {lead, Sharers(*set), set};
   return Status::Ok();
 }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <mutex>
 #include <regex>
 #include <string>
 #include <thread>
@@ -96,6 +97,8 @@ TEST(DelaysTest, RankZeroHasTimeToSayWhoIsMissing) {
 }
 
 size_t CountOf(const std::string& text, const std::string& pattern) {
+  static std::mutex mutex;  // libstdc++ fills a table of the locale without one
+  std::lock_guard<std::mutex> lock(mutex);
   const std::regex expression(pattern);
   return static_cast<size_t>(std::distance(std::sregex_iterator(text.begin(), text.end(), expression), {}));
 }
