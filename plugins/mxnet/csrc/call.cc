@@ -22,6 +22,7 @@ int64_t generation = 0;         // guarded by it; of worlds
 // here, when what it completes lets another call begin, which fails at once.
 std::recursive_mutex errors_mutex;
 std::atomic<bool> has_failed{false};
+std::atomic<bool> has_lost_gradient{false};
 std::mutex failure_mutex;
 Outcome failure;
 
@@ -49,6 +50,7 @@ void Remember(const Outcome& outcome, bool is_gradient) {
   if (outcome.code == FRD_OK || outcome.code == FRD_NOT_INITIALIZED) return;
   if (!is_gradient && !EndsTheWorld(outcome.code)) return;
   std::lock_guard<std::mutex> lock(failure_mutex);
+  if (is_gradient) has_lost_gradient = true;
   if (has_failed) return;
   failure = outcome;
   has_failed = true;
@@ -136,11 +138,12 @@ void CloseCalls() {
     ++generation;
   }
   std::lock_guard<std::mutex> lock(failure_mutex);
-  has_failed = false;
+  has_failed = has_lost_gradient = false;
   failure = {};
 }
 
 bool HasFailed() { return has_failed.load(std::memory_order_relaxed); }
+bool HasLostGradient() { return has_lost_gradient; }
 
 Outcome Failure() {
   std::lock_guard<std::mutex> lock(failure_mutex);

@@ -95,6 +95,7 @@ Order& CallOrder();
 void CloseCalls();
 // The failure that ended the training, if any. Cheap while there is none.
 bool HasFailed();
+bool HasLostGradient();  // whether a gradient is among what has failed
 Outcome Failure();
 
 }  // namespace farandole_mxnet

@@ -48,6 +48,8 @@ DOOR int32_t farandole_mxnet_failure() {
   return farandole_mxnet::HasFailed() ? Report(farandole_mxnet::Failure()) : FRD_OK;
 }
 
+DOOR int32_t farandole_mxnet_lost_gradient() { return farandole_mxnet::HasLostGradient() ? 1 : 0; }
+
 DOOR void farandole_mxnet_close() { farandole_mxnet::CloseCalls(); }
 
 // These wait: 1 when all that was pushed has been begun (ended), 0 when the time was over before.

@@ -247,6 +247,18 @@ def joined():
     hvd.join()
 
 
+@state(1, 1)
+def gradients_lost_and_unread():
+    hvd.init()
+    net = mx.gluon.nn.Dense(3, in_units=3 + RANK)
+    net.initialize()
+    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd")
+    with mx.autograd.record():
+        loss = net(mx.nd.ones((2, 3 + RANK))).sum()
+    loss.backward()
+    trainer.step(2)
+
+
 @state(0, 0)
 def training():
     hvd.init()

@@ -49,6 +49,14 @@ def test_operations_are_completed_whoever_called_init():
     assert outputs == ["", ""]
 
 
+def test_gradients_that_were_lost_are_told_in_one_line():
+    _, outputs = end("gradients_lost_and_unread")
+    for output in outputs:
+        assert output.startswith("farandole: this script ended without reading that its gradients were lost: ")
+        assert "(3, 3)" in output and "(3, 4)" in output
+        assert "Traceback" not in output
+
+
 def test_exit_of_the_naive_engine():
     codes, outputs = end("after_operations", MXNET_ENGINE_TYPE="NaiveEngine")
     assert codes == (0, 0), "\n".join(outputs)

@@ -12,10 +12,13 @@ import farandole
 from mxnet.base import MXNetError, register_error
 
 _PREFIX = "farandole."
+_told = False  # whether an error of ours has been raised
 
 
 def _registered(name: str, base: type[BaseException]) -> type[Exception]:
     def init(self: Any, text: str) -> None:
+        global _told
+        _told = True
         base.__init__(self, text.rpartition(f"{_PREFIX}{name}: ")[2])
 
     body = {"__init__": init, "__module__": "farandole", "__doc__": base.__doc__}
@@ -37,3 +40,8 @@ _BY_CODE = {
 def error_of(code: int, text: str) -> Exception:
     """The exception for a code of farandole.h."""
     return _BY_CODE.get(code, _UNKNOWN)(text)
+
+
+def nobody_was_told() -> bool:
+    """Whether no error of ours has been raised so far: whoever ends in one has not read any."""
+    return not _told

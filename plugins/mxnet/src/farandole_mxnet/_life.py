@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 from functools import cache
 
 import farandole
 
 from farandole_mxnet import _native
+from farandole_mxnet._errors import nobody_was_told
 
 _TIME_TO_END_S = 10.0
+_unread: list[str] = []  # why gradients were lost, found at exit, when nobody had been told
 
 
 def init(comm: object = None, process_sets: object = None) -> None:
@@ -21,7 +25,7 @@ def init(comm: object = None, process_sets: object = None) -> None:
 @cache
 def leave_at_exit() -> None:
     """From the first operation on at the latest: `init` may have been the core's own."""
-    atexit.register(shutdown)  # last, so that it comes first: before the core's, and before MXNet ends
+    atexit.register(_leave)  # last, so that it comes first: before the core's, and before MXNet ends
 
 
 def shutdown() -> None:
@@ -29,6 +33,31 @@ def shutdown() -> None:
 
     Does nothing when not initialized. Every rank should call it; `init()` may follow. Called at interpreter exit.
     """
-    if farandole.is_initialized():
-        _native.end(_TIME_TO_END_S)
-        farandole.shutdown()
+    _leave_world()
+
+
+def _leave_world() -> str | None:
+    """Why gradients were lost, if any were."""
+    if not farandole.is_initialized():
+        return None
+    reason = _native.end(_TIME_TO_END_S)
+    farandole.shutdown()
+    return reason
+
+
+def _leave() -> None:
+    reason = _leave_world()
+    if reason and nobody_was_told():
+        _unread.append(reason)
+
+
+@atexit.register  # at import: after what the script registers, and before MXNet's, which would print a traceback
+def _end_with_what_nobody_read() -> None:
+    """A script whose last gradients were not averaged and that never looked has not done what it was to do."""
+    if _unread:
+        sys.stdout.flush()
+        print(
+            f"farandole: this script ended without reading that its gradients were lost: {_unread[0]}", file=sys.stderr
+        )
+        sys.stderr.flush()
+        os._exit(1)

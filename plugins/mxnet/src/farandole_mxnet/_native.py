@@ -96,12 +96,18 @@ def await_begun() -> None:
         pass
 
 
-def end(limit_s: float) -> None:
-    """Give what was pushed some time to end, then let nothing begin that has not; forget failures."""
+def end(limit_s: float) -> str | None:
+    """Give what was pushed some time to end, then let nothing begin that has not; forget failures.
+
+    Returns why gradients were lost, if any were.
+    """
     until = time.monotonic() + limit_s
     while not _library.farandole_mxnet_await_ended(_SLICE_MS) and time.monotonic() < until:
         pass
+    lost = bool(_library.farandole_mxnet_lost_gradient() and _library.farandole_mxnet_failure())
+    reason = _text() if lost else None
     _library.farandole_mxnet_close()
+    return reason
 
 
 def _handles(arrays: Sequence[NDArray]) -> Any:
