@@ -38,5 +38,7 @@ def test_every_example_is_tested():
     assert [path.relative_to(EXAMPLES).as_posix() for path in sorted(EXAMPLES.rglob("*.py"))] == [
         *("mxnet/gluon_digits.py", "mxnet/module_digits.py", "mxnet/resnet_imagenet.py"),
         "numpy/line.py",
+        *("tensorflow/graph_digits.py", "tensorflow/keras_digits.py"),
+        *("tensorflow/resnet_synthetic.py", "tensorflow/tape_digits.py"),
         "torch/digits.py",
     ]
