@@ -114,7 +114,8 @@ class Limits {
     return TimeBatches(command, pass, [this] { me_ < 2 && processes_ > 1 ? Meet() : void(); });
   }
 
-  // A chunk size per batch, in turn. Received bytes go to one place: what has to be written elsewhere is not the link's.
+  // A chunk size per batch, in turn. Received bytes go to one place: what has to be written elsewhere is not the
+  // link's.
   std::vector<double> Socket(const bench::Command& command) {
     Resize(command.bytes);
     std::vector<double> seconds;

@@ -1,6 +1,6 @@
-// One rank of a contestant in the benchmark: connects to the benchmark, says who it is, then does what it is told, batch
-// by batch, and answers with times. Between commands it sleeps in recv, so that contestants that have their turn see an
-// idle machine. Used by one thread.
+// One rank of a contestant in the benchmark: connects to the benchmark, says who it is, then does what it is told,
+// batch by batch, and answers with times. Between commands it sleeps in recv, so that contestants that have their turn
+// see an idle machine. Used by one thread.
 //
 //   benchmark -> rank    "<what> <bytes> <repetitions> <batches>\n"
 //   rank -> benchmark    "hello <rank> <ranks>\n" once, then per command "<seconds of one> ...\n", a number per batch

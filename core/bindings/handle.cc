@@ -24,7 +24,8 @@ struct Kept {
   }
 };
 
-// One that `map` made has an origin, which keeps what must stay alive, and a function, and no result until that was called.
+// One that `map` made has an origin, which keeps what must stay alive, and a function, and no result until that was
+// called.
 struct PyHandle {
   PyObject_HEAD Kept kept;
   std::shared_ptr<Engine> engine;  // null once somebody has waited

@@ -1,7 +1,7 @@
 // What Python holds of an operation: the type `Handle` of _core.pyi.
 //
-// Written against Python's C interface: with pybind11, making a handle and waiting with it take longer than the core needs
-// for a small operation (figures in one.h). All with the GIL held, which is released while a call waits.
+// Written against Python's C interface: with pybind11, making a handle and waiting with it take longer than the core
+// needs for a small operation (figures in one.h). All with the GIL held, which is released while a call waits.
 #pragma once
 
 #include <pybind11/pybind11.h>

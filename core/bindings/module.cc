@@ -114,7 +114,8 @@ void Init(int rank, int size, const std::string& store, const py::bytes& key) {
   if (size > 1 && secret.size() != spec.key.size())
     RaiseIfError(Invalid("the job key must have 32 bytes, not " + std::to_string(secret.size())));
   std::copy(secret.begin(), secret.end(), spec.key.begin());
-  // In a thread of its own, so that this one can look for signals: a job whose other ranks never come must be interruptible.
+  // In a thread of its own, so that this one can look for signals: a job whose other ranks never come must be
+  // interruptible.
   std::future<Status> meeting = std::async(std::launch::async, [spec] { return InitProcess(spec); });
   while (!IsReady(meeting)) {
     if (PyErr_CheckSignals() == 0) continue;

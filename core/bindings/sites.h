@@ -13,8 +13,8 @@ namespace farandole {
 // `place(frame)`: "train.py:12", or None where the frame is none of the user's.
 void SetPlaceFunction(pybind11::object place);
 
-// Of the nearest frame that is the user's; "" where there is none. `above`: how many frames are not looked at, since they
-// are known to be ours. Leaves no Python error behind.
+// Of the nearest frame that is the user's; "" where there is none. `above`: how many frames are not looked at, since
+// they are known to be ours. Leaves no Python error behind.
 std::string CallSite(int above);
 
 }  // namespace farandole

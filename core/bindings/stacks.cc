@@ -10,8 +10,8 @@
 namespace farandole {
 namespace {
 
-// What faulthandler calls in a signal handler. It takes no lock and allocates nothing; while the program runs on, a line
-// number may be a little old. Looked up, since it is not a part of the documented interface.
+// What faulthandler calls in a signal handler. It takes no lock and allocates nothing; while the program runs on, a
+// line number may be a little old. Looked up, since it is not a part of the documented interface.
 using DumpFunction = const char* (*)(int descriptor, PyInterpreterState* interpreter, PyThreadState* current);
 
 DumpFunction g_dump = nullptr;

@@ -1,4 +1,5 @@
-// Python stacks of all threads, looked at without the interpreter's lock: a rank that others wait for may hold it for long.
+// Python stacks of all threads, looked at without the interpreter's lock: a rank that others wait for may hold it for
+// long.
 #pragma once
 
 #include <string>

@@ -13,12 +13,17 @@ from text_rules import (
     size_violations,
     slug,
     top_level_violations,
+    wide_lines,
 )
 from tree import ROOT, cpp_sources, python_sources, sources, tracked_paths
 
 
 def test_files_are_short() -> None:
     assert size_violations(long_files(cpp_sources() + python_sources()), LONG_FILES, MAX_FILE_LINES) == []
+
+
+def test_lines_of_cpp_are_no_wider_than_allowed() -> None:
+    assert wide_lines(cpp_sources()) == []
 
 
 def test_functions_are_short() -> None:
@@ -43,6 +48,11 @@ def test_links_between_documents_lead_somewhere() -> None:
 def test_a_long_file_is_found(plant: Plant) -> None:
     files = plant({"a.py": "1\n" * 501, "b.cc": "\n" * 500})
     assert long_files(files) == {"a.py": 501}
+
+
+def test_a_wide_line_is_found(plant: Plant) -> None:
+    files = plant({"a.h": "// " + "ü" * 117 + "\n// " + "ü" * 118 + "\n"})
+    assert wide_lines(files) == ["a.h:2: 121 characters, 120 are allowed"]
 
 
 def test_a_long_function_is_found(plant: Plant) -> None:

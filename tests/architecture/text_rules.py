@@ -13,6 +13,7 @@ from tree import Source, line_of
 
 MAX_FUNCTION_LINES = 80
 MAX_FILE_LINES = 500
+MAX_LINE_CHARACTERS = 120
 
 TOP_LEVEL = {"LICENSE", "README.md", "core", "docs", "examples", "noxfile.py", "plugins", "tests"}
 
@@ -44,6 +45,16 @@ def _function_lines(source: Source) -> list[tuple[str, int]]:
         node for node in ast.walk(ast.parse(source.text)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     ]
     return [(node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in nodes]
+
+
+def wide_lines(files: Iterable[Source]) -> list[str]:
+    """Lines with too many characters. clang-format leaves comments as they are; Python's are ruff's to judge."""
+    found = []
+    for source in files:
+        for number, line in enumerate(source.text.splitlines(), 1):
+            if len(line) > MAX_LINE_CHARACTERS:
+                found.append(f"{source.path}:{number}: {len(line)} characters, {MAX_LINE_CHARACTERS} are allowed")
+    return found
 
 
 def size_violations(found: Mapping[str, int], exceptions: Mapping[str, str], limit: int) -> list[str]:

@@ -144,20 +144,21 @@ typedef struct frd_api {
   int32_t (*rank)(void);           /* -1 when not initialized */
   int32_t (*size)(void);
 
-  /* Begins a collective. On FRD_OK *operation is the caller's, to be released once; it may be NULL when done is given. */
+  /* Begins a collective. On FRD_OK *operation is the caller's, to be released once; it may be NULL when done is
+   * given. */
   int32_t (*enqueue)(const frd_request* request, frd_operation** operation);
   /* FRD_IN_PROGRESS, or how the operation ended. */
   int32_t (*poll)(frd_operation* operation);
   /* Blocks up to timeout_ms (negative: for good), making progress itself meanwhile; then as poll. */
   int32_t (*wait)(frd_operation* operation, int64_t timeout_ms);
   /* Result `index` of an operation that ended with FRD_OK, one per tensor where the core allocates them; valid until
-   * release. After those of an alltoall: per tensor, the rows that came from each member (int64). join: the rank that was
-   * last. */
+   * release. After those of an alltoall: per tensor, the rows that came from each member (int64). join: the rank that
+   * was last. */
   int32_t (*output)(frd_operation* operation, uint32_t index, frd_output* output);
   /* The operation goes on if it has not ended. */
   void (*release)(frd_operation* operation);
-  /* Begins a collective and blocks until it has ended, which is quicker than enqueue and wait: this thread does all that
-   * there is to do. As wait without a limit. `done` may be NULL; operation too, when no output is wanted. */
+  /* Begins a collective and blocks until it has ended, which is quicker than enqueue and wait: this thread does all
+   * that there is to do. As wait without a limit. `done` may be NULL; operation too, when no output is wanted. */
   int32_t (*run)(const frd_request* request, frd_operation** operation);
 } frd_api;
 

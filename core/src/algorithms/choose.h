@@ -26,10 +26,10 @@
 //   1 M       533      476       741      545      1918     1327
 //   16 M                       12971    13781
 //
-// Of two participants it asks the very steps of direct (1 MB: 208 both). That it wins where more share a core, 1.1 to 1.5
-// times, it owes, like the tree, to that core: 2 log2(n) messages to be woken for instead of 2 (n-1). Between hosts the
-// same bytes take 2 log2(n) hops instead of 2, so it is taken only where it is forced, which pays for three and more
-// groups on one machine.
+// Of two participants it asks the very steps of direct (1 MB: 208 both). That it wins where more share a core, 1.1 to
+// 1.5 times, it owes, like the tree, to that core: 2 log2(n) messages to be woken for instead of 2 (n-1). Between hosts
+// the same bytes take 2 log2(n) hops instead of 2, so it is taken only where it is forced, which pays for three and
+// more groups on one machine.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +42,8 @@ enum class Algorithm { kAuto, kDirect, kRing, kTree, kExchange, kHalving };
 // `forced` other than kAuto is returned as it is, kRing even where order matters: who forces it wants it.
 Algorithm ChooseAllreduce(size_t size_bytes, int participants, bool order_matters, Algorithm forced);
 
-// kDirect, kRing or kHalving, which stands for dissemination here. In the last two participants pass on what they receive.
-// An algorithm that is forced and gathers nothing is taken for kAuto.
+// kDirect, kRing or kHalving, which stands for dissemination here. In the last two participants pass on what they
+// receive. An algorithm that is forced and gathers nothing is taken for kAuto.
 Algorithm ChooseAllgather(size_t largest_block_bytes, int participants, Algorithm forced);
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// Allgather in log2(n) hops, for blocks too small to be worth a message each: at step s everybody passes all that it has, but
-// no more than is missing, to the participant 2^s before it.
+// Allgather in log2(n) hops, for blocks too small to be worth a message each: at step s everybody passes all that it
+// has, but no more than is missing, to the participant 2^s before it.
 //
 //   5 participants, participant 0 has   0 | 0 1 | 0 1 2 3 | 0 1 2 3 4      after step 0, 1, 2; all modulo 5
 //

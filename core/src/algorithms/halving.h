@@ -1,8 +1,8 @@
 // Recursive halving and doubling: the bytes of a ring in 2 log2(n) hops, in order R (common/reduce.h).
 //
-// Among 2^k participants, at step s participants whose numbers differ in bit s exchange the halves of what they still have,
-// and each folds the half it keeps, the lower participant's value first. After step s everybody has R of the 2^(s+1)
-// participants around it, so after k steps R of all, each for its own blocks. Doubling goes the same way back:
+// Among 2^k participants, at step s participants whose numbers differ in bit s exchange the halves of what they still
+// have, and each folds the half it keeps, the lower participant's value first. After step s everybody has R of the
+// 2^(s+1) participants around it, so after k steps R of all, each for its own blocks. Doubling goes the same way back:
 //
 //   4 participants, 4 blocks   0: 0123 -> 01 -> 0    1: 0123 -> 23 -> 2    2: 0123 -> 01 -> 1    3: 0123 -> 23 -> 3
 //

@@ -2,8 +2,8 @@
 //
 //   step d    participant i sends to i + d and receives from i - d (modulo the number of participants)
 //
-// so at any time everybody sends to another receiver. All steps may be under way at once: which of them move is decided by
-// the links. Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in
+// so at any time everybody sends to another receiver. All steps may be under way at once: which of them move is decided
+// by the links. Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in
 // MPICH", 2005.
 //
 // Pure functions; any thread. REQUIRES everywhere: 0 <= me < participants.

@@ -25,8 +25,8 @@
 
 namespace farandole {
 
-// A block in memory of its own. From a null source zeros are read, what is written to null data is dropped; so neither is
-// for a schedule that passes on what it has written.
+// A block in memory of its own. From a null source zeros are read, what is written to null data is dropped; so neither
+// is for a schedule that passes on what it has written.
 struct BlockMemory {
   const void* source = nullptr;
   void* data = nullptr;

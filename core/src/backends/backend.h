@@ -14,9 +14,9 @@
 
 namespace farandole {
 
-// A piece of contiguous memory of one tensor. input and output may be the same in allreduce and broadcast; elsewhere they do
-// not overlap, except that an allgather's input may lie at its place in the output. A rank that has joined takes part
-// without memory: a null input reads as zeros, what would go to a null output is dropped.
+// A piece of contiguous memory of one tensor. input and output may be the same in allreduce and broadcast; elsewhere
+// they do not overlap, except that an allgather's input may lie at its place in the output. A rank that has joined
+// takes part without memory: a null input reads as zeros, what would go to a null output is dropped.
 struct Segment {
   const void* input = nullptr;
   void* output = nullptr;
@@ -25,7 +25,8 @@ struct Segment {
 
 // allreduce, broadcast: the segments are one vector, in order (fused tensors); broadcast reads the root's inputs.
 // allgather: segments[0].input is this rank's part, segments[0].output takes all parts in rank order.
-// alltoall: segments[0].input holds the parts for all positions, in order; segments[0].output takes those of all positions.
+// alltoall: segments[0].input holds the parts for all positions, in order; segments[0].output takes those of
+//   all positions.
 // reducescatter: segments[0].input is the whole vector, segments[0].output takes this rank's part of the reduction.
 // barrier: no segments.
 struct Work {

@@ -26,8 +26,8 @@ struct Settings {
   std::string failpoints;                       // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };
 
-// Those that must be the same on every rank, as variables and values: ranks that differ in them would wait for different
-// things, or sum in different orders.
+// Those that must be the same on every rank, as variables and values: ranks that differ in them would wait for
+// different things, or sum in different orders.
 std::vector<std::pair<std::string, std::string>> SharedSettingsOf(const Settings& settings);
 
 // kInvalid names the variable, its value and what is allowed.

@@ -1,7 +1,8 @@
 // A file descriptor with an owner.
 //
-// Closed when its owner goes, so that no early return leaks a socket or a memfd. The system gives the number of a closed
-// descriptor to the next one, so whoever has to tell them apart asks for the serial. Move-only; one thread at a time.
+// Closed when its owner goes, so that no early return leaks a socket or a memfd. The system gives the number of a
+// closed descriptor to the next one, so whoever has to tell them apart asks for the serial. Move-only; one thread at a
+// time.
 #pragma once
 
 #include <unistd.h>

@@ -5,7 +5,7 @@
 // error (the place reports that it failed, where it can: those marked *).
 //
 //   bootstrap.connected  bootstrap.admit  bootstrap.send      the start: reached rank 0, let a rank in, say something
-//   handshake.step*      meeting.enter*   meeting.hand_out*   each stage of a handshake; a member comes; the leader gives
+//   handshake.step*      meeting.enter*   meeting.hand_out*   each stage of a handshake; a member comes; it is given to
 //   arena.create*        arena.attach*    link.listen*        shared memory; the data endpoint
 //   board.arrive         flat.put         flat.fold           a counter goes up; small payloads
 //   native.put           native.combine   native.finish       local stages: what goes in, is combined, comes out

@@ -9,9 +9,10 @@
 // A small payload and its sequence number share a cache line, so one line has to cross between two members and no more.
 //
 // Uses are numbered 1, 2, 3 ... and use k lies in half k mod 2. Why no more signals are needed:
-// - A member reads what others have put after it saw their sequence number k, which they stored last (release, acquire).
-// - It overwrites its part of a half with use k + 2. It does so after use k + 1, in which it saw that all had put k + 1,
-//   and nobody puts k + 1 before it has read all of use k: the reads come before the writes.
+// - A member reads what others have put after it saw their sequence number k, which they stored last (release and
+//   acquire).
+// - It overwrites its part of a half with use k + 2. It does so after use k + 1, in which it saw that all had put
+//   k + 1, and nobody puts k + 1 before it has read all of use k: the reads come before the writes.
 // So a member's sequence number in a half is k or k - 2 while somebody waits for k, never more.
 //
 // Thread rule: a value that points at memory; per member one thread at a time.
@@ -42,11 +43,12 @@ class FlatHalf {
 
   static size_t BytesFor(int member_count, size_t payload_bytes);
 
-  // REQUIRES: `memory` is aligned to a cache line, was zero or cleared before the first use, and has BytesFor(...) bytes;
-  // member_count <= kMostMembers; the payload is as large for all members and uses.
+  // REQUIRES: `memory` is aligned to a cache line, was zero or cleared before the first use, and has BytesFor(...)
+  // bytes; member_count <= kMostMembers; the payload is as large for all members and uses.
   FlatHalf(std::byte* memory, int member_count, size_t payload_bytes);
 
-  // For other uses than those before. Some thread may still look whether an operation is ready that has ended meanwhile.
+  // For other uses than those before. Some thread may still look whether an operation is ready that has ended
+  // meanwhile.
   void Clear();
   // REQUIRES: this member has folded the use before.
   void Put(int member, const FlatSegment* segments, size_t segment_count, uint64_t sequence, bool wants_bell = false);
@@ -54,9 +56,10 @@ class FlatHalf {
   // What the member put last in this half; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->sequence.load(std::memory_order_acquire) & ~kWantsBell; }
   bool AllHavePut(uint64_t sequence) const;
-  // Folds all members' segments in order R into the outputs. Member `reader`, unless it is -1, reads its own inputs where
-  // they are instead of what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not 5.1).
-  // REQUIRES: AllHavePut; the reader's inputs are as they were put; an IEEE environment as FloatingPointScope makes it.
+  // Folds all members' segments in order R into the outputs. Member `reader`, unless it is -1, reads its own inputs
+  // where they are instead of what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not
+  // 5.1). REQUIRES: AllHavePut; the reader's inputs are as they were put; an IEEE environment as FloatingPointScope
+  // makes it.
   void Fold(ReduceOp reduce, Scale scale, const FlatSegment* segments, size_t segment_count, int reader = -1) const;
 
   bool WantsBell(int member) const {

@@ -14,8 +14,8 @@ inline constexpr size_t kReadAheadBytes = 4096;
 // The line of this address shall come into the second-level cache, to be read before long.
 inline void AskToRead(const void* address) { __builtin_prefetch(address, 0, 2); }
 
-// The line of this address shall come here to be written, without waiting. A line that another core has written comes over
-// once, where reading and then writing it would send for it twice.
+// The line of this address shall come here to be written, without waiting. A line that another core has written comes
+// over once, where reading and then writing it would send for it twice.
 inline void AskForLine(const void* address) {
 #if defined(__x86_64__)
   // The compiler's own word for it asks for reading only, unless the target is a recent processor.

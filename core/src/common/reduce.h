@@ -39,8 +39,8 @@ void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_
 void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
                void* output, void* copy);
 
-// As Fold of 16-bit floats, but rounded after each fold of two, as where partial results travel (the tree cannot but do so,
-// and every other way between groups follows it). The inputs serve as room and are lost.
+// As Fold of 16-bit floats, but rounded after each fold of two, as where partial results travel (the tree cannot but do
+// so, and every other way between groups follows it). The inputs serve as room and are lost.
 void FoldRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
                  Scale scale, void* output);
 

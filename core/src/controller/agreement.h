@@ -96,10 +96,11 @@ class Agreement {
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }
   bool AnyJoined() const { return board_.AnyJoined(); }
 
-  // Eager operations. Rank `from` has come, and put.payload_bytes of data follow, for *inbox; null when nobody waits for
-  // them any more. An error means that the epoch cannot go on.
+  // Eager operations. Rank `from` has come, and put.payload_bytes of data follow, for *inbox; null when nobody waits
+  // for them any more. An error means that the epoch cannot go on.
   Status OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox);
-  // All have come with the plan's sequence, and their data are folded. From here on the half of the inbox may be cleared.
+  // All have come with the plan's sequence, and their data are folded. From here on the half of the inbox may be
+  // cleared.
   void EndEager(Ticket ticket);
 
   struct Item {

@@ -54,8 +54,8 @@ std::vector<int> Agreement::MissingPuts(const Name& name) const {
   return missing;
 }
 
-// Eager data come on a way of their own, so they may be here before we have read that the joining has ended: then they are
-// of the next round.
+// Eager data come on a way of their own, so they may be here before we have read that the joining has ended: then they
+// are of the next round.
 std::optional<uint64_t> Agreement::WhatOthersPut(const Name& name) const {
   for (int rank : name.book->set->ranks) {
     const Inbox::Slot& slot = name.inbox->at(name.next_turn, rank);

@@ -4,9 +4,10 @@
 // A pure state machine on rank 0: messages in, messages out, no clock, no threads, no sockets. See messages.h for the
 // words.
 //
-//   name:   unknown --all ranks DESCRIBE, equal--> ASSIGN id --------> live --DESCRIBE (changed), STUCK, table full--> retiring
-//                   \--not equal--> ERROR, still unknown                                                                |
-//   id:     free -> live -> retiring (RETIRE to leaders, RETIRE_INFO back) -> retired (RETIRED into the logs) -> FREE by all -> free
+//   name: unknown --all ranks DESCRIBE, equal--> ASSIGN id --> live --DESCRIBE (changed), STUCK, full table--> retiring
+//                 \--not equal--> ERROR, still unknown
+//   id:   free -> live -> retiring (RETIRE to leaders, RETIRE_INFO back) -> retired (RETIRED into the logs)
+//         -> FREE by all -> free
 //
 // Ranks that have joined describe nothing: an operation is complete without them and they are invited to it. When all
 // have, everybody goes on.

@@ -142,8 +142,8 @@ void Coordinator::RetireSet(int set, std::vector<Outgoing>* out) {
   }
 }
 
-// A rank that came to an eager use has come for good, so a use is complete when all have come to it. Ranks that came to the
-// same last use with different turns meant different operations: nobody took that one.
+// A rank that came to an eager use has come for good, so a use is complete when all have come to it. Ranks that came to
+// the same last use with different turns meant different operations: nobody took that one.
 uint64_t Coordinator::UsesSaid(Id* id, uint64_t value) {
   if (!id->eager) return value;
   if (id->answers == 0) id->sequence = value;

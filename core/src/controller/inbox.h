@@ -1,8 +1,8 @@
-// Where the data lie that other ranks have put to an eager operation: an allreduce between ranks that share no memory, each
-// of which sends everybody its data as soon as it comes, so that everybody folds as soon as all have come.
+// Where the data lie that other ranks have put to an eager operation: an allreduce between ranks that share no memory,
+// each of which sends everybody its data as soon as it comes, so that everybody folds as soon as all have come.
 //
-// A use k lies in half k mod 2. Nobody puts to use k + 1 before it has got everybody's data of use k, so at most two are
-// under way at a time. A value; the driver alone uses it.
+// A use k lies in half k mod 2. Nobody puts to use k + 1 before it has got everybody's data of use k, so at most two
+// are under way at a time. A value; the driver alone uses it.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace farandole {
 
-// Everybody sends everything to everybody: one hop instead of four (the agreement's two and two of the data), as long as
-// the bytes take less time than hops. Two ranks send no more than they would otherwise.
+// Everybody sends everything to everybody: one hop instead of four (the agreement's two and two of the data), as long
+// as the bytes take less time than hops. Two ranks send no more than they would otherwise.
 int64_t EagerLimitBytes(int set_size);
 
 // Eager operations: allreduces of no more than that in host memory, in a world with put streams.

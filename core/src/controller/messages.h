@@ -2,15 +2,15 @@
 // state of one group needs no message at all, that of several groups one per group and batch in each direction.
 //
 //   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise
-//                           STUCK      an id should be described anew (unnamed ones that wait in several, a joined root)
+//                           STUCK      an id should be described anew (unnamed ones in several ids, a joined root)
 //                           JOIN       this rank has no more data     LEAVE  it shuts down in good order
 //                           ABORT      this epoch cannot go on
 //                           WHOM       for whom do I wait?
 //                           ASK        where are these ranks?                  STACKS  here (the answer)
 //   leader -> coordinator   COMPLETE   all of my group have arrived at this id (with their extents)
-//                           RETIRE_INFO  the id is closed in my group after this many uses (eager: what we said of the last)
+//                           RETIRE_INFO  the id is closed in my group after so many uses (eager: what we said last)
 //                           FREE       nobody in my group will touch the id again
-//   coordinator -> rank     ASSIGN     a name's id and span           INVITE  that with all else, to a rank that has joined
+//   coordinator -> rank     ASSIGN     a name's id and span           INVITE  that and all else, to one that has joined
 //                           ERROR      why it cannot be               OPEN    an operation waits for joined ranks alone
 //                           JOIN_RESULT  who joined last, turns       ABORT
 //                           ABSENT     who has not come to what       TELL    somebody asks where you are
@@ -19,9 +19,10 @@
 //                           READY      a batch: ids in order, with all extents
 //                           RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
 //
-//   rank -> rank            PUT        I have come to an eager operation, and my data; on a connection of its own, see inbox.h
+//   rank -> rank            PUT        I have come to an eager operation; my data; a connection of its own (inbox.h)
 //
-// Every message but PUT starts with its kind (one byte). Decoding checks limits; a message that cannot be read ends the epoch.
+// Every message but PUT starts with its kind (one byte). Decoding checks limits; a message that cannot be read ends the
+// epoch.
 #pragma once
 
 #include <cstdint>

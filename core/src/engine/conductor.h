@@ -1,7 +1,7 @@
 // What the driver does: reads the agreement, plans batches, keeps the back ends busy, delivers control messages, and
 // notices deaths and delays. Everything here belongs to whoever holds the role; Table is shared with submitters.
 //
-//   Drive:  messages in -> coordinator (rank 0), agreement -> log -> batches -> works -> back end -> operations complete
+//   Drive:  messages in -> coordinator (rank 0), agreement -> log -> batches -> works -> back end -> operations end
 #pragma once
 
 #include <deque>

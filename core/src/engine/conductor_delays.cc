@@ -133,8 +133,8 @@ std::vector<int> Conductor::WhoIsMissing(const Operation& operation) const {
   return absent == absent_.end() || absent->second.empty() ? std::vector<int>{kUnknownRanks} : absent->second;
 }
 
-// Ranks that share memory write to one terminal, mostly. Of those that have come, and so wait as this one does, the first
-// warns. (Which ranks have joined, and wait for nothing, is not known.)
+// Ranks that share memory write to one terminal, mostly. Of those that have come, and so wait as this one does, the
+// first warns. (Which ranks have joined, and wait for nothing, is not known.)
 bool Conductor::AnotherTells(const Operation& operation, const std::vector<int>& missing) const {
   const bool is_join = operation.request.kind == OpKind::kJoin;
   if (missing[0] == kUnknownRanks || (!is_join && table_->agreement.AnyJoined())) return false;

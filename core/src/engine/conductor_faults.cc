@@ -91,7 +91,8 @@ void Conductor::Break(Status reason) {
   table_->is_broken = true;
 }
 
-// Operations that wait, not those whose works are under way; and those eager ones that cannot be complete any more, or all.
+// Operations that wait, not those whose works are under way; and those eager ones that cannot be complete any more, or
+// all.
 std::vector<OperationPtr> Conductor::TakeWaiting(bool eager_too) {
   std::vector<int> left;
   for (int r = 0; r < world_->size; ++r) {

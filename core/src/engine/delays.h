@@ -37,8 +37,8 @@ struct Delay {
 class Delays {
  public:
   explicit Delays(int64_t warn_after_ms) : warn_after_ms_(warn_after_ms) {}
-  // Of ranks that are waited for longer than the limit: those that were not returned in the last minute, or were not late
-  // meanwhile; and those that have become ours to tell of.
+  // Of ranks that are waited for longer than the limit: those that were not returned in the last minute, or were not
+  // late meanwhile; and those that have become ours to tell of.
   std::vector<Delay> News(const std::vector<Wait>& waits, TimePoint now);
 
  private:

@@ -1,5 +1,5 @@
-// Eager operations on this rank (controller/inbox.h): sends the others what it puts, takes what they put, folds as far as
-// all of it is there, and says which operations are done.
+// Eager operations on this rank (controller/inbox.h): sends the others what it puts, takes what they put, folds as far
+// as all of it is there, and says which operations are done.
 //
 //   Submit -> Table::eager -> put streams          put streams -> inboxes -> fold -> EndEager
 //

@@ -14,8 +14,8 @@ constexpr size_t kFoldBytes = 64 << 10;
 
 }  // namespace
 
-// Data that are scaled before they travel, that the fold uses as room, or that are not there: a rank that has joined puts
-// zeros.
+// Data that are scaled before they travel, that the fold uses as room, or that are not there: a rank that has joined
+// puts zeros.
 void Eager::MakeOwn(Running* running) const {
   const auto is_own = [&](const FlatSegment& segment) {
     const bool scaled = ScalesBeforeCrossing(segment.dtype, running->reduction.reduce);

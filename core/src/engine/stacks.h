@@ -6,8 +6,8 @@
 
 namespace farandole {
 
-// Text, innermost call first, thread by thread, the main thread last. It is called by the engine's thread while the program may be stuck
-// anywhere, so it must not wait for the program.
+// Text, innermost call first, thread by thread, the main thread last. It is called by the engine's thread while the
+// program may be stuck anywhere, so it must not wait for the program.
 using StackFunction = std::string (*)();
 void SetStackFunction(StackFunction function);
 

@@ -5,7 +5,8 @@
 // sleep hears everything: a ring, a message, a death. Ringing a rank that polls costs a fence and a load; ringing a
 // sleeper one write.
 //
-//   sleeper:  armed = 1; fence; look again; epoll_wait        ringer:  publish; fence; if armed and we clear it: write(eventfd)
+//   sleeper:  armed = 1; fence; look again; epoll_wait
+//   ringer:   publish; fence; if armed and we clear it: write(eventfd)
 //
 // The two fences make sure that either the sleeper sees what was published or the ringer sees the armed word.
 #pragma once

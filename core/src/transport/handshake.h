@@ -59,14 +59,16 @@ class Handshake {
   bool done() const { return stage_ == kDone; }
   // What poll has to wait for before the next step.
   short events() const;
-  // A client gives a server all the time it wants until its first word: a server may be busy. Afterwards both are quick.
+  // A client gives a server all the time it wants until its first word: a server may be busy. Afterwards both are
+  // quick.
   TimePoint limit() const { return limit_; }
   const Hello& theirs() const { return theirs_; }
   // The server hung up on our proof: it does not know the key, or it has just ended.
   bool hung_up_on() const { return hung_up_on_; }
 
  private:
-  // In the order of the drawing. Only a client has kOurs, only a server kAnswer; of the proofs one is sent, one received.
+  // In the order of the drawing. Only a client has kOurs, only a server kAnswer; of the proofs one is sent, one
+  // received.
   enum Stage { kOurs, kPrefix, kAnswer, kRest, kClientProof, kServerProof, kDone };
 
   void Enter(Stage stage);             // says what moves in it

@@ -1,5 +1,5 @@
-// Where connections wait that have not proved yet that they belong to the job: a listener and the handshakes at it, many
-// at once, so that a stranger who says nothing keeps nobody else waiting.
+// Where connections wait that have not proved yet that they belong to the job: a listener and the handshakes at it,
+// many at once, so that a stranger who says nothing keeps nobody else waiting.
 //
 //   listener -> [ handshake | handshake | ... at most kSeats ] -> guests, who hold the key
 //

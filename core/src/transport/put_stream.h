@@ -1,10 +1,10 @@
-// Data that one rank puts to operations of another, over a connected, non-blocking socket: a head of fixed size says what
-// follows, then come the data, from and to the memory where they belong.
+// Data that one rank puts to operations of another, over a connected, non-blocking socket: a head of fixed size says
+// what follows, then come the data, from and to the memory where they belong.
 //
 //   | head, kPutHeadBytes | data | head | data | ...      what a head means is for the layer above
 //
-// Nothing here blocks. What is sent by reference is not copied: it has to stay as it is until sent_bytes() has passed it.
-// One thread (the driver) at a time.
+// Nothing here blocks. What is sent by reference is not copied: it has to stay as it is until sent_bytes() has passed
+// it. One thread (the driver) at a time.
 #pragma once
 
 #include <array>

@@ -10,8 +10,8 @@ using std::chrono::milliseconds;
 // A leader that is stopped must not cost its members the whole start timeout. The leader knows who did not come, so it
 // speaks first, its members somewhat later.
 constexpr milliseconds kMeetingPatience{10'000};
-// Before the deadline ranks say, each at its time, what they know: first who did not meet or cannot be reached, which only
-// the ranks themselves know; then rank 0 is asked who is missed, so that all hear the same names.
+// Before the deadline ranks say, each at its time, what they know: first who did not meet or cannot be reached, which
+// only the ranks themselves know; then rank 0 is asked who is missed, so that all hear the same names.
 constexpr milliseconds kLongestMargin{1'000};
 
 std::string Seconds(TimePoint from, TimePoint to) {

@@ -1,5 +1,5 @@
-// How a job starts, seen from each rank, rank 0 included: what to do next and what to say to rank 0. A pure state machine:
-// messages, results and time in, actions out.
+// How a job starts, seen from each rank, rank 0 included: what to do next and what to say to rank 0. A pure state
+// machine: messages, results and time in, actions out.
 //
 //   kComing    the connection to rank 0     kMeeting   the ranks of this machine, around an arena
 //   kWaiting   card sent, layout to come    kSettled   all said: rank 0 decides

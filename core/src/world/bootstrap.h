@@ -3,8 +3,8 @@
 //   Registrar (rank 0)  <- letters ->  Applicant (every rank)        decide; pure
 //   lobby + streams                    dialer + stream, Meeting, Linking     act
 //
-// Nothing in the loop waits for one peer alone: connections that come to nothing, ranks that die and rank 0's word are all
-// heard at once. Blocking, with a deadline; one thread.
+// Nothing in the loop waits for one peer alone: connections that come to nothing, ranks that die and rank 0's word are
+// all heard at once. Blocking, with a deadline; one thread.
 #pragma once
 
 #include <memory>

@@ -1,10 +1,11 @@
 // This rank's arena group: the memory its members share and the bells that wake them. A rank without arenas has a group
 // of its own, with the same memory layout and nobody to ring, so the layers above know only one case.
 //
-//   arena   [ header: nonce, abort word | doorbell words, one per member | board | channel 0: staging of member 0 | member 1 | ... | channel 1: ... ]
+//   arena   [ header: nonce, abort word | doorbell words, one per member | board | channel 0 | channel 1 | ... ]
+//   channel [ staging of member 0 | of member 1 | ... ]
 //
-// What board and staging mean is for the layers above; they say how large they must be. Any thread: nothing here changes
-// but the words in the memory, which are atomic.
+// What board and staging mean is for the layers above; they say how large they must be. Any thread: nothing here
+// changes but the words in the memory, which are atomic.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,11 @@
 // Who shares memory with whom, and who carries which part of a vector between the groups. Pure functions of the ranks'
 // cards.
 //
-//   group 0: ranks 0 1 2   lanes 0 1 2        A vector is cut into K lanes, K = the size of the largest group (1 for small
-//   group 1: ranks 3 4     lanes 0,1 2        messages). Lane s is carried in group g by its member floor(s * |g| / K).
+//   group 0: ranks 0 1 2   lanes 0 1 2
+//   group 1: ranks 3 4     lanes 0,1 2
+//
+// A vector is cut into K lanes, K = the size of the largest group (1 for small messages). Lane s is carried in group g
+// by its member floor(s * |g| / K).
 //
 // A rank without arenas is a group of one, so tcp on one machine runs exactly the algorithms that run between machines.
 #pragma once
@@ -43,8 +46,8 @@ LaneRange LanesOf(int member, int group_size, int lane_count);
 // The ranks of other groups: with all of them this rank may have to exchange data, ascending.
 std::vector<int> Counterparts(const Layout& layout, int rank);
 
-// Whether ranks send each other what they put to eager operations (controller/inbox.h): where no two share memory, and as
-// long as one more connection between any two is no burden.
+// Whether ranks send each other what they put to eager operations (controller/inbox.h): where no two share memory, and
+// as long as one more connection between any two is no burden.
 bool HasPutStreams(const Layout& layout);
 
 }  // namespace farandole

@@ -1,5 +1,6 @@
-// Data connections to the ranks of other groups: carries out what an Applicant wants of it, and tells it the result. The
-// higher rank connects to the lower one, twice where there are put streams: a link is there when all of it is. One thread.
+// Data connections to the ranks of other groups: carries out what an Applicant wants of it, and tells it the result.
+// The higher rank connects to the lower one, twice where there are put streams: a link is there when all of it is. One
+// thread.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// Who is dead and who is to blame: weighs the signs of a running job. A pure state machine; the conductor reports what it
-// sees and acts on the verdict.
+// Who is dead and who is to blame: weighs the signs of a running job. A pure state machine; the conductor reports what
+// it sees and acts on the verdict.
 //
 //   process ended      sure, and at once (a pidfd of the same machine)
 //   connection closed  a hint: who leaves says so on another way, which may be slower, and who fails takes others with

@@ -1,11 +1,11 @@
 // Ranks that do collectives with each other: who they are, and who of them shares memory with whom. Set 0 is all ranks.
 //
-// In a set a rank has a position, its place among the set's ranks in ascending order; roots, splits and gathered rows are
-// counted by position. `layout` is in positions, too; `ranks` leads back to the world.
+// In a set a rank has a position, its place among the set's ranks in ascending order; roots, splits and gathered rows
+// are counted by position. `layout` is in positions, too; `ranks` leads back to the world.
 //
-// Channels. Sets that overlap may be at different places in their work, so each has staging of its own in the arena: its
-// channel. Sets without a common rank share one. A channel that was used before is used on by a set with a higher id,
-// whose rounds are numbered from FirstRound(id), so what the old set left in its counters lies in the past.
+// Channels. Sets that overlap may be at different places in their work, so each has staging of its own in the arena:
+// its channel. Sets without a common rank share one. A channel that was used before is used on by a set with a higher
+// id, whose rounds are numbered from FirstRound(id), so what the old set left in its counters lies in the past.
 //
 // Values; any thread.
 #pragma once
@@ -17,7 +17,8 @@
 
 namespace farandole {
 
-// Sets that share a rank, at one time, the world included. Memory of a channel that is not used costs address space only.
+// Sets that share a rank, at one time, the world included. Memory of a channel that is not used costs address space
+// only.
 inline constexpr int kMaxChannels = 64;
 
 struct ProcessSet {

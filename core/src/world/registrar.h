@@ -1,14 +1,14 @@
-// How a job starts, seen from rank 0: collects what the ranks say, decides who shares memory with whom, and tells all of
-// them one result: go, or why not and because of whom. A pure state machine: messages and time in, messages out.
+// How a job starts, seen from rank 0: collects what the ranks say, decides who shares memory with whom, and tells all
+// of them one result: go, or why not and because of whom. A pure state machine: messages and time in, messages out.
 //
 //   kCards     all cards are there -> do they go together? -> layout, round 0
-//   kMeeting   each group tells how its meeting went. A group that could not meet loses the ranks that are to blame, and
-//              falls apart in the second round; rounds end after the third, in which nobody is left to meet
+//   kMeeting   each group tells how its meeting went. A group that could not meet loses the ranks to blame, and falls
+//              apart in the second round; rounds end after the third, in which nobody is left to meet
 //   kLinking   several groups only: all data endpoints go to all, all say when they are linked
 //   kOver      go, or given up
 //
-// Every rank but 0 itself is heard over a connection, whose end is a death. At the deadline those that have not said what
-// the phase wants are named. One thread.
+// Every rank but 0 itself is heard over a connection, whose end is a death. At the deadline those that have not said
+// what the phase wants are named. One thread.
 #pragma once
 
 #include <string>

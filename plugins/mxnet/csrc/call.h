@@ -1,6 +1,6 @@
 // One collective on MXNet's arrays, as an asynchronous operation of MXNet's engine.
 //
-//   Push          any thread: describes the arrays, keeps them alive, hands the call to MXNet with what it reads and writes
+//   Push          any thread: describes the arrays, keeps them alive, hands the call to MXNet with all it reads, writes
 //   Execute       a thread of MXNet, when the arrays are ready: finds their memory
 //   Begin         by Order, when its turn has come: enqueues it in the core
 //   OnDone        a thread of the core: what failed is remembered, MXNet is told

@@ -1,7 +1,7 @@
 // In which order operations that MXNet runs are begun in the core.
 //
-// MXNet runs an operation when its arrays are ready, which may be another order on every rank. The core pairs operations
-// of one name, and those without a name, by their order; so these are begun in the order of the program:
+// MXNet runs an operation when its arrays are ready, which may be another order on every rank. The core pairs
+// operations of one name, and those without a name, by their order; so these are begun in the order of the program:
 //
 //   Add (program's order) ---> waiting, one queue per set and name ---Ready, and all before it begun---> Begin
 //

@@ -9,8 +9,8 @@
 namespace farandole_tensorflow {
 namespace {
 
-// So many turns of a loop are told apart by name. As many of one node would have to be in flight at once for two of them
-// to meet under one; TensorFlow has ten at most, unless told otherwise.
+// So many turns of a loop are told apart by name. As many of one node would have to be in flight at once for two of
+// them to meet under one; TensorFlow has ten at most, unless told otherwise.
 constexpr int64_t kTurns = 64;
 
 std::string NameOf(const Wish& wish, TfContext* context) {
@@ -68,8 +68,8 @@ Call::~Call() {
   if (operation_ != nullptr) core->release(operation_);
 }
 
-// The inputs are the tensors; alltoall's splits; and a number that keeps TensorFlow from computing the operation when it
-// optimizes the graph, which is not looked at.
+// The inputs are the tensors; alltoall's splits; and a number that keeps TensorFlow from computing the operation when
+// it optimizes the graph, which is not looked at.
 Call::Outcome Call::Describe() {
   if (!HasTensors(wish_.operation)) return {};
   const int others = wish_.operation == FRD_ALLTOALL ? 2 : 1;

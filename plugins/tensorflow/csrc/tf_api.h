@@ -1,7 +1,7 @@
 // What is used of TensorFlow: its C functions, declared here and looked up in the libraries that Python has loaded.
 //
-// Own declarations instead of TensorFlow's headers, so that one binary serves every version from 2.13 on. Constant after
-// OpenTensorFlow; any thread, as far as TensorFlow's own rules go.
+// Own declarations instead of TensorFlow's headers, so that one binary serves every version from 2.13 on. Constant
+// after OpenTensorFlow; any thread, as far as TensorFlow's own rules go.
 #pragma once
 
 #include <cstddef>

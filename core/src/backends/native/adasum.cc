@@ -8,8 +8,8 @@
 namespace farandole {
 namespace {
 
-// Up to here everybody takes the products of all and adds them in the order of positions, so that the bits do not depend
-// on the groups. Their number grows with the third power of the positions.
+// Up to here everybody takes the products of all and adds them in the order of positions, so that the bits do not
+// depend on the groups. Their number grows with the third power of the positions.
 constexpr size_t kMostGathered = 64;
 
 // About a millisecond of work between two looks at the world.

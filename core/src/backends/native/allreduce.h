@@ -6,10 +6,10 @@
 //   finish   the other members' lanes <- their results
 //
 // Two members fold into the other's slot, where the lane came from, and the other reads it there. So a cache line
-// changes hands twice, written by one and then by the other. With a place for results of its own it would be four times,
-// because lines that the other has just read must be asked back before they are written again. Two members, float32,
-// microseconds, on cores that are near each other and on cores that are not; the limit is the time to read as many bytes
-// that the other has just written:
+// changes hands twice, written by one and then by the other. With a place for results of its own it would be four
+// times, because lines that the other has just read must be asked back before they are written again. Two members,
+// float32, microseconds, on cores that are near each other and on cores that are not; the limit is the time to read as
+// many bytes that the other has just written:
 //
 //              near  limit  results apart   in slots      far  limit  results apart   in slots
 //   64 KB              1.1            3.3        1.8             2.1            8.1        3.5

@@ -1,11 +1,12 @@
 // Alltoall within a group: everybody streams its parts through its slots, everybody takes what is for it.
 //
-//   stream of m   [ sizes | part for m+1 | part for m+2 | ... ]     modulo the number of members; m's own part is copied at once
+//   stream of m   [ sizes | part for m+1 | part for m+2 | ... ]     modulo the number of members; m's own part is
+//                                                                      copied at once
 //   round t       [ one slot of it ]
 //
-// A member knows only what it sends and gets, so the sizes travel at the beginning: from them everybody learns in the first
-// round where its parts lie in the other streams and how many rounds there are. Beginning with the next member spreads
-// the readers: with equal parts every round holds, in every stream, data for another member.
+// A member knows only what it sends and gets, so the sizes travel at the beginning: from them everybody learns in the
+// first round where its parts lie in the other streams and how many rounds there are. Beginning with the next member
+// spreads the readers: with equal parts every round holds, in every stream, data for another member.
 #pragma once
 
 #include "backends/backend.h"

@@ -1,7 +1,7 @@
 // Broadcast through staging. Every group receives each byte once, spread over its lanes.
 //
 //   put      root: chunk -> its slot
-//   combine  root's group: slot of the root -> output; carriers also send their lanes to the carriers of the other groups
+//   combine  root's group: slot of the root -> output; carriers also send their lanes to the other groups' carriers
 //            other groups: carriers receive their lanes into their result
 //   finish   root: all have read its slot      other groups: the carriers' results -> output
 #pragma once

@@ -1,9 +1,9 @@
-// Exchanges between the groups of a process set: for each lane that this member carries, a schedule over the links to the
-// lane's carriers in the other groups; for alltoall, one over the links to all positions elsewhere. Resumable; the driver
-// alone uses it.
+// Exchanges between the groups of a process set: for each lane that this member carries, a schedule over the links to
+// the lane's carriers in the other groups; for alltoall, one over the links to all positions elsewhere. Resumable; the
+// driver alone uses it.
 //
-// Jobs are taken one after the other in the order in which they were added, lanes lowest first, on every rank: where groups
-// differ in size two lanes may share a link.
+// Jobs are taken one after the other in the order in which they were added, lanes lowest first, on every rank: where
+// groups differ in size two lanes may share a link.
 #pragma once
 
 #include <deque>
@@ -34,8 +34,8 @@ class CrossExchange {
 
   const Topology& topology() const { return topology_; }
 
-  // Reduces element_count elements, of which this member holds its lanes at source (null: at data) + lane begin, and gets
-  // them at data + lane begin.
+  // Reduces element_count elements, of which this member holds its lanes at source (null: at data) + lane begin, and
+  // gets them at data + lane begin.
   void Allreduce(const Work& work, Scale scale, std::byte* data, int64_t element_count, int lane_count,
                  const std::byte* source = nullptr);
   // Spreads size_bytes from the group root_group; data as above, in bytes.

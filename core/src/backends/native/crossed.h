@@ -1,5 +1,5 @@
-// A staged operation whose combine has two halves: something is made in shared memory, then exchanged between groups. While
-// the exchange of one round is under way, what the next one exchanges is made:
+// A staged operation whose combine has two halves: something is made in shared memory, then exchanged between groups.
+// While the exchange of one round is under way, what the next one exchanges is made:
 //
 //   links      | exchange t        | exchange t+1      |
 //   memory       make t+1 | ...      make t+2 | ...

@@ -1,8 +1,8 @@
 // Allgather among several groups of which some have several members. The bytes of every group cross once per lane.
 //
 //   put      my piece -> my slot, at its place in the round (parts.h)
-//   combine  the slots of my group -> output; the lanes of my group's region that I carry -> my result; then these go to
-//            their carriers in the other groups, whose lanes come into my result
+//   combine  the slots of my group -> output; the lanes of my group's region that I carry -> my result; then these go
+//            to their carriers in the other groups, whose lanes come into my result
 //   finish   the other groups' regions: the carriers' results -> output
 #pragma once
 

@@ -1,11 +1,12 @@
-// How the parts of all positions, of any sizes, go through rounds of at most one slot: every part is cut to as many pieces
-// as there are rounds, so that all parts begin and end together however unequal they are. Pure; values, any thread.
+// How the parts of all positions, of any sizes, go through rounds of at most one slot: every part is cut to as many
+// pieces as there are rounds, so that all parts begin and end together however unequal they are. Pure; values, any
+// thread.
 //
 //   vector    [ part 0 | part 1 | part 2 ]                          by position
 //   round t   [ piece t of part 0 | of part 2 || of part 1 ]        group by group: { 0, 2 } and { 1 } here
 //
-// Pieces lie one behind the other in a round, and those of one group, its region, form one range, so that a region can be
-// cut to lanes.
+// Pieces lie one behind the other in a round, and those of one group, its region, form one range, so that a region can
+// be cut to lanes.
 #pragma once
 
 #include <cstddef>

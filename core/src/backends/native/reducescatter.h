@@ -1,10 +1,10 @@
-// Reduce-scatter through staging: every member folds its own part in its group, or, among several groups, the lanes of all
-// groups' parts that it carries, which are then folded across the groups by those who carry them where they belong.
+// Reduce-scatter through staging: every member folds its own part in its group, or, among several groups, the lanes of
+// all groups' parts that it carries, which are then folded across the groups by those who carry them where they belong.
 //
-//                one group                                   several groups
-//   put          the others' pieces -> my slot (parts.h)     all pieces -> my slot
-//   combine      my piece of all members -> output           my lanes of all regions -> my result; then across the groups
-//   finish       wait until all have read my slot            my piece <- the results of its carriers
+//                one group                                 several groups
+//   put          the others' pieces -> my slot (parts.h)   all pieces -> my slot
+//   combine      my piece of all members -> output         my lanes of all regions -> my result; then across groups
+//   finish       wait until all have read my slot          my piece <- the results of its carriers
 //
 // The folds and their order are those of allreduce, so are the bits.
 #pragma once

@@ -15,11 +15,11 @@
 // slots are enough without any further signal, and why an operation of another kind or size may follow at once:
 // - A slot is overwritten by put(t+3). Whoever lets others read its slots waits in finish(t) until all have combined t.
 // - A result is written by combine(t+3), only after all have published t+3, and a member publishes t+3 after it
-// finished t. Fixed slots matter: rounds of any size and kind use the same places, so no two operations overlap
-// differently.
-// - Where there are two members, combine(t) may write its results into the other's slot t (allreduce.h). The other alone
-// reads them there, in finish(t), before its own put(t+3). Of three members, one may be late to read what lies in the
-// slot of another, who would not know.
+//   finished t. Fixed slots matter: rounds of any size and kind use the same places, so no two operations overlap
+//   differently.
+// - Where there are two members, combine(t) may write its results into the other's slot t (allreduce.h). The other
+//   alone reads them there, in finish(t), before its own put(t+3). Of three members, one may be late to read what lies
+//   in the slot of another, who would not know.
 //
 // When a channel is used on by another set, a member of the old one that is not in the new one may still read here. So
 // `user` says which set a member is at, and before it writes for a new set it waits until nobody is at its old one.

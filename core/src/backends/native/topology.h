@@ -1,8 +1,8 @@
 // How a vector is spread over members and groups, as one member sees it. Pure.
 //
 //   chunk    [ lane 0 | lane 1 | lane 2 ]       K lanes, cut by BlockRange
-//   group 0    m0       m1       m2             every lane is combined in each group by its carrier, and exchanged between the
-//   group 1    m0       m0       m1             carriers of the groups
+//   group 0    m0       m1       m2             every lane is combined in each group by its carrier, and exchanged
+//   group 1    m0       m0       m1             between the carriers of the groups
 #pragma once
 
 #include "algorithms/schedule.h"
@@ -19,7 +19,8 @@ struct Topology {
   const std::vector<int>& ranks() const { return layout->groups[static_cast<size_t>(group)]; }
   int member_count() const { return static_cast<int>(ranks().size()); }
 
-  // Below some size the lanes of several groups are too thin to be worth their messages: one lane, carried by the leaders.
+  // Below some size the lanes of several groups are too thin to be worth their messages: one lane, carried by the
+  // leaders.
   int LaneCount(size_t total_bytes) const {
     constexpr size_t kOneLaneBytes = 32 << 10;
     return group_count() > 1 && total_bytes <= kOneLaneBytes ? 1 : layout->lane_count();

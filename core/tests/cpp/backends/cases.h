@@ -1,5 +1,5 @@
-// Random works, and what must come of them. Everything follows from the seed, so every rank makes the same works and knows
-// the inputs of all.
+// Random works, and what must come of them. Everything follows from the seed, so every rank makes the same works and
+// knows the inputs of all.
 #pragma once
 
 #include <random>

@@ -1,5 +1,5 @@
-// Process sets in one arena: channels that several sets use, at the same time or one after the other, and ranks that are
-// far apart in their work.
+// Process sets in one arena: channels that several sets use, at the same time or one after the other, and ranks that
+// are far apart in their work.
 #include <gtest/gtest.h>
 
 #include "backends/performed.h"
@@ -23,8 +23,8 @@ Case AllreduceCase(uint32_t seed, int positions, size_t element_count) {
   return c;
 }
 
-// Rank 0 is slow, so it may still read what the others wrote for the old set when they are ready for the new one. Several
-// rounds, so that all slots are written again.
+// Rank 0 is slow, so it may still read what the others wrote for the old set when they are ready for the new one.
+// Several rounds, so that all slots are written again.
 TEST(Channels, AreUsedOnOnlyWhenNobodyReadsThereAnyMore) {
   EXPECT_EQ(RunBackends({4},
                         [](Rank& rank) -> std::string {

@@ -1,5 +1,5 @@
-// The native back end, ranks as threads: random sequences of all collectives over one group, ranks apart and unequal groups,
-// in overlapping sets, compared with what the definitions say. FARANDOLE_LONG=1 takes a hundred times as many.
+// The native back end, ranks as threads: random sequences of all collectives over one group, ranks apart and unequal
+// groups, in overlapping sets, compared with what the definitions say. FARANDOLE_LONG=1 takes a hundred times as many.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

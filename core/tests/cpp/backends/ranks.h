@@ -1,5 +1,5 @@
-// Ranks as threads that hand works straight to a back end, without an engine and without agreement: every thread must go
-// through the same works in the same order.
+// Ranks as threads that hand works straight to a back end, without an engine and without agreement: every thread must
+// go through the same works in the same order.
 #pragma once
 
 #include <gtest/gtest.h>

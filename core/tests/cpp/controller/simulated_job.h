@@ -1,11 +1,11 @@
-// A whole job in one thread: agreements, their boards, the coordinator and the messages between them, moved on one step at
-// a time in an order drawn from a seed. What the engine does with threads, queues and sockets is done here by hand, with
-// nothing but what the controller's headers promise.
+// A whole job in one thread: agreements, their boards, the coordinator and the messages between them, moved on one step
+// at a time in an order drawn from a seed. What the engine does with threads, queues and sockets is done here by hand,
+// with nothing but what the controller's headers promise.
 //
-// The oracle. Every call has a tag that is equal on all ranks that mean the same. Data of small operations are the tags,
-// one element for each position, so a result shows whose data, and of which use, went into it. Others are works: each
-// rank performs its own one after the other, and each can only be performed when all ranks of its set have it in front.
-// A call fails exactly when the ranks' descriptions of it differ, or when the root of a broadcast has joined.
+// The oracle. Every call has a tag that is equal on all ranks that mean the same. Data of small operations are the
+// tags, one element for each position, so a result shows whose data, and of which use, went into it. Others are works:
+// each rank performs its own one after the other, and each can only be performed when all ranks of its set have it in
+// front. A call fails exactly when the ranks' descriptions of it differ, or when the root of a broadcast has joined.
 //
 // The first thing that is wrong is the job's complaint, a standstill too.
 #pragma once
@@ -52,7 +52,8 @@ class SimulatedJob {
   // How many names the unnamed operations of one signature take in turn.
   void set_window(int window) { window_ = window; }
 
-  // Every rank goes through its script to the end, behind what is left of the one before. False when there is a complaint.
+  // Every rank goes through its script to the end, behind what is left of the one before. False when there is a
+  // complaint.
   bool Run(const Scripts& scripts);
   // The same, without asking for more than that everything possible is done.
   bool RunToStandstill(const Scripts& scripts);

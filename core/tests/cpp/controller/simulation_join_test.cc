@@ -1,5 +1,5 @@
-// Simulated jobs whose ranks run out of data one by one: who has joined takes part with nothing until all have, then all
-// go on.
+// Simulated jobs whose ranks run out of data one by one: who has joined takes part with nothing until all have, then
+// all go on.
 #include <algorithm>
 #include <iterator>
 

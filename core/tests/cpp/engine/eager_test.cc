@@ -1,5 +1,5 @@
-// Allreduces between ranks that share no memory: from the second use of a name on they are eager, and nobody can tell by the
-// results.
+// Allreduces between ranks that share no memory: from the second use of a name on they are eager, and nobody can tell
+// by the results.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 

@@ -56,7 +56,8 @@ TEST_P(EngineTest, NamedOperationsInDifferentOrderGiveTheSameResults) {
   });
 }
 
-// More than the names of a window are in flight on rank 0 before any other rank begins, and one at a time on the others.
+// More than the names of a window are in flight on rank 0 before any other rank begins, and one at a time on the
+// others.
 TEST_P(EngineTest, AnyNumberOfUnnamedOperationsIsInFlight) {
   for (size_t count : {size_t{3}, size_t{20'000}}) {
     constexpr int kSteps = 3, kInFlight = 200;

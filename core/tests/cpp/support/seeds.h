@@ -1,5 +1,5 @@
-// How many random cases a simulation runs, and where it begins: FARANDOLE_SEEDS=100000 for a long night, FARANDOLE_SEED=17
-// to see one case again.
+// How many random cases a simulation runs, and where it begins: FARANDOLE_SEEDS=100000 for a long night,
+// FARANDOLE_SEED=17 to see one case again.
 #pragma once
 
 #include <cstdint>

@@ -73,8 +73,8 @@ TEST(LivenessTest, WaitingIsVainAWhileAfterTheFirstHasLeft) {
   EXPECT_TRUE(liveness.WaitingIsVain(kStart + Liveness::kSuspicion));
 }
 
-// One rank dies. Its survivors see its end, and, because they give up one after the other, each other's connections close,
-// too; ranks that leave say so a little after their connection closed. Signs are late by random times.
+// One rank dies. Its survivors see its end, and, because they give up one after the other, each other's connections
+// close, too; ranks that leave say so a little after their connection closed. Signs are late by random times.
 TEST(LivenessTest, WhateverTheOrderOfSignsTheDeadRankIsNamed) {
   const Seeds seeds = SeedsFromEnvironment(1000);
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {

@@ -1,5 +1,5 @@
-// A job that starts, in one thread, on a clock and a network of our own: registrar and applicants are the real ones, what
-// they ask for takes random time and may go wrong. Everything follows from the seed.
+// A job that starts, in one thread, on a clock and a network of our own: registrar and applicants are the real ones,
+// what they ask for takes random time and may go wrong. Everything follows from the seed.
 //
 //   ranks start late, die at any step, stop for a while or for good; machines cannot share memory; data connections are
 //   blocked; strangers and doubles knock
