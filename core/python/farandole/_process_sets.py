@@ -205,6 +205,20 @@ def size_of(process_set: ProcessSet | None) -> int:
     return _state.place[1] if process_set is None or process_set._ranks is None else len(process_set._ranks)
 
 
+def is_alone(process_set: ProcessSet | None) -> bool:
+    """Whether this rank has nobody to reduce gradients with: it is the only one, or outside of the set.
+
+    Raises:
+        ValueError: a set that this world does not have.
+    """
+    if process_set is None:
+        _need_world()
+        return _state.place[1] == 1
+    if process_set.included() is None:
+        raise _unknown(process_set)
+    return not process_set.included() or process_set.size() == 1
+
+
 def _checked_id(process_set: ProcessSet) -> int:
     _need_world()
     ranks, (rank, size) = process_set.ranks, _state.place
@@ -212,7 +226,7 @@ def _checked_id(process_set: ProcessSet) -> int:
     if ranks[-1] >= size:
         raise ValueError(f"{process_set} has rank {ranks[-1]}, but this world has the ranks 0 to {size - 1} only")
     if number is None:
-        raise ValueError(f"{process_set} is not known in this world; call add_process_set with it on every rank first")
+        raise _unknown(process_set)
     if rank not in ranks:
         raise ValueError(f"rank {rank} is not in {process_set}; make the call on the ranks of the set only")
     return number
@@ -296,6 +310,10 @@ def _remove_from_core(number: int) -> None:
 def _need_world() -> None:
     if not _state.place[1]:
         raise not_initialized()
+
+
+def _unknown(process_set: ProcessSet) -> ValueError:
+    return ValueError(f"{process_set} is not known in this world; call add_process_set with it on every rank first")
 
 
 def _present(ranks: _Ranks, present: dict[_Ranks, int]) -> ValueError:

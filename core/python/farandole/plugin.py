@@ -17,6 +17,7 @@ from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
 from farandole._native import core as _core
 from farandole._ops import Kind, ReduceOp, check_not_adasum, predivide_factors, reduction
+from farandole._process_sets import is_alone
 from farandole._sites import pass_over
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "check_sequence",
     "check_types",
     "even_groups",
+    "is_alone",
     "pass_over",
     "plain",
     "predivide_factors",

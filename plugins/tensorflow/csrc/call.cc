@@ -10,8 +10,9 @@ namespace farandole_tensorflow {
 namespace {
 
 // So many turns of a loop are told apart by name. As many of one node would have to be in flight at once for two of
-// them to meet under one; TensorFlow has ten at most, unless told otherwise.
-constexpr int64_t kTurns = 64;
+// them to meet under one; TensorFlow has ten at most, unless told otherwise. Each name costs the core one of the 4096
+// that it remembers.
+constexpr int64_t kTurns = 32;
 
 std::string NameOf(const Wish& wish, TfContext* context) {
   if (!wish.is_node) return wish.name;
@@ -165,7 +166,7 @@ void Call::RunHere() {
   if (code != FRD_OK) outcome_ = {code, core->last_error()};
 }
 
-void Call::OnDone(void* argument, int32_t code, const char* message, void*) {
+void Call::OnDone(void* argument, int32_t code, const char* message, void*) noexcept {
   Call* const call = static_cast<Call*>(argument);
   if (code != FRD_OK) call->outcome_ = {code, message};
   call->Arrive();

@@ -49,7 +49,7 @@ class Call {
   Call(const Wish& wish, TfContext* context);
   ~Call();
 
-  static void OnDone(void* argument, int32_t code, const char* message, void* event);
+  static void OnDone(void* argument, int32_t code, const char* message, void* event) noexcept;
 
   Outcome Describe();
   Outcome AddTensor(int index);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -33,6 +34,7 @@ struct Known {
 std::array<Known, 8> known;
 
 bool IsKnown(const void* manager, const void* invoker) {
+  if (manager == nullptr || invoker == nullptr) return false;  // as are the places that are free yet
   for (const Known& each : known) {
     if (each.invoker.load(std::memory_order_acquire) == invoker && each.manager.load() == manager) return true;
   }
@@ -69,6 +71,17 @@ bool KnowsLayout() {
 
 std::atomic<bool> can_take{KnowsLayout()};
 
+std::function<void()> Refuse() {
+  if (can_take.exchange(false)) {
+    std::fputs(
+        "farandole_tensorflow: this TensorFlow ends operations in a way that Farandole does not know. Each holds a "
+        "thread from now on while it waits for the other ranks; graphs that were made before may run out of them: make "
+        "them anew, or start the program again with more tf.config.threading.set_inter_op_parallelism_threads\n",
+        stderr);
+  }
+  return {};
+}
+
 }  // namespace
 
 bool CanTakeCompletions() { return can_take; }
@@ -81,10 +94,7 @@ std::function<void()> TakeCompletion(TfDone* done) {
   const void* const manager = words[kManager];
   const void* const invoker = words[kInvoker];
   if (!IsKnown(manager, invoker)) {
-    if (!IsTensorFlows(manager) || !IsTensorFlows(invoker)) {
-      can_take = false;
-      return {};
-    }
+    if (!IsTensorFlows(manager) || !IsTensorFlows(invoker)) return Refuse();
     Remember(manager, invoker);
   }
   return std::move(*reinterpret_cast<std::function<void()>*>(done));

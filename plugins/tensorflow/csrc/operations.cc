@@ -1,5 +1,7 @@
 #include "operations.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -59,17 +61,33 @@ class Attributes {
   Status status_;
 };
 
+// TensorFlow puts what is in a branch or a loop into the graph around it, as cond/then/_5/allreduce, and counts all
+// such places in one: a rank with one more of them, without any operation of ours, would have other names after it.
+// The name before the number is unique already.
+std::string WithoutPlaceNumbers(const std::string& name) {
+  std::string result;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    const bool is_number = end > begin + 1 && name[begin] == '_' &&
+                           std::all_of(name.begin() + begin + 1, name.begin() + end,
+                                       [](unsigned char each) { return std::isdigit(each) != 0; });
+    if (!is_number) result += (result.empty() ? "" : "/") + name.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  return result;
+}
+
 bool IsReduction(int32_t operation) { return operation == FRD_ALLREDUCE || operation == FRD_REDUCESCATTER; }
 
 template <int32_t operation>
-void* Create(TfConstruction* construction) {
+void* Create(TfConstruction* construction) noexcept {
   Attributes attributes(construction);
   auto wish = std::make_unique<Wish>();
   wish->operation = operation;
   wish->is_node = attributes.Flag("is_node");
   wish->name = attributes.Text("tensor_name");
   // A function's nodes are copied to wherever it is called; the names of nodes tell the copies apart.
-  if (wish->is_node) wish->name = attributes.NodeName();
+  if (wish->is_node) wish->name = WithoutPlaceNumbers(attributes.NodeName());
   wish->process_set = static_cast<int32_t>(attributes.Integer("process_set"));
   wish->site = attributes.Text("site");
   if (IsReduction(operation)) {
@@ -83,7 +101,7 @@ void* Create(TfConstruction* construction) {
   return nullptr;
 }
 
-void Compute(void* kernel, TfContext* context, TfDone* done) {
+void Compute(void* kernel, TfContext* context, TfDone* done) noexcept {
   Call::Begin(*static_cast<const Wish*>(kernel), context, done);
 }
 

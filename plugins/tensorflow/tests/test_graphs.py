@@ -203,6 +203,26 @@ def test_branches():
     world(2).run(branches)
 
 
+def conditions_of_one_rank():
+    """TensorFlow counts all conditions and loops of a graph in one; rank 0 has some of its own, without operations."""
+
+    @tf.function
+    def reduce(x):
+        if hvd.rank() == 0:
+            x = tf.cond(x[0] > 100, lambda: x * 2, lambda: x, name="only_here")
+            (x,) = tf.while_loop(lambda x: x[0] > 100, lambda x: [x / 2], [x], name="only_here_too")
+        some = tf.cond(x[0] > 0, lambda: hvd.allreduce(x, op=hvd.Sum), lambda: x, name="everywhere")
+        return some + hvd.allreduce(x, op=hvd.Sum)
+
+    total = sum(rank + 1 for rank in ranks())
+    for _ in range(2):
+        assert reduce(tf.ones(2) * (hvd.rank() + 1)).numpy().tolist() == [2 * total] * 2
+
+
+def test_conditions_of_one_rank_change_no_names():
+    world(2).run(conditions_of_one_rank, timeout=60)
+
+
 def shapes():
     @tf.function
     def everything(x):

@@ -37,6 +37,27 @@ def start():
 # ---- The optimizer
 
 
+def aggregated_already():
+    """What the caller has reduced is not reduced again, however the caller says so."""
+    legacy = keras.optimizers.legacy.SGD
+    for kind, name, aggregated in (
+        (keras.optimizers.SGD, "skip_gradients_aggregation", True),
+        (legacy, "experimental_aggregate_gradients", False),
+    ):
+        for given in ([None, aggregated], {name: aggregated}):
+            variable = tf.Variable([0.0])
+            optimizer = khvd.DistributedOptimizer(kind(1.0))
+            positional, named = ([], given) if isinstance(given, dict) else (given, {})
+            optimizer.apply_gradients([(tf.constant([hvd.rank() + 1.0]), variable)], *positional, **named)
+            assert variable.numpy().tolist() == [-hvd.rank() - 1.0]
+
+
+if not hasattr(keras.optimizers.SGD, "apply"):  # Keras 3 has no such argument
+
+    def test_gradients_are_not_reduced_twice():
+        world(2).run(aggregated_already)
+
+
 def keeps_its_state():
     """Wrapped in the middle of training it goes on as if it had not been."""
     variable, same = tf.Variable([1.0, 2.0]), tf.Variable([1.0, 2.0])
@@ -247,6 +268,9 @@ def learning_rates():
     assert seen == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
     seen, _ = rates(schedule(1.0, lambda epoch: epoch, staircase=False, steps_per_epoch=4), initial_epoch=2)
     assert seen == [2.0, 2.25, 3.0, 3.25]
+    again = schedule(1.0, lambda epoch: epoch, staircase=False)  # which counts the steps of each fit anew
+    assert rates(again, epochs=1)[0] == [0.0, 0.5]
+    assert rates(again, epochs=1, batches=4)[0] == [0.0, 0.25, 0.5, 0.75]
     seen, history = rates(warmup(1.0, warmup_epochs=3, verbose=1))
     n, size = 6, hvd.size()
     assert seen[:6] == [pytest.approx(1 / size * ((i + 1) / n * (size - 1) + 1)) for i in range(6)]

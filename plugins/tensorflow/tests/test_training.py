@@ -182,7 +182,8 @@ def several_passes_in_a_session():
         counter = tf.compat.v1.train.get_or_create_global_step()
         step = optimizer.minimize(given * variable, global_step=counter)
         with tf.compat.v1.Session() as session:
-            session.run(tf.compat.v1.global_variables_initializer())
+            session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()])
+            assert {each.op.name for each in tf.compat.v1.global_variables()} == {"v", "global_step"}
             seen = []
             for value in (1.0, 3.0, 5.0, 7.0):
                 session.run(step, {given: value * (hvd.rank() + 1)})
@@ -195,6 +196,33 @@ def several_passes_in_a_session():
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_several_passes_in_a_session(ranks):
     world(ranks).run(several_passes_in_a_session)
+
+
+def alternating_gradients():
+    """Which variables have gradients differs from pass to pass, and rank 0 has a condition that the others have not."""
+    variables = [tf.Variable([0.0]) for _ in range(3)]
+    optimizer = khvd.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
+    optimizer.build(variables)
+
+    def step(wanted, value):
+        if hvd.rank() == 0:
+            value = tf.cond(value > 0, lambda: value + 0, lambda: value)
+        gradients = [tf.reshape(value, [1]) if place == wanted else None for place in range(3)]
+        optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
+
+    functions = [tf.function(step), step]
+    for _ in range(2):
+        for run in functions:
+            run(0, tf.constant(hvd.rank() + 1.0))
+            run(1, tf.constant(10.0 * (hvd.rank() + 1.0)))
+    mean = sum(range(1, hvd.size() + 1)) / hvd.size()
+    return [float(each.numpy()[0]) / mean for each in variables]
+
+
+def test_passes_need_not_have_the_same_gradients():
+    for ranks in (1, 2):
+        for result in world(ranks).run(alternating_gradients, timeout=120):
+            assert result == [-4, -40, 0]
 
 
 def sparse_gradients():
@@ -382,6 +410,20 @@ def normalization():
     images = np.random.RandomState(hvd.rank()).randn(8, 5, 5, 2)
     model.fit(images, np.ones([8, 1]), callbacks=[start], verbose=0)
     assert same_everywhere(bits(model.get_weights()))
+
+
+def far_from_zero(dtype, tolerance):
+    values = np.random.RandomState(3).randn(64, 2).astype(dtype) + 3000
+    layer = hvd.SyncBatchNormalization(dtype=dtype, momentum=0.0)
+    layer(tf.constant(values[hvd.rank() :: hvd.size()]), training=True)
+    *_, mean, variance = layer.get_weights()
+    assert np.allclose(mean, values.mean(axis=0), rtol=1e-6)
+    assert np.allclose(variance, values.astype("float64").var(axis=0), rtol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-2), ("float64", 1e-10)])
+def test_a_small_variance_far_from_zero_is_kept(dtype, tolerance):
+    world(2).run(far_from_zero, dtype, tolerance)
 
 
 def test_batches_are_normalized_together():

@@ -64,13 +64,14 @@ class Broadcasting:
             local_variables: variables that each rank keeps as they are.
         """
         super().__init__()
+        self._supports_tf_logs = True  # of Keras 2, which need not fetch each step's logs for us
         self._root_rank = root_rank
-        self._local = {_key(each) for each in local_variables or ()}
+        self._local = {_key(each): each for each in local_variables or ()}  # held, so that no other gets its key
         self._done = False
 
     def register_local_var(self, var: Any) -> None:
         """Leave this variable as it is on each rank."""
-        self._local.add(_key(var))
+        self._local[_key(var)] = var
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)  # type: ignore[misc]

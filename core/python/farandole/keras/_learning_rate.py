@@ -41,17 +41,17 @@ class Schedule:
             steps_per_epoch: where Keras does not know it, and staircase=False.
         """
         super().__init__()
+        self._supports_tf_logs = True  # of Keras 2, which need not fetch each step's logs for us
         self.initial_lr, self.start_epoch, self.end_epoch = initial_lr, start_epoch, end_epoch
         self.staircase = staircase or not callable(multiplier)
         self.multiplier: Multiplier = multiplier if callable(multiplier) else lambda _: multiplier
         self.momentum_correction, self.steps_per_epoch = momentum_correction, steps_per_epoch
         self.current_epoch = 0
+        self._steps: int | None = None  # in an epoch of this fit
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        if self.staircase or self.steps_per_epoch:
-            return
-        self.steps_per_epoch = self.params.get("steps")
-        if not self.steps_per_epoch:
+        self._steps = self.steps_per_epoch or self.params.get("steps")
+        if not self.staircase and not self._steps:
             raise ValueError(
                 f"{type(self).__name__} needs steps_per_epoch=, for Keras does not know how many there are in this data"
             )
@@ -64,7 +64,7 @@ class Schedule:
         if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
             return
         if not self.staircase:
-            self._set(epoch + batch / self.steps_per_epoch)  # type: ignore[operator]
+            self._set(epoch + batch / self._steps)  # type: ignore[operator]
         elif batch == 0:
             self._set(epoch)
 
@@ -113,7 +113,7 @@ class Warmup(Schedule):
         """
 
         def multiplier(epoch: float) -> float:
-            steps_done = epoch + 1 / (self.steps_per_epoch or 1)  # after this step, so that it ends with a round number
+            steps_done = epoch + 1 / (self._steps or 1)  # after this step, so that it ends with a round number
             return 1 / size() * (steps_done * (size() - 1) / warmup_epochs + 1)
 
         super().__init__(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
+from inspect import signature
 from typing import Any, Protocol
 
 Optimizer = Any  # keras.optimizers.Optimizer
@@ -100,10 +101,7 @@ class _OfKeras2(Distributed):
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         plain: Any = super()
         pairs = list(grads_and_vars)
-        aggregated = kwargs.get("skip_gradients_aggregation") or not kwargs.get(
-            "experimental_aggregate_gradients", True
-        )
-        if self._farandole_inside or aggregated or not pairs:
+        if self._farandole_inside or not pairs or _are_aggregated(plain.apply_gradients, pairs, args, kwargs):
             return plain.apply_gradients(pairs, *args, **kwargs)
         gradients, variables = map(list, zip(*pairs, strict=True))
 
@@ -119,6 +117,16 @@ class _OfKeras2(Distributed):
             self.iterations.assign_add(1)  # type: ignore[attr-defined]
 
         return self._farandole.step(gradients, variables, build, apply, skip)
+
+
+def _are_aggregated(apply_gradients: Callable[..., Any], pairs: Any, args: Any, kwargs: Any) -> bool:
+    """Whether the caller says so, in the words of either kind of Keras 2's optimizers."""
+    try:
+        given = signature(apply_gradients).bind(pairs, *args, **kwargs).arguments
+    except TypeError:  # which apply_gradients itself explains better
+        return False
+    given = {**given, **given.get("kwargs", {})}
+    return bool(given.get("skip_gradients_aggregation")) or not given.get("experimental_aggregate_gradients", True)
 
 
 def distribute(keras: Any, optimizer: Optimizer, exchange: Exchange) -> Optimizer:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farandole import Average, ProcessSet, size
-from farandole.plugin import Compressor, Kind, check_compressor, even_groups, predivide_factors, reducing
+from farandole import Average, ProcessSet
+from farandole.plugin import (
+    Compressor,
+    Kind,
+    check_compressor,
+    even_groups,
+    is_alone,
+    predivide_factors,
+    reducing,
+)
 
 from farandole_mxnet import _native
 from farandole_mxnet._adapter import NDArray
@@ -37,7 +45,7 @@ class Reduction:
             ValueError: a gradient that cannot be averaged.
         """
         _native.raise_failure()
-        if self._is_alone():
+        if is_alone(self.process_set):
             return
         for index, gradient in zip(indices, gradients, strict=True):
             _check(index, gradient)
@@ -55,16 +63,6 @@ class Reduction:
         for gradient, tensor, context in zip(gradients, sent, contexts, strict=True):
             if tensor is not gradient:
                 gradient[:] = compression.decompress(tensor, context)
-
-    def _is_alone(self) -> bool:
-        """Whether there is nobody to reduce with: one rank, or one outside the set."""
-        if self.process_set is None:
-            return size() == 1
-        if self.process_set.included() is None:
-            raise ValueError(
-                f"{self.process_set} is not known in this world; call add_process_set with it on every rank first"
-            )
-        return not self.process_set.included() or self.process_set.size() == 1
 
 
 def _check(index: int | str, gradient: NDArray) -> None:

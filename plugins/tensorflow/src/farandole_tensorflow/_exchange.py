@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import farandole
 import tensorflow as tf
 from farandole import Average, ProcessSet, ReduceOp
-from farandole.plugin import Compressor, check_compressor, even_groups, predivide_factors, reduction
+from farandole.plugin import Compressor, check_compressor, even_groups, is_alone, predivide_factors, reduction
 
 from farandole_tensorflow._dtypes import Compression, Tensor
 from farandole_tensorflow._operations import allreduce, grouped_allreduce
@@ -52,8 +53,10 @@ class Exchange:
         self._passes, self._average_passes = passes, average_passes
         self._process_set, self._scale_local = process_set, scale_local
         self._name = f"{name}.gradient" if name else "gradient"
-        self._local: set[int] = set()
-        self._sums: list[Any] = []  # of the gradients, dense, since the last update
+        # By key_of; with the variables, without which their keys might become those of others.
+        self._local: dict[int, Variable] = {}
+        self._sums: dict[int, tuple[Variable, Any]] = {}  # of the gradients, dense, since the last update
+        self._summed: set[int] = set()  # those to which a gradient was ever added
         self._count: Any = None  # how many passes are in them
 
     @property
@@ -63,7 +66,7 @@ class Exchange:
 
     def register_local_var(self, variable: Variable) -> None:
         """Leave the gradient of this variable to each rank."""
-        self._local.add(key_of(variable))
+        self._local[key_of(variable)] = variable
 
     @unconverted
     def reduce(self, gradients: Sequence[Gradient], variables: Sequence[Variable]) -> list[Gradient]:
@@ -102,57 +105,59 @@ class Exchange:
         count = self.add(gradients, variables)
 
         def update() -> Tensor:
-            apply(self.reduce(self.take(gradients), variables))
+            apply(self.reduce(self.take(variables), variables))
             return tf.constant(True)
 
         def wait() -> Tensor:
             skip()
             return tf.constant(False)
 
-        tf.cond(count >= self._passes, update, wait)
+        conditionally(count >= self._passes, update, wait, "step")
         return None
 
     def add(self, gradients: Sequence[Gradient], variables: Sequence[Variable]) -> Tensor:
         """Add the gradients of one pass to the sums; returns of how many passes they are."""
-        if self._count is None:
-            with tf.init_scope():
-                self._count = tf.Variable(0, trainable=False, name="backward_passes")
-                self._sums = [
-                    None
-                    if gradient is None
-                    else tf.Variable(tf.zeros(variable.shape, gradient.dtype), trainable=False, name="gradients")
-                    for gradient, variable in zip(gradients, variables, strict=True)
-                ]
-        if len(self._sums) != len(gradients):
-            raise ValueError(
-                f"there are {len(gradients)} gradients in this pass, and were {len(self._sums)} in the one before: "
-                "with backward_passes_per_step they must be those of the same variables"
-            )
-        dense = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
-        with _after(total.assign_add(each, read_value=False) for total, each in _pairs(self._sums, dense)):
+        with tf.init_scope():
+            self._prepare(gradients, variables)
+        pairs = [(each, variable) for each, variable in zip(gradients, variables, strict=True) if each is not None]
+        self._summed |= {key_of(variable) for _, variable in pairs}
+        dense = [(self._sum_of(variable), tf.convert_to_tensor(gradient)) for gradient, variable in pairs]
+        with _after(total.assign_add(each, read_value=False) for total, each in dense):
             counted = self._count.assign_add(1, read_value=False)
         with _after([counted]):
             return self._count.read_value()
 
-    def take(self, gradients: Sequence[Gradient]) -> list[Gradient]:
-        """The sums, or averages, which start again from zero."""
+    def has_sum(self, variable: Variable) -> bool:
+        """Whether a pass had a gradient of this variable."""
+        return key_of(variable) in self._summed
+
+    def take(self, variables: Sequence[Variable]) -> list[Gradient]:
+        """The variables' sums, or averages, which start again from zero; None where no pass had a gradient."""
         divisor = self._passes if self._average_passes else 1
-        totals = [total.read_value() / tf.cast(divisor, total.dtype) for total, _ in _pairs(self._sums, gradients)]
+        sums = [self._sum_of(each) for each in variables if self.has_sum(each)]
+        totals = [each.read_value() / tf.cast(divisor, each.dtype) for each in sums]
         with tf.control_dependencies(totals):
-            zeros = [total.assign(tf.zeros_like(total), read_value=False) for total, _ in _pairs(self._sums, gradients)]
+            zeros = [each.assign(tf.zeros_like(each), read_value=False) for each in sums]
             zeros.append(self._count.assign(0, read_value=False))
         with _after(zeros):
             taken = iter([tf.identity(each) for each in totals])
-        return [None if each is None else next(taken) for each in gradients]
+        return [next(taken) if self.has_sum(each) else None for each in variables]
 
     def is_alone(self) -> bool:
         """Whether there is nobody to reduce with: one rank, or one outside the set."""
-        given = self._process_set
-        if given is None:
-            return farandole.size() == 1
-        if given.included() is None:
-            raise ValueError(f"{given} is not known in this world; call add_process_set with it on every rank first")
-        return not given.included() or given.size() == 1
+        return is_alone(self._process_set)
+
+    def _prepare(self, gradients: Sequence[Gradient], variables: Sequence[Variable]) -> None:
+        """Make the sums, also for variables without a gradient now: a function makes variables in its first trace."""
+        if self._count is None:
+            self._count = _own_variable(0, "backward_passes")
+        for gradient, variable in zip(gradients, variables, strict=True):
+            if key_of(variable) not in self._sums:
+                dtype = variable.dtype if gradient is None else gradient.dtype
+                self._sums[key_of(variable)] = variable, _own_variable(tf.zeros(variable.shape, dtype), "gradients")
+
+    def _sum_of(self, variable: Variable) -> Any:
+        return self._sums[key_of(variable)][1]
 
     def _dense(self, gradient: Gradient) -> Gradient:
         return tf.convert_to_tensor(gradient) if self._sparse_as_dense else gradient
@@ -195,9 +200,16 @@ class Exchange:
         return grouped_allreduce(gradients, **how)
 
 
-def _pairs(sums: list[Any], gradients: Sequence[Gradient]) -> list[tuple[Any, Gradient]]:
-    """The sums of what has a gradient in this pass."""
-    return [(total, each) for total, each in zip(sums, gradients, strict=True) if each is not None]
+def _own_variable(value: Any, name: str) -> Any:
+    """A variable of this rank alone; in TF1 a local one, which is neither broadcast nor saved."""
+    local = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
+    return tf.compat.v1.Variable(value, trainable=False, collections=local, name=name, use_resource=True)
+
+
+def conditionally(condition: Tensor, then: Callable[[], Any], otherwise: Callable[[], Any], what: str) -> Any:
+    """`tf.cond` around collectives. Their names contain its name, which counts nothing that only one rank may have."""
+    with nullcontext() if tf.executing_eagerly() else tf.compat.v1.get_default_graph().name_scope(None):
+        return tf.cond(condition, then, otherwise, name=f"farandole_{what}")
 
 
 def _after(done: Iterable[Any]) -> Any:

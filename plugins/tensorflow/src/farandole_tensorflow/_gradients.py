@@ -47,7 +47,9 @@ def _of_allgather(op: Any, *gradients: Tensor) -> list[Tensor]:
     parameters = (f"{_name(op)}.rows" if _name(op) else "", 0, 0, 1.0, 1.0, number)
     (rows,) = perform(Kind.ALLGATHER, [mine[tf.newaxis]], parameters)  # [rank, tensor]
     starts = tf.reduce_sum(rows[: _ranks(op).index(farandole.rank())], axis=0)
-    return [*(each[starts[i] : starts[i] + mine[i]] for i, each in enumerate(averages)), None]
+    # Ends at a computed place: of a rank without rows TensorFlow would know the result, and drop its average.
+    ends = starts + mine + tf.cast(current_token(), tf.int64)
+    return [*(each[starts[i] : ends[i]] for i, each in enumerate(averages)), None]
 
 
 @_gradient_of("FarandoleBroadcast")

@@ -34,13 +34,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
         if size() == 1:
             return mean, variance
         mask = options.get("mask", axes[-1] if axes else None)
-        count = tf.cast(_count(inputs, mask, mean), tf.float32)
-        mean32, variance32 = tf.cast(mean, tf.float32), tf.cast(variance, tf.float32)
-        parts = [mean32 * count, (variance32 + tf.square(mean32)) * count, tf.ones_like(mean32) * count]
-        total, squares, counts = tf.unstack(allreduce(tf.stack(parts), op=Sum, name="moments"))
-        all_mean = total / counts
-        all_variance = tf.maximum(squares / counts - tf.square(all_mean), 0.0)
-        return tf.cast(all_mean, mean.dtype), tf.cast(all_variance, variance.dtype)
+        return _over_ranks(mean, variance, _count(inputs, mask, mean))
 
     def get_config(self) -> dict[str, Any]:
         """As in Keras."""
@@ -52,6 +46,21 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
 def _has_fused() -> bool:
     """Whether this Keras computes it in one operation of TensorFlow unless told otherwise."""
     return hasattr(tf.keras.layers.BatchNormalization, "_fused_can_be_used")
+
+
+def _over_ranks(mean: Any, variance: Any, count: Any) -> tuple[Any, Any]:
+    """Moments of all ranks' values together, of those of each rank's `count` values.
+
+    First the mean, then the variance around it: the difference of two large sums would have no digits left.
+    """
+    dtype = tf.float64 if mean.dtype == tf.float64 else tf.float32
+    own_mean, own_variance, count = (tf.cast(each, dtype) for each in (mean, variance, count))
+    sums = allreduce(tf.stack([own_mean * count, tf.ones_like(own_mean) * count]), op=Sum, name="moments.mean")
+    counts = sums[1]
+    all_mean = sums[0] / counts
+    squares = (own_variance + tf.square(own_mean - all_mean)) * count
+    all_variance = allreduce(squares, op=Sum, name="moments.variance") / counts
+    return tf.cast(all_mean, mean.dtype), tf.cast(all_variance, variance.dtype)
 
 
 def _count(inputs: Any, mask: Any, mean: Any) -> Any:

@@ -10,7 +10,7 @@ from farandole import Adasum, Average, ProcessSet, ReduceOp
 from farandole.plugin import Compressor
 
 from farandole_tensorflow._dtypes import Compression, Tensor
-from farandole_tensorflow._exchange import Exchange, Groups, chosen_groups
+from farandole_tensorflow._exchange import Exchange, Groups, chosen_groups, conditionally
 from farandole_tensorflow._perform import unconverted
 
 
@@ -117,13 +117,14 @@ class Distributed:
         exchange = self._farandole
         if exchange.passes == 1:
             return list(zip(exchange.reduce(gradients, variables), variables, strict=True))
-        places = [place for place, gradient in enumerate(gradients) if gradient is not None]
         self._farandole_count = exchange.add(gradients, variables)
+        places = [place for place, variable in enumerate(variables) if exchange.has_sum(variable)]
         with tf.control_dependencies([self._farandole_count]):
-            results = tf.cond(
+            results = conditionally(
                 self._farandole_count >= exchange.passes,
-                lambda: [each for each in exchange.reduce(exchange.take(gradients), variables) if each is not None],
-                lambda: [tf.convert_to_tensor(gradients[place]) for place in places],
+                lambda: [each for each in exchange.reduce(exchange.take(variables), variables) if each is not None],
+                lambda: [_dense(gradients[place], variables[place]) for place in places],
+                "compute",
             )
         reduced = dict(zip(places, results if isinstance(results, list | tuple) else [results], strict=True))
         return [(reduced.get(place), variable) for place, variable in enumerate(variables)]
@@ -148,3 +149,8 @@ class Distributed:
 
         applied = tf.cond(count >= self._farandole.passes, apply, wait)
         return applied if tf.executing_eagerly() else applied.op
+
+
+def _dense(gradient: Any, variable: Any) -> Tensor:
+    """For a variable without a gradient in this pass, zeros."""
+    return tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)

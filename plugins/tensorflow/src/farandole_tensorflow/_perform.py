@@ -10,9 +10,9 @@ import re
 import struct
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 from farandole.plugin import Kind, Parameters, call_site, pass_over
@@ -25,9 +25,9 @@ from farandole_tensorflow._xla import check_not_compiled
 for _package in ("tensorflow", "keras", "tf_keras"):
     pass_over(_package)  # they call us, from what the user has given them
 
-# Collections of a graph.
-_LAST = "farandole/last_operation"
-_TOKEN = "farandole/token"
+# What a graph has of ours, by name: an operation would keep its graph.
+_tokens: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_last: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -102,21 +102,12 @@ def _graph_token(graph: Any) -> Tensor:
 
     It stands outside of all loops, so that each of them can have it.
     """
-    for token in _noted(graph, _TOKEN):
-        return token.outputs[0]
+    if graph in _tokens:
+        return graph.get_operation_by_name(_tokens[graph]).outputs[0]
     with tf.control_dependencies(None):
         token = operations.farandole_needs_jit_compile_false(name="farandole_token")
-    graph.get_collection_ref(_TOKEN)[:] = [token.op.name]
+    _tokens[graph] = token.op.name
     return token
-
-
-def _noted(graph: Any, collection: str) -> list[Any]:
-    """The operations whose names are in the collection."""
-    found = []
-    for node in graph.get_collection(collection):
-        with suppress(KeyError):  # a function's graph begins with the collections of that around it
-            found.append(graph.get_operation_by_name(node))
-    return found
 
 
 # ---- One after the other, where an operation holds a thread of TensorFlow while it waits for the other ranks
@@ -127,12 +118,12 @@ def _earlier(graph: Any) -> list[Any]:
     if is_asynchronous():
         return []
     _warn()
-    return _noted(graph, _LAST)
+    return [graph.get_operation_by_name(_last[graph])] if graph in _last else []
 
 
 def _remember(graph: Any, node: str) -> None:
     if not is_asynchronous():
-        graph.get_collection_ref(_LAST)[:] = [node]
+        _last[graph] = node
 
 
 @cache

@@ -83,21 +83,10 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """`DistributedGradientTape` that leaves the gradients of some layers to each rank.
+    """`DistributedGradientTape`, with its arguments, that leaves the gradients of some layers to each rank.
 
-    Args:
-        gradtape: as there, and so are all but the following.
-        device_dense: as there.
-        device_sparse: as there.
-        compression: as there.
-        sparse_as_dense: as there.
-        op: as there.
-        gradient_predivide_factor: as there.
-        num_groups: as there.
-        groups: as there.
-        process_set: as there.
-        local_layers: a layer or a list of layers, which must have their variables already.
-        scale_local_gradients: divide the gradients of these layers by the number of ranks.
+    `local_layers` is a layer or a list of layers, which must have their variables already. Their gradients are divided
+    by the number of ranks unless `scale_local_gradients=False`.
     """
     tape = DistributedGradientTape(
         gradtape,

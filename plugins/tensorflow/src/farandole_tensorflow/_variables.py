@@ -19,7 +19,9 @@ _AT_ONCE = 64  # variables in one operation: as many are in memory twice
 def broadcast_(
     variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: ProcessSet | None = None
 ) -> Any:
-    """Copy rank `root_rank`'s values into everybody's variables; complete on return.
+    """Copy rank `root_rank`'s values into everybody's variables.
+
+    Eagerly that is complete on return; in a graph, where what follows reads them or depends on what is returned.
 
     Args:
         variables: in the same order on all ranks.

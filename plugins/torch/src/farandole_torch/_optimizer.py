@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from farandole import Adasum, Average, ProcessSet, ReduceOp, size
-from farandole.plugin import Compressor, GradientReducer, even_groups
+from farandole import Adasum, Average, ProcessSet, ReduceOp
+from farandole.plugin import Compressor, GradientReducer, even_groups, is_alone
 
 from farandole_torch._adapter import Tensor
 from farandole_torch._operations import Compression, collectives
@@ -80,7 +80,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
     plain = type(optimizer)
     body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
     optimizer.__class__ = type(plain.__name__, (_Distributed, plain), body)
-    optimizer._farandole = _Reduction(optimizer, reducer, parameters, sparse_as_dense, _is_alone(process_set))
+    optimizer._farandole = _Reduction(optimizer, reducer, parameters, sparse_as_dense, is_alone(process_set))
     return optimizer
 
 
@@ -218,15 +218,6 @@ def _before_step(
     if len(args) > 1:
         return (args[0], reduced_closure, *args[2:]), kwargs
     return args, {**kwargs, "closure": reduced_closure}
-
-
-def _is_alone(process_set: ProcessSet | None) -> bool:
-    """Whether there is nobody to reduce with: one rank, or one outside the set."""
-    if process_set is None:
-        return size() == 1
-    if process_set.included() is None:
-        raise ValueError(f"{process_set} is not known in this world; call add_process_set with it on every rank first")
-    return not process_set.included() or process_set.size() == 1
 
 
 def _names(parameters: list[Parameter], named: Iterable[tuple[str, Parameter]] | None) -> list[str]:

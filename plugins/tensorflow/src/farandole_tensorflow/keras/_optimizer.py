@@ -71,23 +71,10 @@ def PartialDistributedOptimizer(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """`DistributedOptimizer` that leaves the gradients of some layers to each rank.
+    """`DistributedOptimizer`, with its arguments, that leaves the gradients of some layers to each rank.
 
-    Args:
-        optimizer: as there, and so are all but the following.
-        name: as there.
-        device_dense: as there.
-        device_sparse: as there.
-        compression: as there.
-        sparse_as_dense: as there.
-        gradient_predivide_factor: as there.
-        op: as there.
-        backward_passes_per_step: as there.
-        average_aggregated_gradients: as there.
-        groups: as there.
-        process_set: as there.
-        local_layers: a layer or a list of layers, which must have their variables already.
-        scale_local_gradients: divide the gradients of these layers by the number of ranks.
+    `local_layers` is a layer or a list of layers, which must have their variables already. Their gradients are divided
+    by the number of ranks unless `scale_local_gradients=False`.
     """
     variables = variables_of(local_layers)
     made = DistributedOptimizer(
