@@ -182,6 +182,8 @@ PYBIND11_MODULE(_core, module) {
   // For plugins' native parts: the address of the function table of farandole.h.
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());
 
+  module.attr("back_ends") = py::tuple(py::cast(BackendNames()));
+
   AddOutputType(&module);
   if (!AddHandleType(module.ptr()) || !AddOneTensorFunctions(module.ptr())) throw py::error_already_set();
 }

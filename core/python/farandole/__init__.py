@@ -4,9 +4,22 @@ Users of a framework import its plugin (`import farandole_torch as hvd`), which 
 `farandole.numpy` has the collectives for arrays, `farandole.plugin` the contract of plugins.
 """
 
+from farandole._builds import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
 from farandole._errors import (
     DeadlineError,
     FarandoleError,
+    HorovodInternalError,
     MismatchError,
     NotInitializedError,
     PeerLostError,
@@ -23,6 +36,7 @@ from farandole._process_sets import (
     process_set_included,
     remove_process_set,
 )
+from farandole._timeline import start_timeline, stop_timeline
 from farandole._waiting import poll, synchronize
 from farandole._world import (
     cross_rank,
@@ -45,6 +59,7 @@ __all__ = [
     "DeadlineError",
     "FarandoleError",
     "Handle",
+    "HorovodInternalError",
     "Max",
     "Min",
     "MismatchError",
@@ -60,21 +75,33 @@ __all__ = [
     "allgather_object",
     "barrier",
     "broadcast_object",
+    "ccl_built",
     "cross_rank",
     "cross_size",
+    "cuda_built",
+    "ddl_built",
     "get_process_set_ids_and_ranks",
     "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
     "init",
     "is_homogeneous",
     "is_initialized",
     "join",
     "local_rank",
     "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
     "poll",
     "process_set_included",
     "rank",
     "remove_process_set",
+    "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]

@@ -120,5 +120,8 @@ class Output:
 def info() -> dict[str, object]:
     """What tests and tools want to know: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""
 
+back_ends: tuple[str, ...]
+"""What this build can carry collectives with, the preferred one first: "native", ..."""
+
 api_address: int
 """Address of the function table of farandole.h, for plugins' native parts."""

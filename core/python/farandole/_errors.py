@@ -30,6 +30,9 @@ class RecoverableError(FarandoleError):
     """This world cannot go on, through no fault of the program; `shutdown()` and `init()` may build a new one."""
 
 
+HorovodInternalError = RecoverableError  # the name by which Horovod's users catch it
+
+
 class PeerLostError(RecoverableError):
     """A rank died or left while others needed it. The message names it, its host and the operation."""
 

@@ -33,14 +33,14 @@ class ProcessSet:
     """Some of the world's ranks. To be used in operations, all ranks must have added it: `add_process_set`, `init`.
 
     Args:
-        ranks: ranks of the world, in any order; one that comes twice counts once.
+        ranks_or_comm: ranks of the world, in any order; one that comes twice counts once. An MPI communicator is none.
 
     Raises:
         ValueError: no ranks, or something else than numbers from 0 on.
     """
 
-    def __init__(self, ranks: Iterable[int]) -> None:
-        self._ranks: _Ranks | None = _checked_ranks(ranks)  # None: the whole world
+    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+        self._ranks: _Ranks | None = _checked_ranks(ranks_or_comm)  # None: the whole world
         self._checked_in: dict[_Ranks, int] | None = None  # the sets among which this one was last found usable
         self._usable_id = 0
 
@@ -55,6 +55,11 @@ class ProcessSet:
         if self._ranks is None:
             return 0
         return _state.ids.get(self._ranks)
+
+    @property
+    def mpi_comm(self) -> None:
+        """Always None: no set is made of an MPI communicator."""
+        return None
 
     def size(self) -> int | None:
         """Number of ranks in the set; None while this world has no such set."""

@@ -17,6 +17,8 @@ void Registry::Forget(int set_id) {
   for (const auto& backend : backends_) backend->Forget(set_id);
 }
 
+std::vector<std::string> Registry::Names() { return {kNativeName}; }
+
 size_t Registry::StagingBytesPerMember() { return NativeStagingBytesPerMember(); }
 
 int Registry::MostRanks(OpKind kind) { return NativeMostRanks(kind); }

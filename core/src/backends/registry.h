@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backends/backend.h"
@@ -17,6 +18,8 @@ class Registry {
   // Null when none supports the work.
   Backend* Find(const Work& work) const;
   void Forget(int set_id);
+  // What they are called, the preferred one first.
+  static std::vector<std::string> Names();
   // How much arena memory the back ends want for each member of a group.
   static size_t StagingBytesPerMember();
   // Among how many ranks an operation can be.

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "backends/registry.h"
 #include "common/failpoint.h"
 
 namespace farandole {
@@ -90,5 +91,7 @@ std::shared_ptr<Engine> CurrentEngine(Status* status) {
   if (!Slot()) *status = {Code::kNotInitialized, "farandole is not initialized; call init() first"};
   return Slot();
 }
+
+std::vector<std::string> BackendNames() { return Registry::Names(); }
 
 }  // namespace farandole

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -19,5 +21,8 @@ void CancelInit(bool cancel);
 void ShutdownProcess();
 // Null, and *status says why, before init, after shutdown and in a forked child.
 std::shared_ptr<Engine> CurrentEngine(Status* status);
+
+// The back ends of this build; there need be no engine.
+std::vector<std::string> BackendNames();
 
 }  // namespace farandole

@@ -14,7 +14,7 @@ class Native final : public Backend {
  public:
   Native(World* world, const Settings& settings) : world_(world), settings_(settings) {}
 
-  const char* name() const override { return "native"; }
+  const char* name() const override { return kNativeName; }
 
   bool Supports(const Work& work) const override {
     const bool reduces = work.kind == OpKind::kAllreduce || work.kind == OpKind::kReducescatter;

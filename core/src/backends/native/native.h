@@ -10,6 +10,8 @@
 
 namespace farandole {
 
+inline constexpr char kNativeName[] = "native";
+
 size_t NativeStagingBytesPerMember();
 int NativeMostRanks(OpKind kind);
 std::unique_ptr<Backend> MakeNativeBackend(World* world, const Settings& settings);
