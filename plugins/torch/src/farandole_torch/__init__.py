@@ -9,71 +9,22 @@
 Tensors may be strided, and may be on a GPU. `farandole.plugin.Collectives` says what all operations have in common.
 """
 
-import farandole
-from farandole import *  # noqa: F403
-
+from farandole_torch import mpi_ops
+from farandole_torch._autograd import collectives as _collectives
 from farandole_torch._broadcasting import broadcast_optimizer_state
-from farandole_torch._operations import (
-    Compression,
-    allgather,
-    allreduce,
-    broadcast,
-    collectives,
-    grouped_allgather,
-    grouped_allreduce,
-    without_gradient,
-)
+from farandole_torch._normalization import SyncBatchNorm
 from farandole_torch._optimizer import DistributedOptimizer
-from farandole_torch._sparse import sparse_allreduce_async
+from farandole_torch.mpi_ops import *  # noqa: F403
 
-allgather_async = without_gradient(collectives.allgather_async)
-allreduce_ = collectives.allreduce_
-allreduce_async = without_gradient(collectives.allreduce_async)
-allreduce_async_ = collectives.allreduce_async_
-alltoall = without_gradient(collectives.alltoall)
-alltoall_async = without_gradient(collectives.alltoall_async)
-broadcast_ = collectives.broadcast_
-broadcast_async = without_gradient(collectives.broadcast_async)
-broadcast_async_ = collectives.broadcast_async_
-broadcast_parameters = collectives.broadcast_parameters
-grouped_allgather_async = without_gradient(collectives.grouped_allgather_async)
-grouped_allreduce_ = collectives.grouped_allreduce_
-grouped_allreduce_async = without_gradient(collectives.grouped_allreduce_async)
-grouped_allreduce_async_ = collectives.grouped_allreduce_async_
-grouped_reducescatter = without_gradient(collectives.grouped_reducescatter)
-grouped_reducescatter_async = without_gradient(collectives.grouped_reducescatter_async)
-reducescatter = without_gradient(collectives.reducescatter)
-reducescatter_async = without_gradient(collectives.reducescatter_async)
+broadcast_parameters = _collectives.broadcast_parameters
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Compression",
     "DistributedOptimizer",
-    "allgather",
-    "allgather_async",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
+    "SyncBatchNorm",
     "broadcast_optimizer_state",
     "broadcast_parameters",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "reducescatter",
-    "reducescatter_async",
-    "sparse_allreduce_async",
+    "mpi_ops",
 ]
-__all__ += farandole.__all__
+__all__ += mpi_ops.__all__

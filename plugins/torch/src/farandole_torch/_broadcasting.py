@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from farandole import broadcast_object, rank, size
 
-from farandole_torch._operations import collectives
+from farandole_torch._autograd import collectives
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,30 @@
 """The collectives for tensors: `farandole.plugin.Collectives`, made differentiable where they return a new tensor.
 
-The gradient of an allreduce is the allreduce of the gradients with the same reduction and factors. Those of allgather
-and broadcast are averages over the ranks of the set, as in Horovod: of the gathered gradients each rank keeps its own
-rows; of the broadcast tensor's gradients the root keeps all and the others none. The operations that have no gradient
-yet refuse tensors that need one.
+`_autograd` says what the gradients are. Where nothing requires one, the core's own functions are called at once.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any
 
-import torch
-from farandole import Average, ProcessSet, ReduceOp, Sum, rank
-from farandole.plugin import Collectives, Compressor, check_compressor, reduction
+from farandole import Average, Handle, ProcessSet, ReduceOp
+from farandole.plugin import Compressor, check_compressor, check_sequence, reduction
 
-from farandole_torch._adapter import Tensor, TensorAdapter
+from farandole_torch._adapter import Tensor
+from farandole_torch._autograd import (
+    Call,
+    collectives,
+    differentiates,
+    equal_splits,
+    exchange,
+    gather,
+    reduce,
+    scatter,
+    spread,
+)
 
-collectives: Collectives[Tensor] = Collectives(TensorAdapter())
 Compression = collectives.Compression
-_DIFFERENTIABLE = ("allgather", "allreduce", "broadcast", "grouped_allgather", "grouped_allreduce")
-_GROUPS = (list, tuple)
-_Operation = TypeVar("_Operation", bound=Callable[..., Any])
 
 
 def allreduce(
@@ -55,16 +57,30 @@ def allreduce(
         MismatchError: the ranks disagree about dtype, shape or arguments; the job goes on.
         RecoverableError: a rank is lost, or did not come in time.
     """
-    if not _differentiates(tensor):
+    if not differentiates(tensor):
         return collectives.allreduce(
             tensor, average, name, compression, op, prescale_factor, postscale_factor, process_set
         )
     check_compressor(compression)
     sent, context = compression.compress(tensor)
-    (reduced,) = _Allreduce.apply(
-        False, name, reduction(average, op), prescale_factor, postscale_factor, process_set, sent
-    )
-    return compression.decompress(reduced, context)
+    call = Call(name, process_set, False, reduction(average, op), prescale_factor, postscale_factor)
+    return compression.decompress(reduce([sent], call).wait()[0], context)
+
+
+def allreduce_async(
+    tensor: Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet | None = None,
+) -> Handle[Tensor]:
+    """`allreduce` that returns at once; the tensor must not be written until the handle is synchronized."""
+    if not differentiates(tensor):
+        return collectives.allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+    call = Call(name, process_set, False, reduction(average, op), prescale_factor, postscale_factor)
+    return reduce([tensor], call).map(_only)
 
 
 def grouped_allreduce(
@@ -78,22 +94,28 @@ def grouped_allreduce(
     process_set: ProcessSet | None = None,
 ) -> list[Tensor]:
     """`allreduce` of several tensors as one operation: it starts when every rank has called it. Differentiable."""
-    if not _differentiates(*tensors):
+    if not differentiates(tensors):
         return collectives.grouped_allreduce(
             tensors, average, name, compression, op, prescale_factor, postscale_factor, process_set
         )
     check_compressor(compression)
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    reduced = _Allreduce.apply(
-        True,
-        name,
-        reduction(average, op),
-        prescale_factor,
-        postscale_factor,
-        process_set,
-        *(sent for sent, _ in pairs),
-    )
-    return [compression.decompress(result, context) for result, (_, context) in zip(reduced, pairs, strict=True)]
+    sent, contexts = zip(*map(compression.compress, tensors), strict=True)
+    call = Call(name, process_set, True, reduction(average, op), prescale_factor, postscale_factor)
+    return list(map(compression.decompress, reduce(sent, call).wait(), contexts))
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet | None = None,
+) -> Handle[list[Tensor]]:
+    """`grouped_allreduce` that returns at once."""
+    call = Call(name, process_set, True, reduction(average, op), prescale_factor, postscale_factor)
+    return reduce(tensors, call)
 
 
 def allgather(tensor: Tensor, name: str | None = None, process_set: ProcessSet | None = None) -> Tensor:
@@ -102,18 +124,26 @@ def allgather(tensor: Tensor, name: str | None = None, process_set: ProcessSet |
     Differentiable. The first dimension may differ between ranks and may be 0; the others and the dtype are alike.
     Raises like `allreduce`.
     """
-    if not _differentiates(tensor):
-        return collectives.allgather(tensor, name, process_set)
-    return _Allgather.apply(False, name, process_set, tensor)[0]
+    return gather([tensor], Call(name, process_set)).wait()[0]
+
+
+def allgather_async(tensor: Tensor, name: str | None = None, process_set: ProcessSet | None = None) -> Handle[Tensor]:
+    """`allgather` that returns at once; the tensor must not be written until the handle is synchronized."""
+    return gather([tensor], Call(name, process_set)).map(_only)
 
 
 def grouped_allgather(
     tensors: Sequence[Tensor], name: str | None = None, process_set: ProcessSet | None = None
 ) -> list[Tensor]:
     """`allgather` of several tensors as one operation. Differentiable."""
-    if not _differentiates(*tensors):
-        return collectives.grouped_allgather(tensors, name, process_set)
-    return list(_Allgather.apply(True, name, process_set, *tensors))
+    return gather(tensors, Call(name, process_set, grouped=True)).wait()
+
+
+def grouped_allgather_async(
+    tensors: Sequence[Tensor], name: str | None = None, process_set: ProcessSet | None = None
+) -> Handle[list[Tensor]]:
+    """`grouped_allgather` that returns at once."""
+    return gather(tensors, Call(name, process_set, grouped=True))
 
 
 def broadcast(tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet | None = None) -> Tensor:
@@ -121,102 +151,116 @@ def broadcast(tensor: Tensor, root_rank: int, name: str | None = None, process_s
 
     Raises like `allreduce`.
     """
-    if not _differentiates(tensor):
+    if not differentiates(tensor):
         return collectives.broadcast(tensor, root_rank, name, process_set)
-    return _Broadcast.apply(tensor, root_rank, name, process_set)
+    return spread(tensor, Call(name, process_set, root_rank=root_rank)).wait()
 
 
-def _differentiates(*tensors: Any) -> bool:
-    return torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
+def broadcast_async(
+    tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet | None = None
+) -> Handle[Tensor]:
+    """`broadcast` that returns at once; the root's tensor must not be written until the handle is synchronized."""
+    return spread(tensor, Call(name, process_set, root_rank=root_rank))
 
 
-def without_gradient(operation: _Operation) -> _Operation:
-    """The operation, which raises ValueError where its result would silently lack the gradient that its input needs."""
+def alltoall(
+    tensor: Tensor, splits: object = None, name: str | None = None, process_set: ProcessSet | None = None
+) -> Any:
+    """Give every rank its part of the tensor's rows; what came from all ranks, in their order, as a new tensor.
 
-    @functools.wraps(operation)
-    def checked(*arguments: Any, **named: Any) -> Any:
-        given: Any = arguments[0] if arguments else named.get("tensor", named.get("tensors"))
-        if getattr(given, "requires_grad", True) and _differentiates(*(given if type(given) in _GROUPS else [given])):
-            raise _no_gradient(operation.__name__)
-        return operation(*arguments, **named)
+    Differentiable. Raises like `allreduce`.
 
-    return cast(_Operation, checked)
+    Args:
+        tensor: with at least one dimension; all but the first, and the dtype, are alike on all ranks.
+        splits: how many rows go to each rank of the set, which add up to all rows: a list, or a tensor of integers
+            with one dimension. Without it every rank gets as many, and the rows must be a multiple of the ranks.
+        name: as in `allreduce`.
+        process_set: as in `allreduce`.
 
-
-def _no_gradient(name: str) -> ValueError:
-    direct = name.removesuffix("_async")
-    other = f"; {direct} has one" if direct in _DIFFERENTIABLE else ""
-    return ValueError(
-        f"{name} has no gradient yet, and its tensor requires one: give tensor.detach(), or call it under "
-        f"torch.no_grad(){other}"
-    )
-
-
-def _of_gradient(name: str | None) -> str | None:
-    return f"{name}.gradient" if name else None
+    Returns:
+        The tensor; where `splits` is given, (the tensor, how many rows came from each rank of the set), the latter
+        with the dtype of `splits`, or int64 where that is a list.
+    """
+    return alltoall_async(tensor, splits, name, process_set).wait()
 
 
-class _Allreduce(torch.autograd.Function):  # type: ignore[misc]  # torch is not read
-    @staticmethod
-    def forward(
-        ctx: Any,
-        grouped: bool,
-        name: str | None,
-        op: ReduceOp,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet | None,
-        *tensors: Tensor,
-    ) -> tuple[Tensor, ...]:
-        ctx.arguments = grouped, _of_gradient(name), op, prescale, postscale, process_set
-        start = collectives.grouped_allreduce if grouped else _only(collectives.allreduce)
-        return tuple(start(tensors, None, name, None, op, prescale, postscale, process_set))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        op = ctx.arguments[2]
-        if op not in (Sum, Average):
-            what = f"allreduce with op={op.name.capitalize()}"
-            raise ValueError(f"{what} has no gradient: give it tensor.detach(), or use Sum or Average")
-        return (*[None] * 6, *_Allreduce.apply(*ctx.arguments, *gradients))
+def alltoall_async(
+    tensor: Tensor, splits: object = None, name: str | None = None, process_set: ProcessSet | None = None
+) -> Handle[Any]:
+    """`alltoall` that returns at once; the tensor must not be written until the handle is synchronized."""
+    if not differentiates(tensor):
+        return collectives.alltoall_async(tensor, splits, name, process_set)
+    call = Call(name, process_set)
+    if splits is not None:
+        return exchange(tensor, splits, call)
+    equal = equal_splits(tensor, call)
+    if equal is None:
+        return collectives.alltoall_async(tensor, None, name, process_set)
+    return exchange(tensor, equal, call).map(_only)
 
 
-class _Allgather(torch.autograd.Function):  # type: ignore[misc]  # torch is not read
-    @staticmethod
-    def forward(
-        ctx: Any, grouped: bool, name: str | None, process_set: ProcessSet | None, *tensors: Tensor
-    ) -> tuple[Tensor, ...]:
-        ctx.grouped, ctx.name, ctx.process_set = grouped, _of_gradient(name), process_set
-        ctx.rows = [len(tensor) for tensor in tensors]
-        start = collectives.grouped_allgather if grouped else _only(collectives.allgather)
-        return tuple(start(tensors, name, process_set))
+def reducescatter(
+    tensor: Tensor,
+    name: str | None = None,
+    compression: Compressor[Tensor] = Compression.none,
+    op: ReduceOp = Average,
+    process_set: ProcessSet | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Tensor:
+    """This rank's rows of what `allreduce` would give, as a new tensor. Differentiable for Average and Sum.
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        arguments = ctx.grouped, ctx.name, Average, 1.0, 1.0, ctx.process_set
-        averages = _Allreduce.apply(*arguments, *gradients)
-        rows_name = f"{ctx.name}.rows" if ctx.name else None
-        rows = collectives.allgather(torch.tensor([ctx.rows]), rows_name, ctx.process_set)  # [rank, tensor]
-        place = rank() if ctx.process_set is None else ctx.process_set.rank()
-        starts = rows[:place].sum(0).tolist()
-        mine = (
-            average[start : start + count] for average, start, count in zip(averages, starts, ctx.rows, strict=True)
-        )
-        return (None, None, None, *mine)
+    Every rank gets as many rows; where the rows do not divide evenly, the first ranks get one more. `op` is any
+    reduction but Adasum. Raises like `allreduce`.
+    """
+    check_compressor(compression)
+    sent, context = compression.compress(tensor)
+    call = Call(name, process_set, False, reduction(None, op), prescale_factor, postscale_factor)
+    return compression.decompress(scatter([sent], call).wait()[0], context)
 
 
-class _Broadcast(torch.autograd.Function):  # type: ignore[misc]  # torch is not read
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet | None) -> Tensor:
-        ctx.root_rank, ctx.name, ctx.process_set = root_rank, _of_gradient(name), process_set
-        return collectives.broadcast(tensor, root_rank, name, process_set)
+def reducescatter_async(
+    tensor: Tensor,
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: ProcessSet | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle[Tensor]:
+    """`reducescatter` that returns at once; the tensor must not be written until the handle is synchronized."""
+    call = Call(name, process_set, False, reduction(None, op), prescale_factor, postscale_factor)
+    return scatter([tensor], call).map(_only)
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (average,) = _Allreduce.apply(False, ctx.name, Average, 1.0, 1.0, ctx.process_set, gradient)
-        return (average if rank() == ctx.root_rank else torch.zeros_like(average)), None, None, None
+
+def grouped_reducescatter(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    compression: Compressor[Tensor] = Compression.none,
+    op: ReduceOp = Average,
+    process_set: ProcessSet | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Tensor]:
+    """`reducescatter` of several tensors as one operation. Differentiable for Average and Sum."""
+    check_sequence(tensors)
+    check_compressor(compression)
+    sent, contexts = zip(*map(compression.compress, tensors), strict=True)
+    call = Call(name, process_set, True, reduction(None, op), prescale_factor, postscale_factor)
+    return list(map(compression.decompress, scatter(sent, call).wait(), contexts))
 
 
-def _only(operation: Any) -> Any:
-    """The operation of one tensor in the form of a grouped one."""
-    return lambda tensors, *arguments: [operation(tensors[0], *arguments)]
+def grouped_reducescatter_async(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: ProcessSet | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle[list[Tensor]]:
+    """`grouped_reducescatter` that returns at once."""
+    call = Call(name, process_set, True, reduction(None, op), prescale_factor, postscale_factor)
+    return scatter(tensors, call)
+
+
+def _only(results: Any) -> Any:
+    return results[0]

@@ -13,7 +13,8 @@ from farandole import Adasum, Average, ProcessSet, ReduceOp
 from farandole.plugin import Compressor, GradientReducer, even_groups, is_alone
 
 from farandole_torch._adapter import Tensor
-from farandole_torch._operations import Compression, collectives
+from farandole_torch._autograd import collectives
+from farandole_torch._operations import Compression
 
 Parameter = Any  # torch.nn.Parameter
 Groups = int | Sequence[Sequence[Parameter]]

@@ -8,17 +8,16 @@ import torch
 from farandole import Average, ProcessSet, ReduceOp
 
 from farandole_torch._adapter import Tensor
-from farandole_torch._operations import collectives, without_gradient
+from farandole_torch._autograd import collectives, differentiates
 
 
-@without_gradient
 def sparse_allreduce_async(
     tensor: Tensor, name: str | None = None, op: ReduceOp = Average, process_set: ProcessSet | None = None
 ) -> Callable[[], Tensor]:
     """Begin to combine sparse tensors of one shape; returns at once.
 
     Args:
-        tensor: of layout torch.sparse_coo; how many elements are there may differ between ranks.
+        tensor: of layout torch.sparse_coo, coalesced or not; how many elements are there may differ between ranks.
         name: matches the ranks' calls whatever their order; unnamed calls are matched by their order.
         op: Average (default; floats only) or Sum.
         process_set: among which ranks; by default all.
@@ -27,14 +26,20 @@ def sparse_allreduce_async(
         A function that blocks until the operation is complete and returns a new sparse tensor, not coalesced.
 
     Raises:
-        ValueError: not a sparse COO tensor, or another reduction.
+        ValueError: not a sparse COO tensor, another reduction, or a tensor that requires a gradient, which the result
+            would lack.
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         raise ValueError(
             "sparse_allreduce_async takes a tensor of layout torch.sparse_coo; use allreduce for dense ones"
         )
-    shape = tensor.shape
-    indices, values = tensor._indices().t().contiguous(), tensor._values()
+    if differentiates(tensor):
+        raise ValueError(
+            "sparse_allreduce_async has no gradient, and its tensor requires one: give tensor.detach(), or call it "
+            "under torch.no_grad()"
+        )
+    summed = tensor.detach().coalesce()  # what the rank can add up itself need not travel
+    shape, indices, values = tensor.shape, summed.indices().t().contiguous(), summed.values()
     handle = collectives.sparse_allreduce_async((indices, values), op, name, process_set)
 
     def assembled(both: tuple[Tensor, Tensor]) -> Tensor:
