@@ -45,15 +45,26 @@ def settle(settings: Sequence[Settings] | Settings) -> None:
     everybody = repr(settings)
     if _present.get("everybody") == everybody and farandole.is_initialized():
         return
+    _leave()
+    os.environ.update(wanted)
+    _present.update(wanted, everybody=everybody)
+    farandole.init()
+
+
+def unsettle() -> None:
+    """On a rank: join the world without settings of ours. Every rank calls it."""
+    if _present:
+        _leave()
+        farandole.init()
+
+
+def _leave() -> None:
     if farandole.is_initialized():
         farandole.barrier()  # others may still be busy with an operation of a process set without this rank
     farandole.shutdown()
     for name in _present:
         os.environ.pop(name, None)
-    os.environ.update(wanted)
     _present.clear()
-    _present.update(wanted, everybody=everybody)
-    farandole.init()
 
 
 def change_sets(wanted: list[Members]) -> None:

@@ -8,8 +8,8 @@ import re
 import attempts
 import attempts_in_sets
 import pytest
+import shared
 from badinput import mismatches
-from farandole.testing import world
 from living import settings_of
 from misuses import MISUSES, ODD_BUT_RIGHT
 
@@ -21,7 +21,7 @@ places = pytest.mark.parametrize(("ranks", "mode"), PLACES, ids=str)
 
 
 def run(ranks, mode, function, *arguments):
-    return world(ranks).run(function, settings_of(mode, ranks), *arguments, timeout=100)
+    return shared.run(ranks, function, settings_of(mode, ranks), *arguments, timeout=100)
 
 
 def without_lines(text):

@@ -11,7 +11,7 @@ import bits
 import numpy as np
 import order
 import pytest
-from farandole.testing import world
+import shared
 
 RANKS = (2, 3, 4, 5)
 CONFIGURATIONS = 1000 if os.environ.get("FARANDOLE_LONG") else 52
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(1800 if os.environ.get("FARANDOLE_LONG") else 1
 @pytest.mark.parametrize("ranks", RANKS)
 def test_bits_depend_on_inputs_and_groups_only(ranks):
     numbers = [k for k in range(CONFIGURATIONS // len(RANKS)) if ONLY in ("", f"{ranks}-{k}")]
-    answers = world(ranks).run(bits.check, SEED, ranks, numbers, timeout=1200)
+    answers = shared.run(ranks, bits.check, SEED, ranks, numbers, timeout=1200)
     wrong = [text for _, texts in answers for text in texts]
     print(f"{len(numbers)} configurations, {answers[0][0]} tensors compared")
     assert not wrong, "\n".join(wrong[:5])

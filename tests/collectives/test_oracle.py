@@ -7,8 +7,8 @@ import itertools
 import os
 
 import pytest
+import shared
 from cases import Key
-from farandole.testing import world
 from living import MODES, modes
 from performing import perform
 from windows import draw_window
@@ -37,7 +37,7 @@ def keys_of(ranks: int, mode: str) -> list[Key]:
 @pytest.mark.parametrize(("ranks", "mode"), PLACES)
 def test_every_operation_gives_what_it_means(ranks, mode):
     keys = keys_of(ranks, mode)
-    answers = world(ranks).run(perform, keys, timeout=1200)
+    answers = shared.run(ranks, perform, keys, timeout=1200)
     failures = [text for _, failed in answers for text in failed]
     print(f"{len(keys)} windows, {answers[0][0]} cases")
     assert not failures, "\n".join(failures[:6])
