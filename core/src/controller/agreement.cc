@@ -6,10 +6,11 @@
 #include "common/fence.h"
 
 namespace farandole {
-Agreement::Agreement(const Layout& layout, int rank, std::byte* board_memory)
+Agreement::Agreement(const Layout& layout, int rank, std::byte* board_memory, uint64_t most_uses)
     : layout_(layout),
       rank_(rank),
       one_group_(layout.group_count() == 1),
+      most_uses_(most_uses),
       board_(board_memory, layout.member_of[static_cast<size_t>(rank)], static_cast<int>(group().size())),
       sets_(layout, rank) {
   books_[0] = std::make_unique<Book>();
@@ -151,6 +152,7 @@ void Agreement::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
   plan->id = name->id;
   plan->use = name->use = name->next_turn - 1;
   const uint64_t turn = name->next_turn++;
+  if (turn == most_uses_) outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
   if (name->small) {
     plan->half = FlatHalfOf(*name, turn);
     name->small_at = small_.size();

@@ -55,7 +55,8 @@ class Proposal {
 
 class Agreement {
  public:
-  Agreement(const Layout& layout, int rank, std::byte* board_memory);
+  // most_uses: of an id, before its name asks for a new one.
+  Agreement(const Layout& layout, int rank, std::byte* board_memory, uint64_t most_uses = kMostUses);
   ~Agreement();
 
   // What Submit tells the caller to do.
@@ -250,6 +251,7 @@ class Agreement {
   const Layout layout_;
   const int rank_;
   const bool one_group_;
+  const uint64_t most_uses_;
   Board board_;
   ProcessSets sets_;
 

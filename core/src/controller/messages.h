@@ -2,7 +2,8 @@
 // state of one group needs no message at all, that of several groups one per group and batch in each direction.
 //
 //   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise
-//                           STUCK      an id should be described anew (unnamed ones in several ids, a joined root)
+//                           STUCK      an id should be described anew (unnamed ones in several ids, a joined
+//                                      root, an id that was used very often)
 //                           JOIN       this rank has no more data     LEAVE  it shuts down in good order
 //                           ABORT      this epoch cannot go on
 //                           WHOM       for whom do I wait?

@@ -43,7 +43,9 @@ enum class Time { kNever, kAtStandstill, kAnytime };
 
 class SimulatedJob {
  public:
-  SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted = Planted::kNone);
+  // most_uses: see Agreement.
+  SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted = Planted::kNone,
+               uint64_t most_uses = kMostUses);
   ~SimulatedJob();
 
   const Layout& layout() const { return layout_; }
@@ -178,8 +180,10 @@ struct SimulatedJob::Work {
 };
 
 struct SimulatedJob::Rank {
-  Rank(const Layout& layout, int number, std::byte* board)
-      : number(number), group(layout.group_of[static_cast<size_t>(number)]), agreement(layout, number, board) {}
+  Rank(const Layout& layout, int number, std::byte* board, uint64_t most_uses)
+      : number(number),
+        group(layout.group_of[static_cast<size_t>(number)]),
+        agreement(layout, number, board, most_uses) {}
   const int number;
   const int group;
   Agreement agreement;

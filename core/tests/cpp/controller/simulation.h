@@ -31,13 +31,13 @@ class Simulated : public testing::TestWithParam<Sizes> {
 
   // `body(job, seed)` runs one job, of a test that has `share` of a thousand.
   template <typename Body>
-  void ForSeeds(uint64_t share, Body body, Planted planted = Planted::kNone) {
+  void ForSeeds(uint64_t share, Body body, Planted planted = Planted::kNone, uint64_t most_uses = kMostUses) {
     const uint64_t only = NumberFrom("FARANDOLE_SEED", 0);
     const uint64_t count = std::max<uint64_t>(1, share * NumberFrom("FARANDOLE_SEEDS", 1000) / 1000);
     const uint64_t first = only > 0 ? only : 1, last = only > 0 ? only : count;
     for (uint64_t seed = first; seed <= last && !HasFailure(); ++seed) {
       SCOPED_TRACE("FARANDOLE_SEED=" + std::to_string(seed));
-      SimulatedJob job(GetParam(), seed, planted);
+      SimulatedJob job(GetParam(), seed, planted, most_uses);
       body(job, seed);
       if (planted != Planted::kNone) continue;
       EXPECT_EQ(job.complaint(), "");

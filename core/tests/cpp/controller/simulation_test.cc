@@ -130,6 +130,23 @@ TEST_P(SimulationTest, MoreNamesThanIdsRetireTheOldest) {
   });
 }
 
+constexpr uint64_t kFewUses = 5;  // instead of kMostUses
+
+TEST_P(SimulationTest, NamesThatAreUsedVeryOftenGetNewIds) {
+  const auto steps = [](SimulatedJob& job, uint64_t) {
+    Scripts scripts(job.size());
+    for (int step = 0; step < 40; ++step) {
+      scripts.All(Small("small"));
+      scripts.All(Large("large"));
+      scripts.All(Allgather("rows", step % 3));
+      scripts.AllUnnamed(Small(""));
+    }
+    EXPECT_TRUE(job.Run(scripts));
+    EXPECT_EQ(job.failed(0), 0);
+  };
+  ForSeeds(10, steps, Planted::kNone, kFewUses);
+}
+
 TEST_P(SeveralRanksTest, DisagreementIsSeenByAllAndTheJobGoesOn) {
   ForSeeds(10, [](SimulatedJob& job, uint64_t) {
     const int odd = job.size() - 1;
@@ -210,6 +227,16 @@ TEST_P(OneGroupTest, TheSteadyStateNeedsNoMessages) {
     EXPECT_GT(MessagesOf(&job, 32, unnamed, true), 0u);
     EXPECT_EQ(MessagesOf(&job, 32, unnamed, true), 0u);
   });
+}
+
+TEST_P(OneGroupTest, ANameThatWasUsedVeryOftenAsksForANewId) {
+  const auto uses = [](SimulatedJob& job, uint64_t) {
+    const std::vector<Description> calls{Small("a"), Large("b")};
+    EXPECT_GT(MessagesOf(&job, 1, calls), 0u);
+    EXPECT_EQ(MessagesOf(&job, kFewUses - 1, calls), 0u);
+    for (int id = 0; id < 3; ++id) EXPECT_GT(MessagesOf(&job, 2 * kFewUses, calls), 0u);
+  };
+  ForSeeds(5, uses, Planted::kNone, kFewUses);
 }
 
 TEST_P(OneGroupTest, AfterADisagreementOfUnnamedOperationsTheSteadyStateComesBack) {
