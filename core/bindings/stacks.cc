@@ -5,17 +5,54 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <future>
+#include <thread>
+
 #include "common/descriptor.h"
 
 namespace farandole {
 namespace {
 
-// What faulthandler calls in a signal handler. It takes no lock and allocates nothing; while the program runs on, a
-// line number may be a little old. Looked up, since it is not a part of the documented interface.
+// What faulthandler calls. It takes no lock and allocates nothing. Looked up, since it is not a part of the documented
+// interface.
 using DumpFunction = const char* (*)(int descriptor, PyInterpreterState* interpreter, PyThreadState* current);
 
 DumpFunction g_dump = nullptr;
 PyInterpreterState* g_interpreter = nullptr;
+
+// A thread that runs Python gives the lock away every 5 ms when another one asks for it.
+constexpr std::chrono::milliseconds kPatience{200};
+
+std::string Dump() {
+  const Descriptor file(memfd_create("farandole-stacks", MFD_CLOEXEC));
+  if (!file.valid()) return "";
+  g_dump(file.get(), g_interpreter, nullptr);
+  const off_t size = lseek(file.get(), 0, SEEK_END);
+  std::string text(size > 0 ? static_cast<size_t>(size) : 0, '\0');
+  const ssize_t got = pread(file.get(), text.data(), text.size(), 0);
+  text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  return text;
+}
+
+std::string WithoutCurrentThread(std::string text) {
+  const size_t begin = text.find("Current thread");
+  if (begin == std::string::npos) return text;
+  const size_t end = text.find("\n\n", begin);
+  return text.erase(begin, end == std::string::npos ? end : end + 2 - begin);
+}
+
+// A thread of its own, since nobody can stop asking for the lock.
+std::future<std::string> DumpWithLock() {
+  std::promise<std::string> promise;
+  std::future<std::string> text = promise.get_future();
+  std::thread([promise = std::move(promise)]() mutable {
+    const PyGILState_STATE state = PyGILState_Ensure();
+    promise.set_value(WithoutCurrentThread(Dump()));
+    PyGILState_Release(state);
+  }).detach();
+  return text;
+}
 
 }  // namespace
 
@@ -25,15 +62,10 @@ void PrepareToLookAtStacks() {
 }
 
 std::string PythonStacks() {
-  if (g_dump == nullptr) return "";
-  const Descriptor file(memfd_create("farandole-stacks", MFD_CLOEXEC));
-  if (!file.valid()) return "";
-  g_dump(file.get(), g_interpreter, nullptr);
-  const off_t size = lseek(file.get(), 0, SEEK_END);
-  std::string text(size > 0 ? static_cast<size_t>(size) : 0, '\0');
-  const ssize_t got = pread(file.get(), text.data(), text.size(), 0);
-  text.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  return text;
+  if (g_dump == nullptr || Py_IsInitialized() == 0) return "";
+  std::future<std::string> text = DumpWithLock();
+  if (text.wait_for(kPatience) == std::future_status::ready) return text.get();
+  return Dump();  // who keeps the lock that long is in C code, so stacks do not change
 }
 
 }  // namespace farandole

@@ -1,5 +1,4 @@
-// Python stacks of all threads, looked at without the interpreter's lock: a rank that others wait for may hold it for
-// long.
+// Python stacks of all threads, also of a program that is stuck in C code and keeps the interpreter's lock.
 #pragma once
 
 #include <string>
@@ -8,7 +7,8 @@ namespace farandole {
 
 // Call once, with the lock held.
 void PrepareToLookAtStacks();
-// In the form of the standard library's faulthandler; "" where this Python does not offer it. Any thread.
+// In the form of the standard library's faulthandler; "" where this Python does not offer it. Any thread; takes a fifth
+// of a second at most.
 std::string PythonStacks();
 
 }  // namespace farandole

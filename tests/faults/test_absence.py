@@ -1,5 +1,6 @@
 """A rank that lives but does not come, or leaves early: the others do not wait in silence, and not for ever."""
 
+import ctypes
 import time
 
 import farandole
@@ -15,11 +16,21 @@ def sleep_in_here():
     time.sleep(8)
 
 
-def one_is_late():
+def keep_pythons_lock_in_here():
+    ctypes.PyDLL(None).sleep(8)
+
+
+def calculate_in_here():
+    deadline = time.monotonic() + 8
+    while time.monotonic() < deadline:
+        sum(range(1000))
+
+
+def one_is_late(late):
     fnp.init()
     fnp.barrier()
     if fnp.rank() == 1:
-        sleep_in_here()
+        late()
         return None
     began = time.monotonic()
     try:
@@ -29,13 +40,14 @@ def one_is_late():
     return None
 
 
-def test_who_does_not_come_in_time_is_named():
+@pytest.mark.parametrize("late", [sleep_in_here, keep_pythons_lock_in_here, calculate_in_here])
+def test_who_does_not_come_in_time_is_named(late):
     settings = {"FARANDOLE_TIMEOUT": "3", "FARANDOLE_WARN_AFTER": "1"}
-    seconds, message = spawn(2, one_is_late, timeout=60, env=settings)[0]
+    seconds, message = spawn(2, one_is_late, late, timeout=60, env=settings)[0]
     assert 2.5 < seconds < 6
     assert "rank 1" in message
     assert "gradients" in message
-    assert "in sleep_in_here" in message  # where its program is
+    assert f"in {late.__name__}" in message  # where its program is
     assert message.count("gradients") == 1
 
 
