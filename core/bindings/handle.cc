@@ -1,6 +1,7 @@
 #include "bindings/handle.h"
 
 #include <deque>
+#include <memory>
 #include <new>
 
 #include "bindings/errors.h"
@@ -24,6 +25,44 @@ struct Kept {
   }
 };
 
+// Held by the thread that calls the function of a handle. Others wait without the GIL.
+class Turn {
+ public:
+  Turn() : lock_(PyThread_allocate_lock()) {}
+  ~Turn() {
+    if (lock_ != nullptr) PyThread_free_lock(lock_);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  // False and a Python error.
+  bool Take() {
+    if (lock_ == nullptr) return PyErr_NoMemory() != nullptr;
+    if (holder_ == PyThread_get_thread_ident()) {
+      PyErr_SetString(PyExc_RuntimeError, "the function given to map() waits for the handle that map() has returned");
+      return false;
+    }
+    while (!TryTake()) {
+      if (PyErr_CheckSignals() != 0) return false;
+    }
+    holder_ = PyThread_get_thread_ident();
+    return true;
+  }
+  void GiveBack() {
+    holder_ = PYTHREAD_INVALID_THREAD_ID;
+    PyThread_release_lock(lock_);
+  }
+
+ private:
+  bool TryTake() {
+    const WithoutGil scope;
+    return PyThread_acquire_lock_timed(lock_, kSignalIntervalMs * 1000, 0) == PY_LOCK_ACQUIRED;
+  }
+
+  const PyThread_type_lock lock_;
+  unsigned long holder_ = PYTHREAD_INVALID_THREAD_ID;
+};
+
 // One that `map` made has an origin, which keeps what must stay alive, and a function, and no result until that was
 // called.
 struct PyHandle {
@@ -31,6 +70,7 @@ struct PyHandle {
   std::shared_ptr<Engine> engine;  // null once somebody has waited
   PyObject* origin;
   PyObject* function;
+  std::unique_ptr<Turn> turn;  // to call the function
 };
 
 PyHandle* From(PyObject* self) { return reinterpret_cast<PyHandle*>(self); }
@@ -42,6 +82,7 @@ PyHandle* Make(std::shared_ptr<Engine> engine, Kept kept) {
   Py_XINCREF(kept.result);
   new (&self->kept) Kept(std::move(kept));
   new (&self->engine) std::shared_ptr<Engine>(std::move(engine));
+  new (&self->turn) std::unique_ptr<Turn>();
   self->origin = self->function = nullptr;
   return self;
 }
@@ -64,6 +105,7 @@ void Destroy(PyObject* object) {
   Py_CLEAR(self->function);
   self->kept.~Kept();
   self->engine.~shared_ptr();
+  self->turn.~unique_ptr();
   PyObject_Free(object);
   Py_DECREF(type);
 }
@@ -75,21 +117,21 @@ PyObject* Done(PyObject* object, PyObject*) {
 
 PyObject* Wait(PyObject* object, PyObject*);
 
-// False and a Python error: the function's. Another thread may be here at the same time.
+// Unless another thread has done so meanwhile. False and a Python error: the function's.
 bool Apply(PyHandle* self) {
-  PyObject* const origin = Py_NewRef(self->origin);
-  PyObject* const function = Py_NewRef(self->function);
-  PyObject* const value = Wait(origin, nullptr);
-  PyObject* const result = value != nullptr ? PyObject_CallOneArg(function, value) : nullptr;
-  if (result != nullptr) {
-    Py_XSETREF(self->kept.result, result);
-    Py_CLEAR(self->function);
-    Py_CLEAR(self->origin);
+  if (!self->turn->Take()) return false;
+  if (self->function != nullptr) {
+    PyObject* const value = Wait(self->origin, nullptr);
+    PyObject* const result = value != nullptr ? PyObject_CallOneArg(self->function, value) : nullptr;
+    Py_XDECREF(value);
+    if (result != nullptr) {
+      Py_XSETREF(self->kept.result, result);
+      Py_CLEAR(self->function);
+      Py_CLEAR(self->origin);
+    }
   }
-  Py_XDECREF(value);
-  Py_DECREF(function);
-  Py_DECREF(origin);
-  return result != nullptr;
+  self->turn->GiveBack();
+  return self->kept.result != nullptr;
 }
 
 PyObject* Wait(PyObject* object, PyObject*) {
@@ -102,6 +144,7 @@ PyObject* Map(PyObject* object, PyObject* function) {
   const PyHandle* const origin = From(object);
   PyHandle* const self = Make(origin->engine, {origin->kept.operation, nullptr, nullptr});
   if (self == nullptr) return nullptr;
+  self->turn = std::make_unique<Turn>();
   self->origin = Py_NewRef(object);
   self->function = Py_NewRef(function);
   return reinterpret_cast<PyObject*>(self);

@@ -1,8 +1,10 @@
 """Handles and the short way of one array: what is kept alive, for how long, and what is refused."""
 
 import gc
+import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import farandole.numpy as fnp
 import numpy as np
@@ -171,6 +173,36 @@ def map_results():
 
 def test_a_function_of_a_result_is_called_once_by_whoever_waits():
     spawn(2, map_results, timeout=60)
+
+
+def map_while_two_threads_wait():
+    fnp.init()
+    entered, go, calls = threading.Event(), threading.Event(), []
+
+    def slow(result):
+        calls.append(result)
+        entered.set()
+        assert go.wait(30)
+        return object()
+
+    handle = fnp.allreduce_async(np.ones(4), name="mapped").map(slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(handle.wait)
+        assert entered.wait(30)
+        second = pool.submit(handle.wait)
+        time.sleep(0.3)  # in which the second one would call it
+        go.set()
+        assert first.result(30) is second.result(30)
+    assert len(calls) == 1
+
+    circle = [fnp.allreduce_async(np.ones(4), name="circle")]
+    circle.append(circle[0].map(lambda _: circle[1].wait()))
+    with pytest.raises(RuntimeError, match=r"waits for the handle that map\(\) has returned"):
+        circle[1].wait()
+
+
+def test_of_two_threads_that_wait_one_calls_the_function():
+    spawn(1, map_while_two_threads_wait, timeout=60)
 
 
 def test_handles_are_made_by_the_core_alone():
