@@ -30,6 +30,12 @@ std::shared_ptr<Engine> Need() {
   return engine;
 }
 
+std::string SiteOf(int above) {
+  std::string site;
+  if (!CallSite(above, &site)) throw py::error_already_set();
+  return site;
+}
+
 // ---- submitting
 
 using TensorTuple = std::tuple<uintptr_t, uintptr_t, int, Shape>;
@@ -53,7 +59,7 @@ Request ToRequest(int op, std::string name, int reduce, int root, double prescal
   request.prescale = prescale;
   request.postscale = postscale;
   request.process_set = process_set;
-  request.site = CallSite(0);
+  request.site = SiteOf(0);
   return request;
 }
 
@@ -85,7 +91,7 @@ py::object Submit(int op, const std::vector<TensorTuple>& tensors, const py::obj
 
 void TellOfRefusal(const std::string& why) {
   const std::shared_ptr<Engine> engine = Need();
-  const std::string site = CallSite(0);
+  const std::string site = SiteOf(0);
   py::gil_scoped_release release;
   engine->TellOfRefusal(why, site);
 }
@@ -170,7 +176,7 @@ PYBIND11_MODULE(_core, module) {
   SetStackFunction(&PythonStacks);
   module.def("set_error_types", &SetErrorTypes, "types"_a);
   module.def("set_place_function", &SetPlaceFunction, "place"_a);
-  module.def("call_site", &CallSite, "above"_a);
+  module.def("call_site", &SiteOf, "above"_a);
   module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a);
   module.def("shutdown", &Shutdown);
   module.def("is_initialized", &IsInitialized);

@@ -166,7 +166,7 @@ Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, PyObjec
     return look;
   }
   if (!ReadParameters(arguments[0], arguments[4], &request)) return Look::kError;
-  request.site = CallSite(kOurFrames);
+  if (!CallSite(kOurFrames, &request.site)) return Look::kError;
   Status status;
   std::shared_ptr<Engine> engine = CurrentEngine(&status);
   OperationPtr operation;

@@ -49,17 +49,18 @@ PyFrameObject* FrameAt(int above) {
   return reinterpret_cast<PyFrameObject*>(frame);
 }
 
-Place Ask(PyFrameObject* frame) {
-  Place place;
-  PyObject* const answer =
-      g_place_function != nullptr ? PyObject_CallOneArg(g_place_function, reinterpret_cast<PyObject*>(frame)) : nullptr;
-  if (answer != nullptr && PyUnicode_Check(answer)) {
+// False and a Python error. The function itself raises nothing, but Python calls handlers of signals in it.
+bool Ask(PyFrameObject* frame, Place* place) {
+  if (g_place_function == nullptr) return true;
+  PyObject* const answer = PyObject_CallOneArg(g_place_function, reinterpret_cast<PyObject*>(frame));
+  if (answer == nullptr) return false;
+  if (PyUnicode_Check(answer)) {
     const char* const text = PyUnicode_AsUTF8(answer);
-    place = text != nullptr ? text : "";
+    if (text == nullptr) PyErr_Clear();  // the name of a file that is no text
+    *place = text != nullptr ? text : "";
   }
-  Py_XDECREF(answer);
-  PyErr_Clear();
-  return place;
+  Py_DECREF(answer);
+  return true;
 }
 
 void ForgetAll() {
@@ -68,34 +69,37 @@ void ForgetAll() {
   for (const auto& [position, place] : places) Py_DECREF(position.code);
 }
 
-Place PlaceOf(PyFrameObject* frame) {
+// As Ask, which is called once for each place.
+bool FindPlace(PyFrameObject* frame, Place* place) {
   PyCodeObject* const code = PyFrame_GetCode(frame);
   const Position position{code, InstructionOf(frame)};
   const auto known = Places().find(position);
   if (known != Places().end()) {
     Py_DECREF(code);
-    return known->second;
+    *place = known->second;
+    return true;
   }
   if (Places().size() >= kMostPlaces) ForgetAll();
-  Place place = Ask(frame);  // runs Python, which may come back here
-  if (!Places().emplace(position, place).second) Py_DECREF(code);
-  return place;
+  const bool found = Ask(frame, place);  // runs Python, which may come back here
+  if (!found || !Places().emplace(position, *place).second) Py_DECREF(code);
+  return found;
 }
 
 }  // namespace
 
 void SetPlaceFunction(pybind11::object place) { g_place_function = place.release().ptr(); }
 
-std::string CallSite(int above) {
-  PyFrameObject* frame = FrameAt(above);
-  while (frame != nullptr) {
-    Place place = PlaceOf(frame);
-    PyFrameObject* const caller = place ? nullptr : PyFrame_GetBack(frame);
+bool CallSite(int above, std::string* site) {
+  Place place;
+  bool found = true;
+  for (PyFrameObject* frame = FrameAt(above); frame != nullptr;) {
+    found = FindPlace(frame, &place);
+    PyFrameObject* const caller = found && !place ? PyFrame_GetBack(frame) : nullptr;
     Py_DECREF(frame);
-    if (place) return *std::move(place);
     frame = caller;
   }
-  return "";
+  *site = place ? *std::move(place) : "";
+  return found;
 }
 
 }  // namespace farandole

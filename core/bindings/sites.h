@@ -14,7 +14,7 @@ namespace farandole {
 void SetPlaceFunction(pybind11::object place);
 
 // Of the nearest frame that is the user's; "" where there is none. `above`: how many frames are not looked at, since
-// they are known to be ours. Leaves no Python error behind.
-std::string CallSite(int above);
+// they are known to be ours. False and a Python error: what a handler of a signal raised meanwhile, Ctrl-C say.
+bool CallSite(int above, std::string* site);
 
 }  // namespace farandole

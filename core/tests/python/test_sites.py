@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from farandole import MismatchError
 from farandole._native import core
-from farandole._sites import pass_over
+from farandole._sites import pass_over, place
 from farandole.testing import spawn, world
 
 pytestmark = pytest.mark.timeout(120)
@@ -42,6 +42,28 @@ def test_our_own_frames_and_the_frameworks_are_passed_over(module):
     space = {"__name__": module, "asked": _asked}
     exec(compile("def call():\n    return asked()\n", "inside.py", "exec"), space)
     assert os.path.basename(space["call"]()).startswith("test_sites.py:")
+
+
+def test_an_interrupt_while_the_place_is_sought_is_raised_and_the_place_found_the_next_time():
+    interrupts = [KeyboardInterrupt, TimeoutError]
+
+    def interrupted(frame):
+        if interrupts:
+            raise interrupts.pop(0)
+        return place(frame)
+
+    core.set_place_function(interrupted)
+    try:
+        asked = []
+        for _ in range(3):
+            try:
+                asked.append(_asked())
+            except (KeyboardInterrupt, TimeoutError) as interrupt:
+                asked.append(type(interrupt))
+        assert asked[:2] == [KeyboardInterrupt, TimeoutError]
+        assert os.path.basename(asked[2]).startswith("test_sites.py:")
+    finally:
+        core.set_place_function(place)
 
 
 def test_lines_of_one_function_are_told_apart_and_code_made_on_the_way_is_bounded():
