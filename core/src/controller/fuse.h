@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/reduce.h"
 #include "common/types.h"
 
 namespace farandole {
@@ -14,7 +15,7 @@ struct FuseItem {
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
   int root = 0;
-  double multiplier = 1.0;
+  Scale scale;  // not its quotient: integers are scaled by one after the other
   int64_t size_bytes = 0;
 };
 

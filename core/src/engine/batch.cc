@@ -109,13 +109,8 @@ Status Complete(Piece* piece) {
 }
 
 FuseItem ItemOf(const Work& work) {
-  return {work.set->id,
-          work.kind,
-          work.dtype,
-          work.reduce,
-          work.root,
-          work.scale.multiplier / work.scale.divisor,
-          static_cast<int64_t>(work.TotalBytes())};
+  return {
+      work.set->id, work.kind, work.dtype, work.reduce, work.root, work.scale, static_cast<int64_t>(work.TotalBytes())};
 }
 
 PlannedWork Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {

@@ -16,7 +16,7 @@ namespace {
 using Groups = std::vector<std::vector<size_t>>;
 
 FuseItem Item(DType dtype, int64_t size_bytes) {
-  return {0, OpKind::kAllreduce, dtype, ReduceOp::kSum, 0, 1.0, size_bytes};
+  return {0, OpKind::kAllreduce, dtype, ReduceOp::kSum, 0, {}, size_bytes};
 }
 
 TEST(FuseTest, EqualKindsShareUpToTheThreshold) {
@@ -32,10 +32,18 @@ TEST(FuseTest, ALargerTensorIsAlone) {
 
 TEST(FuseTest, DifferentScalesReductionsAndRootsStayApart) {
   std::vector<FuseItem> items(4, Item(DType::kFloat32, 4));
-  items[1].multiplier = 0.5;
+  items[1].scale.multiplier = 0.5;
   items[2].reduce = ReduceOp::kMax;
   items[3].kind = OpKind::kAllgather;
   EXPECT_EQ(Fuse(items, 100).size(), 4u);
+}
+
+// As of an average and of a sum with a factor: integers are divided by 3 and multiplied by 1/3 with other results.
+TEST(FuseTest, ScalesWithOneQuotientStayApart) {
+  std::vector<FuseItem> items(2, Item(DType::kInt64, 8));
+  items[0].scale = {1.0, 3.0};
+  items[1].scale = {1.0 / 3.0, 1.0};
+  EXPECT_EQ(Fuse(items, 100), (Groups{{0}, {1}}));
 }
 
 TEST(FuseTest, BroadcastsOfOneRootShareWhateverTheirDtype) {

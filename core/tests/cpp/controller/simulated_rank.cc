@@ -265,7 +265,7 @@ void SimulatedJob::HandleBatch(Rank* rank, std::vector<Agreement::Item> items) {
     batch.push_back(operation);
     const int64_t size_bytes = signature.ExtentCount(1) > 0 ? 64 : signature.TotalBytes();
     fuse_items.push_back(
-        {signature.set, signature.kind, signature.tensors[0].dtype, signature.reduce, signature.root, 1.0, size_bytes});
+        {signature.set, signature.kind, signature.tensors[0].dtype, signature.reduce, signature.root, {}, size_bytes});
   }
   constexpr int64_t kThresholdBytes = 1 << 20;
   for (const std::vector<size_t>& group : Fuse(fuse_items, kThresholdBytes)) {
