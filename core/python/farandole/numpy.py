@@ -55,7 +55,10 @@ class _ArrayAdapter(Adapter[Array]):
         target[...] = source
 
     def cast(self, tensor: Array, dtype: DType) -> Array:
-        return tensor.astype(_numpy_dtype(dtype))
+        narrow = _numpy_dtype(dtype)
+        if tensor.dtype == np.float64 and narrow.itemsize == 2:
+            tensor = tensor.astype(np.float32)  # as all frameworks do, which rounds twice: the same bits everywhere
+        return tensor.astype(narrow)
 
     def scale_(self, tensor: Array, factor: float) -> None:
         np.multiply(tensor, factor, out=tensor)
