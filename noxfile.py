@@ -37,8 +37,8 @@ from door.environments import (
     Make,
     all_wheels,
     build_environment,
-    framework_of,
     mxnet_environment,
+    place_of,
     tensorflow_environment,
     torch_environment,
 )
@@ -65,19 +65,19 @@ def python(session: nox.Session) -> None:
     if session.posargs:
         runs = {f"Testing with {name}": (name, arguments) for name, arguments in chosen(session.posargs).items()}
     else:
-        runs = {f"Testing {folder}": (framework_of(folder), [folder]) for folder in suites()}
+        runs = {f"Testing {folder}": (place_of(folder), [folder]) for folder in suites()}
     run_tests(session, runs, ENVIRONMENTS)
 
 
 def run_tests(
     session: nox.Session, runs: dict[str, tuple[str, list[str]]], environments: dict[str, dict[str, Make]]
 ) -> None:
-    """Run pytest: what it is called -> (framework, arguments), in each of the framework's environments."""
-    needed = {framework for framework, _ in runs.values()}
+    """Run pytest: what it is called -> (place, arguments), in each of the place's environments."""
+    needed = {place for place, _ in runs.values()}
     made = {name: {beside: make(session) for beside, make in environments[name].items()} for name in needed}
     actions: dict[str, Callable[[], None]] = {}
-    for what, (framework, arguments) in runs.items():
-        for beside, env in made[framework].items():
+    for what, (place, arguments) in runs.items():
+        for beside, env in made[place].items():
             if env:
                 actions[f"{what}, {beside}"] = partial(run_pytest, env, *arguments)
     run_all(session, actions)
@@ -87,7 +87,7 @@ def run_tests(
 @nox.parametrize("version", list(TENSORFLOW_PYTHONS))
 def tensorflow(session: nox.Session, version: str) -> None:
     """Tests of the plugin for TensorFlow with one version of it. What stands after -- is run by pytest instead."""
-    folders = session.posargs or [folder for folder in suites() if framework_of(folder) == "tensorflow"]
+    folders = session.posargs or [folder for folder in suites() if place_of(folder) in ("tensorflow", "parity")]
     beside: dict[str, dict[str, Make]]
     beside = {"tensorflow": {f"TensorFlow {version}": partial(tensorflow_environment, version)}}
     run_tests(session, {f"Testing {folder}": ("tensorflow", [folder]) for folder in folders}, beside)
@@ -105,10 +105,11 @@ def packaging(session: nox.Session) -> None:
     """The wheels, in an empty environment without a compiler."""
     actions: dict[str, Callable[[], None]] = {}
     for folder in ("tests/packaging", "tests/packaging_mxnet", "tests/packaging_tensorflow"):
-        env = next(iter(ENVIRONMENTS[framework_of(folder)].values()))(session)
-        if env:
-            wheels = env.noted("farandole")
-            actions[f"Testing {folder}"] = partial(run_pytest, env, folder, *session.posargs, FARANDOLE_WHEELS=wheels)
+        for beside, make in ENVIRONMENTS[place_of(folder)].items():
+            env = make(session)
+            if env:
+                run = partial(run_pytest, env, folder, *session.posargs, FARANDOLE_WHEELS=env.noted("farandole"))
+                actions[f"Testing {folder}, {beside}"] = run
     run_all(session, actions)
 
 

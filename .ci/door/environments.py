@@ -130,7 +130,7 @@ def build_wheel(env: Environment, folder: str) -> str:
 def folders_of(framework: str) -> list[str]:
     """The core, and the plugins that are installed beside this framework."""
     folders = [str(path.parent.relative_to(ROOT)) for path in distributions()]
-    return [folder for folder in folders if folder == "core" or framework_of(folder) == framework]
+    return [folder for folder in folders if folder == "core" or place_of(folder) == framework]
 
 
 def all_wheels(session: nox.Session) -> list[str]:
@@ -194,7 +194,8 @@ def fill_with_tensorflow(env: Environment, version: str, pins: list[str]) -> str
     if sys.version_info[1] > newest:
         return f"{pins[0]} needs Python 3.{newest} or older, and this is 3.{sys.version_info[1]}"
     try:
-        env.require(f"TensorFlow {version} and test tools", [*pins, *TEST_TOOLS], "about 350 MB, a minute or two")
+        packages = [*pins, *TEST_TOOLS, "ml_dtypes"]  # the version that TensorFlow asks for
+        env.require(f"TensorFlow {version} and test tools", packages, "about 350 MB, a minute or two")
     except nox.command.CommandFailed:
         return f"{pins[0]} cannot be installed, see above"
     return ""
@@ -220,19 +221,47 @@ def fill_with_mxnet(env: Environment) -> str:
 
 Make = Callable[[nox.Session], Environment | None]
 
-OLDEST_TENSORFLOW, *_, NEWEST_TENSORFLOW = TENSORFLOW_PYTHONS
 
-# In what each framework's tests run by default: name -> how it is made.
+def together_environment(name: str, makers: tuple[Make, Make], session: nox.Session) -> Environment | None:
+    """An environment that has all packages of two others; of what both have it takes the first one's."""
+    lenders = [make(session) for make in makers]
+    homes = [lender.home for lender in lenders if lender]
+    if len(homes) < len(makers):
+        return None
+    env = Environment(session, name)
+    packages = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
+    (env.home / packages / "lent.pth").write_text("".join(f"{home / packages}\n" for home in homes))
+    return env
+
+
+OLDEST_TENSORFLOW, *_, NEWEST_TENSORFLOW = TENSORFLOW_PYTHONS
+_oldest_tensorflow = partial(tensorflow_environment, OLDEST_TENSORFLOW)
+_newest_tensorflow = partial(tensorflow_environment, NEWEST_TENSORFLOW)
+_PYTORCH: dict[str, Make] = {"PyTorch": torch_environment}
+_MXNET: dict[str, Make] = {"MXNet": mxnet_environment}
+_TENSORFLOW: dict[str, Make] = {
+    f"TensorFlow {OLDEST_TENSORFLOW}": _oldest_tensorflow,
+    f"TensorFlow {NEWEST_TENSORFLOW}": _newest_tensorflow,
+}
+
+# Where tests run by default: place -> name -> how it is made.
 ENVIRONMENTS: dict[str, dict[str, Make]] = {
-    "torch": {"PyTorch": torch_environment},
-    "mxnet": {"MXNet": mxnet_environment},
-    "tensorflow": {
-        f"TensorFlow {version}": partial(tensorflow_environment, version)
-        for version in (OLDEST_TENSORFLOW, NEWEST_TENSORFLOW)
+    "torch": _PYTORCH,
+    "mxnet": _MXNET,
+    "tensorflow": _TENSORFLOW,
+    "parity": {**_PYTORCH, **_MXNET, **_TENSORFLOW},
+    "together": {
+        f"MXNet and TensorFlow {OLDEST_TENSORFLOW}": partial(
+            together_environment, "mxnet-tensorflow", (mxnet_environment, _oldest_tensorflow)
+        ),
+        f"PyTorch and TensorFlow {NEWEST_TENSORFLOW}": partial(
+            together_environment, "torch-tensorflow", (torch_environment, _newest_tensorflow)
+        ),
+        "MXNet and PyTorch": partial(together_environment, "mxnet-torch", (mxnet_environment, torch_environment)),
     },
 }
 
 
-def framework_of(path: str) -> str:
-    """In whose environments a folder's plugin or tests belong: those of the framework in its path, else PyTorch's."""
-    return next((framework for framework in ENVIRONMENTS if framework in path), "torch")
+def place_of(path: str) -> str:
+    """In which of ENVIRONMENTS a folder's plugin or tests belong: that whose name is in its path, else PyTorch's."""
+    return next((place for place in ENVIRONMENTS if place in path), "torch")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from door import ROOT
-from door.environments import ENVIRONMENTS, framework_of
+from door.environments import ENVIRONMENTS, place_of
 
 
 def suites() -> list[str]:
@@ -15,13 +15,13 @@ def suites() -> list[str]:
 
 
 def chosen(arguments: list[str]) -> dict[str, list[str]]:
-    """Arguments of pytest, for each framework of whose tests they name some; without any, all are for PyTorch's."""
+    """Arguments of pytest, for each place of whose tests they name some; without any, all are for PyTorch's."""
     found = {argument: _suites_within(argument) for argument in arguments}
-    named = {framework_of(suite) for suites in found.values() for suite in suites} or {"torch"}
+    named = {place_of(suite) for suites in found.values() for suite in suites} or {"torch"}
     return {
-        framework: [each for argument in arguments for each in _part(argument, found[argument], framework)]
-        for framework in ENVIRONMENTS
-        if framework in named
+        place: [each for argument in arguments for each in _part(argument, found[argument], place)]
+        for place in ENVIRONMENTS
+        if place in named
     }
 
 
@@ -33,7 +33,7 @@ def _suites_within(argument: str) -> list[str]:
     return [suite for suite in suites() if (ROOT / suite).is_relative_to(path) or path.is_relative_to(ROOT / suite)]
 
 
-def _part(argument: str, suites: list[str], framework: str) -> list[str]:
-    """What of the argument goes to this framework's tests."""
-    mine = [suite for suite in suites if framework_of(suite) == framework]
+def _part(argument: str, suites: list[str], place: str) -> list[str]:
+    """What of the argument goes to this place's tests."""
+    mine = [suite for suite in suites if place_of(suite) == place]
     return [argument] if mine == suites else mine

@@ -1,0 +1,42 @@
+"""Same numbers in, same bits out: in numpy and in the framework that is here. The suite runs beside each framework.
+
+What numpy's face gives is compared with formulas, so frameworks that cannot be in one process have the same bits, too.
+"""
+
+import comparing
+import pytest
+from calls import RANKS
+from faces import FRAMEWORKS, LACKING, WAYS
+from farandole.testing import world
+from meanings import DTYPES
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def judge(answers):
+    assert all(count > 10 for count, _ in answers)
+    texts = [f"rank {rank}: {text}" for rank, (_, found) in enumerate(answers) for text in found]
+    assert not texts, "\n".join([f"{len(texts)} differences", *texts[:12]])
+
+
+def test_a_framework_is_here():
+    assert FRAMEWORKS
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numpy_has_the_bits_of_the_formulas(dtype):
+    judge(world(RANKS).run(comparing.compare_with_formulas, dtype))
+
+
+CASES = [
+    (framework, way, dtype)
+    for framework in FRAMEWORKS
+    for way in WAYS[framework]
+    for dtype in DTYPES
+    if dtype not in LACKING.get(framework, ())
+]
+
+
+@pytest.mark.parametrize(("framework", "way", "dtype"), CASES)
+def test_a_framework_has_the_bits_of_numpy(framework, way, dtype):
+    judge(world(RANKS).run(comparing.compare, framework, way, dtype, timeout=120))
