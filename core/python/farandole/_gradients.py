@@ -21,6 +21,7 @@ from farandole._ops import ReduceOp, predivide_factors
 from farandole._process_sets import ProcessSet
 
 T = TypeVar("T")
+Sparse = Callable[[int, T, str], tuple[Handle[T], int] | None]
 
 
 def even_groups(count: int, groups: int) -> list[list[int]]:
@@ -49,6 +50,7 @@ class GradientReducer(Generic[T]):
         predivide_factor: float = 1.0,
         compression: Compressor[T] | None = None,
         process_set: ProcessSet | None = None,
+        sparse: Sparse[T] | None = None,
     ) -> None:
         """Start with no gradient reported.
 
@@ -61,6 +63,9 @@ class GradientReducer(Generic[T]):
             predivide_factor: divides before the sum, and is undone after; only with Average.
             compression: what travels instead of the gradients.
             process_set: the ranks whose gradients are reduced with each other, this one among them; by default all.
+            sparse: is asked first, with a gradient's index, the gradient and the operation's name: it returns None for
+                what is dense, else it starts the reduction and returns its handle and the bytes that are sent. The
+                handle's result must be the gradient that was given; what becomes of the reduction, `sparse` decides.
 
         Raises:
             ValueError: names that are not unique, an index in two groups, or an argument out of range.
@@ -69,7 +74,7 @@ class GradientReducer(Generic[T]):
         self._scales = predivide_factors(op, predivide_factor)
         self._compression = compression or collectives.Compression.none
         check_compressor(self._compression)
-        self._process_set = process_set
+        self._process_set, self._sparse = process_set, sparse
         self._groups = _with_singles(groups, len(self._names))
         self._group_of = {index: group for group, indices in enumerate(self._groups) for index in indices}
         _check_unique(self._names)
@@ -110,6 +115,21 @@ class GradientReducer(Generic[T]):
         if self._seen[index] >= self._passes:
             self._due(index, gradient)
 
+    def extend(self, names: Sequence[str]) -> None:
+        """More gradients, each reduced alone; their indices follow those that there are.
+
+        Raises:
+            ValueError: a name that there is, or gradients are on their way.
+        """
+        if self.in_flight:
+            raise ValueError("gradients are being reduced: call step() or synchronize() before adding parameters")
+        _check_unique([*self._names, *names])
+        for name in names:
+            self._group_of[len(self._names)] = len(self._groups)
+            self._groups.append([len(self._names)])
+            self._names.append(name)
+        self._forget()
+
     def finish(self, indices: Sequence[int], gradient_of: Callable[[int], T]) -> None:
         """Submit those of `indices` that are not submitted yet, and wait for all; every gradient is then reduced.
 
@@ -119,16 +139,29 @@ class GradientReducer(Generic[T]):
 
         Raises:
             The first error of the operations, after all are complete; the reducer can be used again.
+            KeyboardInterrupt: `finish` can be called again, and waits for what is still on its way.
         """
-        try:
-            for index in indices:
+        refusal = self._submit_rest(indices, gradient_of)
+        failure = self._wait()  # in any case: the names of what is on its way are taken until then
+        self._forget()
+        if refusal or failure:
+            raise refusal or failure  # type: ignore[misc]
+
+    def _submit_rest(self, indices: Sequence[int], gradient_of: Callable[[int], T]) -> Exception | None:
+        """Returns the first error; the other ranks need what can be submitted all the same."""
+        refusal: Exception | None = None
+        for index in indices:
+            try:
                 if index not in self._submitted and index not in self._waiting:
                     self._due(index, gradient_of(index))
-            for group, members in enumerate(self._groups):  # groups of which a member is not among `indices`
-                self._submit(group, [i for i in members if i in self._waiting])
-            self._wait()
-        finally:
-            self._forget()
+            except Exception as error:
+                refusal = refusal or error
+        for group in sorted({self._group_of[index] for index in self._waiting}):  # not all members are among `indices`
+            try:
+                self._submit(group, [i for i in self._groups[group] if i in self._waiting])
+            except Exception as error:
+                refusal = refusal or error
+        return refusal
 
     def _due(self, index: int, gradient: T) -> None:
         self._waiting[index] = gradient
@@ -137,6 +170,7 @@ class GradientReducer(Generic[T]):
             self._submit(group, self._groups[group])
 
     def _submit(self, group: int, members: Sequence[int]) -> None:
+        members = [index for index in members if not self._submit_sparse(index)]
         if not members:
             return
         gradients = [self._waiting.pop(index) for index in members]
@@ -152,7 +186,19 @@ class GradientReducer(Generic[T]):
         self._handles.append((handle, gradients, contexts))
         self.submitted_bytes += sum(map(self._bytes, sent))
 
-    def _wait(self) -> None:
+    def _submit_sparse(self, index: int) -> bool:
+        gradient = self._waiting[index]
+        started = self._sparse and self._sparse(index, gradient, f"gradient.{self._names[index]}")
+        if not started:
+            return False
+        handle, size_bytes = started
+        self._submitted.add(index)
+        self._handles.append((handle.map(_listed), [self._waiting.pop(index)], [None]))
+        self.submitted_bytes += size_bytes
+        return True
+
+    def _wait(self) -> Exception | None:
+        """Wait for all; returns the first error."""
         first_error: Exception | None = None
         assign = self._collectives.adapter.assign
         for handle, gradients, contexts in self._handles:
@@ -164,8 +210,7 @@ class GradientReducer(Generic[T]):
             for gradient, tensor, context in zip(gradients, reduced, contexts, strict=True):
                 if tensor is not gradient:
                     assign(gradient, self._compression.decompress(tensor, context))
-        if first_error is not None:
-            raise first_error
+        return first_error
 
     def _bytes(self, tensor: T) -> int:
         dtype, shape = self._collectives.adapter.describe(tensor)

@@ -135,3 +135,70 @@ def test_predivision_the_reduction_and_the_set_are_handed_on(gradients):
 def test_nonsense_is_refused(names, options, words):
     with pytest.raises(ValueError, match=words):
         GradientReducer(Noted(), names, **options)
+
+
+def test_gradients_can_be_added_between_steps(gradients):
+    noted = Noted()
+    reducer = GradientReducer(noted, ["a", "b"], groups=[[0, 1]])
+    reducer.ready(0, gradients[0])
+    with pytest.raises(ValueError, match="before adding parameters"):
+        reducer.extend(["c"])
+    reducer.finish([0, 1], gradients.__getitem__)
+    with pytest.raises(ValueError, match=r"unique.*b"):
+        reducer.extend(["c", "b"])
+    reducer.extend(["c", "d"])
+    reducer.ready(3, gradients[3])
+    reducer.finish(range(4), gradients.__getitem__)
+    assert noted.names == ["gradients.0", "gradient.d", "gradients.0", "gradient.c"]
+
+
+def test_an_interrupted_wait_can_be_taken_up_again(gradients):
+    class Interrupted(Noted):
+        def _finish(self, name, tensors):
+            if self.failing:
+                self.failing.pop()
+                raise KeyboardInterrupt
+            return super()._finish(name, tensors)
+
+    noted = Interrupted(failing=["once"])
+    reducer = GradientReducer(noted, list("ab"))
+    reducer.ready(1, gradients[1])
+    with pytest.raises(KeyboardInterrupt):
+        reducer.finish([0, 1], gradients.__getitem__)
+    assert reducer.in_flight
+    reducer.finish([0, 1], gradients.__getitem__)
+    assert noted.names == ["gradient.b", "gradient.a"] and not reducer.in_flight
+    assert [gradients[0][0], gradients[1][0]] == [1, 2]
+
+
+def test_what_cannot_be_submitted_is_told_after_all_others_are_complete(gradients):
+    class Refusing(Noted):
+        def allreduce_async_(self, tensor, average, name, *how):
+            if name == "gradient.b":
+                raise ValueError("complex")
+            return super().allreduce_async_(tensor, average, name, *how)
+
+    reducer = GradientReducer(Refusing(), list("abc"))
+    reducer.ready(2, gradients[2])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="complex"):
+            reducer.finish(range(3), gradients.__getitem__)
+        assert not reducer.in_flight
+    assert [gradient[0] for gradient in gradients] == [2, 1, 4, 3]  # all but b, twice
+
+
+def test_sparse_gradients_go_another_way_even_out_of_a_group(gradients):
+    noted, sent = Noted(), []
+
+    def sparse(index, gradient, name):
+        if index != 1:
+            return None
+        sent.append(name)
+        return Pending(lambda: gradient), 100
+
+    reducer = GradientReducer(noted, list("abc"), groups=[[0, 1, 2]], sparse=sparse)
+    for index in range(3):
+        reducer.ready(index, gradients[index])
+    assert (sent, noted.calls, reducer.submitted_bytes) == (["gradient.b"], [("gradients.0", 2)], 116)
+    reducer.finish(range(3), gradients.__getitem__)
+    assert [gradient[0] for gradient in gradients[:3]] == [1, 1, 3]

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from farandole import ProcessSet, Sum, size
+from farandole import ProcessSet, Sum
+from farandole.plugin import is_alone
 
 from farandole_torch._adapter import Tensor
 from farandole_torch._autograd import collectives
@@ -43,7 +44,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):  # type: ignore[misc
             momentum: the weight of a batch in the running statistics; None: all batches weigh as much.
             affine: whether there are a weight and a bias, whose gradients are those of this rank's batch.
             track_running_stats: whether to keep running statistics, which `eval()` then uses.
-            process_set: the ranks whose batches are one, by default all.
+            process_set: the ranks whose batches are one, by default all. On the others it is torch's.
         """
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
         self.process_set = process_set
@@ -58,7 +59,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):  # type: ignore[misc
         self._check_input_dim(input)
         if not self.training and self.running_mean is not None:
             return super().forward(input)
-        if (size() if self.process_set is None else self.process_set.size()) == 1:
+        if is_alone(self.process_set):
             return super().forward(input)
         output, mean, variance, count = _Normalize.apply(input, self.weight, self.bias, self.eps, self.process_set)
         if self.training and self.running_mean is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,14 +11,24 @@ from typing import Any
 
 import torch
 from farandole import Adasum, Average, ProcessSet, ReduceOp
-from farandole.plugin import Compressor, GradientReducer, even_groups, is_alone
+from farandole.plugin import (
+    Compressor,
+    GradientReducer,
+    check_compressor,
+    even_groups,
+    is_alone,
+    predivide_factors,
+    reduction,
+)
 
 from farandole_torch._adapter import Tensor
 from farandole_torch._autograd import collectives
+from farandole_torch._deltas import Deltas
 from farandole_torch._operations import Compression
+from farandole_torch._reduction import Parameter, Reduction
 
-Parameter = Any  # torch.nn.Parameter
 Groups = int | Sequence[Sequence[Parameter]]
+_SCALERS = ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
 
 
 def DistributedOptimizer(  # the name that Horovod's users know
@@ -39,21 +50,24 @@ def DistributedOptimizer(  # the name that Horovod's users know
     without a gradient get a zero one, because another rank may have one. In a world of one nothing is added.
 
     The optimizer gains: `synchronize()`, to have the reduced gradients before `step()`, which then does not reduce
-    again (for clipping, and before `GradScaler.unscale_` or `GradScaler.step`); `skip_synchronize()`, a context in
-    which `step()` reduces nothing; `set_backward_passes_per_step(n)`; and `submitted_bytes`, how many bytes of
-    gradients are on their way.
+    again (for clipping); `skip_synchronize()`, a context in which `step()` reduces nothing;
+    `set_backward_passes_per_step(n)`; and `submitted_bytes`, how many bytes of gradients are on their way. A GradScaler
+    gets the reduced gradients, without `synchronize()` too, so that all ranks skip a step or none.
 
     Args:
         optimizer: a torch.optim.Optimizer, with or without state.
         named_parameters: (name, parameter) pairs, usually `model.named_parameters()`; names match the ranks' gradients.
-            Without them, parameters are named by their position.
+            Without them, parameters have the names that the optimizer knows, else are named by their position.
         compression: what travels: `Compression.none`, `fp16` or `bf16`.
         backward_passes_per_step: how many backward passes add to the gradients before they are reduced.
-        op: Average or Sum; also Min, Max, Product.
+        op: Average or Sum; also Min, Max, Product. With Adasum each rank steps by its own gradients, and what the steps
+            have changed is combined after it; `groups` and the passes before a step then mean nothing, `synchronize()`
+            does nothing, and `skip_synchronize()` and GradScaler are errors.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         num_groups: the older form of an integer `groups`.
         groups: a number of groups, or lists of parameters: gradients of a group are reduced as one operation.
-        sparse_as_dense: convert sparse gradients to dense ones; without it they are an error.
+        sparse_as_dense: convert sparse gradients to dense ones; without it their rows are gathered (Average and Sum),
+            and a rank that has no gradient for such a parameter in the first step is a MismatchError.
         process_set: the ranks whose gradients are reduced with each other, by default all. On the others nothing is
             added.
 
@@ -64,36 +78,57 @@ def DistributedOptimizer(  # the name that Horovod's users know
         raise ValueError(f"expected a torch.optim.Optimizer, not {type(optimizer).__name__}")
     if isinstance(optimizer, _Distributed):
         raise ValueError("this optimizer is distributed already; wrap it once")
-    if op == Adasum:
-        raise ValueError("DistributedOptimizer cannot do op=Adasum yet: reduce with allreduce(..., op=Adasum) yourself")
+    op = reduction(None, op)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    names = _names(parameters, named_parameters)
+    names = _Names(optimizer.param_groups, parameters, named_parameters)
+    indices = _indices(num_groups if groups is None else groups, parameters)
+    alone = is_alone(process_set)
+    if op == Adasum:
+        predivide_factors(op, gradient_predivide_factor)
+        check_compressor(compression)
+        deltas = Deltas(parameters, names.chosen, compression, process_set)
+        _make_distributed(optimizer, deltas, names)
+        deltas.start(optimizer, alone)
+        return optimizer
+    watching = Reduction(parameters, names.chosen, sparse_as_dense, op, process_set)
     reducer: GradientReducer[Tensor] = GradientReducer(
         collectives,
-        names,
-        groups=_indices(num_groups if groups is None else groups, parameters),
+        names.chosen,
+        groups=indices,
         passes=backward_passes_per_step,
         op=op,
         predivide_factor=gradient_predivide_factor,
         compression=compression,
         process_set=process_set,
+        sparse=_weakly(watching),
     )
-    plain = type(optimizer)
-    body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-    optimizer.__class__ = type(plain.__name__, (_Distributed, plain), body)
-    optimizer._farandole = _Reduction(optimizer, reducer, parameters, sparse_as_dense, is_alone(process_set))
+    _make_distributed(optimizer, watching, names)
+    watching.start(optimizer, reducer, alone)
     return optimizer
 
 
 class _Distributed:
     """What a distributed optimizer has in addition; mixed into the user's class."""
 
-    _farandole: _Reduction
+    _farandole: Reduction | Deltas
+    _farandole_names: _Names
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """As in torch. A GradScaler that asks for the gradients gets the reduced ones."""
+        if sys._getframe(1).f_globals.get("__name__") in _SCALERS:
+            self._farandole.before_unscaling()
+        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
+        return groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.__dict__["param_groups"] = groups
 
     @property
     def submitted_bytes(self) -> int:
         """Bytes of gradients submitted since the last synchronization."""
-        return self._farandole.reducer.submitted_bytes
+        return self._farandole.submitted_bytes
 
     def synchronize(self) -> None:
         """Reduce all gradients and wait for them; `step()` will not do it again. Raises like allreduce."""
@@ -101,7 +136,7 @@ class _Distributed:
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """A context in which `step()` reduces nothing."""
+        """A context in which `step()` reduces nothing; `synchronize()` comes before it."""
         self._farandole.skips = True
         try:
             yield
@@ -110,136 +145,85 @@ class _Distributed:
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Change how many backward passes come before each `step()`."""
-        self._farandole.reducer.passes = passes
+        self._farandole.passes = passes
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As in torch. Raises ValueError between backward and step(), when gradients are on their way."""
-        if self._farandole.reducer.in_flight:
-            raise ValueError(
-                "zero_grad() came between backward() and step(), while gradients are being reduced: call it before "
-                "backward(), or call synchronize() first"
-            )
-        self._farandole.synchronized = False
+        self._farandole.before_zeroing()
         super().zero_grad(*args, **kwargs)  # type: ignore[misc]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused: the ranks have agreed on the parameters. Raises ValueError."""
-        raise ValueError("add parameter groups before DistributedOptimizer(...) is called, not after")
+        """As in torch, on every rank; the group's parameters are reduced as the others, each alone.
+
+        They have the names that `named_parameters` had for them, else those of the group, else one by their position.
+
+        Raises:
+            ValueError: as in torch, or gradients are on their way.
+        """
+        self._farandole.before_extending()
+        super().add_param_group(param_group)  # type: ignore[misc]
+        group = self.param_groups[-1]
+        self._farandole.extend(group["params"], self._farandole_names.choose(group))
 
 
-class _Reduction:
-    """Between one optimizer's hooks and its GradientReducer."""
+def _make_distributed(optimizer: Any, watching: Reduction | Deltas, names: _Names) -> None:
+    plain = type(optimizer)
+    body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
+    optimizer.__class__ = type(plain.__name__, (_Distributed, plain), body)
+    optimizer._farandole, optimizer._farandole_names = watching, names
+
+
+def _weakly(watching: Reduction) -> Any:
+    """Its `reduce_sparse`, for the reducer: which must not keep a discarded optimizer at work."""
+    weak = weakref.WeakMethod(watching.reduce_sparse)
+
+    def reduce_sparse(index: int, gradient: Tensor, name: str) -> Any:
+        method = weak()
+        return method(index, gradient, name) if method is not None else None
+
+    return reduce_sparse
+
+
+class _Names:
+    """One name per parameter of the optimizer, in its order."""
 
     def __init__(
         self,
-        optimizer: Any,
-        reducer: GradientReducer[Tensor],
+        groups: list[dict[str, Any]],
         parameters: list[Parameter],
-        sparse_as_dense: bool,
-        is_alone: bool,
+        named: Iterable[tuple[str, Parameter]] | None,
     ) -> None:
-        self.reducer = reducer
-        self.synchronized = False  # reduced since the last backward
-        self.skips = False
-        self._parameters = parameters
-        self._sparse_as_dense = sparse_as_dense
-        self._hooked: set[int] = set()
-        self._is_alone = is_alone
-        if is_alone:
-            return
-        self._watch()
-        weak = weakref.ref(self)
-        hook = optimizer.register_step_pre_hook(lambda _, args, kwargs: _before_step(weak, args, kwargs))
-        # Ours comes first: hooks that the user registered before, say to clip, are to see the reduced gradients.
-        optimizer._optimizer_step_pre_hooks.move_to_end(hook.id, last=False)
+        self._given = {} if named is None else _checked(list(named))
+        self.chosen: list[str] = []
+        lacking = [i for i, parameter in enumerate(parameters) if id(parameter) not in self._given]
+        if lacking and named is not None:
+            shapes = ", ".join(f"number {i} of shape {tuple(parameters[i].shape)}" for i in lacking[:5])
+            raise ValueError(
+                f"{len(lacking)} of the optimizer's {len(parameters)} parameters have no name in named_parameters: "
+                f"{shapes}"
+            )
+        for group in groups:
+            self.choose(group)
 
-    def synchronize(self) -> None:
-        if self._is_alone:
-            return
-        self._watch()
-        wanted = [i for i, parameter in enumerate(self._parameters) if parameter.requires_grad]
-        self.reducer.finish(wanted, self._gradient)
-        self.synchronized = True
-
-    def before_step(self) -> None:
-        if not self.skips and not self.synchronized:
-            self.synchronize()
-        self.synchronized = False
-
-    def accumulated(self, index: int) -> None:
-        self.synchronized = False
-        self.reducer.ready(index, self._gradient(index))
-
-    def _watch(self) -> None:
-        """Hook the parameters that have none; a frozen one gets its hook when it is no longer frozen."""
-        weak = weakref.ref(self)  # a hook must not keep a discarded optimizer at work
-        for index, parameter in enumerate(self._parameters):
-            if parameter.requires_grad and index not in self._hooked:
-                self._hooked.add(index)
-                parameter.register_post_accumulate_grad_hook(_Hook(weak, index))
-
-    def _gradient(self, index: int) -> Tensor:
-        parameter = self._parameters[index]
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        elif parameter.grad.layout is not torch.strided and self._sparse_as_dense:
-            parameter.grad = parameter.grad.to_dense()
-        return parameter.grad
+    def choose(self, group: dict[str, Any]) -> list[str]:
+        """Names for one more group, which are remembered: as given at first, else the group's own, else by position."""
+        names, others = [], group.get("param_names")
+        for i, parameter in enumerate(group["params"]):
+            position = f"parameter.{len(self.chosen)}"
+            name, _ = self._given.get(id(parameter), (others[i] if others else position, None))
+            names.append(position if name in self.chosen else name)
+            self.chosen.append(names[-1])
+        return names
 
 
-class _Hook:
-    """Called by backward each time it has added to the parameter's gradient."""
-
-    def __init__(self, reduction: weakref.ref[_Reduction], index: int) -> None:
-        self._reduction, self._index = reduction, index
-
-    def __call__(self, parameter: Parameter) -> None:
-        reduction = self._reduction()
-        if reduction is not None:
-            reduction.accumulated(self._index)
-
-
-def _before_step(
-    weak: weakref.ref[_Reduction], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Reduce before step(); with a closure, each time after it, for that is where the gradients come from."""
-    reduction = weak()
-    if reduction is None:
-        return None
-    closure = args[1] if len(args) > 1 else kwargs.get("closure")
-    if closure is None:
-        reduction.before_step()
-        return None
-
-    def reduced_closure() -> Any:
-        loss = closure()
-        reduction.before_step()
-        return loss
-
-    if len(args) > 1:
-        return (args[0], reduced_closure, *args[2:]), kwargs
-    return args, {**kwargs, "closure": reduced_closure}
-
-
-def _names(parameters: list[Parameter], named: Iterable[tuple[str, Parameter]] | None) -> list[str]:
-    """One name per parameter of the optimizer, in its order."""
-    if named is None:
-        return [f"parameter.{i}" for i in range(len(parameters))]
-    pairs = list(named)
+def _checked(pairs: list[tuple[str, Parameter]]) -> dict[int, tuple[str, Parameter]]:
+    """By the parameter's id, which stays its own as long as the parameter is kept here."""
     if any(not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
         raise ValueError("named_parameters must be (name, parameter) pairs, such as model.named_parameters()")
-    all_names = [name for name, _ in pairs]
-    repeated = sorted(name for name, count in Counter(all_names).items() if count > 1)
+    repeated = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
     if repeated:
         raise ValueError(f"named_parameters has names that are not unique: {', '.join(repeated)}")
-    name_of = {id(parameter): name for name, parameter in pairs}
-    lacking = [i for i, parameter in enumerate(parameters) if id(parameter) not in name_of]
-    if lacking:
-        shapes = ", ".join(f"number {i} of shape {tuple(parameters[i].shape)}" for i in lacking[:5])
-        raise ValueError(
-            f"{len(lacking)} of the optimizer's {len(parameters)} parameters have no name in named_parameters: {shapes}"
-        )
-    return [name_of[id(parameter)] for parameter in parameters]
+    return {id(parameter): (name, parameter) for name, parameter in pairs}
 
 
 def _indices(groups: Groups, parameters: list[Parameter]) -> list[list[int]]:

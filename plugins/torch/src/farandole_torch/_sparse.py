@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from farandole import Average, ProcessSet, ReduceOp
+from farandole import Average, Handle, ProcessSet, ReduceOp
 
 from farandole_torch._adapter import Tensor
 from farandole_torch._autograd import collectives, differentiates
@@ -38,6 +38,12 @@ def sparse_allreduce_async(
             "sparse_allreduce_async has no gradient, and its tensor requires one: give tensor.detach(), or call it "
             "under torch.no_grad()"
         )
+    handle, _ = begin(tensor, name, op, process_set)
+    return handle.wait
+
+
+def begin(tensor: Tensor, name: str | None, op: ReduceOp, process_set: ProcessSet | None) -> tuple[Handle[Tensor], int]:
+    """The same as a handle, and how many bytes this rank sends."""
     summed = tensor.detach().coalesce()  # what the rank can add up itself need not travel
     shape, indices, values = tensor.shape, summed.indices().t().contiguous(), summed.values()
     handle = collectives.sparse_allreduce_async((indices, values), op, name, process_set)
@@ -45,4 +51,4 @@ def sparse_allreduce_async(
     def assembled(both: tuple[Tensor, Tensor]) -> Tensor:
         return torch.sparse_coo_tensor(both[0].t(), both[1], shape)
 
-    return handle.map(assembled).wait
+    return handle.map(assembled), indices.nbytes + values.nbytes

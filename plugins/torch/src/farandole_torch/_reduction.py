@@ -1,0 +1,209 @@
+"""Between an optimizer's hooks and its GradientReducer.
+
+backward --hook of each parameter--> GradientReducer.ready
+step     --hook before it---------> GradientReducer.finish, unless `synchronize` came first
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from farandole import Handle, ProcessSet, ReduceOp
+from farandole.plugin import GradientReducer
+from torch.utils.weak import WeakIdKeyDictionary
+
+from farandole_torch._adapter import Tensor
+from farandole_torch._sparse import begin
+
+Parameter = Any  # torch.nn.Parameter
+_owners: Any = WeakIdKeyDictionary()  # parameter -> the Reduction that reduces its gradients, weakly
+
+
+class Reduction:
+    """The gradients of one optimizer."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        names: Sequence[str],
+        sparse_as_dense: bool,
+        op: ReduceOp,
+        process_set: ProcessSet | None,
+    ) -> None:
+        """The reducer, which is told the same, follows: see `start`."""
+        self.skips = False  # steps reduce nothing
+        self.synchronized = False  # reduced since the last backward
+        self._parameters, self._names = list(parameters), list(names)
+        self._op, self._process_set = op, process_set
+        self._sparse_as_dense = sparse_as_dense
+        self._sparse_dims: dict[int, int] = {}  # index -> of the last sparse gradient
+        self._hooked: set[int] = set()
+        self._lost_to_another = ""  # name of a parameter that another optimizer reduces now
+        self._is_alone = True
+
+    def start(self, optimizer: Any, reducer: GradientReducer[Tensor], is_alone: bool) -> None:
+        """Begin to watch the parameters and the optimizer's steps. `is_alone`: there is nobody to reduce with."""
+        self.reducer, self._is_alone = reducer, is_alone
+        if is_alone:
+            return
+        self._watch()
+        weak = weakref.ref(self)
+        hook = optimizer.register_step_pre_hook(lambda _, args, kwargs: _before_step(weak, args, kwargs))
+        # Ours comes first: hooks that the user registered before, say to clip, are to see the reduced gradients.
+        optimizer._optimizer_step_pre_hooks.move_to_end(hook.id, last=False)
+
+    def synchronize(self) -> None:
+        """Reduce all gradients and wait for them."""
+        if self._is_alone:
+            return
+        if self._lost_to_another:
+            raise ValueError(
+                f"the gradient of {self._lost_to_another!r} is reduced by another DistributedOptimizer, which was made "
+                "later: step that one; one parameter belongs to one distributed optimizer"
+            )
+        self._watch()
+        wanted = [i for i, parameter in enumerate(self._parameters) if parameter.requires_grad]
+        self.reducer.finish(wanted, self._gradient)
+        self.synchronized = True
+
+    def before_step(self) -> None:
+        """What `step()` needs before it uses the gradients."""
+        if self.skips and not self.synchronized and self.reducer.in_flight:
+            raise ValueError(
+                "step() under skip_synchronize() came while gradients are being reduced: call synchronize() before it"
+            )
+        if not self.skips and not self.synchronized:
+            self.synchronize()
+        self.synchronized = False
+
+    def before_unscaling(self) -> None:
+        """A GradScaler is about to judge the gradients: all ranks are to judge the reduced ones, and so alike."""
+        if not self._is_alone and not self.skips and not self.synchronized:
+            self.synchronize()
+
+    def before_zeroing(self) -> None:
+        """Raises ValueError between backward and step(), when gradients are on their way."""
+        if self.reducer.in_flight:
+            raise ValueError(
+                "zero_grad() came between backward() and step(), while gradients are being reduced: call it before "
+                "backward(), or call synchronize() first"
+            )
+        self.synchronized = False
+
+    @property
+    def passes(self) -> int:
+        """How many backward passes come before each step."""
+        return self.reducer.passes
+
+    @passes.setter
+    def passes(self, passes: int) -> None:
+        self.reducer.passes = passes
+
+    @property
+    def submitted_bytes(self) -> int:
+        """Bytes of gradients submitted since the last synchronization."""
+        return self.reducer.submitted_bytes
+
+    def before_extending(self) -> None:
+        """Raises ValueError when gradients are on their way."""
+        if self.reducer.in_flight:
+            raise ValueError(
+                "add_param_group() came between backward() and step(), while gradients are being reduced: call it "
+                "before backward(), or call synchronize() first"
+            )
+
+    def extend(self, parameters: Sequence[Parameter], names: Sequence[str]) -> None:
+        """The optimizer has more parameters. Raises like GradientReducer.extend."""
+        self.reducer.extend(names)
+        self._parameters += parameters
+        self._names += names
+        if not self._is_alone:
+            self._watch()
+
+    def accumulated(self, index: int) -> None:
+        """Backward has added to the gradient."""
+        if not self._lost_to_another:
+            self.synchronized = False
+            self.reducer.ready(index, self._gradient(index))
+
+    def reduce_sparse(self, index: int, gradient: Tensor, name: str) -> tuple[Handle[Tensor], int] | None:
+        """See GradientReducer's `sparse`."""
+        if gradient.layout is not torch.sparse_coo:
+            return None
+        parameter = self._parameters[index]
+        self._sparse_dims[index] = gradient.sparse_dim()
+        handle, size_bytes = begin(gradient, name, self._op, self._process_set)
+
+        def replaced(result: Tensor) -> Tensor:
+            parameter.grad = result.coalesce()
+            return gradient
+
+        return handle.map(replaced), size_bytes
+
+    def _watch(self) -> None:
+        """Hook the parameters that have none; a frozen one gets its hook when it is no longer frozen."""
+        weak = weakref.ref(self)  # a hook must not keep a discarded optimizer at work
+        for index, parameter in enumerate(self._parameters):
+            if parameter.requires_grad and index not in self._hooked:
+                self._hooked.add(index)
+                parameter.register_post_accumulate_grad_hook(_Hook(weak, index))
+                earlier = _owners.get(parameter, _nobody)()
+                if earlier is not None:
+                    earlier._lost_to_another = self._names[index]
+                _owners[parameter] = weak
+
+    def _gradient(self, index: int) -> Tensor:
+        parameter = self._parameters[index]
+        gradient = parameter.grad
+        if gradient is None:
+            parameter.grad = self._zeros(index, parameter)
+        elif gradient.layout is not torch.strided and self._sparse_as_dense:
+            parameter.grad = gradient.to_dense()
+        return parameter.grad
+
+    def _zeros(self, index: int, parameter: Parameter) -> Tensor:
+        """Of the layout that the parameter's last gradient had: that of the ranks that have one now."""
+        if index not in self._sparse_dims:
+            return torch.zeros_like(parameter)
+        return torch.zeros_like(parameter).to_sparse(self._sparse_dims[index])
+
+
+class _Hook:
+    """Called by backward each time it has added to the parameter's gradient."""
+
+    def __init__(self, reduction: weakref.ref[Reduction], index: int) -> None:
+        self._reduction, self._index = reduction, index
+
+    def __call__(self, parameter: Parameter) -> None:
+        reduction = self._reduction()
+        if reduction is not None:
+            reduction.accumulated(self._index)
+
+
+def _nobody() -> None:
+    return None
+
+
+def _before_step(
+    weak: weakref.ref[Reduction], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Reduce before step(); with a closure, each time after it, for that is where the gradients come from."""
+    reduction = weak()
+    if reduction is None:
+        return None
+    closure: Callable[[], Any] | None = args[1] if len(args) > 1 else kwargs.get("closure")
+    if closure is None:
+        reduction.before_step()
+        return None
+
+    def reduced_closure() -> Any:
+        loss = closure()
+        reduction.before_step()
+        return loss
+
+    if len(args) > 1:
+        return (args[0], reduced_closure, *args[2:]), kwargs
+    return args, {**kwargs, "closure": reduced_closure}
