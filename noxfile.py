@@ -33,6 +33,7 @@ from door.cpp import find_gtest, run_cpp_tests, run_for_aarch64, run_sanitized
 from door.environments import (
     ENVIRONMENTS,
     NEWEST_TENSORFLOW,
+    OLDEST_TENSORFLOW,
     Environment,
     Make,
     all_wheels,
@@ -246,14 +247,22 @@ def bench_mxnet(session: nox.Session) -> None:
 
 @nox.session
 def bench_tensorflow(session: nox.Session) -> None:
-    """Measure allreduce as a node of TensorFlow's graphs, on 1 and 2 ranks. Arguments after -- go there."""
-    env = tensorflow_environment(NEWEST_TENSORFLOW, session)
-    if env is None:
-        return
-    for ranks, more in (("1", []), ("2", ["--append"])):
-        with step(f"Measuring on {ranks}", "half a minute"):
-            command = ["python", "plugins/tensorflow/benchmarks/run.py", *session.posargs, *more]
-            env.run("farandole", "run", "-np", ranks, "--no-prefix", *command)
+    """Measure nodes of TensorFlow's graphs and steps of model.fit, oldest and newest. After --: the report's file."""
+    report = session.posargs[0] if session.posargs else str(MADE / "tensorflow.md")
+    actions: dict[str, Callable[[], None]] = {}
+    for version in (OLDEST_TENSORFLOW, NEWEST_TENSORFLOW):
+        env = tensorflow_environment(version, session)
+        if env is None:
+            continue
+        for ranks in ("1", "2"):
+            options = ["--output", report, *(["--append"] if actions else [])]
+            command = ["run", "-np", ranks, "--no-prefix", "python", "plugins/tensorflow/benchmarks/run.py", *options]
+            actions[f"Measuring nodes, TensorFlow {version}, {ranks} ranks"] = partial(env.run, "farandole", *command)
+        strategy = ["--strategy"] if version == OLDEST_TENSORFLOW else []  # which fails under Keras 3
+        command = ["run", "-np", "2", "--no-prefix", "python", "plugins/tensorflow/benchmarks/fit.py"]
+        command += ["--append-to", report, *strategy]
+        actions[f"Measuring model.fit, TensorFlow {version}"] = partial(env.run, "farandole", *command)
+    run_all(session, actions)
 
 
 @nox.session

@@ -1,6 +1,7 @@
 // What Python calls, by ctypes. Nothing here waits.
 #include "call.h"
 #include "completion.h"
+#include "from_xla.h"
 #include "operations.h"
 
 namespace {
@@ -11,7 +12,7 @@ std::string Load() {
   return missing.empty() ? farandole_tensorflow::RegisterOperations() : missing;
 }
 
-const std::string problem = Load();
+const std::string load_problem = Load();
 
 }  // namespace
 
@@ -20,7 +21,7 @@ extern "C" {
 #define DOOR __attribute__((visibility("default")))
 
 // "" or why the operations could not be registered.
-DOOR const char* farandole_tensorflow_problem() { return problem.c_str(); }
+DOOR const char* farandole_tensorflow_problem() { return load_problem.c_str(); }
 
 // `core` is the function table of farandole.h. 0 when it is another version's; to be called before any operation.
 DOOR int32_t farandole_tensorflow_open(const frd_api* core) {
@@ -31,6 +32,12 @@ DOOR int32_t farandole_tensorflow_open(const frd_api* core) {
 
 // 0 when operations hold a thread of TensorFlow until they have ended.
 DOOR int32_t farandole_tensorflow_is_asynchronous() { return farandole_tensorflow::CanTakeCompletions() ? 1 : 0; }
+
+// Operations may be called from what XLA compiles. "" or why they cannot.
+DOOR const char* farandole_tensorflow_use_xla() {
+  static const std::string problem = farandole_tensorflow::UseXla();
+  return problem.c_str();
+}
 
 // From now on they do; for tests.
 DOOR void farandole_tensorflow_block() { farandole_tensorflow::TakeNoCompletions(); }

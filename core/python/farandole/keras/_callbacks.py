@@ -19,16 +19,16 @@ Broadcast = Callable[[list[Any], int], None]
 class Callbacks:
     """The callbacks' classes for one Keras and one framework."""
 
-    def __init__(self, keras: Any, broadcast: Broadcast, compiled: str = "") -> None:
+    def __init__(self, keras: Any, broadcast: Broadcast, compiler: Callable[[], str] = str) -> None:
         """Make the classes.
 
         Args:
             keras: the module.
             broadcast: copies the given rank's values into the given variables, on all ranks.
-            compiled: what compiles a model's training step and cannot contain our operations; "" for nothing.
+            compiler: says what compiles a model's training step and cannot contain our operations; "" for nothing.
         """
         base, checkpoint = keras.callbacks.Callback, keras.callbacks.ModelCheckpoint
-        means = {"farandole_broadcast": staticmethod(broadcast), "farandole_compiled": compiled}
+        means = {"farandole_broadcast": staticmethod(broadcast), "farandole_compiler": staticmethod(compiler)}
         self.BroadcastGlobalVariablesCallback = _made("BroadcastGlobalVariablesCallback", Broadcasting, base, means)
         self.MetricAverageCallback = _made("MetricAverageCallback", MetricAveraging, base)
         self.LearningRateScheduleCallback = _made("LearningRateScheduleCallback", Schedule, base)
@@ -53,7 +53,7 @@ class Broadcasting:
 
     model: Any
     farandole_broadcast: Broadcast
-    farandole_compiled: str
+    farandole_compiler: Callable[[], str]
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[Any] | None = None) -> None:
         """Broadcast from `root_rank`.
@@ -75,11 +75,12 @@ class Broadcasting:
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)  # type: ignore[misc]
-        if self.farandole_compiled and size() > 1 and getattr(model, "jit_compile", False):
+        compiler = type(self).farandole_compiler()
+        if compiler and size() > 1 and getattr(model, "jit_compile", False):
             model.jit_compile = False
             model.train_function = None  # it may have been made for an earlier fit
             _say_once(
-                f"jit_compile is turned off for this model: {self.farandole_compiled} has no kernels for Farandole's "
+                f"jit_compile is turned off for this model: {compiler} has no kernels for Farandole's "
                 "operations. To say so yourself: model.compile(..., jit_compile=False)"
             )
 

@@ -51,6 +51,7 @@ from farandole_tensorflow._variables import (
     broadcast_global_variables,
     broadcast_variables,
 )
+from farandole_tensorflow._xla import use_xla
 
 __version__ = "0.1.0"
 
@@ -82,6 +83,7 @@ __all__ = [
     "rank_op",
     "reducescatter",
     "size_op",
+    "use_xla",
 ]
 __all__ += [name for name in farandole.__all__ if name not in __all__]
 

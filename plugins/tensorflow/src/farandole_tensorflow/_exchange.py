@@ -14,6 +14,7 @@ from farandole.plugin import Compressor, check_compressor, even_groups, is_alone
 from farandole_tensorflow._dtypes import Compression, Tensor
 from farandole_tensorflow._operations import allreduce, grouped_allreduce
 from farandole_tensorflow._perform import unconverted
+from farandole_tensorflow._xla import is_compiled
 
 Gradient = Any  # a tensor, tf.IndexedSlices, or None
 Variable = Any  # of TensorFlow, or of Keras 3
@@ -178,8 +179,9 @@ class Exchange:
         if isinstance(self._groups, int) and self._groups:
             return [[wanted[i] for i in group] for group in even_groups(len(wanted), self._groups)]
         if not self._groups:
-            # Eagerly each operation is waited for, so there is one; in a graph each begins when its gradient is there.
-            return [wanted] if tf.executing_eagerly() and wanted else [[place] for place in wanted]
+            # Where each operation is waited for, there is one; else in a graph each begins when its gradient is there.
+            waits = tf.executing_eagerly() or is_compiled(tf.compat.v1.get_default_graph())
+            return [wanted] if waits and wanted else [[place] for place in wanted]
         group_of = {key_of(each): number for number, group in enumerate(self._groups) for each in group}
         found: dict[int, list[int]] = {}
         for place in wanted:

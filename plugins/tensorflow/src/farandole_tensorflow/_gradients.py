@@ -20,6 +20,7 @@ from farandole.plugin import Kind, Parameters
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._native import operations
 from farandole_tensorflow._perform import current_token, perform, run
+from farandole_tensorflow._xla import check_differentiable
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -31,9 +32,7 @@ def _gradient_of(operation: str) -> Callable[[_Function], _Function]:
 @_gradient_of("FarandoleAllreduce")
 def _of_allreduce(op: Any, *gradients: Tensor) -> list[Tensor]:
     reduce = _reduction(op)
-    if reduce not in (Sum, Average):
-        what = f"allreduce with op={reduce.name.capitalize()}"
-        raise ValueError(f"{what} has no gradient: give it tf.stop_gradient(tensor), or use Sum or Average")
+    check_differentiable(Kind.ALLREDUCE, reduce)
     factors = _factor(op, "prescale_bits"), _factor(op, "postscale_bits")
     parameters = (_name(op), int(reduce), 0, *factors, op.get_attr("process_set"))
     return [*perform(Kind.ALLREDUCE, _dense(op, gradients), parameters), None]
@@ -63,9 +62,7 @@ def _of_broadcast(op: Any, *gradients: Tensor) -> list[Tensor]:
 @_gradient_of("FarandoleReducescatter")
 def _of_reducescatter(op: Any, *gradients: Tensor) -> list[Tensor]:
     reduce = _reduction(op)
-    if reduce not in (Sum, Average):
-        what = f"reducescatter with op={reduce.name.capitalize()}"
-        raise ValueError(f"{what} has no gradient: give it tf.stop_gradient(tensor), or use Sum or Average")
+    check_differentiable(Kind.REDUCESCATTER, reduce)
     factor = _factor(op, "prescale_bits") * _factor(op, "postscale_bits")
     factor *= len(_ranks(op)) if reduce is Sum else 1
     parameters = (_name(op), 0, 0, 1.0, 1.0, op.get_attr("process_set"))

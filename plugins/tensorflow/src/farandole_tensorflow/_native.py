@@ -27,6 +27,7 @@ def _opened() -> tuple[Any, ctypes.CDLL]:
     operations = tf.load_op_library(path)  # first: TensorFlow must see what is registered while it is loaded
     library = ctypes.CDLL(path)
     library.farandole_tensorflow_problem.restype = ctypes.c_char_p
+    library.farandole_tensorflow_use_xla.restype = ctypes.c_char_p
     library.farandole_tensorflow_open.argtypes = [ctypes.c_void_p]
     if problem := library.farandole_tensorflow_problem().decode():
         raise ImportError(f"farandole-tensorflow does not work with TensorFlow {tf.version.VERSION}: {problem}")
@@ -45,6 +46,11 @@ def is_asynchronous() -> bool:
     They do not where TensorFlow was built with another C++ library than its wheels for Linux are.
     """
     return bool(_library.farandole_tensorflow_is_asynchronous())
+
+
+def call_from_xla() -> str:
+    """Make our operations known to XLA; "" or why that cannot be."""
+    return str(_library.farandole_tensorflow_use_xla().decode())
 
 
 def block() -> None:

@@ -17,10 +17,10 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 from farandole.plugin import Kind, Parameters, call_site, pass_over
 
+from farandole_tensorflow import _xla
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._errors import as_ours
 from farandole_tensorflow._native import is_asynchronous, operations
-from farandole_tensorflow._xla import check_not_compiled
 
 for _package in ("tensorflow", "keras", "tf_keras"):
     pass_over(_package)  # they call us, from what the user has given them
@@ -39,6 +39,8 @@ def unconverted(function: _Function) -> _Function:
 
 def perform(kind: Kind, tensors: Sequence[Tensor], parameters: Parameters) -> list[Tensor]:
     """Results of an allreduce, broadcast, allgather or reducescatter, one for each of the tensors."""
+    if not tf.executing_eagerly() and _xla.is_call(kind):
+        return _xla.allreduce(tensors, parameters)
     name, reduce, root, prescale, postscale, process_set = parameters
     attributes: dict[str, Any] = {"process_set": process_set}
     if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
@@ -62,7 +64,7 @@ def run(
         with as_ours():
             return function(**inputs(_eager_token()), **attributes, **_said(name, False))
     graph = tf.compat.v1.get_default_graph()
-    check_not_compiled(graph, kind.name.lower())
+    _xla.check_not_compiled(graph, kind.name.lower())
     with graph.name_scope(None):
         node = graph.unique_name(f"{kind.name.lower()}.{_as_node(name)}" if name else kind.name.lower())
         with tf.control_dependencies(_earlier(graph)):
