@@ -14,6 +14,7 @@ from typing import Any
 from farandole import _world
 from farandole._adapter import DType
 from farandole._calls import Parameters, plain, rooted
+from farandole._earlier import await_earlier
 from farandole._native import core
 from farandole._ops import Kind
 from farandole._process_sets import ProcessSet
@@ -24,7 +25,9 @@ def barrier(process_set: ProcessSet | None = None) -> None:
 
     Raises like every operation.
     """
-    core.submit(Kind.BARRIER, [], None, *plain(None, process_set)).wait()
+    parameters = plain(None, process_set)
+    await_earlier()
+    core.submit(Kind.BARRIER, [], None, *parameters).wait()
 
 
 def join(device: int = -1) -> int:
@@ -43,6 +46,7 @@ def join(device: int = -1) -> int:
     Raises:
         ValueError: this rank has joined already, in another thread.
     """
+    await_earlier()
     handle = core.submit(Kind.JOIN, [], None)
     handle.wait()
     (last,) = struct.unpack("q", memoryview(handle.outputs()[0]))
@@ -105,10 +109,14 @@ def _pickled(obj: Any) -> bytearray:
 
 def _broadcast(memory: Any, nbytes: int, dtype: DType, shape: tuple[int, ...], parameters: Parameters) -> None:
     address = ctypes.addressof(memory) if nbytes else 0
+    if not parameters[0]:
+        await_earlier()
     core.run_one(Kind.BROADCAST, memory, memory, (address, address, dtype, shape), parameters)
 
 
 def _gather(memory: Any, dtype: DType, count: int, parameters: Parameters) -> memoryview:
+    if not parameters[0]:
+        await_earlier()
     handle = core.submit(Kind.ALLGATHER, [(ctypes.addressof(memory), 0, dtype, (count,))], memory, *parameters)
     handle.wait()
     return memoryview(handle.outputs()[0])

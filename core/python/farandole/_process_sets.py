@@ -10,6 +10,7 @@ import struct
 import threading
 from collections.abc import Iterable, Sequence
 
+from farandole._earlier import await_earlier
 from farandole._errors import not_initialized
 from farandole._native import core
 from farandole._ops import Kind
@@ -302,6 +303,7 @@ def _refuse_together(ranks: _Ranks) -> None:
 
 
 def _add_to_core(ranks: _Ranks) -> int:
+    await_earlier()
     handle = core.submit(Kind.ADD_PROCESS_SET, [], None, ranks=ranks)
     handle.wait()
     (number,) = struct.unpack("q", memoryview(handle.outputs()[0]))
@@ -309,6 +311,7 @@ def _add_to_core(ranks: _Ranks) -> int:
 
 
 def _remove_from_core(number: int) -> None:
+    await_earlier()
     core.submit(Kind.REMOVE_PROCESS_SET, [], None, ranks=[number]).wait()
 
 

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from farandole._adapter import Adapter, Buffer, DType
 from farandole._calls import Parameters, check_types
+from farandole._earlier import await_earlier, waits
 from farandole._handles import Handle
 from farandole._native import core
 from farandole._ops import Kind
@@ -30,6 +31,8 @@ class Submitter(Generic[T]):
 
     def run(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> T:
         """Perform one allreduce or broadcast and return `target`, by default a new tensor like `source`."""
+        if waits and not parameters[0]:
+            await_earlier()
         try:
             if type(source) is self._array_type:
                 result = self._empty_like(source) if target is None else target
@@ -46,6 +49,8 @@ class Submitter(Generic[T]):
 
     def start_one(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> Handle[T]:
         """`start` of one tensor; the short way of what is called for every gradient."""
+        if waits and not parameters[0]:
+            await_earlier()
         try:
             if type(source) is self._array_type:
                 result = self._empty_like(source) if target is None else target
@@ -65,6 +70,8 @@ class Submitter(Generic[T]):
         self, kind: Kind, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters
     ) -> Handle[list[T]]:
         """Start an allreduce or broadcast of all `sources`, as one call, into `targets` (None: a new tensor)."""
+        if waits and not parameters[0]:
+            await_earlier()
         calls: list[_Call] = []
         keep, late, results = [], [], []
         for source, given in zip(sources, targets, strict=True):
@@ -104,6 +111,8 @@ class Submitter(Generic[T]):
 
         With `also_like`, the numbers of rows received follow, as a tensor of int64 where that one is.
         """
+        if waits and not parameters[0]:
+            await_earlier()
         calls: list[_Call] = []
         keep = []
         for source in sources:

@@ -13,6 +13,7 @@ from farandole._adapter import Adapter, Buffer, DType
 from farandole._calls import Parameters, check_sequence, check_types, plain, reducing, rooted
 from farandole._collectives import Collectives
 from farandole._compression import Compression, Compressor, check_compressor
+from farandole._earlier import await_earlier, before_unnamed
 from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
 from farandole._native import core as _core
@@ -33,6 +34,8 @@ __all__ = [
     "Parameters",
     "ReduceOp",
     "api_address",
+    "await_earlier",
+    "before_unnamed",
     "call_site",
     "check_compressor",
     "check_not_adasum",

@@ -10,8 +10,13 @@ Operations are pushed into MXNet's engine: they begin when their arrays are comp
 Errors are raised there, as an MXNetError that is also the class of farandole.
 """
 
+import sys as _sys
+
 import farandole
 from farandole import *  # noqa: F403
+
+if "tensorflow" in _sys.modules and "mxnet" not in _sys.modules:
+    raise ImportError("MXNet crashes when it is loaded after TensorFlow: put `import mxnet` before `import tensorflow`")
 
 try:
     import mxnet as _mxnet  # noqa: F401
@@ -25,23 +30,17 @@ from farandole_mxnet._broadcasting import broadcast_parameters
 from farandole_mxnet._life import init, shutdown
 from farandole_mxnet._operations import (
     Compression,
-    add_process_set,
     allgather,
-    allgather_object,
     allreduce,
     allreduce_,
     alltoall,
-    barrier,
     broadcast,
     broadcast_,
-    broadcast_object,
     grouped_allgather,
     grouped_allreduce,
     grouped_allreduce_,
     grouped_reducescatter,
-    join,
     reducescatter,
-    remove_process_set,
 )
 from farandole_mxnet._optimizer import DistributedOptimizer
 from farandole_mxnet._trainer import DistributedTrainer
@@ -52,25 +51,19 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "DistributedTrainer",
-    "add_process_set",
     "allgather",
-    "allgather_object",
     "allreduce",
     "allreduce_",
     "alltoall",
-    "barrier",
     "broadcast",
     "broadcast_",
-    "broadcast_object",
     "broadcast_parameters",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_reducescatter",
     "init",
-    "join",
     "reducescatter",
-    "remove_process_set",
     "shutdown",
 ]
 __all__ += [name for name in farandole.__all__ if name not in __all__]

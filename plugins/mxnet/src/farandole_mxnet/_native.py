@@ -91,7 +91,7 @@ def raise_failure() -> None:
 
 
 def await_begun() -> None:
-    """Return once everything that was pushed has been begun: what this rank begins next comes after it everywhere."""
+    """Return once everything that was pushed has been begun: what is begun next comes after it on every rank."""
     while not _library.farandole_mxnet_await_begun(_SLICE_MS):
         pass
 

@@ -6,9 +6,8 @@ result waits. allgather and alltoall return when they are complete, since the sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import farandole
 import mxnet as mx
@@ -18,6 +17,7 @@ from farandole.plugin import (
     Compressor,
     Kind,
     Parameters,
+    before_unnamed,
     check_compressor,
     check_not_adasum,
     check_sequence,
@@ -29,11 +29,9 @@ from farandole_mxnet import _native
 from farandole_mxnet._adapter import NDArray, NDArrayAdapter
 from farandole_mxnet._life import leave_at_exit
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 collectives: Collectives[NDArray] = Collectives(NDArrayAdapter())
 Compression = collectives.Compression
+before_unnamed(_native.await_begun)
 _HAS_LAYOUTS = mx.runtime.Features().is_enabled("MKLDNN")  # MXNet's name of oneDNN
 
 
@@ -171,18 +169,6 @@ def grouped_reducescatter(
     return _scattered(tensors, parameters, priority, process_set, compression)
 
 
-def after_what_was_pushed(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, begun after everything that was pushed before it, so that the order is the same on all ranks."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        _native.await_begun()
-        return function(*args, **kwargs)
-
-    return call
-
-
-@after_what_was_pushed
 def allgather(
     tensor: NDArray, name: str | None = None, priority: int = 0, process_set: ProcessSet | None = None
 ) -> NDArray:
@@ -194,7 +180,6 @@ def allgather(
     return collectives.allgather(tensor, name, process_set)
 
 
-@after_what_was_pushed
 def grouped_allgather(
     tensors: Sequence[NDArray], name: str | None = None, priority: int = 0, process_set: ProcessSet | None = None
 ) -> list[NDArray]:
@@ -202,7 +187,6 @@ def grouped_allgather(
     return collectives.grouped_allgather(tensors, name, process_set)
 
 
-@after_what_was_pushed
 def alltoall(
     tensor: NDArray,
     splits: Any = None,
@@ -227,14 +211,6 @@ def alltoall(
         return collectives.alltoall(tensor, splits, name, process_set)
     result, counts = collectives.alltoall(tensor, splits.asnumpy().tolist(), name, process_set)
     return result, counts.astype(splits.dtype)
-
-
-allgather_object = after_what_was_pushed(farandole.allgather_object)
-broadcast_object = after_what_was_pushed(farandole.broadcast_object)
-barrier = after_what_was_pushed(farandole.barrier)
-join = after_what_was_pushed(farandole.join)
-add_process_set = after_what_was_pushed(farandole.add_process_set)
-remove_process_set = after_what_was_pushed(farandole.remove_process_set)
 
 
 def begin(

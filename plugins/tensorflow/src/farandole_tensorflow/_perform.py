@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
-from farandole.plugin import Kind, Parameters, call_site, pass_over
+from farandole.plugin import Kind, Parameters, await_earlier, call_site, pass_over
 
 from farandole_tensorflow import _xla
 from farandole_tensorflow._dtypes import Tensor
@@ -61,6 +61,8 @@ def run(
 ) -> Any:
     """What one of our operations returns; `inputs` are made for the token that is one of them."""
     if tf.executing_eagerly():
+        if not name:
+            await_earlier()
         with as_ours():
             return function(**inputs(_eager_token()), **attributes, **_said(name, False))
     graph = tf.compat.v1.get_default_graph()

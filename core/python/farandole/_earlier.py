@@ -1,0 +1,26 @@
+"""What was called and is not begun yet: a framework that runs operations itself begins them when it likes.
+
+Calls without a name are paired by the program's order, whatever the framework. So who begins one waits first until all
+that was called before it has been begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+waits: list[Callable[[], None]] = []
+
+
+def before_unnamed(wait: Callable[[], None]) -> None:
+    """Have every operation without a name, in any framework, begin only when `wait` has returned.
+
+    For a plugin whose framework begins operations later than the program calls them: `wait` returns once all of them
+    have been begun. The plugin's own are not concerned where its native part begins them.
+    """
+    waits.append(wait)
+
+
+def await_earlier() -> None:
+    """Wait as `before_unnamed` says; for who begins an operation without a name and does not use `Collectives`."""
+    for wait in waits:
+        wait()
