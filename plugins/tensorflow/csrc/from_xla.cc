@@ -82,8 +82,9 @@ class Config {
   std::vector<frd_tensor> tensors_;
 };
 
-// XLA calls this. What it has for the outcome is, in all versions, an optional text that is empty for success. After the
-// tensors there is a number that the next call gets: it puts the calls, each of which waits, into one order on all ranks.
+// XLA calls this. What it has for the outcome is, in all versions, an optional text that is empty for success. After
+// the tensors there is a number that the next call gets: it puts the calls, each of which waits, into one order on all
+// ranks.
 void Run(void* const* outputs, const void** inputs, const char* text, size_t size,
          std::optional<std::string>* failure) noexcept {
   Config config(text, size);
