@@ -197,8 +197,7 @@ def usable_id(process_set: ProcessSet | None) -> int:
     """
     if process_set is None or process_set is global_process_set:
         return 0
-    if not isinstance(process_set, ProcessSet):
-        raise ValueError(f"process_set={process_set!r} is no ProcessSet; add_process_set(ranks) returns one")
+    _check_is_set(process_set)
     if process_set._checked_in is not _state.ids:
         process_set._usable_id = _checked_id(process_set)
         process_set._checked_in = _state.ids
@@ -215,14 +214,20 @@ def is_alone(process_set: ProcessSet | None) -> bool:
     """Whether this rank has nobody to reduce gradients with: it is the only one, or outside of the set.
 
     Raises:
-        ValueError: a set that this world does not have.
+        ValueError: a set that this world does not have, or none at all.
     """
     if process_set is None:
         _need_world()
         return _state.place[1] == 1
+    _check_is_set(process_set)
     if process_set.included() is None:
         raise _unknown(process_set)
     return not process_set.included() or process_set.size() == 1
+
+
+def _check_is_set(thing: object) -> None:
+    if not isinstance(thing, ProcessSet):
+        raise ValueError(f"process_set={thing!r} is no ProcessSet; add_process_set(ranks) returns one")
 
 
 def _checked_id(process_set: ProcessSet) -> int:

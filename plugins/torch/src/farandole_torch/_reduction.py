@@ -152,8 +152,14 @@ class Reduction:
                 parameter.register_post_accumulate_grad_hook(_Hook(weak, index))
                 earlier = _owners.get(parameter, _nobody)()
                 if earlier is not None:
-                    earlier._lost_to_another = self._names[index]
+                    earlier._lose(parameter)
                 _owners[parameter] = weak
+
+    def _lose(self, parameter: Parameter) -> None:
+        if not self._lost_to_another:
+            self._lost_to_another = next(
+                name for name, own in zip(self._names, self._parameters, strict=True) if own is parameter
+            )
 
     def _gradient(self, index: int) -> Tensor:
         parameter = self._parameters[index]
