@@ -187,7 +187,8 @@ TEST(EagerEndTest, WhatIsSubmittedWhileTheEpochEndsNeverBegins) {
     FleetingTensor lonely, fleeting[kNames];
     std::vector<OperationPtr> taken(kNames);
     const bool ends_the_epoch = engine.rank() == 1;  // it leaves with operations in flight
-    for (int i = 0; i < kNames && engine.Submit(fleeting[i].AllreduceOf(name_of(i)), &taken[i]).ok(); ++i)
+    int count = 0;
+    for (; count < kNames && engine.Submit(fleeting[count].AllreduceOf(name_of(count)), &taken[count]).ok(); ++count)
       std::this_thread::sleep_for(std::chrono::microseconds(ends_the_epoch ? 0 : 1000));
     if (ends_the_epoch) {
       ASSERT_TRUE(engine.Wait(taken[0], 30'000));  // by then the data of all have been sent
@@ -195,8 +196,9 @@ TEST(EagerEndTest, WhatIsSubmittedWhileTheEpochEndsNeverBegins) {
       ASSERT_TRUE(engine.Submit(lonely.AllreduceOf("alone"), &alone).ok());
       return engine.Shutdown();
     }
-    for (int i = 0; i < kNames && taken[i]; ++i) ASSERT_TRUE(engine.Wait(taken[i], 30'000));
-    ASSERT_EQ(taken[kNames / 2]->status().code(), Code::kPeerLost);
+    for (int i = 0; i < count; ++i) ASSERT_TRUE(engine.Wait(taken[i], 30'000));
+    const bool refused = count < kNames;  // on a busy machine, without one that was taken while the epoch ended
+    ASSERT_TRUE(refused || taken[kNames - 1]->status().code() == Code::kPeerLost) << "the epoch ended too late";
     engine.Shutdown();
   });
   ASSERT_TRUE(SetFailpoints("").ok());
