@@ -1,9 +1,11 @@
 #include "common/flat.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
 #include "common/failpoint.h"
+#include "common/lines.h"
 
 namespace farandole {
 namespace {
@@ -11,6 +13,10 @@ namespace {
 // What every instruction set folds in whole steps. A payload within the line is followed by zeros or the next segment,
 // so folding a little more than the segment, aside, spares the careful handling of odd ends: 13 ns instead of 21.
 constexpr size_t kStepBytes = 32;
+
+// What is asked for ahead of a put. Two ranks, microseconds, asking beside not asking: 64 B 0.49 and 0.57, 1 KB 0.63 and
+// 0.80, 4 KB 1.24 and 1.40. Beyond, the put hides the waiting by itself.
+constexpr size_t kMostAskedBytes = 4096;
 
 }  // namespace
 
@@ -36,6 +42,12 @@ FlatHalf::FlatHalf(std::byte* memory, int member_count, size_t payload_bytes)
 
 void FlatHalf::Clear() {
   for (int member = 0; member < member_count_; ++member) line(member)->sequence.store(0, std::memory_order_release);
+}
+
+void FlatHalf::AskForLinesOf(int member) const {
+  const std::byte* const lines = memory_ + static_cast<size_t>(member) * stride_bytes_;
+  const size_t end = std::min(stride_bytes_, kMostAskedBytes);
+  for (size_t at = 0; at < end; at += kLineBytes) AskForLine(lines + at);
 }
 
 void FlatHalf::Put(int member, const FlatSegment* segments, size_t segment_count, uint64_t sequence, bool wants_bell) {

@@ -62,6 +62,9 @@ class FlatHalf {
   // makes it.
   void Fold(ReduceOp reduce, Scale scale, const FlatSegment* segments, size_t segment_count, int reader = -1) const;
 
+  // This member will put here before long. Others have read its lines, so the put would have to wait until they are back.
+  void AskForLinesOf(int member) const;
+
   bool WantsBell(int member) const {
     return (line(member)->sequence.load(std::memory_order_relaxed) & kWantsBell) != 0;
   }

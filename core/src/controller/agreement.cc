@@ -86,7 +86,7 @@ Status Agreement::Submit(const Proposal& proposal, Plan* plan) {
   name->book = book;
   if (name->id >= 0 && proposal.Means(name->known)) {
     plan->ticket = Begin(name);
-    plan->set = book->set;
+    if (plan->set != book->set) plan->set = book->set;
     PlanKnown(name, proposal, plan);
     return Status::Ok();
   }
@@ -238,6 +238,7 @@ void Agreement::AskForBells() {
 bool Agreement::TakeReady(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted || !name->small) return false;
+  FlatHalfOf(*name, name->next_turn).AskForLinesOf(name->book->set->position);
   End(name);
   return true;
 }

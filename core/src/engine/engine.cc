@@ -73,16 +73,17 @@ void Engine::Shutdown() {
 // ---- submitting
 
 Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
-  const ProcessSetPtr set = FindSet(request.process_set);
-  if (!set) return NoProcessSet(request.process_set, rank_);
+  ProcessSetPtr found = FindSet(request.process_set);
+  if (!found) return NoProcessSet(request.process_set, rank_);
+  const ProcessSet* const set = found.get();
   if (const Status checked = Check(&request, *set); !checked.ok()) {
     if (ChangesSets(request.kind)) TellOfRefusal(checked.message(), request.site);
     return checked;
   }
-  auto operation = std::make_shared<Operation>(std::move(request));
-  operation->plan.set = set;
+  *result = std::make_shared<Operation>(std::move(request));
+  const OperationPtr& operation = *result;
+  operation->plan.set = std::move(found);
   FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
-  *result = operation;
   if (!table_ || (set->size() == 1 && set->id != 0)) return SubmitAlone(operation);
   table_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);
   if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);

@@ -38,7 +38,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Begins the operation. Never waits for other ranks. will_wait: the caller calls Wait for it next, so nobody else
-  // needs to be woken to drive.
+  // needs to be woken to drive. *operation stays as it is until Submit has returned, also when `done` is called before.
   Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
 
   // Warns those that wait for this rank to change the process sets: it has found by itself that it cannot.
