@@ -14,8 +14,8 @@ namespace {
 // so folding a little more than the segment, aside, spares the careful handling of odd ends: 13 ns instead of 21.
 constexpr size_t kStepBytes = 32;
 
-// What is asked for ahead of a put. Two ranks, microseconds, asking beside not asking: 64 B 0.49 and 0.57, 1 KB 0.63 and
-// 0.80, 4 KB 1.24 and 1.40. Beyond, the put hides the waiting by itself.
+// What is asked for ahead of a put. Two ranks, microseconds, asking beside not asking: 64 B 0.49 and 0.57, 1 KB 0.63
+// and 0.80, 4 KB 1.24 and 1.40. Beyond, the put hides the waiting by itself.
 constexpr size_t kMostAskedBytes = 4096;
 
 }  // namespace

@@ -62,7 +62,7 @@ class FlatHalf {
   // makes it.
   void Fold(ReduceOp reduce, Scale scale, const FlatSegment* segments, size_t segment_count, int reader = -1) const;
 
-  // This member will put here before long. Others have read its lines, so the put would have to wait until they are back.
+  // This member will put here before long. Others have read its lines, so the put would have to wait for them.
   void AskForLinesOf(int member) const;
 
   bool WantsBell(int member) const {

@@ -86,7 +86,7 @@ Status Agreement::Submit(const Proposal& proposal, Plan* plan) {
   name->book = book;
   if (name->id >= 0 && proposal.Means(name->known)) {
     plan->ticket = Begin(name);
-    if (plan->set != book->set) plan->set = book->set;
+    if (plan->set != book->set) plan->set = book->set;  // counting references costs more than looking
     PlanKnown(name, proposal, plan);
     return Status::Ok();
   }
