@@ -16,6 +16,7 @@
 #include "common/copies.h"
 #include "engine/process.h"
 #include "engine/stacks.h"
+#include "engine/timeline.h"
 #include "farandole/farandole.h"
 
 namespace py = pybind11;
@@ -140,6 +141,21 @@ void Shutdown() {
   ReleaseOrphans();
 }
 
+void StartTimeline(const std::string& path, const std::string& title, int64_t offset_ns, bool marks_batches) {
+  TimelineOptions options{path, title, Need()->rank(), offset_ns, marks_batches};
+  Status status;
+  {
+    py::gil_scoped_release release;
+    status = Timeline::Start(options);
+  }
+  RaiseIfError(status);
+}
+
+bool StopTimeline() {
+  py::gil_scoped_release release;
+  return Timeline::Stop();
+}
+
 bool IsInitialized() {
   Status status;
   return CurrentEngine(&status) != nullptr;
@@ -179,6 +195,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("call_site", &SiteOf, "above"_a);
   module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a);
   module.def("shutdown", &Shutdown);
+  module.def("start_timeline", &StartTimeline);
+  module.def("stop_timeline", &StopTimeline);
   module.def("is_initialized", &IsInitialized);
   module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "name"_a = "", "reduce"_a = 0, "root"_a = 0,
              "prescale"_a = 1.0, "postscale"_a = 1.0, "process_set"_a = 0, "splits"_a = std::vector<int64_t>(),

@@ -38,6 +38,15 @@ def shutdown() -> None:
     """Leave the world: complete or fail what is pending, release everything. No-op when not initialized."""
 
 def is_initialized() -> bool: ...
+def start_timeline(path: str, title: str, offset_ns: int, marks_batches: bool) -> None:
+    """Record what operations do to this file, as a Chrome trace. offset_ns: this rank's clock ahead of rank 0's.
+
+    Raises ValueError for a file that cannot be made, or while another one is written.
+    """
+
+def stop_timeline() -> bool:
+    """Write what is left, waiting for 5 s at most. False when no timeline was recorded."""
+
 def submit(
     op: int,
     tensors: list[tuple[int, int, int, tuple[int, ...]]],  # (input address, output address or 0, dtype, shape)

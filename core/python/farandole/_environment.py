@@ -128,6 +128,16 @@ def start_timeout_s() -> float:
     return seconds
 
 
+def timeline() -> str:
+    """Where to record a timeline from `init` on: FARANDOLE_TIMELINE; "" for nowhere."""
+    return os.environ.get("FARANDOLE_TIMELINE", "")
+
+
+def marks_cycles() -> bool:
+    """Whether that also marks what was agreed on together: FARANDOLE_TIMELINE_MARK_CYCLES=1."""
+    return os.environ.get("FARANDOLE_TIMELINE_MARK_CYCLES", "0") not in ("", "0")
+
+
 def _place(environ: Mapping[str, str], starter: _Starter) -> World:
     size = _number(environ, starter, starter.size, least=1)
     rank = _number(environ, starter, starter.rank, below=size, bound=starter.size)

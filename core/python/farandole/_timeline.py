@@ -1,18 +1,43 @@
-"""The record of what ran when, which Horovod's users start and stop at run time. There is none yet."""
+"""The record of what ran when: one Chrome trace for each rank, started and stopped at run time."""
 
 from __future__ import annotations
 
-_NOT_YET = (
-    "this version of farandole records no timeline yet: leave {} out. The profiler of the framework shows the calls, "
-    "`farandole bench` what collectives cost"
-)
+import os
+
+from farandole import _world
+from farandole._native import core
+from farandole._recording import begin
 
 
-def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Begin to record to a file; refused for now. Raises ValueError, as Horovod does where no timeline can be."""
-    raise ValueError(_NOT_YET.format(f"start_timeline({file_path!r})"))
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+    """Begin to record what operations do, on this rank, to a file.
+
+    The file is a trace of Chrome, which https://ui.perfetto.dev opens; `farandole timeline` makes one of those of all
+    ranks. It is complete JSON at any time. Each operation is there with its phases: NEGOTIATE, until all ranks have
+    come to it; QUEUE, until its data begins to move; and its own, ALLREDUCE say. What a slow file system cannot take is
+    left out, and the trace says how much; nothing waits for it.
+
+    Any rank may call it at any time. FARANDOLE_TIMELINE, or `farandole run --timeline-filename`, begin it in `init`.
+
+    Args:
+        file_path: where to; with several ranks each inserts its own: "trace.json" becomes "trace.rank0.json".
+        mark_cycles: also mark where operations were agreed on together.
+
+    Raises:
+        ValueError: the file cannot be made, or a timeline is being recorded.
+        NotInitializedError: before `init`.
+    """
+    path = os.fspath(file_path)
+    begin(path, _world.rank(), _world.size(), _world.clock_offset_ns(), bool(mark_cycles))
 
 
 def stop_timeline() -> None:
-    """End the record; refused for now. Raises ValueError."""
-    raise ValueError(_NOT_YET.format("stop_timeline()"))
+    """End the record; `shutdown` does, too. Waits for the last of it to be written, but 5 s at most.
+
+    Raises:
+        ValueError: none is being recorded.
+        NotInitializedError: before `init`.
+    """
+    _world.rank()
+    if not core.stop_timeline():
+        raise ValueError("no timeline is being recorded; start_timeline(file_path) begins one")

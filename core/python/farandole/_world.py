@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import struct
 import threading
 from pathlib import Path
 
-from farandole import _environment, _process_sets, _starter
+from farandole import _clock, _environment, _process_sets, _recording, _starter
 from farandole._errors import not_initialized
 from farandole._native import core
 
@@ -19,6 +18,7 @@ class _State:
         self.lock = threading.Lock()
         self.world: _environment.World | None = None  # while initialized
         self.homogeneous = True
+        self.clock_offset_ns = 0  # by how much this host's clock is ahead of that of rank 0's
         self.meeting: tuple[str, bytes] | None = None  # store and key, obtained once: a later init() meets there too
         self.leaves_at_exit = False
 
@@ -40,7 +40,8 @@ def init(comm: object = None, process_sets: object = None) -> None:
 
     Raises:
         ValueError: the starter's variables contradict each other (the message names them), `comm` is not None, a
-            process set has ranks that the world has not, or process sets are given when already initialized.
+            process set has ranks that the world has not, process sets are given when already initialized, or the
+            file of FARANDOLE_TIMELINE cannot be made.
         DeadlineError: a rank did not come in time.
     """
     if comm is not None and comm != []:
@@ -59,7 +60,10 @@ def init(comm: object = None, process_sets: object = None) -> None:
             _state.leaves_at_exit = True
         try:
             _state.homogeneous = _hosts_are_equal(world)
+            _state.clock_offset_ns = _clock.measure_offset_ns() if world.local_size < world.size else 0
             _process_sets.enter(world.rank, world.size, sets)
+            if wanted := _environment.timeline():
+                _recording.begin(wanted, world.rank, world.size, _state.clock_offset_ns, _environment.marks_cycles())
         except BaseException:
             _leave()
             raise
@@ -119,6 +123,12 @@ def is_homogeneous() -> bool:
     return _state.homogeneous
 
 
+def clock_offset_ns() -> int:
+    """By how many nanoseconds this rank's monotonic clock is ahead of rank 0's."""
+    _current()
+    return _state.clock_offset_ns
+
+
 def _current() -> _environment.World:
     if _state.world is None:
         raise not_initialized()
@@ -160,10 +170,4 @@ def _hosts_are_equal(world: _environment.World) -> bool:
     """Collective where there are several hosts: no rank can tell from its own numbers alone (hosts of 1, 2 and 3)."""
     if world.local_size == world.size:
         return True
-    import ctypes
-
-    mine = ctypes.c_int64(world.local_size)
-    handle = core.submit(1, [(ctypes.addressof(mine), 0, 5, (1,))], mine, "farandole.local_size")
-    handle.wait()
-    sizes = [value for (value,) in struct.iter_unpack("q", bytes(memoryview(handle.outputs()[0])))]
-    return len(set(sizes)) == 1
+    return len(set(_clock.allgather([world.local_size], "farandole.local_size"))) == 1

@@ -19,6 +19,7 @@ struct PlannedWork {
   Work work;
   std::vector<OperationPtr> operations;
   std::vector<size_t> tensors;
+  int64_t started_ns = 0;  // for a timeline
 };
 
 // Appends the works of `batch`, allocates outputs (AllocatesOutput) and counts works_left. When there is no memory for

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "engine/recording.h"
 #include "engine/small.h"
 #include "engine/submit.h"
 #include "engine/tags.h"
@@ -132,6 +133,7 @@ void Conductor::StartBatch(const Agreement::Event& event) {
     copies_.Await(operation);
     batch.push_back({std::move(operation), item.extents});
   }
+  RecordBatch(batch);
   std::vector<PlannedWork> works;
   const Status planned = PlanBatch(batch, settings_.fusion_threshold_bytes, &works);
   for (PlannedWork& work : works) works_.push_back(std::move(work));
@@ -247,6 +249,7 @@ bool Conductor::RunWorks() {
       if (!InputsReady(&front)) return moved;
       running_ = registry_.Find(front.work);
       last_progress_ = Now();
+      StampStart(&front);
       const Status started = running_ ? running_->Start(&front.work)
                                       : Internal("no back end supports " + std::string(NameOf(front.work.kind)));
       if (!started.ok()) {
@@ -271,6 +274,7 @@ bool Conductor::RunWorks() {
 }
 
 void Conductor::FinishWork(PlannedWork* planned) {
+  RecordWork(*planned);
   for (const OperationPtr& operation : planned->operations) {
     if (--operation->works_left == 0) FinishCollective(operation);
   }

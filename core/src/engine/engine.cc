@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "engine/small.h"
 #include "engine/submit.h"
+#include "engine/timeline.h"
 
 namespace farandole {
 namespace {
@@ -83,6 +84,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   *result = std::make_shared<Operation>(std::move(request));
   const OperationPtr& operation = *result;
   operation->plan.set = std::move(found);
+  operation->submitted_ns = Timeline::Stamp();
   FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
   if (!table_ || (set->size() == 1 && set->id != 0)) return SubmitAlone(operation);
   table_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);

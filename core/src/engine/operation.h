@@ -16,6 +16,7 @@
 #include "common/types.h"
 #include "controller/agreement.h"
 #include "device/device.h"
+#include "engine/recording.h"
 
 namespace farandole {
 
@@ -90,6 +91,10 @@ class Operation final : public Proposal {
   std::atomic<bool> held{false};        // it is not submitted to the agreement yet, see Hold; nobody looks at the plan
   bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here
 
+  // For a timeline, if one is recorded (Timeline::Stamp); else 0.
+  int64_t submitted_ns = 0;               // by the submitting thread
+  int64_t agreed_ns = 0, started_ns = 0;  // by the driver
+
   // Driver only.
   TimePoint submitted{};  // when it was first looked at; a clock costs as much as a small operation
   size_t works_left = 0;
@@ -102,6 +107,7 @@ class Operation final : public Proposal {
   void Complete(Status status) {
     if (completing_.exchange(true)) return;
     status_ = std::move(status);
+    if (submitted_ns != 0) RecordOperation(*this);
     done_.store(true);  // sequentially consistent: before the look for waiters (role.h)
     if (request.done != nullptr) request.done(request.done_argument, status_, event);
   }

@@ -5,6 +5,7 @@
 
 #include "backends/registry.h"
 #include "common/failpoint.h"
+#include "engine/timeline.h"
 
 namespace farandole {
 namespace {
@@ -31,6 +32,7 @@ std::shared_ptr<Engine>& Slot() {
 void ForgetInChild() {
   const std::shared_ptr<Engine>& engine = Slot();
   if (engine || g_starting) g_forked = true;
+  Timeline::Forget();
   if (engine && engine->world() != nullptr) {
     for (const MessageStream& stream : engine->world()->control) {
       if (stream.open()) close(stream.descriptor());
@@ -80,6 +82,7 @@ void ShutdownProcess() {
     engine = std::move(Slot());
   }
   if (engine) engine->Shutdown();  // handles may keep the object for longer
+  Timeline::Stop();
 }
 
 std::shared_ptr<Engine> CurrentEngine(Status* status) {

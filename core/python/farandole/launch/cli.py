@@ -77,6 +77,13 @@ def _check_count(arguments: list[str]) -> None:
 @click.option("--timestamp", is_flag=True, help="Begin each line with the time of day.")
 @click.option("--output-dir", type=click.Path(path_type=Path), metavar="DIR", help="Also write DIR/rank.N.log.")
 @click.option("--start-timeout", type=float, metavar="SECONDS", help="How long the ranks wait for each other at first.")
+@click.option(
+    "--timeline-filename",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Record what operations do: FILE with .rankN before its suffix; see `farandole timeline`.",
+)
+@click.option("--timeline-mark-cycles", is_flag=True, help="Also mark there what was agreed on together.")
 @click.option("--verbose", is_flag=True, help="Say what is started, and when each rank ends.")
 @_version_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...")
@@ -88,6 +95,8 @@ def run(
     timestamp: bool,
     output_dir: Path | None,
     start_timeout: float | None,
+    timeline_filename: Path | None,
+    timeline_mark_cycles: bool,
     verbose: bool,
     command: tuple[str, ...],
 ) -> int:
@@ -111,6 +120,11 @@ def run(
         placements = job.plan(num_proc, hosts, environment.local_names())
         if start_timeout is not None and not 0 < start_timeout < float("inf"):
             raise click.UsageError(f"--start-timeout must be a positive number of seconds, not {start_timeout:g}.")
+        if timeline_filename is not None:
+            if not timeline_filename.absolute().parent.is_dir():
+                missing = timeline_filename.absolute().parent
+                raise click.UsageError(f"--timeline-filename {timeline_filename}: there is no folder {missing}.")
+            base |= environment.for_timeline(timeline_filename.absolute(), timeline_mark_cycles)
         if not command:
             raise click.UsageError("say what to run: farandole run -np 4 python train.py")
         words = local.resolve_command(command, module, base.get("PATH"))
@@ -188,6 +202,36 @@ def doctor(as_json: bool, limit_s: float) -> int:
     findings = examine.examine(environment.inherited(), limit_s)
     click.echo(report.as_json(findings) if as_json else report.as_text(findings))
     return report.exit_code(findings)
+
+
+@farandole.command(context_settings=_CONTEXT, short_help="Make one trace of the traces of all ranks.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to; by default beside them."
+)
+def timeline(files: tuple[Path, ...], output: Path | None) -> int:
+    """Merge what `farandole run --timeline-filename FILE` has recorded.
+
+    FILE is that name, or the files of the ranks. https://ui.perfetto.dev opens the result.
+
+    \b
+        farandole run -np 4 --timeline-filename trace.json train.py
+        farandole timeline trace.json
+    """  # noqa: D301  (click wants the character)
+    from farandole.launch import timeline as traces
+
+    try:
+        found = traces.find(files)
+        target = output or traces.default_output(found)
+        if target in found:
+            raise traces.TimelineError(f"--output {target} is one of the files to be merged")
+        with target.open("w", encoding="utf-8") as merged:
+            count = traces.merge(found, merged)
+    except (traces.TimelineError, OSError) as error:
+        _print_error(str(error))
+        return 1
+    click.echo(f"{target}: {count} events of {len(found)} ranks. Open it in https://ui.perfetto.dev")
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

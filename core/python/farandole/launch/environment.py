@@ -62,6 +62,11 @@ def local_names() -> frozenset[str]:
     return frozenset({"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]})
 
 
+def for_timeline(path: Path, marks_cycles: bool) -> dict[str, str]:
+    """What makes a rank record a timeline."""
+    return {"FARANDOLE_TIMELINE": str(path), "FARANDOLE_TIMELINE_MARK_CYCLES": "1" if marks_cycles else "0"}
+
+
 def settings(base: Mapping[str, str]) -> Settings:
     """Read FARANDOLE_GRACE_SECONDS and the conventions about colour."""
     text = base.get("FARANDOLE_GRACE_SECONDS", "5")

@@ -47,6 +47,8 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "SIZE": PLACE,
     "START_TIMEOUT": SECONDS,
     "STORE": TEXT,
+    "TIMELINE": TEXT,
+    "TIMELINE_MARK_CYCLES": ("0", "1"),
     "TIMEOUT": SECONDS,
     "WARN_AFTER": SECONDS,
 }

@@ -1,0 +1,23 @@
+"""Beginning a rank's timeline."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from farandole._native import core
+
+
+def begin(path: str, rank: int, size: int, offset_ns: int, mark_cycles: bool) -> None:
+    """Record to this rank's file, see `start_timeline`. Raises ValueError."""
+    title = f"rank {rank} ({socket.gethostname()}, pid {os.getpid()})"
+    core.start_timeline(path_of(path, rank, size), title, offset_ns, mark_cycles)
+
+
+def path_of(path: str, rank: int, size: int) -> str:
+    """The file of one rank."""
+    if size == 1:
+        return path
+    whole = Path(path)
+    return str(whole.with_name(f"{whole.stem}.rank{rank}{whole.suffix}"))

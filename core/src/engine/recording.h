@@ -1,0 +1,21 @@
+// What operations and works say to a timeline (engine/timeline.h). While there is none: a look at a flag.
+#pragma once
+
+#include <vector>
+
+namespace farandole {
+
+class Operation;
+struct PlannedWork;
+struct ReadyOperation;
+
+// One that has ended, and was submitted while a timeline was recorded. Any thread.
+void RecordOperation(const Operation& operation);
+
+// All ranks have agreed on these operations. The driver.
+void RecordBatch(const std::vector<ReadyOperation>& batch);
+// The work begins to move data. The driver.
+void StampStart(PlannedWork* planned);
+void RecordWork(const PlannedWork& planned);
+
+}  // namespace farandole

@@ -1,0 +1,66 @@
+"""`farandole run --timeline-filename` and `farandole timeline`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from farandole.launch import timeline
+
+SCRIPT = """
+import farandole.numpy as hvd, numpy as np
+hvd.init()
+for _ in range(3):
+    hvd.allreduce(np.ones(100000), name="grad")
+"""
+
+
+@pytest.mark.parametrize(("options", "marked"), [([], False), (["--timeline-mark-cycles"], True)])
+def test_recorded_by_all_ranks_and_merged(
+    run: Callable, script: Callable, tmp_path: Path, options: list[str], marked: bool
+) -> None:
+    result = run("-np", 2, "--timeline-filename", "trace.json", *options, script(SCRIPT))
+    assert (result.code, result.err) == (0, "")
+    merged = run("trace.json", verb="timeline")
+    assert merged.code == 0, merged.err
+    assert "of 2 ranks. Open it in https://ui.perfetto.dev" in merged.out
+    events = json.loads((tmp_path / "trace.json").read_text())
+    assert {each["pid"] for each in events if each["name"] == "grad"} == {0, 1}
+    assert len([each for each in events if (each["name"], each["ph"]) == ("grad", "b")]) == 6
+    assert any(each["name"] == "BATCH" for each in events) is marked
+
+
+def test_a_folder_that_is_not_there(run: Callable) -> None:
+    result = run("-np", 2, "--timeline-filename", "nowhere/trace.json", "true")
+    assert result.code == 2
+    assert "there is no folder" in result.err and "nowhere" in result.err
+
+
+def test_nothing_to_merge(run: Callable, tmp_path: Path) -> None:
+    result = run("trace.json", verb="timeline")
+    assert result.code == 1
+    assert "there is neither trace.json nor trace.rank0.json beside it" in result.err
+    (tmp_path / "other.json").write_text("{}")
+    assert "is no timeline of Farandole" in run("other.json", verb="timeline").err
+
+
+def test_what_was_cut_off_is_lost_alone(tmp_path: Path) -> None:
+    (tmp_path / "t.rank0.json").write_text('[\n{"ph":"b","pid":0},\n{"ph":"e","pi')
+    (tmp_path / "t.rank1.json").write_text('[\n{"ph":"b","pid":1}\n]\n')
+    files = timeline.find([tmp_path / "t.json"])
+    assert [each.name for each in files] == ["t.rank0.json", "t.rank1.json"]
+    with (tmp_path / "all.json").open("w") as output:
+        assert timeline.merge(files, output) == 2
+    assert json.loads((tmp_path / "all.json").read_text()) == [{"ph": "b", "pid": 0}, {"ph": "b", "pid": 1}]
+
+
+def test_files_are_in_the_order_of_their_ranks(tmp_path: Path) -> None:
+    for rank in (10, 9, 0):
+        (tmp_path / f"t.rank{rank}.json").write_text("[\n]\n")
+    (tmp_path / "t.json").write_text("[\n]\n")  # merged before
+    files = timeline.find([tmp_path / "t.json"])
+    assert [each.name for each in files] == ["t.rank0.json", "t.rank9.json", "t.rank10.json"]
+    assert timeline.default_output(files).name == "t.json"
+    assert timeline.find([tmp_path / "t.rank9.json"]) == [tmp_path / "t.rank9.json"]
