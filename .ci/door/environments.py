@@ -22,6 +22,7 @@ from door.pins import (
     MPI,
     MXNET,
     MXNET_PYTHONS,
+    TENSORFLOW_BESIDE,
     TENSORFLOW_PYTHONS,
     TEST_TOOLS,
     TORCH,
@@ -172,7 +173,7 @@ def tensorflow_environment(version: str, session: nox.Session) -> Environment | 
     """The same with this minor version of TensorFlow."""
     env = Environment(session, f"tensorflow-{version}")
     name = "tensorflow-cpu" if platform.machine() == "x86_64" else "tensorflow"  # which brings no CUDA elsewhere
-    pins = [f"{name}=={version}.*"]
+    pins = [f"{name}=={version}.*", *TENSORFLOW_BESIDE.get(version, [])]
     if not is_filled(env, f"TensorFlow {version}", fill_with_tensorflow(env, version, pins)):
         return None
     install_farandole(env, "tensorflow", pins)

