@@ -1,0 +1,246 @@
+"""A process group of torch.distributed whose collectives are Farandole's.
+
+    dist.all_reduce, DistributedDataParallel, fully_shard --> ProcessGroup --> Collectives --> Work --> wait, get_future
+
+All calls are without a name, so that the ranks' calls are matched by their order in the group, as torch.distributed
+asks. What the core allocates is copied to where torch wants it by whoever waits. Ranks, and roots, are numbers in the
+group.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from farandole import Average, Handle, Max, Min, ProcessSet, Product, ReduceOp, Sum
+
+from farandole_torch._adapter import Tensor
+from farandole_torch._autograd import collectives
+
+_OPS = {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}
+
+
+class Work(dist.Work):  # type: ignore[misc]  # torch is not read
+    """Operations that are under way; complete when the last of them is."""
+
+    def __init__(self, group: ProcessGroup, handles: Sequence[Handle[Any]], result: list[Any]) -> None:
+        super().__init__()
+        self._group, self._handles, self._result = group, handles, result
+        self._lock = threading.Lock()
+        self._future: Any = None
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Block until complete; raises the operation's error. FARANDOLE_TIMEOUT says for how long, not `timeout`."""
+        with self._lock:
+            for handle in self._handles:
+                handle.wait()
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return all(handle.done() for handle in self._handles)
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """Of an operation that is complete."""
+        try:
+            self.wait()
+        except Exception as error:
+            return error
+        return None
+
+    def result(self) -> list[Any]:
+        return self._result
+
+    def get_future(self) -> Any:
+        """Completed by the group's own thread, in the order of the calls."""
+        if self._future is None:
+            self._future = torch.futures.Future()
+            self._group.complete_later(self)
+        return self._future
+
+    def complete_future(self) -> None:
+        """Wait, and tell who waits for the future."""
+        try:
+            self.wait()
+        except Exception as error:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(self._result)
+
+
+class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
+    """All ranks of the world, or those of a process set."""
+
+    def __init__(self, rank: int, ranks: Sequence[int], process_set: ProcessSet | None) -> None:
+        """`ranks`: those of the world, by their number in the group; `rank`: this one's number in it."""
+        super().__init__(rank, len(ranks))
+        self._rank, self._ranks, self._process_set = rank, list(ranks), process_set
+        self._waiting: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._completer: threading.Thread | None = None
+
+    def complete_later(self, work: Work) -> None:
+        """Have the group's thread complete its future."""
+        if self._completer is None:
+            self._completer = threading.Thread(target=self._complete_all, name="farandole futures", daemon=True)
+            self._completer.start()
+        self._waiting.put(work)
+
+    def _complete_all(self) -> None:
+        while True:
+            self._waiting.get().complete_future()
+
+    # ---- what torch asks of a group
+
+    @property
+    def group_name(self) -> str:
+        return str(dist.distributed_c10d._world.pg_names[self])
+
+    pg_name = group_name
+
+    def getBackendName(self) -> str:
+        return "farandole"
+
+    def getRank(self) -> int:
+        return self._rank
+
+    def getSize(self) -> int:
+        return len(self._ranks)
+
+    # ---- reductions
+
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work:
+        op = _op(opts)
+        handles = [collectives.allreduce_async_(each, op=op, process_set=self._process_set) for each in tensors]
+        return Work(self, handles, tensors)
+
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
+        handle = collectives.grouped_allreduce_async_(tensors, op=_op(opts), process_set=self._process_set)
+        return Work(self, [handle], tensors)
+
+    def reduce(self, tensors: list[Tensor], opts: Any) -> Work:
+        handle = collectives.allreduce_async(tensors[0], op=_op(opts), process_set=self._process_set)
+        is_root = opts.rootRank == self._rank
+        return Work(self, [handle.map(lambda sums: _fill(tensors[:1], [sums]) if is_root else None)], tensors)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
+        rows = [each.reshape(self.getSize(), -1) for each in inputs]
+        handle = collectives.grouped_reducescatter_async(rows, op=_op(opts), process_set=self._process_set)
+        return Work(self, [handle.map(lambda parts: _fill(outputs, parts))], outputs)
+
+    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Work:
+        flat = torch.cat([each.reshape(-1) for each in inputs[0]])
+        start = sum(each.numel() for each in inputs[0][: self._rank])
+        mine = slice(start, start + outputs[0].numel())
+        handle = collectives.allreduce_async_(flat, op=_op(opts), process_set=self._process_set)
+        return Work(self, [handle.map(lambda sums: _fill(outputs, [sums[mine]]))], outputs)
+
+    # ---- moves
+
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> Work:
+        root = self._ranks[opts.rootRank]
+        handles = [collectives.broadcast_async_(each, root, process_set=self._process_set) for each in tensors]
+        return Work(self, handles, tensors)
+
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Work:
+        return self._gathered([inputs[0]], lambda all: _fill_flat(outputs[0], all[0]), outputs)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        return self.all_gather_single_coalesced([output], [input])
+
+    def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
+        return self._gathered(inputs, lambda all: _fill(outputs, all), outputs)
+
+    def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Work:
+        def fill(gathered: list[Tensor]) -> None:  # outputs: of each rank, all tensors
+            for index, flat in enumerate(gathered):
+                _fill_flat([of_rank[index] for of_rank in outputs], flat)
+
+        return self._gathered(inputs, fill, outputs)
+
+    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Work:
+        flat = inputs[0].reshape(-1)
+        splits = [flat.numel() if place == opts.rootRank else 0 for place in range(self.getSize())]
+        return self._exchanged(flat, splits, outputs[0] if opts.rootRank == self._rank else [])
+
+    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
+        if opts.rootRank != self._rank:
+            return self._exchanged(outputs[0].new_empty(0), [0] * self.getSize(), outputs)
+        flats = [each.reshape(-1) for each in inputs[0]]
+        return self._exchanged(torch.cat(flats), [each.numel() for each in flats], outputs)
+
+    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
+        flats = [each.reshape(-1) for each in inputs]
+        return self._exchanged(torch.cat(flats), [each.numel() for each in flats], outputs)
+
+    def alltoall_base(
+        self, output: Tensor, input: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
+    ) -> Work:
+        rows = input_splits or [input.shape[0] // self.getSize()] * self.getSize()
+        return self._exchanged(input, rows, [output])
+
+    def barrier(self, opts: Any = None) -> Work:
+        handle = collectives.allreduce_async_(torch.zeros(1, dtype=torch.uint8), op=Sum, process_set=self._process_set)
+        return Work(self, [handle], [])
+
+    def _gathered(self, inputs: Sequence[Tensor], fill: Callable[[list[Tensor]], None], result: list[Any]) -> Work:
+        flats = [each.reshape(-1) for each in inputs]
+        handle = collectives.grouped_allgather_async(flats, process_set=self._process_set)
+        return Work(self, [handle.map(fill)], result)
+
+    def _exchanged(self, sent: Tensor, splits: list[int], outputs: list[Tensor]) -> Work:
+        handle = collectives.alltoall_async(sent, splits, process_set=self._process_set)
+        return Work(self, [handle.map(lambda both: _fill_flat(outputs, both[0].reshape(-1)))], outputs)
+
+
+def _op(opts: Any) -> ReduceOp:
+    if opts is None:
+        return Sum
+    # They know whether they are equal, but not their names.
+    name = next((name for name, each in dist.ReduceOp.RedOpType.__members__.items() if opts.reduceOp == each), "this")
+    if name not in _OPS:
+        raise ValueError(f"the backend farandole cannot reduce by {name}; it can by {', '.join(_OPS)}")
+    return _OPS[name]
+
+
+def _fill(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy tensors of as many elements."""
+    with torch.no_grad():
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source.reshape(target.shape))
+
+
+def _fill_flat(targets: Sequence[Tensor], flat: Tensor) -> None:
+    if targets:
+        _fill(targets, flat.split([each.numel() for each in targets]))
+
+
+# Names before torch 2.13, which C++ and Python of other versions still call.
+_OLDER_NAMES = {
+    "_allgather_base": "all_gather_single",
+    "_reduce_scatter_base": "reduce_scatter_single",
+    "allgather_into_tensor_coalesced": "all_gather_single_coalesced",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_single_coalesced",
+    "all_to_all_single": "alltoall_base",
+}
+_COLLECTIVES = """
+    allreduce allreduce_coalesced reduce reduce_scatter reduce_scatter_single reduce_scatter_single_coalesced
+    allgather allgather_coalesced all_gather_single all_gather_single_coalesced
+    broadcast gather scatter alltoall alltoall_base barrier
+""".split()
+
+for _name in _COLLECTIVES:  # Dynamo is not to look into them
+    setattr(ProcessGroup, _name, torch.compiler.disable(getattr(ProcessGroup, _name)))
+for _older, _name in _OLDER_NAMES.items():
+    setattr(ProcessGroup, _older, getattr(ProcessGroup, _name))

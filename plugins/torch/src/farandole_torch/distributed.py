@@ -1,0 +1,64 @@
+"""torch.distributed on Farandole: importing this module registers the back end "farandole", for tensors on the host.
+
+    import farandole_torch.distributed
+    import torch.distributed as dist
+
+    dist.init_process_group("farandole", init_method="farandole://")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+
+Started by `farandole run`, or by torchrun, which does without `init_method`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import farandole
+import torch.distributed as dist
+from farandole import ProcessSet
+
+from farandole_torch._process_group import ProcessGroup
+
+__all__: list[str] = []
+
+_HERE = "127.0.0.1"  # jobs are on one host for now
+
+
+def _create(options: Any, _: Any) -> ProcessGroup:
+    """One group, on those of its ranks that are in it."""
+    farandole.init()
+    ranks = list(options.global_ranks_in_group) or list(range(farandole.size()))
+    if ranks[options.group_rank] != farandole.rank():
+        raise ValueError(
+            f"rank {ranks[options.group_rank]} of torch.distributed is rank {farandole.rank()} of farandole: start "
+            "both with the same launcher, and leave out rank= and world_size="
+        )
+    return ProcessGroup(options.group_rank, ranks, _set_of(ranks))
+
+
+def _set_of(ranks: list[int]) -> ProcessSet | None:
+    if sorted(ranks) == list(range(farandole.size())):
+        return None
+    process_set = ProcessSet(ranks)
+    if process_set.process_set_id is None:
+        raise ValueError(
+            f"the back end farandole knows no process set of the ranks {sorted(ranks)}: call "
+            f"farandole_torch.add_process_set({sorted(ranks)}) on every rank before dist.new_group"
+        )
+    return process_set
+
+
+def _rendezvous(url: str, *_: Any, **__: Any) -> Iterator[tuple[Any, int, int]]:
+    """A store of torch, which rank 0 opens; the other ranks are told where by farandole."""
+    farandole.init()
+    is_first = farandole.rank() == 0
+    store: Any = dist.TCPStore(_HERE, 0, is_master=True, wait_for_workers=False) if is_first else None
+    port = farandole.broadcast_object(store.port if is_first else None, root_rank=0, name="torch.distributed.store")
+    if store is None:
+        store = dist.TCPStore(_HERE, port, is_master=False, wait_for_workers=False)
+    yield store, farandole.rank(), farandole.size()
+
+
+dist.Backend.register_backend("farandole", _create, extended_api=True, devices=["cpu"])
+dist.register_rendezvous_handler("farandole", _rendezvous)

@@ -1,0 +1,188 @@
+"""torch.distributed over the back end "farandole": its collectives, DistributedDataParallel and fully_shard."""
+
+import copy
+
+import farandole_torch as hvd
+import pytest
+import torch
+import torch.distributed as dist
+from farandole.testing import world
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def joined():
+    """The group of all ranks, made once in each process."""
+    import farandole_torch.distributed  # noqa: F401
+
+    if not dist.is_initialized():
+        dist.init_process_group("farandole", init_method="farandole://")
+    assert dist.get_backend() == "farandole"
+    assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
+    return dist.get_rank(), dist.get_world_size()
+
+
+def reductions(group=None):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    total = sum(range(1, size + 1))
+    for op, expected in (
+        (dist.ReduceOp.SUM, total),
+        (dist.ReduceOp.AVG, total / size),
+        (dist.ReduceOp.MIN, 1),
+        (dist.ReduceOp.MAX, size),
+    ):
+        tensor = torch.full((2, 3), rank + 1.0)
+        dist.all_reduce(tensor, op, group=group)
+        assert torch.equal(tensor, torch.full((2, 3), float(expected)))
+        strided = torch.full((3, 4), rank + 1.0)[:, ::2]
+        work = dist.all_reduce(strided, op, group=group, async_op=True)
+        assert work.wait() and work.is_completed() and work.is_success()
+        assert torch.equal(strided, torch.full((3, 2), float(expected)))
+    tensor = torch.full((2,), rank + 1.0)
+    dist.reduce(tensor, group_dst=size - 1, group=group)
+    assert tensor.tolist() == [total if rank == size - 1 else rank + 1.0] * 2
+    with pytest.raises(ValueError, match="cannot reduce by BXOR"):
+        dist.all_reduce(torch.ones(1, dtype=torch.int32), dist.ReduceOp.BXOR, group=group)
+    mine = torch.empty(2)
+    dist.reduce_scatter_tensor(mine, torch.arange(2.0 * size) + rank, group=group)
+    assert torch.equal(mine, torch.arange(2.0 * size)[2 * rank : 2 * rank + 2] * size + sum(range(size)))
+    dist.reduce_scatter(mine, [torch.full((2,), float(k)) for k in range(size)], group=group)
+    assert mine.tolist() == [rank * size] * 2
+
+
+def moves(group=None):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    tensor = torch.full((3,), float(rank))
+    dist.broadcast(tensor, group_src=size - 1, group=group)
+    assert tensor.tolist() == [size - 1] * 3
+    lists = [torch.empty(2, 2) for _ in range(size)]
+    dist.all_gather(lists, torch.full((2, 2), float(rank)), group=group)
+    assert [int(each.mean()) for each in lists] == list(range(size))
+    whole = torch.empty(2 * size, dtype=torch.int64)
+    dist.all_gather_into_tensor(whole, torch.tensor([rank, -rank]), group=group)
+    assert whole.tolist() == [sign * place for place in range(size) for sign in (1, -1)]
+    gathered = [torch.empty(2) for _ in range(size)] if rank == 0 else None
+    dist.gather(torch.full((2,), float(rank)), gathered, group_dst=0, group=group)
+    assert rank or [int(each[0]) for each in gathered] == list(range(size))
+    own = torch.empty(2)
+    parts = [torch.full((2,), float(k)) for k in range(size)] if rank == size - 1 else None
+    dist.scatter(own, parts, group_src=size - 1, group=group)
+    assert own.tolist() == [rank] * 2
+    outputs = [torch.empty(rank + k + 1) for k in range(size)]
+    dist.all_to_all(outputs, [torch.full((rank + k + 1,), float(rank)) for k in range(size)], group=group)
+    assert [each.unique().tolist() for each in outputs] == [[float(k)] for k in range(size)]
+    output = torch.empty(size, 2)
+    dist.all_to_all_single(output, torch.full((size, 2), float(rank)), group=group)
+    assert output[:, 0].tolist() == list(range(size))
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank}, group=group)
+    assert objects == [{"rank": k} for k in range(size)]
+    dist.barrier(group=group)
+
+
+def everything():
+    joined()
+    reductions(), moves()
+
+
+def subgroups():
+    joined()
+    few = hvd.add_process_set([0, 2])
+    group = dist.new_group([0, 2])
+    if few.included():
+        reductions(group), moves(group)
+    if hvd.rank() < 2:
+        with pytest.raises(ValueError, match=r"add_process_set\(\[0, 1\]\) on every rank before dist\.new_group"):
+            dist.new_group([0, 1], use_local_synchronization=True)
+    hvd.barrier()
+    hvd.remove_process_set(few)
+
+
+def network():
+    torch.manual_seed(5)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).double()
+
+
+def inputs_of(rank, step):
+    return torch.sin(torch.arange(12.0).reshape(3, 4) * (rank + 1) + step).double()
+
+
+def steps(model, optimizer, inputs_of_step, count=3):
+    for step in range(count):
+        optimizer.zero_grad()
+        given = inputs_of_step(step)
+        (sum(model(each).square().mean() for each in given) / len(given)).backward()
+        optimizer.step()
+
+
+def data_parallel(**options):
+    """DistributedDataParallel takes the steps of one process with everybody's rows."""
+    rank, size = joined()
+    torch.manual_seed(rank)  # DDP starts from rank 0's parameters
+    whole = network()
+    model = copy.deepcopy(whole)
+    if rank:
+        torch.nn.init.zeros_(model[0].weight)
+    parallel = torch.nn.parallel.DistributedDataParallel(model, **options)
+    steps(parallel, torch.optim.SGD(parallel.parameters(), lr=0.1), lambda step: [inputs_of(rank, step)])
+    steps(whole, torch.optim.SGD(whole.parameters(), lr=0.1), lambda step: [inputs_of(k, step) for k in range(size)])
+    for got, want in zip(model.parameters(), whole.parameters(), strict=True):
+        assert torch.allclose(got, want, rtol=1e-9, atol=1e-12)
+
+
+def parallel_in_every_way():
+    data_parallel()
+    data_parallel(bucket_cap_mb=0.0001)
+    data_parallel(find_unused_parameters=True)
+    data_parallel(gradient_as_bucket_view=True)
+
+
+def fully_sharded():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    rank, size = joined()
+    whole, model = network(), network()
+    mesh = init_device_mesh("cpu", (size,))
+    for layer in (model[0], model[2]):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    steps(model, torch.optim.Adam(model.parameters(), lr=0.1), lambda step: [inputs_of(rank, step)])
+    steps(whole, torch.optim.Adam(whole.parameters(), lr=0.1), lambda step: [inputs_of(k, step) for k in range(size)])
+    for got, want in zip(model.parameters(), whole.parameters(), strict=True):
+        assert torch.allclose(got.full_tensor(), want, rtol=1e-6, atol=1e-9)
+
+
+def errors_arrive():
+    """At whoever waits, and in the future; the group goes on."""
+    rank, _ = joined()
+    with pytest.raises(hvd.MismatchError, match=r"rank 0.*rank 1"):
+        dist.all_reduce(torch.ones(2 + rank))
+    work = dist.all_reduce(torch.ones(2 + rank), async_op=True)
+    with pytest.raises(hvd.MismatchError, match=r"rank 0.*rank 1"):
+        work.get_future().wait()
+    assert not work.is_success()
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+    assert work.get_future().wait()[0].tolist() == [hvd.size()] * 2
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_collectives(ranks):
+    world(ranks).run(everything)
+
+
+def test_subgroups_are_process_sets():
+    world(3).run(subgroups)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_distributed_data_parallel(ranks):
+    world(ranks).run(parallel_in_every_way)
+
+
+def test_fully_shard():
+    world(2).run(fully_sharded)
+
+
+def test_errors():
+    world(2).run(errors_arrive)
