@@ -22,6 +22,7 @@ struct Settings {
   int64_t timeout_ms = 1'800'000;  // FARANDOLE_TIMEOUT (seconds, 0 = never): when waiting for a rank becomes an error
   std::string interface_address = "127.0.0.1";  // FARANDOLE_ADDRESS: where data links to other machines listen
   std::string cuda_driver = "libcuda.so.1";     // FARANDOLE_CUDA_DRIVER: the driver's library, a name or a path
+  std::string nvtx;                             // FARANDOLE_NVTX: library of ranges for profilers; "": none
   int log_level = 1;                            // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
   std::string failpoints;                       // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };

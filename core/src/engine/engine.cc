@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include "common/log.h"
+#include "engine/nvtx.h"
 #include "engine/small.h"
 #include "engine/submit.h"
 #include "engine/timeline.h"
@@ -85,6 +86,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   const OperationPtr& operation = *result;
   operation->plan.set = std::move(found);
   operation->submitted_ns = Timeline::Stamp();
+  operation->nvtx_range = Nvtx::Begin(*operation);
   FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
   if (!table_ || (set->size() == 1 && set->id != 0)) return SubmitAlone(operation);
   table_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);

@@ -16,6 +16,7 @@
 #include "common/types.h"
 #include "controller/agreement.h"
 #include "device/device.h"
+#include "engine/nvtx.h"
 #include "engine/recording.h"
 
 namespace farandole {
@@ -95,6 +96,8 @@ class Operation final : public Proposal {
   int64_t submitted_ns = 0;               // by the submitting thread
   int64_t agreed_ns = 0, started_ns = 0;  // by the driver
 
+  uint64_t nvtx_range = 0;  // by the submitting thread; 0 where no profiler looks
+
   // Driver only.
   TimePoint submitted{};  // when it was first looked at; a clock costs as much as a small operation
   size_t works_left = 0;
@@ -108,6 +111,7 @@ class Operation final : public Proposal {
     if (completing_.exchange(true)) return;
     status_ = std::move(status);
     if (submitted_ns != 0) RecordOperation(*this);
+    if (nvtx_range != 0) Nvtx::End(nvtx_range);
     done_.store(true);  // sequentially consistent: before the look for waiters (role.h)
     if (request.done != nullptr) request.done(request.done_argument, status_, event);
   }

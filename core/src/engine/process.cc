@@ -5,6 +5,7 @@
 
 #include "backends/registry.h"
 #include "common/failpoint.h"
+#include "engine/nvtx.h"
 #include "engine/timeline.h"
 
 namespace farandole {
@@ -62,6 +63,7 @@ Status InitProcess(const WorldSpec& spec) {
   Settings settings;
   FRD_RETURN_IF_ERROR(ReadSettings(&settings));
   FRD_RETURN_IF_ERROR(SetFailpoints(settings.failpoints));
+  Nvtx::Open(settings.nvtx);
   std::unique_ptr<Engine> engine;
   g_starting = true;
   status = Engine::Start(spec, settings, &engine);

@@ -41,6 +41,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "LOCAL_RANK": PLACE,
     "LOCAL_SIZE": PLACE,
     "LOG_LEVEL": ("error", "warning", "info", "debug"),
+    "NVTX": TEXT,
     "ORDER": ("fixed", "any"),
     "RANK": PLACE,
     "REQUIRE_KEY": TEXT,
