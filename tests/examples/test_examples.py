@@ -34,11 +34,35 @@ def test_a_line_is_the_same_on_any_number_of_workers(tmp_path, ranks):
     assert words == ["slope", "3.010", "height", "-2.008"]  # least squares of the 1000 points
 
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+
+@pytest.mark.parametrize("command", [launched(2), TORCHRUN], ids=["farandole run", "torchrun"])
+def test_ddp(tmp_path, command):
+    lines = run([*command, EXAMPLES / "torch" / "ddp.py"], tmp_path)
+    assert sum("epoch" in line for line in lines) == 5
+    assert accuracy(lines) >= 0.9
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_tutorial_for_horovod(tmp_path, ranks):
+    lines = run([*launched(ranks), EXAMPLES / "torch" / "tutorial.py"], tmp_path)
+    assert sum("epoch" in line for line in lines) == 5
+    assert accuracy(lines) >= 0.9
+
+
+def test_uneven_inputs_and_process_sets(tmp_path):
+    (line,) = run([*launched(3), EXAMPLES / "torch" / "uneven.py"], tmp_path)
+    told, _, weights = line.rpartition(" weights ")
+    assert told.endswith("rank 2 was last; errors [0.0, 0.0, 0.0];")
+    assert [float(weight) for weight in weights.split()] == pytest.approx([2.0, -3.0, 0.5], abs=0.02)
+
+
 def test_every_example_is_tested():
     assert [path.relative_to(EXAMPLES).as_posix() for path in sorted(EXAMPLES.rglob("*.py"))] == [
         *("mxnet/gluon_digits.py", "mxnet/module_digits.py", "mxnet/resnet_imagenet.py"),
         "numpy/line.py",
         *("tensorflow/graph_digits.py", "tensorflow/keras_digits.py"),
         *("tensorflow/resnet_synthetic.py", "tensorflow/tape_digits.py"),
-        "torch/digits.py",
+        *("torch/ddp.py", "torch/digits.py", "torch/tutorial.py", "torch/uneven.py"),
     ]
