@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from farandole._recording import path_of
 from farandole.launch import timeline
 
 SCRIPT = """
@@ -64,3 +65,13 @@ def test_files_are_in_the_order_of_their_ranks(tmp_path: Path) -> None:
     assert [each.name for each in files] == ["t.rank0.json", "t.rank9.json", "t.rank10.json"]
     assert timeline.default_output(files).name == "t.json"
     assert timeline.find([tmp_path / "t.rank9.json"]) == [tmp_path / "t.rank9.json"]
+
+
+@pytest.mark.parametrize("name", ["trace", "trace[1].json", "a.rank.json", "trace.json.gz", "run.rank1.of.x"])
+def test_whatever_the_files_name(tmp_path: Path, name: str) -> None:
+    files = [Path(path_of(str(tmp_path / name), rank, 2)) for rank in range(2)]
+    for each in [*files, tmp_path / "trace.rank0.other", tmp_path / "other.rank0"]:
+        each.write_text("[\n]\n")
+    assert timeline.find([tmp_path / name]) == files
+    assert timeline.find(files) == files
+    assert timeline.default_output(files) == tmp_path / name

@@ -5,13 +5,14 @@ Each of their events is on a line of its own, so one that was cut off is lost al
 
 from __future__ import annotations
 
+import glob
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-_OF_RANK = re.compile(r"\.rank(\d+)$")
+_OF_RANK = re.compile(r"\.rank(\d+)(?=(\.[^.]*)?$)")  # before the suffix, which need not be there
 
 
 class TimelineError(ValueError):
@@ -22,7 +23,8 @@ def find(given: Sequence[Path]) -> list[Path]:
     """The ranks' files, by rank: those that are given, or those of the name that `--timeline-filename` had."""
     found: list[Path] = []
     for path in given:
-        ranks = [each for each in path.parent.glob(f"{path.stem}.rank*{path.suffix}") if _rank(each) is not None]
+        similar = path.parent.glob(f"{glob.escape(path.stem)}.rank*")
+        ranks = [each for each in similar if _rank(each) is not None and _without_rank(each) == path]
         if not ranks and not path.is_file():
             raise TimelineError(f"there is neither {path} nor {path.stem}.rank0{path.suffix} beside it")
         found += ranks if ranks and _rank(path) is None else [path]
@@ -32,7 +34,9 @@ def find(given: Sequence[Path]) -> list[Path]:
 def default_output(files: Sequence[Path]) -> Path:
     """Where to merge them: trace.rank0.json and the like become trace.json."""
     first = files[0]
-    return first.with_name(f"{_OF_RANK.sub('', first.stem)}{'' if _rank(first) is not None else '.all'}{first.suffix}")
+    if _rank(first) is not None:
+        return _without_rank(first)
+    return first.with_name(f"{first.stem}.all{first.suffix}")
 
 
 def merge(files: Sequence[Path], output: TextIO) -> int:
@@ -66,5 +70,9 @@ def _is_whole(event: str) -> bool:
 
 
 def _rank(path: Path) -> int | None:
-    found = _OF_RANK.search(path.stem)
+    found = _OF_RANK.search(path.name)
     return int(found[1]) if found else None
+
+
+def _without_rank(path: Path) -> Path:
+    return path.with_name(_OF_RANK.sub("", path.name))
