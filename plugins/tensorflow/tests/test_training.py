@@ -412,6 +412,26 @@ def normalization():
     assert same_everywhere(bits(model.get_weights()))
 
 
+def no_values_on_one():
+    rows = np.random.RandomState(5).randn(6, 4).astype("float32")
+    mine = tf.constant(rows if hvd.rank() == 0 else rows[:0])
+    everything = tf.constant(rows)
+    layer, plain = hvd.SyncBatchNormalization(), keras.layers.BatchNormalization()
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([mine, everything])
+        out, expected = layer(mine, training=True), plain(everything, training=True)
+        loss, wanted = tf.reduce_sum(out**3), tf.reduce_sum(expected**3)
+    some = slice(len(mine))
+    assert np.allclose(out, expected[some], atol=1e-5)
+    assert np.allclose(tape.gradient(loss, mine), tape.gradient(wanted, everything)[some], atol=1e-4)
+    for ours, theirs in zip(layer.get_weights(), plain.get_weights(), strict=True):
+        assert np.allclose(ours, theirs, atol=1e-5)
+
+
+def test_a_rank_without_values_counts_for_nothing():
+    world(2).run(no_values_on_one)
+
+
 def far_from_zero(dtype, tolerance):
     values = np.random.RandomState(3).randn(64, 2).astype(dtype) + 3000
     layer = hvd.SyncBatchNormalization(dtype=dtype, momentum=0.0)

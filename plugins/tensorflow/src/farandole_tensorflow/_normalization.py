@@ -55,6 +55,8 @@ def _over_ranks(mean: Any, variance: Any, count: Any) -> tuple[Any, Any]:
     """
     dtype = tf.float64 if mean.dtype == tf.float64 else tf.float32
     own_mean, own_variance, count = (tf.cast(each, dtype) for each in (mean, variance, count))
+    # The mean of no values is not a number, and would make all ranks' results and gradients none.
+    own_mean, own_variance = (tf.where(count > 0, each, tf.zeros_like(each)) for each in (own_mean, own_variance))
     sums = allreduce(tf.stack([own_mean * count, tf.ones_like(own_mean) * count]), op=Sum, name="moments.mean")
     counts = sums[1]
     all_mean = sums[0] / counts
