@@ -145,3 +145,19 @@ CASES = (
 @pytest.mark.parametrize(("ranks", "case"), [(n, case) for n in RANKS for case in CASES])
 def test_autograd(ranks, case):
     world(ranks).run(case)
+
+
+def second_derivatives():
+    """All ranks take part in the root's."""
+    x = leaf(hvd.rank() + 1.0, 2.0)
+    (slope,) = torch.autograd.grad((hvd.broadcast(x, 0) ** 3).sum(), x, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope.sum(), x)
+    is_root = hvd.rank() == 0
+    assert slope.tolist() == ([3.0, 12.0] if is_root else [0.0] * 2)
+    # The slope is an average over the ranks, of which only the root's was asked for here.
+    assert curvature.tolist() == ([6.0 / hvd.size(), 12.0 / hvd.size()] if is_root else [0.0] * 2)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_broadcast_can_be_differentiated_twice(ranks):
+    world(ranks).run(second_derivatives)

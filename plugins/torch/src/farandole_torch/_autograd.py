@@ -160,7 +160,9 @@ class _Spreading(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> _Gradients:
         (average,) = reduce([gradient], ctx.call.of_gradient(Average)).wait()
-        return None, None, average if rank() == ctx.call.root_rank else torch.zeros_like(average)
+        if rank() != ctx.call.root_rank:  # zeros that remember the average: all ranks are in the second derivative
+            average = average.masked_fill(torch.ones((), dtype=torch.bool, device=average.device), 0)
+        return None, None, average
 
 
 class _Exchange(torch.autograd.Function):  # type: ignore[misc]
