@@ -1,6 +1,7 @@
 """torch.distributed over the back end "farandole": its collectives, DistributedDataParallel and fully_shard."""
 
 import copy
+import time
 
 import farandole_torch as hvd
 import pytest
@@ -159,11 +160,27 @@ def errors_arrive():
     with pytest.raises(hvd.MismatchError, match=r"rank 0.*rank 1"):
         dist.all_reduce(torch.ones(2 + rank))
     work = dist.all_reduce(torch.ones(2 + rank), async_op=True)
-    with pytest.raises(hvd.MismatchError, match=r"rank 0.*rank 1"):
+    with pytest.raises(RuntimeError, match=r"MismatchError.*rank 0.*rank 1"):
         work.get_future().wait()
     assert not work.is_success()
     work = dist.all_reduce(torch.ones(2), async_op=True)
     assert work.get_future().wait()[0].tolist() == [hvd.size()] * 2
+    parallel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    loss = parallel(torch.ones(1, 2)).sum()
+    with pytest.raises(RuntimeError if rank == 0 else hvd.MismatchError, match="the ranks disagree"):
+        loss.backward() if rank == 0 else dist.all_reduce(torch.ones(99))
+    with pytest.raises(ValueError, match="in ascending order"):
+        dist.new_group([1, 0], sort_ranks=False)
+
+
+def polled():
+    """Who polls until an operation is complete has its results without wait()."""
+    rank, size = joined()
+    outputs = [torch.zeros(2) for _ in range(size)]
+    work = dist.all_gather(outputs, torch.full((2,), rank + 1.0), async_op=True)
+    while not work.is_completed():
+        time.sleep(0.001)
+    assert [each[0] for each in outputs] == list(range(1, size + 1))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -186,3 +203,7 @@ def test_fully_shard():
 
 def test_errors():
     world(2).run(errors_arrive)
+
+
+def test_results_are_there_when_an_operation_is_completed():
+    world(2).run(polled)

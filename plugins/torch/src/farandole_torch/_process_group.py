@@ -32,6 +32,7 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
         self._group, self._handles, self._result = group, handles, result
         self._lock = threading.Lock()
         self._future: Any = None
+        self._done: Any = None  # the future's trigger
 
     def wait(self, timeout: Any = None) -> bool:
         """Block until complete; raises the operation's error. FARANDOLE_TIMEOUT says for how long, not `timeout`."""
@@ -44,7 +45,11 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
         self.wait()
 
     def is_completed(self) -> bool:
-        return all(handle.done() for handle in self._handles)
+        """Whether the results are there; never blocks for long."""
+        if not all(handle.done() for handle in self._handles):
+            return False
+        self.exception()  # who polls need not wait: what the core allocated is copied now
+        return True
 
     def is_success(self) -> bool:
         return self.is_completed() and self.exception() is None
@@ -61,20 +66,22 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
         return self._result
 
     def get_future(self) -> Any:
-        """Completed by the group's own thread, in the order of the calls."""
+        """Completed by the group's own thread, in the order of the calls; an error is a RuntimeError that quotes it."""
         if self._future is None:
-            self._future = torch.futures.Future()
+            self._done = torch.futures.Future()
+            # An error that `set_exception` sets is a result to C++, where DistributedDataParallel crashes on it.
+            self._future = self._done.then(self._result_or_error)
             self._group.complete_later(self)
         return self._future
 
     def complete_future(self) -> None:
         """Wait, and tell who waits for the future."""
-        try:
-            self.wait()
-        except Exception as error:
-            self._future.set_exception(error)
-        else:
-            self._future.set_result(self._result)
+        self.exception()
+        self._done.set_result(None)
+
+    def _result_or_error(self, _: Any) -> list[Any]:
+        self.wait()
+        return self._result
 
 
 class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]

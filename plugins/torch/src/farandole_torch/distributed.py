@@ -34,6 +34,8 @@ def _create(options: Any, _: Any) -> ProcessGroup:
             f"rank {ranks[options.group_rank]} of torch.distributed is rank {farandole.rank()} of farandole: start "
             "both with the same launcher, and leave out rank= and world_size="
         )
+    if ranks != sorted(ranks):
+        raise ValueError(f"the back end farandole numbers a group's ranks in ascending order, not as {ranks}")
     return ProcessGroup(options.group_rank, ranks, _set_of(ranks))
 
 
