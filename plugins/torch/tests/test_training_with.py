@@ -1,6 +1,7 @@
 """DistributedOptimizer together with what training scripts use beside it."""
 
 import copy
+import pickle
 
 import farandole_torch as hvd
 import pytest
@@ -299,3 +300,43 @@ def a_copy():
 
 def test_copies_of_a_model_are_left_alone():
     world(2).run(a_copy)
+
+
+def refused_copies():
+    model = network()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="keep its state_dict"):
+            copied(optimizer)
+
+
+def test_copies_of_an_optimizer_whose_steps_would_reduce_nothing_are_refused():
+    world(2).run(refused_copies)
+
+
+def searched():
+    """The ranks' losses differ by far: judged by its own, each would call the closure as often as it likes."""
+    torch.manual_seed(1)
+    model = torch.nn.Linear(3, 1).double()
+    generator = torch.Generator().manual_seed(hvd.rank())
+    rows = torch.randn(20, 3, generator=generator).double()
+    answers = torch.randn(20, 1, generator=generator).double() * (10 * hvd.rank() + 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=1, line_search_fn="strong_wolfe")
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (model(rows) - answers).square().mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    everyones_rows, everyones_answers = hvd.allgather(rows), hvd.allgather(answers)
+    ones = torch.ones(len(everyones_rows), 1, dtype=torch.float64)
+    best = torch.linalg.lstsq(torch.cat([everyones_rows, ones], 1), everyones_answers).solution
+    assert torch.allclose(torch.cat([model.weight.T, model.bias[None]]), best, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_line_searches_judge_by_the_common_loss(ranks):
+    world(ranks).run(searched)

@@ -152,6 +152,13 @@ class _Distributed:
         self._farandole.before_zeroing()
         super().zero_grad(*args, **kwargs)  # type: ignore[misc]
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refused: a copy would have no hooks, and its steps would reduce nothing."""
+        raise TypeError(
+            "a distributed optimizer cannot be copied or pickled: keep its state_dict(); for a copied model make an "
+            "optimizer, load_state_dict() and give that to DistributedOptimizer"
+        )
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch, on every rank; the group's parameters are reduced as the others, each alone.
 

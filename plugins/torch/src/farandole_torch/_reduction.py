@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from farandole import Handle, ProcessSet, ReduceOp
+from farandole import Average, Handle, ProcessSet, ReduceOp, Sum
 from farandole.plugin import GradientReducer
 from torch.utils.weak import WeakIdKeyDictionary
 
 from farandole_torch._adapter import Tensor
+from farandole_torch._autograd import collectives
 from farandole_torch._sparse import begin
 
 Parameter = Any  # torch.nn.Parameter
@@ -78,6 +79,14 @@ class Reduction:
         if not self.skips and not self.synchronized:
             self.synchronize()
         self.synchronized = False
+
+    def common(self, loss: Any) -> Any:
+        """A closure's loss, reduced as the gradients: by it LBFGS decides how often to call the closure again."""
+        if self.skips or not isinstance(loss, torch.Tensor | float):
+            return loss
+        op = self._op if self._op == Sum else Average
+        name = f"loss.{self._names[0]}"
+        return collectives.allreduce(torch.as_tensor(loss).detach(), None, name, op=op, process_set=self._process_set)
 
     def before_unscaling(self) -> None:
         """A GradScaler is about to judge the gradients: all ranks are to judge the reduced ones, and so alike."""
@@ -208,7 +217,7 @@ def _before_step(
     def reduced_closure() -> Any:
         loss = closure()
         reduction.before_step()
-        return loss
+        return reduction.common(loss)
 
     if len(args) > 1:
         return (args[0], reduced_closure, *args[2:]), kwargs
