@@ -1,5 +1,7 @@
 #include "engine/timeline.h"
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -34,6 +36,7 @@ struct Writer {
   explicit Writer(TimelineOptions given) : options(std::move(given)) {}
 
   const TimelineOptions options;
+  const pid_t process = getpid();
   TraceFile file;
   uint64_t number = 0, lost_before = 0;
 
@@ -118,7 +121,7 @@ bool Timeline::Stop() {
     on_ = false;
     writer = std::move(Current());
   }
-  if (!writer) return false;
+  if (!writer || writer->process != getpid()) return false;  // a fork has no thread to wait for
   std::unique_lock<std::mutex> lock(writer->mutex);
   writer->stopping = true;
   writer->changed.notify_all();

@@ -31,7 +31,7 @@ class Timeline {
   static Status Start(const TimelineOptions& options);
   // Writes what is left. False when there was none.
   static bool Stop();
-  // After a fork: the child has no writer.
+  // After a fork: the child has no writer, and Stop finds none.
   static void Forget();
 
   static bool on() { return on_.load(std::memory_order_relaxed); }

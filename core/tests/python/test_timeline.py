@@ -99,6 +99,28 @@ def test_shutdown_ends_it(tmp_path):
         assert "last" in {each["name"] for each in begins(events_of(tmp_path / f"trace.rank{rank}.json"))}
 
 
+def stopped_in_a_child(path):
+    farandole.init()
+    farandole.start_timeline(path)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            farandole.stop_timeline()
+        except BaseException as error:
+            os.write(writer, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    assert b"no timeline is being recorded" in os.read(reader, 1000)
+    farandole.stop_timeline()
+
+
+def test_a_forked_child_has_none(tmp_path):
+    World(1).run(stopped_in_a_child, str(tmp_path / "t.json"))
+
+
 def refused(path):
     with pytest.raises(ValueError, match=r"a timeline cannot be written to '/nowhere/x.rank\d.json': No such file"):
         farandole.start_timeline("/nowhere/x.json")
