@@ -86,8 +86,8 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   const OperationPtr& operation = *result;
   operation->plan.set = std::move(found);
   operation->submitted_ns = Timeline::Stamp();
-  operation->nvtx_range = Nvtx::Begin(*operation);
   FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
+  operation->nvtx_range = Nvtx::Begin(*operation);
   if (!table_ || (set->size() == 1 && set->id != 0)) return SubmitAlone(operation);
   table_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);
   if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
@@ -95,7 +95,9 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   if (operation->request.name.empty()) before = table_->naming.Name(operation);
   const Status begun = before ? Hold(world_.get(), table_.get(), operation, std::move(before))
                               : Enter(world_.get(), table_.get(), operation, will_wait);
-  if (!begun.ok()) operation->Abandon(begun);
+  if (begun.ok()) return begun;
+  if (operation->nvtx_range != 0) Nvtx::End(operation->nvtx_range);
+  operation->Abandon(begun);
   return begun;
 }
 
