@@ -16,7 +16,9 @@ def begin(path: str, rank: int, size: int, offset_ns: int, mark_cycles: bool) ->
 
 
 def path_of(path: str, rank: int, size: int) -> str:
-    """The file of one rank."""
+    """The file of one rank. Raises ValueError for what names no file."""
+    if not Path(path).name or "\0" in path:
+        raise ValueError(f"a timeline needs the name of a file, such as 'trace.json', not {path!r}")
     if size == 1:
         return path
     whole = Path(path)

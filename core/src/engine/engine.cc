@@ -90,15 +90,17 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   operation->nvtx_range = Nvtx::Begin(*operation);
   if (!table_ || (set->size() == 1 && set->id != 0)) return SubmitAlone(operation);
   table_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);
+  const Status begun = Begin(operation, will_wait);
+  if (!begun.ok()) operation->Abandon(begun);
+  return begun;
+}
+
+Status Engine::Begin(const OperationPtr& operation, bool will_wait) {
   if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
   OperationPtr before;
   if (operation->request.name.empty()) before = table_->naming.Name(operation);
-  const Status begun = before ? Hold(world_.get(), table_.get(), operation, std::move(before))
-                              : Enter(world_.get(), table_.get(), operation, will_wait);
-  if (begun.ok()) return begun;
-  if (operation->nvtx_range != 0) Nvtx::End(operation->nvtx_range);
-  operation->Abandon(begun);
-  return begun;
+  if (before) return Hold(world_.get(), table_.get(), operation, std::move(before));
+  return Enter(world_.get(), table_.get(), operation, will_wait);
 }
 
 // Before the operation takes its turn, so that a rank that goes on after a refusal keeps in step.

@@ -66,6 +66,7 @@ class Engine {
   Status Check(Request* request, const ProcessSet& set) const;
   Status FindDevice(Operation* operation) const;
   ProcessSetPtr FindSet(int id);
+  Status Begin(const OperationPtr& operation, bool will_wait);
   Status SubmitAlone(const OperationPtr& operation);
   Status ChangeSetsAlone(Operation* operation);
   Status PerformAloneFromDevice(const OperationPtr& operation);

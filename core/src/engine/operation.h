@@ -118,6 +118,7 @@ class Operation final : public Proposal {
 
   // Instead of Complete, for one that could not be submitted: whoever would wait for it need not.
   void Abandon(Status status) {
+    if (nvtx_range != 0) Nvtx::End(nvtx_range);
     status_ = std::move(status);
     done_.store(true);
   }

@@ -42,7 +42,7 @@ struct Writer {
 
   std::mutex mutex;
   std::condition_variable changed;
-  bool stopping = false, ended = false;
+  bool stopping = false, ended = false, abandoned = false;
 
   Status WriteSome();
   void Run();
@@ -82,6 +82,8 @@ void Writer::Run() {
       last = stopping;
     }
     status = WriteSome();
+    std::lock_guard<std::mutex> lock(mutex);
+    if (abandoned) return;  // what is recorded now is another's
   }
   if (!status.ok()) {
     Timeline::Forget();
@@ -125,8 +127,8 @@ bool Timeline::Stop() {
   std::unique_lock<std::mutex> lock(writer->mutex);
   writer->stopping = true;
   writer->changed.notify_all();
-  const bool ended = writer->changed.wait_for(lock, kPatience, [&writer] { return writer->ended; });
-  if (!ended) {
+  writer->abandoned = !writer->changed.wait_for(lock, kPatience, [&writer] { return writer->ended; });
+  if (writer->abandoned) {
     Log(LogLevel::kWarning, "the end of the timeline '" + writer->options.path +
                                 "' is still to be written: the file system does not answer; what is there is complete");
   }

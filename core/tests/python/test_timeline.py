@@ -153,6 +153,9 @@ def test_the_ranks_have_files_of_their_own():
     assert path_of("/a.b/trace.json", 3, 4) == "/a.b/trace.rank3.json"
     assert path_of("trace", 0, 2) == "trace.rank0"
     assert path_of("trace.json", 0, 1) == "trace.json"
+    for nothing in ("", "/", "trace\0.json"):
+        with pytest.raises(ValueError, match="needs the name of a file"):
+            path_of(nothing, 0, 2)
 
 
 @pytest.mark.parametrize("seed", range(20))
