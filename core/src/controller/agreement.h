@@ -12,8 +12,8 @@
 // advances. Submit, the copy into the span and Arrive are one step (nothing else may come between, or the id could
 // change its meaning under the arrival).
 //
-// After a rank has joined, Advance and OnMessage invite it to every operation of the others; the engine then takes part
-// with zeros.
+// After a rank has joined, and rank 0 has heard of it, Advance and OnMessage invite it to every operation of the
+// others; the engine then takes part with zeros.
 #pragma once
 
 #include <array>
@@ -143,8 +143,8 @@ class Agreement {
   // A message from the coordinator. An error means that the epoch cannot go on.
   Status OnMessage(const Bytes& message, std::vector<Event>* events);
 
-  // From here on this rank takes part in everything with zeros, until all ranks have joined. REQUIRES: nothing in
-  // flight.
+  // Once rank 0 has heard it, this rank takes part in everything with zeros, until all ranks have joined. REQUIRES:
+  // nothing in flight.
   void Join(const Turns& turns);
   bool joined() const { return joined_; }
 
@@ -281,6 +281,8 @@ class Agreement {
 
   // Having joined.
   std::atomic<bool> joined_{false};
+  // Rank 0 has heard of it. Before, our help could let another rank end its last operation and be heard first.
+  bool takes_part_ = false;
   std::map<int, uint64_t> opened_;  // id -> what the others said of the use for which only joined ranks are missing
   uint32_t round_ = 0;              // how often all had joined
   std::set<int> refused_;           // ids of broadcasts whose root this rank is

@@ -28,7 +28,7 @@ bool Agreement::Advance(std::vector<Event>* events) {
   } while (HandleDeferred(events));
   if (head_ != before) board_.PublishHead(head_);
   const size_t count = events->size();
-  if (joined_) Invite(events);
+  if (takes_part_) Invite(events);
   return moved || head_ != before || events->size() != count;
 }
 
@@ -211,6 +211,7 @@ bool Agreement::EndJoin(std::vector<Event>* events) {
   join_result_.reset();
   opened_.clear();
   if (joined_.exchange(false)) board_.ChangeJoined(-1);
+  takes_part_ = false;
   return true;
 }
 

@@ -125,7 +125,7 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool 
   const Assignment assignment = DecodeInvite(reader);
   Description description = Description::Decode(reader);
   const auto book = books_.find(description.signature.set);
-  if (!reader->AtEnd() || !joined_) return Unreadable(kCoordinatorRank);
+  if (!reader->AtEnd() || !takes_part_) return Unreadable(kCoordinatorRank);
   *early = book == books_.end() && sets_.IsFuture(description.signature.set);
   if (*early) return Status::Ok();
   if (book == books_.end() || !book->second->set->contains_me()) return Unreadable(kCoordinatorRank);
@@ -269,7 +269,11 @@ Status Agreement::OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<
   const int id = reader->Get<int32_t>();
   const auto value = reader->Get<uint64_t>();
   if (!reader->AtEnd() || id < 0 || id >= kMaxIds) return Unreadable(kCoordinatorRank);
-  if (kind == MessageKind::kOpen && joined_) {
+  if (kind == MessageKind::kJoined && joined_) {
+    takes_part_ = true;
+    return Status::Ok();
+  }
+  if (kind == MessageKind::kOpen && takes_part_) {
     opened_[id] = value;
     return Status::Ok();
   }

@@ -16,6 +16,7 @@ Status Coordinator::OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* 
     EndJoin(from, out);
     return Status::Ok();
   }
+  out->push_back({from, EncodeIdMessage(MessageKind::kJoined, 0)});  // before any invitation
   DecideWithout(out);
   for (int id = 0; id < kMaxIds; ++id) OpenFor(id, out);
   return Status::Ok();

@@ -13,9 +13,9 @@
 //                           FREE       nobody in my group will touch the id again
 //   coordinator -> rank     ASSIGN     a name's id and span           INVITE  that and all else, to one that has joined
 //                           ERROR      why it cannot be               OPEN    an operation waits for joined ranks alone
-//                           JOIN_RESULT  who joined last, turns       ABORT
+//                           JOINED     it has heard JOIN              JOIN_RESULT  who joined last, turns
 //                           ABSENT     who has not come to what       TELL    somebody asks where you are
-//                           STACKS     where that rank is
+//                           STACKS     where that rank is             ABORT
 //   coordinator -> leader   LEAD       what a leader must know of an id
 //                           READY      a batch: ids in order, with all extents
 //                           RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
@@ -63,6 +63,7 @@ enum class MessageKind : uint8_t {
   kWhom = 23,
   kAbsent = 24,
   kRefused = 25,
+  kJoined = 26,
 };
 
 inline constexpr int kCoordinatorRank = 0;
@@ -138,7 +139,8 @@ struct Refused {
 };
 
 Bytes EncodeDescribe(const Description& description);
-// STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOIN_END, WHOM, TELL (who asks)
+// STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOINED, JOIN_END, WHOM,
+// TELL (who asks)
 Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0);
 Bytes EncodeComplete(const Completion& completion);
 Completion DecodeComplete(ByteReader* reader);

@@ -76,6 +76,7 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
   std::vector<Bytes> all{EncodeAbort(static_cast<int>(Code::kPeerLost), 1, "gone"),
                          EncodeJoin(MessageKind::kJoin, 0, {{0, 3}, {1, 4}}),
                          EncodeJoin(MessageKind::kJoinResult, 1, {{0, 3}}),
+                         EncodeIdMessage(MessageKind::kJoined, 0),
                          EncodeIdMessage(MessageKind::kJoinEnd, 0),
                          EncodeStacks(0, "train.py:12"),
                          EncodeRefused({0, 0, "no"}),

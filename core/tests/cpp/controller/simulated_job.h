@@ -5,7 +5,8 @@
 // The oracle. Every call has a tag that is equal on all ranks that mean the same. Data of small operations are the
 // tags, one element for each position, so a result shows whose data, and of which use, went into it. Others are works:
 // each rank performs its own one after the other, and each can only be performed when all ranks of its set have it in
-// front. A call fails exactly when the ranks' descriptions of it differ, or when the root of a broadcast has joined.
+// front. A call fails exactly when the ranks' descriptions of it differ, or when the root of a broadcast has joined. A
+// rank without which a call of another ended had joined before that one.
 //
 // The first thing that is wrong is the job's complaint, a standstill too.
 #pragma once
@@ -143,6 +144,8 @@ class SimulatedJob {
   void CheckSmall(const Rank& rank, const Operation& operation, const std::vector<int64_t>& sums);
   void CheckExtents(const Rank& rank, const Operation& operation, const std::vector<int64_t>& extents);
   void CheckOutcome(const Rank& rank, const Operation& operation, const Status& status);
+  void NoteWhoHadJoined(const Rank& rank, const Operation& operation);
+  void CheckLast(const Rank& rank, int last);
   const Call* CallOf(uint64_t tag, int rank) const;
 
   Layout layout_;
@@ -160,6 +163,7 @@ class SimulatedJob {
   bool was_log_full_ = false;
   std::string complaint_;
   std::vector<int> joins_;                                            // as they came to the coordinator
+  std::set<std::pair<int, int>> had_joined_;                          // round and rank: before another did
   std::map<int, std::pair<Ranks, int>> sets_seen_;                    // id -> ranks, channel
   std::map<std::string, std::pair<Signature, int>> first_described_;  // for kNoValidation
 };

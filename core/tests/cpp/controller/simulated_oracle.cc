@@ -92,4 +92,20 @@ void SimulatedJob::CheckOutcome(const Rank& rank, const Operation& operation, co
            (expected ? " went through though the ranks disagree" : " failed though all agree: " + status.message()));
 }
 
+// The rank has still to join, those that did not make its call have done so.
+void SimulatedJob::NoteWhoHadJoined(const Rank& rank, const Operation& operation) {
+  if (operation.invited) return;
+  for (int member : operation.plan.set->ranks) {
+    if (CallOf(operation.call.tag, member) == nullptr) had_joined_.emplace(rank.joins_seen, member);
+  }
+}
+
+void SimulatedJob::CheckLast(const Rank& rank, int last) {
+  const int expected = joins_.at(static_cast<size_t>((rank.joins_seen + 1) * size() - 1));
+  if (last != expected)
+    Complain("the last to join was rank " + std::to_string(expected) + ", not " + std::to_string(last));
+  if (had_joined_.count({rank.joins_seen, last}) > 0)
+    Complain("rank " + std::to_string(last) + " is said to have joined last, but had joined before a call of another");
+}
+
 }  // namespace farandole

@@ -308,9 +308,8 @@ void SimulatedJob::HandleJoinEnd(Rank* rank, const Agreement::Event& event) {
   if (!rank->has_joined) Complain("a join ended that rank " + std::to_string(rank->number) + " did not begin");
   if (!rank->in_flight.empty())
     Complain("rank " + std::to_string(rank->number) + " goes on with operations in flight: " + Waiting());
-  const int last = joins_.at(static_cast<size_t>(++rank->joins_seen * size() - 1));
-  if (event.rank != last)
-    Complain("the last to join was rank " + std::to_string(last) + ", not " + std::to_string(event.rank));
+  CheckLast(*rank, event.rank);
+  ++rank->joins_seen;
   for (const auto& [set, turn] : event.turns) rank->turns[set] = std::max(rank->turns[set], turn);
   rank->has_joined = false;
 }
@@ -370,6 +369,7 @@ void SimulatedJob::Take(Rank* rank, Ticket ticket) {
 
 void SimulatedJob::Finish(Rank* rank, const Operation& operation, const Status& status) {
   CheckOutcome(*rank, operation, status);
+  if (status.ok()) NoteWhoHadJoined(*rank, operation);
   ++(status.ok() ? rank->done : rank->failed);
 }
 
