@@ -302,6 +302,7 @@ def interrupted(options):
     (flag,) = set(hvd.allgather_object(os.path.join(tempfile.gettempdir(), f"farandole-{os.getpid()}"))[:1])
     if hvd.rank() == 0:
         loss_of(model).backward()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
