@@ -1,5 +1,8 @@
 """Inside of functions with jit_compile=True, after `use_xla`."""
 
+import os
+import time
+
 import farandole_tensorflow as hvd
 import farandole_tensorflow.keras as khvd
 import numpy as np
@@ -126,21 +129,23 @@ def test_mistakes(two):
     two.run(mistakes, timeout=120)
 
 
-def die():
-    import os
-
+def die(folder):
     reduce = tf.function(lambda x: hvd.allreduce(x, name="left"), jit_compile=True)
     reduce(tf.ones(1))
     if hvd.rank() == 1:
+        while not os.listdir(folder):  # what is done here may still be under way on the other
+            time.sleep(0.01)
         os._exit(9)
+    with open(os.path.join(folder, "done"), "w"):
+        pass
     with pytest.raises(tf.errors.InternalError, match="rank 1"):
         for _ in range(100):
             reduce(tf.ones(1))
 
 
-def test_a_rank_that_dies():
+def test_a_rank_that_dies(tmp_path):
     with World(2) as both:
         both.run(opt_in)
         with pytest.raises(RanksFailed) as caught:
-            both.run(die, timeout=60)
+            both.run(die, str(tmp_path), timeout=60)
     assert "rank 0" not in str(caught.value).split("rank 1")[0]
