@@ -39,6 +39,21 @@ def test_a_folder_that_is_not_there(run: Callable) -> None:
     assert "there is no folder" in result.err and "nowhere" in result.err
 
 
+def test_a_folder_instead_of_a_file(run: Callable, tmp_path: Path) -> None:
+    result = run("-np", 2, "--timeline-filename", tmp_path, "true")
+    assert result.code == 2
+    assert "is a folder; name a file in it" in result.err
+
+
+def test_a_failed_merge_leaves_what_was_there(run: Callable, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "all.json").write_text("precious")
+    assert run("other.json", "-o", "all.json", verb="timeline").code == 1
+    assert (tmp_path / "all.json").read_text() == "precious"
+    assert sorted(each.name for each in tmp_path.glob("*.json")) == ["all.json", "other.json"]
+    assert not list(tmp_path.glob(".*.unfinished"))
+
+
 def test_nothing_to_merge(run: Callable, tmp_path: Path) -> None:
     result = run("trace.json", verb="timeline")
     assert result.code == 1

@@ -134,8 +134,14 @@ def timeline() -> str:
 
 
 def marks_cycles() -> bool:
-    """Whether that also marks what was agreed on together: FARANDOLE_TIMELINE_MARK_CYCLES=1."""
-    return os.environ.get("FARANDOLE_TIMELINE_MARK_CYCLES", "0") not in ("", "0")
+    """Whether that also marks what was agreed on together: FARANDOLE_TIMELINE_MARK_CYCLES=1.
+
+    Raises ValueError for another word than 0 and 1.
+    """
+    text = os.environ.get("FARANDOLE_TIMELINE_MARK_CYCLES") or "0"
+    if text not in ("0", "1"):
+        raise ValueError(f"FARANDOLE_TIMELINE_MARK_CYCLES={text!r} is not understood; allowed: 0 or 1")
+    return text == "1"
 
 
 def _place(environ: Mapping[str, str], starter: _Starter) -> World:

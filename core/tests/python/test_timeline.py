@@ -4,6 +4,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 from farandole._clock import offset_ns
 from farandole._recording import path_of
-from farandole.testing import RanksFailed, World, world
+from farandole.testing import RanksFailed, World, rank_environments, world
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -172,3 +174,23 @@ def test_offsets_are_found_within_half_a_round(seed):
         narrowest = min(narrowest, left[0] - entered[1] + left[1] - entered[0])
         now = max(left)
     assert abs(offset_ns(mine, of_rank_0) - ahead) <= narrowest / 2
+
+
+def test_clocks_of_hosts_are_compared_at_init():
+    """Two ranks that were told to be on two hosts; their clock is one."""
+    code = "import farandole; from farandole import _world; farandole.init(); print(_world.clock_offset_ns())"
+    with rank_environments(2) as environments:
+        hosts = [{"LOCAL_RANK": 0, "LOCAL_SIZE": 1, "CROSS_RANK": rank, "CROSS_SIZE": 2} for rank in range(2)]
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", code],
+                env=environment | {f"FARANDOLE_{name}": str(value) for name, value in host.items()},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for environment, host in zip(environments, hosts, strict=True)
+        ]
+        offsets = [int(rank.communicate(timeout=60)[0]) for rank in ranks]
+    assert offsets[0] == 0
+    assert offsets[1] != 0  # measured, and so not exact
+    assert abs(offsets[1]) < 50_000_000

@@ -121,6 +121,8 @@ def run(
         if start_timeout is not None and not 0 < start_timeout < float("inf"):
             raise click.UsageError(f"--start-timeout must be a positive number of seconds, not {start_timeout:g}.")
         if timeline_filename is not None:
+            if timeline_filename.is_dir():
+                raise click.UsageError(f"--timeline-filename {timeline_filename} is a folder; name a file in it.")
             if not timeline_filename.absolute().parent.is_dir():
                 missing = timeline_filename.absolute().parent
                 raise click.UsageError(f"--timeline-filename {timeline_filename}: there is no folder {missing}.")
@@ -225,8 +227,7 @@ def timeline(files: tuple[Path, ...], output: Path | None) -> int:
         target = output or traces.default_output(found)
         if target in found:
             raise traces.TimelineError(f"--output {target} is one of the files to be merged")
-        with target.open("w", encoding="utf-8") as merged:
-            count = traces.merge(found, merged)
+        count = traces.merge_into(target, found)
     except (traces.TimelineError, OSError) as error:
         _print_error(str(error))
         return 1

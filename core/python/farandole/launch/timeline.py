@@ -39,6 +39,18 @@ def default_output(files: Sequence[Path]) -> Path:
     return first.with_name(f"{first.stem}.all{first.suffix}")
 
 
+def merge_into(target: Path, files: Sequence[Path]) -> int:
+    """`merge` to a file, which is made or replaced only when all is well."""
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    try:
+        with unfinished.open("w", encoding="utf-8") as output:
+            count = merge(files, output)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return count
+
+
 def merge(files: Sequence[Path], output: TextIO) -> int:
     """Write the events of all files as one JSON array; returns how many there are."""
     count = 0

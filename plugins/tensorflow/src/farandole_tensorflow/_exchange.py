@@ -73,7 +73,7 @@ class Exchange:
     def reduce(self, gradients: Sequence[Gradient], variables: Sequence[Variable]) -> list[Gradient]:
         """The gradients of all ranks, one for each variable."""
         results = list(gradients)
-        if self.is_alone():
+        if is_alone(self._process_set):
             return results
         wanted = []
         for place, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
@@ -143,10 +143,6 @@ class Exchange:
         with _after(zeros):
             taken = iter([tf.identity(each) for each in totals])
         return [next(taken) if self.has_sum(each) else None for each in variables]
-
-    def is_alone(self) -> bool:
-        """Whether there is nobody to reduce with: one rank, or one outside the set."""
-        return is_alone(self._process_set)
 
     def _prepare(self, gradients: Sequence[Gradient], variables: Sequence[Variable]) -> None:
         """Make the sums, also for variables without a gradient now: a function makes variables in its first trace."""
