@@ -77,6 +77,14 @@ def check_root(root_rank: int, size: int) -> None:
         raise ValueError(f"root_rank={root_rank} is not a rank of this world; its ranks are 0 to {size - 1}")
 
 
+def check_linear(op: ReduceOp, what: str, detached: str) -> None:
+    """Raise ValueError for a reduction of `what` that has no gradient; `detached` leaves a tensor out of them."""
+    if op not in (Sum, Average):
+        raise ValueError(
+            f"{what} with op={op.name.capitalize()} has no gradient: give it {detached}, or use Sum or Average"
+        )
+
+
 def check_not_adasum(op: ReduceOp, what: str) -> None:
     """Raises ValueError for Adasum, which is a reduction of whole tensors."""
     if op is ReduceOp.ADASUM:

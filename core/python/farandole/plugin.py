@@ -17,7 +17,7 @@ from farandole._earlier import await_earlier, before_unnamed
 from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
 from farandole._native import core as _core
-from farandole._ops import Kind, ReduceOp, check_not_adasum, predivide_factors, reduction
+from farandole._ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
 from farandole._process_sets import is_alone
 from farandole._sites import pass_over
 
@@ -38,6 +38,7 @@ __all__ = [
     "before_unnamed",
     "call_site",
     "check_compressor",
+    "check_linear",
     "check_not_adasum",
     "check_sequence",
     "check_types",

@@ -12,8 +12,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
-from farandole import Average, ReduceOp, Sum
-from farandole.plugin import Kind, Parameters, call_site
+from farandole import ReduceOp
+from farandole.plugin import Kind, Parameters, call_site, check_linear
 
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._native import call_from_xla
@@ -101,9 +101,7 @@ def allreduce(tensors: Sequence[Tensor], parameters: Parameters) -> list[Tensor]
 
 def check_differentiable(kind: Kind, op: ReduceOp) -> None:
     """Raise ValueError for a reduction that has no gradient."""
-    if op not in (Sum, Average):
-        what = f"{kind.name.lower()} with op={op.name.capitalize()}"
-        raise ValueError(f"{what} has no gradient: give it tf.stop_gradient(tensor), or use Sum or Average")
+    check_linear(op, kind.name.lower(), "tf.stop_gradient(tensor)")
 
 
 def _call(tensors: Sequence[Tensor], parameters: Parameters) -> list[Tensor]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from farandole import Average, Handle, ProcessSet, ReduceOp, Sum, rank, size
-from farandole.plugin import Collectives
+from farandole.plugin import Collectives, check_linear
 
 from farandole_torch._adapter import Tensor, TensorAdapter
 
@@ -129,7 +129,7 @@ class _Reduction(torch.autograd.Function):  # type: ignore[misc]  # torch is not
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> _Gradients:
-        _check_linear(ctx.call.op, "allreduce")
+        check_linear(ctx.call.op, "allreduce", "tensor.detach()")
         return None, None, *reduce(gradients, ctx.call.of_gradient()).wait()
 
 
@@ -186,17 +186,10 @@ class _Scattering(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> _Gradients:
         call = ctx.call
-        _check_linear(call.op, "reducescatter")
+        check_linear(call.op, "reducescatter", "tensor.detach()")
         factor = call.prescale * call.postscale * (call.members if call.op is Sum else 1)
         gathered = gather(gradients, call.of_gradient()).wait()
         return None, None, *(each * factor if factor != 1 else each for each in gathered)
-
-
-def _check_linear(op: ReduceOp, what: str) -> None:
-    if op not in (Sum, Average):
-        raise ValueError(
-            f"{what} with op={op.name.capitalize()} has no gradient: give it tensor.detach(), or use Sum or Average"
-        )
 
 
 def _listed(result: Tensor) -> list[Tensor]:
