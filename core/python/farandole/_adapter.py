@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -66,6 +67,14 @@ class Adapter(ABC, Generic[T]):
     """A short way, where there is one: what is of exactly this type shows its memory, which is the host's, element type
     and shape through `__array_struct__` (numpy's array interface), and is ready. The core then reads them by itself and
     asks the methods below only where it cannot use the memory as it is."""
+
+    is_profiled: Callable[[], bool] | None = None
+    """Whether a profiler of the framework is on in the calling thread; asked at each call, so it must be cheap. While
+    it is, each call is a `span`."""
+
+    def span(self, title: str) -> AbstractContextManager[object]:
+        """A context that the profiler shows under `title`."""
+        return nullcontext()
 
     @abstractmethod
     def describe(self, tensor: T) -> tuple[DType, tuple[int, ...]]:

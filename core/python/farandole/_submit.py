@@ -8,6 +8,7 @@ A tensor whose memory the core can use goes as it is; any other (strided, or on 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from farandole._adapter import Adapter, Buffer, DType
@@ -16,6 +17,7 @@ from farandole._earlier import await_earlier, waits
 from farandole._handles import Handle
 from farandole._native import core
 from farandole._ops import Kind
+from farandole._spans import spanned_call, spanned_start
 
 T = TypeVar("T")
 _Call = tuple[int, int, int, tuple[int, ...]]  # address to read, address to write (0: the core allocates), dtype, shape
@@ -24,13 +26,19 @@ _Call = tuple[int, int, int, tuple[int, ...]]  # address to read, address to wri
 class Submitter(Generic[T]):
     """Starts the core's operations on the tensors of one framework."""
 
-    def __init__(self, adapter: Adapter[T]) -> None:
+    def __init__(self, adapter: Adapter[T], spanned: bool = True) -> None:
+        """`spanned`: while a profiler of the framework is on, calls are spans of it."""
         self.adapter = adapter
         self._array_type = adapter.array_type
         self._empty_like = adapter.empty_like
+        self._is_profiled = adapter.is_profiled if spanned else None
+        self._bare: Submitter[T] = Submitter(adapter, spanned=False) if self._is_profiled else self
 
     def run(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> T:
         """Perform one allreduce or broadcast and return `target`, by default a new tensor like `source`."""
+        if self._is_profiled is not None and self._is_profiled():
+            run = partial(self._bare.run, kind, source, target, parameters)
+            return spanned_call(self.adapter.span, kind, parameters, run)
         if waits and not parameters[0]:
             await_earlier()
         try:
@@ -49,6 +57,9 @@ class Submitter(Generic[T]):
 
     def start_one(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> Handle[T]:
         """`start` of one tensor; the short way of what is called for every gradient."""
+        if self._is_profiled is not None and self._is_profiled():
+            start = partial(self._bare.start_one, kind, source, target, parameters)
+            return spanned_start(self.adapter.span, kind, parameters, start)
         if waits and not parameters[0]:
             await_earlier()
         try:
@@ -70,6 +81,9 @@ class Submitter(Generic[T]):
         self, kind: Kind, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters
     ) -> Handle[list[T]]:
         """Start an allreduce or broadcast of all `sources`, as one call, into `targets` (None: a new tensor)."""
+        if self._is_profiled is not None and self._is_profiled():
+            start = partial(self._bare.start, kind, sources, targets, parameters)
+            return spanned_start(self.adapter.span, kind, parameters, start)
         if waits and not parameters[0]:
             await_earlier()
         calls: list[_Call] = []
@@ -111,6 +125,9 @@ class Submitter(Generic[T]):
 
         With `also_like`, the numbers of rows received follow, as a tensor of int64 where that one is.
         """
+        if self._is_profiled is not None and self._is_profiled():
+            start = partial(self._bare.collect, kind, sources, parameters, splits, also_like)
+            return spanned_start(self.adapter.span, kind, parameters, start)
         if waits and not parameters[0]:
             await_earlier()
         calls: list[_Call] = []

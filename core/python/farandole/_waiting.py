@@ -12,14 +12,14 @@ R = TypeVar("R")
 
 def poll(handle: Handle[Any]) -> bool:
     """Whether the operation is complete, so that `synchronize` would not block."""
-    if handle.__class__ is not core.Handle:
+    if handle.__class__ is not core.Handle and not isinstance(handle, Handle):
         raise _refusal(handle)
     return handle.done()
 
 
 def synchronize(handle: Handle[R]) -> R:
     """Block until the operation is complete and return its result; raises the operation's error. May be repeated."""
-    if handle.__class__ is not core.Handle:
+    if handle.__class__ is not core.Handle and not isinstance(handle, Handle):
         raise _refusal(handle)
     result: R = handle.wait()
     return result

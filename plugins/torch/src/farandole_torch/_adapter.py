@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -17,6 +18,11 @@ class TensorAdapter(Adapter[Tensor]):
     """Dense tensors; those on a GPU are staged through pinned host memory."""
 
     package = "torch"  # backward calls our hooks
+
+    is_profiled = staticmethod(torch.autograd._profiler_enabled)
+
+    def span(self, title: str) -> AbstractContextManager[object]:
+        return span(title)
 
     def describe(self, tensor: Tensor) -> tuple[DType, tuple[int, ...]]:
         try:
@@ -53,6 +59,12 @@ class TensorAdapter(Adapter[Tensor]):
         if not memory.nbytes:
             return torch.empty(shape, dtype=torch_dtype, device=like.device)
         return torch.frombuffer(memory, dtype=torch_dtype).reshape(shape).to(like.device)
+
+
+def span(title: str) -> AbstractContextManager[object]:
+    """A context that torch's profilers show under `title`; nothing where none is on."""
+    profiler = torch.autograd.profiler
+    return profiler.record_function(title) if torch.autograd._profiler_enabled() else nullcontext()
 
 
 def _indescribable(tensor: Tensor) -> Exception:

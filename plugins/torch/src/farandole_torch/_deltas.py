@@ -16,7 +16,7 @@ import torch
 from farandole import Adasum, Handle, ProcessSet
 from farandole.plugin import Compressor
 
-from farandole_torch._adapter import Tensor
+from farandole_torch._adapter import Tensor, span
 from farandole_torch._autograd import collectives
 
 Parameter = Any  # torch.nn.Parameter
@@ -88,8 +88,12 @@ class Deltas:
             if parameter.requires_grad
         ]
 
-    @torch.no_grad()  # type: ignore[untyped-decorator]
     def _after_step(self) -> None:
+        with span("farandole.DistributedOptimizer.combine"):
+            self._combine()
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _combine(self) -> None:
         starts, self._starts = self._starts, []
         handles = [self._reduced(name, parameter - start) for name, parameter, start in starts]
         for _, parameter, start in starts:  # what a rank keeps if the ranks disagree

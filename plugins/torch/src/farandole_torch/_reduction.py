@@ -15,7 +15,7 @@ from farandole import Average, Handle, ProcessSet, ReduceOp, Sum
 from farandole.plugin import GradientReducer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from farandole_torch._adapter import Tensor
+from farandole_torch._adapter import Tensor, span
 from farandole_torch._autograd import collectives
 from farandole_torch._sparse import begin
 
@@ -67,7 +67,8 @@ class Reduction:
             )
         self._watch()
         wanted = [i for i, parameter in enumerate(self._parameters) if parameter.requires_grad]
-        self.reducer.finish(wanted, self._gradient)
+        with span("farandole.DistributedOptimizer.synchronize"):
+            self.reducer.finish(wanted, self._gradient)
         self.synchronized = True
 
     def before_step(self) -> None:
