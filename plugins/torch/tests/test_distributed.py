@@ -1,6 +1,7 @@
 """torch.distributed over the back end "farandole": its collectives, DistributedDataParallel and fully_shard."""
 
 import copy
+import threading
 import time
 
 import farandole_torch as hvd
@@ -183,6 +184,41 @@ def polled():
     assert [each[0] for each in outputs] == list(range(1, size + 1))
 
 
+def sparse_gradients():
+    """Of an embedding under DistributedDataParallel: as one process with everybody's rows."""
+    rank, size = joined()
+    torch.manual_seed(3)
+    whole = torch.nn.Sequential(torch.nn.Embedding(10, 3, sparse=True), torch.nn.Linear(3, 1)).double()
+    parallel = torch.nn.parallel.DistributedDataParallel(copy.deepcopy(whole))
+    rows = [torch.tensor([each, 9, each, 2 + each]) for each in range(size)]
+    steps(parallel, torch.optim.SGD(parallel.parameters(), lr=0.1), lambda step: [rows[rank]])
+    steps(whole, torch.optim.SGD(whole.parameters(), lr=0.1), lambda step: rows)
+    for got, want in zip(parallel.module.parameters(), whole.parameters(), strict=True):
+        assert torch.allclose(got, want, rtol=1e-9, atol=1e-12)
+    tensor = torch.eye(3)[: rank + 1].sum(0).to_sparse()
+    dist.all_reduce(tensor)
+    assert tensor.to_dense().tolist() == [float(size - k) if k < size else 0.0 for k in range(3)]
+
+
+def threads():
+    return [each for each in threading.enumerate() if each.name == "farandole futures"]
+
+
+def groups_that_end():
+    """A group that is destroyed leaves no thread; what it was given before is completed."""
+    joined()
+    before = len(threads())
+    group = dist.new_group(list(range(hvd.size())))
+    future = dist.all_reduce(torch.ones(2), group=group, async_op=True).get_future()
+    assert len(threads()) == before + 1
+    dist.destroy_process_group(group)
+    assert future.wait()[0].tolist() == [hvd.size()] * 2
+    deadline = time.monotonic() + 30
+    while len(threads()) > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(threads()) == before
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_collectives(ranks):
     world(ranks).run(everything)
@@ -207,3 +243,11 @@ def test_errors():
 
 def test_results_are_there_when_an_operation_is_completed():
     world(2).run(polled)
+
+
+def test_sparse_gradients():
+    world(3).run(sparse_gradients)
+
+
+def test_groups_leave_no_threads():
+    world(2).run(groups_that_end)

@@ -20,6 +20,7 @@ from farandole import Average, Handle, Max, Min, ProcessSet, Product, ReduceOp, 
 
 from farandole_torch._adapter import Tensor
 from farandole_torch._autograd import collectives
+from farandole_torch._sparse import begin
 
 _OPS = {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}
 
@@ -91,25 +92,32 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """`ranks`: those of the world, by their number in the group; `rank`: this one's number in it."""
         super().__init__(rank, len(ranks))
         self._rank, self._ranks, self._process_set = rank, list(ranks), process_set
-        self._waiting: queue.SimpleQueue[Work] = queue.SimpleQueue()
-        self._completer: threading.Thread | None = None
+        self._name = ""  # as torch calls it, also when torch has forgotten the group
+        self._completer: queue.SimpleQueue[Work | None] | None = None  # what its thread is given
 
     def complete_later(self, work: Work) -> None:
         """Have the group's thread complete its future."""
         if self._completer is None:
-            self._completer = threading.Thread(target=self._complete_all, name="farandole futures", daemon=True)
-            self._completer.start()
-        self._waiting.put(work)
+            self._completer = queue.SimpleQueue()
+            threading.Thread(
+                target=_complete_all, args=[self._completer], name="farandole futures", daemon=True
+            ).start()
+        self._completer.put(work)
 
-    def _complete_all(self) -> None:
-        while True:
-            self._waiting.get().complete_future()
+    def shutdown(self) -> None:
+        """End the group's thread, when it has completed what it was given. `dist.destroy_process_group` calls it."""
+        if self._completer is not None:
+            self._completer.put(None)
+            self._completer = None
+
+    abort = shutdown
 
     # ---- what torch asks of a group
 
     @property
     def group_name(self) -> str:
-        return str(dist.distributed_c10d._world.pg_names[self])
+        self._name = dist.distributed_c10d._world.pg_names.get(self, self._name)
+        return self._name
 
     pg_name = group_name
 
@@ -126,8 +134,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work:
         op = _op(opts)
-        handles = [collectives.allreduce_async_(each, op=op, process_set=self._process_set) for each in tensors]
-        return Work(self, handles, tensors)
+        return Work(self, [self._reduced(each, op) for each in tensors], tensors)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
         handle = collectives.grouped_allreduce_async_(tensors, op=_op(opts), process_set=self._process_set)
@@ -197,6 +204,12 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         rows = input_splits or [input.shape[0] // self.getSize()] * self.getSize()
         return self._exchanged(input, rows, [output])
 
+    def _reduced(self, tensor: Tensor, op: ReduceOp) -> Handle[Any]:
+        if tensor.layout is not torch.sparse_coo:
+            return collectives.allreduce_async_(tensor, op=op, process_set=self._process_set)
+        handle, _ = begin(tensor, None, op, self._process_set)
+        return handle.map(lambda result: _fill([tensor], [result.coalesce()]))
+
     def barrier(self, opts: Any = None) -> Work:
         handle = collectives.allreduce_async_(torch.zeros(1, dtype=torch.uint8), op=Sum, process_set=self._process_set)
         return Work(self, [handle], [])
@@ -209,6 +222,18 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _exchanged(self, sent: Tensor, splits: list[int], outputs: list[Tensor]) -> Work:
         handle = collectives.alltoall_async(sent, splits, process_set=self._process_set)
         return Work(self, [handle.map(lambda both: _fill_flat(outputs, both[0].reshape(-1)))], outputs)
+
+
+def _complete_all(waiting: queue.SimpleQueue[Work | None]) -> None:
+    """Until None comes. Keeps no work, and so no group, while it waits for the next."""
+    while _complete(waiting.get()):
+        pass
+
+
+def _complete(work: Work | None) -> bool:
+    if work is not None:
+        work.complete_future()
+    return work is not None
 
 
 def _op(opts: Any) -> ReduceOp:
@@ -225,7 +250,7 @@ def _fill(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy tensors of as many elements."""
     with torch.no_grad():
         for target, source in zip(targets, sources, strict=True):
-            target.copy_(source.reshape(target.shape))
+            target.copy_(source if source.shape == target.shape else source.reshape(target.shape))
 
 
 def _fill_flat(targets: Sequence[Tensor], flat: Tensor) -> None:
