@@ -1,5 +1,9 @@
 """DistributedOptimizer with op=Adasum: what each rank's own step changes is combined."""
 
+import os
+import signal
+import threading
+
 import farandole_torch as hvd
 import pytest
 import torch
@@ -119,6 +123,53 @@ def misuse():
     assert len(set(map(str, hvd.allgather_object(model.state_dict())))) == 1
 
 
+def interrupted():
+    """Ctrl-C on rank 0, which waits for rank 1: the parameters are as before the step, until synchronize()."""
+    model, inputs = model_and_inputs(hvd.rank())
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), op=hvd.Adasum
+    )
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    model(inputs).square().sum().backward()
+    if hvd.rank() == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.step()
+        assert all(map(torch.equal, model.parameters(), before))
+        for call in (optimizer.zero_grad, optimizer.step, lambda: optimizer.add_param_group({"params": []})):
+            with pytest.raises(ValueError, match=r"after a step\(\) that was interrupted: call synchronize\(\)"):
+                call()
+    else:  # some of rank 0's deltas are combined while it waits for the others
+        names = [f"delta.{name}" for name, _ in list(model.named_parameters())[:2]]
+        deltas = [torch.full_like(each, 1.0) for each in before[:2]]
+        early = [
+            hvd.allreduce_async(delta, name=name, op=hvd.Adasum) for delta, name in zip(deltas, names, strict=True)
+        ]
+        for handle in early:
+            hvd.synchronize(handle)
+    hvd.barrier()
+    if hvd.rank() == 0:
+        optimizer.synchronize()
+        assert not any(map(torch.equal, model.parameters(), before))
+    else:
+        for name, parameter in list(model.named_parameters())[2:]:
+            hvd.allreduce(torch.ones_like(parameter), name=f"delta.{name}", op=hvd.Adasum)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    step(model, optimizer, inputs)
+    assert len(set(map(str, hvd.allgather_object(model.state_dict())))) == 1
+
+
+def not_all_deltas_can_be_combined():
+    """The ranks' last parameters differ: no parameter is changed, on either rank."""
+    parameters = [torch.zeros(2, requires_grad=True), torch.zeros(2 + hvd.rank(), requires_grad=True)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.1), op=hvd.Adasum)
+    sum(parameter.sum() for parameter in parameters).backward()
+    with pytest.raises(hvd.MismatchError, match=r"delta\.parameter\.1"):
+        optimizer.step()
+    assert not any(parameter.any() for parameter in parameters)
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_steps_are_combined_as_in_the_paper(ranks):
     world(ranks).run(everywhere)
@@ -134,3 +185,11 @@ def test_it_goes_with_what_else_an_optimizer_does():
 
 def test_misuse_is_told_and_the_job_goes_on():
     world(2).run(misuse)
+
+
+def test_control_c_leaves_all_parameters_as_before_the_step():
+    world(2).run(interrupted)
+
+
+def test_a_step_is_taken_as_a_whole_or_not_at_all():
+    world(2).run(not_all_deltas_can_be_combined)

@@ -3,6 +3,7 @@
     before step()   remember the parameters
     after it        parameter = remembered + Adasum over the ranks of (parameter - remembered)
 
+The parameters are as before the step until all is there. Where Ctrl-C ends the wait, `synchronize` completes the step.
 Each rank steps by its own gradients, so an optimizer's momentum and moments are the rank's own.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,8 +20,18 @@ from farandole.plugin import Compressor
 
 from farandole_torch._adapter import Tensor, span
 from farandole_torch._autograd import collectives
+from farandole_torch._owners import Parameter, check_free, check_owned, take
 
-Parameter = Any  # torch.nn.Parameter
+
+@dataclass
+class _Change:
+    """What a step does to one parameter."""
+
+    name: str
+    parameter: Parameter
+    start: Tensor
+    delta: Tensor | None = None
+    handle: Handle[Tensor] | None = None
 
 
 class Deltas:
@@ -34,7 +46,10 @@ class Deltas:
     ) -> None:
         self._parameters, self._names = list(parameters), list(names)
         self._compression, self._process_set = compression, process_set
-        self._starts: list[tuple[str, Parameter, Tensor]] = []  # of a step that is under way
+        self._changes: list[_Change] = []  # of a step that is under way
+        self._taken: set[int] = set()  # indices of parameters
+        self.has_lost = False  # another optimizer has taken a parameter
+        self.in_flight = False  # the optimizer has stepped, and what it has changed is being combined
         self._is_alone = True
 
     def start(self, optimizer: Any, is_alone: bool) -> None:
@@ -42,6 +57,7 @@ class Deltas:
         self._is_alone = is_alone
         if is_alone:
             return
+        self._take()
         weak = weakref.ref(self)
         after = optimizer.register_step_post_hook(lambda *_: _call(weak, Deltas._after_step))
         optimizer._optimizer_step_post_hooks.move_to_end(after.id, last=False)
@@ -50,8 +66,29 @@ class Deltas:
     passes = 1
     submitted_bytes = 0
 
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def synchronize(self) -> None:
-        """Nothing: gradients are each rank's own."""
+        """Complete a step whose wait was interrupted; else nothing: gradients are each rank's own."""
+        if not self.in_flight:
+            return
+        error: Exception | None = None
+        for change in self._changes:
+            try:
+                self._submit(change)
+            except Exception as caught:
+                error = error or caught
+        results = []
+        for change in self._changes:
+            try:
+                results.append(change.handle and change.handle.wait())
+            except Exception as caught:
+                error = error or caught
+        if error is None:
+            for change, result in zip(self._changes, results, strict=True):
+                change.parameter.copy_(change.start + result)  # interrupted here, it can be done again
+        self._changes, self.in_flight = [], False
+        if error is not None:
+            raise error
 
     @property
     def skips(self) -> bool:
@@ -71,41 +108,54 @@ class Deltas:
             )
 
     def before_zeroing(self) -> None:
-        """Allowed at any time."""
+        """Raises ValueError after an interrupted step."""
+        self._check_complete("zero_grad()")
 
     def before_extending(self) -> None:
-        """Allowed at any time."""
+        """Raises ValueError after an interrupted step."""
+        self._check_complete("add_param_group()")
 
     def extend(self, parameters: Sequence[Parameter], names: Sequence[str]) -> None:
-        """The optimizer has more parameters."""
+        """The optimizer has more parameters. Raises like `check_free`."""
+        check_free(parameters, names)
         self._parameters += parameters
         self._names += names
 
+    def _check_complete(self, call: str) -> None:
+        if self.in_flight:
+            raise ValueError(
+                f"{call} came after a step() that was interrupted: call synchronize() first, which completes the step"
+            )
+
+    def _take(self) -> None:
+        """The parameters that are no longer frozen, too."""
+        new = [i for i, each in enumerate(self._parameters) if each.requires_grad and i not in self._taken]
+        self._taken.update(new)
+        take([self._parameters[i] for i in new], self)
+
     def _before_step(self) -> None:
-        self._starts = [
-            (name, parameter, parameter.detach().clone())
+        self._check_complete("step()")
+        if self.has_lost:
+            check_owned({self._names[i]: self._parameters[i] for i in self._taken}, self)
+        self._take()
+        self._changes = [
+            _Change(name, parameter, parameter.detach().clone())
             for name, parameter in zip(self._names, self._parameters, strict=True)
             if parameter.requires_grad
         ]
 
     def _after_step(self) -> None:
+        self.in_flight = True
         with span("farandole.DistributedOptimizer.combine"):
-            self._combine()
+            self.synchronize()
 
-    @torch.no_grad()  # type: ignore[untyped-decorator]
-    def _combine(self) -> None:
-        starts, self._starts = self._starts, []
-        handles = [self._reduced(name, parameter - start) for name, parameter, start in starts]
-        for _, parameter, start in starts:  # what a rank keeps if the ranks disagree
-            parameter.copy_(start)
-        error: Exception | None = None
-        for handle, (_, parameter, _) in zip(handles, starts, strict=True):
-            try:
-                parameter.add_(handle.wait())
-            except Exception as caught:
-                error = error or caught
-        if error is not None:
-            raise error
+    def _submit(self, change: _Change) -> None:
+        """At most once; leaves the parameter as before the step."""
+        if change.delta is None:
+            change.delta = change.parameter - change.start
+        change.parameter.copy_(change.start)
+        if change.handle is None:
+            change.handle = self._reduced(change.name, change.delta)
 
     def _reduced(self, name: str, delta: Tensor) -> Handle[Tensor]:
         sent, context = self._compression.compress(delta)

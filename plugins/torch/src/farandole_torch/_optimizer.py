@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import weakref
 from collections import Counter
@@ -25,7 +26,8 @@ from farandole_torch._adapter import Tensor
 from farandole_torch._autograd import collectives
 from farandole_torch._deltas import Deltas
 from farandole_torch._operations import Compression
-from farandole_torch._reduction import Parameter, Reduction
+from farandole_torch._owners import Parameter, check_free
+from farandole_torch._reduction import Reduction
 
 Groups = int | Sequence[Sequence[Parameter]]
 _SCALERS = ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
@@ -72,7 +74,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
             added.
 
     Raises:
-        ValueError: names that are not unique or lacking, an argument out of range, or an optimizer wrapped before.
+        ValueError: names that are not unique or lacking, an argument out of range, an optimizer wrapped before, or
+            another one that is reducing gradients of these parameters.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"expected a torch.optim.Optimizer, not {type(optimizer).__name__}")
@@ -83,6 +86,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
     names = _Names(optimizer.param_groups, parameters, named_parameters)
     indices = _indices(num_groups if groups is None else groups, parameters)
     alone = is_alone(process_set)
+    check_free(parameters, names.chosen)
     if op == Adasum:
         predivide_factors(op, gradient_predivide_factor)
         check_compressor(compression)
@@ -165,12 +169,18 @@ class _Distributed:
         They have the names that `named_parameters` had for them, else those of the group, else one by their position.
 
         Raises:
-            ValueError: as in torch, or gradients are on their way.
+            ValueError: as in torch, or gradients are on their way. The optimizer is then as before.
         """
         self._farandole.before_extending()
         super().add_param_group(param_group)  # type: ignore[misc]
         group = self.param_groups[-1]
-        self._farandole.extend(group["params"], self._farandole_names.choose(group))
+        names = self._farandole_names.choose(group)
+        try:
+            self._farandole.extend(group["params"], names)
+        except ValueError:
+            self.param_groups.pop()
+            raise
+        self._farandole_names.chosen += names
 
 
 def _make_distributed(optimizer: Any, watching: Reduction | Deltas, names: _Names) -> None:
@@ -210,17 +220,22 @@ class _Names:
                 f"{shapes}"
             )
         for group in groups:
-            self.choose(group)
+            self.chosen += self.choose(group)
 
     def choose(self, group: dict[str, Any]) -> list[str]:
-        """Names for one more group, which are remembered: as given at first, else the group's own, else by position."""
-        names, others = [], group.get("param_names")
+        """Names for one more group: as given at first, else the group's own, else by position; none is taken yet."""
+        names: list[str] = []
+        taken, others = set(self.chosen), group.get("param_names")
         for i, parameter in enumerate(group["params"]):
-            position = f"parameter.{len(self.chosen)}"
-            name, _ = self._given.get(id(parameter), (others[i] if others else position, None))
-            names.append(position if name in self.chosen else name)
-            self.chosen.append(names[-1])
+            name, _ = self._given.get(id(parameter), (others[i] if others else None, None))
+            names.append(_by_position(taken) if name is None or name in taken else name)
+            taken.add(names[-1])
         return names
+
+
+def _by_position(taken: set[str]) -> str:
+    """The next number, or one after it where the user has called another parameter so."""
+    return next(name for name in map("parameter.{}".format, itertools.count(len(taken))) if name not in taken)
 
 
 def _checked(pairs: list[tuple[str, Parameter]]) -> dict[int, tuple[str, Parameter]]:

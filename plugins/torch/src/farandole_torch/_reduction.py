@@ -13,14 +13,11 @@ from typing import Any
 import torch
 from farandole import Average, Handle, ProcessSet, ReduceOp, Sum
 from farandole.plugin import GradientReducer
-from torch.utils.weak import WeakIdKeyDictionary
 
 from farandole_torch._adapter import Tensor, span
 from farandole_torch._autograd import collectives
+from farandole_torch._owners import Parameter, check_free, check_owned, take
 from farandole_torch._sparse import begin
-
-Parameter = Any  # torch.nn.Parameter
-_owners: Any = WeakIdKeyDictionary()  # parameter -> the Reduction that reduces its gradients, weakly
 
 
 class Reduction:
@@ -42,7 +39,7 @@ class Reduction:
         self._sparse_as_dense = sparse_as_dense
         self._sparse_dims: dict[int, int] = {}  # index -> of the last sparse gradient
         self._hooked: set[int] = set()
-        self._lost_to_another = ""  # name of a parameter that another optimizer reduces now
+        self.has_lost = False  # another optimizer has taken a parameter
         self._is_alone = True
 
     def start(self, optimizer: Any, reducer: GradientReducer[Tensor], is_alone: bool) -> None:
@@ -60,11 +57,8 @@ class Reduction:
         """Reduce all gradients and wait for them."""
         if self._is_alone:
             return
-        if self._lost_to_another:
-            raise ValueError(
-                f"the gradient of {self._lost_to_another!r} is reduced by another DistributedOptimizer, which was made "
-                "later: step that one; one parameter belongs to one distributed optimizer"
-            )
+        if self.has_lost:
+            check_owned({self._names[i]: self._parameters[i] for i in self._hooked}, self)
         self._watch()
         wanted = [i for i, parameter in enumerate(self._parameters) if parameter.requires_grad]
         with span("farandole.DistributedOptimizer.synchronize"):
@@ -96,12 +90,17 @@ class Reduction:
 
     def before_zeroing(self) -> None:
         """Raises ValueError between backward and step(), when gradients are on their way."""
-        if self.reducer.in_flight:
+        if self.in_flight:
             raise ValueError(
                 "zero_grad() came between backward() and step(), while gradients are being reduced: call it before "
                 "backward(), or call synchronize() first"
             )
         self.synchronized = False
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether gradients are on their way."""
+        return self.reducer.in_flight
 
     @property
     def passes(self) -> int:
@@ -119,14 +118,15 @@ class Reduction:
 
     def before_extending(self) -> None:
         """Raises ValueError when gradients are on their way."""
-        if self.reducer.in_flight:
+        if self.in_flight:
             raise ValueError(
                 "add_param_group() came between backward() and step(), while gradients are being reduced: call it "
                 "before backward(), or call synchronize() first"
             )
 
     def extend(self, parameters: Sequence[Parameter], names: Sequence[str]) -> None:
-        """The optimizer has more parameters. Raises like GradientReducer.extend."""
+        """The optimizer has more parameters. Raises like GradientReducer.extend and `check_free`."""
+        check_free(parameters, names)
         self.reducer.extend(names)
         self._parameters += parameters
         self._names += names
@@ -135,8 +135,8 @@ class Reduction:
 
     def accumulated(self, index: int) -> None:
         """Backward has added to the gradient."""
-        if not self._lost_to_another:
-            self.synchronized = False
+        self.synchronized = False
+        if not self.has_lost:
             self.reducer.ready(index, self._gradient(index))
 
     def reduce_sparse(self, index: int, gradient: Tensor, name: str) -> tuple[Handle[Tensor], int] | None:
@@ -160,16 +160,7 @@ class Reduction:
             if parameter.requires_grad and index not in self._hooked:
                 self._hooked.add(index)
                 parameter.register_post_accumulate_grad_hook(_Hook(weak, index))
-                earlier = _owners.get(parameter, _nobody)()
-                if earlier is not None:
-                    earlier._lose(parameter)
-                _owners[parameter] = weak
-
-    def _lose(self, parameter: Parameter) -> None:
-        if not self._lost_to_another:
-            self._lost_to_another = next(
-                name for name, own in zip(self._names, self._parameters, strict=True) if own is parameter
-            )
+                take([parameter], self)
 
     def _gradient(self, index: int) -> Tensor:
         parameter = self._parameters[index]
@@ -197,10 +188,6 @@ class _Hook:
         reduction = self._reduction()
         if reduction is not None:
             reduction.accumulated(self._index)
-
-
-def _nobody() -> None:
-    return None
 
 
 def _before_step(

@@ -1,0 +1,71 @@
+"""Which distributed optimizer a parameter belongs to: the one that was made last, as long as it is there."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from torch.utils.weak import WeakIdKeyDictionary
+
+Parameter = Any  # torch.nn.Parameter
+
+
+class Owner(Protocol):
+    """What reduces for an optimizer."""
+
+    has_lost: bool  # another one has taken a parameter
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a reduction is on its way."""
+
+
+_owners: Any = WeakIdKeyDictionary()  # parameter -> its owner, weakly
+
+
+def check_free(parameters: Sequence[Parameter], names: Sequence[str]) -> None:
+    """Raises ValueError where another optimizer's reductions of these parameters are on their way."""
+    for parameter, name in zip(parameters, names, strict=True):
+        owner = _owner(parameter)
+        if owner is not None and owner.in_flight:
+            raise ValueError(
+                f"another DistributedOptimizer is reducing {name!r}: call its step() or synchronize() before this one "
+                "is given the parameter"
+            )
+
+
+def take(parameters: Sequence[Parameter], owner: Owner) -> None:
+    """From now on they are this owner's."""
+    weak = weakref.ref(owner)
+    for parameter in parameters:
+        earlier = _owner(parameter)
+        if earlier is not None and earlier is not owner:
+            earlier.has_lost = True
+        _owners[parameter] = weak
+
+
+def check_owned(parameters: Mapping[str, Parameter], owner: Owner) -> None:
+    """Give an owner back what discarded ones had taken. Raises ValueError where a parameter, by its name, is lost."""
+    lost = _first_lost(parameters, owner)
+    is_busy = lost is not None and _owner(parameters[lost]).in_flight
+    gc.collect()  # what is discarded, but in a cycle, would be there on some ranks and not on others
+    if not is_busy:  # else it has the gradients of this step
+        lost = _first_lost(parameters, owner)
+    if lost is not None:
+        raise ValueError(
+            f"{lost!r} is reduced by another DistributedOptimizer, which was made later: step that one, or delete it; "
+            "one parameter belongs to one distributed optimizer"
+        )
+    take(list(parameters.values()), owner)
+    owner.has_lost = False
+
+
+def _first_lost(parameters: Mapping[str, Parameter], owner: Owner) -> str | None:
+    return next((name for name, each in parameters.items() if _owner(each) not in (None, owner)), None)
+
+
+def _owner(parameter: Parameter) -> Any:
+    weak = _owners.get(parameter)
+    return None if weak is None else weak()
