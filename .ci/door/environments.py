@@ -18,6 +18,7 @@ import nox
 from door import MADE, ROOT
 from door.pins import (
     CPP_TOOLS,
+    KERAS,
     ML_DTYPES,
     MPI,
     MXNET,
@@ -155,7 +156,7 @@ def torch_environment(session: nox.Session) -> Environment:
     if env.outdated("torch", TORCH):
         install_torch(env)
         env.note("torch", TORCH)
-    env.require("test tools", [*TEST_TOOLS, ML_DTYPES, "numpy>=2"], "about 60 MB, half a minute")
+    env.require("test tools", [*TEST_TOOLS, KERAS, ML_DTYPES, "numpy>=2"], "about 70 MB, half a minute")
     install_farandole(env, "torch", [TORCH])
     return env
 

@@ -1,0 +1,179 @@
+"""How the gradients of an optimizer of Keras are reduced.
+
+Keras hands them over when backward is over, so all are submitted at once, in place where they are the variables' own:
+
+    apply --step--> [added up over the passes] --GradientReducer.finish--> the user's own apply
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import farandole
+import torch
+from farandole import Average, ProcessSet, ReduceOp
+from farandole.plugin import Compressor, GradientReducer, even_groups, is_alone
+
+from farandole_torch._adapter import Tensor, span
+from farandole_torch._autograd import collectives
+from farandole_torch._operations import Compression
+
+Variable = Any  # keras.Variable
+Groups = int | Sequence[Sequence[Variable]]
+
+
+class Exchange:
+    """Of the gradients of one optimizer; a farandole.keras.Exchange.
+
+    Gradients are paired with those of the other ranks by their place in the list, since the names of variables count
+    what only one rank may have made. One that is None counts as zeros, for another rank may have one. In a world of one
+    nothing is changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        compression: Compressor[Tensor] = Compression.none,
+        sparse_as_dense: bool = False,
+        passes: int = 1,
+        op: ReduceOp = Average,
+        predivide_factor: float = 1.0,
+        average_passes: bool = False,
+        groups: Groups = 0,
+        process_set: ProcessSet | None = None,
+        scale_local: bool = True,
+        name: str | None = None,
+    ) -> None:
+        """Check the arguments, see `DistributedOptimizer`."""
+        self._how: dict[str, Any] = {
+            "op": op,
+            "predivide_factor": predivide_factor,
+            "compression": compression,
+            "process_set": process_set,
+        }
+        self._groups, self._prefix = groups, f"{name}." if name else ""
+        self._reducer([])  # which refuses what is out of range
+        if passes < 1:
+            raise ValueError(f"backward_passes_per_step={passes} must be at least 1")
+        self._passes, self._average_passes = passes, average_passes
+        self._process_set, self._scale_local, self._sparse_as_dense = process_set, scale_local, sparse_as_dense
+        # By key_of; with the variables, without which their keys might become those of others.
+        self._local: dict[int, Variable] = {}
+        self._reducers: dict[tuple[int, ...], tuple[list[Variable], GradientReducer[Tensor]]] = {}
+        self._sums: dict[int, tuple[Variable, Tensor]] = {}  # of the gradients since the last update
+        self._count = 0  # how many passes are in them
+
+    def register_local_var(self, variable: Variable) -> None:
+        """Leave the gradient of this variable to each rank."""
+        self._local[key_of(variable)] = variable
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch is not read
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def step(
+        self,
+        gradients: Sequence[Tensor | None],
+        variables: Sequence[Variable],
+        build: Callable[[], None],
+        apply: Callable[[list[Tensor | None]], Any],
+        skip: Callable[[], Any],
+    ) -> Any:
+        """See farandole.keras.Exchange."""
+        if self._passes == 1:
+            return apply(self._reduced(gradients, variables))
+        build()
+        self._add(gradients, variables)
+        if self._count < self._passes:
+            return skip()
+        return apply(self._reduced(self._take(variables), variables))
+
+    def _reduced(self, gradients: Sequence[Tensor | None], variables: Sequence[Variable]) -> list[Tensor | None]:
+        """The gradients of all ranks, one for each variable."""
+        results = list(gradients)
+        if is_alone(self._process_set):
+            return results
+        wanted = []
+        for place, variable in enumerate(variables):
+            if key_of(variable) in self._local:
+                results[place] = self._own(results[place])
+            else:
+                results[place] = self._writable(results[place], variable)
+                wanted.append(place)
+        with span("farandole.DistributedOptimizer.synchronize"):
+            self._reducer_of(variables).finish(wanted, results.__getitem__)
+        return results
+
+    def _writable(self, gradient: Tensor | None, variable: Variable) -> Tensor:
+        if gradient is None:
+            return torch.zeros_like(variable.value)
+        if gradient.layout is not torch.strided and self._sparse_as_dense:
+            return gradient.to_dense()
+        is_ours = gradient is variable.value.grad or self._passes > 1
+        return gradient if is_ours else gradient.clone()
+
+    def _own(self, gradient: Tensor | None) -> Tensor | None:
+        """What stays on this rank; scaled, since the losses of the other ranks do not depend on it."""
+        if gradient is None or not self._scale_local:
+            return gradient
+        return gradient / (farandole.size() if self._process_set is None else self._process_set.size())
+
+    def _add(self, gradients: Sequence[Tensor | None], variables: Sequence[Variable]) -> None:
+        self._count += 1
+        for gradient, variable in zip(gradients, variables, strict=True):
+            if gradient is None:
+                continue
+            key = key_of(variable)
+            if key in self._sums:
+                self._sums[key][1].add_(gradient)
+            else:
+                self._sums[key] = variable, gradient.to_dense() if gradient.is_sparse else gradient.clone()
+
+    def _take(self, variables: Sequence[Variable]) -> list[Tensor | None]:
+        """The variables' sums, or averages, which start again; None where no pass had a gradient."""
+        sums, self._sums, self._count = self._sums, {}, 0
+        if self._average_passes:
+            for _, total in sums.values():
+                total.div_(self._passes)
+        return [sums[key_of(each)][1] if key_of(each) in sums else None for each in variables]
+
+    def _reducer_of(self, variables: Sequence[Variable]) -> GradientReducer[Tensor]:
+        """The same while the variables are; programs with two models may have one optimizer for both."""
+        keys = tuple(map(key_of, variables))
+        if keys not in self._reducers:
+            self._reducers[keys] = list(variables), self._reducer(variables)
+        return self._reducers[keys][1]
+
+    def _reducer(self, variables: Sequence[Variable]) -> GradientReducer[Tensor]:
+        names = [f"{self._prefix}{place}" for place in range(len(variables))]
+        return GradientReducer(collectives, names, groups=_places(self._groups, variables), **self._how)
+
+
+def _places(groups: Groups, variables: Sequence[Variable]) -> list[list[int]]:
+    """The groups as places in the list of variables."""
+    if isinstance(groups, int):
+        return even_groups(len(variables), groups)
+    place_of = {key_of(each): place for place, each in enumerate(variables)}
+    return [[place_of[key_of(each)] for each in group if key_of(each) in place_of] for group in groups]
+
+
+def key_of(variable: Variable) -> int:
+    """The same for a variable of Keras and the parameter inside it."""
+    return id(getattr(variable, "_value", variable))
+
+
+def chosen_groups(num_groups: int, groups: Groups | None) -> Groups:
+    """The groups, of which `num_groups` is the older form."""
+    if groups is None:
+        return num_groups
+    if isinstance(groups, int) or all(isinstance(each, list | tuple) for each in groups):
+        return groups
+    raise ValueError("groups must be a number, or lists of variables")
+
+
+def variables_of(layers: Any) -> list[Variable]:
+    """Those of one layer, or of several."""
+    listed = layers if isinstance(layers, list | tuple) else [layers] if layers is not None else []
+    for each in listed:
+        if not hasattr(each, "trainable_weights"):
+            raise ValueError(f"local_layers must be layers of Keras, not {type(each).__name__}")
+    return [weight for layer in listed for weight in layer.trainable_weights]
