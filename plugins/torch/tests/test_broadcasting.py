@@ -66,6 +66,22 @@ def test_ranks_without_state_receive_the_roots(ranks, kind):
         world(ranks).run(restore, kind, root)
 
 
+def of_sparse_momentum():
+    """A state that no operation takes: the momentum of an embedding's sparse gradient."""
+    embedding = torch.nn.Embedding(4, 2, sparse=True)
+    optimizer = torch.optim.SGD(embedding.parameters(), lr=0.1, momentum=0.5)
+    if hvd.rank() == 0:
+        embedding(torch.tensor([1, 3])).sum().backward()
+        optimizer.step()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    momentum = optimizer.state_dict()["state"][0]["momentum_buffer"]
+    assert momentum.is_sparse and momentum.to_dense().tolist() == [[0.0] * 2, [1.0] * 2] * 2
+
+
+def test_sparse_momentum():
+    world(2).run(of_sparse_momentum)
+
+
 def forget():
     _, optimizer = make("adam", steps=0 if hvd.rank() == 0 else 2)
     hvd.broadcast_optimizer_state(hvd.DistributedOptimizer(optimizer), root_rank=0)

@@ -218,7 +218,43 @@ def unused_results_count_as_zeros():
     assert (x.grad.tolist(), y.grad.tolist()) == ([hvd.size()] * 2, [0.0, 0.0])
 
 
+def views_of_opposite_numbers():
+    """The imaginary part of a conjugate says by a flag that its memory holds the opposite numbers."""
+    x = torch.tensor([1 + 2j], dtype=torch.complex128).conj().imag
+    assert x.is_neg() and x.is_contiguous() and x.tolist() == [-2.0]
+    assert hvd.allreduce(x, op=hvd.Sum).tolist() == [-2.0 * hvd.size()]
+    assert hvd.broadcast_(x, 0).tolist() == [-2.0] == x.tolist()
+    hvd.allreduce_(x.requires_grad_(), op=hvd.Sum)
+    assert x.tolist() == [-2.0 * hvd.size()]
+
+
+def gradients_beside_a_rank_that_has_joined():
+    """Rank 0 gives nothing, and what went to it has no gradient."""
+    size = hvd.size()
+    if hvd.rank() > 0:
+        others = size - 1
+        x = torch.ones(hvd.rank(), dtype=torch.float64, requires_grad=True)
+        weights = torch.arange(float(sum(range(size))), dtype=torch.float64)
+        (hvd.allgather(x) * weights).sum().backward()
+        start = sum(range(hvd.rank()))
+        assert torch.allclose(x.grad, weights[start : start + hvd.rank()] * others / size)
+        for splits in (None, [1] * size, torch.ones(size, dtype=torch.int32)):
+            x = torch.ones(size, 2, dtype=torch.float64, requires_grad=True)
+            result = hvd.alltoall(x, splits, name="rows")
+            result = result if splits is None else result[0]
+            (result * (hvd.rank() + 1)).sum().backward()
+            assert x.grad[:, 1].tolist() == [0.0, *range(2, size + 1)]
+        x, y = (torch.ones(rows, dtype=torch.float64, requires_grad=True) for rows in (size + 1, 1))
+        results = hvd.grouped_reducescatter([x, y], op=hvd.Sum, name="parts")
+        sum((each * (hvd.rank() + 1)).sum() for each in results).backward()
+        want = [0.0, 0.0, *range(2, size + 1)] if size > 1 else []
+        assert x.grad.tolist() == [size * each for each in want] and y.grad.tolist() == [0.0]
+    hvd.join()
+
+
 CASES = (
+    views_of_opposite_numbers,
+    gradients_beside_a_rank_that_has_joined,
     second_derivatives,
     compressed,
     misuse_is_told_alike_with_and_without_a_gradient,

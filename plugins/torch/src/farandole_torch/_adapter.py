@@ -33,7 +33,8 @@ class TensorAdapter(Adapter[Tensor]):
         raise _indescribable(tensor)
 
     def buffer(self, tensor: Tensor) -> Buffer | None:
-        if not (tensor.is_cpu and tensor.is_contiguous()):
+        # The bits of a negative view, such as the imaginary part of a conjugate, are those of the opposite numbers.
+        if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
             return None
         return Buffer(tensor.data_ptr(), tensor.nbytes, tensor)
 

@@ -3,7 +3,7 @@
 That of an allreduce is the allreduce of the gradients, with the same reduction and factors. Those of allgather and
 broadcast are averages over the ranks of the set: of the gathered gradients each rank keeps its own rows; of the
 broadcast tensor's gradients the root keeps all and the others none. That of a reducescatter is the allgather of the
-gradients, times the size of the set for a sum. Rows that alltoall has moved go back.
+gradients, times the size of the set for a sum. Rows that alltoall has moved go back. Ranks that have joined give zeros.
 
 The functions here start an operation, and record it where a tensor requires a gradient:
 
@@ -43,6 +43,11 @@ class Call:
         return replace(self, name=f"{self.name}.gradient" if self.name else None, op=op or self.op)
 
     @property
+    def place(self) -> int:
+        """This rank's among the members."""
+        return rank() if self.process_set is None else self.process_set.rank() or 0
+
+    @property
     def members(self) -> int:
         """The number of ranks that take part, if the set is one; the core says what is wrong with it otherwise."""
         return (self.process_set.size() if isinstance(self.process_set, ProcessSet) else None) or size()
@@ -79,7 +84,7 @@ def spread(tensor: Tensor, call: Call) -> Handle[Tensor]:
     return _recorded(_Spreading, handle, call, [tensor]).map(_only)
 
 
-def exchange(tensor: Tensor, splits: object, call: Call) -> Handle[tuple[Tensor, Tensor]]:
+def exchange(tensor: Tensor, splits: Any, call: Call) -> Handle[tuple[Tensor, Tensor]]:
     """alltoall: what came, and how many rows from each rank, as int64 where `splits` is a list."""
     handle = collectives.alltoall_async(tensor, splits, call.name, call.process_set)
     if not differentiates(tensor):
@@ -87,7 +92,8 @@ def exchange(tensor: Tensor, splits: object, call: Call) -> Handle[tuple[Tensor,
 
     def record(both: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
-            return _Exchange.apply(call, both[0], both[1].tolist(), tensor), both[1]
+            sent = [int(rows) for rows in splits]
+            return _Exchange.apply(call, both[0], (sent, both[1].tolist()), tensor), both[1]
 
     return handle.map(record)
 
@@ -144,9 +150,9 @@ class _Gathering(torch.autograd.Function):  # type: ignore[misc]
         call = ctx.call.of_gradient(Average)
         averages = reduce(gradients, call).wait()
         rows_name = f"{call.name}.rows" if call.name else None
-        rows = collectives.allgather(torch.tensor([ctx.rows]), rows_name, call.process_set)  # [rank, tensor]
-        place = rank() if call.process_set is None else call.process_set.rank()
-        starts = rows[:place].sum(0).tolist()
+        # A row for each rank that has not joined: its place, and the rows of each of its tensors.
+        rows = collectives.allgather(torch.tensor([[call.place, *ctx.rows]]), rows_name, call.process_set)
+        starts = rows[rows[:, 0] < call.place, 1:].sum(0).tolist()
         mine = (each[start : start + count] for each, start, count in zip(averages, starts, ctx.rows, strict=True))
         return None, None, *mine
 
@@ -167,20 +173,20 @@ class _Spreading(torch.autograd.Function):  # type: ignore[misc]
 
 class _Exchange(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, call: Call, result: Tensor, received: list[int], tensor: Tensor) -> Tensor:
-        ctx.call, ctx.received = call, received
+    def forward(ctx: Any, call: Call, result: Tensor, rows: tuple[list[int], list[int]], tensor: Tensor) -> Tensor:
+        ctx.call, (ctx.sent, ctx.received) = call, rows
         return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> _Gradients:
-        returned, _ = exchange(gradient, ctx.received, ctx.call.of_gradient()).wait()
-        return None, None, None, returned
+        returned, counts = exchange(gradient, ctx.received, ctx.call.of_gradient()).wait()
+        return None, None, None, _with_lost_rows(returned, counts.tolist(), ctx.sent)
 
 
 class _Scattering(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, call: Call, results: list[Tensor], *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.call = call
+        ctx.call, ctx.rows = call, [len(tensor) for tensor in tensors]
         return tuple(results)
 
     @staticmethod
@@ -189,7 +195,29 @@ class _Scattering(torch.autograd.Function):  # type: ignore[misc]
         check_linear(call.op, "reducescatter", "tensor.detach()")
         factor = call.prescale * call.postscale * (call.members if call.op is Sum else 1)
         gathered = gather(gradients, call.of_gradient()).wait()
+        if [len(each) for each in gathered] != ctx.rows:  # some have joined, and all that have not see it
+            name = f"{call.name}.gradient.members" if call.name else None
+            present = collectives.allgather(torch.tensor([call.place]), name, call.process_set).tolist()
+            gathered = [
+                _with_lost_rows(each, *_shares(rows, call.members, present))
+                for each, rows in zip(gathered, ctx.rows, strict=True)
+            ]
         return None, None, *(each * factor if factor != 1 else each for each in gathered)
+
+
+def _shares(rows: int, members: int, present: list[int]) -> tuple[list[int], list[int]]:
+    """How many rows of a reducescatter's gradient came from each rank, and how many it has got."""
+    each, more = divmod(rows, members)
+    got = [each + (place < more) for place in range(members)]
+    return [got[place] if place in present else 0 for place in range(members)], got
+
+
+def _with_lost_rows(tensor: Tensor, came: list[int], wanted: list[int]) -> Tensor:
+    """With zeros where a rank gave no rows because it has joined."""
+    if came == wanted:
+        return tensor
+    parts = zip(tensor.split(came), came, wanted, strict=True)
+    return torch.cat([part if has == rows else part.new_zeros(rows, *part.shape[1:]) for part, has, rows in parts])
 
 
 def _listed(result: Tensor) -> list[Tensor]:

@@ -9,7 +9,10 @@ from typing import Any
 import torch
 from farandole import broadcast_object, rank, size
 
+from farandole_torch._adapter import TORCH_DTYPES
 from farandole_torch._autograd import collectives
+
+_SENT = frozenset(TORCH_DTYPES.values())
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ def broadcast_optimizer_state(optimizer: Any, root_rank: int, model: Any = None)
 
 
 def _taken_out(value: Any, tensors: list[Any]) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.dtype not in _SENT:
+        return value  # sparse momentum, say, travels within the outline
     tensors.append(value.detach())
     return _Place(len(tensors) - 1, tuple(value.shape), value.dtype)
 
