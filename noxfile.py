@@ -96,8 +96,8 @@ def tensorflow(session: nox.Session, version: str) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """The long forms of the random suites: 20,000 cases, 1,000 settings, 1,000 kills. Arguments after -- choose."""
-    folders = session.posargs or ["tests/collectives", "tests/faults"]
+    """The long forms of the random suites: 25,000 cases, 2,000 settings, 1,000 kills. Arguments after -- choose."""
+    folders = session.posargs or ["tests/collectives", "tests/faults", "plugins/torch/tests/test_drawn_training.py"]
     run_pytest(torch_environment(session), "-s", *folders, FARANDOLE_LONG="1")
 
 

@@ -6,7 +6,7 @@ Everything is drawn alike on every rank from the case's key, so nothing but numb
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from meanings import DTYPES, FLOATS
@@ -79,6 +79,10 @@ class Case:
 
     def inputs(self, tensor: int) -> list[np.ndarray]:
         return [self.data(tensor, member) for member in range(len(self.members))]
+
+    def splits_of(self, member: int) -> Any:
+        """As this member gives them."""
+        return self.splits[member]
 
     def _floats(self, draw: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         if self.op == "Product":

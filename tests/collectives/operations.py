@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
-import farandole.numpy as fnp
 import meanings
 import numpy as np
 from cases import Case
@@ -24,15 +24,15 @@ Words = dict[str, Any]
 @dataclass(frozen=True)
 class Operation:
     draw: Callable[[Case, random.Random], None]
-    start: Callable[[Case, list[Any], Words], Any]  # case, arrays, keywords -> handle or result
+    start: Callable[[ModuleType, Case, list[Any], Words], Any]  # face, case, arrays, keywords -> handle or result
     expect: Callable[[Case, int, int], Expected]  # case, tensor, member -> what that member gets
     weight: int = 1
 
 
-def _pick(case: Case, stem: str) -> Any:
+def _pick(face: ModuleType, case: Case, stem: str) -> Any:
     """The function of the face that has the case's form."""
     ending = ("" if case.blocking else "_async") + ("_" if case.in_place else "")
-    return getattr(fnp, ("grouped_" if case.grouped else "") + stem + ending)
+    return getattr(face, ("grouped_" if case.grouped else "") + stem + ending)
 
 
 def _first(case: Case, arrays: list[Any]) -> Any:
@@ -74,9 +74,9 @@ def _draw_allreduce(case: Case, draw: random.Random) -> None:
         case.op = "Adasum"
 
 
-def _start_allreduce(case: Case, arrays: list[Any], words: Words) -> Any:
+def _start_allreduce(face: ModuleType, case: Case, arrays: list[Any], words: Words) -> Any:
     scales = {"prescale_factor": case.prescale, "postscale_factor": case.postscale}
-    return _pick(case, "allreduce")(_first(case, arrays), op=getattr(fnp, case.op), **scales, **words)
+    return _pick(face, case, "allreduce")(_first(case, arrays), op=getattr(face, case.op), **scales, **words)
 
 
 def _expect_allreduce(case: Case, tensor: int, member: int) -> Expected:
@@ -99,8 +99,8 @@ def _draw_allgather(case: Case, draw: random.Random) -> None:
     _draw_rows(case, draw, draw.randint(1, 4) if case.grouped else 1)
 
 
-def _start_allgather(case: Case, arrays: list[Any], words: Words) -> Any:
-    return _pick(case, "allgather")(_first(case, arrays), **words)
+def _start_allgather(face: ModuleType, case: Case, arrays: list[Any], words: Words) -> Any:
+    return _pick(face, case, "allgather")(_first(case, arrays), **words)
 
 
 def _expect_allgather(case: Case, tensor: int, member: int) -> Expected:
@@ -113,8 +113,8 @@ def _draw_broadcast(case: Case, draw: random.Random) -> None:
     case.in_place = draw.random() < 0.4
 
 
-def _start_broadcast(case: Case, arrays: list[Any], words: Words) -> Any:
-    return _pick(case, "broadcast")(arrays[0], case.root, **words)
+def _start_broadcast(face: ModuleType, case: Case, arrays: list[Any], words: Words) -> Any:
+    return _pick(face, case, "broadcast")(arrays[0], case.root, **words)
 
 
 def _expect_broadcast(case: Case, tensor: int, member: int) -> Expected:
@@ -125,8 +125,8 @@ def _draw_barrier(case: Case, draw: random.Random) -> None:
     case.name, case.blocking = None, True
 
 
-def _start_barrier(case: Case, arrays: list[Any], words: Words) -> Any:
-    fnp.barrier(**words)
+def _start_barrier(face: ModuleType, case: Case, arrays: list[Any], words: Words) -> Any:
+    face.barrier(**words)
     return []
 
 
@@ -140,10 +140,10 @@ def _draw_alltoall(case: Case, draw: random.Random) -> None:
     case.rows = [[sum(splits) for splits in case.splits]]
 
 
-def _start_alltoall(case: Case, arrays: list[Any], words: Words) -> Any:
+def _start_alltoall(face: ModuleType, case: Case, arrays: list[Any], words: Words) -> Any:
     if case.splits:
-        words["splits"] = case.splits[case.members.index(fnp.rank())]
-    return _pick(case, "alltoall")(arrays[0], **words)
+        words["splits"] = case.splits_of(case.members.index(face.rank()))
+    return _pick(face, case, "alltoall")(arrays[0], **words)
 
 
 def _expect_alltoall(case: Case, tensor: int, member: int) -> Expected:
@@ -165,9 +165,9 @@ def _draw_reducescatter(case: Case, draw: random.Random) -> None:
     _draw_reduction(case, draw)
 
 
-def _start_reducescatter(case: Case, arrays: list[Any], words: Words) -> Any:
+def _start_reducescatter(face: ModuleType, case: Case, arrays: list[Any], words: Words) -> Any:
     scales = {"prescale_factor": case.prescale, "postscale_factor": case.postscale}
-    return _pick(case, "reducescatter")(_first(case, arrays), op=getattr(fnp, case.op), **scales, **words)
+    return _pick(face, case, "reducescatter")(_first(case, arrays), op=getattr(face, case.op), **scales, **words)
 
 
 def _expect_reducescatter(case: Case, tensor: int, member: int) -> Expected:

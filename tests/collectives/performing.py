@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 import farandole
@@ -19,17 +20,21 @@ from windows import Window, draw_window, last_to_join, order_for, process_sets
 _ENOUGH = 3  # failures, after which a rank stops looking
 
 
-def perform(keys: list[Key]) -> tuple[int, list[str]]:
+def perform(
+    keys: list[Key],
+    draw: Callable[[Key], Window] = draw_window,
+    perform_one: Callable[[Window], list[str]] | None = None,
+) -> tuple[int, list[str]]:
     """Perform the windows; how many cases they hold, and a text for each failure."""
     failures: list[str] = []
     count = 0
     for key in keys:
-        window = draw_window(key)
+        window = draw(key)
         count += len(window.cases)
         try:
             settle(place_of(key))
             change_sets(process_sets(key))
-            failures += perform_window(window)
+            failures += (perform_one or perform_window)(window)
         except Exception as error:  # the world is likely broken: the others need not go on
             living.sets.clear()
             raise AssertionError(f"{key}: rank {living.place()}: {error}\n{describe(window.cases)}") from error
@@ -54,11 +59,15 @@ def perform_window(window: Window) -> list[str]:
     # Who stops early waits for its last case before it joins, so nobody may wait for it with that case unsubmitted.
     ordered = mine if window.stops is not None else order_for(mine, rank)
     failures = perform_cases(ordered) if mine else []
-    if window.stops is not None:
-        last = fnp.join()
-        if {last} != set(fnp.allgather(np.array([last])).tolist()) or last not in last_to_join(window):
-            failures.append(f"{window.cases[0].key}: rank {rank}: join() gave {last}\n{describe(window.cases)}")
-    return failures
+    return failures + (join_and_judge(window) if window.stops is not None else [])
+
+
+def join_and_judge(window: Window) -> list[str]:
+    """Join at a window's end: all ranks get the same one of those that can be last."""
+    last = fnp.join()
+    if {last} == set(fnp.allgather(np.array([last])).tolist()) and last in last_to_join(window):
+        return []
+    return [f"{window.cases[0].key}: rank {fnp.rank()}: join() gave {last}\n{describe(window.cases)}"]
 
 
 def perform_cases(cases: list[Case]) -> list[str]:
@@ -79,7 +88,7 @@ def perform_cases(cases: list[Case]) -> list[str]:
 def start(case: Case, arrays: list[np.ndarray], words: dict[str, Any]) -> Any:
     """What the call gives, or the error that it raises where it may."""
     try:
-        return OPERATIONS[case.operation].start(case, arrays, words)
+        return OPERATIONS[case.operation].start(fnp, case, arrays, words)
     except farandole.FarandoleError as error:
         if has_no_root(case):
             return error

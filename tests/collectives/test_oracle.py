@@ -8,10 +8,9 @@ import os
 
 import pytest
 import shared
-from cases import Key
 from living import MODES, modes
 from performing import perform
-from windows import draw_window
+from windows import keys_that_hold
 
 PLACES = [(ranks, mode) for ranks in (1, 2, 3, 4) for mode in modes(ranks)]
 CASES = 20_000 if os.environ.get("FARANDOLE_LONG") else 500
@@ -21,22 +20,9 @@ ONLY = os.environ.get("FARANDOLE_CASE", "")
 pytestmark = pytest.mark.timeout(1800 if os.environ.get("FARANDOLE_LONG") else 120)
 
 
-def keys_of(ranks: int, mode: str) -> list[Key]:
-    """As many windows as hold this place's share of the cases, or the only one that is asked for."""
-    if ONLY:
-        only = ONLY.split("-")
-        return [Key(SEED, ranks, mode, int(only[2]))] if only[:2] == [str(ranks), mode] else []
-    keys: list[Key] = []
-    count = 0
-    while count < CASES / len(PLACES):
-        keys.append(Key(SEED, ranks, mode, len(keys)))
-        count += len(draw_window(keys[-1]).cases)
-    return keys
-
-
 @pytest.mark.parametrize(("ranks", "mode"), PLACES)
 def test_every_operation_gives_what_it_means(ranks, mode):
-    keys = keys_of(ranks, mode)
+    keys = keys_that_hold(CASES / len(PLACES), SEED, ranks, mode, ONLY)
     answers = shared.run(ranks, perform, keys, timeout=1200)
     failures = [text for _, failed in answers for text in failed]
     print(f"{len(keys)} windows, {answers[0][0]} cases")

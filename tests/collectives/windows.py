@@ -82,3 +82,16 @@ def last_to_join(window: Window) -> set[int]:
     shared = [case for case in window.cases if late & set(case.members) - case.joined and case.operation != "broadcast"]
     awaited = {rank for case in shared for rank in case.members if rank in case.joined}
     return late if world - late <= awaited else world
+
+
+def keys_that_hold(cases: float, seed: int, ranks: int, mode: str, only: str = "") -> list[Key]:
+    """As many windows as hold so many cases; with `only`, which is "ranks-mode-number", that one or none."""
+    if only:
+        wanted = only.split("-")
+        return [Key(seed, ranks, mode, int(wanted[2]))] if wanted[:2] == [str(ranks), mode] else []
+    keys: list[Key] = []
+    count = 0
+    while count < cases:
+        keys.append(Key(seed, ranks, mode, len(keys)))
+        count += len(draw_window(keys[-1]).cases)
+    return keys
