@@ -82,7 +82,7 @@ class Conductor {
   void FlushControl(int rank);
 
   // conductor_faults.cc
-  void OnDeath(int rank);
+  void OnDeaths(const std::vector<int>& ranks);
   void OnClosed(int rank);
   bool SuspectBrokenLinks();
   void OnLeft(int rank);

@@ -17,10 +17,13 @@ std::string LookAt(int rank) { return "; look at rank " + std::to_string(rank) +
 
 }  // namespace
 
-void Conductor::OnDeath(int rank) {
-  poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
-  liveness_.OnProcessEnded(rank);
-  Judge(Now());
+// Together: one may have ended because of the other.
+void Conductor::OnDeaths(const std::vector<int>& ranks) {
+  for (int rank : ranks) {
+    poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
+    liveness_.OnProcessEnded(rank);
+  }
+  if (!ranks.empty()) Judge(Now());
 }
 
 // The end of a connection alone is a weak sign: a rank that leaves says so on another way, which may be slower.
@@ -58,7 +61,8 @@ void Conductor::OnLeft(int rank) {
 
 void Conductor::Abort(Code code, int culprit, const std::string& reason) {
   AbortWord& word = world_->group->abort_word();
-  // After somebody has left, what is under way may still need the one that is lost now.
+  // A rank that ends because of another's end has said so there before. After somebody has left, what is under way may
+  // still need the one that is lost now.
   if (word.set() || (table_->is_broken && idle())) return;
   word.Set(code, culprit, reason);
   world_->group->RingOthers();

@@ -20,7 +20,7 @@ bool Conductor::ReadDescriptors() {
   }
   for (int r = 0; r < world_->size; ++r) FlushControl(r);
   // Last words first: a rank that left in good order said so before its process ended.
-  for (int rank : dead) OnDeath(rank);
+  OnDeaths(dead);
   return moved;
 }
 

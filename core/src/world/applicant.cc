@@ -143,7 +143,9 @@ void Applicant::OnLinks(const StartMessage& message, TimePoint now) {
   endpoints_ = message.texts;
   linked_.assign(cards_.size(), false);
   phase_ = kLinking;
-  phase_deadline_ = std::max(deadline_ - 2 * margin_, now + margin_ / 2);
+  // Ranks that came earlier ask rank 0 earlier who is missed: a third of the time that is left is for that.
+  const auto patience = std::min<TimePoint::duration>((deadline_ - now) * 2 / 3, deadline_ - 2 * margin_ - now);
+  phase_deadline_ = now + std::max<TimePoint::duration>(patience, margin_ / 2);
   Act(Action::kLink);
 }
 

@@ -60,7 +60,7 @@ class Start {
 
   // Until the applicant is over.
   Status Run();
-  void SayLastWords();
+  void SayLastWords(const Status& why);
   void MoveInto(World* world);
   const std::vector<int>& culprits() const { return applicant_.culprits(); }
 
@@ -260,7 +260,8 @@ std::string Start::Detail() const {
 }
 
 // Closing with unread bytes would take back what was said last.
-void Start::SayLastWords() {
+void Start::SayLastWords(const Status& why) {
+  meeting_.TellGroup(why, culprits().empty() ? -1 : culprits()[0]);
   const TimePoint start = Now();
   for (auto* streams : {&control_, &refused_}) {
     for (MessageStream& stream : *streams) stream.EndSending();
@@ -288,7 +289,7 @@ Status Bootstrap(const WorldSpec& spec, Deadline deadline, std::unique_ptr<World
   const Status status = start.Run();
   if (culprits != nullptr) *culprits = start.culprits();
   if (!status.ok()) {
-    start.SayLastWords();
+    start.SayLastWords(status);
     return status;
   }
   auto world = std::make_unique<World>();

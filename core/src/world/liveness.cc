@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace farandole {
+namespace {
+
+constexpr int kTeller = 0;
+static_assert(kTeller == 0, "the least of a set, so the first of those that ended");
+
+}  // namespace
 
 void Liveness::OnProcessEnded(int rank) {
   closed_.erase(rank);
@@ -27,11 +33,14 @@ std::optional<Liveness::Verdict> Liveness::Judge(TimePoint now) {
     verdict = {*ended_.begin(), Sign::kProcessEnded};
     ended_.erase(verdict.rank);
   } else {
-    const auto first = std::min_element(closed_.begin(), closed_.end(),
-                                        [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (first == closed_.end() || now < first->second + kSuspicion) return std::nullopt;
-    verdict = {first->first, Sign::kConnectionClosed};
-    closed_.erase(first);
+    auto blamed = closed_.find(kTeller);
+    if (blamed == closed_.end()) {
+      blamed = std::min_element(closed_.begin(), closed_.end(),
+                                [](const auto& a, const auto& b) { return a.second < b.second; });
+    }
+    if (blamed == closed_.end() || now < blamed->second + kSuspicion) return std::nullopt;
+    verdict = {blamed->first, Sign::kConnectionClosed};
+    closed_.erase(blamed);
   }
   return verdict;
 }

@@ -3,7 +3,8 @@
 //
 //   process ended      sure, and at once (a pidfd of the same machine)
 //   connection closed  a hint: who leaves says so on another way, which may be slower, and who fails takes others with
-//                      it. After kSuspicion without a better explanation the first to fall silent is to blame
+//                      it. After kSuspicion without a better explanation the first to fall silent is to blame; but
+//                      rank 0, if it is silent, for it tells the others because of whom it ends
 //   left               in good order: no death, but nobody may wait for it any longer
 //
 // One thread.
@@ -32,7 +33,8 @@ class Liveness {
   void OnConnectionClosed(int rank, TimePoint now);
   void OnLeft(int rank, TimePoint now);
 
-  // Who is to blame, once per sign: a process that has ended before any connection that is only closed.
+  // Who is to blame, once per sign: a process that has ended before any connection that is only closed, and among
+  // several of them rank 0. REQUIRES: all signs that are there at `now` have been reported.
   std::optional<Verdict> Judge(TimePoint now);
   // Somebody has left so long ago that what still waits for an agreement waits in vain.
   bool WaitingIsVain(TimePoint now) const;

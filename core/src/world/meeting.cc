@@ -171,6 +171,12 @@ Status Meeting::TakeShared() {
   return Arena::Attach(std::move(all[0]), Group::ArenaBytes(spec_.plan, ranks_.size()), &arena_);
 }
 
+void Meeting::TellGroup(const Status& why, int culprit) {
+  if (arena_.size_bytes() == 0 || ranks_.size() == 1) return;
+  Group group(std::move(arena_), std::move(events_), spec_.plan, static_cast<int>(member_));
+  group.abort_word().Set(why.code(), culprit, why.message());
+}
+
 void Meeting::MoveInto(World* world) {
   for (size_t m = 0; m < ranks_.size(); ++m) {
     if (m != member_) world->pidfds[static_cast<size_t>(ranks_[m])] = std::move(pidfds_[m]);

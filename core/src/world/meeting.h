@@ -35,6 +35,9 @@ class Meeting {
 
   // REQUIRES: the applicant is done.
   void MoveInto(World* world);
+  // The start has failed for this rank. Others of its group may be on their way already: they find here because of whom
+  // when they see that this process ends. The last call.
+  void TellGroup(const Status& why, int culprit);
 
  private:
   void LetIn(Guest guest, Applicant* applicant);

@@ -1,11 +1,12 @@
 // The world goes wrong at each step of the data plane: it takes longer, and results are the same; or a rank dies there,
-// and the others say which.
+// and the others say which. So they do when rank 0 dies with its last word at the start half said.
 #include <gtest/gtest.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "common/failpoint.h"
 #include "support/forked_ranks.h"
@@ -91,6 +92,13 @@ class KilledAtStepTest : public testing::TestWithParam<Place> {};
 constexpr int kVictim = 1;
 
 // 0 when it was told what it should be.
+int Judge(const Status& status, int victim) {
+  const bool named = status.message().find("rank " + std::to_string(victim) + " ") != std::string::npos;
+  if (status.code() == Code::kPeerLost && named) return 0;
+  std::fprintf(stderr, "was told: %s\n", status.message().c_str());
+  return 1;
+}
+
 int BeRank(WorldSpec spec, bool arenas, const std::string& failpoint) {
   Settings settings;
   settings.arenas = arenas;
@@ -98,10 +106,7 @@ int BeRank(WorldSpec spec, bool arenas, const std::string& failpoint) {
   Status status = Engine::Start(std::move(spec), settings, &engine);
   if (status.ok() && engine->rank() == kVictim) status = SetFailpoints(failpoint);
   for (int i = 0; i < 20 && status.ok(); ++i) status = PerformEach(*engine);
-  const bool named = status.message().find("rank " + std::to_string(kVictim) + " ") != std::string::npos;
-  if (status.code() == Code::kPeerLost && named) return 0;
-  std::fprintf(stderr, "was told: %s\n", status.message().c_str());
-  return 1;
+  return Judge(status, kVictim);
 }
 
 void KillAtVisit(const Place& place, int visit) {
@@ -130,6 +135,55 @@ TEST_P(KilledAtStepTest, IsToldToTheOthersWithTheRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, KilledAtStepTest, testing::ValuesIn(Places()), NameOfPlace);
+
+// ---- the start
+
+constexpr std::chrono::milliseconds kUntilRank2HasEnded{300};
+
+// Rank 0 says "go" to rank 1 and dies before it says so to rank 2, whose start fails: it ends. Rank 1 looks when both
+// have ended.
+int BeRankOfHalfAStart(WorldSpec spec, const Settings& settings, const std::string& failpoint) {
+  const int rank = spec.rank;
+  if (rank == 0 && !SetFailpoints(failpoint).ok()) return 2;
+  spec.plan = Engine::PlanFor(spec.size);
+  spec.arenas = settings.arenas;
+  std::unique_ptr<World> world;
+  Status status = Bootstrap(spec, After(std::chrono::seconds(20)), &world);
+  if (status.ok() != (rank == 1)) return 3;
+  if (rank == 2) return Judge(status, 0);
+  std::this_thread::sleep_for(kUntilRank2HasEnded);
+  std::unique_ptr<Engine> engine;
+  status = Engine::Start(std::move(world), settings, &engine);
+  return Judge(status.ok() ? PerformEach(*engine) : status, 0);
+}
+
+// By rank: whether it shares memory with the others that do; after how much rank 0 has nothing but "go" to say.
+struct HalfAStart {
+  const char* name;
+  std::vector<bool> arenas;
+  int messages;
+};
+
+class HalfAStartTest : public testing::TestWithParam<HalfAStart> {};
+
+TEST_P(HalfAStartTest, RankZeroIsNamedNotWhoEndedBecauseOfIt) {
+  const std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
+  const std::string failpoint = "bootstrap.send=kill@" + std::to_string(GetParam().messages + 2);
+  const std::vector<int> statuses = ForkRanks(3, [&](int rank) {
+    Settings settings;
+    settings.arenas = GetParam().arenas[static_cast<size_t>(rank)];
+    return BeRankOfHalfAStart(specs[static_cast<size_t>(rank)], settings, failpoint);
+  });
+  EXPECT_TRUE(WIFSIGNALED(statuses[0]) && WTERMSIG(statuses[0]) == SIGKILL);
+  for (size_t r : {1, 2}) EXPECT_EQ(statuses[r], 0) << "rank " << r;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HalfAStartTest,
+                         testing::Values(HalfAStart{"OneGroup", {true, true, true}, 4},
+                                         HalfAStart{"ZeroAlone", {false, true, true}, 6},
+                                         HalfAStart{"TwoAlone", {true, true, false}, 6},
+                                         HalfAStart{"AllAlone", {false, false, false}, 6}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace farandole

@@ -45,6 +45,17 @@ TEST(LivenessTest, TheFirstToFallSilentIsToBlame) {
   EXPECT_EQ(liveness.Judge(kStart + Liveness::kSuspicion)->rank, 5);
 }
 
+TEST(LivenessTest, RankZeroFallsSilentForNobody) {
+  Liveness liveness;
+  liveness.OnConnectionClosed(2, kStart);
+  liveness.OnConnectionClosed(0, kStart + milliseconds(1));
+  EXPECT_FALSE(liveness.Judge(kStart + Liveness::kSuspicion)) << "it may still say why";
+  EXPECT_EQ(liveness.Judge(kStart + Liveness::kSuspicion + milliseconds(1))->rank, 0);
+  liveness.OnProcessEnded(3);
+  liveness.OnProcessEnded(0);
+  EXPECT_EQ(liveness.Judge(kStart + Liveness::kSuspicion)->rank, 0);
+}
+
 TEST(LivenessTest, AnEndedProcessOutweighsConnectionsThatClosedBefore) {
   Liveness liveness;
   liveness.OnConnectionClosed(1, kStart);
@@ -74,7 +85,8 @@ TEST(LivenessTest, WaitingIsVainAWhileAfterTheFirstHasLeft) {
 }
 
 // One rank dies. Its survivors see its end, and, because they give up one after the other, each other's connections
-// close, too; ranks that leave say so a little after their connection closed. Signs are late by random times.
+// close, too; ranks that leave say so a little after their connection closed, and rank 0 always does. Signs are late by
+// random times.
 TEST(LivenessTest, WhateverTheOrderOfSignsTheDeadRankIsNamed) {
   const Seeds seeds = SeedsFromEnvironment(1000);
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
@@ -93,7 +105,7 @@ TEST(LivenessTest, WhateverTheOrderOfSignsTheDeadRankIsNamed) {
       if (other == dead) continue;
       const TimePoint closed = kStart + milliseconds(5) + within(90);
       events.push_back({closed, other, Event::kClosed});
-      if (random() % 3 == 0) events.push_back({closed + within(90), other, Event::kLeft});
+      if (random() % 3 == 0 || other == 0) events.push_back({closed + within(90), other, Event::kLeft});
     }
     std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.at < b.at; });
     Liveness liveness;

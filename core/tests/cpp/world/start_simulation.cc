@@ -40,7 +40,7 @@ void StartSimulation::Plan() {
   const auto somebody = [&]() -> Rank& { return rank(static_cast<int>(random_() % static_cast<uint64_t>(size_))); };
   for (int trouble = static_cast<int>(random_() % 3); trouble > 0; --trouble) {
     Rank& victim = somebody();
-    switch (random_() % 10) {
+    switch (random_() % 12) {
       case 0:
         victim.dies_at_step = static_cast<int>(random_() % 25);
         break;
@@ -75,6 +75,12 @@ void StartSimulation::Plan() {
         if (a != b) blocked_.insert({std::min(a, b), std::max(a, b)});
         break;
       }
+      case 9:
+        rank(0).dies_at_letter = static_cast<int>(random_() % static_cast<uint64_t>(4 * size_));
+        break;
+      case 10:
+        victim.dies_at = victim.start + microseconds(random_() % 30'000);
+        break;
       default:
         // One among three or more: of two values either may be the odd one.
         victim.other_setting = size_ > 2 && std::none_of(ranks_.begin(), ranks_.end(),
@@ -85,6 +91,7 @@ void StartSimulation::Plan() {
   for (int r = 0; r < size_; ++r) {
     if (rank(r).other_setting) cards_[static_cast<size_t>(r)].settings[0].second = "any" + std::to_string(r);
     At(rank(r).start, r, [this, r] { StartRank(r); });
+    if (rank(r).dies_at < TimePoint::max()) At(rank(r).dies_at, r, [this, r] { Die(r); });
   }
 }
 
@@ -125,7 +132,7 @@ void StartSimulation::Run() {
       continue;
     }
     event.happen();
-    After(event.rank);
+    if (!each.dead) After(event.rank);
   }
 }
 
@@ -161,6 +168,7 @@ void StartSimulation::Knock(int r) {
 void StartSimulation::Die(int r) {
   rank(r).dead = true;
   LoseControl(r);
+  ShowEnd(r);
 }
 
 // The end of a process ends its connections, after what it said before.
@@ -183,6 +191,7 @@ void StartSimulation::After(int r) {
     again = false;
     if (r == 0 && registrar_) {
       for (const StartLetter& letter : registrar_->TakeLetters()) {
+        if (each.letters++ == each.dies_at_letter) return Die(0);
         Deliver(letter);
         again = true;
       }
@@ -195,7 +204,10 @@ void StartSimulation::After(int r) {
   }
   if (each.applicant->over() && !was_over) {
     each.over_at = now_;
-    if (!each.done) LoseControl(r);
+    if (!each.done) {
+      LoseControl(r);
+      EndLater(r, each.applicant->culprits().empty() ? r : each.applicant->culprits()[0]);
+    }
   }
   SetTimer(r);
 }
@@ -249,7 +261,7 @@ void StartSimulation::Perform(int r, const Applicant::Action& action) {
       return Link(r);
     case Applicant::Action::kDone:
       rank(r).done = true;
-      return;
+      return At(now_ + Delay(), r, [this, r] { Look(r); });
     case Applicant::Action::kFail:
       return;
   }
@@ -350,103 +362,6 @@ std::string StartSimulation::Story() const {
             std::to_string(MillisecondsBetween(each.start, each.over_at)) + " ms " + end;
   }
   return text;
-}
-
-// ---- what must hold
-
-std::string StartSimulation::Verdict() const {
-  std::set<int> faulty;
-  for (int r = 0; r < size_; ++r) {
-    const Rank& each = ranks_[static_cast<size_t>(r)];
-    const bool late = each.start > ranks_[0].deadline || ranks_[0].start > each.deadline;
-    const bool paused = each.paused_until != TimePoint();
-    if (each.dead || paused || late || each.cannot_listen || each.other_setting) faulty.insert(r);
-    // The table names all; which of them is the odd one depends on who else has come.
-    for (int other = 0; each.other_setting && other < size_; ++other) faulty.insert(other);
-    if (late) faulty.insert(0);  // who comes when the others have gone finds nobody at rank 0's place
-  }
-  for (const auto& [a, b] : blocked_) {
-    faulty.insert(a);
-    faulty.insert(b);
-  }
-  for (int r = 0; r < size_; ++r) {
-    const std::string wrong = JudgeRank(r, faulty);
-    if (!wrong.empty()) return "rank " + std::to_string(r) + " of " + std::to_string(size_) + " " + wrong;
-  }
-  const std::string wrong = JudgeReady();
-  return wrong.empty() ? JudgeGroups() : wrong;
-}
-
-std::string StartSimulation::JudgeRank(int r, const std::set<int>& faulty) const {
-  const Rank& each = ranks_[static_cast<size_t>(r)];
-  if (each.dead || Stopped(each)) return "";
-  if (!each.applicant || !each.applicant->over()) return "waits for ever";
-  if (each.over_at > std::max(each.deadline, each.paused_until)) return "waited past its deadline";
-  if (each.done) return "";
-  const Applicant& applicant = *each.applicant;
-  if (faulty.empty()) return "failed without a reason: " + applicant.status().message();
-  if (applicant.culprits().empty()) return "names nobody: " + applicant.status().message();
-  for (int culprit : applicant.culprits()) {
-    // Who had not been let in when the others gave up finds nobody at rank 0's place.
-    const bool gone = culprit == 0 && !each.connected;
-    if (faulty.count(culprit) == 0 && !gone) {
-      return "blames rank " + std::to_string(culprit) + ", which is well: " + applicant.status().message();
-    }
-    if (applicant.status().message().find("rank") == std::string::npos) return "names no rank in its message";
-  }
-  return "";
-}
-
-// Ranks that are ready agree on everything: layout, arenas, links.
-std::string StartSimulation::JudgeReady() const {
-  const Layout* layout = nullptr;
-  std::map<int, int> arena_by_group;
-  for (int r = 0; r < size_; ++r) {
-    const Rank& each = ranks_[static_cast<size_t>(r)];
-    if (!each.done) continue;
-    const Layout& mine = each.applicant->layout();
-    if (layout == nullptr) layout = &mine;
-    if (mine.groups != layout->groups) return "ready ranks disagree about their groups";
-    const int group = mine.group_of[static_cast<size_t>(r)];
-    if (each.arena == 0 || arena_by_group.emplace(group, each.arena).first->second != each.arena)
-      return "rank " + std::to_string(r) + " does not share the arena of its group";
-    for (int peer : Counterparts(mine, r)) {
-      if (each.linked.count(peer) == 0) return "rank " + std::to_string(r) + " is ready without all its links";
-    }
-  }
-  const auto died = [](const Rank& each) { return each.dead || each.paused_until != TimePoint(); };
-  if (layout == nullptr || std::any_of(ranks_.begin(), ranks_.end(), died)) return "";
-  for (const Rank& each : ranks_) {
-    if (!each.done) return "some ranks are ready, others gave up, though nobody died";
-  }
-  return "";
-}
-
-// Ranks that are well share memory with all well ranks of their machine, whatever happens to one of them.
-std::string StartSimulation::JudgeGroups() const {
-  std::map<std::string, std::vector<int>> well;
-  std::map<std::string, int> troubled;
-  for (int r = 0; r < size_; ++r) {
-    const Rank& each = ranks_[static_cast<size_t>(r)];
-    if (!each.done || each.paused_until != TimePoint()) return "";
-    const Card& card = cards_[static_cast<size_t>(r)];
-    if (!card.arenas) continue;
-    // Nothing is wrong with making arenas while somebody else does it.
-    if (each.alone_at_fault()) {
-      ++troubled[card.machine];
-    } else {
-      well[card.machine].push_back(r);
-    }
-  }
-  for (const auto& [machine, ranks] : well) {
-    if (troubled[machine] > 1) continue;
-    const Layout& layout = ranks_[0].applicant->layout();
-    for (int r : ranks) {
-      if (layout.group_of[static_cast<size_t>(r)] != layout.group_of[static_cast<size_t>(ranks[0])])
-        return "ranks of " + machine + " that are well do not share memory";
-    }
-  }
-  return "";
 }
 
 }  // namespace farandole

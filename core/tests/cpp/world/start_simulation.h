@@ -1,13 +1,19 @@
-// A job that starts, in one thread, on a clock and a network of our own: registrar and applicants are the real ones,
-// what they ask for takes random time and may go wrong. Everything follows from the seed.
+// A job that starts, in one thread, on a clock and a network of our own: registrar, applicants and, of ranks that are
+// ready, the judges of who is alive are the real ones; what they ask for takes random time and may go wrong. Everything
+// follows from the seed.
 //
-//   ranks start late, die at any step, stop for a while or for good; machines cannot share memory; data connections are
-//   blocked; strangers and doubles knock
+//   ranks start late, die at any step, while they speak, or when they are ready, stop for a while or for good; machines
+//   cannot share memory; data connections are blocked; strangers and doubles knock
+//
+//   start_simulation.cc         up to rank 0's word
+//   start_simulation_ready.cc   who is ready, and whom it blames when others end
+//   start_simulation_judge.cc   what must hold
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <random>
 #include <set>
@@ -15,12 +21,13 @@
 #include <vector>
 
 #include "world/applicant.h"
+#include "world/liveness.h"
 #include "world/registrar.h"
 
 namespace farandole {
 
 // Decisions made wrong on purpose: the simulation has to notice.
-enum class Planted { kNothing, kSkippedValidation, kSwappedOrder, kDroppedRank };
+enum class Planted { kNothing, kSkippedValidation, kSwappedOrder, kDroppedRank, kSilentEnd };
 
 class StartSimulation {
  public:
@@ -37,12 +44,19 @@ class StartSimulation {
     TimePoint start, deadline, over_at, paused_until = {}, timer = {};
     bool dead = false, connected = false, done = false;
     int steps = 0, dies_at_step = -1;
+    int letters = 0, dies_at_letter = -1;  // of rank 0
+    TimePoint dies_at = TimePoint::max();  // also when it is ready
     bool cannot_make_arena = false, cannot_reach_leader = false, cannot_attach = false, cannot_listen = false;
     bool other_setting = false;
     int attempt = 0;             // of coming into a meeting
     int arena = 0;               // the one it holds
     std::map<int, int> entered;  // of a leader: rank -> attempt
     std::set<int> linked, waiting;
+    // of one that is ready
+    Liveness liveness;
+    std::vector<int> closed, ended;  // signs that nobody has looked at yet
+    bool ends = false;
+    std::optional<int> blamed;
 
     bool alone_at_fault() const { return cannot_make_arena || cannot_reach_leader || cannot_attach; }
   };
@@ -79,9 +93,19 @@ class StartSimulation {
   void LoseControl(int r);
   bool Blocked(int a, int b) const { return blocked_.count({std::min(a, b), std::max(a, b)}) > 0; }
 
+  // start_simulation_ready.cc
+  TimePoint::duration SignDelay();
+  void ShowEnd(int r);
+  void EndLater(int r, int culprit);
+  void ShowSign(int from, int to, std::vector<int> Rank::* signs);
+  void Look(int r);
+  void Blame(int r, int culprit);
+  void TellBlame(int r, int culprit);
+
   std::string JudgeRank(int r, const std::set<int>& faulty) const;
   std::string JudgeReady() const;
   std::string JudgeGroups() const;
+  std::string JudgeBlame(const std::set<int>& faulty) const;
   bool Stopped(const Rank& each) const { return each.paused_until == TimePoint::max(); }
 
   const Planted planted_;
@@ -95,6 +119,7 @@ class StartSimulation {
   uint64_t order_ = 0;
   std::map<std::pair<int, int>, TimePoint> last_arrival_;
   std::set<std::pair<int, int>> blocked_;
+  std::map<int, int> abort_words_;  // by arena: who is to blame
   int next_arena_ = 1;
   int percent_slow_ = 0;
 };

@@ -37,13 +37,16 @@ TEST_P(PlantedTest, IsFoundWithinAThousandSeedsAndReplaysFromItsSeed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PlantedTest,
-                         testing::Values(Planted::kSkippedValidation, Planted::kSwappedOrder, Planted::kDroppedRank),
+                         testing::Values(Planted::kSkippedValidation, Planted::kSwappedOrder, Planted::kDroppedRank,
+                                         Planted::kSilentEnd),
                          [](const auto& info) {
                            switch (info.param) {
                              case Planted::kSkippedValidation:
                                return "ARefusedDoubleThatIsHeardAllTheSame";
                              case Planted::kSwappedOrder:
                                return "AGoBeforeTheLinks";
+                             case Planted::kSilentEnd:
+                               return "ARankThatEndsWithoutAWordToItsGroup";
                              default:
                                return "ARankThatIsNotToldWhoIsApart";
                            }

@@ -1,0 +1,119 @@
+// What must hold after a simulated start.
+#include <algorithm>
+
+#include "world/start_simulation.h"
+
+namespace farandole {
+
+std::string StartSimulation::Verdict() const {
+  std::set<int> faulty;
+  for (int r = 0; r < size_; ++r) {
+    const Rank& each = ranks_[static_cast<size_t>(r)];
+    const bool late = each.start > ranks_[0].deadline || ranks_[0].start > each.deadline;
+    const bool paused = each.paused_until != TimePoint();
+    if (each.dead || paused || late || each.cannot_listen || each.other_setting) faulty.insert(r);
+    // The table names all; which of them is the odd one depends on who else has come.
+    for (int other = 0; each.other_setting && other < size_; ++other) faulty.insert(other);
+    if (late) faulty.insert(0);  // who comes when the others have gone finds nobody at rank 0's place
+  }
+  for (const auto& [a, b] : blocked_) {
+    faulty.insert(a);
+    faulty.insert(b);
+  }
+  for (int r = 0; r < size_; ++r) {
+    const std::string wrong = JudgeRank(r, faulty);
+    if (!wrong.empty()) return "rank " + std::to_string(r) + " of " + std::to_string(size_) + " " + wrong;
+  }
+  for (const std::string& wrong : {JudgeReady(), JudgeGroups(), JudgeBlame(faulty)}) {
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+std::string StartSimulation::JudgeRank(int r, const std::set<int>& faulty) const {
+  const Rank& each = ranks_[static_cast<size_t>(r)];
+  if (each.dead || Stopped(each)) return "";
+  if (!each.applicant || !each.applicant->over()) return "waits for ever";
+  if (each.over_at > std::max(each.deadline, each.paused_until)) return "waited past its deadline";
+  if (each.done) return "";
+  const Applicant& applicant = *each.applicant;
+  if (faulty.empty()) return "failed without a reason: " + applicant.status().message();
+  if (applicant.culprits().empty()) return "names nobody: " + applicant.status().message();
+  for (int culprit : applicant.culprits()) {
+    // Who had not been let in when the others gave up finds nobody at rank 0's place.
+    const bool gone = culprit == 0 && !each.connected;
+    if (faulty.count(culprit) == 0 && !gone) {
+      return "blames rank " + std::to_string(culprit) + ", which is well: " + applicant.status().message();
+    }
+    if (applicant.status().message().find("rank") == std::string::npos) return "names no rank in its message";
+  }
+  return "";
+}
+
+// Ranks that are ready agree on everything: layout, arenas, links.
+std::string StartSimulation::JudgeReady() const {
+  const Layout* layout = nullptr;
+  std::map<int, int> arena_by_group;
+  for (int r = 0; r < size_; ++r) {
+    const Rank& each = ranks_[static_cast<size_t>(r)];
+    if (!each.done) continue;
+    const Layout& mine = each.applicant->layout();
+    if (layout == nullptr) layout = &mine;
+    if (mine.groups != layout->groups) return "ready ranks disagree about their groups";
+    const int group = mine.group_of[static_cast<size_t>(r)];
+    if (each.arena == 0 || arena_by_group.emplace(group, each.arena).first->second != each.arena)
+      return "rank " + std::to_string(r) + " does not share the arena of its group";
+    for (int peer : Counterparts(mine, r)) {
+      if (each.linked.count(peer) == 0) return "rank " + std::to_string(r) + " is ready without all its links";
+    }
+  }
+  const auto died = [](const Rank& each) { return each.dead || each.paused_until != TimePoint(); };
+  if (layout == nullptr || std::any_of(ranks_.begin(), ranks_.end(), died)) return "";
+  for (const Rank& each : ranks_) {
+    if (!each.done) return "some ranks are ready, others gave up, though nobody died";
+  }
+  return "";
+}
+
+// Ranks that are well share memory with all well ranks of their machine, whatever happens to one of them.
+std::string StartSimulation::JudgeGroups() const {
+  std::map<std::string, std::vector<int>> well;
+  std::map<std::string, int> troubled;
+  for (int r = 0; r < size_; ++r) {
+    const Rank& each = ranks_[static_cast<size_t>(r)];
+    if (!each.done || each.paused_until != TimePoint()) return "";
+    const Card& card = cards_[static_cast<size_t>(r)];
+    if (!card.arenas) continue;
+    // Nothing is wrong with making arenas while somebody else does it.
+    if (each.alone_at_fault()) {
+      ++troubled[card.machine];
+    } else {
+      well[card.machine].push_back(r);
+    }
+  }
+  for (const auto& [machine, ranks] : well) {
+    if (troubled[machine] > 1) continue;
+    const Layout& layout = ranks_[0].applicant->layout();
+    for (int r : ranks) {
+      if (layout.group_of[static_cast<size_t>(r)] != layout.group_of[static_cast<size_t>(ranks[0])])
+        return "ranks of " + machine + " that are well do not share memory";
+    }
+  }
+  return "";
+}
+
+// Who is ready and sees others end blames one that really failed, not one that ended because of it.
+std::string StartSimulation::JudgeBlame(const std::set<int>& faulty) const {
+  const bool somebody_ended = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.ends; });
+  for (int r = 0; r < size_; ++r) {
+    const Rank& each = ranks_[static_cast<size_t>(r)];
+    if (!each.done || each.dead || Stopped(each)) continue;
+    const std::string name = "rank " + std::to_string(r) + " of " + std::to_string(size_) + ", which was ready, ";
+    if (each.blamed && faulty.count(*each.blamed) == 0)
+      return name + "blames rank " + std::to_string(*each.blamed) + ", which is well";
+    if (!each.blamed && somebody_ended) return name + "does not notice that others have ended";
+  }
+  return "";
+}
+
+}  // namespace farandole

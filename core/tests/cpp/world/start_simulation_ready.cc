@@ -1,0 +1,97 @@
+// Ranks that are ready: which signs of the others' ends they see, late and in any order, and what their engines make of
+// them: the abort word of the group counts first, then the verdict of Liveness over all signs at hand; whoever blames
+// somebody tells its group by the abort word and all others through rank 0, and ends soon after.
+#include <algorithm>
+
+#include "world/start_simulation.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLongestLife{5};  // of a process that has given up
+// One end, what a rank says of it to rank 0 and what rank 0 says to all: together less than Liveness::kSuspicion.
+constexpr milliseconds kSlowSign{25};
+constexpr int kPercentSlow = 10;
+
+}  // namespace
+
+TimePoint::duration StartSimulation::SignDelay() {
+  const auto usual = microseconds(100 + random_() % 3'000);
+  return Chance(kPercentSlow) ? usual + microseconds(random_() % microseconds(kSlowSign).count()) : usual;
+}
+
+// The process of a rank ends, and with it its connections.
+void StartSimulation::ShowEnd(int r) {
+  rank(r).ends = true;
+  for (int other = 0; other < size_; ++other) {
+    if (other == r) continue;
+    ShowSign(r, other, &Rank::closed);
+    ShowSign(r, other, &Rank::ended);
+  }
+}
+
+// A rank that gives up, and because of whom. It leaves word where those of its group look that are ready.
+void StartSimulation::EndLater(int r, int culprit) {
+  if (rank(r).arena != 0 && planted_ != Planted::kSilentEnd) abort_words_.emplace(rank(r).arena, culprit);
+  At(now_ + microseconds(random_() % microseconds(kLongestLife).count()), r, [this, r] { ShowEnd(r); });
+}
+
+// Within a group the end of a process is seen, from outside that of its connections; rank 0 has one with everybody.
+void StartSimulation::ShowSign(int from, int to, std::vector<int> Rank::* signs) {
+  At(now_ + SignDelay(), to, [this, from, to, signs] {
+    Rank& each = rank(to);
+    const bool together = each.arena != 0 && each.arena == rank(from).arena;
+    const bool connected = each.linked.count(from) > 0 || from == 0 || to == 0;
+    if (signs == &Rank::ended ? !together : !connected) return;
+    (each.*signs).push_back(from);
+    if (each.done) Look(to);
+  });
+}
+
+void StartSimulation::Look(int r) {
+  Rank& each = rank(r);
+  if (!each.done || each.blamed) return;
+  // Those that came before the rank was ready are seen in one pass, in no order.
+  std::shuffle(each.closed.begin(), each.closed.end(), random_);
+  for (int other : each.closed) each.liveness.OnConnectionClosed(other, now_);
+  for (int other : each.ended) each.liveness.OnProcessEnded(other);
+  if (!each.closed.empty()) At(now_ + Liveness::kSuspicion, r, [this, r] { Look(r); });
+  each.closed.clear();
+  each.ended.clear();
+  const auto word = abort_words_.find(each.arena);
+  if (word != abort_words_.end()) return Blame(r, word->second);
+  const auto verdict = each.liveness.Judge(now_);
+  if (!verdict) return;
+  TellBlame(r, verdict->rank);
+  Blame(r, verdict->rank);
+}
+
+void StartSimulation::Blame(int r, int culprit) {
+  Rank& each = rank(r);
+  if (each.blamed) return;
+  each.blamed = culprit;
+  for (int other = 0; other < size_; ++other) {
+    if (other != r && rank(other).arena == each.arena) At(now_ + SignDelay(), other, [this, other] { Look(other); });
+  }
+  if (r == 0) TellBlame(0, culprit);
+  EndLater(r, culprit);
+}
+
+// To all, through rank 0.
+void StartSimulation::TellBlame(int r, int culprit) {
+  if (r != 0) {
+    return At(now_ + SignDelay(), 0, [this, culprit] {
+      if (rank(0).done && !rank(0).ends) Blame(0, culprit);
+    });
+  }
+  for (int other = 1; other < size_; ++other) {
+    At(Arrival(0, other), other, [this, other, culprit] {
+      if (rank(other).done) Blame(other, culprit);
+    });
+  }
+}
+
+}  // namespace farandole
