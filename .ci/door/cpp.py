@@ -22,6 +22,7 @@ Words = tuple[str, ...]
 def links_with_gtest() -> bool:
     source = "#include <gtest/gtest.h>\nint main() { return testing::UnitTest::GetInstance() == nullptr; }\n"
     compiler = (os.environ.get("CXX") or "c++").split()
+    MADE.mkdir(exist_ok=True)  # not there yet when nox was not started through noxfile.py
     options = ["-std=c++17", "-x", "c++", "-", "-lgtest", "-lpthread", "-o", str(MADE / "gtest-probe")]
     return (
         subprocess.run([*compiler, *options], input=source.encode(), capture_output=True, check=False).returncode == 0
