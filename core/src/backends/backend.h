@@ -5,12 +5,16 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "common/config.h"
 #include "common/reduce.h"
 #include "common/status.h"
 #include "common/types.h"
 #include "world/process_set.h"
+#include "world/world.h"
 
 namespace farandole {
 
@@ -35,7 +39,8 @@ struct Work {
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;  // never kAverage: an average is a sum with a divisor
   Scale scale;
-  int root = 0;  // a position
+  int root = 0;     // a position
+  int backend = 0;  // who performs it: its number in the registry
   std::vector<Segment> segments;
   std::vector<size_t> rank_bytes;  // allgather, reducescatter: the size of every position's part
   std::vector<size_t> send_bytes;  // alltoall: what this rank sends to every position
@@ -44,12 +49,22 @@ struct Work {
   size_t TotalBytes() const;  // of the segments' inputs
 };
 
+// What an operation asks of whoever performs it: what all ranks know of it alike, and before it is work.
+struct Demand {
+  OpKind kind = OpKind::kAllreduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp reduce = ReduceOp::kSum;  // allreduce, reducescatter; never kAverage
+  int set_size = 1;
+  bool on_device = false;  // the tensors do not lie in host memory
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
-  virtual bool Supports(const Work& work) const = 0;
-  // REQUIRES: Supports(work), the work before is done. `work` stays valid until it is done or aborted.
+  // Once, by all ranks, before any work; may block, like the start of the world. Not where Find says no.
+  virtual Status Open() { return Status::Ok(); }
+  // REQUIRES: its kind supports the work, the work before is done. `work` stays valid until it is done or aborted.
   virtual Status Start(const Work* work) = 0;
   // *moved: something happened. *done: the outputs are complete and the inputs no longer needed.
   virtual Status Poll(bool* moved, bool* done) = 0;
@@ -59,6 +74,22 @@ class Backend {
   virtual void Abort() = 0;
   // The set is gone; what was kept for it may go. REQUIRES: no work of it is under way.
   virtual void Forget(int set_id) = 0;
+};
+
+// What is declared of a back end before there is one: a row of the registry.
+struct BackendKind {
+  const char* name;
+  // Pure: every rank must come to the same.
+  bool (*supports)(const Demand& demand);
+  // Whether it is handed the tensors as they lie on the device; else they stand in host memory meanwhile. True only
+  // where supports() says yes to on_device.
+  bool takes_device_memory;
+  // Looks for the library that it needs and says which that is, "Name 1.2.3": all ranks must find the same. It is not
+  // Ok where there is none that can be used; the message says what was tried and what to install. Nothing is begun.
+  Status (*find)(const Settings& settings, std::string* library);
+  // `carrier` performs host collectives whatever the user's list: what ranks have to tell each other before their
+  // library has met goes by it, in the order of the log.
+  std::unique_ptr<Backend> (*make)(World* world, const Settings& settings, Backend* carrier);
 };
 
 }  // namespace farandole

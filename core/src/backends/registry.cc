@@ -1,23 +1,112 @@
 #include "backends/registry.h"
 
+#include <algorithm>
+
 #include "backends/native/native.h"
 
 namespace farandole {
+namespace {
 
-Registry::Registry(World* world, const Settings& settings) { backends_.push_back(MakeNativeBackend(world, settings)); }
+const BackendKind* const kKinds[] = {
+    &kNative,
+};
+constexpr size_t kKindCount = std::size(kKinds);
 
-Backend* Registry::Find(const Work& work) const {
-  for (const auto& backend : backends_) {
-    if (backend->Supports(work)) return backend.get();
+const BackendKind& KindOf(int number) { return *kKinds[static_cast<size_t>(number)]; }
+
+std::string Joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ",") + name;
+  return all;
+}
+
+Status RefuseList(const std::vector<std::string>& names, const std::string& why) {
+  std::string allowed;
+  for (const std::string& name : Registry::Names()) allowed += (allowed.empty() ? "" : ", ") + name;
+  return Invalid("FARANDOLE_BACKEND=" + Joined(names) + ": " + why +
+                 "; allowed: a list of these, the preferred one first: " + allowed);
+}
+
+}  // namespace
+
+// ---- Preference
+
+Status Preference::Read(const std::vector<std::string>& names, Preference* preference) {
+  std::vector<int> numbers;
+  for (const std::string& name : names) {
+    const auto same = [&name](const BackendKind* kind) { return kind->name == name; };
+    const auto found = std::find_if(std::begin(kKinds), std::end(kKinds), same);
+    if (found == std::end(kKinds)) return RefuseList(names, "'" + name + "' is no back end of this version");
+    const auto number = static_cast<int>(found - std::begin(kKinds));
+    if (std::count(numbers.begin(), numbers.end(), number) > 0) return RefuseList(names, name + " stands there twice");
+    numbers.push_back(number);
   }
-  return nullptr;
+  if (!numbers.empty()) preference->numbers_ = std::move(numbers);
+  return Status::Ok();
+}
+
+int Preference::Choose(const std::vector<Demand>& demands) const {
+  for (int number : numbers_) {
+    if (std::all_of(demands.begin(), demands.end(), KindOf(number).supports)) return number;
+  }
+  return -1;
+}
+
+std::string Preference::ToString() const {
+  std::vector<std::string> names;
+  for (int number : numbers_) names.push_back(KindOf(number).name);
+  return Joined(names);
+}
+
+// ---- Registry
+
+Registry::Registry(World* world, const Settings& settings, const Preference& preference)
+    : settings_(settings), preference_(preference), backends_(kKindCount) {
+  backends_[0] = kNative.make(world, settings, nullptr);
+  for (int number : preference.numbers()) {
+    if (number != 0) backends_[static_cast<size_t>(number)] = KindOf(number).make(world, settings, backends_[0].get());
+  }
+}
+
+Status Registry::Open() {
+  for (int number : preference_.numbers()) {
+    std::string library;
+    FRD_RETURN_IF_ERROR(KindOf(number).find(settings_, &library));
+    FRD_RETURN_IF_ERROR(At(number)->Open());
+  }
+  return Status::Ok();
+}
+
+Backend* Registry::At(int number) const {
+  const auto at = static_cast<size_t>(number);
+  return at < backends_.size() ? backends_[at].get() : nullptr;
 }
 
 void Registry::Forget(int set_id) {
-  for (const auto& backend : backends_) backend->Forget(set_id);
+  for (const auto& backend : backends_) {
+    if (backend) backend->Forget(set_id);
+  }
 }
 
-std::vector<std::string> Registry::Names() { return {kNativeName}; }
+std::vector<std::string> Registry::Names() {
+  std::vector<std::string> names;
+  for (const BackendKind* kind : kKinds) names.push_back(kind->name);
+  return names;
+}
+
+bool Registry::TakesDeviceMemory(int number) { return KindOf(number).takes_device_memory; }
+
+std::vector<std::pair<std::string, std::string>> Registry::Libraries(const Settings& settings,
+                                                                     const Preference& preference) {
+  std::vector<std::pair<std::string, std::string>> libraries;
+  for (int number : preference.numbers()) {
+    std::string library;
+    const Status found = KindOf(number).find(settings, &library);
+    if (!found.ok()) library = "none";
+    if (!library.empty()) libraries.emplace_back("library of " + std::string(KindOf(number).name), library);
+  }
+  return libraries;
+}
 
 size_t Registry::StagingBytesPerMember() { return NativeStagingBytesPerMember(); }
 

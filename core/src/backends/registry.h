@@ -1,32 +1,63 @@
-// The back ends of this build in order of preference: the first that supports a piece of work performs it. The
-// driver alone uses it.
+// The back ends of this build, and which of them performs what.
+//
+//   kinds of this build     every row has a number; 0 is ours, which is always there
+//   Preference              the user's list: of those that support an operation, the first performs it
+//   Registry                the back ends of one epoch: ours, and those of the list
+//
+// An operation is given its back end when it is submitted, since the short cuts of the agreement are for number 0 only.
+// All ranks come to the same: it follows from what they agree upon and from settings that are equal everywhere.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backends/backend.h"
-#include "common/config.h"
-#include "world/world.h"
 
 namespace farandole {
 
+// Pure; any thread.
+class Preference {
+ public:
+  // kInvalid names what stands in the list and is no back end of this build, or stands there twice.
+  static Status Read(const std::vector<std::string>& names, Preference* preference);
+
+  // Its number, or -1 when none of the list supports everything that is asked.
+  int Choose(const std::vector<Demand>& demands) const;
+  // Nothing to choose: everything that ours does, it does.
+  bool only_ours() const { return numbers_.size() == 1 && numbers_[0] == 0; }
+  const std::vector<int>& numbers() const { return numbers_; }
+  std::string ToString() const;  // "mpi,native"
+
+ private:
+  std::vector<int> numbers_{0};
+};
+
+// The driver alone uses it.
 class Registry {
  public:
-  Registry(World* world, const Settings& settings);
-  // Null when none supports the work.
-  Backend* Find(const Work& work) const;
+  Registry(World* world, const Settings& settings, const Preference& preference);
+  // All ranks at the same time; may block until `settings` says that the start has taken too long.
+  Status Open();
+  Backend* At(int number) const;  // null where it is not in the list
   void Forget(int set_id);
-  // What they are called, the preferred one first.
+
+  // What they are called, by number.
   static std::vector<std::string> Names();
+  static bool TakesDeviceMemory(int number);
+  // For each back end of the list that needs a library: ("library of <name>", which one it is or that there is none).
+  static std::vector<std::pair<std::string, std::string>> Libraries(const Settings& settings,
+                                                                    const Preference& preference);
   // How much arena memory the back ends want for each member of a group.
   static size_t StagingBytesPerMember();
   // Among how many ranks an operation can be.
   static int MostRanks(OpKind kind);
 
  private:
-  std::vector<std::unique_ptr<Backend>> backends_;
+  const Settings settings_;
+  const Preference preference_;
+  std::vector<std::unique_ptr<Backend>> backends_;  // by number
 };
 
 }  // namespace farandole

@@ -1,8 +1,11 @@
 #include "common/config.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
+#include <sstream>
 
 namespace farandole {
 namespace {
@@ -55,6 +58,27 @@ Status ReadWord(const char* name, std::initializer_list<const char*> words, int*
   return Refuse(name, text, allowed);
 }
 
+// "one, two": the words between the commas, without blanks around them.
+std::vector<std::string> ReadList(const char* name) {
+  std::vector<std::string> words;
+  std::istringstream text(Variable(name));
+  for (std::string word; std::getline(text, word, ',');) {
+    const auto blank = [](unsigned char letter) { return std::isspace(letter) != 0; };
+    word.erase(std::remove_if(word.begin(), word.end(), blank), word.end());
+    words.push_back(word);
+  }
+  return words;
+}
+
+void ReadBackends(Settings* settings) {
+  settings->backends = ReadList("FARANDOLE_BACKEND");
+  for (const std::string& name : settings->backends) {
+    std::string variable = "FARANDOLE_" + name + "_LIB";
+    std::transform(variable.begin(), variable.end(), variable.begin(), [](unsigned char c) { return std::toupper(c); });
+    settings->libraries[name] = Variable(variable.c_str());
+  }
+}
+
 }  // namespace
 
 Status ReadSettings(Settings* settings) {
@@ -79,6 +103,7 @@ Status ReadSettings(Settings* settings) {
   settings->nvtx = Variable("FARANDOLE_NVTX");
   if (settings->nvtx.empty() && !Variable("NVTX_INJECTION64_PATH").empty()) settings->nvtx = "libnvToolsExt.so.1";
   if (settings->nvtx == "0") settings->nvtx.clear();
+  ReadBackends(settings);
   settings->failpoints = Variable("FARANDOLE_FAILPOINTS");
   return Status::Ok();
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,10 @@ struct Settings {
   bool arenas = true;              // FARANDOLE_ARENAS=0: this rank shares no memory, as if on a machine of its own
   std::string algorithm = "auto";  // FARANDOLE_ALGORITHM: auto, direct, ring, tree, exchange, halving
   bool any_order = false;          // FARANDOLE_ORDER=any: sums need not be folded in order R
+  // FARANDOLE_BACKEND, a list with commas: who performs operations, the preferred one first. Empty: the default
+  std::vector<std::string> backends;
+  // FARANDOLE_<NAME>_LIB for each of the list: its library, a name or a path
+  std::map<std::string, std::string> libraries;
   int64_t fusion_threshold_bytes =
       4 << 20;                         // FARANDOLE_FUSION_THRESHOLD: tensors are packed together up to this many bytes
   int64_t start_timeout_ms = 120'000;  // FARANDOLE_START_TIMEOUT (seconds): how long init waits for the other ranks

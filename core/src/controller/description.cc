@@ -92,6 +92,7 @@ void Description::Encode(ByteWriter* writer) const {
   writer->Put(signature.prescale);
   writer->Put(signature.postscale);
   writer->Put(signature.device);
+  writer->Put(signature.backend);
   writer->Put<uint32_t>(static_cast<uint32_t>(signature.tensors.size()));
   for (const TensorSpec& tensor : signature.tensors) {
     writer->Put(tensor.dtype);
@@ -114,6 +115,7 @@ Description Description::Decode(ByteReader* reader) {
   signature.prescale = reader->Get<double>();
   signature.postscale = reader->Get<double>();
   signature.device = reader->Get<int32_t>();
+  signature.backend = reader->Get<int32_t>();
   const uint32_t count = reader->Get<uint32_t>();
   if (count > kTensorLimit) reader->Fail();
   for (uint32_t i = 0; i < count && reader->ok(); ++i) {

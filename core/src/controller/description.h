@@ -29,6 +29,9 @@ struct Signature {
   double prescale = 1.0;
   double postscale = 1.0;
   int32_t device = 0;  // where the tensors lie: 0 for host memory, else a kind of device
+  // Who performs it, by number: 0 is the engine's own back end, with its short cuts. All ranks come to the same by what
+  // else stands here, so it is not compared.
+  int32_t backend = 0;
   std::vector<TensorSpec> tensors;
   std::vector<int64_t> ranks;  // add_process_set: the ranks; remove_process_set: the id
 

@@ -17,6 +17,7 @@ struct FuseItem {
   int root = 0;
   Scale scale;  // not its quotient: integers are scaled by one after the other
   int64_t size_bytes = 0;
+  int backend = 0;  // who performs it
 };
 
 // Indices of `items`, each exactly once, in groups ordered by their first item. Within a process set, allreduces of one

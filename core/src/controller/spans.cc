@@ -27,7 +27,7 @@ bool IsSmall(const Signature& signature, const ProcessSet& set) {
   if (!(reduces || signature.kind == OpKind::kBarrier) || !set.local() || set.size() > FlatHalf::kMostMembers)
     return false;
   // Who submits cannot copy what a device has not computed yet.
-  return signature.device == 0 && signature.TotalBytes() <= SmallLimitBytes(set.size());
+  return signature.backend == 0 && signature.device == 0 && signature.TotalBytes() <= SmallLimitBytes(set.size());
 }
 
 int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set) {

@@ -34,7 +34,7 @@ int64_t SmallLimitBytes(int set_size);
 // 1 MB or less of an EPYC. The coordinator alone asks, so that all ranks do the same.
 bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t second_level_cache_bytes);
 
-// Small operations: allreduces and barriers of a set inside one group, in host memory.
+// Small operations: allreduces and barriers of a set inside one group, in host memory, that nobody else performs.
 bool IsSmall(const Signature& signature, const ProcessSet& set);
 
 // Bytes of span that an operation wants, two halves: the extents of all positions, or the data of a small one. 0 when

@@ -25,6 +25,7 @@ Work WorkOf(const Piece& piece) {
   Work work;
   work.set = &piece.set();
   work.kind = request.kind;
+  work.backend = piece.operation()->backend;
   work.dtype = tensor.dtype;
   if (request.kind == OpKind::kBroadcast) work.root = piece.set().PositionOf(request.root);
   if (request.kind == OpKind::kAllreduce || request.kind == OpKind::kReducescatter) {
@@ -110,7 +111,8 @@ Status Complete(Piece* piece) {
 
 FuseItem ItemOf(const Work& work) {
   return {
-      work.set->id, work.kind, work.dtype, work.reduce, work.root, work.scale, static_cast<int64_t>(work.TotalBytes())};
+      work.set->id, work.kind, work.dtype, work.reduce, work.root, work.scale, static_cast<int64_t>(work.TotalBytes()),
+      work.backend};
 }
 
 PlannedWork Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {

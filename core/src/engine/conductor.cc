@@ -15,12 +15,13 @@ constexpr unsigned kOften = 8, kSometimes = 32, kSeldom = 256;
 
 }  // namespace
 
-Conductor::Conductor(World* world, Table* table, Role* role, const Settings& settings)
+Conductor::Conductor(World* world, Table* table, Role* role, const Settings& settings, const Preference& preference)
     : world_(world),
       table_(table),
       role_(role),
       settings_(settings),
-      registry_(world, settings),
+      preference_(preference),
+      registry_(world, settings, preference),
       copies_(world->group->event()),
       eager_(world, table, &poller_),
       delays_(settings.warn_after_ms) {
@@ -39,7 +40,8 @@ Status Conductor::Open() {
     const bool linked = world_->links[at] && world_->links[at]->descriptor() >= 0;
     if (linked) FRD_RETURN_IF_ERROR(poller_.Watch(world_->links[at]->descriptor(), MakeTag(TagKind::kLink, r), true));
   }
-  return eager_.Open();
+  FRD_RETURN_IF_ERROR(eager_.Open());
+  return registry_.Open();
 }
 
 bool Conductor::Drive() {
@@ -177,6 +179,7 @@ void Conductor::AcceptInvitation(const Agreement::Event& event) {
   auto operation = std::make_shared<Operation>(Invitation(event.description));
   operation->SetName(event.description.name, event.description.turn);
   operation->invited = true;
+  operation->backend = event.description.signature.backend;
   const bool entered_already = !event.items.empty();
   if (!entered_already) {
     const Status entered = Enter(world_, table_, operation, false);
@@ -247,11 +250,12 @@ bool Conductor::RunWorks() {
     PlannedWork& front = works_.front();
     if (running_ == nullptr) {
       if (!InputsReady(&front)) return moved;
-      running_ = registry_.Find(front.work);
+      running_ = registry_.At(front.work.backend);
       last_progress_ = Now();
       StampStart(&front);
-      const Status started = running_ ? running_->Start(&front.work)
-                                      : Internal("no back end supports " + std::string(NameOf(front.work.kind)));
+      const Status started =
+          running_ ? running_->Start(&front.work)
+                   : Internal("back end number " + std::to_string(front.work.backend) + " is not in use on this rank");
       if (!started.ok()) {
         Abort(started.code(), world_->rank, started.message());
         return true;

@@ -27,8 +27,10 @@ namespace farandole {
 
 class Conductor {
  public:
-  Conductor(World* world, Table* table, Role* role, const Settings& settings);
-  Status Open();  // prepares the poller; before the first Drive
+  Conductor(World* world, Table* table, Role* role, const Settings& settings, const Preference& preference);
+  Status Open();  // prepares the poller and the back ends; before the first Drive
+  // It cannot go on, and the others are told why; instead of Leave.
+  void GiveUp(const Status& reason);
 
   // One pass over everything that may have something to do. True when something was done. Never blocks.
   bool Drive();
@@ -118,6 +120,7 @@ class Conductor {
   Table* const table_;
   Role* const role_;
   const Settings settings_;
+  const Preference preference_;
   Registry registry_;
   HostCopies copies_;
   std::optional<Coordinator> coordinator_;  // on rank 0

@@ -178,6 +178,11 @@ void Conductor::Leave() {
   FailAll(over, true);
 }
 
+void Conductor::GiveUp(const Status& reason) {
+  Abort(reason.code(), world_->rank, world_->NameOf(world_->rank) + ": " + reason.message());
+  CloseConnections();
+}
+
 void Conductor::LeaveInGoodOrder() {
   {
     std::lock_guard<std::mutex> lock(table_->mutex);

@@ -29,6 +29,8 @@ ArenaPlan Engine::PlanFor(int world_size) {
 
 Status Engine::Start(WorldSpec spec, const Settings& settings, std::unique_ptr<Engine>* engine) {
   ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);
+  Preference preference;
+  FRD_RETURN_IF_ERROR(Preference::Read(settings.backends, &preference));
   if (spec.size == 1) {
     engine->reset(new Engine(settings));
     const Layout alone = MakeLayout({Card()}, {false});
@@ -40,6 +42,8 @@ Status Engine::Start(WorldSpec spec, const Settings& settings, std::unique_ptr<E
   spec.arenas = settings.arenas;
   spec.interface_address = settings.interface_address;
   spec.settings = SharedSettingsOf(settings);
+  spec.settings.emplace_back("FARANDOLE_BACKEND", preference.ToString());
+  for (auto& library : Registry::Libraries(settings, preference)) spec.settings.push_back(std::move(library));
   std::unique_ptr<World> world;
   FRD_RETURN_IF_ERROR(Bootstrap(spec, After(std::chrono::milliseconds(settings.start_timeout_ms)), &world));
   return Start(std::move(world), settings, engine);
@@ -54,9 +58,13 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->everybody_ = engine->table_->agreement.FindSet(0);
   const bool crowded = engine->world_->group->count() > static_cast<int>(std::thread::hardware_concurrency());
   engine->pauses_ = crowded ? 0 : kPauses;
-  engine->conductor_ =
-      std::make_unique<Conductor>(engine->world_.get(), engine->table_.get(), &engine->role_, settings);
-  FRD_RETURN_IF_ERROR(engine->conductor_->Open());
+  FRD_RETURN_IF_ERROR(Preference::Read(settings.backends, &engine->preference_));
+  engine->conductor_ = std::make_unique<Conductor>(engine->world_.get(), engine->table_.get(), &engine->role_, settings,
+                                                   engine->preference_);
+  if (const Status opened = engine->conductor_->Open(); !opened.ok()) {
+    engine->conductor_->GiveUp(opened);
+    return opened;
+  }
   Arm(engine->world_->group->bell());
   engine->loop_ = std::thread(&Engine::Loop, engine.get());
   *result = std::move(engine);
@@ -86,9 +94,11 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   const OperationPtr& operation = *result;
   operation->plan.set = std::move(found);
   operation->submitted_ns = Timeline::Stamp();
+  const bool alone = !table_ || (set->size() == 1 && set->id != 0);
+  if (!alone) FRD_RETURN_IF_ERROR(ChooseBackend(preference_, *set, operation.get()));
   FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
   operation->nvtx_range = Nvtx::Begin(*operation);
-  if (!table_ || (set->size() == 1 && set->id != 0)) return SubmitAlone(operation);
+  if (alone) return SubmitAlone(operation);
   table_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);
   const Status begun = Begin(operation, will_wait);
   if (!begun.ok()) operation->Abandon(begun);
@@ -163,6 +173,7 @@ Status Engine::ChangeSetsAlone(Operation* operation) {
 }
 
 Status Engine::FindDevice(Operation* operation) const {
+  if (Registry::TakesDeviceMemory(operation->backend)) return Status::Ok();
   const Status found = MakeHostCopy(devices_, operation->request, rank_, &operation->host_copy);
   if (found.ok()) return found;
   return {found.code(), operation->Title() + ": " + found.message()};

@@ -82,6 +82,7 @@ class Engine {
 
   int rank_ = 0;
   int size_ = 1;
+  Preference preference_;
   Devices devices_;
   std::unique_ptr<World> world_;
   ProcessSetPtr everybody_;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "backends/registry.h"
 #include "common/reduce.h"
 
 namespace farandole {
@@ -131,6 +130,23 @@ Status CheckRoot(const Request& request, const ProcessSet& set, int world_size) 
 
 bool AllocatesOutput(OpKind kind) { return NeedsRows(kind); }
 
+Status ChooseBackend(const Preference& preference, const ProcessSet& set, Operation* operation) {
+  const Request& request = operation->request;
+  if (preference.only_ours() || !CarriesTensors(request.kind)) return Status::Ok();
+  std::vector<Demand> demands;
+  for (const Tensor& tensor : request.tensors) {
+    Demand demand{request.kind, tensor.dtype, request.reduce, set.size(), tensor.device != 0};
+    if (demand.reduce == ReduceOp::kAverage) demand.reduce = ReduceOp::kSum;
+    demands.push_back(demand);
+  }
+  operation->backend = preference.Choose(demands);
+  if (operation->backend >= 0) return Status::Ok();
+  const std::string what = Reduces(request.kind) ? std::string(NameOf(request.reduce)) + " of " : "";
+  return Refuse(request, "no back end of FARANDOLE_BACKEND=" + preference.ToString() + " performs " + what +
+                             NameOf(request.tensors[0].dtype) + " in host memory or on a device among " +
+                             std::to_string(set.size()) + " ranks; add " + Registry::Names()[0] + " to the list");
+}
+
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
   if (request->tensors.empty() == CarriesTensors(request->kind)) {
     return Refuse(*request, request->tensors.empty() ? "no tensors were given" : "it takes no tensors");
@@ -181,6 +197,7 @@ Description Operation::Describe() const {
   }
   if (request.kind == OpKind::kBroadcast) signature.root = request.root;
   if (!request.tensors.empty()) signature.device = request.tensors[0].device;
+  signature.backend = backend;
   for (const Tensor& tensor : request.tensors) {
     const auto begin = tensor.shape.begin() + (OwnRows(request.kind) ? 1 : 0);
     signature.tensors.push_back({tensor.dtype, Shape(begin, tensor.shape.end())});

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/registry.h"
 #include "common/clock.h"
 #include "common/status.h"
 #include "common/types.h"
@@ -88,6 +89,7 @@ class Operation final : public Proposal {
   std::vector<Output> outputs;
   std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's
   Event event = nullptr;                // of host_copy; when done: what DoneFunction says
+  int backend = 0;                      // who performs it (backends/registry.h)
   Agreement::Plan plan;                 // by the submitting thread, under the table's mutex
   std::atomic<bool> held{false};        // it is not submitted to the agreement yet, see Hold; nobody looks at the plan
   bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here
@@ -135,6 +137,9 @@ using OperationPtr = std::shared_ptr<Operation>;
 
 // The core makes the memory of the results: their number of rows is not known before, or uneven.
 bool AllocatesOutput(OpKind kind);
+
+// Finds who performs the operation; kInvalid when nobody in the user's list can.
+Status ChooseBackend(const Preference& preference, const ProcessSet& set, Operation* operation);
 
 // What can be wrong with a request on this rank alone; kInvalid says what and what is allowed. Fills in the splits of
 // an alltoall that leaves them out.

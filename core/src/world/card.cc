@@ -121,7 +121,8 @@ Status CheckCards(const std::vector<Card>& cards, std::vector<int>* odd) {
       rows = Rows(cards, [&](const Card& each) { return SettingOf(each, name); }, odd);
       if (!rows.empty()) {
         return refuse("the ranks have different settings, of which one must be the same everywhere:", rows,
-                      "Set " + name + " to one value on all ranks, or on none.");
+                      name.rfind("FARANDOLE_", 0) == 0 ? "Set " + name + " to one value on all ranks, or on none."
+                                                       : "Make the " + name + " the same on every machine.");
       }
     }
   }

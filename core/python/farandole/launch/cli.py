@@ -78,6 +78,11 @@ def _check_count(arguments: list[str]) -> None:
 @click.option("--output-dir", type=click.Path(path_type=Path), metavar="DIR", help="Also write DIR/rank.N.log.")
 @click.option("--start-timeout", type=float, metavar="SECONDS", help="How long the ranks wait for each other at first.")
 @click.option(
+    "--backend",
+    metavar="NAME,...",
+    help="Who performs operations, as FARANDOLE_BACKEND: the first that supports one does.",
+)
+@click.option(
     "--timeline-filename",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -95,6 +100,7 @@ def run(
     timestamp: bool,
     output_dir: Path | None,
     start_timeout: float | None,
+    backend: str | None,
     timeline_filename: Path | None,
     timeline_mark_cycles: bool,
     verbose: bool,
@@ -120,6 +126,8 @@ def run(
         placements = job.plan(num_proc, hosts, environment.local_names())
         if start_timeout is not None and not 0 < start_timeout < float("inf"):
             raise click.UsageError(f"--start-timeout must be a positive number of seconds, not {start_timeout:g}.")
+        if backend is not None:
+            base["FARANDOLE_BACKEND"] = backend
         if timeline_filename is not None:
             if timeline_filename.is_dir():
                 raise click.UsageError(f"--timeline-filename {timeline_filename} is a folder; name a file in it.")

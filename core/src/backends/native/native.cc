@@ -14,14 +14,7 @@ class Native final : public Backend {
  public:
   Native(World* world, const Settings& settings) : world_(world), settings_(settings) {}
 
-  const char* name() const override { return kNativeName; }
-
-  bool Supports(const Work& work) const override {
-    const bool reduces = work.kind == OpKind::kAllreduce || work.kind == OpKind::kReducescatter;
-    if (work.set->size() > NativeMostRanks(work.kind)) return false;
-    if (reduces && work.reduce == ReduceOp::kAdasum && !IsAdasum(work)) return false;
-    return !reduces || farandole::Supports(work.dtype, work.reduce);
-  }
+  const char* name() const override { return kNative.name; }
 
   Status Start(const Work* work) override {
     running_ = &CollectivesOf(*work->set);
@@ -53,9 +46,7 @@ class Native final : public Backend {
   }
 
  private:
-  static bool IsAdasum(const Work& work) {
-    return work.kind == OpKind::kAllreduce && work.reduce == ReduceOp::kAdasum && work.segments.size() == 1;
-  }
+  static bool IsAdasum(const Work& work) { return work.kind == OpKind::kAllreduce && work.reduce == ReduceOp::kAdasum; }
 
   Collectives& CollectivesOf(const ProcessSet& set) {
     std::unique_ptr<Collectives>& collectives = sets_[set.id];
@@ -75,6 +66,20 @@ class Native final : public Backend {
   std::unique_ptr<Adasum> adasum_;  // under way, on what is running
 };
 
+// Tensors on a device stand in host memory meanwhile.
+bool NativeSupports(const Demand& demand) {
+  const bool reduces = demand.kind == OpKind::kAllreduce || demand.kind == OpKind::kReducescatter;
+  if (demand.set_size > NativeMostRanks(demand.kind)) return false;
+  if (demand.kind == OpKind::kReducescatter && demand.reduce == ReduceOp::kAdasum) return false;
+  return !reduces || Supports(demand.dtype, demand.reduce);
+}
+
+Status FindNothing(const Settings&, std::string*) { return Status::Ok(); }
+
+std::unique_ptr<Backend> MakeNative(World* world, const Settings& settings, Backend*) {
+  return std::make_unique<Native>(world, settings);
+}
+
 }  // namespace
 
 int NativeMostRanks(OpKind kind) {
@@ -84,8 +89,6 @@ int NativeMostRanks(OpKind kind) {
 
 size_t NativeStagingBytesPerMember() { return Staging::BytesPerMember(); }
 
-std::unique_ptr<Backend> MakeNativeBackend(World* world, const Settings& settings) {
-  return std::make_unique<Native>(world, settings);
-}
+const BackendKind kNative{"native", NativeSupports, false, FindNothing, MakeNative};
 
 }  // namespace farandole

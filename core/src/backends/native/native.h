@@ -10,10 +10,9 @@
 
 namespace farandole {
 
-inline constexpr char kNativeName[] = "native";
+extern const BackendKind kNative;
 
 size_t NativeStagingBytesPerMember();
 int NativeMostRanks(OpKind kind);
-std::unique_ptr<Backend> MakeNativeBackend(World* world, const Settings& settings);
 
 }  // namespace farandole

@@ -16,7 +16,7 @@ namespace farandole::testing {
 
 class Rank {
  public:
-  Rank(World* world, const Settings& settings) : world_(world), registry_(world, settings) {}
+  Rank(World* world, const Settings& settings) : world_(world), registry_(world, settings, Preference()) {}
 
   int rank() const { return world_->rank; }
   const World& world() const { return *world_; }
@@ -27,8 +27,8 @@ class Rank {
 
   // "" or what went wrong.
   std::string Perform(const Work& work, std::chrono::seconds limit = std::chrono::seconds(60)) {
-    backend_ = registry_.Find(work);
-    if (backend_ == nullptr) return "not supported";
+    backend_ = registry_.At(work.backend);
+    if (backend_ == nullptr) return "not there";
     const auto deadline = std::chrono::steady_clock::now() + limit;
     Status status = backend_->Start(&work);
     for (bool done = false; status.ok() && !done;) {

@@ -30,6 +30,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "ADDRESS": TEXT,
     "ALGORITHM": ("auto", "direct", "ring", "tree", "exchange", "halving"),
     "ARENAS": ("0", "1"),
+    "BACKEND": TEXT,
     "CROSS_RANK": PLACE,
     "CROSS_SIZE": PLACE,
     "CUDA_DRIVER": TEXT,

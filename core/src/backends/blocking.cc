@@ -1,0 +1,207 @@
+#include "backends/blocking.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "backends/introduction.h"
+#include "common/log.h"
+
+namespace farandole {
+namespace {
+
+// How long a library may take to heed an abort.
+constexpr std::chrono::seconds kPatience{5};
+
+// What the thread shares with the driver. It lives for as long as either of them uses it.
+class Worker {
+ public:
+  using Task = std::function<Status()>;
+
+  Worker(std::shared_ptr<Performer> performer, std::function<void()> wake_driver)
+      : performer_(std::move(performer)), wake_driver_(std::move(wake_driver)) {}
+
+  static void Run(const std::shared_ptr<Worker>& worker) { worker->Loop(); }
+
+  void Submit(Task task) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tasks_.push_back(std::move(task));
+    is_idle_ = false;
+    changed_.notify_all();
+  }
+
+  // Whether everything submitted is done; then *status is the first that went wrong.
+  bool TakeResult(Status* status) {
+    if (!is_idle_) return false;
+    std::lock_guard<std::mutex> lock(mutex_);
+    *status = std::move(failed_);
+    failed_ = Status();
+    return true;
+  }
+
+  bool AwaitIdle(std::chrono::seconds limit) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, limit, [this] { return is_idle_.load(); });
+  }
+
+  // The thread ends when it has done what it does; nobody is told of that any more.
+  void Stop() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+    wake_driver_ = nullptr;
+    changed_.notify_all();
+  }
+
+  Performer* performer() const { return performer_.get(); }
+
+ private:
+  void Loop() {
+    const FloatingPointScope scope;
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+      if (stopping_) return;
+      const Task task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      Status status = task();
+      lock.lock();
+      if (failed_.ok()) failed_ = std::move(status);
+      is_idle_ = tasks_.empty();
+      changed_.notify_all();
+      if (is_idle_ && wake_driver_) wake_driver_();
+    }
+  }
+
+  const std::shared_ptr<Performer> performer_;
+  std::function<void()> wake_driver_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  std::atomic<bool> is_idle_{true};
+  bool stopping_ = false;
+  Status failed_;
+};
+
+class Blocking final : public Backend {
+ public:
+  Blocking(const BackendKind& kind, World* world, Backend* carrier, std::shared_ptr<Performer> performer)
+      : kind_(kind),
+        introduction_(carrier),
+        worker_(std::make_shared<Worker>(std::move(performer), [world] { world->group->RingSelf(); })) {}
+
+  ~Blocking() override {
+    if (!thread_.joinable()) return;
+    if (!worker_->AwaitIdle(std::chrono::seconds(0))) worker_->performer()->Interrupt();
+    const bool ended = !is_stuck_ && worker_->AwaitIdle(kPatience);
+    worker_->Stop();
+    ended ? thread_.join() : thread_.detach();
+  }
+
+  const char* name() const override { return kind_.name; }
+
+  Status Open() override {
+    FRD_RETURN_IF_ERROR(worker_->performer()->Open());
+    thread_ = std::thread(&Worker::Run, worker_);
+    return Status::Ok();
+  }
+
+  Status Start(const Work* work) override {
+    if (is_stuck_) return Internal(std::string(kind_.name) + " has not come back from an operation that was given up");
+    work_ = work;
+    state_ = State::kPerforming;
+    if (met_.count(work->set->id) > 0) {
+      Submit({}, false);
+      return Status::Ok();
+    }
+    std::string greeting;
+    FRD_RETURN_IF_ERROR(worker_->performer()->Greet(*work->set, &greeting));
+    if (greeting.empty()) {
+      Submit({}, true);
+      return Status::Ok();
+    }
+    state_ = State::kIntroducing;
+    return introduction_.Start(*work->set, std::move(greeting));
+  }
+
+  Status Poll(bool* moved, bool* done) override {
+    if (state_ == State::kIntroducing) {
+      bool introduced = false;
+      FRD_RETURN_IF_ERROR(introduction_.Poll(moved, &introduced));
+      if (!introduced) return Status::Ok();
+      *moved = true;
+      state_ = State::kPerforming;
+      Submit(introduction_.greetings(), true);
+    }
+    Status status;
+    if (!worker_->TakeResult(&status)) return Status::Ok();
+    *moved = *done = true;
+    state_ = State::kIdle;
+    return status;
+  }
+
+  std::vector<int> Laggards() const override {
+    return state_ == State::kIntroducing ? introduction_.Laggards() : std::vector<int>();
+  }
+
+  void Abort() override {
+    const State state = state_;
+    state_ = State::kIdle;
+    if (state == State::kIntroducing) introduction_.Abort();
+    if (state != State::kPerforming || worker_->AwaitIdle(std::chrono::seconds(0))) return;
+    worker_->performer()->Interrupt();
+    is_stuck_ = !worker_->AwaitIdle(kPatience);
+    if (is_stuck_) {
+      Log(LogLevel::kWarning, std::string(kind_.name) + " has not come back within " +
+                                  std::to_string(kPatience.count()) +
+                                  " s from an operation that was given up, and may still write to its tensors; end "
+                                  "this process rather than going on with it");
+    }
+  }
+
+  void Forget(int set_id) override {
+    if (met_.erase(set_id) == 0 || is_stuck_) return;
+    const auto worker = worker_.get();
+    worker_->Submit([worker, set_id] {
+      worker->performer()->Forget(set_id);
+      return Status::Ok();
+    });
+  }
+
+ private:
+  enum class State { kIdle, kIntroducing, kPerforming };
+
+  // The work and its set are copied: a library that does not come back has them for as long as it likes.
+  void Submit(std::vector<std::string> greetings, bool meet) {
+    if (meet) met_.insert(work_->set->id);
+    const auto worker = worker_.get();
+    worker_->Submit([worker, set = *work_->set, work = *work_, greetings = std::move(greetings), meet]() mutable {
+      work.set = &set;
+      if (meet) FRD_RETURN_IF_ERROR(worker->performer()->Meet(set, greetings));
+      return worker->performer()->Perform(work);
+    });
+  }
+
+  const BackendKind& kind_;
+  Introduction introduction_;
+  const std::shared_ptr<Worker> worker_;
+  std::thread thread_;
+  std::set<int> met_;  // the sets whose members have met, or are about to
+  const Work* work_ = nullptr;
+  State state_ = State::kIdle;
+  bool is_stuck_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeBlocking(const BackendKind& kind, World* world, Backend* carrier,
+                                      std::shared_ptr<Performer> performer) {
+  return std::make_unique<Blocking>(kind, world, carrier, std::move(performer));
+}
+
+}  // namespace farandole

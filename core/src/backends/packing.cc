@@ -1,0 +1,110 @@
+#include "backends/packing.h"
+
+#include <cstring>
+#include <new>
+#include <numeric>
+
+namespace farandole {
+namespace {
+
+// One vector in and the same out, so tensors can be fused, and results may take the place of inputs.
+bool IsWhole(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kBroadcast; }
+bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
+
+size_t Sum(const std::vector<size_t>& sizes) { return std::accumulate(sizes.begin(), sizes.end(), size_t{0}); }
+
+}  // namespace
+
+std::byte* Packing::Buffer::Reserve(size_t wanted_bytes) {
+  if (wanted_bytes > size_bytes || !memory) {
+    memory.reset();  // before there is more
+    memory.reset(new (std::nothrow) std::byte[wanted_bytes > 0 ? wanted_bytes : 1]);
+    size_bytes = memory ? wanted_bytes : 0;
+  }
+  return memory.get();
+}
+
+Status Packing::Pack(const Work& work) {
+  work_ = &work;
+  Measure();
+  const Segment& first = work.segments[0];
+  const bool whole = IsWhole(work.kind);
+  input_ = first.input;
+  output_ = first.output;
+  const bool lacks_input = first.input == nullptr && input_bytes_ > 0;
+  if (work.segments.size() > 1 || lacks_input || ScalesBefore()) {
+    std::byte* const packed = inputs_.Reserve(input_bytes_);
+    if (packed == nullptr) return Short(input_bytes_);
+    Gather(packed);
+    input_ = packed;
+    if (whole) output_ = packed;
+  }
+  if (output_ == nullptr) {
+    output_ = outputs_.Reserve(output_bytes_);
+    if (output_ == nullptr) return Short(output_bytes_);
+  }
+  // Receivers read nothing, and the root's own memory must not be written before it is sent.
+  if (work.kind != OpKind::kBroadcast) return Status::Ok();
+  if (IsRoot()) {
+    output_ = const_cast<void*>(input_);
+  } else {
+    input_ = output_;
+  }
+  return Status::Ok();
+}
+
+void Packing::Measure() {
+  input_bytes_ = output_bytes_ = work_->TotalBytes();
+  if (work_->kind == OpKind::kAllgather) output_bytes_ = Sum(work_->rank_bytes);
+  if (work_->kind == OpKind::kAlltoall) output_bytes_ = Sum(work_->recv_bytes);
+  if (work_->kind == OpKind::kReducescatter)
+    output_bytes_ = work_->rank_bytes[static_cast<size_t>(work_->set->position)];
+}
+
+// Sums of halves are scaled before they travel, so that an average does not overflow.
+bool Packing::ScalesBefore() const {
+  return Reduces(work_->kind) && !work_->scale.IsIdentity() && ScalesBeforeCrossing(work_->dtype, work_->reduce);
+}
+
+void Packing::Gather(std::byte* to) const {
+  const bool receives = work_->kind == OpKind::kBroadcast && !IsRoot();
+  if (receives) return;
+  const FloatingPointScope scope;
+  for (const Segment& segment : work_->segments) {
+    if (segment.input == nullptr) {
+      std::memset(to, 0, segment.size_bytes);
+    } else if (ScalesBefore()) {
+      Fold(work_->dtype, work_->reduce, &segment.input, 1, segment.size_bytes / SizeOf(work_->dtype), work_->scale, to);
+    } else if (segment.size_bytes > 0) {
+      std::memcpy(to, segment.input, segment.size_bytes);
+    }
+    to += segment.size_bytes;
+  }
+}
+
+void Packing::Unpack() {
+  const FloatingPointScope scope;
+  if (Reduces(work_->kind) && !work_->scale.IsIdentity() && !ScalesBefore()) {
+    const void* const reduced = output_;
+    Fold(work_->dtype, work_->reduce, &reduced, 1, output_bytes_ / SizeOf(work_->dtype), work_->scale, output_);
+  }
+  Scatter();
+}
+
+// To where it is not yet. What went to the memory of nobody stays there.
+void Packing::Scatter() const {
+  if (!IsWhole(work_->kind)) return;
+  const auto* from = static_cast<const std::byte*>(output_);
+  for (const Segment& segment : work_->segments) {
+    const bool elsewhere = segment.output != nullptr && segment.output != from && segment.size_bytes > 0;
+    if (elsewhere) std::memcpy(segment.output, from, segment.size_bytes);
+    from += segment.size_bytes;
+  }
+}
+
+Status Packing::Short(size_t size_bytes) const {
+  return Internal("there is no memory for " + std::to_string(size_bytes) + " bytes to pack the tensors of one " +
+                  NameOf(work_->kind) + "; lower FARANDOLE_FUSION_THRESHOLD or the batch size");
+}
+
+}  // namespace farandole

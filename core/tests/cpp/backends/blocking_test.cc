@@ -1,0 +1,265 @@
+// Back ends that block, over a library of collectives made here: its ranks are threads that meet at a barrier and read
+// each other's memory. It knows one contiguous input and output only, and no scale, like the libraries in the world.
+#include "backends/blocking.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "backends/packing.h"
+#include "backends/performed.h"
+
+namespace farandole::testing {
+namespace {
+
+// Where the members of one set meet.
+class Room {
+ public:
+  struct Place {
+    const std::byte* input = nullptr;
+    std::vector<size_t> send_bytes;
+  };
+
+  explicit Room(int members) : members_(members), places_(static_cast<size_t>(members)) {}
+
+  Place& place(int position) { return places_[static_cast<size_t>(position)]; }
+  // False when somebody has broken the room.
+  bool Await() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int round = round_;
+    if (++waiting_ == members_) {
+      waiting_ = 0;
+      ++round_;
+      changed_.notify_all();
+    }
+    changed_.wait(lock, [&] { return round != round_ || broken_; });
+    return !broken_;
+  }
+  void Break() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    broken_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  const int members_;
+  std::vector<Place> places_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int waiting_ = 0, round_ = 0;
+  bool broken_ = false;
+};
+
+class House {
+ public:
+  std::shared_ptr<Room> At(const ProcessSet& set) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto& room = rooms_[set.ranks];
+    if (!room) room = std::make_shared<Room>(set.size());
+    return room;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::vector<int>, std::shared_ptr<Room>> rooms_;
+};
+
+std::string GreetingOf(int rank) { return "I am number " + std::to_string(rank); }
+
+class Threads final : public Performer {
+ public:
+  Threads(House* house, int rank) : house_(house), rank_(rank) {}
+
+  Status Greet(const ProcessSet&, std::string* greeting) override {
+    *greeting = GreetingOf(rank_);
+    return Status::Ok();
+  }
+  Status Meet(const ProcessSet& set, const std::vector<std::string>& greetings) override {
+    for (size_t p = 0; p < set.ranks.size(); ++p) {
+      if (greetings.at(p) != GreetingOf(set.ranks[p])) return Internal("greeted by '" + greetings[p] + "'");
+    }
+    rooms_[set.id] = house_->At(set);
+    return Status::Ok();
+  }
+  Status Perform(const Work& work) override {
+    FRD_RETURN_IF_ERROR(packing_.Pack(work));
+    const std::shared_ptr<Room> room = rooms_.at(work.set->id);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      busy_ = room;
+    }
+    Room::Place& mine = room->place(work.set->position);
+    mine.input = static_cast<const std::byte*>(packing_.input());
+    mine.send_bytes = work.send_bytes;
+    if (!room->Await()) return Internal("interrupted");
+    std::string result(packing_.output_bytes(), '\0');
+    Compute(work, *room, result.data());
+    if (!room->Await()) return Internal("interrupted");
+    if (!result.empty()) std::memcpy(packing_.output(), result.data(), result.size());
+    packing_.Unpack();
+    return Status::Ok();
+  }
+  void Interrupt() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (busy_) busy_->Break();
+  }
+  void Forget(int set_id) override { rooms_.erase(set_id); }
+
+ private:
+  static void Compute(const Work& work, Room& room, char* to) {
+    const int positions = work.set->size(), me = work.set->position;
+    if (work.kind == OpKind::kAllreduce || work.kind == OpKind::kReducescatter) return Reduce(work, room, to);
+    for (int p = 0; p < positions; ++p) {
+      const auto at = static_cast<size_t>(p);
+      const std::byte* from = room.place(p).input;
+      size_t size_bytes = 0;
+      if (work.kind == OpKind::kBroadcast) size_bytes = p == work.root ? work.TotalBytes() : 0;
+      if (work.kind == OpKind::kAllgather) size_bytes = work.rank_bytes[at];
+      if (work.kind == OpKind::kAlltoall) {
+        size_bytes = work.recv_bytes[at];
+        for (int q = 0; q < me; ++q) from += room.place(p).send_bytes[static_cast<size_t>(q)];
+      }
+      if (size_bytes > 0) std::memcpy(to, from, size_bytes);
+      to += size_bytes;
+    }
+  }
+  // In the order of the rule, so that the expectations hold to the bit for a set in one group.
+  static void Reduce(const Work& work, Room& room, char* to) {
+    const auto me = static_cast<size_t>(work.set->position);
+    const bool scatters = work.kind == OpKind::kReducescatter;
+    const size_t skipped =
+        scatters ? std::accumulate(work.rank_bytes.begin(), work.rank_bytes.begin() + me, size_t{0}) : 0;
+    const size_t size_bytes = scatters ? work.rank_bytes[me] : work.TotalBytes();
+    std::vector<const void*> inputs;
+    for (int p = 0; p < work.set->size(); ++p) inputs.push_back(room.place(p).input + skipped);
+    if (size_bytes > 0)
+      Fold(work.dtype, work.reduce, inputs.data(), inputs.size(), size_bytes / SizeOf(work.dtype), Scale(), to);
+  }
+
+  House* const house_;
+  const int rank_;
+  Packing packing_;
+  std::map<int, std::shared_ptr<Room>> rooms_;
+  std::mutex mutex_;
+  std::shared_ptr<Room> busy_;
+};
+
+const BackendKind kThreads{"threads", nullptr, false, nullptr, nullptr};
+
+// One rank's back end over the house; the carrier is ours.
+struct Rig {
+  Rig(House* house, const Rank& rank)
+      : world(const_cast<World*>(&rank.world())),
+        registry(world, Settings(), Preference()),
+        backend(MakeBlocking(kThreads, world, registry.At(0), std::make_shared<Threads>(house, rank.rank()))) {
+    EXPECT_EQ(backend->Open().message(), "");
+  }
+  std::string Perform(const Work& work) const {
+    Status status = backend->Start(&work);
+    for (bool done = false; status.ok() && !done; std::this_thread::yield()) {
+      bool moved = false;
+      status = backend->Poll(&moved, &done);
+    }
+    return status.message();
+  }
+  World* const world;
+  Registry registry;
+  std::unique_ptr<Backend> backend;
+};
+
+// Halves are rounded when they are scaled before they travel, which one group of ours need not do.
+bool IsRoundedOtherwise(const Case& c) {
+  return IsHalf(c.dtype) && c.reduce == ReduceOp::kSum && !c.scale.IsIdentity();
+}
+
+TEST(Blocking, AnySequenceOfCollectivesGivesWhatTheDefinitionsSay) {
+  House house;
+  EXPECT_EQ(RunBackends({3},
+                        [&](Rank& rank) -> std::string {
+                          const Rig rig(&house, rank);
+                          const ProcessSet everybody = WholeWorld(rank.world().layout, rank.rank());
+                          const ProcessSet tail = MakeProcessSet(rank.world().layout, rank.rank(), 1, {1, 2}, 1);
+                          CaseMaker maker(7, 3000);
+                          std::string complaint;
+                          for (int i = 0; i < 300; ++i) {
+                            const ProcessSet& set = maker.Below(3) == 0 ? tail : everybody;
+                            const Case c = maker.Make(set.size());
+                            if (!set.contains_me() || IsRoundedOtherwise(c)) continue;
+                            const Performed performed(c, set);
+                            std::string wrong = rig.Perform(performed.work());
+                            if (wrong.empty()) wrong = performed.Check();
+                            if (!wrong.empty() && complaint.empty()) complaint = performed.Description() + ": " + wrong;
+                          }
+                          return complaint;
+                        }),
+            "");
+}
+
+TEST(Blocking, AnAverageOfHalvesThatWouldOverflowDoesNot) {
+  House house;
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const Rig rig(&house, rank);
+                          const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
+                          const std::vector<uint16_t> large(5, FloatToFloat16(60000.0f));
+                          std::vector<uint16_t> output(5);
+                          Work work;
+                          work.set = &set;
+                          work.dtype = DType::kFloat16;
+                          work.scale.divisor = 2;
+                          work.segments = {{large.data(), output.data(), large.size() * 2}};
+                          const std::string error = rig.Perform(work);
+                          return error.empty() && output != large ? "overflow" : error;
+                        }),
+            "");
+}
+
+TEST(Blocking, WorkThatIsAbortedEndsAndTheMemoryIsLeftAlone) {
+  House house;
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
+                          const Rig rig(&house, rank);
+                          std::vector<float> data(100, 2.0f), result(100, 5.0f);
+                          Work work;
+                          work.set = &set;
+                          work.segments = {{data.data(), result.data(), data.size() * sizeof(float)}};
+                          if (const std::string error = rig.Perform(work); !error.empty()) return error;
+                          if (rank.rank() != 0) return "";  // does not come a second time
+                          result.assign(100, 5.0f);
+                          bool moved = false, done = false;
+                          Status status = rig.backend->Start(&work);
+                          for (int i = 0; i < 100 && status.ok(); ++i) status = rig.backend->Poll(&moved, &done);
+                          if (!status.ok() || done) return "done without the other: " + status.message();
+                          rig.backend->Abort();
+                          return result == std::vector<float>(100, 5.0f) ? "" : "the result was written";
+                        }),
+            "");
+}
+
+TEST(Blocking, AnAbortedIntroductionEnds) {
+  House house;
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          if (rank.rank() != 0) return "";
+                          const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
+                          const Rig rig(&house, rank);
+                          float value = 1;
+                          Work work;
+                          work.set = &set;
+                          work.segments = {{&value, &value, sizeof(value)}};
+                          bool moved = false, done = false;
+                          Status status = rig.backend->Start(&work);
+                          for (int i = 0; i < 100 && status.ok(); ++i) status = rig.backend->Poll(&moved, &done);
+                          if (rig.backend->Laggards() != std::vector<int>{1}) return "does not say for whom it waits";
+                          rig.backend->Abort();
+                          return done ? "done without the other" : "";
+                        }),
+            "");
+}
+
+}  // namespace
+}  // namespace farandole::testing
