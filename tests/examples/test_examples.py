@@ -1,5 +1,6 @@
 """Every example runs, alone and on several workers, and learns."""
 
+import json
 import os
 import sys
 import time
@@ -58,11 +59,28 @@ def test_uneven_inputs_and_process_sets(tmp_path):
     assert [float(weight) for weight in weights.split()] == pytest.approx([2.0, -3.0, 0.5], abs=0.02)
 
 
+def test_a_transformer_learns_to_write(tmp_path):
+    small = ["--steps", "120", "--width", "64", "--layers", "2", "--learning-rate", "5e-3"]
+    lines = run([*launched(2), EXAMPLES / "torch" / "transformer.py", *small], tmp_path)
+    bits = float(lines[-1].split("test: ")[1].split(" bits per byte")[0])
+    assert bits < 4.0  # 4.7 where the frequencies of the bytes are all that is known
+    assert "The following " in "".join(lines)
+
+
+def test_two_process_sets_train_apart_and_end_alike(tmp_path):
+    (line,) = run([*launched(3), EXAMPLES / "torch" / "process_sets.py"], tmp_path)
+    told, final = line.split("; all workers have ")
+    slow, fast = (float(each.split(": ")[1]) for each in told.split("learning rate ")[1].split(", "))
+    assert fast < slow / 2
+    assert json.loads(final) == [pytest.approx(fast, abs=1e-4)] * 3
+
+
 def test_every_example_is_tested():
     assert [path.relative_to(EXAMPLES).as_posix() for path in sorted(EXAMPLES.rglob("*.py"))] == [
         *("mxnet/gluon_digits.py", "mxnet/module_digits.py", "mxnet/resnet_imagenet.py"),
         "numpy/line.py",
         *("tensorflow/graph_digits.py", "tensorflow/keras_digits.py"),
         *("tensorflow/resnet_synthetic.py", "tensorflow/tape_digits.py"),
-        *("torch/ddp.py", "torch/digits.py", "torch/tutorial.py", "torch/uneven.py"),
+        *("torch/ddp.py", "torch/digits.py", "torch/process_sets.py"),
+        *("torch/transformer.py", "torch/tutorial.py", "torch/uneven.py"),
     ]
