@@ -246,6 +246,15 @@ def bench_mxnet(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_torch(session: nox.Session) -> None:
+    """Measure steps of a transformer beside bare ones and DistributedDataParallel's. Arguments after -- go there."""
+    env = torch_environment(session)
+    with step("Measuring", "two minutes"):
+        command = ["farandole", "run", "-np", "2", "--no-prefix", "python", "plugins/torch/benchmarks/run.py"]
+        env.run(*command, *session.posargs)
+
+
+@nox.session
 def bench_tensorflow(session: nox.Session) -> None:
     """Measure nodes of TensorFlow's graphs and steps of model.fit, oldest and newest. After --: the report's file."""
     report = session.posargs[0] if session.posargs else str(MADE / "tensorflow.md")

@@ -1,0 +1,248 @@
+"""What exchanging gradients costs in a training step, with Farandole and with DistributedDataParallel over gloo.
+
+    python3 noxfile.py -s bench_torch -- --output docs/benchmarks/torch.md
+
+or, with Farandole and PyTorch installed: `farandole run -np 2 python plugins/torch/benchmarks/run.py`. Ends with 1
+where a target is missed.
+
+Copies of one transformer, one for each way to train it, take turns of some steps in the same processes, of which rank r
+stays on core r and computes with one thread. A figure is the time of a turn on the slowest rank, divided by its
+steps. What a way costs is the median over the turns of its time less that of the compute-only turn of the same round;
+who begins a round, changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import farandole_torch as hvd
+import farandole_torch.distributed  # registers the back end, and finds the other ranks for gloo
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import trange
+
+COMPUTE_ONLY, NOTHING, GLOO = "compute only", "DDP, nothing exchanged", "DDP, gloo"
+FARANDOLE, OPTIMIZER = "DDP, farandole", "DistributedOptimizer"
+SHARE_LIMIT = 0.5  # of what gloo costs
+EVENT_SECONDS = 80e-9  # of a timeline, see docs/guide/timeline.md
+EVENTS_LIMIT_PERCENT = 1.0
+
+Turn = Callable[[int], None]  # takes as many steps
+
+
+class LanguageModel(nn.Module):  # type: ignore[misc]  # torch is not read
+    """A transformer that predicts the next byte."""
+
+    def __init__(self, width: int, layers: int, context: int) -> None:
+        super().__init__()
+        self.embedding, self.places = nn.Embedding(256, width), nn.Embedding(context, width)
+        layer = nn.TransformerEncoderLayer(width, width // 64, 4 * width, 0.0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(width), enable_nested_tensor=False)
+        self.logits = nn.Linear(width, 256)
+
+    def forward(self, text: Any) -> Any:
+        length = text.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        embedded = self.embedding(text) + self.places(torch.arange(length))
+        return self.logits(self.layers(embedded, mask, is_causal=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure training steps of a transformer.")
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--context", type=int, default=64, help="bytes of text in a row")
+    parser.add_argument("--rows", type=int, default=2, help="per step and rank")
+    parser.add_argument("--steps", type=int, default=2, help="in a turn")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--output", type=Path, help="also write the report to this file")
+    args = parser.parse_args()
+    hvd.init()
+    torch.set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[hvd.local_rank() % len(cores)]})
+    ways, parameters = prepare(args)
+    times = rounds(ways, args)
+    events = {name: timeline_events(ways[name], args.steps) for name in (FARANDOLE, OPTIMIZER)}
+    missed = report(times, events, parameters, args)
+    dist.destroy_process_group()
+    sys.exit(1 if missed else 0)
+
+
+def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:
+    """What takes a turn, for each way to train; and how many parameters the model has."""
+    dist.init_process_group("gloo", init_method="farandole://")
+    ours = dist.new_group(backend="farandole")
+    torch.manual_seed(hvd.rank())
+    text = torch.randint(256, (args.rows, args.context + 1))
+
+    def turn(wrap: Callable[[Any], Any], finish: Callable[[Any, Any], Any] = lambda _, optimizer: optimizer) -> Turn:
+        torch.manual_seed(42)
+        plain = LanguageModel(args.width, args.layers, args.context)
+        model = wrap(plain)
+        optimizer = finish(plain, torch.optim.AdamW(plain.parameters(), lr=1e-4))
+
+        def take(steps: int) -> None:
+            for _ in range(steps):
+                optimizer.zero_grad()
+                cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten()).backward()
+                optimizer.step()
+
+        return take
+
+    def distributed(model: Any, optimizer: Any) -> Any:
+        return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+    ways = {
+        COMPUTE_ONLY: turn(lambda model: model),
+        NOTHING: turn(lambda model: unexchanged(DistributedDataParallel(model))),
+        GLOO: turn(DistributedDataParallel),
+        FARANDOLE: turn(lambda model: DistributedDataParallel(model, process_group=ours)),
+        OPTIMIZER: turn(lambda model: model, distributed),
+    }
+    model = LanguageModel(args.width, args.layers, args.context)
+    return ways, sum(parameter.numel() for parameter in model.parameters())
+
+
+def unexchanged(model: Any) -> Any:
+    """Each rank keeps its own gradients, which go through all that DistributedDataParallel does to them."""
+
+    def keep(_, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations, and must find its own classes
+        future: Any = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    model.register_comm_hook(None, keep)
+    return model
+
+
+def rounds(ways: dict[str, Turn], args: argparse.Namespace) -> dict[str, list[float]]:
+    """Milliseconds a step on the slowest rank, of each round."""
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    names = list(ways)
+    for number in trange(args.rounds + 1, desc="rounds", disable=hvd.rank() != 0):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            hvd.barrier()
+            began = time.perf_counter()
+            ways[name](args.steps)
+            if number:  # the first makes buckets, names and the optimizers' state
+                taken[name].append((time.perf_counter() - began) / args.steps * 1e3)
+    slowest = hvd.allreduce(torch.tensor(list(taken.values())), op=hvd.Max)
+    return dict(zip(taken, slowest.tolist(), strict=True))
+
+
+def timeline_events(turn: Turn, steps: int) -> float:
+    """How many events this rank's timeline has for a step."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        with recorded(path):
+            turn(steps)
+        trace = json.loads(path.with_name(f"trace.rank{hvd.rank()}.json").read_text())
+    found = trace if isinstance(trace, list) else trace["traceEvents"]
+    return sum(each["ph"] != "M" for each in found) / steps  # "M": names of tracks
+
+
+@contextlib.contextmanager
+def recorded(path: Path) -> Iterator[None]:
+    hvd.start_timeline(str(path))
+    try:
+        yield
+    finally:
+        hvd.stop_timeline()
+
+
+def report(
+    times: dict[str, list[float]], events: dict[str, float], parameters: int, args: argparse.Namespace
+) -> list[str]:
+    """Print and write the tables; which targets are missed."""
+    costs = {name: median_difference(taken, times[COMPUTE_ONLY]) for name, taken in times.items()}
+    share = costs[OPTIMIZER] / costs[GLOO]
+    exchange, exchange_of_gloo = (median_difference(times[name], times[NOTHING]) for name in (FARANDOLE, GLOO))
+    percents = {name: count * EVENT_SECONDS / min(times[name]) * 1e5 for name, count in events.items()}
+    missed = [OPTIMIZER] if share > SHARE_LIMIT else []
+    missed += [f"timeline of {name}" for name, percent in percents.items() if percent > EVENTS_LIMIT_PERCENT]
+    lines = heading(parameters, args)
+    lines += [
+        "",
+        "| way | minimum | median | beside compute only, minimums | medians | more than compute only, median |",
+        "|---|---:|---:|---:|---:|---:|",
+        *(row(name, taken, times[COMPUTE_ONLY]) for name, taken in times.items()),
+        "",
+        f"Beside compute only, DistributedOptimizer costs {share:.2f} times what DDP over gloo costs. Beside DDP that "
+        "exchanges",
+        f"nothing, DDP over farandole costs {exchange:.1f} ms and DDP over gloo {exchange_of_gloo:.1f} ms (medians).",
+        "",
+        "## Timeline",
+        "",
+        f"Events of a step on rank 0, at {EVENT_SECONDS * 1e9:.0f} ns each; the target is less than "
+        f"{EVENTS_LIMIT_PERCENT:.0f} % of the step.",
+        "",
+        "| way | events | microseconds | of the step |",
+        "|---|---:|---:|---:|",
+        *(
+            f"| {name} | {count:.0f} | {count * EVENT_SECONDS * 1e6:.1f} | {percents[name]:.4f} % |"
+            for name, count in events.items()
+        ),
+    ]
+    if hvd.rank() == 0:
+        print("\n".join(lines), flush=True)
+        if missed:
+            print(f"missed: {', '.join(missed)}", file=sys.stderr, flush=True)
+        if args.output:
+            args.output.write_text("\n".join(lines) + "\n")
+    return missed
+
+
+def median_difference(taken: list[float], bare: list[float]) -> float:
+    """Milliseconds, of the differences in each round."""
+    return statistics.median(mine - other for mine, other in zip(taken, bare, strict=True))
+
+
+def row(name: str, taken: list[float], bare: list[float]) -> str:
+    least, median = min(taken), statistics.median(taken)
+    ratios = f"{least / min(bare):.2f} | {median / statistics.median(bare):.2f}"
+    return f"| {name} | {least:.1f} | {median:.1f} | {ratios} | {median_difference(taken, bare):.1f} |"
+
+
+def heading(parameters: int, args: argparse.Namespace) -> list[str]:
+    return [
+        "# PyTorch",
+        "",
+        "Written by `python3 noxfile.py -s bench_torch -- --output docs/benchmarks/torch.md`;",
+        "[run.py](../../plugins/torch/benchmarks/run.py) says what is measured.",
+        "",
+        f"PyTorch {torch.__version__}, {hvd.size()} ranks of one thread each on one machine: {os.cpu_count()} cores of "
+        f"{processor()}.",
+        "",
+        "## A step of a transformer",
+        "",
+        f"{parameters / 1e6:.1f} million parameters, {args.layers} layers of width {args.width}, {args.rows} rows of "
+        f"{args.context} bytes on each rank,",
+        f"AdamW; milliseconds a step, in {args.rounds} rounds of {args.steps} steps of each way. The target: "
+        "DistributedOptimizer",
+        f"costs at most {SHARE_LIMIT} times what DistributedDataParallel over gloo costs, each beside compute only.",
+    ]
+
+
+def processor() -> str:
+    with open("/proc/cpuinfo") as lines:
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+if __name__ == "__main__":
+    main()
