@@ -82,9 +82,98 @@ def moves(group=None):
     dist.barrier(group=group)
 
 
+def objects(group=None):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    told = [{"from": rank}, rank]
+    dist.broadcast_object_list(told, group_src=size - 1, group=group)
+    assert told == [{"from": size - 1}, size - 1]
+    gathered = [None] * size if rank == 0 else None
+    dist.gather_object(("from", rank), gathered, group_dst=0, group=group)
+    assert rank or gathered == [("from", k) for k in range(size)]
+    own = [None]
+    dist.scatter_object_list(own, [f"to {k}" for k in range(size)] if rank == 0 else None, group_src=0, group=group)
+    assert own == [f"to {rank}"]
+    several = [torch.full((2,), rank + 1.0), torch.full((3, 2), float(rank))]
+    dist.all_reduce_coalesced(several, group=group)
+    assert [each.mean() for each in several] == [sum(range(1, size + 1)), sum(range(size))]
+    rows = [place + 1 for place in range(size)]  # to rank k, k + 1 rows
+    output = torch.empty((rank + 1) * size, 2)
+    dist.all_to_all_single(output, torch.full((sum(rows), 2), float(rank)), [rank + 1] * size, rows, group=group)
+    assert output[:, 0].tolist() == [k for k in range(size) for _ in range(rank + 1)]
+    dist.barrier(group=group, async_op=True).wait()
+    with pytest.raises(ValueError, match="only implemented for GLOO"):
+        dist.monitored_barrier(group=group)
+
+
+def from_rank_to_rank(group=None):
+    """In a ring, by tags out of order, in a batch, and objects."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    after, before = (rank + 1) % size, (rank - 1) % size
+    for strided in (False, True):
+        sent, got = torch.full((3, 4), float(rank)), torch.zeros(3, 4)
+        sent, got = (each[:, ::2] if strided else each for each in (sent, got))
+        ring = [dist.isend(sent, group=group, group_dst=after), dist.irecv(got, group=group, group_src=before)]
+        for work in ring:
+            work.wait()
+        assert torch.equal(got, torch.full_like(got, float(before)))
+    for _ in range(3):
+        if rank == 0:
+            dist.send(torch.tensor([1]), group=group, group_dst=1, tag=8)  # what rank 1 asks for at last
+            dist.send(torch.tensor([2]), group=group, group_dst=1, tag=9)
+        if rank == 1:
+            eight, nine = torch.empty(1, dtype=torch.int64), torch.empty(1, dtype=torch.int64)
+            later = dist.irecv(eight, group=group, group_src=0, tag=8)
+            dist.recv(nine, group=group, group_src=0, tag=9)
+            later.wait()
+            assert (eight.item(), nine.item()) == (1, 2)
+    got = [torch.empty(2) for _ in range(2)]
+    batch = [
+        *(dist.P2POp(dist.irecv, each, group=group, group_peer=before) for each in got),
+        *(dist.P2POp(dist.isend, torch.full((2,), rank + k / 2), group=group, group_peer=after) for k in range(2)),
+    ]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    assert [each[0].item() for each in got] == [before, before + 0.5]
+    if rank == 0:
+        dist.send_object_list([{"a": 1}, "b"], group=group, group_dst=1)
+    if rank == 1:
+        told = [None, None]
+        dist.recv_object_list(told, group=group, group_src=0)
+        assert told == [{"a": 1}, "b"]
+    with pytest.raises(ValueError, match=r"say from whom, recv\(tensor, src=\.\.\.\)"):
+        dist.recv(torch.empty(1), group=group)
+    if rank < 2:
+        with pytest.raises(hvd.MismatchError, match=r"\(2,\).*\(3,\)"):
+            dist.send(torch.ones(2), group=group, group_dst=1) if rank == 0 else dist.recv(
+                torch.ones(3), group=group, group_src=0
+            )
+    dist.barrier(group=group)
+
+
+def passing_between_two():
+    joined()
+    from_rank_to_rank()
+
+
+def passing_in_a_larger_world():
+    """Each pair needs its process set; a group of two is one."""
+    joined()
+    rank = dist.get_rank()
+    with pytest.raises(ValueError, match=r"call farandole_torch\.add_process_set\(\[\d, \d\]\) on every rank before"):
+        dist.send(torch.ones(1), (rank + 1) % 3)
+    pairs = [hvd.add_process_set(pair) for pair in ([0, 1], [1, 2], [0, 2])]
+    from_rank_to_rank()
+    group = dist.new_group([0, 2])
+    if rank != 1:
+        from_rank_to_rank(group), objects(group)
+    hvd.barrier()
+    for pair in pairs:
+        hvd.remove_process_set(pair)
+
+
 def everything():
     joined()
-    reductions(), moves()
+    reductions(), moves(), objects()
 
 
 def subgroups():
@@ -251,3 +340,11 @@ def test_sparse_gradients():
 
 def test_groups_leave_no_threads():
     world(2).run(groups_that_end)
+
+
+def test_send_and_recv():
+    world(2).run(passing_between_two)
+
+
+def test_send_and_recv_among_three():
+    world(3).run(passing_in_a_larger_world)

@@ -2,9 +2,9 @@
 
     dist.all_reduce, DistributedDataParallel, fully_shard --> ProcessGroup --> Collectives --> Work --> wait, get_future
 
-All calls are without a name, so that the ranks' calls are matched by their order in the group, as torch.distributed
-asks. What the core allocates is copied to where torch wants it by whoever waits. Ranks, and roots, are numbers in the
-group.
+Collectives are without a name, so that the ranks' calls are matched by their order in the group, as torch.distributed
+asks; send and recv have names, for the other ranks do not call them. What the core allocates is copied to where torch
+wants it by whoever waits. Ranks, and roots, are numbers in the group.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from farandole_torch._autograd import collectives
 from farandole_torch._sparse import begin
 
 _OPS = {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}
+_PASSES = 1024  # from one rank to another with one tag, that are under way at a time
 
 
 class Work(dist.Work):  # type: ignore[misc]  # torch is not read
@@ -92,6 +93,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """`ranks`: those of the world, by their number in the group; `rank`: this one's number in it."""
         super().__init__(rank, len(ranks))
         self._rank, self._ranks, self._process_set = rank, list(ranks), process_set
+        self._passes: dict[tuple[int, int, int], int] = {}  # (source, target, tag) -> how many there were
         self._name = ""  # as torch calls it, also when torch has forgotten the group
         self._completer: queue.SimpleQueue[Work | None] | None = None  # what its thread is given
 
@@ -210,6 +212,39 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         handle, _ = begin(tensor, None, op, self._process_set)
         return handle.map(lambda result: _fill([tensor], [result.coalesce()]))
 
+    # ---- from one rank to another: a broadcast in the process set of the two
+
+    def send(self, tensors: list[Tensor], target: int, tag: int = 0) -> Work:
+        return self._passed(tensors, self._rank, target, tag)
+
+    def recv(self, tensors: list[Tensor], source: int, tag: int = 0) -> Work:
+        return self._passed(tensors, source, self._rank, tag)
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Work:
+        raise ValueError(
+            "the back end farandole does not receive from just anyone: say from whom, recv(tensor, src=...)"
+        )
+
+    def _passed(self, tensors: list[Tensor], source: int, target: int, tag: int) -> Work:
+        """Matched by the tag, and by the order of those that have it."""
+        pair = self._pair(source, target)
+        count = self._passes[source, target, tag] = self._passes.get((source, target, tag), 0) + 1
+        name = f"{self.group_name}.{source}.to.{target}.{tag}.{count % _PASSES}"
+        root = self._ranks[source]
+        return Work(self, [collectives.broadcast_async_(each, root, name, pair) for each in tensors], tensors)
+
+    def _pair(self, source: int, target: int) -> ProcessSet | None:
+        if self.getSize() == 2:
+            return self._process_set
+        ranks = sorted([self._ranks[source], self._ranks[target]])
+        pair = ProcessSet(ranks)
+        if pair.process_set_id is None:
+            raise ValueError(
+                "send and recv of the back end farandole need a process set of the two ranks: call "
+                f"farandole_torch.add_process_set({ranks}) on every rank before, or use scatter or all_to_all"
+            )
+        return pair
+
     def barrier(self, opts: Any = None) -> Work:
         handle = collectives.allreduce_async_(torch.zeros(1, dtype=torch.uint8), op=Sum, process_set=self._process_set)
         return Work(self, [handle], [])
@@ -269,7 +304,7 @@ _OLDER_NAMES = {
 _COLLECTIVES = """
     allreduce allreduce_coalesced reduce reduce_scatter reduce_scatter_single reduce_scatter_single_coalesced
     allgather allgather_coalesced all_gather_single all_gather_single_coalesced
-    broadcast gather scatter alltoall alltoall_base barrier
+    broadcast gather scatter alltoall alltoall_base barrier send recv recv_anysource
 """.split()
 
 for _name in _COLLECTIVES:  # Dynamo is not to look into them
