@@ -35,7 +35,7 @@ OUTER = {
 
 def for_rank(base: dict[str, str], cores: int = 5, start_timeout_s: float | None = None) -> dict[str, str]:
     return environment.for_rank(
-        base, PLACE, store="unix:x", key_file="/k", cores=cores, start_timeout_s=start_timeout_s
+        base, PLACE, store="unix:x", key_file="/k", port=4711, cores=cores, start_timeout_s=start_timeout_s
     )
 
 
@@ -50,6 +50,12 @@ def test_a_rank_finds_its_place_and_nothing_else() -> None:
         "FARANDOLE_CROSS_SIZE": "4",
         "FARANDOLE_STORE": "unix:x",
         "FARANDOLE_KEY_FILE": "/k",
+        "RANK": "3",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "4711",
         "OMP_NUM_THREADS": "2",
         "PYTHONUNBUFFERED": "1",
     }
@@ -103,7 +109,10 @@ def test_every_rank_has_its_own_environment(run: Callable, script: Callable) -> 
         assert (one["FARANDOLE_SIZE"], one["FARANDOLE_LOCAL_SIZE"]) == ("3", "3")
         assert (one["FARANDOLE_CROSS_RANK"], one["FARANDOLE_CROSS_SIZE"]) == ("0", "1")
         assert one["FARANDOLE_START_TIMEOUT"] == "9"
-        assert not one.keys() & (OUTER.keys() - {name for name in OUTER if name.startswith("FARANDOLE_")})
+        for ours, torchs in {"RANK": "RANK", "SIZE": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_RANK"}.items():
+            assert one[torchs] == one[f"FARANDOLE_{ours}"]
+        assert not [name for name in OUTER if one.get(name) == OUTER[name]]
+    assert len({(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in found}) == 1
     (store,) = {one["FARANDOLE_STORE"] for one in found}
     assert store.startswith("unix:farandole-") and len(store) == len("unix:farandole-") + 32
 

@@ -72,6 +72,16 @@ def test_what_was_cut_off_is_lost_alone(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "all.json").read_text()) == [{"ph": "b", "pid": 0}, {"ph": "b", "pid": 1}]
 
 
+def test_files_of_an_earlier_run_with_more_ranks_are_left_out(run: Callable, script: Callable, tmp_path: Path) -> None:
+    for ranks in (3, 2):
+        assert run("-np", ranks, "--timeline-filename", "trace.json", script(SCRIPT)).code == 0
+    merged = run("trace.json", verb="timeline")
+    assert (merged.code, "of 2 ranks" in merged.out) == (0, True)
+    assert "left out, being of another run than trace.rank" in merged.err
+    assert merged.err.strip().endswith(": trace.rank2.json")
+    assert {each["pid"] for each in json.loads((tmp_path / "trace.json").read_text())} == {0, 1}
+
+
 def test_files_are_in_the_order_of_their_ranks(tmp_path: Path) -> None:
     for rank in (10, 9, 0):
         (tmp_path / f"t.rank{rank}.json").write_text("[\n]\n")

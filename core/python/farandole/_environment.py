@@ -99,6 +99,17 @@ def discover(environ: Mapping[str, str] | None = None) -> World:
     return World()
 
 
+def told(rank: int, size: int, job: str) -> World:
+    """A process's place where no variables say it: that `size` ranks of one job, all on this host, were told.
+
+    Raises ValueError: numbers that cannot be right, or FARANDOLE_REQUIRE_KEY.
+    """
+    if not 0 <= rank < size:
+        raise ValueError(f"rank {rank} of {size} cannot be right: 0 <= rank < size")
+    world = World(rank, size, rank, size, starter="the program itself")
+    return _meeting_of_others({**os.environ, "FARANDOLE_JOB_ID": job}, world)
+
+
 def without_starters() -> dict[str, str]:
     """A copy of the environment in which no starter is found, for processes that are to be started anew."""
     places = {

@@ -9,9 +9,10 @@ from pathlib import Path
 from farandole._native import core
 
 
-def begin(path: str, rank: int, size: int, offset_ns: int, mark_cycles: bool) -> None:
-    """Record to this rank's file, see `start_timeline`. Raises ValueError."""
+def begin(path: str, rank: int, size: int, run: str, offset_ns: int, mark_cycles: bool) -> None:
+    """Record to this rank's file, see `start_timeline`; `run` is the same on all ranks. Raises ValueError."""
     title = f"rank {rank} ({socket.gethostname()}, pid {os.getpid()})"
+    title += f" of run {run}" if run else ""  # by which `farandole timeline` knows what belongs together
     core.start_timeline(path_of(path, rank, size), title, offset_ns, mark_cycles)
 
 

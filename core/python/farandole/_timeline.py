@@ -28,7 +28,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
         NotInitializedError: before `init`.
     """
     path = os.fspath(file_path)
-    begin(path, _world.rank(), _world.size(), _world.clock_offset_ns(), bool(mark_cycles))
+    begin(path, _world.rank(), _world.size(), _world.run(), _world.clock_offset_ns(), bool(mark_cycles))
 
 
 def stop_timeline() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import threading
 from pathlib import Path
 
@@ -17,6 +18,7 @@ class _State:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.world: _environment.World | None = None  # while initialized
+        self.told: _environment.World | None = None  # its place, where no starter says so
         self.homogeneous = True
         self.clock_offset_ns = 0  # by how much this host's clock is ahead of that of rank 0's
         self.meeting: tuple[str, bytes] | None = None  # store and key, obtained once: a later init() meets there too
@@ -51,23 +53,46 @@ def init(comm: object = None, process_sets: object = None) -> None:
             if process_sets and process_sets != "dynamic":
                 raise ValueError("farandole is initialized already: call add_process_set with each of the process sets")
             return
-        world = _environment.discover()
-        sets = _process_sets.requested(process_sets, world.size)
-        store, key = _meet(world)
-        core.init(world.rank, world.size, store, key)
-        if not _state.leaves_at_exit:
-            atexit.register(shutdown)
-            _state.leaves_at_exit = True
-        try:
-            _state.homogeneous = _hosts_are_equal(world)
-            _state.clock_offset_ns = _clock.measure_offset_ns() if world.local_size < world.size else 0
-            _process_sets.enter(world.rank, world.size, sets)
-            if wanted := _environment.timeline():
-                _recording.begin(wanted, world.rank, world.size, _state.clock_offset_ns, _environment.marks_cycles())
-        except BaseException:
-            _leave()
-            raise
-        _state.world = world
+        _enter(_state.told or _environment.discover(), process_sets)
+
+
+def init_as(rank: int, size: int, job: str) -> None:
+    """`init` for a process that a program has started itself, and told its place; a later `init()` has it, too.
+
+    Does nothing when already initialized. Where a starter's variables are there, they are believed.
+
+    Args:
+        rank: this process's number.
+        size: how many there are, all on this host.
+        job: alike on all of them, and of no other job of this user.
+
+    Raises: like `init`.
+    """
+    with _state.lock:
+        if _state.world is None:
+            found = _environment.discover()
+            _state.told = _environment.told(rank, size, job) if not found.starter and size > 1 else None
+            _enter(_state.told or found, None)
+
+
+def _enter(world: _environment.World, process_sets: object) -> None:
+    """REQUIRES the lock."""
+    sets = _process_sets.requested(process_sets, world.size)
+    store, key = _meet(world)
+    core.init(world.rank, world.size, store, key)
+    if not _state.leaves_at_exit:
+        atexit.register(shutdown)
+        _state.leaves_at_exit = True
+    try:
+        _state.homogeneous = _hosts_are_equal(world)
+        _state.clock_offset_ns = _clock.measure_offset_ns() if world.local_size < world.size else 0
+        _process_sets.enter(world.rank, world.size, sets)
+        if wanted := _environment.timeline():
+            _recording.begin(wanted, world.rank, world.size, run(), _state.clock_offset_ns, _environment.marks_cycles())
+    except BaseException:
+        _leave()
+        raise
+    _state.world = world
 
 
 def shutdown() -> None:
@@ -121,6 +146,11 @@ def is_homogeneous() -> bool:
     """Whether every host runs the same number of processes. Raises NotInitializedError."""
     _current()
     return _state.homogeneous
+
+
+def run() -> str:
+    """What all ranks of this job have in common, and no other job; "" in a world of one."""
+    return hashlib.sha256(_state.meeting[0].encode()).hexdigest()[:8] if _state.meeting else ""
 
 
 def clock_offset_ns() -> int:

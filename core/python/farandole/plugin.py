@@ -20,6 +20,7 @@ from farandole._native import core as _core
 from farandole._ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
 from farandole._process_sets import is_alone
 from farandole._sites import pass_over
+from farandole._world import init_as
 
 __all__ = [
     "Adapter",
@@ -43,6 +44,7 @@ __all__ = [
     "check_sequence",
     "check_types",
     "even_groups",
+    "init_as",
     "is_alone",
     "pass_over",
     "plain",

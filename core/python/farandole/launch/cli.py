@@ -231,7 +231,7 @@ def timeline(files: tuple[Path, ...], output: Path | None) -> int:
     from farandole.launch import timeline as traces
 
     try:
-        found = traces.find(files)
+        found, about_others = traces.of_one_run(traces.find(files))
         target = output or traces.default_output(found)
         if target in found:
             raise traces.TimelineError(f"--output {target} is one of the files to be merged")
@@ -239,6 +239,8 @@ def timeline(files: tuple[Path, ...], output: Path | None) -> int:
     except (traces.TimelineError, OSError) as error:
         _print_error(str(error))
         return 1
+    if about_others:
+        _print_error(about_others)
     click.echo(f"{target}: {count} events of {len(found)} ranks. Open it in https://ui.perfetto.dev")
     return 0
 

@@ -5,6 +5,7 @@ What a rank finds (docs/guide/launching.md tells users the same):
     FARANDOLE_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE _CROSS_RANK _CROSS_SIZE     its place
     FARANDOLE_STORE      unix:<abstract socket name>, bound by rank 0
     FARANDOLE_KEY_FILE   path to read the job's 32 secret bytes from
+    RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT      as torchrun says it, for torch.distributed
 """
 
 from __future__ import annotations
@@ -105,8 +106,9 @@ def for_rank(
     key_file: str,
     cores: int,
     start_timeout_s: float | None,
+    port: int | None = None,
 ) -> dict[str, str]:
-    """The whole environment of one rank."""
+    """The whole environment of one rank. `port`: where rank 0 may listen for torch.distributed."""
     result = without_outer_job(base)
     result.update(
         FARANDOLE_RANK=str(placement.rank),
@@ -117,7 +119,13 @@ def for_rank(
         FARANDOLE_CROSS_SIZE=str(placement.cross_size),
         FARANDOLE_STORE=store,
         FARANDOLE_KEY_FILE=key_file,
+        RANK=str(placement.rank),
+        WORLD_SIZE=str(placement.size),
+        LOCAL_RANK=str(placement.local_rank),
+        LOCAL_WORLD_SIZE=str(placement.local_size),
     )
+    if port is not None:
+        result.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     if start_timeout_s is not None:
         result["FARANDOLE_START_TIMEOUT"] = f"{start_timeout_s:g}"
     result.setdefault("OMP_NUM_THREADS", str(max(1, cores // placement.local_size)))

@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -87,6 +88,17 @@ def key_path(descriptor: int) -> str:
 def make_store() -> str:
     """An abstract Unix socket name that nobody can guess, for rank 0 to bind."""
     return f"unix:farandole-{os.urandom(16).hex()}"
+
+
+def reserve_port() -> socket.socket:
+    """Holds a port of this machine for rank 0, which can listen there: torch.distributed asks for its number.
+
+    As long as the socket is open the kernel gives the port to nobody who does not name it.
+    """
+    reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
 
 
 def start(command: Sequence[str], placement: Placement, environment: Mapping[str, str]) -> Rank:

@@ -35,7 +35,8 @@ def _run_inner(job: Job, lifeline: int) -> int:
     supervisor = Supervisor(job.output, job.grace_s, lifeline)
     try:
         supervisor.relay.open_logs(placement.rank for placement in job.placements)
-        _start_ranks(job, supervisor)
+        port = local.reserve_port()  # open as long as the ranks run
+        _start_ranks(job, supervisor, port.getsockname()[1])
     except OutputError as error:
         return _refuse(str(error), 2)
     except local.CommandError as error:
@@ -43,17 +44,24 @@ def _run_inner(job: Job, lifeline: int) -> int:
     except OSError as error:
         wanted = f"{len(job.placements)} ranks"
         return _refuse(f"cannot start {wanted} here: {error.strerror}; see ulimit -n and -u.", CANNOT_START)
-    return supervisor.run()
+    with port:
+        return supervisor.run()
 
 
-def _start_ranks(job: Job, supervisor: Supervisor) -> None:
+def _start_ranks(job: Job, supervisor: Supervisor, port: int) -> None:
     key = local.make_key()  # open as long as this process lives
     store, key_file, cores = local.make_store(), local.key_path(key), environment.available_cores()
     if job.output.verbose:
         supervisor.relay.say(_plan(job, cores))
     for placement in job.placements:
         rank_environment = environment.for_rank(
-            job.base, placement, store=store, key_file=key_file, cores=cores, start_timeout_s=job.start_timeout_s
+            job.base,
+            placement,
+            store=store,
+            key_file=key_file,
+            port=port,
+            cores=cores,
+            start_timeout_s=job.start_timeout_s,
         )
         supervisor.add(local.start(job.command, placement, rank_environment))
 

@@ -6,12 +6,14 @@ Each of their events is on a line of its own, so one that was cut off is lost al
 from __future__ import annotations
 
 import glob
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+_RUN = re.compile(r" of run (\w+)$")  # in the first event, the title of the rank
 _OF_RANK = re.compile(r"\.rank(\d+)(?=(\.[^.]*)?$)")  # before the suffix, which need not be there
 
 
@@ -29,6 +31,18 @@ def find(given: Sequence[Path]) -> list[Path]:
             raise TimelineError(f"there is neither {path} nor {path.stem}.rank0{path.suffix} beside it")
         found += ranks if ranks and _rank(path) is None else [path]
     return sorted(dict.fromkeys(found), key=lambda path: (_rank(path) or 0, path.name))
+
+
+def of_one_run(files: Sequence[Path]) -> tuple[list[Path], str]:
+    """Those of the run that was recorded last, and a sentence about the others, if there are any.
+
+    A run of fewer ranks leaves the files of the ranks that it has not.
+    """
+    runs = {path: _run(path) for path in files}
+    newest = max(files, key=lambda path: path.stat().st_mtime_ns)
+    others = [path.name for path in files if runs[path] != runs[newest]]
+    sentence = f"left out, being of another run than {newest.name}: {', '.join(others)}" if others else ""
+    return [path for path in files if runs[path] == runs[newest]], sentence
 
 
 def default_output(files: Sequence[Path]) -> Path:
@@ -72,6 +86,15 @@ def _events(files: Iterable[Path]) -> Iterator[str]:
                 event = line.strip().removesuffix(",")
                 if event not in ("", "]") and _is_whole(event):
                     yield event
+
+
+def _run(path: Path) -> str | None:
+    """Which run's it is; None for what does not say so, such as that of a single rank."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        event = next(itertools.islice(lines, 1, None), "").strip().removesuffix(",")
+    title = json.loads(event).get("args", {}).get("name", "") if _is_whole(event) else ""
+    found = _RUN.search(str(title))
+    return found[1] if found else None
 
 
 def _is_whole(event: str) -> bool:

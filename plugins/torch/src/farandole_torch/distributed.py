@@ -3,20 +3,24 @@
     import farandole_torch.distributed
     import torch.distributed as dist
 
-    dist.init_process_group("farandole", init_method="farandole://")
+    dist.init_process_group("farandole")
     model = torch.nn.parallel.DistributedDataParallel(model)
 
-Started by `farandole run`, or by torchrun, which does without `init_method`.
+Started by `farandole run`, by torchrun, or by the program itself, which then gives `init_process_group` rank and size.
+With `init_method="farandole://"` farandole says where the ranks meet, so that no port is named.
 """
 
 from __future__ import annotations
 
+import secrets
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import farandole
 import torch.distributed as dist
 from farandole import ProcessSet
+from farandole.plugin import init_as
 
 from farandole_torch._process_group import ProcessGroup
 
@@ -27,8 +31,16 @@ _HERE = "127.0.0.1"  # jobs are on one host for now
 
 def _create(options: Any, _: Any) -> ProcessGroup:
     """One group, on those of its ranks that are in it."""
+    if not options.global_ranks_in_group:
+        init_as(options.group_rank, options.group_size, _job(options))
     farandole.init()
-    ranks = list(options.global_ranks_in_group) or list(range(farandole.size()))
+    ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+    if options.group_size > farandole.size():
+        raise ValueError(
+            f"torch.distributed has {options.group_size} ranks and farandole, which was initialized before, has "
+            f"{farandole.size()}: call init_process_group before farandole_torch.init(), or start the ranks with "
+            "`farandole run`"
+        )
     if ranks[options.group_rank] != farandole.rank():
         raise ValueError(
             f"rank {ranks[options.group_rank]} of torch.distributed is rank {farandole.rank()} of farandole: start "
@@ -37,6 +49,20 @@ def _create(options: Any, _: Any) -> ProcessGroup:
     if ranks != sorted(ranks):
         raise ValueError(f"the back end farandole numbers a group's ranks in ascending order, not as {ranks}")
     return ProcessGroup(options.group_rank, ranks, _set_of(ranks))
+
+
+def _job(options: Any) -> str:
+    """A name that the ranks have in common, by way of torch's store. Raises ValueError where they are on two hosts."""
+    here = socket.gethostname()
+    if options.group_rank == 0:
+        options.store.set("farandole", f"{here} {secrets.token_hex(16)}")
+    job: str = options.store.get("farandole").decode()
+    if job.partition(" ")[0] != here:
+        raise ValueError(
+            f"rank {options.group_rank} is on {here} and rank 0 on {job.partition(' ')[0]}: the back end farandole is "
+            "for one host for now"
+        )
+    return job
 
 
 def _set_of(ranks: list[int]) -> ProcessSet | None:
