@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from farandole._collectives import Collectives
@@ -94,9 +94,33 @@ class GradientReducer(Generic[T]):
         self._passes = passes
 
     @property
+    def holds(self) -> bool:
+        """Whether `hold` was called since the last `finish`."""
+        return self._holds
+
+    @property
     def in_flight(self) -> bool:
         """Whether a gradient was handed over since the last `finish`."""
         return bool(self._handles or self._waiting)
+
+    def hold(self) -> None:
+        """Submit nothing before `finish`: for when it is not sure yet that the ranks reduce the same set."""
+        self._holds = True
+
+    def withdraw(self, indices: Iterable[int]) -> None:
+        """Do not submit these, of those that are held."""
+        for index in indices:
+            self._waiting.pop(index, None)
+
+    def abandon(self) -> None:
+        """Forget all that is on its way without waiting; the names of what other ranks never begin stay taken."""
+        self._forget()
+
+    def operation_of(self, index: int) -> tuple[str, Sequence[int]]:
+        """The name of the operation that reduces this gradient, and all that it reduces."""
+        group = self._group_of[index]
+        members = self._groups[group]
+        return (f"gradients.{group}" if len(members) > 1 else f"gradient.{self._names[index]}"), members
 
     def ready(self, index: int, gradient: T) -> None:
         """One backward pass has added to the gradient. Submits it, or its group, when it was the last one.
@@ -106,7 +130,7 @@ class GradientReducer(Generic[T]):
         Raises:
             ValueError: the gradient was already submitted: more backward passes than announced.
         """
-        if index in self._submitted:
+        if index in self._submitted or (self._holds and index in self._waiting):
             raise ValueError(
                 f"the gradient of {self._names[index]!r} was computed again before the optimizer's step(): "
                 f"backward_passes_per_step is {self._passes}; raise it, or call step() or synchronize() in between"
@@ -141,11 +165,14 @@ class GradientReducer(Generic[T]):
             The first error of the operations, after all are complete; the reducer can be used again.
             KeyboardInterrupt: `finish` can be called again, and waits for what is still on its way.
         """
+        self._holds = False
         refusal = self._submit_rest(indices, gradient_of)
         failure = self._wait()  # in any case: the names of what is on its way are taken until then
         self._forget()
-        if refusal or failure:
-            raise refusal or failure  # type: ignore[misc]
+        if refusal:
+            raise refusal from failure
+        if failure:
+            raise failure
 
     def _submit_rest(self, indices: Sequence[int], gradient_of: Callable[[int], T]) -> Exception | None:
         """Returns the first error; the other ranks need what can be submitted all the same."""
@@ -166,7 +193,7 @@ class GradientReducer(Generic[T]):
     def _due(self, index: int, gradient: T) -> None:
         self._waiting[index] = gradient
         group = self._group_of[index]
-        if all(member in self._waiting for member in self._groups[group]):
+        if not self._holds and all(member in self._waiting for member in self._groups[group]):
             self._submit(group, self._groups[group])
 
     def _submit(self, group: int, members: Sequence[int]) -> None:
@@ -176,11 +203,10 @@ class GradientReducer(Generic[T]):
         gradients = [self._waiting.pop(index) for index in members]
         sent, contexts = zip(*map(self._compression.compress, gradients), strict=True)
         how = self._op, *self._scales, self._process_set
-        if len(self._groups[group]) == 1:
-            name = f"gradient.{self._names[members[0]]}"
+        name, together = self.operation_of(members[0])
+        if len(together) == 1:
             handle = self._collectives.allreduce_async_(sent[0], None, name, *how).map(_listed)
         else:
-            name = f"gradients.{group}"
             handle = self._collectives.grouped_allreduce_async_(sent, None, name, *how)
         self._submitted.update(members)
         self._handles.append((handle, gradients, contexts))
@@ -221,7 +247,8 @@ class GradientReducer(Generic[T]):
 
     def _forget(self) -> None:
         self._seen = [0] * len(self._names)
-        self._waiting: dict[int, T] = {}  # due, but its group is not complete
+        self._holds = False
+        self._waiting: dict[int, T] = {}  # due, but its group is not complete, or held
         self._submitted: set[int] = set()
         self._handles: list[tuple[Handle[list[T]], list[T], Sequence[object]]] = []
         self.submitted_bytes = 0

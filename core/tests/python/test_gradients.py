@@ -202,3 +202,21 @@ def test_sparse_gradients_go_another_way_even_out_of_a_group(gradients):
     assert (sent, noted.calls, reducer.submitted_bytes) == (["gradient.b"], [("gradients.0", 2)], 116)
     reducer.finish(range(3), gradients.__getitem__)
     assert [gradient[0] for gradient in gradients[:3]] == [1, 1, 3]
+
+
+def test_what_is_held_goes_at_the_end_without_what_was_withdrawn(gradients):
+    noted = Noted()
+    reducer = GradientReducer(noted, list("abcd"), groups=[[0, 1]])
+    reducer.hold()
+    for index in (0, 1, 3):
+        reducer.ready(index, gradients[index])
+    with pytest.raises(ValueError, match="'d' was computed again"):
+        reducer.ready(3, gradients[3])
+    assert (noted.names, reducer.in_flight, reducer.holds) == ([], True, True)
+    assert reducer.operation_of(1) == ("gradients.0", [0, 1])
+    assert reducer.operation_of(3) == ("gradient.d", [3])
+    reducer.withdraw([2, 3])
+    reducer.finish([0, 1, 2], gradients.__getitem__)
+    assert noted.names == ["gradient.c", "gradients.0"]
+    reducer.ready(3, gradients[3])
+    assert noted.names[2:] == ["gradient.d"]

@@ -1,7 +1,6 @@
 """What goes wrong in a training loop is told by a named error, and the same processes train on."""
 
 import copy
-import gc
 import os
 import signal
 import tempfile
@@ -12,37 +11,9 @@ import farandole_torch as hvd
 import pytest
 import torch
 from farandole.testing import world
+from training import goes_on, loss_of, network, wrapped
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def network():
-    torch.manual_seed(5)
-    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).double()
-
-
-def wrapped(model, **options):
-    return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), **options)
-
-
-def loss_of(model):
-    return model(torch.sin(torch.arange(12.0).reshape(3, 4) * (hvd.rank() + 1)).double()).square().mean()
-
-
-def goes_on(model, optimizer):
-    """A step gives every rank the average of the gradients, and nothing is left of what went wrong."""
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    optimizer.zero_grad()
-    loss_of(model).backward()
-    own = copy.deepcopy(model)
-    own.zero_grad()
-    loss_of(own).backward()
-    optimizer.synchronize()
-    for parameter, alone in zip(model.parameters(), own.parameters(), strict=True):
-        if parameter.requires_grad:
-            assert torch.allclose(parameter.grad, hvd.allreduce(alone.grad))
-    optimizer.step()
-    optimizer.zero_grad()
 
 
 OPTIONS = {
@@ -160,107 +131,6 @@ def a_closure_that_raises():
     goes_on(model, optimizer)
 
 
-def two_optimizers_for_one_model():
-    """The later one has the parameters; the earlier one says so, whatever order they are stepped in."""
-    model = network()
-    earlier = wrapped(model)
-    loss_of(model).backward()
-    earlier.step()
-    later = wrapped(model)
-    goes_on(model, later)
-    loss_of(model).backward()
-    with pytest.raises(ValueError, match=r"'0\.weight' is reduced by another DistributedOptimizer, .*later"):
-        earlier.step()
-    later.synchronize()
-    with pytest.raises(ValueError, match="distributed already; wrap it once"):
-        hvd.DistributedOptimizer(later)
-    goes_on(model, later)
-    part = hvd.DistributedOptimizer(torch.optim.SGD(model[2].parameters(), lr=0.1))
-    loss_of(model).backward()
-    with pytest.raises(ValueError, match=r"'2\.weight' is reduced by another"):
-        later.step()
-    part.step()
-
-
-def two_kinds_of_optimizers_for_one_model(kinds):
-    """One by gradients, one by Adasum: the later one has the parameters, whichever it is."""
-    model = network()
-    earlier, later = (wrapped(model, op=op) for op in kinds)
-    loss_of(model).backward()
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=r"'0\.weight' is reduced by another DistributedOptimizer, .*later"):
-        earlier.step()
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    later.step()
-    assert len(set(map(str, hvd.allgather_object(model.state_dict())))) == 1
-
-
-def an_optimizer_whose_successor_is_gone(in_a_cycle):
-    """It has its parameters back as soon as nobody has the other one."""
-    model = network()
-    earlier = wrapped(model)
-    part = hvd.DistributedOptimizer(torch.optim.SGD(model[2].parameters(), lr=0.1), model[2].named_parameters())
-    loss_of(model).backward()
-    with pytest.raises(ValueError, match=r"'2\.weight' is reduced by another.*or delete it"):
-        earlier.step()
-    part.step()
-    earlier.zero_grad()
-    if in_a_cycle:
-        part.itself = part
-    del part
-    if in_a_cycle:  # nobody knows yet that it is gone
-        loss_of(model).backward()
-        with pytest.raises(ValueError, match=r"'2\.weight' is reduced by another"):
-            earlier.step()
-    for _ in range(2):
-        goes_on(model, earlier)
-    loss_of(model).backward()
-    with pytest.raises(ValueError, match="computed again"):
-        loss_of(model).backward()  # its hooks are at work
-    earlier.step()
-    earlier.zero_grad()
-
-
-def a_second_optimizer_in_the_midst_of_a_step():
-    model = network()
-    first = wrapped(model)
-    loss_of(model).backward()
-    for another in (lambda: wrapped(model), lambda: wrapped(model, op=hvd.Adasum)):
-        with pytest.raises(ValueError, match=r"is reducing '0\.weight': call its step\(\) or synchronize\(\) before"):
-            another()
-    first.step()
-    first.zero_grad()
-    goes_on(model, first)
-
-
-def a_group_that_cannot_be_added():
-    """The optimizer is as before, and the group may come later."""
-    model, more = network(), torch.nn.Linear(2, 2).double()
-    optimizer, other = wrapped(model), wrapped(more)
-    more(torch.ones(1, 2).double()).sum().backward()
-    names = list(optimizer._farandole_names.chosen)
-    with pytest.raises(ValueError, match="another DistributedOptimizer is reducing"):
-        optimizer.add_param_group({"params": list(more.parameters())})
-    with pytest.raises(ValueError, match="more than one parameter group"):
-        optimizer.add_param_group({"params": list(model.parameters())})
-    assert (len(optimizer.param_groups), optimizer._farandole_names.chosen) == (1, names)
-    goes_on(model, optimizer)
-    other.step()
-    optimizer.add_param_group({"params": more.parameters()})
-    goes_on(torch.nn.Sequential(model, more), optimizer)
-
-
-def names_that_look_like_positions():
-    """A group whose names are taken has others, also where the user's are what ours would be."""
-    model, more = network(), torch.nn.Linear(2, 2).double()
-    named = [(f"parameter.{i + 1}", parameter) for i, parameter in enumerate(model.parameters())]
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), named)
-    optimizer.add_param_group({"params": more.parameters()})
-    optimizer.add_param_group({"params": [torch.zeros(1, dtype=torch.float64, requires_grad=True)]})
-    assert optimizer._farandole_names.chosen == [f"parameter.{i + 1}" for i in range(7)]
-    goes_on(torch.nn.Sequential(model, more), optimizer)
-
-
 def two_optimizers_for_two_parts():
     """As in adversarial training: backward of one loss passes through the other part."""
     model = network()
@@ -279,19 +149,6 @@ def two_optimizers_for_two_parts():
     loss_of(model).backward()
     first.step(), second.step()
     assert len(set(map(str, hvd.allgather_object(model.state_dict())))) == 1
-
-
-def a_discarded_optimizer_is_not_missed():
-    """Training goes on by hand; hooks of an optimizer that is gone do nothing."""
-    model = network()
-    optimizer = wrapped(model)
-    optimizer.cycle = optimizer
-    del optimizer
-    gc.collect()
-    if hvd.rank() == 0:
-        loss_of(model).backward()
-        loss_of(model).backward()
-    goes_on(model, wrapped(model))
 
 
 def a_model_that_changes_its_dtype(guilty):
@@ -423,12 +280,7 @@ CASES = (
     one_pass_too_few,
     a_step_hook_that_raises,
     a_closure_that_raises,
-    two_optimizers_for_one_model,
-    a_second_optimizer_in_the_midst_of_a_step,
-    a_group_that_cannot_be_added,
-    names_that_look_like_positions,
     two_optimizers_for_two_parts,
-    a_discarded_optimizer_is_not_missed,
     a_model_with_another_layer_on_one_rank,
     parameters_that_are_frozen_and_thawed,
     steps_out_of_order,
@@ -445,16 +297,6 @@ def test_it_is_told_and_training_goes_on(case):
 @pytest.mark.parametrize("options", OPTIONS)
 def test_it_is_told_and_training_goes_on_with(case, options):
     world(2).run(case, OPTIONS[options])
-
-
-@pytest.mark.parametrize("kinds", [(hvd.Average, hvd.Adasum), (hvd.Adasum, hvd.Average), (hvd.Adasum, hvd.Adasum)])
-def test_the_later_of_two_kinds_of_optimizers_has_the_parameters(kinds):
-    world(2).run(two_kinds_of_optimizers_for_one_model, kinds)
-
-
-@pytest.mark.parametrize("in_a_cycle", [False, True])
-def test_an_optimizer_whose_successor_is_gone_has_its_parameters_back(in_a_cycle):
-    world(2).run(an_optimizer_whose_successor_is_gone, in_a_cycle)
 
 
 @pytest.mark.parametrize("guilty", [[0], [1], [0, 1]], ids=str)

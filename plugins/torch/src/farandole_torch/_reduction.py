@@ -6,16 +6,18 @@ step     --hook before it---------> GradientReducer.finish, unless `synchronize`
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from farandole import Average, Handle, ProcessSet, ReduceOp, Sum
+from farandole import Average, Handle, MismatchError, ProcessSet, ReduceOp, Sum
 from farandole.plugin import GradientReducer
 
 from farandole_torch._adapter import Tensor, span
 from farandole_torch._autograd import collectives
+from farandole_torch._frozen import Agreement, Refusal, Required
 from farandole_torch._owners import Parameter, check_free, check_owned, take
 from farandole_torch._sparse import begin
 
@@ -39,6 +41,8 @@ class Reduction:
         self._sparse_as_dense = sparse_as_dense
         self._sparse_dims: dict[int, int] = {}  # index -> of the last sparse gradient
         self._hooked: set[int] = set()
+        self._agreement = Agreement(process_set)
+        self._required: Required | None = None  # in the step that has begun
         self.has_lost = False  # another optimizer has taken a parameter
         self._is_alone = True
 
@@ -60,10 +64,60 @@ class Reduction:
         if self.has_lost:
             check_owned({self._names[i]: self._parameters[i] for i in self._hooked}, self)
         self._watch()
-        wanted = [i for i, parameter in enumerate(self._parameters) if parameter.requires_grad]
         with span("farandole.DistributedOptimizer.synchronize"):
-            self.reducer.finish(wanted, self._gradient)
+            self._reduce()
         self.synchronized = True
+
+    def _reduce(self) -> None:
+        begun = self._required if self.in_flight else None
+        required = self._begin() if begun is None else begun
+        if self._agreement.required is None:
+            self._obey(self._agreement.ask_at_first(self._names, required))
+        elif required != self._agreement.required and (self.reducer.holds or not self.in_flight):
+            self._obey(self._ask(required, self._agreement.required))
+        wanted = [i for i, each in enumerate(self._parameters) if each.requires_grad or required[i]]
+        self._finish(wanted, required)
+
+    def _begin(self) -> Required:
+        """Of a step: what it reduces is what requires a gradient now. Where that has changed, the ranks are asked."""
+        self._required = required = tuple(each.requires_grad for each in self._parameters)
+        if self._agreement.required not in (None, required):
+            self.reducer.hold()
+        return required
+
+    def _ask(self, required: Required, before: Required) -> Refusal | None:
+        operation, together = self.reducer.operation_of(before.index(True) if True in before else 0)
+        try:
+            return self._agreement.ask(self._names, required, operation)
+        except MismatchError as error:  # some have not changed
+            self._give_up([i for i, each in enumerate(before) if each and i not in together])
+            self._agreement.explain(self._names, required, error)
+            raise
+
+    def _obey(self, refusal: Refusal | None) -> None:
+        if refusal is not None:
+            self._give_up(refusal.expected)
+            raise refusal.error
+
+    def _give_up(self, expected: Sequence[int] | None) -> None:
+        """Reduce nothing in this step but what other ranks wait for, if that can be."""
+        self._required = None
+        if expected is None:
+            self.reducer.abandon()
+            return
+        self.reducer.withdraw(range(len(self._names)))
+        with contextlib.suppress(Exception):  # there is an error to be told already
+            self.reducer.finish(expected, self._gradient)
+
+    def _finish(self, wanted: Sequence[int], required: Required) -> None:
+        try:
+            self.reducer.finish(wanted, self._gradient)
+        except Exception as error:
+            self._agreement.explain(self._names, required, error)
+            raise
+        finally:
+            if not self.in_flight:
+                self._required = None
 
     def before_step(self) -> None:
         """What `step()` needs before it uses the gradients."""
@@ -128,6 +182,7 @@ class Reduction:
         """The optimizer has more parameters. Raises like GradientReducer.extend and `check_free`."""
         check_free(parameters, names)
         self.reducer.extend(names)
+        self._required = None
         self._parameters += parameters
         self._names += names
         if not self._is_alone:
@@ -137,6 +192,8 @@ class Reduction:
         """Backward has added to the gradient."""
         self.synchronized = False
         if not self.has_lost:
+            if self._required is None:
+                self._begin()
             self.reducer.ready(index, self._gradient(index))
 
     def reduce_sparse(self, index: int, gradient: Tensor, name: str) -> tuple[Handle[Tensor], int] | None:
