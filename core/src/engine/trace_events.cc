@@ -12,6 +12,14 @@ namespace {
 
 constexpr int kOperations = 0, kBackEnd = 1;  // "threads" of a rank
 
+// Whether the second byte may follow the first: not where that is an overlong form, a surrogate, or beyond U+10FFFF.
+bool MayFollow(unsigned char first, unsigned char second) {
+  if (first == 0xE0) return second >= 0xA0;
+  if (first == 0xED) return second < 0xA0;
+  if (first == 0xF0) return second >= 0x90;
+  return first != 0xF4 || second < 0x90;
+}
+
 // How many bytes the character at `text[i]` has in UTF-8; 0 when it is none.
 size_t CharacterAt(const std::string& text, size_t i) {
   const auto first = static_cast<unsigned char>(text[i]);
@@ -24,7 +32,7 @@ size_t CharacterAt(const std::string& text, size_t i) {
   for (size_t k = 1; k < size; ++k) {
     if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return 0;
   }
-  return size;
+  return size < 2 || MayFollow(first, static_cast<unsigned char>(text[i + 1])) ? size : 0;
 }
 
 std::string Quoted(const std::string& text) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -135,6 +136,16 @@ TEST(TraceEvents, AnOperationHasItsPhasesInside) {
 TEST(TraceEvents, NamesAreQuotedAndLongOnesKeepTheirEnd) {
   TraceRecord record = SomeRecord("a\"b\\c\nd\xC3\xA9\xFF");
   EXPECT_NE(EventsOf(record, 0, 0, 1).find("\"name\":\"a\\\"b\\\\c\\u000ad\xC3\xA9?\""), std::string::npos);
+  // The least and the greatest of each length, then overlong forms, a surrogate and what is beyond: a ? for each byte.
+  for (const char* good :
+       {"\xC2\x80", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_NE(EventsOf(SomeRecord(good), 0, 0, 1).find("\"name\":\"" + std::string(good) + "\""), std::string::npos);
+  }
+  for (const char* bad :
+       {"\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xE0\xA0"}) {
+    const std::string marks(std::strlen(bad), '?');
+    EXPECT_NE(EventsOf(SomeRecord(bad), 0, 0, 1).find("\"name\":\"" + marks + "\""), std::string::npos);
+  }
   record.SetName("layer\xC3\xA9" + std::string(TraceRecord::kNameBytes - 2, 'x'));  // cut within the character
   EXPECT_EQ(std::string(record.name.data()), std::string(TraceRecord::kNameBytes - 2, 'x'));
 }
