@@ -39,11 +39,13 @@ from door.environments import (
     all_wheels,
     build_environment,
     mxnet_environment,
+    older_torch_environment,
     place_of,
+    python_environment,
     tensorflow_environment,
     torch_environment,
 )
-from door.pins import LINTERS, MPI, TENSORFLOW_PYTHONS, TYPES
+from door.pins import LINTERS, MPI, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
 from door.progress import run_all, step, steps_taken
 from door.suites import chosen, suites
 
@@ -92,6 +94,29 @@ def tensorflow(session: nox.Session, version: str) -> None:
     beside: dict[str, dict[str, Make]]
     beside = {"tensorflow": {f"TensorFlow {version}": partial(tensorflow_environment, version)}}
     run_tests(session, {f"Testing {folder}": ("tensorflow", [folder]) for folder in folders}, beside)
+
+
+@nox.session
+@nox.parametrize("version", list(TORCH_PYTHONS))
+def torch(session: nox.Session, version: str) -> None:
+    """Tests of the plugin for PyTorch with an older version of it. What stands after -- is run by pytest instead.
+
+    Installs 5 to 7 GB, of which 2.5 to 3 GB are fetched: the builds with CUDA. With FARANDOLE_TORCH_INDEX, see
+    docs/contributing.md, those for CPUs: about 1 GB, of which 200 MB are fetched.
+    """
+    folders = session.posargs or ["plugins/torch/tests", "tests/collectives/test_torch_oracle.py", "tests/parity"]
+    beside: dict[str, dict[str, Make]]
+    beside = {"torch": {f"PyTorch {version}": partial(older_torch_environment, version)}}
+    run_tests(session, {f"Testing {folder}": ("torch", [folder]) for folder in folders}, beside)
+
+
+@nox.session
+@nox.parametrize("version", list(PYTHONS))
+def core(session: nox.Session, version: str) -> None:
+    """Tests of the core with one version of Python, from PATH or ~/.pyenv, which builds the wheel."""
+    env = python_environment(version, session)
+    folders = session.posargs or ["core/tests/python", "tests/collectives/test_oracle.py"]
+    run_all(session, {f"Testing {folder}, Python {version}": partial(run_pytest, env, folder) for folder in folders})
 
 
 @nox.session

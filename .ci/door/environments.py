@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +28,7 @@ from door.pins import (
     TENSORFLOW_PYTHONS,
     TEST_TOOLS,
     TORCH,
+    TORCH_PYTHONS,
 )
 from door.progress import step
 
@@ -34,15 +36,17 @@ from door.progress import step
 class Environment:
     """A virtual environment below .nox/, shared by the sessions that name it and kept while its Python stays."""
 
-    def __init__(self, session: nox.Session, name: str) -> None:
+    def __init__(self, session: nox.Session, name: str, interpreter: str = sys.executable) -> None:
+        """With this Python, or with the one of that `interpreter`."""
         self.session = session
         self.home = MADE / name
-        python = f"{sys.version} in {self.home}"
+        self.interpreter = interpreter
+        python = f"{sys.version if interpreter == sys.executable else interpreter} in {self.home}"
         if self.outdated("python", python) or not (self.home / "bin" / "python").exists():
             with step(f"Making the environment .nox/{name}", "some seconds"):
                 # virtualenv comes with nox and, unlike venv, brings a recent pip.
-                make = [sys.executable, "-m", "virtualenv", "--quiet", "--clear", str(self.home)]
-                session.run(*make, silent=True, external=True)
+                make = [sys.executable, "-m", "virtualenv", "--quiet", "--clear", "--python", interpreter]
+                session.run(*make, str(self.home), silent=True, external=True)
             self.note("python", python)
 
     def run(self, *command: str, silent: bool = False, variables: dict[str, str] | None = None) -> None:
@@ -73,12 +77,12 @@ class Environment:
         (self.home / f"{what}.installed").write_text(contents)
 
 
-def install_torch(env: Environment) -> None:
+def install_torch(env: Environment, wanted: str = TORCH) -> None:
     """Install PyTorch; if its build with CUDA would come, say so before it starts."""
     index = os.environ.get("FARANDOLE_TORCH_INDEX", "")
     options = ["--index-url", index] if index else []
     report = env.home / "torch-plan.json"
-    env.pip("install", "--dry-run", "--no-deps", "--ignore-installed", "--report", str(report), *options, TORCH)
+    env.pip("install", "--dry-run", "--no-deps", "--ignore-installed", "--report", str(report), *options, wanted)
     requirements = json.loads(report.read_text())["install"][0]["metadata"].get("requires_dist", [])
     expect = "about 200 MB, 1 to 2 minutes"
     if any(name.startswith(("nvidia-", "cuda-")) for name in requirements):
@@ -89,13 +93,13 @@ def install_torch(env: Environment) -> None:
             "under Get Started) and start again.",
             flush=True,
         )
-    with step(f"Installing {TORCH}", expect):
-        env.pip("install", *options, TORCH, silent=False)
+    with step(f"Installing {wanted}", expect):
+        env.pip("install", *options, wanted, silent=False)
 
 
-def build_environment(session: nox.Session) -> Environment:
+def build_environment(session: nox.Session, name: str = "build", interpreter: str = sys.executable) -> Environment:
     """The environment that builds. Unlike those of pip it stays, so that only what changed is compiled again."""
-    env = Environment(session, "build")
+    env = Environment(session, name, interpreter)
     requires = re.compile(r"^requires = (\[.*?\])", re.MULTILINE | re.DOTALL)
     lists = [requires.search(path.read_text()) for path in distributions()]
     requirements = {requirement for found in lists if found for requirement in ast.literal_eval(found[1])}
@@ -110,7 +114,8 @@ def distributions() -> list[Path]:
 def build_wheel(env: Environment, folder: str) -> str:
     """The wheel of the distribution in `folder`, built once for the same files and Python."""
     ignored = {"build", "dist", "tests", "benchmarks", "__pycache__"}
-    digest = hashlib.sha256(f"{sys.version} {os.environ.get('CXX', '')}".encode())
+    python = sys.version if env.interpreter == sys.executable else env.interpreter
+    digest = hashlib.sha256(f"{python} {os.environ.get('CXX', '')}".encode())
     compiled = (ROOT / folder / "CMakeLists.txt").exists()
     folders = [folder, "core/include"] if compiled else [folder]
     for file in sorted({file for each in folders for file in (ROOT / each).rglob("*")}):
@@ -158,6 +163,37 @@ def torch_environment(session: nox.Session) -> Environment:
         env.note("torch", TORCH)
     env.require("test tools", [*TEST_TOOLS, KERAS, ML_DTYPES, "numpy>=2"], "about 70 MB, half a minute")
     install_farandole(env, "torch", [TORCH])
+    return env
+
+
+def older_torch_environment(version: str, session: nox.Session) -> Environment | None:
+    """The same with this minor version of PyTorch."""
+    env = Environment(session, f"torch-{version}")
+    wanted, newest = f"torch=={version}.*", TORCH_PYTHONS[version]
+    why = f"{wanted} needs Python 3.{newest} or older, and this is 3.{sys.version_info[1]}"
+    if not is_filled(env, f"PyTorch {version}", why if sys.version_info[1] > newest else ""):
+        return None
+    if env.outdated("torch", wanted):
+        install_torch(env, wanted)
+        env.note("torch", wanted)
+    env.require("test tools", [*TEST_TOOLS, ML_DTYPES, "numpy>=2"], "about 60 MB, half a minute")
+    install_farandole(env, "torch", [wanted])
+    return env
+
+
+def python_environment(version: str, session: nox.Session) -> Environment:
+    """The core, built by this Python and beside it, with the test tools and no framework."""
+    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    interpreter = str(found[-1]) if found else shutil.which(f"python{version}")  # in PATH there may be pyenv's shim
+    if not interpreter:
+        session.error(f"there is no python{version} in PATH or ~/.pyenv/versions: install it")
+    env = Environment(session, f"python-{version}", interpreter)
+    env.require("test tools", [*TEST_TOOLS, ML_DTYPES, "numpy"], "about 60 MB, half a minute")
+    wheel = build_wheel(build_environment(session, f"build-{version}", interpreter), "core")
+    if env.outdated("farandole", wheel):
+        with step(f"Installing Farandole beside Python {version}", "some seconds"):
+            env.pip("install", "--force-reinstall", wheel)
+        env.note("farandole", wheel)
     return env
 
 

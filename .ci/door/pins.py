@@ -2,6 +2,10 @@
 
 NOX = "nox==2026.10.20"
 TORCH = "torch==2.13.0"
+# Older ones that we work with, and the newest Python 3 for which each has wheels.
+TORCH_PYTHONS = {"2.3": 12, "2.4": 12, "2.5": 13, "2.6": 13, "2.7": 13, "2.8": 13}
+TORCH_PYTHONS |= {"2.9": 14, "2.10": 14, "2.11": 14, "2.12": 14}
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")  # for which the core is
 MXNET = ["mxnet==1.9.1", "numpy==1.23.5"]  # with a later numpy it cannot be imported
 MXNET_PYTHONS = [(3, 10), (3, 11)]  # for which there is this numpy
 # All that we work with, and the newest Python 3 for which each has wheels.

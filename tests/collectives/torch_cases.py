@@ -144,8 +144,6 @@ def draw_torch_window(key: Key) -> Window:
 
 def _draw_case(plain: Case, draw: random.Random, in_order: bool, ends_with_join: bool) -> TorchCase:
     case = TorchCase(**{each.name: getattr(plain, each.name) for each in fields(plain)}, in_order=in_order)
-    if case.dtype not in torch_tensors.KNOWN:
-        case.dtype = "int16"
     if case.operation == "allreduce" and not case.grouped and draw.random() < 0.08:
         _make_sparse(case, draw)
     if case.operation in ("allreduce", "broadcast") and not case.sparse_dims and draw.random() < 0.15:

@@ -10,7 +10,6 @@ from farandole_torch import Compression
 from meanings import DTYPES, FLOATS
 
 LAYOUTS = ("whole", "strided", "window", "offset", "transposed", "channels_last", "expanded", "negated", "sliced rows")
-KNOWN = [name for name in DTYPES if hasattr(torch, name)]  # torch before 2.3 has no uint16
 COMPRESSIONS = {"float16": Compression.fp16, "bfloat16": Compression.bf16}
 _UNTOUCHED = 77  # stands in memory beside a tensor
 

@@ -7,6 +7,7 @@ import farandole_torch as hvd
 import pytest
 import torch
 from farandole.testing import world
+from versions import needs
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -68,7 +69,7 @@ def scaled(way, fused):
     assert scaler.get_scale() == 4.0
 
 
-@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("fused", [False, pytest.param(True, marks=needs(2, 4, "fused SGD on the host"))])
 @pytest.mark.parametrize("way", ["step alone", "unscale", "synchronize"])
 def test_all_ranks_skip_a_step_that_overflows_on_one(way, fused):
     world(2).run(scaled, way, fused)
@@ -244,6 +245,7 @@ def named_in_the_optimizer():
     optimizer.step()
 
 
+@needs(2, 6, "optimizers that know names")
 def test_names_that_the_optimizer_knows_are_used():
     world(2).run(named_in_the_optimizer)
 

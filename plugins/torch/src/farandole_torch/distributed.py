@@ -23,8 +23,12 @@ from farandole import ProcessSet
 from farandole.plugin import init_as
 
 from farandole_torch._process_group import ProcessGroup
+from farandole_torch._versions import require
 
 __all__: list[str] = []
+
+# With earlier ones DistributedDataParallel waits for ever for a group that is written in Python.
+require("farandole_torch.distributed", (2, 7))
 
 _HERE = "127.0.0.1"  # jobs are on one host for now
 
