@@ -3,6 +3,12 @@
 All that take part get a MismatchError that names both ranks and both values; the next operation is right again.
 """
 
+import os
+import signal
+import tempfile
+import threading
+import time
+
 import farandole_torch as hvd
 import pytest
 import torch
@@ -113,6 +119,70 @@ def test_ranks_that_disagree_are_told_and_go_on(attempts):
     assert not wrong, f"{len(wrong)} wrong, such as\n" + "\n".join(wrong[:5])
 
 
+def freed():
+    """What sharding leaves of a parameter that another rank has."""
+    tensor = torch.ones(1000)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def out_of_order(members):
+    """Calls without a name that come in another order are told, with their lines; with names they are no mistake."""
+    if not members.included():
+        return
+    first = members.rank() == 0
+    tensor = torch.ones(6, 2)
+    for one, other in (("allreduce", "allgather"), ("reducescatter", "alltoall"), ("allreduce_", "allgather")):
+        for form in (one, other) if first else (other, one):
+            with pytest.raises(
+                hvd.MismatchError, match=rf"(?s){one.rstrip('_')}.*{other}|{other}.*{one.rstrip('_')}"
+            ) as told:
+                getattr(hvd, form)(tensor, process_set=members)
+            assert str(told.value).count("test_bad_input.py:") >= 2
+        forms = [f"{each.rstrip('_')}_async" for each in ((one, other) if first else (other, one))]
+        handles = [getattr(hvd, form)(tensor, name=form, process_set=members) for form in forms]
+        for handle in handles:
+            hvd.synchronize(handle)
+
+
+def in_world_and_set(function):
+    few = hvd.add_process_set([0, 2])
+    function(hvd.global_process_set), function(few)
+    hvd.remove_process_set(few)
+
+
+def interrupted(form):
+    """Ctrl-C in a notebook, while rank 0 waits for rank 1: the next cell goes on, and nothing is out of step."""
+    tensors, options = torch.full((4, 2), hvd.rank() + 1.0), {"root_rank": 1} if form in ROOTED else {}
+    given = [tensors.clone(), tensors.clone()] if "grouped" in form else tensors.clone()
+    flag = os.path.join(tempfile.gettempdir(), f"farandole-{hvd.broadcast_object(os.getpid(), 0)}")
+    handle = None
+    if hvd.rank() == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            handle = getattr(hvd, form)(given, name="cell", **options)
+            hvd.synchronize(handle)
+        if handle is None:
+            with pytest.raises(ValueError, match="'cell' is already in flight on rank 0"):
+                getattr(hvd, form)(given, name="cell", **options)
+        with open(flag, "w"):
+            pass
+    else:
+        while not os.path.exists(flag):
+            time.sleep(0.01)
+        handle = getattr(hvd, form)(given, name="cell", **options)
+    if "async" in form:
+        result = hvd.synchronize(handle)
+        kept = result[0] if isinstance(result, list | tuple) else result
+        assert torch.isfinite(kept).all()
+    hvd.barrier()
+    if hvd.rank() == 0:
+        os.remove(flag)
+    assert hvd.allreduce(tensors, op=hvd.Sum).tolist() == [[sum(range(1, hvd.size() + 1))] * 2] * 4
+    hvd.allreduce(tensors, name="cell")
+
+
 def nonsense():
     """What one rank sees alone is a ValueError or TypeError there, before anything is sent."""
     tensor = torch.ones(6, 2, requires_grad=True)
@@ -120,6 +190,10 @@ def nonsense():
         for bad, words in [
             (torch.ones(2, dtype=torch.complex64), "complex64"),
             (torch.ones(2).to_sparse(), "sparse"),
+            (torch.ones(2, device="meta"), "meta.* has no data"),
+            (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested tensors"),
+            (torch.nn.parameter.UninitializedParameter(), "(?i)lazy ?module"),
+            (freed(), "no memory"),
             ([1.0], "Tensor|sequence|list"),
             (None, "Tensor|NoneType"),
         ]:
@@ -150,3 +224,15 @@ def nonsense():
 
 def test_nonsense_is_refused_where_it_is_said():
     world(2).run(nonsense)
+
+
+def test_calls_in_another_order_are_told():
+    world(3).run(in_world_and_set, out_of_order)
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["allreduce", "grouped_allreduce_", "allgather_async", "broadcast_async_", "alltoall", "reducescatter_async"],
+)
+def test_control_c_in_a_call_leaves_the_job_usable(form):
+    world(2).run(interrupted, form)

@@ -4,6 +4,7 @@ import farandole_torch as hvd
 import pytest
 import torch
 from farandole.testing import world
+from farandole_torch import _broadcasting
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -11,6 +12,10 @@ OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1 * (hvd.rank() + 1), momentum=0.9),
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1 * (hvd.rank() + 1), amsgrad=True),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.01 * hvd.rank()),
+    "fused adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1 * (hvd.rank() + 1), fused=True),
+    "adam with a tensor": lambda parameters: torch.optim.Adam(
+        parameters, lr=torch.tensor(0.1 * (hvd.rank() + 1)), foreach=False, maximize=hvd.rank() == 0
+    ),
     "lbfgs": lambda parameters: torch.optim.LBFGS(parameters, lr=0.1, max_iter=3),
 }
 
@@ -51,7 +56,7 @@ def restore(kind, root):
     assert all(state == states[root] for state in states)
     if hvd.rank() == root:
         assert flat(optimizer.state_dict()) == own
-    if kind.startswith("adam"):
+    if "adam" in kind:
         assert states[0]["state"][0]["step"] == 3
     optimizer.zero_grad()
     model(torch.ones(1, 3)).square().sum().backward()
@@ -80,6 +85,21 @@ def of_sparse_momentum():
 
 def test_sparse_momentum():
     world(2).run(of_sparse_momentum)
+
+
+def test_state_of_a_gpu_goes_to_the_ranks_own_gpu():
+    """Without one here, "meta" stands for it; a step count on the host stays there."""
+    parameters = [torch.nn.Parameter(torch.ones(2, device=device)) for device in ("cpu", "meta")]
+    optimizer = torch.optim.SGD(parameters, lr=1.0)
+    given, tensors = (torch.ones((), device="meta"), torch.ones(()), torch.ones(3, device="meta").double()), []
+    places = [_broadcasting._taken_out(value, tensors) for value in given]
+    made = []
+    for place in places:
+        _broadcasting._new_tensor(place, made, _broadcasting._devices(optimizer))
+    assert [each.device.type for each in made] == ["meta", "cpu", "meta"]
+    assert [(each.shape, each.dtype) for each in made] == [(each.shape, each.dtype) for each in tensors]
+    only_host = _broadcasting._devices(torch.optim.SGD(parameters[:1], lr=1.0))
+    assert _broadcasting._new_tensor(places[0], made, only_host) and made[-1].device.type == "cpu"
 
 
 def forget():

@@ -28,11 +28,13 @@ class TensorAdapter(Adapter[Tensor]):
         try:
             if tensor.layout is torch.strided:
                 return _DTYPES[tensor.dtype], tensor.shape
-        except (AttributeError, KeyError):
+        except (AttributeError, KeyError, RuntimeError):  # the last where there is no shape
             pass
         raise _indescribable(tensor)
 
     def buffer(self, tensor: Tensor) -> Buffer | None:
+        if tensor.is_meta:
+            raise ValueError("a tensor on the device meta has no data: move it with to_empty(), and fill it")
         # The bits of a negative view, such as the imaginary part of a conjugate, are those of the opposite numbers.
         if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
             return None
@@ -71,6 +73,10 @@ def span(title: str) -> AbstractContextManager[object]:
 def _indescribable(tensor: Tensor) -> Exception:
     if not isinstance(tensor, torch.Tensor):
         return TypeError(f"expected a torch.Tensor, not {type(tensor).__name__}; convert it with torch.tensor")
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        return ValueError("a parameter of a lazy module has no shape yet: run the model once before")
+    if tensor.is_nested:
+        return ValueError("nested tensors cannot be reduced or sent: convert them with to_padded_tensor()")
     if tensor.layout is not torch.strided:
         return ValueError(
             f"tensors of layout {tensor.layout} cannot be reduced or sent: convert them with to_dense(), or give "

@@ -22,6 +22,7 @@ class _Place:
     index: int
     shape: tuple[int, ...]
     dtype: Any
+    device: str  # its kind: an optimizer may keep some tensors, step counts say, on the host and others on the GPU
 
 
 def broadcast_optimizer_state(optimizer: Any, root_rank: int, model: Any = None) -> None:
@@ -47,7 +48,8 @@ def broadcast_optimizer_state(optimizer: Any, root_rank: int, model: Any = None)
     outline = _replaced(optimizer.state_dict(), lambda value: _taken_out(value, tensors)) if is_root else None
     outline = broadcast_object(outline, root_rank, name="optimizer")
     if not is_root:
-        _replaced(outline, lambda value: _new_tensor(value, tensors))
+        devices = _devices(optimizer)
+        _replaced(outline, lambda value: _new_tensor(value, tensors, devices))
     handles = [collectives.broadcast_async_(each, root_rank, f"optimizer.{i}") for i, each in enumerate(tensors)]
     for handle in handles:
         handle.wait()
@@ -61,12 +63,18 @@ def _taken_out(value: Any, tensors: list[Any]) -> Any:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.dtype not in _SENT:
         return value  # sparse momentum, say, travels within the outline
     tensors.append(value.detach())
-    return _Place(len(tensors) - 1, tuple(value.shape), value.dtype)
+    return _Place(len(tensors) - 1, tuple(value.shape), value.dtype, value.device.type)
 
 
-def _new_tensor(value: Any, tensors: list[Any]) -> Any:
+def _devices(optimizer: Any) -> dict[str, Any]:
+    """This rank's device of each kind that the parameters are on: the root's GPU may have another number."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return {parameter.device.type: parameter.device for parameter in reversed(parameters)}
+
+
+def _new_tensor(value: Any, tensors: list[Any], devices: dict[str, Any]) -> Any:
     if isinstance(value, _Place):
-        tensors.append(torch.empty(value.shape, dtype=value.dtype))
+        tensors.append(torch.empty(value.shape, dtype=value.dtype, device=devices.get(value.device, "cpu")))
     return value
 
 
