@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from farandole._environment import World, discover, start_timeout_s, without_starters
+from farandole._environment import World, discover, start_timeout_s, told, without_starters
 
 OURS = {
     "FARANDOLE_RANK": "3",
@@ -37,6 +37,17 @@ MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRA
 
 def test_nobody_started_us_so_we_are_alone():
     assert discover({}) == World(0, 1, 0, 1, 0, 1, "", "", "")
+
+
+def test_a_program_may_say_it_itself(monkeypatch):
+    world = told(1, 3, "this job")
+    assert world == World(1, 3, 1, 3, 0, 1, told(0, 3, "this job").store, "", "the program itself")
+    assert world.store.startswith("unix:farandole-") and world.store != told(1, 3, "another job").store
+    with pytest.raises(ValueError, match="rank 3 of 3 cannot be right"):
+        told(3, 3, "this job")
+    monkeypatch.setenv("FARANDOLE_REQUIRE_KEY", "1")
+    with pytest.raises(ValueError, match="asks for a job key, which the program itself does not hand out"):
+        told(1, 3, "this job")
 
 
 def test_our_launcher_says_everything():

@@ -129,6 +129,7 @@ def interrupted():
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), op=hvd.Adasum
     )
+    step(model, optimizer, inputs)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     model(inputs).square().sum().backward()
     if hvd.rank() == 0:

@@ -126,15 +126,25 @@ def a_discarded_optimizer_is_not_missed():
     goes_on(model, wrapped(model))
 
 
+def steps_alike(model, optimizer):
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    optimizer.step()
+    assert len(set(map(str, hvd.allgather_object(model.state_dict())))) == 1
+    optimizer.zero_grad()
+
+
 def frozen_on_one_rank(when, options):
     """In the first step or later; frozen or thawed: all ranks are told which parameter and by whom, at once."""
     model = network()
     if when == "thawed":
         model[2].bias.requires_grad_(False)
     optimizer = wrapped(model, **options)
+    trains = goes_on if "op" not in options else steps_alike
     if when != "at first":
         for _ in range(2):
-            goes_on(model, optimizer)
+            trains(model, optimizer)
     guilty = hvd.size() - 1
     if hvd.rank() == guilty:
         model[2].bias.requires_grad_(when == "thawed")
@@ -149,9 +159,9 @@ def frozen_on_one_rank(when, options):
         assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
         optimizer.zero_grad()
     model[2].bias.requires_grad_(when != "thawed")
-    goes_on(model, optimizer)
+    trains(model, optimizer)
     model[2].bias.requires_grad_(when == "thawed")  # on all ranks
-    goes_on(model, optimizer)
+    trains(model, optimizer)
 
 
 def another_number_of_parameters():
@@ -191,7 +201,7 @@ def test_an_optimizer_whose_successor_is_gone_has_its_parameters_back(in_a_cycle
     world(2).run(an_optimizer_whose_successor_is_gone, in_a_cycle)
 
 
-@pytest.mark.parametrize("options", [{}, {"groups": 1}, {"groups": 2}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"groups": 1}, {"groups": 2}, {"op": hvd.Adasum}], ids=str)
 @pytest.mark.parametrize("when", ["at first", "later", "thawed"])
 def test_a_parameter_that_is_frozen_on_one_rank_only_is_named_on_all(when, options):
     world(3).run(frozen_on_one_rank, when, options)

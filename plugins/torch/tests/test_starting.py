@@ -20,6 +20,9 @@ def works(backend, **where):
         assert ones.tolist() == [2, 2]
     print(f"rank {dist.get_rank()} of {dist.get_world_size()} by {dist.get_backend()}", flush=True)
     dist.destroy_process_group()
+    farandole_torch.shutdown()
+    farandole_torch.init()
+    assert (farandole_torch.rank(), farandole_torch.size()) == (where.get("rank", farandole_torch.rank()), 2)
 """
 BY_ENVIRONMENT = WORKS + "\nworks(sys.argv[1])\n"
 BY_ITSELF = (

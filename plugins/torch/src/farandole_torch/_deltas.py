@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from farandole import Adasum, Handle, ProcessSet
+from farandole import Adasum, Handle, MismatchError, ProcessSet
 from farandole.plugin import Compressor
 
 from farandole_torch._adapter import Tensor, span
 from farandole_torch._autograd import collectives
+from farandole_torch._frozen import Agreement, Required
 from farandole_torch._owners import Parameter, check_free, check_owned, take
 
 
@@ -30,8 +31,14 @@ class _Change:
     name: str
     parameter: Parameter
     start: Tensor
-    delta: Tensor | None = None
+    delta: Any = None  # a tensor, when the optimizer has stepped
     handle: Handle[Tensor] | None = None
+
+    def take_back(self) -> None:
+        """Leave the parameter as before the step, which a rank keeps if the ranks disagree."""
+        if self.delta is None:
+            self.delta = self.parameter - self.start
+        self.parameter.copy_(self.start)
 
 
 class Deltas:
@@ -47,6 +54,8 @@ class Deltas:
         self._parameters, self._names = list(parameters), list(names)
         self._compression, self._process_set = compression, process_set
         self._changes: list[_Change] = []  # of a step that is under way
+        self._agreement = Agreement(process_set)
+        self._required: Required = ()  # in the step that is under way
         self._taken: set[int] = set()  # indices of parameters
         self.has_lost = False  # another optimizer has taken a parameter
         self.in_flight = False  # the optimizer has stepped, and what it has changed is being combined
@@ -71,10 +80,25 @@ class Deltas:
         """Complete a step whose wait was interrupted; else nothing: gradients are each rank's own."""
         if not self.in_flight:
             return
+        for change in self._changes:
+            change.take_back()
+        try:
+            self._agree()
+            self._combine()
+        except Exception as error:
+            self._forget()
+            self._agreement.explain(self._names, self._required, error)
+            raise
+        self._forget()
+
+    def _forget(self) -> None:
+        self._changes, self.in_flight = [], False
+
+    def _combine(self) -> None:
         error: Exception | None = None
         for change in self._changes:
             try:
-                self._submit(change)
+                change.handle = change.handle or self._reduced(change.name, change.delta)
             except Exception as caught:
                 error = error or caught
         results = []
@@ -83,12 +107,28 @@ class Deltas:
                 results.append(change.handle and change.handle.wait())
             except Exception as caught:
                 error = error or caught
-        if error is None:
-            for change, result in zip(self._changes, results, strict=True):
-                change.parameter.copy_(change.start + result)  # interrupted here, it can be done again
-        self._changes, self.in_flight = [], False
         if error is not None:
             raise error
+        for change, result in zip(self._changes, results, strict=True):
+            change.parameter.copy_(change.start + result)  # interrupted here, it can be done again
+
+    def _agree(self) -> None:
+        """Raises MismatchError where the ranks have not frozen the same parameters; see `_frozen`."""
+        before, required = self._agreement.required, self._required
+        if before is None:
+            refusal = self._agreement.ask_at_first(self._names, required)
+        elif before == required or any(change.handle for change in self._changes):
+            return
+        else:
+            first, *others = [i for i, each in enumerate(before) if each] or [0]
+            try:
+                refusal = self._agreement.ask(self._names, required, f"delta.{self._names[first]}")
+            except MismatchError:  # some have not changed, and wait for the others
+                for i in others:
+                    self._reduced(self._names[i], torch.zeros_like(self._parameters[i])).wait()
+                raise
+        if refusal is not None:
+            raise refusal.error
 
     @property
     def skips(self) -> bool:
@@ -138,6 +178,7 @@ class Deltas:
         if self.has_lost:
             check_owned({self._names[i]: self._parameters[i] for i in self._taken}, self)
         self._take()
+        self._required = tuple(parameter.requires_grad for parameter in self._parameters)
         self._changes = [
             _Change(name, parameter, parameter.detach().clone())
             for name, parameter in zip(self._names, self._parameters, strict=True)
@@ -148,14 +189,6 @@ class Deltas:
         self.in_flight = True
         with span("farandole.DistributedOptimizer.combine"):
             self.synchronize()
-
-    def _submit(self, change: _Change) -> None:
-        """At most once; leaves the parameter as before the step."""
-        if change.delta is None:
-            change.delta = change.parameter - change.start
-        change.parameter.copy_(change.start)
-        if change.handle is None:
-            change.handle = self._reduced(change.name, change.delta)
 
     def _reduced(self, name: str, delta: Tensor) -> Handle[Tensor]:
         sent, context = self._compression.compress(delta)
