@@ -176,7 +176,7 @@ def older_torch_environment(version: str, session: nox.Session) -> Environment |
     if env.outdated("torch", wanted):
         install_torch(env, wanted)
         env.note("torch", wanted)
-    env.require("test tools", [*TEST_TOOLS, ML_DTYPES, "numpy>=2"], "about 60 MB, half a minute")
+    env.require("test tools", [*TEST_TOOLS, KERAS, ML_DTYPES, "numpy>=2"], "about 70 MB, half a minute")
     install_farandole(env, "torch", [wanted])
     return env
 
