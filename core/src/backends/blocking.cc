@@ -8,8 +8,10 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "backends/introduction.h"
+#include "common/clock.h"
 #include "common/log.h"
 
 namespace farandole {
@@ -17,6 +19,8 @@ namespace {
 
 // How long a library may take to heed an abort.
 constexpr std::chrono::seconds kPatience{5};
+// Libraries notice broken connections before anybody knows who is dead, and cannot say who it is.
+constexpr int64_t kSuspicionMs = 1000;
 
 // What the thread shares with the driver. It lives for as long as either of them uses it.
 class Worker {
@@ -138,11 +142,15 @@ class Blocking final : public Backend {
       state_ = State::kPerforming;
       Submit(introduction_.greetings(), true);
     }
-    Status status;
-    if (!worker_->TakeResult(&status)) return Status::Ok();
-    *moved = *done = true;
+    if (failed_.ok()) {
+      if (!worker_->TakeResult(&failed_)) return Status::Ok();
+      *moved = true;
+      failed_at_ = Now();
+    }
+    if (!failed_.ok() && MillisecondsBetween(failed_at_, Now()) < kSuspicionMs) return Status::Ok();
+    *done = failed_.ok();
     state_ = State::kIdle;
-    return status;
+    return std::exchange(failed_, Status());
   }
 
   std::vector<int> Laggards() const override {
@@ -152,6 +160,7 @@ class Blocking final : public Backend {
   void Abort() override {
     const State state = state_;
     state_ = State::kIdle;
+    failed_ = Status();
     if (state == State::kIntroducing) introduction_.Abort();
     if (state != State::kPerforming || worker_->AwaitIdle(std::chrono::seconds(0))) return;
     worker_->performer()->Interrupt();
@@ -195,6 +204,8 @@ class Blocking final : public Backend {
   const Work* work_ = nullptr;
   State state_ = State::kIdle;
   bool is_stuck_ = false;
+  Status failed_;  // the work at hand has; told when who is dead had the time to be known
+  TimePoint failed_at_{};
 };
 
 }  // namespace

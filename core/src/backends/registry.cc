@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/gloo/gloo.h"
 #include "backends/native/native.h"
 
 namespace farandole {
@@ -9,6 +10,7 @@ namespace {
 
 const BackendKind* const kKinds[] = {
     &kNative,
+    &kGloo,
 };
 constexpr size_t kKindCount = std::size(kKinds);
 

@@ -142,9 +142,10 @@ Status ChooseBackend(const Preference& preference, const ProcessSet& set, Operat
   operation->backend = preference.Choose(demands);
   if (operation->backend >= 0) return Status::Ok();
   const std::string what = Reduces(request.kind) ? std::string(NameOf(request.reduce)) + " of " : "";
+  const char* const where = demands[0].on_device ? " on a device" : " in host memory";
   return Refuse(request, "no back end of FARANDOLE_BACKEND=" + preference.ToString() + " performs " + what +
-                             NameOf(request.tensors[0].dtype) + " in host memory or on a device among " +
-                             std::to_string(set.size()) + " ranks; add " + Registry::Names()[0] + " to the list");
+                             NameOf(request.tensors[0].dtype) + where + "; add " + Registry::Names()[0] +
+                             " to the list");
 }
 
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {

@@ -29,7 +29,7 @@ TEST(Preference, NamesThatAreNoneAreRefusedWithThoseThatAre) {
   const Status unknown = Preference::Read({"native", "nctl"}, &preference);
   EXPECT_EQ(unknown.code(), Code::kInvalid);
   EXPECT_NE(unknown.message().find("FARANDOLE_BACKEND=native,nctl: 'nctl' is no back end"), std::string::npos);
-  EXPECT_NE(unknown.message().find("the preferred one first: native"), std::string::npos) << unknown.message();
+  EXPECT_NE(unknown.message().find("the preferred one first: native, "), std::string::npos) << unknown.message();
   EXPECT_NE(Preference::Read({"native", "native"}, &preference).message().find("twice"), std::string::npos);
   EXPECT_NE(Preference::Read({""}, &preference).message().find("'' is no back end"), std::string::npos);
 }

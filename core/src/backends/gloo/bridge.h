@@ -1,0 +1,54 @@
+/* What libfarandole_gloo.so gives the core: Gloo's collectives behind plain C functions, since Gloo is C++ and has to be
+ * compiled against. The library is built on its own (core/gloo/), against the Gloo that the system has; the core opens
+ * it when the user asks for it.
+ *
+ * Sizes are bytes. A function that can fail returns 0 when it went well, else 1, and writes a sentence into `error`, of
+ * FRD_GLOO_ERROR_BYTES. A context belongs to one process set: its functions are called by one thread, but for `close`.
+ */
+#ifndef FARANDOLE_BACKENDS_GLOO_BRIDGE_H_
+#define FARANDOLE_BACKENDS_GLOO_BRIDGE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FRD_GLOO_ABI 1
+#define FRD_GLOO_ERROR_BYTES 512
+#define FRD_GLOO_ADDRESS_BYTES 256 /* of one connection, at most */
+#define FRD_GLOO_TABLE "frd_gloo_table"
+
+/* output[i] = left[i] reduced with right[i]; output may be one of the two. */
+typedef void (*FrdGlooFold)(void* argument, void* output, const void* left, const void* right, size_t element_count);
+
+typedef struct FrdGlooTable {
+  uint32_t struct_size;
+  uint32_t abi;
+  const char* version; /* Gloo's, "0.5.0" */
+
+  /* Listens at `address` for the other members. Writes where, in size * FRD_GLOO_ADDRESS_BYTES bytes of `greeting`.
+   * timeout_ms: after which an operation of the context fails. */
+  void* (*listen)(const char* address, int position, int size, int64_t timeout_ms, char* greeting, char* error);
+  /* greetings: of all positions, one after the other. Blocks until all connections are there, or 5 * timeout_ms. */
+  int (*connect)(void* context, const char* greetings, char* error);
+  /* Whatever runs fails soon, as does everything afterwards. Any thread. */
+  void (*close)(void* context);
+  void (*destroy)(void* context);
+
+  int (*allreduce)(void* context, const void* input, void* output, size_t element_count, size_t element_bytes,
+                   FrdGlooFold fold, void* argument, char* error); /* input may be output */
+  int (*broadcast)(void* context, void* data, size_t size_bytes, int root, char* error);
+  int (*allgather)(void* context, const void* input, void* output, const size_t* position_bytes, char* error);
+  int (*alltoall)(void* context, const void* input, const size_t* send_bytes, void* output, const size_t* recv_bytes,
+                  char* error);
+} FrdGlooTable;
+
+typedef const FrdGlooTable* (*FrdGlooTableFunction)(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FARANDOLE_BACKENDS_GLOO_BRIDGE_H_ */
