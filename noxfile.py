@@ -45,6 +45,7 @@ from door.environments import (
     tensorflow_environment,
     torch_environment,
 )
+from door.gloo import gloo_variables
 from door.pins import LINTERS, MPI, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
 from door.progress import run_all, step, steps_taken
 from door.suites import chosen, suites
@@ -82,7 +83,8 @@ def run_tests(
     for what, (place, arguments) in runs.items():
         for beside, env in made[place].items():
             if env:
-                actions[f"{what}, {beside}"] = partial(run_pytest, env, *arguments)
+                variables = gloo_variables(session, env) if "tests/backends" in arguments[0] else {}
+                actions[f"{what}, {beside}"] = partial(run_pytest, env, *arguments, **variables)
     run_all(session, actions)
 
 
@@ -124,6 +126,16 @@ def soak(session: nox.Session) -> None:
     """The long forms of the random suites: 25,000 cases, 2,000 settings, 1,000 kills. Arguments after -- choose."""
     folders = session.posargs or ["tests/collectives", "tests/faults", "plugins/torch/tests/test_drawn_training.py"]
     run_pytest(torch_environment(session), "-s", *folders, FARANDOLE_LONG="1")
+
+
+@nox.session
+def backend_gloo(session: nox.Session) -> None:
+    """The whole conformance suite over Gloo, and its C++ tests. What stands after -- is run by pytest instead."""
+    env = torch_environment(session)
+    variables = gloo_variables(session, env)
+    run_pytest(env, *(session.posargs or ["tests/backends/test_gloo.py"]), FARANDOLE_LONG="1", **variables)
+    beside = {"FARANDOLE_BACKEND": "gloo,native", **variables}
+    run_pytest(env, *(session.posargs or ["plugins/torch/tests/test_conformance.py"]), **beside)
 
 
 @nox.session

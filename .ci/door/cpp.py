@@ -14,6 +14,7 @@ import nox
 
 from door import MADE, ROOT
 from door.environments import build_environment
+from door.gloo import gloo_variables
 from door.progress import step
 
 Words = tuple[str, ...]
@@ -67,6 +68,8 @@ def fail_on_skips(session: nox.Session, results: Path) -> None:
 def run_cpp_tests(session: nox.Session, options: list[str], wrapper: Words = (), select: Words = ()) -> None:
     """Build and run the C++ tests. Arguments after -- go to ctest (-R some_test), instead of `select`."""
     env = build_environment(session)
+    sanitized = any("SANITIZE" in option for option in options)
+    variables = {} if sanitized or wrapper or select else gloo_variables(session, env)  # Gloo is not ours to sanitize
     build = MADE / "build" / session.name
     with step("Building the C++ tests", "1 to 3 minutes the first time, with a sanitizer 2 to 6"):
         switches = ["-DFARANDOLE_TESTS=ON", "-DFARANDOLE_BINDINGS=OFF", "-DFARANDOLE_WERROR=ON"]
@@ -76,10 +79,10 @@ def run_cpp_tests(session: nox.Session, options: list[str], wrapper: Words = (),
     results = build / "results.xml"
     ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
     halt = "halt_on_error=1"
-    sanitizers = {"ASAN_OPTIONS": halt, "UBSAN_OPTIONS": f"{halt}:print_stacktrace=1", "TSAN_OPTIONS": halt}
+    variables |= {"ASAN_OPTIONS": halt, "UBSAN_OPTIONS": f"{halt}:print_stacktrace=1", "TSAN_OPTIONS": halt}
     with step("Running the C++ tests"):
         parallel = ["--parallel", str(os.cpu_count() or 1), "--output-junit", str(results)]
-        env.run(*wrapper, *ctest, *parallel, *(session.posargs or select), variables=sanitizers)
+        env.run(*wrapper, *ctest, *parallel, *(session.posargs or select), variables=variables)
         fail_on_skips(session, results)
 
 

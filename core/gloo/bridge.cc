@@ -17,7 +17,11 @@
 #include <string>
 #include <vector>
 
+#include "interruptible.h"
+
 namespace {
+
+using farandole_gloo::Interruptible;
 
 // Gloo's own rendezvous wants a store that it can wait at; here the core carries all addresses at once instead.
 class MetContext final : public gloo::Context {
@@ -27,10 +31,11 @@ class MetContext final : public gloo::Context {
     gloo::transport::tcp::attr attributes;
     attributes.hostname = address;
     device_ = gloo::transport::tcp::CreateDevice(attributes);
-    transportContext_ = device_->createContext(rank, size);
+    interruptible_ = std::make_shared<Interruptible>(device_->createContext(rank, size));
+    transportContext_ = interruptible_;
     // Before there are connections, which take it over; until then the transport's is any number.
     setTimeout(limit);
-    transportContext_->setTimeout(limit);
+    interruptible_->SetLimit(limit);
   }
 
   // One connection to every other member, listening.
@@ -46,6 +51,8 @@ class MetContext final : public gloo::Context {
     }
   }
 
+  void Interrupt() { interruptible_->Interrupt(); }
+
   void Connect(const char* greetings) {
     for (int other = 0; other < size; ++other) {
       if (other == rank) continue;
@@ -53,6 +60,9 @@ class MetContext final : public gloo::Context {
       transportContext_->getPair(other)->connect(std::vector<char>(from + 1, from + 1 + static_cast<uint8_t>(*from)));
     }
   }
+
+ private:
+  std::shared_ptr<Interruptible> interruptible_;
 };
 
 using ContextPtr = std::shared_ptr<MetContext>;
@@ -87,13 +97,11 @@ int Connect(void* context, const char* greetings, char* error) {
   return Guarded(error, [&] { Of(context)->Connect(greetings); });
 }
 
-void Close(void* context) {
-  char ignored[FRD_GLOO_ERROR_BYTES];
-  Guarded(ignored, [&] { Of(context)->closeConnections(); });
-}
+void Close(void* context) { Of(context)->Interrupt(); }
 
 void Destroy(void* context) {
-  Close(context);
+  char ignored[FRD_GLOO_ERROR_BYTES];
+  Guarded(ignored, [&] { Of(context)->closeConnections(); });
   delete static_cast<ContextPtr*>(context);
 }
 

@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include "backends/packing.h"
-#include "backends/performed.h"
+#include "backends/rig.h"
 
 namespace farandole::testing {
 namespace {
@@ -149,60 +149,24 @@ class Threads final : public Performer {
 
 const BackendKind kThreads{"threads", nullptr, false, nullptr, nullptr};
 
-// One rank's back end over the house; the carrier is ours.
-struct Rig {
-  Rig(House* house, const Rank& rank)
-      : world(const_cast<World*>(&rank.world())),
-        registry(world, Settings(), Preference()),
-        backend(MakeBlocking(kThreads, world, registry.At(0), std::make_shared<Threads>(house, rank.rank()))) {
-    EXPECT_EQ(backend->Open().message(), "");
-  }
-  std::string Perform(const Work& work) const {
-    Status status = backend->Start(&work);
-    for (bool done = false; status.ok() && !done; std::this_thread::yield()) {
-      bool moved = false;
-      status = backend->Poll(&moved, &done);
-    }
-    return status.message();
-  }
-  World* const world;
-  Registry registry;
-  std::unique_ptr<Backend> backend;
+// One rank's back end over the house.
+struct HouseRig : Rig {
+  HouseRig(House* house, const Rank& rank)
+      : Rig(rank, [&](World* world, Backend* carrier) {
+          return MakeBlocking(kThreads, world, carrier, std::make_shared<Threads>(house, rank.rank()));
+        }) {}
 };
-
-// Halves are rounded when they are scaled before they travel, which one group of ours need not do.
-bool IsRoundedOtherwise(const Case& c) {
-  return IsHalf(c.dtype) && c.reduce == ReduceOp::kSum && !c.scale.IsIdentity();
-}
 
 TEST(Blocking, AnySequenceOfCollectivesGivesWhatTheDefinitionsSay) {
   House house;
-  EXPECT_EQ(RunBackends({3},
-                        [&](Rank& rank) -> std::string {
-                          const Rig rig(&house, rank);
-                          const ProcessSet everybody = WholeWorld(rank.world().layout, rank.rank());
-                          const ProcessSet tail = MakeProcessSet(rank.world().layout, rank.rank(), 1, {1, 2}, 1);
-                          CaseMaker maker(7, 3000);
-                          std::string complaint;
-                          for (int i = 0; i < 300; ++i) {
-                            const ProcessSet& set = maker.Below(3) == 0 ? tail : everybody;
-                            const Case c = maker.Make(set.size());
-                            if (!set.contains_me() || IsRoundedOtherwise(c)) continue;
-                            const Performed performed(c, set);
-                            std::string wrong = rig.Perform(performed.work());
-                            if (wrong.empty()) wrong = performed.Check();
-                            if (!wrong.empty() && complaint.empty()) complaint = performed.Description() + ": " + wrong;
-                          }
-                          return complaint;
-                        }),
-            "");
+  EXPECT_EQ(RunBackends({3}, [&](Rank& rank) { return HouseRig(&house, rank).PerformSequence(7, 300, false); }), "");
 }
 
 TEST(Blocking, AnAverageOfHalvesThatWouldOverflowDoesNot) {
   House house;
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const Rig rig(&house, rank);
+                          const HouseRig rig(&house, rank);
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                           const std::vector<uint16_t> large(5, FloatToFloat16(60000.0f));
                           std::vector<uint16_t> output(5);
@@ -222,7 +186,7 @@ TEST(Blocking, WorkThatIsAbortedEndsAndTheMemoryIsLeftAlone) {
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
-                          const Rig rig(&house, rank);
+                          const HouseRig rig(&house, rank);
                           std::vector<float> data(100, 2.0f), result(100, 5.0f);
                           Work work;
                           work.set = &set;
@@ -246,7 +210,7 @@ TEST(Blocking, AnAbortedIntroductionEnds) {
                         [&](Rank& rank) -> std::string {
                           if (rank.rank() != 0) return "";
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
-                          const Rig rig(&house, rank);
+                          const HouseRig rig(&house, rank);
                           float value = 1;
                           Work work;
                           work.set = &set;

@@ -26,6 +26,12 @@ struct Case {
   size_t width() const { return SizeOf(dtype); }
 };
 
+// Only the ring, and whoever allows any order, folds these in another one.
+inline bool OrderMatters(const Case& c) {
+  const bool reduces = c.kind == OpKind::kAllreduce || c.kind == OpKind::kReducescatter;
+  return reduces && IsFloating(c.dtype) && (c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProduct);
+}
+
 class CaseMaker {
  public:
   CaseMaker(uint32_t seed, size_t most_elements) : random_(seed), most_elements_(most_elements) {}

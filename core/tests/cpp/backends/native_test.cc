@@ -31,12 +31,6 @@ std::vector<ProcessSet> SetsOf(const World& world) {
   return sets;
 }
 
-// Only the ring, and whoever allows any order, folds these in another one.
-bool OrderMatters(const Case& c) {
-  const bool reduces = c.kind == OpKind::kAllreduce || c.kind == OpKind::kReducescatter;
-  return reduces && IsFloating(c.dtype) && (c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProduct);
-}
-
 // Goes on after wrong values, so that the other ranks are not left waiting.
 std::string PerformSequence(Rank& rank, uint32_t seed, int length, size_t most_elements, bool any_order = false) {
   CaseMaker maker(seed, most_elements);

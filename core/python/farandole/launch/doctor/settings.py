@@ -36,6 +36,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "CUDA_DRIVER": TEXT,
     "FAILPOINTS": TEXT,
     "FUSION_THRESHOLD": BYTES,
+    "GLOO_LIB": TEXT,
     "GRACE_SECONDS": Number("seconds", 86400),
     "JOB_ID": TEXT,
     "KEY_FILE": TEXT,

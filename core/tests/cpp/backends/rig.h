@@ -1,0 +1,64 @@
+// A back end by itself on one rank, ranks as threads, carried by ours where its ranks have to meet first.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "backends/performed.h"
+
+namespace farandole::testing {
+
+struct Rig {
+  using Maker = std::function<std::unique_ptr<Backend>(World* world, Backend* carrier)>;
+
+  Rig(const Rank& rank, const Maker& make)
+      : world(const_cast<World*>(&rank.world())),
+        ours(world, Settings(), Preference()),
+        backend(make(world, ours.At(0))) {
+    EXPECT_EQ(backend->Open().message(), "");
+  }
+
+  // "" or what went wrong.
+  std::string Perform(const Work& work) const {
+    Status status = backend->Start(&work);
+    for (bool done = false; status.ok() && !done; std::this_thread::yield()) {
+      bool moved = false;
+      status = backend->Poll(&moved, &done);
+    }
+    return status.message();
+  }
+
+  // Random works of the world and of a set without rank 0. any_order: sums and products of floats are left out, as the
+  // library folds in an order of its own. Goes on after wrong values, so that the other ranks are not left waiting.
+  std::string PerformSequence(uint32_t seed, int length, bool any_order) const {
+    const ProcessSet everybody = WholeWorld(world->layout, world->rank);
+    std::vector<int> others(everybody.ranks.begin() + 1, everybody.ranks.end());
+    const ProcessSet tail = MakeProcessSet(world->layout, world->rank, 1, std::move(others), 1);
+    CaseMaker maker(seed, 3000);
+    std::string complaint;
+    for (int i = 0; i < length; ++i) {
+      const ProcessSet& set = maker.Below(3) == 0 ? tail : everybody;
+      const Case c = maker.Make(set.size());
+      if (!set.contains_me() || IsRoundedOtherwise(c) || (any_order && OrderMatters(c))) continue;
+      const Performed performed(c, set);
+      std::string wrong = Perform(performed.work());
+      if (wrong.empty()) wrong = performed.Check();
+      if (!wrong.empty() && complaint.empty()) complaint = performed.Description() + ": " + wrong;
+    }
+    return complaint;
+  }
+
+  World* const world;
+  Registry ours;
+  const std::unique_ptr<Backend> backend;
+
+ private:
+  // Sums of halves that are scaled before they travel are rounded once more than in one group of ours.
+  static bool IsRoundedOtherwise(const Case& c) {
+    return IsHalf(c.dtype) && c.reduce == ReduceOp::kSum && !c.scale.IsIdentity();
+  }
+};
+
+}  // namespace farandole::testing

@@ -1,0 +1,81 @@
+"""Gloo carries the operations: a tenth of the conformance suite, and a rank that dies; all of the suite with FARANDOLE_LONG.
+
+FARANDOLE_GLOO_LIB names the library; the sessions build it.
+"""
+
+import os
+import random
+import signal
+import time
+
+import farandole.numpy
+import ml_dtypes
+import numpy as np
+import pytest
+from farandole.testing import RanksFailed, World, conformance
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif("FARANDOLE_GLOO_LIB" not in os.environ, reason="FARANDOLE_GLOO_LIB is not set"),
+]
+
+SEED = int(os.environ.get("FARANDOLE_SEED", "1"))
+SHARE = 1 if os.environ.get("FARANDOLE_LONG") else 10
+PREFERRED = {"FARANDOLE_BACKEND": "gloo,native"}
+
+
+def _make(values, shape, dtype):
+    return np.array(values, dtype=ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype).reshape(shape)
+
+
+SUBJECT = conformance.Subject(
+    module=farandole.numpy,
+    make=_make,
+    values=lambda tensor: tensor.ravel().tolist(),
+    strided=lambda values, dtype: np.repeat(np.array(values, dtype=dtype), 2)[::2],
+    unsupported=lambda: np.zeros(3, np.complex64),
+    dtypes=conformance.ALL_DTYPES,
+)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_tenth_of_the_conformance_suite(ranks):
+    every = conformance.checks(SUBJECT)
+    with World(ranks, env=PREFERRED) as world:
+        for check in random.Random(f"{SEED} {ranks}").sample(every, len(every) // SHARE):
+            print(check.__name__)
+            world.run(conformance.perform, check.__module__, check.__name__, SUBJECT)
+
+
+def test_it_is_gloo_that_carries_them():
+    def sums():
+        import psutil
+
+        def connections():  # over TCP, which ranks of one machine do not use among themselves
+            return [each for each in psutil.Process().net_connections("tcp") if each.status == "ESTABLISHED"]
+
+        before = len(connections())
+        results = [float(farandole.numpy.allreduce(np.ones(size), op=farandole.numpy.Sum)[0]) for size in (1, 100_000)]
+        return results, len(connections()) - before
+
+    with World(2, env=PREFERRED) as world:
+        assert world.run(sums) == [([2.0, 2.0], 1)] * 2
+
+
+def test_the_rank_that_died_is_named_while_gloo_waits_for_it():
+    def until_it_dies():
+        for step in range(1_000_000):
+            if farandole.numpy.rank() == 1 and step == 20:
+                os.kill(os.getpid(), signal.SIGKILL)
+            farandole.numpy.allreduce(np.ones(300_000, np.float32), name="gradient")
+
+    begin = time.monotonic()
+    with pytest.raises(RanksFailed, match=r"rank 0 raised(.|\n)*PeerLostError: .*rank 1 .*died"):
+        World(3, env=PREFERRED).run(until_it_dies)
+    assert time.monotonic() - begin < 60
+
+
+def test_without_its_library_one_sentence_says_what_to_install():
+    missing = {"FARANDOLE_BACKEND": "gloo", "FARANDOLE_GLOO_LIB": "/nowhere/libfarandole_gloo.so"}
+    with pytest.raises(RanksFailed, match=r"needs libfarandole_gloo\.so.*apt install libgloo-dev"):
+        World(2, env=missing).run(lambda: None)
