@@ -83,7 +83,7 @@ def run_tests(
     for what, (place, arguments) in runs.items():
         for beside, env in made[place].items():
             if env:
-                variables = gloo_variables(session, env) if "tests/backends" in arguments[0] else {}
+                variables = gloo_variables(session) if "tests/backends" in arguments[0] else {}
                 actions[f"{what}, {beside}"] = partial(run_pytest, env, *arguments, **variables)
     run_all(session, actions)
 
@@ -132,7 +132,7 @@ def soak(session: nox.Session) -> None:
 def backend_gloo(session: nox.Session) -> None:
     """The whole conformance suite over Gloo, and its C++ tests. What stands after -- is run by pytest instead."""
     env = torch_environment(session)
-    variables = gloo_variables(session, env)
+    variables = gloo_variables(session)
     run_pytest(env, *(session.posargs or ["tests/backends/test_gloo.py"]), FARANDOLE_LONG="1", **variables)
     beside = {"FARANDOLE_BACKEND": "gloo,native", **variables}
     run_pytest(env, *(session.posargs or ["plugins/torch/tests/test_conformance.py"]), **beside)

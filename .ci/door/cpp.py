@@ -69,7 +69,7 @@ def run_cpp_tests(session: nox.Session, options: list[str], wrapper: Words = (),
     """Build and run the C++ tests. Arguments after -- go to ctest (-R some_test), instead of `select`."""
     env = build_environment(session)
     sanitized = any("SANITIZE" in option for option in options)
-    variables = {} if sanitized or wrapper or select else gloo_variables(session, env)  # Gloo is not ours to sanitize
+    variables = {} if sanitized or wrapper or select else gloo_variables(session)  # Gloo is not ours to sanitize
     build = MADE / "build" / session.name
     with step("Building the C++ tests", "1 to 3 minutes the first time, with a sanitizer 2 to 6"):
         switches = ["-DFARANDOLE_TESTS=ON", "-DFARANDOLE_BINDINGS=OFF", "-DFARANDOLE_WERROR=ON"]

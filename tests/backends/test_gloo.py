@@ -1,4 +1,4 @@
-"""Gloo carries the operations: a tenth of the conformance suite, and a rank that dies; all of the suite with FARANDOLE_LONG.
+"""Gloo carries the operations: a tenth of the conformance suite (all of it with FARANDOLE_LONG=1), and a rank that dies.
 
 FARANDOLE_GLOO_LIB names the library; the sessions build it.
 """

@@ -1,6 +1,6 @@
-/* What libfarandole_gloo.so gives the core: Gloo's collectives behind plain C functions, since Gloo is C++ and has to be
- * compiled against. The library is built on its own (core/gloo/), against the Gloo that the system has; the core opens
- * it when the user asks for it.
+/* What libfarandole_gloo.so gives the core: Gloo's collectives behind plain C functions, since Gloo is C++ and has to
+ * be compiled against. The library is built on its own (core/gloo/), against the Gloo that the system has; the core
+ * opens it when the user asks for it.
  *
  * Sizes are bytes. A function that can fail returns 0 when it went well, else 1, and writes a sentence into `error`, of
  * FRD_GLOO_ERROR_BYTES. A context belongs to one process set: its functions are called by one thread, but for `close`.
