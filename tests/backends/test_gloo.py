@@ -1,4 +1,4 @@
-"""Gloo carries the operations: a tenth of the conformance suite (all of it with FARANDOLE_LONG=1), and a rank that dies.
+"""Gloo carries the operations: a tenth of the conformance suite (with FARANDOLE_LONG=1 all), and a rank that dies.
 
 FARANDOLE_GLOO_LIB names the library; the sessions build it.
 """
@@ -49,13 +49,14 @@ def test_a_tenth_of_the_conformance_suite(ranks):
 
 def test_it_is_gloo_that_carries_them():
     def sums():
+        import farandole.numpy as frd
         import psutil
 
         def connections():  # over TCP, which ranks of one machine do not use among themselves
             return [each for each in psutil.Process().net_connections("tcp") if each.status == "ESTABLISHED"]
 
         before = len(connections())
-        results = [float(farandole.numpy.allreduce(np.ones(size), op=farandole.numpy.Sum)[0]) for size in (1, 100_000)]
+        results = [float(frd.allreduce(np.ones(size), op=frd.Sum)[0]) for size in (1, 100_000)]
         return results, len(connections()) - before
 
     with World(2, env=PREFERRED) as world:
@@ -64,10 +65,12 @@ def test_it_is_gloo_that_carries_them():
 
 def test_the_rank_that_died_is_named_while_gloo_waits_for_it():
     def until_it_dies():
+        import farandole.numpy as frd
+
         for step in range(1_000_000):
-            if farandole.numpy.rank() == 1 and step == 20:
+            if frd.rank() == 1 and step == 20:
                 os.kill(os.getpid(), signal.SIGKILL)
-            farandole.numpy.allreduce(np.ones(300_000, np.float32), name="gradient")
+            frd.allreduce(np.ones(300_000, np.float32), name="gradient")
 
     begin = time.monotonic()
     with pytest.raises(RanksFailed, match=r"rank 0 raised(.|\n)*PeerLostError: .*rank 1 .*died"):
