@@ -253,6 +253,7 @@ Request Invitation(const Description& description) {
     if (OwnRows(request.kind)) tensor.shape.insert(tensor.shape.begin(), 0);
     request.tensors.push_back(std::move(tensor));
   }
+  if (request.kind == OpKind::kAlltoall) request.splits = description.extents;  // zeros: nothing for anybody
   return request;
 }
 

@@ -206,6 +206,21 @@ def joined_ranks_count_as_zeros(face: Face) -> None:
 
 
 @needs("join")
+def joined_ranks_bring_no_rows_of_earlier_turns(face: Face) -> None:
+    module = face.module
+    for turn in range(5):  # more than the turns of a name whose data the core has at once
+        if face.rank == face.size - 1 > 0 and turn == 2:
+            break
+        here = list(face.ranks if turn < 2 else face.ranks[: face.size - 1] or [0])
+        exchanged, counts = module.alltoall(face.make([face.rank] * face.size), [1] * face.size, name="exchanged")
+        face.equal(exchanged, here, why=turn)
+        face.equal(counts, [int(rank in here) for rank in face.ranks], why=turn)
+        gathered = module.allgather(face.make([face.rank] * 2), name="gathered")
+        face.equal(gathered, [rank for rank in here for _ in range(2)], why=turn)
+    module.join()
+
+
+@needs("join")
 def joined_ranks_bring_and_take_no_rows(face: Face) -> None:
     module = face.module
     if face.rank > 0:
@@ -254,4 +269,5 @@ CHECKS = (
     sets_outlive_a_world,
     joined_ranks_count_as_zeros,
     joined_ranks_bring_and_take_no_rows,
+    joined_ranks_bring_no_rows_of_earlier_turns,
 )
