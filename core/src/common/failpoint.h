@@ -5,6 +5,7 @@
 // error (the place reports that it failed, where it can: those marked *).
 //
 //   bootstrap.connected  bootstrap.admit  bootstrap.send      the start: reached rank 0, let a rank in, say something
+//   bootstrap.wait                                            the next pass over what has come in
 //   handshake.step*      meeting.enter*   meeting.hand_out*   each stage of a handshake; a member comes; it is given to
 //   arena.create*        arena.attach*    link.listen*        shared memory; the data endpoint
 //   board.arrive         flat.put         flat.fold           a counter goes up; small payloads

@@ -63,6 +63,8 @@ class Start {
   void SayLastWords(const Status& why);
   void MoveInto(World* world);
   const std::vector<int>& culprits() const { return applicant_.culprits(); }
+  // The word that ends the start is spoken. What comes now, ends of connections too, is for the engine to notice.
+  bool decided() const { return registrar_ ? registrar_->over() : applicant_.over(); }
 
  private:
   void Step(TimePoint now);
@@ -101,6 +103,7 @@ Status Start::Run() {
   Carry(Now());
   while (!applicant_.over()) {
     WatchAll();
+    FRD_FAILPOINT("bootstrap.wait");
     if (!set_.Wait()) applicant_.Interrupt();
     Step(Now());
     FRD_RETURN_IF_ERROR(broken_);
@@ -123,10 +126,10 @@ void Start::WatchAll() {
 
 void Start::Step(TimePoint now) {
   if (broken_.ok()) broken_ = registrar_ ? StepLobby(now) : StepCall(now);
-  for (int r = 0; r < spec_.size && !applicant_.over(); ++r) {
+  for (int r = 0; r < spec_.size && !decided(); ++r) {
     const auto at = static_cast<size_t>(r);
     if (control_[at].open() && set_.ready(control_[at].socket())) Read(r, now);
-    if (set_.ready(pidfds_[at])) OnLost(r, "died");  // last words first
+    if (!decided() && set_.ready(pidfds_[at])) OnLost(r, "died");  // last words first
   }
   meeting_.Step(set_, now, &applicant_);
   linking_.Step(set_, now, &applicant_);
@@ -187,11 +190,10 @@ void Start::Read(int rank, TimePoint now) {
     if (!StartMessage::Decode(messages[0], &message).ok()) return OnLost(rank, "said something that cannot be read");
     if (registrar_) {
       registrar_->OnMessage(rank, message, now);
-      if (registrar_->over()) return;
     } else {
       applicant_.OnMessage(message, now);
-      if (applicant_.over()) return;
     }
+    if (decided()) return;
   }
 }
 
