@@ -156,6 +156,17 @@ bool StopTimeline() {
   return Timeline::Stop();
 }
 
+py::list FindBackEnds() {
+  std::vector<BackendFound> found;
+  {
+    py::gil_scoped_release release;
+    found = FindBackends();
+  }
+  py::list list;
+  for (const BackendFound& each : found) list.append(py::make_tuple(each.name, each.library, each.missing));
+  return list;
+}
+
 bool IsInitialized() {
   Status status;
   return CurrentEngine(&status) != nullptr;
@@ -206,6 +217,7 @@ PYBIND11_MODULE(_core, module) {
   // For plugins' native parts: the address of the function table of farandole.h.
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());
 
+  module.def("find_back_ends", &FindBackEnds);
   module.attr("back_ends") = py::tuple(py::cast(BackendNames()));
 
   AddOutputType(&module);

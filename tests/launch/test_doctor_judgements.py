@@ -18,6 +18,7 @@ BUILD = build.Facts(
     "0.1.0",
     ("/p",),
     LOADED,
+    build.Trial(({"found": [["native", "", ""], ["gloo", "Gloo 0.5.0", ""], ["other", "", "it needs libother"]]},)),
     build.Trial((ANSWER,), "", 0.2),
     build.Trial(({**ANSWER, "groups": [[0, 1]]},) * 2, "", 0.3),
 )
@@ -44,7 +45,7 @@ def test_nothing_is_wrong_with_a_good_machine() -> None:
         *libraries.judge(LIBRARIES),
     ]
     assert [finding for finding in findings if finding.level != OK or finding.mend] == []
-    assert len(findings) == 25
+    assert len(findings) == 27
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,9 @@ def test_network(change: dict[str, object], check: str, level: str, words: str) 
     ("change", "check", "level", "words"),
     [
         ({"copies": ("/a/farandole", "/b/farandole")}, "copies", WARN, "/a/farandole, /b/farandole; the first"),
+        ({}, "back end gloo", OK, "Gloo 0.5.0; the job's key does not guard"),
+        ({}, "back end other", OK, "needed with FARANDOLE_BACKEND=other only: it needs libother"),
+        ({"back_ends": build.Trial(error="killed by SIGSEGV")}, "back ends", WARN, "killed by SIGSEGV"),
         ({"load": build.Trial(error="ImportError: no _core")}, "core", FAIL, "ImportError: no _core"),
         ({"load": build.Trial(({"version": "0.1.0", "abi": 9, "path": "/p"},))}, "core", FAIL, "ABI 9"),
         ({"distribution": "0.0.9"}, "core", WARN, "0.0.9"),
@@ -192,7 +196,7 @@ def test_what_is_not_ok_has_a_mend_of_one_sentence() -> None:
         *machine.judge(machine.Facts("Plan 9", "vax", "4", (2, 7, 0), "PyPy", "/py", "no", "no", 1, "", "a pod")),
         *limits.judge(limits.Facts(1, 1, 1, 1, 1, 1, True, 1, True, 8, 8, 0.1)),
         *network.judge(network.Facts("no", "h", (), 9.0, "no")),
-        *build.judge(build.Facts("", ("/a", "/b"), *[build.Trial(error="no")] * 3)),
+        *build.judge(build.Facts("", ("/a", "/b"), *[build.Trial(error="no")] * 4)),
     ]
     assert [finding.check for finding in bad if finding.level == OK] == ["/dev/shm", "container"]
     assert [finding for finding in bad if finding.level != OK and len(finding.mend) < 20] == []

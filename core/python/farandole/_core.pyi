@@ -129,6 +129,9 @@ class Output:
 def info() -> dict[str, object]:
     """What tests and tools want to know: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""
 
+def find_back_ends() -> list[tuple[str, str, str]]:
+    """Of each back end its name, its library with the version or "", and what is missing or ""; opens libraries."""
+
 back_ends: tuple[str, ...]
 """What this build can carry collectives with, the preferred one first: "native", ..."""
 

@@ -1,6 +1,7 @@
 """What `farandole doctor` asks of the compiled core, in processes of its own: one that crashes takes no doctor along.
 
 describe   load the core                                         -> where it is, its ABI
+back_ends  look for the libraries of all back ends               -> which are found, what is missing
 exercise   init, sums against a closed formula, shutdown         -> rank, size, instruction set, groups
 """
 
@@ -16,7 +17,7 @@ _LENGTHS = (1, 1000, 300_000)  # finished by the last arriver, small, longer tha
 
 def main() -> None:
     """Do what the last argument names; print one line of JSON, or end with a traceback."""
-    answer = {"describe": describe, "exercise": exercise}[sys.argv[-1]]()
+    answer = {"describe": describe, "back_ends": back_ends, "exercise": exercise}[sys.argv[-1]]()
     print(json.dumps(answer), flush=True)
 
 
@@ -26,6 +27,12 @@ def describe() -> dict[str, object]:
 
     struct_size, abi = (ctypes.c_uint32 * 2).from_address(core.api_address)
     return {"version": farandole.__version__, "path": core.__file__, "abi": abi, "api_bytes": struct_size}
+
+
+def back_ends() -> dict[str, object]:
+    from farandole._native import core
+
+    return {"found": core.find_back_ends()}
 
 
 def exercise() -> dict[str, object]:

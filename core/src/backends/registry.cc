@@ -96,6 +96,10 @@ std::vector<std::string> Registry::Names() {
   return names;
 }
 
+Status Registry::Find(int number, const Settings& settings, std::string* library) {
+  return KindOf(number).find(settings, library);
+}
+
 bool Registry::TakesDeviceMemory(int number) { return KindOf(number).takes_device_memory; }
 
 std::vector<std::pair<std::string, std::string>> Registry::Libraries(const Settings& settings,

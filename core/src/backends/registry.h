@@ -46,6 +46,8 @@ class Registry {
   // What they are called, by number.
   static std::vector<std::string> Names();
   static bool TakesDeviceMemory(int number);
+  // Which library it would use, "" where it needs none; else what is missing.
+  static Status Find(int number, const Settings& settings, std::string* library);
   // For each back end of the list that needs a library: ("library of <name>", which one it is or that there is none).
   static std::vector<std::pair<std::string, std::string>> Libraries(const Settings& settings,
                                                                     const Preference& preference);

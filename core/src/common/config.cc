@@ -70,16 +70,17 @@ std::vector<std::string> ReadList(const char* name) {
   return words;
 }
 
-void ReadBackends(Settings* settings) {
-  settings->backends = ReadList("FARANDOLE_BACKEND");
-  for (const std::string& name : settings->backends) {
+}  // namespace
+
+std::map<std::string, std::string> ReadLibraries(const std::vector<std::string>& names) {
+  std::map<std::string, std::string> libraries;
+  for (const std::string& name : names) {
     std::string variable = "FARANDOLE_" + name + "_LIB";
     std::transform(variable.begin(), variable.end(), variable.begin(), [](unsigned char c) { return std::toupper(c); });
-    settings->libraries[name] = Variable(variable.c_str());
+    libraries[name] = Variable(variable.c_str());
   }
+  return libraries;
 }
-
-}  // namespace
 
 Status ReadSettings(Settings* settings) {
   *settings = Settings();
@@ -103,7 +104,8 @@ Status ReadSettings(Settings* settings) {
   settings->nvtx = Variable("FARANDOLE_NVTX");
   if (settings->nvtx.empty() && !Variable("NVTX_INJECTION64_PATH").empty()) settings->nvtx = "libnvToolsExt.so.1";
   if (settings->nvtx == "0") settings->nvtx.clear();
-  ReadBackends(settings);
+  settings->backends = ReadList("FARANDOLE_BACKEND");
+  settings->libraries = ReadLibraries(settings->backends);
   settings->failpoints = Variable("FARANDOLE_FAILPOINTS");
   return Status::Ok();
 }

@@ -36,6 +36,9 @@ struct Settings {
 // different things, or sum in different orders.
 std::vector<std::pair<std::string, std::string>> SharedSettingsOf(const Settings& settings);
 
+// FARANDOLE_<NAME>_LIB of each name, "" where it is not set.
+std::map<std::string, std::string> ReadLibraries(const std::vector<std::string>& names);
+
 // kInvalid names the variable, its value and what is allowed.
 Status ReadSettings(Settings* settings);
 

@@ -99,4 +99,17 @@ std::shared_ptr<Engine> CurrentEngine(Status* status) {
 
 std::vector<std::string> BackendNames() { return Registry::Names(); }
 
+std::vector<BackendFound> FindBackends() {
+  const std::vector<std::string> names = Registry::Names();
+  Settings settings;
+  settings.libraries = ReadLibraries(names);
+  std::vector<BackendFound> found;
+  for (const std::string& name : names) {
+    BackendFound each{name, "", ""};
+    each.missing = Registry::Find(static_cast<int>(found.size()), settings, &each.library).message();
+    found.push_back(std::move(each));
+  }
+  return found;
+}
+
 }  // namespace farandole

@@ -24,5 +24,12 @@ std::shared_ptr<Engine> CurrentEngine(Status* status);
 
 // The back ends of this build; there need be no engine.
 std::vector<std::string> BackendNames();
+// Which of them could be used in this process, and by which library. Opens libraries, but begins nothing with them.
+struct BackendFound {
+  std::string name;
+  std::string library;  // "Name 1.2.3"; "" where it needs none
+  std::string missing;  // why it cannot be used, and what to install; "" when it can
+};
+std::vector<BackendFound> FindBackends();
 
 }  // namespace farandole

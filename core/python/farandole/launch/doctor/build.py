@@ -38,18 +38,20 @@ class Facts:
     distribution: str  # version of the installed distribution; "" where there is none
     copies: tuple[str, ...]  # folders `farandole` on sys.path that hold a compiled core, the one in use first
     load: Trial
+    back_ends: Trial
     alone: Trial
     together: Trial
 
 
 def gather(base: Mapping[str, str], limit_s: float) -> Facts:
-    """Ask this machine; `base` is the environment of the ranks that are tried. Three times `limit_s` at most."""
+    """Ask this machine; `base` is the environment of the ranks that are tried. Four times `limit_s` at most."""
     load = _try(["describe"], [environment.without_outer_job(base)], limit_s)
     skipped = Trial(error="not tried, since the core cannot be loaded")
     return Facts(
         distribution=_distribution(),
         copies=copies(sys.path),
         load=load,
+        back_ends=skipped if load.error else _try(["back_ends"], [environment.without_outer_job(base)], limit_s),
         alone=skipped if load.error else _try(["exercise"], [environment.without_outer_job(base)], limit_s),
         together=skipped if load.error else _try_world(base, 2, limit_s),
     )
@@ -149,7 +151,7 @@ def how_it_ended(code: int, stderr: str) -> str:
 
 def judge(facts: Facts) -> list[Finding]:
     """What is installed and what was tried -> findings."""
-    return [*_copies(facts), _load(facts), *_trials(facts)]
+    return [*_copies(facts), _load(facts), *_back_ends(facts), *_trials(facts)]
 
 
 def _copies(facts: Facts) -> list[Finding]:
@@ -175,6 +177,19 @@ def _load(facts: Facts) -> Finding:
     if facts.distribution and facts.distribution != answer["version"]:
         return warn("core", f"{text}; but the installed distribution says {facts.distribution}", _REINSTALL)
     return ok("core", text)
+
+
+def _back_ends(facts: Facts) -> list[Finding]:
+    """Those that need a library: which it is, or that there is none, which only who asks for it has to mend."""
+    if facts.back_ends.error:
+        return [warn("back ends", f"cannot be looked for: {facts.back_ends.error}", "Look at its last line.")]
+    found = []
+    for name, library, missing in facts.back_ends.answers[0]["found"]:
+        if missing:
+            found.append(ok(f"back end {name}", f"not here; needed with FARANDOLE_BACKEND={name} only: {missing}"))
+        elif library:
+            found.append(ok(f"back end {name}", f"{library}; the job's key does not guard its sockets"))
+    return found
 
 
 def _trials(facts: Facts) -> list[Finding]:
