@@ -6,6 +6,7 @@ Farandole is compiled against no communication library and no CUDA: what it find
 
 from __future__ import annotations
 
+from farandole import _environment
 from farandole._native import core
 
 
@@ -15,13 +16,13 @@ def mpi_built() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Whether MPI carries collectives here: where it is built, always."""
-    return mpi_built()
+    """Whether MPI carries collectives here: whether FARANDOLE_BACKEND names it."""
+    return "mpi" in _environment.back_ends()
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI may be called by several threads; False where it carries nothing."""
-    return mpi_built()
+    """Whether MPI may be called by several threads: where it carries anything, it must; False elsewhere."""
+    return mpi_enabled()
 
 
 def gloo_built() -> bool:
@@ -30,8 +31,8 @@ def gloo_built() -> bool:
 
 
 def gloo_enabled() -> bool:
-    """Whether Gloo carries collectives here: where it is built, always."""
-    return gloo_built()
+    """Whether Gloo carries collectives here: whether FARANDOLE_BACKEND names it."""
+    return "gloo" in _environment.back_ends()
 
 
 def nccl_built() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -137,6 +138,16 @@ def start_timeout_s() -> float:
             f"{_MOST_SECONDS:g}, without a unit"
         )
     return seconds
+
+
+def back_ends() -> list[str]:
+    """The list of FARANDOLE_BACKEND; empty where the core decides."""
+    return [name.strip() for name in os.environ.get("FARANDOLE_BACKEND", "").split(",") if name.strip()]
+
+
+def test_launcher(ranks: int) -> list[str]:
+    """Who starts the ranks of tests instead of us: FARANDOLE_TEST_LAUNCHER, `mpirun -n {ranks}`; [] for us."""
+    return [word.format(ranks=ranks) for word in shlex.split(os.environ.get("FARANDOLE_TEST_LAUNCHER", ""))]
 
 
 def timeline() -> str:

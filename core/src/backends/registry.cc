@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/gloo/gloo.h"
+#include "backends/mpi/mpi.h"
 #include "backends/native/native.h"
 
 namespace farandole {
@@ -11,6 +12,7 @@ namespace {
 const BackendKind* const kKinds[] = {
     &kNative,
     &kGloo,
+    &kMpi,
 };
 constexpr size_t kKindCount = std::size(kKinds);
 

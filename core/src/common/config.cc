@@ -106,6 +106,8 @@ Status ReadSettings(Settings* settings) {
   if (settings->nvtx == "0") settings->nvtx.clear();
   settings->backends = ReadList("FARANDOLE_BACKEND");
   settings->libraries = ReadLibraries(settings->backends);
+  if (!Variable("PMI_SIZE").empty()) settings->starter = "mpich";
+  if (!Variable("OMPI_COMM_WORLD_SIZE").empty()) settings->starter = "openmpi";
   settings->failpoints = Variable("FARANDOLE_FAILPOINTS");
   return Status::Ok();
 }

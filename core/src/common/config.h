@@ -20,6 +20,7 @@ struct Settings {
   std::vector<std::string> backends;
   // FARANDOLE_<NAME>_LIB for each of the list: its library, a name or a path
   std::map<std::string, std::string> libraries;
+  std::string starter;  // "openmpi" or "mpich" where one of their launchers started this process, by its variables
   int64_t fusion_threshold_bytes =
       4 << 20;                         // FARANDOLE_FUSION_THRESHOLD: tensors are packed together up to this many bytes
   int64_t start_timeout_ms = 120'000;  // FARANDOLE_START_TIMEOUT (seconds): how long init waits for the other ranks

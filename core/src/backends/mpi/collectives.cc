@@ -1,0 +1,149 @@
+#include "backends/mpi/collectives.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace farandole {
+namespace {
+
+size_t Sum(const std::vector<size_t>& sizes) { return std::accumulate(sizes.begin(), sizes.end(), size_t{0}); }
+
+// As MPI takes them. REQUIRES: they fit.
+std::vector<int> Counts(const std::vector<size_t>& sizes, size_t element_bytes) {
+  std::vector<int> counts;
+  for (const size_t size : sizes) counts.push_back(static_cast<int>(size / element_bytes));
+  return counts;
+}
+
+std::vector<int> Offsets(const std::vector<int>& counts) {
+  std::vector<int> offsets(counts.size(), 0);
+  for (size_t i = 1; i < counts.size(); ++i) offsets[i] = offsets[i - 1] + counts[i - 1];
+  return offsets;
+}
+
+// Calls piece(offset, size) for the pieces of `size`, none above `most`, until one fails.
+template <typename Piece>
+Status InPieces(size_t size, size_t most, Piece piece) {
+  for (size_t offset = 0; offset < size; offset += most)
+    FRD_RETURN_IF_ERROR(piece(offset, static_cast<int>(std::min(most, size - offset))));
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status MpiCollectives::Allreduce(MpiHandle communicator, DType dtype, ReduceOp reduce, const void* input, void* output,
+                                 size_t element_count) const {
+  MpiReduction reduction;
+  FRD_RETURN_IF_ERROR(FindMpiReduction(*library_, dtype, reduce, &reduction));
+  const size_t element_bytes = SizeOf(dtype);
+  return InPieces(element_count, most_bytes_ / element_bytes, [&](size_t offset, int count) {
+    char* const result = static_cast<char*>(output) + offset * element_bytes;
+    const void* const source =
+        input == output ? library_->in_place() : static_cast<const char*>(input) + offset * element_bytes;
+    return library_->Call(library_->allreduce, source, result, count, reduction.type, reduction.op, communicator);
+  });
+}
+
+Status MpiCollectives::Broadcast(MpiHandle communicator, int root, void* data, size_t size_bytes) const {
+  const MpiHandle byte = library_->Known(MpiKnown::kUint8);
+  return InPieces(size_bytes, most_bytes_, [&](size_t offset, int count) {
+    return library_->Call(library_->bcast, static_cast<char*>(data) + offset, count, byte, root, communicator);
+  });
+}
+
+Status MpiCollectives::Allgather(MpiHandle communicator, int position, const void* input, void* output,
+                                 const std::vector<size_t>& rank_bytes) const {
+  const MpiHandle byte = library_->Known(MpiKnown::kUint8);
+  const size_t mine = rank_bytes[static_cast<size_t>(position)];
+  char* const place =
+      static_cast<char*>(output) + std::accumulate(rank_bytes.begin(), rank_bytes.begin() + position, size_t{0});
+  if (Sum(rank_bytes) <= most_bytes_) {
+    const std::vector<int> counts = Counts(rank_bytes, 1), offsets = Offsets(counts);
+    const void* const source = input == place ? library_->in_place() : input;
+    return library_->Call(library_->allgatherv, source, static_cast<int>(mine), byte, output, counts.data(),
+                          offsets.data(), byte, communicator);
+  }
+  if (input != place) std::copy_n(static_cast<const char*>(input), mine, place);
+  char* part = static_cast<char*>(output);
+  for (size_t root = 0; root < rank_bytes.size(); part += rank_bytes[root++])
+    FRD_RETURN_IF_ERROR(Broadcast(communicator, static_cast<int>(root), part, rank_bytes[root]));
+  return Status::Ok();
+}
+
+Status MpiCollectives::Alltoall(MpiHandle communicator, int position, const void* input,
+                                const std::vector<size_t>& send_bytes, void* output,
+                                const std::vector<size_t>& recv_bytes) const {
+  size_t most = std::max(Sum(send_bytes), Sum(recv_bytes));
+  FRD_RETURN_IF_ERROR(AgreeOnMost(communicator, &most));
+  if (most <= most_bytes_) {
+    const MpiHandle byte = library_->Known(MpiKnown::kUint8);
+    const std::vector<int> sends = Counts(send_bytes, 1), send_offsets = Offsets(sends);
+    const std::vector<int> receives = Counts(recv_bytes, 1), receive_offsets = Offsets(receives);
+    return library_->Call(library_->alltoallv, input, sends.data(), send_offsets.data(), byte, output, receives.data(),
+                          receive_offsets.data(), byte, communicator);
+  }
+  const size_t ranks = send_bytes.size(), me = static_cast<size_t>(position);
+  const auto begin_of = [](const std::vector<size_t>& sizes, size_t part) {
+    return std::accumulate(sizes.begin(), sizes.begin() + static_cast<ptrdiff_t>(part), size_t{0});
+  };
+  for (size_t step = 0; step < ranks; ++step) {
+    const size_t to = (me + step) % ranks, from = (me + ranks - step) % ranks;
+    FRD_RETURN_IF_ERROR(Exchange(communicator, static_cast<int>(to),
+                                 static_cast<const char*>(input) + begin_of(send_bytes, to), send_bytes[to],
+                                 static_cast<int>(from), static_cast<char*>(output) + begin_of(recv_bytes, from),
+                                 recv_bytes[from], (most + most_bytes_ - 1) / most_bytes_));
+  }
+  return Status::Ok();
+}
+
+Status MpiCollectives::Reducescatter(MpiHandle communicator, int position, DType dtype, ReduceOp reduce,
+                                     const void* input, void* output, const std::vector<size_t>& rank_bytes) const {
+  MpiReduction reduction;
+  FRD_RETURN_IF_ERROR(FindMpiReduction(*library_, dtype, reduce, &reduction));
+  const size_t element_bytes = SizeOf(dtype);
+  if (Sum(rank_bytes) <= most_bytes_) {
+    const std::vector<int> counts = Counts(rank_bytes, element_bytes);
+    return library_->Call(library_->reduce_scatter, input, output, counts.data(), reduction.type, reduction.op,
+                          communicator);
+  }
+  const char* part = static_cast<const char*>(input);
+  for (size_t root = 0; root < rank_bytes.size(); part += rank_bytes[root++]) {
+    const size_t count = rank_bytes[root] / element_bytes;
+    FRD_RETURN_IF_ERROR(InPieces(count, most_bytes_ / element_bytes, [&](size_t offset, int piece) {
+      const bool mine = static_cast<int>(root) == position;
+      return library_->Call(library_->reduce, part + offset * element_bytes,
+                            mine ? static_cast<char*>(output) + offset * element_bytes : nullptr, piece, reduction.type,
+                            reduction.op, static_cast<int>(root), communicator);
+    }));
+  }
+  return Status::Ok();
+}
+
+// The largest of all ranks: they must take the same way, and nobody else knows what this rank sends.
+Status MpiCollectives::AgreeOnMost(MpiHandle communicator, size_t* size_bytes) const {
+  auto most = static_cast<int64_t>(*size_bytes);
+  FRD_RETURN_IF_ERROR(library_->Call(library_->allreduce, library_->in_place(), &most, 1,
+                                     library_->Known(MpiKnown::kInt64), library_->Known(MpiKnown::kMax), communicator));
+  *size_bytes = static_cast<size_t>(most);
+  return Status::Ok();
+}
+
+// As many messages on every rank, some of them empty.
+Status MpiCollectives::Exchange(MpiHandle communicator, int to, const char* sent, size_t send_bytes, int from,
+                                char* received, size_t recv_bytes, size_t rounds) const {
+  constexpr int kTag = 0;  // nobody else uses the communicator
+  const MpiHandle byte = library_->Known(MpiKnown::kUint8);
+  for (size_t round = 0; round < rounds; ++round) {
+    const size_t send = std::min(most_bytes_, send_bytes), receive = std::min(most_bytes_, recv_bytes);
+    FRD_RETURN_IF_ERROR(library_->Call(library_->sendrecv, sent, static_cast<int>(send), byte, to, kTag, received,
+                                       static_cast<int>(receive), byte, from, kTag, communicator,
+                                       library_->status_ignore()));
+    sent += send;
+    received += receive;
+    send_bytes -= send;
+    recv_bytes -= receive;
+  }
+  return Status::Ok();
+}
+
+}  // namespace farandole

@@ -1,0 +1,48 @@
+// The collectives by MPI's calls, for any size: MPI counts in int, and libraries go wrong before that, so what is more
+// than `most_bytes` goes in several calls.
+//
+//   allreduce, broadcast    piece by piece
+//   allgather               a broadcast from every position, piece by piece
+//   reducescatter           a reduction to every position, piece by piece
+//   alltoall                position p exchanges with p + k and p - k, for each k, piece by piece
+//
+// Blocking; pure but for the communication. Any thread, one for each communicator at a time.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "backends/mpi/process.h"
+
+namespace farandole {
+
+class MpiCollectives {
+ public:
+  static constexpr size_t kMostBytes = size_t{1} << 30;
+
+  // most_bytes: at least 8, so that an element fits.
+  explicit MpiCollectives(const MpiLibrary* library, size_t most_bytes = kMostBytes)
+      : library_(library), most_bytes_(most_bytes) {}
+
+  // input may be output.
+  Status Allreduce(MpiHandle communicator, DType dtype, ReduceOp reduce, const void* input, void* output,
+                   size_t element_count) const;
+  Status Broadcast(MpiHandle communicator, int root, void* data, size_t size_bytes) const;
+  // The input may lie at its place in the output. rank_bytes: the size of every position's part.
+  Status Allgather(MpiHandle communicator, int position, const void* input, void* output,
+                   const std::vector<size_t>& rank_bytes) const;
+  Status Alltoall(MpiHandle communicator, int position, const void* input, const std::vector<size_t>& send_bytes,
+                  void* output, const std::vector<size_t>& recv_bytes) const;
+  Status Reducescatter(MpiHandle communicator, int position, DType dtype, ReduceOp reduce, const void* input,
+                       void* output, const std::vector<size_t>& rank_bytes) const;
+
+ private:
+  Status AgreeOnMost(MpiHandle communicator, size_t* size_bytes) const;
+  Status Exchange(MpiHandle communicator, int to, const char* sent, size_t send_bytes, int from, char* received,
+                  size_t recv_bytes, size_t rounds) const;
+
+  const MpiLibrary* const library_;
+  const size_t most_bytes_;
+};
+
+}  // namespace farandole

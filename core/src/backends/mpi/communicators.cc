@@ -1,0 +1,56 @@
+#include "backends/mpi/communicators.h"
+
+#include <algorithm>
+
+namespace farandole {
+
+Status FindPlaceInMpi(const MpiLibrary& library, int world_size, int* rank) {
+  const MpiHandle world = library.Known(MpiKnown::kCommWorld);
+  int size = 0;
+  FRD_RETURN_IF_ERROR(library.Call(library.comm_rank, world, rank));
+  FRD_RETURN_IF_ERROR(library.Call(library.comm_size, world, &size));
+  if (size >= world_size) return Status::Ok();
+  if (size == 1) {
+    return Invalid("of " + std::to_string(world_size) + " ranks this one is alone in MPI: " + library.Title() +
+                   " was not started by its own launcher. Start the job with the mpirun that comes with this library, "
+                   "or set FARANDOLE_MPI_LIB to the library that comes with the launcher you use");
+  }
+  return Invalid("MPI (" + library.Title() + ") has " + std::to_string(size) + " ranks, but this job has " +
+                 std::to_string(world_size) + ": start all of them with one mpirun");
+}
+
+MpiCommunicators::~MpiCommunicators() {
+  for (const auto& [set, communicator] : by_set_) Free(communicator);
+}
+
+// By its members alone: the others may be busy, and need not know of it.
+Status MpiCommunicators::Make(int set_id, const std::vector<int>& places) {
+  std::vector<int> sorted = places;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twin = std::adjacent_find(sorted.begin(), sorted.end()); twin != sorted.end())
+    return Invalid("two ranks of this job are rank " + std::to_string(*twin) + " in MPI (" + library_->Title() +
+                   "): start all of them with one mpirun");
+  const MpiHandle world = library_->Known(MpiKnown::kCommWorld);
+  MpiHandle everybody, group, communicator;
+  FRD_RETURN_IF_ERROR(library_->Call(library_->comm_group, world, &everybody));
+  FRD_RETURN_IF_ERROR(
+      library_->Call(library_->group_incl, everybody, static_cast<int>(places.size()), places.data(), &group));
+  constexpr int kTags = 1 << 14;  // MPI promises 32767
+  FRD_RETURN_IF_ERROR(library_->Call(library_->comm_create_group, world, group, set_id % kTags, &communicator));
+  FRD_RETURN_IF_ERROR(library_->Call(library_->group_free, &group));
+  FRD_RETURN_IF_ERROR(library_->Call(library_->group_free, &everybody));
+  by_set_.emplace(set_id, communicator);
+  // Else the library would end the process at the first error.
+  return library_->Call(library_->comm_set_errhandler, communicator, library_->Known(MpiKnown::kErrorsReturn));
+}
+
+void MpiCommunicators::Forget(int set_id) {
+  const auto known = by_set_.find(set_id);
+  if (known == by_set_.end()) return;
+  Free(known->second);
+  by_set_.erase(known);
+}
+
+void MpiCommunicators::Free(MpiHandle communicator) const { library_->comm_free(library_->abi, &communicator); }
+
+}  // namespace farandole

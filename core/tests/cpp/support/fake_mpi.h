@@ -1,0 +1,49 @@
+// An MPI library with a world of one process, for tests, in the three binary interfaces that libraries have:
+// libfake_mpi_mpich.so, libfake_mpi_standard.so, libfake_mpi_openmpi.so. Handles of another interface are answered with
+// an error, as are calls that come before MPI_Init_thread. Tests reach it by its variable `fake_mpi`.
+#pragma once
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace farandole {
+
+struct FakeMpi {
+  std::string version;
+  int abi_version = 0;  // what MPI_Abi_get_version says; 0: as the library is
+  int rank = 0;         // what MPI says; whoever is more than one is not there
+  int size = 1;
+  int level = 0;  // of threads that it can do
+  bool initialized = false;
+  bool finalized = false;
+  std::string failing;                // this call fails
+  std::string hanging;                // this call does not return while that is its name
+  std::atomic<bool> hangs{false};     // somebody is in it
+  std::atomic<bool> released{false};  // lets it go on
+  int communicators = 0;              // made and not freed
+  int ops = 0;                        // made
+};
+
+inline std::string FakeMpiPath(const std::string& interface) {
+  char program[4096];
+  const ssize_t length = readlink("/proc/self/exe", program, sizeof(program));
+  const std::string path(program, length > 0 ? static_cast<size_t>(length) : 0);
+  return path.substr(0, path.rfind('/')) + "/libfake_mpi_" + interface + ".so";
+}
+
+inline FakeMpi& OpenFakeMpi(const std::string& interface) {
+  void* const library = dlopen(FakeMpiPath(interface).c_str(), RTLD_NOW | RTLD_LOCAL);
+  auto* const fake = library != nullptr ? static_cast<FakeMpi*>(dlsym(library, "fake_mpi")) : nullptr;
+  if (fake == nullptr) {
+    std::fprintf(stderr, "no fake MPI: %s\n", dlerror());
+    std::abort();
+  }
+  return *fake;
+}
+
+}  // namespace farandole
