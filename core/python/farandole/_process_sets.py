@@ -9,7 +9,9 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterable, Sequence
+from typing import cast
 
+from farandole._communicators import Communicator, communicator, ranks_of
 from farandole._earlier import await_earlier
 from farandole._errors import not_initialized
 from farandole._native import core
@@ -34,14 +36,20 @@ class ProcessSet:
     """Some of the world's ranks. To be used in operations, all ranks must have added it: `add_process_set`, `init`.
 
     Args:
-        ranks_or_comm: ranks of the world, in any order; one that comes twice counts once. An MPI communicator is none.
+        ranks_or_comm: ranks of the world, in any order; one that comes twice counts once. Or an MPI communicator of
+            mpi4py, for its ranks; the world is then that of init(comm=...), or MPI.COMM_WORLD.
 
     Raises:
-        ValueError: no ranks, or something else than numbers from 0 on.
+        ValueError: no ranks, or something else than numbers from 0 on; a communicator with others than the world's.
     """
 
-    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
-        self._ranks: _Ranks | None = _checked_ranks(ranks_or_comm)  # None: the whole world
+    def __init__(self, ranks_or_comm: Iterable[int] | Communicator) -> None:
+        self._comm = communicator(ranks_or_comm)
+        self._ranks: _Ranks | None  # None: the whole world
+        if self._comm is None:
+            self._ranks = _checked_ranks(cast(Iterable[int], ranks_or_comm))
+        else:
+            self._ranks = _checked_ranks(ranks_of(self._comm, _state.comm))
         self._checked_in: dict[_Ranks, int] | None = None  # the sets among which this one was last found usable
         self._usable_id = 0
 
@@ -58,9 +66,9 @@ class ProcessSet:
         return _state.ids.get(self._ranks)
 
     @property
-    def mpi_comm(self) -> None:
-        """Always None: no set is made of an MPI communicator."""
-        return None
+    def mpi_comm(self) -> Communicator | None:
+        """The MPI communicator of which the set was made; None where it was made of ranks."""
+        return self._comm
 
     def size(self) -> int | None:
         """Number of ranks in the set; None while this world has no such set."""
@@ -109,6 +117,7 @@ class _State:
         self.lock = threading.Lock()
         self.place = (0, 0)  # rank and size; size 0 while not initialized
         self.ids: dict[_Ranks, int] = {}  # of this world, in the order of adding; never changed, only replaced
+        self.comm: Communicator | None = None  # that of init
         self.wanted: list[_Ranks] = []  # added and not removed, those included that do not fit this world
 
     def everybody(self) -> _Ranks:
@@ -246,8 +255,8 @@ def _checked_id(process_set: ProcessSet) -> int:
 # ---- for init and shutdown
 
 
-def requested(process_sets: object, size: int) -> list[_Ranks]:
-    """The sets that a world of `size` starts with: those of earlier worlds that fit, then the new ones.
+def requested(process_sets: object, size: int, comm: Communicator | None = None) -> list[_Ranks]:
+    """The sets that a world of `size`, `comm`'s, starts with: those of earlier worlds that fit, then the new ones.
 
     Raises ValueError for what init(process_sets=...) cannot be.
     """
@@ -257,7 +266,10 @@ def requested(process_sets: object, size: int) -> list[_Ranks]:
         raise ValueError(f"init(process_sets=...) takes a list of ProcessSets, not {process_sets!r}")
     given: dict[_Ranks, int] = {tuple(range(size)): 0}
     for each in process_sets:
-        ranks = (each if isinstance(each, ProcessSet) else ProcessSet(each))._ranks or tuple(range(size))
+        added = each if isinstance(each, ProcessSet) else ProcessSet(each)
+        if added._comm is not None:  # until now nobody knew of which world its ranks are
+            added._ranks = _checked_ranks(ranks_of(added._comm, comm))
+        ranks = added._ranks or tuple(range(size))
         _check_fits(ranks, size)
         if ranks in given:
             raise _present(ranks, given)
@@ -266,9 +278,10 @@ def requested(process_sets: object, size: int) -> list[_Ranks]:
     return earlier + [ranks for ranks in list(given)[1:] if ranks not in earlier]
 
 
-def enter(rank: int, size: int, sets: Sequence[_Ranks]) -> None:
-    """The world is there: add its first sets. Collective. Where it fails, `leave` follows."""
+def enter(rank: int, size: int, sets: Sequence[_Ranks], comm: Communicator | None = None) -> None:
+    """The world, that of `comm`, is there: add its first sets. Collective. Where it fails, `leave` follows."""
     _state.place = rank, size
+    _state.comm = comm
     _state.ids = {_state.everybody(): 0}
     for ranks in sets:
         _register(ranks)
@@ -278,6 +291,7 @@ def enter(rank: int, size: int, sets: Sequence[_Ranks]) -> None:
 def leave() -> None:
     """The world is gone."""
     _state.place = 0, 0
+    _state.comm = None
     _state.ids = {}
 
 

@@ -7,7 +7,7 @@ import hashlib
 import threading
 from pathlib import Path
 
-from farandole import _clock, _environment, _process_sets, _recording, _starter
+from farandole import _clock, _communicators, _environment, _process_sets, _recording, _starter
 from farandole._errors import not_initialized
 from farandole._native import core
 
@@ -21,6 +21,7 @@ class _State:
         self.told: _environment.World | None = None  # its place, where no starter says so
         self.homogeneous = True
         self.clock_offset_ns = 0  # by how much this host's clock is ahead of that of rank 0's
+        self.store = ""  # where the ranks of this world, or of the last one, met
         self.meeting: tuple[str, bytes] | None = None  # store and key, obtained once: a later init() meets there too
         self.leaves_at_exit = False
 
@@ -35,25 +36,28 @@ def init(comm: object = None, process_sets: object = None) -> None:
     after `shutdown()`. `shutdown()` is called at interpreter exit.
 
     Args:
-        comm: only None, the whole world, for now.
+        comm: an MPI communicator of mpi4py, whose ranks are the world then, in its order; collective there. They must
+            be on one host for now. None: the whole world that the starter started.
         process_sets: ProcessSets that the world starts with, the same on all ranks, as if `add_process_set` were called
             for each. Those that were added to an earlier world of this process are there again, before these. More can
             be added at any time; Horovod's "dynamic", which asks for that, is accepted.
 
     Raises:
-        ValueError: the starter's variables contradict each other (the message names them), `comm` is not None, a
-            process set has ranks that the world has not, process sets are given when already initialized, or the
-            file of FARANDOLE_TIMELINE cannot be made.
+        ValueError: the starter's variables contradict each other (the message names them), `comm` is no such
+            communicator, a process set has ranks that the world has not, process sets are given when already
+            initialized, or the file of FARANDOLE_TIMELINE cannot be made.
         DeadlineError: a rank did not come in time.
     """
-    if comm is not None and comm != []:
-        raise ValueError("init(comm=...) is not supported yet: leave it out, the world is what the starter started")
     with _state.lock:
         if _state.world is not None:
             if process_sets and process_sets != "dynamic":
                 raise ValueError("farandole is initialized already: call add_process_set with each of the process sets")
             return
-        _enter(_state.told or _environment.discover(), process_sets)
+        communicator = _checked_communicator(comm)
+        if communicator:
+            _enter(_communicators.world_of(communicator), process_sets, communicator)
+        else:
+            _enter(_state.told or _environment.discover(), process_sets)
 
 
 def init_as(rank: int, size: int, job: str) -> None:
@@ -75,18 +79,18 @@ def init_as(rank: int, size: int, job: str) -> None:
             _enter(_state.told or found, None)
 
 
-def _enter(world: _environment.World, process_sets: object) -> None:
-    """REQUIRES the lock."""
-    sets = _process_sets.requested(process_sets, world.size)
-    store, key = _meet(world)
-    core.init(world.rank, world.size, store, key)
+def _enter(world: _environment.World, process_sets: object, comm: _communicators.Communicator | None = None) -> None:
+    """`comm`: whose world it is, if anybody's. REQUIRES the lock."""
+    sets = _process_sets.requested(process_sets, world.size, comm)
+    _state.store, key = _communicators.meet(comm) if comm else _meet(world)
+    core.init(world.rank, world.size, _state.store, key)
     if not _state.leaves_at_exit:
         atexit.register(shutdown)
         _state.leaves_at_exit = True
     try:
         _state.homogeneous = _hosts_are_equal(world)
         _state.clock_offset_ns = _clock.measure_offset_ns() if world.local_size < world.size else 0
-        _process_sets.enter(world.rank, world.size, sets)
+        _process_sets.enter(world.rank, world.size, sets, comm)
         if wanted := _environment.timeline():
             _recording.begin(wanted, world.rank, world.size, run(), _state.clock_offset_ns, _environment.marks_cycles())
     except BaseException:
@@ -150,7 +154,7 @@ def is_homogeneous() -> bool:
 
 def run() -> str:
     """What all ranks of this job have in common, and no other job; "" in a world of one."""
-    return hashlib.sha256(_state.meeting[0].encode()).hexdigest()[:8] if _state.meeting else ""
+    return hashlib.sha256(_state.store.encode()).hexdigest()[:8] if _state.store else ""
 
 
 def clock_offset_ns() -> int:
@@ -168,6 +172,17 @@ def _current() -> _environment.World:
 def _leave() -> None:
     _process_sets.leave()
     core.shutdown()
+
+
+def _checked_communicator(comm: object) -> _communicators.Communicator | None:
+    if comm is None or comm == []:
+        return None
+    if (found := _communicators.communicator(comm)) is None:
+        raise ValueError(
+            f"init(comm=...) takes an MPI communicator, such as mpi4py's MPI.COMM_WORLD, not {comm!r}; for some of the "
+            "ranks only, use process sets"
+        )
+    return found
 
 
 def _meet(world: _environment.World) -> tuple[str, bytes]:

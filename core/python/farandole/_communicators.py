@@ -1,0 +1,76 @@
+"""MPI communicators, as mpi4py has them: a world of their ranks, and whose ranks they are.
+
+mpi4py is never imported: whoever hands in a communicator has done so.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from typing import Any, Protocol, TypeVar, cast
+
+from farandole._environment import World
+from farandole._starter import KEY_BYTES
+
+_T = TypeVar("_T")
+
+
+class Communicator(Protocol):
+    """What is used of mpi4py's MPI.Comm."""
+
+    def Get_rank(self) -> int: ...  # MPI's names
+    def Get_size(self) -> int: ...
+    def Get_group(self) -> Any: ...
+    def Is_inter(self) -> bool: ...
+    def allgather(self, sendobj: _T) -> list[_T]: ...
+    def bcast(self, obj: _T) -> _T: ...
+
+
+def communicator(thing: object) -> Communicator | None:
+    """The thing, where it is a communicator. Raises ValueError for one that holds no group of ranks."""
+    if not all(hasattr(thing, name) for name in ("Get_rank", "Get_size", "Get_group", "Is_inter", "allgather")):
+        return None
+    if not thing:
+        raise ValueError("MPI.COMM_NULL has no ranks; ranks that are not in a communicator leave farandole alone")
+    found = cast(Communicator, thing)
+    if found.Is_inter():
+        raise ValueError("an MPI intercommunicator is two groups of ranks; Merge() makes one of them")
+    return found
+
+
+def world_of(comm: Communicator) -> World:
+    """The place of this process among the ranks of `comm`. Collective there.
+
+    Raises ValueError, on all ranks, where they are on several hosts.
+    """
+    rank, size = comm.Get_rank(), comm.Get_size()
+    hosts = comm.allgather(socket.gethostname())
+    if len(set(hosts)) > 1:
+        names = ", ".join(sorted(set(hosts)))
+        raise ValueError(
+            f"init(comm=...): its ranks are on several hosts ({names}); jobs on several hosts need `farandole run` "
+            "for now"
+        )
+    return World(rank, size, rank, size, starter="MPI")
+
+
+def meet(comm: Communicator) -> tuple[str, bytes]:
+    """Where the ranks of `comm` meet, and their secret, both made by its rank 0. Collective there."""
+    name = f"unix:farandole-{os.getuid()}-{secrets.token_hex(12)}"
+    return comm.bcast((name, secrets.token_bytes(KEY_BYTES)))
+
+
+def ranks_of(comm: Communicator, world: Communicator | None) -> list[int]:
+    """Which ranks of `world` are in `comm`, in the order of `comm`; the world None is MPI.COMM_WORLD.
+
+    Raises ValueError where one of them is not in `world`.
+    """
+    if world is None:
+        world = cast(Communicator, sys.modules["mpi4py.MPI"].COMM_WORLD)
+    group = comm.Get_group()
+    ranks = [int(rank) for rank in type(group).Translate_ranks(group, list(range(comm.Get_size())), world.Get_group())]
+    if min(ranks) < 0:
+        raise ValueError("the MPI communicator has ranks that are not in this world, that of init(comm=...)")
+    return ranks
