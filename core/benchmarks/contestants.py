@@ -78,14 +78,15 @@ class Contestant:
         common = {**os.environ, **recipe.variables, "BENCH_SOCKET": str(self._home / "socket")}
         common["BENCH_SHARED"] = str(self._home / "shared")
         (self._home / "shared").touch()
+        key = self._home / "key"
+        key.write_bytes(os.urandom(32))
+        key.chmod(0o400)
+        common["FARANDOLE_STORE"] = f"unix:farandole-bench-{os.urandom(16).hex()}"
+        common["FARANDOLE_KEY_FILE"] = str(key)
         if recipe.launcher:
             command = [word.format(ranks=self.ranks) for word in recipe.launcher] + list(recipe.command)
             self._processes.append(subprocess.Popen(command, env=common, start_new_session=True))
             return
-        key = self._home / "key"
-        key.write_bytes(os.urandom(32))
-        key.chmod(0o400)
-        store = f"unix:farandole-bench-{os.urandom(16).hex()}"
         for rank in range(self.ranks):
             variables = {
                 "BENCH_RANK": str(rank),
@@ -96,8 +97,6 @@ class Contestant:
                 "FARANDOLE_LOCAL_SIZE": str(self.ranks),
                 "FARANDOLE_CROSS_RANK": "0",
                 "FARANDOLE_CROSS_SIZE": "1",
-                "FARANDOLE_STORE": store,
-                "FARANDOLE_KEY_FILE": str(key),
             }
             process = subprocess.Popen(list(recipe.command), env={**common, **variables}, start_new_session=True)
             self._processes.append(process)

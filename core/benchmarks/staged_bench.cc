@@ -94,7 +94,7 @@ struct Aligned {
 class Rank {
  public:
   Rank(World* world, size_t size_bytes) : world_(world), me_(world->rank), size_(world->size), values_(size_bytes) {
-    backend_ = MakeNativeBackend(world, Settings{});
+    backend_ = kNative.make(world, Settings{}, nullptr);
     set_ = WholeWorld(world->layout, me_);
     work_.set = &set_;
     work_.segments = {{values_.data, values_.data, size_bytes}};

@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 from importlib import util
-from pathlib import Path
 
+import mpis
 import pytest
 from farandole._environment import without_starters
 
@@ -22,7 +22,6 @@ for life in range(3):
 import os
 os.write(1, b"fine\\n")  # in one piece, for three ranks print to one pipe
 """
-_PLACE = Path(__file__).parents[3] / ".nox" / "mpi"
 
 
 @pytest.fixture
@@ -30,17 +29,6 @@ def script(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(SCRIPT)
     return str(path)
-
-
-def installed(name):
-    """The mpirun of a wheel, installed by itself: both wheels have files of the same names."""
-    prefix = _PLACE / name
-    if not (prefix / "bin" / "mpirun").exists():
-        command = [sys.executable, "-m", "pip", "install", "-q", "--ignore-installed", "--prefix", str(prefix), name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"the wheel {name} cannot be installed: {done.stderr[-300:]}")
-    return str(prefix / "bin" / "mpirun")
 
 
 def run(command, **variables):
@@ -60,15 +48,15 @@ def check(done):
 
 
 def test_open_mpi(script):
-    check(run([installed("openmpi"), "--oversubscribe", "-np", "3", sys.executable, script]))
+    check(run([*mpis.launcher("openmpi", 3), sys.executable, script]))
 
 
 def test_mpich(script):
-    check(run([installed("mpich"), "-np", "3", sys.executable, script]))
+    check(run([*mpis.launcher("mpich", 3), sys.executable, script]))
 
 
 def test_mpich_through_a_shell(script):
-    check(run([installed("mpich"), "-np", "3", "sh", "-c", f"{sys.executable} {script}; exit $?"]))
+    check(run([*mpis.launcher("mpich", 3), "sh", "-c", f"{sys.executable} {script}; exit $?"]))
 
 
 @pytest.mark.skipif(util.find_spec("torch") is None, reason="torchrun comes with torch")

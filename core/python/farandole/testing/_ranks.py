@@ -32,10 +32,8 @@ def rank_environments(ranks: int, env: Mapping[str, str] | None = None) -> Itera
     key = os.memfd_create("farandole-key", os.MFD_CLOEXEC)
     try:
         os.write(key, secrets.token_bytes(32))
-        common = without_starters()
-        common.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
+        common = starter_environment(ranks)
         common.update(
-            PYTHONPATH=os.pathsep.join(path for path in sys.path if path),
             FARANDOLE_SIZE=str(ranks),
             FARANDOLE_LOCAL_SIZE=str(ranks),
             FARANDOLE_CROSS_RANK="0",
@@ -47,6 +45,13 @@ def rank_environments(ranks: int, env: Mapping[str, str] | None = None) -> Itera
         yield [{**common, "FARANDOLE_RANK": str(rank), "FARANDOLE_LOCAL_RANK": str(rank)} for rank in range(ranks)]
     finally:
         os.close(key)
+
+
+def starter_environment(ranks: int, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment in which somebody else, who tells the processes their places, starts `ranks` of them."""
+    common = without_starters()
+    common.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
+    return {**common, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **(env or {})}
 
 
 class Process:

@@ -8,30 +8,50 @@ import pickle
 import selectors
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from farandole import _environment
 from farandole.testing import _wire
-from farandole.testing._ranks import Process, RanksFailed, rank_environments, show_stacks, stop
+from farandole.testing._ranks import (
+    Process,
+    RanksFailed,
+    rank_environments,
+    show_stacks,
+    starter_environment,
+    stop,
+)
 
 _GRACE_S = 5.0  # for the others, when one rank has failed
+_START_S = 60.0  # for another launcher, until its ranks have reached us
 
 
 class World:
     """`ranks` processes that wait for functions to run. Started at the first `run`, again after a failure."""
 
-    def __init__(self, ranks: int, *, env: Mapping[str, str] | None = None, init: bool = True) -> None:
+    def __init__(
+        self,
+        ranks: int,
+        *,
+        env: Mapping[str, str] | None = None,
+        init: bool = True,
+        launcher: Sequence[str] | None = None,
+    ) -> None:
         """Start nothing yet.
 
         Args:
             ranks: size of the world.
             env: more environment variables.
             init: whether the ranks call `farandole.init()` before the first function.
+            launcher: the command of who starts the ranks, such as mpirun, before that of a rank; it tells them their
+                places. None: that of FARANDOLE_TEST_LAUNCHER, else they are started here.
         """
         self.ranks = ranks
         self._env, self._init = dict(env or {}), init
+        self._launcher = _environment.test_launcher(ranks) if launcher is None else list(launcher)
         self._resources = contextlib.ExitStack()
         self._processes: list[Process] = []
         self._sockets: list[socket.socket] = []
@@ -76,6 +96,35 @@ class World:
         self.close()
 
     def _start(self) -> None:
+        if self._launcher and self.ranks > 1:
+            self._start_by(self._launcher)
+        else:
+            self._start_ourselves()
+
+    def _start_by(self, launcher: Sequence[str]) -> None:
+        """Whoever starts the ranks passes on no sockets: they connect to one that they find by its path."""
+        folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="farandole-test-"))
+        environment = starter_environment(self.ranks, self._env)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{folder}/socket")
+            listener.listen(self.ranks)
+            listener.settimeout(_START_S)
+            command = [*launcher, sys.executable, "-m", "farandole.testing._child", f"{folder}/socket"]
+            process = Process(0, [*command, str(int(self._init))], environment)
+            self._processes = [process] * self.ranks
+            sockets: dict[int, socket.socket] = {}
+            while len(sockets) < self.ranks:
+                try:
+                    connection, _ = listener.accept()
+                except TimeoutError:
+                    text = process.describe(f"and others: {len(sockets)} of {self.ranks} have started")
+                    self.close()
+                    raise RanksFailed(text) from None
+                connection.settimeout(None)
+                sockets[int(_wire.receive(connection) or b"-1")] = connection
+        self._sockets = [sockets[rank] for rank in range(self.ranks)]
+
+    def _start_ourselves(self) -> None:
         environments = self._resources.enter_context(rank_environments(self.ranks, self._env))
         for rank, environment in enumerate(environments):
             ours, theirs = socket.socketpair()
@@ -117,8 +166,8 @@ class World:
         return ok, answer if ok else f"rank {rank} raised:\n{answer}"
 
     def _failure(self, failures: Mapping[int, str], missing: list[int], what: str) -> RanksFailed:
-        show_stacks([self._processes[rank] for rank in missing])
-        texts = [*failures.values(), *(self._processes[rank].describe(what) for rank in missing)]
+        show_stacks(list(dict.fromkeys(self._processes[rank] for rank in missing)))
+        texts = [*failures.values(), *dict.fromkeys(self._processes[rank].describe(what) for rank in missing)]
         self.close()
         return RanksFailed("\n".join(texts))
 

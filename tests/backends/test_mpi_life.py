@@ -1,0 +1,142 @@
+"""Jobs over MPI as users start them: who began MPI, which of its ranks take part, and what is said of mistakes."""
+
+import os
+import subprocess
+import sys
+
+import mpis
+import pytest
+from farandole._environment import without_starters
+
+pytestmark = pytest.mark.timeout(200)
+KINDS = ("openmpi", "mpich", "mpich-standard")
+
+
+def run(kind, ranks, script, tmp_path, **changes):
+    """Run a script on the ranks of a library's launcher; what they wrote, and how it ended."""
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    environment = {**without_starters(), **mpis.variables(kind)}
+    environment["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each)
+    environment.update(changes)
+    command = [*mpis.launcher(kind, ranks), sys.executable, str(path)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def check(done, ranks):
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["fine"] * ranks, done.stdout + done.stderr
+
+
+FINE = 'import os\nos.write(1, b"fine\\n")\n'  # in one piece, for all ranks print to one pipe
+
+LIVES = """
+import numpy, farandole, farandole.numpy as frd
+for life in range(3):
+    farandole.init()
+    rank, size = farandole.rank(), farandole.size()
+    total = frd.allreduce(numpy.full(1000, rank + 1.0), op=farandole.Sum)
+    assert (total == size * (size + 1) / 2).all(), total
+    farandole.shutdown()
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_init_and_shutdown_can_be_repeated(kind, tmp_path):
+    check(run(kind, 2, LIVES + FINE, tmp_path), 2)
+
+
+THROUGH_MPI = """
+import ctypes, os
+from ctypes import byref
+import numpy, farandole, farandole.numpy as frd
+mpi = ctypes.CDLL(os.environ["FARANDOLE_MPI_LIB"], ctypes.RTLD_GLOBAL)
+flag = ctypes.c_int()
+farandole.init()
+mpi.MPI_Initialized(byref(flag))
+assert flag.value == 1
+frd.allreduce(numpy.ones(10))
+farandole.shutdown()
+mpi.MPI_Finalized(byref(flag))
+assert flag.value == 0
+"""
+
+
+def test_mpi_is_begun_by_init_and_outlives_shutdown(tmp_path):
+    check(run("openmpi", 2, THROUGH_MPI + FINE, tmp_path), 2)
+
+
+BEGUN_BEFORE = """
+import ctypes, os
+import numpy, farandole, farandole.numpy as frd
+mpi = ctypes.CDLL(os.environ["FARANDOLE_MPI_LIB"], ctypes.RTLD_GLOBAL)
+level = ctypes.c_int()
+assert mpi.MPI_Init_thread(None, None, {wanted}, ctypes.byref(level)) == 0
+try:
+    farandole.init()
+except Exception as error:
+    assert "without MPI_THREAD_MULTIPLE" in str(error), error
+    assert {refused}
+else:
+    assert not {refused}
+    assert (frd.allreduce(numpy.ones(10), op=farandole.Sum) == 2).all()
+    farandole.shutdown()
+assert mpi.MPI_Finalize() == 0
+"""
+
+
+@pytest.mark.parametrize(("kind", "multiple"), [("openmpi", 3), ("mpich", 3), ("mpich-standard", 4096)])
+def test_mpi_that_the_program_began_is_used(kind, multiple, tmp_path):
+    check(run(kind, 2, BEGUN_BEFORE.format(wanted=multiple, refused=False) + FINE, tmp_path), 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mpi_that_the_program_began_without_threads_is_refused(kind, tmp_path):
+    check(run(kind, 2, BEGUN_BEFORE.format(wanted=0, refused=True) + FINE, tmp_path), 2)
+
+
+REFUSED = """
+import farandole
+try:
+    farandole.init()
+except Exception as error:
+    assert {words!r} in str(error), error
+else:
+    raise AssertionError("it was accepted")
+"""
+
+
+@pytest.mark.parametrize(
+    ("launcher", "library", "words"),
+    [
+        ("openmpi", "mpich", "Open MPI's mpirun started this process, but the library is MPICH"),
+        ("mpich", "openmpi", "of 2 ranks this one is alone in MPI: Open MPI"),
+    ],
+)
+def test_a_library_that_does_not_fit_the_launcher_is_refused(launcher, library, words, tmp_path):
+    path = mpis.variables(library)["FARANDOLE_MPI_LIB"]
+    check(run(launcher, 2, REFUSED.format(words=words) + FINE, tmp_path, FARANDOLE_MPI_LIB=path), 2)
+
+
+def test_a_library_that_is_none_is_refused(tmp_path):
+    script = REFUSED.format(words="FARANDOLE_MPI_LIB=/nowhere/libmpi.so.40")
+    check(run("openmpi", 2, script + FINE, tmp_path, FARANDOLE_MPI_LIB="/nowhere/libmpi.so.40"), 2)
+
+
+def test_without_mpi_in_the_list_no_library_of_it_is_loaded(tmp_path):
+    script = "import farandole\nfarandole.init()\nassert 'libmpi' not in open('/proc/self/maps').read()\n"
+    check(run("openmpi", 2, script + FINE, tmp_path, FARANDOLE_BACKEND="native"), 2)
+
+
+def test_a_job_whose_rank_dies_ends(tmp_path):
+    script = """
+import os, numpy, farandole, farandole.numpy as frd
+farandole.init()
+for step in range(100):
+    if step == 3 and farandole.rank() == 1:
+        os.kill(os.getpid(), 9)
+    frd.allreduce(numpy.ones(100_000))
+"""
+    done = run("openmpi", 3, script, tmp_path)
+    assert done.returncode != 0
+    assert "rank 1" in done.stderr or "signal 9" in done.stderr, done.stderr
