@@ -7,6 +7,7 @@ the table below whose variables are there is believed; without any, the process 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shlex
 from collections.abc import Mapping
@@ -148,6 +149,24 @@ def back_ends() -> list[str]:
 def test_launcher(ranks: int) -> list[str]:
     """Who starts the ranks of tests instead of us: FARANDOLE_TEST_LAUNCHER, `mpirun -n {ranks}`; [] for us."""
     return [word.format(ranks=ranks) for word in shlex.split(os.environ.get("FARANDOLE_TEST_LAUNCHER", ""))]
+
+
+def find_libraries() -> None:
+    """Sets FARANDOLE_NCCL_LIB to the library of the package nvidia-nccl-cu12 or -cu13, if one is installed.
+
+    Does nothing where the variable is set, or where FARANDOLE_BACKEND does not ask for NCCL.
+    """
+    if "nccl" not in back_ends() or os.environ.get("FARANDOLE_NCCL_LIB"):
+        return
+    try:
+        package = importlib.util.find_spec("nvidia.nccl")
+    except ModuleNotFoundError:  # there is no nvidia either
+        return
+    for folder in (package.submodule_search_locations if package else None) or ():
+        path = Path(folder) / "lib" / "libnccl.so.2"
+        if path.is_file():
+            os.environ["FARANDOLE_NCCL_LIB"] = str(path)
+            return
 
 
 def timeline() -> str:

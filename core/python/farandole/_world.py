@@ -83,6 +83,7 @@ def _enter(world: _environment.World, process_sets: object, comm: _communicators
     """`comm`: whose world it is, if anybody's. REQUIRES the lock."""
     sets = _process_sets.requested(process_sets, world.size, comm)
     _state.store, key = _communicators.meet(comm) if comm else _meet(world)
+    _environment.find_libraries()
     core.init(world.rank, world.size, _state.store, key)
     if not _state.leaves_at_exit:
         atexit.register(shutdown)

@@ -13,6 +13,7 @@
 #include "common/reduce.h"
 #include "common/status.h"
 #include "common/types.h"
+#include "device/device.h"
 #include "world/process_set.h"
 #include "world/world.h"
 
@@ -25,6 +26,8 @@ struct Segment {
   const void* input = nullptr;
   void* output = nullptr;
   size_t size_bytes = 0;
+  Device* device = nullptr;     // where it lies, for who takes device memory; null: the host's, or nobody's
+  Event ready_event = nullptr;  // on a device: after it the input is valid and the output may be written
 };
 
 // allreduce, broadcast: the segments are one vector, in order (fused tensors); broadcast reads the root's inputs.
@@ -56,6 +59,7 @@ struct Demand {
   ReduceOp reduce = ReduceOp::kSum;  // allreduce, reducescatter; never kAverage
   int set_size = 1;
   bool on_device = false;  // the tensors do not lie in host memory
+  Scale scale{};           // allreduce, reducescatter
 };
 
 class Backend {

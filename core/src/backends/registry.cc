@@ -5,6 +5,7 @@
 #include "backends/gloo/gloo.h"
 #include "backends/mpi/mpi.h"
 #include "backends/native/native.h"
+#include "backends/nccl/nccl.h"
 
 namespace farandole {
 namespace {
@@ -13,6 +14,7 @@ const BackendKind* const kKinds[] = {
     &kNative,
     &kGloo,
     &kMpi,
+    &kNccl,
 };
 constexpr size_t kKindCount = std::size(kKinds);
 

@@ -19,10 +19,27 @@ class CudaDevice final : public Device {
   Status Open(int ordinal) {
     int handle = 0;
     FRD_RETURN_IF_ERROR(driver_.Call(name_, driver_.device_get, &handle, ordinal));
+    FRD_RETURN_IF_ERROR(driver_.Call(name_, driver_.device_get_uuid, static_cast<void*>(identity_.data()), handle));
     return driver_.Call(name_, driver_.primary_context_retain, &context_, handle);
   }
 
   std::string name() const override { return name_; }
+  const DeviceIdentity& identity() const override { return identity_; }
+
+  Status Within(const std::function<Status()>& calls) override {
+    Scope scope(*this);
+    FRD_RETURN_IF_ERROR(scope.status());
+    return calls();
+  }
+
+  Status Allocate(size_t size_bytes, void** memory) override {
+    return Run(driver_.memory_alloc, reinterpret_cast<CudaPointer*>(memory), size_bytes);
+  }
+  void Free(void* memory) override { Run(driver_.memory_free, reinterpret_cast<CudaPointer>(memory)); }
+  Status Zero(void* memory, size_t size_bytes, Stream stream) override {
+    return Run(driver_.memory_set, reinterpret_cast<CudaPointer>(memory), static_cast<unsigned char>(0), size_bytes,
+               stream);
+  }
 
   Status AllocatePinned(size_t size_bytes, void** memory) override {
     return Run(driver_.host_alloc, memory, size_bytes, 0u);
@@ -91,6 +108,7 @@ class CudaDevice final : public Device {
 
   const CudaDriver& driver_;
   const std::string name_;
+  DeviceIdentity identity_{};
   void* context_ = nullptr;
 };
 

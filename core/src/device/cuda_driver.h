@@ -41,6 +41,10 @@ struct CudaDriver {
   CudaFunction<void**> context_pop{"cuCtxPopCurrent_v2"};
   CudaFunction<int*> exchange_capture_mode{"cuThreadExchangeStreamCaptureMode"};
   CudaFunction<void*, int, CudaPointer> pointer_get_attribute{"cuPointerGetAttribute"};
+  CudaFunction<void*, int> device_get_uuid{"cuDeviceGetUuid"};
+  CudaFunction<CudaPointer*, size_t> memory_alloc{"cuMemAlloc_v2"};
+  CudaFunction<CudaPointer> memory_free{"cuMemFree_v2"};
+  CudaFunction<CudaPointer, unsigned char, size_t, void*> memory_set{"cuMemsetD8Async"};
   CudaFunction<void**, size_t, unsigned> host_alloc{"cuMemHostAlloc"};
   CudaFunction<void*> host_free{"cuMemFreeHost"};
   CudaFunction<void*, CudaPointer, size_t, void*> copy_to_host{"cuMemcpyDtoHAsync_v2"};

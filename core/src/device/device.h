@@ -6,8 +6,10 @@
 // and ours out. Any thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "common/status.h"
@@ -22,10 +24,20 @@ const char* NameOf(DeviceKind kind);
 using Stream = void*;
 using Event = void*;  // null: has happened
 
+using DeviceIdentity = std::array<char, 16>;  // the same wherever this piece of hardware is seen, and only there
+
 class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;  // "CUDA device 0"
+  virtual const DeviceIdentity& identity() const = 0;
+
+  // Makes calls of a library that looks for this thread's current device. An error of its own, or what `calls` say.
+  virtual Status Within(const std::function<Status()>& calls) = 0;
+
+  // Memory of the device. Both may wait for it.
+  virtual Status Allocate(size_t size_bytes, void** memory) = 0;
+  virtual void Free(void* memory) = 0;
 
   // Pinned host memory: the device reads and writes it by itself, beside the host's work. Both may take long and wait
   // for the device, so see pinned_pool.h.
@@ -42,6 +54,7 @@ class Device {
   // valid until then.
   virtual Status CopyToHost(void* to, const void* from, size_t size_bytes, Stream stream) = 0;
   virtual Status CopyToDevice(void* to, const void* from, size_t size_bytes, Stream stream) = 0;
+  virtual Status Zero(void* memory, size_t size_bytes, Stream stream) = 0;  // memory of the device
   virtual Status WaitInStream(Stream stream, Event event) = 0;
   virtual Status Record(Event event, Stream stream) = 0;
   // Calls function(argument) in a thread of the device's driver. It must be short and must not use the device.

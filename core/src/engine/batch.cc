@@ -34,6 +34,10 @@ Work WorkOf(const Piece& piece) {
     work.scale = reduction.scale;
   }
   work.segments = {{tensor.input, tensor.output, tensor.size_bytes()}};
+  if (Device* const device = piece.operation()->device) {
+    work.segments[0].device = device;
+    work.segments[0].ready_event = tensor.ready_event;
+  }
   return work;
 }
 

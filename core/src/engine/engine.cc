@@ -173,8 +173,9 @@ Status Engine::ChangeSetsAlone(Operation* operation) {
 }
 
 Status Engine::FindDevice(Operation* operation) const {
-  if (Registry::TakesDeviceMemory(operation->backend)) return Status::Ok();
-  const Status found = MakeHostCopy(devices_, operation->request, rank_, &operation->host_copy);
+  const Status found = Registry::TakesDeviceMemory(operation->backend)
+                           ? FindDeviceOf(devices_, operation->request, &operation->device)
+                           : MakeHostCopy(devices_, operation->request, rank_, &operation->host_copy);
   if (found.ok()) return found;
   return {found.code(), operation->Title() + ": " + found.message()};
 }

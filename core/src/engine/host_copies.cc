@@ -1,22 +1,13 @@
 #include "engine/host_copies.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <thread>
-
-#include "transport/doorbell.h"
 
 namespace farandole {
 namespace {
 
 constexpr std::chrono::microseconds kPollInterval{20};
 constexpr std::chrono::milliseconds kPatience{5000};
-
-void SignalAndDrop(void* argument) {
-  const std::unique_ptr<std::shared_ptr<Descriptor>> event(static_cast<std::shared_ptr<Descriptor>*>(argument));
-  SignalEvent((*event)->get());
-}
 
 Request OnHost(const Request& request, const HostCopy& copy) {
   Request result = request;
@@ -33,9 +24,7 @@ Request OnHost(const Request& request, const HostCopy& copy) {
 
 }  // namespace
 
-HostCopies::HostCopies(int wake_event, size_t ahead_bytes) : ahead_bytes_(ahead_bytes) {
-  if (wake_event >= 0) wake_ = std::make_shared<Descriptor>(fcntl(wake_event, F_DUPFD_CLOEXEC, 0));
-}
+HostCopies::HostCopies(int wake_event, size_t ahead_bytes) : ahead_bytes_(ahead_bytes), waker_(wake_event) {}
 
 HostCopies::~HostCopies() {
   std::vector<Completed> completed;
@@ -81,7 +70,7 @@ Status HostCopies::Begin(const OperationPtr& operation) {
   waiting_.erase(std::find(waiting_.begin(), waiting_.end(), operation));
   begun_.push_back(operation);
   held_bytes_ += copy->size_bytes();
-  if (begun.ok()) WakeAfter(copy->device(), copy->in());
+  if (begun.ok()) waker_.WakeAfter(copy->device(), copy->in());
   return begun;
 }
 
@@ -110,7 +99,7 @@ Status HostCopies::Return(const OperationPtr& operation, bool* complete) {
   operation->event = copy->event();
   *complete = operation->request.done != nullptr;
   leaving_.push_back({operation, !*complete});
-  WakeAfter(copy->device(), copy->out());
+  waker_.WakeAfter(copy->device(), copy->out());
   return Status::Ok();
 }
 
@@ -193,13 +182,6 @@ Status HostCopies::LaneOf(Device* device, CopyLane** lane) {
   }
   *lane = known.get();
   return Status::Ok();
-}
-
-// When it cannot be done the driver comes a little later, and hears then what is wrong.
-void HostCopies::WakeAfter(Device* device, Stream stream) {
-  if (!wake_) return;
-  auto argument = std::make_unique<std::shared_ptr<Descriptor>>(wake_);
-  if (device->Notify(stream, &SignalAndDrop, argument.get()).ok()) argument.release();  // SignalAndDrop has it
 }
 
 }  // namespace farandole

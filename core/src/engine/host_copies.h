@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/descriptor.h"
+#include "device/waker.h"
 #include "engine/batch.h"
 #include "engine/host_copy.h"
 
@@ -24,7 +24,7 @@ class HostCopies {
   // What may be held for operations whose turn has not come: enough to keep a device copying beside the collectives.
   static constexpr size_t kAheadBytes = size_t{256} << 20;
 
-  // The event that wakes the driver is duplicated: a device may signal it late. -1: nobody sleeps.
+  // wake_event: see Waker.
   explicit HostCopies(int wake_event = -1, size_t ahead_bytes = kAheadBytes);
   ~HostCopies();  // drops and drains
 
@@ -65,11 +65,10 @@ class HostCopies {
   void Release(Operation* operation);
   Status TryAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform);
   Status LaneOf(Device* device, CopyLane** lane);
-  void WakeAfter(Device* device, Stream stream);
 
   const size_t ahead_bytes_;
   std::map<Device*, std::unique_ptr<CopyLane>> lanes_;
-  std::shared_ptr<Descriptor> wake_;
+  const Waker waker_;
 
   std::deque<OperationPtr> waiting_;  // in the order of the log
   std::vector<OperationPtr> begun_;

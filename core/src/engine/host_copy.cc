@@ -97,8 +97,9 @@ void HostCopy::ReleaseMemory() {
   block_ = PinnedBlock();
 }
 
-Status MakeHostCopy(const Devices& devices, const Request& request, int rank, std::shared_ptr<HostCopy>* copy) {
-  Device* found = nullptr;
+Status FindDeviceOf(const Devices& devices, const Request& request, Device** result) {
+  Device*& found = *result;
+  found = nullptr;
   for (const Tensor& tensor : request.tensors) {
     if (tensor.device == static_cast<int32_t>(DeviceKind::kHost) || tensor.size_bytes() == 0) continue;
     for (const void* address : {tensor.input, static_cast<const void*>(tensor.output)}) {
@@ -112,6 +113,12 @@ Status MakeHostCopy(const Devices& devices, const Request& request, int rank, st
       found = device;
     }
   }
+  return Status::Ok();
+}
+
+Status MakeHostCopy(const Devices& devices, const Request& request, int rank, std::shared_ptr<HostCopy>* copy) {
+  Device* found = nullptr;
+  FRD_RETURN_IF_ERROR(FindDeviceOf(devices, request, &found));
   if (found != nullptr) *copy = std::make_shared<HostCopy>(found, request, rank);
   return Status::Ok();
 }

@@ -81,8 +81,11 @@ class HostCopy {
   Status failed_;
 };
 
-// *copy stays null when the tensors are the host's, or empty. kInvalid when they are not all on one device, or the
+// *device stays null when the tensors are the host's, or empty. kInvalid when they are not all on one device, or the
 // device cannot be used.
+Status FindDeviceOf(const Devices& devices, const Request& request, Device** device);
+
+// *copy stays null when the tensors are the host's, or empty. kInvalid as FindDeviceOf.
 Status MakeHostCopy(const Devices& devices, const Request& request, int rank, std::shared_ptr<HostCopy>* copy);
 
 }  // namespace farandole

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "common/reduce.h"
+#include "engine/small.h"
 
 namespace farandole {
 namespace {
@@ -135,9 +136,8 @@ Status ChooseBackend(const Preference& preference, const ProcessSet& set, Operat
   if (preference.only_ours() || !CarriesTensors(request.kind)) return Status::Ok();
   std::vector<Demand> demands;
   for (const Tensor& tensor : request.tensors) {
-    Demand demand{request.kind, tensor.dtype, request.reduce, set.size(), tensor.device != 0};
-    if (demand.reduce == ReduceOp::kAverage) demand.reduce = ReduceOp::kSum;
-    demands.push_back(demand);
+    const Reduction reduction = ReductionOf(request, set.size());
+    demands.push_back({request.kind, tensor.dtype, reduction.reduce, set.size(), tensor.device != 0, reduction.scale});
   }
   operation->backend = preference.Choose(demands);
   if (operation->backend >= 0) return Status::Ok();

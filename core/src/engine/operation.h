@@ -87,7 +87,8 @@ class Operation final : public Proposal {
   // Where AllocatesOutput: one per tensor; alltoall: then, per tensor, the rows that came from each position. join: the
   // rank that was last; add_process_set: the id.
   std::vector<Output> outputs;
-  std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's
+  Device* device = nullptr;             // where the tensors lie, when their back end takes them there; else null
+  std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's, or their back end takes the device's
   Event event = nullptr;                // of host_copy; when done: what DoneFunction says
   int backend = 0;                      // who performs it (backends/registry.h)
   Agreement::Plan plan;                 // by the submitting thread, under the table's mutex

@@ -255,6 +255,18 @@ class Driver final : public FakeCuda {
     EraseEvent(end);
   }
   void* Contents(const void* memory) override { return Resolve(memory, 1); }
+  void* Contents(const void* memory, size_t size_bytes, int ordinal) override {
+    return Resolve(memory, size_bytes, ordinal);
+  }
+  int CurrentDevice() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const std::vector<Context*>& contexts = threads_[std::this_thread::get_id()].contexts;
+    return contexts.empty() ? -1 : contexts.back()->ordinal;
+  }
+  int DeviceOf(void* handle) override {
+    const auto found = stream(handle);
+    return found ? found->ordinal : -1;
+  }
 
   std::vector<std::string> misuses() override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -391,6 +403,32 @@ DRIVER_CALL cuPointerGetAttribute(void* data, int attribute, unsigned long long 
   if (attribute == 2) *static_cast<unsigned*>(data) = pinned ? 1 : 2;
   if (attribute == 9) *static_cast<int*>(data) = pinned ? 0 : ordinal;
   return attribute == 2 || attribute == 9 ? kSuccess : kInvalidValue;
+}
+
+DRIVER_CALL cuDeviceGetUuid(void* uuid, int handle) {
+  if (const int code = TheDriver().Enter("cuDeviceGetUuid")) return code;
+  std::memset(uuid, 'a' + handle, 16);
+  return kSuccess;
+}
+DRIVER_CALL cuMemAlloc_v2(unsigned long long* memory, size_t size_bytes) {
+  if (const int code = TheDriver().Enter("cuMemAlloc_v2", true, true)) return code;
+  *memory = reinterpret_cast<unsigned long long>(TheDriver().Allocate(TheDriver().current_ordinal(), size_bytes));
+  return kSuccess;
+}
+DRIVER_CALL cuMemFree_v2(unsigned long long memory) {
+  if (const int code = TheDriver().Enter("cuMemFree_v2", true, true)) return code;
+  if (TheDriver().Contents(reinterpret_cast<const void*>(memory)) == nullptr) return kInvalidValue;
+  TheDriver().Free(reinterpret_cast<void*>(memory));
+  return kSuccess;
+}
+DRIVER_CALL cuMemsetD8Async(unsigned long long memory, unsigned char value, size_t size_bytes, void* stream_handle) {
+  if (const int code = TheDriver().Enter("cuMemsetD8Async", true)) return code;
+  const auto stream = TheDriver().stream(stream_handle);
+  char* const contents = TheDriver().Resolve(reinterpret_cast<const void*>(memory), size_bytes);
+  if (!stream) return kInvalidHandle;
+  if (contents == nullptr) return kInvalidValue;
+  TheDriver().Enqueue(stream.get(), [=] { std::memset(contents, value, size_bytes); });
+  return kSuccess;
 }
 
 DRIVER_CALL cuMemHostAlloc(void** memory, size_t size_bytes, unsigned) {

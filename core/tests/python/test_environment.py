@@ -1,9 +1,10 @@
 """World discovery: a pure function of the environment."""
 
 import os
+import sys
 
 import pytest
-from farandole._environment import World, discover, start_timeout_s, told, without_starters
+from farandole._environment import World, discover, find_libraries, start_timeout_s, told, without_starters
 
 OURS = {
     "FARANDOLE_RANK": "3",
@@ -178,3 +179,38 @@ def test_a_start_timeout_that_cannot_be_says_what_can(monkeypatch, text):
 def test_a_start_timeout_is_in_seconds(monkeypatch, text, seconds):
     monkeypatch.setenv("FARANDOLE_START_TIMEOUT", text)
     assert start_timeout_s() == seconds
+
+
+@pytest.fixture
+def nccl_package(tmp_path, monkeypatch):
+    """The library of an nvidia-nccl package that is installed in a folder of its own."""
+    library = tmp_path / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    (tmp_path / "nvidia" / "nccl" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("FARANDOLE_NCCL_LIB", raising=False)
+    for name in [name for name in sys.modules if name.split(".")[0] == "nvidia"]:
+        monkeypatch.delitem(sys.modules, name)
+    return str(library)
+
+
+def test_the_library_of_an_installed_package_is_found(nccl_package, monkeypatch):
+    monkeypatch.setenv("FARANDOLE_BACKEND", "nccl, native")
+    monkeypatch.setenv("FARANDOLE_NCCL_LIB", "")
+    find_libraries()
+    assert os.environ["FARANDOLE_NCCL_LIB"] == nccl_package
+
+
+@pytest.mark.parametrize("backends", ["native", ""])
+def test_no_library_is_looked_for_unless_its_back_end_is_asked_for(nccl_package, monkeypatch, backends):
+    monkeypatch.setenv("FARANDOLE_BACKEND", backends)
+    find_libraries()
+    assert "FARANDOLE_NCCL_LIB" not in os.environ
+
+
+def test_the_users_library_comes_before_a_package(nccl_package, monkeypatch):
+    monkeypatch.setenv("FARANDOLE_BACKEND", "nccl")
+    monkeypatch.setenv("FARANDOLE_NCCL_LIB", "/mine/libnccl.so.2")
+    find_libraries()
+    assert os.environ["FARANDOLE_NCCL_LIB"] == "/mine/libnccl.so.2"

@@ -45,6 +45,11 @@ class FakeCuda {
   // The bytes behind an address of device memory.
   virtual void* Contents(const void* memory) = 0;
 
+  // What a library that works on devices looks at. Null where the range does not lie on that device.
+  virtual void* Contents(const void* memory, size_t size_bytes, int ordinal) = 0;
+  virtual int CurrentDevice() = 0;  // of this thread; -1: none
+  virtual int DeviceOf(void* stream) = 0;
+
   virtual std::vector<std::string> misuses() = 0;
   virtual int calls(const std::string& name) = 0;
   virtual size_t pinned_bytes() = 0;  // allocated and not freed

@@ -1,0 +1,43 @@
+#include "backends/nccl/communicator.h"
+
+namespace farandole {
+
+Status Communicator::Begin(const NcclUniqueId& id, int position, int size) {
+  return device_->Within([&] {
+    NcclConfig config;
+    return Call(nccl_.init, &handle_, size, id, position, &config);
+  });
+}
+
+Status Communicator::Poll(bool* ready, int* code) {
+  *ready = handle_ == nullptr;
+  if (*ready) return Status::Ok();
+  const int asked = nccl_.get_async_error.pointer(handle_, code);
+  if (asked != kNcclSuccess) {
+    *code = asked;
+    return nccl_.Failed(nccl_.get_async_error.name, asked, handle_, device_->name());
+  }
+  if (*code == kNcclInProgress) return Status::Ok();
+  if (*code != kNcclSuccess) return nccl_.Failed("an operation", *code, handle_, device_->name());
+  *ready = true;
+  if (!is_finishing_) return Status::Ok();
+  return device_->Within([this] {
+    const Status destroyed = Call(nccl_.destroy, handle_);
+    handle_ = nullptr;
+    return destroyed;
+  });
+}
+
+Status Communicator::Finish() {
+  is_finishing_ = true;
+  return device_->Within([this] { return Call(nccl_.finalize, handle_); });
+}
+
+// What it answers changes nothing any more.
+void Communicator::Abort() {
+  if (handle_ == nullptr) return;
+  device_->Within([this] { return Call(nccl_.abort, handle_); });
+  handle_ = nullptr;
+}
+
+}  // namespace farandole

@@ -1,0 +1,92 @@
+// The functions of NCCL that we use, looked up in its library at run time. No header of NCCL is included: the names,
+// numbers and layouts below are its binary interface, the same from 2.18 on.
+//
+// A library is opened once per path and stays for the life of the process, since a framework in it may use it too.
+// Any thread.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+#include <string>
+
+#include "common/config.h"
+#include "common/status.h"
+
+namespace farandole {
+
+// Names of NCCL's interface.
+using NcclComm = void*;
+inline constexpr int kNcclSuccess = 0;
+inline constexpr int kNcclSystemError = 2;
+inline constexpr int kNcclInvalidUsage = 5;
+inline constexpr int kNcclRemoteError = 6;
+inline constexpr int kNcclInProgress = 7;
+inline constexpr int kNcclScalarOfHost = 1;  // ncclScalarHostImmediate
+inline constexpr int kNcclLeastVersion = 21800;
+
+enum class NcclType : int {
+  kInt8 = 0,
+  kUint8 = 1,
+  kInt32 = 2,
+  kInt64 = 4,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kBfloat16 = 9,
+};
+enum class NcclReduce : int { kSum = 0, kProduct = 1, kMax = 2, kMin = 3 };  // others are made
+
+struct NcclUniqueId {
+  char bytes[128] = {};
+};
+
+// As of 2.18. Later versions read as many bytes as `size` says and take their defaults for the rest.
+struct NcclConfig {
+  size_t size = sizeof(NcclConfig);
+  unsigned magic = 0xcafebeef;
+  unsigned version = kNcclLeastVersion;
+  int blocking = 0;
+  int cga_cluster_size = INT_MIN;  // these: not said
+  int least_blocks = INT_MIN;
+  int most_blocks = INT_MIN;
+  const char* network = nullptr;
+  int split_share = INT_MIN;
+};
+
+template <typename Signature>
+struct NcclFunction {
+  const char* name;
+  Signature* pointer = nullptr;
+};
+
+struct NcclLibrary {
+  std::string path;  // as it was asked for
+  int version = 0;   // 21803
+
+  NcclFunction<int(int*)> get_version{"ncclGetVersion"};
+  NcclFunction<const char*(int)> get_error_string{"ncclGetErrorString"};
+  NcclFunction<const char*(NcclComm)> get_last_error{"ncclGetLastError"};
+  NcclFunction<int(NcclUniqueId*)> get_unique_id{"ncclGetUniqueId"};
+  NcclFunction<int(NcclComm*, int, NcclUniqueId, int, NcclConfig*)> init{"ncclCommInitRankConfig"};
+  NcclFunction<int(NcclComm, int*)> get_async_error{"ncclCommGetAsyncError"};
+  NcclFunction<int(NcclComm)> finalize{"ncclCommFinalize"};
+  NcclFunction<int(NcclComm)> destroy{"ncclCommDestroy"};
+  NcclFunction<int(NcclComm)> abort{"ncclCommAbort"};
+  NcclFunction<int()> group_start{"ncclGroupStart"};
+  NcclFunction<int()> group_end{"ncclGroupEnd"};
+  NcclFunction<int(const void*, void*, size_t, NcclType, NcclReduce, NcclComm, void*)> all_reduce{"ncclAllReduce"};
+  NcclFunction<int(const void*, void*, size_t, NcclType, int, NcclComm, void*)> broadcast{"ncclBroadcast"};
+  NcclFunction<int(NcclReduce*, void*, NcclType, int, NcclComm)> make_scaled_sum{"ncclRedOpCreatePreMulSum"};
+  NcclFunction<int(NcclReduce, NcclComm)> destroy_reduce{"ncclRedOpDestroy"};
+
+  std::string name() const;  // "NCCL 2.18.3"
+  // "<call> failed on <where>: <what NCCL says of the code> (<code>), <what it says of the case>". `comm` may be null.
+  // REQUIRES: it failed.
+  Status Failed(const char* call, int code, NcclComm comm, const std::string& where) const;
+};
+
+// By the path that the user gives; else the library that is in this process already, a framework's; else the system's.
+// kInvalid says what was looked for and what to do.
+Status OpenNccl(const Settings& settings, const NcclLibrary** library);
+
+}  // namespace farandole

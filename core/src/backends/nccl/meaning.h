@@ -1,0 +1,23 @@
+// What of our operations NCCL has, and in which words. Pure; any thread.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/nccl/library.h"
+
+namespace farandole {
+
+// Allreduces and broadcasts of tensors on a device, unless NCCL would give something else than what we promise: it has
+// no 16-bit integers, its minimum and maximum of floats forget a NaN, and it scales nothing but sums of floats.
+bool NcclSupports(const Demand& demand);
+
+// REQUIRES: NcclSupports the allreduce. A bool is one byte, 0 or 1; its sum, an or, is a maximum.
+NcclType TypeOf(DType dtype);
+NcclReduce ReduceOf(DType dtype, ReduceOp reduce);
+
+// The factor of a sum in the type itself, as NCCL multiplies every addend by it.
+struct NcclFactor {
+  alignas(8) unsigned char bytes[8] = {};
+};
+NcclFactor FactorOf(DType dtype, const Scale& scale);
+
+}  // namespace farandole

@@ -1,0 +1,16 @@
+// The NCCL back end: allreduces and broadcasts of tensors that lie on CUDA devices, as they lie there.
+//
+//   introduction (NCCL's id, the device) -> communicator -> NCCL's calls in a stream of ours -> its event -> done
+//
+// Communicators are made in the order of the log, one for each process set; nothing here blocks but an abort, which
+// gives the device a few seconds to let go of the tensors. A work is done when the device is past it, so an error that
+// comes up meanwhile is that work's. The driver alone uses it.
+#pragma once
+
+#include "backends/backend.h"
+
+namespace farandole {
+
+extern const BackendKind kNccl;
+
+}  // namespace farandole

@@ -1,0 +1,443 @@
+// The NCCL back end, ranks as threads, over an NCCL and a CUDA driver of ours (support/fake_nccl.h). It has not seen
+// NVIDIA's.
+#include "backends/nccl/nccl.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <mutex>
+
+#include "backends/nccl/library.h"
+#include "backends/nccl/meaning.h"
+#include "backends/performed.h"
+#include "device/cuda.h"
+#include "support/fake_nccl.h"
+
+namespace farandole::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+Settings FakeSettings() {
+  Settings settings;
+  settings.cuda_driver = FakeCudaPath();
+  settings.libraries["nccl"] = FakeNcclPath();
+  return settings;
+}
+
+// One rank's back end; the carrier is ours.
+struct Rig {
+  explicit Rig(const Rank& rank)
+      : world(const_cast<World*>(&rank.world())),
+        registry(world, FakeSettings(), Preference()),
+        backend(kNccl.make(world, FakeSettings(), registry.At(0))) {
+    EXPECT_EQ(backend->Open().message(), "");
+  }
+  std::string Perform(const Work& work, milliseconds limit = milliseconds(30'000)) const {
+    const TimePoint end = Now() + limit;
+    Status status = backend->Start(&work);
+    for (bool done = false; status.ok() && !done; std::this_thread::yield()) {
+      bool moved = false;
+      status = backend->Poll(&moved, &done);
+      if (Now() > end) return "not done in time";
+    }
+    return status.message();
+  }
+  World* const world;
+  Registry registry;
+  std::unique_ptr<Backend> backend;
+};
+
+// Memory of the fake devices. It is freed when all ranks have ended: freeing waits for the device, which ranks share
+// here, so for works of other ranks, which may wait for this one.
+class Memories {
+ public:
+  explicit Memories(FakeCuda& cuda) : cuda_(cuda) {}
+  ~Memories() {
+    for (void* memory : taken_) cuda_.Free(memory);
+  }
+  Memories(const Memories&) = delete;
+  Memories& operator=(const Memories&) = delete;
+  void* Take(int ordinal, size_t size_bytes) {
+    void* const memory = cuda_.Allocate(ordinal, size_bytes);
+    std::lock_guard<std::mutex> lock(mutex_);
+    taken_.push_back(memory);
+    return memory;
+  }
+  FakeCuda& cuda() { return cuda_; }
+
+ private:
+  FakeCuda& cuda_;
+  std::mutex mutex_;
+  std::vector<void*> taken_;
+};
+
+// The tensors of a work, brought to a device and, on its end, back.
+class OnDevice {
+ public:
+  OnDevice(Memories& memories, int ordinal, const Work& on_host) : memories_(memories), host_(on_host), work_(on_host) {
+    for (Segment& segment : work_.segments) {
+      const bool in_place = segment.input == segment.output;
+      segment.input = Move(ordinal, segment.input, segment.size_bytes);
+      segment.output = in_place ? const_cast<void*>(segment.input) : Move(ordinal, segment.output, segment.size_bytes);
+      if (segment.input != nullptr) FindCudaDevice(FakeCudaPath(), segment.input, &segment.device);
+    }
+  }
+  const Work& work() const { return work_; }
+  Work& work() { return work_; }
+  void CopyBack() const {
+    for (size_t i = 0; i < work_.segments.size(); ++i) {
+      const Segment& segment = host_.segments[i];
+      if (segment.output == nullptr || segment.size_bytes == 0) continue;
+      std::memcpy(segment.output, memories_.cuda().Contents(work_.segments[i].output), segment.size_bytes);
+    }
+  }
+
+ private:
+  void* Move(int ordinal, const void* from, size_t size_bytes) {
+    if (from == nullptr) return nullptr;
+    void* const memory = memories_.Take(ordinal, size_bytes + 1);
+    std::memcpy(memories_.cuda().Contents(memory), from, size_bytes);
+    return memory;
+  }
+
+  Memories& memories_;
+  const Work& host_;
+  Work work_;
+};
+
+class NcclTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    cuda_.Reset();
+    nccl_.Reset();
+  }
+  void TearDown() override {
+    for (const std::string& misuse : cuda_.misuses()) ADD_FAILURE() << misuse;
+    for (const std::string& misuse : nccl_.misuses()) ADD_FAILURE() << misuse;
+    EXPECT_EQ(nccl_.live(), 0) << "communicators are left behind";
+  }
+
+  // An allreduce of `values` on device rank % 2; what came of it.
+  std::string Reduce(const Rig& rig, std::vector<float>* values, const Scale& scale = Scale(),
+                     milliseconds limit = milliseconds(30'000)) {
+    const ProcessSet set = WholeWorld(rig.world->layout, rig.world->rank);
+    Work work;
+    work.set = &set;
+    work.scale = scale;
+    work.segments = {{values->data(), values->data(), values->size() * sizeof(float)}};
+    const OnDevice device(memories_, rig.world->rank % 2, work);
+    const std::string error = rig.Perform(device.work(), limit);
+    device.CopyBack();
+    return error;
+  }
+
+  FakeCuda& cuda_ = OpenFakeCuda();
+  FakeNccl& nccl_ = OpenFakeNccl();
+  Memories memories_{cuda_};
+};
+
+Demand DemandOf(const Case& c, int size) { return {c.kind, c.dtype, c.reduce, size, true, c.scale}; }
+
+// NCCL scales before it sums, and other factors than powers of two are rounded then.
+bool IsRoundedOtherwise(const Case& c) {
+  return c.kind == OpKind::kAllreduce && IsFloating(c.dtype) && !c.scale.IsIdentity() && c.scale.divisor != 1;
+}
+
+TEST_F(NcclTest, AnySequenceOfWhatItSupportsGivesWhatTheDefinitionsSay) {
+  cuda_.SetDelay(std::chrono::microseconds(100));
+  std::atomic<int> performed_works{0};
+  EXPECT_EQ(RunBackends({3},
+                        [&](Rank& rank) -> std::string {
+                          const Rig rig(rank);
+                          const ProcessSet everybody = WholeWorld(rank.world().layout, rank.rank());
+                          const ProcessSet tail = MakeProcessSet(rank.world().layout, rank.rank(), 1, {1, 2}, 1);
+                          std::vector<float> first(5, 1.0f);  // so that ranks which join have a device
+                          if (const std::string error = Reduce(rig, &first); !error.empty()) return error;
+                          CaseMaker maker(11, 3000);
+                          for (int i = 0; i < 400; ++i) {
+                            const ProcessSet& set = maker.Below(3) == 0 ? tail : everybody;
+                            const Case c = maker.Make(set.size());
+                            if (!NcclSupports(DemandOf(c, set.size())) || IsRoundedOtherwise(c)) continue;
+                            if (!set.contains_me()) continue;
+                            const Performed performed(c, set);
+                            const OnDevice device(memories_, rank.rank() % 2, performed.work());
+                            std::string wrong = rig.Perform(device.work());
+                            device.CopyBack();
+                            if (wrong.empty()) wrong = performed.Check();
+                            if (!wrong.empty()) return performed.Description() + ": " + wrong;
+                            performed_works.fetch_add(1);
+                          }
+                          return "";
+                        }),
+            "");
+  EXPECT_GT(performed_works, 150);
+}
+
+TEST_F(NcclTest, AnAverageIsWithinTheRoundingOfItsFactor) {
+  EXPECT_EQ(RunBackends({3},
+                        [&](Rank& rank) -> std::string {
+                          const Rig rig(rank);
+                          std::vector<float> values(1000, static_cast<float>(rank.rank() + 1));
+                          if (const std::string error = Reduce(rig, &values, {1.0, 3.0}); !error.empty()) return error;
+                          return std::fabs(values[999] - 2.0f) < 1e-6f ? "" : std::to_string(values[999]);
+                        }),
+            "");
+  EXPECT_EQ(nccl_.calls("ncclRedOpCreatePreMulSum"), 3);
+  EXPECT_EQ(nccl_.calls("ncclRedOpDestroy"), 3);
+}
+
+TEST_F(NcclTest, ItWaitsForEveryTensorsReadyEvent) {
+  cuda_.SetDelay(milliseconds(3));
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const Rig rig(rank);
+                          const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
+                          std::vector<float> first(10), second(10);
+                          Work work;
+                          work.set = &set;
+                          work.segments = {{first.data(), first.data(), 40}, {second.data(), second.data(), 40}};
+                          OnDevice device(memories_, rank.rank(), work);
+                          void* const stream = cuda_.MakeStream(rank.rank());
+                          for (Segment& segment : device.work().segments) {
+                            auto* const contents = static_cast<float*>(cuda_.Contents(segment.input));
+                            cuda_.Launch(stream, [contents] { std::fill(contents, contents + 10, 4.0f); });
+                            segment.ready_event = cuda_.RecordNewEvent(stream);
+                          }
+                          const std::string error = rig.Perform(device.work());
+                          device.CopyBack();
+                          return error.empty() && (first[9] != 8.0f || second[0] != 8.0f) ? "too early" : error;
+                        }),
+            "");
+}
+
+TEST_F(NcclTest, ASetThatIsForgottenLeavesNoCommunicatorAndMayComeAgain) {
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const Rig rig(rank);
+                          for (int round = 0; round < 3; ++round) {
+                            std::vector<float> values(5, 1.0f);
+                            if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
+                            if (values[0] != 2.0f) return "wrong values";
+                            rig.backend->Forget(0);
+                          }
+                          return "";
+                        }),
+            "");
+  EXPECT_EQ(nccl_.calls("ncclCommInitRankConfig"), 6);
+  EXPECT_EQ(nccl_.calls("ncclCommDestroy"), 6);
+}
+
+// ---- when something goes wrong
+
+TEST_F(NcclTest, RanksThatShareAGpuAreNamedWhereNcclRefusesThem) {
+  nccl_.RefuseSharedDevices();
+  const std::string complaints = RunBackends({3}, [&](Rank& rank) {
+    const Rig rig(rank);
+    std::vector<float> values(5, 1.0f);
+    const std::string error = Reduce(rig, &values);
+    rig.backend->Abort();
+    return error;
+  });
+  EXPECT_NE(complaints.find("an operation of NCCL 2.18.3 failed on CUDA device 0: invalid usage (5), the last "
+                            "line of the log; rank 0 (host host0, pid 1) and rank 2 (host host0, pid 1) use the same "
+                            "GPU: give each its own"),
+            std::string::npos)
+      << complaints;
+}
+
+TEST_F(NcclTest, EveryCallThatFailsIsNamedWithNcclsWordsAndTheRank) {
+  for (const char* call : {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclGroupStart", "ncclAllReduce",
+                           "ncclGroupEnd", "ncclRedOpCreatePreMulSum"}) {
+    nccl_.Fail(call, 1);
+    const std::string complaints = RunBackends({2}, [&](Rank& rank) {
+      const Rig rig(rank);
+      std::vector<float> values(5, 1.0f);
+      const std::string error = Reduce(rig, &values, {1.0, 2.0}, milliseconds(300));
+      rig.backend->Abort();
+      return error;
+    });
+    const std::string expected = std::string(call) + " of NCCL 2.18.3 failed on CUDA device ";
+    const size_t at = complaints.find(expected);
+    ASSERT_NE(at, std::string::npos) << call << ": " << complaints;
+    EXPECT_NE(complaints.find("unhandled cuda error (1)", at), std::string::npos) << complaints;
+    EXPECT_NE(complaints.find("(host host0, pid 1): " + std::string(call)), std::string::npos) << complaints;
+  }
+}
+
+TEST_F(NcclTest, AnErrorThatComesUpWhileTheDeviceWorksEndsTheWork) {
+  nccl_.Hang();
+  const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
+    const Rig rig(rank);
+    std::vector<float> values(5, 1.0f);
+    if (Reduce(rig, &values, Scale(), milliseconds(100)) != "not done in time") return "it did not hang";
+    nccl_.FailLater(6);
+    bool moved = false, done = false;
+    const TimePoint begin = Now();
+    Status status;
+    while (status.ok() && !done) status = rig.backend->Poll(&moved, &done);
+    if (MillisecondsBetween(begin, Now()) < 400) return "a death would not have been told first";
+    const Status again = rig.backend->Poll(&moved, &done);
+    if (again.message() != status.message()) return "it is said once only";
+    rig.backend->Abort();
+    return status.message();
+  });
+  EXPECT_NE(complaints.find("remote process exited or there was a network error (6)"), std::string::npos) << complaints;
+}
+
+TEST_F(NcclTest, AWorkThatHangsIsOverOnceItIsAbortedAndNoneFollows) {
+  nccl_.Hang();
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const Rig rig(rank);
+                          const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
+                          std::vector<float> values(5, 1.0f);
+                          Work work;
+                          work.set = &set;
+                          work.segments = {{values.data(), values.data(), 20}};
+                          const OnDevice device(memories_, rank.rank(), work);
+                          if (rig.Perform(device.work(), milliseconds(100)) != "not done in time") return "no hang";
+                          rig.backend->Abort();
+                          device.CopyBack();
+                          if (values != std::vector<float>(5, 1.0f)) return "the memory was written";
+                          return rig.backend->Start(&device.work()).ok() ? "it goes on after an abort" : "";
+                        }),
+            "");
+  EXPECT_EQ(nccl_.calls("ncclCommAbort"), 2);
+}
+
+TEST_F(NcclTest, ARankThatDoesNotComeToTheCommunicatorIsNotWaitedForAfterAnAbort) {
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const Rig rig(rank);
+                          std::vector<float> values(5, 1.0f);
+                          if (rank.rank() == 1) return "";
+                          const std::string error = Reduce(rig, &values, Scale(), milliseconds(50));
+                          if (rig.backend->Laggards() != std::vector<int>{1}) return "does not say for whom it waits";
+                          rig.backend->Abort();
+                          return error == "not done in time" ? "" : error;
+                        }),
+            "");
+}
+
+TEST_F(NcclTest, AllTensorsOfASetLieOnOneDeviceOfTheRank) {
+  const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
+    const Rig rig(rank);
+    const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
+    std::vector<float> values(5, 1.0f);
+    if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
+    Work work;
+    work.set = &set;
+    work.segments = {{values.data(), values.data(), 20}};
+    const OnDevice device(memories_, 1 - rank.rank(), work);
+    return rig.Perform(device.work());
+  });
+  EXPECT_NE(complaints.find("rank 1 (host host0, pid 1): tensors of process set 0 lie on CUDA device 1 and on CUDA "
+                            "device 0; with NCCL a rank has one device for all of a set"),
+            std::string::npos)
+      << complaints;
+}
+
+TEST_F(NcclTest, MemoryForARankThatHasJoinedMayBeShort) {
+  const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
+    const Rig rig(rank);
+    const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
+    std::vector<float> values(5, 1.0f);
+    if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
+    if (rank.rank() == 0) {
+      rig.backend->Abort();  // the other does not come to an orderly end
+      return "";
+    }
+    cuda_.Fail("cuMemAlloc_v2", 2);
+    Work work;
+    work.set = &set;
+    work.segments = {{nullptr, nullptr, 20}};
+    const std::string error = rig.Perform(work);
+    rig.backend->Abort();
+    return error;
+  });
+  EXPECT_NE(complaints.find("cuMemAlloc_v2 failed on CUDA device 1: CUDA_ERROR_OUT_OF_MEMORY (2)"), std::string::npos)
+      << complaints;
+}
+
+TEST_F(NcclTest, ARankThatJoinsBeforeItHasADeviceIsTold) {
+  const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
+    const Rig rig(rank);
+    const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
+    std::vector<float> values(5, 1.0f);
+    Work work;
+    work.set = &set;
+    work.segments = {{nullptr, nullptr, 20}};
+    const std::string error = rank.rank() == 0 ? Reduce(rig, &values, Scale(), milliseconds(100)) : rig.Perform(work);
+    rig.backend->Abort();
+    return error;
+  });
+  EXPECT_NE(complaints.find("rank 1 (host host0, pid 1): this rank has joined before it had a tensor on a device"),
+            std::string::npos)
+      << complaints;
+}
+
+// ---- the library
+
+std::string FoundBy(const std::string& path) {
+  Settings settings;
+  settings.libraries["nccl"] = path;
+  std::string library;
+  const Status found = kNccl.find(settings, &library);
+  return found.ok() ? library : found.message();
+}
+
+TEST_F(NcclTest, TheLibraryIsNamedWithItsVersion) { EXPECT_EQ(FoundBy(FakeNcclPath()), "NCCL 2.18.3"); }
+
+TEST_F(NcclTest, ALibraryThatIsAbsentOldOrAnotherIsRefusedInOneSentence) {
+  const std::string absent = FoundBy("/nowhere/libnccl.so.2");
+  EXPECT_EQ(absent.find("NCCL cannot be opened: looked for /nowhere/libnccl.so.2 ("), 0u) << absent;
+  EXPECT_NE(absent.find("set FARANDOLE_NCCL_LIB"), std::string::npos) << absent;
+  const std::string folder = FakeNcclPath().substr(0, FakeNcclPath().rfind('/'));
+  nccl_.SetVersion(21705);
+  const std::string old = folder + "/./libfake_nccl.so";
+  EXPECT_EQ(FoundBy(old), old +
+                              " is NCCL 2.17.5, and 2.18.0 is the oldest that can be used; install a newer one and "
+                              "set FARANDOLE_NCCL_LIB to its path");
+  EXPECT_EQ(FoundBy(FakeCudaPath()), FakeCudaPath() +
+                                         " has no function ncclGetVersion, so it is no NCCL; set "
+                                         "FARANDOLE_NCCL_LIB to the path of libnccl.so.2");
+}
+
+TEST_F(NcclTest, TheLibraryIsAmongWhatRanksCompare) {
+  Preference preference;
+  ASSERT_TRUE(Preference::Read({"nccl", "native"}, &preference).ok());
+  const auto found = Registry::Libraries(FakeSettings(), preference);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0], std::make_pair(std::string("library of nccl"), std::string("NCCL 2.18.3")));
+  Settings absent = FakeSettings();
+  absent.libraries["nccl"] = "/nowhere/libnccl.so.2";
+  EXPECT_EQ(Registry::Libraries(absent, preference)[0].second, "none");
+}
+
+// ---- what it supports
+
+TEST(NcclSupports, WhatKeepsItsMeaningAndNothingElse) {
+  const auto supports = [](OpKind kind, DType dtype, ReduceOp reduce, Scale scale = Scale(), bool on_device = true) {
+    return NcclSupports({kind, dtype, reduce, 4, on_device, scale});
+  };
+  const auto all = OpKind::kAllreduce;
+  EXPECT_TRUE(supports(all, DType::kFloat32, ReduceOp::kSum));
+  EXPECT_FALSE(supports(all, DType::kFloat32, ReduceOp::kSum, Scale(), false)) << "host memory";
+  EXPECT_TRUE(supports(OpKind::kBroadcast, DType::kInt16, ReduceOp::kSum));
+  EXPECT_FALSE(supports(OpKind::kAllgather, DType::kFloat32, ReduceOp::kSum));
+  EXPECT_FALSE(supports(all, DType::kInt16, ReduceOp::kSum));
+  EXPECT_FALSE(supports(all, DType::kFloat32, ReduceOp::kAdasum));
+  EXPECT_FALSE(supports(all, DType::kFloat32, ReduceOp::kMax)) << "NaN";
+  EXPECT_TRUE(supports(all, DType::kInt64, ReduceOp::kMax));
+  EXPECT_FALSE(supports(all, DType::kInt64, ReduceOp::kSum, {1.0, 4.0})) << "truncated once, after the sum";
+  EXPECT_TRUE(supports(all, DType::kBool, ReduceOp::kSum, {3.0, 1.0}));
+  EXPECT_TRUE(supports(all, DType::kFloat16, ReduceOp::kSum, {1.0, 4.0}));
+  EXPECT_FALSE(supports(all, DType::kFloat16, ReduceOp::kSum, {1e-6, 4.0})) << "the factor would lose its digits";
+  EXPECT_TRUE(supports(all, DType::kBfloat16, ReduceOp::kSum, {1e-6, 4.0}));
+  EXPECT_FALSE(supports(all, DType::kFloat32, ReduceOp::kProduct, {2.0, 1.0}));
+}
+
+}  // namespace
+}  // namespace farandole::testing

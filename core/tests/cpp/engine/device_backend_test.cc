@@ -1,0 +1,232 @@
+// Tensors on (fake) CUDA devices through the engine, performed by a back end that takes them as they lie there; what it
+// lacks is performed by ours, on the host.
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "support/fake_framework.h"
+#include "support/fake_nccl.h"
+#include "support/forked_ranks.h"
+#include "support/specs.h"
+#include "support/thread_worlds.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+Settings SettingsOfTest() {
+  Settings settings;
+  settings.cuda_driver = FakeCudaPath();
+  settings.backends = {"nccl", "native"};
+  settings.libraries["nccl"] = FakeNcclPath();
+  settings.log_level = 0;
+  return settings;
+}
+
+class DeviceBackend : public testing::TestWithParam<std::vector<int>> {
+ protected:
+  void SetUp() override {
+    cuda_.Reset();
+    nccl_.Reset();
+  }
+  void TearDown() override {
+    for (const std::string& misuse : cuda_.misuses()) ADD_FAILURE() << misuse;
+    for (const std::string& misuse : nccl_.misuses()) ADD_FAILURE() << misuse;
+    EXPECT_EQ(nccl_.live(), 0) << "communicators are left behind";
+  }
+  void Run(const std::function<void(Engine&, Framework&)>& body, const Settings& settings = SettingsOfTest()) {
+    RunRanks(
+        GetParam(),
+        [&](Engine& engine) {
+          Framework framework(cuda_, engine.rank() % 2);
+          body(engine, framework);
+        },
+        settings);
+  }
+
+  FakeCuda& cuda_ = OpenFakeCuda();
+  FakeNccl& nccl_ = OpenFakeNccl();
+};
+
+TEST_P(DeviceBackend, TensorsAreReducedWhereTheyLie) {
+  cuda_.SetDelay(milliseconds(3));
+  Run([](Engine& engine, Framework& framework) {
+    for (size_t count : {size_t{5}, size_t{1}, size_t{300'000}, size_t{0}, size_t{70'001}}) {
+      float* const values = framework.Compute(count, engine.rank());
+      Request request = Make(OpKind::kAllreduce, {framework.TensorOf(values, values, count)});
+      OnDone done(&framework);
+      done.Attach(&request);
+      const Status status = SubmitAndWait(engine, std::move(request));
+      ASSERT_TRUE(status.ok()) << status.message();
+      ExpectSum(framework.Read(values, count), engine.size());
+      EXPECT_EQ(done.calls, 1);
+    }
+  });
+  EXPECT_EQ(cuda_.calls("cuMemHostAlloc"), 0);
+}
+
+TEST_P(DeviceBackend, ManyInFlightSomeOfThemOnTheHostOrForOurs) {
+  cuda_.SetDelay(milliseconds(1));
+  Run([](Engine& engine, Framework& framework) {
+    constexpr size_t kOperations = 12, kCount = 3000;
+    std::vector<float*> on_device(kOperations);
+    std::vector<std::vector<float>> on_host(kOperations, Values<float>(engine.rank(), kCount));
+    std::vector<OperationPtr> operations(kOperations);
+    for (size_t k = 0; k < kOperations; ++k) {
+      const size_t n = (k * 5 + static_cast<size_t>(engine.rank())) % kOperations;  // each rank in an order of its own
+      on_device[n] = framework.Compute(kCount, engine.rank());
+      const bool gathers = n % 4 == 1;
+      Tensor tensor = n % 4 == 0 ? TensorOf(on_host[n], &on_host[n])
+                                 : framework.TensorOf(on_device[n], gathers ? nullptr : on_device[n], kCount);
+      Request request =
+          Make(gathers ? OpKind::kAllgather : OpKind::kAllreduce, {std::move(tensor)}, "t" + std::to_string(n));
+      ASSERT_TRUE(engine.Submit(std::move(request), &operations[n]).ok());
+    }
+    for (size_t n = 0; n < kOperations; ++n) {
+      ASSERT_TRUE(engine.Wait(operations[n], 30'000));
+      ASSERT_TRUE(operations[n]->status().ok()) << operations[n]->status().message();
+      if (n % 4 == 1) {
+        const auto* const all = reinterpret_cast<const float*>(operations[n]->outputs.at(0).memory.get());
+        EXPECT_EQ(all[kCount], ValueOf(1, 0));
+      } else {
+        ExpectSum(n % 4 == 0 ? on_host[n] : framework.Read(on_device[n], kCount), engine.size());
+      }
+    }
+  });
+  EXPECT_GT(nccl_.calls("ncclAllReduce"), 0);
+}
+
+TEST_P(DeviceBackend, BroadcastInAProcessSetOfItsOwn) {
+  Run([](Engine& engine, Framework& framework) {
+    Request add = Make(OpKind::kAddProcessSet, {});
+    add.ranks = {0, 1};
+    OperationPtr added;
+    ASSERT_TRUE(SubmitAndWait(engine, std::move(add), &added).ok());
+    const auto set = static_cast<int>(*reinterpret_cast<const int64_t*>(added->outputs.at(0).memory.get()));
+    float* const values = framework.Compute(1000, engine.rank());
+    if (engine.rank() < 2) {
+      Request request = Make(OpKind::kBroadcast, {framework.TensorOf(values, values, 1000)});
+      request.process_set = set;
+      request.root = 1;
+      ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+      ASSERT_EQ(framework.Read(values, 1000)[999], ValueOf(1, 999));
+    }
+    Request remove = Make(OpKind::kRemoveProcessSet, {});
+    remove.ranks = {set};
+    ASSERT_TRUE(SubmitAndWait(engine, std::move(remove)).ok());
+  });
+  EXPECT_EQ(nccl_.calls("ncclCommInitRankConfig"), 2);
+  EXPECT_EQ(nccl_.calls("ncclCommAbort"), 0);
+}
+
+TEST_P(DeviceBackend, ARankThatHasJoinedTakesPartWithZeros) {
+  Run([](Engine& engine, Framework& framework) {
+    const bool leaves_early = engine.rank() == 1;
+    for (int step = 0; step < (leaves_early ? 1 : 3); ++step) {
+      float* const values = framework.Compute(500, 0);
+      ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 500)})).ok());
+      const int adding = step == 0 ? engine.size() : engine.size() - 1;
+      ASSERT_EQ(framework.Read(values, 500)[7], static_cast<float>(adding * ValueOf(0, 7)));
+    }
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kJoin, {})).ok());
+  });
+}
+
+TEST_P(DeviceBackend, WhatItWouldRoundOtherwiseIsStagedForOurs) {
+  Run([this](Engine& engine, Framework& framework) {
+    float* const memory = framework.Empty(3);
+    auto* const integers = static_cast<int32_t*>(cuda_.Contents(memory));
+    for (int i = 0; i < 3; ++i) integers[i] = engine.rank() == 0 ? 5 + i : 0;
+    Request request = Make(OpKind::kAllreduce, {framework.TensorOf(memory, memory, 3)});
+    request.tensors[0].dtype = DType::kInt32;
+    request.reduce = ReduceOp::kAverage;
+    ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(integers[i], (5 + i) / engine.size());
+  });
+  EXPECT_EQ(nccl_.calls("ncclAllReduce"), 0);
+}
+
+TEST_P(DeviceBackend, AnOperationThatHangsIsADeadlineForEverybody) {
+  nccl_.Hang();
+  Settings settings = SettingsOfTest();
+  settings.timeout_ms = 300;
+  Run(
+      [](Engine& engine, Framework& framework) {
+        float* const values = framework.Compute(1000, engine.rank());
+        const Status status =
+            SubmitAndWait(engine, Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)}, "grad"));
+        EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
+        EXPECT_NE(status.message().find("allreduce 'grad'"), std::string::npos) << status.message();
+      },
+      settings);
+  EXPECT_GE(nccl_.calls("ncclCommAbort"), 2);
+}
+
+TEST_P(DeviceBackend, AFailureOfOneRankIsToldToAll) {
+  nccl_.Fail("ncclAllReduce", 1);
+  Run([](Engine& engine, Framework& framework) {
+    float* const values = framework.Compute(1000, engine.rank());
+    const Status status =
+        SubmitAndWait(engine, Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)}, "grad"));
+    EXPECT_EQ(status.code(), Code::kInternal);
+    const std::string& text = status.message();
+    EXPECT_EQ(text.find("allreduce 'grad' failed on rank " + std::to_string(engine.rank()) + ": rank "), 0u) << text;
+    EXPECT_NE(text.find("ncclAllReduce of NCCL 2.18.3 failed on CUDA device "), std::string::npos) << text;
+  });
+}
+
+TEST_P(DeviceBackend, ARankThatLeavesMeanwhileIsNamed) {
+  nccl_.Hang();
+  Run([](Engine& engine, Framework& framework) {
+    float* const values = framework.Compute(1000, engine.rank());
+    OperationPtr operation;
+    ASSERT_TRUE(
+        engine.Submit(Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)}, "grad"), &operation).ok());
+    if (engine.rank() == 1) {
+      engine.Wait(operation, 200);
+      engine.Shutdown();
+      return;
+    }
+    ASSERT_TRUE(engine.Wait(operation, 30'000));
+    EXPECT_EQ(operation->status().code(), Code::kPeerLost);
+    EXPECT_NE(operation->status().message().find("rank 1"), std::string::npos) << operation->status().message();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, DeviceBackend,
+                         testing::Values(std::vector<int>{2}, std::vector<int>{3}, std::vector<int>{2, 1}));
+
+// In processes of their own the fakes do not find each other, so both wait for the other's part of the communicator.
+int BeRankWhoseCommunicatorIsNotMade(WorldSpec spec, bool is_killed) {
+  spec.plan = Engine::PlanFor(spec.size);
+  std::unique_ptr<World> world;
+  if (!Bootstrap(spec, After(std::chrono::seconds(20)), &world).ok()) return 2;
+  std::unique_ptr<Engine> engine;
+  if (!Engine::Start(std::move(world), SettingsOfTest(), &engine).ok()) return 3;
+  Framework framework(OpenFakeCuda(), 0);
+  float* const values = framework.Compute(100, spec.rank);
+  OperationPtr operation;
+  if (!engine->Submit(Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 100)}, "grad"), &operation).ok())
+    return 4;
+  if (is_killed) {
+    engine->Wait(operation, 300);
+    raise(SIGKILL);
+  }
+  if (!engine->Wait(operation, 30'000)) return 5;
+  const bool names_rank_1 = operation->status().message().find("rank 1 (") != std::string::npos;
+  if (operation->status().code() != Code::kPeerLost || !names_rank_1) return 6;
+  return OpenFakeNccl().live() == 0 && OpenFakeNccl().calls("ncclCommAbort") == 1 ? 0 : 7;
+}
+
+TEST(DeviceBackendKilled, ARankThatDiesWhileTheCommunicatorIsMadeIsNamedAndNobodyHangs) {
+  const std::vector<WorldSpec> specs = SpecsOf(2, FreshStore());
+  const std::vector<int> statuses = ForkRanks(
+      2, [&](int rank) { return BeRankWhoseCommunicatorIsNotMade(specs[static_cast<size_t>(rank)], rank == 1); });
+  EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGKILL);
+  EXPECT_TRUE(WIFEXITED(statuses[0]));
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), 0);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,57 @@
+// An NCCL without GPUs, for tests: a library with NCCL's names whose ranks are threads of one process, on the memory
+// and in the streams of the fake driver (fake_cuda.h).
+//
+// It is as late as NCCL may be: a call has only begun when it returns, and is made good after some polls. What NCCL's
+// rules forbid is noted as a misuse: another call meanwhile, a group that is not ended, ranks that call different
+// things, memory or a stream of another device, any use after the end. Loaded by path, once per process; tests reach it
+// by its function `fake_nccl`.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "support/fake_cuda.h"
+
+namespace farandole {
+
+class FakeNccl {
+ public:
+  virtual ~FakeNccl() = default;
+
+  // Forgets failures, misuses and counts.
+  virtual void Reset() = 0;
+  virtual void SetVersion(int version) = 0;  // 21803
+  // As NCCL does unless it is told otherwise.
+  virtual void RefuseSharedDevices() = 0;
+  // The next call of that name fails.
+  virtual void Fail(const std::string& call, int code) = 0;
+  // From now on every communicator says this when it is asked for errors.
+  virtual void FailLater(int code) = 0;
+  // What is launched from now on ends only when it is aborted.
+  virtual void Hang() = 0;
+
+  virtual std::vector<std::string> misuses() = 0;
+  virtual int calls(const std::string& name) = 0;
+  virtual int live() = 0;  // communicators neither destroyed nor aborted
+};
+
+inline std::string FakeNcclPath() {
+  const std::string cuda = FakeCudaPath();
+  return cuda.substr(0, cuda.rfind('/')) + "/libfake_nccl.so";
+}
+
+inline FakeNccl& OpenFakeNccl() {
+  void* const library = dlopen(FakeNcclPath().c_str(), RTLD_NOW | RTLD_LOCAL);
+  auto* const open = library != nullptr ? reinterpret_cast<FakeNccl* (*)()>(dlsym(library, "fake_nccl")) : nullptr;
+  if (open == nullptr) {
+    std::fprintf(stderr, "no fake NCCL: %s\n", dlerror());
+    std::abort();
+  }
+  return *open();
+}
+
+}  // namespace farandole

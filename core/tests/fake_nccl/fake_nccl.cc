@@ -1,0 +1,346 @@
+#include "support/fake_nccl.h"
+
+#include <unistd.h>
+
+#include <thread>
+
+#include "rooms.h"
+
+#define NCCL_CALL extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using farandole::FakeCuda;
+using farandole::FakeNccl;
+
+enum Code { kSuccess = 0, kCudaError = 1, kInvalidArgument = 4, kInvalidUsage = 5, kInProgress = 7 };
+
+constexpr int kPollsUntilDone = 2;
+
+struct UniqueId {
+  char bytes[128];
+};
+
+// As of 2.18.
+struct Config {
+  size_t size;
+  unsigned magic, version;
+  int blocking;
+};
+
+struct Comm {
+  int rank = 0, device = 0;
+  std::shared_ptr<Room> room;
+  enum State { kOpening, kReady, kLaunching, kFinishing, kGone } state = kOpening;
+  int polls_left = kPollsUntilDone;
+  std::vector<Call> calls;  // of the group that is being launched
+  void* stream = nullptr;
+  uint64_t rounds = 0;
+  std::map<int, double> scaled_sums;
+};
+
+struct Group {
+  int depth = 0;
+  std::map<Comm*, std::vector<Call>> calls;
+  std::map<Comm*, void*> streams;
+};
+
+class Library final : public FakeNccl {
+ public:
+  // ---- what the calls are made of
+
+  int Enter(const char* name) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++calls_[name];
+    const auto failure = failures_.find(name);
+    if (failure == failures_.end()) return kSuccess;
+    const int code = failure->second;
+    failures_.erase(failure);
+    return code;
+  }
+  // For calls that a communicator must be ready for, on its device.
+  int Enter(const char* name, Comm* comm) {
+    if (const int code = Enter(name)) return code;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (comm->state == Comm::kGone) return Misused(name, "the communicator is gone");
+    if (comm->state != Comm::kReady) return Misused(name, "another call is under way");
+    return cuda_.CurrentDevice() == comm->device ? kSuccess : Misused(name, "its device is not current");
+  }
+
+  int Init(Comm** result, int size, const UniqueId& id, int rank, const Config& config) {
+    if (const int code = Enter("ncclCommInitRankConfig")) return code;
+    if (config.magic != 0xcafebeef || config.size < 48 || config.version < 21400) return kInvalidArgument;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (config.blocking != 0) Misused("ncclCommInitRankConfig", "it would block");
+    if (cuda_.CurrentDevice() < 0) return kCudaError;
+    auto comm = std::make_shared<Comm>();
+    comm->rank = rank;
+    comm->device = cuda_.CurrentDevice();
+    std::shared_ptr<Room>& room = rooms_[std::string(id.bytes, sizeof(id.bytes))];
+    if (!room) room = std::make_shared<Room>(size);
+    comm->room = room;
+    room->Arrive(rank, comm->device);
+    *result = comm.get();
+    comms_.push_back(std::move(comm));
+    return kInProgress;
+  }
+
+  int Poll(Comm* comm, int* error) {
+    Enter("ncclCommGetAsyncError");
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (comm->state == Comm::kGone) return Misused("ncclCommGetAsyncError", "the communicator is gone");
+    *error = later_ != kSuccess ? later_ : Proceed(comm);
+    return kSuccess;
+  }
+
+  int Collect(const char* name, Comm* comm, void* stream, Call call) {
+    if (const int code = Enter(name, comm)) return code;
+    std::lock_guard<std::mutex> lock(mutex_);
+    const size_t size_bytes = call.count * farandole::SizeOf(TypeOf(call.type));
+    call.from = Find(call.from, size_bytes, comm->device);
+    call.to = Find(call.to, size_bytes, comm->device);
+    if (call.from == nullptr || call.to == nullptr) return Misused(name, "the memory is not on its device");
+    if (cuda_.DeviceOf(stream) != comm->device) return Misused(name, "the stream is not of its device");
+    if (call.reduce > 3) {
+      if (comm->scaled_sums.count(call.reduce) == 0) return Misused(name, "there is no such reduction");
+      call.factor = comm->scaled_sums[call.reduce];
+    }
+    Group& group = groups_[std::this_thread::get_id()];
+    if (group.depth == 0) return Misused(name, "not in a group");
+    group.calls[comm].push_back(call);
+    group.streams[comm] = stream;
+    return kSuccess;
+  }
+
+  int BeginGroup() {
+    if (const int code = Enter("ncclGroupStart")) return code;
+    std::lock_guard<std::mutex> lock(mutex_);
+    Group& group = groups_[std::this_thread::get_id()];
+    if (group.depth++ > 0) Misused("ncclGroupStart", "the group before was not ended");
+    return kSuccess;
+  }
+  int EndGroup() {
+    const int code = Enter("ncclGroupEnd");
+    std::lock_guard<std::mutex> lock(mutex_);
+    Group& group = groups_[std::this_thread::get_id()];
+    if (group.depth-- == 0) Misused("ncclGroupEnd", "there is no group");
+    const std::map<Comm*, std::vector<Call>> calls = std::move(group.calls);
+    group.calls.clear();
+    if (code != kSuccess) return code;
+    for (const auto& [comm, of_comm] : calls) {
+      comm->state = Comm::kLaunching;
+      comm->polls_left = kPollsUntilDone;
+      comm->calls = of_comm;
+      comm->stream = group.streams[comm];
+    }
+    return calls.empty() ? kSuccess : kInProgress;
+  }
+
+  int MakeScaledSum(int* reduce, const void* scalar, int type, Comm* comm) {
+    if (const int code = Enter("ncclRedOpCreatePreMulSum", comm)) return code;
+    std::lock_guard<std::mutex> lock(mutex_);
+    *reduce = 5 + next_reduce_++;
+    comm->scaled_sums[*reduce] = ValueOf(type, scalar);
+    return kSuccess;
+  }
+  int DestroyReduce(int reduce, Comm* comm) {
+    if (const int code = Enter("ncclRedOpDestroy", comm)) return code;
+    std::lock_guard<std::mutex> lock(mutex_);
+    return comm->scaled_sums.erase(reduce) == 1 ? kSuccess : Misused("ncclRedOpDestroy", "there is no such reduction");
+  }
+
+  int Finalize(Comm* comm) {
+    if (const int code = Enter("ncclCommFinalize", comm)) return code;
+    std::lock_guard<std::mutex> lock(mutex_);
+    comm->state = Comm::kFinishing;
+    comm->room->Leave();
+    return kInProgress;
+  }
+  int Destroy(Comm* comm) {
+    Enter("ncclCommDestroy");
+    std::lock_guard<std::mutex> lock(mutex_);
+    const bool finished = comm->state == Comm::kFinishing && comm->room->everybody_left();
+    if (!finished) Misused("ncclCommDestroy", "the communicator is not finalized");
+    comm->state = Comm::kGone;
+    return kSuccess;
+  }
+  int Abort(Comm* comm) {
+    Enter("ncclCommAbort");
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (comm->state == Comm::kGone) return Misused("ncclCommAbort", "the communicator is gone");
+    comm->state = Comm::kGone;
+    comm->room->Abort(comm->rank);
+    return kSuccess;
+  }
+  std::string UniqueName() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return "fake " + std::to_string(getpid()) + " " + std::to_string(++ids_);
+  }
+  int version() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return version_;
+  }
+
+  // ---- FakeNccl
+
+  void Reset() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failures_.clear();
+    misuses_.clear();
+    calls_.clear();
+    later_ = kSuccess;
+    version_ = 21803;
+    hangs_ = refuses_shared_devices_ = false;
+  }
+  void SetVersion(int version) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    version_ = version;
+  }
+  void RefuseSharedDevices() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    refuses_shared_devices_ = true;
+  }
+  void Fail(const std::string& call, int code) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failures_[call] = code;
+  }
+  void FailLater(int code) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    later_ = code;
+  }
+  void Hang() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    hangs_ = true;
+  }
+  std::vector<std::string> misuses() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return misuses_;
+  }
+  int calls(const std::string& name) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return calls_[name];
+  }
+  int live() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    int count = 0;
+    for (const auto& comm : comms_) count += comm->state != Comm::kGone;
+    return count;
+  }
+
+ private:
+  // REQUIRES for all of these: the mutex.
+  int Misused(const char* name, const char* why) {
+    misuses_.push_back(std::string(name) + ": " + why);
+    return kInvalidUsage;
+  }
+  char* Find(const void* memory, size_t size_bytes, int device) {
+    return static_cast<char*>(cuda_.Contents(memory, size_bytes, device));
+  }
+  int Proceed(Comm* comm) {
+    switch (comm->state) {
+      case Comm::kOpening:
+        if (refuses_shared_devices_ && comm->room->shares_devices()) return kInvalidUsage;
+        if (!comm->room->complete() || comm->polls_left-- > 0) return kInProgress;
+        comm->state = Comm::kReady;
+        return kSuccess;
+      case Comm::kLaunching:
+        if (comm->polls_left-- > 0) return kInProgress;
+        comm->state = Comm::kReady;
+        LaunchKernel(comm);
+        return kSuccess;
+      case Comm::kFinishing:
+        return comm->room->everybody_left() ? kSuccess : kInProgress;
+      default:
+        return kSuccess;
+    }
+  }
+  void LaunchKernel(Comm* comm) {
+    const uint64_t round = ++comm->rounds;
+    cuda_.Launch(comm->stream,
+                 [this, room = comm->room, rank = comm->rank, round, calls = std::move(comm->calls), hangs = hangs_] {
+                   const std::string misuse = room->Perform(rank, round, calls, hangs);
+                   if (misuse.empty()) return;
+                   std::lock_guard<std::mutex> lock(mutex_);
+                   misuses_.push_back(misuse);
+                 });
+  }
+
+  FakeCuda& cuda_ = farandole::OpenFakeCuda();
+  std::mutex mutex_;
+  int version_ = 21803, later_ = kSuccess, ids_ = 0, next_reduce_ = 0;
+  bool hangs_ = false, refuses_shared_devices_ = false;
+  std::map<std::string, int> failures_, calls_;
+  std::vector<std::string> misuses_;
+  std::map<std::string, std::shared_ptr<Room>> rooms_;
+  std::vector<std::shared_ptr<Comm>> comms_;  // those that are gone, too, to notice their use
+  std::map<std::thread::id, Group> groups_;
+};
+
+// Never destroyed: kernels may outlast main.
+Library& TheLibrary() {
+  static auto* const library = new Library();
+  return *library;
+}
+
+}  // namespace
+
+NCCL_CALL farandole::FakeNccl* fake_nccl() { return &TheLibrary(); }
+
+NCCL_CALL int ncclGetVersion(int* version) {
+  *version = TheLibrary().version();
+  return kSuccess;
+}
+NCCL_CALL const char* ncclGetErrorString(int code) {
+  switch (code) {
+    case 1:
+      return "unhandled cuda error";
+    case 2:
+      return "unhandled system error";
+    case 5:
+      return "invalid usage";
+    case 6:
+      return "remote process exited or there was a network error";
+    default:
+      return "unknown result code";
+  }
+}
+NCCL_CALL const char* ncclGetLastError(Comm*) { return "the last line of the log"; }
+NCCL_CALL int ncclGetUniqueId(UniqueId* id) {
+  if (const int code = TheLibrary().Enter("ncclGetUniqueId")) return code;
+  const std::string name = TheLibrary().UniqueName();
+  std::memset(id->bytes, 0, sizeof(id->bytes));
+  std::memcpy(id->bytes, name.data(), name.size());
+  return kSuccess;
+}
+NCCL_CALL int ncclCommInitRankConfig(Comm** comm, int size, UniqueId id, int rank, const Config* config) {
+  return TheLibrary().Init(comm, size, id, rank, *config);
+}
+NCCL_CALL int ncclCommGetAsyncError(Comm* comm, int* error) { return TheLibrary().Poll(comm, error); }
+NCCL_CALL int ncclCommFinalize(Comm* comm) { return TheLibrary().Finalize(comm); }
+NCCL_CALL int ncclCommDestroy(Comm* comm) { return TheLibrary().Destroy(comm); }
+NCCL_CALL int ncclCommAbort(Comm* comm) { return TheLibrary().Abort(comm); }
+NCCL_CALL int ncclGroupStart() { return TheLibrary().BeginGroup(); }
+NCCL_CALL int ncclGroupEnd() { return TheLibrary().EndGroup(); }
+NCCL_CALL int ncclAllReduce(const void* from, void* to, size_t count, int type, int reduce, Comm* comm, void* stream) {
+  Call call;
+  call.type = type;
+  call.reduce = reduce;
+  call.count = count;
+  call.from = static_cast<const char*>(from);
+  call.to = static_cast<char*>(to);
+  return TheLibrary().Collect("ncclAllReduce", comm, stream, call);
+}
+NCCL_CALL int ncclBroadcast(const void* from, void* to, size_t count, int type, int root, Comm* comm, void* stream) {
+  Call call;
+  call.is_broadcast = true;
+  call.type = type;
+  call.root = root;
+  call.count = count;
+  call.from = static_cast<const char*>(from);
+  call.to = static_cast<char*>(to);
+  return TheLibrary().Collect("ncclBroadcast", comm, stream, call);
+}
+NCCL_CALL int ncclRedOpCreatePreMulSum(int* reduce, void* scalar, int type, int, Comm* comm) {
+  return TheLibrary().MakeScaledSum(reduce, scalar, type, comm);
+}
+NCCL_CALL int ncclRedOpDestroy(int reduce, Comm* comm) { return TheLibrary().DestroyReduce(reduce, comm); }
