@@ -30,8 +30,10 @@ def describe() -> dict[str, object]:
 
 
 def back_ends() -> dict[str, object]:
+    from farandole import _environment
     from farandole._native import core
 
+    _environment.find_libraries()
     return {"found": core.find_back_ends()}
 
 
