@@ -16,7 +16,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -130,12 +130,9 @@ def soak(session: nox.Session) -> None:
 
 @nox.session
 def backend_gloo(session: nox.Session) -> None:
-    """The whole conformance suite over Gloo, and its C++ tests. What stands after -- is run by pytest instead."""
-    env = torch_environment(session)
-    variables = gloo_variables(session)
-    run_pytest(env, *(session.posargs or ["tests/backends/test_gloo.py"]), FARANDOLE_LONG="1", **variables)
-    beside = {"FARANDOLE_BACKEND": "gloo,native", **variables}
-    run_pytest(env, *(session.posargs or ["plugins/torch/tests/test_conformance.py"]), **beside)
+    """The conformance of every plugin with what Gloo can do carried by it. What stands after -- is run instead."""
+    variables = {"FARANDOLE_BACKEND": "gloo,native", **gloo_variables(session)}
+    run_carried(session, variables, "tests/backends/test_gloo.py")
 
 
 @nox.session
@@ -153,11 +150,17 @@ def backend_mpi(session: nox.Session, library: str) -> None:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
     few = ["-k", "-1] or -2]"] if library == "mpich" else []  # it waits by spinning, which more ranks than cores cannot
+    run_carried(session, variables, options=few)
+
+
+def run_carried(session: nox.Session, variables: dict[str, str], *more: str, options: Sequence[str] = ()) -> None:
+    """Run the conformance of every plugin, and `more` files, with these variables."""
     actions: dict[str, Callable[[], None]] = {}
-    for file in session.posargs or conformance_files():
+    for file in session.posargs or [*more, *conformance_files()]:
         for beside, make in ENVIRONMENTS[place_of(file)].items():
             if env := make(session):
-                actions[f"Testing {file}, {beside}"] = partial(run_pytest, env, file, *few, **variables)
+                run = partial(run_pytest, env, file, *options, **variables)
+                actions[f"Testing {file}, {beside}"] = run
     run_all(session, actions)
 
 
