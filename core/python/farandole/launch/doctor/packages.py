@@ -18,7 +18,7 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly", "tensorflow-intel", "tensorflow-rocm"),
     "mxnet": ("mxnet", "mxnet-cu112", "mxnet-cu102", "mxnet-native"),
 }
-OLDEST: dict[str, tuple[int, ...]] = {"torch": (2, 1), "tensorflow": (2, 13), "mxnet": (1, 9, 1)}
+OLDEST: dict[str, tuple[int, ...]] = {"torch": (2, 3), "tensorflow": (2, 13), "mxnet": (1, 9, 1)}
 UNKNOWN = "unknown version"
 
 
