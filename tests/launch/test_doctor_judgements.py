@@ -125,7 +125,7 @@ def test_build(change: dict[str, object], check: str, level: str, words: str) ->
         ({"frameworks": {}}, "plugin torch", FAIL, "pip install torch"),
         ({"frameworks": {}, "plugins": ()}, "frameworks", OK, "farandole.numpy"),
         ({"plugins": ()}, "torch", WARN, "pip install farandole-torch"),
-        ({"frameworks": {"torch": "1.13.1"}}, "torch", WARN, "'torch>=2.1'"),
+        ({"frameworks": {"torch": "1.13.1"}}, "torch", WARN, "'torch>=2.3'"),
         ({"frameworks": {"torch": packages.UNKNOWN}}, "torch", OK, packages.UNKNOWN),
         ({"numpy": ""}, "numpy", OK, "not installed"),
         ({"frameworks": {"torch": "2.13.0", "mxnet": "1.9.1"}, "numpy": "1.24.0"}, "mxnet", FAIL, "np.bool"),
