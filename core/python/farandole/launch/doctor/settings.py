@@ -44,6 +44,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "LOCAL_SIZE": PLACE,
     "LOG_LEVEL": ("error", "warning", "info", "debug"),
     "MPI_LIB": TEXT,
+    "NCCL_LIB": TEXT,
     "NVTX": TEXT,
     "ORDER": ("fixed", "any"),
     "RANK": PLACE,
