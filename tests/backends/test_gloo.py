@@ -8,11 +8,10 @@ import random
 import signal
 import time
 
-import farandole.numpy
-import ml_dtypes
 import numpy as np
 import pytest
 from farandole.testing import RanksFailed, World, conformance
+from numpy_subject import SUBJECT
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -22,20 +21,6 @@ pytestmark = [
 SEED = int(os.environ.get("FARANDOLE_SEED", "1"))
 SHARE = 1 if os.environ.get("FARANDOLE_LONG") else 10
 PREFERRED = {"FARANDOLE_BACKEND": "gloo,native"}
-
-
-def _make(values, shape, dtype):
-    return np.array(values, dtype=ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype).reshape(shape)
-
-
-SUBJECT = conformance.Subject(
-    module=farandole.numpy,
-    make=_make,
-    values=lambda tensor: tensor.ravel().tolist(),
-    strided=lambda values, dtype: np.repeat(np.array(values, dtype=dtype), 2)[::2],
-    unsupported=lambda: np.zeros(3, np.complex64),
-    dtypes=conformance.ALL_DTYPES,
-)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

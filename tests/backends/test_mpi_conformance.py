@@ -3,12 +3,10 @@
 import os
 import random
 
-import farandole.numpy
-import ml_dtypes
 import mpis
-import numpy as np
 import pytest
 from farandole.testing import World, conformance
+from numpy_subject import SUBJECT
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -16,18 +14,6 @@ SEED = int(os.environ.get("FARANDOLE_SEED", "1"))
 EVERYTHING = bool(os.environ.get("FARANDOLE_LONG"))
 
 
-def _make(values, shape, dtype):
-    return np.array(values, dtype=ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype).reshape(shape)
-
-
-SUBJECT = conformance.Subject(
-    module=farandole.numpy,
-    make=_make,
-    values=lambda tensor: tensor.ravel().tolist(),
-    strided=lambda values, dtype: np.repeat(np.array(values, dtype=dtype), 2)[::2],
-    unsupported=lambda: np.zeros(3, np.complex64),
-    dtypes=conformance.ALL_DTYPES,
-)
 # MPICH waits by spinning, so that more ranks than cores take long.
 WORLDS = (("openmpi", 2), ("openmpi", 3), ("mpich", 2), ("mpich-standard", 2))
 

@@ -66,7 +66,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
-  // Once, by all ranks, before any work; may block, like the start of the world. Not where Find says no.
+  // Once, by all ranks, before any work; may block, like the start of the world. Says what `find` of its kind says
+  // where there is no library.
   virtual Status Open() { return Status::Ok(); }
   // REQUIRES: its kind supports the work, the work before is done. `work` stays valid until it is done or aborted.
   virtual Status Start(const Work* work) = 0;

@@ -66,8 +66,7 @@ std::string Preference::ToString() const {
 
 // ---- Registry
 
-Registry::Registry(World* world, const Settings& settings, const Preference& preference)
-    : settings_(settings), preference_(preference), backends_(kKindCount) {
+Registry::Registry(World* world, const Settings& settings, const Preference& preference) : backends_(kKindCount) {
   backends_[0] = kNative.make(world, settings, nullptr);
   for (int number : preference.numbers()) {
     if (number != 0) backends_[static_cast<size_t>(number)] = KindOf(number).make(world, settings, backends_[0].get());
@@ -75,10 +74,8 @@ Registry::Registry(World* world, const Settings& settings, const Preference& pre
 }
 
 Status Registry::Open() {
-  for (int number : preference_.numbers()) {
-    std::string library;
-    FRD_RETURN_IF_ERROR(KindOf(number).find(settings_, &library));
-    FRD_RETURN_IF_ERROR(At(number)->Open());
+  for (const auto& backend : backends_) {
+    if (backend) FRD_RETURN_IF_ERROR(backend->Open());
   }
   return Status::Ok();
 }

@@ -57,8 +57,6 @@ class Registry {
   static int MostRanks(OpKind kind);
 
  private:
-  const Settings settings_;
-  const Preference preference_;
   std::vector<std::unique_ptr<Backend>> backends_;  // by number
 };
 

@@ -6,20 +6,10 @@
 #include <memory>
 #include <mutex>
 
+#include "common/symbols.h"
+
 namespace farandole {
 namespace {
-
-// Null when all are there, else the name of one that is not.
-template <typename... Functions>
-const char* LookUp(void* library, Functions*... functions) {
-  const char* missing = nullptr;
-  const auto look_up = [&](auto* function) {
-    function->pointer = reinterpret_cast<decltype(function->pointer)>(dlsym(library, function->name));
-    if (function->pointer == nullptr) missing = function->name;
-  };
-  (look_up(functions), ...);
-  return missing;
-}
 
 const char* LookUpAll(void* library, CudaDriver* d) {
   return LookUp(library, &d->init, &d->get_error_name, &d->get_error_string, &d->device_get, &d->primary_context_retain,

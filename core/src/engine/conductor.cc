@@ -20,7 +20,6 @@ Conductor::Conductor(World* world, Table* table, Role* role, const Settings& set
       table_(table),
       role_(role),
       settings_(settings),
-      preference_(preference),
       registry_(world, settings, preference),
       copies_(world->group->event()),
       eager_(world, table, &poller_),

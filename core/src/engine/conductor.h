@@ -120,7 +120,6 @@ class Conductor {
   Table* const table_;
   Role* const role_;
   const Settings settings_;
-  const Preference preference_;
   Registry registry_;
   HostCopies copies_;
   std::optional<Coordinator> coordinator_;  // on rank 0

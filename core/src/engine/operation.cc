@@ -141,11 +141,13 @@ Status ChooseBackend(const Preference& preference, const ProcessSet& set, Operat
   }
   operation->backend = preference.Choose(demands);
   if (operation->backend >= 0) return Status::Ok();
+  const auto nobody = [&preference](const Demand& demand) { return preference.Choose({demand}) < 0; };
+  auto refused = std::find_if(demands.begin(), demands.end(), nobody);
+  if (refused == demands.end()) refused = demands.begin();  // each is done by somebody, all of them by nobody
   const std::string what = Reduces(request.kind) ? std::string(NameOf(request.reduce)) + " of " : "";
-  const char* const where = demands[0].on_device ? " on a device" : " in host memory";
+  const char* const where = refused->on_device ? " on a device" : " in host memory";
   return Refuse(request, "no back end of FARANDOLE_BACKEND=" + preference.ToString() + " performs " + what +
-                             NameOf(request.tensors[0].dtype) + where + "; add " + Registry::Names()[0] +
-                             " to the list");
+                             NameOf(refused->dtype) + where + "; add " + Registry::Names()[0] + " to the list");
 }
 
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {

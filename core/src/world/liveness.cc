@@ -5,8 +5,7 @@
 namespace farandole {
 namespace {
 
-constexpr int kTeller = 0;
-static_assert(kTeller == 0, "the least of a set, so the first of those that ended");
+constexpr int kTeller = 0;  // the rank that tells others why it ends; the least, so the first of those that have ended
 
 }  // namespace
 

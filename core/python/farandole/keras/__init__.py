@@ -9,6 +9,7 @@ A plugin whose framework Keras can run on hands over its `keras` and an `Exchang
 Keras 3 and Keras 2 are both meant. Nothing here imports Keras, or a framework.
 """
 
+from farandole.keras._arguments import Groups, check_op, chosen_groups, take_optimizer_options, variables_of
 from farandole.keras._callbacks import Callbacks
 from farandole.keras._models import load_model
 from farandole.keras._optimizer import Distributed, Exchange, distribute
@@ -17,6 +18,11 @@ __all__ = [
     "Callbacks",
     "Distributed",
     "Exchange",
+    "Groups",
+    "check_op",
+    "chosen_groups",
     "distribute",
     "load_model",
+    "take_optimizer_options",
+    "variables_of",
 ]

@@ -7,24 +7,14 @@
 #include <memory>
 #include <mutex>
 
+#include "common/symbols.h"
+
 namespace farandole {
 namespace {
 
 constexpr const char* kStandardNames[] = {"libmpi_abi.so.1"};
 constexpr const char* kMpichNames[] = {"libmpi.so.12", "libmpich.so.12"};
 constexpr const char* kOpenMpiNames[] = {"libmpi.so.40"};
-
-// Null when all are there, else the name of one that is not.
-template <typename... Functions>
-const char* LookUp(void* library, Functions*... functions) {
-  const char* missing = nullptr;
-  const auto look_up = [&](auto* function) {
-    function->pointer = dlsym(library, function->name);
-    if (function->pointer == nullptr) missing = function->name;
-  };
-  (look_up(functions), ...);
-  return missing;
-}
 
 const char* LookUpAll(void* library, MpiLibrary* l) {
   return LookUp(library, &l->get_library_version, &l->initialized, &l->finalized, &l->init_thread, &l->query_thread,

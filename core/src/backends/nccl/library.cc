@@ -6,6 +6,8 @@
 #include <memory>
 #include <mutex>
 
+#include "common/symbols.h"
+
 namespace farandole {
 namespace {
 
@@ -14,18 +16,6 @@ constexpr char kSoname[] = "libnccl.so.2";
 std::string VersionText(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
          std::to_string(version % 100);
-}
-
-// Null when all are there, else the name of one that is not.
-template <typename... Functions>
-const char* LookUp(void* library, Functions*... functions) {
-  const char* missing = nullptr;
-  const auto look_up = [&](auto* function) {
-    function->pointer = reinterpret_cast<decltype(function->pointer)>(dlsym(library, function->name));
-    if (function->pointer == nullptr) missing = function->name;
-  };
-  (look_up(functions), ...);
-  return missing;
 }
 
 const char* LookUpAll(void* library, NcclLibrary* l) {

@@ -218,21 +218,3 @@ def _after(done: Iterable[Any]) -> Any:
 def key_of(variable: Variable) -> int:
     """The same for a variable of Keras 3 and TensorFlow's inside it."""
     return id(getattr(variable, "_value", variable) if not isinstance(variable, tf.Variable) else variable)
-
-
-def chosen_groups(num_groups: int, groups: Groups) -> Groups:
-    """The groups, of which `num_groups` is the older form."""
-    if groups is None:
-        return num_groups
-    if isinstance(groups, int) or all(isinstance(each, list | tuple) for each in groups):
-        return groups
-    raise ValueError("groups must be a number, or lists of variables")
-
-
-def variables_of(layers: Any) -> list[Variable]:
-    """Those of one layer, or of several."""
-    listed = layers if isinstance(layers, list | tuple) else [layers] if layers is not None else []
-    for each in listed:
-        if not hasattr(each, "trainable_weights"):
-            raise ValueError(f"local_layers must be layers of Keras, not {type(each).__name__}")
-    return [weight for layer in listed for weight in layer.trainable_weights]

@@ -7,10 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 from farandole import Adasum, Average, ProcessSet, ReduceOp
+from farandole.keras import check_op, chosen_groups
 from farandole.plugin import Compressor
 
 from farandole_tensorflow._dtypes import Compression, Tensor
-from farandole_tensorflow._exchange import Exchange, Groups, chosen_groups, conditionally
+from farandole_tensorflow._exchange import Exchange, Groups, conditionally
 from farandole_tensorflow._perform import unconverted
 
 
@@ -64,7 +65,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
         from farandole_tensorflow.keras import _optimizer
 
         make = _optimizer.distributed
-        _optimizer.checked(op)
+        check_op(op)
     return make(
         optimizer,
         Exchange(

@@ -6,10 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 from farandole import Average, ProcessSet, ReduceOp
+from farandole.keras import chosen_groups, variables_of
 from farandole.plugin import Compressor
 
 from farandole_tensorflow._dtypes import Compression, Tensor
-from farandole_tensorflow._exchange import Exchange, Groups, chosen_groups, variables_of
+from farandole_tensorflow._exchange import Exchange, Groups
 from farandole_tensorflow._perform import unconverted
 
 

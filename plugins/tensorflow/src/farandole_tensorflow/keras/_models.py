@@ -33,22 +33,9 @@ def load_model(
         legacy_opts: not needed, the file says of which kind its optimizer is; accepted because Horovod does.
         options: of `keras.models.load_model` and `DistributedOptimizer`, each by its name.
     """
-    ours = {key: options.pop(key) for key in list(options) if key in _OPTIONS}
+    ours = farandole.keras.take_optimizer_options(options)
 
     def wrap(optimizer: Any) -> Any:
         return DistributedOptimizer(optimizer, compression=compression, **ours)
 
     return farandole.keras.load_model(tf.keras, wrap, filepath, custom_optimizers, custom_objects, **options)
-
-
-_OPTIONS = {
-    "average_aggregated_gradients",
-    "backward_passes_per_step",
-    "gradient_predivide_factor",
-    "groups",
-    "num_groups",
-    "op",
-    "process_set",
-    "scale_local_gradients",
-    "sparse_as_dense",
-}

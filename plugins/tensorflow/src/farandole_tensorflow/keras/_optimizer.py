@@ -6,11 +6,12 @@ from typing import Any
 
 import farandole.keras
 import tensorflow as tf
-from farandole import Average, ProcessSet, ReduceOp, Sum
+from farandole import Average, ProcessSet, ReduceOp
+from farandole.keras import check_op, chosen_groups, variables_of
 from farandole.plugin import Compressor
 
 from farandole_tensorflow._dtypes import Compression, Tensor
-from farandole_tensorflow._exchange import Exchange, Groups, chosen_groups, variables_of
+from farandole_tensorflow._exchange import Exchange, Groups
 
 
 def DistributedOptimizer(  # the name that Horovod's users know
@@ -44,7 +45,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
             compression=compression,
             sparse_as_dense=sparse_as_dense,
             passes=backward_passes_per_step,
-            op=checked(op),
+            op=check_op(op),
             predivide_factor=gradient_predivide_factor,
             average_passes=average_aggregated_gradients,
             groups=chosen_groups(num_groups, groups),
@@ -101,10 +102,3 @@ def PartialDistributedOptimizer(
 def distributed(optimizer: Any, exchange: Exchange) -> Any:
     """The optimizer, whose gradients go through `exchange` from now on."""
     return farandole.keras.distribute(tf.keras, optimizer, exchange)
-
-
-def checked(op: ReduceOp) -> ReduceOp:
-    """The reduction. Raises ValueError for one that Keras's optimizers cannot be given."""
-    if op not in (Average, Sum):
-        raise ValueError(f"an optimizer of Keras takes op=Average or op=Sum, not {ReduceOp(op).name.capitalize()}")
-    return op

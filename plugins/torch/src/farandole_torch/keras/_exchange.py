@@ -13,6 +13,7 @@ from typing import Any
 import farandole
 import torch
 from farandole import Average, ProcessSet, ReduceOp
+from farandole.keras import Groups
 from farandole.plugin import Compressor, GradientReducer, even_groups, is_alone
 
 from farandole_torch._adapter import Tensor, span
@@ -20,7 +21,6 @@ from farandole_torch._autograd import collectives
 from farandole_torch._operations import Compression
 
 Variable = Any  # keras.Variable
-Groups = int | Sequence[Sequence[Variable]]
 
 
 class Exchange:
@@ -159,21 +159,3 @@ def _places(groups: Groups, variables: Sequence[Variable]) -> list[list[int]]:
 def key_of(variable: Variable) -> int:
     """The same for a variable of Keras and the parameter inside it."""
     return id(getattr(variable, "_value", variable))
-
-
-def chosen_groups(num_groups: int, groups: Groups | None) -> Groups:
-    """The groups, of which `num_groups` is the older form."""
-    if groups is None:
-        return num_groups
-    if isinstance(groups, int) or all(isinstance(each, list | tuple) for each in groups):
-        return groups
-    raise ValueError("groups must be a number, or lists of variables")
-
-
-def variables_of(layers: Any) -> list[Variable]:
-    """Those of one layer, or of several."""
-    listed = layers if isinstance(layers, list | tuple) else [layers] if layers is not None else []
-    for each in listed:
-        if not hasattr(each, "trainable_weights"):
-            raise ValueError(f"local_layers must be layers of Keras, not {type(each).__name__}")
-    return [weight for layer in listed for weight in layer.trainable_weights]

@@ -7,12 +7,13 @@ from typing import Any
 
 import farandole.keras
 import keras
-from farandole import Average, ProcessSet, ReduceOp, Sum
+from farandole import Average, ProcessSet, ReduceOp
+from farandole.keras import Groups, check_op, chosen_groups, variables_of
 from farandole.plugin import Compressor
 
 from farandole_torch._adapter import Tensor
 from farandole_torch._operations import Compression
-from farandole_torch.keras._exchange import Exchange, Groups, chosen_groups, variables_of
+from farandole_torch.keras._exchange import Exchange
 
 
 def DistributedOptimizer(  # the name that Horovod's users know
@@ -62,13 +63,11 @@ def DistributedOptimizer(  # the name that Horovod's users know
         ValueError: no optimizer of Keras, one that is distributed already, an `op` other than Average and Sum, or an
             argument out of range.
     """
-    if op not in (Average, Sum):
-        raise ValueError(f"an optimizer of Keras takes op=Average or op=Sum, not {ReduceOp(op).name.capitalize()}")
     exchange = Exchange(
         compression=compression,
         sparse_as_dense=sparse_as_dense,
         passes=backward_passes_per_step,
-        op=op,
+        op=check_op(op),
         predivide_factor=gradient_predivide_factor,
         average_passes=average_aggregated_gradients,
         groups=chosen_groups(num_groups, groups),

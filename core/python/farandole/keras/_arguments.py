@@ -1,0 +1,53 @@
+"""Arguments that the optimizers of all plugins take alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from farandole._ops import Average, ReduceOp, Sum
+
+Variable = Any
+Groups = int | Sequence[Sequence[Variable]]
+
+_OF_OPTIMIZERS = {
+    "average_aggregated_gradients",
+    "backward_passes_per_step",
+    "gradient_predivide_factor",
+    "groups",
+    "num_groups",
+    "op",
+    "process_set",
+    "scale_local_gradients",
+    "sparse_as_dense",
+}
+
+
+def check_op(op: ReduceOp) -> ReduceOp:
+    """The reduction. Raises ValueError for one that Keras's optimizers cannot be given."""
+    if op not in (Average, Sum):
+        raise ValueError(f"an optimizer of Keras takes op=Average or op=Sum, not {ReduceOp(op).name.capitalize()}")
+    return op
+
+
+def chosen_groups(num_groups: int, groups: Groups | None) -> Groups:
+    """The groups, of which `num_groups` is the older form."""
+    if groups is None:
+        return num_groups
+    if isinstance(groups, int) or all(isinstance(each, list | tuple) for each in groups):
+        return groups
+    raise ValueError("groups must be a number, or lists of variables")
+
+
+def variables_of(layers: Any) -> list[Variable]:
+    """Those of one layer, or of several. Raises ValueError for what is no layer of Keras."""
+    listed = layers if isinstance(layers, list | tuple) else [layers] if layers is not None else []
+    for each in listed:
+        if not hasattr(each, "trainable_weights"):
+            raise ValueError(f"local_layers must be layers of Keras, not {type(each).__name__}")
+    return [weight for layer in listed for weight in layer.trainable_weights]
+
+
+def take_optimizer_options(options: dict[str, Any]) -> dict[str, Any]:
+    """What of `load_model`'s options is for `DistributedOptimizer`; it is taken out of them."""
+    return {key: options.pop(key) for key in list(options) if key in _OF_OPTIMIZERS}

@@ -1,0 +1,20 @@
+"""numpy's arrays as the subject of the conformance suite, for tests that run it under other conditions."""
+
+import farandole.numpy
+import ml_dtypes
+import numpy as np
+from farandole.testing import conformance
+
+
+def _make(values, shape, dtype):
+    return np.array(values, dtype=ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype).reshape(shape)
+
+
+SUBJECT = conformance.Subject(
+    module=farandole.numpy,
+    make=_make,
+    values=lambda tensor: tensor.ravel().tolist(),
+    strided=lambda values, dtype: np.repeat(np.array(values, dtype=dtype), 2)[::2],
+    unsupported=lambda: np.zeros(3, np.complex64),
+    dtypes=conformance.ALL_DTYPES,
+)
