@@ -122,7 +122,9 @@ Status CheckCards(const std::vector<Card>& cards, std::vector<int>* odd) {
       if (!rows.empty()) {
         return refuse("the ranks have different settings, of which one must be the same everywhere:", rows,
                       name.rfind("FARANDOLE_", 0) == 0 ? "Set " + name + " to one value on all ranks, or on none."
-                                                       : "Make the " + name + " the same on every machine.");
+                                                       : "Make the " + name +
+                                                             " the same on every machine; `farandole doctor` says "
+                                                             "there what is found and what is missing.");
       }
     }
   }
