@@ -104,6 +104,18 @@ def test_network(change: dict[str, object], check: str, level: str, words: str) 
         ({"copies": ("/a/farandole", "/b/farandole")}, "copies", WARN, "/a/farandole, /b/farandole; the first"),
         ({}, "back end gloo", OK, "Gloo 0.5.0; the job's key does not guard"),
         ({}, "back end other", OK, "needed with FARANDOLE_BACKEND=other only: it needs libother"),
+        (
+            {"back_ends": build.Trial(({"found": [["other", "", "it needs libother"]], "asked_for": ["other"]},))},
+            "back end other",
+            FAIL,
+            "it needs libother",
+        ),
+        (
+            {"back_ends": build.Trial(({"found": [["native", "", ""]], "asked_for": ["nctl"]},))},
+            "back ends",
+            FAIL,
+            "asks for 'nctl', which is none",
+        ),
         ({"back_ends": build.Trial(error="killed by SIGSEGV")}, "back ends", WARN, "killed by SIGSEGV"),
         ({"load": build.Trial(error="ImportError: no _core")}, "core", FAIL, "ImportError: no _core"),
         ({"load": build.Trial(({"version": "0.1.0", "abi": 9, "path": "/p"},))}, "core", FAIL, "ABI 9"),

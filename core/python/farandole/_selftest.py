@@ -1,7 +1,7 @@
 """What `farandole doctor` asks of the compiled core, in processes of its own: one that crashes takes no doctor along.
 
 describe   load the core                                         -> where it is, its ABI
-back_ends  look for the libraries of all back ends               -> which are found, what is missing
+back_ends  look for the libraries of all back ends               -> which are found or missing, which are asked for
 exercise   init, sums against a closed formula, shutdown         -> rank, size, instruction set, groups
 """
 
@@ -34,7 +34,7 @@ def back_ends() -> dict[str, object]:
     from farandole._native import core
 
     _environment.find_libraries()
-    return {"found": core.find_back_ends()}
+    return {"found": core.find_back_ends(), "asked_for": _environment.back_ends()}
 
 
 def exercise() -> dict[str, object]:

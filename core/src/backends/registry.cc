@@ -101,6 +101,14 @@ Status Registry::Find(int number, const Settings& settings, std::string* library
   return KindOf(number).find(settings, library);
 }
 
+Status Registry::FindAll(const Settings& settings, const Preference& preference) {
+  for (int number : preference.numbers()) {
+    std::string library;
+    FRD_RETURN_IF_ERROR(Find(number, settings, &library));
+  }
+  return Status::Ok();
+}
+
 bool Registry::TakesDeviceMemory(int number) { return KindOf(number).takes_device_memory; }
 
 std::vector<std::pair<std::string, std::string>> Registry::Libraries(const Settings& settings,

@@ -48,6 +48,8 @@ class Registry {
   static bool TakesDeviceMemory(int number);
   // Which library it would use, "" where it needs none; else what is missing.
   static Status Find(int number, const Settings& settings, std::string* library);
+  // Ok when all of the list that need a library find one.
+  static Status FindAll(const Settings& settings, const Preference& preference);
   // For each back end of the list that needs a library: ("library of <name>", which one it is or that there is none).
   static std::vector<std::pair<std::string, std::string>> Libraries(const Settings& settings,
                                                                     const Preference& preference);

@@ -5,7 +5,8 @@
 
 namespace farandole {
 
-// Each `function` has a `name` and takes a `pointer`. Null when the library has all, else the name of one that it lacks.
+// Each `function` has a `name` and takes a `pointer`. Null when the library has all, else the name of one that is not
+// there.
 template <typename... Functions>
 const char* LookUp(void* library, Functions*... functions) {
   const char* missing = nullptr;

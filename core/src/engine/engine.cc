@@ -32,6 +32,8 @@ Status Engine::Start(WorldSpec spec, const Settings& settings, std::unique_ptr<E
   Preference preference;
   FRD_RETURN_IF_ERROR(Preference::Read(settings.backends, &preference));
   if (spec.size == 1) {
+    // Nothing to carry; but what is wrong with more ranks is wrong with one.
+    FRD_RETURN_IF_ERROR(Registry::FindAll(settings, preference));
     engine->reset(new Engine(settings));
     const Layout alone = MakeLayout({Card()}, {false});
     (*engine)->alone_ = std::make_unique<ProcessSets>(alone, 0);

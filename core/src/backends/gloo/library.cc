@@ -31,7 +31,8 @@ Status Open(const std::string& path, const FrdGlooTable** table) {
     return Invalid(
         std::string("the back end gloo needs ") + kFileName + ", which cannot be opened (" + dlerror() +
         "); install Gloo (Debian, Ubuntu: apt install libgloo-dev), build it from Farandole's sources (cmake -S "
-        "core/gloo -B build && cmake --build build), and set FARANDOLE_GLOO_LIB to its path");
+        "core/gloo -B build && cmake --build build), and set FARANDOLE_GLOO_LIB to its path; or take gloo out of "
+        "FARANDOLE_BACKEND");
   }
   const auto function = reinterpret_cast<FrdGlooTableFunction>(dlsym(library, FRD_GLOO_TABLE));
   const FrdGlooTable* const found = function != nullptr ? function() : nullptr;

@@ -45,6 +45,8 @@ class Facts:
 
 def gather(base: Mapping[str, str], limit_s: float) -> Facts:
     """Ask this machine; `base` is the environment of the ranks that are tried. Four times `limit_s` at most."""
+    # Which library carries what is judged by itself, and some work under their own launcher only.
+    by_us = {name: value for name, value in base.items() if name != "FARANDOLE_BACKEND"}
     load = _try(["describe"], [environment.without_outer_job(base)], limit_s)
     skipped = Trial(error="not tried, since the core cannot be loaded")
     return Facts(
@@ -52,8 +54,8 @@ def gather(base: Mapping[str, str], limit_s: float) -> Facts:
         copies=copies(sys.path),
         load=load,
         back_ends=skipped if load.error else _try(["back_ends"], [environment.without_outer_job(base)], limit_s),
-        alone=skipped if load.error else _try(["exercise"], [environment.without_outer_job(base)], limit_s),
-        together=skipped if load.error else _try_world(base, 2, limit_s),
+        alone=skipped if load.error else _try(["exercise"], [environment.without_outer_job(by_us)], limit_s),
+        together=skipped if load.error else _try_world(by_us, 2, limit_s),
     )
 
 
@@ -180,16 +182,28 @@ def _load(facts: Facts) -> Finding:
 
 
 def _back_ends(facts: Facts) -> list[Finding]:
-    """Those that need a library: which it is, or that there is none, which only who asks for it has to mend."""
+    """Those that need a library: which it is, or that there is none, which who asks for it has to mend."""
     if facts.back_ends.error:
         return [warn("back ends", f"cannot be looked for: {facts.back_ends.error}", "Look at its last line.")]
-    found = []
-    for name, library, missing in facts.back_ends.answers[0]["found"]:
-        if missing:
+    answer = facts.back_ends.answers[0]
+    asked_for, names = answer.get("asked_for", []), [name for name, _, _ in answer["found"]]
+    found = [
+        fail("back ends", f"FARANDOLE_BACKEND asks for {name!r}, which is none of this version", _known(names))
+        for name in asked_for
+        if name not in names
+    ]
+    for name, library, missing in answer["found"]:
+        if missing and name in asked_for:
+            found.append(fail(f"back end {name}", missing, "Do that, or take it out of FARANDOLE_BACKEND."))
+        elif missing:
             found.append(ok(f"back end {name}", f"not here; needed with FARANDOLE_BACKEND={name} only: {missing}"))
         elif library:
             found.append(ok(f"back end {name}", f"{library}; the job's key does not guard its sockets"))
     return found
+
+
+def _known(names: Sequence[str]) -> str:
+    return f"Name some of these, with commas between them: {', '.join(names)}."
 
 
 def _trials(facts: Facts) -> list[Finding]:

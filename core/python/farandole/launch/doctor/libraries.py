@@ -92,5 +92,5 @@ def _driver(facts: Facts) -> Finding:
 def _library(facts: Facts, name: str) -> Finding:
     paths = facts.found.get(name, ())
     if not paths:
-        return ok(name, "not found; Farandole's own collectives do without it")
+        return ok(name, "not found where the system looks for libraries; Farandole's own collectives do without it")
     return ok(name, f"{', '.join(paths)}; the job's key does not guard its sockets")

@@ -15,9 +15,13 @@ from farandole import *  # noqa: F403
 try:
     import keras
 except ImportError as error:  # also of the framework that Keras would use
-    raise ImportError(
-        f"farandole_torch.keras needs Keras 3 and the environment variable KERAS_BACKEND=torch: {error}"
-    ) from error
+    mend = (
+        "install Keras 3: python -m pip install 'keras>=3'"
+        if error.name == "keras"
+        else "Keras looks for another framework than PyTorch: set the environment variable KERAS_BACKEND=torch before "
+        "the program starts"
+    )
+    raise ImportError(f"farandole_torch.keras cannot import Keras ({error}); {mend}") from error
 
 if keras.backend.backend() != "torch":
     raise ImportError(
