@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <future>
 
 #include "bindings/arguments.h"
@@ -167,6 +168,21 @@ py::list FindBackEnds() {
   return list;
 }
 
+// Whether a back end is called `name`, performs such operations of 2 ranks, and takes tensors as they lie on a device.
+bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_device, double factor) {
+  const std::vector<std::string> names = BackendNames();
+  const auto number = static_cast<int>(std::find(names.begin(), names.end(), name) - names.begin());
+  if (number == static_cast<int>(names.size())) return false;
+  Demand demand;
+  RaiseIfError(ToEnumeration(op, kOpKindCount, "operation", &demand.kind));
+  RaiseIfError(ToEnumeration(dtype, kDTypeCount, "dtype", &demand.dtype));
+  RaiseIfError(ToEnumeration(reduce, kReduceOpCount, "reduction", &demand.reduce));
+  demand.set_size = 2;
+  demand.on_device = on_device;
+  demand.scale.multiplier = factor;
+  return BackendSupports(number, demand) && (!on_device || BackendTakesDeviceMemory(number));
+}
+
 bool IsInitialized() {
   Status status;
   return CurrentEngine(&status) != nullptr;
@@ -218,6 +234,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());
 
   module.def("find_back_ends", &FindBackEnds);
+  module.def("performs", &Performs, "back_end"_a, "op"_a, "dtype"_a, "reduce"_a, "on_device"_a, "factor"_a);
   module.attr("back_ends") = py::tuple(py::cast(BackendNames()));
 
   AddOutputType(&module);

@@ -86,6 +86,17 @@ def test_a_grace_that_makes_no_sense_is_refused(text: str) -> None:
         environment.settings({"FARANDOLE_GRACE_SECONDS": text})
 
 
+@pytest.mark.parametrize("text", ["nonsense", "native,native", "native,", "native;mpi"])
+def test_a_list_of_back_ends_that_every_rank_would_refuse_is_refused(text: str) -> None:
+    with pytest.raises(environment.SettingError, match=r"allowed: .*native"):
+        environment.check_back_ends({"FARANDOLE_BACKEND": text})
+
+
+def test_a_list_of_back_ends_is_read_as_the_ranks_do() -> None:
+    for base in ({}, {"FARANDOLE_BACKEND": ""}, {"FARANDOLE_BACKEND": " mpi, native"}):
+        environment.check_back_ends(base)
+
+
 @pytest.mark.parametrize(
     ("quotas", "cores"), [({}, 99), ({"a/b": "150000 100000"}, 1), ({"a": "300000 100000", "a/b": "max 100000"}, 3)]
 )

@@ -132,6 +132,9 @@ def info() -> dict[str, object]:
 def find_back_ends() -> list[tuple[str, str, str]]:
     """Of each back end its name, its library with the version or "", and what is missing or ""; opens libraries."""
 
+def performs(back_end: str, op: int, dtype: int, reduce: int, on_device: bool, factor: float) -> bool:
+    """Whether a back end declares that it performs an operation; on a device: without host memory. Not an average."""
+
 back_ends: tuple[str, ...]
 """What this build can carry collectives with, the preferred one first: "native", ..."""
 

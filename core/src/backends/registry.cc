@@ -111,6 +111,8 @@ Status Registry::FindAll(const Settings& settings, const Preference& preference)
 
 bool Registry::TakesDeviceMemory(int number) { return KindOf(number).takes_device_memory; }
 
+bool Registry::Supports(int number, const Demand& demand) { return KindOf(number).supports(demand); }
+
 std::vector<std::pair<std::string, std::string>> Registry::Libraries(const Settings& settings,
                                                                      const Preference& preference) {
   std::vector<std::pair<std::string, std::string>> libraries;

@@ -46,6 +46,7 @@ class Registry {
   // What they are called, by number.
   static std::vector<std::string> Names();
   static bool TakesDeviceMemory(int number);
+  static bool Supports(int number, const Demand& demand);
   // Which library it would use, "" where it needs none; else what is missing.
   static Status Find(int number, const Settings& settings, std::string* library);
   // Ok when all of the list that need a library find one.

@@ -99,6 +99,10 @@ std::shared_ptr<Engine> CurrentEngine(Status* status) {
 
 std::vector<std::string> BackendNames() { return Registry::Names(); }
 
+bool BackendSupports(int number, const Demand& demand) { return Registry::Supports(number, demand); }
+
+bool BackendTakesDeviceMemory(int number) { return Registry::TakesDeviceMemory(number); }
+
 std::vector<BackendFound> FindBackends() {
   const std::vector<std::string> names = Registry::Names();
   Settings settings;

@@ -24,6 +24,9 @@ std::shared_ptr<Engine> CurrentEngine(Status* status);
 
 // The back ends of this build; there need be no engine.
 std::vector<std::string> BackendNames();
+// What the back end at this place of BackendNames() declares. REQUIRES: there is one.
+bool BackendSupports(int number, const Demand& demand);
+bool BackendTakesDeviceMemory(int number);
 // Which of them could be used in this process, and by which library. Opens libraries, but begins nothing with them.
 struct BackendFound {
   std::string name;

@@ -128,6 +128,7 @@ def run(
             raise click.UsageError(f"--start-timeout must be a positive number of seconds, not {start_timeout:g}.")
         if backend is not None:
             base["FARANDOLE_BACKEND"] = backend
+        environment.check_back_ends(base)
         if timeline_filename is not None:
             if timeline_filename.is_dir():
                 raise click.UsageError(f"--timeline-filename {timeline_filename} is a folder; name a file in it.")

@@ -34,6 +34,7 @@ _FOREIGN = frozenset(
     for name in names
 )
 _FOREIGN_PREFIXES = ("PMI", "PET_", "TORCHELASTIC_", "OMPI_COMM_WORLD_", "SLURM_STEP_")
+BACK_ENDS = ("native", "gloo", "mpi", "nccl")  # the core's; a test compares them
 _INSIDE_OPEN_MPI = "OMPI_COMM_WORLD_RANK"
 _OPEN_MPI_PREFIXES = ("OMPI_", "PRTE_")
 
@@ -83,6 +84,19 @@ def settings(base: Mapping[str, str]) -> Settings:
         force_color=base.get("FORCE_COLOR", "0") not in ("", "0"),
         dumb_terminal=base.get("TERM") == "dumb",
     )
+
+
+def check_back_ends(base: Mapping[str, str]) -> None:
+    """Refuse a list in FARANDOLE_BACKEND that every rank would refuse. Raises SettingError."""
+    text = base.get("FARANDOLE_BACKEND", "")
+    names = [name.strip() for name in text.split(",")] if text else []
+    for name in names:
+        known = name in BACK_ENDS
+        if known and names.count(name) == 1:
+            continue
+        what = f"{name} stands there twice" if known else f"{name!r} is no back end"
+        allowed = ", ".join(BACK_ENDS)
+        raise SettingError(f"FARANDOLE_BACKEND={text}: {what}; allowed: one or more of {allowed}, the preferred first.")
 
 
 def without_outer_job(base: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,31 @@
+"""The guide's table says what the back ends declare."""
+
+from farandole._native import core
+from farandole._ops import Kind, ReduceOp
+from farandole.launch import environment
+from farandole.plugin import DType
+from supported import PAGE, Row, declared, parts_of, performed
+
+
+def test_the_page_holds_what_is_declared():
+    assert parts_of(PAGE.read_text())[1] == declared(), f"python {__file__.replace('test_', '')} writes it anew"
+
+
+def test_native_performs_what_every_other_back_end_does():
+    for back_end in core.back_ends:
+        for row in (Row("", kind, reduce) for kind in list(Kind)[:6] for reduce in ReduceOp if reduce != 1):
+            assert performed(back_end, row, False) <= performed("native", row, False), (back_end, row)
+
+
+def test_the_launcher_knows_all_back_ends():
+    assert core.back_ends == environment.BACK_ENDS
+
+
+def test_a_name_that_is_no_back_end_performs_nothing():
+    assert not performed("horovod", Row("", Kind.ALLREDUCE), False)
+    assert performed("native", Row("", Kind.ALLREDUCE, ReduceOp.ADASUM), False) == {
+        DType.FLOAT16,
+        DType.BFLOAT16,
+        DType.FLOAT32,
+        DType.FLOAT64,
+    }
