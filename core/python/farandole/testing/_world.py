@@ -108,7 +108,8 @@ class World:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(f"{folder}/socket")
             listener.listen(self.ranks)
-            listener.settimeout(_START_S)
+            listener.settimeout(0.5)
+            deadline = time.monotonic() + _START_S
             command = [*launcher, sys.executable, "-m", "farandole.testing._child", f"{folder}/socket"]
             process = Process(0, [*command, str(int(self._init))], environment)
             self._processes = [process] * self.ranks
@@ -117,7 +118,9 @@ class World:
                 try:
                     connection, _ = listener.accept()
                 except TimeoutError:
-                    text = process.describe(f"and others: {len(sockets)} of {self.ranks} have started")
+                    if time.monotonic() < deadline and process.popen.poll() is None:
+                        continue
+                    text = process.describe(f"and others: of {self.ranks}, {len(sockets)} have started")
                     self.close()
                     raise RanksFailed(text) from None
                 connection.settimeout(None)
