@@ -113,8 +113,42 @@ void CancelMeeting(std::future<Status>* meeting) {
   if (met) ShutdownProcess();
 }
 
-void Init(int rank, int size, const std::string& store, const py::bytes& key) {
+py::list HostAddresses() {
+  std::vector<std::string> addresses;
+  RaiseIfError(FindHostAddresses(&addresses));
+  return py::cast(addresses);
+}
+
+py::tuple ListenAt(const std::string& endpoint) {
+  Descriptor listener;
+  std::string bound;
+  Status status;
+  {
+    py::gil_scoped_release release;  // a name may have to be looked up
+    status = ListenForRanks(endpoint, &listener, &bound);
+  }
+  RaiseIfError(status);
+  return py::make_tuple(listener.Release(), bound);
+}
+
+py::list Exchange(int rank, int size, const std::string& mine) {
+  std::vector<std::string> all;
+  Status status;
+  {
+    py::gil_scoped_release release;
+    status = ExchangeThroughLauncher(rank, size, mine, &all);
+  }
+  RaiseIfError(status);
+  py::list list;
+  for (const std::string& each : all) list.append(py::bytes(each));
+  return list;
+}
+
+void Init(int rank, int size, const std::string& store, const py::bytes& key, const std::string& address,
+          int listener) {
   WorldSpec spec;
+  if (listener >= 0) spec.listener = std::make_shared<Descriptor>(listener);
+  spec.interface_address = address;
   spec.rank = rank;
   spec.size = size;
   spec.store = store;
@@ -220,7 +254,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("set_error_types", &SetErrorTypes, "types"_a);
   module.def("set_place_function", &SetPlaceFunction, "place"_a);
   module.def("call_site", &SiteOf, "above"_a);
-  module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a);
+  module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a, "address"_a = "", "listener"_a = -1);
+  module.def("host_addresses", &HostAddresses);
+  module.def("listen", &ListenAt, "endpoint"_a);
+  module.def("exchange", &Exchange, "rank"_a, "size"_a, "mine"_a);
   module.def("shutdown", &Shutdown);
   module.def("start_timeline", &StartTimeline);
   module.def("stop_timeline", &StopTimeline);

@@ -5,14 +5,10 @@ mpi4py is never imported: whoever hands in a communicator has done so.
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 import sys
 from typing import Any, Protocol, TypeVar, cast
 
-from farandole._environment import World
-from farandole._starter import KEY_BYTES
+from farandole._meeting import Exchange
 
 _T = TypeVar("_T")
 
@@ -25,7 +21,6 @@ class Communicator(Protocol):
     def Get_group(self) -> Any: ...
     def Is_inter(self) -> bool: ...
     def allgather(self, sendobj: _T) -> list[_T]: ...
-    def bcast(self, obj: _T) -> _T: ...
 
 
 def communicator(thing: object) -> Communicator | None:
@@ -40,26 +35,9 @@ def communicator(thing: object) -> Communicator | None:
     return found
 
 
-def world_of(comm: Communicator) -> World:
-    """The place of this process among the ranks of `comm`. Collective there.
-
-    Raises ValueError, on all ranks, where they are on several hosts.
-    """
-    rank, size = comm.Get_rank(), comm.Get_size()
-    hosts = comm.allgather(socket.gethostname())
-    if len(set(hosts)) > 1:
-        names = ", ".join(sorted(set(hosts)))
-        raise ValueError(
-            f"init(comm=...): its ranks are on several hosts ({names}); jobs on several hosts need `farandole run` "
-            "for now"
-        )
-    return World(rank, size, rank, size, starter="MPI")
-
-
-def meet(comm: Communicator) -> tuple[str, bytes]:
-    """Where the ranks of `comm` meet, and their secret, both made by its rank 0. Collective there."""
-    name = f"unix:farandole-{os.getuid()}-{secrets.token_hex(12)}"
-    return comm.bcast((name, secrets.token_bytes(KEY_BYTES)))
+def exchange_of(comm: Communicator) -> Exchange:
+    """What every rank of `comm` says, by rank. Collective there."""
+    return comm.allgather
 
 
 def ranks_of(comm: Communicator, world: Communicator | None) -> list[int]:

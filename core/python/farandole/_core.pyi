@@ -31,8 +31,23 @@ def init(
     size: int,
     store: str,  # "unix:<abstract name>" or "tcp:<host>:<port>"; "" when size is 1
     key: bytes,  # the job's 32 secret bytes; b"" when size is 1
+    address: str = "",  # where other machines reach this rank; "": FARANDOLE_ADDRESS, else this machine only
+    listener: int = -1,  # on rank 0: the descriptor of `listen`, which is the core's from now on; -1: it listens now
 ) -> None:
     """Join the world; no-op when initialized. Blocks until all `size` ranks are there (GIL released)."""
+
+def host_addresses() -> list[str]:
+    """By which other machines may reach this one, in the order of its interfaces: "10.0.0.7/24", "2001:db8::7/64"."""
+
+def listen(endpoint: str) -> tuple[int, str]:
+    """A descriptor that listens there, and where others come to; port 0 lets the kernel choose."""
+
+def exchange(rank: int, size: int, mine: bytes) -> list[bytes]:
+    """What all ranks say, by rank, through the library of the launcher that started them (MPI's).
+
+    Blocks until all have called (GIL released), without a time limit. Raises ValueError where no library of its is
+    found, or where it knows other ranks.
+    """
 
 def shutdown() -> None:
     """Leave the world: complete or fail what is pending, release everything. No-op when not initialized."""

@@ -28,7 +28,7 @@ class World:
     local_size: int = 1
     cross_rank: int = 0  # among the processes with this local_rank, one per host
     cross_size: int = 1
-    store: str = ""  # "unix:<abstract name>" or "tcp:<host>:<port>"; "" in a world of one
+    store: str = ""  # "unix:<abstract name>" or "tcp:<host>:<port>"; "" in a world of one, and where MPI has to tell it
     key_file: str = ""  # path of the job's 32 secret bytes; "" where the key must be exchanged first
     starter: str = ""  # who set the variables; "" where nobody did
 
@@ -91,7 +91,7 @@ def discover(environ: Mapping[str, str] | None = None) -> World:
 
     Raises:
         ValueError: variables that are missing, are no numbers or contradict each other, with name, value and who sets
-            them; a job of another starter on several hosts; a missing key file where one is required.
+            them; a job of torchrun on several hosts; a missing key file where one is required.
     """
     environ = os.environ if environ is None else environ
     for starter in _STARTERS:
@@ -139,6 +139,11 @@ def start_timeout_s() -> float:
             f"{_MOST_SECONDS:g}, without a unit"
         )
     return seconds
+
+
+def address() -> str:
+    """Where other machines reach this rank: FARANDOLE_ADDRESS; "" where that is to be found out."""
+    return os.environ.get("FARANDOLE_ADDRESS", "")
 
 
 def back_ends() -> list[str]:
@@ -208,8 +213,8 @@ def _place_by_older_torch(environ: Mapping[str, str], size: int, rank: int) -> W
     local_rank = _number(environ, _TORCHRUN, _TORCHRUN.local_rank)
     if local_rank != rank:
         raise ValueError(
-            f"RANK={rank} and LOCAL_RANK={local_rank} mean several hosts; jobs on several hosts need `farandole run` "
-            f"for now. {_TORCHRUN.title} sets these variables"
+            f"RANK={rank} and LOCAL_RANK={local_rank} mean several hosts; over several hosts start the ranks with an "
+            f"MPI's mpirun for now. {_TORCHRUN.title} sets these variables"
         )
     return World(rank, size, rank, size, starter=_TORCHRUN.title)
 
@@ -262,19 +267,31 @@ def _meeting_of_ours(environ: Mapping[str, str], world: World) -> World:
 def _meeting_of_others(environ: Mapping[str, str], world: World) -> World:
     if world.size == 1:
         return world
+    place = replace(world, key_file=_key_file(environ, world.starter))
     if world.local_size != world.size:
+        if world.starter not in (_OPEN_MPI.title, _MPICH.title):
+            raise ValueError(
+                f"{world.starter} started {world.size} ranks with {world.local_size} on this host; over several hosts "
+                "start them with an MPI's mpirun for now"
+            )
+        return place
+    digest = hashlib.sha256("\0".join(_identity(environ, world)).encode()).hexdigest()[:24]
+    return replace(place, store=f"unix:farandole-{os.getuid()}-{digest}")
+
+
+def key_file(starter: str) -> str:
+    """FARANDOLE_KEY_FILE, else ""; ValueError where FARANDOLE_REQUIRE_KEY asks for it, which `starter` hands out."""
+    return _key_file(os.environ, starter)
+
+
+def _key_file(environ: Mapping[str, str], starter: str) -> str:
+    path = environ.get("FARANDOLE_KEY_FILE", "")
+    if environ.get("FARANDOLE_REQUIRE_KEY", "0") not in ("", "0") and not path:
         raise ValueError(
-            f"{world.starter} started {world.size} ranks with {world.local_size} on this host; jobs on several hosts "
-            "need `farandole run` for now"
-        )
-    key_file = environ.get("FARANDOLE_KEY_FILE", "")
-    if environ.get("FARANDOLE_REQUIRE_KEY", "0") not in ("", "0") and not key_file:
-        raise ValueError(
-            f"FARANDOLE_REQUIRE_KEY={environ['FARANDOLE_REQUIRE_KEY']!r} asks for a job key, which {world.starter} "
+            f"FARANDOLE_REQUIRE_KEY={environ['FARANDOLE_REQUIRE_KEY']!r} asks for a job key, which {starter} "
             "does not hand out. Start the job with `farandole run`, or give FARANDOLE_KEY_FILE"
         )
-    digest = hashlib.sha256("\0".join(_identity(environ, world)).encode()).hexdigest()[:24]
-    return replace(world, store=f"unix:farandole-{os.getuid()}-{digest}", key_file=key_file)
+    return path
 
 
 def _identity(environ: Mapping[str, str], world: World) -> list[str]:

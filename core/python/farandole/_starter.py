@@ -20,7 +20,9 @@ import struct
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from farandole._environment import OURS
 from farandole._errors import DeadlineError
 
 KEY_BYTES = 32
@@ -38,8 +40,28 @@ def exchange(meeting: str, rank: int, size: int, timeout_s: float) -> tuple[str,
     return _serve(address, size, deadline) if rank == 0 else _ask(address, rank, size, deadline)
 
 
+def store_name() -> str:
+    """A new one on this host, which nobody can take beforehand."""
+    return f"unix:farandole-{os.getuid()}-{secrets.token_hex(12)}"
+
+
+def read_key(path: str) -> bytes:
+    """The job's key in FARANDOLE_KEY_FILE. Raises ValueError for a file that is none."""
+    sentence = f"FARANDOLE_KEY_FILE={path!r} cannot be right: {{}}. {OURS} sets this variable"
+    try:
+        key = Path(path).read_bytes()
+        shared = not path.startswith("/proc/") and Path(path).stat().st_mode & 0o077
+    except OSError as error:
+        raise ValueError(sentence.format(f"it cannot be read ({error.strerror})")) from error
+    if len(key) != KEY_BYTES:
+        raise ValueError(sentence.format(f"the file holds {len(key)} bytes, not {KEY_BYTES}"))
+    if shared:
+        raise ValueError(sentence.format("other users may open the file; chmod 600 it"))
+    return key
+
+
 def _serve(address: str, size: int, deadline: float) -> tuple[str, bytes]:
-    key, store = secrets.token_bytes(KEY_BYTES), f"unix:farandole-{os.getuid()}-{secrets.token_hex(12)}"
+    key, store = secrets.token_bytes(KEY_BYTES), store_name()
     waiting = set(range(1, size))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
@@ -51,7 +73,7 @@ def _serve(address: str, size: int, deadline: float) -> tuple[str, bytes]:
                 "identity runs on this host; set FARANDOLE_JOB_ID to something different for each job",
             ) from error
         listener.listen(size)
-        reminder = _Reminder()
+        reminder = Reminder()
         while waiting:
             listener.settimeout(1.0)
             reminder.look(deadline, lambda: f"rank 0 waits in init() for rank(s) {_list(waiting)}")
@@ -83,7 +105,7 @@ def _answer(connection: socket.socket, size: int, waiting: set[int], secret: byt
 
 
 def _ask(address: str, rank: int, size: int, deadline: float) -> tuple[str, bytes]:
-    reminder = _Reminder()
+    reminder = Reminder()
     while True:
         reminder.look(deadline, lambda: f"rank {rank} waits in init() for rank 0")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -125,7 +147,7 @@ def _list(ranks: set[int]) -> str:
     return ", ".join(map(str, sorted(ranks)))
 
 
-class _Reminder:
+class Reminder:
     """Says once what is waited for, and raises at the deadline."""
 
     def __init__(self) -> None:

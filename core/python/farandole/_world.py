@@ -5,9 +5,8 @@ from __future__ import annotations
 import atexit
 import hashlib
 import threading
-from pathlib import Path
 
-from farandole import _clock, _communicators, _environment, _process_sets, _recording, _starter
+from farandole import _clock, _communicators, _environment, _meeting, _process_sets, _recording, _starter
 from farandole._errors import not_initialized
 from farandole._native import core
 
@@ -22,7 +21,7 @@ class _State:
         self.homogeneous = True
         self.clock_offset_ns = 0  # by how much this host's clock is ahead of that of rank 0's
         self.store = ""  # where the ranks of this world, or of the last one, met
-        self.meeting: tuple[str, bytes] | None = None  # store and key, obtained once: a later init() meets there too
+        self.met: tuple[str, bytes] | None = None  # store and key on one host, obtained once: a later init() has them
         self.leaves_at_exit = False
 
 
@@ -36,8 +35,8 @@ def init(comm: object = None, process_sets: object = None) -> None:
     after `shutdown()`. `shutdown()` is called at interpreter exit.
 
     Args:
-        comm: an MPI communicator of mpi4py, whose ranks are the world then, in its order; collective there. They must
-            be on one host for now. None: the whole world that the starter started.
+        comm: an MPI communicator of mpi4py, whose ranks are the world then, in its order; collective there. None: the
+            whole world that the starter started.
         process_sets: ProcessSets that the world starts with, the same on all ranks, as if `add_process_set` were called
             for each. Those that were added to an earlier world of this process are there again, before these. More can
             be added at any time; Horovod's "dynamic", which asks for that, is accepted.
@@ -55,7 +54,7 @@ def init(comm: object = None, process_sets: object = None) -> None:
             return
         communicator = _checked_communicator(comm)
         if communicator:
-            _enter(_communicators.world_of(communicator), process_sets, communicator)
+            _enter(None, process_sets, communicator)
         else:
             _enter(_state.told or _environment.discover(), process_sets)
 
@@ -79,12 +78,15 @@ def init_as(rank: int, size: int, job: str) -> None:
             _enter(_state.told or found, None)
 
 
-def _enter(world: _environment.World, process_sets: object, comm: _communicators.Communicator | None = None) -> None:
-    """`comm`: whose world it is, if anybody's. REQUIRES the lock."""
-    sets = _process_sets.requested(process_sets, world.size, comm)
-    _state.store, key = _communicators.meet(comm) if comm else _meet(world)
+def _enter(
+    found: _environment.World | None, process_sets: object, comm: _communicators.Communicator | None = None
+) -> None:
+    """Into the world that was found, or that of `comm`. REQUIRES the lock."""
+    sets = _process_sets.requested(process_sets, comm.Get_size() if comm else found.size if found else 1, comm)
+    meeting = _meet(found, comm)
+    world, _state.store = meeting.world, meeting.store
     _environment.find_libraries()
-    core.init(world.rank, world.size, _state.store, key)
+    core.init(world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener)
     if not _state.leaves_at_exit:
         atexit.register(shutdown)
         _state.leaves_at_exit = True
@@ -186,30 +188,23 @@ def _checked_communicator(comm: object) -> _communicators.Communicator | None:
     return found
 
 
-def _meet(world: _environment.World) -> tuple[str, bytes]:
-    """The store's name and the job's key; ("", b"") in a world of one."""
+def _meet(world: _environment.World | None, comm: _communicators.Communicator | None) -> _meeting.Meeting:
+    """Where the ranks of `comm`, or of the world that a starter said, find each other, and by which key."""
+    if comm:
+        key_file, exchange = _environment.key_file("MPI"), _communicators.exchange_of(comm)
+        return _meeting.meet(comm.Get_rank(), comm.Get_size(), "MPI", key_file, exchange)
+    assert world is not None
     if world.size == 1:
-        return "", b""
-    if _state.meeting is None:
+        return _meeting.Meeting(world)
+    if not world.store:
+        place, timeout_s = (world.rank, world.size, world.starter), _environment.start_timeout_s()
+        return _meeting.meet(*place, world.key_file, _meeting.through_launcher(*place, timeout_s))
+    if _state.met is None:
         if world.key_file:
-            _state.meeting = world.store, _read_key(world.key_file)
+            _state.met = world.store, _starter.read_key(world.key_file)
         else:
-            _state.meeting = _starter.exchange(world.store, world.rank, world.size, _environment.start_timeout_s())
-    return _state.meeting
-
-
-def _read_key(path: str) -> bytes:
-    sentence = f"FARANDOLE_KEY_FILE={path!r} cannot be right: {{}}. {_environment.OURS} sets this variable"
-    try:
-        key = Path(path).read_bytes()
-        shared = not path.startswith("/proc/") and Path(path).stat().st_mode & 0o077
-    except OSError as error:
-        raise ValueError(sentence.format(f"it cannot be read ({error.strerror})")) from error
-    if len(key) != _starter.KEY_BYTES:
-        raise ValueError(sentence.format(f"the file holds {len(key)} bytes, not {_starter.KEY_BYTES}"))
-    if shared:
-        raise ValueError(sentence.format("other users may open the file; chmod 600 it"))
-    return key
+            _state.met = _starter.exchange(world.store, world.rank, world.size, _environment.start_timeout_s())
+    return _meeting.Meeting(world, *_state.met)
 
 
 def _hosts_are_equal(world: _environment.World) -> bool:

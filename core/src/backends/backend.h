@@ -95,6 +95,11 @@ struct BackendKind {
   // `carrier` performs host collectives whatever the user's list: what ranks have to tell each other before their
   // library has met goes by it, in the order of the log.
   std::unique_ptr<Backend> (*make)(World* world, const Settings& settings, Backend* carrier);
+  // Whether its library has met when its own launcher started the ranks; then they tell each other some bytes by it,
+  // before there is a world: (settings, rank, size, own bytes, those of all ranks). Blocks until all have called. Null:
+  // there is no such way.
+  Status (*exchange)(const Settings& settings, int rank, int size, const std::string& mine,
+                     std::vector<std::string>* all) = nullptr;
 };
 
 }  // namespace farandole

@@ -125,6 +125,14 @@ std::vector<std::pair<std::string, std::string>> Registry::Libraries(const Setti
   return libraries;
 }
 
+Status Registry::Exchange(const Settings& settings, int rank, int size, const std::string& mine,
+                          std::vector<std::string>* all) {
+  for (const BackendKind* kind : kKinds) {
+    if (kind->exchange != nullptr) return kind->exchange(settings, rank, size, mine, all);
+  }
+  return Internal("no back end of this build meets by its launcher");
+}
+
 size_t Registry::StagingBytesPerMember() { return NativeStagingBytesPerMember(); }
 
 int Registry::MostRanks(OpKind kind) { return NativeMostRanks(kind); }

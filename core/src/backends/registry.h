@@ -54,6 +54,9 @@ class Registry {
   // For each back end of the list that needs a library: ("library of <name>", which one it is or that there is none).
   static std::vector<std::pair<std::string, std::string>> Libraries(const Settings& settings,
                                                                     const Preference& preference);
+  // What all ranks say, by rank, through the library of the launcher that started them; before there is a world.
+  static Status Exchange(const Settings& settings, int rank, int size, const std::string& mine,
+                         std::vector<std::string>* all);
   // How much arena memory the back ends want for each member of a group.
   static size_t StagingBytesPerMember();
   // Among how many ranks an operation can be.

@@ -27,7 +27,7 @@ ArenaPlan Engine::PlanFor(int world_size) {
   return {Board::BytesFor(world_size), Registry::StagingBytesPerMember(), kMaxChannels};
 }
 
-Status Engine::Start(WorldSpec spec, const Settings& settings, std::unique_ptr<Engine>* engine) {
+Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine) {
   ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);
   Preference preference;
   FRD_RETURN_IF_ERROR(Preference::Read(settings.backends, &preference));
@@ -42,6 +42,7 @@ Status Engine::Start(WorldSpec spec, const Settings& settings, std::unique_ptr<E
   }
   spec.plan = PlanFor(spec.size);
   spec.arenas = settings.arenas;
+  if (!spec.interface_address.empty()) settings.interface_address = spec.interface_address;
   spec.interface_address = settings.interface_address;
   spec.settings = SharedSettingsOf(settings);
   spec.settings.emplace_back("FARANDOLE_BACKEND", preference.ToString());

@@ -28,7 +28,7 @@ class Engine {
  public:
   // Meets the other ranks; `spec` without its plan, which the engine knows. Blocks until all are there or the start
   // timeout.
-  static Status Start(WorldSpec spec, const Settings& settings, std::unique_ptr<Engine>* engine);
+  static Status Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine);
   // An engine over a world that exists already (ranks as threads in tests).
   static Status Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* engine);
   static ArenaPlan PlanFor(int world_size);

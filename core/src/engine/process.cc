@@ -7,6 +7,8 @@
 #include "common/failpoint.h"
 #include "engine/nvtx.h"
 #include "engine/timeline.h"
+#include "transport/host_addresses.h"
+#include "transport/socket.h"
 
 namespace farandole {
 namespace {
@@ -95,6 +97,21 @@ std::shared_ptr<Engine> CurrentEngine(Status* status) {
   std::lock_guard<std::mutex> lock(g_mutex);
   if (!Slot()) *status = {Code::kNotInitialized, "farandole is not initialized; call init() first"};
   return Slot();
+}
+
+Status FindHostAddresses(std::vector<std::string>* addresses) { return HostAddresses(addresses); }
+
+Status ListenForRanks(const std::string& endpoint, Descriptor* listener, std::string* bound) {
+  FRD_RETURN_IF_ERROR(Listen(endpoint, listener));
+  return BoundEndpoint(listener->get(), bound);
+}
+
+Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std::vector<std::string>* all) {
+  if (g_forked) return ForkedStatus();
+  Settings settings;
+  FRD_RETURN_IF_ERROR(ReadSettings(&settings));
+  settings.libraries = ReadLibraries(Registry::Names());
+  return Registry::Exchange(settings, rank, size, mine, all);
 }
 
 std::vector<std::string> BackendNames() { return Registry::Names(); }

@@ -22,6 +22,14 @@ void ShutdownProcess();
 // Null, and *status says why, before init, after shutdown and in a forked child.
 std::shared_ptr<Engine> CurrentEngine(Status* status);
 
+// For ranks that only their launcher knows, before they call init. By which addresses other machines may reach this
+// one: "10.0.0.7/24".
+Status FindHostAddresses(std::vector<std::string>* addresses);
+// Rank 0's end: listens at "tcp:<address>:0", say; *bound is where others come to.
+Status ListenForRanks(const std::string& endpoint, Descriptor* listener, std::string* bound);
+// What all ranks say, by rank, through the library of the launcher that started them. Blocks until all have called.
+Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std::vector<std::string>* all);
+
 // The back ends of this build; there need be no engine.
 std::vector<std::string> BackendNames();
 // What the back end at this place of BackendNames() declares. REQUIRES: there is one.

@@ -96,7 +96,11 @@ class Start {
 Status Start::Run() {
   if (registrar_) {
     Descriptor listener;
-    FRD_RETURN_IF_ERROR(Listen(spec_.store, &listener));
+    if (spec_.listener) {
+      listener = std::move(*spec_.listener);
+    } else {
+      FRD_RETURN_IF_ERROR(Listen(spec_.store, &listener));
+    }
     lobby_.Open(std::move(listener), spec_.key, {kPurpose, 0, 0});
     applicant_.OnConnected(Now());
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/descriptor.h"
 #include "common/status.h"
 #include "transport/handshake.h"
 #include "world/world.h"
@@ -20,10 +21,11 @@ namespace farandole {
 struct WorldSpec {
   int rank = 0;
   int size = 1;
-  std::string store;  // endpoint of rank 0, unused when size is 1
-  Key key{};          // the job's secret
+  std::string store;                     // endpoint of rank 0, unused when size is 1
+  std::shared_ptr<Descriptor> listener;  // of rank 0, where it listens at the store already
+  Key key{};                             // the job's secret
   bool arenas = true;
-  std::string interface_address;  // where data links listen
+  std::string interface_address;  // where data links listen; the engine's: empty for that of the settings
   ArenaPlan plan;
   SharedSettings settings;  // must be the same on every rank
 };

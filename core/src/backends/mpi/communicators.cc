@@ -1,6 +1,10 @@
 #include "backends/mpi/communicators.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <numeric>
+
+#include "backends/mpi/collectives.h"
 
 namespace farandole {
 
@@ -17,6 +21,31 @@ Status FindPlaceInMpi(const MpiLibrary& library, int world_size, int* rank) {
   }
   return Invalid("MPI (" + library.Title() + ") has " + std::to_string(size) + " ranks, but this job has " +
                  std::to_string(world_size) + ": start all of them with one mpirun");
+}
+
+Status ExchangeByMpi(const MpiLibrary& library, int rank, int size, const std::string& mine,
+                     std::vector<std::string>* all) {
+  int place = -1;
+  FRD_RETURN_IF_ERROR(FindPlaceInMpi(library, size, &place));
+  if (place != rank)
+    return Invalid("this process is rank " + std::to_string(rank) + " by its launcher's variables, but rank " +
+                   std::to_string(place) + " in MPI (" + library.Title() + "): start all ranks with one mpirun");
+  std::vector<int> everybody(static_cast<size_t>(size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  MpiCommunicators communicators(&library);
+  FRD_RETURN_IF_ERROR(communicators.Make(0, everybody));
+  const MpiCollectives collectives(&library);
+  const std::vector<size_t> numbers(everybody.size(), sizeof(uint64_t));
+  std::vector<uint64_t> sizes(everybody.size());
+  const uint64_t own = mine.size();
+  FRD_RETURN_IF_ERROR(collectives.Allgather(communicators.Of(0), rank, &own, sizes.data(), numbers));
+  const std::vector<size_t> rank_bytes(sizes.begin(), sizes.end());
+  std::string joined(std::accumulate(rank_bytes.begin(), rank_bytes.end(), size_t{0}), '\0');
+  FRD_RETURN_IF_ERROR(collectives.Allgather(communicators.Of(0), rank, mine.data(), joined.data(), rank_bytes));
+  all->clear();
+  for (size_t at = 0, r = 0; r < rank_bytes.size(); at += rank_bytes[r++])
+    all->push_back(joined.substr(at, rank_bytes[r]));
+  return Status::Ok();
 }
 
 MpiCommunicators::~MpiCommunicators() {

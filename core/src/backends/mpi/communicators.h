@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "backends/mpi/library.h"
@@ -15,6 +16,11 @@ namespace farandole {
 // Does MPI know as many ranks as we have? kInvalid says what to do; *rank: this process's in MPI_COMM_WORLD.
 // REQUIRES: StartMpi.
 Status FindPlaceInMpi(const MpiLibrary& library, int world_size, int* rank);
+
+// What all ranks say, by rank, in a communicator of its own. kInvalid where this process has another place in MPI than
+// its launcher's variables said. REQUIRES: StartMpi.
+Status ExchangeByMpi(const MpiLibrary& library, int rank, int size, const std::string& mine,
+                     std::vector<std::string>* all);
 
 class MpiCommunicators {
  public:

@@ -111,12 +111,20 @@ class MpiPerformer final : public Performer {
   Packing packing_;
 };
 
+Status Exchange(const Settings& settings, int rank, int size, const std::string& mine, std::vector<std::string>* all) {
+  const WithinMpi within;
+  const MpiLibrary* library = nullptr;
+  FRD_RETURN_IF_ERROR(FindLibrary(settings, &library));
+  FRD_RETURN_IF_ERROR(StartMpi(*library, settings.starter));
+  return ExchangeByMpi(*library, rank, size, mine, all);
+}
+
 std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* carrier) {
   return MakeBlocking(kMpi, world, carrier, std::make_shared<MpiPerformer>(world->size, settings));
 }
 
 }  // namespace
 
-const BackendKind kMpi = {"mpi", &SupportsDemand, false, &FindVersion, &Make};
+const BackendKind kMpi = {"mpi", &SupportsDemand, false, &FindVersion, &Make, &Exchange};
 
 }  // namespace farandole

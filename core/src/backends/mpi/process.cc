@@ -12,8 +12,10 @@ namespace {
 std::mutex g_mutex;                         // one beginning at a time
 const MpiLibrary* g_begun_by_us = nullptr;  // guarded by g_mutex
 std::atomic<bool> g_unfinished{false};
+std::atomic<int> g_within{0};
 
 void FinishAtExit() {
+  if (g_within > 0) return;
   std::lock_guard<std::mutex> lock(g_mutex);
   int finalized = 0;
   if (g_unfinished || g_begun_by_us == nullptr) return;
@@ -146,6 +148,9 @@ Status StartMpi(const MpiLibrary& library, const std::string& starter) {
 }
 
 void LeaveMpiUnfinished() { g_unfinished = true; }
+
+WithinMpi::WithinMpi() { ++g_within; }
+WithinMpi::~WithinMpi() { --g_within; }
 
 Status FindMpiReduction(const MpiLibrary& library, DType dtype, ReduceOp reduce, MpiReduction* reduction) {
   reduction->type = library.Known(TypeOf(dtype));

@@ -17,6 +17,15 @@ Status StartMpi(const MpiLibrary& library, const std::string& starter);
 // A thread of ours may be within MPI, in a call that does not end: MPI_Finalize would wait for it, so it is not called.
 void LeaveMpiUnfinished();
 
+// While there is one, a thread of ours is within MPI and may not come back: likewise.
+class WithinMpi {
+ public:
+  WithinMpi();
+  ~WithinMpi();
+  WithinMpi(const WithinMpi&) = delete;
+  WithinMpi& operator=(const WithinMpi&) = delete;
+};
+
 // The op and type by which the library reduces. Its own where it has them and means the same as we do; 16-bit floats
 // and bool it does not know, and in its minima and maxima a NaN may get lost.
 struct MpiReduction {

@@ -144,6 +144,24 @@ TEST_P(MpiLibraryTest, ARankThatIsAloneInMpiIsToldThatTheLauncherIsAnothers) {
              {"of 4 ranks this one is alone in MPI", library.path, "mpirun", "FARANDOLE_MPI_LIB"});
 }
 
+TEST_P(MpiLibraryTest, RanksTellEachOtherBytesBeforeThereIsAWorld) {
+  std::vector<std::string> all;
+  const int before = fake_.communicators;
+  const Status told = ExchangeByMpi(Open(), 0, 1, std::string("a\0b", 3), &all);
+  ASSERT_TRUE(told.ok()) << told.message();
+  EXPECT_EQ(all, std::vector<std::string>({std::string("a\0b", 3)}));
+  EXPECT_EQ(fake_.communicators, before);
+}
+
+TEST_P(MpiLibraryTest, ARankThatIsAnotherInMpiIsRefusedBeforeItTellsAnything) {
+  std::vector<std::string> all;
+  fake_.rank = 2;
+  fake_.size = 3;
+  ExpectSays(ExchangeByMpi(Open(), 1, 3, "mine", &all), Code::kInvalid,
+             {"rank 1 by its launcher's variables, but rank 2 in MPI", "start all ranks with one mpirun"});
+  EXPECT_TRUE(all.empty());
+}
+
 TEST_P(MpiLibraryTest, ALibraryWithoutThreadsIsRefused) {
   const MpiLibrary& library = Open();
   fake_.level -= 1;

@@ -182,8 +182,9 @@ def _key(facts: Facts) -> Finding:
             f"{facts.starter} hands out no key, and FARANDOLE_REQUIRE_KEY asks for one",
             "Start the job with `farandole run`, or let FARANDOLE_KEY_FILE name 32 bytes that only you can read.",
         )
+    through_mpi = ", and over several hosts through MPI: as secret as its connections" if "mpi" in facts.starter else ""
     return ok(
         check,
         f"{facts.starter}: rank 0 hands a new key out over a Unix socket, where the kernel vouches for the user: as "
-        "secret as your user account",
+        f"secret as your user account{through_mpi}",
     )

@@ -1,0 +1,110 @@
+"""Which place and which address ranks have that meet by telling each other where they are: pure but for the channel."""
+
+import threading
+
+import pytest
+from farandole import _meeting
+from farandole._environment import World
+from farandole._meeting import Offer, choose, meet, place
+
+
+def offers(*hosts):
+    return [Offer(host, host, tuple(addresses)) for host, addresses in hosts]
+
+
+def test_hosts_are_numbered_by_their_lowest_rank():
+    hosts = ["b", "a", "b", "c", "b"]
+    worlds = [place(rank, hosts, "MPI") for rank in range(5)]
+    assert worlds[0] == World(0, 5, 0, 3, 0, 3, starter="MPI")
+    assert [(each.local_rank, each.local_size) for each in worlds] == [(0, 3), (0, 1), (1, 3), (0, 1), (2, 3)]
+    assert [(each.cross_rank, each.cross_size) for each in worlds] == [(0, 3), (1, 3), (0, 1), (2, 3), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("found", "chosen"),
+    [
+        # A network that all have, though others come first.
+        (
+            [("a", ["10.1.0.5/16", "192.168.7.1/24"]), ("b", ["10.2.0.5/16", "192.168.7.2/24"])],
+            ["192.168.7.1", "192.168.7.2"],
+        ),
+        # The bridge that every host's containers have is no way.
+        ([("a", ["172.17.0.1/16", "10.0.0.1/24"]), ("b", ["172.17.0.1/16", "10.0.0.2/24"])], ["10.0.0.1", "10.0.0.2"]),
+        # Connected by routers.
+        ([("a", ["10.1.0.5/16"]), ("b", ["10.2.0.5/16"])], ["10.1.0.5", "10.2.0.5"]),
+        # Who is told an address decides, a name too, and that two have is their affair.
+        ([("a", ["10.0.0.1/24", "10.9.0.1/24"]), ("b", ["10.9.0.2"])], ["10.9.0.1", "10.9.0.2"]),
+        ([("a", ["node-a"]), ("b", ["10.9.0.2/24"])], ["node-a", "10.9.0.2"]),
+        ([("a", ["127.0.0.1"]), ("b", ["127.0.0.1"])], ["127.0.0.1", "127.0.0.1"]),
+        ([("a", ["2001:db8::1/64"]), ("b", ["2001:db8::2/64"])], ["[2001:db8::1]", "[2001:db8::2]"]),
+        # Ranks of one host have one address.
+        (
+            [("a", ["10.0.0.1/24"]), ("a", ["10.0.0.1/24"]), ("b", ["10.0.0.2/24"])],
+            ["10.0.0.1", "10.0.0.1", "10.0.0.2"],
+        ),
+    ],
+)
+def test_the_first_network_that_all_hosts_have_is_taken(found, chosen):
+    assert choose(offers(*found)) == chosen
+
+
+def test_a_host_without_an_address_of_its_own_is_named():
+    with pytest.raises(ValueError, match=r"rank 1 is on b, which has no address .*found: none.*FARANDOLE_ADDRESS"):
+        choose(offers(("a", ["10.0.0.1/24"]), ("b", [])))
+    with pytest.raises(ValueError, match=r"rank 0 is on a, .*found: 172\.17\.0\.1/16"):
+        choose(offers(("a", ["172.17.0.1/16"]), ("b", ["172.17.0.1/16"])))
+
+
+class Table:
+    """An exchange among threads."""
+
+    def __init__(self, size):
+        self._said, self._barrier = [b""] * size, threading.Barrier(size, timeout=20)
+
+    def of(self, rank):
+        def exchange(mine):
+            self._barrier.wait()
+            self._said[rank] = mine
+            self._barrier.wait()
+            return list(self._said)
+
+        return exchange
+
+
+def meet_all(size, key_file=""):
+    table, results = Table(size), [None] * size
+
+    def run(rank):
+        try:
+            results[rank] = meet(rank, size, "MPI", key_file, table.of(rank))
+        except Exception as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    return results
+
+
+def test_on_one_host_no_port_is_opened():
+    found = meet_all(3)
+    assert [each.world.local_size for each in found] == [3, 3, 3]
+    assert found[0].store.startswith("unix:farandole-") and {each.store for each in found} == {found[0].store}
+    assert len(found[0].key) == 32 and {each.key for each in found} == {found[0].key}
+    assert [(each.address, each.listener) for each in found] == [("", -1)] * 3
+    assert meet_all(3)[0].key != found[0].key
+
+
+def test_a_world_of_one_tells_nobody():
+    assert meet(0, 1, "MPI", "", None) == _meeting.Meeting(World(starter="MPI"))
+
+
+def test_a_key_of_a_file_is_not_told(tmp_path):
+    path = tmp_path / "key"
+    path.touch(mode=0o600)
+    path.write_bytes(b"k" * 32)
+    said = []
+    meet(0, 2, "MPI", str(path), lambda mine: said.append(mine) or [mine, said[0]])
+    assert b'"key": ""' in said[1]
