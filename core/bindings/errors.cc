@@ -2,10 +2,23 @@
 
 #include <array>
 
+#include "common/types.h"
+
 namespace farandole {
 namespace {
 
 std::array<PyObject*, 8> g_error_types{};
+
+// Sets the attribute `operations` of a MismatchError: what the ranks called, where they called different things.
+void SetMismatchError(PyObject* type, const Status& status) {
+  pybind11::set names;
+  for (int kind = 0; kind < kOpKindCount; ++kind) {
+    if ((status.kinds() >> kind & 1U) != 0) names.add(NameOf(static_cast<OpKind>(kind)));
+  }
+  pybind11::object error = pybind11::handle(type)(status.message());
+  error.attr("operations") = pybind11::frozenset(names);
+  PyErr_SetObject(type, error.ptr());
+}
 
 }  // namespace
 
@@ -18,6 +31,7 @@ void SetErrorTypes(const std::map<int, pybind11::object>& types) {
 
 void SetPythonError(const Status& status) {
   PyObject* const type = g_error_types[static_cast<size_t>(status.code())];
+  if (type != nullptr && status.kinds() != 0) return SetMismatchError(type, status);
   PyErr_SetString(type != nullptr ? type : PyExc_RuntimeError, status.message().c_str());
 }
 

@@ -21,6 +21,9 @@ class FarandoleError(RuntimeError):
 class MismatchError(FarandoleError, ValueError):
     """The ranks disagree about one operation (its shape, dtype, kind, ...); all raise it, the job goes on."""
 
+    operations: frozenset[str] = frozenset()
+    """What the ranks called, such as "allreduce" and "allgather"; empty where all called the same."""
+
 
 class NotInitializedError(FarandoleError, ValueError):
     """Farandole was used before `farandole.init()`, after `farandole.shutdown()`, or in a forked child."""

@@ -5,6 +5,7 @@
 // where, what next. Values are immutable after construction; any thread may read them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -23,16 +24,20 @@ enum class Code : int {
 class Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(Code code, std::string message, uint32_t kinds = 0)
+      : code_(code), message_(std::move(message)), kinds_(kinds) {}
   static Status Ok() { return {}; }
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
+  // Of a kMismatch: the kinds of operation that the ranks called, a bit 1 << OpKind for each; 0 where all called one.
+  uint32_t kinds() const { return kinds_; }
 
  private:
   Code code_ = Code::kOk;
   std::string message_;
+  uint32_t kinds_ = 0;
 };
 
 inline Status Invalid(std::string message) { return {Code::kInvalid, std::move(message)}; }

@@ -158,6 +158,7 @@ Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
   const std::string key = reader->GetString();
   const auto code = static_cast<Code>(reader->Get<int32_t>());
   const std::string text = reader->GetString();
+  const auto kinds = reader->Get<uint32_t>();
   const auto book = books_.find(set);
   const bool refuses = code == Code::kMismatch || code == Code::kInvalid;  // and the job goes on
   if (!reader->AtEnd() || !refuses || book == books_.end()) return Unreadable(kCoordinatorRank);
@@ -167,7 +168,7 @@ Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
   if (name->counted || name->id >= 0) return Unreadable(kCoordinatorRank);  // only what was described can be refused
   if (name->description.signature.kind == OpKind::kRemoveProcessSet) ReopenSet(name->description.signature);
   EndWith(Event::kFailed, name, events);
-  events->back().status = Status(code, text);
+  events->back().status = Status(code, text, kinds);
   EraseIfIdle(name);
   return Status::Ok();
 }

@@ -119,7 +119,7 @@ void Coordinator::Decide(const Gathering& gathering, std::vector<Outgoing>* out)
 
 Status Coordinator::Refusal(const Gathering& gathering, const ProcessSet& set) {
   const Description& first = gathering.begin()->second;
-  if (std::string mismatch = FindMismatch(gathering); !mismatch.empty()) return {Code::kMismatch, std::move(mismatch)};
+  FRD_RETURN_IF_ERROR(FindMismatch(gathering));
   if (WantedSpanBytes(first.signature, set) > static_cast<int64_t>(kSpanBytes) / 4)
     return Invalid(first.Title() + " has more tensors than fit; call it with fewer at a time");
   if (first.signature.kind == OpKind::kBroadcast && HasJoined(first.signature.root)) {

@@ -95,7 +95,8 @@ Assignment DecodeInvite(ByteReader* reader) {
 }
 
 Bytes EncodeError(int set, const std::string& name, const Status& refusal) {
-  return Message(MessageKind::kError, set, name, static_cast<int32_t>(refusal.code()), refusal.message());
+  return Message(MessageKind::kError, set, name, static_cast<int32_t>(refusal.code()), refusal.message(),
+                 refusal.kinds());
 }
 
 Bytes EncodeAbort(int code, int culprit, const std::string& text) {

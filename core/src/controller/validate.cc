@@ -52,18 +52,27 @@ Difference Compare(const Signature& a, const Signature& b) {
   return {};
 }
 
+// As in Status.
+uint32_t DifferentKinds(const std::map<int, Description>& descriptions) {
+  uint32_t kinds = 0;
+  for (const auto& [rank, description] : descriptions) kinds |= 1U << static_cast<uint32_t>(description.signature.kind);
+  const bool differ = (kinds & (kinds - 1)) != 0;
+  return differ ? kinds : 0;
+}
+
 }  // namespace
 
-std::string FindMismatch(const std::map<int, Description>& descriptions) {
+Status FindMismatch(const std::map<int, Description>& descriptions) {
   const auto& [first_rank, first] = *descriptions.begin();
   for (const auto& [rank, description] : descriptions) {
     const Difference difference = Compare(first.signature, description.signature);
     if (difference.what.empty()) continue;
-    return first.Title() + ": the ranks disagree about its " + difference.what + ": " +
-           Side(first_rank, first, difference.left) + ", " + Side(rank, description, difference.right) +
-           "; call it with the same arguments, in the same order, on every rank";
+    std::string text = first.Title() + ": the ranks disagree about its " + difference.what + ": " +
+                       Side(first_rank, first, difference.left) + ", " + Side(rank, description, difference.right) +
+                       "; call it with the same arguments, in the same order, on every rank";
+    return {Code::kMismatch, std::move(text), DifferentKinds(descriptions)};
   }
-  return "";
+  return Status::Ok();
 }
 
 }  // namespace farandole

@@ -2,14 +2,14 @@
 #pragma once
 
 #include <map>
-#include <string>
 
+#include "common/status.h"
 #include "controller/description.h"
 
 namespace farandole {
 
-// "" when all descriptions agree, else one sentence with the operation, the first two ranks that differ, and both their
-// values. REQUIRES: descriptions is not empty.
-std::string FindMismatch(const std::map<int, Description>& descriptions);
+// Ok when all descriptions agree, else kMismatch: one sentence with the operation, the first two ranks that differ, and
+// both their values. REQUIRES: descriptions is not empty.
+Status FindMismatch(const std::map<int, Description>& descriptions);
 
 }  // namespace farandole

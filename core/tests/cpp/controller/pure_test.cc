@@ -83,9 +83,11 @@ Description Base() {
 void ExpectMismatch(const std::function<void(Description*)>& change, const std::string& left,
                     const std::string& right) {
   std::map<int, Description> all{{0, Base()}, {1, Base()}, {2, Base()}};
-  EXPECT_EQ(FindMismatch(all), "");
+  EXPECT_TRUE(FindMismatch(all).ok());
   change(&all[2]);
-  const std::string text = FindMismatch(all);
+  const Status found = FindMismatch(all);
+  const std::string& text = found.message();
+  EXPECT_EQ(found.code(), Code::kMismatch);
   EXPECT_NE(text.find("'w'"), std::string::npos) << text;
   EXPECT_NE(text.find("rank 0 has " + left + ", rank 2 has " + right), std::string::npos) << text;
 }
@@ -99,6 +101,14 @@ TEST(ValidateTest, TheFirstDifferenceIsNamedWithBothValues) {
   ExpectMismatch([](Description* d) { d->signature.prescale = 0.5; }, "1", "0.5");
   ExpectMismatch([](Description* d) { d->signature.postscale = 2; }, "1", "2");
   ExpectMismatch([](Description* d) { d->signature.tensors.push_back({}); }, "1", "2");
+}
+
+TEST(ValidateTest, OperationsThatDifferAreToldBesideTheSentence) {
+  std::map<int, Description> all{{0, Base()}, {1, Base()}, {2, Base()}};
+  all[1].signature.tensors[0].dtype = DType::kInt32;
+  EXPECT_EQ(FindMismatch(all).kinds(), 0U);
+  all[2].signature.kind = OpKind::kAllgather;  // the sentence is about the dtype
+  EXPECT_EQ(FindMismatch(all).kinds(), 1U << 0 | 1U << 1);
 }
 
 TEST(SpansTest, ReturnedSpansAreGivenOutAgainAndNoneOverlap) {
