@@ -5,6 +5,7 @@ import pytest
 import torch
 from farandole.testing import world
 from farandole_torch import _broadcasting
+from versions import needs
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -18,6 +19,7 @@ OPTIMIZERS = {
     ),
     "lbfgs": lambda parameters: torch.optim.LBFGS(parameters, lr=0.1, max_iter=3),
 }
+MARKS = {"fused adam": needs(2, 4, "fused Adam on the host")}
 
 
 def make(kind, steps):
@@ -65,7 +67,7 @@ def restore(kind, root):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("kind", [pytest.param(each, marks=MARKS.get(each, ())) for each in OPTIMIZERS])
 def test_ranks_without_state_receive_the_roots(ranks, kind):
     for root in {0, ranks - 1}:
         world(ranks).run(restore, kind, root)

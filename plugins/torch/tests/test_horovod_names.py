@@ -68,6 +68,9 @@ mpi_ops.allreduce_async_ mpi_ops.is_homogeneous global_process_set.process_set_i
 ProcessSet.ranks""".split()
 
 
+NONE_MEANS = {"process_set": hvd.global_process_set, "compression": hvd.Compression.none}
+
+
 def found(name):
     place = hvd
     for part in name.split("."):
@@ -93,7 +96,7 @@ def differences(name, theirs):
     ours = parameters(found(name))
     told = [f"{name}: {each.name}" for each in ours[len(wanted) :] if each.default is inspect.Parameter.empty]
     for want, got in zip(wanted, [*ours, *[None] * len(wanted)], strict=False):
-        default = hvd.global_process_set if got and (got.name, got.default) == ("process_set", None) else None
+        default = NONE_MEANS.get(got.name) if got and got.default is None else None
         same = got and want.name == got.name and want.default in (inspect.Parameter.empty, got.default, default)
         told += [] if same else [f"{name}: {want}, not {got}"]
     return told

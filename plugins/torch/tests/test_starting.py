@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from versions import needs
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), needs(2, 7, "what the back end needs")]
 WORKS = """
 import sys, torch, torch.distributed as dist
 
@@ -68,4 +69,5 @@ def test_the_ranks_find_each_other(tmp_path, starter, text, argument):
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     backend = "gloo" if argument == "gloo" else "farandole"
-    assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 2 by {backend}" for rank in range(2)]
+    # Among what gloo says, perhaps; and the lines of two processes can mix.
+    assert [done.stdout.count(f"rank {rank} of 2 by {backend}") for rank in range(2)] == [1, 1], done.stdout
