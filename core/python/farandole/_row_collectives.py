@@ -11,6 +11,7 @@ from farandole._compression import Compression, Compressor, check_compressor
 from farandole._handles import Handle
 from farandole._ops import Average, Kind, ReduceOp, check_not_adasum
 from farandole._process_sets import ProcessSet, size_of
+from farandole._recorder import Recorder
 from farandole._sites import pass_over
 from farandole._submit import Submitter
 
@@ -20,12 +21,13 @@ T = TypeVar("T")
 class RowCollectives(Generic[T]):
     """allgather, alltoall, reducescatter and what is made of them; see Collectives for what they have in common."""
 
-    def __init__(self, adapter: Adapter[T]) -> None:
+    def __init__(self, adapter: Adapter[T], recorder: Recorder[T] | None = None) -> None:
+        """`recorder`: makes new tensors remember those that they came from; without it they have no gradient."""
         if adapter.package:
             pass_over(adapter.package)
         self.adapter = adapter
         self.Compression: Compression[T] = Compression(adapter)
-        self._submitter: Submitter[T] = Submitter(adapter)
+        self._submitter: Submitter[T] = Submitter(adapter, recorder)
 
     def allgather(self, tensor: T, name: str | None = None, process_set: ProcessSet | None = None) -> T:
         """The ranks' tensors one after the other along the first dimension, the lowest rank's first, as a new tensor.

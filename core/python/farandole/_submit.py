@@ -17,6 +17,7 @@ from farandole._earlier import await_earlier, waits
 from farandole._handles import Handle
 from farandole._native import core
 from farandole._ops import Kind
+from farandole._recorder import Recorder
 from farandole._spans import spanned_call, spanned_start
 
 T = TypeVar("T")
@@ -26,19 +27,22 @@ _Call = tuple[int, int, int, tuple[int, ...]]  # address to read, address to wri
 class Submitter(Generic[T]):
     """Starts the core's operations on the tensors of one framework."""
 
-    def __init__(self, adapter: Adapter[T], spanned: bool = True) -> None:
+    def __init__(self, adapter: Adapter[T], recorder: Recorder[T] | None = None, spanned: bool = True) -> None:
         """`spanned`: while a profiler of the framework is on, calls are spans of it."""
         self.adapter = adapter
+        self._recorder = recorder
         self._array_type = adapter.array_type
         self._empty_like = adapter.empty_like
         self._is_profiled = adapter.is_profiled if spanned else None
-        self._bare: Submitter[T] = Submitter(adapter, spanned=False) if self._is_profiled else self
+        self._bare: Submitter[T] = Submitter(adapter, recorder, spanned=False) if self._is_profiled else self
 
     def run(self, kind: Kind, source: T, target: T | None, parameters: Parameters) -> T:
         """Perform one allreduce or broadcast and return `target`, by default a new tensor like `source`."""
         if self._is_profiled is not None and self._is_profiled():
             run = partial(self._bare.run, kind, source, target, parameters)
             return spanned_call(self.adapter.span, kind, parameters, run)
+        if target is None and self._recorder is not None and self._recorder.wants(source):
+            return self.start(kind, [source], [None], parameters).wait()[0]
         if waits and not parameters[0]:
             await_earlier()
         try:
@@ -60,6 +64,8 @@ class Submitter(Generic[T]):
         if self._is_profiled is not None and self._is_profiled():
             start = partial(self._bare.start_one, kind, source, target, parameters)
             return spanned_start(self.adapter.span, kind, parameters, start)
+        if target is None and self._recorder is not None and self._recorder.wants(source):
+            return self.start(kind, [source], [None], parameters).map(_only)
         if waits and not parameters[0]:
             await_earlier()
         try:
@@ -70,7 +76,7 @@ class Submitter(Generic[T]):
                     return native
             result, call = self._direct(source, target)
             if call is None:
-                return self.start(kind, [source], [result], parameters).map(lambda results: results[0])
+                return self.start(kind, [source], [result], parameters).map(_only)
             native = core.submit_one(kind, source, result, call, parameters)
             return native
         except TypeError:
@@ -108,10 +114,12 @@ class Submitter(Generic[T]):
             return results
 
         try:
-            return core.submit(kind, calls, keep, *parameters).map(finish)
+            handle = core.submit(kind, calls, keep, *parameters).map(finish)
         except TypeError:
             check_types(parameters)
             raise
+        recorder = self._recorder_of(sources) if targets[0] is None else None
+        return handle if recorder is None else handle.map(recorder.record(kind, sources, parameters, ()))
 
     def collect(
         self,
@@ -130,6 +138,9 @@ class Submitter(Generic[T]):
             return spanned_start(self.adapter.span, kind, parameters, start)
         if waits and not parameters[0]:
             await_earlier()
+        recorder = self._recorder_of(sources)
+        if recorder is not None and kind is Kind.ALLTOALL and also_like is None:
+            also_like = sources[0]
         calls: list[_Call] = []
         keep = []
         for source in sources:
@@ -150,7 +161,13 @@ class Submitter(Generic[T]):
                 for like, output in zip(likes, native.outputs(), strict=False)
             ]
 
-        return native.map(finish)
+        handle = native.map(finish)
+        return handle if recorder is None else handle.map(recorder.record(kind, sources, parameters, splits))
+
+    def _recorder_of(self, sources: Sequence[T]) -> Recorder[T] | None:
+        """The recorder, where it wants what comes of these."""
+        recorder = self._recorder
+        return recorder if recorder is not None and any(map(recorder.wants, sources)) else None
 
     def _direct(self, source: T, target: T | None) -> tuple[T, _Call | None]:
         """The target, and the core's view of both tensors; None where one of them must be staged."""
@@ -176,3 +193,7 @@ class Submitter(Generic[T]):
         buffer = self.adapter.buffer(staged)
         assert buffer is not None, "empty(host=True) must have a buffer"
         return staged, buffer
+
+
+def _only(results: list[T]) -> T:
+    return results[0]

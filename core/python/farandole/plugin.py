@@ -19,6 +19,7 @@ from farandole._handles import Handle
 from farandole._native import core as _core
 from farandole._ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
 from farandole._process_sets import is_alone
+from farandole._recorder import Recorder
 from farandole._sites import pass_over
 from farandole._world import init_as
 
@@ -33,6 +34,7 @@ __all__ = [
     "Handle",
     "Kind",
     "Parameters",
+    "Recorder",
     "ReduceOp",
     "api_address",
     "await_earlier",

@@ -10,7 +10,7 @@ Tensors may be strided, and may be on a GPU. `farandole.plugin.Collectives` says
 """
 
 from farandole_torch import _versions, mpi_ops  # noqa: F401  # the former refuses versions that the rest cannot use
-from farandole_torch._autograd import collectives as _collectives
+from farandole_torch._adapter import collectives as _collectives
 from farandole_torch._broadcasting import broadcast_optimizer_state
 from farandole_torch._normalization import SyncBatchNorm
 from farandole_torch._optimizer import DistributedOptimizer

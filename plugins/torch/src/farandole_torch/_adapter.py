@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from farandole.plugin import Adapter, Buffer, DType
+from farandole.plugin import Adapter, Buffer, Collectives, DType
 
 Tensor = Any  # torch.Tensor; torch is not read by the type checker
 
@@ -62,6 +62,10 @@ class TensorAdapter(Adapter[Tensor]):
         if not memory.nbytes:
             return torch.empty(shape, dtype=torch_dtype, device=like.device)
         return torch.frombuffer(memory, dtype=torch_dtype).reshape(shape).to(like.device)
+
+
+collectives: Collectives[Tensor] = Collectives(TensorAdapter())  # whose results have no gradients; see _autograd
+Compression = collectives.Compression
 
 
 def span(title: str) -> AbstractContextManager[object]:

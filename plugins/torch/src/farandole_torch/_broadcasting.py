@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from farandole import broadcast_object, rank, size
 
-from farandole_torch._adapter import TORCH_DTYPES
-from farandole_torch._autograd import collectives
+from farandole_torch._adapter import TORCH_DTYPES, collectives
 
 _SENT = frozenset(TORCH_DTYPES.values())
 

@@ -18,8 +18,7 @@ import torch
 from farandole import Adasum, Handle, MismatchError, ProcessSet
 from farandole.plugin import Compressor
 
-from farandole_torch._adapter import Tensor, span
-from farandole_torch._autograd import collectives
+from farandole_torch._adapter import Tensor, collectives, span
 from farandole_torch._frozen import Agreement, Required
 from farandole_torch._owners import Parameter, check_free, check_owned, take
 

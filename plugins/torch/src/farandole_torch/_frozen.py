@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from farandole import Handle, MismatchError, ProcessSet, allgather_object, rank
 
-from farandole_torch._adapter import Tensor
-from farandole_torch._autograd import collectives
+from farandole_torch._adapter import Tensor, collectives
 
 Required = tuple[bool, ...]  # of each parameter, whether it requires a gradient
 _FIRST = "DistributedOptimizer.first_step"
@@ -58,7 +57,7 @@ class Agreement:
     def explain(self, names: Sequence[str], required: Required, error: Exception) -> None:
         """Where `error` is that only some ranks have asked, compare the sets. Raises MismatchError if they differ."""
         told = next((each for each in (error, error.__cause__) if isinstance(each, MismatchError)), None)
-        if told is not None and "allgather" in str(told):
+        if told is not None and "allgather" in told.operations:
             refusal = self._judged(names, required, self._ask(names, required, _FIRST))
             if refusal is not None:
                 raise refusal.error from error

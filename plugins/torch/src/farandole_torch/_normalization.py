@@ -16,8 +16,7 @@ import torch
 from farandole import ProcessSet, Sum
 from farandole.plugin import is_alone
 
-from farandole_torch._adapter import Tensor
-from farandole_torch._autograd import collectives
+from farandole_torch._adapter import Tensor, collectives
 
 
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):  # type: ignore[misc]  # torch is not read

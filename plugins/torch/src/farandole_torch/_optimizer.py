@@ -22,10 +22,8 @@ from farandole.plugin import (
     reduction,
 )
 
-from farandole_torch._adapter import Tensor
-from farandole_torch._autograd import collectives
+from farandole_torch._adapter import Compression, Tensor, collectives
 from farandole_torch._deltas import Deltas
-from farandole_torch._operations import Compression
 from farandole_torch._owners import Parameter, check_free
 from farandole_torch._reduction import Reduction
 

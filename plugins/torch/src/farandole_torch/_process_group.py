@@ -18,8 +18,7 @@ import torch
 import torch.distributed as dist
 from farandole import Average, Handle, Max, Min, ProcessSet, Product, ReduceOp, Sum
 
-from farandole_torch._adapter import Tensor
-from farandole_torch._autograd import collectives
+from farandole_torch._adapter import Tensor, collectives
 from farandole_torch._sparse import begin
 
 _OPS = {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}

@@ -15,8 +15,7 @@ import torch
 from farandole import Average, Handle, MismatchError, ProcessSet, ReduceOp, Sum
 from farandole.plugin import GradientReducer
 
-from farandole_torch._adapter import Tensor, span
-from farandole_torch._autograd import collectives
+from farandole_torch._adapter import Tensor, collectives, span
 from farandole_torch._frozen import Agreement, Refusal, Required
 from farandole_torch._owners import Parameter, check_free, check_owned, take
 from farandole_torch._sparse import begin

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from farandole import Average, Handle, ProcessSet, ReduceOp
 
-from farandole_torch._adapter import Tensor
-from farandole_torch._autograd import collectives, differentiates
+from farandole_torch._adapter import Tensor, collectives
+from farandole_torch._autograd import differentiates
 
 
 def sparse_allreduce_async(

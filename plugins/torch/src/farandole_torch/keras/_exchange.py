@@ -16,9 +16,7 @@ from farandole import Average, ProcessSet, ReduceOp
 from farandole.keras import Groups
 from farandole.plugin import Compressor, GradientReducer, even_groups, is_alone
 
-from farandole_torch._adapter import Tensor, span
-from farandole_torch._autograd import collectives
-from farandole_torch._operations import Compression
+from farandole_torch._adapter import Compression, Tensor, collectives, span
 
 Variable = Any  # keras.Variable
 

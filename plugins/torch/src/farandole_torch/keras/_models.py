@@ -9,8 +9,7 @@ import farandole.keras
 import keras
 from farandole.plugin import Compressor
 
-from farandole_torch._adapter import Tensor
-from farandole_torch._operations import Compression
+from farandole_torch._adapter import Compression, Tensor
 from farandole_torch.keras._optimizer import DistributedOptimizer
 
 

@@ -11,8 +11,7 @@ from farandole import Average, ProcessSet, ReduceOp
 from farandole.keras import Groups, check_op, chosen_groups, variables_of
 from farandole.plugin import Compressor
 
-from farandole_torch._adapter import Tensor
-from farandole_torch._operations import Compression
+from farandole_torch._adapter import Compression, Tensor
 from farandole_torch.keras._exchange import Exchange
 
 

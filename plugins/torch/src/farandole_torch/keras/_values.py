@@ -8,9 +8,8 @@ import torch
 from farandole import Average, ReduceOp
 from farandole.plugin import Compressor
 
-from farandole_torch import _operations
-from farandole_torch._adapter import Tensor
-from farandole_torch._operations import Compression
+from farandole_torch._adapter import Compression, Tensor
+from farandole_torch._autograd import operations
 
 
 def allreduce(
@@ -24,22 +23,22 @@ def allreduce(
 ) -> Any:
     """`farandole_torch.allreduce` of anything that `torch.as_tensor` takes, as a numpy array or number."""
     how = average, name, compression, op, prescale_factor, postscale_factor
-    return _value(_operations.allreduce(_tensor(value), *how))
+    return _value(operations.allreduce(_tensor(value), *how))
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
     """`farandole_torch.allgather`, likewise."""
-    return _value(_operations.allgather(_tensor(value), name))
+    return _value(operations.allgather(_tensor(value), name))
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """`farandole_torch.broadcast`, likewise."""
-    return _value(_operations.broadcast(_tensor(value), root_rank, name))
+    return _value(operations.broadcast(_tensor(value), root_rank, name))
 
 
 def reducescatter(value: Any, name: str | None = None, op: ReduceOp = Average) -> Any:
     """`farandole_torch.reducescatter`, likewise."""
-    return _value(_operations.reducescatter(_tensor(value), name=name, op=op))
+    return _value(operations.reducescatter(_tensor(value), name=name, op=op))
 
 
 def _tensor(value: Any) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from farandole.keras import Callbacks
 
-from farandole_torch._autograd import collectives
+from farandole_torch._adapter import collectives
 
 
 def _broadcast(variables: list[Any], root_rank: int) -> None:
