@@ -29,7 +29,7 @@ if __name__ == "__main__":
     start()
 
 import nox
-from door.cpp import find_gtest, run_cpp_tests, run_for_aarch64, run_sanitized
+from door.cpp import build_mpi_ranks, find_gtest, run_cpp_tests, run_for_aarch64, run_sanitized
 from door.environments import (
     ENVIRONMENTS,
     NEWEST_TENSORFLOW,
@@ -46,7 +46,7 @@ from door.environments import (
     torch_environment,
 )
 from door.gloo import gloo_variables
-from door.pins import LINTERS, MPI, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
+from door.pins import INTEL_MPI, LINTERS, MPI, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
 from door.progress import run_all, step, steps_taken
 from door.suites import chosen, suites
 
@@ -148,17 +148,35 @@ def backend_mpi(session: nox.Session, library: str) -> None:
         "FARANDOLE_MPI_LIB": str(path),
         "FARANDOLE_TEST_LAUNCHER": f"{prefix}/bin/mpirun{switches} -n {{ranks}}",
     }
-    few = ["-k", "-1] or -2]"] if library == "mpich" else []  # it waits by spinning, which more ranks than cores cannot
-    run_carried(session, variables, options=few)
+    few = library == "mpich"  # it waits by spinning, which more ranks than cores cannot
+    if not session.posargs:
+        launcher = f"{prefix}/bin/mpirun{switches} -n".split()
+        run_mpi_ranks(session, launcher, (1, 2) if few else (1, 2, 3, 4), sorted(prefix.glob("lib/libmpi*.so.[14]*")))
+    more = ["tests/backends/test_mpi_constants.py"]
+    run_carried(session, variables, *more, options=["-k", "-1] or -2]"] if few else [])
+
+
+def run_mpi_ranks(session: nox.Session, launcher: list[str], ranks: Sequence[int], libraries: Sequence[Path]) -> None:
+    """Every call that the back end makes of MPI, by each library: core/tests/mpi_ranks."""
+    program, env = build_mpi_ranks(session), build_environment(session)
+    names = {"libmpi.so.12", "libmpi.so.40", "libmpi_abi.so.1"}
+    actions: dict[str, Callable[[], None]] = {}
+    for path in libraries:
+        if path.name in names:
+            for count in ranks:
+                run = partial(env.run, *launcher, str(count), str(program), str(path))
+                actions[f"Testing the calls of {path.name}, {count} ranks"] = run
+    run_all(session, actions)
 
 
 def run_carried(session: nox.Session, variables: dict[str, str], *more: str, options: Sequence[str] = ()) -> None:
-    """Run the conformance of every plugin, and `more` files, with these variables."""
+    """Run the conformance of every plugin, with pytest's `options`, and `more` files, with these variables."""
     actions: dict[str, Callable[[], None]] = {}
     for file in session.posargs or [*more, *conformance_files()]:
+        chosen_options = () if file in more else options
         for beside, make in ENVIRONMENTS[place_of(file)].items():
             if env := make(session):
-                run = partial(run_pytest, env, file, *options, **variables)
+                run = partial(run_pytest, env, file, *chosen_options, **variables)
                 actions[f"Testing {file}, {beside}"] = run
     run_all(session, actions)
 
@@ -315,6 +333,9 @@ def bench_backends(session: nox.Session) -> None:
     options = [f"--programs={build_workers(session)}"]
     for name, peer in mpi_environments(session).items():
         options.append(f"--{name}={peer.home}")
+    intel = Environment(session, "impi")
+    intel.require("Intel MPI", [INTEL_MPI], "about 300 MB")
+    options.append(f"--impi={intel.home}")
     with step("Measuring", "a minute"):
         env.run("python", "core/benchmarks/backends.py", *options, *session.posargs)
 

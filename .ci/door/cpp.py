@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import nox
 
 from door import MADE, ROOT
-from door.environments import build_environment
+from door.environments import Environment, build_environment
 from door.gloo import gloo_variables
 from door.progress import step
 
@@ -65,6 +65,21 @@ def fail_on_skips(session: nox.Session, results: Path) -> None:
         session.error(f"skipped but not in tests/allowed_skips.txt: {', '.join(refused)}")
 
 
+def configure(env: Environment, build: Path, options: list[str]) -> None:
+    switches = ["-DFARANDOLE_TESTS=ON", "-DFARANDOLE_BINDINGS=OFF", "-DFARANDOLE_WERROR=ON"]
+    late = "-DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST"  # not while building: that is not under a wrapper
+    env.run("cmake", "-S", "core", "-B", str(build), "-G", "Ninja", *switches, late, *options, silent=True)
+
+
+def build_mpi_ranks(session: nox.Session) -> Path:
+    """The program of core/tests/mpi_ranks, for the launchers of MPI libraries; built where the session `cpp` builds."""
+    env, build = build_environment(session), MADE / "build" / "cpp"
+    with step("Building mpi_ranks", "a minute the first time"):
+        configure(env, build, find_gtest(session))
+        env.run("cmake", "--build", str(build), "--target", "mpi_ranks")
+    return build / "mpi_ranks"
+
+
 def run_cpp_tests(session: nox.Session, options: list[str], wrapper: Words = (), select: Words = ()) -> None:
     """Build and run the C++ tests. Arguments after -- go to ctest (-R some_test), instead of `select`."""
     env = build_environment(session)
@@ -72,9 +87,7 @@ def run_cpp_tests(session: nox.Session, options: list[str], wrapper: Words = (),
     variables = {} if sanitized or wrapper or select else gloo_variables(session)  # Gloo is not ours to sanitize
     build = MADE / "build" / session.name
     with step("Building the C++ tests", "1 to 3 minutes the first time, with a sanitizer 2 to 6"):
-        switches = ["-DFARANDOLE_TESTS=ON", "-DFARANDOLE_BINDINGS=OFF", "-DFARANDOLE_WERROR=ON"]
-        late = "-DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST"  # not while building: that is not under `wrapper`
-        env.run("cmake", "-S", "core", "-B", str(build), "-G", "Ninja", *switches, late, *options, silent=True)
+        configure(env, build, options)
         env.run("cmake", "--build", str(build))
     results = build / "results.xml"
     ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]

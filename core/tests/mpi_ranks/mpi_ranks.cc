@@ -3,8 +3,8 @@
 //
 //   mpirun -n 3 mpi_ranks /usr/lib/libmpi.so.40
 //
-// Ends with 0 and prints the library's version once, or says on which rank what was wrong. Built with the C++ tests,
-// and run by hand with a library that is there.
+// Ends with 0 and prints the library's version once, or says on which rank what was wrong. Run by the session
+// `backend_mpi`, or by hand with a library that is there.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -9,7 +9,8 @@
 //   kOpenMpi    Open MPI 4 and 5: libmpi.so.40        addresses of   mpi.h of Open MPI 4.1.4 (Debian) and 5.0.11
 //                                                     its variables  (wheel): the names of variables
 //
-// Compared with those five headers in November 2026. Values; any thread.
+// tests/backends/test_mpi_constants.py compares them with the wheels' headers; Debian's were compared in November 2026.
+// Values; any thread.
 #pragma once
 
 #include <array>
