@@ -58,8 +58,9 @@ struct Demand {
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;  // allreduce, reducescatter; never kAverage
   int set_size = 1;
-  bool on_device = false;  // the tensors do not lie in host memory
-  Scale scale{};           // allreduce, reducescatter
+  bool on_device = false;          // the tensors do not lie in host memory
+  Scale scale{};                   // allreduce, reducescatter
+  bool results_on_device = false;  // allgather, alltoall, reducescatter: may lie there, too
 };
 
 class Backend {
@@ -75,6 +76,8 @@ class Backend {
   virtual Status Poll(bool* moved, bool* done) = 0;
   // Ranks that the work at hand waits for, as far as this rank can tell; for reports.
   virtual std::vector<int> Laggards() const = 0;
+  // Where no rank can be named: what the work at hand waits for, and what to look at, "a library, which ...,".
+  virtual std::string Standstill() const { return ""; }
   // Drops the work at hand; its memory is not touched any more on return.
   virtual void Abort() = 0;
   // The set is gone; what was kept for it may go. REQUIRES: no work of it is under way.

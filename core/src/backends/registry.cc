@@ -113,6 +113,10 @@ bool Registry::TakesDeviceMemory(int number) { return KindOf(number).takes_devic
 
 bool Registry::Supports(int number, const Demand& demand) { return KindOf(number).supports(demand); }
 
+bool Registry::AnyTakesDeviceMemory(const Preference& preference) {
+  return std::any_of(preference.numbers().begin(), preference.numbers().end(), TakesDeviceMemory);
+}
+
 std::vector<std::pair<std::string, std::string>> Registry::Libraries(const Settings& settings,
                                                                      const Preference& preference) {
   std::vector<std::pair<std::string, std::string>> libraries;

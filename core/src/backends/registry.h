@@ -47,6 +47,7 @@ class Registry {
   static std::vector<std::string> Names();
   static bool TakesDeviceMemory(int number);
   static bool Supports(int number, const Demand& demand);
+  static bool AnyTakesDeviceMemory(const Preference& preference);
   // Which library it would use, "" where it needs none; else what is missing.
   static Status Find(int number, const Settings& settings, std::string* library);
   // Ok when all of the list that need a library find one.

@@ -139,8 +139,9 @@ void Conductor::StartBatch(const Agreement::Event& event) {
   const Status planned = PlanBatch(batch, settings_.fusion_threshold_bytes, &works);
   for (PlannedWork& work : works) works_.push_back(std::move(work));
   if (planned.ok()) return;
-  Abort(planned.code(), world_->rank, planned.message());
-  for (const ReadyOperation& ready : batch) Finish(ready.operation, planned);
+  const Status here{planned.code(), world_->NameOf(world_->rank) + ": " + planned.message()};
+  Abort(here.code(), world_->rank, here.message());
+  for (const ReadyOperation& ready : batch) Finish(ready.operation, here);
 }
 
 // Where it is enough that all have arrived.

@@ -55,9 +55,8 @@ void Conductor::CheckDelays(TimePoint now) {
 
 void Conductor::Warn(const Delay& delay) const {
   const bool one = delay.ranks.size() == 1 && delay.ranks[0] != kUnknownRanks;
-  const std::string look = delay.ranks[0] == kOwnDevice ? ""
-                           : one                        ? "look at its output first; "
-                                                        : "look at their output first; ";
+  const bool names_ranks = delay.ranks[0] != kOwnDevice && delay.ranks[0] != kOwnLibrary;
+  const std::string look = !names_ranks ? "" : one ? "look at its output first; " : "look at their output first; ";
   Log(LogLevel::kWarning, NamesOf(delay.ranks) + (one ? " has" : " have") + " kept " + TitleOf(delay) +
                               " waiting for " + Seconds(delay.waited_ms) + "; " + look +
                               "raise FARANDOLE_WARN_AFTER if that is normal");
@@ -86,7 +85,7 @@ void Conductor::AddRunning(TimePoint now, std::vector<Wait>* waits) {
   const OperationPtr& operation = works_.front().operations.front();
   if (running_ != nullptr) {
     std::vector<int> missing = running_->Laggards();
-    if (missing.empty()) missing = {kUnknownRanks};
+    if (missing.empty()) missing = {running_->Standstill().empty() ? kUnknownRanks : kOwnLibrary};
     waits->push_back({operation, MillisecondsBetween(last_progress_, now), std::move(missing)});
   } else if (operation->host_copy) {
     const TimePoint begin = std::max(last_progress_, operation->submitted);
@@ -153,6 +152,7 @@ std::string Conductor::NamesOf(const std::vector<int>& ranks) const {
     const OperationPtr& operation = works_.front().operations.front();
     return operation->host_copy->device()->name() + ", which has not computed its input yet,";
   }
+  if (ranks[0] == kOwnLibrary) return running_->Standstill();
   if (ranks[0] == kUnknownRanks)
     return coordinator_ ? "other ranks" : "ranks that " + world_->NameOf(0) + " has not named";
   std::string names;

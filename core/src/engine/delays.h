@@ -17,6 +17,7 @@ namespace farandole {
 // Instead of ranks, in Wait::missing.
 inline constexpr int kUnknownRanks = -1;  // rank 0 has not said who
 inline constexpr int kOwnDevice = -2;     // the operation's input is not computed
+inline constexpr int kOwnLibrary = -3;    // only the back end can say what it is
 
 struct Wait {
   OperationPtr operation;

@@ -57,6 +57,8 @@ class Engine {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const World* world() const { return world_.get(); }  // null in a world of one
+  // Whether somebody in the user's list takes tensors as they lie on a device. Not in a world of one.
+  bool takes_device_memory() const { return table_ != nullptr && Registry::AnyTakesDeviceMemory(preference_); }
   uint64_t bytes_submitted() const { return table_ ? table_->bytes_submitted.load() : 0; }
   uint64_t messages_sent() const { return table_ ? table_->messages_sent.load() : 0; }
 

@@ -1,5 +1,7 @@
 #include "engine/host_copy.h"
 
+#include <algorithm>
+
 namespace farandole {
 namespace {
 
@@ -101,11 +103,13 @@ Status FindDeviceOf(const Devices& devices, const Request& request, Device** res
   Device*& found = *result;
   found = nullptr;
   for (const Tensor& tensor : request.tensors) {
-    if (tensor.device == static_cast<int32_t>(DeviceKind::kHost) || tensor.size_bytes() == 0) continue;
+    if (tensor.device == static_cast<int32_t>(DeviceKind::kHost)) continue;
     for (const void* address : {tensor.input, static_cast<const void*>(tensor.output)}) {
       if (address == nullptr) continue;
       Device* device = nullptr;
-      FRD_RETURN_IF_ERROR(devices.Find(static_cast<DeviceKind>(tensor.device), address, &device));
+      const Status looked_up = devices.Find(static_cast<DeviceKind>(tensor.device), address, &device);
+      if (!looked_up.ok() && tensor.size_bytes() == 0) continue;  // it need not have memory
+      FRD_RETURN_IF_ERROR(looked_up);
       if (found != nullptr && device != found) {
         return Invalid("its tensors lie on " + found->name() + " and on " + device->name() +
                        "; use one operation for each device");
@@ -119,7 +123,9 @@ Status FindDeviceOf(const Devices& devices, const Request& request, Device** res
 Status MakeHostCopy(const Devices& devices, const Request& request, int rank, std::shared_ptr<HostCopy>* copy) {
   Device* found = nullptr;
   FRD_RETURN_IF_ERROR(FindDeviceOf(devices, request, &found));
-  if (found != nullptr) *copy = std::make_shared<HostCopy>(found, request, rank);
+  const auto has_bytes = [](const Tensor& tensor) { return tensor.size_bytes() > 0; };
+  const bool any = std::any_of(request.tensors.begin(), request.tensors.end(), has_bytes);
+  if (found != nullptr && any) *copy = std::make_shared<HostCopy>(found, request, rank);
   return Status::Ok();
 }
 

@@ -137,7 +137,8 @@ Status ChooseBackend(const Preference& preference, const ProcessSet& set, Operat
   std::vector<Demand> demands;
   for (const Tensor& tensor : request.tensors) {
     const Reduction reduction = ReductionOf(request, set.size());
-    demands.push_back({request.kind, tensor.dtype, reduction.reduce, set.size(), tensor.device != 0, reduction.scale});
+    demands.push_back({request.kind, tensor.dtype, reduction.reduce, set.size(), tensor.device != 0, reduction.scale,
+                       request.results_on_device});
   }
   operation->backend = preference.Choose(demands);
   if (operation->backend >= 0) return Status::Ok();

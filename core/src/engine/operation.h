@@ -46,9 +46,10 @@ struct Request {
   double prescale = 1.0;
   double postscale = 1.0;
   int process_set = 0;
-  std::vector<int64_t> splits;  // alltoall: rows of each tensor for each position; empty: equal parts
-  std::vector<int64_t> ranks;   // add_process_set: its ranks; remove_process_set: its id
-  std::string site;             // where the user's script called, for messages; may be empty
+  bool results_on_device = false;  // AllocatesOutput: where the inputs lie, if their back end can; else on the host
+  std::vector<int64_t> splits;     // alltoall: rows of each tensor for each position; empty: equal parts
+  std::vector<int64_t> ranks;      // add_process_set: its ranks; remove_process_set: its id
+  std::string site;                // where the user's script called, for messages; may be empty
   DoneFunction done = nullptr;
   void* done_argument = nullptr;
 };
@@ -56,6 +57,7 @@ struct Request {
 // Memory that the core has allocated for a result.
 struct Output {
   std::shared_ptr<std::byte> memory;
+  Device* device = nullptr;  // whose memory it is; null: the host's
   DType dtype = DType::kFloat32;
   Shape shape;
   size_t size_bytes = 0;

@@ -1,5 +1,6 @@
 #include "engine/small.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -30,6 +31,19 @@ class Segments {
 
 void CopyInput(const Tensor& tensor, void* to) {
   if (to != tensor.input && tensor.size_bytes() > 0) std::memcpy(to, tensor.input, tensor.size_bytes());
+}
+
+// On output->device, or on the host.
+Status AllocateMemory(Output* output) {
+  const size_t size_bytes = std::max<size_t>(output->size_bytes, 1);
+  if (Device* const device = output->device) {
+    void* memory = nullptr;
+    FRD_RETURN_IF_ERROR(device->Allocate(size_bytes, &memory));
+    output->memory = {static_cast<std::byte*>(memory), [device](std::byte* freed) { device->Free(freed); }};
+    return Status::Ok();
+  }
+  output->memory = {static_cast<std::byte*>(std::malloc(size_bytes)), &std::free};
+  return output->memory != nullptr ? Status::Ok() : Internal("");
 }
 
 }  // namespace
@@ -91,12 +105,11 @@ Status AllocateOutput(Operation* operation, size_t index, int64_t rows) {
   output.shape = tensor.shape;
   output.shape[0] = rows;
   output.size_bytes = static_cast<size_t>(ElementCount(output.shape)) * SizeOf(output.dtype);
-  auto* const memory = static_cast<std::byte*>(std::malloc(output.size_bytes > 0 ? output.size_bytes : 1));
-  if (memory == nullptr) {
+  output.device = operation->device;
+  if (const Status allocated = AllocateMemory(&output); !allocated.ok()) {
     return Internal(operation->Title() + ": no memory for a result of " + std::to_string(output.size_bytes >> 20) +
-                    " MB");
+                    " MB" + (allocated.message().empty() ? "" : ": " + allocated.message()));
   }
-  output.memory = std::shared_ptr<std::byte>(memory, &std::free);
   if (operation->outputs.size() <= index) operation->outputs.resize(index + 1);
   operation->outputs[index] = std::move(output);
   return Status::Ok();

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "errors.h"
 #include "streams.h"
 
 #define DRIVER_CALL extern "C" __attribute__((visibility("default"))) int
@@ -17,22 +18,7 @@ namespace {
 
 using farandole::FakeCuda;
 
-enum Code {
-  kSuccess = 0,
-  kInvalidValue = 1,
-  kOutOfMemory = 2,
-  kNotInitialized = 3,
-  kNoDevice = 100,
-  kInvalidDevice = 101,
-  kInvalidContext = 201,
-  kInvalidHandle = 400,
-  kNotReady = 600,
-  kIllegalAddress = 700,
-  kLaunchFailed = 719,
-  kCaptureUnsupported = 900,
-};
-
-constexpr int kDevices = 2;
+constexpr int kDevices = 8;
 constexpr int kGarbage = 0xAB;
 
 struct DeviceMemory {
@@ -151,13 +137,15 @@ class Driver final : public FakeCuda {
   char* Resolve(const void* memory, size_t size_bytes, int ordinal = -1) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = At(memory_, memory, size_bytes, [](const DeviceMemory& each) { return each.size_bytes; });
+    if (found == memory_.end() && owner_ >= 0 && (ordinal < 0 || ordinal == owner_))
+      return static_cast<char*>(const_cast<void*>(memory));
     if (found == memory_.end() || (ordinal >= 0 && found->second.ordinal != ordinal)) return nullptr;
     return found->second.contents.get() + (static_cast<const char*>(memory) - found->first);
   }
   int OrdinalOf(const void* memory) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = At(memory_, memory, 1, [](const DeviceMemory& each) { return each.size_bytes; });
-    return found == memory_.end() ? -1 : found->second.ordinal;
+    return found == memory_.end() ? owner_ : found->second.ordinal;
   }
 
   void Misuse(const std::string& text) {
@@ -200,6 +188,7 @@ class Driver final : public FakeCuda {
     calls_.clear();
     delay_ = std::chrono::microseconds(0);
     capturing_ = false;
+    owner_ = -1;
   }
   void SetDelay(std::chrono::microseconds delay) override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -212,6 +201,16 @@ class Driver final : public FakeCuda {
   void SetCapturing(bool capturing) override {
     std::lock_guard<std::mutex> lock(mutex_);
     capturing_ = capturing;
+  }
+
+  void OwnEverything(int ordinal) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    owner_ = ordinal;
+  }
+  std::string IdentityOf(int ordinal) override {
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    const int first = visible != nullptr ? std::atoi(visible) : 0;  // "2,3,4": those in a row
+    return std::string(16, static_cast<char>('a' + first + ordinal));
   }
 
   void* Allocate(int ordinal, size_t size_bytes) override {
@@ -295,8 +294,9 @@ class Driver final : public FakeCuda {
   }
 
   std::mutex mutex_;
-  Context contexts_[kDevices] = {{0}, {1}};
+  Context contexts_[kDevices] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
   bool initialized_ = false, capturing_ = false;
+  int owner_ = -1;  // of all memory that is not known; -1: nobody
   std::chrono::microseconds delay_{0};
   int pending_[kDevices] = {};
   std::map<std::thread::id, ThreadState> threads_;
@@ -330,29 +330,6 @@ int Copy(const char* name, void* stream_handle, void* host, const void* device, 
     if (!TheDriver().IsPinned(host, size_bytes)) return TheDriver().Misuse(call + ": the memory went before the copy");
     to_host ? std::memcpy(host, contents, size_bytes) : std::memcpy(contents, host, size_bytes);
   });
-  return kSuccess;
-}
-
-const std::map<int, std::pair<const char*, const char*>>& Errors() {
-  static const std::map<int, std::pair<const char*, const char*>> errors = {
-      {kInvalidValue, {"CUDA_ERROR_INVALID_VALUE", "invalid argument"}},
-      {kOutOfMemory, {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"}},
-      {kNotInitialized, {"CUDA_ERROR_NOT_INITIALIZED", "initialization error"}},
-      {kNoDevice, {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"}},
-      {kInvalidContext, {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"}},
-      {kInvalidHandle, {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"}},
-      {kIllegalAddress, {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"}},
-      {kLaunchFailed, {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}},
-      {kCaptureUnsupported,
-       {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"}},
-  };
-  return errors;
-}
-
-int ErrorText(int code, const char** text, bool name) {
-  const auto found = Errors().find(code);
-  if (found == Errors().end()) return kInvalidValue;
-  *text = name ? found->second.first : found->second.second;
   return kSuccess;
 }
 
@@ -407,7 +384,7 @@ DRIVER_CALL cuPointerGetAttribute(void* data, int attribute, unsigned long long 
 
 DRIVER_CALL cuDeviceGetUuid(void* uuid, int handle) {
   if (const int code = TheDriver().Enter("cuDeviceGetUuid")) return code;
-  std::memset(uuid, 'a' + handle, 16);
+  std::memcpy(uuid, TheDriver().IdentityOf(handle).data(), 16);
   return kSuccess;
 }
 DRIVER_CALL cuMemAlloc_v2(unsigned long long* memory, size_t size_bytes) {

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <map>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 #include "rooms.h"
@@ -35,7 +38,6 @@ struct Comm {
   int polls_left = kPollsUntilDone;
   std::vector<Call> calls;  // of the group that is being launched
   void* stream = nullptr;
-  uint64_t rounds = 0;
   std::map<int, double> scaled_sums;
 };
 
@@ -77,9 +79,9 @@ class Library final : public FakeNccl {
     comm->rank = rank;
     comm->device = cuda_.CurrentDevice();
     std::shared_ptr<Room>& room = rooms_[std::string(id.bytes, sizeof(id.bytes))];
-    if (!room) room = std::make_shared<Room>(size);
+    if (!room) room = std::make_shared<Room>(id.bytes, size);
     comm->room = room;
-    room->Arrive(rank, comm->device);
+    room->Arrive(rank, cuda_.IdentityOf(comm->device));
     *result = comm.get();
     comms_.push_back(std::move(comm));
     return kInProgress;
@@ -96,10 +98,12 @@ class Library final : public FakeNccl {
   int Collect(const char* name, Comm* comm, void* stream, Call call) {
     if (const int code = Enter(name, comm)) return code;
     std::lock_guard<std::mutex> lock(mutex_);
-    const size_t size_bytes = call.count * farandole::SizeOf(TypeOf(call.type));
-    call.from = Find(call.from, size_bytes, comm->device);
-    call.to = Find(call.to, size_bytes, comm->device);
-    if (call.from == nullptr || call.to == nullptr) return Misused(name, "the memory is not on its device");
+    const size_t input_bytes = call.input_bytes(comm->room->size());
+    const size_t output_bytes = call.output_bytes(comm->room->size(), comm->rank);
+    if (input_bytes > 0) call.from = Find(call.from, input_bytes, comm->device);
+    if (output_bytes > 0) call.to = Find(call.to, output_bytes, comm->device);
+    if ((input_bytes > 0 && call.from == nullptr) || (output_bytes > 0 && call.to == nullptr))
+      return Misused(name, "the memory is not on its device");
     if (cuda_.DeviceOf(stream) != comm->device) return Misused(name, "the stream is not of its device");
     if (call.reduce > 3) {
       if (comm->scaled_sums.count(call.reduce) == 0) return Misused(name, "there is no such reduction");
@@ -153,7 +157,7 @@ class Library final : public FakeNccl {
     if (const int code = Enter("ncclCommFinalize", comm)) return code;
     std::lock_guard<std::mutex> lock(mutex_);
     comm->state = Comm::kFinishing;
-    comm->room->Leave();
+    comm->room->Leave(comm->rank);
     return kInProgress;
   }
   int Destroy(Comm* comm) {
@@ -174,7 +178,7 @@ class Library final : public FakeNccl {
   }
   std::string UniqueName() {
     std::lock_guard<std::mutex> lock(mutex_);
-    return "fake " + std::to_string(getpid()) + " " + std::to_string(++ids_);
+    return "farandole_fake_nccl_" + std::to_string(getpid()) + "_" + std::to_string(++ids_);
   }
   int version() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -189,7 +193,7 @@ class Library final : public FakeNccl {
     misuses_.clear();
     calls_.clear();
     later_ = kSuccess;
-    version_ = 21803;
+    version_ = VersionAtFirst();
     hangs_ = refuses_shared_devices_ = false;
   }
   void SetVersion(int version) override {
@@ -255,19 +259,28 @@ class Library final : public FakeNccl {
     }
   }
   void LaunchKernel(Comm* comm) {
-    const uint64_t round = ++comm->rounds;
     cuda_.Launch(comm->stream,
-                 [this, room = comm->room, rank = comm->rank, round, calls = std::move(comm->calls), hangs = hangs_] {
-                   const std::string misuse = room->Perform(rank, round, calls, hangs);
+                 [this, room = comm->room, rank = comm->rank, calls = std::move(comm->calls), hangs = hangs_] {
+                   const std::string misuse = room->Perform(rank, calls, hangs);
                    if (misuse.empty()) return;
                    std::lock_guard<std::mutex> lock(mutex_);
                    misuses_.push_back(misuse);
                  });
   }
 
-  FakeCuda& cuda_ = farandole::OpenFakeCuda();
+  static int VersionAtFirst() {
+    const char* const said = std::getenv("FAKE_NCCL_VERSION");
+    return said != nullptr ? std::atoi(said) : 21803;
+  }
+
+  static FakeCuda& OpenCuda() {
+    const char* const path = std::getenv("FARANDOLE_CUDA_DRIVER");
+    return path != nullptr ? farandole::OpenFakeCuda(path) : farandole::OpenFakeCuda();
+  }
+
+  FakeCuda& cuda_ = OpenCuda();
   std::mutex mutex_;
-  int version_ = 21803, later_ = kSuccess, ids_ = 0, next_reduce_ = 0;
+  int version_ = VersionAtFirst(), later_ = kSuccess, ids_ = 0, next_reduce_ = 0;
   bool hangs_ = false, refuses_shared_devices_ = false;
   std::map<std::string, int> failures_, calls_;
   std::vector<std::string> misuses_;
@@ -280,6 +293,18 @@ class Library final : public FakeNccl {
 Library& TheLibrary() {
   static auto* const library = new Library();
   return *library;
+}
+
+Call CallOf(Kind kind, const void* from, void* to, size_t count, int type, int reduce = 0, int peer = 0) {
+  Call call;
+  call.kind = kind;
+  call.type = type;
+  call.reduce = reduce;
+  call.peer = peer;
+  call.count = count;
+  call.from = static_cast<const char*>(from);
+  call.to = static_cast<char*>(to);
+  return call;
 }
 
 }  // namespace
@@ -322,25 +347,42 @@ NCCL_CALL int ncclCommAbort(Comm* comm) { return TheLibrary().Abort(comm); }
 NCCL_CALL int ncclGroupStart() { return TheLibrary().BeginGroup(); }
 NCCL_CALL int ncclGroupEnd() { return TheLibrary().EndGroup(); }
 NCCL_CALL int ncclAllReduce(const void* from, void* to, size_t count, int type, int reduce, Comm* comm, void* stream) {
-  Call call;
-  call.type = type;
-  call.reduce = reduce;
-  call.count = count;
-  call.from = static_cast<const char*>(from);
-  call.to = static_cast<char*>(to);
-  return TheLibrary().Collect("ncclAllReduce", comm, stream, call);
+  return TheLibrary().Collect("ncclAllReduce", comm, stream, CallOf(kAllReduce, from, to, count, type, reduce));
 }
 NCCL_CALL int ncclBroadcast(const void* from, void* to, size_t count, int type, int root, Comm* comm, void* stream) {
-  Call call;
-  call.is_broadcast = true;
-  call.type = type;
-  call.root = root;
-  call.count = count;
-  call.from = static_cast<const char*>(from);
-  call.to = static_cast<char*>(to);
-  return TheLibrary().Collect("ncclBroadcast", comm, stream, call);
+  return TheLibrary().Collect("ncclBroadcast", comm, stream, CallOf(kBroadcast, from, to, count, type, 0, root));
+}
+NCCL_CALL int ncclAllGather(const void* from, void* to, size_t count, int type, Comm* comm, void* stream) {
+  return TheLibrary().Collect("ncclAllGather", comm, stream, CallOf(kAllGather, from, to, count, type));
+}
+NCCL_CALL int ncclReduceScatter(const void* from, void* to, size_t count, int type, int reduce, Comm* comm,
+                                void* stream) {
+  return TheLibrary().Collect("ncclReduceScatter", comm, stream, CallOf(kReduceScatter, from, to, count, type, reduce));
+}
+NCCL_CALL int ncclReduce(const void* from, void* to, size_t count, int type, int reduce, int root, Comm* comm,
+                         void* stream) {
+  return TheLibrary().Collect("ncclReduce", comm, stream, CallOf(kReduceToOne, from, to, count, type, reduce, root));
+}
+NCCL_CALL int ncclSend(const void* from, size_t count, int type, int peer, Comm* comm, void* stream) {
+  return TheLibrary().Collect("ncclSend", comm, stream, CallOf(kSend, from, nullptr, count, type, 0, peer));
+}
+NCCL_CALL int ncclRecv(void* to, size_t count, int type, int peer, Comm* comm, void* stream) {
+  return TheLibrary().Collect("ncclRecv", comm, stream, CallOf(kReceive, nullptr, to, count, type, 0, peer));
 }
 NCCL_CALL int ncclRedOpCreatePreMulSum(int* reduce, void* scalar, int type, int, Comm* comm) {
   return TheLibrary().MakeScaledSum(reduce, scalar, type, comm);
 }
 NCCL_CALL int ncclRedOpDestroy(int reduce, Comm* comm) { return TheLibrary().DestroyReduce(reduce, comm); }
+
+// ---- for tests in Python, by ctypes
+
+NCCL_CALL void fake_nccl_hang() { TheLibrary().Hang(); }
+NCCL_CALL void fake_nccl_refuse_shared_devices() { TheLibrary().RefuseSharedDevices(); }
+NCCL_CALL void fake_nccl_fail(const char* call, int code) { TheLibrary().Fail(call, code); }
+NCCL_CALL void fake_nccl_fail_later(int code) { TheLibrary().FailLater(code); }
+NCCL_CALL int fake_nccl_calls(const char* name) { return TheLibrary().calls(name); }
+NCCL_CALL int fake_nccl_live() { return TheLibrary().live(); }
+NCCL_CALL int fake_nccl_misuses() {
+  for (const std::string& misuse : TheLibrary().misuses()) std::fprintf(stderr, "misuse of NCCL: %s\n", misuse.c_str());
+  return static_cast<int>(TheLibrary().misuses().size());
+}

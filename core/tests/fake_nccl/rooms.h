@@ -1,159 +1,243 @@
-// Where the ranks of one fake communicator meet, and what their kernels do there.
+// Where the ranks of one fake communicator meet, in one process or in several, and what their kernels do there.
+//
+// A room is a file that every rank maps: a slot for each rank with what it does now, and its inputs. For one group of
+// calls all who are in it post theirs, read the others', and write their results; in sends and receives that are those
+// who have something for each other. Who waits looks again and again, until what it waits for has come or its own rank
+// aborts; so a rank that has died leaves the others waiting, as NCCL does.
 #pragma once
 
-#include <condition_variable>
-#include <cstring>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
-#include <string>
-#include <vector>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include "common/half.h"
-#include "common/reduce.h"
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <set>
+#include <thread>
+
+#include "folding.h"
 
 namespace {
 
-using farandole::DType;
-using farandole::ReduceOp;
+enum Kind { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kReduceToOne, kSend, kReceive };
 
-// One collective of one rank.
+// One call of one rank.
 struct Call {
-  bool is_broadcast = false;
-  int type = 0, reduce = 0, root = 0;
+  int kind = kAllReduce, type = 0, reduce = 0;
+  int peer = 0;  // the root, or with whom
   size_t count = 0;
   double factor = 1;  // of a scaled sum
   const char* from = nullptr;
   char* to = nullptr;
+  size_t at = 0;  // of its input in the slot
 
+  bool between_two() const { return kind == kSend || kind == kReceive; }
+  size_t bytes() const { return count * SizeOf(type); }
+  size_t input_bytes(size_t size) const {
+    if (kind == kReceive) return 0;
+    return kind == kReduceScatter ? size * bytes() : bytes();
+  }
+  size_t output_bytes(size_t size, int rank) const {
+    if (kind == kSend || (kind == kReduceToOne && rank != peer)) return 0;
+    return kind == kAllGather ? size * bytes() : bytes();
+  }
   // A scaled sum is numbered by each rank for itself.
   bool Fits(const Call& other) const {
-    const bool same_reduce = reduce == other.reduce || (reduce > 3 && other.reduce > 3);
-    return is_broadcast == other.is_broadcast && type == other.type && same_reduce && root == other.root &&
-           count == other.count && factor == other.factor;
+    const bool same_reduce = reduce == other.reduce || (reduce > kMin && other.reduce > kMin);
+    return kind == other.kind && type == other.type && same_reduce && peer == other.peer && count == other.count &&
+           factor == other.factor;
   }
 };
 
-inline DType TypeOf(int nccl) {
-  constexpr DType kTypes[] = {DType::kInt8,  DType::kUint8,   DType::kInt32,   DType::kInt32,   DType::kInt64,
-                              DType::kInt64, DType::kFloat16, DType::kFloat32, DType::kFloat64, DType::kBfloat16};
-  return kTypes[nccl];
-}
-inline ReduceOp ReduceOf(int nccl) {
-  constexpr ReduceOp kReduces[] = {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMax, ReduceOp::kMin};
-  return nccl < 4 ? kReduces[nccl] : ReduceOp::kSum;
-}
-inline double ValueOf(int nccl_type, const void* scalar) {
-  const auto read = [scalar](auto value) {
-    std::memcpy(&value, scalar, sizeof(value));
-    return value;
-  };
-  switch (TypeOf(nccl_type)) {
-    case DType::kFloat16:
-      return farandole::Float16ToFloat(read(uint16_t{}));
-    case DType::kBfloat16:
-      return farandole::Bfloat16ToFloat(read(uint16_t{}));
-    case DType::kFloat32:
-      return read(float{});
-    default:
-      return read(double{});
-  }
-}
+constexpr size_t kMostCalls = 1024, kMostBytes = size_t{64} << 20, kMostRanks = 16;
 
-inline std::string ResultOf(const std::vector<Call>& of_all) {
-  const Call& first = of_all[0];
-  const DType type = TypeOf(first.type);
-  const size_t size_bytes = first.count * farandole::SizeOf(type);
-  if (first.is_broadcast) return {of_all[static_cast<size_t>(first.root)].from, size_bytes};
-  std::vector<std::string> scaled;
-  std::vector<const void*> inputs;
-  for (const Call& call : of_all) {
-    scaled.emplace_back(call.from, size_bytes);
-    const void* const input = scaled.back().data();
-    if (call.factor != 1)
-      farandole::Fold(type, ReduceOp::kSum, &input, 1, call.count, {call.factor, 1}, scaled.back().data());
-  }
-  for (const std::string& each : scaled) inputs.push_back(each.data());
-  std::string result(size_bytes, '\0');
-  farandole::Fold(type, ReduceOf(first.reduce), inputs.data(), inputs.size(), first.count, farandole::Scale(),
-                  result.data());
-  return result;
-}
+struct Slot {
+  std::atomic<int> arrived;                                              // 1 when the rank is there
+  char device[16];                                                       // which it has; written before
+  std::atomic<int> left, aborted;                                        // 1 once it has
+  std::atomic<unsigned long long> posted[kMostRanks], read[kMostRanks];  // how often, for each of the others
+  size_t call_count;
+  Call calls[kMostCalls];
+  char inputs[kMostBytes];
+};
 
 class Room {
  public:
-  explicit Room(int size) : size_(static_cast<size_t>(size)) {}
+  Room(const std::string& name, int size) : size_(static_cast<size_t>(size)) {
+    const char* const folder = std::getenv("TMPDIR");
+    path_ = std::string(folder != nullptr ? folder : "/tmp") + "/" + name;
+    const int file = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0 || size_ > kMostRanks || ftruncate(file, static_cast<off_t>(size_ * sizeof(Slot))) != 0) std::abort();
+    void* const memory = mmap(nullptr, size_ * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) std::abort();
+    close(file);
+    slots_ = static_cast<Slot*>(memory);
+  }
+  // Until the last rank is there or one has given up, others look for the file.
+  ~Room() {
+    unlink(path_.c_str());
+    munmap(slots_, size_ * sizeof(Slot));
+  }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
 
-  void Arrive(int rank, int device) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    devices_[rank] = device;
-  }
-  bool complete() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return devices_.size() == size_;
-  }
-  bool shares_devices() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    std::set<int> different;
-    for (const auto& [rank, device] : devices_) different.insert(device);
-    return different.size() < devices_.size();
-  }
-  void Leave() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    ++left_;
-  }
-  bool everybody_left() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return left_ == size_;
-  }
-  void Abort(int rank) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    aborted_.insert(rank);
-    changed_.notify_all();
-  }
+  size_t size() const { return size_; }
 
-  // What a rank's kernel does for its `round`-th group of calls. "" or a misuse.
-  std::string Perform(int rank, uint64_t round, const std::vector<Call>& calls, bool hangs) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const auto await = [&](auto condition) {
-      changed_.wait(lock, [&] { return aborted_.count(rank) > 0 || condition(); });
-      return aborted_.count(rank) == 0;
+  void Arrive(int rank, const std::string& device) {
+    std::copy_n(device.data(), std::min(device.size(), sizeof(Slot::device)), slot(rank).device);
+    slot(rank).arrived = 1;
+  }
+  bool complete() const {
+    const bool all = All([](const Slot& each) { return each.arrived == 1; });
+    if (all) unlink(path_.c_str());
+    return all;
+  }
+  bool shares_devices() const {
+    std::set<std::string> different;
+    size_t arrived = 0;
+    for (size_t i = 0; i < size_; ++i) {
+      if (slots_[i].arrived == 0) continue;
+      ++arrived;
+      different.emplace(slots_[i].device, sizeof(Slot::device));
+    }
+    return different.size() < arrived;
+  }
+  void Leave(int rank) { slot(rank).left = 1; }
+  bool everybody_left() const {
+    return All([](const Slot& each) { return each.left == 1; });
+  }
+  void Abort(int rank) { slot(rank).aborted = 1; }
+
+  // What a rank's kernel does for one group of calls. "" or a misuse. `hangs`: nothing, until the rank aborts.
+  std::string Perform(int rank, std::vector<Call> calls, bool hangs) {
+    Slot& mine = slot(rank);
+    if (hangs && !Await(mine, [] { return false; })) return "";
+    std::set<size_t> others = Others(calls);
+    if (others.empty()) return "calls of two and of all in one group";
+    if (const std::string misuse = Post(&mine, &calls, others); !misuse.empty()) return misuse;
+    const auto all_have = [&](std::atomic<unsigned long long>(Slot::* done)[kMostRanks]) {
+      return Await(mine, [&] {
+        return std::all_of(others.begin(), others.end(),
+                           [&](size_t other) { return (slots_[other].*done)[rank] >= (mine.*done)[other]; });
+      });
     };
-    if (hangs && !await([] { return false; })) return "";
-    Meeting& meeting = meetings_[round];
-    meeting.calls[rank] = calls;
-    changed_.notify_all();
-    if (!await([&] { return meeting.calls.size() == size_; })) return "";
+    if (!all_have(&Slot::posted)) return "";
     std::vector<std::string> results;
     for (size_t i = 0; i < calls.size(); ++i) {
-      std::vector<Call> of_all;
-      for (const auto& [other, theirs] : meeting.calls) {
-        if (theirs.size() != calls.size() || !theirs[i].Fits(calls[i])) return "the ranks call different things";
-        of_all.push_back(theirs[i]);
-      }
-      results.push_back(ResultOf(of_all));
+      results.emplace_back();
+      const std::string misuse =
+          calls[i].between_two() ? Receive(rank, i, &results.back()) : Collect(rank, i, &results.back());
+      if (!misuse.empty()) return misuse;
     }
-    ++meeting.read;
-    changed_.notify_all();
-    if (!await([&] { return meeting.read == size_; })) return "";  // inputs may be outputs
-    for (size_t i = 0; i < calls.size(); ++i) std::memcpy(calls[i].to, results[i].data(), results[i].size());
+    for (size_t other : others) ++mine.read[other];
+    if (!all_have(&Slot::read)) return "";
+    for (size_t i = 0; i < calls.size(); ++i) std::copy(results[i].begin(), results[i].end(), calls[i].to);
     return "";
   }
 
  private:
-  struct Meeting {
-    std::map<int, std::vector<Call>> calls;  // by rank
-    size_t read = 0;
-  };
+  Slot& slot(int rank) const { return slots_[rank]; }
+
+  template <typename Condition>
+  bool All(Condition condition) const {
+    return std::all_of(slots_, slots_ + size_, condition);
+  }
+  // False when the rank has aborted.
+  template <typename Condition>
+  static bool Await(const Slot& mine, Condition condition) {
+    while (mine.aborted == 0) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    return false;
+  }
+
+  // With whom a rank is in these calls: all, itself among them, or those that it sends to and receives from.
+  std::set<size_t> Others(const std::vector<Call>& calls) const {
+    std::set<size_t> others;
+    for (const Call& call : calls) {
+      if (call.between_two() != calls[0].between_two()) return {};
+      if (call.between_two()) others.insert(static_cast<size_t>(call.peer));
+    }
+    for (size_t i = 0; others.size() < size_ && !calls[0].between_two(); ++i) others.insert(i);
+    return others;
+  }
+
+  std::string Post(Slot* mine, std::vector<Call>* calls, const std::set<size_t>& others) const {
+    if (calls->size() > kMostCalls) return "more calls in a group than this fake has room for";
+    size_t at = 0;
+    for (size_t i = 0; i < calls->size(); ++i) {
+      Call& call = (*calls)[i];
+      const size_t input_bytes = call.input_bytes(size_);
+      if (at + input_bytes > kMostBytes) return "larger inputs than this fake has room for";
+      call.at = at;
+      std::copy_n(call.from, input_bytes, mine->inputs + at);
+      mine->calls[i] = call;
+      at += input_bytes;
+    }
+    mine->call_count = calls->size();
+    for (size_t other : others) ++mine->posted[other];
+    return "";
+  }
+
+  // The result of a rank's call `index`, in which all take part.
+  std::string Collect(int rank, size_t index, std::string* result) const {
+    const Call& call = slot(rank).calls[index];
+    std::vector<const char*> inputs;
+    for (size_t i = 0; i < size_; ++i) {
+      if (index >= slots_[i].call_count || !slots_[i].calls[index].Fits(call)) return "the ranks call different things";
+      inputs.push_back(slots_[i].inputs + slots_[i].calls[index].at);
+    }
+    const int reduce = call.reduce > kMin ? kSum : call.reduce;
+    switch (call.kind) {
+      case kBroadcast:
+        result->assign(inputs[static_cast<size_t>(call.peer)], call.bytes());
+        return "";
+      case kAllGather:
+        for (const char* input : inputs) result->append(input, call.bytes());
+        return "";
+      case kReduceScatter:
+        for (const char*& input : inputs) input += static_cast<size_t>(rank) * call.bytes();
+        break;
+      case kReduceToOne:
+        if (rank != call.peer) return "";
+        break;
+      default:
+        break;
+    }
+    *result = Fold(call.type, reduce, inputs, call.count, call.factor);
+    return "";
+  }
+
+  // What a rank's call `index`, one of two, brings: the k-th that it gets from a peer is the k-th that this one sends.
+  std::string Receive(int rank, size_t index, std::string* result) const {
+    const Slot& mine = slot(rank);
+    const Call& call = mine.calls[index];
+    const Slot& theirs = slot(call.peer);
+    const int wanted = call.kind == kReceive ? kSend : kReceive;
+    const Call* const counterpart = Find(theirs, wanted, rank, PlaceOf(mine, index));
+    if (counterpart == nullptr || counterpart->bytes() != call.bytes()) return "a send and a receive do not fit";
+    if (call.kind == kReceive) result->assign(theirs.inputs + counterpart->at, call.bytes());
+    return "";
+  }
+  static size_t PlaceOf(const Slot& slot, size_t index) {
+    const Call& call = slot.calls[index];
+    return static_cast<size_t>(std::count_if(slot.calls, slot.calls + index, [&](const Call& each) {
+      return each.kind == call.kind && each.peer == call.peer;
+    }));
+  }
+  static const Call* Find(const Slot& slot, int kind, int peer, size_t place) {
+    for (size_t i = 0; i < slot.call_count; ++i) {
+      if (slot.calls[i].kind == kind && slot.calls[i].peer == peer && place-- == 0) return &slot.calls[i];
+    }
+    return nullptr;
+  }
 
   const size_t size_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<int, int> devices_;
-  std::set<int> aborted_;
-  size_t left_ = 0;
-  std::map<uint64_t, Meeting> meetings_;
+  std::string path_;
+  Slot* slots_ = nullptr;
 };
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "backends/nccl/launch.h"
 
+#include <algorithm>
+
 #include "backends/nccl/meaning.h"
+#include "backends/nccl/rows.h"
 
 namespace farandole {
 
@@ -22,16 +25,16 @@ Status Launch::AwaitInputs(const Work& work) const {
 
 // A rank has joined when it has joined for all segments.
 Status Launch::TakeMemoryOfNobody(const Work& work) const {
-  for (const Segment& segment : work.segments) {
-    const bool lacks_memory = segment.size_bytes > 0 && segment.output == nullptr;
-    if (lacks_memory) return lane_->TakeZeros(work.TotalBytes());
-  }
-  return Status::Ok();
+  const auto lacks_memory = [](const Segment& segment) { return segment.output == nullptr; };
+  const bool lacks = std::any_of(work.segments.begin(), work.segments.end(), lacks_memory);
+  const size_t wanted_bytes = work.TotalBytes() + (MovesRows(work.kind) ? ResultBytes(work) : 0);
+  return lacks && wanted_bytes > 0 ? lane_->TakeZeros(wanted_bytes) : Status::Ok();
 }
 
 Status Launch::Enqueue(const Work& work) {
   NcclReduce reduce = ReduceOf(work.dtype, work.reduce);
-  const bool scales = work.kind == OpKind::kAllreduce && IsFloating(work.dtype) && !work.scale.IsIdentity();
+  const bool reduces = work.kind == OpKind::kAllreduce || work.kind == OpKind::kReducescatter;
+  const bool scales = reduces && IsFloating(work.dtype) && !work.scale.IsIdentity();
   if (scales) {
     NcclFactor factor = FactorOf(work.dtype, work.scale);
     FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.make_scaled_sum, &reduce, static_cast<void*>(factor.bytes),
@@ -39,7 +42,7 @@ Status Launch::Enqueue(const Work& work) {
     scaled_sum_ = reduce;
   }
   FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.group_start));
-  const Status enqueued = EnqueueEach(work, reduce);
+  const Status enqueued = MovesRows(work.kind) ? EnqueueRows(work, reduce) : EnqueueEach(work, reduce);
   const Status ended = communicator_->Call(nccl_.group_end);  // in any case
   return enqueued.ok() ? ended : enqueued;
 }
@@ -60,6 +63,20 @@ Status Launch::EnqueueEach(const Work& work, NcclReduce reduce) const {
     }
   }
   return Status::Ok();
+}
+
+// Nobody's input is zeros, and its result goes behind them.
+Status Launch::EnqueueRows(const Work& work, NcclReduce reduce) const {
+  const Segment& segment = work.segments[0];
+  const Rows rows{
+      nccl_,
+      *communicator_,
+      work,
+      lane_->stream(),
+      segment.input != nullptr ? static_cast<const std::byte*>(segment.input) : lane_->zeros(),
+      segment.output != nullptr ? static_cast<std::byte*>(segment.output) : lane_->zeros() + segment.size_bytes};
+  if (work.kind == OpKind::kAllgather) return rows.Gather();
+  return work.kind == OpKind::kAlltoall ? rows.Exchange() : rows.Scatter(reduce);
 }
 
 Status Launch::End() {

@@ -24,6 +24,7 @@ class Launch {
   Status TakeMemoryOfNobody(const Work& work) const;
   Status Enqueue(const Work& work);
   Status EnqueueEach(const Work& work, NcclReduce reduce) const;
+  Status EnqueueRows(const Work& work, NcclReduce reduce) const;
 
   const NcclLibrary& nccl_;
   Communicator* communicator_ = nullptr;

@@ -21,7 +21,8 @@ std::string VersionText(int version) {
 const char* LookUpAll(void* library, NcclLibrary* l) {
   return LookUp(library, &l->init, &l->get_error_string, &l->get_last_error, &l->get_unique_id, &l->get_async_error,
                 &l->finalize, &l->destroy, &l->abort, &l->group_start, &l->group_end, &l->all_reduce, &l->broadcast,
-                &l->make_scaled_sum, &l->destroy_reduce);
+                &l->all_gather, &l->reduce_scatter, &l->reduce, &l->send, &l->receive, &l->make_scaled_sum,
+                &l->destroy_reduce);
 }
 
 void* OpenByOrder(const std::string& wanted) {

@@ -76,6 +76,12 @@ struct NcclLibrary {
   NcclFunction<int()> group_end{"ncclGroupEnd"};
   NcclFunction<int(const void*, void*, size_t, NcclType, NcclReduce, NcclComm, void*)> all_reduce{"ncclAllReduce"};
   NcclFunction<int(const void*, void*, size_t, NcclType, int, NcclComm, void*)> broadcast{"ncclBroadcast"};
+  NcclFunction<int(const void*, void*, size_t, NcclType, NcclComm, void*)> all_gather{"ncclAllGather"};
+  NcclFunction<int(const void*, void*, size_t, NcclType, NcclReduce, NcclComm, void*)> reduce_scatter{
+      "ncclReduceScatter"};
+  NcclFunction<int(const void*, void*, size_t, NcclType, NcclReduce, int, NcclComm, void*)> reduce{"ncclReduce"};
+  NcclFunction<int(const void*, size_t, NcclType, int, NcclComm, void*)> send{"ncclSend"};
+  NcclFunction<int(void*, size_t, NcclType, int, NcclComm, void*)> receive{"ncclRecv"};
   NcclFunction<int(NcclReduce*, void*, NcclType, int, NcclComm)> make_scaled_sum{"ncclRedOpCreatePreMulSum"};
   NcclFunction<int(NcclReduce, NcclComm)> destroy_reduce{"ncclRedOpDestroy"};
 

@@ -37,8 +37,19 @@ bool Reduces(DType dtype, ReduceOp reduce, const Scale& scale) {
 
 bool NcclSupports(const Demand& demand) {
   if (!demand.on_device) return false;
-  if (demand.kind == OpKind::kBroadcast) return true;
-  return demand.kind == OpKind::kAllreduce && Reduces(demand.dtype, demand.reduce, demand.scale);
+  switch (demand.kind) {
+    case OpKind::kBroadcast:
+      return true;
+    case OpKind::kAllreduce:
+      return Reduces(demand.dtype, demand.reduce, demand.scale);
+    case OpKind::kAllgather:
+    case OpKind::kAlltoall:
+      return demand.results_on_device;
+    case OpKind::kReducescatter:
+      return demand.results_on_device && Reduces(demand.dtype, demand.reduce, demand.scale);
+    default:
+      return false;
+  }
 }
 
 NcclType TypeOf(DType dtype) {

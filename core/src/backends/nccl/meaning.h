@@ -6,11 +6,11 @@
 
 namespace farandole {
 
-// Allreduces and broadcasts of tensors on a device, unless NCCL would give something else than what we promise: it has
-// no 16-bit integers, its minimum and maximum of floats forget a NaN, and it scales nothing but sums of floats.
+// What tensors on a device are for, with results there, unless NCCL would give something else than what we promise: it
+// has no 16-bit integers, its minimum and maximum of floats forget a NaN, and it scales nothing but sums of floats.
 bool NcclSupports(const Demand& demand);
 
-// REQUIRES: NcclSupports the allreduce. A bool is one byte, 0 or 1; its sum, an or, is a maximum.
+// REQUIRES: NcclSupports the reduction. A bool is one byte, 0 or 1; its sum, an or, is a maximum.
 NcclType TypeOf(DType dtype);
 NcclReduce ReduceOf(DType dtype, ReduceOp reduce);
 

@@ -3,11 +3,13 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "backends/introduction.h"
 #include "backends/nccl/launch.h"
 #include "backends/nccl/meaning.h"
+#include "backends/nccl/rows.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "device/waker.h"
@@ -26,6 +28,12 @@ struct Greeting {
   NcclUniqueId id;
   DeviceIdentity device{};
 };
+
+// Alike on all ranks. What others send to each other in an alltoall is not known here.
+bool MovesNothing(const Work& work) {
+  if (work.kind == OpKind::kAlltoall) return false;
+  return (work.kind == OpKind::kAllgather ? ResultBytes(work) : work.TotalBytes()) == 0;
+}
 
 class Nccl final : public Backend {
  public:
@@ -53,7 +61,7 @@ class Nccl final : public Backend {
     if (is_aborted_) return Internal("NCCL cannot be used any more, since one of its operations was given up");
     work_ = work;
     state_ = State::kOver;
-    if (work->TotalBytes() == 0) return Status::Ok();
+    if (MovesNothing(*work)) return Status::Ok();
     FRD_RETURN_IF_ERROR(Here(FindLane()));
     communicator_ = communicators_[work->set->id].get();
     state_ = State::kOpening;
@@ -72,6 +80,14 @@ class Nccl final : public Backend {
 
   std::vector<int> Laggards() const override {
     return state_ == State::kIntroducing ? introduction_.Laggards() : std::vector<int>();
+  }
+
+  std::string Standstill() const override {
+    if (state_ == State::kOpening) return nccl_->name() + ", which has not connected the ranks" + Advice() + ",";
+    if (state_ == State::kRunning)
+      return nccl_->name() + ", which does not come to an end on " + lane_->device()->name() +
+             " (is the GPU busy with something else, or the network that NCCL_DEBUG=INFO names gone?),";
+    return "";
   }
 
   void Abort() override {
@@ -171,6 +187,18 @@ class Nccl final : public Backend {
     return Explained(communicator_->Begin(greetings_[0].id, work_->set->position, work_->set->size()));
   }
 
+  // Between hosts it needs a network that it can use, and there is no way round it.
+  std::string Advice() const {
+    std::set<std::string> hosts;
+    for (int rank : work_->set->ranks) hosts.insert(world_->cards[static_cast<size_t>(rank)].host);
+    if (hosts.size() < 2) return " (NCCL_DEBUG=INFO lets it say why)";
+    std::string names;
+    for (const std::string& host : hosts) names += (names.empty() ? "" : ", ") + host;
+    return " of the hosts " + names +
+           " (is there a network between them that NCCL can use? NCCL_SOCKET_IFNAME chooses one, NCCL_DEBUG=INFO lets "
+           "it say why; where there is none, take nccl out of FARANDOLE_BACKEND)";
+  }
+
   // Ranks that share a device are what most often keeps a communicator from being made.
   Status Explained(const Status& status) const {
     if (status.ok()) return status;
@@ -183,7 +211,7 @@ class Nccl final : public Backend {
                                    "or set NCCL_MULTI_RANK_GPU_ENABLE=1, with NCCL 2.30 or newer"};
       }
     }
-    return status;
+    return {status.code(), status.message() + "; it was connecting the ranks" + Advice()};
   }
 
   void Finish(std::unique_ptr<Communicator> communicator) {

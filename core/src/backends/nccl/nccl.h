@@ -1,4 +1,4 @@
-// The NCCL back end: allreduces and broadcasts of tensors that lie on CUDA devices, as they lie there.
+// The NCCL back end: collectives of tensors that lie on CUDA devices, as they lie there, with results there.
 //
 //   introduction (NCCL's id, the device) -> communicator -> NCCL's calls in a stream of ours -> its event -> done
 //

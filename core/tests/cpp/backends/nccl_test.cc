@@ -10,6 +10,7 @@
 
 #include "backends/nccl/library.h"
 #include "backends/nccl/meaning.h"
+#include "backends/nccl/rows.h"
 #include "backends/performed.h"
 #include "device/cuda.h"
 #include "support/fake_nccl.h"
@@ -80,7 +81,8 @@ class OnDevice {
     for (Segment& segment : work_.segments) {
       const bool in_place = segment.input == segment.output;
       segment.input = Move(ordinal, segment.input, segment.size_bytes);
-      segment.output = in_place ? const_cast<void*>(segment.input) : Move(ordinal, segment.output, segment.size_bytes);
+      segment.output =
+          in_place ? const_cast<void*>(segment.input) : Move(ordinal, segment.output, OutputBytes(segment));
       if (segment.input != nullptr) FindCudaDevice(FakeCudaPath(), segment.input, &segment.device);
     }
   }
@@ -89,12 +91,15 @@ class OnDevice {
   void CopyBack() const {
     for (size_t i = 0; i < work_.segments.size(); ++i) {
       const Segment& segment = host_.segments[i];
-      if (segment.output == nullptr || segment.size_bytes == 0) continue;
-      std::memcpy(segment.output, memories_.cuda().Contents(work_.segments[i].output), segment.size_bytes);
+      if (segment.output == nullptr || OutputBytes(segment) == 0) continue;
+      std::memcpy(segment.output, memories_.cuda().Contents(work_.segments[i].output), OutputBytes(segment));
     }
   }
 
  private:
+  size_t OutputBytes(const Segment& segment) const {
+    return MovesRows(host_.kind) ? ResultBytes(host_) : segment.size_bytes;
+  }
   void* Move(int ordinal, const void* from, size_t size_bytes) {
     if (from == nullptr) return nullptr;
     void* const memory = memories_.Take(ordinal, size_bytes + 1);
@@ -138,11 +143,12 @@ class NcclTest : public ::testing::Test {
   Memories memories_{cuda_};
 };
 
-Demand DemandOf(const Case& c, int size) { return {c.kind, c.dtype, c.reduce, size, true, c.scale}; }
+Demand DemandOf(const Case& c, int size) { return {c.kind, c.dtype, c.reduce, size, true, c.scale, true}; }
 
 // NCCL scales before it sums, and other factors than powers of two are rounded then.
 bool IsRoundedOtherwise(const Case& c) {
-  return c.kind == OpKind::kAllreduce && IsFloating(c.dtype) && !c.scale.IsIdentity() && c.scale.divisor != 1;
+  const bool reduces = c.kind == OpKind::kAllreduce || c.kind == OpKind::kReducescatter;
+  return reduces && IsFloating(c.dtype) && !c.scale.IsIdentity() && c.scale.divisor != 1;
 }
 
 TEST_F(NcclTest, AnySequenceOfWhatItSupportsGivesWhatTheDefinitionsSay) {
@@ -172,7 +178,9 @@ TEST_F(NcclTest, AnySequenceOfWhatItSupportsGivesWhatTheDefinitionsSay) {
                           return "";
                         }),
             "");
-  EXPECT_GT(performed_works, 150);
+  EXPECT_GT(performed_works, 400);
+  for (const char* call : {"ncclAllReduce", "ncclBroadcast", "ncclSend", "ncclRecv", "ncclReduce"})
+    EXPECT_GT(nccl_.calls(call), 0) << call;
 }
 
 TEST_F(NcclTest, AnAverageIsWithinTheRoundingOfItsFactor) {
@@ -186,6 +194,33 @@ TEST_F(NcclTest, AnAverageIsWithinTheRoundingOfItsFactor) {
             "");
   EXPECT_EQ(nccl_.calls("ncclRedOpCreatePreMulSum"), 3);
   EXPECT_EQ(nccl_.calls("ncclRedOpDestroy"), 3);
+}
+
+// As many rows on every rank are one call.
+TEST_F(NcclTest, EqualPartsAreGatheredAndScatteredByOneCall) {
+  EXPECT_EQ(RunBackends({3},
+                        [&](Rank& rank) -> std::string {
+                          const Rig rig(rank);
+                          const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
+                          for (const OpKind kind : {OpKind::kAllgather, OpKind::kReducescatter}) {
+                            Case c;
+                            c.kind = kind;
+                            c.seed = 3;
+                            c.parts = {70, 70, 70};
+                            c.joined = {false, false, false};
+                            c.matrix.resize(3, std::vector<size_t>(3));
+                            const Performed performed(c, set);
+                            const OnDevice device(memories_, rank.rank() % 2, performed.work());
+                            std::string wrong = rig.Perform(device.work());
+                            device.CopyBack();
+                            if (wrong.empty()) wrong = performed.Check();
+                            if (!wrong.empty()) return performed.Description() + ": " + wrong;
+                          }
+                          return "";
+                        }),
+            "");
+  EXPECT_EQ(nccl_.calls("ncclAllGather"), 3);
+  EXPECT_EQ(nccl_.calls("ncclReduceScatter"), 3);
 }
 
 TEST_F(NcclTest, ItWaitsForEveryTensorsReadyEvent) {
@@ -426,7 +461,10 @@ TEST(NcclSupports, WhatKeepsItsMeaningAndNothingElse) {
   EXPECT_TRUE(supports(all, DType::kFloat32, ReduceOp::kSum));
   EXPECT_FALSE(supports(all, DType::kFloat32, ReduceOp::kSum, Scale(), false)) << "host memory";
   EXPECT_TRUE(supports(OpKind::kBroadcast, DType::kInt16, ReduceOp::kSum));
-  EXPECT_FALSE(supports(OpKind::kAllgather, DType::kFloat32, ReduceOp::kSum));
+  EXPECT_FALSE(supports(OpKind::kAllgather, DType::kFloat32, ReduceOp::kSum)) << "results are wanted on the host";
+  const Demand on_device{OpKind::kAlltoall, DType::kInt16, ReduceOp::kSum, 4, true, Scale(), true};
+  EXPECT_TRUE(NcclSupports(on_device));
+  EXPECT_FALSE(NcclSupports({OpKind::kReducescatter, DType::kInt16, ReduceOp::kSum, 4, true, Scale(), true}));
   EXPECT_FALSE(supports(all, DType::kInt16, ReduceOp::kSum));
   EXPECT_FALSE(supports(all, DType::kFloat32, ReduceOp::kAdasum));
   EXPECT_FALSE(supports(all, DType::kFloat32, ReduceOp::kMax)) << "NaN";

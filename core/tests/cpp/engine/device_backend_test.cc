@@ -97,6 +97,43 @@ TEST_P(DeviceBackend, ManyInFlightSomeOfThemOnTheHostOrForOurs) {
   EXPECT_GT(nccl_.calls("ncclAllReduce"), 0);
 }
 
+TEST_P(DeviceBackend, ResultsLieOnTheDeviceWhereThatIsAskedFor) {
+  Run([this](Engine& engine, Framework& framework) {
+    const auto mine = static_cast<size_t>(engine.rank());  // rank 0 has no rows
+    size_t all = 0;
+    for (int rank = 0; rank < engine.size(); ++rank) all += static_cast<size_t>(rank);
+    float* const values = framework.Compute(mine, engine.rank());
+    Request request = Make(OpKind::kAllgather, {framework.TensorOf(values, nullptr, mine)});
+    request.results_on_device = true;
+    OperationPtr operation;
+    ASSERT_TRUE(SubmitAndWait(engine, std::move(request), &operation).ok());
+    const Output& output = operation->outputs.at(0);
+    ASSERT_NE(output.device, nullptr);
+    EXPECT_EQ(output.shape, Shape{static_cast<int64_t>(all)});
+    EXPECT_NE(cuda_.Contents(output.memory.get(), all * sizeof(float), engine.rank() % 2), nullptr);
+    const auto* const result = reinterpret_cast<const float*>(output.memory.get());
+    EXPECT_EQ(framework.Read(result, all)[0], static_cast<float>(ValueOf(1, 0)));
+  });
+  EXPECT_EQ(cuda_.calls("cuMemAlloc_v2"), cuda_.calls("cuMemFree_v2"));
+  EXPECT_EQ(cuda_.calls("cuMemHostAlloc"), 0);
+}
+
+TEST_P(DeviceBackend, AResultForWhichTheDeviceHasNoMemoryIsAnErrorOfAll) {
+  cuda_.Fail("cuMemAlloc_v2", 2);
+  Run([](Engine& engine, Framework& framework) {
+    float* const values = framework.Compute(100, engine.rank());
+    Request request = Make(OpKind::kAllgather, {framework.TensorOf(values, nullptr, 100)}, "rows");
+    request.results_on_device = true;
+    const Status status = SubmitAndWait(engine, std::move(request));
+    EXPECT_EQ(status.code(), Code::kInternal);
+    const std::string& text = status.message();
+    EXPECT_NE(text.find("allgather 'rows': no memory for a result of 0 MB: cuMemAlloc_v2 failed on CUDA device "),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("CUDA_ERROR_OUT_OF_MEMORY (2)"), std::string::npos) << text;
+  });
+}
+
 TEST_P(DeviceBackend, BroadcastInAProcessSetOfItsOwn) {
   Run([](Engine& engine, Framework& framework) {
     Request add = Make(OpKind::kAddProcessSet, {});
@@ -158,6 +195,9 @@ TEST_P(DeviceBackend, AnOperationThatHangsIsADeadlineForEverybody) {
             SubmitAndWait(engine, Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)}, "grad"));
         EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
         EXPECT_NE(status.message().find("allreduce 'grad'"), std::string::npos) << status.message();
+        EXPECT_NE(status.message().find("for NCCL 2.18.3, which does not come to an end on CUDA device "),
+                  std::string::npos)
+            << status.message();
       },
       settings);
   EXPECT_GE(nccl_.calls("ncclCommAbort"), 2);

@@ -33,6 +33,10 @@ class FakeCuda {
   // As if another thread captured a graph in the global mode.
   virtual void SetCapturing(bool capturing) = 0;
 
+  // From now on memory that is not known is that device's, and lies where its address says: for frameworks that have
+  // host memory only, and take it for a device's.
+  virtual void OwnEverything(int ordinal) = 0;
+
   // What a framework does.
   virtual void* Allocate(int ordinal, size_t size_bytes) = 0;
   virtual void Free(void* memory) = 0;
@@ -49,6 +53,7 @@ class FakeCuda {
   virtual void* Contents(const void* memory, size_t size_bytes, int ordinal) = 0;
   virtual int CurrentDevice() = 0;  // of this thread; -1: none
   virtual int DeviceOf(void* stream) = 0;
+  virtual std::string IdentityOf(int ordinal) = 0;  // of the hardware, 16 bytes; heeds CUDA_VISIBLE_DEVICES
 
   virtual std::vector<std::string> misuses() = 0;
   virtual int calls(const std::string& name) = 0;

@@ -1,5 +1,5 @@
-// An NCCL without GPUs, for tests: a library with NCCL's names whose ranks are threads of one process, on the memory
-// and in the streams of the fake driver (fake_cuda.h).
+// An NCCL without GPUs, for tests: a library with NCCL's names, on the memory and in the streams of the fake driver
+// (fake_cuda.h). Its ranks are threads of one process, or processes.
 //
 // It is as late as NCCL may be: a call has only begun when it returns, and is made good after some polls. What NCCL's
 // rules forbid is noted as a misuse: another call meanwhile, a group that is not ended, ranks that call different
