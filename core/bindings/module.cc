@@ -40,14 +40,9 @@ std::string SiteOf(int above) {
 
 // ---- submitting
 
-using TensorTuple = std::tuple<uintptr_t, uintptr_t, int, Shape>;
-
-Tensor ToTensor(uintptr_t input, uintptr_t output, int dtype, Shape shape) {
+Tensor ToTensor(const py::handle& call) {
   Tensor tensor;
-  tensor.input = reinterpret_cast<const void*>(input);
-  tensor.output = reinterpret_cast<void*>(output);
-  RaiseIfError(ToEnumeration(dtype, kDTypeCount, "dtype", &tensor.dtype));
-  tensor.shape = std::move(shape);
+  if (!ReadTensor(call.ptr(), &tensor)) throw py::error_already_set();
   return tensor;
 }
 
@@ -71,14 +66,14 @@ py::object HandleOf(std::shared_ptr<Engine> engine, OperationPtr operation, cons
   return py::reinterpret_steal<py::object>(handle);
 }
 
-py::object Submit(int op, const std::vector<TensorTuple>& tensors, const py::object& keep, std::string name, int reduce,
-                  int root, double prescale, double postscale, int process_set, std::vector<int64_t> splits,
+py::object Submit(int op, const py::list& tensors, const py::object& keep, std::string name, int reduce, int root,
+                  double prescale, double postscale, int process_set, std::vector<int64_t> splits,
                   std::vector<int64_t> ranks) {
   ReleaseOrphans();
   std::shared_ptr<Engine> engine = Need();
   Request request = ToRequest(op, std::move(name), reduce, root, prescale, postscale, process_set);
-  for (const auto& [input, output, dtype, shape] : tensors)
-    request.tensors.push_back(ToTensor(input, output, dtype, shape));
+  for (const py::handle& call : tensors) request.tensors.push_back(ToTensor(call));
+  request.results_on_device = true;  // for what lies there
   request.splits = std::move(splits);
   request.ranks = std::move(ranks);
   OperationPtr operation;
@@ -222,6 +217,12 @@ bool IsInitialized() {
   return CurrentEngine(&status) != nullptr;
 }
 
+bool TakesDeviceMemory() {
+  Status status;
+  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  return engine && engine->takes_device_memory();
+}
+
 py::dict Info() {
   const std::shared_ptr<Engine> engine = Need();
   const World* const world = engine->world();
@@ -266,6 +267,7 @@ PYBIND11_MODULE(_core, module) {
              "prescale"_a = 1.0, "postscale"_a = 1.0, "process_set"_a = 0, "splits"_a = std::vector<int64_t>(),
              "ranks"_a = std::vector<int64_t>());
   module.def("tell_of_refusal", &TellOfRefusal, "why"_a);
+  module.def("takes_device_memory", &TakesDeviceMemory);
   module.def("info", &Info);
   // For plugins' native parts: the address of the function table of farandole.h.
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());

@@ -84,42 +84,12 @@ Look LookAtArrays(PyObject* source, PyObject* target, Tensor* tensor) {
   return look == Look::kFine && !alike ? Look::kUnusable : look;
 }
 
-// ---- tuples. A wrong type or number in them sets a Python error, as usual.
-
-bool IsTuple(PyObject* object, Py_ssize_t least, const char* what) {
-  if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) >= least) return true;
-  PyErr_Format(PyExc_TypeError, "%s must be a tuple, not shorter than %zd", what, least);
-  return false;
-}
-
-int ToInt(PyObject* number) {
-  const long value = PyLong_AsLong(number);
-  if (value == static_cast<int>(value)) return static_cast<int>(value);
-  PyErr_SetString(PyExc_OverflowError, "a number does not fit into 32 bits");
-  return -1;
-}
+// ---- tuples
 
 std::string ToString(PyObject* text) {
   Py_ssize_t size = 0;
   const char* const bytes = PyUnicode_AsUTF8AndSize(text, &size);
   return bytes != nullptr ? std::string(bytes, static_cast<size_t>(size)) : std::string();
-}
-
-Status ToDType(PyObject* number, DType* dtype) { return ToEnumeration(ToInt(number), kDTypeCount, "dtype", dtype); }
-
-// (address to read, address to write, dtype, shape)
-bool ReadCall(PyObject* call, Tensor* tensor) {
-  if (!IsTuple(call, 4, "call")) return false;
-  PyObject* const shape = PyTuple_GET_ITEM(call, 3);
-  if (!IsTuple(shape, 0, "the shape")) return false;
-  tensor->input = PyLong_AsVoidPtr(PyTuple_GET_ITEM(call, 0));
-  tensor->output = PyLong_AsVoidPtr(PyTuple_GET_ITEM(call, 1));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(shape); ++i)
-    tensor->shape.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i)));
-  const Status status = ToDType(PyTuple_GET_ITEM(call, 2), &tensor->dtype);
-  if (PyErr_Occurred()) return false;
-  if (!status.ok()) SetPythonError(status);
-  return status.ok();
 }
 
 // (name, reduce, root, prescale, postscale, process set)
@@ -161,7 +131,7 @@ Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, PyObjec
   request.tensors.resize(1);
   Tensor* const tensor = &request.tensors[0];
   if (call != Py_None) {
-    if (!ReadCall(call, tensor)) return Look::kError;
+    if (!ReadTensor(call, tensor)) return Look::kError;
   } else if (const Look look = LookAtArrays(source, target, tensor); look != Look::kFine) {
     return look;
   }

@@ -49,8 +49,12 @@ class DType(enum.IntEnum):
 _ITEM_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1)
 
 
+CUDA = 1
+"""The kind of device that `Adapter.on_device` speaks of; the number is that of farandole.h."""
+
+
 class Buffer(NamedTuple):
-    """Contiguous memory in this process that the core may read and write, as long as `keep` is alive."""
+    """Contiguous memory that the core may read and write, as long as `keep` is alive."""
 
     address: int
     nbytes: int
@@ -99,6 +103,29 @@ class Adapter(ABC, Generic[T]):
     def ready(self, tensor: T) -> None:
         """Return once the tensor's contents are computed; needed where a device works asynchronously."""
         return None
+
+    def on_device(self, tensor: T) -> bool:
+        """Whether the tensor lies on a CUDA device; with True, `device_buffer`, `mark` and `adopt_on_device` are there.
+
+        Asked before `describe`, so of what is no tensor, too. Where a back end takes device memory, the core is given
+        the tensor as it lies there; else the operation goes through a staging tensor.
+        """
+        return False
+
+    def device_buffer(self, tensor: T) -> Buffer | None:
+        """The memory on its device of a tensor that is `on_device`, or None where it is not contiguous.
+
+        A tensor without elements has an address there, too: by it the core knows which device it is.
+        """
+        raise NotImplementedError
+
+    def mark(self, tensor: T) -> tuple[int, object]:
+        """An event (CUevent) behind all that this thread has asked of the tensor's device, and what keeps it alive."""
+        raise NotImplementedError
+
+    def adopt_on_device(self, like: T, address: int, keep: object, shape: tuple[int, ...], dtype: DType) -> T:
+        """A tensor over contiguous memory on the device of `like`, which is valid as long as `keep` is alive."""
+        raise NotImplementedError
 
     @abstractmethod
     def empty(self, like: T, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> T:

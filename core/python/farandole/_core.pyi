@@ -17,6 +17,10 @@ R_co = TypeVar("R_co", covariant=True)
 # reduce: 0 sum, 1 average, 2 min, 3 max, 4 product, 5 adasum
 # Error kinds: 1 invalid (ValueError), 2 mismatch, 3 peer lost, 4 deadline, 5 not initialized, 6 internal.
 
+# Input address, output address or 0, dtype, shape; on a CUDA device also 1 and the event after which the input is valid
+# and the output may be written, 0 for now.
+Tensor = tuple[int, int, int, tuple[int, ...]] | tuple[int, int, int, tuple[int, ...], int, int]
+
 def set_error_types(types: dict[int, type[BaseException]]) -> None:
     """Tell the core which exception class to raise for each error kind; called once at import."""
 
@@ -64,7 +68,7 @@ def stop_timeline() -> bool:
 
 def submit(
     op: int,
-    tensors: list[tuple[int, int, int, tuple[int, ...]]],  # (input address, output address or 0, dtype, shape)
+    tensors: Sequence[Tensor],
     keep: object,  # kept alive until the operation no longer touches the memory
     name: str = "",  # "" = unnamed: matched with the other ranks' unnamed operations by order
     reduce: int = 0,
@@ -90,7 +94,7 @@ def submit_one(
     op: int,
     source: object,
     target: T,
-    call: tuple[int, int, int, tuple[int, ...]],  # as in the `tensors` of submit; None: asked of source and target
+    call: Tensor,  # as in the `tensors` of submit; None: asked of source and target
     parameters: tuple[str, int, int, float, float, int],  # name, reduce, root, prescale, postscale, process_set
 ) -> Handle[T]: ...
 @overload
@@ -110,7 +114,7 @@ def run_one(
     op: int,
     source: object,
     target: object,
-    call: tuple[int, int, int, tuple[int, ...]] | None,
+    call: Tensor | None,
     parameters: tuple[str, int, int, float, float, int],
 ) -> bool:
     """`submit_one` and `wait` in one call, which is quicker; False where submit_one returns None."""
@@ -133,13 +137,20 @@ class Handle(_handles.Handle[R_co], Generic[R_co]):
 
 @final
 class Output:
-    """Memory owned by the core, freed when the last reference (or view through the buffer protocol) goes."""
+    """Memory owned by the core, freed when the last reference (or view through the buffer protocol) goes.
+
+    That of a device, which is where inputs on a device have results if their back end can, has no such view.
+    """
 
     shape: tuple[int, ...]
     dtype: int
     address: int
     nbytes: int
+    on_device: bool
     def __buffer__(self, flags: int, /) -> memoryview: ...  # flat, writable bytes
+
+def takes_device_memory() -> bool:
+    """Whether a back end of this world, one of several ranks, takes tensors as they lie on a device."""
 
 def info() -> dict[str, object]:
     """What tests and tools want to know: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""

@@ -1,6 +1,7 @@
 """From tensors to the core and back: staging, output allocation, keeping memory alive. Knows no operation's meaning.
 
-A tensor whose memory the core can use goes as it is; any other (strided, or on a device) through a staging tensor:
+A tensor whose memory the core can use goes as it is; any other (strided, or on a device unless a back end takes it as
+it lies there) through a staging tensor:
 
     tensor --assign--> staged --core, in place--> staged --assign, when complete--> target
 """
@@ -9,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from farandole._adapter import Adapter, Buffer, DType
+from farandole._adapter import Adapter, DType
 from farandole._calls import Parameters, check_types
 from farandole._earlier import await_earlier, waits
 from farandole._handles import Handle
 from farandole._native import core
 from farandole._ops import Kind
+from farandole._places import Call, CallOnHost, Places
 from farandole._recorder import Recorder
 from farandole._spans import spanned_call, spanned_start
 
+if TYPE_CHECKING:
+    from farandole._core import Output
+
 T = TypeVar("T")
-_Call = tuple[int, int, int, tuple[int, ...]]  # address to read, address to write (0: the core allocates), dtype, shape
 
 
 class Submitter(Generic[T]):
@@ -33,6 +37,7 @@ class Submitter(Generic[T]):
         self._recorder = recorder
         self._array_type = adapter.array_type
         self._empty_like = adapter.empty_like
+        self._places = Places(adapter)
         self._is_profiled = adapter.is_profiled if spanned else None
         self._bare: Submitter[T] = Submitter(adapter, recorder, spanned=False) if self._is_profiled else self
 
@@ -50,10 +55,10 @@ class Submitter(Generic[T]):
                 result = self._empty_like(source) if target is None else target
                 if core.run_one(kind, source, result, None, parameters):
                     return result
-            result, call = self._direct(source, target)
+            keep, result, call = self._direct(source, target)
             if call is None:
                 return self.start(kind, [source], [result], parameters).wait()[0]
-            core.run_one(kind, source, result, call, parameters)
+            core.run_one(kind, keep, result, call, parameters)
             return result
         except TypeError:
             check_types(parameters)
@@ -74,10 +79,10 @@ class Submitter(Generic[T]):
                 native = core.submit_one(kind, source, result, None, parameters)
                 if native is not None:
                     return native
-            result, call = self._direct(source, target)
+            keep, result, call = self._direct(source, target)
             if call is None:
                 return self.start(kind, [source], [result], parameters).map(_only)
-            native = core.submit_one(kind, source, result, call, parameters)
+            native = core.submit_one(kind, keep, result, call, parameters)
             return native
         except TypeError:
             check_types(parameters)
@@ -92,20 +97,22 @@ class Submitter(Generic[T]):
             return spanned_start(self.adapter.span, kind, parameters, start)
         if waits and not parameters[0]:
             await_earlier()
-        calls: list[_Call] = []
-        keep, late, results = [], [], []
+        place = self._places.of([*sources, *targets])
+        calls: list[CallOnHost] = []
+        keep: list[object] = []
+        late, results = [], []
         for source, given in zip(sources, targets, strict=True):
             dtype, shape = self.adapter.describe(source)
             target = self.adapter.empty(source, shape, dtype) if given is None else given
-            sent, buffer = self._readable(source, dtype, shape)
-            destination = buffer if target is source else self.adapter.buffer(target)
+            sent, buffer = place.readable(source, dtype, shape)
+            destination = buffer if target is source else place.buffer(target)
             if sent is not source or destination is None:  # reduce in the staging tensor, copy from there
                 self.adapter.check_target(target)
-                sent, buffer = (sent, buffer) if sent is not source else self._staged(source, dtype, shape)
+                sent, buffer = (sent, buffer) if sent is not source else place.staged(source, dtype, shape)
                 destination = buffer
                 late.append((target, sent))
             calls.append((buffer.address, destination.address, dtype, shape))
-            keep.append((source, sent, target))
+            keep.append((source, sent, target, buffer.keep, destination.keep))
             results.append(target)
 
         def finish(_: None) -> list[T]:
@@ -114,7 +121,7 @@ class Submitter(Generic[T]):
             return results
 
         try:
-            handle = core.submit(kind, calls, keep, *parameters).map(finish)
+            handle = core.submit(kind, place.marked(sources[0], calls, keep), keep, *parameters).map(finish)
         except TypeError:
             check_types(parameters)
             raise
@@ -141,25 +148,23 @@ class Submitter(Generic[T]):
         recorder = self._recorder_of(sources)
         if recorder is not None and kind is Kind.ALLTOALL and also_like is None:
             also_like = sources[0]
-        calls: list[_Call] = []
-        keep = []
+        place = self._places.of(sources)
+        calls: list[CallOnHost] = []
+        keep: list[object] = []
         for source in sources:
             dtype, shape = self.adapter.describe(source)
-            sent, buffer = self._readable(source, dtype, shape)
+            sent, buffer = place.readable(source, dtype, shape)
             calls.append((buffer.address, 0, dtype, shape))
-            keep.append(sent)
+            keep.append((sent, buffer.keep))
         try:
-            native = core.submit(kind, calls, keep, *parameters, splits)
+            native = core.submit(kind, place.marked(sources[0], calls, keep), keep, *parameters, splits)
         except TypeError:
             check_types(parameters)
             raise
         likes = [*sources] if also_like is None else [*sources, also_like]
 
         def finish(_: None) -> list[T]:
-            return [
-                self.adapter.adopt(like, memoryview(output), tuple(output.shape), DType(output.dtype))
-                for like, output in zip(likes, native.outputs(), strict=False)
-            ]
+            return [self._adopted(like, output) for like, output in zip(likes, native.outputs(), strict=False)]
 
         handle = native.map(finish)
         return handle if recorder is None else handle.map(recorder.record(kind, sources, parameters, splits))
@@ -169,30 +174,26 @@ class Submitter(Generic[T]):
         recorder = self._recorder
         return recorder if recorder is not None and any(map(recorder.wants, sources)) else None
 
-    def _direct(self, source: T, target: T | None) -> tuple[T, _Call | None]:
-        """The target, and the core's view of both tensors; None where one of them must be staged."""
+    def _adopted(self, like: T, output: Output) -> T:
+        shape, dtype = tuple(output.shape), DType(output.dtype)
+        if output.on_device:
+            return self.adapter.adopt_on_device(like, output.address, output, shape, dtype)
+        return self.adapter.adopt(like, memoryview(output), shape, dtype)
+
+    def _direct(self, source: T, target: T | None) -> tuple[object, T, Call | None]:
+        """What to keep alive, the target, and the core's view of both; None where one of them must be staged."""
         adapter = self.adapter
+        place = self._places.of_both(source, target)
         dtype, shape = adapter.describe(source)
-        adapter.ready(source)
-        buffer = adapter.buffer(source)
+        place.await_contents(source)
+        buffer = place.buffer(source)
         result = adapter.empty(source, shape, dtype) if target is None else target
-        destination = buffer if result is source else adapter.buffer(result)
+        destination = buffer if result is source else place.buffer(result)
         if buffer is None or destination is None:
-            return result, None
-        return result, (buffer.address, destination.address, dtype, shape)
-
-    def _readable(self, tensor: T, dtype: DType, shape: tuple[int, ...]) -> tuple[T, Buffer]:
-        """The tensor itself or a staged copy, and its memory."""
-        self.adapter.ready(tensor)
-        buffer = self.adapter.buffer(tensor)
-        return (tensor, buffer) if buffer is not None else self._staged(tensor, dtype, shape)
-
-    def _staged(self, tensor: T, dtype: DType, shape: tuple[int, ...]) -> tuple[T, Buffer]:
-        staged = self.adapter.empty(tensor, shape, dtype, host=True)
-        self.adapter.assign(staged, tensor)
-        buffer = self.adapter.buffer(staged)
-        assert buffer is not None, "empty(host=True) must have a buffer"
-        return staged, buffer
+            return source, result, None
+        keep: list[object] = [source, buffer.keep, destination.keep]
+        (call,) = place.marked(source, [(buffer.address, destination.address, dtype, shape)], keep)
+        return keep, result, call
 
 
 def _only(results: list[T]) -> T:

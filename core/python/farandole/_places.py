@@ -1,0 +1,95 @@
+"""Where the core gets tensors: in host memory, or as they lie on a device where a back end takes them so.
+
+What cannot be used as it is, is staged: on the host, for a tensor on a device, in pinned memory; on a device, for one
+that is strided, in another tensor beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from farandole._adapter import CUDA, Adapter, Buffer, DType
+from farandole._native import core
+
+T = TypeVar("T")
+CallOnHost = tuple[
+    int, int, int, tuple[int, ...]
+]  # address to read, address to write (0: the core allocates), dtype, shape
+CallOnDevice = tuple[int, int, int, tuple[int, ...], int, int]  # and the kind of device, the ready event
+Call = CallOnHost | CallOnDevice
+
+
+class Place(Generic[T]):
+    """Host memory; all that is asked of a tensor here stands in the thread that asks."""
+
+    def __init__(self, adapter: Adapter[T]) -> None:
+        self._adapter = adapter
+
+    @property
+    def buffer(self) -> Callable[[T], Buffer | None]:
+        """The tensor's own memory at this place, None where it cannot be used as it is."""
+        return self._adapter.buffer
+
+    def readable(self, tensor: T, dtype: DType, shape: tuple[int, ...]) -> tuple[T, Buffer]:
+        """The tensor itself or a staged copy, and its memory."""
+        self.await_contents(tensor)
+        buffer = self.buffer(tensor)
+        return (tensor, buffer) if buffer is not None else self.staged(tensor, dtype, shape)
+
+    def staged(self, tensor: T, dtype: DType, shape: tuple[int, ...]) -> tuple[T, Buffer]:
+        """A copy, and its memory."""
+        staged = self.empty(tensor, shape, dtype)
+        self._adapter.assign(staged, tensor)
+        buffer = self.buffer(staged)
+        assert buffer is not None, "empty() must have a buffer"
+        return staged, buffer
+
+    def await_contents(self, tensor: T) -> None:
+        """Return when the core may be told of the tensor."""
+        self._adapter.ready(tensor)
+
+    def empty(self, like: T, shape: tuple[int, ...], dtype: DType) -> T:
+        """A new tensor that has a buffer."""
+        return self._adapter.empty(like, shape, dtype, host=True)
+
+    def marked(self, like: T, calls: list[CallOnHost], keep: list[object]) -> Sequence[Call]:
+        """The calls as the core wants them; `keep` gets what must live as long as the operation."""
+        return calls
+
+
+class _Device(Place[T]):
+    """A device: the core waits for what the thread has asked of it until `marked`."""
+
+    @property
+    def buffer(self) -> Callable[[T], Buffer | None]:
+        return self._adapter.device_buffer
+
+    def await_contents(self, tensor: T) -> None:
+        pass
+
+    def empty(self, like: T, shape: tuple[int, ...], dtype: DType) -> T:
+        return self._adapter.empty(like, shape, dtype)
+
+    def marked(self, like: T, calls: list[CallOnHost], keep: list[object]) -> Sequence[Call]:
+        event, kept = self._adapter.mark(like)
+        keep.append(kept)
+        return [(*call, CUDA, event) for call in calls]
+
+
+class Places(Generic[T]):
+    """Both, for the tensors of one framework."""
+
+    def __init__(self, adapter: Adapter[T]) -> None:
+        self._on_device = adapter.on_device
+        self._host: Place[T] = Place(adapter)
+        self._device: Place[T] = _Device(adapter)
+
+    def of(self, tensors: Iterable[T | None]) -> Place[T]:
+        """Where the core is to get all of these."""
+        on_device = all(tensor is None or self._on_device(tensor) for tensor in tensors)
+        return self._device if on_device and core.takes_device_memory() else self._host
+
+    def of_both(self, source: T, target: T | None) -> Place[T]:
+        """`of` for what is called for every gradient."""
+        return self.of((source, target)) if self._on_device(source) else self._host
