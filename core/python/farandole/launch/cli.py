@@ -115,7 +115,7 @@ def run(
 
     Ends with the exit code of the rank that failed first, or 0.
     """  # noqa: D301  (click wants the character)
-    from farandole.launch import environment, job, local
+    from farandole.launch import environment, gpus, job, local
     from farandole.launch.doctor.settings import likely_slips
     from farandole.launch.relay import OutputOptions
     from farandole.launch.run import Job, run_job
@@ -144,8 +144,9 @@ def run(
     except local.CommandError as error:
         _print_error(str(error))
         return error.exit_code
-    for sentence in likely_slips(base):
-        _print_error(sentence)
+    for sentence in [*likely_slips(base), gpus.sharing(base, placements[0].local_size)]:
+        if sentence:
+            _print_error(sentence)
     output = OutputOptions(
         prefix=prefix,
         timestamp=timestamp,

@@ -9,6 +9,7 @@ from farandole import *  # noqa: F403
 
 from farandole_torch._adapter import Compression
 from farandole_torch._autograd import operations as _operations
+from farandole_torch._gpus import init
 from farandole_torch._sparse import sparse_allreduce_async
 
 allgather = _operations.allgather
@@ -56,8 +57,9 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
+    "init",
     "reducescatter",
     "reducescatter_async",
     "sparse_allreduce_async",
 ]
-__all__ += farandole.__all__
+__all__ += [name for name in farandole.__all__ if name not in __all__]
