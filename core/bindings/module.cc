@@ -207,7 +207,7 @@ bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_de
   RaiseIfError(ToEnumeration(dtype, kDTypeCount, "dtype", &demand.dtype));
   RaiseIfError(ToEnumeration(reduce, kReduceOpCount, "reduction", &demand.reduce));
   demand.set_size = 2;
-  demand.on_device = on_device;
+  demand.on_device = demand.results_on_device = on_device;
   demand.scale.multiplier = factor;
   return BackendSupports(number, demand) && (!on_device || BackendTakesDeviceMemory(number));
 }
