@@ -55,9 +55,9 @@ except (farandole.FarandoleError, ValueError) as error:
     os.write(1, f"{time.monotonic()} {type(error).__name__}: {text}\\n".encode())
 else:
     sys.exit("no error")
+hvd.shutdown()
 assert gpu.nccl.fake_nccl_live() == 0, "a communicator is left behind"
 gpu.check()
-hvd.shutdown()
 """
 
 

@@ -237,13 +237,14 @@ TEST_P(DeviceBackend, ARankThatLeavesMeanwhileIsNamed) {
 INSTANTIATE_TEST_SUITE_P(Groups, DeviceBackend,
                          testing::Values(std::vector<int>{2}, std::vector<int>{3}, std::vector<int>{2, 1}));
 
-// In processes of their own the fakes do not find each other, so both wait for the other's part of the communicator.
-int BeRankWhoseCommunicatorIsNotMade(WorldSpec spec, bool is_killed) {
+// tests/backends/test_nccl_faults.py kills ranks while they are connected.
+int BeRankOfAKernelThatHangs(WorldSpec spec, bool is_killed) {
   spec.plan = Engine::PlanFor(spec.size);
   std::unique_ptr<World> world;
   if (!Bootstrap(spec, After(std::chrono::seconds(20)), &world).ok()) return 2;
   std::unique_ptr<Engine> engine;
   if (!Engine::Start(std::move(world), SettingsOfTest(), &engine).ok()) return 3;
+  OpenFakeNccl().Hang();
   Framework framework(OpenFakeCuda(), 0);
   float* const values = framework.Compute(100, spec.rank);
   OperationPtr operation;
@@ -259,10 +260,10 @@ int BeRankWhoseCommunicatorIsNotMade(WorldSpec spec, bool is_killed) {
   return OpenFakeNccl().live() == 0 && OpenFakeNccl().calls("ncclCommAbort") == 1 ? 0 : 7;
 }
 
-TEST(DeviceBackendKilled, ARankThatDiesWhileTheCommunicatorIsMadeIsNamedAndNobodyHangs) {
+TEST(DeviceBackendKilled, ARankThatDiesWhileTheDeviceWorksIsNamedAndNobodyHangs) {
   const std::vector<WorldSpec> specs = SpecsOf(2, FreshStore());
-  const std::vector<int> statuses = ForkRanks(
-      2, [&](int rank) { return BeRankWhoseCommunicatorIsNotMade(specs[static_cast<size_t>(rank)], rank == 1); });
+  const std::vector<int> statuses =
+      ForkRanks(2, [&](int rank) { return BeRankOfAKernelThatHangs(specs[static_cast<size_t>(rank)], rank == 1); });
   EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGKILL);
   EXPECT_TRUE(WIFEXITED(statuses[0]));
   EXPECT_EQ(WEXITSTATUS(statuses[0]), 0);
