@@ -94,6 +94,11 @@ class GradientReducer(Generic[T]):
         self._passes = passes
 
     @property
+    def groups(self) -> list[list[int]]:
+        """The indices that are reduced in one operation each, those of gradients alone included."""
+        return self._groups
+
+    @property
     def holds(self) -> bool:
         """Whether `hold` was called since the last `finish`."""
         return self._holds
@@ -111,10 +116,6 @@ class GradientReducer(Generic[T]):
         """Do not submit these, of those that are held."""
         for index in indices:
             self._waiting.pop(index, None)
-
-    def abandon(self) -> None:
-        """Forget all that is on its way without waiting; the names of what other ranks never begin stay taken."""
-        self._forget()
 
     def operation_of(self, index: int) -> tuple[str, Sequence[int]]:
         """The name of the operation that reduces this gradient, and all that it reduces."""

@@ -203,6 +203,9 @@ def nonsense():
         with pytest.raises((ValueError, TypeError), match="ProcessSet"):
             given = [tensor] if "grouped" in form else tensor
             getattr(hvd, form)(given, process_set=7, **({"root_rank": 0} if form in ROOTED else {}))
+    for transform in (torch.func.grad, torch.func.vmap):
+        with pytest.raises(ValueError, match=r"without memory of its own, as torch\.func has it"):
+            transform(lambda each: hvd.allreduce(each).sum())(torch.ones(2))
     for form in ROOTED:
         with pytest.raises(ValueError, match=rf"root_rank={hvd.size()}"):
             getattr(hvd, form)(tensor.detach(), root_rank=hvd.size())

@@ -176,7 +176,38 @@ def another_number_of_parameters():
     goes_on(model, wrapped(model))
 
 
+def other_settings():
+    """What is reduced together, and what at all; nothing is left under way, so the same names can be used again."""
+    last = hvd.rank() == hvd.size() - 1
+    for options, told in (
+        ({"groups": 1 if last else 0}, r"same groups: rank 1 has '0\.weight'; .* in one, and rank 0 has not"),
+        ({"groups": 2 if last else 1}, r"same groups: rank 0 has '0\.weight'; .* in one, and rank 1 has not"),
+        ({"op": hvd.Adasum if last else hvd.Average}, "same: rank 0 has gradients; rank 1 has .* as op=Adasum asks"),
+    ):
+        model = network()
+        optimizer = wrapped(model, **options)
+        for _ in range(2):
+            loss_of(model).backward()
+            with pytest.raises(hvd.MismatchError, match=told):
+                optimizer.step()
+            optimizer.zero_grad()
+        for right in ({"groups": 1}, {"groups": 2}, {}):
+            goes_on(model, wrapped(model, **right))
+
+
+def another_order():
+    model = network()
+    parameters = list(model.parameters())[:: 1 if hvd.rank() else -1]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.1), model.named_parameters())
+    loss_of(model).backward()
+    with pytest.raises(hvd.MismatchError, match="not the same parameters: their order differs"):
+        optimizer.step()
+    goes_on(model, wrapped(model))
+
+
 CASES = (
+    other_settings,
+    another_order,
     two_optimizers_for_one_model,
     a_second_optimizer_in_the_midst_of_a_step,
     a_group_that_cannot_be_added,

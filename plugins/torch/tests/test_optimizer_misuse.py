@@ -220,11 +220,14 @@ def gradients_that_cannot_be_reduced():
     """A complex parameter, on all ranks; the others' gradients arrive."""
     real, odd = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2, dtype=torch.complex64))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([real, odd], lr=1.0), [("real", real), ("odd", odd)])
-    with pytest.raises(ValueError, match=r"dtype torch\.complex64"):
-        (real.sum() + odd.abs().sum()).backward()
+    (real.sum() + odd.abs().sum()).backward()  # in the first step nothing is sent before it
     for _ in range(2):
         with pytest.raises(ValueError, match=r"dtype torch\.complex64"):
             optimizer.step()
+    with pytest.raises(ValueError, match=r"dtype torch\.complex64"):
+        (real.sum() + odd.abs().sum()).backward()
+    with pytest.raises(ValueError, match=r"dtype torch\.complex64"):
+        optimizer.step()
     odd.requires_grad_(False)
     real.grad = torch.full((2,), float(hvd.rank()))
     optimizer.synchronize()
@@ -260,6 +263,34 @@ def interrupted(options):
     goes_on(model, optimizer)
 
 
+def gradients_that_change_under_way():
+    """On all ranks, or on one, which alone is told; the step is lost, and the next one right."""
+    model = network()
+    optimizer = wrapped(model)
+    goes_on(model, optimizer)
+
+    def clip():
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+
+    def replace():
+        model[2].bias.grad = model[2].bias.grad.clone()
+
+    def forget():
+        model[2].bias.grad = None
+
+    for guilty in (range(hvd.size()), [1]):
+        for change in (clip, replace, forget):
+            loss_of(model).backward()
+            if hvd.rank() not in guilty:
+                optimizer.step()
+            else:
+                change()
+                with pytest.raises(ValueError, match=r"of '\d\.\w+' was changed between .* call synchronize\(\) first"):
+                    optimizer.step()
+            optimizer.zero_grad()
+            goes_on(model, optimizer)
+
+
 def outside_of_the_set():
     """A set that is gone, and one that is not there."""
     model = network()
@@ -278,6 +309,7 @@ def outside_of_the_set():
 WITH_OPTIONS = (one_pass_too_many, no_gradient_on_one_rank, a_hook_that_raises)
 CASES = (
     one_pass_too_few,
+    gradients_that_change_under_way,
     a_step_hook_that_raises,
     a_closure_that_raises,
     two_optimizers_for_two_parts,

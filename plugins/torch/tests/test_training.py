@@ -57,6 +57,8 @@ def overlap():
     model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(8)])
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    model(torch.randn(4, 64)).square().mean().backward()
+    optimizer.step()  # the first, before which the ranks compare what they reduce
     seen = []
     model[0].weight.register_hook(lambda gradient: seen.append(optimizer.submitted_bytes))
     optimizer.zero_grad()

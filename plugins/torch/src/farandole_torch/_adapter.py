@@ -40,7 +40,13 @@ class TensorAdapter(Adapter[Tensor]):
         # The bits of a negative view, such as the imaginary part of a conjugate, are those of the opposite numbers.
         if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
             return None
-        return Buffer(tensor.data_ptr(), tensor.nbytes, tensor)
+        try:
+            return Buffer(tensor.data_ptr(), tensor.nbytes, tensor)
+        except RuntimeError:
+            raise ValueError(
+                "a tensor without memory of its own, as torch.func has it, cannot be reduced or sent: call the "
+                "operation outside of torch.func.grad, vmap and the like"
+            ) from None
 
     def ready(self, tensor: Tensor) -> None:
         if tensor.is_cuda:

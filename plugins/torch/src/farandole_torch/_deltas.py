@@ -19,7 +19,7 @@ from farandole import Adasum, Handle, MismatchError, ProcessSet
 from farandole.plugin import Compressor
 
 from farandole_torch._adapter import Tensor, collectives, span
-from farandole_torch._frozen import Agreement, Required
+from farandole_torch._frozen import Agreement, Plan, Required
 from farandole_torch._owners import Parameter, check_free, check_owned, take
 
 
@@ -86,7 +86,7 @@ class Deltas:
             self._combine()
         except Exception as error:
             self._forget()
-            self._agreement.explain(self._names, self._required, error)
+            self._agreement.explain(self._plan(), self._required, error)
             raise
         self._forget()
 
@@ -115,19 +115,22 @@ class Deltas:
         """Raises MismatchError where the ranks have not frozen the same parameters; see `_frozen`."""
         before, required = self._agreement.required, self._required
         if before is None:
-            refusal = self._agreement.ask_at_first(self._names, required)
+            refusal = self._agreement.ask_at_first(self._plan(), required)
         elif before == required or any(change.handle for change in self._changes):
             return
         else:
             first, *others = [i for i, each in enumerate(before) if each] or [0]
             try:
-                refusal = self._agreement.ask(self._names, required, f"delta.{self._names[first]}")
+                refusal = self._agreement.ask(self._plan(), required, f"delta.{self._names[first]}")
             except MismatchError:  # some have not changed, and wait for the others
                 for i in others:
                     self._reduced(self._names[i], torch.zeros_like(self._parameters[i])).wait()
                 raise
         if refusal is not None:
-            raise refusal.error
+            raise refusal
+
+    def _plan(self) -> Plan:
+        return Plan("what steps change, as op=Adasum asks for", self._names, [[name] for name in self._names])
 
     @property
     def skips(self) -> bool:

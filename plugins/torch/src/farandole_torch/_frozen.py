@@ -1,8 +1,8 @@
-"""Whether the ranks reduce the same parameters; asked only in the first step, and where a rank's have changed.
+"""Whether the ranks reduce the same; asked only in the first step, and where a rank's frozen parameters have changed.
 
-first step --own set, allgathered beside the reductions--> the sets of all: equal, or an error on all
+first step, before anything is reduced --names, groups and own set, allgathered--> equal on all, or an error on all
 as in the step before --> nothing is sent
-changed --own set, allgathered under the name of a reduction--> likewise
+changed --the same, allgathered under the name of a reduction--> likewise
 
 Ranks whose set has not changed begin that reduction: then the core tells all that they disagree, and all exchange their
 sets to say about which parameter.
@@ -26,12 +26,13 @@ _FIRST = "DistributedOptimizer.first_step"
 _NAMED = 3  # parameters in a message
 
 
-@dataclass
-class Refusal:
-    """Why the ranks cannot go on."""
+@dataclass(frozen=True)
+class Plan:
+    """What an optimizer reduces while no parameter is frozen."""
 
-    error: MismatchError
-    expected: Sequence[int] | None = ()  # what ranks wait for all the same; None: what others cannot give
+    what: str  # of the parameters
+    names: Sequence[str]
+    operations: Sequence[Sequence[str]]  # what is reduced together
 
 
 class Agreement:
@@ -42,30 +43,29 @@ class Agreement:
         self._process_set = process_set
         self._asked: Handle[Tensor] | None = None  # what Ctrl-C has interrupted is taken up again
 
-    def ask_at_first(self, names: Sequence[str], required: Required) -> Refusal | None:
+    def ask_at_first(self, plan: Plan, required: Required) -> MismatchError | None:
         """Compare this rank's set with those of all others, whose first step it is, too; blocks."""
-        return self._judged(names, required, self._ask(names, required, _FIRST))
+        return self._judged(plan, required, self._ask(plan, required, _FIRST))
 
-    def ask(self, names: Sequence[str], required: Required, operation: str) -> Refusal | None:
+    def ask(self, plan: Plan, required: Required, operation: str) -> MismatchError | None:
         """Likewise, where others may not ask, but begin the reduction of this name.
 
         Raises MismatchError if they do: `explain` follows when all operations that they wait for are complete.
         """
-        refusal = self._judged(names, required, self._ask(names, required, operation))
-        return refusal and Refusal(refusal.error)  # nothing is submitted yet
+        return self._judged(plan, required, self._ask(plan, required, operation))
 
-    def explain(self, names: Sequence[str], required: Required, error: Exception) -> None:
+    def explain(self, plan: Plan, required: Required, error: Exception) -> None:
         """Where `error` is that only some ranks have asked, compare the sets. Raises MismatchError if they differ."""
         told = next((each for each in (error, error.__cause__) if isinstance(each, MismatchError)), None)
         if told is not None and "allgather" in told.operations:
-            refusal = self._judged(names, required, self._ask(names, required, _FIRST))
+            refusal = self.ask_at_first(plan, required)
             if refusal is not None:
-                raise refusal.error from error
+                raise refusal from error
 
-    def _ask(self, names: Sequence[str], required: Required, name: str) -> Tensor:
-        """Of each rank: its number, that of its parameters, what its names amount to, and its set."""
+    def _ask(self, plan: Plan, required: Required, name: str) -> Tensor:
+        """Of each rank: its number, that of its parameters, what its plan amounts to, and its set."""
         if self._asked is None:
-            mine = [rank(), len(names), zlib.crc32("\0".join(names).encode()), *required]
+            mine = [rank(), len(plan.names), zlib.crc32(repr(plan).encode()), *required]
             self._asked = collectives.allgather_async(torch.tensor(mine), name, self._process_set)
         try:
             gathered = self._asked.wait()
@@ -75,36 +75,40 @@ class Agreement:
         self._asked = None
         return gathered
 
-    def _judged(self, names: Sequence[str], required: Required, gathered: Tensor) -> Refusal | None:
+    def _judged(self, plan: Plan, required: Required, gathered: Tensor) -> MismatchError | None:
         values, kinds, sets = gathered.tolist(), set(), {}
         while values:
-            of_rank, count, names_of_rank = values[:3]
-            kinds.add((count, names_of_rank))
+            of_rank, count, plan_of_rank = values[:3]
+            kinds.add((count, plan_of_rank))
             sets[of_rank], values = values[3 : 3 + count], values[3 + count :]
         if len(kinds) > 1:
-            return Refusal(self._other_names(names), None)
-        told = [text for i, name in enumerate(names) if (text := _differing(name, sets, i))]
+            of_ranks = allgather_object((rank(), plan), name=f"{_FIRST}.plan", process_set=self._process_set)
+            return MismatchError(f"the ranks' optimizers {_difference(of_ranks)}")
+        told = [text for i, name in enumerate(plan.names) if (text := _differing(name, sets, i))]
         if told:
-            return Refusal(
-                MismatchError(
-                    f"the ranks have not frozen the same parameters: {_some(told)}; set requires_grad alike on all "
-                    "ranks before the same step"
-                ),
-                [i for i in range(len(names)) if any(each[i] for each in sets.values())],
+            return MismatchError(
+                f"the ranks have not frozen the same parameters: {_some(told)}; set requires_grad alike on all "
+                "ranks before the same step"
             )
         self.required = required
         return None
 
-    def _other_names(self, names: Sequence[str]) -> MismatchError:
-        """Collective; after it has come out that they differ."""
-        of_ranks = allgather_object((rank(), list(names)), name=f"{_FIRST}.names", process_set=self._process_set)
-        told = []
-        for one, other in itertools.permutations(of_ranks, 2):
-            lacking = [repr(name) for name in one[1] if name not in set(other[1])]
-            if lacking:
-                told.append(f"rank {one[0]} has {_some(lacking)}, which rank {other[0]} lacks")
-        text = _some(told) or "their order differs"
-        return MismatchError(f"the ranks' optimizers have not the same parameters: {text}")
+
+def _difference(of_ranks: Sequence[tuple[int, Plan]]) -> str:
+    """Of plans that are not all equal."""
+    if len({plan.what for _, plan in of_ranks}) > 1:
+        return "do not reduce the same: " + _some([f"rank {each} has {plan.what}" for each, plan in of_ranks])
+    lacking, apart = [], []
+    for (one, plan), (other, others) in itertools.permutations(of_ranks, 2):
+        names = [repr(name) for name in plan.names if name not in set(others.names)]
+        if names:
+            lacking.append(f"rank {one} has {_some(names)}, which rank {other} lacks")
+        groups = [names for names in plan.operations if len(names) > 1 and names not in others.operations]
+        if groups:
+            apart.append(f"rank {one} has {_some(list(map(repr, groups[0])))} in one, and rank {other} has not")
+    if apart and not lacking:
+        return f"have not the same groups: {_some(apart)}"
+    return f"have not the same parameters: {_some(lacking) or 'their order differs'}"
 
 
 def _differing(name: str, sets: dict[int, list[Any]], index: int) -> str:

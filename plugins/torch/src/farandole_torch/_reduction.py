@@ -16,7 +16,7 @@ from farandole import Average, Handle, MismatchError, ProcessSet, ReduceOp, Sum
 from farandole.plugin import GradientReducer
 
 from farandole_torch._adapter import Tensor, collectives, span
-from farandole_torch._frozen import Agreement, Refusal, Required
+from farandole_torch._frozen import Agreement, Plan, Required
 from farandole_torch._owners import Parameter, check_free, check_owned, take
 from farandole_torch._sparse import begin
 
@@ -42,6 +42,7 @@ class Reduction:
         self._hooked: set[int] = set()
         self._agreement = Agreement(process_set)
         self._required: Required | None = None  # in the step that has begun
+        self._handed: dict[int, tuple[Tensor, int]] = {}  # index -> the gradient that backward left, and its version
         self.has_lost = False  # another optimizer has taken a parameter
         self._is_alone = True
 
@@ -71,39 +72,57 @@ class Reduction:
         begun = self._required if self.in_flight else None
         required = self._begin() if begun is None else begun
         if self._agreement.required is None:
-            self._obey(self._agreement.ask_at_first(self._names, required))
+            self._obey(self._agreement.ask_at_first(self._plan(), required))
         elif required != self._agreement.required and (self.reducer.holds or not self.in_flight):
             self._obey(self._ask(required, self._agreement.required))
         wanted = [i for i, each in enumerate(self._parameters) if each.requires_grad or required[i]]
+        changed = self._changed()
         self._finish(wanted, required)
+        if changed:
+            raise ValueError(
+                f"the gradient of {changed!r} was changed between backward() and step(), while it was being reduced: "
+                "to clip gradients, or to change them otherwise, call synchronize() first"
+            )
+
+    def _plan(self) -> Plan:
+        operations = [[self._names[i] for i in indices] for indices in self.reducer.groups]
+        return Plan("gradients", self._names, operations)
+
+    def _changed(self) -> str | None:
+        """The name of a parameter whose gradient is not what backward left: other ranks have got the one or the other.
+
+        Asked once in a step, for the reduction changes it, too.
+        """
+        handed, self._handed = self._handed, {}
+        for index, (gradient, version) in handed.items():
+            if self._parameters[index].grad is not gradient or gradient._version != version:
+                return self._names[index]
+        return None
 
     def _begin(self) -> Required:
-        """Of a step: what it reduces is what requires a gradient now. Where that has changed, the ranks are asked."""
+        """Of a step: what it reduces is what requires a gradient now. Where that is new, the ranks are asked before."""
         self._required = required = tuple(each.requires_grad for each in self._parameters)
-        if self._agreement.required not in (None, required):
+        if self._agreement.required != required:
             self.reducer.hold()
         return required
 
-    def _ask(self, required: Required, before: Required) -> Refusal | None:
+    def _ask(self, required: Required, before: Required) -> MismatchError | None:
         operation, together = self.reducer.operation_of(before.index(True) if True in before else 0)
         try:
-            return self._agreement.ask(self._names, required, operation)
+            return self._agreement.ask(self._plan(), required, operation)
         except MismatchError as error:  # some have not changed
             self._give_up([i for i, each in enumerate(before) if each and i not in together])
-            self._agreement.explain(self._names, required, error)
+            self._agreement.explain(self._plan(), required, error)
             raise
 
-    def _obey(self, refusal: Refusal | None) -> None:
+    def _obey(self, refusal: MismatchError | None) -> None:
         if refusal is not None:
-            self._give_up(refusal.expected)
-            raise refusal.error
+            self._give_up(())  # nobody has submitted anything
+            raise refusal
 
-    def _give_up(self, expected: Sequence[int] | None) -> None:
-        """Reduce nothing in this step but what other ranks wait for, if that can be."""
-        self._required = None
-        if expected is None:
-            self.reducer.abandon()
-            return
+    def _give_up(self, expected: Sequence[int]) -> None:
+        """Reduce nothing in this step but what other ranks wait for."""
+        self._required, self._handed = None, {}
         self.reducer.withdraw(range(len(self._names)))
         with contextlib.suppress(Exception):  # there is an error to be told already
             self.reducer.finish(expected, self._gradient)
@@ -112,7 +131,7 @@ class Reduction:
         try:
             self.reducer.finish(wanted, self._gradient)
         except Exception as error:
-            self._agreement.explain(self._names, required, error)
+            self._agreement.explain(self._plan(), required, error)
             raise
         finally:
             if not self.in_flight:
@@ -193,7 +212,10 @@ class Reduction:
         if not self.has_lost:
             if self._required is None:
                 self._begin()
-            self.reducer.ready(index, self._gradient(index))
+            gradient = self._gradient(index)
+            self._handed.pop(index, None)  # where `ready` raises, it is told already that this was changed
+            self.reducer.ready(index, gradient)
+            self._handed[index] = gradient, gradient._version
 
     def reduce_sparse(self, index: int, gradient: Tensor, name: str) -> tuple[Handle[Tensor], int] | None:
         """See GradientReducer's `sparse`."""
