@@ -172,8 +172,9 @@ def main() -> int:
         print("\n".join(table(library, rows)), flush=True)
         lines += table(library, rows)
         missed += misses(library, rows)
+    lines += ["## Missed", "", *(f"- {each}" for each in missed or ["nothing"])]
     if options.output:
-        options.output.write_text("\n".join(lines[:-1]) + "\n")
+        options.output.write_text("\n".join(lines) + "\n")
     print("\n".join(f"MISSED  {each}" for each in missed) or "All targets are met.")
     return 1 if missed else 0
 
