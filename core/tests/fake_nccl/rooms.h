@@ -108,7 +108,10 @@ class Room {
   bool everybody_left() const {
     return All([](const Slot& each) { return each.left == 1; });
   }
-  void Abort(int rank) { slot(rank).aborted = 1; }
+  void Abort(int rank) {
+    slot(rank).aborted = 1;
+    unlink(path_.c_str());  // nobody is to come to it any more
+  }
 
   // What a rank's kernel does for one group of calls. "" or a misuse. `hangs`: nothing, until the rank aborts.
   std::string Perform(int rank, std::vector<Call> calls, bool hangs) {
