@@ -79,11 +79,13 @@ def run_tests(
     """Run pytest: what it is called -> (place, arguments), in each of the place's environments."""
     needed = {place for place, _ in runs.values()}
     made = {name: {beside: make(session) for beside, make in environments[name].items()} for name in needed}
+    named = [argument for _, arguments in runs.values() for argument in arguments]
+    carried = any(name.startswith(("tests/backends", "plugins/")) for name in named)
+    variables = gloo_variables(session) if carried else {}
     actions: dict[str, Callable[[], None]] = {}
     for what, (place, arguments) in runs.items():
         for beside, env in made[place].items():
             if env:
-                variables = gloo_variables(session) if "tests/backends" in arguments[0] else {}
                 actions[f"{what}, {beside}"] = partial(run_pytest, env, *arguments, **variables)
     run_all(session, actions)
 

@@ -1,0 +1,46 @@
+"""A tenth of the conformance suite with what a library can do carried by it, for a test of each plugin:
+
+    test_a_tenth = carried.tenth(SUBJECT)
+
+All of it, on more ranks: the sessions backend_gloo and backend_mpi.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mpis
+import pytest
+from farandole.testing import World, conformance
+
+_SEED = int(os.environ.get("FARANDOLE_SEED", "1"))
+_SHARE = 1 if os.environ.get("FARANDOLE_LONG") else 10
+
+USUAL = (("gloo", 2), ("openmpi", 2), ("mpich", 2))  # library, ranks
+
+
+def tenth(subject: conformance.Subject[Any], worlds: Sequence[tuple[str, int]] = USUAL) -> Callable[[str, int], None]:
+    """A test for each of the worlds. A library of MPI is called as in `mpis`."""
+    every = conformance.checks(subject)
+
+    @pytest.mark.timeout(600)
+    @pytest.mark.parametrize(("library", "ranks"), worlds)
+    def test(library: str, ranks: int) -> None:
+        chosen = random.Random(f"{_SEED} {library} {ranks}").sample(every, len(every) // _SHARE)
+        with _world(library, ranks) as world:
+            for check in chosen:
+                print(check.__name__)
+                world.run(conformance.perform, check.__module__, check.__name__, subject)
+
+    return test
+
+
+def _world(library: str, ranks: int) -> World:
+    if library != "gloo":
+        return World(ranks, env=mpis.variables(library), launcher=mpis.launcher(library, ranks))
+    if "FARANDOLE_GLOO_LIB" not in os.environ:  # the sessions build it
+        pytest.skip("FARANDOLE_GLOO_LIB is not set")
+    return World(ranks, env={"FARANDOLE_BACKEND": "gloo,native"})
