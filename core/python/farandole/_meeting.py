@@ -1,6 +1,6 @@
 """Where ranks meet that can tell each other some bytes already, through MPI: their hosts, rank 0's address, the key.
 
-    every rank                                   exchange 1: host, addresses
+    every rank                                   exchange 1: host, addresses, whether it has a key file
     choose one address for each rank             pure, alike everywhere
     rank 0: listens there, makes the key         exchange 2: the store and the key, or why not
 
@@ -45,16 +45,19 @@ class Offer:
     host: str  # for people
     identity: str  # ranks with equal ones are on one host
     addresses: tuple[str, ...]
+    has_key: bool = False  # from FARANDOLE_KEY_FILE
 
 
 def meet(rank: int, size: int, starter: str, key_file: str, exchange: Exchange) -> Meeting:
     """Collective among `size` ranks. key_file: has the job's key; "" where rank 0 makes one and `exchange` carries it.
 
-    Raises ValueError, on all ranks, where hosts do not reach each other; OSError where rank 0 cannot listen.
+    Raises ValueError, on all ranks, where hosts do not reach each other or some ranks alone have a key file; OSError
+    where rank 0 cannot listen.
     """
     if size == 1:
         return Meeting(_environment.World(starter=starter))
-    offers = [_read(text) for text in exchange(json.dumps(asdict(_own_offer())).encode())]
+    offers = [_read(text) for text in exchange(json.dumps(asdict(_own_offer(bool(key_file)))).encode())]
+    _check_keys(offers)
     world = place(rank, [offer.identity for offer in offers], starter)
     addresses = choose(offers) if world.local_size < size else [""] * size
     listener, said = _begin(addresses[0], bool(key_file)) if rank == 0 else (-1, b"")
@@ -116,7 +119,8 @@ def choose(offers: Sequence[Offer]) -> list[str]:
     """One address for each rank: the first of rank 0 that is in one network with some of every other rank.
 
     Where there is none, hosts are taken to be connected by routers: everybody's first. Addresses that two hosts have,
-    those of containers' bridges, say, lead to neither. Raises ValueError.
+    those of containers' bridges, say, lead to neither. Those of 169.254.0.0/16, such as the ones between a host and its
+    management board, look like one network and are none. Raises ValueError.
     """
     usable = [_usable(offer, offers) for offer in offers]
     for rank, found in enumerate(usable):
@@ -135,7 +139,11 @@ def choose(offers: Sequence[Offer]) -> list[str]:
 
 def _usable(offer: Offer, offers: Sequence[Offer]) -> list[str]:
     elsewhere = {each for other in offers if other.identity != offer.identity for each in other.addresses}
-    return [each for each in offer.addresses if "/" not in each or each not in elsewhere]
+    return [each for each in offer.addresses if "/" not in each or (each not in elsewhere and not _is_of_a_cable(each))]
+
+
+def _is_of_a_cable(address: str) -> bool:
+    return ipaddress.ip_interface(address).ip.is_link_local
 
 
 def _are_neighbours(one: str, other: str) -> bool:
@@ -152,17 +160,29 @@ def _bare(address: str) -> str:
     return f"[{alone}]" if ":" in alone and not alone.startswith("[") else alone
 
 
-def _own_offer() -> Offer:
+def _check_keys(offers: Sequence[Offer]) -> None:
+    """Raises ValueError where the key would travel for some ranks and be read by others: launchers drop variables."""
+    by_file = [rank for rank, offer in enumerate(offers) if offer.has_key]
+    others = [rank for rank, offer in enumerate(offers) if not offer.has_key]
+    if by_file and others:
+        raise ValueError(
+            f"rank {by_file[0]} on {offers[by_file[0]].host} has FARANDOLE_KEY_FILE, but rank {others[0]} on "
+            f"{offers[others[0]].host} has not: set it for all ranks (mpirun -x FARANDOLE_KEY_FILE of Open MPI, "
+            "-genvlist of MPICH pass it on), or for none"
+        )
+
+
+def _own_offer(has_key: bool) -> Offer:
     given = _environment.address()
     host = socket.gethostname()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     identity = f"{host} {boot_id} {os.stat('/proc/self/ns/net').st_ino}"
-    return Offer(host, identity, (given,) if given else tuple(core.host_addresses()))
+    return Offer(host, identity, (given,) if given else tuple(core.host_addresses()), has_key)
 
 
 def _read(text: bytes) -> Offer:
     said = json.loads(text)
-    return Offer(said["host"], said["identity"], tuple(said["addresses"]))
+    return Offer(said["host"], said["identity"], tuple(said["addresses"]), said["has_key"])
 
 
 def _begin(address: str, has_key: bool) -> tuple[int, bytes]:

@@ -30,6 +30,12 @@ def test_hosts_are_numbered_by_their_lowest_rank():
         ),
         # The bridge that every host's containers have is no way.
         ([("a", ["172.17.0.1/16", "10.0.0.1/24"]), ("b", ["172.17.0.1/16", "10.0.0.2/24"])], ["10.0.0.1", "10.0.0.2"]),
+        # What only looks like a common network is no way; by routers there is one.
+        (
+            [("a", ["169.254.3.1/16", "10.1.0.5/16"]), ("b", ["169.254.9.9/16", "10.2.0.5/16"])],
+            ["10.1.0.5", "10.2.0.5"],
+        ),
+        ([("a", ["169.254.3.1"]), ("b", ["169.254.9.9"])], ["169.254.3.1", "169.254.9.9"]),  # unless one is told so
         # Connected by routers.
         ([("a", ["10.1.0.5/16"]), ("b", ["10.2.0.5/16"])], ["10.1.0.5", "10.2.0.5"]),
         # Who is told an address decides, a name too, and that two have is their affair.
@@ -71,12 +77,12 @@ class Table:
         return exchange
 
 
-def meet_all(size, key_file=""):
+def meet_all(size, key_file_of=lambda rank: ""):
     table, results = Table(size), [None] * size
 
     def run(rank):
         try:
-            results[rank] = meet(rank, size, "MPI", key_file, table.of(rank))
+            results[rank] = meet(rank, size, "MPI", key_file_of(rank), table.of(rank))
         except Exception as error:
             results[rank] = error
 
@@ -101,10 +107,25 @@ def test_a_world_of_one_tells_nobody():
     assert meet(0, 1, "MPI", "", None) == _meeting.Meeting(World(starter="MPI"))
 
 
-def test_a_key_of_a_file_is_not_told(tmp_path):
-    path = tmp_path / "key"
+def key_in(folder):
+    path = folder / "key"
     path.touch(mode=0o600)
     path.write_bytes(b"k" * 32)
+    return path
+
+
+@pytest.mark.parametrize(("owner", "other"), [(0, 1), (1, 0)])
+def test_a_key_file_that_some_ranks_lack_is_an_error_of_all(owner, other, tmp_path):
+    path = str(key_in(tmp_path))
+    found = meet_all(3, lambda rank: path if rank == owner else "")
+    assert [type(each) for each in found] == [ValueError] * 3, found
+    for each in found:
+        assert f"rank {owner} on " in str(each) and f"but rank {other} on " in str(each), each
+        assert "mpirun -x FARANDOLE_KEY_FILE" in str(each)
+
+
+def test_a_key_of_a_file_is_not_told(tmp_path):
+    path = key_in(tmp_path)
     said = []
     meet(0, 2, "MPI", str(path), lambda mine: said.append(mine) or [mine, said[0]])
     assert b'"key": ""' in said[1]
