@@ -123,10 +123,11 @@ class GradientReducer(Generic[T]):
         members = self._groups[group]
         return (f"gradients.{group}" if len(members) > 1 else f"gradient.{self._names[index]}"), members
 
-    def ready(self, index: int, gradient: T) -> None:
-        """One backward pass has added to the gradient. Submits it, or its group, when it was the last one.
+    def ready(self, index: int, gradient: T) -> bool:
+        """One backward pass has added to the gradient. Submits it, or its group, at the last one; never blocks.
 
-        The gradient must not be touched from then on until `finish`. Never blocks.
+        Returns:
+            Whether it was the last one: the gradient must not be touched from then on until `finish`.
 
         Raises:
             ValueError: the gradient was already submitted: more backward passes than announced.
@@ -137,8 +138,10 @@ class GradientReducer(Generic[T]):
                 f"backward_passes_per_step is {self._passes}; raise it, or call step() or synchronize() in between"
             )
         self._seen[index] += 1
-        if self._seen[index] >= self._passes:
-            self._due(index, gradient)
+        if self._seen[index] < self._passes:
+            return False
+        self._due(index, gradient)
+        return True
 
     def extend(self, names: Sequence[str]) -> None:
         """More gradients, each reduced alone; their indices follow those that there are.

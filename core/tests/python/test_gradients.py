@@ -64,7 +64,7 @@ def test_gradients_wait_for_all_passes(gradients):
     noted = Noted()
     reducer = GradientReducer(noted, ["a"], passes=3)
     for expected in ([], [], ["gradient.a"]):
-        reducer.ready(0, gradients[0])
+        assert reducer.ready(0, gradients[0]) == bool(expected)
         assert noted.names == expected
     with pytest.raises(ValueError, match=r"'a' was computed again.*backward_passes_per_step is 3"):
         reducer.ready(0, gradients[0])

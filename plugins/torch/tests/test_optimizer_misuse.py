@@ -291,6 +291,27 @@ def gradients_that_change_under_way():
             goes_on(model, optimizer)
 
 
+def gradients_that_change_between_passes():
+    """Before the last pass they are the rank's own: they may be scaled, and what a pass has left may be thrown away."""
+    model = network()
+    optimizer = wrapped(model, backward_passes_per_step=2)
+    loss_of(model).backward()
+    for parameter in model.parameters():
+        parameter.grad.mul_(hvd.rank() + 1)
+    own = [parameter.grad.clone() for parameter in model.parameters()]
+    optimizer.synchronize()
+    for parameter, alone in zip(model.parameters(), own, strict=True):
+        assert torch.allclose(parameter.grad, hvd.allreduce(alone))
+    optimizer.step()
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    optimizer.zero_grad()
+    model[2](torch.ones(1, 8).double()).sum().backward()  # the others have been in the first pass only
+    optimizer.step()
+    assert len(set(map(str, hvd.allgather_object(model.state_dict())))) == 1
+    assert not model[0].weight.grad.any()
+
+
 def outside_of_the_set():
     """A set that is gone, and one that is not there."""
     model = network()
@@ -310,6 +331,7 @@ WITH_OPTIONS = (one_pass_too_many, no_gradient_on_one_rank, a_hook_that_raises)
 CASES = (
     one_pass_too_few,
     gradients_that_change_under_way,
+    gradients_that_change_between_passes,
     a_step_hook_that_raises,
     a_closure_that_raises,
     two_optimizers_for_two_parts,

@@ -214,8 +214,8 @@ class Reduction:
                 self._begin()
             gradient = self._gradient(index)
             self._handed.pop(index, None)  # where `ready` raises, it is told already that this was changed
-            self.reducer.ready(index, gradient)
-            self._handed[index] = gradient, gradient._version
+            if self.reducer.ready(index, gradient):  # before the last pass it is this rank's own
+                self._handed[index] = gradient, gradient._version
 
     def reduce_sparse(self, index: int, gradient: Tensor, name: str) -> tuple[Handle[Tensor], int] | None:
         """See GradientReducer's `sparse`."""
