@@ -200,7 +200,18 @@ def another_order():
     parameters = list(model.parameters())[:: 1 if hvd.rank() else -1]
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.1), model.named_parameters())
     loss_of(model).backward()
-    with pytest.raises(hvd.MismatchError, match="not the same parameters: their order differs"):
+    told = r"another order: number 0 is '2\.bias' on rank 0; '0\.weight' on rank 1; give them in one order on all"
+    with pytest.raises(hvd.MismatchError, match=told):
+        optimizer.step()
+    goes_on(model, wrapped(model))
+
+
+def another_order_of_groups():
+    model = network()
+    groups = [list(layer.parameters()) for layer in (model[0], model[2])][:: 1 if hvd.rank() else -1]
+    optimizer = wrapped(model, groups=groups)
+    loss_of(model).backward()
+    with pytest.raises(hvd.MismatchError, match="the same groups in another order: give `groups` in one order"):
         optimizer.step()
     goes_on(model, wrapped(model))
 
@@ -208,6 +219,7 @@ def another_order():
 CASES = (
     other_settings,
     another_order,
+    another_order_of_groups,
     two_optimizers_for_one_model,
     a_second_optimizer_in_the_midst_of_a_step,
     a_group_that_cannot_be_added,

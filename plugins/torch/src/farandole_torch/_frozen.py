@@ -106,9 +106,20 @@ def _difference(of_ranks: Sequence[tuple[int, Plan]]) -> str:
         groups = [names for names in plan.operations if len(names) > 1 and names not in others.operations]
         if groups:
             apart.append(f"rank {one} has {_some(list(map(repr, groups[0])))} in one, and rank {other} has not")
-    if apart and not lacking:
-        return f"have not the same groups: {_some(apart)}"
-    return f"have not the same parameters: {_some(lacking) or 'their order differs'}"
+    if lacking:
+        return f"have not the same parameters: {_some(lacking)}"
+    return f"have not the same groups: {_some(apart)}" if apart else _other_order(of_ranks)
+
+
+def _other_order(of_ranks: Sequence[tuple[int, Plan]]) -> str:
+    for number, names in enumerate(zip(*(plan.names for _, plan in of_ranks), strict=True)):
+        if len(set(names)) > 1:
+            told = [f"{name!r} on rank {each}" for (each, _), name in zip(of_ranks, names, strict=True)]
+            return (
+                f"have the same parameters in another order: number {number} is {_some(told)}; give them in one order "
+                "on all ranks (a Python set has another one in each process)"
+            )
+    return "have the same groups in another order: give `groups` in one order on all ranks"
 
 
 def _differing(name: str, sets: dict[int, list[Any]], index: int) -> str:
