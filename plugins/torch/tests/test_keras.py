@@ -7,6 +7,7 @@ import time
 
 os.environ["KERAS_BACKEND"] = "torch"  # before Keras is imported; the ranks import this file, too
 
+import farandole_torch as hvd
 import farandole_torch.keras as khvd
 import keras
 import numpy as np
@@ -325,6 +326,10 @@ def values():
 
 def test_values():
     world(2).run(values)
+
+
+def test_a_rank_gets_a_gpu_of_its_own_as_without_keras():
+    assert khvd.init is hvd.init  # see test_gpus.py
 
 
 def test_another_back_end_of_keras_is_refused():

@@ -29,6 +29,7 @@ if keras.backend.backend() != "torch":
         "variable KERAS_BACKEND=torch before the program starts"
     )
 
+from farandole_torch._gpus import init
 from farandole_torch.keras import callbacks
 from farandole_torch.keras._models import load_model
 from farandole_torch.keras._optimizer import DistributedOptimizer, PartialDistributedOptimizer
@@ -43,6 +44,7 @@ __all__ = [
     "allreduce",
     "broadcast",
     "callbacks",
+    "init",
     "load_model",
     "reducescatter",
 ]
