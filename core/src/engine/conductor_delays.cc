@@ -164,10 +164,11 @@ std::string Conductor::NamesOf(const std::vector<int>& ranks) const {
 
 void Conductor::GiveUpWaiting(const Wait& wait) {
   const std::string places = PlacesSince(Now() - std::chrono::milliseconds(wait.waited_ms));
+  std::string names = NamesOf(wait.missing);
+  if (names.back() == ',') names.pop_back();  // of a clause that ends here
   Abort(Code::kDeadline, -1,
         wait.operation->Title() + " has waited " + Seconds(wait.waited_ms) + " on rank " +
-            std::to_string(world_->rank) + " for " + NamesOf(wait.missing) + places +
-            "; raise FARANDOLE_TIMEOUT if that is normal");
+            std::to_string(world_->rank) + " for " + names + places + "; raise FARANDOLE_TIMEOUT if that is normal");
 }
 
 // What ranks said while others were waited for, before `begin`, is of no use to anybody now.

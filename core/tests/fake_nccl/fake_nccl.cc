@@ -194,7 +194,7 @@ class Library final : public FakeNccl {
     calls_.clear();
     later_ = kSuccess;
     version_ = VersionAtFirst();
-    hangs_ = refuses_shared_devices_ = false;
+    hangs_ = hangs_before_launch_ = refuses_shared_devices_ = false;
   }
   void SetVersion(int version) override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -215,6 +215,10 @@ class Library final : public FakeNccl {
   void Hang() override {
     std::lock_guard<std::mutex> lock(mutex_);
     hangs_ = true;
+  }
+  void HangBeforeLaunch() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    hangs_before_launch_ = true;
   }
   std::vector<std::string> misuses() override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -248,7 +252,7 @@ class Library final : public FakeNccl {
         comm->state = Comm::kReady;
         return kSuccess;
       case Comm::kLaunching:
-        if (comm->polls_left-- > 0) return kInProgress;
+        if (hangs_before_launch_ || comm->polls_left-- > 0) return kInProgress;
         comm->state = Comm::kReady;
         LaunchKernel(comm);
         return kSuccess;
@@ -281,7 +285,7 @@ class Library final : public FakeNccl {
   FakeCuda& cuda_ = OpenCuda();
   std::mutex mutex_;
   int version_ = VersionAtFirst(), later_ = kSuccess, ids_ = 0, next_reduce_ = 0;
-  bool hangs_ = false, refuses_shared_devices_ = false;
+  bool hangs_ = false, hangs_before_launch_ = false, refuses_shared_devices_ = false;
   std::map<std::string, int> failures_, calls_;
   std::vector<std::string> misuses_;
   std::map<std::string, std::shared_ptr<Room>> rooms_;

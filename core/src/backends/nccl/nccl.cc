@@ -83,7 +83,9 @@ class Nccl final : public Backend {
   }
 
   std::string Standstill() const override {
-    if (state_ == State::kOpening) return nccl_->name() + ", which has not connected the ranks" + Advice() + ",";
+    // From 2.22 on, ranks are connected when they first perform something.
+    if (state_ == State::kOpening || state_ == State::kLaunching)
+      return nccl_->name() + ", which has not connected the ranks" + Advice() + ",";
     if (state_ == State::kRunning)
       return nccl_->name() + ", which does not come to an end on " + lane_->device()->name() +
              " (is the GPU busy with something else, or the network that NCCL_DEBUG=INFO names gone?),";

@@ -45,6 +45,25 @@ class DeviceBackend : public testing::TestWithParam<std::vector<int>> {
         settings);
   }
 
+  // Of an allreduce that does not come to an end: all ranks say why.
+  void ExpectDeadline(const std::string& why) {
+    Settings settings = SettingsOfTest();
+    settings.timeout_ms = 300;
+    Run(
+        [&why](Engine& engine, Framework& framework) {
+          float* const values = framework.Compute(1000, engine.rank());
+          const Status status =
+              SubmitAndWait(engine, Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)}, "grad"));
+          const std::string& text = status.message();
+          EXPECT_EQ(status.code(), Code::kDeadline) << text;
+          EXPECT_NE(text.find("allreduce 'grad'"), std::string::npos) << text;
+          EXPECT_NE(text.find(why), std::string::npos) << text;
+          EXPECT_NE(text.find("); raise FARANDOLE_TIMEOUT"), std::string::npos) << text;
+        },
+        settings);
+    EXPECT_GE(nccl_.calls("ncclCommAbort"), 2);
+  }
+
   FakeCuda& cuda_ = OpenFakeCuda();
   FakeNccl& nccl_ = OpenFakeNccl();
 };
@@ -186,21 +205,12 @@ TEST_P(DeviceBackend, WhatItWouldRoundOtherwiseIsStagedForOurs) {
 
 TEST_P(DeviceBackend, AnOperationThatHangsIsADeadlineForEverybody) {
   nccl_.Hang();
-  Settings settings = SettingsOfTest();
-  settings.timeout_ms = 300;
-  Run(
-      [](Engine& engine, Framework& framework) {
-        float* const values = framework.Compute(1000, engine.rank());
-        const Status status =
-            SubmitAndWait(engine, Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)}, "grad"));
-        EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
-        EXPECT_NE(status.message().find("allreduce 'grad'"), std::string::npos) << status.message();
-        EXPECT_NE(status.message().find("for NCCL 2.18.3, which does not come to an end on CUDA device "),
-                  std::string::npos)
-            << status.message();
-      },
-      settings);
-  EXPECT_GE(nccl_.calls("ncclCommAbort"), 2);
+  ExpectDeadline("for NCCL 2.18.3, which does not come to an end on CUDA device ");
+}
+
+TEST_P(DeviceBackend, RanksThatAreNotConnectedWhenTheyPerformAreADeadlineForEverybody) {
+  nccl_.HangBeforeLaunch();
+  ExpectDeadline("for NCCL 2.18.3, which has not connected the ranks");
 }
 
 TEST_P(DeviceBackend, AFailureOfOneRankIsToldToAll) {

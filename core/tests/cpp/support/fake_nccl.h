@@ -33,6 +33,8 @@ class FakeNccl {
   virtual void FailLater(int code) = 0;
   // What is launched from now on ends only when it is aborted.
   virtual void Hang() = 0;
+  // What is called from now on never comes to a launch.
+  virtual void HangBeforeLaunch() = 0;
 
   virtual std::vector<std::string> misuses() = 0;
   virtual int calls(const std::string& name) = 0;
