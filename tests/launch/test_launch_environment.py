@@ -86,14 +86,19 @@ def test_a_grace_that_makes_no_sense_is_refused(text: str) -> None:
         environment.settings({"FARANDOLE_GRACE_SECONDS": text})
 
 
-@pytest.mark.parametrize("text", ["nonsense", "native,native", "native,", "native;mpi"])
+@pytest.mark.parametrize("text", ["nonsense", "native,native", "native,,mpi", "native;mpi"])
 def test_a_list_of_back_ends_that_every_rank_would_refuse_is_refused(text: str) -> None:
     with pytest.raises(environment.SettingError, match=r"allowed: .*native"):
         environment.check_back_ends({"FARANDOLE_BACKEND": text})
 
 
 def test_a_list_of_back_ends_is_read_as_the_ranks_do() -> None:
-    for base in ({}, {"FARANDOLE_BACKEND": ""}, {"FARANDOLE_BACKEND": " mpi, native"}):
+    for base in (
+        {},
+        {"FARANDOLE_BACKEND": ""},
+        {"FARANDOLE_BACKEND": " mpi, native"},
+        {"FARANDOLE_BACKEND": "native,"},
+    ):
         environment.check_back_ends(base)
 
 

@@ -89,7 +89,7 @@ def settings(base: Mapping[str, str]) -> Settings:
 def check_back_ends(base: Mapping[str, str]) -> None:
     """Refuse a list in FARANDOLE_BACKEND that every rank would refuse. Raises SettingError."""
     text = base.get("FARANDOLE_BACKEND", "")
-    names = [name.strip() for name in text.split(",")] if text else []
+    names = [name.strip() for name in text.removesuffix(",").split(",")] if text else []
     for name in names:
         known = name in BACK_ENDS
         if known and names.count(name) == 1:
