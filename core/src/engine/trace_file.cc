@@ -2,13 +2,28 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 namespace farandole {
 namespace {
 
-constexpr char kBegin[] = "[", kBetween[] = ",", kEnd[] = "\n]\n";
+constexpr char kBegin[] = "[", kBetween[] = ",", kEnd[] = "\n]\n", kBetweenEvents[] = ",\n";
+constexpr size_t kPageBytes = 4096;
+
+size_t Length(const char* text) { return std::strlen(text); }
+
+// Where the last event ends that begins at `from` or behind it and ends within `room` bytes; `from` where none does.
+size_t EndWithin(const std::string& events, size_t from, size_t room) {
+  if (events.size() - from <= room) return events.size();
+  const size_t end = events.rfind(kBetweenEvents, from + room);
+  return end == std::string::npos || end < from ? from : end;
+}
+
+size_t EndOfFirst(const std::string& events, size_t from) {
+  return std::min(events.find(kBetweenEvents, from), events.size());
+}
 
 }  // namespace
 
@@ -23,8 +38,23 @@ Status TraceFile::Open(const std::string& path) {
 }
 
 Status TraceFile::Append(const std::string& events) {
-  if (events.empty()) return Status::Ok();
-  const std::string text = std::string(has_events_ ? kBetween : "") + "\n" + events;
+  for (size_t from = 0; from < events.size();) {
+    const size_t around = Length(kBetweenEvents) + Length(kEnd);
+    const size_t left = kPageBytes - static_cast<size_t>(end_) % kPageBytes;
+    size_t padding = 0, end = left > around ? EndWithin(events, from, left - around) : from;
+    if (end == from) {
+      padding = left;
+      end = EndWithin(events, from, kPageBytes - around);
+    }
+    if (end == from) end = EndOfFirst(events, from);  // one that is longer than a page
+    FRD_RETURN_IF_ERROR(AppendPiece(padding, events.substr(from, end - from)));
+    from = end + Length(kBetweenEvents);
+  }
+  return Status::Ok();
+}
+
+Status TraceFile::AppendPiece(size_t padding, const std::string& events) {
+  const std::string text = std::string(padding, ' ') + (has_events_ ? kBetween : "") + "\n" + events;
   FRD_RETURN_IF_ERROR(Write(text + kEnd));
   end_ += static_cast<int64_t>(text.size());
   has_events_ = true;

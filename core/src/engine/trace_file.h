@@ -4,7 +4,8 @@
 //   [\n{...},\n{...}\n]\n
 //   [\n{...},\n{...}      <- the next Append writes from here: ,\n{...}\n]\n
 //
-// (A process that is killed within one write can leave an array without its end, which those who read traces accept.)
+// A process can be killed within a write, too: between two pages of it. So a write stays within a page, or goes to the next
+// one with nothing but blanks before: what may be missing then is the array's end, and those who read traces accept that.
 // One thread at a time.
 #pragma once
 
@@ -24,6 +25,7 @@ class TraceFile {
   Status Append(const std::string& events);
 
  private:
+  Status AppendPiece(size_t padding, const std::string& events);
   Status Write(const std::string& text);
 
   Descriptor file_;

@@ -83,7 +83,7 @@ def _events(files: Iterable[Path]) -> Iterator[str]:
             if next(lines, "").strip()[:1] != "[":
                 raise TimelineError(f"{path} is no timeline of Farandole: it does not begin with [")
             for line in lines:
-                event = line.strip().removesuffix(",")
+                event = line.strip().removesuffix(",").rstrip()
                 if event not in ("", "]") and _is_whole(event):
                     yield event
 

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -78,6 +79,39 @@ TEST(TraceFile, IsCompleteAfterEveryAppend) {
   ASSERT_TRUE(file.Append("").ok());
   ASSERT_TRUE(file.Append("{\"b\":2},\n{\"c\":3}").ok());
   EXPECT_EQ(Read(path), "[\n{\"a\":1},\n{\"b\":2},\n{\"c\":3}\n]\n");
+  unlink(path.c_str());
+}
+
+// Whatever page of a write was the last before a SIGKILL.
+TEST(TraceFile, HasWholeEventsBeforeEveryPage) {
+  const std::string path = PathFor("pages");
+  TraceFile file;
+  ASSERT_TRUE(file.Open(path).ok());
+  std::string events;
+  for (int i = 0; i < 400; ++i)
+    events += (i == 0 ? "" : ",\n") + ("{\"name\":\"" + std::string(static_cast<size_t>(i % 90), 'x') + "\"}");
+  for (int times = 0; times < 3; ++times) ASSERT_TRUE(file.Append(events).ok());
+  const std::string text = Read(path);
+  ASSERT_GT(text.size(), size_t{3} * 4096);
+  for (size_t page = 4096; page < text.size(); page += 4096) {
+    const size_t last = text.find_last_not_of(' ', page - 1);
+    EXPECT_EQ(text[last], '}') << "before byte " << page;
+    EXPECT_EQ(text.compare(page, 2, ",\n"), 0) << "at byte " << page;
+  }
+  EXPECT_EQ(std::count(text.begin(), text.end(), '{'), 1200);
+  EXPECT_EQ(std::count(text.begin(), text.end(), ','), 1199);
+  unlink(path.c_str());
+}
+
+TEST(TraceFile, TakesEventsThatAreLongerThanAPage) {
+  const std::string path = PathFor("long");
+  TraceFile file;
+  ASSERT_TRUE(file.Open(path).ok());
+  const std::string longer = "{\"a\":\"" + std::string(5000, 'x') + "\"}";
+  ASSERT_TRUE(file.Append(longer + ",\n{\"b\":2}").ok());
+  std::string text = Read(path);
+  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+  EXPECT_EQ(text, "[\n" + longer + ",\n{\"b\":2}\n]\n");
   unlink(path.c_str());
 }
 
