@@ -4,8 +4,9 @@
 //   [\n{...},\n{...}\n]\n
 //   [\n{...},\n{...}      <- the next Append writes from here: ,\n{...}\n]\n
 //
-// A process can be killed within a write, too: between two pages of it. So a write stays within a page, or goes to the next
-// one with nothing but blanks before: what may be missing then is the array's end, and those who read traces accept that.
+// A process can be killed within a write, too: between two pages of it. So a write stays within a page, or goes to the
+// next one with nothing but blanks before: what may be missing then is the array's end, and those who read traces
+// accept that.
 // One thread at a time.
 #pragma once
 
