@@ -1,4 +1,4 @@
-"""numpy's arrays as the subject of the conformance suite, for tests that run it under other conditions."""
+"""numpy's arrays as the subject of the conformance suite."""
 
 import farandole.numpy
 import ml_dtypes

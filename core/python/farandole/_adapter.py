@@ -50,7 +50,7 @@ _ITEM_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1)
 
 
 CUDA = 1
-"""The kind of device that `Adapter.on_device` speaks of; the number is that of farandole.h."""
+"""The kind of device that `DeviceMemory` speaks of; the number is that of farandole.h."""
 
 
 class Buffer(NamedTuple):
@@ -59,6 +59,29 @@ class Buffer(NamedTuple):
     address: int
     nbytes: int
     keep: object
+
+
+class DeviceMemory(ABC, Generic[T]):
+    """A framework's tensors on CUDA devices, for back ends that take them as they lie there. Stateless."""
+
+    @abstractmethod
+    def holds(self, tensor: T) -> bool:
+        """Whether the tensor lies on a CUDA device. Asked before `describe`, so of what is no tensor, too."""
+
+    @abstractmethod
+    def buffer(self, tensor: T) -> Buffer | None:
+        """The memory on its device of a tensor that lies there, or None where it is not contiguous.
+
+        A tensor without elements has an address there, too: by it the core knows which device it is.
+        """
+
+    @abstractmethod
+    def mark(self, tensor: T) -> tuple[int, object]:
+        """An event (CUevent) behind all that this thread has asked of the tensor's device, and what keeps it alive."""
+
+    @abstractmethod
+    def adopt(self, like: T, address: int, keep: object, shape: tuple[int, ...], dtype: DType) -> T:
+        """A tensor over contiguous memory on the device of `like`, which is valid as long as `keep` is alive."""
 
 
 class Adapter(ABC, Generic[T]):
@@ -71,6 +94,10 @@ class Adapter(ABC, Generic[T]):
     """A short way, where there is one: what is of exactly this type shows its memory, which is the host's, element type
     and shape through `__array_struct__` (numpy's array interface), and is ready. The core then reads them by itself and
     asks the methods below only where it cannot use the memory as it is."""
+
+    device: DeviceMemory[T] | None = None
+    """Where there is one, tensors on CUDA devices are given as they lie there to a back end that takes them so. Else,
+    and without such a back end, the operation goes through a staging tensor."""
 
     is_profiled: Callable[[], bool] | None = None
     """Whether a profiler of the framework is on in the calling thread; asked at each call, so it must be cheap. While
@@ -103,29 +130,6 @@ class Adapter(ABC, Generic[T]):
     def ready(self, tensor: T) -> None:
         """Return once the tensor's contents are computed; needed where a device works asynchronously."""
         return None
-
-    def on_device(self, tensor: T) -> bool:
-        """Whether the tensor lies on a CUDA device; with True, `device_buffer`, `mark` and `adopt_on_device` are there.
-
-        Asked before `describe`, so of what is no tensor, too. Where a back end takes device memory, the core is given
-        the tensor as it lies there; else the operation goes through a staging tensor.
-        """
-        return False
-
-    def device_buffer(self, tensor: T) -> Buffer | None:
-        """The memory on its device of a tensor that is `on_device`, or None where it is not contiguous.
-
-        A tensor without elements has an address there, too: by it the core knows which device it is.
-        """
-        raise NotImplementedError
-
-    def mark(self, tensor: T) -> tuple[int, object]:
-        """An event (CUevent) behind all that this thread has asked of the tensor's device, and what keeps it alive."""
-        raise NotImplementedError
-
-    def adopt_on_device(self, like: T, address: int, keep: object, shape: tuple[int, ...], dtype: DType) -> T:
-        """A tensor over contiguous memory on the device of `like`, which is valid as long as `keep` is alive."""
-        raise NotImplementedError
 
     @abstractmethod
     def empty(self, like: T, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> T:

@@ -6,16 +6,15 @@ that is strided, in another tensor beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
-from farandole._adapter import CUDA, Adapter, Buffer, DType
+from farandole._adapter import CUDA, Adapter, Buffer, DeviceMemory, DType
 from farandole._native import core
 
 T = TypeVar("T")
-CallOnHost = tuple[
-    int, int, int, tuple[int, ...]
-]  # address to read, address to write (0: the core allocates), dtype, shape
+# Address to read, address to write (0: the core allocates), dtype, shape.
+CallOnHost = tuple[int, int, int, tuple[int, ...]]
 CallOnDevice = tuple[int, int, int, tuple[int, ...], int, int]  # and the kind of device, the ready event
 Call = CallOnHost | CallOnDevice
 
@@ -26,10 +25,9 @@ class Place(Generic[T]):
     def __init__(self, adapter: Adapter[T]) -> None:
         self._adapter = adapter
 
-    @property
-    def buffer(self) -> Callable[[T], Buffer | None]:
+    def buffer(self, tensor: T) -> Buffer | None:
         """The tensor's own memory at this place, None where it cannot be used as it is."""
-        return self._adapter.buffer
+        return self._adapter.buffer(tensor)
 
     def readable(self, tensor: T, dtype: DType, shape: tuple[int, ...]) -> tuple[T, Buffer]:
         """The tensor itself or a staged copy, and its memory."""
@@ -58,12 +56,15 @@ class Place(Generic[T]):
         return calls
 
 
-class _Device(Place[T]):
+class _OnDevice(Place[T]):
     """A device: the core waits for what the thread has asked of it until `marked`."""
 
-    @property
-    def buffer(self) -> Callable[[T], Buffer | None]:
-        return self._adapter.device_buffer
+    def __init__(self, adapter: Adapter[T], device: DeviceMemory[T]) -> None:
+        super().__init__(adapter)
+        self._device = device
+
+    def buffer(self, tensor: T) -> Buffer | None:
+        return self._device.buffer(tensor)
 
     def await_contents(self, tensor: T) -> None:
         pass
@@ -72,7 +73,7 @@ class _Device(Place[T]):
         return self._adapter.empty(like, shape, dtype)
 
     def marked(self, like: T, calls: list[CallOnHost], keep: list[object]) -> Sequence[Call]:
-        event, kept = self._adapter.mark(like)
+        event, kept = self._device.mark(like)
         keep.append(kept)
         return [(*call, CUDA, event) for call in calls]
 
@@ -81,15 +82,13 @@ class Places(Generic[T]):
     """Both, for the tensors of one framework."""
 
     def __init__(self, adapter: Adapter[T]) -> None:
-        self._on_device = adapter.on_device
-        self._host: Place[T] = Place(adapter)
-        self._device: Place[T] = _Device(adapter)
+        self._device = adapter.device
+        self._on_host: Place[T] = Place(adapter)
+        self._on_device = _OnDevice(adapter, adapter.device) if adapter.device else self._on_host
 
     def of(self, tensors: Iterable[T | None]) -> Place[T]:
         """Where the core is to get all of these."""
-        on_device = all(tensor is None or self._on_device(tensor) for tensor in tensors)
-        return self._device if on_device and core.takes_device_memory() else self._host
-
-    def of_both(self, source: T, target: T | None) -> Place[T]:
-        """`of` for what is called for every gradient."""
-        return self.of((source, target)) if self._on_device(source) else self._host
+        device = self._device
+        if device is None or not all(tensor is None or device.holds(tensor) for tensor in tensors):
+            return self._on_host
+        return self._on_device if core.takes_device_memory() else self._on_host

@@ -18,7 +18,7 @@ from farandole._earlier import await_earlier, waits
 from farandole._handles import Handle
 from farandole._native import core
 from farandole._ops import Kind
-from farandole._places import Call, CallOnHost, Places
+from farandole._places import CallOnHost, Places
 from farandole._recorder import Recorder
 from farandole._spans import spanned_call, spanned_start
 
@@ -37,6 +37,7 @@ class Submitter(Generic[T]):
         self._recorder = recorder
         self._array_type = adapter.array_type
         self._empty_like = adapter.empty_like
+        self._device = adapter.device
         self._places = Places(adapter)
         self._is_profiled = adapter.is_profiled if spanned else None
         self._bare: Submitter[T] = Submitter(adapter, recorder, spanned=False) if self._is_profiled else self
@@ -55,10 +56,10 @@ class Submitter(Generic[T]):
                 result = self._empty_like(source) if target is None else target
                 if core.run_one(kind, source, result, None, parameters):
                     return result
-            keep, result, call = self._direct(source, target)
+            result, call = self._direct(source, target)
             if call is None:
                 return self.start(kind, [source], [result], parameters).wait()[0]
-            core.run_one(kind, keep, result, call, parameters)
+            core.run_one(kind, source, result, call, parameters)
             return result
         except TypeError:
             check_types(parameters)
@@ -79,10 +80,10 @@ class Submitter(Generic[T]):
                 native = core.submit_one(kind, source, result, None, parameters)
                 if native is not None:
                     return native
-            keep, result, call = self._direct(source, target)
+            result, call = self._direct(source, target)
             if call is None:
                 return self.start(kind, [source], [result], parameters).map(_only)
-            native = core.submit_one(kind, keep, result, call, parameters)
+            native = core.submit_one(kind, source, result, call, parameters)
             return native
         except TypeError:
             check_types(parameters)
@@ -177,23 +178,23 @@ class Submitter(Generic[T]):
     def _adopted(self, like: T, output: Output) -> T:
         shape, dtype = tuple(output.shape), DType(output.dtype)
         if output.on_device:
-            return self.adapter.adopt_on_device(like, output.address, output, shape, dtype)
+            assert self._device is not None, "who hands over none gets none"
+            return self._device.adopt(like, output.address, output, shape, dtype)
         return self.adapter.adopt(like, memoryview(output), shape, dtype)
 
-    def _direct(self, source: T, target: T | None) -> tuple[object, T, Call | None]:
-        """What to keep alive, the target, and the core's view of both; None where one of them must be staged."""
+    def _direct(self, source: T, target: T | None) -> tuple[T, CallOnHost | None]:
+        """The target, and the core's view of both tensors in host memory; None for what `start` has to look at."""
         adapter = self.adapter
-        place = self._places.of_both(source, target)
         dtype, shape = adapter.describe(source)
-        place.await_contents(source)
-        buffer = place.buffer(source)
         result = adapter.empty(source, shape, dtype) if target is None else target
-        destination = buffer if result is source else place.buffer(result)
+        if self._device is not None and self._device.holds(source):
+            return result, None
+        adapter.ready(source)
+        buffer = adapter.buffer(source)
+        destination = buffer if result is source else adapter.buffer(result)
         if buffer is None or destination is None:
-            return source, result, None
-        keep: list[object] = [source, buffer.keep, destination.keep]
-        (call,) = place.marked(source, [(buffer.address, destination.address, dtype, shape)], keep)
-        return keep, result, call
+            return result, None
+        return result, (buffer.address, destination.address, dtype, shape)
 
 
 def _only(results: list[T]) -> T:

@@ -9,7 +9,7 @@ A plugin whose native part submits operations itself hands it `api_address()`, a
 `plugins/_template` is a complete plugin to copy, `farandole.testing.conformance` the suite that each must pass.
 """
 
-from farandole._adapter import Adapter, Buffer, DType
+from farandole._adapter import Adapter, Buffer, DeviceMemory, DType
 from farandole._calls import Parameters, check_sequence, check_types, plain, reducing, rooted
 from farandole._collectives import Collectives
 from farandole._compression import Compression, Compressor, check_compressor
@@ -30,6 +30,7 @@ __all__ = [
     "Compression",
     "Compressor",
     "DType",
+    "DeviceMemory",
     "GradientReducer",
     "Handle",
     "Kind",

@@ -176,15 +176,12 @@ Status Engine::ChangeSetsAlone(Operation* operation) {
 }
 
 Status Engine::FindDevice(Operation* operation) const {
-  const Status found = Registry::TakesDeviceMemory(operation->backend)
-                           ? FindDeviceOf(devices_, operation->request, &operation->device)
-                           : MakeHostCopy(devices_, operation->request, rank_, &operation->host_copy);
-  const bool makes_results =
-      Registry::TakesDeviceMemory(operation->backend) && AllocatesOutput(operation->request.kind);
-  if (found.ok() && makes_results && operation->device == nullptr) {
+  const bool stays = Registry::TakesDeviceMemory(operation->backend);
+  const Status found = stays ? FindDeviceOf(devices_, operation->request, &operation->device)
+                             : MakeHostCopy(devices_, operation->request, rank_, &operation->host_copy);
+  if (found.ok() && stays && AllocatesOutput(operation->request.kind) && operation->device == nullptr) {
     return Invalid(operation->Title() +
-                   ": a tensor without elements needs an address on its device, too, since the "
-                   "result lies there");
+                   ": a tensor without elements needs an address on its device, too, since the result lies there");
   }
   if (found.ok()) return found;
   return {found.code(), operation->Title() + ": " + found.message()};

@@ -1,19 +1,4 @@
-import farandole.numpy
-import ml_dtypes
-import numpy as np
 from farandole.testing import conformance
+from numpy_subject import SUBJECT
 
-
-def _make(values, shape, dtype):
-    return np.array(values, dtype=ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype).reshape(shape)
-
-
-SUBJECT = conformance.Subject(
-    module=farandole.numpy,
-    make=_make,
-    values=lambda tensor: tensor.ravel().tolist(),
-    strided=lambda values, dtype: np.repeat(np.array(values, dtype=dtype), 2)[::2],
-    unsupported=lambda: np.zeros(3, np.complex64),
-    dtypes=conformance.ALL_DTYPES,
-)
 test_conformance = conformance.tests(SUBJECT)

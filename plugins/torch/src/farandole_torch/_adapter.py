@@ -7,19 +7,48 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from farandole.plugin import Adapter, Buffer, Collectives, DType
+from farandole.plugin import Adapter, Buffer, Collectives, DeviceMemory, DType
 
 Tensor = Any  # torch.Tensor; torch is not read by the type checker
 
 TORCH_DTYPES = {dtype: getattr(torch, dtype.title) for dtype in DType if hasattr(torch, dtype.title)}
-_HAS_CUDA = torch.version.hip is None  # a GPU of AMD's calls itself cuda, too
 _DTYPES = {torch_dtype: dtype for dtype, torch_dtype in TORCH_DTYPES.items()}
+
+
+class _Cuda(DeviceMemory[Tensor]):
+    """Tensors on NVIDIA's GPUs, in the order of torch's current streams."""
+
+    def holds(self, tensor: Tensor) -> bool:
+        return getattr(tensor, "is_cuda", False)
+
+    def buffer(self, tensor: Tensor) -> Buffer | None:
+        if not tensor.is_contiguous() or tensor.is_neg():
+            return None
+        own = tensor if tensor.numel() else torch.empty(1, dtype=torch.uint8, device=tensor.device)
+        return Buffer(own.data_ptr(), tensor.nbytes, own)
+
+    def mark(self, tensor: Tensor) -> tuple[int, object]:
+        if torch.cuda.is_current_stream_capturing():
+            raise ValueError(
+                "a CUDA graph that is being captured cannot contain operations of Farandole: call it after"
+            )
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(tensor.device))
+        return event.cuda_event, event
+
+    def adopt(self, like: Tensor, address: int, keep: object, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        size_bytes = math.prod(shape) * dtype.itemsize
+        if not size_bytes:
+            return torch.empty(shape, dtype=TORCH_DTYPES[dtype], device=like.device)
+        flat = torch.as_tensor(_Bytes(address, size_bytes, keep), device=like.device)
+        return flat.view(TORCH_DTYPES[dtype]).reshape(shape)
 
 
 class TensorAdapter(Adapter[Tensor]):
     """Dense tensors; those on a GPU are staged through pinned host memory where no back end takes them as they are."""
 
     package = "torch"  # backward calls our hooks
+    device = _Cuda() if torch.version.hip is None else None  # a GPU of AMD's calls itself cuda, too
 
     is_profiled = staticmethod(torch.autograd._profiler_enabled)
 
@@ -51,31 +80,6 @@ class TensorAdapter(Adapter[Tensor]):
     def ready(self, tensor: Tensor) -> None:
         if tensor.is_cuda:
             torch.cuda.current_stream(tensor.device).synchronize()
-
-    def on_device(self, tensor: Tensor) -> bool:
-        return _HAS_CUDA and getattr(tensor, "is_cuda", False)
-
-    def device_buffer(self, tensor: Tensor) -> Buffer | None:
-        if not tensor.is_contiguous() or tensor.is_neg():
-            return None
-        own = tensor if tensor.numel() else torch.empty(1, dtype=torch.uint8, device=tensor.device)
-        return Buffer(own.data_ptr(), tensor.nbytes, own)
-
-    def mark(self, tensor: Tensor) -> tuple[int, object]:
-        if torch.cuda.is_current_stream_capturing():
-            raise ValueError(
-                "a CUDA graph that is being captured cannot contain operations of Farandole: call it after"
-            )
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(tensor.device))
-        return event.cuda_event, event
-
-    def adopt_on_device(self, like: Tensor, address: int, keep: object, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        size_bytes = math.prod(shape) * dtype.itemsize
-        if not size_bytes:
-            return torch.empty(shape, dtype=TORCH_DTYPES[dtype], device=like.device)
-        flat = torch.as_tensor(_Bytes(address, size_bytes, keep), device=like.device)
-        return flat.view(TORCH_DTYPES[dtype]).reshape(shape)
 
     def empty(self, like: Tensor, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> Tensor:
         device = "cpu" if host else like.device
