@@ -138,6 +138,16 @@ class NcclTest : public ::testing::Test {
     return error;
   }
 
+  // A drawn operation on device rank % 2; what is wrong with what came of it.
+  std::string Check(const Rig& rig, const Case& c, const ProcessSet& set) {
+    const Performed performed(c, set);
+    const OnDevice device(memories_, rig.world->rank % 2, performed.work());
+    std::string wrong = rig.Perform(device.work());
+    device.CopyBack();
+    if (wrong.empty()) wrong = performed.Check();
+    return wrong.empty() ? "" : performed.Description() + ": " + wrong;
+  }
+
   FakeCuda& cuda_ = OpenFakeCuda();
   FakeNccl& nccl_ = OpenFakeNccl();
   Memories memories_{cuda_};
@@ -167,12 +177,7 @@ TEST_F(NcclTest, AnySequenceOfWhatItSupportsGivesWhatTheDefinitionsSay) {
                             const Case c = maker.Make(set.size());
                             if (!NcclSupports(DemandOf(c, set.size())) || IsRoundedOtherwise(c)) continue;
                             if (!set.contains_me()) continue;
-                            const Performed performed(c, set);
-                            const OnDevice device(memories_, rank.rank() % 2, performed.work());
-                            std::string wrong = rig.Perform(device.work());
-                            device.CopyBack();
-                            if (wrong.empty()) wrong = performed.Check();
-                            if (!wrong.empty()) return performed.Description() + ": " + wrong;
+                            if (const std::string wrong = Check(rig, c, set); !wrong.empty()) return wrong;
                             performed_works.fetch_add(1);
                           }
                           return "";
@@ -209,12 +214,7 @@ TEST_F(NcclTest, EqualPartsAreGatheredAndScatteredByOneCall) {
                             c.parts = {70, 70, 70};
                             c.joined = {false, false, false};
                             c.matrix.resize(3, std::vector<size_t>(3));
-                            const Performed performed(c, set);
-                            const OnDevice device(memories_, rank.rank() % 2, performed.work());
-                            std::string wrong = rig.Perform(device.work());
-                            device.CopyBack();
-                            if (wrong.empty()) wrong = performed.Check();
-                            if (!wrong.empty()) return performed.Description() + ": " + wrong;
+                            if (const std::string wrong = Check(rig, c, set); !wrong.empty()) return wrong;
                           }
                           return "";
                         }),
