@@ -167,11 +167,15 @@ void Conductor::Judge(TimePoint now) {
 
 void Conductor::Leave() {
   AwaitCopies();
+  // Who ends because another has left says so too, so that nobody takes it for dead; what it waits for is in vain.
+  const Status broken = table_->is_broken ? table_->broken : Status::Ok();
+  if (!broken.ok()) FailAll(broken, false);
   const int pending = table_->in_flight;
-  if (pending == 0 && !table_->is_broken) LeaveInGoodOrder();
+  if (pending == 0 && !world_->group->abort_word().set()) LeaveInGoodOrder();
   if (pending > 0) {
-    Abort(Code::kPeerLost, world_->rank,
-          world_->NameOf(world_->rank) + " shut down with " + std::to_string(pending) + " operations in flight");
+    const std::string early =
+        world_->NameOf(world_->rank) + " shut down with " + std::to_string(pending) + " operations in flight";
+    Abort(Code::kPeerLost, world_->rank, broken.ok() ? early : broken.message());
   }
   const Status over{Code::kNotInitialized, "this rank called shutdown"};
   Break(over);

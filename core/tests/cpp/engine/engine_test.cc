@@ -242,6 +242,32 @@ TEST_P(EngineTest, ALeavingRankFailsWhatTheOthersStillWaitFor) {
   });
 }
 
+// Rank 0 knows before it calls, is refused at once and ends, while the others still wait.
+void ExpectTheFirstToLeaveIsNamed(const std::vector<int>& groups, bool with_one_in_flight) {
+  std::vector<float> kept(4);
+  RunRanks(groups, [&kept, with_one_in_flight](Engine& engine) {
+    if (engine.size() < 3) return;
+    auto values = Values<float>(engine.rank(), 4);
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x")).ok());
+    if (engine.rank() == engine.size() - 1) return;
+    OperationPtr alone;
+    if (engine.rank() == 0) {
+      if (with_one_in_flight) engine.Submit(Make(OpKind::kAllreduce, {TensorOf(kept, &kept)}, "y"), &alone);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"));
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("rank " + std::to_string(engine.size() - 1)), std::string::npos)
+        << status.message();
+  });
+}
+
+TEST_P(EngineTest, WhoEndsBecauseAnotherLeftIsNotBlamed) { ExpectTheFirstToLeaveIsNamed(GetParam(), false); }
+
+TEST_P(EngineTest, WhoEndsWithOperationsInFlightBecauseAnotherLeftIsNotBlamed) {
+  ExpectTheFirstToLeaveIsNamed(GetParam(), true);
+}
+
 TEST_P(EngineTest, CallbacksComeOncePerOperationAndMaySubmit) {
   struct Chain {
     Engine* engine;
