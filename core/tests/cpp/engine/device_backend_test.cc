@@ -1,6 +1,8 @@
 // Tensors on (fake) CUDA devices through the engine, performed by a back end that takes them as they lie there; what it
 // lacks is performed by ours, on the host.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -14,6 +16,11 @@ namespace farandole {
 namespace {
 
 using std::chrono::milliseconds;
+
+// Until so many ranks of this process have called their device.
+void AwaitCalls(Engine& engine, const OperationPtr& operation, int ranks) {
+  while (OpenFakeNccl().calls("ncclAllReduce") < ranks && !operation->done()) engine.Wait(operation, 1);
+}
 
 Settings SettingsOfTest() {
   Settings settings;
@@ -234,7 +241,7 @@ TEST_P(DeviceBackend, ARankThatLeavesMeanwhileIsNamed) {
     ASSERT_TRUE(
         engine.Submit(Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)}, "grad"), &operation).ok());
     if (engine.rank() == 1) {
-      engine.Wait(operation, 200);
+      AwaitCalls(engine, operation, engine.size());
       engine.Shutdown();
       return;
     }
@@ -247,23 +254,28 @@ TEST_P(DeviceBackend, ARankThatLeavesMeanwhileIsNamed) {
 INSTANTIATE_TEST_SUITE_P(Groups, DeviceBackend,
                          testing::Values(std::vector<int>{2}, std::vector<int>{3}, std::vector<int>{2, 1}));
 
+// Rank 1 is killed when both have called their devices, which rank 0 says through a pipe.
 // tests/backends/test_nccl_faults.py kills ranks while they are connected.
-int BeRankOfAKernelThatHangs(WorldSpec spec, bool is_killed) {
+int BeRankOfAKernelThatHangs(WorldSpec spec, const int (&pipe)[2]) {
   spec.plan = Engine::PlanFor(spec.size);
   std::unique_ptr<World> world;
   if (!Bootstrap(spec, After(std::chrono::seconds(20)), &world).ok()) return 2;
   std::unique_ptr<Engine> engine;
   if (!Engine::Start(std::move(world), SettingsOfTest(), &engine).ok()) return 3;
+  OpenFakeNccl().Reset();
   OpenFakeNccl().Hang();
   Framework framework(OpenFakeCuda(), 0);
   float* const values = framework.Compute(100, spec.rank);
   OperationPtr operation;
   if (!engine->Submit(Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 100)}, "grad"), &operation).ok())
     return 4;
-  if (is_killed) {
-    engine->Wait(operation, 300);
+  AwaitCalls(*engine, operation, 1);
+  char byte = 0;
+  if (spec.rank == 1) {
+    while (read(pipe[0], &byte, 1) < 0) engine->Wait(operation, 1);
     raise(SIGKILL);
   }
+  if (write(pipe[1], &byte, 1) != 1) return 8;
   if (!engine->Wait(operation, 30'000)) return 5;
   const bool names_rank_1 = operation->status().message().find("rank 1 (") != std::string::npos;
   if (operation->status().code() != Code::kPeerLost || !names_rank_1) return 6;
@@ -272,8 +284,12 @@ int BeRankOfAKernelThatHangs(WorldSpec spec, bool is_killed) {
 
 TEST(DeviceBackendKilled, ARankThatDiesWhileTheDeviceWorksIsNamedAndNobodyHangs) {
   const std::vector<WorldSpec> specs = SpecsOf(2, FreshStore());
+  int pipe[2];
+  ASSERT_EQ(pipe2(pipe, O_NONBLOCK | O_CLOEXEC), 0);
   const std::vector<int> statuses =
-      ForkRanks(2, [&](int rank) { return BeRankOfAKernelThatHangs(specs[static_cast<size_t>(rank)], rank == 1); });
+      ForkRanks(2, [&](int rank) { return BeRankOfAKernelThatHangs(specs[static_cast<size_t>(rank)], pipe); });
+  close(pipe[0]);
+  close(pipe[1]);
   EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGKILL);
   EXPECT_TRUE(WIFEXITED(statuses[0]));
   EXPECT_EQ(WEXITSTATUS(statuses[0]), 0);

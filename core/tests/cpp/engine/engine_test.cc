@@ -347,16 +347,18 @@ TEST(OneGroupTest, TheSteadyStateSendsNoMessages) {
 }
 
 TEST(OneGroupTest, ADuplicateNameIsRefusedOnThatRankAlone) {
-  RunRanks({2}, [](Engine& engine) {
+  std::atomic<bool> refused{false};
+  RunRanks({2}, [&refused](Engine& engine) {
     auto values = Values<float>(engine.rank(), 4), again = values;
     OperationPtr first, second;
     if (engine.rank() == 0) {
       ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &first).ok());
       const Status status = engine.Submit(Make(OpKind::kAllreduce, {TensorOf(again, &again)}, "x"), &second);
       EXPECT_EQ(status.code(), Code::kInvalid);
+      refused = true;
       EXPECT_TRUE(engine.Wait(first, 30'000));
     } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      while (!refused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x")).ok());
     }
     ExpectSum(values, 2);
@@ -365,18 +367,20 @@ TEST(OneGroupTest, ADuplicateNameIsRefusedOnThatRankAlone) {
 
 TEST(OneGroupTest, AnAbsentRankIsADeadlineErrorThatNamesIt) {
   Settings settings;
-  settings.timeout_ms = 1500;
+  settings.timeout_ms = 1000;
   settings.log_level = 0;
+  std::atomic<int> waiting{2};
   RunRanks(
       {3},
-      [](Engine& engine) {
+      [&waiting](Engine& engine) {
         auto values = Values<float>(engine.rank(), 4);
         ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x")).ok());
         if (engine.rank() == 2) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(3000));
+          while (waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
           return;
         }
         const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"));
+        --waiting;
         EXPECT_EQ(status.code(), Code::kDeadline);
         EXPECT_NE(status.message().find("rank 2"), std::string::npos) << status.message();
       },
