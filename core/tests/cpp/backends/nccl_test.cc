@@ -4,13 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
-#include <mutex>
+#include <functional>
 
 #include "backends/nccl/library.h"
 #include "backends/nccl/meaning.h"
 #include "backends/nccl/rows.h"
+#include "backends/on_device.h"
 #include "backends/performed.h"
 #include "device/cuda.h"
 #include "support/fake_nccl.h"
@@ -27,6 +29,10 @@ Settings FakeSettings() {
   return settings;
 }
 
+using Condition = std::function<bool()>;
+bool Never() { return false; }
+constexpr const char* kGivenUp = "given up";
+
 // One rank's back end; the carrier is ours.
 struct Rig {
   explicit Rig(const Rank& rank)
@@ -35,81 +41,48 @@ struct Rig {
         backend(kNccl.make(world, FakeSettings(), registry.At(0))) {
     EXPECT_EQ(backend->Open().message(), "");
   }
-  std::string Perform(const Work& work, milliseconds limit = milliseconds(30'000)) const {
-    const TimePoint end = Now() + limit;
+  std::string Perform(const Work& work, const Condition& gives_up = Never) const {
+    const TimePoint end = Now() + std::chrono::seconds(30);
     Status status = backend->Start(&work);
     for (bool done = false; status.ok() && !done; std::this_thread::yield()) {
       bool moved = false;
       status = backend->Poll(&moved, &done);
+      if (gives_up()) return kGivenUp;
       if (Now() > end) return "not done in time";
     }
     return status.message();
+  }
+  // Performs what the device does not come to an end with until it, and that of every other rank, is at it.
+  std::string PerformUntilAllHang(const Work& work, std::atomic<int>* ranks_at_it) const {
+    const auto hangs = [this] { return backend->Standstill().find("does not come to an end") != std::string::npos; };
+    std::string error = Perform(work, hangs);
+    ++*ranks_at_it;
+    while (*ranks_at_it < world->size) std::this_thread::yield();
+    return error;
   }
   World* const world;
   Registry registry;
   std::unique_ptr<Backend> backend;
 };
 
-// Memory of the fake devices. It is freed when all ranks have ended: freeing waits for the device, which ranks share
-// here, so for works of other ranks, which may wait for this one.
-class Memories {
- public:
-  explicit Memories(FakeCuda& cuda) : cuda_(cuda) {}
-  ~Memories() {
-    for (void* memory : taken_) cuda_.Free(memory);
-  }
-  Memories(const Memories&) = delete;
-  Memories& operator=(const Memories&) = delete;
-  void* Take(int ordinal, size_t size_bytes) {
-    void* const memory = cuda_.Allocate(ordinal, size_bytes);
-    std::lock_guard<std::mutex> lock(mutex_);
-    taken_.push_back(memory);
-    return memory;
-  }
-  FakeCuda& cuda() { return cuda_; }
+// An allreduce of `values` in place.
+Work WorkOn(const ProcessSet& set, std::vector<float>* values) {
+  Work work;
+  work.set = &set;
+  work.segments = {{values->data(), values->data(), values->size() * sizeof(float)}};
+  return work;
+}
 
- private:
-  FakeCuda& cuda_;
-  std::mutex mutex_;
-  std::vector<void*> taken_;
-};
-
-// The tensors of a work, brought to a device and, on its end, back.
-class OnDevice {
- public:
-  OnDevice(Memories& memories, int ordinal, const Work& on_host) : memories_(memories), host_(on_host), work_(on_host) {
-    for (Segment& segment : work_.segments) {
-      const bool in_place = segment.input == segment.output;
-      segment.input = Move(ordinal, segment.input, segment.size_bytes);
-      segment.output =
-          in_place ? const_cast<void*>(segment.input) : Move(ordinal, segment.output, OutputBytes(segment));
-      if (segment.input != nullptr) FindCudaDevice(FakeCudaPath(), segment.input, &segment.device);
-    }
-  }
-  const Work& work() const { return work_; }
-  Work& work() { return work_; }
-  void CopyBack() const {
-    for (size_t i = 0; i < work_.segments.size(); ++i) {
-      const Segment& segment = host_.segments[i];
-      if (segment.output == nullptr || OutputBytes(segment) == 0) continue;
-      std::memcpy(segment.output, memories_.cuda().Contents(work_.segments[i].output), OutputBytes(segment));
-    }
-  }
-
- private:
-  size_t OutputBytes(const Segment& segment) const {
-    return MovesRows(host_.kind) ? ResultBytes(host_) : segment.size_bytes;
-  }
-  void* Move(int ordinal, const void* from, size_t size_bytes) {
-    if (from == nullptr) return nullptr;
-    void* const memory = memories_.Take(ordinal, size_bytes + 1);
-    std::memcpy(memories_.cuda().Contents(memory), from, size_bytes);
-    return memory;
-  }
-
-  Memories& memories_;
-  const Work& host_;
-  Work work_;
+// An allreduce of five ones on a device.
+struct Ones {
+  Ones(Memories& memories, const Rank& rank, int ordinal)
+      : set(WholeWorld(rank.world().layout, rank.rank())),
+        work(WorkOn(set, &values)),
+        device(memories, ordinal, work) {}
+  const ProcessSet set;
+  std::vector<float> values = std::vector<float>(5, 1.0f);
+  const Work work;
+  const OnDevice device;
 };
 
 class NcclTest : public ::testing::Test {
@@ -126,14 +99,12 @@ class NcclTest : public ::testing::Test {
 
   // An allreduce of `values` on device rank % 2; what came of it.
   std::string Reduce(const Rig& rig, std::vector<float>* values, const Scale& scale = Scale(),
-                     milliseconds limit = milliseconds(30'000)) {
+                     const Condition& gives_up = Never) {
     const ProcessSet set = WholeWorld(rig.world->layout, rig.world->rank);
-    Work work;
-    work.set = &set;
+    Work work = WorkOn(set, values);
     work.scale = scale;
-    work.segments = {{values->data(), values->data(), values->size() * sizeof(float)}};
     const OnDevice device(memories_, rig.world->rank % 2, work);
-    const std::string error = rig.Perform(device.work(), limit);
+    const std::string error = rig.Perform(device.work(), gives_up);
     device.CopyBack();
     return error;
   }
@@ -286,10 +257,12 @@ TEST_F(NcclTest, EveryCallThatFailsIsNamedWithNcclsWordsAndTheRank) {
   for (const char* call : {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclGroupStart", "ncclAllReduce",
                            "ncclGroupEnd", "ncclRedOpCreatePreMulSum"}) {
     nccl_.Fail(call, 1);
+    std::atomic<bool> failed{false};
     const std::string complaints = RunBackends({2}, [&](Rank& rank) {
       const Rig rig(rank);
       std::vector<float> values(5, 1.0f);
-      const std::string error = Reduce(rig, &values, {1.0, 2.0}, milliseconds(300));
+      const std::string error = Reduce(rig, &values, {1.0, 2.0}, [&failed] { return failed.load(); });
+      failed = true;
       rig.backend->Abort();
       return error;
     });
@@ -303,13 +276,14 @@ TEST_F(NcclTest, EveryCallThatFailsIsNamedWithNcclsWordsAndTheRank) {
 
 TEST_F(NcclTest, AnErrorThatComesUpWhileTheDeviceWorksEndsTheWork) {
   nccl_.Hang();
+  std::atomic<int> ranks_at_it{0};
   const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
     const Rig rig(rank);
-    std::vector<float> values(5, 1.0f);
-    if (Reduce(rig, &values, Scale(), milliseconds(100)) != "not done in time") return "it did not hang";
+    const Ones ones(memories_, rank, rank.rank());
+    if (rig.PerformUntilAllHang(ones.device.work(), &ranks_at_it) != kGivenUp) return "it did not hang";
+    const TimePoint begin = Now();
     nccl_.FailLater(6);
     bool moved = false, done = false;
-    const TimePoint begin = Now();
     Status status;
     while (status.ok() && !done) status = rig.backend->Poll(&moved, &done);
     if (MillisecondsBetween(begin, Now()) < 400) return "a death would not have been told first";
@@ -323,20 +297,16 @@ TEST_F(NcclTest, AnErrorThatComesUpWhileTheDeviceWorksEndsTheWork) {
 
 TEST_F(NcclTest, AWorkThatHangsIsOverOnceItIsAbortedAndNoneFollows) {
   nccl_.Hang();
+  std::atomic<int> ranks_at_it{0};
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
                           const Rig rig(rank);
-                          const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
-                          std::vector<float> values(5, 1.0f);
-                          Work work;
-                          work.set = &set;
-                          work.segments = {{values.data(), values.data(), 20}};
-                          const OnDevice device(memories_, rank.rank(), work);
-                          if (rig.Perform(device.work(), milliseconds(100)) != "not done in time") return "no hang";
+                          const Ones ones(memories_, rank, rank.rank());
+                          if (rig.PerformUntilAllHang(ones.device.work(), &ranks_at_it) != kGivenUp) return "no hang";
                           rig.backend->Abort();
-                          device.CopyBack();
-                          if (values != std::vector<float>(5, 1.0f)) return "the memory was written";
-                          return rig.backend->Start(&device.work()).ok() ? "it goes on after an abort" : "";
+                          ones.device.CopyBack();
+                          if (ones.values != std::vector<float>(5, 1.0f)) return "the memory was written";
+                          return rig.backend->Start(&ones.device.work()).ok() ? "it goes on after an abort" : "";
                         }),
             "");
   EXPECT_EQ(nccl_.calls("ncclCommAbort"), 2);
@@ -348,10 +318,10 @@ TEST_F(NcclTest, ARankThatDoesNotComeToTheCommunicatorIsNotWaitedForAfterAnAbort
                           const Rig rig(rank);
                           std::vector<float> values(5, 1.0f);
                           if (rank.rank() == 1) return "";
-                          const std::string error = Reduce(rig, &values, Scale(), milliseconds(50));
-                          if (rig.backend->Laggards() != std::vector<int>{1}) return "does not say for whom it waits";
+                          const auto says = [&rig] { return rig.backend->Laggards() == std::vector<int>{1}; };
+                          const std::string error = Reduce(rig, &values, Scale(), says);
                           rig.backend->Abort();
-                          return error == "not done in time" ? "" : error;
+                          return error == kGivenUp ? "" : "does not say for whom it waits: " + error;
                         }),
             "");
 }
@@ -359,14 +329,10 @@ TEST_F(NcclTest, ARankThatDoesNotComeToTheCommunicatorIsNotWaitedForAfterAnAbort
 TEST_F(NcclTest, AllTensorsOfASetLieOnOneDeviceOfTheRank) {
   const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
     const Rig rig(rank);
-    const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
     std::vector<float> values(5, 1.0f);
     if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
-    Work work;
-    work.set = &set;
-    work.segments = {{values.data(), values.data(), 20}};
-    const OnDevice device(memories_, 1 - rank.rank(), work);
-    return rig.Perform(device.work());
+    const Ones elsewhere(memories_, rank, 1 - rank.rank());
+    return rig.Perform(elsewhere.device.work());
   });
   EXPECT_NE(complaints.find("rank 1 (host host0, pid 1): tensors of process set 0 lie on CUDA device 1 and on CUDA "
                             "device 0; with NCCL a rank has one device for all of a set"),
@@ -397,6 +363,7 @@ TEST_F(NcclTest, MemoryForARankThatHasJoinedMayBeShort) {
 }
 
 TEST_F(NcclTest, ARankThatJoinsBeforeItHasADeviceIsTold) {
+  std::atomic<bool> told{false};
   const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
     const Rig rig(rank);
     const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
@@ -404,7 +371,9 @@ TEST_F(NcclTest, ARankThatJoinsBeforeItHasADeviceIsTold) {
     Work work;
     work.set = &set;
     work.segments = {{nullptr, nullptr, 20}};
-    const std::string error = rank.rank() == 0 ? Reduce(rig, &values, Scale(), milliseconds(100)) : rig.Perform(work);
+    const auto other_is_told = [&told] { return told.load(); };
+    const std::string error = rank.rank() == 0 ? Reduce(rig, &values, Scale(), other_is_told) : rig.Perform(work);
+    told = told || rank.rank() == 1;
     rig.backend->Abort();
     return error;
   });

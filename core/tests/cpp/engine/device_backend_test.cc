@@ -55,9 +55,10 @@ class DeviceBackend : public testing::TestWithParam<std::vector<int>> {
   // Of an allreduce that does not come to an end: all ranks say why.
   void ExpectDeadline(const std::string& why) {
     Settings settings = SettingsOfTest();
-    settings.timeout_ms = 300;
+    settings.timeout_ms = 1000;
     Run(
         [&why](Engine& engine, Framework& framework) {
+          ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {})).ok());  // nobody's start takes of that time
           float* const values = framework.Compute(1000, engine.rank());
           const Status status =
               SubmitAndWait(engine, Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)}, "grad"));

@@ -311,14 +311,16 @@ TEST_P(DeviceEngineOfTwo, ADeviceThatIsLateIsNamedAndThenADeadline) {
   settings.cuda_driver = FakeCudaPath();
   settings.timeout_ms = 300;
   settings.log_level = 0;
+  std::atomic<int> over{0};
   RunRanks(
       {2},
-      [this](Engine& engine) {
+      [this, &over](Engine& engine) {
         Framework framework(fake_, 0);
-        if (engine.rank() == 0) framework.Launch([] { std::this_thread::sleep_for(milliseconds(1500)); });
+        if (engine.rank() == 0) framework.Launch([&over] { AwaitThat([&over] { return over == 2; }); });
         float* const values = framework.Compute(1000, engine.rank());
         Request request = Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)}, "grad");
         const Status status = SubmitAndWait(engine, std::move(request));
+        ++over;
         EXPECT_EQ(status.code(), Code::kDeadline);
         EXPECT_NE(status.message().find("rank 0"), std::string::npos) << status.message();
       },

@@ -89,6 +89,13 @@ inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& 
   return worlds;
 }
 
+// Waits for what other ranks of the test do, so that no test relies on how fast they are.
+template <typename Condition>
+void AwaitThat(Condition condition) {
+  for (int i = 0; i < 20'000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(condition());
+}
+
 // Runs body(engine) for every rank in a thread of its own; fails when one does not come back in time.
 inline void RunRanks(const std::vector<int>& group_sizes, const std::function<void(Engine&)>& body,
                      const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(60)) {

@@ -1,0 +1,76 @@
+// Works whose tensors lie on (fake) CUDA devices.
+#pragma once
+
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "backends/performed.h"
+#include "device/cuda.h"
+#include "support/fake_cuda.h"
+
+namespace farandole::testing {
+
+// Memory of the fake devices. It is freed when all ranks have ended: freeing waits for the device, which ranks share
+// here, so for works of other ranks, which may wait for this one.
+class Memories {
+ public:
+  explicit Memories(FakeCuda& cuda) : cuda_(cuda) {}
+  ~Memories() {
+    for (void* memory : taken_) cuda_.Free(memory);
+  }
+  Memories(const Memories&) = delete;
+  Memories& operator=(const Memories&) = delete;
+  void* Take(int ordinal, size_t size_bytes) {
+    void* const memory = cuda_.Allocate(ordinal, size_bytes);
+    std::lock_guard<std::mutex> lock(mutex_);
+    taken_.push_back(memory);
+    return memory;
+  }
+  FakeCuda& cuda() { return cuda_; }
+
+ private:
+  FakeCuda& cuda_;
+  std::mutex mutex_;
+  std::vector<void*> taken_;
+};
+
+// The tensors of a work, brought to a device and, on its end, back.
+class OnDevice {
+ public:
+  OnDevice(Memories& memories, int ordinal, const Work& on_host) : memories_(memories), host_(on_host), work_(on_host) {
+    for (Segment& segment : work_.segments) {
+      const bool in_place = segment.input == segment.output;
+      segment.input = Move(ordinal, segment.input, segment.size_bytes);
+      segment.output =
+          in_place ? const_cast<void*>(segment.input) : Move(ordinal, segment.output, OutputBytes(segment));
+      if (segment.input != nullptr) FindCudaDevice(FakeCudaPath(), segment.input, &segment.device);
+    }
+  }
+  const Work& work() const { return work_; }
+  Work& work() { return work_; }
+  void CopyBack() const {
+    for (size_t i = 0; i < work_.segments.size(); ++i) {
+      const Segment& segment = host_.segments[i];
+      if (segment.output == nullptr || OutputBytes(segment) == 0) continue;
+      std::memcpy(segment.output, memories_.cuda().Contents(work_.segments[i].output), OutputBytes(segment));
+    }
+  }
+
+ private:
+  size_t OutputBytes(const Segment& segment) const {
+    return MovesRows(host_.kind) ? ResultBytes(host_) : segment.size_bytes;
+  }
+  void* Move(int ordinal, const void* from, size_t size_bytes) {
+    if (from == nullptr) return nullptr;
+    void* const memory = memories_.Take(ordinal, size_bytes + 1);
+    std::memcpy(memories_.cuda().Contents(memory), from, size_bytes);
+    return memory;
+  }
+
+  Memories& memories_;
+  const Work& host_;
+  Work work_;
+};
+
+}  // namespace farandole::testing
