@@ -1,6 +1,8 @@
 """A rank that lives but does not come, or leaves early: the others do not wait in silence, and not for ever."""
 
 import ctypes
+import os
+import signal
 import time
 
 import farandole
@@ -12,31 +14,50 @@ from farandole.testing import spawn
 pytestmark = pytest.mark.timeout(120)
 
 
+class WakeUp(Exception):
+    """Rank 0 has seen what rank 1 was absent for."""
+
+
+def wake_up(*_):
+    raise WakeUp
+
+
+def begin():
+    """Process id of rank 1, for what rank 0 does when it has seen enough."""
+    fnp.init()
+    signal.signal(signal.SIGUSR1, wake_up)
+    return int(fnp.allgather(np.array([os.getpid()]))[1])
+
+
+def be_absent(how):
+    with pytest.raises(WakeUp):
+        how()
+
+
 def sleep_in_here():
-    time.sleep(8)
+    time.sleep(60)
 
 
 def keep_pythons_lock_in_here():
-    ctypes.PyDLL(None).sleep(8)
+    ctypes.PyDLL(None).sleep(60)
 
 
 def calculate_in_here():
-    deadline = time.monotonic() + 8
-    while time.monotonic() < deadline:
+    while True:
         sum(range(1000))
 
 
 def one_is_late(late):
-    fnp.init()
-    fnp.barrier()
+    sleeper = begin()
     if fnp.rank() == 1:
-        late()
-        return None
+        return be_absent(late)
     began = time.monotonic()
     try:
         fnp.allreduce(np.ones(3), name="gradients")
     except farandole.DeadlineError as error:
         return time.monotonic() - began, str(error)
+    finally:
+        os.kill(sleeper, signal.SIGUSR1)
     return None
 
 
@@ -73,17 +94,21 @@ def test_where_a_rank_is_means_a_line_of_its_program():
         assert f'"{__file__}", line' in message
 
 
+def leave_and_sleep():
+    fnp.shutdown()
+    time.sleep(60)
+
+
 def one_leaves():
-    fnp.init()
-    fnp.barrier()
+    sleeper = begin()
     if fnp.rank() == 1:
-        fnp.shutdown()
-        time.sleep(3)
-        return None
+        return be_absent(leave_and_sleep)  # also when it is woken before its call has returned
     try:
         fnp.allreduce(np.ones(3), name="gradients")
     except farandole.PeerLostError as error:
         return str(error)
+    finally:
+        os.kill(sleeper, signal.SIGUSR1)
     return None
 
 
@@ -126,17 +151,18 @@ def test_after_a_loss_init_builds_a_new_world():
 
 
 def one_tensor_is_missing():
-    fnp.init()
+    sleeper = begin()
     handles = [fnp.allreduce_async(np.ones(3), name=f"t{i}") for i in range(3) if not (fnp.rank() == 1 and i == 1)]
     if fnp.rank() == 1:
-        time.sleep(6)
-        return None
+        return be_absent(sleep_in_here)
     done = [fnp.synchronize(handles[0]), fnp.synchronize(handles[2])]
     assert all(result.tolist() == [1.0] * 3 for result in done)
     try:
         fnp.synchronize(handles[1])
     except farandole.DeadlineError as error:
         return str(error)
+    finally:
+        os.kill(sleeper, signal.SIGUSR1)
     return None
 
 

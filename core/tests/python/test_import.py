@@ -19,8 +19,8 @@ def test_import_brings_nothing_heavy(module):
     assert loaded.strip() == "[]"
 
 
-def test_import_takes_less_than_a_fifth_of_a_second():
-    code = "import time; start = time.perf_counter(); import farandole; print(time.perf_counter() - start)"
+def test_import_takes_less_than_a_fifth_of_a_second_of_a_core():
+    code = "import time; start = time.process_time(); import farandole; print(time.process_time() - start)"
     assert min(float(run(code)) for _ in range(5)) < 0.2
 
 
