@@ -85,8 +85,9 @@ std::byte* StagedAllreduce::ResultOf(int member, uint64_t t) const {
 void StagedAllreduce::Make(uint64_t t) {
   FoldOwnLanes(t);
   if (OutputIsFinal()) return;
-  cross_->Allreduce(*work_, ScalesInGroup() ? Scale() : work_->scale, ResultOf(staging_->member(), t),
-                    chunk(t).element_count, lane_count_);
+  cross_->Allreduce(*work_, ScalesInGroup() ? Scale() : work_->scale,
+                    ResultOf(staging_->member(), t) + Carries(staging_->member(), t).begin, chunk(t).element_count,
+                    lane_count_);
 }
 
 // In one group FoldOwnLanes has written out what is final.

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "backends/backend.h"
-#include "backends/native/cross.h"
+#include "backends/cross.h"
 
 namespace farandole {
 

@@ -27,7 +27,9 @@ Status StagedBroadcast::Combine(uint64_t t, bool* ready, bool* moved) {
   const int source = in_root_group_ ? root_member_ : staging_->member();
   std::byte* const place = in_root_group_ ? staging_->slot(source, number(t)) : staging_->result(source, number(t));
   if (!crossing_ && cross_->topology().group_count() > 1) {
-    cross_->Broadcast(place, static_cast<int64_t>(size(t)), lane_count_, root_group_);
+    const auto size_bytes = static_cast<int64_t>(size(t));
+    const Range carried = cross_->topology().Carries(staging_->member(), lane_count_, size_bytes, 1);
+    cross_->Broadcast(place + carried.begin, size_bytes, lane_count_, root_group_);
     crossing_ = true;
   }
   if (crossing_) {

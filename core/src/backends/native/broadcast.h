@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
+#include "backends/cross.h"
 #include "backends/native/concatenation.h"
-#include "backends/native/cross.h"
 #include "backends/native/staged.h"
 
 namespace farandole {

@@ -10,8 +10,8 @@
 #include <memory>
 
 #include "backends/backend.h"
+#include "backends/cross.h"
 #include "backends/native/apart.h"
-#include "backends/native/cross.h"
 #include "backends/native/staged.h"
 #include "common/config.h"
 #include "world/world.h"

@@ -7,7 +7,7 @@
 // Making t+1 early needs no more room: its result was free when all had published t+1 (staging.h).
 #pragma once
 
-#include "backends/native/cross.h"
+#include "backends/cross.h"
 #include "backends/native/staged.h"
 
 namespace farandole {

@@ -15,7 +15,7 @@
 #include "algorithms/choose.h"
 #include "algorithms/run.h"
 #include "backends/backend.h"
-#include "backends/native/topology.h"
+#include "backends/topology.h"
 #include "common/config.h"
 #include "world/world.h"
 
@@ -34,8 +34,8 @@ class CrossExchange {
 
   const Topology& topology() const { return topology_; }
 
-  // Reduces element_count elements, of which this member holds its lanes at source (null: at data) + lane begin, and
-  // gets them at data + lane begin.
+  // Reduces element_count elements, of which this member holds those that it carries at source (null: at data), lane
+  // after lane, and gets them at data.
   void Allreduce(const Work& work, Scale scale, std::byte* data, int64_t element_count, int lane_count,
                  const std::byte* source = nullptr);
   // Spreads size_bytes from the group root_group; data as above, in bytes.

@@ -1,4 +1,4 @@
-#include "backends/native/cross.h"
+#include "backends/cross.h"
 
 #include <algorithm>
 
@@ -42,12 +42,14 @@ void CrossExchange::Allreduce(const Work& work, Scale scale, std::byte* data, in
   const size_t width = SizeOf(work.dtype);
   const bool order_matters = OrderMatters(work) && !any_order_;
   const LaneRange lanes = Lanes(lane_count);
+  const int64_t first = topology_.Carries(topology_.member, lane_count, element_count, width).begin;
   for (int lane = lanes.begin; lane < lanes.end; ++lane) {
     const Range elements = BlockRange(element_count, width, lane, lane_count);
     if (elements.size() == 0) continue;
+    const size_t at = static_cast<size_t>(elements.begin - first) * width;
     RunPlan plan;
-    plan.data = data + static_cast<size_t>(elements.begin) * width;
-    if (source != nullptr) plan.source = source + static_cast<size_t>(elements.begin) * width;
+    plan.data = data + at;
+    if (source != nullptr) plan.source = source + at;
     plan.element_count = elements.size();
     plan.dtype = work.dtype;
     plan.reduce = work.reduce;
@@ -60,11 +62,12 @@ void CrossExchange::Allreduce(const Work& work, Scale scale, std::byte* data, in
 
 void CrossExchange::Broadcast(std::byte* data, int64_t size_bytes, int lane_count, int root_group) {
   const LaneRange lanes = Lanes(lane_count);
+  const int64_t first = topology_.Carries(topology_.member, lane_count, size_bytes, 1).begin;
   for (int lane = lanes.begin; lane < lanes.end; ++lane) {
     const Range bytes = BlockRange(size_bytes, 1, lane, lane_count);
     if (bytes.size() == 0) continue;
     RunPlan plan;
-    plan.data = data + bytes.begin;
+    plan.data = data + (bytes.begin - first);
     plan.element_count = bytes.size();
     Add({Kind::kBroadcast, root_group, lane, lane_count}, std::move(plan));
   }
