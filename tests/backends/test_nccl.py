@@ -1,6 +1,7 @@
 """Tensors on a GPU through farandole-torch, carried by NCCL: over a driver, a GPU and an NCCL that are none."""
 
 import gc
+import os
 import time
 import weakref
 
@@ -70,6 +71,38 @@ def reduce_where_they_lie():
 
 def test_tensors_are_reduced_where_they_lie_after_the_current_stream(tmp_path):
     run(3, reduce_where_they_lie, tmp_path)
+
+
+def reduce_between_hosts():
+    if os.environ["FARANDOLE_RANK"] == "2":  # a host of its own
+        os.environ["FARANDOLE_ARENAS"] = "0"
+    gpu = begin()
+    rank, size = hvd.rank(), hvd.size()
+    mine, total = torch.arange(20000.0) + rank, torch.arange(20000.0) * size + sum(range(size))
+    gpu.set_delay(LATE_US)
+    source = late(gpu, mine)
+    assert torch.equal(hvd.allreduce(source, op=hvd.Sum), total)
+    assert torch.equal(source, mine), "the input is not the output"
+    handles = [hvd.allreduce_async(late(gpu, mine * k), op=hvd.Sum, name=f"t{k}") for k in range(5)]
+    for k, handle in enumerate(handles):
+        assert torch.equal(handle.wait(), total * k)
+    group = [late(gpu, mine), late(gpu, mine[:5]), torch.empty(0)]
+    hvd.grouped_allreduce_(group, op=hvd.Average)
+    assert torch.allclose(group[0], total / size) and torch.allclose(group[1], total[:5] / size)
+    for root in range(size):
+        assert torch.equal(hvd.broadcast(late(gpu, mine), root), torch.arange(20000.0) + root)
+    assert gpu.calls("ncclAllReduce") == 0 and gpu.calls("ncclBroadcast") > 0 and gpu.calls("ncclReduce") > 0
+    assert gpu.nccl.fake_nccl_largest() == (1 if rank == 2 else 2)
+    gathered = gpu.calls("ncclAllGather")
+    rows = hvd.allgather(late(gpu, mine[:2]))  # not NCCL's between hosts
+    assert torch.equal(rows, torch.cat([torch.arange(2.0) + each for each in range(size)]))
+    assert gpu.calls("ncclAllGather") == gathered
+    gpu.check()
+    hvd.shutdown()
+
+
+def test_hosts_without_a_network_for_nccl_are_connected_by_our_links(tmp_path):
+    run(3, reduce_between_hosts, tmp_path, FARANDOLE_NCCL_NETWORK="0")
 
 
 def strided_and_mixed():

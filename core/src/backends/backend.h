@@ -61,6 +61,8 @@ struct Demand {
   bool on_device = false;          // the tensors do not lie in host memory
   Scale scale{};                   // allreduce, reducescatter
   bool results_on_device = false;  // allgather, alltoall, reducescatter: may lie there, too
+  int group_count = 1;             // of ranks that share memory
+  bool has_network = true;         // between groups, the back end's library; where the user says so, only ours have
 };
 
 class Backend {

@@ -37,7 +37,8 @@ Status RefuseList(const std::vector<std::string>& names, const std::string& why)
 
 // ---- Preference
 
-Status Preference::Read(const std::vector<std::string>& names, Preference* preference) {
+Status Preference::Read(const std::vector<std::string>& names, Preference* preference,
+                        const std::set<std::string>& without_network) {
   std::vector<int> numbers;
   for (const std::string& name : names) {
     const auto same = [&name](const BackendKind* kind) { return kind->name == name; };
@@ -46,6 +47,7 @@ Status Preference::Read(const std::vector<std::string>& names, Preference* prefe
     const auto number = static_cast<int>(found - std::begin(kKinds));
     if (std::count(numbers.begin(), numbers.end(), number) > 0) return RefuseList(names, name + " stands there twice");
     numbers.push_back(number);
+    if (without_network.count(name) > 0) preference->without_network_.insert(number);
   }
   if (!numbers.empty()) preference->numbers_ = std::move(numbers);
   return Status::Ok();
@@ -53,9 +55,15 @@ Status Preference::Read(const std::vector<std::string>& names, Preference* prefe
 
 int Preference::Choose(const std::vector<Demand>& demands) const {
   for (int number : numbers_) {
-    if (std::all_of(demands.begin(), demands.end(), KindOf(number).supports)) return number;
+    const auto supports = [this, number](const Demand& demand) { return Supports(number, demand); };
+    if (std::all_of(demands.begin(), demands.end(), supports)) return number;
   }
   return -1;
+}
+
+bool Preference::Supports(int number, Demand demand) const {
+  demand.has_network = without_network_.count(number) == 0;
+  return KindOf(number).supports(demand);
 }
 
 std::string Preference::ToString() const {

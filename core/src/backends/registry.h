@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,8 +21,10 @@ namespace farandole {
 // Pure; any thread.
 class Preference {
  public:
-  // kInvalid names what stands in the list and is no back end of this build, or stands there twice.
-  static Status Read(const std::vector<std::string>& names, Preference* preference);
+  // kInvalid names what stands in the list and is no back end of this build, or stands there twice. without_network:
+  // those whose library has none between groups.
+  static Status Read(const std::vector<std::string>& names, Preference* preference,
+                     const std::set<std::string>& without_network = {});
 
   // Its number, or -1 when none of the list supports everything that is asked.
   int Choose(const std::vector<Demand>& demands) const;
@@ -31,7 +34,10 @@ class Preference {
   std::string ToString() const;  // "mpi,native"
 
  private:
+  bool Supports(int number, Demand demand) const;
+
   std::vector<int> numbers_{0};
+  std::set<int> without_network_;
 };
 
 // The driver alone uses it.

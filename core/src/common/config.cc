@@ -70,15 +70,27 @@ std::vector<std::string> ReadList(const char* name) {
   return words;
 }
 
+// FARANDOLE_<NAME>_<WHAT>
+std::string VariableOf(const std::string& name, const char* what) {
+  std::string variable = "FARANDOLE_" + name + "_" + what;
+  std::transform(variable.begin(), variable.end(), variable.begin(), [](unsigned char c) { return std::toupper(c); });
+  return variable;
+}
+
+Status ReadNetworks(const std::vector<std::string>& names, std::set<std::string>* without) {
+  for (const std::string& name : names) {
+    int has = 1;
+    FRD_RETURN_IF_ERROR(ReadWord(VariableOf(name, "NETWORK").c_str(), {"0", "1"}, &has));
+    if (has == 0) without->insert(name);
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::map<std::string, std::string> ReadLibraries(const std::vector<std::string>& names) {
   std::map<std::string, std::string> libraries;
-  for (const std::string& name : names) {
-    std::string variable = "FARANDOLE_" + name + "_LIB";
-    std::transform(variable.begin(), variable.end(), variable.begin(), [](unsigned char c) { return std::toupper(c); });
-    libraries[name] = Variable(variable.c_str());
-  }
+  for (const std::string& name : names) libraries[name] = Variable(VariableOf(name, "LIB").c_str());
   return libraries;
 }
 
@@ -106,6 +118,7 @@ Status ReadSettings(Settings* settings) {
   if (settings->nvtx == "0") settings->nvtx.clear();
   settings->backends = ReadList("FARANDOLE_BACKEND");
   settings->libraries = ReadLibraries(settings->backends);
+  FRD_RETURN_IF_ERROR(ReadNetworks(settings->backends, &settings->without_network));
   if (!Variable("PMI_SIZE").empty()) settings->starter = "mpich";
   if (!Variable("OMPI_COMM_WORLD_SIZE").empty()) settings->starter = "openmpi";
   settings->failpoints = Variable("FARANDOLE_FAILPOINTS");
@@ -116,6 +129,13 @@ std::vector<std::pair<std::string, std::string>> SharedSettingsOf(const Settings
   return {{"FARANDOLE_ALGORITHM", settings.algorithm},
           {"FARANDOLE_ORDER", settings.any_order ? "any" : "fixed"},
           {"FARANDOLE_FUSION_THRESHOLD", std::to_string(settings.fusion_threshold_bytes)}};
+}
+
+std::vector<std::pair<std::string, std::string>> NetworksOf(const Settings& settings) {
+  std::vector<std::pair<std::string, std::string>> networks;
+  for (const std::string& name : settings.backends)
+    networks.emplace_back(VariableOf(name, "NETWORK"), settings.without_network.count(name) > 0 ? "0" : "1");
+  return networks;
 }
 
 }  // namespace farandole

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,8 @@ struct Settings {
   std::vector<std::string> backends;
   // FARANDOLE_<NAME>_LIB for each of the list: its library, a name or a path
   std::map<std::string, std::string> libraries;
+  // Those of the list with FARANDOLE_<NAME>_NETWORK=0: their library has no network between hosts
+  std::set<std::string> without_network;
   std::string starter;  // "openmpi" or "mpich" where one of their launchers started this process, by its variables
   int64_t fusion_threshold_bytes =
       4 << 20;                         // FARANDOLE_FUSION_THRESHOLD: tensors are packed together up to this many bytes
@@ -36,6 +39,9 @@ struct Settings {
 // Those that must be the same on every rank, as variables and values: ranks that differ in them would wait for
 // different things, or sum in different orders.
 std::vector<std::pair<std::string, std::string>> SharedSettingsOf(const Settings& settings);
+
+// FARANDOLE_<NAME>_NETWORK of each back end of the list, which must be the same on every rank, too.
+std::vector<std::pair<std::string, std::string>> NetworksOf(const Settings& settings);
 
 // FARANDOLE_<NAME>_LIB of each name, "" where it is not set.
 std::map<std::string, std::string> ReadLibraries(const std::vector<std::string>& names);

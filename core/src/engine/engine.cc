@@ -30,7 +30,7 @@ ArenaPlan Engine::PlanFor(int world_size) {
 Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine) {
   ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);
   Preference preference;
-  FRD_RETURN_IF_ERROR(Preference::Read(settings.backends, &preference));
+  FRD_RETURN_IF_ERROR(Preference::Read(settings.backends, &preference, settings.without_network));
   if (spec.size == 1) {
     // Nothing to carry; but what is wrong with more ranks is wrong with one.
     FRD_RETURN_IF_ERROR(Registry::FindAll(settings, preference));
@@ -46,6 +46,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   spec.interface_address = settings.interface_address;
   spec.settings = SharedSettingsOf(settings);
   spec.settings.emplace_back("FARANDOLE_BACKEND", preference.ToString());
+  for (auto& network : NetworksOf(settings)) spec.settings.push_back(std::move(network));
   for (auto& library : Registry::Libraries(settings, preference)) spec.settings.push_back(std::move(library));
   std::unique_ptr<World> world;
   FRD_RETURN_IF_ERROR(Bootstrap(spec, After(std::chrono::milliseconds(settings.start_timeout_ms)), &world));
@@ -61,7 +62,7 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->everybody_ = engine->table_->agreement.FindSet(0);
   const bool crowded = engine->world_->group->count() > static_cast<int>(std::thread::hardware_concurrency());
   engine->pauses_ = crowded ? 0 : kPauses;
-  FRD_RETURN_IF_ERROR(Preference::Read(settings.backends, &engine->preference_));
+  FRD_RETURN_IF_ERROR(Preference::Read(settings.backends, &engine->preference_, settings.without_network));
   engine->conductor_ = std::make_unique<Conductor>(engine->world_.get(), engine->table_.get(), &engine->role_, settings,
                                                    engine->preference_);
   if (const Status opened = engine->conductor_->Open(); !opened.ok()) {

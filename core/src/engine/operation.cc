@@ -138,7 +138,7 @@ Status ChooseBackend(const Preference& preference, const ProcessSet& set, Operat
   for (const Tensor& tensor : request.tensors) {
     const Reduction reduction = ReductionOf(request, set.size());
     demands.push_back({request.kind, tensor.dtype, reduction.reduce, set.size(), tensor.device != 0, reduction.scale,
-                       request.results_on_device});
+                       request.results_on_device, set.layout.group_count()});
   }
   operation->backend = preference.Choose(demands);
   if (operation->backend >= 0) return Status::Ok();

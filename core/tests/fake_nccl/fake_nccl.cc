@@ -82,6 +82,7 @@ class Library final : public FakeNccl {
     if (!room) room = std::make_shared<Room>(id.bytes, size);
     comm->room = room;
     room->Arrive(rank, cuda_.IdentityOf(comm->device));
+    sizes_.push_back(size);
     *result = comm.get();
     comms_.push_back(std::move(comm));
     return kInProgress;
@@ -192,6 +193,7 @@ class Library final : public FakeNccl {
     failures_.clear();
     misuses_.clear();
     calls_.clear();
+    sizes_.clear();
     later_ = kSuccess;
     version_ = VersionAtFirst();
     hangs_ = hangs_before_launch_ = refuses_shared_devices_ = false;
@@ -227,6 +229,10 @@ class Library final : public FakeNccl {
   int calls(const std::string& name) override {
     std::lock_guard<std::mutex> lock(mutex_);
     return calls_[name];
+  }
+  std::vector<int> sizes() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return sizes_;
   }
   int live() override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -288,6 +294,7 @@ class Library final : public FakeNccl {
   bool hangs_ = false, hangs_before_launch_ = false, refuses_shared_devices_ = false;
   std::map<std::string, int> failures_, calls_;
   std::vector<std::string> misuses_;
+  std::vector<int> sizes_;
   std::map<std::string, std::shared_ptr<Room>> rooms_;
   std::vector<std::shared_ptr<Comm>> comms_;  // those that are gone, too, to notice their use
   std::map<std::thread::id, Group> groups_;
@@ -385,6 +392,10 @@ NCCL_CALL void fake_nccl_refuse_shared_devices() { TheLibrary().RefuseSharedDevi
 NCCL_CALL void fake_nccl_fail(const char* call, int code) { TheLibrary().Fail(call, code); }
 NCCL_CALL void fake_nccl_fail_later(int code) { TheLibrary().FailLater(code); }
 NCCL_CALL int fake_nccl_calls(const char* name) { return TheLibrary().calls(name); }
+NCCL_CALL int fake_nccl_largest() {
+  const std::vector<int> sizes = TheLibrary().sizes();
+  return sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
+}
 NCCL_CALL int fake_nccl_live() { return TheLibrary().live(); }
 NCCL_CALL int fake_nccl_misuses() {
   for (const std::string& misuse : TheLibrary().misuses()) std::fprintf(stderr, "misuse of NCCL: %s\n", misuse.c_str());

@@ -35,8 +35,11 @@ bool Reduces(DType dtype, ReduceOp reduce, const Scale& scale) {
 
 }  // namespace
 
+bool NcclRelays(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kBroadcast; }
+
 bool NcclSupports(const Demand& demand) {
   if (!demand.on_device) return false;
+  if (!demand.has_network && demand.group_count > 1 && !NcclRelays(demand.kind)) return false;
   switch (demand.kind) {
     case OpKind::kBroadcast:
       return true;

@@ -2,7 +2,10 @@
 //
 //   introduction (NCCL's id, the device) -> communicator -> NCCL's calls in a stream of ours -> its event -> done
 //
-// Communicators are made in the order of the log, one for each process set; nothing here blocks but an abort, which
+// Where NCCL has no network between hosts, a work that spans several has NCCL's calls before and after an exchange of
+// ours (relay.h).
+//
+// Communicators are made in the order of the log (communicators.h); nothing here blocks but an abort, which
 // gives the device a few seconds to let go of the tensors. A work is done when the device is past it, so an error that
 // comes up meanwhile is that work's. The driver alone uses it.
 #pragma once

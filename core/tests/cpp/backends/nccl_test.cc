@@ -2,142 +2,23 @@
 // NVIDIA's.
 #include "backends/nccl/nccl.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cmath>
-#include <cstring>
-#include <functional>
 
 #include "backends/nccl/library.h"
-#include "backends/nccl/meaning.h"
-#include "backends/nccl/rows.h"
-#include "backends/on_device.h"
-#include "backends/performed.h"
-#include "device/cuda.h"
-#include "support/fake_nccl.h"
+#include "backends/nccl_rig.h"
 
 namespace farandole::testing {
 namespace {
 
 using std::chrono::milliseconds;
 
-Settings FakeSettings() {
-  Settings settings;
-  settings.cuda_driver = FakeCudaPath();
-  settings.libraries["nccl"] = FakeNcclPath();
-  return settings;
-}
-
-using Condition = std::function<bool()>;
-bool Never() { return false; }
-constexpr const char* kGivenUp = "given up";
-
-// One rank's back end; the carrier is ours.
-struct Rig {
-  explicit Rig(const Rank& rank)
-      : world(const_cast<World*>(&rank.world())),
-        registry(world, FakeSettings(), Preference()),
-        backend(kNccl.make(world, FakeSettings(), registry.At(0))) {
-    EXPECT_EQ(backend->Open().message(), "");
-  }
-  std::string Perform(const Work& work, const Condition& gives_up = Never) const {
-    const TimePoint end = Now() + std::chrono::seconds(30);
-    Status status = backend->Start(&work);
-    for (bool done = false; status.ok() && !done; std::this_thread::yield()) {
-      bool moved = false;
-      status = backend->Poll(&moved, &done);
-      if (gives_up()) return kGivenUp;
-      if (Now() > end) return "not done in time";
-    }
-    return status.message();
-  }
-  // Performs what the device does not come to an end with until it, and that of every other rank, is at it.
-  std::string PerformUntilAllHang(const Work& work, std::atomic<int>* ranks_at_it) const {
-    const auto hangs = [this] { return backend->Standstill().find("does not come to an end") != std::string::npos; };
-    std::string error = Perform(work, hangs);
-    ++*ranks_at_it;
-    while (*ranks_at_it < world->size) std::this_thread::yield();
-    return error;
-  }
-  World* const world;
-  Registry registry;
-  std::unique_ptr<Backend> backend;
-};
-
-// An allreduce of `values` in place.
-Work WorkOn(const ProcessSet& set, std::vector<float>* values) {
-  Work work;
-  work.set = &set;
-  work.segments = {{values->data(), values->data(), values->size() * sizeof(float)}};
-  return work;
-}
-
-// An allreduce of five ones on a device.
-struct Ones {
-  Ones(Memories& memories, const Rank& rank, int ordinal)
-      : set(WholeWorld(rank.world().layout, rank.rank())),
-        work(WorkOn(set, &values)),
-        device(memories, ordinal, work) {}
-  const ProcessSet set;
-  std::vector<float> values = std::vector<float>(5, 1.0f);
-  const Work work;
-  const OnDevice device;
-};
-
-class NcclTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    cuda_.Reset();
-    nccl_.Reset();
-  }
-  void TearDown() override {
-    for (const std::string& misuse : cuda_.misuses()) ADD_FAILURE() << misuse;
-    for (const std::string& misuse : nccl_.misuses()) ADD_FAILURE() << misuse;
-    EXPECT_EQ(nccl_.live(), 0) << "communicators are left behind";
-  }
-
-  // An allreduce of `values` on device rank % 2; what came of it.
-  std::string Reduce(const Rig& rig, std::vector<float>* values, const Scale& scale = Scale(),
-                     const Condition& gives_up = Never) {
-    const ProcessSet set = WholeWorld(rig.world->layout, rig.world->rank);
-    Work work = WorkOn(set, values);
-    work.scale = scale;
-    const OnDevice device(memories_, rig.world->rank % 2, work);
-    const std::string error = rig.Perform(device.work(), gives_up);
-    device.CopyBack();
-    return error;
-  }
-
-  // A drawn operation on device rank % 2; what is wrong with what came of it.
-  std::string Check(const Rig& rig, const Case& c, const ProcessSet& set) {
-    const Performed performed(c, set);
-    const OnDevice device(memories_, rig.world->rank % 2, performed.work());
-    std::string wrong = rig.Perform(device.work());
-    device.CopyBack();
-    if (wrong.empty()) wrong = performed.Check();
-    return wrong.empty() ? "" : performed.Description() + ": " + wrong;
-  }
-
-  FakeCuda& cuda_ = OpenFakeCuda();
-  FakeNccl& nccl_ = OpenFakeNccl();
-  Memories memories_{cuda_};
-};
-
-Demand DemandOf(const Case& c, int size) { return {c.kind, c.dtype, c.reduce, size, true, c.scale, true}; }
-
-// NCCL scales before it sums, and other factors than powers of two are rounded then.
-bool IsRoundedOtherwise(const Case& c) {
-  const bool reduces = c.kind == OpKind::kAllreduce || c.kind == OpKind::kReducescatter;
-  return reduces && IsFloating(c.dtype) && !c.scale.IsIdentity() && c.scale.divisor != 1;
-}
-
 TEST_F(NcclTest, AnySequenceOfWhatItSupportsGivesWhatTheDefinitionsSay) {
   cuda_.SetDelay(std::chrono::microseconds(100));
   std::atomic<int> performed_works{0};
   EXPECT_EQ(RunBackends({3},
                         [&](Rank& rank) -> std::string {
-                          const Rig rig(rank);
+                          const NcclRig rig(rank);
                           const ProcessSet everybody = WholeWorld(rank.world().layout, rank.rank());
                           const ProcessSet tail = MakeProcessSet(rank.world().layout, rank.rank(), 1, {1, 2}, 1);
                           std::vector<float> first(5, 1.0f);  // so that ranks which join have a device
@@ -162,7 +43,7 @@ TEST_F(NcclTest, AnySequenceOfWhatItSupportsGivesWhatTheDefinitionsSay) {
 TEST_F(NcclTest, AnAverageIsWithinTheRoundingOfItsFactor) {
   EXPECT_EQ(RunBackends({3},
                         [&](Rank& rank) -> std::string {
-                          const Rig rig(rank);
+                          const NcclRig rig(rank);
                           std::vector<float> values(1000, static_cast<float>(rank.rank() + 1));
                           if (const std::string error = Reduce(rig, &values, {1.0, 3.0}); !error.empty()) return error;
                           return std::fabs(values[999] - 2.0f) < 1e-6f ? "" : std::to_string(values[999]);
@@ -176,7 +57,7 @@ TEST_F(NcclTest, AnAverageIsWithinTheRoundingOfItsFactor) {
 TEST_F(NcclTest, EqualPartsAreGatheredAndScatteredByOneCall) {
   EXPECT_EQ(RunBackends({3},
                         [&](Rank& rank) -> std::string {
-                          const Rig rig(rank);
+                          const NcclRig rig(rank);
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                           for (const OpKind kind : {OpKind::kAllgather, OpKind::kReducescatter}) {
                             Case c;
@@ -198,7 +79,7 @@ TEST_F(NcclTest, ItWaitsForEveryTensorsReadyEvent) {
   cuda_.SetDelay(milliseconds(3));
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const Rig rig(rank);
+                          const NcclRig rig(rank);
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                           std::vector<float> first(10), second(10);
                           Work work;
@@ -221,7 +102,7 @@ TEST_F(NcclTest, ItWaitsForEveryTensorsReadyEvent) {
 TEST_F(NcclTest, ASetThatIsForgottenLeavesNoCommunicatorAndMayComeAgain) {
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const Rig rig(rank);
+                          const NcclRig rig(rank);
                           for (int round = 0; round < 3; ++round) {
                             std::vector<float> values(5, 1.0f);
                             if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
@@ -240,7 +121,7 @@ TEST_F(NcclTest, ASetThatIsForgottenLeavesNoCommunicatorAndMayComeAgain) {
 TEST_F(NcclTest, RanksThatShareAGpuAreNamedWhereNcclRefusesThem) {
   nccl_.RefuseSharedDevices();
   const std::string complaints = RunBackends({3}, [&](Rank& rank) {
-    const Rig rig(rank);
+    const NcclRig rig(rank);
     std::vector<float> values(5, 1.0f);
     const std::string error = Reduce(rig, &values);
     rig.backend->Abort();
@@ -259,7 +140,7 @@ TEST_F(NcclTest, EveryCallThatFailsIsNamedWithNcclsWordsAndTheRank) {
     nccl_.Fail(call, 1);
     std::atomic<bool> failed{false};
     const std::string complaints = RunBackends({2}, [&](Rank& rank) {
-      const Rig rig(rank);
+      const NcclRig rig(rank);
       std::vector<float> values(5, 1.0f);
       const std::string error = Reduce(rig, &values, {1.0, 2.0}, [&failed] { return failed.load(); });
       failed = true;
@@ -278,7 +159,7 @@ TEST_F(NcclTest, AnErrorThatComesUpWhileTheDeviceWorksEndsTheWork) {
   nccl_.Hang();
   std::atomic<int> ranks_at_it{0};
   const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
-    const Rig rig(rank);
+    const NcclRig rig(rank);
     const Ones ones(memories_, rank, rank.rank());
     if (rig.PerformUntilAllHang(ones.device.work(), &ranks_at_it) != kGivenUp) return "it did not hang";
     const TimePoint begin = Now();
@@ -300,7 +181,7 @@ TEST_F(NcclTest, AWorkThatHangsIsOverOnceItIsAbortedAndNoneFollows) {
   std::atomic<int> ranks_at_it{0};
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const Rig rig(rank);
+                          const NcclRig rig(rank);
                           const Ones ones(memories_, rank, rank.rank());
                           if (rig.PerformUntilAllHang(ones.device.work(), &ranks_at_it) != kGivenUp) return "no hang";
                           rig.backend->Abort();
@@ -315,7 +196,7 @@ TEST_F(NcclTest, AWorkThatHangsIsOverOnceItIsAbortedAndNoneFollows) {
 TEST_F(NcclTest, ARankThatDoesNotComeToTheCommunicatorIsNotWaitedForAfterAnAbort) {
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const Rig rig(rank);
+                          const NcclRig rig(rank);
                           std::vector<float> values(5, 1.0f);
                           if (rank.rank() == 1) return "";
                           const auto says = [&rig] { return rig.backend->Laggards() == std::vector<int>{1}; };
@@ -328,7 +209,7 @@ TEST_F(NcclTest, ARankThatDoesNotComeToTheCommunicatorIsNotWaitedForAfterAnAbort
 
 TEST_F(NcclTest, AllTensorsOfASetLieOnOneDeviceOfTheRank) {
   const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
-    const Rig rig(rank);
+    const NcclRig rig(rank);
     std::vector<float> values(5, 1.0f);
     if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
     const Ones elsewhere(memories_, rank, 1 - rank.rank());
@@ -342,7 +223,7 @@ TEST_F(NcclTest, AllTensorsOfASetLieOnOneDeviceOfTheRank) {
 
 TEST_F(NcclTest, MemoryForARankThatHasJoinedMayBeShort) {
   const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
-    const Rig rig(rank);
+    const NcclRig rig(rank);
     const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
     std::vector<float> values(5, 1.0f);
     if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
@@ -365,7 +246,7 @@ TEST_F(NcclTest, MemoryForARankThatHasJoinedMayBeShort) {
 TEST_F(NcclTest, ARankThatJoinsBeforeItHasADeviceIsTold) {
   std::atomic<bool> told{false};
   const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
-    const Rig rig(rank);
+    const NcclRig rig(rank);
     const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
     std::vector<float> values(5, 1.0f);
     Work work;
@@ -444,6 +325,18 @@ TEST(NcclSupports, WhatKeepsItsMeaningAndNothingElse) {
   EXPECT_FALSE(supports(all, DType::kFloat16, ReduceOp::kSum, {1e-6, 4.0})) << "the factor would lose its digits";
   EXPECT_TRUE(supports(all, DType::kBfloat16, ReduceOp::kSum, {1e-6, 4.0}));
   EXPECT_FALSE(supports(all, DType::kFloat32, ReduceOp::kProduct, {2.0, 1.0}));
+}
+
+TEST(NcclSupports, BetweenHostsWithoutANetworkWhatCanBeRelayed) {
+  const auto supports = [](OpKind kind, int group_count, bool has_network) {
+    return NcclSupports({kind, DType::kInt32, ReduceOp::kSum, 4, true, Scale(), true, group_count, has_network});
+  };
+  for (const OpKind kind : {OpKind::kAllreduce, OpKind::kBroadcast}) EXPECT_TRUE(supports(kind, 2, false));
+  for (const OpKind kind : {OpKind::kAllgather, OpKind::kAlltoall, OpKind::kReducescatter}) {
+    EXPECT_FALSE(supports(kind, 2, false));
+    EXPECT_TRUE(supports(kind, 1, false)) << "in one host";
+    EXPECT_TRUE(supports(kind, 2, true)) << "with a network";
+  }
 }
 
 }  // namespace

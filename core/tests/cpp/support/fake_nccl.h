@@ -39,6 +39,9 @@ class FakeNccl {
   virtual std::vector<std::string> misuses() = 0;
   virtual int calls(const std::string& name) = 0;
   virtual int live() = 0;  // communicators neither destroyed nor aborted
+  // Of how many ranks the communicators are that were asked for since the last Reset, once for each rank of this
+  // process.
+  virtual std::vector<int> sizes() = 0;
 };
 
 inline std::string FakeNcclPath() {

@@ -45,6 +45,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "LOG_LEVEL": ("error", "warning", "info", "debug"),
     "MPI_LIB": TEXT,
     "NCCL_LIB": TEXT,
+    "NCCL_NETWORK": ("0", "1"),
     "NVTX": TEXT,
     "ORDER": ("fixed", "any"),
     "RANK": PLACE,

@@ -1,0 +1,42 @@
+#include "backends/nccl/calls.h"
+
+#include "backends/nccl/meaning.h"
+
+namespace farandole {
+
+Status Calls::Begin(const Work& work, Communicator* communicator, const std::function<Status(NcclReduce)>& enqueue) {
+  communicator_ = communicator;
+  NcclReduce reduce = NcclReduce::kSum;
+  FRD_RETURN_IF_ERROR(communicator->device()->Within([&] { return MakeReduction(work, &reduce); }));
+  return Begin(communicator, [&] { return enqueue(reduce); });
+}
+
+Status Calls::Begin(Communicator* communicator, const std::function<Status()>& enqueue) {
+  return communicator->device()->Within([&] {
+    FRD_RETURN_IF_ERROR(communicator->Call(nccl_.group_start));
+    const Status enqueued = enqueue();
+    const Status ended = communicator->Call(nccl_.group_end);  // in any case
+    return enqueued.ok() ? ended : enqueued;
+  });
+}
+
+Status Calls::MakeReduction(const Work& work, NcclReduce* reduce) {
+  *reduce = ReduceOf(work.dtype, work.reduce);
+  const bool reduces = work.kind == OpKind::kAllreduce || work.kind == OpKind::kReducescatter;
+  if (!reduces || !IsFloating(work.dtype) || work.scale.IsIdentity()) return Status::Ok();
+  NcclFactor factor = FactorOf(work.dtype, work.scale);
+  FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.make_scaled_sum, reduce, static_cast<void*>(factor.bytes),
+                                          TypeOf(work.dtype), kNcclScalarOfHost, communicator_->handle()));
+  scaled_sum_ = *reduce;
+  return Status::Ok();
+}
+
+Status Calls::End() {
+  if (!scaled_sum_) return Status::Ok();
+  const NcclReduce made = *scaled_sum_;
+  scaled_sum_.reset();
+  return communicator_->device()->Within(
+      [&] { return communicator_->Call(nccl_.destroy_reduce, made, communicator_->handle()); });
+}
+
+}  // namespace farandole

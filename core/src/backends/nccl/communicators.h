@@ -1,0 +1,75 @@
+// The communicators of the process sets: who is in one, how its ranks meet, and its end.
+//
+//   Introduce -> Poll: introduction (NCCL's id, the device), carried by ours -> a communicator that opens
+//
+// Made in the order of the log. One has all ranks of a set, or, where NCCL has no network between hosts, those of this
+// host. The driver alone calls.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/introduction.h"
+#include "backends/nccl/communicator.h"
+#include "world/world.h"
+
+namespace farandole {
+
+class Communicators {
+ public:
+  Communicators(const World* world, const NcclLibrary& nccl, Backend* carrier, bool has_network)
+      : world_(world), nccl_(nccl), has_network_(has_network), introduction_(carrier) {}
+
+  Communicator* Find(int set_id) const;  // null where there is none yet
+  // Whether the set has one for each host.
+  bool AreOfHosts(const ProcessSet& set) const { return !has_network_ && set.layout.group_count() > 1; }
+
+  // `set` stays valid until the communicator is there or Abort.
+  Status Introduce(const ProcessSet& set, Device* device);
+  // *made becomes the communicator once its ranks have been introduced; it is not ready yet.
+  Status Poll(bool* moved, Communicator** made);
+  std::vector<int> Laggards() const { return introduction_.Laggards(); }
+
+  // What to look at when the ranks of this set's communicator are not connected.
+  std::string Advice(const ProcessSet& set) const;
+  // An error of connecting those of the communicator made last, with what may be behind it.
+  Status Explained(const Status& status) const;
+
+  void Forget(int set_id);
+  // Of those that end in order: whether one has.
+  bool PollLeaving();
+  // All end in order, for which this waits a while.
+  void Close();
+  // All end at once.
+  void Abort();
+
+ private:
+  // What the members of a set tell each other first. The id is for a communicator of which this rank is the first.
+  struct Greeting {
+    NcclUniqueId id;
+    DeviceIdentity device{};
+  };
+
+  // The positions of those who are in a communicator with this rank.
+  std::vector<int> PositionsOf(const ProcessSet& set) const;
+  Status Meet();
+  void Finish(std::unique_ptr<Communicator> communicator);
+
+  const World* const world_;
+  const NcclLibrary& nccl_;
+  const bool has_network_;
+  Introduction introduction_;
+  bool is_introducing_ = false;
+  std::map<int, std::unique_ptr<Communicator>> communicators_;  // by set
+  std::vector<std::unique_ptr<Communicator>> leaving_;
+
+  // Of the communicator made last.
+  const ProcessSet* set_ = nullptr;
+  Device* device_ = nullptr;
+  std::vector<int> ranks_;               // of the world
+  std::vector<DeviceIdentity> devices_;  // theirs
+};
+
+}  // namespace farandole

@@ -1,0 +1,158 @@
+#include "backends/nccl/relay.h"
+
+#include "backends/nccl/meaning.h"
+#include "backends/nccl/tensors.h"
+
+namespace farandole {
+namespace {
+
+const std::byte* At(const void* memory, size_t offset) { return static_cast<const std::byte*>(memory) + offset; }
+std::byte* At(void* memory, size_t offset) { return static_cast<std::byte*>(memory) + offset; }
+
+}  // namespace
+
+Status Relay::Begin(const Work& work, Communicator* communicator, Lane* lane) {
+  work_ = &work;
+  communicator_ = communicator;
+  lane_ = lane;
+  cross_ = &hosts_.try_emplace(work.set->id, world_, *work.set, settings_).first->second.cross;
+  is_back_ = false;
+  total_bytes_ = work.TotalBytes();
+  element_bytes_ = Reduces() ? SizeOf(work.dtype) : 1;
+  lane_count_ = topology().LaneCount(total_bytes_);
+  carried_ = CarriedBy(topology().member);
+  FRD_RETURN_IF_ERROR(FindTensors(work, lane, &tensors_));
+  FRD_RETURN_IF_ERROR(FindPlaces());
+  FRD_RETURN_IF_ERROR(AwaitInputs(work, lane));
+  return calls_.Begin(work, communicator, [this](NcclReduce reduce) {
+    if (Reduces()) return EnqueueReduce(reduce);
+    return IsInRootsHost() ? EnqueueBroadcast() : Status::Ok();
+  });
+}
+
+Range Relay::CarriedBy(int member) const {
+  const auto width = static_cast<int64_t>(element_bytes_);
+  const Range elements =
+      topology().Carries(member, lane_count_, static_cast<int64_t>(total_bytes_) / width, element_bytes_);
+  return {elements.begin * width, elements.end * width};
+}
+
+// One tensor, of which every member carries as much, in order.
+bool Relay::IsEven() const {
+  const int members = topology().member_count();
+  if (tensors_.size() != 1 || carried_.size() * members != static_cast<int64_t>(total_bytes_)) return false;
+  for (int m = 0; m < members; ++m) {
+    if (CarriedBy(m).size() != carried_.size()) return false;
+  }
+  return true;
+}
+
+Status Relay::FindPlaces() {
+  place_ = on_host_ = nullptr;
+  if (carried_bytes() == 0) return Status::Ok();
+  FRD_RETURN_IF_ERROR(lane_->pinned().Take(carried_bytes()));
+  on_host_ = lane_->pinned().memory();
+  FRD_RETURN_IF_ERROR(ForEachPart(tensors_, carried_, [this](const Segment& tensor, size_t at, size_t, size_t bytes) {
+    if (bytes == carried_bytes()) place_ = At(tensor.output, at);
+    return Status::Ok();
+  }));
+  const bool wants_room = place_ == nullptr && goes_back();
+  if (!wants_room) return Status::Ok();
+  FRD_RETURN_IF_ERROR(lane_->room().Take(carried_bytes()));
+  place_ = lane_->room().memory();
+  return Status::Ok();
+}
+
+// A member that is not the root of a reduction gets nothing by it.
+Status Relay::EnqueueReduce(NcclReduce reduce) const {
+  const NcclComm comm = communicator_->handle();
+  const NcclType type = TypeOf(work_->dtype);
+  if (IsEven()) {
+    return communicator_->Call(nccl_.reduce_scatter, tensors_[0].input, static_cast<void*>(place_),
+                               carried_bytes() / element_bytes_, type, reduce, comm, lane_->stream());
+  }
+  for (int m = 0; m < topology().member_count(); ++m) {
+    const auto to_member = [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
+      void* const to = IsMine(m) ? place_ + in_range : At(tensor.output, at);
+      return communicator_->Call(nccl_.reduce, static_cast<const void*>(At(tensor.input, at)), to,
+                                 bytes / element_bytes_, type, reduce, m, comm, lane_->stream());
+    };
+    FRD_RETURN_IF_ERROR(ForEachPart(tensors_, CarriedBy(m), to_member));
+  }
+  return Status::Ok();
+}
+
+Status Relay::EnqueueBroadcast() const {
+  const int root = topology().layout->member_of[static_cast<size_t>(work_->root)];
+  for (const Segment& tensor : tensors_) {
+    FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.broadcast, tensor.input, tensor.output, tensor.size_bytes,
+                                            NcclType::kUint8, root, communicator_->handle(), lane_->stream()));
+  }
+  return Status::Ok();
+}
+
+Status Relay::Follow() {
+  if (is_back_ || carried_bytes() == 0) return Status::Ok();
+  Device* const device = lane_->device();
+  if (Reduces()) return device->CopyToHost(on_host_, place_, carried_bytes(), lane_->stream());
+  if (!IsInRootsHost()) return Status::Ok();
+  return ForEachPart(tensors_, carried_, [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
+    return device->CopyToHost(on_host_ + in_range, At(tensor.output, at), bytes, lane_->stream());
+  });
+}
+
+// Factors were applied inside the hosts.
+Status Relay::Cross() {
+  FRD_RETURN_IF_ERROR(calls_.End());
+  const auto count = static_cast<int64_t>(total_bytes_ / element_bytes_);
+  if (Reduces()) {
+    cross_->Allreduce(*work_, Scale(), on_host_, count, lane_count_);
+  } else {
+    cross_->Broadcast(on_host_, count, lane_count_, RootsHost());
+  }
+  return Status::Ok();
+}
+
+Status Relay::PollCross(bool* moved, bool* done) {
+  FRD_RETURN_IF_ERROR(cross_->Advance(moved));
+  *done = cross_->done();
+  return Status::Ok();
+}
+
+Status Relay::Return() {
+  is_back_ = true;
+  if (carried_bytes() > 0)
+    FRD_RETURN_IF_ERROR(lane_->device()->CopyToDevice(place_, on_host_, carried_bytes(), lane_->stream()));
+  return calls_.Begin(communicator_, [this] { return EnqueueReturn(); });
+}
+
+Status Relay::EnqueueReturn() const {
+  const NcclComm comm = communicator_->handle();
+  if (IsEven()) {
+    return communicator_->Call(nccl_.all_gather, static_cast<const void*>(place_), tensors_[0].output, carried_bytes(),
+                               NcclType::kUint8, comm, lane_->stream());
+  }
+  for (int m = 0; m < topology().member_count(); ++m) {
+    const auto from_member = [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
+      void* const to = At(tensor.output, at);
+      const void* const from = IsMine(m) ? place_ + in_range : to;
+      return communicator_->Call(nccl_.broadcast, from, to, bytes, NcclType::kUint8, m, comm, lane_->stream());
+    };
+    FRD_RETURN_IF_ERROR(ForEachPart(tensors_, CarriedBy(m), from_member));
+  }
+  return Status::Ok();
+}
+
+void Relay::Abort() {
+  if (cross_ != nullptr) cross_->Abort();
+}
+
+// What was performed last may have been the set's.
+void Relay::Forget(int set_id) {
+  const auto found = hosts_.find(set_id);
+  if (found == hosts_.end()) return;
+  if (cross_ == &found->second.cross) cross_ = nullptr;
+  hosts_.erase(found);
+}
+
+}  // namespace farandole

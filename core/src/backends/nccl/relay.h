@@ -1,0 +1,91 @@
+// One work among hosts between which NCCL has no network, an allreduce or a broadcast: NCCL inside each host, links of
+// ours between them (cross.h).
+//
+//             allreduce                                           broadcast
+//   out       ncclReduce to every member of what it carries       ncclBroadcast in the root's host
+//             what it carries -> pinned host memory               the same there
+//   across    exchange with those who carry it in the other hosts
+//   back      pinned host memory -> device                        the same in the other hosts
+//             ncclBroadcast from every member of what it carries
+//
+// What a member carries (topology.h) is a range of the vector of all tensors. Where one tensor is cut evenly, the calls
+// inside the host are one ncclReduceScatter and one ncclAllGather. A host is a group of ranks that share memory. The
+// driver alone calls.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "backends/cross.h"
+#include "backends/nccl/calls.h"
+#include "backends/nccl/lane.h"
+
+namespace farandole {
+
+class Relay {
+ public:
+  Relay(World* world, const Settings& settings, const NcclLibrary& nccl)
+      : world_(world), settings_(settings), nccl_(nccl), calls_(nccl) {}
+
+  // The calls of the way out, after every tensor's ready event. REQUIRES: the communicator, of the work's ranks of this
+  // host, is ready; what was launched before has ended; NcclRelays the operation.
+  Status Begin(const Work& work, Communicator* communicator, Lane* lane);
+  // Behind the calls of either way, when the communicator is ready.
+  Status Follow();
+  // The device is past the way out, and the communicator is ready.
+  Status Cross();
+  Status PollCross(bool* moved, bool* done);
+  // Whom the exchange waits for.
+  std::vector<int> Laggards() const { return cross_ != nullptr ? cross_->Laggards() : std::vector<int>(); }
+  // After the exchange: whether there is a way back; its calls. REQUIRES: the communicator is ready.
+  bool goes_back() const { return Reduces() || !IsInRootsHost(); }
+  Status Return();
+  bool is_back() const { return is_back_; }
+
+  void Abort();
+  void Forget(int set_id);
+
+ private:
+  // The set, which the exchange needs for as long as it lives.
+  struct Hosts {
+    Hosts(World* world, const ProcessSet& of, const Settings& settings) : set(of), cross(world, &set, settings) {}
+    const ProcessSet set;
+    CrossExchange cross;
+  };
+
+  bool Reduces() const { return work_->kind == OpKind::kAllreduce; }
+  const Topology& topology() const { return cross_->topology(); }
+  int RootsHost() const { return topology().layout->group_of[static_cast<size_t>(work_->root)]; }
+  bool IsInRootsHost() const { return topology().group == RootsHost(); }
+  bool IsMine(int member) const { return member == topology().member; }
+  Range CarriedBy(int member) const;
+  size_t carried_bytes() const { return static_cast<size_t>(carried_.size()); }
+  bool IsEven() const;
+  Status FindPlaces();
+  Status EnqueueReduce(NcclReduce reduce) const;
+  Status EnqueueBroadcast() const;
+  Status EnqueueReturn() const;
+
+  World* const world_;
+  const Settings settings_;
+  const NcclLibrary& nccl_;
+  Calls calls_;
+  std::map<int, Hosts> hosts_;  // by set
+
+  // Of the work at hand.
+  const Work* work_ = nullptr;
+  CrossExchange* cross_ = nullptr;
+  Communicator* communicator_ = nullptr;
+  Lane* lane_ = nullptr;
+  std::vector<Segment> tensors_;
+  size_t element_bytes_ = 1;
+  size_t total_bytes_ = 0;
+  int lane_count_ = 1;
+  Range carried_;                 // by this member, in bytes of the vector
+  std::byte* place_ = nullptr;    // of it on the device: in the output where that is one piece
+  std::byte* on_host_ = nullptr;  // likewise, pinned
+  bool is_back_ = false;
+};
+
+}  // namespace farandole

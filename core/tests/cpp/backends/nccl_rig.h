@@ -1,0 +1,130 @@
+// The NCCL back end by itself on one rank, ranks as threads, over an NCCL and a CUDA driver of ours
+// (support/fake_nccl.h).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+
+#include "backends/nccl/meaning.h"
+#include "backends/nccl/nccl.h"
+#include "backends/nccl/rows.h"
+#include "backends/on_device.h"
+#include "backends/performed.h"
+#include "device/cuda.h"
+#include "support/fake_nccl.h"
+
+namespace farandole::testing {
+
+inline Settings FakeSettings() {
+  Settings settings;
+  settings.cuda_driver = FakeCudaPath();
+  settings.libraries["nccl"] = FakeNcclPath();
+  return settings;
+}
+
+using Condition = std::function<bool()>;
+inline bool Never() { return false; }
+inline constexpr const char* kGivenUp = "given up";
+
+// One rank's back end; the carrier is ours.
+struct NcclRig {
+  explicit NcclRig(const Rank& rank, const Settings& settings = FakeSettings())
+      : world(const_cast<World*>(&rank.world())),
+        registry(world, settings, Preference()),
+        backend(kNccl.make(world, settings, registry.At(0))) {
+    EXPECT_EQ(backend->Open().message(), "");
+  }
+  std::string Perform(const Work& work, const Condition& gives_up = Never) const {
+    const TimePoint end = Now() + std::chrono::seconds(30);
+    Status status = backend->Start(&work);
+    for (bool done = false; status.ok() && !done; std::this_thread::yield()) {
+      bool moved = false;
+      status = backend->Poll(&moved, &done);
+      if (gives_up()) return kGivenUp;
+      if (Now() > end) return "not done in time";
+    }
+    return status.message();
+  }
+  // Performs what the device does not come to an end with until it, and that of every other rank, is at it.
+  std::string PerformUntilAllHang(const Work& work, std::atomic<int>* ranks_at_it) const {
+    const auto hangs = [this] { return backend->Standstill().find("does not come to an end") != std::string::npos; };
+    std::string error = Perform(work, hangs);
+    ++*ranks_at_it;
+    while (*ranks_at_it < world->size) std::this_thread::yield();
+    return error;
+  }
+  World* const world;
+  Registry registry;
+  std::unique_ptr<Backend> backend;
+};
+
+// An allreduce of `values` in place.
+inline Work WorkOn(const ProcessSet& set, std::vector<float>* values) {
+  Work work;
+  work.set = &set;
+  work.segments = {{values->data(), values->data(), values->size() * sizeof(float)}};
+  return work;
+}
+
+// An allreduce of five ones on a device.
+struct Ones {
+  Ones(Memories& memories, const Rank& rank, int ordinal)
+      : set(WholeWorld(rank.world().layout, rank.rank())),
+        work(WorkOn(set, &values)),
+        device(memories, ordinal, work) {}
+  const ProcessSet set;
+  std::vector<float> values = std::vector<float>(5, 1.0f);
+  const Work work;
+  const OnDevice device;
+};
+
+class NcclTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    cuda_.Reset();
+    nccl_.Reset();
+  }
+  void TearDown() override {
+    for (const std::string& misuse : cuda_.misuses()) ADD_FAILURE() << misuse;
+    for (const std::string& misuse : nccl_.misuses()) ADD_FAILURE() << misuse;
+    EXPECT_EQ(nccl_.live(), 0) << "communicators are left behind";
+  }
+
+  // An allreduce of `values` on device rank % 2; what came of it.
+  std::string Reduce(const NcclRig& rig, std::vector<float>* values, const Scale& scale = Scale(),
+                     const Condition& gives_up = Never) {
+    const ProcessSet set = WholeWorld(rig.world->layout, rig.world->rank);
+    Work work = WorkOn(set, values);
+    work.scale = scale;
+    const OnDevice device(memories_, rig.world->rank % 2, work);
+    const std::string error = rig.Perform(device.work(), gives_up);
+    device.CopyBack();
+    return error;
+  }
+
+  // A drawn operation on device rank % 2; what is wrong with what came of it.
+  std::string Check(const NcclRig& rig, const Case& c, const ProcessSet& set) {
+    const Performed performed(c, set);
+    const OnDevice device(memories_, rig.world->rank % 2, performed.work());
+    std::string wrong = rig.Perform(device.work());
+    device.CopyBack();
+    if (wrong.empty()) wrong = performed.Check();
+    return wrong.empty() ? "" : performed.Description() + ": " + wrong;
+  }
+
+  FakeCuda& cuda_ = OpenFakeCuda();
+  FakeNccl& nccl_ = OpenFakeNccl();
+  Memories memories_{cuda_};
+};
+
+inline Demand DemandOf(const Case& c, int size) { return {c.kind, c.dtype, c.reduce, size, true, c.scale, true}; }
+
+// NCCL scales before it sums, and other factors than powers of two are rounded then.
+inline bool IsRoundedOtherwise(const Case& c) {
+  const bool reduces = c.kind == OpKind::kAllreduce || c.kind == OpKind::kReducescatter;
+  return reduces && IsFloating(c.dtype) && !c.scale.IsIdentity() && c.scale.divisor != 1;
+}
+
+}  // namespace farandole::testing
