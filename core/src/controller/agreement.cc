@@ -104,6 +104,18 @@ Status Agreement::Submit(const Proposal& proposal, Plan* plan) {
   return Status::Ok();
 }
 
+const ProcessSetPtr* Agreement::SubmitSmall(const Proposal& proposal, Plan* plan) {
+  Book* const book = FindBook(proposal.set());
+  if (!Refusal(proposal, book).ok()) return nullptr;
+  const auto found = book->names.find(proposal.name());
+  if (found == book->names.end()) return nullptr;
+  Name* const name = found->second.get();
+  if (!name->small || name->in_flight || name->id < 0 || !proposal.Means(name->known)) return nullptr;
+  plan->ticket = Begin(name);
+  PlanKnown(name, proposal, plan);
+  return &book->set;
+}
+
 Status Agreement::CanRemove(int id) const {
   const auto book = books_.find(id);
   if (book == books_.end()) return Status::Ok();  // rank 0 says that there is none

@@ -75,6 +75,9 @@ class Agreement {
   };
   // kInvalid when an operation of that name is in flight on this rank, or there is no such set, or it is without us.
   Status Submit(const Proposal& proposal, Plan* plan);
+  // Likewise, if it is known and small; the set is returned and not put into the plan, and lives until the result is
+  // taken. Else null, and nothing is done.
+  const ProcessSetPtr* SubmitSmall(const Proposal& proposal, Plan* plan);
 
   // kInvalid when the set has operations in flight here, so its removal cannot be submitted.
   Status CanRemove(int id) const;

@@ -241,14 +241,36 @@ bool Engine::Wait(const OperationPtr& waited_for, int64_t limit_ms) {
   return operation.done();
 }
 
+bool Engine::Run(const SmallRequest& request, Status* status) {
+  if (!table_ || !preference_.only_ours() || Timeline::on() || Nvtx::on()) return false;
+  SmallCall call(request);
+  if (!Enter(world_.get(), table_.get(), &call)) return false;
+  table_->bytes_submitted.fetch_add(request.tensor.size_bytes(), std::memory_order_relaxed);
+  *status = Status::Ok();
+  if (!LookUntil([&] { return CompleteIfReady(table_.get(), &call); })) {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    table_->operations.MakeOperation();
+  }
+  if (!call.became()) return true;
+  while (!Wait(call.became(), kForGoodMs)) {
+  }
+  *status = call.became()->status();
+  return true;
+}
+
 // A small operation needs no driver: its data comes by itself.
-bool Engine::AwaitSmall(const OperationPtr& operation) {
-  if (operation->held || !operation->plan.half) return false;
+template <typename Look>
+bool Engine::LookUntil(Look look) {
   for (int idle = 0; idle < pauses_ + kYields; ++idle) {
-    if (Poll(operation)) return true;
+    if (look()) return true;
     idle < pauses_ ? CpuPause() : std::this_thread::yield();
   }
   return false;
+}
+
+bool Engine::AwaitSmall(const OperationPtr& operation) {
+  if (operation->held || !operation->plan.half) return false;
+  return LookUntil([&] { return Poll(operation); });
 }
 
 // Polling wins a few microseconds when the others are close, and ruins their compute when it goes on for long: a few

@@ -41,6 +41,10 @@ class Engine {
   // needs to be woken to drive. *operation stays as it is until Submit has returned, also when `done` is called before.
   Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
 
+  // Submit and Wait in one, for what both sides of the call need no Operation for. False, and nothing is done, when it
+  // needs one; else *status says how it ended.
+  bool Run(const SmallRequest& request, Status* status);
+
   // Warns those that wait for this rank to change the process sets: it has found by itself that it cannot.
   void TellOfRefusal(const std::string& why, const std::string& site);
 
@@ -51,6 +55,7 @@ class Engine {
   // One look, without waiting: a small operation that all ranks have come to completes by it. True when it is done.
   bool Poll(const OperationPtr& operation);
 
+  static constexpr int64_t kForGoodMs = int64_t{1} << 40;
   // Drives, or sleeps while another thread drives, until the operation is done or the time is up. True when it is done.
   bool Wait(const OperationPtr& operation, int64_t limit_ms);
 
@@ -74,6 +79,8 @@ class Engine {
   Status PerformAloneFromDevice(const OperationPtr& operation);
   Status SubmitJoin(const OperationPtr& operation);
 
+  template <typename Look>
+  bool LookUntil(Look look);
   bool AwaitSmall(const OperationPtr& operation);
   void DriveUntil(const Operation& operation, TimePoint limit);
   void LeaveRole();

@@ -17,6 +17,7 @@ struct Reduction {
   ReduceOp reduce = ReduceOp::kSum;
   Scale scale;
 };
+Reduction ReductionOf(ReduceOp reduce, double prescale, double postscale, int set_size);
 Reduction ReductionOf(const Request& request, int set_size);
 
 // REQUIRES: the plan has a half.

@@ -65,17 +65,26 @@ void Complete(World* world, Table* table, const Agreement::Plan& plan) {
 }
 
 // Wakes those that sleep in wait for what has just come.
-void RingForSmall(World* world, const Agreement::Plan& plan) {
-  for (int position = 0; position < plan.set->size(); ++position) {
-    if (position == plan.set->position || !plan.half->WantsBell(position)) continue;
-    const auto rank = static_cast<size_t>(plan.set->ranks[static_cast<size_t>(position)]);
+void RingForSmall(World* world, const Agreement::Plan& plan, const ProcessSet& set) {
+  for (int position = 0; position < set.size(); ++position) {
+    if (position == set.position || !plan.half->WantsBell(position)) continue;
+    const auto rank = static_cast<size_t>(set.ranks[static_cast<size_t>(position)]);
     world->group->RingMember(world->layout.member_of[rank]);
   }
 }
 
-// Of a small operation that all have put and the agreement is done with. Null when it was given up. Under the lock,
-// since the span may be another's as soon as the agreement goes on.
+void TakeResult(Table* table, SmallCall* call) {
+  table->in_flight.fetch_sub(1);
+  call->Take();
+}
+
+// Of a small operation that all have put and the agreement is done with. Null when it was given up, or was a call.
+// Under the lock, since the span may be another's as soon as the agreement goes on.
 OperationPtr TakeResult(Table* table, Ticket ticket) {
+  if (SmallCall* const call = table->operations.TakeCall(ticket)) {
+    TakeResult(table, call);
+    return nullptr;
+  }
   OperationPtr operation = table->operations.Take(ticket);
   if (operation) FoldSmall(operation.get());
   return operation;
@@ -97,7 +106,7 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
     RingFence();
     if (table->agreement.AnyJoined()) world->group->RingOthers();
     if (!table->agreement.IsReady(plan)) return Status::Ok();
-    RingForSmall(world, plan);
+    RingForSmall(world, plan, *plan.set);
     if (CompleteIfReady(table, operation)) WakeForHeld(world, *table);
     return Status::Ok();
   }
@@ -106,6 +115,27 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
   if (last || (plan.id >= 0 && table->agreement.AnyJoined())) world->group->RingOthers();
   if ((last || entered.wakes_driver) && !polling) world->group->RingSelf();
   return Status::Ok();
+}
+
+bool Enter(World* world, Table* table, SmallCall* call) {
+  {
+    std::lock_guard<std::mutex> lock(table->mutex);
+    if (table->is_broken || table->join || table->operations.has_call()) return false;
+    Agreement& agreement = table->agreement;
+    call->members = agreement.SubmitSmall(*call, &call->plan);
+    if (call->members == nullptr) return false;
+    table->operations.Put(call);
+    table->in_flight.fetch_add(1);
+    call->Put();
+    if (agreement.HasOutgoing()) table->has_outgoing = true;
+  }
+  RingFence();
+  if (table->agreement.AnyJoined()) world->group->RingOthers();
+  if (table->agreement.IsReady(call->plan)) {
+    RingForSmall(world, call->plan, **call->members);
+    CompleteIfReady(table, call);
+  }
+  return true;
 }
 
 Status Hold(World* world, Table* table, const OperationPtr& operation, OperationPtr before) {
@@ -152,6 +182,16 @@ bool CompleteIfReady(Table* table, const OperationPtr& operation) {
     if (!TakeResult(table, plan.ticket)) return false;
   }
   Finish(table, operation);
+  return true;
+}
+
+bool CompleteIfReady(Table* table, SmallCall* call) {
+  const Agreement& agreement = table->agreement;
+  if (call->over() || !agreement.IsReady(call->plan)) return call->over();
+  std::lock_guard<std::mutex> lock(table->mutex);
+  const Ticket ticket = call->plan.ticket;
+  if (call->over() || !agreement.IsReady(call->plan) || !table->agreement.TakeReady(ticket)) return call->over();
+  TakeResult(table, table->operations.TakeCall(ticket));
   return true;
 }
 

@@ -11,6 +11,9 @@ namespace farandole {
 // to wake it.
 Status Enter(World* world, Table* table, const OperationPtr& operation, bool polling);
 
+// A call that is to be looked at next. False, and nothing is done, when it must be an operation from the beginning.
+bool Enter(World* world, Table* table, SmallCall* call);
+
 // To be entered once `before`, which has its name, is done. Any thread.
 Status Hold(World* world, Table* table, const OperationPtr& operation, OperationPtr before);
 // Those that can be entered now. The driver.
@@ -24,6 +27,7 @@ void WakeForHeld(World* world, const Table& table);
 
 // Completes the small operation when all have put their data and nobody else has completed it. Any thread.
 bool CompleteIfReady(Table* table, const OperationPtr& operation);
+bool CompleteIfReady(Table* table, SmallCall* call);
 // All of them. True when there were any. The driver.
 bool CompleteReady(Table* table);
 // One that the agreement says is ready.

@@ -6,17 +6,30 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "controller/agreement.h"
 #include "engine/naming.h"
 #include "engine/operation.h"
+#include "engine/small_call.h"
 
 namespace farandole {
 
 // Operations by ticket. One thread at a time.
 class OperationTable {
  public:
+  // One blocking call that is no operation yet; it becomes one when anything below asks for it.
+  bool has_call() const { return call_ != nullptr; }
+  void Put(SmallCall* call) { call_ = call; }
+  // Null when it is another one's, or no longer there.
+  SmallCall* TakeCall(Ticket ticket) {
+    return call_ != nullptr && call_->plan.ticket == ticket ? std::exchange(call_, nullptr) : nullptr;
+  }
+  void MakeOperation() {
+    if (call_ != nullptr) Put(std::exchange(call_, nullptr)->Become());
+  }
+
   void Put(const OperationPtr& operation) {
     const size_t place = PlaceOf(operation->plan.ticket);
     if (place >= operations_.size()) operations_.resize(place + 1);
@@ -28,13 +41,15 @@ class OperationTable {
   }
   // Null when there is none, or no longer.
   OperationPtr Take(Ticket ticket) {
+    MakeOperation();
     const size_t place = PlaceOf(ticket);
     const bool here = place < operations_.size() && operations_[place] && operations_[place]->plan.ticket == ticket;
     if (!here) return TakeLate(ticket);
     --count_;
     return std::move(operations_[place]);
   }
-  std::vector<OperationPtr> All() const {
+  std::vector<OperationPtr> All() {
+    MakeOperation();
     std::vector<OperationPtr> all;
     for (const OperationPtr& operation : operations_) {
       if (operation) all.push_back(operation);
@@ -42,7 +57,7 @@ class OperationTable {
     for (const auto& [ticket, operation] : late_) all.push_back(operation);
     return all;
   }
-  bool empty() const { return count_ == 0; }
+  bool empty() const { return count_ == 0 && call_ == nullptr; }
 
  private:
   OperationPtr TakeLate(Ticket ticket) {
@@ -57,6 +72,7 @@ class OperationTable {
   std::vector<OperationPtr> operations_;  // by place
   std::unordered_map<Ticket, OperationPtr> late_;
   size_t count_ = 0;
+  SmallCall* call_ = nullptr;
 };
 
 // An unnamed operation, and the one that has its name.

@@ -162,7 +162,8 @@ void Call::Enqueue() {
 
 void Call::RunHere() {
   const frd_request request = Request();
-  const int32_t code = core->run(&request, &operation_);
+  // Without a result to take, a small one needs no operation.
+  const int32_t code = core->run(&request, IsLikeInput(wish_.operation) ? nullptr : &operation_);
   if (code != FRD_OK) outcome_ = {code, core->last_error()};
 }
 

@@ -102,7 +102,11 @@ std::shared_ptr<SimulatedJob::Operation> SimulatedJob::NameIt(Rank* rank, Descri
 // False when the rank has to wait with this call.
 bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation) {
   Agreement::Plan& plan = operation->plan;
-  const Status status = rank->agreement.Submit(DescribedProposal(operation->call.description), &plan);
+  const DescribedProposal proposal(operation->call.description);
+  const bool blocks = (operation->call.tag + static_cast<uint64_t>(rank->number)) % 2 == 0;
+  const ProcessSetPtr* const set = blocks ? rank->agreement.SubmitSmall(proposal, &plan) : nullptr;
+  if (set != nullptr) plan.set = *set;
+  const Status status = set != nullptr ? Status::Ok() : rank->agreement.Submit(proposal, &plan);
   if (!status.ok()) {
     const bool later = status.message().find("in flight") != std::string::npos;
     if (!later || operation->invited) Complain("rank " + std::to_string(rank->number) + ": " + status.message());

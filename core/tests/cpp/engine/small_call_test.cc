@@ -1,0 +1,282 @@
+// Blocking calls that are no operations as long as nobody has to know of them: their results, and all that can come
+// between.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/requests.h"
+#include "support/thread_worlds.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+const std::string kNoSite;
+
+// The values are summed in place. False when the engine wants an operation.
+bool Run(Engine& engine, const std::string& name, std::vector<float>* values, Status* status, int set = 0) {
+  const auto count = static_cast<int64_t>(values->size());
+  const FlatSegment tensor{values->data(), values->data(), DType::kFloat32, values->size()};
+  return engine.Run({name, kNoSite, ReduceOp::kSum, 1.0, 1.0, set, tensor, &count, 1}, status);
+}
+
+Status Sum(Engine& engine, const std::string& name, std::vector<float>* values, int set = 0) {
+  Request request = Make(OpKind::kAllreduce, {TensorOf(*values, values)}, name);
+  request.process_set = set;
+  return SubmitAndWait(engine, std::move(request));
+}
+
+// From here on all ranks know the name.
+void Introduce(Engine& engine, const std::string& name, size_t count = 4) {
+  auto values = Values<float>(engine.rank(), count);
+  ASSERT_TRUE(Sum(engine, name, &values).ok());
+}
+
+class SmallCallTest : public testing::TestWithParam<int> {
+ protected:
+  void Run(const std::function<void(Engine&)>& body, const Settings& settings = Settings()) {
+    RunRanks({GetParam()}, body, settings);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, SmallCallTest, testing::Values(2, 3));
+
+TEST_P(SmallCallTest, BeginsOnceTheNameIsKnown) {
+  Run([](Engine& engine) {
+    Status status;
+    auto values = Values<float>(engine.rank(), 4);
+    EXPECT_FALSE(farandole::Run(engine, "x", &values, &status));
+    Introduce(engine, "x");
+    for (int use = 0; use < 500; ++use) {
+      values = Values<float>(engine.rank(), 4, use);
+      ASSERT_TRUE(farandole::Run(engine, "x", &values, &status));
+      ASSERT_TRUE(status.ok()) << status.message();
+      ExpectSum(values, engine.size(), use);
+    }
+    std::vector<float> longer(5);
+    EXPECT_FALSE(farandole::Run(engine, "x", &longer, &status)) << "another shape has to be agreed on";
+  });
+}
+
+std::vector<uint8_t> RandomBytes(DType dtype, size_t count, int rank) {
+  std::mt19937 random(static_cast<unsigned>(rank + 1));
+  std::vector<uint8_t> bytes(count * SizeOf(dtype));
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random() % 60);  // as a float, finite; as a bool, set or not
+  if (dtype == DType::kBool) std::for_each(bytes.begin(), bytes.end(), [](uint8_t& byte) { byte %= 2; });
+  return bytes;
+}
+
+// Of a call and of an operation, which are given the same.
+void ExpectTheSameBits(Engine& engine, DType dtype, ReduceOp reduce, int64_t count, double prescale) {
+  if (!Supports(dtype, reduce)) return;
+  const std::string name = std::string(NameOf(dtype)) + NameOf(reduce) + std::to_string(count);
+  const std::vector<uint8_t> input = RandomBytes(dtype, static_cast<size_t>(count), engine.rank());
+  std::vector<uint8_t> expected(input.size()), given(input.size());
+  Tensor tensor;
+  tensor.input = input.data();
+  tensor.output = expected.data();
+  tensor.dtype = dtype;
+  tensor.shape = {count, 1};
+  Request request = Make(OpKind::kAllreduce, {tensor}, name);
+  request.reduce = reduce;
+  request.prescale = prescale;
+  request.postscale = 0.75;
+  ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+  const int64_t shape[] = {count, 1};
+  const FlatSegment segment{input.data(), given.data(), dtype, static_cast<size_t>(count)};
+  Status status;
+  ASSERT_TRUE(engine.Run({name, kNoSite, reduce, prescale, 0.75, 0, segment, shape, 2}, &status)) << name;
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(given, expected) << name;
+}
+
+TEST_P(SmallCallTest, GivesTheBitsOfAnOperation) {
+  Run([](Engine& engine) {
+    for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
+      for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+        for (int64_t count : {1, 9, 300})
+          ExpectTheSameBits(engine, static_cast<DType>(dtype), reduce, count, dtype % 2 == 0 ? 2.0 : -0.5);
+      }
+    }
+  });
+}
+
+TEST_P(SmallCallTest, ALateRankIsWaitedForAsByAnOperation) {
+  Run([](Engine& engine) {
+    Introduce(engine, "x");
+    for (int use = 0; use < 10; ++use) {
+      if (engine.rank() == use % engine.size()) std::this_thread::sleep_for(milliseconds(5));
+      auto values = Values<float>(engine.rank(), 4, use);
+      Status status;
+      ASSERT_TRUE(farandole::Run(engine, "x", &values, &status));
+      ASSERT_TRUE(status.ok()) << status.message();
+      ExpectSum(values, engine.size(), use);
+    }
+  });
+}
+
+// Calls and operations, named and unnamed, of several threads, each in an order of its own.
+TEST_P(SmallCallTest, MixesWithAllElse) {
+  constexpr int kThreads = 3, kUses = 400;
+  Run([](Engine& engine) {
+    const auto work = [&engine](int thread) {
+      const std::string name = "thread" + std::to_string(thread);
+      std::mt19937 random(static_cast<unsigned>(engine.rank() * kThreads + thread));
+      for (int use = 0; use < kUses; ++use) {
+        auto values = Values<float>(engine.rank(), 4, use);
+        Status status;
+        if (random() % 3 == 0 || !farandole::Run(engine, name, &values, &status)) status = Sum(engine, name, &values);
+        ASSERT_TRUE(status.ok()) << status.message();
+        ExpectSum(values, engine.size(), use);
+      }
+    };
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(work, thread);
+    for (int use = 0; use < kUses; ++use) {
+      auto values = Values<float>(engine.rank(), 700, use);
+      ASSERT_TRUE(Sum(engine, use % 2 == 0 ? "" : "large", &values).ok());
+      ExpectSum(values, engine.size(), use);
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+TEST_P(SmallCallTest, AMismatchNamesBothAndTheJobGoesOn) {
+  Run([](Engine& engine) {
+    Introduce(engine, "x");
+    for (int use = 0; use < 5; ++use) {
+      auto values = Values<float>(engine.rank(), engine.rank() == engine.size() - 1 ? 5 : 4);
+      Status status;
+      if (!farandole::Run(engine, "x", &values, &status)) status = Sum(engine, "x", &values);
+      ASSERT_EQ(status.code(), Code::kMismatch);
+      const std::string other = "rank " + std::to_string(engine.size() - 1) + " has (5,)";
+      EXPECT_NE(status.message().find(other), std::string::npos) << status.message();
+      Introduce(engine, "x");
+    }
+  });
+}
+
+TEST_P(SmallCallTest, TheSameNameTwiceAtOnceIsRefused) {
+  std::atomic<bool> refused{false};
+  Run([&refused](Engine& engine) {
+    Introduce(engine, "x");
+    auto values = Values<float>(engine.rank(), 4), again = values;
+    Status status;
+    if (engine.rank() != 0) {
+      while (!refused) std::this_thread::sleep_for(milliseconds(1));
+      ASSERT_TRUE(farandole::Run(engine, "x", &values, &status));
+    } else {
+      OperationPtr first;
+      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &first).ok());
+      EXPECT_FALSE(farandole::Run(engine, "x", &again, &status)) << "it would take the other one's turn";
+      refused = true;
+      ASSERT_TRUE(engine.Wait(first, 30'000));
+    }
+    ExpectSum(values, engine.size());
+  });
+}
+
+TEST_P(SmallCallTest, AJoinedRankTakesPartWithZeros) {
+  Run([](Engine& engine) {
+    Introduce(engine, "x");
+    const int last = engine.size() - 1;
+    for (int use = 0; engine.rank() != last && use < 20; ++use) {
+      std::vector<float> values(4, 1.0f);
+      Status status;
+      if (!farandole::Run(engine, "x", &values, &status)) status = Sum(engine, "x", &values);
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(values, std::vector<float>(4, static_cast<float>(last)));
+    }
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kJoin, {})).ok());
+  });
+}
+
+TEST_P(SmallCallTest, InAProcessSet) {
+  Run([](Engine& engine) {
+    Request request = Make(OpKind::kAddProcessSet, {});
+    request.ranks = {0, 1};
+    OperationPtr added;
+    ASSERT_TRUE(SubmitAndWait(engine, std::move(request), &added).ok());
+    int64_t set = 0;
+    std::memcpy(&set, added->outputs.at(0).memory.get(), sizeof set);
+    for (int use = 0; engine.rank() < 2 && use < 20; ++use) {
+      auto values = Values<float>(engine.rank(), 4, use);
+      Status status;
+      ASSERT_EQ(farandole::Run(engine, "x", &values, &status, static_cast<int>(set)), use > 0);
+      if (use == 0) status = Sum(engine, "x", &values, static_cast<int>(set));
+      ASSERT_TRUE(status.ok()) << status.message();
+      ExpectSum(values, 2, use);
+    }
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {})).ok());
+  });
+}
+
+// ---- faults
+
+void ExpectItFails(Engine& engine, const std::vector<Code>& codes, const std::string& whom) {
+  auto values = Values<float>(engine.rank(), 4);
+  Status status;
+  ASSERT_TRUE(Run(engine, "x", &values, &status));
+  EXPECT_NE(std::find(codes.begin(), codes.end(), status.code()), codes.end()) << status.message();
+  EXPECT_NE(status.message().find("allreduce 'x'"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find(whom), std::string::npos) << status.message();
+}
+
+// Whether the call was in time or not.
+TEST_P(SmallCallTest, ARankThatLeavesIsNamed) {
+  Run([](Engine& engine) {
+    Introduce(engine, "x");
+    const int last = engine.size() - 1;
+    if (engine.rank() == last) return std::this_thread::sleep_for(milliseconds(20));
+    auto values = Values<float>(engine.rank(), 4);
+    Status status;
+    if (!farandole::Run(engine, "x", &values, &status)) status = Sum(engine, "x", &values);
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("rank " + std::to_string(last)), std::string::npos) << status.message();
+  });
+}
+
+TEST_P(SmallCallTest, AnAbsentRankIsADeadlineErrorThatNamesIt) {
+  Settings settings;
+  settings.timeout_ms = 1000;
+  settings.log_level = 0;
+  std::atomic<int> waiting{GetParam() - 1};
+  const auto body = [&waiting](Engine& engine) {
+    Introduce(engine, "x");
+    const int last = engine.size() - 1;
+    if (engine.rank() == last) {
+      while (waiting > 0) std::this_thread::sleep_for(milliseconds(1));
+      return;
+    }
+    ExpectItFails(engine, {Code::kDeadline}, "rank " + std::to_string(last));
+    --waiting;
+  };
+  Run(body, settings);
+}
+
+TEST_P(SmallCallTest, EndsWhenAnotherThreadShutsDown) {
+  std::atomic<int> to_call{GetParam() - 1};
+  Run([&to_call](Engine& engine) {
+    Introduce(engine, "x");
+    const auto await_all = [&to_call] {
+      while (to_call > 0) std::this_thread::sleep_for(milliseconds(1));
+    };
+    if (engine.rank() == engine.size() - 1) return await_all();
+    const uint64_t before = engine.bytes_submitted();
+    std::thread caller([&engine] { ExpectItFails(engine, {Code::kNotInitialized, Code::kPeerLost}, "rank"); });
+    while (engine.bytes_submitted() == before) std::this_thread::sleep_for(milliseconds(1));
+    --to_call;
+    await_all();
+    engine.Shutdown();
+    caller.join();
+  });
+}
+
+}  // namespace
+}  // namespace farandole
