@@ -19,7 +19,6 @@ from pathlib import Path
 
 from contestants import Contestant, ContestantError, Recipe
 from tables import cell
-from targets import KERNEL, KERNEL_BYTES
 from turns import Entry, Round, Times, readable
 
 SIZES = [4, 4096, 65536, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
@@ -86,7 +85,6 @@ def libraries(options: argparse.Namespace) -> list[Library]:
 def measure(found: list[Library], options: argparse.Namespace, folder: Path) -> dict[int, dict[str, Times]]:
     """All in turns: our own back end, and each library as it is and below us."""
     recipes = [Recipe(NATIVE, (str(options.programs / "frd_worker"),))]
-    recipes += [Recipe(KERNEL, (str(options.programs / "kernel_worker"),), most_bytes=KERNEL_BYTES)]
     recipes += [recipe for library in found for recipe in library.recipes(options.programs)]
     contestants: dict[str, Contestant] = {}
     try:
@@ -107,15 +105,14 @@ def misses(library: Library, rows: dict[int, dict[str, Times]]) -> list[str]:
     """By the minimum: where the library's operation costs more than it may, or ours as much as the library's."""
     found = []
     for size, row in rows.items():
-        ours = KERNEL if KERNEL in row else NATIVE
-        native, direct = row[ours].min_us, row[library.direct].min_us
+        native, direct = row[NATIVE].min_us, row[library.direct].min_us
         overhead = row[library.carried].min_us - direct
         most = MOST_SHARE * direct if size >= LARGE else MOST_US
         where = f"{library.title}, {readable(size)}"
         if overhead > most:
             found.append(f"{where}: {overhead:.1f} us of overhead, wanted at most {most:.1f} us")
         if native >= direct:
-            found.append(f"{where}: {ours} takes {native:.2f} us, wanted less than the library's {direct:.2f} us")
+            found.append(f"{where}: {NATIVE} takes {native:.2f} us, wanted less than the library's {direct:.2f} us")
     return found
 
 
@@ -123,14 +120,14 @@ def table(library: Library, rows: dict[int, dict[str, Times]]) -> list[str]:
     lines = [
         f"## {library.title}",
         "",
-        f"| size | {KERNEL} | native | {library.carried} | {library.direct} | overhead |",
-        "|---|---|---|---|---|---|",
+        f"| size | {NATIVE} | {library.carried} | {library.direct} | overhead |",
+        "|---|---|---|---|---|",
     ]
     for size, row in rows.items():
         carried, direct = row[library.carried], row[library.direct]
         overhead = carried.min_us - direct.min_us
         words = f"{overhead:.1f} us, {100 * overhead / direct.min_us:.0f} %"
-        cells = [cell(row[name]) if name in row else "" for name in (KERNEL, NATIVE, library.carried, library.direct)]
+        cells = [cell(row[name]) for name in (NATIVE, library.carried, library.direct)]
         lines.append(f"| {' | '.join([readable(size), *cells, words])} |")
     return [*lines, ""]
 
@@ -144,9 +141,8 @@ def head() -> list[str]:
         "better. *native*: our own back end. *over*: the same program, carried by the library. *directly*: its own",
         "allreduce, called without Farandole, in a process that asked for threads as ours does (without, MPICH takes",
         "three times as long for 1 MiB). The overhead is that of the minimums; it may be 20 us, and 15 % from 4 MiB",
-        "on. The libraries know neither names nor an order to agree on, so up to 32 KiB it is our *bare kernel* that",
-        "must be ahead of them, which does not either, and *native* from there on. All took turns in one run, so our",
-        "columns are the same everywhere. Written by",
+        "on, and *native* must be ahead of the library at every size. All took turns in one run, so *native* is",
+        "the same everywhere. Written by",
         "`python3 noxfile.py -s bench_backends -- --output docs/benchmarks/backends.md`; [how it measures](README.md).",
         "",
         f"date {date}, cores {os.cpu_count()}, kernel {kernel}.",

@@ -9,7 +9,7 @@ from turns import readable
 
 KIB, MIB = 1024, 1024**2
 KERNEL = "bare kernel"
-KERNEL_BYTES = 32 * KIB  # up to here it is the kernel that must be ahead of the peers, from here on the whole
+KERNEL_BYTES = 32 * KIB  # up to here it has a column
 FACE = "through PyTorch"
 CLIFF = 4.0  # at most so many times the time of half the size
 
@@ -108,30 +108,17 @@ def _measured(table: Table, verdicts: list[Verdict]) -> list[Verdict]:
 
 
 def _ahead(table: Table, where: str, peers: list[str]) -> list[Verdict]:
-    """Ours beside each peer, at the sizes at which both took part; small ones are the bare kernel's where it did."""
-    kernel_sizes = [size for size in table.rows if table.us(size, KERNEL)]
-    whole_sizes = [size for size in table.rows if size not in kernel_sizes]
-    verdicts = []
-    for peer in peers:
-        verdicts += _ahead_of(table, f"{where}, {KERNEL}", KERNEL, peer, kernel_sizes)
-        verdicts += _ahead_of(table, where, OURS, peer, whole_sizes)
-    return verdicts
+    """Ours beside each peer, at the sizes at which both took part."""
+    return [verdict for peer in peers for verdict in _ahead_of(table, where, peer)]
 
 
-def _ahead_of(table: Table, where: str, name: str, peer: str, sizes: list[int]) -> list[Verdict]:
-    ratios = _ratios(table, name, peer, sizes)
+def _ahead_of(table: Table, where: str, peer: str) -> list[Verdict]:
+    pairs = [(table.us(size), table.us(size, peer), size) for size in table.rows]
+    ratios = [(other / ours, size) for ours, other, size in pairs if ours and other]
     if not ratios:
         return []
     worst, size = min(ratios)
     behind = [f"{readable(each)} {ratio:.2f}" for ratio, each in ratios if ratio < 1]
     remark = f"behind at {', '.join(behind)}" if behind else ""
-    if name == KERNEL:
-        whole = [readable(each) for ratio, each in _ratios(table, OURS, peer, sizes) if ratio < 1]
-        remark = "; ".join(filter(None, [remark, f"through farandole.h behind at {', '.join(whole)}" if whole else ""]))
     what = f"{where}: {peer} takes so many times as long, at worst (at {readable(size)})"
     return [Verdict(what, worst, 1.0, "", at_least=True, remark=remark)]
-
-
-def _ratios(table: Table, name: str, peer: str, sizes: list[int]) -> list[tuple[float, int]]:
-    pairs = [(table.us(size, name), table.us(size, peer), size) for size in sizes]
-    return [(other / ours, size) for ours, other, size in pairs if ours and other]

@@ -29,7 +29,7 @@ def good_pair(**changes) -> Table:
         "ours": lambda size: 0.3 if size < 64 * KIB else size / 1e4 * 1.1,
         "limit": lambda size: size / 1e4 if size >= 64 * KIB else 0.06,
         KERNEL: lambda size: 0.08 if size <= 32 * KIB else None,
-        "Open MPI": lambda size: 0.2 if size < 64 * KIB else size / 1e3,
+        "Open MPI": lambda size: 0.5 if size < 64 * KIB else size / 1e3,
         **changes,
     }
     return table("pair", 2, columns.pop("ours"), columns.pop("limit"), **columns)
@@ -42,15 +42,15 @@ def missed(*tables: Table, **figures: tuple[float, str]) -> list[str]:
 def test_a_good_pair_misses_nothing() -> None:
     verdicts = verdicts_of([good_pair()], {})
     assert [verdict.what for verdict in verdicts if not verdict.met] == []
-    assert len(verdicts) == 9  # 4 B, kernel, 3 of the cross-core limit, 2 of the DRAM bound, a peer small and large
+    assert len(verdicts) == 8  # 4 B, kernel, 3 of the cross-core limit, 2 of the DRAM bound, a peer
 
 
 @pytest.mark.parametrize(
     ("column", "slow", "factor", "words"),
     [
-        ("ours", 4, 2, "2 ranks, 4 B"),
+        ("ours", 4, 1.5, "2 ranks, 4 B"),
         (KERNEL, 4, 2, "pair: bare kernel, 4 B, of a cache-line exchange"),
-        (KERNEL, 512, 3, "2 ranks, bare kernel: Open MPI takes so many times as long, at worst (at 512 B)"),
+        ("ours", 512, 3, "2 ranks: Open MPI takes so many times as long, at worst (at 512 B)"),
         ("ours", 64 * KIB, 1.6, "pair, 64 KiB, of the cross-core limit"),
         ("ours", 4 * MIB, 1.6, "pair, 4 MiB, of the cross-core limit"),
         ("ours", 64 * MIB, 1.1, "pair, 64 MiB, of the DRAM bound"),
