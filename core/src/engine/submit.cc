@@ -90,6 +90,13 @@ OperationPtr TakeResult(Table* table, Ticket ticket) {
   return operation;
 }
 
+// Under the lock.
+void TakeIfReady(Table* table, SmallCall* call) {
+  const Ticket ticket = call->plan.ticket;
+  if (call->over() || !table->agreement.IsReady(call->plan) || !table->agreement.TakeReady(ticket)) return;
+  TakeResult(table, table->operations.TakeCall(ticket));
+}
+
 // Without the lock: who hears of it may submit.
 void Finish(Table* table, const OperationPtr& operation) {
   table->in_flight.fetch_sub(1);
@@ -117,6 +124,7 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
   return Status::Ok();
 }
 
+// All under the lock: once the call is over, its set may be removed.
 bool Enter(World* world, Table* table, SmallCall* call) {
   {
     std::lock_guard<std::mutex> lock(table->mutex);
@@ -128,13 +136,13 @@ bool Enter(World* world, Table* table, SmallCall* call) {
     table->in_flight.fetch_add(1);
     call->Put();
     if (agreement.HasOutgoing()) table->has_outgoing = true;
+    RingFence();
+    if (agreement.IsReady(call->plan)) {
+      RingForSmall(world, call->plan, **call->members);
+      TakeIfReady(table, call);
+    }
   }
-  RingFence();
   if (table->agreement.AnyJoined()) world->group->RingOthers();
-  if (table->agreement.IsReady(call->plan)) {
-    RingForSmall(world, call->plan, **call->members);
-    CompleteIfReady(table, call);
-  }
   return true;
 }
 
@@ -186,13 +194,10 @@ bool CompleteIfReady(Table* table, const OperationPtr& operation) {
 }
 
 bool CompleteIfReady(Table* table, SmallCall* call) {
-  const Agreement& agreement = table->agreement;
-  if (call->over() || !agreement.IsReady(call->plan)) return call->over();
+  if (call->over() || !table->agreement.IsReady(call->plan)) return call->over();
   std::lock_guard<std::mutex> lock(table->mutex);
-  const Ticket ticket = call->plan.ticket;
-  if (call->over() || !agreement.IsReady(call->plan) || !table->agreement.TakeReady(ticket)) return call->over();
-  TakeResult(table, table->operations.TakeCall(ticket));
-  return true;
+  TakeIfReady(table, call);
+  return call->over();
 }
 
 bool CompleteReady(Table* table) {
