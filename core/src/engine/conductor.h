@@ -41,6 +41,7 @@ class Conductor {
 
   // Ends the epoch for all ranks of the job. The first reason counts.
   void Abort(Code code, int culprit, const std::string& reason);
+  void TellAll(Code code, int culprit, const std::string& reason);
   // Tells the others that this rank leaves: in good order when nothing is in flight, else as an abort. Completes what
   // is in flight.
   void Leave();

@@ -59,11 +59,15 @@ void Conductor::OnLeft(int rank) {
          world_->NameOf(rank) + " has left the job (its script ended or called shutdown)" + LookAt(rank)});
 }
 
+// A rank that ends because of another's end has said so there before. After somebody has left, what is under way may
+// still need the one that is lost now.
 void Conductor::Abort(Code code, int culprit, const std::string& reason) {
+  if (!table_->is_broken || !idle()) TellAll(code, culprit, reason);
+}
+
+void Conductor::TellAll(Code code, int culprit, const std::string& reason) {
   AbortWord& word = world_->group->abort_word();
-  // A rank that ends because of another's end has said so there before. After somebody has left, what is under way may
-  // still need the one that is lost now.
-  if (word.set() || (table_->is_broken && idle())) return;
+  if (word.set()) return;
   word.Set(code, culprit, reason);
   world_->group->RingOthers();
   const Bytes message = EncodeAbort(static_cast<int>(code), culprit, reason);
@@ -167,15 +171,14 @@ void Conductor::Judge(TimePoint now) {
 
 void Conductor::Leave() {
   AwaitCopies();
-  // Who ends because another has left says so too, so that nobody takes it for dead; what it waits for is in vain.
-  const Status broken = table_->is_broken ? table_->broken : Status::Ok();
-  if (!broken.ok()) FailAll(broken, false);
   const int pending = table_->in_flight;
+  // Who ends because another has left says so too, so that nobody takes it for dead.
   if (pending == 0 && !world_->group->abort_word().set()) LeaveInGoodOrder();
+  // What it has come to the others may still begin, and that would wait for it. The first cause is the one to tell.
   if (pending > 0) {
     const std::string early =
         world_->NameOf(world_->rank) + " shut down with " + std::to_string(pending) + " operations in flight";
-    Abort(Code::kPeerLost, world_->rank, broken.ok() ? early : broken.message());
+    TellAll(Code::kPeerLost, world_->rank, table_->is_broken ? table_->broken.message() : early);
   }
   const Status over{Code::kNotInitialized, "this rank called shutdown"};
   Break(over);

@@ -223,9 +223,11 @@ bool Engine::Poll(const OperationPtr& operation) {
   return true;
 }
 
-bool Engine::Wait(const OperationPtr& waited_for, int64_t limit_ms) {
-  const Operation& operation = *waited_for;
-  if (operation.done() || AwaitSmall(waited_for)) return true;
+bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
+  return operation->done() || AwaitSmall(operation) || DriveOrSleep(*operation, limit_ms);
+}
+
+bool Engine::DriveOrSleep(const Operation& operation, int64_t limit_ms) {
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
   while (!operation.done() && Now() < limit) {
     if (role_.TryTake()) {
@@ -252,7 +254,7 @@ bool Engine::Run(const SmallRequest& request, Status* status) {
     table_->operations.MakeOperation();
   }
   if (!call.became()) return true;
-  while (!Wait(call.became(), kForGoodMs)) {
+  while (!DriveOrSleep(*call.became(), kForGoodMs)) {
   }
   *status = call.became()->status();
   return true;

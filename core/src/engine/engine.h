@@ -82,6 +82,7 @@ class Engine {
   template <typename Look>
   bool LookUntil(Look look);
   bool AwaitSmall(const OperationPtr& operation);
+  bool DriveOrSleep(const Operation& operation, int64_t limit_ms);
   void DriveUntil(const Operation& operation, TimePoint limit);
   void LeaveRole();
   void Loop();

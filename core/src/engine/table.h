@@ -27,7 +27,10 @@ class OperationTable {
     return call_ != nullptr && call_->plan.ticket == ticket ? std::exchange(call_, nullptr) : nullptr;
   }
   void MakeOperation() {
-    if (call_ != nullptr) Put(std::exchange(call_, nullptr)->Become());
+    if (call_ == nullptr) return;
+    const OperationPtr operation = call_->Become();
+    call_ = nullptr;
+    Put(operation);
   }
 
   void Put(const OperationPtr& operation) {

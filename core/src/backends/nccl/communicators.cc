@@ -63,6 +63,7 @@ Status Communicators::Meet() {
   const std::vector<std::string> greetings = introduction_.greetings();
   const std::vector<int> positions = PositionsOf(*set_);
   NcclUniqueId id;
+  made_for_ = set_->id;
   ranks_.clear();
   devices_.clear();
   for (int position : positions) {
@@ -73,7 +74,7 @@ Status Communicators::Meet() {
     devices_.push_back(greeting.device);
   }
   const auto mine = std::find(positions.begin(), positions.end(), set_->position) - positions.begin();
-  return Explained(Find(set_->id)->Begin(id, static_cast<int>(mine), static_cast<int>(positions.size())));
+  return Explained(Find(set_->id)->Begin(id, static_cast<int>(mine), static_cast<int>(positions.size())), *set_);
 }
 
 // Between hosts NCCL needs a network that it can use.
@@ -92,9 +93,9 @@ std::string Communicators::Advice(const ProcessSet& set) const {
 }
 
 // Ranks that share a device are what most often keeps a communicator from being made.
-Status Communicators::Explained(const Status& status) const {
+Status Communicators::Explained(const Status& status, const ProcessSet& set) const {
   if (status.ok()) return status;
-  for (size_t i = 0; i < devices_.size(); ++i) {
+  for (size_t i = 0; i < devices_.size() && set.id == made_for_; ++i) {
     for (size_t j = i + 1; j < devices_.size(); ++j) {
       if (devices_[i] != devices_[j]) continue;
       return {status.code(), status.message() + "; " + world_->NameOf(ranks_[i]) + " and " + world_->NameOf(ranks_[j]) +
@@ -102,10 +103,11 @@ Status Communicators::Explained(const Status& status) const {
                                  "or set NCCL_MULTI_RANK_GPU_ENABLE=1, with NCCL 2.30 or newer"};
     }
   }
-  return {status.code(), status.message() + "; it was connecting the ranks" + Advice(*set_)};
+  return {status.code(), status.message() + "; it was connecting the ranks" + Advice(set)};
 }
 
 void Communicators::Forget(int set_id) {
+  if (set_id == made_for_) made_for_ = -1;
   const auto found = communicators_.find(set_id);
   if (found == communicators_.end()) return;
   Finish(std::move(found->second));

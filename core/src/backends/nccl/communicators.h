@@ -34,8 +34,8 @@ class Communicators {
 
   // What to look at when the ranks of this set's communicator are not connected.
   std::string Advice(const ProcessSet& set) const;
-  // An error of connecting those of the communicator made last, with what may be behind it.
-  Status Explained(const Status& status) const;
+  // An error of connecting the ranks of this set's communicator, with what may be behind it.
+  Status Explained(const Status& status, const ProcessSet& set) const;
 
   void Forget(int set_id);
   // Of those that end in order: whether one has.
@@ -65,9 +65,11 @@ class Communicators {
   std::map<int, std::unique_ptr<Communicator>> communicators_;  // by set
   std::vector<std::unique_ptr<Communicator>> leaving_;
 
-  // Of the communicator made last.
+  // Of the communicator that is made now.
   const ProcessSet* set_ = nullptr;
   Device* device_ = nullptr;
+  // Of the one made last.
+  int made_for_ = -1;                    // the set
   std::vector<int> ranks_;               // of the world
   std::vector<DeviceIdentity> devices_;  // theirs
 };

@@ -171,7 +171,7 @@ class Nccl final : public Backend {
     }
     bool ready = false;
     const Status polled = communicator_->Poll(&ready, &code_);
-    if (!polled.ok()) return state_ == State::kOpening ? communicators_->Explained(polled) : polled;
+    if (!polled.ok()) return state_ == State::kOpening ? communicators_->Explained(polled, *work_->set) : polled;
     if (!ready) return Status::Ok();
     const State before = state_;
     FRD_RETURN_IF_ERROR(GoOn(moved));

@@ -6,7 +6,7 @@
 // ours (relay.h).
 //
 // Communicators are made in the order of the log (communicators.h); nothing here blocks but an abort, which
-// gives the device a few seconds to let go of the tensors. A work is done when the device is past it, so an error that
+// gives the device a few seconds to let go of the tensors, and the driver, where memory is taken from it. A work is done when the device is past it, so an error that
 // comes up meanwhile is that work's. The driver alone uses it.
 #pragma once
 

@@ -1,7 +1,5 @@
 #include "backends/nccl/store.h"
 
-#include <algorithm>
-
 namespace farandole {
 
 Store::~Store() {
@@ -10,11 +8,16 @@ Store::~Store() {
 
 Status Store::Take(size_t size_bytes) {
   if (size_bytes <= size_bytes_) return Status::Ok();
-  const size_t wanted_bytes = std::max(size_bytes, 2 * size_bytes_);
+  const size_t doubled_bytes = 2 * size_bytes_;
+  if (doubled_bytes > size_bytes && Add(doubled_bytes).ok()) return Status::Ok();
+  return Add(size_bytes);
+}
+
+Status Store::Add(size_t size_bytes) {
   void* memory = nullptr;
-  FRD_RETURN_IF_ERROR((device_->*allocate_)(wanted_bytes, &memory));
+  FRD_RETURN_IF_ERROR((device_->*allocate_)(size_bytes, &memory));
   taken_.push_back(static_cast<std::byte*>(memory));
-  size_bytes_ = wanted_bytes;
+  size_bytes_ = size_bytes;
   return Status::Ok();
 }
 

@@ -1,6 +1,6 @@
 // Memory of a device, or pinned for it, that is kept from one work to the next. What has become too small is kept, too:
-// freeing waits for the device, which may wait for another rank, and that for us. It at least doubles, so what is kept
-// beside it is less than what is used. The driver alone calls.
+// freeing waits for the device, which may wait for another rank, and that for us. It at least doubles while there is
+// room, so what is kept beside it is less than what is used. The driver alone calls.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,8 @@ class Store {
   void Leave() { taken_.clear(); }
 
  private:
+  Status Add(size_t size_bytes);
+
   Device* const device_;
   const Allocate allocate_;
   const Free free_;
