@@ -77,13 +77,12 @@ std::string VariableOf(const std::string& name, const char* what) {
   return variable;
 }
 
-constexpr const char* kRelays = "nccl";  // the back end that can do without a network between hosts
-
 Status ReadNetworks(const std::vector<std::string>& names, std::set<std::string>* without) {
-  if (std::find(names.begin(), names.end(), kRelays) == names.end()) return Status::Ok();
-  int has = 1;
-  FRD_RETURN_IF_ERROR(ReadWord(VariableOf(kRelays, "NETWORK").c_str(), {"0", "1"}, &has));
-  if (has == 0) without->insert(kRelays);
+  for (const std::string& name : names) {
+    int has = 1;
+    FRD_RETURN_IF_ERROR(ReadWord(VariableOf(name, "NETWORK").c_str(), {"0", "1"}, &has));
+    if (has == 0) without->insert(name);
+  }
   return Status::Ok();
 }
 
@@ -134,10 +133,8 @@ std::vector<std::pair<std::string, std::string>> SharedSettingsOf(const Settings
 
 std::vector<std::pair<std::string, std::string>> NetworksOf(const Settings& settings) {
   std::vector<std::pair<std::string, std::string>> networks;
-  for (const std::string& name : settings.backends) {
-    if (name == kRelays)
-      networks.emplace_back(VariableOf(name, "NETWORK"), settings.without_network.count(name) > 0 ? "0" : "1");
-  }
+  for (const std::string& name : settings.backends)
+    networks.emplace_back(VariableOf(name, "NETWORK"), settings.without_network.count(name) > 0 ? "0" : "1");
   return networks;
 }
 

@@ -21,7 +21,7 @@ struct Settings {
   std::vector<std::string> backends;
   // FARANDOLE_<NAME>_LIB for each of the list: its library, a name or a path
   std::map<std::string, std::string> libraries;
-  // "nccl" where it stands in the list and FARANDOLE_NCCL_NETWORK=0: it has no network between hosts
+  // Those of the list with FARANDOLE_<NAME>_NETWORK=0: their library has no network between hosts
   std::set<std::string> without_network;
   std::string starter;  // "openmpi" or "mpich" where one of their launchers started this process, by its variables
   int64_t fusion_threshold_bytes =
@@ -40,7 +40,7 @@ struct Settings {
 // different things, or sum in different orders.
 std::vector<std::pair<std::string, std::string>> SharedSettingsOf(const Settings& settings);
 
-// FARANDOLE_NCCL_NETWORK, where NCCL stands in the list: it must be the same on every rank, too.
+// FARANDOLE_<NAME>_NETWORK of each back end of the list, which must be the same on every rank, too.
 std::vector<std::pair<std::string, std::string>> NetworksOf(const Settings& settings);
 
 // FARANDOLE_<NAME>_LIB of each name, "" where it is not set.

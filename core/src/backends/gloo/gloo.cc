@@ -138,6 +138,7 @@ class GlooPerformer final : public Performer {
 };
 
 bool GlooSupports(const Demand& demand) {
+  if (!demand.has_network && demand.group_count > 1) return false;
   const bool reduces = demand.kind == OpKind::kAllreduce || demand.kind == OpKind::kReducescatter;
   return !reduces || (demand.reduce != ReduceOp::kAdasum && Supports(demand.dtype, demand.reduce));
 }

@@ -14,6 +14,7 @@ namespace farandole {
 namespace {
 
 bool SupportsDemand(const Demand& demand) {
+  if (!demand.has_network && demand.group_count > 1) return false;
   switch (demand.kind) {
     case OpKind::kAllreduce:
     case OpKind::kReducescatter:

@@ -5,9 +5,9 @@
 // Where NCCL has no network between hosts, a work that spans several has NCCL's calls before and after an exchange of
 // ours (relay.h).
 //
-// Communicators are made in the order of the log (communicators.h); nothing here blocks but an abort, which
-// gives the device a few seconds to let go of the tensors, and the driver, where memory is taken from it. A work is done when the device is past it, so an error that
-// comes up meanwhile is that work's. The driver alone uses it.
+// Communicators are made in the order of the log (communicators.h); nothing here blocks but an abort, which gives the
+// device a few seconds to let go of the tensors, and CUDA's driver, where memory is taken from it. A work is done when
+// the device is past it, so an error that comes up meanwhile is that work's. The driver alone uses it.
 #pragma once
 
 #include "backends/backend.h"

@@ -50,7 +50,8 @@ TEST(ConfigTest, ANetworkIsTakenFromABackEndOfTheListOnly) {
   EXPECT_TRUE(settings.without_network.empty());
   ASSERT_TRUE(ReadWith("FARANDOLE_BACKEND", "nccl, native", &settings).ok());
   EXPECT_EQ(settings.without_network, std::set<std::string>{"nccl"});
-  const std::vector<std::pair<std::string, std::string>> shared{{"FARANDOLE_NCCL_NETWORK", "0"}};
+  const std::vector<std::pair<std::string, std::string>> shared{{"FARANDOLE_NCCL_NETWORK", "0"},
+                                                                {"FARANDOLE_NATIVE_NETWORK", "1"}};
   EXPECT_EQ(NetworksOf(settings), shared);
   setenv("FARANDOLE_BACKEND", "nccl,native", 1);
   EXPECT_EQ(RefusalOf("FARANDOLE_NCCL_NETWORK", "off"), "FARANDOLE_NCCL_NETWORK=off is not understood; allowed: 0, 1");
