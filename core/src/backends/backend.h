@@ -63,6 +63,8 @@ struct Demand {
   bool results_on_device = false;  // allgather, alltoall, reducescatter: may lie there, too
   int group_count = 1;             // of ranks that share memory
   bool has_network = true;         // between groups, the back end's library; where the user says so, only ours have
+
+  bool is_cut_off() const { return !has_network && group_count > 1; }
 };
 
 class Backend {
@@ -94,6 +96,8 @@ struct BackendKind {
   // Whether it is handed the tensors as they lie on the device; else they stand in host memory meanwhile. True only
   // where supports() says yes to on_device.
   bool takes_device_memory;
+  // Whether it is asked about what is cut off, too.
+  bool does_without_network;
   // Looks for the library that it needs and says which that is, "Name 1.2.3": all ranks must find the same. It is not
   // Ok where there is none that can be used; the message says what was tried and what to install. Nothing is begun.
   Status (*find)(const Settings& settings, std::string* library);

@@ -63,7 +63,8 @@ int Preference::Choose(const std::vector<Demand>& demands) const {
 
 bool Preference::Supports(int number, Demand demand) const {
   demand.has_network = without_network_.count(number) == 0;
-  return KindOf(number).supports(demand);
+  const BackendKind& kind = KindOf(number);
+  return (kind.does_without_network || !demand.is_cut_off()) && kind.supports(demand);
 }
 
 std::string Preference::ToString() const {

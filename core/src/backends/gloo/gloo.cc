@@ -138,7 +138,6 @@ class GlooPerformer final : public Performer {
 };
 
 bool GlooSupports(const Demand& demand) {
-  if (!demand.has_network && demand.group_count > 1) return false;
   const bool reduces = demand.kind == OpKind::kAllreduce || demand.kind == OpKind::kReducescatter;
   return !reduces || (demand.reduce != ReduceOp::kAdasum && Supports(demand.dtype, demand.reduce));
 }
@@ -156,6 +155,6 @@ std::unique_ptr<Backend> MakeGloo(World* world, const Settings& settings, Backen
 
 }  // namespace
 
-const BackendKind kGloo{"gloo", GlooSupports, false, FindGloo, MakeGloo};
+const BackendKind kGloo{"gloo", GlooSupports, false, false, FindGloo, MakeGloo};
 
 }  // namespace farandole

@@ -14,7 +14,6 @@ namespace farandole {
 namespace {
 
 bool SupportsDemand(const Demand& demand) {
-  if (!demand.has_network && demand.group_count > 1) return false;
   switch (demand.kind) {
     case OpKind::kAllreduce:
     case OpKind::kReducescatter:
@@ -126,6 +125,6 @@ std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* c
 
 }  // namespace
 
-const BackendKind kMpi = {"mpi", &SupportsDemand, false, &FindVersion, &Make, &Exchange};
+const BackendKind kMpi = {"mpi", &SupportsDemand, false, false, &FindVersion, &Make, &Exchange};
 
 }  // namespace farandole

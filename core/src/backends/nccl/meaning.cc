@@ -39,7 +39,7 @@ bool NcclRelays(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKi
 
 bool NcclSupports(const Demand& demand) {
   if (!demand.on_device) return false;
-  if (!demand.has_network && demand.group_count > 1 && !NcclRelays(demand.kind)) return false;
+  if (demand.is_cut_off() && !NcclRelays(demand.kind)) return false;
   switch (demand.kind) {
     case OpKind::kBroadcast:
       return true;

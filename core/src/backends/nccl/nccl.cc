@@ -252,6 +252,6 @@ std::unique_ptr<Backend> MakeNccl(World* world, const Settings& settings, Backen
 
 }  // namespace
 
-const BackendKind kNccl{"nccl", NcclSupports, true, FindNccl, MakeNccl};
+const BackendKind kNccl{"nccl", NcclSupports, true, true, FindNccl, MakeNccl};
 
 }  // namespace farandole

@@ -147,7 +147,7 @@ class Threads final : public Performer {
   std::shared_ptr<Room> busy_;
 };
 
-const BackendKind kThreads{"threads", nullptr, false, nullptr, nullptr};
+const BackendKind kThreads{"threads", nullptr, false, false, nullptr, nullptr};
 
 // One rank's back end over the house.
 struct HouseRig : Rig {

@@ -24,6 +24,18 @@ TEST(Preference, WhatNobodySupportsIsGivenToNobody) {
   EXPECT_EQ(preference.Choose({gathered, adasum}), 0);
 }
 
+TEST(Preference, ALibraryWithoutANetworkPerformsNothingBetweenGroupsUnlessItDoesWithout) {
+  for (const char* name : {"mpi", "gloo"}) {
+    Preference preference;
+    ASSERT_TRUE(Preference::Read({name, "native"}, &preference, {name}).ok());
+    Demand demand;
+    const int inside = preference.Choose({demand});
+    demand.group_count = 2;
+    EXPECT_GT(inside, 0) << name;
+    EXPECT_EQ(preference.Choose({demand}), 0) << name << ": between groups it is ours";
+  }
+}
+
 TEST(Preference, NamesThatAreNoneAreRefusedWithThoseThatAre) {
   Preference preference;
   const Status unknown = Preference::Read({"native", "nctl"}, &preference);
