@@ -13,7 +13,7 @@
 #include "backends/on_device.h"
 #include "backends/performed.h"
 #include "device/cuda.h"
-#include "support/fake_nccl.h"
+#include "support/fake_gpus.h"
 
 namespace farandole::testing {
 
@@ -80,18 +80,8 @@ struct Ones {
   const OnDevice device;
 };
 
-class NcclTest : public ::testing::Test {
+class NcclTest : public OnFakeGpus<::testing::Test> {
  protected:
-  void SetUp() override {
-    cuda_.Reset();
-    nccl_.Reset();
-  }
-  void TearDown() override {
-    for (const std::string& misuse : cuda_.misuses()) ADD_FAILURE() << misuse;
-    for (const std::string& misuse : nccl_.misuses()) ADD_FAILURE() << misuse;
-    EXPECT_EQ(nccl_.live(), 0) << "communicators are left behind";
-  }
-
   // An allreduce of `values` on device rank % 2; what came of it.
   std::string Reduce(const NcclRig& rig, std::vector<float>* values, const Scale& scale = Scale(),
                      const Condition& gives_up = Never) {
@@ -114,8 +104,6 @@ class NcclTest : public ::testing::Test {
     return wrong.empty() ? "" : performed.Description() + ": " + wrong;
   }
 
-  FakeCuda& cuda_ = OpenFakeCuda();
-  FakeNccl& nccl_ = OpenFakeNccl();
   Memories memories_{cuda_};
 };
 

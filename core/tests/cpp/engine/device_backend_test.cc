@@ -7,7 +7,7 @@
 #include <csignal>
 
 #include "support/fake_framework.h"
-#include "support/fake_nccl.h"
+#include "support/fake_gpus.h"
 #include "support/forked_ranks.h"
 #include "support/specs.h"
 #include "support/thread_worlds.h"
@@ -22,27 +22,9 @@ void AwaitCalls(Engine& engine, const OperationPtr& operation, int ranks) {
   while (OpenFakeNccl().calls("ncclAllReduce") < ranks && !operation->done()) engine.Wait(operation, 1);
 }
 
-Settings SettingsOfTest() {
-  Settings settings;
-  settings.cuda_driver = FakeCudaPath();
-  settings.backends = {"nccl", "native"};
-  settings.libraries["nccl"] = FakeNcclPath();
-  settings.log_level = 0;
-  return settings;
-}
-
-class DeviceBackend : public testing::TestWithParam<std::vector<int>> {
+class DeviceBackend : public OnFakeGpus<testing::TestWithParam<std::vector<int>>> {
  protected:
-  void SetUp() override {
-    cuda_.Reset();
-    nccl_.Reset();
-  }
-  void TearDown() override {
-    for (const std::string& misuse : cuda_.misuses()) ADD_FAILURE() << misuse;
-    for (const std::string& misuse : nccl_.misuses()) ADD_FAILURE() << misuse;
-    EXPECT_EQ(nccl_.live(), 0) << "communicators are left behind";
-  }
-  void Run(const std::function<void(Engine&, Framework&)>& body, const Settings& settings = SettingsOfTest()) {
+  void Run(const std::function<void(Engine&, Framework&)>& body, const Settings& settings = SettingsOfFakes()) {
     RunRanks(
         GetParam(),
         [&](Engine& engine) {
@@ -54,7 +36,7 @@ class DeviceBackend : public testing::TestWithParam<std::vector<int>> {
 
   // Of an allreduce that does not come to an end: all ranks say why.
   void ExpectDeadline(const std::string& why) {
-    Settings settings = SettingsOfTest();
+    Settings settings = SettingsOfFakes();
     settings.timeout_ms = 1000;
     Run(
         [&why](Engine& engine, Framework& framework) {
@@ -71,9 +53,6 @@ class DeviceBackend : public testing::TestWithParam<std::vector<int>> {
         settings);
     EXPECT_GE(nccl_.calls("ncclCommAbort"), 2);
   }
-
-  FakeCuda& cuda_ = OpenFakeCuda();
-  FakeNccl& nccl_ = OpenFakeNccl();
 };
 
 TEST_P(DeviceBackend, TensorsAreReducedWhereTheyLie) {
@@ -262,7 +241,7 @@ int BeRankOfAKernelThatHangs(WorldSpec spec, const int (&pipe)[2]) {
   std::unique_ptr<World> world;
   if (!Bootstrap(spec, After(std::chrono::seconds(20)), &world).ok()) return 2;
   std::unique_ptr<Engine> engine;
-  if (!Engine::Start(std::move(world), SettingsOfTest(), &engine).ok()) return 3;
+  if (!Engine::Start(std::move(world), SettingsOfFakes(), &engine).ok()) return 3;
   OpenFakeNccl().Reset();
   OpenFakeNccl().Hang();
   Framework framework(OpenFakeCuda(), 0);

@@ -7,7 +7,7 @@
 #include <csignal>
 
 #include "support/fake_framework.h"
-#include "support/fake_nccl.h"
+#include "support/fake_gpus.h"
 #include "support/forked_ranks.h"
 #include "support/specs.h"
 #include "support/thread_worlds.h"
@@ -18,25 +18,15 @@ namespace {
 using std::chrono::milliseconds;
 
 Settings CutOff() {
-  Settings settings;
-  settings.cuda_driver = FakeCudaPath();
-  settings.backends = {"nccl", "native"};
-  settings.libraries["nccl"] = FakeNcclPath();
+  Settings settings = SettingsOfFakes();
   settings.without_network = {"nccl"};
-  settings.log_level = 0;
   return settings;
 }
 
-class DeviceHosts : public testing::TestWithParam<std::vector<int>> {
+class DeviceHosts : public OnFakeGpus<testing::TestWithParam<std::vector<int>>> {
  protected:
-  void SetUp() override {
-    cuda_.Reset();
-    nccl_.Reset();
-  }
   void TearDown() override {
-    for (const std::string& misuse : cuda_.misuses()) ADD_FAILURE() << misuse;
-    for (const std::string& misuse : nccl_.misuses()) ADD_FAILURE() << misuse;
-    EXPECT_EQ(nccl_.live(), 0) << "communicators are left behind";
+    OnFakeGpus::TearDown();
     for (int size : nccl_.sizes()) EXPECT_LE(size, 2) << "a communicator of several hosts";
   }
   void Run(const std::function<void(Engine&, Framework&)>& body, const Settings& settings = CutOff()) {
@@ -48,9 +38,6 @@ class DeviceHosts : public testing::TestWithParam<std::vector<int>> {
         },
         settings);
   }
-
-  FakeCuda& cuda_ = OpenFakeCuda();
-  FakeNccl& nccl_ = OpenFakeNccl();
 };
 
 TEST_P(DeviceHosts, ManySumsAreInFlight) {
