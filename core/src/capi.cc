@@ -58,6 +58,7 @@ Status Widen(const frd_request* given, frd_request* request) {
 Status ToRequest(const frd_request& from, Request* request) {
   if (!InRange(from.operation, kOpKindCount)) return Invalid("unknown operation " + std::to_string(from.operation));
   if (!InRange(from.reduce, kReduceOpCount)) return Invalid("unknown reduction " + std::to_string(from.reduce));
+  if (!InRange(from.ready, kReadyCount)) return Invalid("unknown value of ready: " + std::to_string(from.ready));
   request->kind = static_cast<OpKind>(from.operation);
   request->reduce = static_cast<ReduceOp>(from.reduce);
   request->root = from.root;
@@ -68,6 +69,8 @@ Status ToRequest(const frd_request& from, Request* request) {
   request->splits.assign(from.splits, from.splits + from.split_count);
   request->ranks.assign(from.ranks, from.ranks + from.rank_count);
   if (from.site != nullptr) request->site = from.site;
+  request->ready = static_cast<Ready>(from.ready);
+  request->done_when_readable = from.done_when_readable != 0;
   request->tensors.reserve(from.tensor_count);
   for (uint32_t i = 0; i < from.tensor_count; ++i) {
     const frd_tensor& tensor = from.tensors[i];
@@ -145,7 +148,7 @@ uint64_t CountOf(const frd_tensor& tensor) {
 
 // Whether it has the form of a SmallRequest. What is wrong with it is not seen here.
 bool LooksSmall(const frd_request& request) {
-  if (request.struct_size < sizeof(frd_request) || request.operation != FRD_ALLREDUCE) return false;
+  if (request.struct_size < offsetof(frd_request, ready) || request.operation != FRD_ALLREDUCE) return false;
   if (request.tensor_count != 1 || request.name == nullptr || request.done != nullptr) return false;
   const frd_tensor& tensor = *request.tensors;
   if (tensor.struct_size < sizeof(frd_tensor) || tensor.device != FRD_HOST || tensor.dimension_count < 0) return false;

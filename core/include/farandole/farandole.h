@@ -80,6 +80,12 @@ typedef struct frd_world {
   const uint8_t* key; /* the job's 32 secret bytes; unused when size is 1 */
 } frd_world;
 
+/* From when on the core may use tensors on a device: each after its ready_event; or all after everything that this
+ * process has asked of their device by now, in whatever stream, for callers that have no stream (ready_event is NULL
+ * then). Drivers before CUDA 12.5 cannot mark that: there the call waits for the device. */
+#define FRD_READY_BY_EVENT 0
+#define FRD_READY_AFTER_ALL 1
+
 typedef struct frd_tensor {
   uint32_t struct_size;
   int32_t dtype;
@@ -116,6 +122,11 @@ typedef struct frd_request {
   const int64_t* ranks;  /* add_process_set: ascending */
   uint32_t rank_count;
   const char* site; /* where the user's program called, for messages: "train.py:12"; may be NULL */
+  int32_t ready;    /* FRD_READY_..., of tensors on a device */
+  /* 1: done is not called before the outputs may be read and nothing uses the tensors any more, so its event is NULL;
+   * for callers that cannot let a stream wait for one. Only for a device that is broken, and does not let go of its
+   * tensors within 5 seconds after a failure, it does not wait. */
+  int32_t done_when_readable;
 } frd_request;
 
 /* A result that the core has allocated. */

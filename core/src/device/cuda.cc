@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "device/cuda_driver.h"
 
@@ -58,6 +59,14 @@ class CudaDevice final : public Device {
   }
   Status WaitInStream(Stream stream, Event event) override { return Run(driver_.stream_wait_event, stream, event, 0u); }
   Status Record(Event event, Stream stream) override { return Run(driver_.event_record, event, stream); }
+  Status MarkAll(Event* event) override {
+    *event = nullptr;
+    if (driver_.context_record_event.pointer == nullptr) return Run(driver_.context_synchronize);
+    FRD_RETURN_IF_ERROR(CreateEvent(event));
+    const Status marked = Run(driver_.context_record_event, context_, *event);
+    if (!marked.ok()) DestroyEvent(std::exchange(*event, nullptr));
+    return marked;
+  }
   Status Notify(Stream stream, void (*function)(void*), void* argument) override {
     return Run(driver_.launch_host_function, stream, function, argument);
   }

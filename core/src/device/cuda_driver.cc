@@ -16,7 +16,8 @@ const char* LookUpAll(void* library, CudaDriver* d) {
                 &d->context_push, &d->context_pop, &d->exchange_capture_mode, &d->pointer_get_attribute,
                 &d->device_get_uuid, &d->memory_alloc, &d->memory_free, &d->memory_set, &d->host_alloc, &d->host_free,
                 &d->copy_to_host, &d->copy_to_device, &d->stream_create, &d->stream_destroy, &d->stream_wait_event,
-                &d->launch_host_function, &d->event_create, &d->event_destroy, &d->event_record, &d->event_query);
+                &d->launch_host_function, &d->event_create, &d->event_destroy, &d->event_record, &d->event_query,
+                &d->context_synchronize);
 }
 
 Status Open(const std::string& path, CudaDriver* driver) {
@@ -34,6 +35,7 @@ Status Open(const std::string& path, CudaDriver* driver) {
     return Invalid("the CUDA driver " + path + " has no function " + missing +
                    "; it is no CUDA driver, or older than CUDA 10.1: update NVIDIA's driver");
   }
+  LookUp(library, &driver->context_record_event);
   return driver->Call(path, driver->init, 0u);
 }
 

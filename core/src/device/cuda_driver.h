@@ -57,6 +57,10 @@ struct CudaDriver {
   CudaFunction<void*> event_destroy{"cuEventDestroy_v2"};
   CudaFunction<void*, void*> event_record{"cuEventRecord"};
   CudaFunction<void*> event_query{"cuEventQuery"};
+  CudaFunction<> context_synchronize{"cuCtxSynchronize"};
+
+  // From CUDA 12.5 on; else its pointer is null.
+  CudaFunction<void*, void*> context_record_event{"cuCtxRecordEvent"};
 
   // "<call> failed on <where>: <name of the error> (<code>), <what the driver says about it>". REQUIRES: it failed.
   Status Failed(const char* call, int code, const std::string& where) const;

@@ -57,6 +57,9 @@ class Device {
   virtual Status Zero(void* memory, size_t size_bytes, Stream stream) = 0;  // memory of the device
   virtual Status WaitInStream(Stream stream, Event event) = 0;
   virtual Status Record(Event event, Stream stream) = 0;
+  // *event: the caller's to destroy; has happened once the device is done with all that this process has asked of it by
+  // now, in whatever stream. Null where the driver cannot mark that, and the device was waited for instead.
+  virtual Status MarkAll(Event* event) = 0;
   // Calls function(argument) in a thread of the device's driver. It must be short and must not use the device.
   virtual Status Notify(Stream stream, void (*function)(void*), void* argument) = 0;
 

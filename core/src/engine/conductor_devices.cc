@@ -36,7 +36,7 @@ void Conductor::FinishCopied(const std::vector<HostCopies::Completed>& completed
   }
 }
 
-// This rank leaves: results that are on their way still arrive.
+// This rank leaves, or fails operations: results that are on their way still arrive.
 void Conductor::AwaitCopies() {
   std::vector<HostCopies::Completed> completed;
   copies_.Drain(&completed);

@@ -139,6 +139,7 @@ void Conductor::FailAll(const Status& reason, bool works_too) {
       failed.insert(failed.end(), planned.operations.begin(), planned.operations.end());
     works_.clear();
     copies_.Drop();
+    if (copies_.SomebodyCannotWait()) AwaitCopies();
     eager_.Drop();
   }
   for (const OperationPtr& operation : failed) {

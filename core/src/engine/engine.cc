@@ -2,6 +2,7 @@
 
 #include "common/log.h"
 #include "engine/nvtx.h"
+#include "engine/on_device.h"
 #include "engine/small.h"
 #include "engine/submit.h"
 #include "engine/timeline.h"
@@ -94,6 +95,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
     if (ChangesSets(request.kind)) TellOfRefusal(checked.message(), request.site);
     return checked;
   }
+  if (request.ready == Ready::kAfterAll) FRD_RETURN_IF_ERROR(Mark(&request));
   *result = std::make_shared<Operation>(std::move(request));
   const OperationPtr& operation = *result;
   operation->plan.set = std::move(found);
@@ -174,6 +176,12 @@ Status Engine::ChangeSetsAlone(Operation* operation) {
   FRD_RETURN_IF_ERROR(alone_->CanRemove(id));
   alone_->Remove(id);
   return Status::Ok();
+}
+
+Status Engine::Mark(Request* request) const {
+  const Status marked = MarkReady(devices_, request);
+  if (marked.ok()) return marked;
+  return {marked.code(), Operation(*request).Title() + ": " + marked.message()};
 }
 
 Status Engine::FindDevice(Operation* operation) const {

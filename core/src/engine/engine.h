@@ -71,6 +71,7 @@ class Engine {
   explicit Engine(const Settings& settings) : devices_(settings.cuda_driver) {}
 
   Status Check(Request* request, const ProcessSet& set) const;
+  Status Mark(Request* request) const;
   Status FindDevice(Operation* operation) const;
   ProcessSetPtr FindSet(int id);
   Status Begin(const OperationPtr& operation, bool will_wait);

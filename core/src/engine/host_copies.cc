@@ -12,6 +12,8 @@ constexpr std::chrono::milliseconds kPatience{5000};
 Request OnHost(const Request& request, const HostCopy& copy) {
   Request result = request;
   result.done = nullptr;
+  result.ready = Ready::kByEvent;
+  result.mark.reset();
   for (size_t i = 0; i < result.tensors.size(); ++i) {
     Tensor& tensor = result.tensors[i];
     tensor.device = static_cast<int32_t>(DeviceKind::kHost);
@@ -96,8 +98,8 @@ Status HostCopies::Return(const OperationPtr& operation, bool* complete) {
     Release(operation.get());
     return status;
   }
-  operation->event = copy->event();
-  *complete = operation->request.done != nullptr;
+  *complete = !operation->request.EndsWhenReadable();
+  if (*complete) operation->event = copy->event();
   leaving_.push_back({operation, !*complete});
   waker_.WakeAfter(copy->device(), copy->out());
   return Status::Ok();
@@ -135,10 +137,15 @@ void HostCopies::Release(Operation* operation) {
 void HostCopies::Drop() {
   waiting_.clear();
   for (OperationPtr& operation : begun_) {
-    operation->event = operation->host_copy->event();
+    if (!operation->request.done_when_readable) operation->event = operation->host_copy->event();
     leaving_.push_back({std::move(operation), false});
   }
   begun_.clear();
+}
+
+bool HostCopies::SomebodyCannotWait() const {
+  return std::any_of(leaving_.begin(), leaving_.end(),
+                     [](const Leaving& each) { return each.operation->request.done_when_readable; });
 }
 
 void HostCopies::Drain(std::vector<Completed>* completed) {
@@ -150,7 +157,10 @@ void HostCopies::Drain(std::vector<Completed>* completed) {
 
 Status HostCopies::RunAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform) {
   const Status status = TryAlone(operation, perform);
-  if (!status.ok()) Drop();
+  if (status.ok()) return status;
+  std::vector<Completed> nobodys;
+  Drop();
+  if (SomebodyCannotWait()) Drain(&nobodys);
   return status;
 }
 

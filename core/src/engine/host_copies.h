@@ -4,7 +4,7 @@
 //     -> the collective -> Return -> copies out -> Poll says which operations are complete
 //
 // An operation with a done function is complete when its copy out is under way, and its event says when the results may
-// be read; others are complete when the results are there. The driver alone calls.
+// be read; others, and those that ask for it, are complete when the results are there. The driver alone calls.
 #pragma once
 
 #include <deque>
@@ -44,6 +44,8 @@ class HostCopies {
 
   // The collectives of what was awaited and not returned will not come. Memory is kept until the device has left it.
   void Drop();
+  // After Drop: the device still uses tensors of an operation that is over only when it does not (done_when_readable).
+  bool SomebodyCannotWait() const;
   // Polls until nothing returns any more, or for a few seconds: a device that takes longer is broken.
   void Drain(std::vector<Completed>* completed);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/on_device.h"
+
 namespace farandole {
 namespace {
 
@@ -97,27 +99,6 @@ Status HostCopy::Poll() {
 void HostCopy::ReleaseMemory() {
   if (block_.memory != nullptr) lane_->pool.GiveBack(block_);
   block_ = PinnedBlock();
-}
-
-Status FindDeviceOf(const Devices& devices, const Request& request, Device** result) {
-  Device*& found = *result;
-  found = nullptr;
-  for (const Tensor& tensor : request.tensors) {
-    if (tensor.device == static_cast<int32_t>(DeviceKind::kHost)) continue;
-    for (const void* address : {tensor.input, static_cast<const void*>(tensor.output)}) {
-      if (address == nullptr) continue;
-      Device* device = nullptr;
-      const Status looked_up = devices.Find(static_cast<DeviceKind>(tensor.device), address, &device);
-      if (!looked_up.ok() && tensor.size_bytes() == 0) continue;  // it need not have memory
-      FRD_RETURN_IF_ERROR(looked_up);
-      if (found != nullptr && device != found) {
-        return Invalid("its tensors lie on " + found->name() + " and on " + device->name() +
-                       "; use one operation for each device");
-      }
-      found = device;
-    }
-  }
-  return Status::Ok();
 }
 
 Status MakeHostCopy(const Devices& devices, const Request& request, int rank, std::shared_ptr<HostCopy>* copy) {

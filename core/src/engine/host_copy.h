@@ -81,11 +81,7 @@ class HostCopy {
   Status failed_;
 };
 
-// *device stays null when the tensors are the host's, or empty. kInvalid when they are not all on one device, or the
-// device cannot be used.
-Status FindDeviceOf(const Devices& devices, const Request& request, Device** device);
-
-// *copy stays null when the tensors are the host's, or empty. kInvalid as FindDeviceOf.
+// *copy stays null when the tensors are the host's, or empty. kInvalid as FindDeviceOf (on_device.h).
 Status MakeHostCopy(const Devices& devices, const Request& request, int rank, std::shared_ptr<HostCopy>* copy);
 
 }  // namespace farandole

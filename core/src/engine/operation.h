@@ -28,10 +28,15 @@ struct Tensor {
   DType dtype = DType::kFloat32;
   Shape shape;
   int32_t device = 0;           // DeviceKind
-  Event ready_event = nullptr;  // after it the input is valid and the output may be written
+  Event ready_event = nullptr;  // after it the input is valid and the output may be written; see Ready
 
   size_t size_bytes() const { return static_cast<size_t>(ElementCount(shape)) * SizeOf(dtype); }
 };
+
+// When tensors on a device may be used: each after its ready event, or all after what the process has asked of their
+// device until it submits them.
+enum class Ready : int32_t { kByEvent = 0, kAfterAll = 1 };
+inline constexpr int kReadyCount = 2;
 
 // Called exactly once, by whichever thread completes the operation, without a lock of ours held. It may submit; it must
 // not block. Once `event` has happened the device does not use the tensors any more.
@@ -50,8 +55,13 @@ struct Request {
   std::vector<int64_t> splits;     // alltoall: rows of each tensor for each position; empty: equal parts
   std::vector<int64_t> ranks;      // add_process_set: its ranks; remove_process_set: its id
   std::string site;                // where the user's script called, for messages; may be empty
+  Ready ready = Ready::kByEvent;
+  std::shared_ptr<void> mark;  // of Ready::kAfterAll: the event, by MarkReady
   DoneFunction done = nullptr;
   void* done_argument = nullptr;
+  bool done_when_readable = false;  // `done` has no event to wait for, and comes later
+
+  bool EndsWhenReadable() const { return done == nullptr || done_when_readable; }
 };
 
 // Memory that the core has allocated for a result.

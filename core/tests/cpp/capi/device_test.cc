@@ -93,6 +93,37 @@ TEST_F(CDoorTest, WithoutDoneTheResultIsThereWhenWaitReturns) {
   api_->release(operation);
 }
 
+TEST_F(CDoorTest, WithoutAStreamDoneComesWhenTheResultIsThere) {
+  fake_.SetDelay(std::chrono::milliseconds(3));
+  fake_.Launch(stream_, [to = contents()] { to[0] = 5.0f; });
+  frd_tensor tensor = TensorOf(values_);
+  tensor.ready_event = nullptr;
+  frd_request request = Tripled(&tensor);
+  request.ready = FRD_READY_AFTER_ALL;
+  request.done_when_readable = 1;
+  struct Seen {
+    const float* contents;
+    float value;
+    void* event;
+  } seen = {contents(), 0, this};
+  request.done_argument = &seen;
+  request.done = [](void* argument, int32_t, const char*, void* event) {
+    auto* const to = static_cast<Seen*>(argument);
+    *to = {to->contents, to->contents[0], event};
+  };
+  ASSERT_EQ(api_->enqueue(&request, nullptr), FRD_OK) << api_->last_error();
+  EXPECT_EQ(seen.value, 15.0f);
+  EXPECT_EQ(seen.event, nullptr);
+}
+
+TEST_F(CDoorTest, AnUnknownValueOfReadyIsRefused) {
+  const frd_tensor tensor = TensorOf(values_);
+  frd_request request = Tripled(&tensor);
+  request.ready = 2;
+  EXPECT_EQ(api_->enqueue(&request, nullptr), FRD_INVALID);
+  EXPECT_EQ(std::string(api_->last_error()), "unknown value of ready: 2");
+}
+
 TEST_F(CDoorTest, AnAddressThatIsNotOnADeviceIsRefused) {
   float here[kCount] = {};
   const frd_tensor tensor = TensorOf(here);

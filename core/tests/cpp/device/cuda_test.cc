@@ -27,9 +27,9 @@ class CudaTest : public testing::Test {
     for (const std::string& misuse : fake_.misuses()) ADD_FAILURE() << misuse;
   }
 
-  Device* DeviceOf(const void* address) {
+  static Device* DeviceOf(const void* address, const std::string& driver = FakeCudaPath()) {
     Device* device = nullptr;
-    const Status found = Devices(FakeCudaPath()).Find(DeviceKind::kCuda, address, &device);
+    const Status found = Devices(driver).Find(DeviceKind::kCuda, address, &device);
     EXPECT_TRUE(found.ok()) << found.message();
     return device;
   }
@@ -135,6 +135,52 @@ TEST_F(CudaTest, NotifyCallsAfterWhatCameBefore) {
   EXPECT_TRUE(happened);
   device->DestroyEvent(before);
   device->DestroyStream(stream);
+}
+
+TEST_F(CudaTest, AMarkOfAllHappensAfterWhatEveryStreamWasAsked) {
+  void* const memory = fake_.Allocate(0, 64);
+  Device* const device = DeviceOf(memory);
+  void* const streams[] = {fake_.MakeStream(0), fake_.MakeStream(0)};
+  std::atomic<int> ended{0};
+  std::atomic<bool> may_end{false};
+  for (void* const stream : streams) {
+    fake_.Launch(stream, [&] {
+      while (!may_end) std::this_thread::yield();
+      ++ended;
+    });
+  }
+  Event mark = nullptr;
+  ASSERT_TRUE(device->MarkAll(&mark).ok());
+  ASSERT_NE(mark, nullptr);
+  bool happened = true;
+  ASSERT_TRUE(device->HasHappened(mark, &happened).ok());
+  EXPECT_FALSE(happened);
+  may_end = true;
+  Await(device, mark);
+  EXPECT_EQ(ended, 2);
+  device->DestroyEvent(mark);
+}
+
+TEST_F(CudaTest, AnOlderDriverThatCannotMarkAllIsWaitedFor) {
+  FakeCuda& older = OpenFakeCuda(FakeCudaPath("_before_12_5"));
+  Device* const device = DeviceOf(older.Allocate(0, 64), FakeCudaPath("_before_12_5"));
+  std::atomic<bool> ended{false};
+  older.SetDelay(milliseconds(5));
+  older.Launch(older.MakeStream(0), [&] { ended = true; });
+  Event mark = &ended;
+  ASSERT_TRUE(device->MarkAll(&mark).ok());
+  EXPECT_EQ(mark, nullptr);
+  EXPECT_TRUE(ended);
+}
+
+TEST_F(CudaTest, AMarkThatTheDriverRefusesIsAnErrorAndLeavesNoEvent) {
+  Device* const device = DeviceOf(fake_.Allocate(0, 64));
+  fake_.Fail("cuCtxRecordEvent", 900);
+  Event mark = nullptr;
+  const Status status = device->MarkAll(&mark);
+  EXPECT_NE(status.message().find("cuCtxRecordEvent failed on CUDA device 0"), std::string::npos) << status.message();
+  EXPECT_EQ(mark, nullptr);
+  EXPECT_EQ(fake_.calls("cuEventCreate"), fake_.calls("cuEventDestroy_v2"));
 }
 
 // A framework that captures a graph forbids careless calls in all threads.
