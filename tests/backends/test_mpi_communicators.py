@@ -144,3 +144,30 @@ farandole.shutdown()
 
 def test_what_is_no_group_of_ranks_is_refused_with_what_to_do(tmp_path):
     check("openmpi", 2, REFUSALS, tmp_path)
+
+
+# Then all leave together: MPI_Finalize is collective.
+ABSENT = """
+if everybody.rank == 2:
+    everybody.Recv(bytearray(1), 0, 7)  # in the program's own affairs
+    everybody.Recv(bytearray(1), 1, 7)
+else:
+    try:
+        farandole.init(comm=everybody)
+    except farandole.DeadlineError as error:
+        words = "rank 0 waits in init() for rank(s) 2 of the MPI communicator's 3, which did not come in time (3 s)"
+        assert words in str(error), error
+    else:
+        raise AssertionError("it began without rank 2")
+    assert not farandole.is_initialized()
+    everybody.Send(bytearray(1), 2, 7)
+farandole.init(comm=everybody)
+check_sum()
+farandole.shutdown()
+"""
+
+
+@pytest.mark.parametrize("kind", ["openmpi", "mpich"])
+def test_a_rank_that_does_not_come_is_named_and_another_attempt_may_follow(kind, tmp_path):
+    changes = {"FARANDOLE_START_TIMEOUT": "3", "FARANDOLE_BACKEND": "native"}
+    check(kind, 3, ABSENT, tmp_path, **changes)

@@ -76,7 +76,7 @@ def _serve(address: str, size: int, deadline: float) -> tuple[str, bytes]:
         reminder = Reminder()
         while waiting:
             listener.settimeout(1.0)
-            reminder.look(deadline, lambda: f"rank 0 waits in init() for rank(s) {_list(waiting)}")
+            reminder.look(deadline, lambda: f"rank 0 waits in init() for rank(s) {listed(waiting)}")
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
@@ -143,7 +143,8 @@ def _peer_uid(connection: socket.socket) -> int:
     return int(credentials.unpack(raw)[1])
 
 
-def _list(ranks: set[int]) -> str:
+def listed(ranks: set[int]) -> str:
+    """The ranks as messages have them."""
     return ", ".join(map(str, sorted(ranks)))
 
 
@@ -151,12 +152,16 @@ class Reminder:
     """Says once what is waited for, and raises at the deadline."""
 
     def __init__(self) -> None:
-        self._due = time.monotonic() + _WARN_AFTER_S
+        self._began = time.monotonic()
+        self._due = self._began + _WARN_AFTER_S
 
     def look(self, deadline: float, text: Callable[[], str]) -> None:
         now = time.monotonic()
         if now > deadline:
-            raise DeadlineError(f"{text()}, which did not come in time; see FARANDOLE_START_TIMEOUT")
+            raise DeadlineError(
+                f"{text()}, which did not come in time ({now - self._began:.0f} s): look for their output. "
+                "FARANDOLE_START_TIMEOUT is how long init waits"
+            )
         if now > self._due:
             self._due = deadline
             print(f"farandole: {text()}", file=sys.stderr, flush=True)

@@ -190,20 +190,21 @@ def _checked_communicator(comm: object) -> _communicators.Communicator | None:
 
 def _meet(world: _environment.World | None, comm: _communicators.Communicator | None) -> _meeting.Meeting:
     """Where the ranks of `comm`, or of the world that a starter said, find each other, and by which key."""
+    timeout_s = _environment.start_timeout_s()
     if comm:
-        key_file, exchange = _environment.key_file("MPI"), _communicators.exchange_of(comm)
+        key_file, exchange = _environment.key_file("MPI"), _communicators.exchange_of(comm, timeout_s)
         return _meeting.meet(comm.Get_rank(), comm.Get_size(), "MPI", key_file, exchange)
     assert world is not None
     if world.size == 1:
         return _meeting.Meeting(world)
     if not world.store:
-        place, timeout_s = (world.rank, world.size, world.starter), _environment.start_timeout_s()
+        place = world.rank, world.size, world.starter
         return _meeting.meet(*place, world.key_file, _meeting.through_launcher(*place, timeout_s))
     if _state.met is None:
         if world.key_file:
             _state.met = world.store, _starter.read_key(world.key_file)
         else:
-            _state.met = _starter.exchange(world.store, world.rank, world.size, _environment.start_timeout_s())
+            _state.met = _starter.exchange(world.store, world.rank, world.size, timeout_s)
     return _meeting.Meeting(world, *_state.met)
 
 
