@@ -55,12 +55,21 @@ __all__ = [
     "reducing",
     "reduction",
     "rooted",
+    "takes_device_memory",
 ]
 
 
 def api_address() -> int:
     """Address of the function table of farandole.h, for a plugin's native part. Valid as long as the process lives."""
     return _core.api_address
+
+
+def takes_device_memory() -> bool:
+    """Whether a back end of this world performs operations on tensors as they lie on a device.
+
+    Those that none performs there the core stages in pinned host memory. False before `init`, and in a world of one.
+    """
+    return _core.takes_device_memory()
 
 
 def call_site() -> str:
