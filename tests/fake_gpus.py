@@ -1,8 +1,9 @@
-"""GPUs, CUDA's driver and NCCL that are none (core/tests/fake_cuda, core/tests/fake_nccl), and a torch that believes in
-them: for tests of what happens to tensors on a GPU where there is neither a GPU nor a build of torch with CUDA.
+"""GPUs, CUDA's driver and NCCL that are none (core/tests/fake_cuda, core/tests/fake_nccl), and a torch and an MXNet
+that believe in them: for tests of what happens to tensors on a GPU where there is neither a GPU nor a build for CUDA.
 
-The fake driver takes all host memory for its device's, and tensors of floats say that they are there. So torch computes
-at once; what is to be late is launched in the fake stream that is torch's current one.
+The fake driver takes all host memory for its device's, and some tensors say that they are there: torch's of floats,
+MXNet's of the contexts cpu(1), cpu(2), ... So the framework computes at once; for torch, what is to be late is launched
+in the fake stream that is torch's current one.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parents[1]
-_SOURCES = _ROOT / "core" / "tests"
+_SOURCES = (_ROOT / "core" / "tests", _ROOT / "tests")
 _MADE = _ROOT / ".nox" / "fakes"
 
 
-def built(name: str) -> Path:
-    """The library of the fake `name`, "cuda" or "nccl"; compiled where that was not done since its sources changed."""
-    sources = sorted((_SOURCES / f"fake_{name}").glob("*.cc"))
-    read = [*sources, *sources[0].parent.glob("*.h"), *(_SOURCES / "cpp" / "support").glob("fake_*.h")]
+def built(name: str, *flags_of_linker: str) -> Path:
+    """The library of the fake `name`, such as "cuda"; compiled where that was not done since its sources changed."""
+    sources = sorted(path for folder in _SOURCES for path in (folder / f"fake_{name}").glob("*.cc"))
+    read = [*sources, *sources[0].parent.glob("*.h"), *(_SOURCES[0] / "cpp" / "support").glob("fake_*.h")]
     state = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(read))).hexdigest()[:12]
     library = _MADE / f"libfake_{name}_{state}.so"
     _MADE.mkdir(parents=True, exist_ok=True)
@@ -32,9 +33,9 @@ def built(name: str) -> Path:
         if not library.exists():
             fresh = library.with_suffix(".new")
             flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off"]
-            folders = [f"-I{_SOURCES / 'cpp'}", f"-I{_ROOT / 'core' / 'src'}"]
+            folders = [f"-I{_SOURCES[0] / 'cpp'}", f"-I{_ROOT / 'core' / 'src'}"]
             command = [os.environ.get("CXX", "g++"), *flags, *folders, *map(str, sources), "-o", str(fresh)]
-            subprocess.run([*command, "-ldl", "-lpthread"], check=True, timeout=200)
+            subprocess.run([*command, *flags_of_linker, "-ldl", "-lpthread"], check=True, timeout=200)
             fresh.rename(library)
     return library
 
@@ -115,3 +116,19 @@ def torch_with_gpu(ordinal: int) -> Gpu:
     torch.Tensor.is_cuda = property(torch.Tensor.is_floating_point)
     torch.Tensor.is_cpu = property(lambda tensor: not tensor.is_floating_point())
     return gpu
+
+
+def mxnet_with_gpu(ordinal: int) -> Gpu:
+    """Have MXNet and farandole_mxnet, in this process, take arrays of the context cpu(1) for arrays on this GPU."""
+    import mxnet as mx
+    from farandole.plugin import api_address
+    from farandole_mxnet import _native
+
+    real = mx.libinfo.find_lib_path()[0]
+    shim = str(built("mxnet", "-Wl,--no-as-needed,--allow-shlib-undefined", real))
+    ctypes.CDLL(shim)
+    assert _native._library.farandole_mxnet_open(shim.encode(), api_address()) == 0
+    names = mx.Context.devtype2str
+    mx.Context.__str__ = lambda self: f"{names[self.device_typeid]}({self.device_id})"  # what operators are told
+    mx.Context.device_type = property(lambda self: "gpu" if self.device_id > 0 else names[self.device_typeid])
+    return Gpu(ordinal)

@@ -89,15 +89,16 @@ Outcome DTypeOf(NDArrayHandle array, int32_t* dtype) {
   return {};
 }
 
-Outcome CheckPlace(NDArrayHandle array) {
-  int storage = 0, device_type = 0, device_id = 0;
-  if (mx.NDArrayGetStorageType(array, &storage) != 0 || mx.NDArrayGetContext(array, &device_type, &device_id) != 0) {
+Outcome ContextOf(NDArrayHandle array, MxContext* context) {
+  int storage = 0;
+  if (mx.NDArrayGetStorageType(array, &storage) != 0 ||
+      mx.NDArrayGetContext(array, &context->device_type, &context->device_id) != 0) {
     return Invalid(mx.GetLastError());
   }
   if (storage != kMxDefaultStorage) {
     return Invalid("sparse arrays cannot be reduced or sent: convert them with tostype('default')");
   }
-  return device_type == kMxGpu ? Outcome{kOnDevice, "the array is on a GPU"} : Outcome{};
+  return {};
 }
 
 // The array's memory; false where it is in a layout of oneDNN's. Unlike MXNDArrayGetData this converts nothing, which
@@ -179,17 +180,15 @@ Outcome Call::Describe(const NDArrayHandle* inputs, const NDArrayHandle* outputs
   is_in_place_ = std::equal(inputs, inputs + count, outputs);
   shapes_.resize(count);
   tensors_.resize(count);
+  if (const Outcome found = FindDevice(inputs, outputs, count); found.code != FRD_OK) return found;
   for (int i = 0; i < count; ++i) {
-    for (const NDArrayHandle array : {inputs[i], outputs[i]}) {
-      if (const Outcome placed = CheckPlace(array); placed.code != FRD_OK) return placed;
-    }
     tensors_[i] = {};
     tensors_[i].struct_size = sizeof(frd_tensor);
     if (const Outcome shaped = ShapeOf(inputs[i], &shapes_[i]); shaped.code != FRD_OK) return shaped;
     if (const Outcome typed = DTypeOf(inputs[i], &tensors_[i].dtype); typed.code != FRD_OK) return typed;
     tensors_[i].shape = shapes_[i].data();
     tensors_[i].dimension_count = static_cast<int32_t>(shapes_[i].size());
-    tensors_[i].device = FRD_HOST;
+    tensors_[i].device = device_;
   }
   for (int i = 0; i < count; ++i) {
     NDArrayHandle kept = nullptr;
@@ -200,6 +199,26 @@ Outcome Call::Describe(const NDArrayHandle* inputs, const NDArrayHandle* outputs
     outputs_.push_back(kept);
   }
   if (is_in_place_) outputs_ = inputs_;
+  return {};
+}
+
+// No event says when the inputs are valid: MXNet runs an operation only after the device has computed what it reads.
+Outcome Call::FindDevice(const NDArrayHandle* inputs, const NDArrayHandle* outputs, int count) {
+  int on_gpu = 0;
+  bool is_one = true;
+  MxContext first = {}, context = {};
+  for (int i = 0; i < 2 * count; ++i) {
+    const NDArrayHandle array = i < count ? inputs[i] : outputs[i - count];
+    if (const Outcome found = ContextOf(array, &context); found.code != FRD_OK) return found;
+    if (i == 0) first = context;
+    if (context.device_type == kMxGpu) ++on_gpu;
+    if (context.device_id != first.device_id) is_one = false;
+  }
+  if (on_gpu == 0) return {};
+  if (on_gpu < 2 * count || !is_one || !wish_.takes_device_memory || HasResults(wish_.operation)) {
+    return {kOnDevice, "an array is on a GPU"};
+  }
+  device_ = FRD_CUDA;
   return {};
 }
 
@@ -265,6 +284,7 @@ frd_request Call::Request() {
   request.done_argument = this;
   request.process_set = wish_.process_set;
   request.site = wish_.site.c_str();
+  request.done_when_readable = 1;  // completion is all that MXNet's engine can be told of
   return request;
 }
 

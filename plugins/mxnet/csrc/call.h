@@ -21,7 +21,7 @@
 
 namespace farandole_mxnet {
 
-// Of Push alone: an array is not in host memory, and nothing was begun.
+// Of Push alone: an array is on a GPU, the core cannot have it as it lies, and nothing was begun.
 constexpr int32_t kOnDevice = -1;
 
 // How a call ended, or why it could not begin; `code` is one of farandole.h.
@@ -41,7 +41,8 @@ struct Wish {
   std::string name;
   std::string site;
   int priority;
-  bool is_gradient;  // training cannot go on when it fails, whatever the reason
+  bool is_gradient;                  // training cannot go on when it fails, whatever the reason
+  bool takes_device_memory = false;  // of the core: arrays on a GPU may stay there
 };
 
 class Call : public Ordered {
@@ -60,6 +61,7 @@ class Call : public Ordered {
   static void OnDone(void* argument, int32_t code, const char* message, void* event);
 
   Outcome Describe(const NDArrayHandle* inputs, const NDArrayHandle* outputs, int count);
+  Outcome FindDevice(const NDArrayHandle* inputs, const NDArrayHandle* outputs, int count);
   bool FindMemory();
   bool FindOutput(size_t index);
   frd_request Request();
@@ -73,6 +75,7 @@ class Call : public Ordered {
   const std::thread::id pusher_ = std::this_thread::get_id();
   std::vector<NDArrayHandle> inputs_, outputs_;  // ours to free; in place: the same ones
   bool is_in_place_ = false;
+  int32_t device_ = FRD_HOST;  // of all arrays
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<frd_tensor> tensors_;
   std::vector<void*> results_;  // where what the core allocates is to go

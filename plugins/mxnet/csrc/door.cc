@@ -33,10 +33,12 @@ DOOR int32_t farandole_mxnet_open(const char* library, const frd_api* core) {
 
 DOOR int32_t farandole_mxnet_push(int32_t operation, int32_t count, void** inputs, void** outputs, const char* name,
                                   int32_t reduce, int32_t root, double prescale, double postscale, int32_t process_set,
-                                  const char* site, int32_t priority, int32_t is_gradient) {
+                                  const char* site, int32_t priority, int32_t is_gradient,
+                                  int32_t takes_device_memory) {
   try {
-    const farandole_mxnet::Wish wish = {operation, reduce, root, process_set, prescale,
-                                        postscale, name,   site, priority,    is_gradient != 0};
+    farandole_mxnet::Wish wish = {operation, reduce, root, process_set, prescale,
+                                  postscale, name,   site, priority,    is_gradient != 0};
+    wish.takes_device_memory = takes_device_memory != 0;
     return Report(farandole_mxnet::Call::Push(wish, inputs, outputs, count));
   } catch (const std::exception& error) {
     return Report({FRD_INTERNAL, error.what()});

@@ -10,7 +10,7 @@ from typing import Any
 
 import mxnet as mx
 from farandole import is_initialized
-from farandole.plugin import Kind, Parameters, api_address, call_site, check_types
+from farandole.plugin import Kind, Parameters, api_address, call_site, check_types, takes_device_memory
 
 from farandole_mxnet._errors import error_of
 
@@ -36,7 +36,7 @@ def _opened() -> ctypes.CDLL:
     integer, number, text = ctypes.c_int32, ctypes.c_double, ctypes.c_char_p
     library.farandole_mxnet_push.argtypes = [
         *(integer, integer, pointers, pointers, text, integer, integer, number, number, integer, text),
-        *(integer, integer),
+        *(integer, integer, integer),
     ]
     library.farandole_mxnet_text.restype = ctypes.c_char_p
     library.farandole_mxnet_await_begun.argtypes = [ctypes.c_int64]
@@ -61,8 +61,9 @@ def push(
 ) -> bool:
     """Begin a collective that reads `sources` and writes `targets`, the same arrays for one in place. Never waits.
 
-    False, and nothing is begun, where an array is on a GPU. Raises for misuse that can be seen at once; everything else
-    is raised by MXNet when somebody waits for a target.
+    Arrays that are all on one GPU go to the core as they lie, where the world has a back end for that and the results
+    are not the core's to allocate. False, and nothing is begun, for others on a GPU. Raises for misuse that can be seen
+    at once; everything else is raised by MXNet when somebody waits for a target.
     """
     name, reduce, root, prescale, postscale, process_set = parameters
     inputs, outputs = _handles(sources), _handles(targets)
@@ -71,7 +72,7 @@ def push(
     try:
         code = _library.farandole_mxnet_push(
             *(kind, len(inputs), inputs, outputs, name.encode(), reduce, root, prescale, postscale, process_set),
-            *(call_site().encode(), priority, is_gradient),
+            *(call_site().encode(), priority, is_gradient, takes_device_memory()),
         )
     except (AttributeError, ctypes.ArgumentError):
         check_types(parameters)

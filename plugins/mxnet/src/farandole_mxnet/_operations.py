@@ -221,7 +221,7 @@ def begin(
     priority: int,
     is_gradient: bool = False,
 ) -> list[NDArray]:
-    """Push one operation, through host memory where an array is on a GPU, and return its targets."""
+    """Push one operation, through host memory where the core cannot have arrays as they lie, and return its targets."""
     check_sequence(sources)
     leave_at_exit()
     sources = [
