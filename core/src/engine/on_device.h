@@ -6,8 +6,8 @@
 
 namespace farandole {
 
-// *device is null when the tensors are the host's, or empty. kInvalid when they are not all on one device, or the device
-// cannot be used.
+// *device is null when the tensors are the host's, or empty. kInvalid when they are not all on one device, or the
+// device cannot be used.
 Status FindDeviceOf(const Devices& devices, const Request& request, Device** device);
 
 // Of a request that is ready after all that its device was asked for: gives its tensors the event that says so, which
