@@ -13,10 +13,9 @@ from typing import Any, Protocol, cast
 
 from farandole._errors import DeadlineError
 from farandole._meeting import Exchange
-from farandole._starter import Reminder, listed
+from farandole._starter import ANSWER_S, Reminder, listed
 
 _TAG = 18002  # of our messages in a communicator of the program's
-_ANSWER_S = 5.0  # the others wait so much longer than rank 0, which then tells them who did not come
 _LONGEST_PAUSE_S = 0.02
 
 
@@ -117,7 +116,7 @@ class _Exchange:
             self._wait(is_there, self._deadline, missing)
         except DeadlineError as error:
             with suppress(DeadlineError):
-                self._send(str(error), list(said)[1:], time.monotonic() + _ANSWER_S)
+                self._send(str(error), list(said)[1:], time.monotonic() + ANSWER_S)
             raise
         everything = [said[rank] for rank in sorted(said)]
         self._send(everything, others, self._deadline)
@@ -126,7 +125,7 @@ class _Exchange:
     def _ask(self, mine: bytes) -> list[bytes]:
         rank = self._comm.Get_rank()
         answer = _Receipt(self._comm, 0, self._requests)
-        deadline = self._deadline + _ANSWER_S
+        deadline = self._deadline + ANSWER_S
         self._send(mine, [0], deadline)
         text = f"rank {rank} waits in init() for rank 0 of the MPI communicator, or for those that rank 0 names"
         self._wait(answer.is_there, deadline, lambda: text)

@@ -76,6 +76,8 @@ def through_launcher(rank: int, size: int, starter: str, timeout_s: float) -> Ex
     """By the library of the launcher that started the ranks. Raises DeadlineError where some do not come in time."""
     deadline = time.monotonic() + timeout_s
     reminder = _starter.Reminder()
+    # MPI's own start waits for all: nobody can know who is missing.
+    text = f"rank {rank} waits in init() for whichever of the {size} ranks that {starter} started does not say so, too"
 
     def exchange(mine: bytes) -> list[bytes]:
         result: list[list[bytes] | BaseException] = []
@@ -90,7 +92,7 @@ def through_launcher(rank: int, size: int, starter: str, timeout_s: float) -> Ex
         thread = threading.Thread(target=run, name="farandole-exchange", daemon=True)
         thread.start()
         while thread.is_alive():
-            reminder.look(deadline, lambda: f"rank {rank} waits in init() for the {size} ranks that {starter} started")
+            reminder.look(deadline, lambda: text)
             thread.join(0.2)
         if isinstance(result[0], BaseException):
             raise result[0]

@@ -5,7 +5,8 @@
     accept            ---------------------------
     is the peer this user? (SO_PEERCRED)           is the peer this user? (SO_PEERCRED)
                       <-- rank, size (8 bytes)
-                      --> key (32 bytes), store name
+                      when all have come: --> 1, key (32 bytes), store name
+                      at its deadline:    --> 0, who has not come
 
 The channel is as secret as the user's account: the kernel vouches for the user id on both sides, so a process of
 another user that took the name first is refused. The store's name is random, so it cannot be taken beforehand.
@@ -15,29 +16,33 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import socket
 import struct
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from farandole._environment import OURS
 from farandole._errors import DeadlineError
 
 KEY_BYTES = 32
+ANSWER_S = 5.0  # the others wait so much longer than rank 0, which then tells them who did not come
 _HELLO = struct.Struct("!II")  # rank, size
+_YES, _NO = b"\1", b"\0"
 _WARN_AFTER_S = 10.0
 
 
 def exchange(meeting: str, rank: int, size: int, timeout_s: float) -> tuple[str, bytes]:
     """Agree with the other ranks on (store name, job key); `meeting` is the "unix:" name all ranks derived alike.
 
-    Blocks until every rank came. Raises DeadlineError if one does not, PermissionError if another user holds the name.
+    Blocks until every rank came. Raises DeadlineError if one does not, which all are told that came; PermissionError if
+    another user holds the name.
     """
     address = "\0" + meeting.removeprefix("unix:") + "-key"
-    deadline = time.monotonic() + timeout_s
-    return _serve(address, size, deadline) if rank == 0 else _ask(address, rank, size, deadline)
+    return _serve(address, size, timeout_s) if rank == 0 else _ask(address, rank, size, timeout_s)
 
 
 def store_name() -> str:
@@ -60,70 +65,105 @@ def read_key(path: str) -> bytes:
     return key
 
 
-def _serve(address: str, size: int, deadline: float) -> tuple[str, bytes]:
+def _serve(address: str, size: int, timeout_s: float) -> tuple[str, bytes]:
     key, store = secrets.token_bytes(KEY_BYTES), store_name()
-    waiting = set(range(1, size))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    deadline, reminder = time.monotonic() + timeout_s, Reminder()
+    come: dict[int, socket.socket] = {}
+    with _listener(address, size) as listener:
         try:
-            listener.bind(address)
-        except OSError as error:
-            raise OSError(
-                error.errno,
-                f"rank 0 cannot take the socket name @{address[1:]} ({error.strerror}): another job of the same "
-                "identity runs on this host; set FARANDOLE_JOB_ID to something different for each job",
-            ) from error
-        listener.listen(size)
-        reminder = Reminder()
-        while waiting:
-            listener.settimeout(1.0)
-            reminder.look(deadline, lambda: f"rank 0 waits in init() for rank(s) {listed(waiting)}")
-            try:
-                connection, _ = listener.accept()
-            except TimeoutError:
-                continue
-            with connection:
-                waiting.discard(_answer(connection, size, waiting, key + store.encode()))
+            while len(come) < size - 1:
+                reminder.look(deadline, lambda: f"rank 0 waits in init() for rank(s) {listed(_missing(come, size))}")
+                with suppress(TimeoutError):
+                    _admit(listener.accept()[0], size, come)
+            _tell(come, _YES + key + store.encode())
+        except DeadlineError as error:
+            _tell(come, _NO + str(error).encode())
+            raise
+        finally:
+            for connection in come.values():
+                connection.close()
     return store, key
 
 
-def _answer(connection: socket.socket, size: int, waiting: set[int], secret: bytes) -> int:
-    """Serve one peer; returns its rank, or -1 for one that is none of ours (it is dropped, the job goes on waiting)."""
-    connection.settimeout(10.0)
-    if _peer_uid(connection) != os.getuid():
-        return -1
+def _listener(address: str, size: int) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        hello = _receive(connection, _HELLO.size)
-        if len(hello) < _HELLO.size:
-            return -1
-        rank, its_size = _HELLO.unpack(hello)
-        if its_size != size or rank not in waiting:
-            return -1
-        connection.sendall(secret)
-    except OSError:  # it died half way; whoever comes next is served
-        return -1
-    return int(rank)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise OSError(
+            error.errno,
+            f"rank 0 cannot take the socket name @{address[1:]} ({error.strerror}): another job of the same "
+            "identity runs on this host; set FARANDOLE_JOB_ID to something different for each job",
+        ) from error
+    listener.listen(size)
+    listener.settimeout(1.0)
+    return listener
 
 
-def _ask(address: str, rank: int, size: int, deadline: float) -> tuple[str, bytes]:
-    reminder = Reminder()
+def _admit(connection: socket.socket, size: int, come: dict[int, socket.socket]) -> None:
+    """Hear who it is; one that is none of ours is dropped, and the job goes on waiting."""
+    connection.settimeout(10.0)
+    hello = b""
+    if _peer_uid(connection) == os.getuid():
+        with suppress(OSError):  # it died half way; whoever comes next is served
+            hello = _receive(connection, _HELLO.size)
+    rank, its_size = _HELLO.unpack(hello) if len(hello) == _HELLO.size else (0, 0)
+    if its_size == size and 0 < rank < size and rank not in come:
+        come[rank] = connection
+    else:
+        connection.close()
+
+
+def _tell(come: dict[int, socket.socket], answer: bytes) -> None:
+    for connection in come.values():
+        with suppress(OSError):  # the core finds out who died
+            connection.sendall(answer)
+
+
+def _missing(come: dict[int, socket.socket], size: int) -> set[int]:
+    """Who has not come, or has left since."""
+    return {rank for rank in range(1, size) if rank not in come or _is_readable(come[rank], 0)}
+
+
+def _is_readable(connection: socket.socket, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(1000 * timeout_s))
+
+
+def _ask(address: str, rank: int, size: int, timeout_s: float) -> tuple[str, bytes]:
+    deadline, reminder = time.monotonic() + timeout_s, Reminder()
     while True:
         reminder.look(deadline, lambda: f"rank {rank} waits in init() for rank 0")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(10.0)
-            try:
-                connection.connect(address)
-                owner = _peer_uid(connection)
-                if owner != os.getuid():
-                    raise PermissionError(f"the socket @{address[1:]} belongs to user id {owner}, not to ours")
-                connection.sendall(_HELLO.pack(rank, size))
-                secret = _receive(connection, 4096)
-            except PermissionError:
-                raise
-            except OSError:  # not there yet
-                secret = b""
-        if len(secret) > KEY_BYTES:
-            return secret[KEY_BYTES:].decode(), secret[:KEY_BYTES]
+            answer = _answer(connection, address, rank, size, timeout_s, reminder)
+        if answer.startswith(_YES):
+            return answer[1 + KEY_BYTES :].decode(), answer[1 : 1 + KEY_BYTES]
+        if answer.startswith(_NO):
+            raise DeadlineError(f"rank {rank} leaves init(): {answer[1:].decode()}")
         time.sleep(0.02)
+
+
+def _answer(
+    connection: socket.socket, address: str, rank: int, size: int, timeout_s: float, reminder: Reminder
+) -> bytes:
+    """What rank 0 says; b"" where it is not there yet, or does not know this rank."""
+    connection.settimeout(10.0)
+    try:
+        connection.connect(address)
+        owner = _peer_uid(connection)
+        if owner != os.getuid():
+            raise PermissionError(f"the socket @{address[1:]} belongs to user id {owner}, not to ours")
+        connection.sendall(_HELLO.pack(rank, size))
+        deadline = time.monotonic() + timeout_s + ANSWER_S  # later than that of rank 0, which was there already
+        while not _is_readable(connection, 0.5):
+            reminder.look(deadline, lambda: f"rank {rank} waits in init() for rank 0 and those that it waits for")
+        return _receive(connection, 4096)
+    except PermissionError:
+        raise
+    except OSError:
+        return b""
 
 
 def _receive(connection: socket.socket, limit: int) -> bytes:

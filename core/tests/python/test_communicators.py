@@ -92,7 +92,7 @@ def test_those_that_did_not_come_are_named_on_all_that_did(monkeypatch, capsys):
 
 
 def test_where_rank_0_does_not_come_the_others_say_so(monkeypatch):
-    monkeypatch.setattr(_communicators, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(_communicators, "ANSWER_S", 0.5)
     with ThreadPoolExecutor(2) as pool:
         found = start(pool, 3, [1, 2], 0.5)
     for rank, future in found.items():
@@ -117,7 +117,7 @@ def test_a_wait_is_interrupted_by_ctrl_c():
 
 
 def test_what_mpi_may_still_send_is_kept_when_the_wait_is_over(monkeypatch):
-    monkeypatch.setattr(_communicators, "_ANSWER_S", 0)
+    monkeypatch.setattr(_communicators, "ANSWER_S", 0)
     monkeypatch.setattr(_communicators, "_given_up", [])
     exchange = _communicators.exchange_of(Comm(defaultdict(deque), 1, 2, sent=Never), 0.2)
     with pytest.raises(DeadlineError, match=r"rank 1 sends in init\(\) to rank\(s\) 0 of the MPI communicator"):

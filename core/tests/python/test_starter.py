@@ -92,6 +92,35 @@ def test_who_waits_too_long_is_told_for_whom(meeting, monkeypatch, capsys):
         _starter.exchange(meeting, 1, 3, 1.5)
 
 
+def test_who_did_not_come_is_known_to_all_that_did(meeting):
+    with ThreadPoolExecutor(3) as pool:
+        found = {rank: pool.submit(_starter.exchange, meeting, rank, 5, 1.5) for rank in (1, 3, 0)}
+    words = "rank 0 waits in init() for rank(s) 2, 4, which did not come in time (2 s)"
+    for rank, future in found.items():
+        assert isinstance(future.exception(), DeadlineError), future
+        text = str(future.exception())
+        assert text.startswith(words if rank == 0 else f"rank {rank} leaves init(): {words}"), text
+
+
+def test_who_came_and_died_has_not_come(meeting):
+    with ThreadPoolExecutor(1) as pool:
+        served = pool.submit(_starter.exchange, meeting, 0, 3, 1.5)
+        with _connected("\0" + meeting.removeprefix("unix:") + "-key") as dying:
+            dying.sendall(b"\0\0\0\2\0\0\0\3")
+        with pytest.raises(DeadlineError, match=r"rank 0 waits in init\(\) for rank\(s\) 1, 2,"):
+            served.result(30)
+
+
+def test_a_rank_waits_longer_than_a_rank_0_that_came_after_it(meeting):
+    with ThreadPoolExecutor(2) as pool:
+        early = pool.submit(_starter.exchange, meeting, 1, 3, 3)
+        threading.Event().wait(2)
+        late = pool.submit(_starter.exchange, meeting, 0, 3, 3)
+        for rank, future in enumerate((late, early)):
+            with pytest.raises(DeadlineError, match=rf"rank {rank} .*rank\(s\) 2, which did not come in time"):
+                future.result(30)
+
+
 def _connected(address):
     while True:
         connection = socket.socket(socket.AF_UNIX)
