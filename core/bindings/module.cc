@@ -198,7 +198,8 @@ py::list FindBackEnds() {
 }
 
 // Whether a back end is called `name`, performs such operations of 2 ranks, and takes tensors as they lie on a device.
-bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_device, double factor) {
+// cut_off: between hosts, where the user says that its library has no network.
+bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_device, double factor, bool cut_off) {
   const std::vector<std::string> names = BackendNames();
   const auto number = static_cast<int>(std::find(names.begin(), names.end(), name) - names.begin());
   if (number == static_cast<int>(names.size())) return false;
@@ -209,6 +210,8 @@ bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_de
   demand.set_size = 2;
   demand.on_device = demand.results_on_device = on_device;
   demand.scale.multiplier = factor;
+  demand.has_network = !cut_off;
+  demand.group_count = cut_off ? 2 : 1;
   return BackendSupports(number, demand) && (!on_device || BackendTakesDeviceMemory(number));
 }
 
@@ -273,7 +276,8 @@ PYBIND11_MODULE(_core, module) {
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());
 
   module.def("find_back_ends", &FindBackEnds);
-  module.def("performs", &Performs, "back_end"_a, "op"_a, "dtype"_a, "reduce"_a, "on_device"_a, "factor"_a);
+  module.def("performs", &Performs, "back_end"_a, "op"_a, "dtype"_a, "reduce"_a, "on_device"_a, "factor"_a,
+             "cut_off"_a);
   module.attr("back_ends") = py::tuple(py::cast(BackendNames()));
 
   AddOutputType(&module);

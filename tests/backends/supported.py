@@ -6,7 +6,9 @@ PYTHONPATH=core/python python tests/backends/supported.py      writes it there
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from farandole._native import core
@@ -63,25 +65,45 @@ def _names(dtypes: set[DType]) -> list[str]:
     return [dtype.name.lower() for dtype in sorted(dtypes)]
 
 
-def performed(back_end: str, row: Row, on_device: bool) -> set[DType]:
-    """The element types of which the back end declares the operation; on a device: without host memory."""
-    return {dtype for dtype in DType if core.performs(back_end, row.kind, dtype, row.reduce, on_device, row.factor)}
+def performed(back_end: str, row: Row, on_device: bool, cut_off: bool = False) -> set[DType]:
+    """The element types of which the back end declares the operation.
+
+    on_device: of tensors there, without host memory. cut_off: between hosts, with FARANDOLE_<NAME>_NETWORK=0.
+    """
+    asked = row.reduce, on_device, row.factor, cut_off
+    return {dtype for dtype in DType if core.performs(back_end, row.kind, dtype, *asked)}
 
 
-def _table(back_ends: list[str], on_device: bool) -> str:
-    lines = [f"| operation | {' | '.join(back_ends)} |", "|---" * (len(back_ends) + 1) + "|"]
+Column = Callable[[Row], set[DType]]
+
+
+def _table(columns: dict[str, Column]) -> str:
+    lines = [f"| operation | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for row in _rows():
-        cells = [_words(performed(back_end, row, on_device)) for back_end in back_ends]
+        cells = [_words(column(row)) for column in columns.values()]
         lines.append(f"| {row.title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _columns_on_device(back_ends: list[str]) -> dict[str, Column]:
+    """Two for each: wherever its library reaches, and where it has been told that it does not."""
+    columns: dict[str, Column] = {}
+    for name in back_ends:
+        columns[name] = partial(performed, name, on_device=True)
+        variable = f"FARANDOLE_{name.upper()}_NETWORK=0"
+        columns[f"{name} between hosts, with `{variable}`"] = partial(performed, name, on_device=True, cut_off=True)
+    return columns
 
 
 def declared() -> str:
     """Both tables, in Markdown."""
     takers = [name for name in core.back_ends if any(performed(name, row, on_device=True) for row in _rows())]
+    in_host_memory = {name: partial(performed, name, on_device=False) for name in core.back_ends if name not in takers}
     return (
-        f"In host memory:\n\n{_table([name for name in core.back_ends if name not in takers], False)}\n"
-        f"In the memory of a GPU, without a copy in host memory:\n\n{_table(takers, True)}"
+        f"In host memory:\n\n{_table(in_host_memory)}\n"
+        "In the memory of a GPU, as it lies there (what NCCL lacks "
+        "[without a network](nccl.md#hosts-without-a-network-for-nccl) is `native`'s):\n\n"
+        f"{_table(_columns_on_device(takers))}"
     )
 
 

@@ -63,8 +63,7 @@ int Preference::Choose(const std::vector<Demand>& demands) const {
 
 bool Preference::Supports(int number, Demand demand) const {
   demand.has_network = without_network_.count(number) == 0;
-  const BackendKind& kind = KindOf(number);
-  return (kind.does_without_network || !demand.is_cut_off()) && kind.supports(demand);
+  return Registry::Supports(number, demand);
 }
 
 std::string Preference::ToString() const {
@@ -120,7 +119,10 @@ Status Registry::FindAll(const Settings& settings, const Preference& preference)
 
 bool Registry::TakesDeviceMemory(int number) { return KindOf(number).takes_device_memory; }
 
-bool Registry::Supports(int number, const Demand& demand) { return KindOf(number).supports(demand); }
+bool Registry::Supports(int number, const Demand& demand) {
+  const BackendKind& kind = KindOf(number);
+  return (kind.does_without_network || !demand.is_cut_off()) && kind.supports(demand);
+}
 
 bool Registry::AnyTakesDeviceMemory(const Preference& preference) {
   return std::any_of(preference.numbers().begin(), preference.numbers().end(), TakesDeviceMemory);
