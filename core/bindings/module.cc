@@ -271,6 +271,7 @@ PYBIND11_MODULE(_core, module) {
              "ranks"_a = std::vector<int64_t>());
   module.def("tell_of_refusal", &TellOfRefusal, "why"_a);
   module.def("takes_device_memory", &TakesDeviceMemory);
+  module.def("settings_take_device_memory", &SettingsTakeDeviceMemory);
   module.def("info", &Info);
   // For plugins' native parts: the address of the function table of farandole.h.
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());

@@ -152,6 +152,9 @@ class Output:
 def takes_device_memory() -> bool:
     """Whether a back end of this world, one of several ranks, takes tensors as they lie on a device."""
 
+def settings_take_device_memory() -> bool:
+    """Whether the settings list one, for what must be known before there is a world."""
+
 def info() -> dict[str, object]:
     """What tests and tools want to know: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""
 

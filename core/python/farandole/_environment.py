@@ -10,7 +10,8 @@ import hashlib
 import importlib.util
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -324,3 +325,16 @@ def _process(pid: int) -> tuple[str, int, str]:
     name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
     fields = rest.split()
     return name, int(fields[1]), fields[19]
+
+
+@contextmanager
+def default_inside(name: str, value: str) -> Iterator[None]:
+    """The variable has this value inside, where the user has set none: for libraries that read it while they load."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]

@@ -14,6 +14,7 @@ from farandole._calls import Parameters, check_sequence, check_types, plain, red
 from farandole._collectives import Collectives
 from farandole._compression import Compression, Compressor, check_compressor
 from farandole._earlier import await_earlier, before_unnamed
+from farandole._environment import default_inside
 from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
 from farandole._native import core as _core
@@ -46,9 +47,11 @@ __all__ = [
     "check_not_adasum",
     "check_sequence",
     "check_types",
+    "default_inside",
     "even_groups",
     "init_as",
     "is_alone",
+    "may_take_device_memory",
     "pass_over",
     "plain",
     "predivide_factors",
@@ -70,6 +73,11 @@ def takes_device_memory() -> bool:
     Those that none performs there the core stages in pinned host memory. False before `init`, and in a world of one.
     """
     return _core.takes_device_memory()
+
+
+def may_take_device_memory() -> bool:
+    """Whether the settings list a back end that takes tensors as they lie on a device. Before `init`, too."""
+    return _core.settings_take_device_memory()
 
 
 def call_site() -> str:

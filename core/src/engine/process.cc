@@ -120,6 +120,13 @@ bool BackendSupports(int number, const Demand& demand) { return Registry::Suppor
 
 bool BackendTakesDeviceMemory(int number) { return Registry::TakesDeviceMemory(number); }
 
+bool SettingsTakeDeviceMemory() {
+  Settings settings;
+  Preference preference;
+  return ReadSettings(&settings).ok() && Preference::Read(settings.backends, &preference).ok() &&
+         Registry::AnyTakesDeviceMemory(preference);
+}
+
 std::vector<BackendFound> FindBackends() {
   const std::vector<std::string> names = Registry::Names();
   Settings settings;

@@ -35,6 +35,9 @@ std::vector<std::string> BackendNames();
 // What the back end at this place of BackendNames() declares. REQUIRES: there is one.
 bool BackendSupports(int number, const Demand& demand);
 bool BackendTakesDeviceMemory(int number);
+// Whether one that the settings list takes tensors as they lie on a device. False where they cannot be read: init says
+// what is wrong with them.
+bool SettingsTakeDeviceMemory();
 // Which of them could be used in this process, and by which library. Opens libraries, but begins nothing with them.
 struct BackendFound {
   std::string name;

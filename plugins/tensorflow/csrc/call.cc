@@ -99,7 +99,7 @@ Call::Outcome Call::AddTensor(int index) {
   tensor.input = tf.TensorData(input);
   tensor.shape = shape.data();
   tensor.dimension_count = static_cast<int32_t>(shape.size());
-  tensor.device = FRD_HOST;
+  tensor.device = wish_.on_device ? FRD_CUDA : FRD_HOST;
   tensors_.push_back(tensor);
   return {};
 }
@@ -147,6 +147,8 @@ frd_request Call::Request() {
   request.splits = splits_.data();
   request.split_count = static_cast<uint32_t>(splits_.size());
   request.site = wish_.site.c_str();
+  request.ready = wish_.on_device ? FRD_READY_AFTER_ALL : FRD_READY_BY_EVENT;
+  request.done_when_readable = wish_.on_device ? 1 : 0;
   return request;
 }
 

@@ -1,4 +1,6 @@
 // What Python calls, by ctypes. Nothing here waits.
+#include <cstdlib>
+
 #include "call.h"
 #include "completion.h"
 #include "from_xla.h"
@@ -6,10 +8,12 @@
 
 namespace {
 
-// TensorFlow notices what is registered while it loads the library, and makes Python functions of it.
+// TensorFlow notices what is registered while it loads the library, and makes Python functions of it. So what Python has
+// to say before stands in the environment.
 std::string Load() {
   const std::string missing = farandole_tensorflow::OpenTensorFlow();
-  return missing.empty() ? farandole_tensorflow::RegisterOperations() : missing;
+  return missing.empty() ? farandole_tensorflow::RegisterOperations(std::getenv("FARANDOLE_TENSORFLOW_DEVICE"))
+                         : missing;
 }
 
 const std::string load_problem = Load();

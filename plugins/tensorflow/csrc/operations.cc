@@ -79,11 +79,12 @@ std::string WithoutPlaceNumbers(const std::string& name) {
 
 bool IsReduction(int32_t operation) { return operation == FRD_ALLREDUCE || operation == FRD_REDUCESCATTER; }
 
-template <int32_t operation>
+template <int32_t operation, bool on_device = false>
 void* Create(TfConstruction* construction) noexcept {
   Attributes attributes(construction);
   auto wish = std::make_unique<Wish>();
   wish->operation = operation;
+  wish->on_device = on_device;
   wish->is_node = attributes.Flag("is_node");
   wish->name = attributes.Text("tensor_name");
   // A function's nodes are copied to wherever it is called; the names of nodes tell the copies apart.
@@ -187,9 +188,13 @@ using Texts = std::vector<std::string>;
 
 struct Kernel {
   TfCreate create;
+  TfCreate create_on_device = nullptr;  // where there is one that takes tensors as they lie on a device
   TfCompute compute = &Compute;
   TfDelete destroy = &Delete;
 };
+
+template <int32_t operation>
+constexpr Kernel kOnHostOrDevice = {&Create<operation>, &Create<operation, true>};
 
 struct Definition {
   const char* name;
@@ -214,13 +219,20 @@ std::string Define(const Definition& definition) {
   return status.ok() ? "" : status.message();
 }
 
-// On a GPU the arguments lie in host memory: TensorFlow copies them, in its streams, before and after.
-std::string AddKernel(const Definition& definition, const char* device) {
-  TfKernelBuilder* const builder = tf.NewAsyncKernelBuilder(definition.name, device, definition.kernel.create,
-                                                            definition.kernel.compute, definition.kernel.destroy);
-  if (std::strcmp(device, "GPU") == 0) {
-    for (const Texts& arguments : {definition.inputs, definition.outputs}) {
-      for (const auto& each : arguments) tf.KernelBuilder_HostMemory(builder, NameOf(each).c_str());
+bool IsToken(const std::string& argument) { return NameOf(argument) == "token"; }
+
+// On a GPU the arguments lie in host memory, where TensorFlow copies them in its streams, before and after; but for the
+// tensors of a kernel that takes them as they lie there. `device_of_core`: where it is to do so; null: nowhere.
+std::string AddKernel(const Definition& definition, const char* device, const char* device_of_core) {
+  const Kernel& kernel = definition.kernel;
+  const bool as_they_lie =
+      kernel.create_on_device != nullptr && device_of_core != nullptr && std::strcmp(device, device_of_core) == 0;
+  TfKernelBuilder* const builder = tf.NewAsyncKernelBuilder(
+      definition.name, device, as_they_lie ? kernel.create_on_device : kernel.create, kernel.compute, kernel.destroy);
+  for (const Texts& arguments : {definition.inputs, definition.outputs}) {
+    for (const auto& each : arguments) {
+      const bool on_host = std::strcmp(device, "GPU") == 0 && (!as_they_lie || IsToken(each));
+      if (on_host) tf.KernelBuilder_HostMemory(builder, NameOf(each).c_str());
     }
   }
   Status status;
@@ -230,7 +242,7 @@ std::string AddKernel(const Definition& definition, const char* device) {
 
 }  // namespace
 
-std::string RegisterOperations() {
+std::string RegisterOperations(const char* device_of_core) {
   const std::string types = std::string("T: list(") + kTypes + ") >= 1", type = std::string("T: ") + kTypes;
   const Texts tensors = {"tensors: T", "token: int32"}, results = {"results: T"};
   const Texts common = {"tensor_name: string", "is_node: bool", "process_set: int", "site: string"};
@@ -241,8 +253,8 @@ std::string RegisterOperations() {
   const Texts reducing = with({types, "reduce: int", "prescale_bits: int", "postscale_bits: int"});
   const Texts rooted = with({types, "root_rank: int"});
   const Definition definitions[] = {
-      {"FarandoleAllreduce", {&Create<FRD_ALLREDUCE>}, &InferSame, false, tensors, results, reducing},
-      {"FarandoleBroadcast", {&Create<FRD_BROADCAST>}, &InferSame, false, tensors, results, rooted},
+      {"FarandoleAllreduce", kOnHostOrDevice<FRD_ALLREDUCE>, &InferSame, false, tensors, results, reducing},
+      {"FarandoleBroadcast", kOnHostOrDevice<FRD_BROADCAST>, &InferSame, false, tensors, results, rooted},
       {"FarandoleAllgather", {&Create<FRD_ALLGATHER>}, &InferAllRows, false, tensors, results, with({types})},
       {"FarandoleReducescatter", {&Create<FRD_REDUCESCATTER>}, &InferAllRows, false, tensors, results, reducing},
       {"FarandoleAlltoall",
@@ -255,7 +267,7 @@ std::string RegisterOperations() {
       {"FarandoleBarrier", {&Create<FRD_BARRIER>}, &InferNothing, true, {}, {}, common},
       {"FarandoleJoin", {&Create<FRD_JOIN>}, &InferScalar, true, {}, {"last: int64"}, common},
       {"FarandoleNeedsJitCompileFalse",
-       {&CreateToken, &ComputeToken, &DeleteToken},
+       {&CreateToken, nullptr, &ComputeToken, &DeleteToken},
        &InferScalar,
        true,
        {},
@@ -263,8 +275,8 @@ std::string RegisterOperations() {
        {}},
   };
   for (const Definition& definition : definitions) {
-    for (const std::string& problem :
-         {Define(definition), AddKernel(definition, "CPU"), AddKernel(definition, "GPU")}) {
+    for (const std::string& problem : {Define(definition), AddKernel(definition, "CPU", device_of_core),
+                                       AddKernel(definition, "GPU", device_of_core)}) {
       if (!problem.empty()) return problem;
     }
   }

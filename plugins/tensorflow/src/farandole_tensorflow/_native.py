@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from farandole.plugin import api_address
+from farandole.plugin import api_address, default_inside, may_take_device_memory
 
+_DEVICE = "FARANDOLE_TENSORFLOW_DEVICE"
 OLDEST = (2, 13)  # kernels that end later can be written since
 
 
@@ -22,9 +23,18 @@ def _check_version() -> None:
         )
 
 
+def _loaded(path: str) -> Any:
+    """The operations. The library reads the variable meanwhile: what TensorFlow is to hand over as it lies on a device.
+
+    Users may have set it; else that is GPUs' tensors, where the settings list a back end that takes them there.
+    """
+    with default_inside(_DEVICE, "GPU" if may_take_device_memory() else ""):
+        return tf.load_op_library(path)
+
+
 def _opened() -> tuple[Any, ctypes.CDLL]:
     path = str(Path(__file__).with_name("libfarandole_tensorflow.so"))
-    operations = tf.load_op_library(path)  # first: TensorFlow must see what is registered while it is loaded
+    operations = _loaded(path)  # first: TensorFlow must see what is registered while it is loaded
     library = ctypes.CDLL(path)
     library.farandole_tensorflow_problem.restype = ctypes.c_char_p
     library.farandole_tensorflow_use_xla.restype = ctypes.c_char_p
