@@ -4,7 +4,15 @@ import os
 import sys
 
 import pytest
-from farandole._environment import World, discover, find_libraries, start_timeout_s, told, without_starters
+from farandole._environment import (
+    World,
+    default_inside,
+    discover,
+    find_libraries,
+    start_timeout_s,
+    told,
+    without_starters,
+)
 
 OURS = {
     "FARANDOLE_RANK": "3",
@@ -34,6 +42,18 @@ OPEN_MPI = {
     "PMIX_NAMESPACE": "prterun-host-1@1",
 }
 MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+
+
+def test_a_default_is_there_inside_only_and_the_users_value_wins(monkeypatch):
+    monkeypatch.delenv("FARANDOLE_X", raising=False)
+    with pytest.raises(ZeroDivisionError), default_inside("FARANDOLE_X", "ours"):
+        assert os.environ["FARANDOLE_X"] == "ours"
+        _ = 1 / 0
+    assert "FARANDOLE_X" not in os.environ
+    monkeypatch.setenv("FARANDOLE_X", "theirs")
+    with default_inside("FARANDOLE_X", "ours"):
+        assert os.environ["FARANDOLE_X"] == "theirs"
+    assert os.environ["FARANDOLE_X"] == "theirs"
 
 
 def test_nobody_started_us_so_we_are_alone():

@@ -8,8 +8,8 @@
 
 namespace {
 
-// TensorFlow notices what is registered while it loads the library, and makes Python functions of it. So what Python has
-// to say before stands in the environment.
+// TensorFlow notices what is registered while it loads the library, and makes Python functions of it. So what Python
+// has to say before stands in the environment.
 std::string Load() {
   const std::string missing = farandole_tensorflow::OpenTensorFlow();
   return missing.empty() ? farandole_tensorflow::RegisterOperations(std::getenv("FARANDOLE_TENSORFLOW_DEVICE"))

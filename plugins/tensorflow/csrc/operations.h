@@ -16,8 +16,9 @@
 
 namespace farandole_tensorflow {
 
-// Registers all with the TensorFlow of this process; "" or why that cannot be. device_of_core: of the tensors on devices
-// of this type ("GPU") allreduce and broadcast give the core what lies there; null: TensorFlow brings all to host memory.
+// Registers all with the TensorFlow of this process; "" or why that cannot be. device_of_core: on devices of this type
+// ("GPU") allreduce and broadcast give the core tensors as they lie there; elsewhere TensorFlow brings them to host
+// memory. Null: everywhere.
 std::string RegisterOperations(const char* device_of_core);
 
 }  // namespace farandole_tensorflow
