@@ -60,6 +60,7 @@ class Gpu:
             function.restype = ctypes.c_void_p
         self.cuda.fake_cuda_own_everything(ordinal)
         self.stream = self.cuda.fake_cuda_make_stream(ordinal)
+        self.recorded: list[tuple[Any, int]] = []  # element types of what torch was told of, and which stream reads it
         self._sources: list[Any] = []
 
     def launch_copy(self, target: Any, source: Any) -> None:
@@ -72,9 +73,13 @@ class Gpu:
         """Of all that is launched from now on."""
         self.cuda.fake_cuda_set_delay(microseconds)
 
-    def synchronize(self) -> None:
-        """Wait for torch's current stream."""
-        self.cuda.fake_cuda_synchronize(ctypes.c_void_p(self.stream))
+    def synchronize(self, stream: int | None = None) -> None:
+        """Wait for this stream, by default torch's current one."""
+        self.cuda.fake_cuda_synchronize(ctypes.c_void_p(stream or self.stream))
+
+    def change_stream(self, ordinal: int) -> None:
+        """Make another stream of this GPU torch's current one."""
+        self.stream = self.cuda.fake_cuda_make_stream(ordinal)
 
     def calls(self, name: str) -> int:
         """How often this function of the driver or of NCCL was called."""
@@ -94,6 +99,10 @@ def torch_with_gpu(ordinal: int) -> Gpu:
 
     gpu = Gpu(ordinal)
 
+    class Stream(int):
+        def synchronize(self) -> None:
+            gpu.synchronize(self)
+
     class Event:
         def record(self, stream: int) -> None:
             self.cuda_event = gpu.cuda.fake_cuda_record(ctypes.c_void_p(stream))
@@ -111,7 +120,8 @@ def torch_with_gpu(ordinal: int) -> Gpu:
 
     torch.as_tensor = as_tensor
     torch.cuda.Event = Event
-    torch.cuda.current_stream = lambda device=None: gpu.stream
+    torch.cuda.current_stream = lambda device=None: Stream(gpu.stream)
+    torch.Tensor.record_stream = lambda tensor, stream: gpu.recorded.append((tensor.dtype, stream))
     torch.cuda.is_current_stream_capturing = lambda: False
     torch.Tensor.is_cuda = property(torch.Tensor.is_floating_point)
     torch.Tensor.is_cpu = property(lambda tensor: not tensor.is_floating_point())

@@ -1,6 +1,7 @@
 """Tensors on a GPU through farandole-torch, carried by NCCL: over a driver, a GPU and an NCCL that are none."""
 
 import gc
+import itertools
 import os
 import time
 import weakref
@@ -123,6 +124,59 @@ def strided_and_mixed():
 
 def test_what_is_strided_is_staged_on_the_device_and_what_nccl_lacks_on_the_host(tmp_path):
     run(2, strided_and_mixed, tmp_path)
+
+
+def copy_in_streams(gpu):
+    """Have torch copy in its current stream; element by element, since the fake driver knows no strides."""
+
+    def copy_(target, source):
+        for index in itertools.product(*map(range, target.shape)):
+            gpu.launch_copy(target[index], source[index])
+
+    torch.Tensor.copy_ = copy_
+
+
+def copy_back_late():
+    gpu = begin()
+    size = hvd.size()
+    copy_in_streams(gpu)
+    gpu.set_delay(LATE_US)
+    matrix = torch.arange(6.0).reshape(2, 3)
+    hvd.allreduce_(matrix.t(), op=hvd.Sum)
+    assert torch.equal(matrix, torch.arange(6.0).reshape(2, 3) * size)
+    handle = hvd.allreduce_async_(matrix.t(), op=hvd.Sum)
+    gpu.change_stream(0)  # as another thread has one
+    handle.wait()
+    assert torch.equal(matrix, torch.arange(6.0).reshape(2, 3) * size * size)
+    gpu.check()
+    hvd.shutdown()
+
+
+def test_a_wait_ends_when_the_copy_into_a_strided_tensor_has(tmp_path):
+    run(2, copy_back_late, tmp_path)
+
+
+def decompress_in_another_stream():
+    gpu = begin()
+    parameter = torch.nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(
+        optimizer, named_parameters=[("weight", parameter)], compression=hvd.Compression.bf16
+    )
+    for _ in range(2):  # from the second step on, gradients are submitted in backward()
+        optimizer.zero_grad()
+        (parameter * hvd.rank()).sum().backward()
+        gpu.recorded.clear()
+        gpu.change_stream(0)
+        optimizer.step()
+    assert gpu.recorded == [(torch.bfloat16, gpu.stream)]
+    assert parameter.tolist() == [1.0 - (hvd.size() - 1)] * 4
+    gpu.check()
+    hvd.shutdown()
+
+
+def test_torch_is_told_of_the_stream_that_decompresses(tmp_path):
+    run(2, decompress_in_another_stream, tmp_path)
 
 
 def train():

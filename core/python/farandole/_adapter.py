@@ -142,11 +142,17 @@ class Adapter(ABC, Generic[T]):
 
     @abstractmethod
     def assign(self, target: T, source: T) -> None:
-        """Copy contents between tensors of one shape and element type, across devices; complete on return."""
+        """Copy contents between tensors of one shape and element type, across devices.
+
+        Complete on return, or, between tensors on a device of `device`, when `ready(target)` returns in this thread.
+        """
 
     @abstractmethod
     def cast(self, tensor: T, dtype: DType) -> T:
-        """A tensor of the same contents with another element type."""
+        """A tensor of the same contents with another element type.
+
+        Where a device works asynchronously, the given one may be freed at once, and may come from another thread.
+        """
 
     @abstractmethod
     def scale_(self, tensor: T, factor: float) -> None:

@@ -47,6 +47,9 @@ class Place(Generic[T]):
         """Return when the core may be told of the tensor."""
         self._adapter.ready(tensor)
 
+    def await_assigned(self, tensor: T) -> None:
+        """Return when what this thread has assigned to the tensor is there."""
+
     def empty(self, like: T, shape: tuple[int, ...], dtype: DType) -> T:
         """A new tensor that has a buffer."""
         return self._adapter.empty(like, shape, dtype, host=True)
@@ -68,6 +71,9 @@ class _OnDevice(Place[T]):
 
     def await_contents(self, tensor: T) -> None:
         pass
+
+    def await_assigned(self, tensor: T) -> None:
+        self._adapter.ready(tensor)
 
     def empty(self, like: T, shape: tuple[int, ...], dtype: DType) -> T:
         return self._adapter.empty(like, shape, dtype)

@@ -119,6 +119,9 @@ class Submitter(Generic[T]):
         def finish(_: None) -> list[T]:
             for target, staged in late:
                 self.adapter.assign(target, staged)
+            # Before the staging tensors go: this thread's stream may not be the one that their memory belongs to.
+            for each in late:
+                place.await_assigned(each[0])
             return results
 
         try:

@@ -89,6 +89,8 @@ class TensorAdapter(Adapter[Tensor]):
         target.detach().copy_(source.detach())
 
     def cast(self, tensor: Tensor, dtype: DType) -> Tensor:
+        if tensor.is_cuda:  # made when an operation began, perhaps on another stream, and given up once it is read here
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))
         return tensor.to(TORCH_DTYPES[dtype])
 
     def scale_(self, tensor: Tensor, factor: float) -> None:
