@@ -61,6 +61,7 @@ class Gpu:
         self.cuda.fake_cuda_own_everything(ordinal)
         self.stream = self.cuda.fake_cuda_make_stream(ordinal)
         self.recorded: list[tuple[Any, int]] = []  # element types of what torch was told of, and which stream reads it
+        self._ordinal = ordinal
         self._sources: list[Any] = []
 
     def launch_copy(self, target: Any, source: Any) -> None:
@@ -80,6 +81,14 @@ class Gpu:
     def change_stream(self, ordinal: int) -> None:
         """Make another stream of this GPU torch's current one."""
         self.stream = self.cuda.fake_cuda_make_stream(ordinal)
+
+    def settle(self) -> None:
+        """Wait for everything that the device has been told, in whatever stream."""
+        context = ctypes.c_void_p()
+        self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), self._ordinal)
+        self.cuda.cuCtxPushCurrent_v2(context)
+        self.cuda.cuCtxSynchronize()
+        self.cuda.cuCtxPopCurrent_v2(ctypes.byref(context))
 
     def calls(self, name: str) -> int:
         """How often this function of the driver or of NCCL was called."""

@@ -241,11 +241,13 @@ def move_rows():
     made, freed = gpu.calls("cuMemAlloc_v2"), gpu.calls("cuMemFree_v2")
     del even, uneven, got, nothing, mean, both
     gc.collect()
-    assert gpu.calls("cuMemFree_v2") > freed and gpu.calls("cuMemFree_v2") == made, (
-        "results are freed with their tensors"
-    )
+    gpu.settle()
+    assert torch.equal(hvd.allgather(late(gpu, rows(1, rank))), torch.cat([rows(1, each) for each in range(size)]))
+    assert (gpu.calls("cuMemAlloc_v2"), gpu.calls("cuMemFree_v2")) == (made, freed), "results are taken from the pool"
     gpu.check()
     hvd.shutdown()
+    gc.collect()
+    assert gpu.calls("cuMemFree_v2") == made, "the pool goes with the world"
 
 
 def test_rows_move_by_nccl_and_results_lie_on_the_device(tmp_path):

@@ -184,7 +184,7 @@ Status Engine::Mark(Request* request) const {
   return {marked.code(), Operation(*request).Title() + ": " + marked.message()};
 }
 
-Status Engine::FindDevice(Operation* operation) const {
+Status Engine::FindDevice(Operation* operation) {
   const bool stays = Registry::TakesDeviceMemory(operation->backend);
   const Status found = stays ? FindDeviceOf(devices_, operation->request, &operation->device)
                              : MakeHostCopy(devices_, operation->request, rank_, &operation->host_copy);
@@ -192,8 +192,11 @@ Status Engine::FindDevice(Operation* operation) const {
     return Invalid(operation->Title() +
                    ": a tensor without elements needs an address on its device, too, since the result lies there");
   }
-  if (found.ok()) return found;
-  return {found.code(), operation->Title() + ": " + found.message()};
+  if (!found.ok()) return {found.code(), operation->Title() + ": " + found.message()};
+  if (operation->device != nullptr && AllocatesOutput(operation->request.kind)) {
+    operation->results = results_.Of(operation->device);
+  }
+  return found;
 }
 
 Status Engine::PerformAloneFromDevice(const OperationPtr& operation) {

@@ -72,7 +72,7 @@ class Engine {
 
   Status Check(Request* request, const ProcessSet& set) const;
   Status Mark(Request* request) const;
-  Status FindDevice(Operation* operation) const;
+  Status FindDevice(Operation* operation);
   ProcessSetPtr FindSet(int id);
   Status Begin(const OperationPtr& operation, bool will_wait);
   Status SubmitAlone(const OperationPtr& operation);
@@ -95,6 +95,7 @@ class Engine {
   int size_ = 1;
   Preference preference_;
   Devices devices_;
+  ResultPools results_;
   std::unique_ptr<World> world_;
   ProcessSetPtr everybody_;
   std::unique_ptr<Table> table_;

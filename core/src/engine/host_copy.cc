@@ -98,7 +98,7 @@ Status HostCopy::Poll() {
 
 void HostCopy::ReleaseMemory() {
   if (block_.memory != nullptr) lane_->pool.GiveBack(block_);
-  block_ = PinnedBlock();
+  block_ = Block();
 }
 
 Status MakeHostCopy(const Devices& devices, const Request& request, int rank, std::shared_ptr<HostCopy>* copy) {

@@ -75,7 +75,7 @@ class HostCopy {
 
   State state_ = State::kWaiting;
   CopyLane* lane_ = nullptr;
-  PinnedBlock block_;
+  Block block_;
   Event event_ = nullptr;
   bool returns_ = false;  // CopyOut had something to copy
   Status failed_;

@@ -17,6 +17,7 @@
 #include "common/types.h"
 #include "controller/agreement.h"
 #include "device/device.h"
+#include "device/result_pool.h"
 #include "engine/nvtx.h"
 #include "engine/recording.h"
 
@@ -100,6 +101,7 @@ class Operation final : public Proposal {
   // rank that was last; add_process_set: the id.
   std::vector<Output> outputs;
   Device* device = nullptr;             // where the tensors lie, when their back end takes them there; else null
+  std::shared_ptr<ResultPool> results;  // of `device`, where AllocatesOutput
   std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's, or their back end takes the device's
   Event event = nullptr;                // of host_copy; when done: what DoneFunction says
   int backend = 0;                      // who performs it (backends/registry.h)

@@ -33,15 +33,10 @@ void CopyInput(const Tensor& tensor, void* to) {
   if (to != tensor.input && tensor.size_bytes() > 0) std::memcpy(to, tensor.input, tensor.size_bytes());
 }
 
-// On output->device, or on the host.
-Status AllocateMemory(Output* output) {
+// On a device where there is a pool, else on the host.
+Status AllocateMemory(ResultPool* pool, Output* output) {
   const size_t size_bytes = std::max<size_t>(output->size_bytes, 1);
-  if (Device* const device = output->device) {
-    void* memory = nullptr;
-    FRD_RETURN_IF_ERROR(device->Allocate(size_bytes, &memory));
-    output->memory = {static_cast<std::byte*>(memory), [device](std::byte* freed) { device->Free(freed); }};
-    return Status::Ok();
-  }
+  if (pool != nullptr) return pool->Take(size_bytes, &output->memory);
   output->memory = {static_cast<std::byte*>(std::malloc(size_bytes)), &std::free};
   return output->memory != nullptr ? Status::Ok() : Internal("");
 }
@@ -108,7 +103,7 @@ Status AllocateOutput(Operation* operation, size_t index, int64_t rows) {
   output.shape[0] = rows;
   output.size_bytes = static_cast<size_t>(ElementCount(output.shape)) * SizeOf(output.dtype);
   output.device = operation->device;
-  if (const Status allocated = AllocateMemory(&output); !allocated.ok()) {
+  if (const Status allocated = AllocateMemory(operation->results.get(), &output); !allocated.ok()) {
     return Internal(operation->Title() + ": no memory for a result of " + std::to_string(output.size_bytes >> 20) +
                     " MB" + (allocated.message().empty() ? "" : ": " + allocated.message()));
   }

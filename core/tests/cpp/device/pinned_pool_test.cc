@@ -25,8 +25,8 @@ class PinnedPoolTest : public testing::Test {
     EXPECT_EQ(fake_.pinned_bytes(), pinned_before_) << "the pool leaves memory behind";
     fake_.Free(memory_);
   }
-  PinnedBlock Take(size_t size_bytes) {
-    PinnedBlock block;
+  Block Take(size_t size_bytes) {
+    Block block;
     const Status status = pool_->Take(size_bytes, &block);
     EXPECT_TRUE(status.ok()) << status.message();
     return block;
@@ -42,19 +42,19 @@ class PinnedPoolTest : public testing::Test {
 
 TEST_F(PinnedPoolTest, BlocksHoldWhatIsAskedForAndWasteAtMostAQuarter) {
   for (size_t size = 1; size < (size_t{1} << 30); size += size / 7 + 1) {
-    const size_t rounded = PinnedPool::RoundUp(size);
+    const size_t rounded = IdleBlocks::RoundUp(size);
     ASSERT_GE(rounded, size);
     ASSERT_LE(rounded, std::max(size_t{64} << 10, size + size / 4 + 1));
-    ASSERT_EQ(PinnedPool::RoundUp(rounded), rounded);
+    ASSERT_EQ(IdleBlocks::RoundUp(rounded), rounded);
   }
 }
 
 TEST_F(PinnedPoolTest, ABlockThatCameBackIsGivenAgain) {
-  const PinnedBlock first = Take(1'000'000);
+  const Block first = Take(1'000'000);
   pool_->GiveBack(first);
-  const PinnedBlock second = Take(999'000);
+  const Block second = Take(999'000);
   EXPECT_EQ(second.memory, first.memory);
-  const PinnedBlock third = Take(1'000'000);
+  const Block third = Take(1'000'000);
   EXPECT_NE(third.memory, second.memory) << "given twice";
   EXPECT_EQ(allocations(), 2);
   pool_->GiveBack(second);
@@ -62,24 +62,24 @@ TEST_F(PinnedPoolTest, ABlockThatCameBackIsGivenAgain) {
 }
 
 TEST_F(PinnedPoolTest, WhatLiesIdleIsBounded) {
-  std::vector<PinnedBlock> blocks;
-  for (size_t total = 0; total <= PinnedPool::kIdleBytes; total += 64 << 20) blocks.push_back(Take(64 << 20));
-  for (const PinnedBlock& block : blocks) pool_->GiveBack(block);
-  EXPECT_LE(pool_->idle_bytes(), PinnedPool::kIdleBytes);
+  std::vector<Block> blocks;
+  for (size_t total = 0; total <= IdleBlocks::kBytes; total += 64 << 20) blocks.push_back(Take(64 << 20));
+  for (const Block& block : blocks) pool_->GiveBack(block);
+  EXPECT_LE(pool_->idle_bytes(), IdleBlocks::kBytes);
   EXPECT_EQ(fake_.calls("cuMemFreeHost"), 1);
-  std::vector<PinnedBlock> again;
+  std::vector<Block> again;
   for (size_t i = 1; i < blocks.size(); ++i) again.push_back(Take(64 << 20));
   EXPECT_EQ(allocations(), static_cast<int>(blocks.size())) << "the others should have stayed";
-  for (const PinnedBlock& block : again) {
+  for (const Block& block : again) {
     EXPECT_NE(block.memory, blocks[0].memory) << "it was idle for longest";
     pool_->GiveBack(block);
   }
 }
 
 TEST_F(PinnedPoolTest, ASingleBlockBeyondTheBoundIsKept) {
-  const PinnedBlock large = Take(PinnedPool::kIdleBytes * 2);
+  const Block large = Take(IdleBlocks::kBytes * 2);
   pool_->GiveBack(large);
-  const PinnedBlock again = Take(PinnedPool::kIdleBytes * 2);
+  const Block again = Take(IdleBlocks::kBytes * 2);
   EXPECT_EQ(again.memory, large.memory);
   pool_->GiveBack(again);
 }
@@ -91,7 +91,7 @@ TEST_F(PinnedPoolTest, NothingIsAllocatedForNothing) {
 
 TEST_F(PinnedPoolTest, ARefusalNamesTheCall) {
   fake_.Fail("cuMemHostAlloc", 2);
-  PinnedBlock block;
+  Block block;
   EXPECT_EQ(pool_->Take(100, &block).message(),
             "cuMemHostAlloc failed on CUDA device 0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory");
   EXPECT_EQ(block.memory, nullptr);

@@ -53,6 +53,14 @@ class DeviceBackend : public OnFakeGpus<testing::TestWithParam<std::vector<int>>
         settings);
     EXPECT_GE(nccl_.calls("ncclCommAbort"), 2);
   }
+
+  // Until the device is done with all that it has been told.
+  static void AwaitAll(Device* device) {
+    Event mark = nullptr;
+    ASSERT_TRUE(device->MarkAll(&mark).ok());
+    for (bool happened = false; !happened;) ASSERT_TRUE(device->HasHappened(mark, &happened).ok());
+    device->DestroyEvent(mark);
+  }
 };
 
 TEST_P(DeviceBackend, TensorsAreReducedWhereTheyLie) {
@@ -122,6 +130,28 @@ TEST_P(DeviceBackend, ResultsLieOnTheDeviceWhereThatIsAskedFor) {
   });
   EXPECT_EQ(cuda_.calls("cuMemAlloc_v2"), cuda_.calls("cuMemFree_v2"));
   EXPECT_EQ(cuda_.calls("cuMemHostAlloc"), 0);
+}
+
+TEST_P(DeviceBackend, ResultsOfASteadyStateTakeNoNewMemory) {
+  Run([this](Engine& engine, Framework& framework) {
+    float* const values = framework.Compute(100, engine.rank());
+    Device* device = nullptr;
+    ASSERT_TRUE(Devices(FakeCudaPath()).Find(DeviceKind::kCuda, values, &device).ok());
+    const auto gather = [&](int times) {
+      for (int i = 0; i < times; ++i) {
+        Request request = Make(OpKind::kAllgather, {framework.TensorOf(values, nullptr, 100)});
+        request.results_on_device = true;
+        ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+        AwaitAll(device);
+      }
+      ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {})).ok());
+    };
+    gather(3);
+    const int allocated = cuda_.calls("cuMemAlloc_v2");
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {})).ok());
+    gather(5);
+    EXPECT_EQ(cuda_.calls("cuMemAlloc_v2"), allocated);
+  });
 }
 
 TEST_P(DeviceBackend, AResultForWhichTheDeviceHasNoMemoryIsAnErrorOfAll) {

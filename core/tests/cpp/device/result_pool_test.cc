@@ -1,0 +1,118 @@
+// Memory for results on the fake device: what comes back is taken again, when nothing uses it any more.
+#include "device/result_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "support/fake_cuda.h"
+
+namespace farandole {
+namespace {
+
+using Memory = std::shared_ptr<std::byte>;
+
+class ResultPoolTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_.Reset();
+    known_ = fake_.Allocate(0, 8);
+    ASSERT_TRUE(Devices(FakeCudaPath()).Find(DeviceKind::kCuda, known_, &device_).ok());
+    stream_ = fake_.MakeStream(0);
+    pool_ = std::make_shared<ResultPool>(device_);
+  }
+  void TearDown() override {
+    pool_.reset();
+    EXPECT_EQ(fake_.calls("cuMemAlloc_v2") - refused_, fake_.calls("cuMemFree_v2")) << "the pool leaves memory behind";
+    EXPECT_EQ(fake_.calls("cuEventCreate"), fake_.calls("cuEventDestroy_v2")) << "the pool leaves events behind";
+    fake_.Free(known_);
+  }
+  Memory Take(size_t size_bytes) {
+    Memory memory;
+    const Status status = pool_->Take(size_bytes, &memory);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return memory;
+  }
+  int allocations() { return fake_.calls("cuMemAlloc_v2"); }
+
+  FakeCuda& fake_ = OpenFakeCuda();
+  void* known_ = nullptr;
+  void* stream_ = nullptr;
+  Device* device_ = nullptr;
+  int refused_ = 0;
+  std::shared_ptr<ResultPool> pool_;
+};
+
+TEST_F(ResultPoolTest, WhatCameBackIsTakenAgainWithoutWaitingForTheDevice) {
+  Memory first = Take(1'000'000);
+  const void* const address = first.get();
+  first.reset();
+  fake_.Synchronize(stream_);
+  const Memory second = Take(999'000);
+  EXPECT_EQ(second.get(), address);
+  EXPECT_NE(Take(999'000).get(), address) << "given twice";
+  EXPECT_EQ(allocations(), 2);
+  EXPECT_EQ(fake_.calls("cuMemFree_v2"), 0);
+}
+
+TEST_F(ResultPoolTest, WhatTheFrameworkStillReadsIsNotGivenAgain) {
+  std::atomic<bool> may_end{false};
+  Memory first = Take(100);
+  const void* const address = first.get();
+  fake_.Launch(stream_, [&may_end] {
+    while (!may_end) std::this_thread::yield();
+  });
+  first.reset();  // while a kernel that was launched before works on it
+  Memory other = Take(100);
+  EXPECT_NE(other.get(), address);
+  may_end = true;
+  fake_.Synchronize(stream_);
+  EXPECT_EQ(Take(100).get(), address);
+}
+
+TEST_F(ResultPoolTest, WithoutMemoryWhatLiesIdleGoes) {
+  Take(10 << 20);
+  fake_.Synchronize(stream_);
+  fake_.Fail("cuMemAlloc_v2", 2);
+  refused_ = 1;
+  const Memory memory = Take(1 << 20);
+  EXPECT_NE(memory, nullptr);
+  EXPECT_EQ(pool_->idle_bytes(), 0u);
+}
+
+TEST_F(ResultPoolTest, ARefusalNamesTheCall) {
+  fake_.Fail("cuMemAlloc_v2", 2);
+  refused_ = 1;
+  Memory memory;
+  EXPECT_EQ(pool_->Take(100, &memory).message(),
+            "cuMemAlloc_v2 failed on CUDA device 0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory");
+}
+
+TEST_F(ResultPoolTest, WhatCannotBeMarkedIsFreed) {
+  Memory memory = Take(100);
+  fake_.Fail("cuCtxRecordEvent", 900);
+  memory.reset();
+  EXPECT_EQ(pool_->idle_bytes(), 0u);
+  EXPECT_EQ(fake_.calls("cuMemFree_v2"), 1);
+}
+
+TEST_F(ResultPoolTest, WhatLiesIdleIsBounded) {
+  std::vector<Memory> blocks;
+  for (size_t total = 0; total <= IdleBlocks::kBytes; total += 64 << 20) blocks.push_back(Take(64 << 20));
+  blocks.clear();
+  EXPECT_LE(pool_->idle_bytes(), IdleBlocks::kBytes);
+  EXPECT_EQ(fake_.calls("cuMemFree_v2"), 1);
+}
+
+TEST_F(ResultPoolTest, AResultMayOutliveWhoeverHasThePool) {
+  Memory memory = Take(100);
+  pool_.reset();
+  EXPECT_EQ(fake_.calls("cuMemFree_v2"), 0);
+  memory.reset();
+  EXPECT_EQ(fake_.calls("cuMemFree_v2"), 1);
+}
+
+}  // namespace
+}  // namespace farandole
