@@ -1,10 +1,10 @@
-// Memory of a device for results, which is kept for the next ones (idle_blocks.h): freeing it would wait for the device.
+// Memory of a device for results, kept for the next ones (idle_blocks.h): freeing it would wait for the device.
 //
 //   Take --> a result, which the framework uses in streams of its own --> dropped --> idle --> Take
 //
-// Who drops a result does not say in which streams it is still used. So a block that comes back is marked with all that
-// the device has been told by then (Device::MarkAll), and is taken again only when that has happened. Any thread; results
-// may outlive whoever has taken them, and keep the pool.
+// Who drops a result does not say in which streams it is still used. So a block that comes back is marked with all
+// that the device has been told by then (Device::MarkAll), and is taken again only when that has happened. Any thread;
+// results may outlive whoever has taken them, and keep the pool.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ class ResultPool : public std::enable_shared_from_this<ResultPool> {
   ResultPool(const ResultPool&) = delete;
   ResultPool& operator=(const ResultPool&) = delete;
 
-  // At least size_bytes > 0, which come back when the last copy of *memory goes. An error when the device has none left,
+  // At least size_bytes > 0, which come back when the last copy of *memory goes. An error when the device has none,
   // idle blocks included.
   Status Take(size_t size_bytes, std::shared_ptr<std::byte>* memory);
 
