@@ -81,8 +81,8 @@ def test_all_know_what_each_said_time_and_again(size):
 def test_those_that_did_not_come_are_named_on_all_that_did(monkeypatch, capsys):
     monkeypatch.setattr(_starter, "_WARN_AFTER_S", 0.1)
     with ThreadPoolExecutor(3) as pool:
-        found = start(pool, 5, [0, 1, 3], 1)
-    words = "rank 0 waits in init() for rank(s) 2, 4 of the MPI communicator's 5, which did not come in time (1 s)"
+        found = start(pool, 5, [0, 1, 3], 3)
+    words = "rank 0 waits in init() for rank(s) 2, 4 of the MPI communicator's 5, which did not come in time (3 s)"
     for rank, future in found.items():
         text = str(future.exception())
         assert isinstance(future.exception(), DeadlineError) and words in text, text
