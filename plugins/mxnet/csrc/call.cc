@@ -18,8 +18,9 @@ constexpr size_t kElementBytes[] = {1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1};
 
 std::shared_mutex world_mutex;  // shared while the core's enqueue runs, which shutdown must not meet
 int64_t generation = 0;         // guarded by it; of worlds
-// Around completions with an error: MXNet adds each to one list, without a lock of its own. The thread may come back
-// here, when what it completes lets another call begin, which fails at once.
+// Around completions with an error, and the end of the arrays that carry it: MXNet adds each to one list, and looks
+// there for that of an array that goes, without a lock of its own. The thread may come back here, when what it completes
+// lets another call begin, which fails at once.
 std::recursive_mutex errors_mutex;
 std::atomic<bool> has_failed{false};
 std::atomic<bool> has_lost_gradient{false};
@@ -153,10 +154,15 @@ Outcome Failure() {
 
 Call::Call(const Wish& wish) : Ordered(wish.process_set, wish.name), wish_(wish), generation_(CurrentGeneration()) {}
 
-Call::~Call() {
+Call::~Call() { FreeArrays(); }
+
+void Call::FreeArrays() {
   for (const NDArrayHandle array : inputs_) mx.NDArrayFree(array);
-  if (is_in_place_) return;
-  for (const NDArrayHandle array : outputs_) mx.NDArrayFree(array);
+  if (!is_in_place_) {
+    for (const NDArrayHandle array : outputs_) mx.NDArrayFree(array);
+  }
+  inputs_.clear();
+  outputs_.clear();
 }
 
 Outcome Call::Push(const Wish& wish, const NDArrayHandle* inputs, const NDArrayHandle* outputs, int count) {
@@ -335,12 +341,14 @@ void Call::Complete() {
   const MxCompletion completion = completion_;
   if (outcome_.code == FRD_OK) {
     completion.callback(completion.engine, completion.operation, nullptr);
+    FreeArrays();
   } else {
     const std::runtime_error error(ClassOf(outcome_.code) + outcome_.message);
     const std::lock_guard<std::recursive_mutex> lock(errors_mutex);
     completion.callback(completion.engine, completion.operation, &error);
+    FreeArrays();
   }
-  CallOrder().Ended(this);
+  CallOrder().Ended(this);  // nothing of this call is MXNet's to do any more: it may end itself now
 }
 
 }  // namespace farandole_mxnet

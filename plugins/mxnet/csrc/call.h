@@ -69,6 +69,7 @@ class Call : public Ordered {
   void Arrive();
   Outcome TakeRows();
   void Complete();
+  void FreeArrays();
 
   const Wish wish_;
   const int64_t generation_;
