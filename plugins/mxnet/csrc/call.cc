@@ -19,8 +19,8 @@ constexpr size_t kElementBytes[] = {1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1};
 std::shared_mutex world_mutex;  // shared while the core's enqueue runs, which shutdown must not meet
 int64_t generation = 0;         // guarded by it; of worlds
 // Around completions with an error, and the end of the arrays that carry it: MXNet adds each to one list, and looks
-// there for that of an array that goes, without a lock of its own. The thread may come back here, when what it completes
-// lets another call begin, which fails at once.
+// there for that of an array that goes, without a lock of its own. The thread may come back here, when what it
+// completes lets another call begin, which fails at once.
 std::recursive_mutex errors_mutex;
 std::atomic<bool> has_failed{false};
 std::atomic<bool> has_lost_gradient{false};
