@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 
 #include "engine/process.h"
@@ -11,6 +12,10 @@
 struct frd_operation {
   std::shared_ptr<farandole::Engine> engine;
   farandole::OperationPtr operation;
+};
+
+struct frd_memory {
+  std::shared_ptr<std::byte> memory;
 };
 
 namespace farandole {
@@ -216,6 +221,12 @@ int32_t ApiOutput(frd_operation* operation, uint32_t index, frd_output* output) 
   });
 }
 
+frd_memory* ApiKeep(frd_operation* operation, uint32_t index) {
+  const std::vector<Output>& outputs = operation->operation->outputs;
+  if (!operation->operation->done() || index >= outputs.size()) return nullptr;
+  return new (std::nothrow) frd_memory{outputs[index].memory};
+}
+
 int32_t WorldFact(int (Engine::*fact)() const) {
   Status status;
   const std::shared_ptr<Engine> engine = CurrentEngine(&status);
@@ -237,6 +248,8 @@ const frd_api kApi = {
     &ApiOutput,
     [](frd_operation* operation) { delete operation; },
     &ApiRun,
+    &ApiKeep,
+    [](frd_memory* memory) { delete memory; },
 };
 
 }  // namespace

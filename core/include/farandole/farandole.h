@@ -140,6 +140,7 @@ typedef struct frd_output {
 } frd_output;
 
 typedef struct frd_operation frd_operation;
+typedef struct frd_memory frd_memory;
 
 typedef struct frd_api {
   uint32_t struct_size;
@@ -171,6 +172,11 @@ typedef struct frd_api {
   /* Begins a collective and blocks until it has ended, which is quicker than enqueue and wait: this thread does all
    * that there is to do. As wait without a limit. `done` may be NULL; operation too, when no output is wanted. */
   int32_t (*run)(const frd_request* request, frd_operation** operation);
+
+  /* The memory of result `index` of an operation that ended with FRD_OK: valid until it is dropped, once, also after
+   * release and shutdown, and the caller's to write to; aligned to 64 bytes. NULL where there is no such result. */
+  frd_memory* (*keep)(frd_operation* operation, uint32_t index);
+  void (*drop)(frd_memory* memory);
 } frd_api;
 
 #if defined(__GNUC__)

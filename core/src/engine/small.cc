@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace farandole {
 namespace {
@@ -33,12 +34,19 @@ void CopyInput(const Tensor& tensor, void* to) {
   if (to != tensor.input && tensor.size_bytes() > 0) std::memcpy(to, tensor.input, tensor.size_bytes());
 }
 
+// Aligned so that frameworks can take it as their own. Null when there is none.
+std::shared_ptr<std::byte> HostMemory(size_t size_bytes) {
+  constexpr size_t kAlignment = 64;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, kAlignment, std::max<size_t>(size_bytes, 1)) != 0) return nullptr;
+  return {static_cast<std::byte*>(memory), &std::free};
+}
+
 // On a device where there is a pool, else on the host.
 Status AllocateMemory(ResultPool* pool, Output* output) {
-  const size_t size_bytes = std::max<size_t>(output->size_bytes, 1);
-  if (pool != nullptr) return pool->Take(size_bytes, &output->memory);
-  output->memory = {static_cast<std::byte*>(std::malloc(size_bytes)), &std::free};
-  return output->memory != nullptr ? Status::Ok() : Internal("");
+  if (pool != nullptr) return pool->Take(std::max<size_t>(output->size_bytes, 1), &output->memory);
+  output->memory = HostMemory(output->size_bytes);
+  return output->memory ? Status::Ok() : Internal("");
 }
 
 }  // namespace
@@ -117,7 +125,8 @@ Output NumbersOutput(const std::vector<int64_t>& numbers, bool scalar) {
   output.dtype = DType::kInt64;
   if (!scalar) output.shape = {static_cast<int64_t>(numbers.size())};
   output.size_bytes = numbers.size() * sizeof(int64_t);
-  output.memory = std::shared_ptr<std::byte>(new std::byte[output.size_bytes], std::default_delete<std::byte[]>());
+  output.memory = HostMemory(output.size_bytes);
+  if (!output.memory) throw std::bad_alloc();
   std::memcpy(output.memory.get(), numbers.data(), output.size_bytes);
   return output;
 }

@@ -1,12 +1,14 @@
 #include "call.h"
 
-#include <cstring>
 #include <utility>
 
 #include "completion.h"
 #include "types.h"
 
 namespace farandole_tensorflow {
+
+const frd_api* core = nullptr;
+
 namespace {
 
 // So many turns of a loop are told apart by name. As many of one node would have to be in flight at once for two of
@@ -40,11 +42,11 @@ int TfCodeOf(int32_t code) {
 
 bool HasTensors(int32_t operation) { return operation != FRD_BARRIER && operation != FRD_JOIN; }
 
+void Drop(void*, size_t, void* memory) { core->drop(static_cast<frd_memory*>(memory)); }
+
 bool IsLikeInput(int32_t operation) { return operation == FRD_ALLREDUCE || operation == FRD_BROADCAST; }
 
 }  // namespace
-
-const frd_api* core = nullptr;
 
 void Call::Begin(const Wish& wish, TfContext* context, TfDone* done) {
   const auto call = new Call(wish, context);
@@ -194,13 +196,14 @@ Call::Outcome Call::TakeResult(uint32_t index) {
   frd_output result = {};
   result.struct_size = sizeof result;
   if (core->output(operation_, index, &result) != FRD_OK) return {FRD_INTERNAL, core->last_error()};
+  frd_memory* const memory = core->keep(operation_, index);
+  if (memory == nullptr) return {FRD_INTERNAL, "no memory for a result"};
+  TfTensor* const output = tf.NewTensor(TfTypeOf(result.dtype), result.shape, result.dimension_count, result.data,
+                                        result.size_bytes, &Drop, memory);
+  outputs_.push_back(output);
   Status status;
-  TfTensor* const output = tf.AllocateOutput(context_, static_cast<int>(index), TfTypeOf(result.dtype), result.shape,
-                                             result.dimension_count, result.size_bytes, status);
-  if (output != nullptr) outputs_.push_back(output);
-  if (!status.ok()) return {FRD_INTERNAL, status.message()};
-  if (result.size_bytes != 0) std::memcpy(tf.TensorData(output), result.data, result.size_bytes);
-  return {};
+  tf.SetOutput(context_, static_cast<int>(index), output, status);
+  return status.ok() ? Outcome{} : Outcome{FRD_INTERNAL, status.message()};
 }
 
 void Call::TellFailure() {

@@ -5,7 +5,7 @@
 //   Complete    whoever comes second of the two: takes the results, tells TensorFlow, and the call is gone
 //
 // Outputs whose shape is that of the input are allocated before, and may be the input's memory where TensorFlow has no
-// other use for it; those whose rows only the core knows are allocated in Complete.
+// other use for it; those whose rows only the core knows are the core's memory, which TensorFlow is handed in Complete.
 //
 // On a device TensorFlow starts a kernel when what comes before has been told to the device, and goes on when the
 // kernel has ended, without showing its stream to either side. So the core is to wait for all that the device was told,

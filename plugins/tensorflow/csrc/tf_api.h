@@ -33,6 +33,7 @@ constexpr int kTfInt32 = 3, kTfInt64 = 9;
 using TfCreate = void* (*)(TfConstruction*);
 using TfCompute = void (*)(void* kernel, TfContext*, TfDone*);
 using TfDelete = void (*)(void* kernel);
+using TfFree = void (*)(void* data, size_t size_bytes, void* argument);
 using TfInferShape = void (*)(TfShapeContext*, TfStatus*);
 
 // (result, name without TF_, parameters)
@@ -46,6 +47,7 @@ using TfInferShape = void (*)(TfShapeContext*, TfStatus*);
   X(int, NumDims, (const TfTensor*))                                                                                   \
   X(int64_t, Dim, (const TfTensor*, int))                                                                              \
   X(void*, TensorData, (const TfTensor*))                                                                              \
+  X(TfTensor*, NewTensor, (int type, const int64_t*, int, void*, size_t, TfFree, void*))                               \
   X(void, DeleteTensor, (TfTensor*))                                                                                   \
   X(TfOpBuilder*, NewOpDefinitionBuilder, (const char*))                                                               \
   X(void, RegisterOpDefinition, (TfOpBuilder*, TfStatus*))                                                             \
@@ -76,6 +78,7 @@ using TfInferShape = void (*)(TfShapeContext*, TfStatus*);
   X(int, NumInputs, (TfContext*))                                                                                      \
   X(void, GetInput, (TfContext*, int, TfTensor**, TfStatus*))                                                          \
   X(TfTensor*, AllocateOutput, (TfContext*, int, int, const int64_t*, int, size_t, TfStatus*))                         \
+  X(void, SetOutput, (TfContext*, int, const TfTensor*, TfStatus*))                                                    \
   X(TfTensor*, ForwardInputOrAllocateOutput, (TfContext*, const int*, int, int, const int64_t*, int, int*, TfStatus*)) \
   X(uint64_t, GetFrameId, (TfContext*))                                                                                \
   X(int64_t, GetIterId, (TfContext*))                                                                                  \

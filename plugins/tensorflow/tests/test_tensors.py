@@ -138,6 +138,8 @@ def without_asynchronous_kernels():
     assert hvd.allreduce(tf.ones(1), op=hvd.Sum).numpy().tolist() == [2]
     with pytest.raises(hvd.MismatchError):
         hvd.allreduce(tf.ones(1 + hvd.rank()))
+    hvd.shutdown()
+    assert gathered.numpy().tolist() == [1] * 3, "results are TensorFlow's, whatever becomes of the world"
 
 
 def test_operations_wait_for_each_other_where_kernels_cannot_end_later():
