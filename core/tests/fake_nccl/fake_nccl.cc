@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <climits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,16 +21,20 @@ using farandole::FakeNccl;
 enum Code { kSuccess = 0, kCudaError = 1, kInvalidArgument = 4, kInvalidUsage = 5, kInProgress = 7 };
 
 constexpr int kPollsUntilDone = 2;
+constexpr std::chrono::seconds kForEver{2};
+constexpr int kFirstForAnyThread = 22700;
 
 struct UniqueId {
   char bytes[128];
 };
 
-// As of 2.18.
+// As of 2.26, which takes it from 2.18 as well: both are 48 bytes.
 struct Config {
   size_t size;
   unsigned magic, version;
-  int blocking;
+  int blocking, cga_cluster_size, least_blocks, most_blocks;
+  const char* network;
+  int split_share, traffic_class;
 };
 
 struct Comm {
@@ -38,6 +44,8 @@ struct Comm {
   int polls_left = kPollsUntilDone;
   std::vector<Call> calls;  // of the group that is being launched
   void* stream = nullptr;
+  int kernels = 0;            // on their way
+  bool is_under_way = false;  // what was called last
   std::map<int, double> scaled_sums;
 };
 
@@ -69,10 +77,20 @@ class Library final : public FakeNccl {
     return cuda_.CurrentDevice() == comm->device ? kSuccess : Misused(name, "its device is not current");
   }
 
+  // A thread can have one call under way before 2.27, of whatever communicator.
+  int BeginInThread(const char* name) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const Comm* const before = begun_[std::this_thread::get_id()];
+    if (version_ >= kFirstForAnyThread || before == nullptr || !before->is_under_way) return kSuccess;
+    return Misused(name, "another call of this thread is under way");
+  }
+
   int Init(Comm** result, int size, const UniqueId& id, int rank, const Config& config) {
     if (const int code = Enter("ncclCommInitRankConfig")) return code;
-    if (config.magic != 0xcafebeef || config.size < 48 || config.version < 21400) return kInvalidArgument;
+    if (const int code = BeginInThread("ncclCommInitRankConfig")) return code;
+    if (config.magic != 0xcafebeef || config.size < sizeof(Config) || config.version < 21400) return kInvalidArgument;
     std::lock_guard<std::mutex> lock(mutex_);
+    if (config.traffic_class != INT_MIN) Misused("ncclCommInitRankConfig", "it would set a traffic class");
     if (config.blocking != 0) Misused("ncclCommInitRankConfig", "it would block");
     if (cuda_.CurrentDevice() < 0) return kCudaError;
     auto comm = std::make_shared<Comm>();
@@ -84,6 +102,7 @@ class Library final : public FakeNccl {
     room->Arrive(rank, cuda_.IdentityOf(comm->device));
     sizes_.push_back(size);
     *result = comm.get();
+    PutUnderWay(comm.get());
     comms_.push_back(std::move(comm));
     return kInProgress;
   }
@@ -93,6 +112,7 @@ class Library final : public FakeNccl {
     std::lock_guard<std::mutex> lock(mutex_);
     if (comm->state == Comm::kGone) return Misused("ncclCommGetAsyncError", "the communicator is gone");
     *error = later_ != kSuccess ? later_ : Proceed(comm);
+    comm->is_under_way = *error == kInProgress;
     return kSuccess;
   }
 
@@ -119,6 +139,7 @@ class Library final : public FakeNccl {
 
   int BeginGroup() {
     if (const int code = Enter("ncclGroupStart")) return code;
+    if (const int code = BeginInThread("ncclGroupStart")) return code;
     std::lock_guard<std::mutex> lock(mutex_);
     Group& group = groups_[std::this_thread::get_id()];
     if (group.depth++ > 0) Misused("ncclGroupStart", "the group before was not ended");
@@ -137,6 +158,7 @@ class Library final : public FakeNccl {
       comm->polls_left = kPollsUntilDone;
       comm->calls = of_comm;
       comm->stream = group.streams[comm];
+      PutUnderWay(comm);
     }
     return calls.empty() ? kSuccess : kInProgress;
   }
@@ -156,7 +178,9 @@ class Library final : public FakeNccl {
 
   int Finalize(Comm* comm) {
     if (const int code = Enter("ncclCommFinalize", comm)) return code;
+    if (const int code = BeginInThread("ncclCommFinalize")) return code;
     std::lock_guard<std::mutex> lock(mutex_);
+    PutUnderWay(comm);
     comm->state = Comm::kFinishing;
     comm->room->Leave(comm->rank);
     return kInProgress;
@@ -171,11 +195,14 @@ class Library final : public FakeNccl {
   }
   int Abort(Comm* comm) {
     Enter("ncclCommAbort");
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     if (comm->state == Comm::kGone) return Misused("ncclCommAbort", "the communicator is gone");
+    if (comm->is_under_way && version_ < kFirstForAnyThread && begun_[std::this_thread::get_id()] != comm)
+      Misused("ncclCommAbort", "what is under way was called in another thread, and is not told");
     comm->state = Comm::kGone;
+    comm->is_under_way = false;
     comm->room->Abort(comm->rank);
-    return kSuccess;
+    return AwaitOthers(comm, &lock);
   }
   std::string UniqueName() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -247,6 +274,10 @@ class Library final : public FakeNccl {
     misuses_.push_back(std::string(name) + ": " + why);
     return kInvalidUsage;
   }
+  void PutUnderWay(Comm* comm) {
+    comm->is_under_way = true;
+    begun_[std::this_thread::get_id()] = comm;
+  }
   char* Find(const void* memory, size_t size_bytes, int device) {
     return static_cast<char*>(cuda_.Contents(memory, size_bytes, device));
   }
@@ -269,13 +300,29 @@ class Library final : public FakeNccl {
     }
   }
   void LaunchKernel(Comm* comm) {
-    cuda_.Launch(comm->stream,
-                 [this, room = comm->room, rank = comm->rank, calls = std::move(comm->calls), hangs = hangs_] {
-                   const std::string misuse = room->Perform(rank, calls, hangs);
-                   if (misuse.empty()) return;
-                   std::lock_guard<std::mutex> lock(mutex_);
-                   misuses_.push_back(misuse);
-                 });
+    ++comm->kernels;
+    cuda_.Launch(comm->stream, [this, comm, calls = std::move(comm->calls), hangs = hangs_] {
+      const std::string misuse = comm->room->Perform(comm->rank, calls, hangs);
+      std::lock_guard<std::mutex> lock(mutex_);
+      --comm->kernels;
+      if (!misuse.empty()) misuses_.push_back(misuse);
+    });
+  }
+  // An abort frees memory of the device, which waits for all that the rank has there: for kernels of its other
+  // communicators, too, which it has not told to end.
+  int AwaitOthers(Comm* comm, std::unique_lock<std::mutex>* lock) {
+    const auto is_in_the_way = [comm](const std::shared_ptr<Comm>& each) {
+      return each.get() != comm && each->stream == comm->stream && each->kernels > 0;
+    };
+    const auto end = std::chrono::steady_clock::now() + kForEver;
+    while (comm->stream != nullptr && std::any_of(comms_.begin(), comms_.end(), is_in_the_way)) {
+      if (std::chrono::steady_clock::now() > end)
+        return Misused("ncclCommAbort", "it waits for ever for the kernel of another communicator");
+      lock->unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      lock->lock();
+    }
+    return kSuccess;
   }
 
   static int VersionAtFirst() {
@@ -298,6 +345,7 @@ class Library final : public FakeNccl {
   std::map<std::string, std::shared_ptr<Room>> rooms_;
   std::vector<std::shared_ptr<Comm>> comms_;  // those that are gone, too, to notice their use
   std::map<std::thread::id, Group> groups_;
+  std::map<std::thread::id, Comm*> begun_;  // what a thread has called last
 };
 
 // Never destroyed: kernels may outlast main.

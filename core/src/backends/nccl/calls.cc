@@ -6,18 +6,23 @@ namespace farandole {
 
 Status Calls::Begin(const Work& work, Communicator* communicator, const std::function<Status(NcclReduce)>& enqueue) {
   communicator_ = communicator;
-  NcclReduce reduce = NcclReduce::kSum;
-  FRD_RETURN_IF_ERROR(communicator->device()->Within([&] { return MakeReduction(work, &reduce); }));
-  return Begin(communicator, [&] { return enqueue(reduce); });
+  return communicator->Make([&] {
+    NcclReduce reduce = NcclReduce::kSum;
+    FRD_RETURN_IF_ERROR(MakeReduction(work, &reduce));
+    return AsGroup([&] { return enqueue(reduce); });
+  });
 }
 
 Status Calls::Begin(Communicator* communicator, const std::function<Status()>& enqueue) {
-  return communicator->device()->Within([&] {
-    FRD_RETURN_IF_ERROR(communicator->Call(nccl_.group_start));
-    const Status enqueued = enqueue();
-    const Status ended = communicator->Call(nccl_.group_end);  // in any case
-    return enqueued.ok() ? ended : enqueued;
-  });
+  communicator_ = communicator;
+  return communicator->Make([&] { return AsGroup(enqueue); });
+}
+
+Status Calls::AsGroup(const std::function<Status()>& enqueue) {
+  FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.group_start));
+  const Status enqueued = enqueue();
+  const Status ended = communicator_->Call(nccl_.group_end);  // in any case
+  return enqueued.ok() ? ended : enqueued;
 }
 
 Status Calls::MakeReduction(const Work& work, NcclReduce* reduce) {
@@ -35,8 +40,7 @@ Status Calls::End() {
   if (!scaled_sum_) return Status::Ok();
   const NcclReduce made = *scaled_sum_;
   scaled_sum_.reset();
-  return communicator_->device()->Within(
-      [&] { return communicator_->Call(nccl_.destroy_reduce, made, communicator_->handle()); });
+  return communicator_->Make([&] { return communicator_->Call(nccl_.destroy_reduce, made, communicator_->handle()); });
 }
 
 }  // namespace farandole

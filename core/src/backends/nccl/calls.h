@@ -22,6 +22,8 @@ class Calls {
   Status End();
 
  private:
+  // REQUIRES: within Communicator::Make.
+  Status AsGroup(const std::function<Status()>& enqueue);
   Status MakeReduction(const Work& work, NcclReduce* reduce);
 
   const NcclLibrary& nccl_;

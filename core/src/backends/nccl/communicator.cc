@@ -3,7 +3,7 @@
 namespace farandole {
 
 Status Communicator::Begin(const NcclUniqueId& id, int position, int size) {
-  return device_->Within([&] {
+  return Make([&] {
     NcclConfig config;
     return Call(nccl_.init, &handle_, size, id, position, &config);
   });
@@ -21,7 +21,7 @@ Status Communicator::Poll(bool* ready, int* code) {
   if (*code != kNcclSuccess) return nccl_.Failed("an operation", *code, handle_, device_->name());
   *ready = true;
   if (!is_finishing_) return Status::Ok();
-  return device_->Within([this] {
+  return Make([this] {
     const Status destroyed = Call(nccl_.destroy, handle_);
     handle_ = nullptr;
     return destroyed;
@@ -30,13 +30,13 @@ Status Communicator::Poll(bool* ready, int* code) {
 
 Status Communicator::Finish() {
   is_finishing_ = true;
-  return device_->Within([this] { return Call(nccl_.finalize, handle_); });
+  return Make([this] { return Call(nccl_.finalize, handle_); });
 }
 
 // What it answers changes nothing any more.
 void Communicator::Abort() {
   if (handle_ == nullptr) return;
-  device_->Within([this] { return Call(nccl_.abort, handle_); });
+  Make([this] { return Call(nccl_.abort, handle_); });
   handle_ = nullptr;
 }
 

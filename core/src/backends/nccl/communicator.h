@@ -9,6 +9,7 @@
 // The driver alone calls.
 #pragma once
 
+#include "backends/nccl/caller.h"
 #include "backends/nccl/library.h"
 #include "device/device.h"
 
@@ -16,7 +17,7 @@ namespace farandole {
 
 class Communicator {
  public:
-  Communicator(const NcclLibrary& nccl, Device* device) : nccl_(nccl), device_(device) {}
+  Communicator(const NcclLibrary& nccl, Device* device) : nccl_(nccl), device_(device), caller_(nccl) {}
   ~Communicator() { Abort(); }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -33,7 +34,10 @@ class Communicator {
   Device* device() const { return device_; }
   NcclComm handle() const { return handle_; }
 
-  // REQUIRES: the device is current in this thread.
+  // Makes calls of this communicator, each by Call.
+  Status Make(const std::function<Status()>& calls) { return caller_.Make(device_, calls); }
+
+  // REQUIRES: within Make.
   template <typename Signature, typename... Arguments>
   Status Call(const NcclFunction<Signature>& function, Arguments... arguments) const {
     const int code = function.pointer(arguments...);
@@ -44,6 +48,7 @@ class Communicator {
  private:
   const NcclLibrary& nccl_;
   Device* const device_;
+  Caller caller_;
   NcclComm handle_ = nullptr;
   bool is_finishing_ = false;
 };

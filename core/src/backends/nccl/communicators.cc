@@ -139,8 +139,9 @@ void Communicators::Close() {
   }
 }
 
-void Communicators::Abort() {
+void Communicators::Abort(Communicator* working) {
   if (is_introducing_) introduction_.Abort();
+  if (working != nullptr) working->Abort();
   is_introducing_ = false;
   leaving_.clear();
   communicators_.clear();

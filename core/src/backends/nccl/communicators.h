@@ -42,8 +42,9 @@ class Communicators {
   bool PollLeaving();
   // All end in order, for which this waits a while.
   void Close();
-  // All end at once.
-  void Abort();
+  // All end at once; first `working`, null for none, whose calls are on the device: what the end of another frees waits
+  // for them, and they wait for other ranks.
+  void Abort(Communicator* working);
 
  private:
   // What the members of a set tell each other first. The id is for a communicator of which this rank is the first.

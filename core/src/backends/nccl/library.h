@@ -40,7 +40,8 @@ struct NcclUniqueId {
   char bytes[128] = {};
 };
 
-// As of 2.18. Later versions read as many bytes as `size` says and take their defaults for the rest.
+// As of 2.18. Later versions read as many bytes as `size` says and take their defaults for the rest. The last member is
+// padding there; 2.26 reads it without asking for `version`.
 struct NcclConfig {
   size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef;
@@ -51,7 +52,9 @@ struct NcclConfig {
   int most_blocks = INT_MIN;
   const char* network = nullptr;
   int split_share = INT_MIN;
+  int traffic_class = INT_MIN;
 };
+static_assert(sizeof(NcclConfig) == 48, "no padding at its end");
 
 template <typename Signature>
 struct NcclFunction {

@@ -92,8 +92,9 @@ class Nccl final : public Backend {
     state_ = State::kOver;
     is_aborted_ = true;
     relay_->Abort();
-    communicators_->Abort();
-    if (state == State::kLaunching || state == State::kRunning) AwaitLane();
+    const bool is_on_device = state == State::kLaunching || state == State::kRunning;
+    communicators_->Abort(is_on_device ? communicator_ : nullptr);
+    if (is_on_device) AwaitLane();
   }
 
   void Forget(int set_id) override {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <thread>
 
 #include "backends/nccl/library.h"
 #include "backends/nccl_rig.h"
@@ -116,6 +117,60 @@ TEST_F(NcclTest, ASetThatIsForgottenLeavesNoCommunicatorAndMayComeAgain) {
   EXPECT_EQ(nccl_.calls("ncclCommDestroy"), 6);
 }
 
+// Each is a thread's own, before 2.27.
+TEST_F(NcclTest, CommunicatorsMayBeginAndEndSideBySide) {
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank);
+                          const auto reduce_in = [&](const ProcessSet& set) {
+                            std::vector<float> values(5, 1.0f);
+                            const OnDevice device(memories_, rank.rank(), WorkOn(set, &values));
+                            return rig.Perform(device.work());
+                          };
+                          for (int id = 1; id <= 3; ++id) {
+                            const ProcessSet set = MakeProcessSet(rank.world().layout, rank.rank(), id, {0, 1}, id);
+                            if (const std::string error = reduce_in(set); !error.empty()) return error;
+                          }
+                          rig.backend->Forget(1);
+                          rig.backend->Forget(2);
+                          return reduce_in(WholeWorld(rank.world().layout, rank.rank()));
+                        }),
+            "");
+  EXPECT_EQ(nccl_.calls("ncclCommDestroy"), 8);
+}
+
+TEST_F(NcclTest, WhoDrivesMayChangeAndEnd) {
+  nccl_.HangBeforeLaunch();
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank);
+                          const Ones ones(memories_, rank, rank.rank());
+                          const auto launches = [&] { return nccl_.calls("ncclGroupEnd") == 2; };
+                          std::string error;
+                          std::thread([&] { error = rig.Perform(ones.device.work(), launches); }).join();
+                          if (error != kGivenUp) return "it does not hang: " + error;
+                          rig.backend->Abort();
+                          return "";
+                        }),
+            "");
+}
+
+TEST_F(NcclTest, From227OnWhoeverDrivesMakesTheCalls) {
+  nccl_.SetVersion(23004);
+  Settings settings = FakeSettings();
+  std::string& path = settings.libraries["nccl"];
+  path.insert(path.rfind('/'), "/./.");  // else what was found out about the library stays
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank, settings);
+                          std::vector<float> values(5, 1.0f);
+                          if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
+                          return values[4] == 2.0f ? "" : "wrong values";
+                        }),
+            "");
+  EXPECT_EQ(nccl_.calls("ncclCommDestroy"), 2);
+}
+
 // ---- when something goes wrong
 
 TEST_F(NcclTest, RanksThatShareAGpuAreNamedWhereNcclRefusesThem) {
@@ -191,6 +246,30 @@ TEST_F(NcclTest, AWorkThatHangsIsOverOnceItIsAbortedAndNoneFollows) {
                         }),
             "");
   EXPECT_EQ(nccl_.calls("ncclCommAbort"), 2);
+}
+
+TEST_F(NcclTest, AWorkThatHangsIsAbortedThoughOtherSetsHaveCommunicators) {
+  std::atomic<int> ranks_at_it{0}, ranks_done{0};
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank);
+                          const Layout& layout = rank.world().layout;
+                          for (int id : {2, 1, 3}) {
+                            const ProcessSet set = MakeProcessSet(layout, rank.rank(), id, {0, 1}, id);
+                            std::vector<float> values(5, 1.0f);
+                            const OnDevice device(memories_, rank.rank(), WorkOn(set, &values));
+                            if (const std::string error = rig.Perform(device.work()); !error.empty()) return error;
+                          }
+                          ++ranks_done;
+                          while (ranks_done < 2) std::this_thread::yield();
+                          nccl_.Hang();
+                          const Ones ones(memories_, rank, rank.rank());
+                          if (rig.PerformUntilAllHang(ones.device.work(), &ranks_at_it) != kGivenUp) return "no hang";
+                          rig.backend->Abort();
+                          return "";
+                        }),
+            "");
+  EXPECT_EQ(nccl_.calls("ncclCommAbort"), 8);
 }
 
 TEST_F(NcclTest, ARankThatDoesNotComeToTheCommunicatorIsNotWaitedForAfterAnAbort) {
