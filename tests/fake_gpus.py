@@ -61,6 +61,7 @@ class Gpu:
         self.cuda.fake_cuda_own_everything(ordinal)
         self.stream = self.cuda.fake_cuda_make_stream(ordinal)
         self.recorded: list[tuple[Any, int]] = []  # element types of what torch was told of, and which stream reads it
+        self.is_capturing = False
         self._ordinal = ordinal
         self._sources: list[Any] = []
 
@@ -81,6 +82,11 @@ class Gpu:
     def change_stream(self, ordinal: int) -> None:
         """Make another stream of this GPU torch's current one."""
         self.stream = self.cuda.fake_cuda_make_stream(ordinal)
+
+    def set_capturing(self, capturing: bool) -> None:
+        """Whether a graph is being captured in torch's current stream."""
+        self.cuda.fake_cuda_set_capturing(capturing)
+        self.is_capturing = capturing
 
     def settle(self) -> None:
         """Wait for everything that the device has been told, in whatever stream."""
@@ -131,7 +137,7 @@ def torch_with_gpu(ordinal: int) -> Gpu:
     torch.cuda.Event = Event
     torch.cuda.current_stream = lambda device=None: Stream(gpu.stream)
     torch.Tensor.record_stream = lambda tensor, stream: gpu.recorded.append((tensor.dtype, stream))
-    torch.cuda.is_current_stream_capturing = lambda: False
+    torch.cuda.is_current_stream_capturing = lambda: gpu.is_capturing
     torch.Tensor.is_cuda = property(torch.Tensor.is_floating_point)
     torch.Tensor.is_cpu = property(lambda tensor: not tensor.is_floating_point())
     return gpu

@@ -254,6 +254,24 @@ def test_rows_move_by_nccl_and_results_lie_on_the_device(tmp_path):
     run(3, move_rows, tmp_path)
 
 
+def drop_while_capturing():
+    gpu = begin()
+    result = hvd.allgather(torch.ones(1, 2))
+    gpu.set_capturing(True)
+    del result
+    gc.collect()
+    gpu.set_capturing(False)
+    dropped = gpu.calls("cuCtxRecordEvent")
+    assert torch.equal(hvd.allgather(torch.ones(1, 2)), torch.ones(hvd.size(), 2))
+    assert gpu.calls("cuCtxRecordEvent") == dropped + 2, "both went back"
+    gpu.check()
+    hvd.shutdown()
+
+
+def test_a_result_that_is_dropped_while_a_graph_is_captured_does_not_spoil_it(tmp_path):
+    run(2, drop_while_capturing, tmp_path)
+
+
 def differentiate():
     gpu = begin()
     size = hvd.size()

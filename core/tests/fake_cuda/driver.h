@@ -63,6 +63,13 @@ class Driver final : public FakeCuda {
     if (context && thread.contexts.empty()) return kInvalidContext;
     return eager && capturing_ && thread.capture_mode != 2 ? kCaptureUnsupported : kSuccess;
   }
+  // Of calls that no capture mode of a thread allows while any stream of the context is captured.
+  int SpoilCapture(const char* name) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!capturing_) return kSuccess;
+    misuses_.push_back(std::string(name) + ": it ends the capture of a stream with an error");
+    return kCaptureUnsupported;
+  }
   void Initialize() {
     std::lock_guard<std::mutex> lock(mutex_);
     initialized_ = true;

@@ -67,7 +67,8 @@ DRIVER_CALL cuCtxSynchronize() {
 }
 #ifndef FAKE_CUDA_BEFORE_12_5
 DRIVER_CALL cuCtxRecordEvent(void* context, void* event_handle) {
-  if (const int code = TheDriver().Enter("cuCtxRecordEvent", false, true)) return code;
+  if (const int code = TheDriver().Enter("cuCtxRecordEvent")) return code;
+  if (const int code = TheDriver().SpoilCapture("cuCtxRecordEvent")) return code;
   const auto event = TheDriver().event(event_handle);
   if (context == nullptr || !event) return kInvalidHandle;
   TheDriver().RecordAll(event.get(), static_cast<Context*>(context)->ordinal);

@@ -11,6 +11,7 @@ PYTHON_CALL void fake_cuda_set_delay(int microseconds) {
   fake_cuda()->SetDelay(std::chrono::microseconds(microseconds));
 }
 PYTHON_CALL void fake_cuda_own_everything(int ordinal) { fake_cuda()->OwnEverything(ordinal); }
+PYTHON_CALL void fake_cuda_set_capturing(int capturing) { fake_cuda()->SetCapturing(capturing != 0); }
 PYTHON_CALL void fake_cuda_fail(const char* call, int code) { fake_cuda()->Fail(call, code); }
 PYTHON_CALL void* fake_cuda_make_stream(int ordinal) { return fake_cuda()->MakeStream(ordinal); }
 PYTHON_CALL void* fake_cuda_record(void* stream) { return fake_cuda()->RecordNewEvent(stream); }

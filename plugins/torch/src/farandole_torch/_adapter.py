@@ -32,6 +32,7 @@ class _Cuda(DeviceMemory[Tensor]):
             raise ValueError(
                 "a CUDA graph that is being captured cannot contain operations of Farandole: call it after"
             )
+        _dropped_in_capture.clear()
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(tensor.device))
         return event.cuda_event, event
@@ -114,6 +115,14 @@ class _Bytes:
             "data": (address, False),
             "version": 2,
         }
+
+    def __del__(self) -> None:
+        # When it goes, the driver is asked what is under way on the device, which ends a capture with an error.
+        if torch.cuda.is_current_stream_capturing():
+            _dropped_in_capture.append(self._keep)
+
+
+_dropped_in_capture: list[object] = []  # until the next operation
 
 
 collectives: Collectives[Tensor] = Collectives(TensorAdapter())  # whose results have no gradients; see _autograd
