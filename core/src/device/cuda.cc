@@ -46,7 +46,12 @@ class CudaDevice final : public Device {
     return Run(driver_.host_alloc, memory, size_bytes, 0u);
   }
   void FreePinned(void* memory) override { Run(driver_.host_free, memory); }
-  Status CreateStream(Stream* stream) override { return Run(driver_.stream_create, stream, kCudaStreamNonBlocking); }
+  // Others wait for what is in it: before computation that is launched later.
+  Status CreateStream(Stream* stream) override {
+    int least = 0, greatest = 0;
+    FRD_RETURN_IF_ERROR(Run(driver_.get_stream_priorities, &least, &greatest));
+    return Run(driver_.stream_create, stream, kCudaStreamNonBlocking, greatest);
+  }
   void DestroyStream(Stream stream) override { Run(driver_.stream_destroy, stream); }
   Status CreateEvent(Event* event) override { return Run(driver_.event_create, event, kCudaEventDisableTiming); }
   void DestroyEvent(Event event) override { Run(driver_.event_destroy, event); }

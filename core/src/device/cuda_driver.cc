@@ -15,9 +15,9 @@ const char* LookUpAll(void* library, CudaDriver* d) {
   return LookUp(library, &d->init, &d->get_error_name, &d->get_error_string, &d->device_get, &d->primary_context_retain,
                 &d->context_push, &d->context_pop, &d->exchange_capture_mode, &d->pointer_get_attribute,
                 &d->device_get_uuid, &d->memory_alloc, &d->memory_free, &d->memory_set, &d->host_alloc, &d->host_free,
-                &d->copy_to_host, &d->copy_to_device, &d->stream_create, &d->stream_destroy, &d->stream_wait_event,
-                &d->launch_host_function, &d->event_create, &d->event_destroy, &d->event_record, &d->event_query,
-                &d->context_synchronize);
+                &d->copy_to_host, &d->copy_to_device, &d->get_stream_priorities, &d->stream_create, &d->stream_destroy,
+                &d->stream_wait_event, &d->launch_host_function, &d->event_create, &d->event_destroy, &d->event_record,
+                &d->event_query, &d->context_synchronize);
 }
 
 Status Open(const std::string& path, CudaDriver* driver) {

@@ -49,7 +49,8 @@ struct CudaDriver {
   CudaFunction<void*> host_free{"cuMemFreeHost"};
   CudaFunction<void*, CudaPointer, size_t, void*> copy_to_host{"cuMemcpyDtoHAsync_v2"};
   CudaFunction<CudaPointer, const void*, size_t, void*> copy_to_device{"cuMemcpyHtoDAsync_v2"};
-  CudaFunction<void**, unsigned> stream_create{"cuStreamCreate"};
+  CudaFunction<int*, int*> get_stream_priorities{"cuCtxGetStreamPriorityRange"};  // the least, the greatest
+  CudaFunction<void**, unsigned, int> stream_create{"cuStreamCreateWithPriority"};
   CudaFunction<void*> stream_destroy{"cuStreamDestroy_v2"};
   CudaFunction<void*, void*, unsigned> stream_wait_event{"cuStreamWaitEvent"};
   CudaFunction<void*, void (*)(void*), void*> launch_host_function{"cuLaunchHostFunc"};

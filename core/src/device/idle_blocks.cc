@@ -12,10 +12,13 @@ size_t IdleBlocks::RoundUp(size_t size_bytes) {
   return std::max(kLeast, (size_bytes + step - 1) / step * step);
 }
 
-std::vector<Block> IdleBlocks::Add(Block block) {
+void IdleBlocks::Add(Block block) {
   blocks_.push_front(block);
   bytes_ += block.size_bytes;
   largest_bytes_ = std::max(largest_bytes_, block.size_bytes);
+}
+
+std::vector<Block> IdleBlocks::TakeSurplus() {
   std::vector<Block> surplus;
   while (bytes_ > std::max(kBytes, largest_bytes_)) {
     bytes_ -= blocks_.back().size_bytes;

@@ -36,8 +36,9 @@ class IdleBlocks {
     return false;
   }
 
+  void Add(Block block);
   // Those beyond the bound, for the caller to free.
-  std::vector<Block> Add(Block block);
+  std::vector<Block> TakeSurplus();
   std::vector<Block> TakeAll();
 
   size_t bytes() const { return bytes_; }

@@ -19,7 +19,11 @@ Status PinnedPool::Take(size_t size_bytes, Block* block) {
 
 void PinnedPool::GiveBack(Block block) {
   if (block.memory == nullptr) return;
-  for (const Block& surplus : idle_.Add(block)) device_->FreePinned(surplus.memory);
+  idle_.Add(block);
+}
+
+void PinnedPool::FreeSurplus() {
+  for (const Block& surplus : idle_.TakeSurplus()) device_->FreePinned(surplus.memory);
 }
 
 }  // namespace farandole

@@ -16,6 +16,9 @@ class PinnedPool {
   Status Take(size_t size_bytes, Block* block);
   // REQUIRES: neither host nor device use it any more.
   void GiveBack(Block block);
+  // Frees what is idle beyond the bound. REQUIRES: the device has no work that waits for other ranks; freeing waits for
+  // it, and who frees is who would end it when they do not come.
+  void FreeSurplus();
 
   size_t idle_bytes() const { return idle_.bytes(); }
 

@@ -47,7 +47,8 @@ void ResultPool::GiveBack(Block block) {
   std::vector<Block> surplus;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    surplus = idle_.Add(block);
+    idle_.Add(block);
+    surplus = idle_.TakeSurplus();
   }
   Free(surplus);
 }

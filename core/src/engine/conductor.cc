@@ -270,6 +270,7 @@ bool Conductor::RunWorks() {
     if (!done) return moved;
     moved = true;
     running_ = nullptr;
+    copies_.FreeSurplus();
     PlannedWork finished = std::move(front);
     works_.pop_front();
     FinishWork(&finished);

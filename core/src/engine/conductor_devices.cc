@@ -20,6 +20,7 @@ bool Conductor::PollCopies() {
   if (!copies_.busy()) return false;
   std::vector<HostCopies::Completed> completed;
   const bool moved = copies_.Poll(&completed);
+  if (running_ == nullptr) copies_.FreeSurplus();
   FinishCopied(completed);
   return moved;
 }

@@ -76,6 +76,12 @@ Status HostCopies::Begin(const OperationPtr& operation) {
   return begun;
 }
 
+void HostCopies::FreeSurplus() {
+  for (const auto& [device, lane] : lanes_) {
+    if (lane) lane->pool.FreeSurplus();  // null where its streams could not be made
+  }
+}
+
 // What goes wrong here is said when the operation's turn comes.
 bool HostCopies::BeginAhead() {
   bool moved = false;

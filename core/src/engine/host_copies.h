@@ -42,6 +42,9 @@ class HostCopies {
   // Begins copies, notices those that have ended. True when something was done.
   bool Poll(std::vector<Completed>* completed);
 
+  // See PinnedPool.
+  void FreeSurplus();
+
   // The collectives of what was awaited and not returned will not come. Memory is kept until the device has left it.
   void Drop();
   // After Drop: the device still uses tensors of an operation that is over only when it does not (done_when_readable).

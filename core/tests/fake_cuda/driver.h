@@ -21,6 +21,7 @@ using farandole::FakeCuda;
 
 constexpr int kDevices = 8;
 constexpr int kGarbage = 0xAB;
+constexpr int kGreatestPriority = -5;  // as on NVIDIA's, less is more
 
 struct DeviceMemory {
   int ordinal;

@@ -134,9 +134,16 @@ DRIVER_CALL cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, size_t
               false);
 }
 
-DRIVER_CALL cuStreamCreate(void** stream, unsigned flags) {
-  if (const int code = TheDriver().Enter("cuStreamCreate", true)) return code;
-  if (flags != 1) TheDriver().Misuse("cuStreamCreate: the stream would be ordered by the default stream");
+DRIVER_CALL cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  if (const int code = TheDriver().Enter("cuCtxGetStreamPriorityRange", true)) return code;
+  *least = 0;
+  *greatest = kGreatestPriority;
+  return kSuccess;
+}
+DRIVER_CALL cuStreamCreateWithPriority(void** stream, unsigned flags, int priority) {
+  if (const int code = TheDriver().Enter("cuStreamCreateWithPriority", true)) return code;
+  if (flags != 1) TheDriver().Misuse("cuStreamCreateWithPriority: the stream would be ordered by the default stream");
+  if (priority != kGreatestPriority) TheDriver().Misuse("cuStreamCreateWithPriority: computation would come first");
   *stream = TheDriver().MakeStream(TheDriver().current_ordinal());
   return kSuccess;
 }

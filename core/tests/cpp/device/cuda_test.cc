@@ -214,7 +214,7 @@ TEST_F(CudaTest, ARefusalNamesTheCallTheErrorAndTheDevice) {
       {"cuCtxPushCurrent_v2", [&] { return device->Record(event, stream); }},
       {"cuCtxPushCurrent_v2", [&] { return device->HasHappened(event, &happened); }},
       {"cuMemHostAlloc", [&] { return device->AllocatePinned(64, &none); }},
-      {"cuStreamCreate", [&] { return device->CreateStream(&none); }},
+      {"cuStreamCreateWithPriority", [&] { return device->CreateStream(&none); }},
       {"cuEventCreate", [&] { return device->CreateEvent(&none); }},
       {"cuMemcpyDtoHAsync_v2", [&] { return device->CopyToHost(pinned, memory, 64, stream); }},
       {"cuMemcpyHtoDAsync_v2", [&] { return device->CopyToDevice(memory, pinned, 64, stream); }},

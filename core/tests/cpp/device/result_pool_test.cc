@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/await_all.h"
 #include "support/fake_cuda.h"
 
 namespace farandole {
@@ -49,7 +50,7 @@ TEST_F(ResultPoolTest, WhatCameBackIsTakenAgainWithoutWaitingForTheDevice) {
   Memory first = Take(1'000'000);
   const void* const address = first.get();
   first.reset();
-  fake_.Synchronize(stream_);
+  AwaitAll(device_);
   const Memory second = Take(999'000);
   EXPECT_EQ(second.get(), address);
   EXPECT_NE(Take(999'000).get(), address) << "given twice";
@@ -68,13 +69,13 @@ TEST_F(ResultPoolTest, WhatTheFrameworkStillReadsIsNotGivenAgain) {
   Memory other = Take(100);
   EXPECT_NE(other.get(), address);
   may_end = true;
-  fake_.Synchronize(stream_);
+  AwaitAll(device_);
   EXPECT_EQ(Take(100).get(), address);
 }
 
 TEST_F(ResultPoolTest, WithoutMemoryWhatLiesIdleGoes) {
   Take(10 << 20);
-  fake_.Synchronize(stream_);
+  AwaitAll(device_);
   fake_.Fail("cuMemAlloc_v2", 2);
   refused_ = 1;
   const Memory memory = Take(1 << 20);

@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include "support/await_all.h"
 #include "support/fake_framework.h"
 #include "support/fake_gpus.h"
 #include "support/forked_ranks.h"
@@ -52,14 +53,6 @@ class DeviceBackend : public OnFakeGpus<testing::TestWithParam<std::vector<int>>
         },
         settings);
     EXPECT_GE(nccl_.calls("ncclCommAbort"), 2);
-  }
-
-  // Until the device is done with all that it has been told.
-  static void AwaitAll(Device* device) {
-    Event mark = nullptr;
-    ASSERT_TRUE(device->MarkAll(&mark).ok());
-    for (bool happened = false; !happened;) ASSERT_TRUE(device->HasHappened(mark, &happened).ok());
-    device->DestroyEvent(mark);
   }
 };
 

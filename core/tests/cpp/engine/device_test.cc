@@ -185,7 +185,7 @@ TEST_P(DeviceEngine, ASteadyStateAllocatesNothing) {
 
 TEST_P(DeviceEngine, ACopyInThatFailsEndsTheJobWithTheCallItsErrorAndTheRank) {
   for (const char* call : {"cuMemcpyDtoHAsync_v2", "cuStreamWaitEvent", "cuEventRecord", "cuEventQuery",
-                           "cuMemHostAlloc", "cuStreamCreate", "cuEventCreate"}) {
+                           "cuMemHostAlloc", "cuStreamCreateWithPriority", "cuEventCreate"}) {
     fake_.Reset();
     fake_.Fail(call, 719, 0, true);
     Run([call](Engine& engine, Framework& framework) {
