@@ -2,6 +2,7 @@
 
 import _thread
 import pickle
+import signal
 import threading
 from collections import defaultdict, deque
 from concurrent.futures import ThreadPoolExecutor
@@ -110,10 +111,11 @@ def test_who_comes_to_the_second_attempt_only_is_met_there():
 
 
 def test_a_wait_is_interrupted_by_ctrl_c():
-    interrupt = threading.Timer(0.3, _thread.interrupt_main)
-    interrupt.start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
+    threading.Timer(0.3, _thread.interrupt_main).start()
     with pytest.raises(KeyboardInterrupt):
         _communicators.exchange_of(Comm(defaultdict(deque), 1, 2), 50)(b"")
+    signal.signal(signal.SIGINT, before)
 
 
 def test_what_mpi_may_still_send_is_kept_when_the_wait_is_over(monkeypatch):
