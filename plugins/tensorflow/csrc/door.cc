@@ -1,5 +1,6 @@
 // What Python calls, by ctypes. Nothing here waits.
 #include <cstdlib>
+#include <string>
 
 #include "call.h"
 #include "completion.h"
@@ -12,8 +13,14 @@ namespace {
 // has to say before stands in the environment.
 std::string Load() {
   const std::string missing = farandole_tensorflow::OpenTensorFlow();
-  return missing.empty() ? farandole_tensorflow::RegisterOperations(std::getenv("FARANDOLE_TENSORFLOW_DEVICE"))
-                         : missing;
+  if (!missing.empty()) return missing;
+  const char* const device = std::getenv("FARANDOLE_TENSORFLOW_DEVICE");
+  const std::string given = device == nullptr ? "" : device;
+  // The CPU's memory is a device's in tests only.
+  if (!given.empty() && given != "GPU" && given != "CPU" && given != "none") {
+    return "FARANDOLE_TENSORFLOW_DEVICE is '" + given + "'; it may be GPU or none";
+  }
+  return farandole_tensorflow::RegisterOperations(device);
 }
 
 const std::string load_problem = Load();

@@ -189,6 +189,13 @@ def test_users_may_leave_the_copies_to_tensorflow(tmp_path):
         "found = kernels.get_registered_kernels_for_op('FarandoleAllreduce').kernel\n"
         "print([sorted(each.host_memory_arg) for each in found if each.device_type == 'GPU'])\n"
     )
+
+    def ended(**more):
+        command = [sys.executable, "-c", says]
+        return subprocess.run(
+            command, env={**os.environ, **more}, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+
     for more, on_host in (
         ({"FARANDOLE_BACKEND": "nccl,native"}, [["token"]]),
         (
@@ -196,13 +203,9 @@ def test_users_may_leave_the_copies_to_tensorflow(tmp_path):
             [["results", "tensors", "token"]],
         ),
     ):
-        ended = subprocess.run(
-            [sys.executable, "-c", says],
-            env={**os.environ, **more},
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
-        assert ended.stdout.split("\n")[-2] == str(on_host)
+        process = ended(**more)
+        assert process.returncode == 0, process.stderr
+        assert process.stdout.split("\n")[-2] == str(on_host)
+    assert (
+        "FARANDOLE_TENSORFLOW_DEVICE is 'gpu'; it may be GPU or none" in ended(FARANDOLE_TENSORFLOW_DEVICE="gpu").stderr
+    )

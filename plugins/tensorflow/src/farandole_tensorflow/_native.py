@@ -40,7 +40,7 @@ def _opened() -> tuple[Any, ctypes.CDLL]:
     library.farandole_tensorflow_use_xla.restype = ctypes.c_char_p
     library.farandole_tensorflow_open.argtypes = [ctypes.c_void_p]
     if problem := library.farandole_tensorflow_problem().decode():
-        raise ImportError(f"farandole-tensorflow does not work with TensorFlow {tf.version.VERSION}: {problem}")
+        raise ImportError(f"farandole-tensorflow cannot be used (TensorFlow {tf.version.VERSION}): {problem}")
     if not library.farandole_tensorflow_open(api_address()):
         raise ImportError("farandole and farandole-tensorflow do not fit; install the same version of both")
     return operations, library
