@@ -328,7 +328,7 @@ def _process(pid: int) -> tuple[str, int, str]:
 
 
 @contextmanager
-def default_inside(name: str, value: str) -> Iterator[None]:
+def environment_default(name: str, value: str) -> Iterator[None]:
     """The variable has this value inside, where the user has set none: for libraries that read it while they load."""
     if name in os.environ:
         yield

@@ -14,7 +14,7 @@ from farandole._calls import Parameters, check_sequence, check_types, plain, red
 from farandole._collectives import Collectives
 from farandole._compression import Compression, Compressor, check_compressor
 from farandole._earlier import await_earlier, before_unnamed
-from farandole._environment import default_inside
+from farandole._environment import environment_default
 from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
 from farandole._native import core as _core
@@ -47,7 +47,7 @@ __all__ = [
     "check_not_adasum",
     "check_sequence",
     "check_types",
-    "default_inside",
+    "environment_default",
     "even_groups",
     "init_as",
     "is_alone",

@@ -46,8 +46,8 @@ class IdleBlocks {
  private:
   std::list<Block> blocks_;  // the one used last first
   size_t bytes_ = 0;
-  size_t largest_bytes_ =
-      0;  // a single block of more than the bound is kept too: else it would be allocated every step
+  // A single block of more than the bound is kept, too: else it would be allocated every step.
+  size_t largest_bytes_ = 0;
 };
 
 }  // namespace farandole

@@ -16,7 +16,7 @@ Status ResultPool::Find(size_t size_bytes, Block* block) {
       bool happened = false;
       return device_->HasHappened(each.last_use, &happened).ok() && happened;
     };
-    if (!idle_.Take(size_bytes, is_unused, block)) block->memory = nullptr;
+    idle_.Take(size_bytes, is_unused, block);
   }
   if (block->memory == nullptr) return Allocate(size_bytes, block);
   if (block->last_use != nullptr) device_->DestroyEvent(block->last_use);

@@ -6,8 +6,8 @@ import sys
 import pytest
 from farandole._environment import (
     World,
-    default_inside,
     discover,
+    environment_default,
     find_libraries,
     start_timeout_s,
     told,
@@ -46,12 +46,12 @@ MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRA
 
 def test_a_default_is_there_inside_only_and_the_users_value_wins(monkeypatch):
     monkeypatch.delenv("FARANDOLE_X", raising=False)
-    with pytest.raises(ZeroDivisionError), default_inside("FARANDOLE_X", "ours"):
+    with pytest.raises(ZeroDivisionError), environment_default("FARANDOLE_X", "ours"):
         assert os.environ["FARANDOLE_X"] == "ours"
         _ = 1 / 0
     assert "FARANDOLE_X" not in os.environ
     monkeypatch.setenv("FARANDOLE_X", "theirs")
-    with default_inside("FARANDOLE_X", "ours"):
+    with environment_default("FARANDOLE_X", "ours"):
         assert os.environ["FARANDOLE_X"] == "theirs"
     assert os.environ["FARANDOLE_X"] == "theirs"
 

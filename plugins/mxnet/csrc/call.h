@@ -41,8 +41,8 @@ struct Wish {
   std::string name;
   std::string site;
   int priority;
-  bool is_gradient;                  // training cannot go on when it fails, whatever the reason
-  bool takes_device_memory = false;  // of the core: arrays on a GPU may stay there
+  bool is_gradient;          // training cannot go on when it fails, whatever the reason
+  bool takes_device_memory;  // of the core: arrays on a GPU may stay there
 };
 
 class Call : public Ordered {

@@ -36,9 +36,17 @@ DOOR int32_t farandole_mxnet_push(int32_t operation, int32_t count, void** input
                                   const char* site, int32_t priority, int32_t is_gradient,
                                   int32_t takes_device_memory) {
   try {
-    farandole_mxnet::Wish wish = {operation, reduce, root, process_set, prescale,
-                                  postscale, name,   site, priority,    is_gradient != 0};
-    wish.takes_device_memory = takes_device_memory != 0;
+    const farandole_mxnet::Wish wish = {operation,
+                                        reduce,
+                                        root,
+                                        process_set,
+                                        prescale,
+                                        postscale,
+                                        name,
+                                        site,
+                                        priority,
+                                        is_gradient != 0,
+                                        takes_device_memory != 0};
     return Report(farandole_mxnet::Call::Push(wish, inputs, outputs, count));
   } catch (const std::exception& error) {
     return Report({FRD_INTERNAL, error.what()});

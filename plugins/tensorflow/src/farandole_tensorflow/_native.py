@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from farandole.plugin import api_address, default_inside, may_take_device_memory
+from farandole.plugin import api_address, environment_default, may_take_device_memory
 
 _DEVICE = "FARANDOLE_TENSORFLOW_DEVICE"
 OLDEST = (2, 13)  # kernels that end later can be written since
@@ -28,7 +28,7 @@ def _loaded(path: str) -> Any:
 
     Users may have set it; else that is GPUs' tensors, where the settings list a back end that takes them there.
     """
-    with default_inside(_DEVICE, "GPU" if may_take_device_memory() else ""):
+    with environment_default(_DEVICE, "GPU" if may_take_device_memory() else ""):
         return tf.load_op_library(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -118,7 +119,7 @@ class _Bytes:
 
     def __del__(self) -> None:
         # When it goes, the driver is asked what is under way on the device, which ends a capture with an error.
-        if torch.cuda.is_current_stream_capturing():
+        if not sys.is_finalizing() and torch.cuda.is_current_stream_capturing():
             _dropped_in_capture.append(self._keep)
 
 
