@@ -16,6 +16,7 @@ import os
 import platform
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -59,8 +60,15 @@ logging.getLogger("nox").addFilter(lambda record: "uv binary" not in record.getM
 
 
 def run_pytest(env: Environment, *arguments: str, **variables: str) -> None:
+    """Run pytest with a folder of its own for temporary files, which goes afterwards.
+
+    What a killed program leaves there bears its process identifier: a later one of the same identifier meets it, and
+    Open MPI's mpirun, for one, refuses to start then. pytest's own folders stay for whoever looks for a fault.
+    """
     command = ["python", "-m", "pytest", "-p", "skips", *arguments]
-    env.run(*command, variables={"PYTHONPATH": str(ROOT / "tests"), **variables})
+    with tempfile.TemporaryDirectory(prefix="frd-", ignore_cleanup_errors=True) as place:
+        temporary = {"TMPDIR": place, "PYTEST_DEBUG_TEMPROOT": tempfile.gettempdir()}
+        env.run(*command, variables={"PYTHONPATH": str(ROOT / "tests"), **temporary, **variables})
 
 
 @nox.session
