@@ -257,7 +257,7 @@ bool Engine::DriveOrSleep(const Operation& operation, int64_t limit_ms) {
 bool Engine::Run(const SmallRequest& request, Status* status) {
   if (!table_ || !preference_.only_ours() || Timeline::on() || Nvtx::on()) return false;
   SmallCall call(request);
-  if (!Enter(world_.get(), table_.get(), &call)) return false;
+  if (!Enter(world_.get(), table_.get(), &call, pauses_)) return false;
   table_->bytes_submitted.fetch_add(request.tensor.size_bytes(), std::memory_order_relaxed);
   *status = Status::Ok();
   if (!LookUntil([&] { return CompleteIfReady(table_.get(), &call); })) {

@@ -47,6 +47,7 @@ class SmallCall final : public Proposal {
   Description Describe() const override { return Operation(AsRequest()).Describe(); }
 
   void Put();
+  bool AllHavePut() const { return plan.half->AllHavePut(plan.sequence()); }
   // Folds, and is over. REQUIRES: all have put, and the agreement has been told that the result is taken.
   void Take();
   // Is over as a call, and goes on as what this returns.
