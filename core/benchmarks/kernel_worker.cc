@@ -1,5 +1,6 @@
-// A rank of the flat allreduce kernel in the benchmark, bare: no names, no agreement, no engine around it. Waits by
-// spinning, as the kernel's caller does first; so it is measured with no more ranks than cores.
+// A rank of the flat allreduce kernel in the benchmark, bare: no names, no agreement, no engine around it. Is called
+// as the engine calls it, but for ever waiting by spinning, as the engine does first; so it is measured with no more
+// ranks than cores.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -26,11 +27,13 @@ class Kernel {
     ++uses_;
     farandole::FlatHalf& half = *halves_[uses_ % 2];
     half.Put(me_, &segment, 1, uses_);
-    for (int pauses = 0; !half.AllHavePut(uses_); ++pauses) {
+    int pauses = 0;
+    do {
       farandole::CpuPause();
-      if (pauses > kPauses) sched_yield();
-    }
-    half.Fold(farandole::ReduceOp::kSum, farandole::Scale{}, &segment, 1);
+      if (++pauses > kPauses) sched_yield();
+    } while (!half.AllHavePut(uses_));
+    halves_[(uses_ + 1) % 2]->AskForLinesOf(me_);
+    half.Fold(farandole::ReduceOp::kSum, farandole::Scale{}, &segment, 1, me_);
   }
 
  private:
