@@ -16,7 +16,6 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,6 +46,7 @@ from door.environments import (
     torch_environment,
 )
 from door.gloo import gloo_variables
+from door.leftovers import own_folder
 from door.pins import INTEL_MPI, LINTERS, MPI, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
 from door.progress import run_all, step, steps_taken
 from door.suites import chosen, suites
@@ -60,14 +60,8 @@ logging.getLogger("nox").addFilter(lambda record: "uv binary" not in record.getM
 
 
 def run_pytest(env: Environment, *arguments: str, **variables: str) -> None:
-    """Run pytest with a folder of its own for temporary files, which goes afterwards.
-
-    What a killed program leaves there bears its process identifier: a later one of the same identifier meets it, and
-    Open MPI's mpirun, for one, refuses to start then. pytest's own folders stay for whoever looks for a fault.
-    """
     command = ["python", "-m", "pytest", "-p", "skips", *arguments]
-    with tempfile.TemporaryDirectory(prefix="frd-", ignore_cleanup_errors=True) as place:
-        temporary = {"TMPDIR": place, "PYTEST_DEBUG_TEMPROOT": tempfile.gettempdir()}
+    with own_folder() as temporary:
         env.run(*command, variables={"PYTHONPATH": str(ROOT / "tests"), **temporary, **variables})
 
 

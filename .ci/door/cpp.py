@@ -15,6 +15,7 @@ import nox
 from door import MADE, ROOT
 from door.environments import Environment, build_environment
 from door.gloo import gloo_variables
+from door.leftovers import own_folder
 from door.progress import step
 
 Words = tuple[str, ...]
@@ -92,9 +93,9 @@ def run_cpp_tests(session: nox.Session, options: list[str], wrapper: Words = (),
     ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
     halt = "halt_on_error=1"
     variables |= {"ASAN_OPTIONS": halt, "UBSAN_OPTIONS": f"{halt}:print_stacktrace=1", "TSAN_OPTIONS": halt}
-    with step("Running the C++ tests"):
+    with step("Running the C++ tests"), own_folder() as temporary:
         parallel = ["--parallel", str(os.cpu_count() or 1), "--output-junit", str(results)]
-        env.run(*wrapper, *ctest, *parallel, *(session.posargs or select), variables=variables)
+        env.run(*wrapper, *ctest, *parallel, *(session.posargs or select), variables=variables | temporary)
         fail_on_skips(session, results)
 
 

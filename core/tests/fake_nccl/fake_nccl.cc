@@ -1,12 +1,11 @@
 #include "support/fake_nccl.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <climits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "rooms.h"
@@ -204,9 +203,10 @@ class Library final : public FakeNccl {
     comm->room->Abort(comm->rank);
     return AwaitOthers(comm, &lock);
   }
-  std::string UniqueName() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return "farandole_fake_nccl_" + std::to_string(getpid()) + "_" + std::to_string(++ids_);
+  // Not by the process: a killed one leaves a file of its room, and a later one may have its identifier.
+  static std::string UniqueName() {
+    std::random_device device;
+    return "farandole_fake_nccl_" + std::to_string(device()) + "_" + std::to_string(device());
   }
   int version() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -337,7 +337,7 @@ class Library final : public FakeNccl {
 
   FakeCuda& cuda_ = OpenCuda();
   std::mutex mutex_;
-  int version_ = VersionAtFirst(), later_ = kSuccess, ids_ = 0, next_reduce_ = 0;
+  int version_ = VersionAtFirst(), later_ = kSuccess, next_reduce_ = 0;
   bool hangs_ = false, hangs_before_launch_ = false, refuses_shared_devices_ = false;
   std::map<std::string, int> failures_, calls_;
   std::vector<std::string> misuses_;
