@@ -26,7 +26,7 @@ class Room {
   explicit Room(int members) : members_(members), places_(static_cast<size_t>(members)) {}
 
   Place& place(int position) { return places_[static_cast<size_t>(position)]; }
-  // False when somebody has broken the room.
+  // False when somebody has broken the room before all had come.
   bool Await() {
     std::unique_lock<std::mutex> lock(mutex_);
     const int round = round_;
@@ -36,7 +36,7 @@ class Room {
       changed_.notify_all();
     }
     changed_.wait(lock, [&] { return round != round_ || broken_; });
-    return !broken_;
+    return round != round_;
   }
   void Break() {
     std::lock_guard<std::mutex> lock(mutex_);
