@@ -1,9 +1,11 @@
 // What the engine refuses, and how the ranks hear of it: over one group, several groups, and in a world of one.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "support/requests.h"
 #include "support/thread_worlds.h"
@@ -101,7 +103,8 @@ TEST_P(RefusalTest, AChangeOfSetsAgainstAnUnnamedOperationIsAMismatchWithBothPla
 
 TEST_P(RefusalTest, AfterARemovalThatOneRankRefusesTheRanksAreInStep) {
   if (GetParam() == std::vector<int>{1}) return;
-  Run([](Engine& engine) {
+  std::atomic<bool> refused{false};
+  Run([&refused](Engine& engine) {
     ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kAddProcessSet, {0, 1})).ok());
     std::vector<float> values(3, 1);
     Request sum = Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x");
@@ -110,7 +113,9 @@ TEST_P(RefusalTest, AfterARemovalThatOneRankRefusesTheRanksAreInStep) {
     if (engine.rank() == 0) {
       ASSERT_TRUE(engine.Submit(sum, &operation).ok());
       EXPECT_EQ(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).code(), Code::kInvalid);
+      refused = true;
     } else {
+      while (!refused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       ASSERT_TRUE(engine.Submit(sum, &operation).ok());
     }
     ASSERT_TRUE(engine.Wait(operation, 30'000));
