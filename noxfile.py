@@ -61,8 +61,12 @@ logging.getLogger("nox").addFilter(lambda record: "uv binary" not in record.getM
 
 def run_pytest(env: Environment, *arguments: str, **variables: str) -> None:
     command = ["python", "-m", "pytest", "-p", "skips", *arguments]
+    run_apart(env, *command, variables={"PYTHONPATH": str(ROOT / "tests"), **variables})
+
+
+def run_apart(env: Environment, *command: str, variables: dict[str, str]) -> None:
     with own_folder() as temporary:
-        env.run(*command, variables={"PYTHONPATH": str(ROOT / "tests"), **temporary, **variables})
+        env.run(*command, variables=temporary | variables)
 
 
 @nox.session
@@ -173,7 +177,7 @@ def run_mpi_ranks(
     actions: dict[str, Callable[[], None]] = {}
     for path in libraries:
         for count in ranks:
-            run = partial(env.run, *launcher, str(count), str(program), str(path), variables=variables)
+            run = partial(run_apart, env, *launcher, str(count), str(program), str(path), variables=variables)
             actions[f"Testing the calls of {path.name}, {count} ranks"] = run
     run_all(session, actions)
 

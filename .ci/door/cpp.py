@@ -95,7 +95,7 @@ def run_cpp_tests(session: nox.Session, options: list[str], wrapper: Words = (),
     variables |= {"ASAN_OPTIONS": halt, "UBSAN_OPTIONS": f"{halt}:print_stacktrace=1", "TSAN_OPTIONS": halt}
     with step("Running the C++ tests"), own_folder() as temporary:
         parallel = ["--parallel", str(os.cpu_count() or 1), "--output-junit", str(results)]
-        env.run(*wrapper, *ctest, *parallel, *(session.posargs or select), variables=variables | temporary)
+        env.run(*wrapper, *ctest, *parallel, *(session.posargs or select), variables=temporary | variables)
         fail_on_skips(session, results)
 
 

@@ -21,9 +21,10 @@ def own_folder() -> Iterator[dict[str, str]]:
     Open MPI's mpirun, for one, refuses to start then. pytest's own folders stay for whoever looks for a fault.
     """
     before = segments()
+    kept = os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     try:
         with tempfile.TemporaryDirectory(prefix="frd-", ignore_cleanup_errors=True) as place:
-            yield {"TMPDIR": place, "PYTEST_DEBUG_TEMPROOT": tempfile.gettempdir()}
+            yield {"TMPDIR": place, "PYTEST_DEBUG_TEMPROOT": kept}
     finally:
         remove_unused(segments() - before)
 
@@ -39,7 +40,7 @@ def remove_unused(paths: set[Path]) -> None:
     mapped = ""
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
-            mapped += maps.read_text()
+            mapped += maps.read_text(errors="replace")
     for path in paths:
         with contextlib.suppress(OSError):
             if path.name not in mapped and path.stat().st_uid == os.getuid():

@@ -1,6 +1,5 @@
-// A rank of the flat allreduce kernel in the benchmark, bare: no names, no agreement, no engine around it. Is called
-// as the engine calls it, but for ever waiting by spinning, as the engine does first; so it is measured with no more
-// ranks than cores.
+// A rank of the flat allreduce kernel in the benchmark, bare: no names, no agreement, no engine around it. Called as
+// the engine calls it, except that it always waits by spinning; so it is measured with no more ranks than cores.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>

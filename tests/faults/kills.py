@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -262,7 +263,8 @@ def left_over(pids: tuple[int, ...], store: str) -> list[str]:
     names = [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if store in line]
     if names:
         found.append(f"sockets are left: {names}")
-    files = [str(path) for folder in ("/dev/shm", "/tmp") for path in Path(folder).iterdir() if owned(path, pids)]
+    folders = {"/dev/shm", "/tmp", tempfile.gettempdir()}
+    files = [str(path) for folder in folders for path in Path(folder).iterdir() if owned(path, pids)]
     if files:
         found.append(f"files are left: {files}")
     return found

@@ -260,7 +260,7 @@ bool Engine::Run(const SmallRequest& request, Status* status) {
   if (!Enter(world_.get(), table_.get(), &call, pauses_)) return false;
   table_->bytes_submitted.fetch_add(request.tensor.size_bytes(), std::memory_order_relaxed);
   *status = Status::Ok();
-  if (!LookUntil([&] { return CompleteIfReady(table_.get(), &call); })) {
+  if (!LookUntil([&] { return CompleteIfReady(table_.get(), &call); }, pauses_)) {
     std::lock_guard<std::mutex> lock(table_->mutex);
     table_->operations.MakeOperation();
   }
@@ -271,10 +271,10 @@ bool Engine::Run(const SmallRequest& request, Status* status) {
   return true;
 }
 
-// A small operation needs no driver: its data comes by itself.
+// A small operation needs no driver: its data comes by itself. `paused`: so many of its pauses are spent.
 template <typename Look>
-bool Engine::LookUntil(Look look) {
-  for (int idle = 0; idle < pauses_ + kYields; ++idle) {
+bool Engine::LookUntil(Look look, int paused) {
+  for (int idle = paused; idle < pauses_ + kYields; ++idle) {
     if (look()) return true;
     idle < pauses_ ? CpuPause() : std::this_thread::yield();
   }

@@ -81,7 +81,7 @@ class Engine {
   Status SubmitJoin(const OperationPtr& operation);
 
   template <typename Look>
-  bool LookUntil(Look look);
+  bool LookUntil(Look look, int paused = 0);
   bool AwaitSmall(const OperationPtr& operation);
   bool DriveOrSleep(const Operation& operation, int64_t limit_ms);
   void DriveUntil(const Operation& operation, TimePoint limit);

@@ -2,9 +2,9 @@
 // have come, and folds; nobody else needs to know of it, so it lives on the caller's stack and takes no memory of its
 // own: making and sharing an Operation costs as much as the exchange itself (2 ranks, 4 bytes: 0.3 us of 0.5).
 //
-// It is entered in the table all the same. Whoever has more to say about it than that it is ready (the driver, when
-// ranks die, ids retire or the time is up, or the caller, before it sleeps) makes it an Operation, which then goes its
-// usual way.
+// One for which the others do not come at once is entered in the table. Whoever has more to say about it than that it
+// is ready (the driver, when ranks die, ids retire or the time is up, or the caller, before it sleeps) makes it an
+// Operation, which then goes its usual way.
 //
 // Thread rule: under the table's mutex, but for over(), and the plan, which does not change after Enter.
 #pragma once
@@ -47,7 +47,6 @@ class SmallCall final : public Proposal {
   Description Describe() const override { return Operation(AsRequest()).Describe(); }
 
   void Put();
-  bool AllHavePut() const { return plan.half->AllHavePut(plan.sequence()); }
   // Folds, and is over. REQUIRES: all have put, and the agreement has been told that the result is taken.
   void Take();
   // Is over as a call, and goes on as what this returns.

@@ -11,8 +11,8 @@ namespace farandole {
 // to wake it.
 Status Enter(World* world, Table* table, const OperationPtr& operation, bool polling);
 
-// A call that is to be looked at next; it is over already when the others come within so many `looks`. False, and
-// nothing is done, when it must be an operation from the beginning.
+// A call that is to be looked at next; it is over already when the others come within so many `looks` (at least one),
+// with a pause before each. False, and nothing is done, when it must be an operation from the beginning.
 bool Enter(World* world, Table* table, SmallCall* call, int looks);
 
 // To be entered once `before`, which has its name, is done. Any thread.

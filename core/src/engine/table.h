@@ -101,7 +101,7 @@ struct Table {
   std::atomic<bool> has_eager{false};     // `eager` is not empty
   std::atomic<bool> has_held{false};      // `held` is not empty
   std::atomic<bool> wants_join{false};    // `join` is set and rank 0 does not know yet
-  std::atomic<int> in_flight{0};          // operations not completed
+  std::atomic<int> in_flight{0};          // operations not completed, but for a call within Enter
 
   std::atomic<uint64_t> bytes_submitted{0};
   std::atomic<uint64_t> messages_sent{0};

@@ -5,7 +5,6 @@
 #include <functional>
 #include <mutex>
 #include <set>
-#include <thread>
 
 #include "support/requests.h"
 #include "support/thread_worlds.h"
@@ -115,7 +114,7 @@ TEST_P(RefusalTest, AfterARemovalThatOneRankRefusesTheRanksAreInStep) {
       EXPECT_EQ(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).code(), Code::kInvalid);
       refused = true;
     } else {
-      while (!refused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      AwaitThat([&] { return refused.load(); });
       ASSERT_TRUE(engine.Submit(sum, &operation).ok());
     }
     ASSERT_TRUE(engine.Wait(operation, 30'000));
