@@ -65,6 +65,7 @@ def run_pytest(env: Environment, *arguments: str, **variables: str) -> None:
 
 
 def run_apart(env: Environment, *command: str, variables: dict[str, str]) -> None:
+    """Run a program with a folder of its own for temporary files."""
     with own_folder() as temporary:
         env.run(*command, variables=temporary | variables)
 

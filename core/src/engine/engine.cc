@@ -13,7 +13,7 @@ namespace {
 // Polling of a caller that waits, before it sleeps. The engine's own thread only pauses. With more ranks than cores a
 // caller that pauses keeps the one away for whom it waits, so it yields at once: four ranks on two cores took 1 to 20 %
 // less for 128 KB, and from 17 % less to 7 % more for 256 KB. (Pausing for the last one alone won 5 % at 4 bytes, and
-// lost as much with three.)
+// lost as much with three.) A small call pauses under the table's lock, so others may wait as long for that.
 constexpr int kPauses = 20, kYields = 50;
 
 size_t BytesOf(const Request& request) {

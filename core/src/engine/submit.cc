@@ -91,13 +91,6 @@ OperationPtr TakeResult(Table* table, Ticket ticket) {
   return operation;
 }
 
-// Under the lock.
-void TakeIfReady(Table* table, SmallCall* call) {
-  const Ticket ticket = call->plan.ticket;
-  if (call->over() || !table->agreement.IsReady(call->plan) || !table->agreement.TakeReady(ticket)) return;
-  TakeResult(table, table->operations.TakeCall(ticket));
-}
-
 // Looks at least once. A look that is too early takes the line from the one who is about to write it, and who has to
 // send for it once more; hence a pause before the first.
 bool BecomesReady(const Agreement& agreement, const Agreement::Plan& plan, int looks) {
@@ -210,7 +203,9 @@ bool CompleteIfReady(Table* table, const OperationPtr& operation) {
 bool CompleteIfReady(Table* table, SmallCall* call) {
   if (call->over() || !table->agreement.IsReady(call->plan)) return call->over();
   std::lock_guard<std::mutex> lock(table->mutex);
-  TakeIfReady(table, call);
+  const Ticket ticket = call->plan.ticket;
+  if (!call->over() && table->agreement.IsReady(call->plan) && table->agreement.TakeReady(ticket))
+    TakeResult(table, table->operations.TakeCall(ticket));
   return call->over();
 }
 
