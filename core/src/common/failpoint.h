@@ -31,7 +31,9 @@ Status VisitFailpoint(const char* name);
 
 }  // namespace farandole
 
-#ifdef FARANDOLE_FAILPOINTS
+#ifndef FARANDOLE_FAILPOINTS  // 0 or 1 where a file's own #include of this header is known to CMake
+#error "a new file has failpoints: run cmake again, so that it is compiled for the tests, too"
+#elif FARANDOLE_FAILPOINTS
 #define FRD_FAILPOINT(name) static_cast<void>(::farandole::VisitFailpoint(name))
 #define FRD_FAILPOINT_STATUS(name) ::farandole::VisitFailpoint(name)
 #else

@@ -1,6 +1,7 @@
 // Participants as threads over a full mesh of links.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
@@ -9,7 +10,9 @@
 #include "algorithms/run.h"
 #include "transport/link_pairs.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
+
+inline constexpr std::chrono::seconds kLimit{60};  // for what ends by itself
 
 class Mesh {
  public:
@@ -63,4 +66,4 @@ inline Status RunToEnd(Runner* runner, const RunPlan& plan, const TimeLimit& lim
   return Status::Ok();
 }
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

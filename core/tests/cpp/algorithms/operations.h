@@ -9,7 +9,7 @@
 
 #include "algorithms/run.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 using Bytes = std::vector<char>;
 
@@ -86,4 +86,4 @@ inline std::string Complaint(const Job& job, const Status& status, bool equal) {
          std::to_string(job.chunk_bytes) + ": " + (status.ok() ? "wrong values" : status.message());
 }
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

@@ -11,11 +11,10 @@
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
-constexpr std::chrono::seconds kLimit{60};
-constexpr int kMaxParticipants = 5;
+constexpr int kMostOverLinks = 5;
 
 const Transport kRunTransports[] = {
     {"inproc", InprocLinks},
@@ -45,7 +44,7 @@ std::string NameOfCase(const ::testing::TestParamInfo<Param>& info) {
 }
 
 TEST_P(Allreduce, SumsAnySequenceOfSizes) {
-  for (int n = 1; n <= kMaxParticipants; ++n) {
+  for (int n = 1; n <= kMostOverLinks; ++n) {
     const Mesh mesh(n, transport().make);
     EXPECT_EQ(mesh.Run([&](int me) -> std::string {
       const Schedule schedule = make()(n, me);
@@ -84,7 +83,7 @@ TEST_P(Allreduce, AppliesTheScaleOnceToEveryElement) {
 }
 
 TEST_P(Broadcast, CopiesTheRootsElements) {
-  for (int n = 1; n <= kMaxParticipants; ++n) {
+  for (int n = 1; n <= kMostOverLinks; ++n) {
     const Mesh mesh(n, transport().make);
     for (int root : {0, n - 1}) {
       EXPECT_EQ(mesh.Run([&](int me) -> std::string {
@@ -118,7 +117,7 @@ std::vector<Range> BlocksOf(int participants, std::mt19937* random) {
 }
 
 TEST_P(Allgather, CollectsUnequalBlocks) {
-  for (int n = 1; n <= kMaxParticipants; ++n) {
+  for (int n = 1; n <= kMostOverLinks; ++n) {
     const Mesh mesh(n, transport().make);
     EXPECT_EQ(mesh.Run([&](int me) -> std::string {
       const Schedule schedule = make()(n, me);
@@ -167,4 +166,4 @@ INSTANTIATE_TEST_SUITE_P(Links, Broadcast, Combine(ValuesIn(kRunTransports), Val
                          NameOfCase<Broadcast::ParamType>);
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

@@ -10,13 +10,11 @@
 #include "algorithms/run.h"
 #include "algorithms/tree.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
-constexpr std::chrono::seconds kLimit{60};
-
 using MakeAllreduce = Schedule (*)(int participants, int me);
-constexpr MakeAllreduce kAllreduces[] = {DirectAllreduce, RingAllreduce, TreeAllreduce, ExchangeAll, HalvingAllreduce};
+constexpr MakeAllreduce kMakers[] = {DirectAllreduce, RingAllreduce, TreeAllreduce, ExchangeAll, HalvingAllreduce};
 
 // Values whose sums round, so that another order gives other bits.
 Bytes RoughElements(DType dtype, int64_t count, int me) {
@@ -26,7 +24,7 @@ Bytes RoughElements(DType dtype, int64_t count, int me) {
   });
 }
 
-std::vector<Bytes> Allreduce(const Mesh& mesh, MakeAllreduce make, DType dtype, int64_t count, size_t chunk_bytes) {
+std::vector<Bytes> AllreduceOver(const Mesh& mesh, MakeAllreduce make, DType dtype, int64_t count, size_t chunk_bytes) {
   std::vector<Bytes> results(mesh.participants());
   EXPECT_EQ(mesh.Run([&](int me) {
     const Schedule schedule = make(mesh.participants(), me);
@@ -43,10 +41,10 @@ TEST(OrderOfSummation, DirectTreeExchangeAndHalvingGiveTheSameBitsOnAllParticipa
   for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBfloat16}) {
     for (int n = 2; n <= 7; ++n) {
       const Mesh mesh(n, InprocLinks);
-      const std::vector<Bytes> first = Allreduce(mesh, DirectAllreduce, dtype, 5003, 1 << 20);
+      const std::vector<Bytes> first = AllreduceOver(mesh, DirectAllreduce, dtype, 5003, 1 << 20);
       for (const auto& make : {DirectAllreduce, TreeAllreduce, ExchangeAll, HalvingAllreduce}) {
         for (size_t chunk_bytes : {1000, 1 << 20}) {
-          const std::vector<Bytes> again = Allreduce(mesh, make, dtype, 5003, chunk_bytes);
+          const std::vector<Bytes> again = AllreduceOver(mesh, make, dtype, 5003, chunk_bytes);
           for (const Bytes& result : again)
             EXPECT_EQ(result, first[0]) << NameOf(dtype) << ", " << n << " participants";
         }
@@ -60,8 +58,8 @@ TEST(OrderOfSummation, ASourceOfItsOwnGivesTheSameBitsAndIsNeverWritten) {
   const int n = 5;
   const Mesh mesh(n, InprocLinks);
   for (DType dtype : {DType::kFloat32, DType::kBfloat16}) {
-    for (MakeAllreduce make : kAllreduces) {
-      const std::vector<Bytes> expected = Allreduce(mesh, make, dtype, 5003, 4096);
+    for (MakeAllreduce make : kMakers) {
+      const std::vector<Bytes> expected = AllreduceOver(mesh, make, dtype, 5003, 4096);
       EXPECT_EQ(mesh.Run([&](int me) -> std::string {
         const Schedule schedule = make(n, me);
         Runner runner(&schedule, mesh.LinksOf(me));
@@ -82,8 +80,8 @@ TEST(OrderOfSummation, ASourceOfItsOwnGivesTheSameBitsAndIsNeverWritten) {
 TEST(OrderOfSummation, TwoParticipantsGetTheSameBitsFromTheRing) {
   const Mesh mesh(2, InprocLinks);
   for (DType dtype : {DType::kFloat32, DType::kBfloat16}) {
-    const std::vector<Bytes> expected = Allreduce(mesh, DirectAllreduce, dtype, 5003, 4096);
-    EXPECT_EQ(Allreduce(mesh, RingAllreduce, dtype, 5003, 4096), expected);
+    const std::vector<Bytes> expected = AllreduceOver(mesh, DirectAllreduce, dtype, 5003, 4096);
+    EXPECT_EQ(AllreduceOver(mesh, RingAllreduce, dtype, 5003, 4096), expected);
   }
 }
 
@@ -100,7 +98,7 @@ TEST(Runner, ReportsALostPeer) {
 }
 
 TEST(Runner, AloneItAppliesTheScale) {
-  for (MakeAllreduce make : kAllreduces) {
+  for (MakeAllreduce make : kMakers) {
     const Schedule schedule = make(1, 0);
     Runner runner(&schedule, {nullptr});
     Bytes data = Elements(DType::kFloat32, 1000, [](int64_t i) { return Element(0, i); });
@@ -143,7 +141,7 @@ std::string RunWithPoll(Runner* runner, const RunPlan& plan, const std::vector<L
 TEST(Runner, NamesWhatItWaitsFor) {
   const int n = 4;
   const Mesh mesh(n, [] { return TcpLinks(); });
-  for (MakeAllreduce make : kAllreduces) {
+  for (MakeAllreduce make : kMakers) {
     EXPECT_EQ(mesh.Run([&](int me) -> std::string {
       const Schedule schedule = make(n, me);
       Runner runner(&schedule, mesh.LinksOf(me));
@@ -159,4 +157,4 @@ TEST(Runner, NamesWhatItWaitsFor) {
 }
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

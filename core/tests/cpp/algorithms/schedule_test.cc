@@ -14,7 +14,7 @@
 #include "algorithms/simulation.h"
 #include "algorithms/tree.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
 constexpr int kMaxParticipants = 17;
@@ -332,4 +332,4 @@ TEST(BlockRange, BordersFallOnCacheLinesAndSizesDifferByOneLineAtMost) {
 }
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

@@ -14,7 +14,7 @@
 #include "algorithms/schedule.h"
 #include "algorithms/walk.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 // R over the strings, written with all its parentheses: {"a", "b", "c"} -> "((a+b)+c)".
 inline std::string InOrder(const std::vector<std::string>& values) {
@@ -153,4 +153,4 @@ class Simulation {
   std::string error_;
 };
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

@@ -5,7 +5,7 @@
 
 #include "backends/cases.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
 Case CaseOf(DType dtype, Scale scale) {
@@ -153,4 +153,4 @@ TEST(NativeAdasum, ARankThatHasJoinedAddsNothing) {
 }
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

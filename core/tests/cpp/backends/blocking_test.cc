@@ -12,7 +12,7 @@
 #include "backends/packing.h"
 #include "backends/rig.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
 // Where the members of one set meet.
@@ -226,4 +226,4 @@ TEST(Blocking, AnAbortedIntroductionEnds) {
 }
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

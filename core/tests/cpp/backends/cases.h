@@ -8,7 +8,7 @@
 #include "backends/reduction_oracle.h"
 #include "common/half.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 struct Case {
   uint32_t seed = 0;  // of the inputs
@@ -101,4 +101,4 @@ inline std::string InputOf(const Case& c, int position, size_t element_count) {
   return bytes;
 }
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

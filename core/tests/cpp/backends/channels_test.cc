@@ -4,7 +4,7 @@
 
 #include "backends/performed.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
 std::string PerformCase(Rank& rank, const Case& c, const ProcessSet& set) {
@@ -89,4 +89,4 @@ TEST(Channels, SetsThatOverlapDoNotDisturbEachOther) {
 }
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

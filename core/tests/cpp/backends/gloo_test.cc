@@ -9,7 +9,7 @@
 
 #include "backends/rig.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
 Settings WithLibrary(const std::string& path) {
@@ -82,4 +82,4 @@ TEST(Gloo, WorkThatIsAbortedEnds) {
 }
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

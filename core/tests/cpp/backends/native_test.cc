@@ -6,7 +6,7 @@
 
 #include "backends/performed.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
 using GroupSizes = std::vector<int>;
@@ -91,4 +91,4 @@ INSTANTIATE_TEST_SUITE_P(Groups, Native,
                          NameOfGroups);
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

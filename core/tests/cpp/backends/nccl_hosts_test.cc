@@ -1,7 +1,7 @@
 // NCCL inside hosts and links of ours between them, where NCCL has no network; over the same fakes.
 #include "backends/nccl_rig.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
 using std::chrono::milliseconds;
@@ -236,4 +236,4 @@ INSTANTIATE_TEST_SUITE_P(Groups, NcclHosts,
                                            std::vector<int>{1, 1, 1}));
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

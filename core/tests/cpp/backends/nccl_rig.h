@@ -15,7 +15,7 @@
 #include "device/cuda.h"
 #include "support/fake_gpus.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 inline Settings FakeSettings() {
   Settings settings;
@@ -117,4 +117,4 @@ inline bool IsRoundedOtherwise(const Case& c) {
   return reduces && IsFloating(c.dtype) && !c.scale.IsIdentity() && c.scale.divisor != 1;
 }
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

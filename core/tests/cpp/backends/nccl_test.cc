@@ -9,7 +9,7 @@
 #include "backends/nccl/library.h"
 #include "backends/nccl_rig.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
 using std::chrono::milliseconds;
@@ -419,4 +419,4 @@ TEST(NcclSupports, BetweenHostsWithoutANetworkWhatCanBeRelayed) {
 }
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

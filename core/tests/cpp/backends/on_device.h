@@ -9,7 +9,7 @@
 #include "device/cuda.h"
 #include "support/fake_cuda.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 // Memory of the fake devices. It is freed when all ranks have ended: freeing waits for the device, which ranks share
 // here, so for works of other ranks, which may wait for this one.
@@ -73,4 +73,4 @@ class OnDevice {
   Work work_;
 };
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

@@ -5,7 +5,7 @@
 
 #include "backends/cases.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 inline size_t Sum(const std::vector<size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), size_t{0});
@@ -140,4 +140,4 @@ class Performed {
   Work work_;
 };
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

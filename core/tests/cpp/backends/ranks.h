@@ -12,7 +12,7 @@
 #include "backends/registry.h"
 #include "support/thread_worlds.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 class Rank {
  public:
@@ -76,4 +76,4 @@ inline std::string RunBackends(const std::vector<int>& group_sizes, const std::f
   return all;
 }
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

@@ -8,7 +8,7 @@
 #include "common/reduce_oracle.h"
 #include "world/layout.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 struct ReductionCase {
   DType dtype;
@@ -114,4 +114,4 @@ inline std::string Reduced(const ReductionCase& c, const Layout& layout, const s
   return {};
 }
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

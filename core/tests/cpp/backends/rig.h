@@ -8,7 +8,7 @@
 
 #include "backends/performed.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 struct Rig {
   using Maker = std::function<std::unique_ptr<Backend>(World* world, Backend* carrier)>;
@@ -61,4 +61,4 @@ struct Rig {
   }
 };
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

@@ -6,7 +6,7 @@
 
 #include "backends/performed.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
 const std::vector<int> kGroups[] = {{3}, {1, 1, 1}, {2, 1}, {1, 2}};
@@ -139,4 +139,4 @@ TEST(Sizes, WorkThatIsAbortedLeavesMemoryAlone) {
 }
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

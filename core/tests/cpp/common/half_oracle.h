@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 class HalfOracle {
  public:
@@ -70,4 +70,4 @@ inline const HalfOracle& Bfloat16Oracle() {
   return oracle;
 }
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

@@ -13,9 +13,9 @@
 namespace farandole {
 namespace {
 
-using testing::Bfloat16Oracle;
-using testing::Float16Oracle;
-using testing::HalfOracle;
+using tests::Bfloat16Oracle;
+using tests::Float16Oracle;
+using tests::HalfOracle;
 
 uint32_t BitsOf(float value) {
   uint32_t bits;

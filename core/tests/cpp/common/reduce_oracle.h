@@ -13,7 +13,7 @@
 #include "common/half_oracle.h"
 #include "common/reduce.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 template <class T>
 T RealPair(ReduceOp reduce, T left, T right) {
@@ -134,4 +134,4 @@ inline std::string Oracle(DType dtype, ReduceOp reduce, const std::vector<const 
   return {};
 }
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

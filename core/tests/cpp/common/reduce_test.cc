@@ -41,10 +41,10 @@ class IsaScope {
 // Small whole numbers and fractions as floats, so that sums round; anything else as it comes.
 void WriteOrdinary(DType dtype, std::mt19937_64* random, char* to) {
   const double value = static_cast<double>(static_cast<int64_t>((*random)() % 8192) - 4096) / 512.0;
-  if (dtype == DType::kFloat16) testing::NarrowOracle<testing::Float16Oracle>::Write(static_cast<float>(value), to);
-  if (dtype == DType::kBfloat16) testing::NarrowOracle<testing::Bfloat16Oracle>::Write(static_cast<float>(value), to);
-  if (dtype == DType::kFloat32) testing::PlainOracle<float>::Write(static_cast<float>(value) * 1.1f, to);
-  if (dtype == DType::kFloat64) testing::PlainOracle<double>::Write(value * 1.1, to);
+  if (dtype == DType::kFloat16) tests::NarrowOracle<tests::Float16Oracle>::Write(static_cast<float>(value), to);
+  if (dtype == DType::kBfloat16) tests::NarrowOracle<tests::Bfloat16Oracle>::Write(static_cast<float>(value), to);
+  if (dtype == DType::kFloat32) tests::PlainOracle<float>::Write(static_cast<float>(value) * 1.1f, to);
+  if (dtype == DType::kFloat64) tests::PlainOracle<double>::Write(value * 1.1, to);
 }
 
 // Three quarters ordinary numbers, one quarter any bits: NaN of every kind, infinities, subnormals, both zeros.
@@ -94,7 +94,7 @@ class FoldMatrix : public ::testing::TestWithParam<std::tuple<int, ReduceOp>> {
 TEST_P(FoldMatrix, EveryInstructionSetGivesTheBitsOfTheDefinition) {
   for (size_t input_count = 2; input_count <= kMostInputs; ++input_count) {
     const std::vector<const char*> inputs = FirstOf(RandomInputs(dtype()), input_count);
-    const std::string expected = testing::Oracle(dtype(), reduce(), inputs, kMostElements);
+    const std::string expected = tests::Oracle(dtype(), reduce(), inputs, kMostElements);
     for (const Isa isa : Isas()) {
       const IsaScope scope(isa);
       for (const size_t size : kSizes) {
@@ -122,7 +122,7 @@ TEST_P(FoldMatrix, UnalignedBuffersGiveTheSameBitsAndNothingElseIsWritten) {
     std::vector<const void*> inputs;
     for (size_t k = 0; k < input_count; ++k) inputs.push_back(shifted[k].data() + k + 1);
     const std::string expected =
-        testing::Oracle(dtype(), reduce(), FirstOf(RandomInputs(dtype()), input_count), kElements);
+        tests::Oracle(dtype(), reduce(), FirstOf(RandomInputs(dtype()), input_count), kElements);
     for (const Isa isa : Isas()) {
       const IsaScope scope(isa);
       std::string output(bytes + 200, '\x5a');

@@ -1,4 +1,4 @@
-// A description that is there already, as a proposal: what tests submit to an agreement that has no engine around it.
+// A description that is there already, as a proposal, and a layout: for tests of an agreement without an engine around.
 #pragma once
 
 #include "controller/agreement.h"
@@ -19,5 +19,12 @@ class DescribedProposal final : public Proposal {
  private:
   const Description& description_;
 };
+
+// One rank on each of these machines, or several on one that comes several times.
+inline Layout LayoutOf(const std::vector<std::string>& machines) {
+  std::vector<Card> cards;
+  for (const std::string& machine : machines) cards.push_back({"h", machine, 1, true, ""});
+  return MakeLayout(cards, std::vector<bool>(cards.size(), false));
+}
 
 }  // namespace farandole

@@ -14,12 +14,6 @@
 namespace farandole {
 namespace {
 
-Layout LayoutOf(const std::vector<std::string>& machines) {
-  std::vector<Card> cards;
-  for (const std::string& machine : machines) cards.push_back({"h", machine, 1, true, ""});
-  return MakeLayout(cards, std::vector<bool>(cards.size(), false));
-}
-
 Description Describe(const std::string& name, OpKind kind) {
   Description description;
   description.name = name;

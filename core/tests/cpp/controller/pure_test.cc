@@ -7,6 +7,7 @@
 #include <set>
 
 #include "controller/coordinator.h"
+#include "controller/described.h"
 #include "controller/fuse.h"
 #include "controller/validate.h"
 
@@ -156,12 +157,6 @@ TEST(SpansTest, HalvesJoinAgainWhateverTheOrder) {
     ASSERT_EQ(spans.Take(kCapacity), 0) << "not one piece again";
     spans.GiveBack(0, kCapacity);
   }
-}
-
-Layout LayoutOf(const std::vector<std::string>& machines) {
-  std::vector<Card> cards;
-  for (const std::string& machine : machines) cards.push_back({"h", machine, 1, true, ""});
-  return MakeLayout(cards, std::vector<bool>(cards.size(), false));
 }
 
 TEST(CoordinatorTest, AnyBytesAreAnErrorOrAMessageNeverACrash) {

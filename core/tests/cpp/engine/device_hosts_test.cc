@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Settings CutOff() {
+Settings FakesWithoutNetwork() {
   Settings settings = SettingsOfFakes();
   settings.without_network = {"nccl"};
   return settings;
@@ -29,7 +29,7 @@ class DeviceHosts : public OnFakeGpus<testing::TestWithParam<std::vector<int>>> 
     OnFakeGpus::TearDown();
     for (int size : nccl_.sizes()) EXPECT_LE(size, 2) << "a communicator of several hosts";
   }
-  void Run(const std::function<void(Engine&, Framework&)>& body, const Settings& settings = CutOff()) {
+  void Run(const std::function<void(Engine&, Framework&)>& body, const Settings& settings = FakesWithoutNetwork()) {
     RunRanks(
         GetParam(),
         [&](Engine& engine) {
@@ -93,7 +93,7 @@ TEST_P(DeviceHosts, WhatIsNotRelayedIsStagedForOurs) {
 
 TEST_P(DeviceHosts, AnOperationThatHangsInsideAHostIsADeadlineForEverybody) {
   nccl_.Hang();
-  Settings settings = CutOff();
+  Settings settings = FakesWithoutNetwork();
   settings.timeout_ms = 1000;
   Run(
       [](Engine& engine, Framework& framework) {
@@ -118,7 +118,7 @@ int BeRankOfHosts(WorldSpec spec, int victim, const int (&pipe)[2]) {
   if (!Bootstrap(spec, After(std::chrono::seconds(20)), &world).ok()) return 2;
   if (world->layout.group_count() != 2) return 3;
   std::unique_ptr<Engine> engine;
-  if (!Engine::Start(std::move(world), CutOff(), &engine).ok()) return 4;
+  if (!Engine::Start(std::move(world), FakesWithoutNetwork(), &engine).ok()) return 4;
   OpenFakeNccl().Reset();
   if (spec.rank == victim) OpenFakeNccl().Hang();
   Framework framework(OpenFakeCuda(), spec.rank % 2);

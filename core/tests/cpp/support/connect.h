@@ -1,14 +1,21 @@
-// A connection in one call: what tests of the other end want.
+// A connection in one call, and what else several tests of sockets want.
 #pragma once
 
+#include <fcntl.h>
 #include <poll.h>
 
+#include <chrono>
 #include <string>
 
 #include "transport/socket.h"
 #include "transport/socket_wait.h"
 
 namespace farandole {
+
+// For what takes no time, on a machine that may be busy.
+inline Deadline Soon() { return After(std::chrono::milliseconds(5000)); }
+
+inline bool IsCloseOnExec(int fd) { return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
 
 inline Status ConnectAttempt(const std::string& endpoint, size_t attempt, Deadline deadline, Descriptor* connection) {
   FRD_RETURN_IF_ERROR(BeginConnect(endpoint, attempt, connection));

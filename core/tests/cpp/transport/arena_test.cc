@@ -1,11 +1,15 @@
 // One memory for several ranks: that all see it, and that the thread sanitizer sees them.
 #include "transport/arena.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "transport/mapping.h"
 
@@ -40,6 +44,16 @@ TEST(ArenaTest, TheMemoryLivesAsLongAsOneOfItsArenas) {
     second = Attached(first);
   }
   EXPECT_EQ(second.data()[0], std::byte{7});
+}
+
+TEST(ArenaTest, MemoryThatItsOwnerMayStillShrinkIsRefused) {
+  Descriptor memfd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(memfd.get(), static_cast<off_t>(kBytes)), 0);
+  ASSERT_EQ(fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
+  Arena arena;
+  const Status status = Arena::Attach(std::move(memfd), kBytes, &arena);
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_NE(status.message().find("sealed against resizing"), std::string::npos) << status.message();
 }
 
 TEST(ArenaTest, AnArenaOfAnotherSizeIsRefused) {

@@ -34,8 +34,6 @@ const Key kOtherKey = KeyOf(0x22);
 const Hello kClientHello = {"data", 3, 0x0102030405060708};
 const Hello kServerHello = {"sixteen bytes...", 0, 9};
 
-Deadline Soon() { return After(milliseconds(5000)); }
-
 struct Ends {
   Descriptor client, server;
 };

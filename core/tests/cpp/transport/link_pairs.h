@@ -18,7 +18,7 @@
 #include "transport/inproc.h"
 #include "transport/tcp_link.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 
 struct LinkPair {
   std::unique_ptr<Link> first;   // its peer is called "rank 1"
@@ -109,4 +109,4 @@ class TimeLimit {
   const std::chrono::steady_clock::time_point end_;
 };
 
-}  // namespace farandole::testing
+}  // namespace farandole::tests

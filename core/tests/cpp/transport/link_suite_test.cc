@@ -8,7 +8,7 @@
 
 #include "transport/link_pairs.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
 constexpr std::chrono::seconds kLimit{60};
@@ -204,4 +204,4 @@ INSTANTIATE_TEST_SUITE_P(Transports, LinkSuite, ::testing::ValuesIn(kTransports)
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

@@ -11,16 +11,13 @@
 #include <thread>
 #include <vector>
 
+#include "support/connect.h"
 #include "transport/socket.h"
 
 namespace farandole {
 namespace {
 
 using std::chrono::milliseconds;
-
-Deadline Soon() { return After(milliseconds(5000)); }
-
-bool IsCloseOnExec(int fd) { return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
 
 struct Both {
   Descriptor left, right;

@@ -26,10 +26,6 @@ std::string FreshUnixEndpoint() {
   return "unix:farandole-test-" + std::to_string(getpid()) + "-" + std::to_string(counter++);
 }
 
-Deadline Soon() { return After(milliseconds(5000)); }
-
-bool IsCloseOnExec(int fd) { return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
-
 int OptionOf(int fd, int level, int name) {
   int value = -1;
   socklen_t size_bytes = sizeof(value);

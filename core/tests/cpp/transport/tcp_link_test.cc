@@ -7,7 +7,7 @@
 
 #include "transport/link_pairs.h"
 
-namespace farandole::testing {
+namespace farandole::tests {
 namespace {
 
 // Receives one byte or an error within 10 s.
@@ -64,4 +64,4 @@ TEST(TcpLink, AnErrorOfOursIsNotBlamedOnThePeer) {
 }
 
 }  // namespace
-}  // namespace farandole::testing
+}  // namespace farandole::tests

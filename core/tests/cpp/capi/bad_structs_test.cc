@@ -1,0 +1,89 @@
+// What a caller of the C interface may get wrong in the structs that it fills: refused in words, and nothing is read
+// beyond what the caller has.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+
+#include "farandole/farandole.h"
+
+namespace farandole {
+namespace {
+
+class CStructs : public testing::Test {
+ protected:
+  void SetUp() override {
+    const frd_world world = {sizeof(frd_world), 0, 1, nullptr, nullptr};
+    ASSERT_EQ(api_->init(&world), FRD_OK) << api_->last_error();
+    tensor_.struct_size = sizeof(tensor_);
+    tensor_.dtype = FRD_FLOAT32;
+    tensor_.input = input_;
+    tensor_.output = output_;
+    tensor_.shape = shape_;
+    tensor_.dimension_count = 1;
+    request_.struct_size = sizeof(request_);
+    request_.operation = FRD_ALLREDUCE;
+    request_.tensors = &tensor_;
+    request_.tensor_count = 1;
+    request_.name = "sum";
+    request_.prescale = request_.postscale = 1;
+  }
+  void TearDown() override { api_->shutdown(); }
+
+  // Runs the request: the message of the error, empty where there is none.
+  std::string Run() {
+    frd_operation* operation = nullptr;
+    const bool ok = api_->run(&request_, &operation) == FRD_OK;
+    const std::string message = ok ? "" : api_->last_error();
+    if (operation != nullptr) api_->release(operation);
+    return message;
+  }
+
+  const frd_api* const api_ = frd_get_api();
+  const float input_[2] = {1, 2};
+  float output_[2] = {};
+  const int64_t shape_[1] = {2};
+  frd_tensor tensor_ = {};
+  frd_request request_ = {};
+};
+
+TEST_F(CStructs, ThatAreTooSmallAreRefused) {
+  EXPECT_EQ(Run(), "");
+  EXPECT_EQ(output_[1], 2.0f);
+  tensor_.struct_size = sizeof(tensor_) - 1;
+  EXPECT_EQ(Run(), "frd_tensor.struct_size is too small for this core");
+  tensor_.struct_size = sizeof(tensor_);
+  request_.struct_size = offsetof(frd_request, process_set) - 1;
+  EXPECT_EQ(Run(), "frd_request.struct_size is too small for this core");
+}
+
+TEST_F(CStructs, OfAnOlderHeaderHaveZeroInTheFieldsThatCameLater) {
+  request_.process_set = 77;
+  EXPECT_NE(Run(), "");
+  request_.struct_size = offsetof(frd_request, process_set);
+  EXPECT_EQ(Run(), "") << "the set is not looked at";
+}
+
+TEST_F(CStructs, WithUnknownNumbersAreRefused) {
+  request_.operation = 99;
+  EXPECT_EQ(Run(), "unknown operation 99");
+  request_.operation = FRD_ALLREDUCE;
+  request_.reduce = -1;
+  EXPECT_EQ(Run(), "unknown reduction -1");
+  request_.reduce = 0;
+  tensor_.dtype = 99;
+  EXPECT_EQ(Run(), "unknown element type 99");
+}
+
+TEST(CWorld, ThatIsTooSmallOrLacksItsRankIsRefused) {
+  const frd_api* const api = frd_get_api();
+  frd_world world = {sizeof(frd_world) - 1, 0, 1, nullptr, nullptr};
+  EXPECT_NE(api->init(&world), FRD_OK);
+  EXPECT_STREQ(api->last_error(), "frd_world.struct_size is too small for this core");
+  world = {sizeof(frd_world), 3, 2, nullptr, nullptr};
+  EXPECT_NE(api->init(&world), FRD_OK);
+  EXPECT_STREQ(api->last_error(), "rank 3 is not in a world of 2");
+}
+
+}  // namespace
+}  // namespace farandole
