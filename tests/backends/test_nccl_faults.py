@@ -1,13 +1,10 @@
 """What goes wrong with NCCL, in processes of their own: all hear of it, soon, and by name. Over the same fakes."""
 
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 from fake_gpus import variables
-from farandole.testing import rank_environments
+from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -65,27 +62,14 @@ def run_ranks(folder, what, ranks, each=lambda rank: {}, **more):
     """By rank: the exit code, when it was last heard of, and what it said."""
     script = folder / "script.py"
     script.write_text(SCRIPT)
-    with rank_environments(ranks, {**variables(folder), **more}) as environments:
-        processes = [
-            subprocess.Popen(
-                [sys.executable, script, what],
-                env={**environment, "CUDA_VISIBLE_DEVICES": str(rank), **each(rank)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for rank, environment in enumerate(environments)
-        ]
-        results = []
-        deadline = time.monotonic() + LIMIT_S
-        try:
-            for process in processes:
-                output, _ = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
-                at, _, text = output.strip().splitlines()[-1].partition(" ") if output.strip() else ("0", "", "")
-                results.append((process.returncode, at, text or output))
-        finally:
-            for process in processes:
-                process.kill()
+
+    def env(rank):
+        return {**variables(folder), "CUDA_VISIBLE_DEVICES": str(rank), **more, **each(rank)}
+
+    results = []
+    for code, output in spawn(ranks, script, what, timeout=LIMIT_S, env=env, check=False):
+        at, _, text = output.strip().splitlines()[-1].partition(" ") if output.strip() else ("0", "", "")
+        results.append((code, at, text or output))
     return results
 
 

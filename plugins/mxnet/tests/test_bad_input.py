@@ -3,14 +3,12 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import farandole_mxnet as hvd
 import mxnet as mx
 import pytest
-from farandole.testing import RanksFailed, World, world
+from farandole.testing import RanksFailed, World, spawn, world
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -231,8 +229,8 @@ def test_a_rank_that_is_killed_is_named_by_the_others():
         assert "raised" not in str(caught.value)
 
 
-def imported(version):
-    code = f"""
+def imported(version, script):
+    script.write_text(f"""
 import mxnet.base
 original = mxnet.base._LIB.MXGetVersion
 class Library:
@@ -243,13 +241,12 @@ class Library:
         return 0
 library, mxnet.base._LIB = mxnet.base._LIB, Library()
 import farandole_mxnet
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+""")
+    return spawn(1, script, timeout=60, check=False)[0]
 
 
 @pytest.mark.parametrize("version", [20000, 10900, 10800])
-def test_other_versions_of_mxnet_are_refused(version):
-    lines = imported(version).stderr.strip().splitlines()
+def test_other_versions_of_mxnet_are_refused(version, tmp_path):
+    lines = imported(version, tmp_path / "script.py").output.strip().splitlines()
     assert lines[-1].startswith("ImportError: farandole-mxnet works with MXNet 1.9"), lines
-    assert imported(10901).returncode == 0
+    assert imported(10901, tmp_path / "script.py").code == 0

@@ -1,13 +1,11 @@
 """A rank ends in any state, in time, with the exit code that its program asked for."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
 import pytest
-from farandole.testing import rank_environments
+from farandole.testing import spawn
 
 with mock.patch.dict(os.environ, FARANDOLE_RANK="0"):
     from exit_states import STATES
@@ -19,23 +17,8 @@ LIMIT_S = 30
 
 def end(name, **env):
     """Exit codes and output by rank."""
-    with rank_environments(2, env) as environments:
-        processes = [
-            subprocess.Popen(
-                [sys.executable, str(SCRIPT), name],
-                env=each,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for each in environments
-        ]
-        try:
-            outputs = [process.communicate(timeout=LIMIT_S)[0] for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-    return tuple(process.returncode for process in processes), outputs
+    codes, outputs = zip(*spawn(2, SCRIPT, name, timeout=LIMIT_S, env=env, check=False), strict=True)
+    return codes, outputs
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -46,7 +29,7 @@ def test_exit(name):
 
 def test_operations_are_completed_whoever_called_init():
     _, outputs = end("operations_after_the_cores_init")
-    assert outputs == ["", ""]
+    assert outputs == ("", "")
 
 
 def test_gradients_that_were_lost_are_told_in_one_line():

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import farandole_mxnet as hvd
 import mxnet as mx
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 from fake_gpus import mxnet_with_gpu, variables
 from farandole.plugin import takes_device_memory
-from farandole.testing import rank_environments, spawn
+from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -290,20 +288,9 @@ gpu.check()
 def test_ranks_that_survive_another_hear_of_it(tmp_path, op):
     script = tmp_path / "script.py"
     script.write_text(DYING)
-    with rank_environments(2, variables(tmp_path)) as environments:
-        processes = [
-            subprocess.Popen(
-                [sys.executable, script, op],
-                env={**environment, "CUDA_VISIBLE_DEVICES": str(rank)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for rank, environment in enumerate(environments)
-        ]
-        try:
-            outputs = [process.communicate(timeout=60)[0] for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-    assert [process.returncode for process in processes] == [0, -signal.SIGKILL], "\n".join(outputs)
+
+    def env(rank):
+        return {**variables(tmp_path), "CUDA_VISIBLE_DEVICES": str(rank)}
+
+    ended = spawn(2, script, op, timeout=60, env=env, check=False)
+    assert [rank.code for rank in ended] == [0, -signal.SIGKILL], "\n".join(rank.output for rank in ended)

@@ -2,14 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import farandole_tensorflow as hvd
 import pytest
 import tensorflow as tf
-from farandole.testing import RanksFailed, World, world
+from farandole.testing import RanksFailed, World, spawn, world
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -177,18 +175,15 @@ print(farandole_tensorflow.__name__)
 """
 
 
-def test_older_versions_of_tensorflow_are_refused():
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-c", IMPORTS]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=150, check=True)
-    refused, imported = done.stdout.strip().splitlines()
+def test_older_versions_of_tensorflow_are_refused(tmp_path):
+    script = tmp_path / "imports.py"
+    script.write_text(IMPORTS)
+    refused, imported = spawn(1, script, timeout=150)[0].strip().splitlines()[-2:]
     assert refused.startswith("farandole-tensorflow works with TensorFlow 2.13 and later")
     assert imported == "farandole_tensorflow"
 
 
 def test_a_process_can_end_with_operations_in_flight(tmp_path):
-    from farandole.testing import spawn
-
     script = tmp_path / "ends.py"
     script.write_text(
         "import sys, time\nimport farandole_tensorflow as hvd, tensorflow as tf\n"

@@ -1,12 +1,11 @@
 """What scripts for Horovod call, by position and by keyword, is taken here."""
 
 import inspect
-import subprocess
-import sys
 
 import farandole_tensorflow as hvd
 import pytest
 import tensorflow as tf
+from farandole.testing import spawn
 
 _DEVICES = "device_dense device_sparse"
 _SCALES = "prescale_factor postscale_factor"
@@ -54,15 +53,14 @@ def test_compression_is_static(name):
     assert compressor.decompress(sent, context).dtype == tf.float32
 
 
-def test_nothing_is_computed_at_import_and_init():
+def test_nothing_is_computed_at_import_and_init(tmp_path):
     """Threads, memory and visible devices can be configured after both."""
-    code = (
+    script = tmp_path / "script.py"
+    script.write_text(
         "import tensorflow as tf, farandole_tensorflow as hvd\n"
         "hvd.init()\n"
         "tf.config.threading.set_inter_op_parallelism_threads(1)\n"
         "tf.config.set_visible_devices([], 'GPU')\n"
         "assert hvd.allreduce(tf.ones(1)).numpy() == 1\n"
     )
-    environment = {"PYTHONPATH": ":".join(path for path in sys.path if path), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+    spawn(1, script, timeout=100)

@@ -4,11 +4,7 @@ TensorFlow has no GPU here, so the kernels that take tensors as they lie on one 
 fake driver takes for its device's. What a GPU would compute later is launched in a stream of the fake driver.
 """
 
-import os
 import signal
-import subprocess
-import sys
-import time
 
 import farandole_tensorflow as hvd
 import farandole_tensorflow.keras as khvd
@@ -17,7 +13,7 @@ import pytest
 import tensorflow as tf
 from digits_like import keras, network
 from fake_gpus import Gpu, variables
-from farandole.testing import rank_environments, spawn
+from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -166,22 +162,15 @@ gpu.check()
 def test_a_peer_that_is_killed_during_the_allreduce_is_named(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    begun = time.monotonic()
-    with rank_environments(2, settings(tmp_path)) as environments:
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, script], env=each, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-            for each in environments
-        ]
-        said = [rank.communicate(timeout=LIMIT_S - (time.monotonic() - begun)) for rank in ranks]
-    assert ranks[1].returncode == -signal.SIGKILL
-    assert ranks[0].returncode == 0, said[0][1]
-    assert "rank 1 " in said[0][0] and "died" in said[0][0] and "'grad'" in said[0][0], said[0][0]
+    survivor, killed = spawn(2, script, timeout=LIMIT_S, env=settings(tmp_path), check=False)
+    assert killed.code == -signal.SIGKILL
+    assert survivor.code == 0, survivor.output
+    assert "rank 1 " in survivor.output and "died" in survivor.output and "'grad'" in survivor.output, survivor.output
 
 
 def test_users_may_leave_the_copies_to_tensorflow(tmp_path):
-    says = (
+    script = tmp_path / "says.py"
+    script.write_text(
         "import os, farandole_tensorflow as hvd\n"
         "from farandole_tensorflow import _native\n"
         "assert os.environ.get('FARANDOLE_TENSORFLOW_DEVICE') == os.environ.get('WANTED')\n"
@@ -191,10 +180,7 @@ def test_users_may_leave_the_copies_to_tensorflow(tmp_path):
     )
 
     def ended(**more):
-        command = [sys.executable, "-c", says]
-        return subprocess.run(
-            command, env={**os.environ, **more}, capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
+        return spawn(1, script, timeout=LIMIT_S, env=more, check=False)[0]
 
     for more, on_host in (
         ({"FARANDOLE_BACKEND": "nccl,native"}, [["token"]]),
@@ -203,9 +189,7 @@ def test_users_may_leave_the_copies_to_tensorflow(tmp_path):
             [["results", "tensors", "token"]],
         ),
     ):
-        process = ended(**more)
-        assert process.returncode == 0, process.stderr
-        assert process.stdout.split("\n")[-2] == str(on_host)
-    assert (
-        "FARANDOLE_TENSORFLOW_DEVICE is 'gpu'; it may be GPU or none" in ended(FARANDOLE_TENSORFLOW_DEVICE="gpu").stderr
-    )
+        code, output = ended(**more)
+        assert code == 0, output
+        assert output.split("\n")[-2] == str(on_host)
+    assert "FARANDOLE_TENSORFLOW_DEVICE is 'gpu'; it may be GPU or none" in ended(FARANDOLE_TENSORFLOW_DEVICE="gpu")[1]

@@ -1,4 +1,7 @@
+from farandole import testing
 from versions import is_lacking
+
+testing.preload("torch")
 
 
 def pytest_configure(config):

@@ -1,7 +1,7 @@
 """Versions of PyTorch that are too old are refused where the plugin is imported."""
 
-import subprocess
-import sys
+import pytest
+from farandole.testing import spawn
 
 IMPORT = """
 import torch
@@ -13,12 +13,17 @@ except ImportError as error:
 """
 
 
-def told(version, module):
-    command = [sys.executable, "-W", "ignore", "-c", IMPORT.format(version, module)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.strip()
+@pytest.fixture
+def told(tmp_path):
+    def say(version, module):
+        script = tmp_path / "imports.py"
+        script.write_text(IMPORT.format(version, module))
+        return spawn(1, script, timeout=120)[0].strip()
+
+    return say
 
 
-def test_older_ones_are_refused_in_one_sentence():
+def test_older_ones_are_refused_in_one_sentence(told):
     assert told("2.2.2+cpu", "farandole_torch") == (
         "farandole-torch works with PyTorch 2.3 and later, and this is 2.2.2+cpu: python -m pip install 'torch>=2.3'"
     )

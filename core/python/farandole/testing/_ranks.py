@@ -6,13 +6,13 @@ import contextlib
 import os
 import secrets
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from farandole._environment import without_starters
+from farandole.testing._starting import start
 
 _TAIL_BYTES = 8000
 
@@ -22,13 +22,16 @@ class RanksFailed(AssertionError):
 
 
 @contextlib.contextmanager
-def rank_environments(ranks: int, env: Mapping[str, str] | None = None) -> Iterator[list[dict[str, str]]]:
+def rank_environments(
+    ranks: int, env: Mapping[str, str] | Callable[[int], Mapping[str, str]] | None = None
+) -> Iterator[list[dict[str, str]]]:
     """The environments of the `ranks` processes of one new world; valid within the `with` block.
 
     Args:
         ranks: size of the world, on this host.
-        env: more variables, for every rank.
+        env: more variables, for every rank; or a function that gives those of a rank.
     """
+    of_rank = env if callable(env) else lambda _: env or {}
     key = os.memfd_create("farandole-key", os.MFD_CLOEXEC)
     try:
         os.write(key, secrets.token_bytes(32))
@@ -41,8 +44,8 @@ def rank_environments(ranks: int, env: Mapping[str, str] | None = None) -> Itera
             FARANDOLE_STORE=f"unix:farandole-test-{os.getpid()}-{secrets.token_hex(8)}",
             FARANDOLE_KEY_FILE=f"/proc/{os.getpid()}/fd/{key}",
         )
-        common.update(env or {})
-        yield [{**common, "FARANDOLE_RANK": str(rank), "FARANDOLE_LOCAL_RANK": str(rank)} for rank in range(ranks)]
+        places = [{"FARANDOLE_RANK": str(rank), "FARANDOLE_LOCAL_RANK": str(rank)} for rank in range(ranks)]
+        yield [{**common, **of_rank(rank), **place} for rank, place in enumerate(places)]
     finally:
         os.close(key)
 
@@ -60,15 +63,7 @@ class Process:
     def __init__(self, rank: int, command: Sequence[str], env: Mapping[str, str], pass_fds: Sequence[int] = ()) -> None:
         self.rank = rank
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `stop`
-        self.popen = subprocess.Popen(
-            command,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=pass_fds,
-        )
+        self.popen = start(command, env, self._output, pass_fds)
 
     def output(self, tail_bytes: int | None = None) -> str:
         """What it printed, or the end of that."""

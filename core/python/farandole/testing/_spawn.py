@@ -6,10 +6,17 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from farandole.testing._ranks import Process, RanksFailed, rank_environments, stop
 from farandole.testing._world import World
+
+
+class Ended(NamedTuple):
+    """How a script ended: its exit code, negative for a signal, and what it printed."""
+
+    code: int
+    output: str
 
 
 def spawn(
@@ -17,7 +24,8 @@ def spawn(
     target: Callable[..., Any] | str | Path,
     *args: Any,
     timeout: float,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | Callable[[int], Mapping[str, str]] | None = None,
+    check: bool = True,
 ) -> list[Any]:
     """Run a function or a Python script once in each of `ranks` new processes of one world.
 
@@ -26,15 +34,18 @@ def spawn(
         target: a function, which calls `farandole.init()` itself, or the path of a script.
         args: positional arguments, or the script's command line.
         timeout: seconds after which all are killed.
-        env: more environment variables.
+        env: more environment variables; for a script perhaps a function that gives those of a rank.
+        check: whether a script that exits with an error is a failure.
 
     Returns:
-        By rank: what the function returned, or what the script printed (stdout and stderr).
+        By rank: what the function returned, or what the script printed (stdout and stderr); without `check` the
+        script's `Ended`.
 
     Raises:
         RanksFailed: a rank failed; the others are killed then. Or the time is over; where each rank stood is shown.
     """
     if callable(target):
+        assert not callable(env)
         with World(ranks, env=env, init=False) as world:
             return world.run(target, *args, timeout=timeout)
     with rank_environments(ranks, env) as environments:
@@ -43,13 +54,15 @@ def spawn(
             for rank, environment in enumerate(environments)
         ]
         try:
-            _await_exits(processes, timeout)
-            return [process.output() for process in processes]
+            _await_exits(processes, timeout, check)
+            if check:
+                return [process.output() for process in processes]
+            return [Ended(process.popen.wait(), process.output()) for process in processes]
         finally:
             stop(processes)
 
 
-def _await_exits(processes: Sequence[Process], timeout: float) -> None:
+def _await_exits(processes: Sequence[Process], timeout: float, check: bool) -> None:
     deadline = time.monotonic() + timeout
     running = list(processes)
     while running:
@@ -58,7 +71,7 @@ def _await_exits(processes: Sequence[Process], timeout: float) -> None:
             if code is None:
                 continue
             running.remove(process)
-            if code != 0:
+            if check and code != 0:
                 raise RanksFailed(process.describe(f"exited with {code}"))
         if time.monotonic() > deadline:
             raise RanksFailed("\n".join(p.describe(f"did not end within {timeout:g} s") for p in running))

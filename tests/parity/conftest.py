@@ -1,0 +1,4 @@
+from faces import FRAMEWORKS
+from farandole import testing
+
+testing.preload(*FRAMEWORKS)

@@ -1,0 +1,4 @@
+from farandole import testing
+from pair import FRAMEWORKS
+
+testing.preload(*FRAMEWORKS)
