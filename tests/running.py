@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from farandole._environment import without_starters
+from farandole.testing import spawn
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LIMIT_S = 240
+LONG = bool(os.environ.get("FARANDOLE_LONG"))
 
 
 def launched(ranks: int) -> list[str]:
@@ -27,6 +30,14 @@ def run(command: list[str | Path], folder: Path, code: int = 0, **variables: str
     )
     assert done.returncode == code, f"ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout.splitlines()
+
+
+def forked(ranks: int, folder: Path, script: Path, *arguments: str | Path, **variables: str) -> list[str]:
+    """The lines that rank 0 prints: like `farandole run`, but of ranks that need not import their framework."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        lines: list[str] = spawn(ranks, script, *arguments, timeout=LIMIT_S, env=variables)[0].splitlines()
+        return lines
 
 
 def accuracy(lines: list[str]) -> float:

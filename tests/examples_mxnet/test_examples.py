@@ -1,4 +1,7 @@
-"""Every example for MXNet runs, alone, under `farandole run` and under `mpirun`, and learns."""
+"""Every example for MXNet runs, and learns; one of them under `mpirun`.
+
+FARANDOLE_LONG=1: all under both, and alone.
+"""
 
 import re
 import struct
@@ -7,7 +10,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from running import EXAMPLES, accuracy, launched, run
+from farandole import testing
+from running import EXAMPLES, LONG, accuracy, forked, launched, run
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -15,17 +19,22 @@ MXNET = EXAMPLES / "mxnet"
 TUTORIAL = Path(__file__).with_name("tutorial.py")
 RESNET = [MXNET / "resnet_imagenet.py", "--image-size", "64", "--batch-size", "2", "--steps", "3"]
 MPIRUN = ["mpirun", "-np", "4", "-H", "localhost:4", "--bind-to", "none", "--map-by", "slot", "python"]
-LAUNCHERS = {"farandole": (2, launched(2)), "mpirun": (4, MPIRUN)}
+LAUNCHERS = {"forked": (2, None), "farandole": (2, launched(2)), "mpirun": (4, MPIRUN)}
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as in a container
 
 
-@pytest.fixture(params=LAUNCHERS)
+testing.preload("mxnet")
+
+
+@pytest.fixture(params=["farandole", "mpirun"] if LONG else ["forked"])
 def start(request, tmp_path):
     """A function that runs a script on several workers; how many they are."""
     ranks, launcher = LAUNCHERS[request.param]
 
-    def on_workers(*command, code=0):
-        return run([*launcher, *command], tmp_path, code, **AS_ROOT)
+    def on_workers(*command):
+        if launcher is None:
+            return forked(ranks, tmp_path, *command)
+        return run([*launcher, *command], tmp_path, **AS_ROOT)
 
     on_workers.ranks = ranks
     return on_workers
@@ -39,31 +48,38 @@ def start(request, tmp_path):
     ],
 )
 class TestDigits:
-    def test_alone(self, tmp_path, name, saved):
-        assert accuracy(run([sys.executable, MXNET / f"{name}_digits.py"], tmp_path)) >= 0.96
-        assert sorted(path.name for path in tmp_path.iterdir()) == saved
+    if LONG:
+
+        def test_alone(self, tmp_path, name, saved):
+            assert accuracy(run([sys.executable, MXNET / f"{name}_digits.py"], tmp_path)) >= 0.96
+            assert sorted(path.name for path in tmp_path.iterdir()) == saved
 
     def test_on_several_workers(self, start, tmp_path, name, saved):
         assert accuracy(start(MXNET / f"{name}_digits.py")) >= 0.96
         assert sorted(path.name for path in tmp_path.iterdir()) == saved
 
 
+@pytest.mark.parametrize("start", ["mpirun", *(["farandole"] if LONG else [])], indirect=True)
 def test_the_tutorials_loop_runs_as_written(start):
     assert start(TUTORIAL)[-1].removeprefix("[0] ") == f"0.500 1.000 -2.000 3.000 the same on {start.ranks}"
 
 
-def test_resnet_says_how_fast_it_is(start):
-    lines = start(*RESNET)
+def check_speeds(lines, ranks):
     found = [re.search(r"epoch 1: loss [\d.]+, ([\d.]+) images/s on (\d) workers$", line) for line in lines]
     speeds = [(float(match[1]), int(match[2])) for match in found if match]
-    assert [(speed > 0, ranks) for speed, ranks in speeds] == [(True, start.ranks)], lines
+    assert [(speed > 0, number) for speed, number in speeds] == [(True, ranks)], lines
 
 
-def test_resnet_reads_its_part_of_a_file(tmp_path):
+if LONG:
+
+    def test_resnet_says_how_fast_it_is(start):
+        check_speeds(start(*RESNET), start.ranks)
+
+
+def test_resnet_reads_its_part_of_a_file_and_says_how_fast_it_is(tmp_path):
     write_records(tmp_path / "train.rec", images=40)
-    command = [*launched(2), *RESNET, "--records", tmp_path / "train.rec", "--checkpoint", tmp_path / "model.params"]
-    lines = run(command, tmp_path)
-    assert any(re.search(r"epoch 1: loss [\d.]+, [\d.]+ images/s on 2 workers$", line) for line in lines), lines
+    command = [*RESNET, "--records", tmp_path / "train.rec", "--checkpoint", tmp_path / "model.params"]
+    check_speeds(forked(2, tmp_path, *command), 2)
     assert (tmp_path / "model.params").stat().st_size > 25_000_000 * 4
 
 

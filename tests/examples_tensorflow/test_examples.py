@@ -1,38 +1,41 @@
-"""Every example for TensorFlow runs, alone and under `farandole run`, and learns."""
+"""Every example for TensorFlow runs, and learns. FARANDOLE_LONG=1: each under `farandole run`, and alone."""
 
 import re
 import sys
 
 import pytest
-from running import EXAMPLES, accuracy, launched, run
+from farandole import testing
+from running import EXAMPLES, LONG, accuracy, forked, launched, run
 
 pytestmark = pytest.mark.timeout(300)
 
 TENSORFLOW = EXAMPLES / "tensorflow"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-STARTERS = {"alone": (1, [sys.executable]), "farandole": (2, launched(2))}
+SAVED = {"keras": "checkpoint-digits.keras", "tape": "checkpoint-digits.weights.h5", "graph": "checkpoint-digits"}
+STARTERS = {"forked": (2, None), "farandole run": (2, launched(2)), "alone": (1, [sys.executable])}
+USUAL = [("forked", "keras"), ("forked", "tape"), ("farandole run", "graph")]
+ALL = [(starter, name) for starter in ("farandole run", "alone") for name in SAVED]
+
+testing.preload("tensorflow")
 
 
-@pytest.mark.parametrize("starter", STARTERS)
-@pytest.mark.parametrize(
-    ("name", "saved"),
-    [
-        ("keras", "checkpoint-digits.keras"),
-        ("tape", "checkpoint-digits.weights.h5"),
-        ("graph", "checkpoint-digits"),
-    ],
-)
-def test_digits(tmp_path, starter, name, saved):
-    _, launcher = STARTERS[starter]
-    assert accuracy(run([*launcher, TENSORFLOW / f"{name}_digits.py"], tmp_path, **QUIET)) >= 0.96
-    assert [path.name for path in tmp_path.iterdir()] == [saved]
-
-
-@pytest.mark.parametrize("starter", STARTERS)
-def test_resnet_says_how_fast_it_is(tmp_path, starter):
+def started(starter, folder, script, *arguments):
     ranks, launcher = STARTERS[starter]
+    if launcher is None:
+        return forked(ranks, folder, script, *arguments, **QUIET)
+    return run([*launcher, script, *arguments], folder, **QUIET)
+
+
+@pytest.mark.parametrize(("starter", "name"), ALL if LONG else USUAL)
+def test_digits(tmp_path, starter, name):
+    assert accuracy(started(starter, tmp_path, TENSORFLOW / f"{name}_digits.py")) >= 0.96
+    assert [path.name for path in tmp_path.iterdir()] == [SAVED[name]]
+
+
+@pytest.mark.parametrize("starter", ["farandole run", "alone"] if LONG else ["forked"])
+def test_resnet_says_how_fast_it_is(tmp_path, starter):
     small = ["--image-size", "32", "--batch-size", "2", "--steps", "2", "--rounds", "1", "--compression", "bf16"]
-    lines = run([*launcher, TENSORFLOW / "resnet_synthetic.py", *small], tmp_path, **QUIET)
+    lines = started(starter, tmp_path, TENSORFLOW / "resnet_synthetic.py", *small)
     found = [re.search(r"round 1: loss [\d.]+, ([\d.]+) images/s on (\d) workers$", line) for line in lines]
     speeds = [(float(match[1]), int(match[2])) for match in found if match]
-    assert [(speed > 0, number) for speed, number in speeds] == [(True, ranks)], lines
+    assert [(speed > 0, number) for speed, number in speeds] == [(True, STARTERS[starter][0])], lines

@@ -197,9 +197,15 @@ def test_a_job_inside_a_rank_of_a_job_is_a_job_of_its_own(run: Callable) -> None
     assert sorted(result.out.splitlines()) == ["[0] 0 of 2", "[1] 1 of 2"]
 
 
+# All that is imported late comes early: the environment may lie in a folder that the plain user cannot enter.
 PLAIN_USER = """
-import ctypes, os, sys
-from farandole.launch import cli, environment, job, local, run
+import ctypes, importlib, os, pkgutil, sys
+import difflib, psutil
+from farandole import launch
+for each in pkgutil.walk_packages(launch.__path__, "farandole.launch."):
+    if not each.name.endswith("__main__"):
+        importlib.import_module(each.name)
+from farandole.launch import cli
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(65534)

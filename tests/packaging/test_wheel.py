@@ -1,4 +1,4 @@
-"""The wheels as users get them: in an empty environment, no compiler in reach. `python3 noxfile.py -s packaging`."""
+"""The wheels as users get them: in an empty environment, no compiler in reach."""
 
 from __future__ import annotations
 
