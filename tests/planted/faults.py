@@ -1,0 +1,293 @@
+"""One-line faults across the layers, each of which the default run must find. See plant.py.
+
+Whoever moves code moves the fault along: tests/planted/test_faults.py fails when `before` is not in the file once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A line that is made wrong, and where that should be found first."""
+
+    name: str  # what is wrong, in a few plain words
+    path: str
+    before: str  # in the file exactly once; spans lines where a single one is not unique
+    after: str
+    found_by: str  # "cpp <regex of ctest>" or a path of Python tests, perhaps with ::test
+
+
+FAULTS = [
+    # ---- core, common
+    Fault(
+        name="a fold with a copy leaves the last element out of the copy",
+        path="core/src/common/reduce_kernels.h",
+        before="to + done_bytes, rest * (Out::kStepBytes / kStep));",
+        after="to + done_bytes, (rest - 1) * (Out::kStepBytes / kStep));",
+        found_by="cpp TwiceStoresTheSameBitsInBothPlaces",
+    ),
+    Fault(
+        name="narrowing to bfloat16 rounds ties up instead of to even",
+        path="core/src/common/half.h",
+        before="return bits + 0x7fffu + ((bits >> 16) & 1u);",
+        after="return bits + 0x8000u;",
+        found_by="cpp NarrowingTakesTheNearestAndTheEvenOneOfTwo",
+    ),
+    Fault(
+        name="order R splits the inputs at half the right power of two",
+        path="core/src/common/reduce.cc",
+        before="while (2 * power < count) power *= 2;",
+        after="while (4 * power < count) power *= 2;",
+        found_by="cpp OrderOfSummation",
+    ),
+    # ---- core, transport
+    Fault(
+        name="a client does not check the server's proof of the key",
+        path="core/src/transport/handshake.cc",
+        before=(
+            "      if (client) FRD_RETURN_IF_ERROR(CheckProof(fd, kServerLabel));\n"
+            "      theirs_ = DecodeHello(received_);\n"
+        ),
+        after="      theirs_ = DecodeHello(received_);\n",
+        found_by="cpp HandshakeClient",
+    ),
+    Fault(
+        name="received descriptors leak into child processes",
+        path="core/src/transport/socket_bytes.cc",
+        before="recvmsg(fd, &carrier.message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);",
+        after="recvmsg(fd, &carrier.message, MSG_DONTWAIT);",
+        found_by="cpp ArriveInOrderWithTheirPayloadAndCloseOnExec",
+    ),
+    Fault(
+        name="received shared memory need not be sealed",
+        path="core/src/transport/arena.cc",
+        before="seals < 0 || (seals & kSeals) != kSeals) {",
+        after="seals < 0) {",
+        found_by="cpp ArenaTest",
+    ),
+    # ---- core, world
+    Fault(
+        name="liveness blames the connection that closed last",
+        path="core/src/world/liveness.cc",
+        before="blamed = std::min_element(closed_.begin(), closed_.end(),",
+        after="blamed = std::max_element(closed_.begin(), closed_.end(),",
+        found_by="cpp LivenessTest",
+    ),
+    Fault(
+        name="a second process with a rank that is there already is let in",
+        path="core/src/world/registrar.cc",
+        before=(
+            "  if (here_[at])\n"
+            "    return Invalid(NameOfRank(cards_, rank)"
+            ' + " is there already; are two processes started with one rank?");\n'
+        ),
+        after="",
+        found_by="cpp OfTwoProcessesWithOneRankTheSecondIsTold",
+    ),
+    # ---- core, algorithms
+    Fault(
+        name="the ring passes the finished blocks on one step too early",
+        path="core/src/algorithms/ring.cc",
+        before="const int out = ring.Block(me + 1 - t), in = ring.Block(me - t);",
+        after="const int out = ring.Block(me - t), in = ring.Block(me - t - 1);",
+        found_by="cpp EveryBlockEndsCompleteOnEveryParticipant",
+    ),
+    Fault(
+        name="the ring is chosen where the order of summation matters",
+        path="core/src/algorithms/choose.cc",
+        before="if (n > 2 && !order_matters && block_bytes >= kRingBlockBytes)",
+        after="if (n > 2 && order_matters && block_bytes >= kRingBlockBytes)",
+        found_by="cpp LongDataIsFoldedByOwnersInOrderAndRoundTheRingWithout",
+    ),
+    # ---- core, controller
+    Fault(
+        name="postscale factors are not compared between the ranks",
+        path="core/src/controller/validate.cc",
+        before=(
+            "  if (a.postscale != b.postscale)"
+            ' return {"postscale factor", FormatNumber(a.postscale), FormatNumber(b.postscale)};\n'
+        ),
+        after="",
+        found_by="cpp ValidateTest",
+    ),
+    Fault(
+        name="a stall names the ranks that have come instead of those that are missing",
+        path="core/src/controller/coordinator.cc",
+        before="if (gathering.count(rank) == 0 && !HasJoined(rank)) missing.push_back(rank);",
+        after="if (gathering.count(rank) > 0 && !HasJoined(rank)) missing.push_back(rank);",
+        found_by="cpp StalledNamesWhoHasNotDescribed",
+    ),
+    Fault(
+        name="the retired flag of a name is not read",
+        path="core/src/controller/agreement.cc",
+        before="  return !board_.IsRetired(plan.id);\n",
+        after="  return true;\n",
+        found_by="cpp ReleaseTest",
+    ),
+    Fault(
+        name="the last to be done with an id does not wake the leader",
+        path="core/src/controller/agreement_log.cc",
+        before=(
+            "    if (board_.DoneWith(id, sharers_of_[static_cast<size_t>(id)])) ring_ = true;"
+            "  // the leader waits for this\n"
+        ),
+        after="    board_.DoneWith(id, sharers_of_[static_cast<size_t>(id)]);\n",
+        found_by="cpp ReleaseTest",
+    ),
+    Fault(
+        name="the ranks that have joined are not forgotten at the end of a join",
+        path="core/src/controller/coordinator_join.cc",
+        before="  joined_.clear();\n  joined_turns_.clear();\n",
+        after="  joined_turns_.clear();\n",
+        found_by="cpp OperationsOfTheOthersGoOnAndAllBeginAnew",
+    ),
+    # ---- core, engine
+    Fault(
+        name="the postscale factor is not applied",
+        path="core/src/engine/small.cc",
+        before="Reduction reduction{reduce, {prescale * postscale, 1.0}};",
+        after="Reduction reduction{reduce, {prescale, 1.0}};",
+        found_by="cpp AverageDividesAndScalesApply",
+    ),
+    Fault(
+        name="an unnamed operation does not wait for the one in flight under its name",
+        path="core/src/engine/naming.cc",
+        before="  OperationPtr before = InFlight(window[at]);\n  window[at] = operation;\n",
+        after="  OperationPtr before = InFlight(window[at]);\n",
+        found_by="cpp NamingTest",
+    ),
+    # ---- core, backends
+    Fault(
+        name="a native allreduce copies a member's part before the member has combined it",
+        path="core/src/backends/native/allreduce.cc",
+        before="if (!staging_->HasCombined(member, number(t) + 1)) return false;",
+        after="if (!staging_->HasCombined(member, number(t))) return false;",
+        found_by="cpp Native.AnySequenceOfCollectivesGivesWhatTheDefinitionsSay",
+    ),
+    Fault(
+        name="the MPI communicator of a removed set is not freed",
+        path="core/src/backends/mpi/communicators.cc",
+        before="  Free(known->second);\n  by_set_.erase(known);\n",
+        after="  by_set_.erase(known);\n",
+        found_by="cpp CommunicatorsAreGivenBack",
+    ),
+    # ---- core, C interface and bindings
+    Fault(
+        name="the size that a caller gives for a tensor's struct is not checked",
+        path="core/src/capi.cc",
+        before=(
+            "    if (tensor.struct_size < sizeof(frd_tensor))"
+            ' return Invalid("frd_tensor.struct_size is too small for this core");\n'
+        ),
+        after="",
+        found_by="cpp CStructs",
+    ),
+    Fault(
+        name="the C interface reports every ended operation as a success",
+        path="core/src/capi.cc",
+        before="call->done(call->argument, static_cast<int32_t>(status.code()), status.message().c_str(), event);",
+        after="call->done(call->argument, FRD_OK, status.message().c_str(), event);",
+        found_by="plugins/mxnet/tests/test_bad_input.py::test_ranks_whose_networks_differ_are_told",
+    ),
+    Fault(
+        name="the bindings write into a read-only array",
+        path="core/bindings/one.cc",
+        before="LookAt(target, kReadable | kWritable, tensor, &memory);",
+        after="LookAt(target, kReadable, tensor, &memory);",
+        found_by="core/tests/python/test_handles.py::test_arrays_show_their_memory",
+    ),
+    # ---- core, Python
+    Fault(
+        name="the default of an allreduce is the sum",
+        path="core/python/farandole/_ops.py",
+        before="        if op is None:\n            return ReduceOp.AVERAGE\n",
+        after="        if op is None:\n            return ReduceOp.SUM\n",
+        found_by="core/tests/python/test_ops.py::test_average_is_the_default_and_op_wins",
+    ),
+    Fault(
+        name="local and cross places read from the environment are swapped",
+        path="core/python/farandole/_environment.py",
+        before="return World(rank, size, local_rank, local_size, cross_rank, cross_size, starter=starter.title)",
+        after="return World(rank, size, cross_rank, cross_size, local_rank, local_size, starter=starter.title)",
+        found_by="core/tests/python/test_environment.py::test_our_launcher_says_everything",
+    ),
+    Fault(
+        name="gradients after one that failed are not waited for",
+        path="core/python/farandole/_gradients.py",
+        before="                first_error = first_error or error\n                continue\n",
+        after="                first_error = first_error or error\n                break\n",
+        found_by="core/tests/python/test_gradients.py::test_the_first_error_is_raised_after_all_are_complete",
+    ),
+    Fault(
+        name="every gathered object is read from the place of the first",
+        path="core/python/farandole/_objects.py",
+        before="        objects.append(pickle.loads(joined[start : start + size]))\n        start += size\n",
+        after="        objects.append(pickle.loads(joined[start : start + size]))\n",
+        found_by="core/tests/python/test_numpy_conformance.py",
+    ),
+    Fault(
+        name="a rank's exception passes for its answer in the testing package",
+        path="core/python/farandole/testing/_child.py",
+        before="return pickle.dumps((False, traceback.format_exc()))",
+        after="return pickle.dumps((True, traceback.format_exc()))",
+        found_by="core/tests/python/test_life.py::test_a_failing_rank_is_shown",
+    ),
+    # ---- launcher
+    Fault(
+        name="the launcher blames the rank that failed last",
+        path="core/python/farandole/launch/verdict.py",
+        before="return next((death for death in together if death.code < 0), failures[0])",
+        after="return next((death for death in together if death.code < 0), failures[-1])",
+        found_by=(
+            "tests/launch/test_launch_ending.py::test_the_first_is_blamed_and_of_those_together_one_that_was_killed"
+        ),
+    ),
+    Fault(
+        name="the launcher's exit code after a signal lacks the 128",
+        path="core/python/farandole/launch/ending.py",
+        before="self._begin(now, now + self.grace_s, exit_code=128 + signum)",
+        after="self._begin(now, now + self.grace_s, exit_code=signum)",
+        found_by="tests/launch/test_launch_ending.py::test_an_interrupt_is_passed_on_once_and_kills_after_the_grace",
+    ),
+    Fault(
+        name="ranks are started with their signals blocked",
+        path="core/python/farandole/launch/local.py",
+        before=(
+            "                signal.signal(signum, signal.SIG_DFL)\n"
+            "        signal.pthread_sigmask(signal.SIG_SETMASK, ())\n"
+        ),
+        after="                signal.signal(signum, signal.SIG_DFL)\n",
+        found_by="tests/launch/test_launch_end.py::test_a_signal_reaches_the_ranks_and_is_the_exit_code",
+    ),
+    # ---- plugins
+    Fault(
+        name="PyTorch ranks without optimizer state do not take the root's",
+        path="plugins/torch/src/farandole_torch/_broadcasting.py",
+        before="    if not is_root:\n        optimizer.load_state_dict(\n",
+        after="    if not is_root and optimizer.state:\n        optimizer.load_state_dict(\n",
+        found_by="plugins/torch/tests/test_broadcasting.py::test_ranks_without_state_receive_the_roots",
+    ),
+    Fault(
+        name="TensorFlow's gradient of an allgather takes the rank for the place in the process set",
+        path="plugins/tensorflow/src/farandole_tensorflow/_gradients.py",
+        before="starts = tf.reduce_sum(rows[: _ranks(op).index(farandole.rank())], axis=0)",
+        after="starts = tf.reduce_sum(rows[: farandole.rank()], axis=0)",
+        found_by="plugins/tensorflow/tests/test_gradients.py::test_gradients",
+    ),
+    Fault(
+        name="Keras's momentum correction divides where it should multiply",
+        path="core/python/farandole/keras/_learning_rate.py",
+        before="each.assign(each * (after / before))",
+        after="each.assign(each * (before / after))",
+        found_by="plugins/torch/tests/test_keras.py::test_callbacks",
+    ),
+    Fault(
+        name="MXNet's engine does not hear what an operation reads",
+        path="plugins/mxnet/csrc/call.cc",
+        before="  const int reads = call->is_in_place_ ? 0 : count;\n",
+        after="  const int reads = 0;\n",
+        found_by="plugins/mxnet/tests/test_engine.py::test_operations_wait_for_what_they_read_and_are_waited_for",
+    ),
+]

@@ -1,0 +1,26 @@
+"""The faults that `python3 noxfile.py -s planter` plants have their places in the tree as it is."""
+
+from pathlib import Path
+
+import pytest
+from faults import FAULTS
+from plant import finder
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_has_one_place(fault):
+    assert (ROOT / fault.path).read_text().count(fault.before) == 1, f"move the fault along with the code: {fault}"
+    assert fault.after != fault.before
+
+
+def test_there_are_30_with_names_of_their_own():
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 30
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_its_finder_is_there(fault):
+    command = finder(fault.found_by)
+    if command[1] == "python":
+        assert all((ROOT / path.partition("::")[0]).exists() for path in command[3:-1])
