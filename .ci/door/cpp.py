@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,46 +12,10 @@ from xml.etree import ElementTree
 import nox
 
 from door import MADE, ROOT
-from door.environments import Environment, build_environment
-from door.gloo import gloo_variables
+from door.debian import find_gtest
+from door.environments import STRICT, build_environment, core_build
+from door.jobs import step
 from door.leftovers import own_folder
-from door.progress import step
-
-Words = tuple[str, ...]
-
-
-def links_with_gtest() -> bool:
-    source = "#include <gtest/gtest.h>\nint main() { return testing::UnitTest::GetInstance() == nullptr; }\n"
-    compiler = (os.environ.get("CXX") or "c++").split()
-    MADE.mkdir(exist_ok=True)  # not there yet when nox was not started through noxfile.py
-    options = ["-std=c++17", "-x", "c++", "-", "-lgtest", "-lpthread", "-o", str(MADE / "gtest-probe")]
-    return (
-        subprocess.run([*compiler, *options], input=source.encode(), capture_output=True, check=False).returncode == 0
-    )
-
-
-def find_gtest(session: nox.Session) -> list[str]:
-    """How CMake finds GoogleTest: the system's, else Debian's package, installed by root or unpacked by others."""
-    if links_with_gtest():
-        return []
-    unpacked = MADE / "gtest"
-    if shutil.which("apt-get") and not (unpacked / "usr").exists():
-        with step("Fetching GoogleTest", "2 MB"):
-            if os.geteuid() == 0:
-                subprocess.run(["apt-get", "update", "-qq"], check=False)
-                subprocess.run(["apt-get", "install", "-qq", "-y", "libgtest-dev"], check=False)
-            else:
-                unpacked.mkdir(parents=True, exist_ok=True)
-                subprocess.run(["apt-get", "download", "-qq", "libgtest-dev"], cwd=unpacked, check=False)
-                for package in unpacked.glob("*.deb"):
-                    subprocess.run(["dpkg", "-x", str(package), str(unpacked)], check=False)
-    if links_with_gtest():
-        return []
-    if (unpacked / "usr").exists():
-        return [f"-DCMAKE_PREFIX_PATH={unpacked / 'usr'}"]
-    session.error(
-        "GoogleTest is missing: install it (Debian, Ubuntu: apt install libgtest-dev; Fedora: dnf install gtest-devel)."
-    )
 
 
 def fail_on_skips(session: nox.Session, results: Path) -> None:
@@ -66,57 +29,48 @@ def fail_on_skips(session: nox.Session, results: Path) -> None:
         session.error(f"skipped but not in tests/allowed_skips.txt: {', '.join(refused)}")
 
 
-def configure(env: Environment, build: Path, options: list[str]) -> None:
-    switches = ["-DFARANDOLE_TESTS=ON", "-DFARANDOLE_BINDINGS=OFF", "-DFARANDOLE_WERROR=ON"]
-    late = "-DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST"  # not while building: that is not under a wrapper
-    env.run("cmake", "-S", "core", "-B", str(build), "-G", "Ninja", *switches, late, *options, silent=True)
-
-
-def build_mpi_ranks(session: nox.Session) -> Path:
-    """The program of core/tests/mpi_ranks, for the launchers of MPI libraries; built where the session `cpp` builds."""
-    env, build = build_environment(session), MADE / "build" / "cpp"
-    with step("Building mpi_ranks", "a minute the first time"):
-        configure(env, build, find_gtest(session))
-        env.run("cmake", "--build", str(build), "--target", "mpi_ranks")
-    return build / "mpi_ranks"
-
-
-def run_cpp_tests(session: nox.Session, options: list[str], wrapper: Words = (), select: Words = ()) -> None:
-    """Build and run the C++ tests. Arguments after -- go to ctest (-R some_test), instead of `select`."""
+def build_target(session: nox.Session, target: str, options: Sequence[str], build: Path | None = None) -> Path:
+    """Build a target of the core, by default where what is shipped is built, so that both share what they have."""
     env = build_environment(session)
-    variables = {} if wrapper or select else gloo_variables(session)
-    build = MADE / "build" / session.name
-    with step("Building the C++ tests", "1 to 3 minutes the first time, with a sanitizer 2 to 6"):
-        configure(env, build, options)
-        env.run("cmake", "--build", str(build))
+    folder = build or core_build(env)
+    switches = [] if (folder / "CMakeCache.txt").exists() else ["-DFARANDOLE_BINDINGS=OFF"]  # which only a wheel needs
+    switches += ["-DFARANDOLE_WERROR=ON"] if STRICT else []
+    with step(f"Building {target}", "1 to 4 minutes the first time"):
+        env.run("cmake", "-S", "core", "-B", str(folder), "-G", "Ninja", *switches, *options, silent=True)
+        env.run("cmake", "--build", str(folder), "--target", target)
+    return folder
+
+
+def build_tests(session: nox.Session, options: Sequence[str] = (), build: Path | None = None) -> Path:
+    more = ["-DFARANDOLE_TESTS=ON", *find_gtest(session), *options]
+    return build_target(session, "farandole_tests", more, build)
+
+
+def run_ctest(
+    session: nox.Session, build: Path, select: Sequence[str], variables: dict[str, str], wrapper: Sequence[str] = ()
+) -> None:
+    """Run the C++ tests in this folder: those that `select`, or arguments after --, names to ctest (-R some_test)."""
     results = build / "results.xml"
     ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
     halt = "halt_on_error=1"
     variables |= {"ASAN_OPTIONS": halt, "UBSAN_OPTIONS": f"{halt}:print_stacktrace=1", "TSAN_OPTIONS": halt}
-    with step("Running the C++ tests"), own_folder() as temporary:
-        parallel = ["--parallel", str(os.cpu_count() or 1), "--output-junit", str(results)]
-        env.run(*wrapper, *ctest, *parallel, *(session.posargs or select), variables=temporary | variables)
+    with own_folder() as temporary:
+        parallel = ["--parallel", str((os.cpu_count() or 1) + 2), "--output-junit", str(results)]  # some only wait
+        chosen = session.posargs or select
+        build_environment(session).run(*wrapper, *ctest, *parallel, *chosen, variables=temporary | variables)
         fail_on_skips(session, results)
 
 
 def run_sanitized(session: nox.Session, sanitizers: str, *wrapper: str) -> None:
     options = [f"-DFARANDOLE_SANITIZE={sanitizers}", "-DFARANDOLE_TEST_SECONDS=600"]
     without_gloo = ("-E", "^Gloo[.](AnySequence|WorkThat)")  # which is not ours to sanitize
-    run_cpp_tests(session, [*options, *find_gtest(session)], wrapper, without_gloo)
+    build = build_tests(session, options, MADE / "build" / session.name)
+    run_ctest(session, build, without_gloo, {}, wrapper)
 
 
-def run_for_aarch64(session: nox.Session) -> None:
-    target, sources = "aarch64-linux-gnu", Path("/usr/src/googletest")
-    if not (shutil.which(f"{target}-g++") and shutil.which("qemu-aarch64") and sources.is_dir()):
-        session.error("something is missing (Debian, Ubuntu: apt install g++-aarch64-linux-gnu qemu-user libgtest-dev)")
-    compilers = [f"-DCMAKE_C_COMPILER={target}-gcc", f"-DCMAKE_CXX_COMPILER={target}-g++"]
-    cross = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", *compilers]
-    env, gtest = build_environment(session), MADE / "gtest-aarch64"
-    with step("Building GoogleTest for aarch64", "half a minute the first time"):
-        place = ["-S", str(sources), "-B", str(gtest / "build"), "-G", "Ninja", f"-DCMAKE_INSTALL_PREFIX={gtest}"]
-        env.run("cmake", *place, *cross, "-DBUILD_GMOCK=OFF", silent=True)
-        env.run("cmake", "--build", str(gtest / "build"), "--target", "install", silent=True)
-    cross += [f"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/{target}", f"-DGTest_DIR={gtest}/lib/cmake/GTest"]
+def suites_of(*folders: str) -> Sequence[str]:
+    """The option by which ctest chooses the tests in these folders of core/tests/cpp."""
     suite = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\((\w+),", re.MULTILINE)
-    suites = {name for path in ROOT.glob("core/tests/cpp/common/*.cc") for name in suite.findall(path.read_text())}
-    run_cpp_tests(session, cross, select=("-R", f"(^|/)({'|'.join(sorted(suites))})[./]"))
+    paths = [path for folder in folders for path in ROOT.glob(f"core/tests/cpp/{folder}/*.cc")]
+    names = {name for path in paths for name in suite.findall(path.read_text())}
+    return "-R", f"(^|/)({'|'.join(sorted(names))})[./]"

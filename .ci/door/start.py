@@ -28,33 +28,20 @@ def missing_requirements() -> list[str]:
     python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     machine = f"{platform.system()} on {platform.machine()}"
     compilers = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
-    checks = [
-        (
-            machine in ("Linux on x86_64", "Linux on aarch64"),
-            f"Farandole runs on Linux on x86-64 or aarch64 only, and this is {machine}.",
+    checks = {
+        f"Farandole runs on Linux on x86-64 or aarch64 only, and this is {machine}.": (
+            machine in ("Linux on x86_64", "Linux on aarch64")
         ),
-        (
-            sys.version_info >= (3, 10),
-            f"{python} is too old: install Python 3.10 or newer (Debian, Ubuntu: apt install python3; Fedora: dnf "
-            "install python3) and start noxfile.py with it.",
-        ),
-        (
-            all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
-            f"{python} has no venv module: install it (Debian, Ubuntu: apt install {python}-venv; Fedora: dnf install "
-            "python3-libs).",
-        ),
-        (
-            Path(sysconfig.get_path("include"), "Python.h").is_file(),
-            f"Python.h, the header of {python}, is missing: install it (Debian, Ubuntu: apt install {python}-dev; "
-            "Fedora: dnf install python3-devel).",
-        ),
-        (
-            any(accepts_cpp17(compiler) for compiler in compilers),
-            f"No C++ compiler that accepts -std=c++17 was found ({', '.join(compilers)}): install one (Debian, Ubuntu: "
-            "apt install g++; Fedora: dnf install gcc-c++).",
-        ),
-    ]
-    return [sentence for found, sentence in checks if not found]
+        f"{python} is too old: install Python 3.10 or newer (Debian, Ubuntu: apt install python3; Fedora: dnf install "
+        "python3) and start noxfile.py with it.": sys.version_info >= (3, 10),
+        f"{python} has no venv module: install it (Debian, Ubuntu: apt install {python}-venv; Fedora: dnf install "
+        "python3-libs).": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
+        f"Python.h, the header of {python}, is missing: install it (Debian, Ubuntu: apt install {python}-dev; Fedora: "
+        "dnf install python3-devel).": Path(sysconfig.get_path("include"), "Python.h").is_file(),
+        f"No C++ compiler that accepts -std=c++17 was found ({', '.join(compilers)}): install one (Debian, Ubuntu: apt "
+        "install g++; Fedora: dnf install gcc-c++).": any(accepts_cpp17(compiler) for compiler in compilers),
+    }
+    return [sentence for sentence, holds in checks.items() if not holds]
 
 
 def start() -> None:

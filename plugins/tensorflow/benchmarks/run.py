@@ -32,8 +32,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=100, help="in each graph")
     parser.add_argument("--elements", type=int, default=256, help="float32, of each tensor")
     parser.add_argument("--turns", type=int, default=200, help="of each graph")
-    parser.add_argument("--output", type=Path, help="also write the report to this file")
-    parser.add_argument("--append", action="store_true", help="add to that file, without the heading")
+    parser.add_argument("--append-to", type=Path, help="also add the report to this file, below a heading if it is new")
     args = parser.parse_args()
     hvd.init()
     graphs = {
@@ -74,7 +73,7 @@ def report(times: dict[str, list[float]], args: argparse.Namespace) -> bool:
     """Print and write the table; whether the target is missed."""
     ratio = min(times["allreduce"]) / min(times["tf.numpy_function"])
     medians = {name: statistics.median(taken) for name, taken in times.items()}
-    lines = [] if args.append else heading(args)
+    lines = [] if args.append_to and args.append_to.exists() else heading(args)
     lines += [
         "",
         f"## TensorFlow {tf.version.VERSION}, {'1 rank' if hvd.size() == 1 else f'{hvd.size()} ranks'}",
@@ -86,9 +85,9 @@ def report(times: dict[str, list[float]], args: argparse.Namespace) -> bool:
     ]
     if hvd.rank() == 0:
         print("\n".join(lines), flush=True)
-        if args.output:
-            earlier = args.output.read_text() if args.append else ""
-            args.output.write_text(earlier + "\n".join(lines) + "\n")
+        if args.append_to:
+            with args.append_to.open("a") as file:
+                file.write("\n".join(lines) + "\n")
     return ratio > RATIO_LIMIT
 
 

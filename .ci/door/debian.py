@@ -1,0 +1,64 @@
+"""GoogleTest and Gloo, which the package index does not have: the system's, else fetched from Debian's packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import nox
+
+from door import MADE, ROOT
+from door.environments import build_environment
+from door.jobs import log, one_at_a_time, step
+
+_GLOO_HEADER = Path("/usr/include/gloo/config.h")
+_GTEST_HEADERS = (Path("/usr/include/gtest/gtest.h"), Path("/usr/local/include/gtest/gtest.h"))
+
+
+@one_at_a_time
+def fetch(package: str, unpacked: Path | None = None) -> None:
+    """Install the package; who may not do that gets it unpacked into this folder, if one is named."""
+    if not shutil.which("apt-get"):
+        return
+    with step(f"Fetching {package}", "1 to 2 MB"):
+        if os.geteuid() == 0:
+            subprocess.run(["apt-get", "update", "-qq"], stdout=log(), check=False)
+            command = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", package]
+            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log(), check=False)
+        elif unpacked:
+            unpacked.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["apt-get", "download", "-qq", package], cwd=unpacked, stdout=log(), check=False)
+            for file in unpacked.glob("*.deb"):
+                subprocess.run(["dpkg", "-x", str(file), str(unpacked)], stdout=log(), check=False)
+
+
+def find_gtest(session: nox.Session) -> list[str]:
+    """How CMake finds GoogleTest: the system's, or unpacked ours; who has it elsewhere sets GTest_ROOT."""
+    unpacked = MADE / "gtest"
+    for attempt in range(2):
+        if "GTest_ROOT" in os.environ or any(header.exists() for header in _GTEST_HEADERS):
+            return []
+        if (unpacked / "usr").exists():
+            return [f"-DCMAKE_PREFIX_PATH={unpacked / 'usr'}"]
+        if attempt == 0:
+            fetch("libgtest-dev", unpacked)
+    session.error(
+        "GoogleTest is missing: install it (Debian, Ubuntu: apt install libgtest-dev; Fedora: dnf install gtest-devel)."
+    )
+
+
+@one_at_a_time
+def gloo_variables(session: nox.Session) -> dict[str, str]:
+    """Where libfarandole_gloo.so is, as the core is told; nothing where Gloo cannot be had: its tests are skipped."""
+    if not _GLOO_HEADER.exists():
+        fetch("libgloo-dev")
+    if not _GLOO_HEADER.exists():
+        session.warn("Gloo is missing, its tests are skipped (Debian, Ubuntu: apt install libgloo-dev)")
+        return {}
+    env, build = build_environment(session), MADE / "build" / "gloo"
+    with step("Building the library for Gloo", "some seconds"):
+        env.run("cmake", "-S", str(ROOT / "core" / "gloo"), "-B", str(build), "-G", "Ninja", silent=True)
+        env.run("cmake", "--build", str(build), silent=True)
+    return {"FARANDOLE_GLOO_LIB": str(build / "libfarandole_gloo.so")}
