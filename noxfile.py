@@ -87,7 +87,8 @@ def quick(session: nox.Session) -> None:
 @nox.session
 def python(session: nox.Session) -> None:
     """Python tests: architecture, core, launcher, plugins, examples. What stands after -- is run by pytest instead."""
-    run_jobs(session, python_jobs(session, chosen(session.posargs) if session.posargs else by_itself(suites())))
+    runs = chosen(session.posargs) if session.posargs else by_itself(suites())
+    run_jobs(session, python_jobs(session, runs), most=1 if session.posargs else 0)
 
 
 def python_jobs(

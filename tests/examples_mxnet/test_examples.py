@@ -18,8 +18,8 @@ pytestmark = pytest.mark.timeout(300)
 MXNET = EXAMPLES / "mxnet"
 TUTORIAL = Path(__file__).with_name("tutorial.py")
 RESNET = [MXNET / "resnet_imagenet.py", "--image-size", "64", "--batch-size", "2", "--steps", "3"]
-MPIRUN = ["mpirun", "-np", "4", "-H", "localhost:4", "--bind-to", "none", "--map-by", "slot", "python"]
-LAUNCHERS = {"forked": (2, None), "farandole": (2, launched(2)), "mpirun": (4, MPIRUN)}
+MPIRUN = ["mpirun", "-np", "3", "-H", "localhost:3", "--bind-to", "none", "--map-by", "slot", "python"]
+LAUNCHERS = {"forked": (2, None), "farandole": (2, launched(2)), "mpirun": (3, MPIRUN)}
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as in a container
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import steps
-from farandole.testing import world
+from farandole.testing import spawn, world
 from pair import FRAMEWORKS, RANKS
 
 pytestmark = pytest.mark.timeout(180)
@@ -49,14 +49,16 @@ def test_a_name_is_in_flight_once_whatever_the_framework(order):
     assert "in flight" in text, text
 
 
-def lines_of(code):
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
+def lines_of(script, code):
+    script.write_text(code)
+    return spawn(1, script, timeout=120)[0].splitlines()
 
 
 def test_a_second_copy_of_the_core_is_refused_in_one_sentence_and_the_first_stays(tmp_path):
     plugins = [f"farandole_{name}" for name in FRAMEWORKS]
-    first, second = lines_of(f"""
+    first, second = lines_of(
+        tmp_path / "script.py",
+        f"""
 import importlib.util, shutil
 import {", ".join(plugins)}
 from farandole import _core
@@ -68,7 +70,8 @@ except ImportError as error:
     print(len(str(error).splitlines()), _core.__file__ in str(error), copy in str(error), "twice" in str(error))
 {plugins[0]}.init()
 print({plugins[1]}.size())
-""")[-2:]
+""",
+    )[-2:]
     assert (first, second) == ("1 True True True", "1")
 
 
@@ -76,4 +79,6 @@ if {"mxnet", "tensorflow"} <= {*FRAMEWORKS}:
 
     def test_mxnet_after_tensorflow_is_refused_before_it_crashes():
         code = "import tensorflow\ntry: import farandole_mxnet\nexcept ImportError as error: print(error)"
-        assert "put `import mxnet` before `import tensorflow`" in lines_of(code)[-1]
+        command = [sys.executable, "-W", "ignore", "-c", code]  # in a process of its own, which has imported neither
+        said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
+        assert "put `import mxnet` before `import tensorflow`" in said[-1]
