@@ -124,12 +124,12 @@ class Run:
 
     def perform(self, name: str) -> None:
         """In a thread of the pool."""
-        if missing := self.failed.intersection(self.needs[name]):
-            raise RuntimeError(f"not run: needs {', '.join(missing)}")
-        if name in self.usual:
-            say(f"==> {name} (usually {self.usual[name]:.0f} s)")
         with log_of(name).open("w") as file:
             _here.log = file if self.most > 1 else None
+            if missing := self.failed.intersection(self.needs[name]):
+                raise RuntimeError(f"not run: needs {', '.join(missing)}")
+            if name in self.usual:
+                say(f"==> {name} (usually {self.usual[name]:.0f} s)")
             self.jobs[name].action()
 
     def end(self, future: Future[None]) -> str:
@@ -142,8 +142,8 @@ class Run:
         else:
             self.failed.add(name)
         _steps.append((name, "FAILED" if error else "ok", seconds))
-        text = log_of(name).read_text(errors="replace") if log_of(name).is_file() else ""
-        if error is not None and text:  # all that it printed, but for C++ tests that passed
+        text = log_of(name).read_text(errors="replace")
+        if error is not None:  # all that it printed, but for C++ tests that passed
             told = [line for line in text.splitlines() if not re.search(r"^ +Start +\d+:| Passed +[\d.]+ sec", line)]
             say("\n".join([f"==> {name} FAILED: {error}", *told[-_SHOWN_LINES:], f"==> all of it: {log_of(name)}"]))
         elif passed := _PASSED.search(text):

@@ -19,6 +19,7 @@ TESTING_PACKAGES = CORE_PACKAGES | {"pytest"}
 LAUNCH_PACKAGES = {"click", "psutil", "rich", "yaml"}
 
 ENVIRONMENT_FILES = {CORE + "_environment.py", LAUNCH + "environment.py"}
+ENVIRONMENT_FILES |= {TESTING + "_template.py"}  # a fork takes over the environment of the process that it becomes
 _ENVIRONMENT_NAMES = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
 

@@ -145,7 +145,7 @@ def test_another_library_under_the_right_name_is_refused(content, words, tmp_pat
         (tmp_path / "mpich").symlink_to(library.parent / "mpich")  # where it looks for what it needs itself
     else:
         maps = Path("/proc/self/maps").read_text().splitlines()
-        path.symlink_to(next(line.split()[-1] for line in maps if line.endswith(content)))
+        path.symlink_to(next(line.split(maxsplit=5)[-1] for line in maps if line.endswith(content)))
     script = REFUSED.format(words=words)
     check(run("openmpi", 2, script + FINE, tmp_path, FARANDOLE_MPI_LIB=str(path)), 2)
 

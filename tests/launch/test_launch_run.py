@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -192,7 +193,9 @@ def test_jobs_at_the_same_time_do_not_meet(launch: Callable) -> None:
 
 
 def test_a_job_inside_a_rank_of_a_job_is_a_job_of_its_own(run: Callable) -> None:
-    inner = f"{sys.executable} -m farandole.launch run -np 2 sh -c 'echo $FARANDOLE_RANK of $FARANDOLE_SIZE'"
+    inner = (
+        f"{shlex.quote(sys.executable)} -m farandole.launch run -np 2 sh -c 'echo $FARANDOLE_RANK of $FARANDOLE_SIZE'"
+    )
     result = run("-np", 1, "--no-prefix", "sh", "-c", inner)
     assert sorted(result.out.splitlines()) == ["[0] 0 of 2", "[1] 1 of 2"]
 

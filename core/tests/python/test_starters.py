@@ -1,6 +1,7 @@
 """Started by torchrun and by the launchers of two MPIs, whose wheels bring mpirun without a compiler."""
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib import util
@@ -56,7 +57,8 @@ def test_mpich(script):
 
 
 def test_mpich_through_a_shell(script):
-    check(run([*mpis.launcher("mpich", 3), "sh", "-c", f"{sys.executable} {script}; exit $?"]))
+    line = f"{shlex.quote(sys.executable)} {shlex.quote(str(script))}; exit $?"
+    check(run([*mpis.launcher("mpich", 3), "sh", "-c", line]))
 
 
 @pytest.mark.skipif(util.find_spec("torch") is None, reason="torchrun comes with torch")

@@ -64,7 +64,8 @@ def start(
     if key not in _templates:
         while len(_templates) >= _MOST_TEMPLATES:
             _templates.pop(next(iter(_templates))).close()
-        _templates[key] = _Template(_modules, {**os.environ, "PYTHONPATH": env.get("PYTHONPATH", ""), **dict(key)})
+        ours = {name: value for name, value in env.items() if not name.startswith("FARANDOLE_")}
+        _templates[key] = _Template(_modules, ours)
     try:
         return _templates[key].fork(list(command[1:]), dict(env), output.fileno(), list(pass_fds))
     except RuntimeError:

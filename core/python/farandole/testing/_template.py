@@ -82,11 +82,9 @@ def _become(env: Mapping[str, str], descriptors: list[int], places: Sequence[int
         os.close(each)
     os.dup2(1, 2)
     tempfile.tempdir = None  # by the variables that come now
-    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ.clear()
     os.environ.update(env)
-    added = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and path not in before]
-    sys.path[1:1] = added
+    sys.path[1:1] = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
 
 
 def _run(arguments: list[str]) -> None:
