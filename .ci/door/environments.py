@@ -266,7 +266,7 @@ ENVIRONMENTS: dict[str, Sequence[Framework | Together]] = {
 
 def place_of(path: str) -> str:
     """In which of ENVIRONMENTS a folder's plugin or tests belong: that whose name is in its path, else PyTorch's."""
-    return next((place for place in ENVIRONMENTS if place in path), "torch")
+    return next((place for place in ENVIRONMENTS if place in path.partition("::")[0]), "torch")
 
 
 Runs = dict[str, tuple[str, list[str]]]  # what it is called -> the place, arguments of pytest

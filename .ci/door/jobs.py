@@ -156,4 +156,4 @@ class Run:
 
 def log_of(name: str) -> Path:
     (MADE / "logs").mkdir(parents=True, exist_ok=True)
-    return MADE / "logs" / f"{re.sub('[^A-Za-z0-9.]+', '-', name)}.txt"
+    return MADE / "logs" / f"{re.sub('[^A-Za-z0-9.]+', '-', name)[:200]}.txt"
