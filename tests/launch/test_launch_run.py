@@ -185,6 +185,11 @@ def test_closed_standard_descriptors_do_no_harm(run: Callable) -> None:
         assert done.returncode == 0
 
 
+def test_ranks_start_with_no_signal_blocked(run: Callable) -> None:
+    result = run("-np", 2, "--no-prefix", "grep", "SigBlk", "/proc/self/status")
+    assert result.out.splitlines() == ["SigBlk:\t0000000000000000"] * 2
+
+
 def test_jobs_at_the_same_time_do_not_meet(launch: Callable) -> None:
     jobs = [launch("-np", 2, "sh", "-c", "sleep 0.2; echo $FARANDOLE_STORE") for _ in range(3)]
     stores = [{line.split()[1] for line in job.finish().out.splitlines()} for job in jobs]

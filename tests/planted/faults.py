@@ -259,7 +259,7 @@ FAULTS = [
             "        signal.pthread_sigmask(signal.SIG_SETMASK, ())\n"
         ),
         after="                signal.signal(signum, signal.SIG_DFL)\n",
-        found_by="tests/launch/test_launch_end.py::test_a_signal_reaches_the_ranks_and_is_the_exit_code",
+        found_by="tests/launch/test_launch_run.py::test_ranks_start_with_no_signal_blocked",
     ),
     # ---- plugins
     Fault(
