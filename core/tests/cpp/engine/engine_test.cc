@@ -230,11 +230,16 @@ TEST_P(EngineTest, MismatchNamesBothRanksAndTheJobGoesOn) {
 }
 
 TEST_P(EngineTest, ALeavingRankFailsWhatTheOthersStillWaitFor) {
-  RunRanks(GetParam(), [](Engine& engine) {
+  std::atomic<int> summed{0};
+  RunRanks(GetParam(), [&summed](Engine& engine) {
     if (engine.size() == 1) return;
     auto values = Values<float>(engine.rank(), 4);
     ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x")).ok());
-    if (engine.rank() == engine.size() - 1) return;  // its engine leaves in good order
+    ++summed;
+    if (engine.rank() == engine.size() - 1) {
+      while (summed < engine.size()) std::this_thread::yield();
+      return;  // its engine leaves in good order
+    }
     const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"));
     EXPECT_EQ(status.code(), Code::kPeerLost);
     EXPECT_NE(status.message().find("rank " + std::to_string(engine.size() - 1)), std::string::npos)
@@ -245,11 +250,16 @@ TEST_P(EngineTest, ALeavingRankFailsWhatTheOthersStillWaitFor) {
 // Rank 0 knows before it calls, is refused at once and ends, while the others still wait.
 void ExpectTheFirstToLeaveIsNamed(const std::vector<int>& groups, bool with_one_in_flight) {
   std::vector<float> kept(4);
-  RunRanks(groups, [&kept, with_one_in_flight](Engine& engine) {
+  std::atomic<int> summed{0};
+  RunRanks(groups, [&kept, &summed, with_one_in_flight](Engine& engine) {
     if (engine.size() < 3) return;
     auto values = Values<float>(engine.rank(), 4);
     ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x")).ok());
-    if (engine.rank() == engine.size() - 1) return;
+    ++summed;
+    if (engine.rank() == engine.size() - 1) {
+      while (summed < engine.size()) std::this_thread::yield();
+      return;
+    }
     OperationPtr alone;
     if (engine.rank() == 0) {
       if (with_one_in_flight) engine.Submit(Make(OpKind::kAllreduce, {TensorOf(kept, &kept)}, "y"), &alone);
