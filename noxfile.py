@@ -6,7 +6,7 @@
     python3 noxfile.py -s python -- tests/launch -k cli      some tests only
 
 Needs Python >= 3.10 with venv and headers, a C++17 compiler, and the package index. What is made here goes to .nox/ and
-core/build/, and is used again while nothing that it depends on has changed.
+plugins/*/build/, and is used again while nothing that it depends on has changed.
 """
 
 from __future__ import annotations
@@ -87,8 +87,7 @@ def quick(session: nox.Session) -> None:
 @nox.session
 def python(session: nox.Session) -> None:
     """Python tests: architecture, core, launcher, plugins, examples. What stands after -- is run by pytest instead."""
-    runs = chosen(session.posargs) if session.posargs else by_itself(suites())
-    run_jobs(session, python_jobs(session, runs), most=1 if session.posargs else 0)
+    run_jobs(session, python_jobs(session, chosen(session.posargs, suites())), most=1 if session.posargs else 0)
 
 
 def python_jobs(
@@ -111,15 +110,15 @@ def python_jobs(
             return
         # Several run side by side: threads of OpenMP that spin while they wait would take the cores from the others.
         more = {"PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1", **found}
-        more |= {"FARANDOLE_WHEELS": env.noted("farandole")} if "packaging" in arguments[0] else {}
+        more |= {"FARANDOLE_WHEELS": env.noted("farandole")} if "packaging" in " ".join(arguments) else {}
         with own_folder() as temporary:
             command = ["python", "-m", "pytest", "-p", "skips", *arguments, *options]
             env.run(*command, variables={**more, **temporary, **variables})
 
-    wheel = Job(lambda: build_wheel(build_environment(session), "core"))
-    jobs = {WHEEL: wheel, GLOO: Job(lambda: found.update(gloo_variables(session)))}
+    jobs = {WHEEL: Job(lambda: build_wheel(build_environment(session), "core"))}
     for what, (place, arguments) in runs.items():
         carried = any(each.startswith(("tests/backends", "plugins/")) for each in arguments)
+        jobs |= {GLOO: Job(lambda: found.update(gloo_variables(session)))} if carried else {}
         for beside in environments[place]:
             env = f"Environment: {beside.called}"
             lenders = beside.lenders if isinstance(beside, Together) else ()
@@ -169,7 +168,7 @@ def soak(session: nox.Session) -> None:
     """The long forms: 25,000 random cases, 2,000 settings, 1,000 kills, all examples. Arguments after -- choose."""
     folders = ["tests/collectives", "tests/faults", "plugins/torch/tests/test_drawn_training.py"]
     folders += [folder for folder in suites() if "examples" in folder]
-    runs = by_itself(session.posargs or folders)
+    runs = chosen(session.posargs, folders)
     run_jobs(session, python_jobs(session, runs, options=["-s"], variables={"FARANDOLE_LONG": "1"}), most=1)
 
 
@@ -185,7 +184,7 @@ def carried(session: nox.Session) -> None:
     build = build_target(session, "mpi_ranks", ["-DFARANDOLE_TESTS=ON", *find_gtest(session)])
     variables = {"FARANDOLE_LONG": "1", "FARANDOLE_MPI_RANKS": str(build / "mpi_ranks")}
     files = ["tests/backends", *(str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/*/tests/test_carried.py"))]
-    run_jobs(session, python_jobs(session, by_itself(session.posargs or files), variables=variables), most=1)
+    run_jobs(session, python_jobs(session, chosen(session.posargs, files), variables=variables), most=1)
 
 
 def cpp_jobs(session: nox.Session, select: Sequence[str] = ()) -> dict[str, Job]:

@@ -29,7 +29,7 @@ class Empty:
     """An environment with nothing but what a test installs, whose PATH reaches nothing else."""
 
     def __init__(self, home: Path) -> None:
-        venv.create(home, with_pip=False)  # that of this environment installs, which takes a fifth of the time
+        venv.create(home, with_pip=False)  # that of this environment installs into it
         self.bin = home / "bin"
         kept = {name: value for name, value in os.environ.items() if name not in ("PATH", "PYTHONPATH", "CXX", "CC")}
         self.environment = {**kept, "PATH": str(self.bin)}

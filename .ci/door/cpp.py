@@ -1,4 +1,4 @@
-"""The C++ tests: where GoogleTest comes from, for this machine or another, and how they are built and run."""
+"""The C++ tests: how they are built, for this machine or another, and run."""
 
 from __future__ import annotations
 
@@ -51,13 +51,12 @@ def run_ctest(
 ) -> None:
     """Run the C++ tests in this folder: those that `select`, or arguments after --, names to ctest (-R some_test)."""
     results = build / "results.xml"
-    ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
+    ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error", *(session.posargs or select)]
     halt = "halt_on_error=1"
     variables |= {"ASAN_OPTIONS": halt, "UBSAN_OPTIONS": f"{halt}:print_stacktrace=1", "TSAN_OPTIONS": halt}
     with own_folder() as temporary:
         parallel = ["--parallel", str((os.cpu_count() or 1) + 2), "--output-junit", str(results)]  # some only wait
-        chosen = session.posargs or select
-        build_environment(session).run(*wrapper, *ctest, *parallel, *chosen, variables=temporary | variables)
+        build_environment(session).run(*wrapper, *ctest, *parallel, variables=temporary | variables)
         fail_on_skips(session, results)
 
 

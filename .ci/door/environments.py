@@ -194,7 +194,7 @@ def install_torch(env: Environment, wanted: str) -> None:
             flush=True,
         )
     with step(f"Installing {wanted}", expect):
-        env.pip("install", *options, wanted)
+        env.pip("install", *options, wanted, silent=False)  # with its progress bar: this is long
     env.note("torch", wanted)
 
 
@@ -283,8 +283,10 @@ def by_itself(paths: list[str]) -> Runs:
     return {path: (place_of(path), [path]) for path in paths}
 
 
-def chosen(arguments: list[str]) -> Runs:
-    """A run for each place of the tests that the arguments of pytest name; without any, all are for PyTorch's."""
+def chosen(arguments: list[str], otherwise: list[str]) -> Runs:
+    """A run for each place of the tests that pytest's arguments name, PyTorch's if none; without arguments, others."""
+    if not arguments:
+        return by_itself(otherwise)
     paths = [each for each in arguments if (ROOT / each.partition("::")[0]).exists()]
     within = {path: [suite for suite in suites() if suite.startswith(f"{path}/")] or [path] for path in paths}
     places = {place_of(suite) for named in within.values() for suite in named} or {"torch"}

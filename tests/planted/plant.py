@@ -28,7 +28,7 @@ TREE, RESULTS = PLACE / "tree", PLACE / "results.json"
 LIMIT_S = 3600
 DEFAULT = ["-s", "tests"]
 LONG = (["-s", "simulation"], ["-s", "soak"])
-# What says that a test failed, and not the build: of ctest, of pytest.
+# ctest and pytest end with such a line when a test has failed; a build that fails does not.
 _FAILED = re.compile(r"^\d+% tests passed, [1-9]\d* tests? failed|^=+ .*\b\d+ (?:failed|errors?)\b", re.MULTILINE)
 _NAMES = re.compile(
     r"^\s+\d+ - (\S.*) \((?:Failed|Timeout|SEGFAULT|Subprocess.*)\)|^(?:FAILED|ERROR) (\S+)", re.MULTILINE
@@ -73,7 +73,7 @@ def copy_tree() -> None:
 
 
 def without_faults(faults: list[Fault]) -> bool:
-    """Whether what is to find them passes where there is none."""
+    """Run the finders on the copy without any fault. Returns whether all of their tests pass."""
     print("==> Without any fault", flush=True)
     regexes = [fault.found_by.removeprefix("cpp ") for fault in faults if fault.found_by.startswith("cpp ")]
     paths = sorted({fault.found_by for fault in faults if not fault.found_by.startswith("cpp ")})

@@ -15,7 +15,7 @@ def test_a_fault_has_one_place(fault):
     assert fault.after != fault.before
 
 
-def test_there_are_30_with_names_of_their_own():
+def test_there_are_at_least_30_faults_and_no_name_comes_twice():
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 30
 
 

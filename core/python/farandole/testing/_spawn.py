@@ -45,7 +45,8 @@ def spawn(
         RanksFailed: a rank failed; the others are killed then. Or the time is over; where each rank stood is shown.
     """
     if callable(target):
-        assert not callable(env)
+        if callable(env):
+            raise TypeError("spawn: `env` can be a function of the rank for a script only; a function sets os.environ")
         with World(ranks, env=env, init=False) as world:
             return world.run(target, *args, timeout=timeout)
     with rank_environments(ranks, env) as environments:

@@ -1,5 +1,5 @@
-// What a caller of the C interface may get wrong in the structs that it fills: refused in words, and nothing is read
-// beyond what the caller has.
+// The C interface refuses, in words, structs that a caller has filled wrongly, and never reads beyond the size that the
+// caller gives.
 #include <gtest/gtest.h>
 
 #include <cstddef>
