@@ -143,9 +143,10 @@ class Run:
             self.failed.add(name)
         _steps.append((name, "FAILED" if error else "ok", seconds))
         text = log_of(name).read_text(errors="replace")
-        if error is not None:  # all that it printed, but for C++ tests that passed
+        if error:  # all that it printed, but for C++ tests that passed
             told = [line for line in text.splitlines() if not re.search(r"^ +Start +\d+:| Passed +[\d.]+ sec", line)]
-            say("\n".join([f"==> {name} FAILED: {error}", *told[-_SHOWN_LINES:], f"==> all of it: {log_of(name)}"]))
+            told = [*told[-_SHOWN_LINES:], f"==> all of it: {log_of(name)}"] if text else []
+            say("\n".join([f"==> {name} FAILED: {error}", *told]))
         elif passed := _PASSED.search(text):
             say(passed[0].rstrip())
         others = "; ".join(f"{each}, {time.monotonic() - since:.0f} s so far" for each, since in self.running.values())
