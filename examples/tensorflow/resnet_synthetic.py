@@ -1,4 +1,4 @@
-"""Measure the speed of training ResNet-50 on made-up images: alone, or on many workers.
+"""Measure the speed of training ResNet-50, or another of Keras's networks, on made-up images.
 
     farandole run -np 2 python examples/tensorflow/resnet_synthetic.py --steps 20
 
@@ -18,6 +18,7 @@ keras = tf.keras
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure the speed of training ResNet-50.")
+    parser.add_argument("--model", default="ResNet50", help="the network: a name in keras.applications, as MobileNetV2")
     parser.add_argument("--rounds", type=int, default=3, help="how often it is measured")
     parser.add_argument("--steps", type=int, default=10, help="in each round")
     parser.add_argument("--batch-size", type=int, default=32, help="images per step and worker")
@@ -40,7 +41,8 @@ def main() -> None:
     labels = tf.random.uniform([args.batch_size], maxval=1000, dtype=tf.int64)
 
     # 3. Average the gradients of all workers.
-    model = keras.applications.ResNet50(weights=None, input_shape=(args.image_size, args.image_size, 3))
+    make_model = getattr(keras.applications, args.model)
+    model = make_model(weights=None, input_shape=(args.image_size, args.image_size, 3))
     optimizer = keras.optimizers.SGD(0.01)
     optimizer.build(model.trainable_variables)
     cross_entropy = keras.losses.SparseCategoricalCrossentropy()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from farandole import testing
-from running import EXAMPLES, LONG, accuracy, forked, launched, run
+from running import EPOCHS, EXAMPLES, LONG, accuracy, forked, launched, run
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -44,7 +44,7 @@ def start(request, tmp_path):
     ("name", "saved"),
     [
         ("gluon", ["checkpoint-digits.params"]),
-        ("module", ["checkpoint-digits-0030.params", "checkpoint-digits-symbol.json"]),
+        ("module", [f"checkpoint-digits-{EPOCHS:04}.params", "checkpoint-digits-symbol.json"]),
     ],
 )
 class TestDigits:
@@ -55,7 +55,7 @@ class TestDigits:
             assert sorted(path.name for path in tmp_path.iterdir()) == saved
 
     def test_on_several_workers(self, start, tmp_path, name, saved):
-        assert accuracy(start(MXNET / f"{name}_digits.py")) >= 0.96
+        assert accuracy(start(MXNET / f"{name}_digits.py", "--epochs", str(EPOCHS))) >= 0.96
         assert sorted(path.name for path in tmp_path.iterdir()) == saved
 
 

@@ -10,10 +10,10 @@ from versions import needs
 
 pytestmark = [pytest.mark.timeout(180), needs(2, 7, "what the back end needs")]
 WORKS = """
-import sys, torch, torch.distributed as dist
+import sys
 
 def works(backend, **where):
-    import farandole_torch.distributed
+    import farandole_torch.distributed, torch, torch.distributed as dist
     dist.init_process_group(backend, **where)
     for group in (None, dist.new_group(backend="farandole"), dist.new_group(backend="gloo")):
         ones = torch.ones(2)
@@ -25,7 +25,7 @@ def works(backend, **where):
     farandole_torch.init()
     assert (farandole_torch.rank(), farandole_torch.size()) == (where.get("rank", farandole_torch.rank()), 2)
 """
-BY_ENVIRONMENT = WORKS + "\nworks(sys.argv[1])\n"
+BY_ENVIRONMENT = WORKS + "\nfor backend in sys.argv[1:]:\n    works(backend)\n"
 BY_ITSELF = (
     WORKS
     + """
@@ -53,21 +53,20 @@ def port():
 
 
 @pytest.mark.parametrize(
-    ("starter", "text", "argument"),
+    ("starter", "text", "backends"),
     [
-        (["farandole.launch", "run", "--no-prefix", "-np", "2"], BY_ENVIRONMENT, "gloo"),
-        (["farandole.launch", "run", "--no-prefix", "-np", "2"], BY_ENVIRONMENT, "farandole"),
-        (["torch.distributed.run", "--standalone", "--nproc-per-node", "2"], BY_ENVIRONMENT, "farandole"),
-        (None, BY_ITSELF, "tcp://127.0.0.1:{}"),
+        (["farandole.launch", "run", "--no-prefix", "-np", "2"], BY_ENVIRONMENT, ["gloo", "farandole"]),
+        (["torch.distributed.run", "--standalone", "--nproc-per-node", "2"], BY_ENVIRONMENT, ["farandole"]),
+        (None, BY_ITSELF, ["farandole"]),
     ],
-    ids=["farandole run, gloo", "farandole run", "torchrun", "by itself"],
+    ids=["farandole run", "torchrun", "by itself"],
 )
-def test_the_ranks_find_each_other(tmp_path, starter, text, argument):
+def test_the_ranks_find_each_other(tmp_path, starter, text, backends):
     script = Path(tmp_path, "train.py")
     script.write_text(text)
-    command = [sys.executable, *(["-m", *starter] if starter else []), str(script), argument.format(port())]
+    arguments = backends if starter else [f"tcp://127.0.0.1:{port()}"]
+    command = [sys.executable, *(["-m", *starter] if starter else []), str(script), *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    backend = "gloo" if argument == "gloo" else "farandole"
-    # Among what gloo says, perhaps; and the lines of two processes can mix.
-    assert [done.stdout.count(f"rank {rank} of 2 by {backend}") for rank in range(2)] == [1, 1], done.stdout
+    for backend in backends:  # among what gloo says, perhaps; and the lines of two processes can mix
+        assert [done.stdout.count(f"rank {rank} of 2 by {backend}") for rank in range(2)] == [1, 1], done.stdout
