@@ -51,13 +51,28 @@ void CallDone(void* argument, const Status& status, Event event) {
 
 bool InRange(int32_t value, int count) { return value >= 0 && value < count; }
 
+// The sizes of the structs in the first release, which every caller knows at least.
+constexpr size_t kFirstWorld = offsetof(frd_world, key) + sizeof(void*);
+constexpr size_t kFirstTensor = offsetof(frd_tensor, ready_event) + sizeof(void*);
+constexpr size_t kFirstRequest = offsetof(frd_request, process_set);
+constexpr size_t kFirstOutput = offsetof(frd_output, dimension_count) + sizeof(int32_t);
+
+Status TooSmall(const char* name) {
+  return Invalid(std::string(name) + ".struct_size is too small for this core: set it to sizeof(" + name + ")");
+}
+
 // A caller that was compiled against an older header knows fewer fields; those are zero.
-Status Widen(const frd_request* given, frd_request* request) {
-  if (given->struct_size < offsetof(frd_request, process_set))
-    return Invalid("frd_request.struct_size is too small for this core");
-  *request = {};
-  std::memcpy(request, given, std::min<size_t>(given->struct_size, sizeof(frd_request)));
-  return Status::Ok();
+template <typename Struct>
+Struct Widen(const Struct& given) {
+  Struct whole = {};
+  std::memcpy(&whole, &given, std::min<size_t>(given.struct_size, sizeof(Struct)));
+  return whole;
+}
+
+// Tensors lie as far apart as their caller's header says.
+const frd_tensor& TensorAt(const frd_request& request, uint32_t index) {
+  const auto* const first = reinterpret_cast<const std::byte*>(request.tensors);
+  return *reinterpret_cast<const frd_tensor*>(first + size_t{index} * request.tensors->struct_size);
 }
 
 Status ToRequest(const frd_request& from, Request* request) {
@@ -78,8 +93,11 @@ Status ToRequest(const frd_request& from, Request* request) {
   request->done_when_readable = from.done_when_readable != 0;
   request->tensors.reserve(from.tensor_count);
   for (uint32_t i = 0; i < from.tensor_count; ++i) {
-    const frd_tensor& tensor = from.tensors[i];
-    if (tensor.struct_size < sizeof(frd_tensor)) return Invalid("frd_tensor.struct_size is too small for this core");
+    const frd_tensor& given = TensorAt(from, i);
+    if (given.struct_size < kFirstTensor) return TooSmall("frd_tensor");
+    if (given.struct_size != from.tensors->struct_size)
+      return Invalid("frd_tensor.struct_size is not the same for all tensors of a request");
+    const frd_tensor tensor = Widen(given);
     if (!InRange(tensor.dtype, kDTypeCount)) return Invalid("unknown element type " + std::to_string(tensor.dtype));
     Tensor to;
     to.input = tensor.input;
@@ -95,8 +113,7 @@ Status ToRequest(const frd_request& from, Request* request) {
 
 int32_t ApiInit(const frd_world* world) {
   return Guard([&] {
-    if (world->struct_size < sizeof(frd_world))
-      return Report(Invalid("frd_world.struct_size is too small for this core"));
+    if (world->struct_size < kFirstWorld) return Report(TooSmall("frd_world"));
     if (world->size < 1 || !InRange(world->rank, world->size)) {
       return Report(
           Invalid("rank " + std::to_string(world->rank) + " is not in a world of " + std::to_string(world->size)));
@@ -116,11 +133,11 @@ int32_t ApiInit(const frd_world* world) {
 
 // Submits; on FRD_OK *result is set when it is asked for.
 int32_t Begin(Engine* engine, const frd_request* given, bool will_wait, OperationPtr* operation) {
-  frd_request from;
-  Status status;
-  if (status = Widen(given, &from); !status.ok()) return Report(status);
+  if (given->struct_size < kFirstRequest) return Report(TooSmall("frd_request"));
+  const frd_request from = Widen(*given);
   Request request;
-  if (status = ToRequest(from, &request); !status.ok()) return Report(status);
+  Status status = ToRequest(from, &request);
+  if (!status.ok()) return Report(status);
   std::unique_ptr<DoneCall> call;
   if (from.done != nullptr) {
     call = std::make_unique<DoneCall>(DoneCall{from.done, from.done_argument});
@@ -156,7 +173,7 @@ bool LooksSmall(const frd_request& request) {
   if (request.struct_size < offsetof(frd_request, ready) || request.operation != FRD_ALLREDUCE) return false;
   if (request.tensor_count != 1 || request.name == nullptr || request.done != nullptr) return false;
   const frd_tensor& tensor = *request.tensors;
-  if (tensor.struct_size < sizeof(frd_tensor) || tensor.device != FRD_HOST || tensor.dimension_count < 0) return false;
+  if (tensor.struct_size < kFirstTensor || tensor.device != FRD_HOST || tensor.dimension_count < 0) return false;
   return InRange(request.reduce, kReduceOpCount) && InRange(tensor.dtype, kDTypeCount) && tensor.input != nullptr &&
          tensor.output != nullptr;
 }
@@ -214,9 +231,12 @@ int32_t ApiOutput(frd_operation* operation, uint32_t index, frd_output* output) 
     if (!operation->operation->done() || index >= operation->operation->outputs.size()) {
       return Report(Invalid("the operation has no result number " + std::to_string(index)));
     }
+    if (output->struct_size < kFirstOutput) return Report(TooSmall("frd_output"));
     const Output& from = operation->operation->outputs[index];
-    *output = {sizeof(frd_output), static_cast<int32_t>(from.dtype),       from.memory.get(), from.size_bytes,
-               from.shape.data(),  static_cast<int32_t>(from.shape.size())};
+    const frd_output whole = {output->struct_size, static_cast<int32_t>(from.dtype),
+                              from.memory.get(),   from.size_bytes,
+                              from.shape.data(),   static_cast<int32_t>(from.shape.size())};
+    std::memcpy(output, &whole, std::min<size_t>(output->struct_size, sizeof(frd_output)));
     return FRD_OK;
   });
 }

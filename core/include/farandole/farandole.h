@@ -4,10 +4,12 @@
  * once, and keeps the table. The table only grows: a plugin built against an older header works with a newer core. It
  * checks `abi` (equal) and that `struct_size` covers the functions it wants.
  *
- * Conventions. Structs that the caller fills begin with struct_size = sizeof of what it was compiled against; absent
- * fields are zero. Enumerations are int32_t. No C++ exception crosses the border. Unless said otherwise a function may
- * be called from any thread, does not block on other ranks, and returns FRD_OK or a code, with the sentence for it in
- * frd_last_error (of the calling thread, valid until its next call).
+ * Conventions. All structs begin with struct_size, which the caller sets to sizeof of what it was compiled against: of
+ * results, too, before the call. Fields that it does not know are zero, or are not written; elements of an array lie
+ * struct_size apart. A new field of a struct stands behind the sizeof of the release before. Enumerations are int32_t.
+ * No C++ exception crosses the border. Unless said otherwise a function may be called from any thread, does not block
+ * on other ranks, and returns FRD_OK or a code, with the sentence for it in frd_last_error (of the calling thread, until
+ * its next call).
  *
  * Threads and life. done(argument, code, message, event) is called exactly once for every operation that was accepted,
  * by whichever thread completes it, with no lock of ours held; it may enqueue, it must not block and must not run

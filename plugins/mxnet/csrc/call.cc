@@ -328,6 +328,7 @@ void Call::Arrive() {
 Outcome Call::TakeRows() {
   for (uint32_t i = 0; i < results_.size(); ++i) {
     frd_output output = {};
+    output.struct_size = sizeof output;
     if (core->output(operation_, i, &output) != FRD_OK) return {FRD_INTERNAL, core->last_error()};
     if (output.size_bytes != result_bytes_[i]) return {FRD_INTERNAL, "the result is not as large as its array"};
     if (output.size_bytes != 0) std::memcpy(results_[i], output.data, output.size_bytes);

@@ -51,10 +51,50 @@ TEST_F(CStructs, ThatAreTooSmallAreRefused) {
   EXPECT_EQ(Run(), "");
   EXPECT_EQ(output_[1], 2.0f);
   tensor_.struct_size = sizeof(tensor_) - 1;
-  EXPECT_EQ(Run(), "frd_tensor.struct_size is too small for this core");
+  EXPECT_EQ(Run(), "frd_tensor.struct_size is too small for this core: set it to sizeof(frd_tensor)");
   tensor_.struct_size = sizeof(tensor_);
   request_.struct_size = offsetof(frd_request, process_set) - 1;
-  EXPECT_EQ(Run(), "frd_request.struct_size is too small for this core");
+  EXPECT_EQ(Run(), "frd_request.struct_size is too small for this core: set it to sizeof(frd_request)");
+}
+
+// As of a header that has more fields than this core knows.
+struct LaterTensor {
+  frd_tensor known;
+  int64_t later[2];
+};
+
+TEST_F(CStructs, OfALaterHeaderLieAsFarApartAsTheySay) {
+  LaterTensor tensors[2] = {{tensor_, {-1, -1}}, {tensor_, {-1, -1}}};
+  float second[2] = {};
+  for (LaterTensor& tensor : tensors) tensor.known.struct_size = sizeof(LaterTensor);
+  tensors[1].known.output = second;
+  request_.tensors = &tensors[0].known;
+  request_.tensor_count = 2;
+  EXPECT_EQ(Run(), "");
+  EXPECT_EQ(second[1], 2.0f);
+  tensors[1].known.struct_size = sizeof(frd_tensor);
+  EXPECT_EQ(Run(), "frd_tensor.struct_size is not the same for all tensors of a request");
+}
+
+TEST_F(CStructs, OfResultsAreWrittenAsFarAsTheCallerKnowsThem) {
+  request_.operation = FRD_ALLGATHER;
+  tensor_.output = nullptr;
+  frd_operation* operation = nullptr;
+  ASSERT_EQ(api_->run(&request_, &operation), FRD_OK) << api_->last_error();
+  frd_output output = {};
+  EXPECT_EQ(api_->output(operation, 0, &output), FRD_INVALID) << "the caller has not said what it knows";
+  output.struct_size = sizeof(output);
+  ASSERT_EQ(api_->output(operation, 0, &output), FRD_OK);
+  EXPECT_EQ(output.shape[0], 2);
+  struct {
+    frd_output known;
+    int64_t later = -1;
+  } wide = {};
+  wide.known.struct_size = sizeof(wide);
+  ASSERT_EQ(api_->output(operation, 0, &wide.known), FRD_OK);
+  EXPECT_EQ(wide.known.struct_size, sizeof(wide));
+  EXPECT_EQ(wide.later, -1);
+  api_->release(operation);
 }
 
 TEST_F(CStructs, OfAnOlderHeaderHaveZeroInTheFieldsThatCameLater) {
@@ -79,7 +119,7 @@ TEST(CWorld, ThatIsTooSmallOrLacksItsRankIsRefused) {
   const frd_api* const api = frd_get_api();
   frd_world world = {sizeof(frd_world) - 1, 0, 1, nullptr, nullptr};
   EXPECT_NE(api->init(&world), FRD_OK);
-  EXPECT_STREQ(api->last_error(), "frd_world.struct_size is too small for this core");
+  EXPECT_STREQ(api->last_error(), "frd_world.struct_size is too small for this core: set it to sizeof(frd_world)");
   world = {sizeof(frd_world), 3, 2, nullptr, nullptr};
   EXPECT_NE(api->init(&world), FRD_OK);
   EXPECT_STREQ(api->last_error(), "rank 3 is not in a world of 2");

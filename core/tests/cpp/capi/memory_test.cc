@@ -28,6 +28,7 @@ TEST(CDoorMemory, IsTheCallersUntilItIsDropped) {
   frd_operation* operation = nullptr;
   ASSERT_EQ(api->run(&request, &operation), FRD_OK) << api->last_error();
   frd_output output = {};
+  output.struct_size = sizeof(output);
   ASSERT_EQ(api->output(operation, 0, &output), FRD_OK);
   frd_memory* const memory = api->keep(operation, 0);
   ASSERT_NE(memory, nullptr);

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstddef>
@@ -17,6 +16,8 @@
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "support/beside.h"
 
 namespace farandole {
 
@@ -60,12 +61,9 @@ class FakeCuda {
   virtual size_t pinned_bytes() = 0;  // allocated and not freed
 };
 
-// The library lies beside the program of the tests; "_before_12_5" is one that lacks what CUDA 12.5 brought.
+// "_before_12_5" is one that lacks what CUDA 12.5 brought.
 inline std::string FakeCudaPath(const std::string& which = "") {
-  char program[4096];
-  const ssize_t length = readlink("/proc/self/exe", program, sizeof(program));
-  const std::string path(program, length > 0 ? static_cast<size_t>(length) : 0);
-  return path.substr(0, path.rfind('/')) + "/libfake_cuda" + which + ".so";
+  return PathBesideTests("libfake_cuda" + which + ".so");
 }
 
 inline FakeCuda& OpenFakeCuda(const std::string& path = FakeCudaPath()) {

@@ -4,12 +4,13 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+
+#include "support/beside.h"
 
 namespace farandole {
 
@@ -30,10 +31,7 @@ struct FakeMpi {
 };
 
 inline std::string FakeMpiPath(const std::string& interface) {
-  char program[4096];
-  const ssize_t length = readlink("/proc/self/exe", program, sizeof(program));
-  const std::string path(program, length > 0 ? static_cast<size_t>(length) : 0);
-  return path.substr(0, path.rfind('/')) + "/libfake_mpi_" + interface + ".so";
+  return PathBesideTests("libfake_mpi_" + interface + ".so");
 }
 
 inline FakeMpi& OpenFakeMpi(const std::string& interface) {

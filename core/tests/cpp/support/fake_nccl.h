@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "support/beside.h"
 #include "support/fake_cuda.h"
 
 namespace farandole {
@@ -44,10 +45,7 @@ class FakeNccl {
   virtual std::vector<int> sizes() = 0;
 };
 
-inline std::string FakeNcclPath() {
-  const std::string cuda = FakeCudaPath();
-  return cuda.substr(0, cuda.rfind('/')) + "/libfake_nccl.so";
-}
+inline std::string FakeNcclPath() { return PathBesideTests("libfake_nccl.so"); }
 
 inline FakeNccl& OpenFakeNccl() {
   void* const library = dlopen(FakeNcclPath().c_str(), RTLD_NOW | RTLD_LOCAL);
