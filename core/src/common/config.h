@@ -33,6 +33,7 @@ struct Settings {
   std::string cuda_driver = "libcuda.so.1";     // FARANDOLE_CUDA_DRIVER: the driver's library, a name or a path
   std::string nvtx;                             // FARANDOLE_NVTX: library of ranges for profilers; "": none
   int log_level = 1;                            // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
+  uint64_t log_entries = 0;                     // for tests: how many make the log of a group full; 0: as many as fit
   std::string failpoints;                       // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };
 

@@ -14,7 +14,7 @@
 //                                                             from them; a fold of what has come
 //   link.send*           link.recv*                           data over tcp, by schedule
 //   put.send*            put.recv*                            data over tcp, of eager operations
-//   engine.break                                              the epoch ends
+//   engine.break         abort.write                          the epoch ends; the group is being told why
 #pragma once
 
 #include <string>

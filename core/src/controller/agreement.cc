@@ -6,12 +6,13 @@
 #include "common/fence.h"
 
 namespace farandole {
-Agreement::Agreement(const Layout& layout, int rank, std::byte* board_memory, uint64_t most_uses)
+Agreement::Agreement(const Layout& layout, int rank, std::byte* board_memory, const Limits& limits)
     : layout_(layout),
       rank_(rank),
       one_group_(layout.group_count() == 1),
-      most_uses_(most_uses),
-      board_(board_memory, layout.member_of[static_cast<size_t>(rank)], static_cast<int>(group().size())),
+      most_uses_(limits.most_uses),
+      board_(board_memory, layout.member_of[static_cast<size_t>(rank)], static_cast<int>(group().size()),
+             limits.log_entries),
       sets_(layout, rank) {
   books_[0] = std::make_unique<Book>();
   books_[0]->set = sets_.Find(0);
@@ -221,6 +222,19 @@ bool Agreement::CompleteTogether(const Plan& plan) {
   if (plan.set->local()) return board_.TryAppend({LogKind::kReady, plan.id, 0, plan.set->id});
   board_.PushCompleted(plan.id);
   return true;
+}
+
+void Agreement::CompleteLater(const Plan& plan) {
+  unlogged_.push_back({LogKind::kReady, plan.id, 0, plan.set->id});
+  has_unlogged_ = true;
+}
+
+bool Agreement::AppendUnlogged() {
+  const size_t before = unlogged_.size();
+  while (!unlogged_.empty() && board_.TryAppend(unlogged_.front())) unlogged_.pop_front();
+  has_unlogged_ = !unlogged_.empty();
+  if (unlogged_.size() != before) ring_ = true;
+  return unlogged_.size() != before;
 }
 
 // ---- small operations

@@ -55,8 +55,13 @@ class Proposal {
 
 class Agreement {
  public:
-  // most_uses: of an id, before its name asks for a new one.
-  Agreement(const Layout& layout, int rank, std::byte* board_memory, uint64_t most_uses = kMostUses);
+  // Smaller ones are for tests.
+  struct Limits {
+    uint64_t most_uses = kMostUses;             // of an id, before its name asks for a new one
+    uint64_t log_entries = Board::kLogEntries;  // see Board
+  };
+  Agreement(const Layout& layout, int rank, std::byte* board_memory, const Limits& limits);
+  Agreement(const Layout& layout, int rank, std::byte* board_memory) : Agreement(layout, rank, board_memory, {}) {}
   ~Agreement();
 
   // What Submit tells the caller to do.
@@ -87,8 +92,10 @@ class Agreement {
   Arrived Arrive(const Plan& plan);
   // After kRetired. False when this rank has joined: it is out of the operation until it is invited again.
   bool Redescribe(Ticket ticket);
-  // After kLast, unless it is eager: to be run in a batch. False when the log is full; try again.
+  // After kLast, unless it is eager: to be run in a batch. False when the log is full.
   bool CompleteTogether(const Plan& plan);
+  // After that: Advance tries again. It also reads the log, of which this rank may itself be the slowest reader.
+  void CompleteLater(const Plan& plan);
 
   // Small operations. All have put their data. (After the data was put: who finds it true wakes the others.)
   bool IsReady(const Plan& plan) const;
@@ -239,6 +246,7 @@ class Agreement {
   // agreement_leader.cc
   void Append(const LogEntry& entry);
   void AppendSeal(uint64_t end);
+  bool AppendUnlogged();
   bool AppendPending();
   struct Leading;
   uint64_t RetireInGroup(const Leading& leading);
@@ -280,6 +288,8 @@ class Agreement {
   uint64_t batch_[2] = {0, 0};
   uint64_t across_read_ = 0;
   Event building_[2];
+  std::deque<LogEntry> unlogged_;  // the log was full when this rank came last to these
+  std::atomic<bool> has_unlogged_{false};
   std::vector<int> finished_;  // forgotten, but the span may be needed until the events of the last Advance are handled
 
   // Having joined.

@@ -15,12 +15,13 @@ Agreement::Event Broken() {
 }  // namespace
 
 bool Agreement::HasNews() const {
-  return !finished_.empty() || !pending_log_.empty() || !deferred_.empty() || joined_ ||
+  return !finished_.empty() || has_unlogged_ || !pending_log_.empty() || !deferred_.empty() || joined_ ||
          board_.Read(head_).has_value() || LeaderHasNews();
 }
 
 bool Agreement::Advance(std::vector<Event>* events) {
   bool moved = ReleaseFinished();
+  if (AppendUnlogged()) moved = true;
   if (leader() && AdvanceAsLeader()) moved = true;
   const uint64_t before = head_;
   do {

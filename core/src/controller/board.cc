@@ -8,7 +8,7 @@ namespace farandole {
 namespace {
 
 constexpr uint64_t kRetiredFlag = 1ull << 63;
-constexpr size_t kRingEntries = 4 * kMaxIds;
+constexpr size_t kRingEntries = Board::kLogEntries;
 constexpr size_t kPage = 4096;
 constexpr int kSealKinds = 2;
 
@@ -57,7 +57,8 @@ size_t Board::BytesFor(int member_count) {
          Pages(sizeof(uint64_t) * kMaxIds) * members + Pages(sizeof(Ring)) * (2 + kSealKinds) + kSpanBytes;
 }
 
-Board::Board(std::byte* memory, int member, int member_count) : member_(member), member_count_(member_count) {
+Board::Board(std::byte* memory, int member, int member_count, uint64_t log_entries)
+    : member_(member), member_count_(member_count), log_entries_(log_entries) {
   const auto take = [&memory](size_t size_bytes) {
     std::byte* const part = memory;
     memory += Pages(size_bytes);
@@ -116,10 +117,10 @@ uint64_t Board::LatestOf(int member, int id) const {
 bool Board::TryAppend(const LogEntry& entry) {
   uint64_t position = log_->tail.load(std::memory_order_relaxed);
   do {
-    if (position - known_head_.load(std::memory_order_relaxed) < kRingEntries) continue;
+    if (position - known_head_.load(std::memory_order_relaxed) < log_entries_) continue;
     const uint64_t slowest = SlowestHead();
     known_head_.store(slowest, std::memory_order_relaxed);
-    if (position - slowest >= kRingEntries) return false;
+    if (position - slowest >= log_entries_) return false;
   } while (!log_->tail.compare_exchange_weak(position, position + 1));
   log_->words[position % kRingEntries].store(Tagged(position, Pack(entry)), std::memory_order_release);
   return true;

@@ -50,8 +50,10 @@ enum class SealKind { kInside = 0, kAcross = 1 };
 class Board {
  public:
   static size_t BytesFor(int member_count);
-  // The memory is zero when the first member sees it. REQUIRES: aligned to a page.
-  Board(std::byte* memory, int member, int member_count);
+  static constexpr uint64_t kLogEntries = 4 * kMaxIds;
+  // The memory is zero when the first member sees it. log_entries: so many that some member has not read make the log
+  // full, the same for all members. REQUIRES: aligned to a page; log_entries <= kLogEntries.
+  Board(std::byte* memory, int member, int member_count, uint64_t log_entries = kLogEntries);
 
   int member() const { return member_; }
   int member_count() const { return member_count_; }
@@ -102,6 +104,7 @@ class Board {
 
   int member_;
   int member_count_;
+  uint64_t log_entries_;
   Line* joined_;
   Line* heads_;
   Cell* cells_;

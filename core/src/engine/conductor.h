@@ -93,7 +93,8 @@ class Conductor {
   void Tick();
   void Judge(TimePoint now);
   void LeaveInGoodOrder();
-  void Break(Status reason);
+  void End(const Status& reason, int culprit);
+  void Break(Status reason, int culprit);
   Status FailureOf(const Operation& operation, const Status& reason) const;
   void FailAll(const Status& reason, bool works_too);
   std::vector<OperationPtr> TakeWaiting(bool eager_too);

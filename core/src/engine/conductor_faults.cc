@@ -56,7 +56,8 @@ void Conductor::OnLeft(int rank) {
   // Its data came before the word that it leaves: small operations that it took part in are not broken.
   if (CompleteReady(table_)) role_->NotifyWaiters();
   Break({Code::kPeerLost,
-         world_->NameOf(rank) + " has left the job (its script ended or called shutdown)" + LookAt(rank)});
+         world_->NameOf(rank) + " has left the job (its script ended or called shutdown)" + LookAt(rank)},
+        rank);
 }
 
 // A rank that ends because of another's end has said so there before. After somebody has left, what is under way may
@@ -76,26 +77,32 @@ void Conductor::TellAll(Code code, int culprit, const std::string& reason) {
   } else {
     Send(kCoordinatorRank, message);
   }
-  CheckAbortWord();
+  if (!CheckAbortWord()) End({code, reason}, culprit);  // somebody else is writing it, or has died of that
 }
 
 bool Conductor::CheckAbortWord() {
   const AbortWord& word = world_->group->abort_word();
   if (!word.set()) return false;
   if (!table_->is_broken || !idle()) {
-    const Status reason(static_cast<Code>(word.code), word.text);
-    Break(reason);
-    FailAll(reason, true);
+    End({static_cast<Code>(word.code), word.text}, word.culprit);
     // The member that noticed told the coordinator, unless it is the one that is gone.
     if (coordinator_ && !world_->one_group()) Coordinate(world_->rank, EncodeAbort(word.code, word.culprit, word.text));
   }
   return true;
 }
 
-void Conductor::Break(Status reason) {
+void Conductor::End(const Status& reason, int culprit) {
+  Break(reason, culprit);
+  FailAll(reason, true);
+}
+
+void Conductor::Break(Status reason, int culprit) {
   FRD_FAILPOINT("engine.break");
   std::lock_guard<std::mutex> lock(table_->mutex);
-  if (table_->broken.ok()) table_->broken = std::move(reason);
+  if (table_->broken.ok()) {
+    table_->broken = std::move(reason);
+    table_->broken_by = culprit;
+  }
   table_->is_broken = true;
 }
 
@@ -179,10 +186,14 @@ void Conductor::Leave() {
   if (pending > 0) {
     const std::string early =
         world_->NameOf(world_->rank) + " shut down with " + std::to_string(pending) + " operations in flight";
-    TellAll(Code::kPeerLost, world_->rank, table_->is_broken ? table_->broken.message() : early);
+    if (table_->is_broken) {
+      TellAll(Code::kPeerLost, table_->broken_by, table_->broken.message());
+    } else {
+      TellAll(Code::kPeerLost, world_->rank, early);
+    }
   }
   const Status over{Code::kNotInitialized, "this rank called shutdown"};
-  Break(over);
+  Break(over, -1);
   FailAll(over, true);
 }
 

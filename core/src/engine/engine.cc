@@ -59,7 +59,10 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->rank_ = world->rank;
   engine->size_ = world->size;
   engine->world_ = std::move(world);
-  engine->table_ = std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->board());
+  Agreement::Limits limits;
+  if (settings.log_entries > 0) limits.log_entries = settings.log_entries;
+  engine->table_ =
+      std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->board(), limits);
   engine->everybody_ = engine->table_->agreement.FindSet(0);
   const bool crowded = engine->world_->group->count() > static_cast<int>(std::thread::hardware_concurrency());
   engine->pauses_ = crowded ? 0 : kPauses;
@@ -129,6 +132,14 @@ Status Engine::Check(Request* request, const ProcessSet& set) const {
     if (held.operation->set() == removed) return InUse(removed, held.operation->Title(), rank_);
   }
   return table_->agreement.CanRemove(removed);
+}
+
+int Engine::LostRank(std::string* reason) const {
+  if (!table_) return -1;
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  if (table_->broken.code() != Code::kPeerLost || table_->broken_by == rank_) return -1;
+  *reason = table_->broken.message();
+  return table_->broken_by;
 }
 
 void Engine::TellOfRefusal(const std::string& why, const std::string& site) {

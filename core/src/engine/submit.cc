@@ -1,7 +1,6 @@
 #include "engine/submit.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "common/clock.h"
 #include "engine/small.h"
@@ -56,13 +55,11 @@ Status Insert(World* world, Table* table, const OperationPtr& operation, bool po
   return Status::Ok();
 }
 
-// The log is full while some rank does not read it; its engine will, or it has died.
-void Complete(World* world, Table* table, const Agreement::Plan& plan) {
-  while (!table->agreement.CompleteTogether(plan)) {
-    if (world->group->abort_word().set()) return;
-    world->group->RingOthers();
-    std::this_thread::yield();
-  }
+// The log is full while some rank does not read it: perhaps this one, whose driver has to go on.
+void Complete(Table* table, const Agreement::Plan& plan) {
+  if (table->agreement.CompleteTogether(plan)) return;
+  std::lock_guard<std::mutex> lock(table->mutex);
+  table->agreement.CompleteLater(plan);
 }
 
 // Wakes those that sleep in wait for what has just come.
@@ -122,7 +119,7 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
     return Status::Ok();
   }
   const bool last = entered.arrived == Agreement::Arrived::kLast && !plan.inbox;
-  if (last) Complete(world, table, plan);
+  if (last) Complete(table, plan);
   if (last || (plan.id >= 0 && table->agreement.AnyJoined())) world->group->RingOthers();
   if ((last || entered.wakes_driver) && !polling) world->group->RingSelf();
   return Status::Ok();

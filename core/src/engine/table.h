@@ -84,7 +84,8 @@ struct Held {
 };
 
 struct Table {
-  Table(const Layout& layout, int rank, std::byte* board) : agreement(layout, rank, board) {}
+  Table(const Layout& layout, int rank, std::byte* board, const Agreement::Limits& limits)
+      : agreement(layout, rank, board, limits) {}
 
   std::mutex mutex;  // guards everything below but the atomics and naming
   Agreement agreement;
@@ -93,6 +94,7 @@ struct Table {
   std::vector<Held> held;           // in the order in which they were submitted
   OperationPtr join;                // this rank's join, from its submission to its end
   Status broken;
+  int broken_by = -1;  // the rank because of which, -1 where it is none
 
   Naming naming;
 

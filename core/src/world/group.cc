@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "common/failpoint.h"
+
 namespace farandole {
 namespace {
 
@@ -16,6 +18,7 @@ size_t Pages(size_t size_bytes) { return (size_bytes + kPage - 1) / kPage * kPag
 void AbortWord::Set(Code abort_code, int abort_culprit, const std::string& abort_text) {
   uint32_t expected = 0;
   if (!state.compare_exchange_strong(expected, 1)) return;
+  FRD_FAILPOINT("abort.write");
   code = static_cast<int32_t>(abort_code);
   culprit = abort_culprit;
   std::strncpy(text, abort_text.c_str(), sizeof(text) - 1);

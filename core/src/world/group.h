@@ -21,7 +21,8 @@
 
 namespace farandole {
 
-// Why an epoch ended for the whole group. The first writer wins; readers see all of it or nothing.
+// Why an epoch ended for the whole group. The first writer wins; readers see all of it or nothing. A writer that dies
+// half way leaves it unreadable, so whoever writes goes by what it knows itself, too.
 struct AbortWord {
   std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 set
   int32_t code;

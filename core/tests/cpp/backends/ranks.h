@@ -26,7 +26,7 @@ class Rank {
   void BeSlow(std::chrono::milliseconds pause) { pause_ = pause; }
 
   // "" or what went wrong.
-  std::string Perform(const Work& work, std::chrono::seconds limit = std::chrono::seconds(60)) {
+  std::string Perform(const Work& work, std::chrono::seconds limit = std::chrono::seconds(110)) {
     backend_ = registry_.At(work.backend);
     if (backend_ == nullptr) return "not there";
     const auto deadline = std::chrono::steady_clock::now() + limit;

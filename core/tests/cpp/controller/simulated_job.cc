@@ -13,13 +13,14 @@ Layout MakeGroups(const std::vector<int>& sizes) {
   return MakeLayout(cards, std::vector<bool>(cards.size(), false));
 }
 
-SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted, uint64_t most_uses)
+SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted,
+                           const Agreement::Limits& limits)
     : layout_(MakeGroups(groups)), random_(seed), planted_(planted), coordinator_(layout_) {
   for (const auto& group : layout_.groups)
     boards_.push_back(std::make_unique<Pages>(Board::BytesFor(static_cast<int>(group.size()))));
   for (int r = 0; r < layout_.size(); ++r) {
     std::byte* const board = boards_[static_cast<size_t>(layout_.group_of[static_cast<size_t>(r)])]->data();
-    ranks_.push_back(std::make_unique<Rank>(layout_, r, board, most_uses));
+    ranks_.push_back(std::make_unique<Rank>(layout_, r, board, limits));
   }
   to_rank_.resize(ranks_.size());
   to_coordinator_.resize(ranks_.size());

@@ -44,9 +44,8 @@ enum class Time { kNever, kAtStandstill, kAnytime };
 
 class SimulatedJob {
  public:
-  // most_uses: see Agreement.
   SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted = Planted::kNone,
-               uint64_t most_uses = kMostUses);
+               const Agreement::Limits& limits = {});
   ~SimulatedJob();
 
   const Layout& layout() const { return layout_; }
@@ -184,10 +183,8 @@ struct SimulatedJob::Work {
 };
 
 struct SimulatedJob::Rank {
-  Rank(const Layout& layout, int number, std::byte* board, uint64_t most_uses)
-      : number(number),
-        group(layout.group_of[static_cast<size_t>(number)]),
-        agreement(layout, number, board, most_uses) {}
+  Rank(const Layout& layout, int number, std::byte* board, const Agreement::Limits& limits)
+      : number(number), group(layout.group_of[static_cast<size_t>(number)]), agreement(layout, number, board, limits) {}
   const int number;
   const int group;
   Agreement agreement;

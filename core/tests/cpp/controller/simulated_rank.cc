@@ -188,7 +188,7 @@ bool SimulatedJob::AppendToLog(Rank* rank) {
   while (!rank->to_append.empty()) {
     if (!rank->agreement.CompleteTogether(rank->to_append.front())) {
       was_log_full_ = true;
-      break;
+      rank->agreement.CompleteLater(rank->to_append.front());
     }
     rank->to_append.erase(rank->to_append.begin());
   }

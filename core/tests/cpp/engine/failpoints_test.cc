@@ -136,6 +136,25 @@ TEST_P(KilledAtStepTest, IsToldToTheOthersWithTheRank) {
 
 INSTANTIATE_TEST_SUITE_P(All, KilledAtStepTest, testing::ValuesIn(Places()), NameOfPlace);
 
+// Who dies while it tells the group why the epoch ends leaves the word half written.
+TEST(HalfAnAbortTest, IsNoReasonToWait) {
+  RunRanks({2}, [](Engine& engine) {
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {}, "start")).ok());
+    engine.world()->group->abort_word().state = 1;
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {}, "written")).ok());
+    auto values = Values<float>(engine.rank(), 5);
+    const std::string name = "of rank " + std::to_string(engine.rank());
+    if (engine.rank() == 1) {
+      OperationPtr pending;
+      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, name), &pending).ok());
+      engine.Shutdown();
+    } else {
+      const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, name));
+      EXPECT_EQ(Judge(status, 1), 0);
+    }
+  });
+}
+
 // ---- the start
 
 constexpr std::chrono::milliseconds kUntilRank2HasEnded{300};

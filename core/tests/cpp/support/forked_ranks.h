@@ -16,7 +16,7 @@ namespace farandole {
 // Forks one process per rank, which ends with what body(rank) returns; their wait statuses. Who is not over in time is
 // killed and fails the test. REQUIRES: no other thread in this process.
 inline std::vector<int> ForkRanks(int size, const std::function<int(int rank)>& body,
-                                  std::chrono::seconds limit = std::chrono::seconds(60)) {
+                                  std::chrono::seconds limit = std::chrono::seconds(110)) {
   std::vector<pid_t> pids;
   for (int r = 0; r < size; ++r) {
     const pid_t pid = fork();

@@ -98,7 +98,7 @@ void AwaitThat(Condition condition) {
 
 // Runs body(engine) for every rank in a thread of its own; fails when one does not come back in time.
 inline void RunRanks(const std::vector<int>& group_sizes, const std::function<void(Engine&)>& body,
-                     const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(60)) {
+                     const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110)) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(group_sizes);
   std::vector<std::future<void>> ranks;
   std::vector<std::thread> threads;
