@@ -139,8 +139,14 @@ py::list Exchange(int rank, int size, const std::string& mine) {
   return list;
 }
 
-void Init(int rank, int size, const std::string& store, const py::bytes& key, const std::string& address,
-          int listener) {
+// Asks for a reason to stop waiting for the others: a signal's handler, or `look`, raises it.
+void LookAround(const py::object& look) {
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  if (!look.is_none()) look();
+}
+
+void Init(int rank, int size, const std::string& store, const py::bytes& key, const std::string& address, int listener,
+          const py::object& look) {
   WorldSpec spec;
   if (listener >= 0) spec.listener = std::make_shared<Descriptor>(listener);
   spec.interface_address = address;
@@ -151,14 +157,15 @@ void Init(int rank, int size, const std::string& store, const py::bytes& key, co
   if (size > 1 && secret.size() != spec.key.size())
     RaiseIfError(Invalid("the job key must have 32 bytes, not " + std::to_string(secret.size())));
   std::copy(secret.begin(), secret.end(), spec.key.begin());
-  // In a thread of its own, so that this one can look for signals: a job whose other ranks never come must be
-  // interruptible.
+  // In a thread of its own, so that this one can look around: a job whose other ranks never come must be interruptible.
   std::future<Status> meeting = std::async(std::launch::async, [spec] { return InitProcess(spec); });
   while (!IsReady(meeting)) {
-    if (PyErr_CheckSignals() == 0) continue;
-    py::error_already_set interrupted;
-    CancelMeeting(&meeting);
-    throw interrupted;
+    try {
+      LookAround(look);
+    } catch (py::error_already_set&) {
+      CancelMeeting(&meeting);
+      throw;
+    }
   }
   RaiseIfError(meeting.get());
 }
@@ -215,6 +222,14 @@ bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_de
   return BackendSupports(number, demand) && (!on_device || BackendTakesDeviceMemory(number));
 }
 
+py::object LostRank() {
+  Status status;
+  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  std::string reason;
+  const int rank = engine ? engine->LostRank(&reason) : -1;
+  return rank < 0 ? py::object(py::none()) : py::make_tuple(rank, reason);
+}
+
 bool IsInitialized() {
   Status status;
   return CurrentEngine(&status) != nullptr;
@@ -258,7 +273,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("set_error_types", &SetErrorTypes, "types"_a);
   module.def("set_place_function", &SetPlaceFunction, "place"_a);
   module.def("call_site", &SiteOf, "above"_a);
-  module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a, "address"_a = "", "listener"_a = -1);
+  module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a, "address"_a = "", "listener"_a = -1,
+             "look"_a = py::none());
   module.def("host_addresses", &HostAddresses);
   module.def("listen", &ListenAt, "endpoint"_a);
   module.def("exchange", &Exchange, "rank"_a, "size"_a, "mine"_a);
@@ -266,6 +282,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("start_timeline", &StartTimeline);
   module.def("stop_timeline", &StopTimeline);
   module.def("is_initialized", &IsInitialized);
+  module.def("lost_rank", &LostRank);
   module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "name"_a = "", "reduce"_a = 0, "root"_a = 0,
              "prescale"_a = 1.0, "postscale"_a = 1.0, "process_set"_a = 0, "splits"_a = std::vector<int64_t>(),
              "ranks"_a = std::vector<int64_t>());

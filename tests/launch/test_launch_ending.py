@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import Any
 
 import pytest
+from farandole._rank_records import Parting
 from farandole.launch.ending import Ending
 from farandole.launch.job import Placement
-from farandole.launch.verdict import Death, describe, ended_before, exit_code, first_failure
+from farandole.launch.verdict import Death, Verdict, describe, exit_code, judge
 
 
 def test_a_failure_gives_the_others_a_pause_then_term_then_kill_within_the_grace() -> None:
@@ -70,8 +72,16 @@ def test_the_launcher_gone_kills_at_once() -> None:
     assert ending.kill_due(10.0) and not ending.given_up(12.9) and ending.given_up(13.0)
 
 
-def death(rank: int, code: int, seen_at: float, asked: bool = False) -> Death:
-    return Death(Placement(rank, 4, "localhost", rank, 4, 0, 1), 100 + rank, code, seen_at, seen_at, asked)
+def death(rank: int, code: int, seen_at: float, asked: bool = False, **more: Any) -> Death:
+    return Death(Placement(rank, 4, "localhost", rank, 4, 0, 1), 100 + rank, code, seen_at, seen_at, asked, **more)
+
+
+def raised(at_s: float, blamed: int | None = None) -> Parting:
+    return Parting(True, at_s, blamed)
+
+
+def left(at_s: float, blamed: int | None = None) -> Parting:
+    return Parting(False, at_s, blamed)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +96,39 @@ def death(rank: int, code: int, seen_at: float, asked: bool = False) -> Death:
         ([death(1, -15, 2.0, asked=True), death(2, 1, 3.0)], 2),
     ],
 )
-def test_the_first_is_blamed_and_of_those_together_one_that_was_killed(deaths: list[Death], blamed: int | None) -> None:
-    found = first_failure(deaths)
-    assert (found and found.placement.rank) == blamed
+def test_of_silent_ranks_the_first_is_blamed_and_of_those_together_one_that_was_killed(
+    deaths: list[Death], blamed: int | None
+) -> None:
+    found = judge(deaths)
+    assert (found and found.culprit.placement.rank) == blamed
+
+
+@pytest.mark.parametrize(
+    ("deaths", "blamed", "code"),
+    [
+        # rank 1 raised, and its process ended later than those that failed because of it
+        ([death(0, 1, 2.0, said=raised(1.9, 1)), death(1, 1, 3.0, said=raised(1.5))], 1, 1),
+        ([death(0, 1, 2.0, said=raised(1.9, 1)), death(1, 7, 3.0, said=left(1.5))], 1, 7),
+        # a chain: rank 0 failed because of 2, and 2 because of 1, which was killed
+        ([death(0, 1, 2.0, said=raised(1.9, 2)), death(1, -9, 2.1), death(2, 1, 2.2, said=raised(2.0, 1))], 1, 137),
+        # rank 1 returned early
+        ([death(1, 0, 1.0, said=left(0.5)), death(0, 3, 2.0, said=left(1.9, 1))], 1, 3),
+        # a framework that aborts after rank 1 has raised
+        ([death(0, -6, 1.6), death(1, 1, 3.0, said=raised(1.5))], 1, 1),
+        # rank 1 raised, and had to be killed
+        ([death(0, 1, 2.0, said=raised(1.9, 1)), death(1, -9, 6.0, asked=True, said=raised(1.5))], 1, 1),
+        # they blame each other: the first counts
+        ([death(0, 1, 2.0, said=raised(1.9, 1)), death(1, 4, 3.0, said=raised(1.5, 0))], 1, 4),
+    ],
+)
+def test_what_ranks_say_counts_more_than_the_order_of_deaths(deaths: list[Death], blamed: int, code: int) -> None:
+    found = judge(deaths)
+    assert found is not None
+    assert (found.culprit.placement.rank, found.exit_code) == (blamed, code)
+
+
+def said(failure: Death, tail: list[bytes], is_above: bool = False) -> str:
+    return describe(Verdict(failure, 1), tail, None, is_above)
 
 
 def test_exit_codes_are_those_of_a_shell() -> None:
@@ -105,39 +145,71 @@ def test_exit_codes_are_those_of_a_shell() -> None:
     ],
 )
 def test_the_verdict_says_who_how_and_what_next(code: int, text: str) -> None:
-    said = describe(death(2, code, 12.34), [b"one", b"\r 1%\r 2%"], None)
-    assert text in said
-    assert said.startswith("farandole: rank 2 on localhost (pid 102) failed")
-    assert said.splitlines()[1:3] == ["[2] one", "[2]  2%"]
-    assert said.splitlines()[-1].startswith("farandole: ")
+    lines = said(death(2, code, 12.34), [b"one", b"\r 1%\r 2%"])
+    assert text in lines
+    assert lines.startswith("farandole: rank 2 on localhost (pid 102) failed")
+    assert lines.splitlines()[1:3] == ["[2] one", "[2]  2%"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "text"),
+    [
+        (death(1, 7, 3.0, said=left(1.5)), "failed first: exit code 7 after 1.5 s"),
+        (death(1, 0, 3.0, said=left(1.5)), "ended first, with exit code 0 after 1.5 s, while others still needed it"),
+        (
+            death(1, 0, 0.5, joined=False),
+            "with exit code 0 after 0.5 s and without calling init(), while others waited",
+        ),
+        (
+            death(1, -9, 6.0, asked=True, said=raised(1.5)),
+            "raised an exception after 1.5 s, and its process did not end",
+        ),
+        (death(1, -15, 6.0, asked=True), "or called shutdown(), after 6.0 s, while others still needed it"),
+    ],
+)
+def test_the_verdict_says_what_happened(ended: Death, text: str) -> None:
+    assert text in said(ended, [])
+
+
+def test_lines_that_stand_right_above_are_not_repeated() -> None:
+    assert said(death(2, 1, 1.0), [b"Traceback"], is_above=True).splitlines() == [
+        "farandole: rank 2 on localhost (pid 102) failed first: exit code 1 after 1.0 s; its last lines are above."
+    ]
+
+
+def test_more_output_is_offered_where_there_is_more() -> None:
+    assert "--output-dir" not in said(death(0, 1, 0.2), [b"line"] * 19)
+    assert "--output-dir" in said(death(0, 1, 0.2), [b"line"] * 20)
 
 
 def test_a_python_without_our_packages_is_explained() -> None:
-    def said(package: str) -> str:
+    def advice(package: str) -> str:
         line = f"ModuleNotFoundError: No module named '{package}'".encode()
-        return describe(death(0, 1, 0.2), [b"Traceback", line], None).splitlines()[-1]
+        return said(death(0, 1, 0.2), [b"Traceback", line]).splitlines()[-1]
 
     here = f"farandole is installed for {sys.executable}, and the ranks ran another Python: leave out the word python"
-    assert here in said("farandole")
-    assert said("farandole_nothing") == f"farandole: install it: {sys.executable} -m pip install farandole-nothing"
-    assert "--output-dir" in said("somebody_elses")
+    assert here in advice("farandole")
+    assert advice("farandole_nothing") == f"farandole: install it: {sys.executable} -m pip install farandole-nothing"
+    assert advice("somebody_elses").startswith("[0] ModuleNotFoundError")
 
 
 def test_who_ended_well_before_the_failure_is_named() -> None:
     failure = death(0, 1, 120.0)
-    deaths = [death(1, 0, 0.41), failure, death(2, 0, 121.0), death(3, 0, 122.0, asked=True)]
-    ended = ended_before(deaths, failure)
-    assert [each.placement.rank for each in ended] == [1]
-    said = describe(failure, [], None, ended).splitlines()[-1]
-    assert said.startswith(
+    found = judge([death(1, 0, 0.41), failure, death(2, 0, 121.0), death(3, 0, 122.0, asked=True)])
+    assert found is not None
+    assert [each.placement.rank for each in found.ended] == [1]
+    last = describe(found, [], None).splitlines()[-1]
+    assert last.startswith(
         "farandole: rank 1 had ended before, with exit code 0 after 0.4 s; if others still needed it"
     )
-    assert said.endswith("did it return early, or never call init()?")
+    assert last.endswith("did it return early, or never call init()?")
 
 
 def test_of_many_that_ended_well_some_are_named() -> None:
     ended = [death(rank, 0, 1.0) for rank in range(1, 12)]
-    assert "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more had ended" in describe(death(0, 1, 9.0), [], None, ended)
+    assert "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more had ended" in describe(
+        Verdict(death(0, 1, 9.0), 1, ended), [], None
+    )
     assert "ranks 1 and 2 had ended before, with exit code 0 (the first of them after 1.0 s); if" in describe(
-        death(0, 1, 9.0), [], None, ended[:2]
+        Verdict(death(0, 1, 9.0), 1, ended[:2]), [], None
     )

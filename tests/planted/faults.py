@@ -177,10 +177,7 @@ FAULTS = [
     Fault(
         name="the size that a caller gives for a tensor's struct is not checked",
         path="core/src/capi.cc",
-        before=(
-            "    if (tensor.struct_size < sizeof(frd_tensor))"
-            ' return Invalid("frd_tensor.struct_size is too small for this core");\n'
-        ),
+        before='    if (given.struct_size < kFirstTensor) return TooSmall("frd_tensor");\n',
         after="",
         found_by="cpp CStructs",
     ),
@@ -238,11 +235,16 @@ FAULTS = [
     Fault(
         name="the launcher blames the rank that failed last",
         path="core/python/farandole/launch/verdict.py",
-        before="return next((death for death in together if death.code < 0), failures[0])",
-        after="return next((death for death in together if death.code < 0), failures[-1])",
-        found_by=(
-            "tests/launch/test_launch_ending.py::test_the_first_is_blamed_and_of_those_together_one_that_was_killed"
-        ),
+        before="    culprit = suspects[0]\n",
+        after="    culprit = suspects[-1]\n",
+        found_by="tests/launch/test_launch_ending.py",
+    ),
+    Fault(
+        name="the launcher blames a rank that failed because of another's end",
+        path="core/python/farandole/launch/verdict.py",
+        before="        death = cause\n",
+        after="",
+        found_by="tests/launch/test_launch_ending.py::test_what_ranks_say_counts_more_than_the_order_of_deaths",
     ),
     Fault(
         name="the launcher's exit code after a signal lacks the 128",

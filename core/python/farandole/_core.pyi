@@ -37,6 +37,7 @@ def init(
     key: bytes,  # the job's 32 secret bytes; b"" when size is 1
     address: str = "",  # where other machines reach this rank; "": FARANDOLE_ADDRESS, else this machine only
     listener: int = -1,  # on rank 0: the descriptor of `listen`, which is the core's from now on; -1: it listens now
+    look: Callable[[], object] | None = None,  # called about ten times a second meanwhile; what it raises ends the wait
 ) -> None:
     """Join the world; no-op when initialized. Blocks until all `size` ranks are there (GIL released)."""
 
@@ -57,6 +58,9 @@ def shutdown() -> None:
     """Leave the world: complete or fail what is pending, release everything. No-op when not initialized."""
 
 def is_initialized() -> bool: ...
+def lost_rank() -> tuple[int, str] | None:
+    """The rank whose death or leaving has ended this world, and the sentence that says so; None: nobody's has."""
+
 def start_timeline(path: str, title: str, offset_ns: int, marks_batches: bool) -> None:
     """Record what operations do to this file, as a Chrome trace. offset_ns: this rank's clock ahead of rank 0's.
 

@@ -84,7 +84,7 @@ _MPICH = _Starter(
 )
 _STARTERS = (_FARANDOLE, _TORCHRUN, _OPEN_MPI, _MPICH)
 _PREFIXES = ("OMPI_", "PMIX_", "PMI_", "TORCHELASTIC_")
-_MEETING = frozenset({"FARANDOLE_STORE", "FARANDOLE_KEY_FILE", "MASTER_ADDR", "MASTER_PORT"})
+_MEETING = frozenset({"FARANDOLE_STORE", "FARANDOLE_KEY_FILE", "FARANDOLE_STATUS_FILE", "MASTER_ADDR", "MASTER_PORT"})
 
 
 def discover(environ: Mapping[str, str] | None = None) -> World:
@@ -145,6 +145,16 @@ def start_timeout_s() -> float:
 def address() -> str:
     """Where other machines reach this rank: FARANDOLE_ADDRESS; "" where that is to be found out."""
     return os.environ.get("FARANDOLE_ADDRESS", "")
+
+
+def status_file() -> str:
+    """By which our launcher and its ranks tell each other of ends: FARANDOLE_STATUS_FILE; "" without that launcher."""
+    return os.environ.get("FARANDOLE_STATUS_FILE", "")
+
+
+def shows_details() -> bool:
+    """Whether FARANDOLE_LOG_LEVEL asks for more than what a user needs."""
+    return os.environ.get("FARANDOLE_LOG_LEVEL", "").lower() in ("info", "debug")
 
 
 def back_ends() -> list[str]:

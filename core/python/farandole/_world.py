@@ -6,7 +6,7 @@ import atexit
 import hashlib
 import threading
 
-from farandole import _clock, _communicators, _environment, _meeting, _process_sets, _recording, _starter
+from farandole import _clock, _communicators, _environment, _meeting, _parting, _process_sets, _recording, _starter
 from farandole._errors import not_initialized
 from farandole._native import core
 
@@ -83,13 +83,17 @@ def _enter(
 ) -> None:
     """Into the world that was found, or that of `comm`. REQUIRES the lock."""
     sets = _process_sets.requested(process_sets, comm.Get_size() if comm else found.size if found else 1, comm)
+    if found is not None:
+        _parting.before_init(found)
     meeting = _meet(found, comm)
     world, _state.store = meeting.world, meeting.store
     _environment.find_libraries()
-    core.init(world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener)
     if not _state.leaves_at_exit:
-        atexit.register(shutdown)
+        atexit.register(_leave_at_exit)
         _state.leaves_at_exit = True
+    place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
+    core.init(*place, _parting.look_for_the_ended)
+    _parting.after_init()
     try:
         _state.homogeneous = _hosts_are_equal(world)
         _state.clock_offset_ns = _clock.measure_offset_ns() if world.local_size < world.size else 0
@@ -172,7 +176,13 @@ def _current() -> _environment.World:
     return _state.world
 
 
+def _leave_at_exit() -> None:
+    _parting.at_exit()
+    shutdown()
+
+
 def _leave() -> None:
+    _parting.before_shutdown()
     _process_sets.leave()
     core.shutdown()
 

@@ -5,6 +5,7 @@ What a rank finds (docs/guide/launching.md tells users the same):
     FARANDOLE_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE _CROSS_RANK _CROSS_SIZE     its place
     FARANDOLE_STORE      unix:<abstract socket name>, bound by rank 0
     FARANDOLE_KEY_FILE   path to read the job's 32 secret bytes from
+    FARANDOLE_STATUS_FILE  path of memory in which ranks and launcher tell each other of ends
     RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT      as torchrun says it, for torch.distributed
 """
 
@@ -19,7 +20,10 @@ from farandole.launch.job import Placement
 
 _OWN = frozenset(
     f"FARANDOLE_{name}"
-    for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "STORE", "KEY_FILE")
+    for name in (
+        *("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),
+        *("STORE", "KEY_FILE", "STATUS_FILE"),
+    )
 )
 _FOREIGN = frozenset(
     f"{starter}{name}"
@@ -120,6 +124,7 @@ def for_rank(
     key_file: str,
     cores: int,
     start_timeout_s: float | None,
+    status_file: str = "",
     port: int | None = None,
 ) -> dict[str, str]:
     """The whole environment of one rank. `port`: where rank 0 may listen for torch.distributed."""
@@ -138,6 +143,8 @@ def for_rank(
         LOCAL_RANK=str(placement.local_rank),
         LOCAL_WORLD_SIZE=str(placement.local_size),
     )
+    if status_file:
+        result["FARANDOLE_STATUS_FILE"] = status_file
     if port is not None:
         result.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     if start_timeout_s is not None:

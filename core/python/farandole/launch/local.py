@@ -80,8 +80,8 @@ def make_key() -> int:
     return descriptor
 
 
-def key_path(descriptor: int) -> str:
-    """Where ranks read it: the kernel lets only the same user look into /proc/<pid>/fd."""
+def path_for_ranks(descriptor: int) -> str:
+    """Where ranks open it: the kernel lets only the same user look into /proc/<pid>/fd."""
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 

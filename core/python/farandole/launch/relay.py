@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from farandole.launch.output import LAUNCHER, QUIET_SECONDS, PlainScreen, Screen, Source, Style, TerminalScreen
+from farandole.launch.verdict import TAIL_LINES
 from farandole.launch.writer import Writer
 
 STDIN = 0
 STDOUT = 1
 STDERR = 2
-TAIL_LINES = 20
 _TAIL_LINE_BYTES = 2000
 _CHUNK = 1 << 16
 
@@ -55,7 +55,7 @@ class Stream:
     descriptor: int
     source: Source
     destination: Destination
-    tail: deque[bytes]  # shared by the two streams of a rank
+    tail: deque[tuple[bytes, Destination]]  # shared by the two streams of a rank
     log: int | None
 
 
@@ -67,8 +67,10 @@ class Relay:
     selector: selectors.BaseSelector
     wake: Callable[[], None]
     streams: list[Stream] = field(default_factory=list)
-    _tails: dict[int, deque[bytes]] = field(default_factory=dict)
+    _tails: dict[int, deque[tuple[bytes, Destination]]] = field(default_factory=dict)
     _logs_failed: bool = False
+    _shown_lines: int = 0  # of all ranks, where our own messages go
+    _shown_at_last: dict[int, int] = field(default_factory=dict)  # rank -> that number at its last line there
 
     def __post_init__(self) -> None:
         self._stdout = _destination(STDOUT, self.options, self.wake)
@@ -114,7 +116,12 @@ class Relay:
 
     def tail(self, rank: int) -> list[bytes]:
         """The last lines of a rank, without newlines."""
-        return list(self._tails.get(rank, ()))
+        return [line for line, _ in self._tails.get(rank, ())]
+
+    def shows_tail(self, rank: int, most_lines: int) -> bool:
+        """Whether they all stand where our messages go, with at most so many lines of others after them."""
+        is_there = all(destination is self._stderr for _, destination in self._tails.get(rank, ()))
+        return is_there and self._shown_lines - self._shown_at_last.get(rank, 0) <= most_lines
 
     @property
     def stdout_error(self) -> OSError | None:
@@ -172,8 +179,11 @@ class Relay:
         if not lines:
             return
         stream.destination.writer.write(stream.destination.screen.lines(stream.source, lines))
+        if stream.destination is self._stderr:
+            self._shown_lines += lines.count(b"\n")
+            self._shown_at_last[stream.source.rank] = self._shown_lines
         last = lines[:-1].rsplit(b"\n", TAIL_LINES)[-TAIL_LINES:]
-        stream.tail.extend(line[-_TAIL_LINE_BYTES:] for line in last)
+        stream.tail.extend((line[-_TAIL_LINE_BYTES:], stream.destination) for line in last)
         if stream.log is not None and not self._logs_failed:
             self._write_log(stream.log, lines)
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farandole._rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.job import Placement
 from farandole.launch.relay import OutputError, OutputOptions
@@ -32,11 +33,12 @@ def run_job(job: Job) -> int:
 
 
 def _run_inner(job: Job, lifeline: int) -> int:
-    supervisor = Supervisor(job.output, job.grace_s, lifeline)
     try:
+        memory = make_memory(len(job.placements))  # open as long as this process lives
+        supervisor = Supervisor(job.output, job.grace_s, lifeline, RankRecords(memory, len(job.placements)))
         supervisor.relay.open_logs(placement.rank for placement in job.placements)
         port = local.reserve_port()  # open as long as the ranks run
-        _start_ranks(job, supervisor, port.getsockname()[1])
+        _start_ranks(job, supervisor, port.getsockname()[1], local.path_for_ranks(memory))
     except OutputError as error:
         return _refuse(str(error), 2)
     except local.CommandError as error:
@@ -48,9 +50,9 @@ def _run_inner(job: Job, lifeline: int) -> int:
         return supervisor.run()
 
 
-def _start_ranks(job: Job, supervisor: Supervisor, port: int) -> None:
+def _start_ranks(job: Job, supervisor: Supervisor, port: int, status_file: str) -> None:
     key = local.make_key()  # open as long as this process lives
-    store, key_file, cores = local.make_store(), local.key_path(key), environment.available_cores()
+    store, key_file, cores = local.make_store(), local.path_for_ranks(key), environment.available_cores()
     if job.output.verbose:
         supervisor.relay.say(_plan(job, cores))
     for placement in job.placements:
@@ -59,6 +61,7 @@ def _start_ranks(job: Job, supervisor: Supervisor, port: int) -> None:
             placement,
             store=store,
             key_file=key_file,
+            status_file=status_file,
             port=port,
             cores=cores,
             start_timeout_s=job.start_timeout_s,

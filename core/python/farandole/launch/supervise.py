@@ -11,15 +11,17 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from farandole._rank_records import RankRecords
 from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
 from farandole.launch.local import Rank
 from farandole.launch.relay import OutputOptions, Relay, Stream
 
 _KILL_EVERY_SECONDS = 0.02
+_LINES_IN_SIGHT = 8  # of others after a rank's last line, so that the user still sees it
 _LEAVE_AFTER_SECONDS = 1.0  # a job that was interrupted waits so long for a stuck stdout
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
@@ -33,6 +35,7 @@ class Supervisor:
     options: OutputOptions
     grace_s: float
     lifeline: int
+    records: RankRecords
     _alive: dict[int, Rank] = field(default_factory=dict)
     _deaths: list[verdict.Death] = field(default_factory=list)
     _children_left: bool = True
@@ -41,6 +44,7 @@ class Supervisor:
     _stdout_warned: bool = False
     _leftovers_told: bool = False
     _told_groups: set[int] = field(default_factory=set)
+    _asked: set[int] = field(default_factory=set)  # ranks, by their process, that were told to end
 
     def __post_init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -130,9 +134,14 @@ class Supervisor:
             elif signum == signal.SIGCONT:
                 self._continue()
 
-    def _tell_ranks(self, signum: int, groups: bool = False) -> None:
-        """Signal the ranks; `groups`: and what they started. A rank not yet reaped keeps its id, so none is missed."""
-        for pid in self._alive:
+    def _tell_ranks(self, signum: int, groups: bool = False, spare: Callable[[int], bool] = lambda _pid: False) -> None:
+        """Signal the ranks but those to `spare`; `groups`: and what they started.
+
+        A rank not yet reaped keeps its id, so none is missed.
+        """
+        for pid in [each for each in self._alive if not spare(each)]:
+            if signum in _ENDING:
+                self._asked.add(pid)
             with contextlib.suppress(PermissionError):  # it became another user
                 (os.killpg if groups else os.kill)(pid, signum)
         if groups and signum in _ENDING:
@@ -152,7 +161,7 @@ class Supervisor:
             if rank is None:
                 continue  # an orphan that a rank left to us
             rank.process.returncode = code
-            asked = self._ending.began_at is not None and self._ending.term_at is None
+            asked = pid in self._asked
             self._note_death(rank, code, now, asked)
             if asked and pid not in self._told_groups:
                 self._told_groups.add(pid)  # a wrapper script went; its program should have its chance to end well too
@@ -175,8 +184,11 @@ class Supervisor:
             os.waitpid(info.si_pid, 0)
 
     def _note_death(self, rank: Rank, code: int, now: float, asked: bool) -> None:
-        death = verdict.Death(rank.placement, rank.pid, code, now, now - rank.started_at, asked)
+        number = rank.placement.rank
+        joined, said = self.records.joins(number) > 0, self.records.parting(number)
+        death = verdict.Death(rank.placement, rank.pid, code, now, now - rank.started_at, asked, joined, said)
         self._deaths.append(death)
+        self.records.end(number, rank.pid, code)
         if code != 0 and not asked:
             self._ending.rank_failed(now)
         if self.options.verbose:
@@ -193,9 +205,14 @@ class Supervisor:
         if self.relay.stdout_error is not None:
             self._stdout_failed(self.relay.stdout_error, now)
         if self._ending.term_due(now):
-            self._tell_ranks(signal.SIGTERM)
+            self._tell_ranks(signal.SIGTERM, spare=self._ends_by_itself)
         if self._children_left and self._ending.kill_due(now):
+            self._asked.update(self._alive)
             guard.signal_descendants(signal.SIGKILL)
+
+    def _ends_by_itself(self, pid: int) -> bool:
+        """The rank has said that it ends: its own exit code is worth waiting for."""
+        return self.records.parting(self._alive[pid].placement.rank) is not None
 
     def _stdout_failed(self, error: OSError, now: float) -> None:
         if isinstance(error, BrokenPipeError):
@@ -209,10 +226,11 @@ class Supervisor:
             self.relay.say("farandole: some processes of this job sit in the kernel and could not be killed yet.")
         if self._ending.exit_code is not None:
             return self._ending.exit_code
-        failure = verdict.first_failure(self._deaths)
-        if failure is None:
+        found = verdict.judge(self._deaths)
+        if found is None:
             return 0
         directory = None if self.options.directory is None else str(self.options.directory)
-        ended = verdict.ended_before(self._deaths, failure)
-        self.relay.say(verdict.describe(failure, self.relay.tail(failure.placement.rank), directory, ended))
-        return verdict.exit_code(failure)
+        rank = found.culprit.placement.rank
+        is_above = self.relay.shows_tail(rank, _LINES_IN_SIGHT)
+        self.relay.say(verdict.describe(found, self.relay.tail(rank), directory, is_above))
+        return found.exit_code

@@ -6,13 +6,15 @@ import importlib.util
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from farandole._rank_records import Parting
 from farandole.launch.job import Placement
 from farandole.launch.output import visible
 
 TOGETHER_SECONDS = 0.1
+TAIL_LINES = 20  # that are remembered of each rank
 _NAMED_RANKS = 8  # of those that ended early
 _MISSING = re.compile(rb"No module named '(farandole\w*)'")
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
@@ -28,23 +30,67 @@ class Death:
     seen_at: float
     ran_s: float
     asked: bool = False  # the launcher had told it to end
+    joined: bool = True  # it was in a world of several ranks once
+    said: Parting | None = None
+
+    @property
+    def failed_at(self) -> float:
+        """When its program ended: it may have said so before its process did."""
+        return self.seen_at if self.said is None else min(self.said.at_s, self.seen_at)
+
+    @property
+    def failed_after_s(self) -> float:
+        """The same, since its start."""
+        return max(0.0, self.ran_s - (self.seen_at - self.failed_at))
+
+    @property
+    def failed(self) -> bool:
+        """By itself, with an error."""
+        return self.code != 0 and not self.asked
 
 
-def first_failure(deaths: Sequence[Death]) -> Death | None:
-    """The rank to blame, or None. `deaths` is in the order in which they were seen.
+@dataclass(frozen=True)
+class Verdict:
+    """Which rank failed first; the job ends with `exit_code`."""
 
-    Peers of a dead rank soon fail too, with an exit code; so of those that died together, one killed by a signal.
+    culprit: Death
+    exit_code: int
+    ended: Sequence[Death] = ()  # who had ended well before. Perhaps rightly; perhaps it is what the culprit failed of
+
+
+def judge(deaths: Sequence[Death]) -> Verdict | None:
+    """The rank to blame, or None where all is well. `deaths` is in the order in which they were seen.
+
+    A rank that fails because another has ended says so, and is innocent. Of the others the first is to blame. Ranks
+    that say nothing are judged by the order of deaths: peers of a dead rank soon fail too, with an exit code; so of
+    those that died together, one that was killed by a signal.
     """
-    failures = [death for death in deaths if death.code != 0 and not death.asked]
+    failures = [death for death in deaths if death.failed]
     if not failures:
         return None
-    together = [death for death in failures if death.seen_at - failures[0].seen_at <= TOGETHER_SECONDS]
-    return next((death for death in together if death.code < 0), failures[0])
+    by_rank = {death.placement.rank: death for death in deaths}
+    suspects = sorted((_cause(death, by_rank) for death in failures), key=lambda death: death.failed_at)
+    culprit = suspects[0]
+    if culprit.said is None:
+        together = [death for death in suspects if death.failed_at - culprit.failed_at <= TOGETHER_SECONDS]
+        culprit = next((death for death in together if death.code < 0), culprit)
+    if not culprit.failed:
+        raised = culprit.said is not None and culprit.said.raised
+        return Verdict(culprit, 1 if raised else exit_code(failures[0]))
+    before = deaths[: deaths.index(culprit)] if culprit.said is None else ()
+    return Verdict(culprit, exit_code(culprit), [death for death in before if death.code == 0 and not death.asked])
 
 
-def ended_before(deaths: Sequence[Death], failure: Death) -> list[Death]:
-    """Who ended well before that. Perhaps rightly; perhaps it is what the others then failed of."""
-    return [death for death in deaths[: deaths.index(failure)] if death.code == 0 and not death.asked]
+def _cause(death: Death, by_rank: Mapping[int, Death]) -> Death:
+    """Whose end this rank and those before it say that they failed of."""
+    seen = {death.placement.rank}
+    while death.said is not None and death.said.blamed is not None:
+        cause = by_rank.get(death.said.blamed)
+        if cause is None or cause.placement.rank in seen:
+            break
+        seen.add(cause.placement.rank)
+        death = cause
+    return death
 
 
 def exit_code(death: Death) -> int:
@@ -52,20 +98,34 @@ def exit_code(death: Death) -> int:
     return death.code if death.code >= 0 else 128 - death.code
 
 
-def describe(death: Death, tail: Sequence[bytes], output_directory: str | None, ended: Sequence[Death] = ()) -> str:
-    """Who, where, how, when; its last lines; what to do next; `ended`: what `ended_before` says."""
+def describe(verdict: Verdict, tail: Sequence[bytes], output_directory: str | None, is_above: bool = False) -> str:
+    """Who, where, how, when; its last lines, but where they are right above; what to do next."""
+    death = verdict.culprit
     place = death.placement
-    first = " first" if place.size > 1 else ""
-    last = "its last lines:" if tail else "it printed nothing."
-    lines = [
-        f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) failed{first}: "
-        f"{_manner(death.code)} after {death.ran_s:.1f} s; {last}"
-    ]
-    lines += [f"[{place.rank}] " + visible(line).decode(errors="surrogateescape") for line in tail]
-    lines.append("farandole: " + _advice(death, tail, output_directory))
-    if ended:
-        lines.append("farandole: " + _doubt(ended))
+    last = "it printed nothing." if not tail else "its last lines are above." if is_above else "its last lines:"
+    lines = [f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) {_what_happened(death)}; {last}"]
+    if not is_above:
+        lines += [f"[{place.rank}] " + visible(line).decode(errors="surrogateescape") for line in tail]
+    if advice := _advice(death, tail, output_directory):
+        lines.append("farandole: " + advice)
+    if verdict.ended:
+        lines.append("farandole: " + _doubt(verdict.ended))
     return "\n".join(lines)
+
+
+def _what_happened(death: Death) -> str:
+    first = " first" if death.placement.size > 1 else ""
+    after = f"after {death.failed_after_s:.1f} s"
+    if death.failed:
+        return f"failed{first}: {_manner(death.code)} {after}"
+    if death.said is not None and death.said.raised:
+        return f"failed{first}: it raised an exception {after}, and its process did not end within the grace"
+    if not death.joined:
+        return (
+            f"ended{first}, with exit code {death.code} {after} and without calling init(), while others waited for it"
+        )
+    how = f"with exit code {death.code}" if not death.asked else "or called shutdown(),"
+    return f"ended{first}, {how} {after}, while others still needed it"
 
 
 def note(death: Death, others: int) -> str:
@@ -107,13 +167,16 @@ def _signal_name(number: int) -> str:
 
 
 def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None) -> str:
+    """What to do next; "" where the rank's own lines say it."""
     rank = death.placement.rank
+    if not death.failed and not (death.said and death.said.raised):
+        return "did it return early, or have fewer batches than the others (then let each rank call join() at its end)?"
     if missing := [found[1].decode() for found in map(_MISSING.search, tail) if found]:
         return _way_to(missing[-1])
-    if death.code == -signal.SIGKILL:
+    if death.code == -signal.SIGKILL and not death.asked:
         return "if nobody killed it, the machine ran out of memory (dmesg tells): try smaller batches or fewer ranks."
     if -death.code in _CRASHES:
         return "it crashed in native code: run again with PYTHONFAULTHANDLER=1 to see the Python line."
     if output_directory is not None:
         return f"all of its output is in {output_directory}/rank.{rank}.log."
-    return "run again with --output-dir DIR to keep all of its output."
+    return "run again with --output-dir DIR to keep all of its output." if len(tail) >= TAIL_LINES else ""

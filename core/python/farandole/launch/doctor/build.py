@@ -78,7 +78,7 @@ def _try_world(base: Mapping[str, str], size: int, limit_s: float) -> Trial:
     except OSError as error:
         return Trial(error=f"the job's key cannot be made: {error.strerror}")
     places = job.plan(str(size), None, environment.local_names())
-    store, key_file, cores = local.make_store(), local.key_path(key), environment.available_cores()
+    store, key_file, cores = local.make_store(), local.path_for_ranks(key), environment.available_cores()
     environments = [
         environment.for_rank(base, place, store=store, key_file=key_file, cores=cores, start_timeout_s=limit_s)
         for place in places

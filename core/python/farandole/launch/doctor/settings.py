@@ -52,6 +52,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "REQUIRE_KEY": TEXT,
     "SIZE": PLACE,
     "START_TIMEOUT": SECONDS,
+    "STATUS_FILE": TEXT,
     "STORE": TEXT,
     "TEST_LAUNCHER": TEXT,
     "TIMELINE": TEXT,

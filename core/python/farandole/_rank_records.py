@@ -1,0 +1,110 @@
+"""One small record per rank, by which a launcher and its ranks tell each other of ends: shared memory of one host.
+
+    rank     -> launcher   it is in its world; its program ends, since when, because of which rank
+    launcher -> ranks      the rank's process has ended, with which code
+
+The launcher makes the memory and hands out a path below /proc, which the kernel opens for the same user only. Each
+field is an aligned word that is written at once, and the last one of a message says that the others are there: a rank
+that is killed while it writes has said nothing.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from dataclasses import dataclass
+
+_WORD_BYTES = 8
+_WORDS = 8  # of each rank
+_JOINS, _PARTING, _SINCE_NS, _BLAMED, _HAS_ENDED, _CODE, _PID = range(7)
+_RAISED, _EXITED = 1, 2
+
+
+@dataclass(frozen=True)
+class Parting:
+    """What a rank said of the end of its program, while its process still ran."""
+
+    raised: bool  # an exception that nobody caught; else the interpreter ended
+    at_s: float  # of the machine's monotonic clock
+    blamed: int | None  # the rank whose end had ended the world before
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What the launcher saw of a rank's process."""
+
+    pid: int
+    code: int  # or minus the signal
+
+
+class RankRecords:
+    """The records of all ranks of one job."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._words = memoryview(mmap.mmap(descriptor, size * _WORDS * _WORD_BYTES)).cast("q")
+        self.size = size
+
+    @classmethod
+    def open(cls, path: str, size: int) -> RankRecords:
+        """Raises OSError or ValueError where there is no such memory."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return cls(descriptor, size)
+        finally:
+            os.close(descriptor)
+
+    # What a rank says
+
+    def join(self, rank: int) -> None:
+        """`rank` is in a world, and no longer about to end."""
+        self._set(rank, _PARTING, 0)
+        self._set(rank, _JOINS, self.joins(rank) + 1)
+
+    def part(self, rank: int, raised: bool, blamed: int | None) -> None:
+        """The program of `rank` ends. What it has said first counts."""
+        if self._get(rank, _PARTING):
+            return
+        self._set(rank, _SINCE_NS, time.monotonic_ns())
+        self._set(rank, _BLAMED, -1 if blamed is None else blamed)
+        self._set(rank, _PARTING, _RAISED if raised else _EXITED)
+
+    # What the launcher says
+
+    def end(self, rank: int, pid: int, code: int) -> None:
+        """The process of `rank` has ended."""
+        self._set(rank, _PID, pid)
+        self._set(rank, _CODE, code)
+        self._set(rank, _HAS_ENDED, 1)
+
+    # What both read
+
+    def joins(self, rank: int) -> int:
+        """In how many worlds it has been, one after the other."""
+        return self._get(rank, _JOINS)
+
+    def parting(self, rank: int) -> Parting | None:
+        """None where it has not said that it ends."""
+        manner = self._get(rank, _PARTING)
+        if not manner:
+            return None
+        blamed = self._get(rank, _BLAMED)
+        return Parting(manner == _RAISED, self._get(rank, _SINCE_NS) / 1e9, blamed if 0 <= blamed < self.size else None)
+
+    def ended(self, rank: int) -> Ended | None:
+        """None while its process runs."""
+        return Ended(self._get(rank, _PID), self._get(rank, _CODE)) if self._get(rank, _HAS_ENDED) else None
+
+    def _get(self, rank: int, field: int) -> int:
+        return self._words[rank * _WORDS + field]
+
+    def _set(self, rank: int, field: int, value: int) -> None:
+        self._words[rank * _WORDS + field] = value
+
+
+def make_memory(size: int) -> int:
+    """A descriptor of memory for the records of `size` ranks, all empty: nothing on disk, gone with its last user."""
+    descriptor = os.memfd_create("farandole-ranks", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, size * _WORDS * _WORD_BYTES)
+    os.fchmod(descriptor, 0o600)
+    return descriptor

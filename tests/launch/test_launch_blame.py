@@ -1,0 +1,107 @@
+"""Whom a failed job blames, and what its user reads: the process of the guilty rank ends later than the others.
+
+FARANDOLE_LONG=1: 50 times each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+
+import pytest
+
+TIMES = 50 if os.environ.get("FARANDOLE_LONG") else 1
+LATE_S = 1.0  # what a framework may take to end
+TRAIN = f"""
+import atexit, os, signal, sys, time
+how = sys.argv[1]
+if os.environ["FARANDOLE_RANK"] == "1":
+    atexit.register(time.sleep, {LATE_S})
+import numpy as np, farandole.numpy as hvd
+hvd.init()
+for step in range(1000):
+    if step == 5 and hvd.rank() == 1:
+        if how == "raise": raise ValueError("no such column")
+        if how == "exit": sys.exit(7)
+        if how == "kill": os.kill(os.getpid(), signal.SIGKILL)
+        if how == "return": sys.exit(0)
+    hvd.allreduce(np.ones(10), name="x")
+"""
+MANNERS = {
+    "raise": (1, r"failed first: exit code 1 after"),
+    "exit": (7, r"failed first: exit code 7 after"),
+    "kill": (128 + signal.SIGKILL, r"failed first: killed by SIGKILL"),
+    "return": (1, r"ended first, with exit code 0 after [\d.]+ s, while others still needed it"),
+}
+
+
+@pytest.mark.parametrize("time", range(TIMES))
+@pytest.mark.parametrize("manner", MANNERS)
+def test_the_rank_that_failed_is_blamed(launch: Callable, script: Callable, manner: str, time: int) -> None:
+    code, words = MANNERS[manner]
+    result = launch("-np", 3, script(TRAIN), manner).finish()
+    assert result.code == code, result.err
+    verdict = [line for line in result.err.splitlines() if line.startswith("farandole: rank")]
+    assert len(verdict) == 1, result.err
+    assert re.match(rf"farandole: rank 1 on localhost \(pid \d+\) {words}", verdict[0]), result.err
+
+
+def test_its_traceback_is_the_only_one(launch: Callable, script: Callable) -> None:
+    err = launch("-np", 4, script(TRAIN), "raise").finish().err
+    assert err.count("Traceback") == 1, err
+    assert err.count("ValueError: no such column") == 1, err
+    others = [line for line in err.splitlines() if " stops at " in line]
+    assert 1 <= len(others) <= 3
+    assert all(
+        re.match(r"\[[023]\] farandole: rank [023] stops at .*:\d+: rank 1 \(.*has left the job", line)
+        for line in others
+    )
+
+
+def test_all_tracebacks_are_there_for_who_wants_them(launch: Callable, script: Callable) -> None:
+    err = launch("-np", 3, script(TRAIN), "raise", env={"FARANDOLE_LOG_LEVEL": "info"}).finish().err
+    assert err.count("PeerLostError: ") >= 2, err
+
+
+WITHOUT_INIT = """
+import os, sys
+if os.environ["FARANDOLE_RANK"] == "1":
+    sys.exit(int(sys.argv[1]))
+import farandole
+farandole.init()
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_rank_that_ends_before_init_is_told_to_those_that_wait_there(
+    launch: Callable, script: Callable, code: int
+) -> None:
+    result = launch("-np", 3, script(WITHOUT_INIT), code).finish()
+    assert result.code == (code or 1)
+    assert result.took_s < 20  # the start timeout is 120
+    assert re.search(rf"rank 1 \(pid \d+\) ended with exit code {code} and had not called init\(\)", result.err), (
+        result.err
+    )
+    wanted = "failed first: exit code 3" if code else "ended first, with exit code 0 after"
+    assert re.search(rf"^farandole: rank 1 on localhost \(pid \d+\) {wanted}", result.err, re.MULTILINE), result.err
+
+
+RAISES_AND_STAYS = """
+import os, sys, threading, time
+import numpy as np, farandole.numpy as hvd
+hvd.init()
+if hvd.rank() == 1:
+    threading.Thread(target=time.sleep, args=[60]).start()
+    raise ValueError("and a thread goes on")
+hvd.allreduce(np.ones(10), name="x")
+"""
+
+
+def test_a_culprit_that_does_not_end_is_ended_after_the_grace(launch: Callable, script: Callable) -> None:
+    job = launch("-np", 2, script(RAISES_AND_STAYS), env={"FARANDOLE_GRACE_SECONDS": "1", "FARANDOLE_TIMEOUT": "2"})
+    result = job.finish()
+    assert (result.code, result.took_s < 20) == (1, True), result.err
+    assert "ValueError: and a thread goes on" in result.err
+    job.wait_until_nothing_is_left(1)
