@@ -8,8 +8,8 @@
  * results, too, before the call. Fields that it does not know are zero, or are not written; elements of an array lie
  * struct_size apart. A new field of a struct stands behind the sizeof of the release before. Enumerations are int32_t.
  * No C++ exception crosses the border. Unless said otherwise a function may be called from any thread, does not block
- * on other ranks, and returns FRD_OK or a code, with the sentence for it in frd_last_error (of the calling thread, until
- * its next call).
+ * on other ranks, and returns FRD_OK or a code, with the sentence for it in frd_last_error (of the calling thread,
+ * until its next call).
  *
  * Threads and life. done(argument, code, message, event) is called exactly once for every operation that was accepted,
  * by whichever thread completes it, with no lock of ours held; it may enqueue, it must not block and must not run
