@@ -17,7 +17,7 @@ TESTING = CORE + "testing/"
 CORE_PACKAGES = {"cloudpickle", "ml_dtypes", "numpy"}
 TESTING_PACKAGES = CORE_PACKAGES | {"pytest"}
 LAUNCH_PACKAGES = {"click", "psutil", "rich", "yaml"}
-BETWEEN = "farandole._rank_records"  # what the core and the launcher tell each other
+BETWEEN = {"farandole._other_starters", "farandole._rank_records"}  # what the core and the launcher both know
 
 ENVIRONMENT_FILES = {CORE + "_environment.py", LAUNCH + "environment.py"}
 ENVIRONMENT_FILES |= {TESTING + "_template.py"}  # a fork takes over the environment of the process that it becomes
@@ -51,6 +51,10 @@ def _below(module: str, parent: str) -> bool:
     return module == parent or module.startswith(parent + ".")
 
 
+def _is_between(module: str) -> bool:
+    return any(_below(module, each) for each in BETWEEN)
+
+
 def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
@@ -68,7 +72,7 @@ def core_import_violations(files: Iterable[Source]) -> list[str]:
             top = module.split(".")[0]
             allowed = top in sys.stdlib_module_names or top in packages
             if top == "farandole":
-                allowed = testing or _below(module, "farandole.launch") == launch or _below(module, BETWEEN)
+                allowed = testing or _below(module, "farandole.launch") == launch or _is_between(module)
             if not allowed:
                 found.append(f"{source.path}:{line}: {'launch' if launch else 'the core'} may not import {module}")
     return found

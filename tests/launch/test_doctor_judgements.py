@@ -24,7 +24,7 @@ BUILD = build.Facts(
 )
 PLUGIN = packages.Plugin("torch", "farandole_torch", "farandole-torch", "0.1.3", True)
 PACKAGES = packages.Facts("0.1.0", "1.23.5", {"torch": "2.13.0+cpu"}, (PLUGIN,))
-SETTINGS = settings.Facts({}, "", False, "")
+SETTINGS = settings.Facts({}, "", "", "", "")
 LIBRARIES = libraries.Facts({"CUDA driver": (), "NCCL": (), "MPI": ()}, ())
 
 
@@ -45,7 +45,7 @@ def test_nothing_is_wrong_with_a_good_machine() -> None:
         *libraries.judge(LIBRARIES),
     ]
     assert [finding for finding in findings if finding.level != OK or finding.mend] == []
-    assert len(findings) == 27
+    assert len(findings) == 28
 
 
 @pytest.mark.parametrize(
@@ -176,18 +176,29 @@ def test_a_variable(name: str, value: str, level: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("facts", "level", "words"),
     [
-        (settings.Facts({}, "farandole run", False, ""), OK, "as secret as your user account"),
-        (settings.Facts({}, "torchrun", False, ""), OK, "the kernel vouches for the user"),
-        (settings.Facts({"FARANDOLE_REQUIRE_KEY": "1"}, "torchrun", False, ""), FAIL, "FARANDOLE_KEY_FILE"),
-        (settings.Facts({"FARANDOLE_KEY_FILE": "/k"}, "torchrun", False, ""), OK, "as secret as that file"),
-        (settings.Facts({"FARANDOLE_KEY_FILE": "/k"}, "", False, "other users may open it"), FAIL, "umask 077"),
-        (settings.Facts({}, "", True, ""), WARN, "Slurm"),
-        (settings.Facts({}, "srun", True, ""), WARN, "world of one"),
-        (settings.Facts({}, "farandole run", True, ""), OK, "as secret as your user account"),
+        (settings.Facts({}, "farandole run", "", "", ""), OK, "as secret as your user account"),
+        (settings.Facts({}, "torchrun", "", "", ""), OK, "the kernel vouches for the user"),
+        (settings.Facts({"FARANDOLE_REQUIRE_KEY": "1"}, "torchrun", "", "", ""), FAIL, "FARANDOLE_KEY_FILE"),
+        (settings.Facts({"FARANDOLE_KEY_FILE": "/k"}, "torchrun", "", "", ""), OK, "as secret as that file"),
+        (settings.Facts({"FARANDOLE_KEY_FILE": "/k"}, "", "", "", "other users may open it"), FAIL, "umask 077"),
+        (settings.Facts({}, "farandole run", "", "", ""), OK, "as secret as your user account"),
     ],
 )
 def test_the_key_is_as_secret_as_its_channel(facts: settings.Facts, level: str, words: str) -> None:
     check_the_one(settings.judge(facts), "job key", level, words)
+
+
+@pytest.mark.parametrize(
+    ("environment", "level", "words"),
+    [
+        ({}, OK, "no rank of a job"),
+        ({"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2"}, OK, "a rank of torchrun"),
+        ({"HOROVOD_SIZE": "2"}, FAIL, "replace `horovodrun` by `farandole run`"),
+        ({"JOB_COMPLETION_INDEX": "0"}, WARN, "JOB_COMPLETION_INDEX=0"),
+    ],
+)
+def test_one_of_several_ranks_is_told(environment: dict[str, str], level: str, words: str) -> None:
+    check_the_one(settings.judge(settings.gather(environment)), "starter", level, words)
 
 
 @pytest.mark.parametrize(

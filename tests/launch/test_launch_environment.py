@@ -86,7 +86,7 @@ def test_a_grace_that_makes_no_sense_is_refused(text: str) -> None:
         environment.settings({"FARANDOLE_GRACE_SECONDS": text})
 
 
-@pytest.mark.parametrize("text", ["nonsense", "native,native", "native,,mpi", "native;mpi"])
+@pytest.mark.parametrize("text", ["nonsense", "native,native", "native,,gloo", "native;mpi"])
 def test_a_list_of_back_ends_that_every_rank_would_refuse_is_refused(text: str) -> None:
     with pytest.raises(environment.SettingError, match=r"allowed: .*native"):
         environment.check_back_ends({"FARANDOLE_BACKEND": text})
@@ -96,10 +96,17 @@ def test_a_list_of_back_ends_is_read_as_the_ranks_do() -> None:
     for base in (
         {},
         {"FARANDOLE_BACKEND": ""},
-        {"FARANDOLE_BACKEND": " mpi, native"},
+        {"FARANDOLE_BACKEND": " gloo, native"},
         {"FARANDOLE_BACKEND": "native,"},
     ):
         environment.check_back_ends(base)
+
+
+@pytest.mark.parametrize("text", ["mpi", "native,mpi"])
+def test_mpi_is_refused_before_ranks_start_that_it_would_not_connect(run: Callable, text: str) -> None:
+    result = run("-np", 2, "--backend", text, "true")
+    assert result.code == 2
+    assert f"FARANDOLE_BACKEND={text} mpirun -np N python train.py" in result.err
 
 
 @pytest.mark.parametrize(

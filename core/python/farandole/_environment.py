@@ -15,7 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from farandole import _other_starters
+
 OURS = "farandole run"
+TOLD = "the program itself"
 _MOST_SECONDS = 1e9  # as in the core
 
 
@@ -76,7 +79,7 @@ _OPEN_MPI = _Starter(
 )
 _MPICH = _Starter(
     title="MPICH's mpiexec",
-    markers=(("PMI_RANK", "PMI_SIZE"),),
+    markers=(("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),),  # Slurm has a PMI, too
     rank="PMI_RANK",
     size="PMI_SIZE",
     local_rank="MPI_LOCALRANKID",
@@ -92,24 +95,44 @@ def discover(environ: Mapping[str, str] | None = None) -> World:
 
     Raises:
         ValueError: variables that are missing, are no numbers or contradict each other, with name, value and who sets
-            them; a job of torchrun on several hosts; a missing key file where one is required.
+            them; a job of torchrun on several hosts; a missing key file where one is required; one of several processes
+            of a starter that is not read.
     """
     environ = os.environ if environ is None else environ
+    if (found := _started(environ)) is not None:
+        return found
+    if sentence := _other_starters.one_of_several(environ):
+        raise ValueError(sentence)
+    return World()
+
+
+def _started(environ: Mapping[str, str]) -> World | None:
     for starter in _STARTERS:
         if any(all(name in environ for name in names) for names in starter.markers):
             world = _place(environ, starter)
             return _meeting_of_ours(environ, world) if starter is _FARANDOLE else _meeting_of_others(environ, world)
-    return World()
+    return None
+
+
+def doubt(world: World) -> str:
+    """What to warn of where a world of one may not be what was meant; "" otherwise."""
+    return "" if world.starter else _other_starters.perhaps_one_of_several(os.environ)
+
+
+def discover_or_told(rank: int, size: int, job: str) -> World:
+    """A process's place, by a starter's variables, else as `size` ranks of one job, all on this host, were told it.
+
+    Raises ValueError: like `discover`, numbers that cannot be right, or FARANDOLE_REQUIRE_KEY.
+    """
+    found = _started(os.environ)
+    return found or (told(rank, size, job) if size > 1 else World())
 
 
 def told(rank: int, size: int, job: str) -> World:
-    """A process's place where no variables say it: that `size` ranks of one job, all on this host, were told.
-
-    Raises ValueError: numbers that cannot be right, or FARANDOLE_REQUIRE_KEY.
-    """
+    """The place of one of `size` ranks. Raises ValueError: numbers that cannot be right, or FARANDOLE_REQUIRE_KEY."""
     if not 0 <= rank < size:
         raise ValueError(f"rank {rank} of {size} cannot be right: 0 <= rank < size")
-    world = World(rank, size, rank, size, starter="the program itself")
+    world = World(rank, size, rank, size, starter=TOLD)
     return _meeting_of_others({**os.environ, "FARANDOLE_JOB_ID": job}, world)
 
 
@@ -120,11 +143,8 @@ def without_starters() -> dict[str, str]:
         for each in _STARTERS
         for name in (each.rank, each.size, each.local_rank, each.local_size, each.cross_rank, each.cross_size)
     }
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(_PREFIXES) and name not in places and name not in _MEETING
-    }
+    known = places | _MEETING | _other_starters.variables()
+    return {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES) and name not in known}
 
 
 def start_timeout_s() -> float:

@@ -10,6 +10,7 @@ A gradient that nobody reported is submitted by `finish`, so that all ranks redu
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
@@ -37,7 +38,10 @@ def even_groups(count: int, groups: int) -> list[list[int]]:
 
 
 class GradientReducer(Generic[T]):
-    """Reduces one gradient per name, in place, as early as possible. One thread at a time."""
+    """Reduces one gradient per name, in place, as early as possible.
+
+    `ready` may be called from several threads at once (autograd has one per device), all else by one at a time.
+    """
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class GradientReducer(Generic[T]):
         _check_unique(self._names)
         self.passes = passes
         self.submitted_bytes = 0  # since the last `finish`
+        self._lock = threading.Lock()
         self._forget()
 
     @property
@@ -132,6 +137,10 @@ class GradientReducer(Generic[T]):
         Raises:
             ValueError: the gradient was already submitted: more backward passes than announced.
         """
+        with self._lock:
+            return self._ready(index, gradient)
+
+    def _ready(self, index: int, gradient: T) -> bool:
         if index in self._submitted or (self._holds and index in self._waiting):
             raise ValueError(
                 f"the gradient of {self._names[index]!r} was computed again before the optimizer's step(): "

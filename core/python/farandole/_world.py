@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import sys
 import threading
 
 from farandole import _clock, _communicators, _environment, _meeting, _parting, _process_sets, _recording, _starter
@@ -42,7 +43,8 @@ def init(comm: object = None, process_sets: object = None) -> None:
             be added at any time; Horovod's "dynamic", which asks for that, is accepted.
 
     Raises:
-        ValueError: the starter's variables contradict each other (the message names them), `comm` is no such
+        ValueError: the starter's variables contradict each other or are those of one that Farandole does not read (the
+            message names them), `comm` is no such
             communicator, a process set has ranks that the world has not, process sets are given when already
             initialized, or the file of FARANDOLE_TIMELINE cannot be made.
         DeadlineError: a rank did not come in time.
@@ -55,8 +57,11 @@ def init(comm: object = None, process_sets: object = None) -> None:
         communicator = _checked_communicator(comm)
         if communicator:
             _enter(None, process_sets, communicator)
-        else:
-            _enter(_state.told or _environment.discover(), process_sets)
+            return
+        found = _state.told or _environment.discover()
+        if doubt := _environment.doubt(found):
+            print(f"farandole warning: {doubt}", file=sys.stderr, flush=True)
+        _enter(found, process_sets)
 
 
 def init_as(rank: int, size: int, job: str) -> None:
@@ -73,9 +78,9 @@ def init_as(rank: int, size: int, job: str) -> None:
     """
     with _state.lock:
         if _state.world is None:
-            found = _environment.discover()
-            _state.told = _environment.told(rank, size, job) if not found.starter and size > 1 else None
-            _enter(_state.told or found, None)
+            found = _environment.discover_or_told(rank, size, job)
+            _state.told = found if found.starter == _environment.TOLD else None
+            _enter(found, None)
 
 
 def _enter(

@@ -7,6 +7,8 @@ import pytest
 from farandole._environment import (
     World,
     discover,
+    discover_or_told,
+    doubt,
     environment_default,
     find_libraries,
     start_timeout_s,
@@ -99,8 +101,69 @@ def test_the_older_torch_launcher_without_local_size_is_understood():
     assert discover(environ).local_size == 2
 
 
-def test_half_of_torchruns_variables_are_not_torchrun():
-    assert discover({"RANK": "1", "WORLD_SIZE": "2"}) == World()
+SRUN = {  # as seen in a task of Slurm 22.05
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "1",
+    "SLURM_LOCALID": "0",
+    "SLURM_NTASKS": "2",
+    "SLURM_STEP_NUM_TASKS": "2",
+}
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        (SRUN, ["SLURM_STEP_NUM_TASKS=2", "srun --ntasks=1 farandole run -np N"]),
+        ({**SRUN, "PMI_RANK": "1", "PMI_SIZE": "2"}, ["SLURM_STEP_NUM_TASKS=2"]),  # srun --mpi=pmi2
+        ({**SRUN, "PMIX_RANK": "1", "PMIX_NAMESPACE": "slurm.pmix.7.0"}, ["SLURM_STEP_NUM_TASKS=2"]),
+        ({"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4"}, ["FLUX_JOB_SIZE=4", "farandole run"]),
+        ({"JSM_NAMESPACE_RANK": "0", "JSM_NAMESPACE_SIZE": "6"}, ["JSM_NAMESPACE_SIZE=6", "jsrun"]),
+        ({"PBS_TASKNUM": "3"}, ["PBS_TASKNUM=3", "pbsdsh"]),
+        ({"MV2_COMM_WORLD_RANK": "0", "MV2_COMM_WORLD_SIZE": "2"}, ["MV2_COMM_WORLD_SIZE=2"]),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, ["PMI_SIZE=2", "mpirun"]),
+        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "4"}, ["HOROVOD_SIZE=4", "replace `horovodrun` by `farandole run`"]),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, ["WORLD_SIZE=2", "torchrun", "LOCAL_RANK"]),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h0", "MASTER_PORT": "1"}, ["WORLD_SIZE=2", "torchrun"]),
+    ],
+)
+def test_one_of_several_is_never_alone(environ, words):
+    with pytest.raises(ValueError) as caught:
+        discover(environ)
+    assert [word for word in [*words, "unset"] if word not in str(caught.value)] == []
+    assert discover({**environ, **OURS}).starter == "farandole run"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"},  # the batch shell
+        {**SRUN, "SLURM_STEP_NUM_TASKS": "1"},
+        {"PBS_TASKNUM": "1", "PBS_NODENUM": "0"},  # the job's script
+        {"HOROVOD_SIZE": "1", "HOROVOD_RANK": "0"},
+        {"WORLD_SIZE": "1", "RANK": "0"},
+        {"WORLD_SIZE": "many"},
+    ],
+)
+def test_who_is_alone_by_its_starter_is(environ, monkeypatch):
+    assert discover(environ) == World()
+    monkeypatch.setattr(os, "environ", environ)
+    assert doubt(World()) == ""
+
+
+@pytest.mark.parametrize("variable", ["PMIX_RANK", "JOB_COMPLETION_INDEX", "LSF_PM_TASKID", "ALPS_APP_PE"])
+def test_a_number_without_a_count_is_doubted_and_named(variable, monkeypatch):
+    monkeypatch.setattr(os, "environ", {variable: "3"})
+    assert discover() == World()
+    assert doubt(World()).startswith(f"{variable}=3 is set") and "this one is a world of one rank" in doubt(World())
+    assert doubt(World(starter="torchrun")) == ""
+
+
+def test_a_program_that_says_its_place_is_believed_whatever_else_there_is(monkeypatch):
+    monkeypatch.setattr(os, "environ", {**SRUN, "WORLD_SIZE": "2"})
+    assert discover_or_told(1, 2, "this job").starter == "the program itself"
+    monkeypatch.setattr(os, "environ", OURS)
+    assert discover_or_told(1, 2, "this job").starter == "farandole run"
 
 
 @pytest.mark.parametrize("environ", [TORCHRUN, OPEN_MPI, MPICH], ids=["torchrun", "openmpi", "mpich"])
@@ -147,7 +210,7 @@ def test_a_world_of_one_needs_no_meeting():
         ({"FARANDOLE_SIZE": "2"}, ["FARANDOLE_RANK is not set", "but FARANDOLE_SIZE is", "farandole run", "unset"]),
         ({**TORCHRUN, "RANK": "2"}, ["RANK='2'", "WORLD_SIZE=2", "torchrun"]),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "two"}, ["OMPI_COMM_WORLD_SIZE='two'", "Open MPI"]),
-        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, ["MPI_LOCALNRANKS is not set", "MPICH"]),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, ["MPI_LOCALRANKID is not set", "MPICH"]),
     ],
 )
 def test_contradictions_name_the_variable_its_value_and_who_sets_it(environ, words):
@@ -186,7 +249,9 @@ def test_a_required_key_refuses_starters_that_hand_out_none():
     assert discover({**OURS, "FARANDOLE_REQUIRE_KEY": "1"}).size == 8
 
 
-@pytest.mark.parametrize("environ", [OURS, TORCHRUN, OPEN_MPI, MPICH], ids=["ours", "torchrun", "openmpi", "mpich"])
+@pytest.mark.parametrize(
+    "environ", [OURS, TORCHRUN, OPEN_MPI, MPICH, SRUN], ids=["ours", "torchrun", "openmpi", "mpich", "srun"]
+)
 def test_a_cleaned_environment_has_no_starter(monkeypatch, environ):
     for name, value in environ.items():
         monkeypatch.setenv(name, value)

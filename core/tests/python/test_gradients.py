@@ -1,5 +1,8 @@
 """When gradients are submitted; over collectives that only note what they are asked."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 from farandole import MismatchError, ProcessSet, Sum
@@ -220,3 +223,35 @@ def test_what_is_held_goes_at_the_end_without_what_was_withdrawn(gradients):
     assert noted.names == ["gradient.c", "gradients.0"]
     reducer.ready(3, gradients[3])
     assert noted.names[2:] == ["gradient.d"]
+
+
+def test_threads_may_report_gradients_at_once():
+    """As autograd's, of which there is one per device: the last two members of a group come at the same moment."""
+    pairs = 20
+    names = [f"p{i}" for i in range(2 * pairs)]
+    values = [np.zeros(2, np.float32) for _ in names]
+    groups = [[2 * i, 2 * i + 1] for i in range(pairs)]
+    noted, meet, errors = Noted(), threading.Barrier(2), []
+
+    def take_time(*_):
+        time.sleep(0.002)  # in which the other thread goes on
+
+    reducer = GradientReducer(noted, names, groups=groups, sparse=take_time)
+
+    def report(first):
+        try:
+            for i in range(first, 2 * pairs, 2):
+                meet.wait(30)
+                reducer.ready(i, values[i])
+        except Exception as error:
+            errors.append(error)
+            meet.abort()
+
+    threads = [threading.Thread(target=report, args=[first]) for first in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(noted.names) == sorted(f"gradients.{i}" for i in range(pairs))
+    assert reducer.submitted_bytes == 2 * pairs * 8

@@ -13,7 +13,7 @@ WORKS = """
 import sys
 
 def works(backend, **where):
-    import farandole_torch.distributed, torch, torch.distributed as dist
+    import torch, torch.distributed as dist
     dist.init_process_group(backend, **where)
     for group in (None, dist.new_group(backend="farandole"), dist.new_group(backend="gloo")):
         ones = torch.ones(2)
@@ -21,6 +21,7 @@ def works(backend, **where):
         assert ones.tolist() == [2, 2]
     print(f"rank {dist.get_rank()} of {dist.get_world_size()} by {dist.get_backend()}", flush=True)
     dist.destroy_process_group()
+    import farandole_torch
     farandole_torch.shutdown()
     farandole_torch.init()
     assert (farandole_torch.rank(), farandole_torch.size()) == (where.get("rank", farandole_torch.rank()), 2)

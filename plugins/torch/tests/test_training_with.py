@@ -39,14 +39,23 @@ def same(model, other):
                                                                          strict=True))  # fmt: skip
 
 
-def scaled(way, fused):
+class OwnScaler(torch.amp.GradScaler):
+    """As FSDP's, it unscales with code of its own."""
+
+    def _unscale_grads_(self, optimizer, inv_scale, found_inf, allow_fp16=True):
+        given = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+        torch._amp_foreach_non_finite_check_and_unscale_(given, found_inf, inv_scale)
+        return {found_inf.device: found_inf}
+
+
+def scaled(way, fused, kind=torch.amp.GradScaler):
     """GradScaler in each of the ways that scripts use it; on rank 1 alone a gradient overflows in step 1."""
     model, whole = network(), network()
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1, fused=fused), model.named_parameters()
     )
     plain = torch.optim.SGD(whole.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1000)
+    scaler = kind("cpu", init_scale=8.0, growth_interval=1000)
     for step in range(3):
         optimizer.zero_grad()
         loss = loss_of(model, inputs_of(hvd.rank(), step))
@@ -73,6 +82,10 @@ def scaled(way, fused):
 @pytest.mark.parametrize("way", ["step alone", "unscale", "synchronize"])
 def test_all_ranks_skip_a_step_that_overflows_on_one(way, fused):
     world(2).run(scaled, way, fused)
+
+
+def test_scalers_that_derive_from_it_are_known_by_what_they_do():
+    world(2).run(scaled, "step alone", False, OwnScaler)
 
 
 def the_same_object():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -40,10 +41,20 @@ def farandole(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+def _count(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """-np4 comes as the value p4 of -n."""
+    return value[1:] if value is not None and value[:1] == "p" and value[1:].isdecimal() else value
+
+
 class _Run(click.Command):
-    """Where -np lacks its number and took the command instead, says so rather than blame the command's own options."""
+    """Answers horovodrun's options; says where -np lacks its number rather than blame the command's own options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from farandole.launch import horovod
+
+        options = [each for each in self.params if isinstance(each, click.Option) and not each.is_flag]
+        if answer := horovod.about_flags(args, frozenset(name for each in options for name in each.opts)):
+            raise click.UsageError(answer)
         typed = list(args)
         try:
             return super().parse_args(ctx, args)
@@ -70,7 +81,15 @@ def _check_count(arguments: list[str]) -> None:
     options_metavar="[OPTIONS]",
     short_help="Run a command as the ranks of one job.",
 )
-@click.option("-n", "-np", "--num-proc", "num_proc", metavar="N", help="Number of ranks; by default all slots of -H.")
+@click.option(
+    "-n",
+    "-np",
+    "--num-proc",
+    "num_proc",
+    metavar="N",
+    callback=_count,
+    help="Number of ranks; by default all slots of -H.",
+)
 @click.option("-H", "--hosts", metavar="HOST:SLOTS,...", help="Where to run; this release: localhost only.")
 @click.option("-m", "module", is_flag=True, help="COMMAND is a Python module, as in python -m.")
 @click.option("--prefix/--no-prefix", default=True, help="Begin each line with [rank] (default).")
@@ -115,7 +134,7 @@ def run(
 
     Ends with the exit code of the rank that failed first, or 0.
     """  # noqa: D301  (click wants the character)
-    from farandole.launch import environment, gpus, job, local
+    from farandole.launch import environment, gpus, horovod, job, local
     from farandole.launch.doctor.settings import likely_slips
     from farandole.launch.relay import OutputOptions
     from farandole.launch.run import Job, run_job
@@ -144,7 +163,8 @@ def run(
     except local.CommandError as error:
         _print_error(str(error))
         return error.exit_code
-    for sentence in [*likely_slips(base), gpus.sharing(base, placements[0].local_size)]:
+    hints = [horovod.about_settings(base), gpus.sharing(base, placements[0].local_size)]
+    for sentence in [*likely_slips(base), *hints]:
         if sentence:
             _print_error(sentence)
     output = OutputOptions(
@@ -160,7 +180,16 @@ def run(
 
 
 @farandole.command(context_settings=_CONTEXT, short_help="Measure collectives on this machine.")
-@click.option("-n", "-np", "--num-proc", "num_proc", metavar="N", default="2", help="Number of ranks; 2 by default.")
+@click.option(
+    "-n",
+    "-np",
+    "--num-proc",
+    "num_proc",
+    metavar="N",
+    default="2",
+    callback=_count,
+    help="Number of ranks; 2 by default.",
+)
 @click.option("--sizes", metavar="LIST", help="Bytes, with K, M or G: 4,64K,1M (default: 4 to 64M).")
 @click.option(
     "--operation", type=click.Choice(["allreduce", "allgather", "broadcast"]), default="allreduce", show_default=True
@@ -178,9 +207,12 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
     from farandole.launch.relay import OutputOptions
     from farandole.launch.run import Job, run_job
 
+    if importlib.util.find_spec("numpy") is None:
+        raise click.UsageError(f"bench measures with numpy, which is not there: {sys.executable} -m pip install numpy")
     base = environment.inherited()
     try:
         settings = environment.settings(base)
+        environment.check_back_ends(base)
         placements = job.plan(num_proc, None, environment.local_names())
         byte_sizes = measure.parse_sizes(measure.DEFAULT_SIZES if sizes is None else sizes)
     except (job.JobError, environment.SettingError) as error:

@@ -101,6 +101,11 @@ def check_back_ends(base: Mapping[str, str]) -> None:
         what = f"{name} stands there twice" if known else f"{name!r} is no back end"
         allowed = ", ".join(BACK_ENDS)
         raise SettingError(f"FARANDOLE_BACKEND={text}: {what}; allowed: one or more of {allowed}, the preferred first.")
+    if "mpi" in names:
+        raise SettingError(
+            f"FARANDOLE_BACKEND={text}: only an MPI's own launcher starts ranks that its library connects: "
+            f"FARANDOLE_BACKEND={text} mpirun -np N python train.py."
+        )
 
 
 def without_outer_job(base: Mapping[str, str]) -> dict[str, str]:

@@ -100,5 +100,6 @@ def plan(num_proc: str | None, hosts: str | None, local_names: Collection[str]) 
     if offered > MAX_RANKS:
         raise JobError(f"-H offers {offered} slots, more than the {MAX_RANKS} ranks that a job may have.")
     if ranks is not None and ranks > offered:
-        raise JobError(f"-np {ranks} asks for more ranks than the {offered} slots of -H {hosts}.")
+        slots_of = f"{offered} slot{'s' if offered > 1 else ''}"
+        raise JobError(f"-np {ranks} asks for more ranks than the {slots_of} of -H {hosts}.")
     return place(offered if ranks is None else ranks, slots)

@@ -28,7 +28,6 @@ from farandole_torch._owners import Parameter, check_free
 from farandole_torch._reduction import Reduction
 
 Groups = int | Sequence[Sequence[Parameter]]
-_SCALERS = ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
 
 
 def DistributedOptimizer(  # the name that Horovod's users know
@@ -117,8 +116,10 @@ class _Distributed:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """As in torch. A GradScaler that asks for the gradients gets the reduced ones."""
-        if sys._getframe(1).f_globals.get("__name__") in _SCALERS:
+        """As in torch. Who is to unscale the gradients, such as a GradScaler, gets the reduced ones."""
+        # torch's calls its method _unscale_grads_, as do those that derive from it (FSDP's); unscale_grads and the like
+        # are others' own.
+        if "unscale" in sys._getframe(1).f_code.co_name:
             self._farandole.before_unscaling()
         groups: list[dict[str, Any]] = self.__dict__["param_groups"]
         return groups

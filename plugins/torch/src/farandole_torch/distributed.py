@@ -1,13 +1,13 @@
-"""torch.distributed on Farandole: importing this module registers the back end "farandole", for tensors on the host.
+"""torch.distributed on Farandole: the back end "farandole", for tensors on the host.
 
-    import farandole_torch.distributed
     import torch.distributed as dist
 
     dist.init_process_group("farandole")
     model = torch.nn.parallel.DistributedDataParallel(model)
 
 Started by `farandole run`, by torchrun, or by the program itself, which then gives `init_process_group` rank and size.
-With `init_method="farandole://"` farandole says where the ranks meet, so that no port is named.
+With `init_method="farandole://"` farandole says where the ranks meet, so that no port is named. Where PyTorch does not
+look for entry points (TORCH_DEVICE_BACKEND_AUTOLOAD=0), `import farandole_torch.distributed` comes first.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import farandole
+import farandole_torch_autoload
 import torch.distributed as dist
 from farandole import ProcessSet
 from farandole.plugin import init_as
@@ -33,7 +34,7 @@ require("farandole_torch.distributed", (2, 7))
 _HERE = "127.0.0.1"  # jobs are on one host for now
 
 
-def _create(options: Any, _: Any) -> ProcessGroup:
+def create(options: Any, _: Any) -> ProcessGroup:
     """One group, on those of its ranks that are in it."""
     if not options.global_ranks_in_group:
         init_as(options.group_rank, options.group_size, _job(options))
@@ -81,9 +82,14 @@ def _set_of(ranks: list[int]) -> ProcessSet | None:
     return process_set
 
 
-def _rendezvous(url: str, *_: Any, **__: Any) -> Iterator[tuple[Any, int, int]]:
+def rendezvous(url: str, *_: Any, **__: Any) -> Iterator[tuple[Any, int, int]]:
     """A store of torch, which rank 0 opens; the other ranks are told where by farandole."""
     farandole.init()
+    if farandole.local_size() < farandole.size():
+        raise ValueError(
+            'init_method="farandole://" is for the ranks of one host for now, and these are on several: give '
+            'init_method="tcp://<host of rank 0>:<a free port of it>", with rank= and world_size='
+        )
     is_first = farandole.rank() == 0
     store: Any = dist.TCPStore(_HERE, 0, is_master=True, wait_for_workers=False) if is_first else None
     port = farandole.broadcast_object(store.port if is_first else None, root_rank=0, name="torch.distributed.store")
@@ -92,5 +98,4 @@ def _rendezvous(url: str, *_: Any, **__: Any) -> Iterator[tuple[Any, int, int]]:
     yield store, farandole.rank(), farandole.size()
 
 
-dist.Backend.register_backend("farandole", _create, extended_api=True, devices=["cpu"])
-dist.register_rendezvous_handler("farandole", _rendezvous)
+farandole_torch_autoload.register()

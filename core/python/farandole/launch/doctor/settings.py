@@ -7,6 +7,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from farandole import _other_starters
 from farandole.launch.doctor.finding import Finding, fail, ok, warn
 from farandole.launch.local import KEY_BYTES
 
@@ -67,7 +68,6 @@ _STARTERS = {
     "torchrun": "TORCHELASTIC_RUN_ID",
     "Open MPI's mpirun": "OMPI_COMM_WORLD_RANK",
     "MPICH's mpiexec": "MPI_LOCALRANKID",  # PMI_RANK is set by srun, too
-    "srun": "SLURM_STEP_NUM_TASKS",
 }
 
 
@@ -77,16 +77,19 @@ class Facts:
 
     variables: Mapping[str, str]  # ours
     starter: str  # "" where no rank of a starter runs this
-    in_slurm_job: bool
+    refusal: str  # what init() would say here; "" where it would not
+    doubt: str  # what it would warn of
     key_file_error: str  # "" where FARANDOLE_KEY_FILE is not set or names a good file
 
 
 def gather(environment: Mapping[str, str]) -> Facts:
     """Read the environment, and the file that FARANDOLE_KEY_FILE names."""
+    starter = next((title for title, name in _STARTERS.items() if name in environment), "")
     return Facts(
         variables={name: value for name, value in environment.items() if name.startswith(_PREFIX)},
-        starter=next((title for title, name in _STARTERS.items() if name in environment), ""),
-        in_slurm_job="SLURM_JOB_ID" in environment,
+        starter=starter,
+        refusal="" if starter else _other_starters.one_of_several(environment),
+        doubt="" if starter else _other_starters.perhaps_one_of_several(environment),
         key_file_error=key_file_error(environment.get("FARANDOLE_KEY_FILE", "")),
     )
 
@@ -113,7 +116,7 @@ def judge(facts: Facts) -> list[Finding]:
     found = [_judge_variable(name, value) for name, value in sorted(facts.variables.items())]
     if not found:
         found = [ok("settings", "no FARANDOLE_ variable is set: all settings are the defaults")]
-    return [*found, _key(facts)]
+    return [*found, _starter(facts), _key(facts)]
 
 
 def likely_slips(environment: Mapping[str, str]) -> list[str]:
@@ -156,6 +159,19 @@ def _words(known: tuple[str, ...] | Number) -> str:
     return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} or {known[-1]}"
 
 
+def _starter(facts: Facts) -> Finding:
+    check = "starter"
+    if facts.refusal:
+        return fail(
+            check, "this process is one of several ranks, and init() refuses to make each of them alone", facts.refusal
+        )
+    if facts.doubt:
+        return warn(check, "this process may be one of several ranks, and init() makes it a world of one", facts.doubt)
+    return ok(
+        check, f"this process is a rank of {facts.starter}" if facts.starter else "this process is no rank of a job"
+    )
+
+
 def _key(facts: Facts) -> Finding:
     check = "job key"
     if facts.key_file_error:
@@ -164,12 +180,6 @@ def _key(facts: Facts) -> Finding:
             check,
             f"FARANDOLE_KEY_FILE={path} cannot be used: {facts.key_file_error}",
             f"Make one: (umask 077; head -c {KEY_BYTES} /dev/urandom > key)",
-        )
-    if facts.starter == "srun" or (facts.in_slurm_job and not facts.starter):
-        return warn(
-            check,
-            "this is a Slurm job, whose steps this release does not read: each process of srun would be a world of one",
-            "Start the ranks of a host with `farandole run` inside the job.",
         )
     if facts.variables.get("FARANDOLE_KEY_FILE"):
         return ok(check, "FARANDOLE_KEY_FILE: as secret as that file")
