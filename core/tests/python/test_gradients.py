@@ -240,7 +240,7 @@ def test_threads_may_report_gradients_at_once():
     values = [np.zeros(2, np.float32) for _ in names]
     groups = [[2 * i, 2 * i + 1] for i in range(pairs)]
     noted, meet, errors = Noted(), threading.Barrier(2), []
-    reducer = GradientReducer(noted, names, groups=groups)
+    reducer = GradientReducer(noted, names, groups=groups, sparse=lambda *_: time.sleep(0.002))
     reducer._group_of = TakesTime(reducer._group_of)
 
     def report(first):
