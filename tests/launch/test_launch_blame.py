@@ -105,3 +105,28 @@ def test_a_culprit_that_does_not_end_is_ended_after_the_grace(launch: Callable, 
     assert (result.code, result.took_s < 20) == (1, True), result.err
     assert "ValueError: and a thread goes on" in result.err
     job.wait_until_nothing_is_left(1)
+
+
+WAITS = """
+import time
+import numpy as np, farandole.numpy as hvd
+hvd.init()
+hvd.allreduce(np.ones(10), name="x")
+print("ready", flush=True)
+while True:
+    hvd.allreduce(np.ones(10), name="x")
+    time.sleep(0.01)
+"""
+
+
+def test_an_interrupted_job_ends_with_one_traceback_and_one_line(launch: Callable, script: Callable) -> None:
+    job = launch("-np", 3, script(WAITS))
+    for _ in range(3):
+        assert job.read_line().endswith(b"ready\n")
+    os.kill(job.pid, signal.SIGINT)
+    result = job.finish()
+    assert result.code == 130
+    lines = result.err.splitlines()
+    assert sum("Traceback" in line for line in lines) == 1, result.err
+    assert re.fullmatch(r"farandole: ended by Ctrl-C after [\d.]+ s; all 3 ranks are gone\.", lines[-1]), result.err
+    assert sum(line.startswith("farandole") for line in lines) == 1, result.err

@@ -57,6 +57,8 @@ class _Teller:
 
     def on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         self.say(raised=True)
+        if issubclass(kind, KeyboardInterrupt) and self.records is not None and self.rank != 0 and not shows_details():
+            return  # Ctrl-C reaches all ranks, and one traceback tells where they were
         if self.lost and self.plain_hook is sys.__excepthook__ and not shows_details() and _speaks_of(self.lost, error):
             if not self.is_explained:  # by another rank, in the same words
                 print(f"farandole: rank {self.rank} stops{_where(trace)}: {self.lost[1]}", file=sys.stderr, flush=True)

@@ -112,6 +112,18 @@ def peer_left_before():
         push()
 
 
+@state(1, 0)
+def several_wait_and_one_is_read():
+    hvd.init()
+    arrays = push()
+    arrays[0].wait_to_read()
+    if RANK == 1:
+        hvd.shutdown()
+    else:
+        time.sleep(0.5)
+        push(6, "later")[0].wait_to_read()
+
+
 @state(0, -9)
 def peer_dies_while_pending():
     hvd.init()

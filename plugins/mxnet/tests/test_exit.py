@@ -27,6 +27,13 @@ def test_exit(name):
     assert codes == STATES[name][1], "\n".join(outputs)
 
 
+@pytest.mark.parametrize("name", ["peer_left_before", "several_wait_and_one_is_read"])
+def test_an_error_is_not_told_once_more_by_mxnet(name):
+    _, outputs = end(name)
+    assert "Exception ignored in atexit callback" not in outputs[0]
+    assert outputs[0].count("Traceback") == (name == "several_wait_and_one_is_read"), outputs[0]
+
+
 def test_operations_are_completed_whoever_called_init():
     _, outputs = end("operations_after_the_cores_init")
     assert outputs == ("", "")

@@ -31,6 +31,7 @@ class Ending:
     kill_at: float | None = None
     exit_code: int | None = None  # None: that of the ranks
     _signal: int | None = None  # with which the user began it
+    _first_signal: int | None = None
 
     def rank_failed(self, now: float) -> None:
         """A rank ended by itself with an error."""
@@ -41,7 +42,7 @@ class Ending:
         """The user wants the job to end. True if the ranks should get this signal too."""
         if self.began_at is None:
             self._begin(now, now + self.grace_s, exit_code=128 + signum)
-            self._signal = signum
+            self._signal = self._first_signal = signum
             return True
         if self._signal is None or (signum == signal.SIGINT == self._signal and now - self.began_at >= REPEAT_SECONDS):
             self._begin(now, now)
@@ -50,6 +51,11 @@ class Ending:
             self._signal = signum
             return True
         return False
+
+    @property
+    def first_signal(self) -> int | None:
+        """The signal by which the user ended a job that went well."""
+        return self._first_signal
 
     def stdout_closed(self, now: float) -> None:
         """Nobody reads what the ranks print."""

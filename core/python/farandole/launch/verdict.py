@@ -128,6 +128,14 @@ def _what_happened(death: Death) -> str:
     return f"ended{first}, {how} {after}, while others still needed it"
 
 
+def describe_interruption(signum: int, deaths: Sequence[Death]) -> str:
+    """The line that closes a job which its user ended."""
+    by = "Ctrl-C" if signum == signal.SIGINT else _signal_name(signum)
+    ran_s = max((death.ran_s for death in deaths), default=0.0)
+    who = "its rank is" if len(deaths) == 1 else f"all {len(deaths)} ranks are"
+    return f"farandole: ended by {by} after {ran_s:.1f} s; {who} gone."
+
+
 def note(death: Death, others: int) -> str:
     """One line about any death, for --verbose."""
     rest = f"{others} still running" if others else "the last one"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 from functools import cache
 
 import farandole
+import mxnet
 
 from farandole_mxnet import _native
 from farandole_mxnet._errors import nobody_was_told
@@ -54,6 +56,8 @@ def _leave() -> None:
 @atexit.register  # at import: after what the script registers, and before MXNet's, which would print a traceback
 def _end_with_what_nobody_read() -> None:
     """A script whose last gradients were not averaged and that never looked has not done what it was to do."""
+    with contextlib.suppress(farandole.FarandoleError):  # MXNet's own wait, which follows, raises it no more
+        mxnet.nd.waitall()
     if _unread:
         sys.stdout.flush()
         print(
