@@ -349,4 +349,26 @@ std::vector<int> Agreement::MissingRanks(Ticket ticket) const {
   return missing;
 }
 
+std::vector<Absence> Agreement::NeededFor() const {
+  std::vector<Absence> needed;
+  for (int id = 0; id < kMaxIds; ++id) {
+    const Name* const name = by_id_[static_cast<size_t>(id)];
+    if (name == nullptr || name->id != id || name->in_flight || name->inbox || !name->book->set->contains_me())
+      continue;
+    const ProcessSet& set = *name->book->set;
+    Description said = name->description;
+    std::vector<int64_t> here;
+    for (int m : MembersIn(set)) {
+      const int rank = group()[static_cast<size_t>(m)];
+      const uint64_t latest =
+          name->small ? FlatHalfOf(*name, name->next_turn).LatestOf(set.PositionOf(rank)) : board_.LatestOf(m, id);
+      if (rank == rank_ || UsesIn(latest) < name->next_turn) continue;
+      said.turn = TurnIn(latest);
+      here.push_back(rank);
+    }
+    if (!here.empty()) needed.push_back({said.Title(), {rank_}, std::move(here)});
+  }
+  return needed;
+}
+
 }  // namespace farandole

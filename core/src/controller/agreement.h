@@ -169,6 +169,8 @@ class Agreement {
   void TellOfRefusal(int64_t turn, const std::string& text);
   // Members of this group that have not come to the operation; empty when that is not known here.
   std::vector<int> MissingRanks(Ticket ticket) const;
+  // Known operations that members of this group have come to, and this rank has not.
+  std::vector<Absence> NeededFor() const;
 
   ProcessSetPtr FindSet(int id) const { return sets_.Find(id); }
 

@@ -258,8 +258,10 @@ Status Agreement::OnAbsent(ByteReader* reader, std::vector<Event>* events) const
   event.absences = DecodeAbsent(reader);
   bool are_ranks = reader->AtEnd();
   for (const Absence& absence : event.absences) {
-    are_ranks = are_ranks && std::all_of(absence.ranks.begin(), absence.ranks.end(),
-                                         [&](int64_t rank) { return rank >= 0 && rank < layout_.size(); });
+    for (const std::vector<int64_t>& ranks : {absence.ranks, absence.here}) {
+      are_ranks = are_ranks && std::all_of(ranks.begin(), ranks.end(),
+                                           [&](int64_t rank) { return rank >= 0 && rank < layout_.size(); });
+    }
   }
   if (!are_ranks) return Unreadable(kCoordinatorRank);
   events->push_back(std::move(event));

@@ -221,8 +221,8 @@ Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* o
 void Coordinator::OnWhom(int from, std::vector<Outgoing>* out) const {
   std::vector<Absence> absences;
   for (const Waiting& waiting : Stalled()) {
-    const bool has_come = std::find(waiting.missing.begin(), waiting.missing.end(), from) == waiting.missing.end();
-    if (has_come) absences.push_back({waiting.title, {waiting.missing.begin(), waiting.missing.end()}});
+    absences.push_back(
+        {waiting.title, {waiting.missing.begin(), waiting.missing.end()}, {waiting.here.begin(), waiting.here.end()}});
   }
   out->push_back({from, EncodeAbsent(absences)});
 }
@@ -233,6 +233,14 @@ std::vector<int> Coordinator::Missing(const Gathering& gathering, const ProcessS
     if (gathering.count(rank) == 0 && !HasJoined(rank)) missing.push_back(rank);
   }
   return missing;
+}
+
+std::vector<int> Coordinator::OthersOf(const ProcessSet& set, const std::vector<int>& missing) {
+  std::vector<int> others;
+  for (int rank : set.ranks) {
+    if (std::find(missing.begin(), missing.end(), rank) == missing.end()) others.push_back(rank);
+  }
+  return others;
 }
 
 // Of a known one that some groups have come to: all of the others, since nobody here knows which of them it is.
@@ -297,14 +305,20 @@ std::string Coordinator::TitleOf(const Id& id) {
 std::vector<Coordinator::Waiting> Coordinator::Stalled() const {
   std::vector<Waiting> all;
   for (const auto& [key, gathering] : gathering_) {
-    if (const ProcessSetPtr set = sets_.Find(key.first))
-      all.push_back({gathering.begin()->second.Title(), Missing(gathering, *set)});
+    const ProcessSetPtr set = sets_.Find(key.first);
+    if (!set) continue;
+    Waiting waiting{gathering.begin()->second.Title(), Missing(gathering, *set), {}};
+    for (const auto& [rank, description] : gathering) waiting.here.push_back(rank);
+    all.push_back(std::move(waiting));
   }
   for (int number : live_ids_) {
     const Id& id = ids_[static_cast<size_t>(number)];
-    if (!id.completed.empty()) all.push_back({TitleOf(id), Missing(id)});
+    if (id.completed.empty()) continue;
+    const std::vector<int> missing = Missing(id);
+    all.push_back({TitleOf(id), missing, OthersOf(*id.set, missing)});
   }
-  if (!joined_.empty()) all.push_back({NameOf(OpKind::kJoin), Missing({}, *sets_.Find(0))});
+  if (!joined_.empty())
+    all.push_back({NameOf(OpKind::kJoin), Missing({}, *sets_.Find(0)), {joined_.begin(), joined_.end()}});
   return all;
 }
 

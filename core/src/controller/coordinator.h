@@ -44,6 +44,7 @@ class Coordinator {
   struct Waiting {
     std::string title;
     std::vector<int> missing;
+    std::vector<int> here;
   };
   std::vector<Waiting> Stalled() const;
 
@@ -77,6 +78,7 @@ class Coordinator {
   void OnWhom(int from, std::vector<Outgoing>* out) const;
   std::vector<int> Missing(const Gathering& gathering, const ProcessSet& set) const;
   std::vector<int> Missing(const Id& id) const;
+  static std::vector<int> OthersOf(const ProcessSet& set, const std::vector<int>& missing);
   static std::string TitleOf(const Id& id);
   void OnLeave(int from, std::vector<Outgoing>* out);
   bool IsComplete(const Gathering& gathering, const ProcessSet& set) const;

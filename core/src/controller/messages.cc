@@ -131,7 +131,7 @@ Bytes EncodeAbsent(const std::vector<Absence>& absences) {
   ByteWriter writer;
   writer.Put(MessageKind::kAbsent);
   writer.Put(static_cast<uint32_t>(absences.size()));
-  for (const Absence& absence : absences) PutAll(&writer, absence.title, absence.ranks);
+  for (const Absence& absence : absences) PutAll(&writer, absence.title, absence.ranks, absence.here);
   return writer.Take();
 }
 
@@ -140,7 +140,7 @@ std::vector<Absence> DecodeAbsent(ByteReader* reader) {
   const uint32_t count = reader->Get<uint32_t>();
   for (uint32_t i = 0; i < count && reader->ok(); ++i) {
     Absence absence;
-    GetAll(reader, &absence.title, &absence.ranks);
+    GetAll(reader, &absence.title, &absence.ranks, &absence.here);
     absences.push_back(std::move(absence));
   }
   return absences;

@@ -125,10 +125,11 @@ struct EagerPut {
   uint32_t payload_bytes = 0;  // behind the head; 0: it has come, its data follow once the receiver has come, too
 };
 
-// ABSENT: ranks that have not come to an operation, as far as rank 0 knows.
+// ABSENT: ranks that have not come to an operation, and those that have, as far as rank 0 knows.
 struct Absence {
   std::string title;
   std::vector<int64_t> ranks;
+  std::vector<int64_t> here;
 };
 
 // REFUSED: rank `rank` has by itself refused to change the process sets, when it was about to take this turn of set 0.

@@ -107,6 +107,7 @@ class Conductor {
   void AddJoin(TimePoint now, std::vector<Wait>* waits);
   void LearnWhoIsAbsent(TimePoint now);
   void OnAbsent(const std::vector<Absence>& absences);
+  std::string HowTheyNeedUs(const std::vector<int>& ranks) const;
   std::vector<int> WhoIsMissing(const Operation& operation) const;
   bool AnotherTells(const Operation& operation, const std::vector<int>& missing) const;
   std::string NamesOf(const std::vector<int>& ranks) const;
@@ -136,6 +137,7 @@ class Conductor {
   unsigned passes_ = 0;
   Delays delays_;
   std::map<std::string, std::vector<int>> absent_;  // by title: what rank 0 knows of who has not come
+  std::vector<Absence> needed_;                     // what others have come to and this rank has not, as rank 0 knows
   TimePoint asked_whom_{};                          // when it was last asked
   std::set<int> told_of_;                           // whose stacks are to be told as well, once they are here
   std::string stacks_;                              // what this rank said when it was last asked

@@ -58,7 +58,7 @@ void Conductor::Warn(const Delay& delay) const {
   const bool names_ranks = delay.ranks[0] != kOwnDevice && delay.ranks[0] != kOwnLibrary;
   const std::string look = !names_ranks ? "" : one ? "look at its output first; " : "look at their output first; ";
   Log(LogLevel::kWarning, NamesOf(delay.ranks) + (one ? " has" : " have") + " kept " + TitleOf(delay) +
-                              " waiting for " + Seconds(delay.waited_ms) + "; " + look +
+                              " waiting for " + Seconds(delay.waited_ms) + HowTheyNeedUs(delay.ranks) + "; " + look +
                               "raise FARANDOLE_WARN_AFTER if that is normal");
 }
 
@@ -105,8 +105,13 @@ void Conductor::AddJoin(TimePoint now, std::vector<Wait>* waits) {
 // What only rank 0 can know; its answer may take a moment.
 void Conductor::LearnWhoIsAbsent(TimePoint now) {
   if (coordinator_) {
-    absent_.clear();
-    for (Coordinator::Waiting& waiting : coordinator_->Stalled()) absent_[waiting.title] = std::move(waiting.missing);
+    std::vector<Absence> absences;
+    for (const Coordinator::Waiting& waiting : coordinator_->Stalled()) {
+      absences.push_back({waiting.title,
+                          {waiting.missing.begin(), waiting.missing.end()},
+                          {waiting.here.begin(), waiting.here.end()}});
+    }
+    OnAbsent(absences);
     return;
   }
   if (asked_whom_ != TimePoint() && MillisecondsBetween(asked_whom_, now) < kAskAgainMs) return;
@@ -118,7 +123,32 @@ void Conductor::LearnWhoIsAbsent(TimePoint now) {
 
 void Conductor::OnAbsent(const std::vector<Absence>& absences) {
   absent_.clear();
-  for (const Absence& absence : absences) absent_[absence.title].assign(absence.ranks.begin(), absence.ranks.end());
+  needed_.clear();
+  for (const Absence& absence : absences) {
+    if (std::find(absence.ranks.begin(), absence.ranks.end(), world_->rank) != absence.ranks.end()) {
+      needed_.push_back(absence);
+    } else {
+      absent_[absence.title].assign(absence.ranks.begin(), absence.ranks.end());
+    }
+  }
+}
+
+// A clause about ranks that are waited for, if one of them waits for this rank; else "".
+std::string Conductor::HowTheyNeedUs(const std::vector<int>& ranks) const {
+  std::vector<Absence> needed = needed_;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    for (Absence& each : table_->agreement.NeededFor()) needed.push_back(std::move(each));
+  }
+  for (const Absence& each : needed) {
+    for (int64_t rank : each.here) {
+      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
+      return ", while rank " + std::to_string(rank) + " waits for this one to call " + each.title +
+             ": they wait for each other, for ever unless one still calls what the other needs. Mostly one rank has "
+             "more batches than another: let each call join() when its own are used up";
+    }
+  }
+  return "";
 }
 
 std::vector<int> Conductor::WhoIsMissing(const Operation& operation) const {
@@ -168,7 +198,8 @@ void Conductor::GiveUpWaiting(const Wait& wait) {
   if (names.back() == ',') names.pop_back();  // of a clause that ends here
   Abort(Code::kDeadline, -1,
         wait.operation->Title() + " has waited " + Seconds(wait.waited_ms) + " on rank " +
-            std::to_string(world_->rank) + " for " + names + places + "; raise FARANDOLE_TIMEOUT if that is normal");
+            std::to_string(world_->rank) + " for " + names + HowTheyNeedUs(wait.missing) + places +
+            "; raise FARANDOLE_TIMEOUT if that is normal");
 }
 
 // What ranks said while others were waited for, before `begin`, is of no use to anybody now.

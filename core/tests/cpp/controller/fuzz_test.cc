@@ -86,7 +86,7 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     all.push_back(EncodeInvite({"", 0, id, lead.span_offset, Serial(id)}, description));
     all.push_back(EncodeLead(lead));
     all.push_back(EncodeAsk({0, 1}));
-    all.push_back(EncodeAbsent({{description.name, {0, 1}}, {"", {}}}));
+    all.push_back(EncodeAbsent({{description.name, {0, 1}, {2}}, {"", {}, {}}}));
     all.push_back(EncodeComplete({id, 1, 1, std::vector<int64_t>(lead.extent_count, 4)}));
     all.push_back(EncodeReady({{id, description.signature.set, 1, extents}}));
     for (auto kind :

@@ -276,6 +276,7 @@ std::vector<int64_t> ToldWhom(Coordinator* coordinator) {
   if (absences.empty()) return {};
   EXPECT_EQ(absences.size(), 1u);
   EXPECT_EQ(absences[0].title, "allreduce 'w'");
+  EXPECT_EQ(absences[0].ranks.size() + absences[0].here.size(), 3u);
   return absences[0].ranks;
 }
 
@@ -284,7 +285,7 @@ TEST(CoordinatorTest, WhoAsksForWhomItWaitsIsToldThoseThatHaveNotCome) {
   std::vector<Outgoing> out;
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{})) << "unknown";
   ASSERT_TRUE(coordinator.OnMessage(2, EncodeDescribe(Base()), &out).ok());
-  EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{})) << "others wait, for the one that asks";
+  EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{0, 1})) << "another waits, also for the one that asks";
   ASSERT_TRUE(coordinator.OnMessage(0, EncodeDescribe(Base()), &out).ok());
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{1})) << "described";
   ASSERT_TRUE(coordinator.OnMessage(1, EncodeDescribe(Base()), &out).ok());

@@ -161,7 +161,7 @@ TEST_P(LateRankTest, OneRankOfEachMachineNamesWhoIsLateInOneWarning) {
 TEST_P(LateRankTest, TheDeadlineErrorOfEveryRankTellsWhereItWas) {
   Settings settings;
   settings.warn_after_ms = 200;
-  settings.timeout_ms = 2500;
+  settings.timeout_ms = 6000;
   settings.log_level = 0;
   SetStackFunction(&SayWhere);
   std::atomic<int> over{0};
@@ -178,11 +178,45 @@ TEST_P(LateRankTest, TheDeadlineErrorOfEveryRankTellsWhereItWas) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, LateRankTest, testing::Values(std::vector<int>{3}, std::vector<int>{1, 1, 1}));
 
+// Rank 0 has more batches than rank 1, which goes on to something else. Names are known where they were used before.
+struct MutualWait {
+  std::vector<int> groups;
+  bool known;
+};
+class MutualWaitTest : public testing::TestWithParam<MutualWait> {};
+
+TEST_P(MutualWaitTest, IsToldWithBothCallsAndItsUsualCause) {
+  Settings settings;
+  settings.warn_after_ms = 200;
+  settings.timeout_ms = 6000;
+  settings.log_level = 0;
+  const auto body = [&](Engine& engine) {
+    if (GetParam().known) {
+      for (const char* name : {"batch", "metric"}) ASSERT_TRUE(Barrier(engine, name).ok());
+    }
+    const Status status = Barrier(engine, engine.rank() == 0 ? "batch" : "metric");
+    EXPECT_EQ(status.code(), Code::kDeadline);
+    const std::string told =
+        "while rank (1 waits for this one to call barrier 'metric'|0 waits for this one to call "
+        "barrier 'batch'): they wait for each other, .* let each call join\\(\\)";
+    EXPECT_EQ(CountOf(status.message(), told), 1u) << status.message();
+  };
+  RunRanks(GetParam().groups, body, settings);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, MutualWaitTest,
+                         testing::Values(MutualWait{{2}, false}, MutualWait{{2}, true}, MutualWait{{1, 1}, false},
+                                         MutualWait{{1, 1}, true}),
+                         [](const auto& info) {
+                           return std::string(info.param.groups.size() == 1 ? "Together" : "Apart") +
+                                  (info.param.known ? "Known" : "Unknown");
+                         });
+
 // Rank 2 is late once, and comes. When rank 1 does not come to something else, where rank 2 was is of no use.
 TEST(DelayTest, TheDeadlineErrorTellsWhereRanksAreThatAreWaitedForNow) {
   Settings settings;
   settings.warn_after_ms = 200;
-  settings.timeout_ms = 2500;
+  settings.timeout_ms = 6000;
   settings.log_level = 0;
   g_asked = 0;
   SetStackFunction(&SayWhere);
@@ -248,7 +282,7 @@ class LateJoinTest : public testing::TestWithParam<std::vector<int>> {};
 TEST_P(LateJoinTest, WhoNeitherJoinsNorTakesPartIsNamedAndMissedAtTheDeadline) {
   Settings settings;
   settings.warn_after_ms = 200;
-  settings.timeout_ms = 2500;
+  settings.timeout_ms = 6000;
   std::atomic<int> over{0};
   const Said said;
   const auto body = [&](Engine& engine) {
