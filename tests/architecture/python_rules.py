@@ -92,7 +92,7 @@ def plugin_import_violations(files: Iterable[Source]) -> list[str]:
                 found.append(f"{source.path}:{line}: {module} is private to farandole")
             if _below(module, "farandole.launch"):
                 found.append(f"{source.path}:{line}: a plugin may not know the launcher")
-            if top.startswith("farandole_") and top != match[1]:
+            if top.startswith("farandole_") and not f"{top}_".startswith(f"{match[1]}_"):
                 found.append(f"{source.path}:{line}: a plugin may not know the plugin {top}")
         for node in ast.walk(ast.parse(source.text)):
             if isinstance(node, ast.Attribute) and _is_private(node.attr):
