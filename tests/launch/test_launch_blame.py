@@ -130,3 +130,20 @@ def test_an_interrupted_job_ends_with_one_traceback_and_one_line(launch: Callabl
     assert sum("Traceback" in line for line in lines) == 1, result.err
     assert re.fullmatch(r"farandole: ended by Ctrl-C after [\d.]+ s; all 3 ranks are gone\.", lines[-1]), result.err
     assert sum(line.startswith("farandole") for line in lines) == 1, result.err
+
+
+FAILS_AFTER_THE_OTHERS = """
+import time
+import numpy as np, farandole.numpy as hvd
+hvd.init()
+hvd.allreduce(np.ones(10), name="x")
+if hvd.rank() == 0:
+    time.sleep(1)
+    raise OSError("no room for the checkpoint")
+"""
+
+
+def test_who_had_ended_rightly_is_not_blamed_for_what_another_does_later(launch: Callable, script: Callable) -> None:
+    result = launch("-np", 3, script(FAILS_AFTER_THE_OTHERS)).finish()
+    assert result.code == 1
+    assert re.search(r"^farandole: rank 0 on localhost \(pid \d+\) failed first: exit code 1", result.err, re.MULTILINE)

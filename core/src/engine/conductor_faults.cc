@@ -149,6 +149,10 @@ void Conductor::FailAll(const Status& reason, bool works_too) {
     if (copies_.SomebodyCannotWait()) AwaitCopies();
     eager_.Drop();
   }
+  if (!failed.empty() && reason.code() == Code::kPeerLost) {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    table_->has_missed_lost = true;
+  }
   for (const OperationPtr& operation : failed) {
     Finish(operation, FailureOf(*operation, reason));
   }

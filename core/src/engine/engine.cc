@@ -137,7 +137,7 @@ Status Engine::Check(Request* request, const ProcessSet& set) const {
 int Engine::LostRank(std::string* reason) const {
   if (!table_) return -1;
   std::lock_guard<std::mutex> lock(table_->mutex);
-  if (table_->broken.code() != Code::kPeerLost || table_->broken_by == rank_) return -1;
+  if (!table_->has_missed_lost || table_->broken_by == rank_) return -1;
   *reason = table_->broken.message();
   return table_->broken_by;
 }

@@ -65,7 +65,8 @@ class Engine {
   const World* world() const { return world_.get(); }  // null in a world of one
   // Whether somebody in the user's list takes tensors as they lie on a device. Not in a world of one.
   bool takes_device_memory() const { return table_ != nullptr && Registry::AnyTakesDeviceMemory(preference_); }
-  // Because of which rank's end this world cannot go on, and what is said of it; -1 while it can, or for other reasons.
+  // Because of which rank's end an operation of this rank has failed or was refused, and what is said of it; -1: none
+  // has. A rank may leave that is no longer needed.
   int LostRank(std::string* reason) const;
   uint64_t bytes_submitted() const { return table_ ? table_->bytes_submitted.load() : 0; }
   uint64_t messages_sent() const { return table_ ? table_->messages_sent.load() : 0; }

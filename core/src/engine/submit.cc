@@ -13,10 +13,12 @@ struct Entered {
   bool wakes_driver = false;
 };
 
-Status RefuseAfter(const Table& table, const World& world, const Operation& operation) {
+Status RefuseAfter(Table* table, const World& world, const Operation& operation) {
   const std::string what = operation.Title() + " cannot start on rank " + std::to_string(world.rank);
-  if (table.is_broken)
-    return {table.broken.code(), what + ": " + table.broken.message() + "; call shutdown and init to begin anew"};
+  if (table->is_broken) {
+    table->has_missed_lost = table->has_missed_lost || table->broken.code() == Code::kPeerLost;
+    return {table->broken.code(), what + ": " + table->broken.message() + "; call shutdown and init to begin anew"};
+  }
   return Invalid(what + ": this rank has joined; wait for join to end first");
 }
 
@@ -30,7 +32,7 @@ void Withdraw(Table* table, Ticket ticket) {
 Status Insert(World* world, Table* table, const OperationPtr& operation, bool polling, Entered* entered) {
   std::lock_guard<std::mutex> lock(table->mutex);
   const bool has_joined = table->join && !operation->invited && !operation->held;
-  if (table->is_broken || has_joined) return RefuseAfter(*table, *world, *operation);
+  if (table->is_broken || has_joined) return RefuseAfter(table, *world, *operation);
   Agreement& agreement = table->agreement;
   Agreement::Plan& plan = operation->plan;
   FRD_RETURN_IF_ERROR(agreement.Submit(*operation, &plan));
@@ -153,7 +155,7 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks) {
 Status Hold(World* world, Table* table, const OperationPtr& operation, OperationPtr before) {
   {
     std::lock_guard<std::mutex> lock(table->mutex);
-    if (table->is_broken || table->join) return RefuseAfter(*table, *world, *operation);
+    if (table->is_broken || table->join) return RefuseAfter(table, *world, *operation);
     operation->held = true;
     table->held.push_back({operation, std::move(before)});
     table->has_held = true;

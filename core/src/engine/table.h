@@ -94,7 +94,8 @@ struct Table {
   std::vector<Held> held;           // in the order in which they were submitted
   OperationPtr join;                // this rank's join, from its submission to its end
   Status broken;
-  int broken_by = -1;  // the rank because of which, -1 where it is none
+  int broken_by = -1;            // the rank because of which, -1 where it is none
+  bool has_missed_lost = false;  // an operation of this rank failed, or was refused, because of that rank
 
   Naming naming;
 
