@@ -173,7 +173,7 @@ def soak(session: nox.Session) -> None:
 
 @nox.session
 def planter(session: nox.Session) -> None:
-    """Plant 34 faults, one after the other: the default run must find each. Arguments after -- choose."""
+    """Plant one-line faults, one after the other: the default run must find each. Arguments after -- choose."""
     build_environment(session).run("python", "tests/planted/plant.py", *session.posargs)
 
 

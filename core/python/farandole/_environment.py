@@ -115,7 +115,7 @@ def _started(environ: Mapping[str, str]) -> World | None:
 
 
 def doubt(world: World) -> str:
-    """What to warn of where a world of one may not be what was meant; "" otherwise."""
+    """A warning for a process that is alone and has a number all the same, as ranks have; "" for others."""
     return "" if world.starter else _other_starters.perhaps_one_of_several(os.environ)
 
 
@@ -168,12 +168,12 @@ def address() -> str:
 
 
 def status_file() -> str:
-    """By which our launcher and its ranks tell each other of ends: FARANDOLE_STATUS_FILE; "" without that launcher."""
+    """Path of the records of ranks, FARANDOLE_STATUS_FILE; "" where `farandole run` has not started this process."""
     return os.environ.get("FARANDOLE_STATUS_FILE", "")
 
 
 def shows_details() -> bool:
-    """Whether FARANDOLE_LOG_LEVEL asks for more than what a user needs."""
+    """FARANDOLE_LOG_LEVEL is info or debug: tracebacks are shown that repeat another rank's failure."""
     return os.environ.get("FARANDOLE_LOG_LEVEL", "").lower() in ("info", "debug")
 
 

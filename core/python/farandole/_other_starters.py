@@ -1,4 +1,4 @@
-"""Who starts processes as the ranks of one job in a way that this release does not read, told by variables.
+"""Starters whose processes are the ranks of one job, in a way that this release does not read, known by variables.
 
 `init()` must not make a world of one in each of them without a word: every rank would train alone and save over the
 others. A variable that counts the processes decides; one that only numbers them may also mean work that is not shared.
@@ -80,5 +80,5 @@ def _present(environ: Mapping[str, str]) -> Iterator[_Other]:
 
 
 def variables() -> set[str]:
-    """By which they are known."""
+    """All variables of the table."""
     return {name for other in _OTHERS for name in (other.variable, *other.beside)}

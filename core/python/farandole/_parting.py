@@ -20,7 +20,7 @@ from farandole._sites import place
 
 
 class _Teller:
-    """What this process says, of the rank that the launcher started it as."""
+    """Writes the record of the rank that this process is."""
 
     def __init__(self) -> None:
         self.records: RankRecords | None = None
@@ -75,19 +75,19 @@ def before_init(world: World) -> None:
 
 
 def after_init() -> None:
-    """It has joined."""
+    """This process has joined its world."""
     _teller.lost = None
     if _teller.records is not None:
         _teller.records.join(_teller.rank)
 
 
 def before_shutdown() -> None:
-    """It is about to leave its world, and goes on or not."""
+    """This process is about to leave its world; its program may go on."""
     _teller.note_lost()
 
 
 def at_exit() -> None:
-    """Its interpreter ends."""
+    """The interpreter ends."""
     _teller.say(raised=False)
 
 

@@ -23,7 +23,7 @@ _RAISED, _EXITED = 1, 2
 
 @dataclass(frozen=True)
 class Parting:
-    """What a rank said of the end of its program, while its process still ran."""
+    """A rank's message that its program ends, written while its process still ran."""
 
     raised: bool  # an exception that nobody caught; else the interpreter ended
     at_s: float  # of the machine's monotonic clock
@@ -32,7 +32,7 @@ class Parting:
 
 @dataclass(frozen=True)
 class Ended:
-    """What the launcher saw of a rank's process."""
+    """The launcher's message that a rank's process has ended."""
 
     pid: int
     code: int  # or minus the signal
@@ -54,7 +54,7 @@ class RankRecords:
         finally:
             os.close(descriptor)
 
-    # What a rank says
+    # Written by the rank
 
     def join(self, rank: int) -> None:
         """`rank` is in a world, and no longer about to end."""
@@ -69,7 +69,7 @@ class RankRecords:
         self._set(rank, _BLAMED, -1 if blamed is None else blamed)
         self._set(rank, _PARTING, _RAISED if raised else _EXITED)
 
-    # What the launcher says
+    # Written by the launcher
 
     def end(self, rank: int, pid: int, code: int) -> None:
         """The process of `rank` has ended."""
@@ -77,7 +77,7 @@ class RankRecords:
         self._set(rank, _CODE, code)
         self._set(rank, _HAS_ENDED, 1)
 
-    # What both read
+    # Read by both
 
     def joins(self, rank: int) -> int:
         """In how many worlds it has been, one after the other."""

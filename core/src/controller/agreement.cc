@@ -356,17 +356,20 @@ std::vector<Absence> Agreement::NeededFor() const {
     if (name == nullptr || name->id != id || name->in_flight || name->inbox || !name->book->set->contains_me())
       continue;
     const ProcessSet& set = *name->book->set;
-    Description said = name->description;
+    int64_t turn = -1;
     std::vector<int64_t> here;
     for (int m : MembersIn(set)) {
       const int rank = group()[static_cast<size_t>(m)];
       const uint64_t latest =
           name->small ? FlatHalfOf(*name, name->next_turn).LatestOf(set.PositionOf(rank)) : board_.LatestOf(m, id);
       if (rank == rank_ || UsesIn(latest) < name->next_turn) continue;
-      said.turn = TurnIn(latest);
+      turn = TurnIn(latest);
       here.push_back(rank);
     }
-    if (!here.empty()) needed.push_back({said.Title(), {rank_}, std::move(here)});
+    if (here.empty()) continue;
+    Description said = name->description;
+    said.turn = turn;
+    needed.push_back({said.Title(), {rank_}, std::move(here)});
   }
   return needed;
 }

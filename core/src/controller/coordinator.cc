@@ -219,12 +219,16 @@ Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* o
 }
 
 void Coordinator::OnWhom(int from, std::vector<Outgoing>* out) const {
+  out->push_back({from, EncodeAbsent(Absences())});
+}
+
+std::vector<Absence> Coordinator::Absences() const {
   std::vector<Absence> absences;
   for (const Waiting& waiting : Stalled()) {
     absences.push_back(
         {waiting.title, {waiting.missing.begin(), waiting.missing.end()}, {waiting.here.begin(), waiting.here.end()}});
   }
-  out->push_back({from, EncodeAbsent(absences)});
+  return absences;
 }
 
 std::vector<int> Coordinator::Missing(const Gathering& gathering, const ProcessSet& set) const {

@@ -47,6 +47,7 @@ class Coordinator {
     std::vector<int> here;
   };
   std::vector<Waiting> Stalled() const;
+  std::vector<Absence> Absences() const;  // the same, for a message
 
  private:
   struct Id {

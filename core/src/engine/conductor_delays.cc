@@ -105,13 +105,7 @@ void Conductor::AddJoin(TimePoint now, std::vector<Wait>* waits) {
 // What only rank 0 can know; its answer may take a moment.
 void Conductor::LearnWhoIsAbsent(TimePoint now) {
   if (coordinator_) {
-    std::vector<Absence> absences;
-    for (const Coordinator::Waiting& waiting : coordinator_->Stalled()) {
-      absences.push_back({waiting.title,
-                          {waiting.missing.begin(), waiting.missing.end()},
-                          {waiting.here.begin(), waiting.here.end()}});
-    }
-    OnAbsent(absences);
+    OnAbsent(coordinator_->Absences());
     return;
   }
   if (asked_whom_ != TimePoint() && MillisecondsBetween(asked_whom_, now) < kAskAgainMs) return;

@@ -1,4 +1,4 @@
-"""PyTorch calls `register` at its own import, so that `init_process_group("farandole")` needs no import of ours.
+"""PyTorch calls `autoload` at its own import, so that `init_process_group("farandole")` needs no import of ours.
 
 It looks for the entry point "torch.backends" from version 2.5 on, unless TORCH_DEVICE_BACKEND_AUTOLOAD is 0. Nothing of
 farandole_torch is imported before a group is made.
@@ -10,17 +10,22 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["register"]
+__all__ = ["autoload", "register"]
+
+
+def autoload() -> None:
+    """`register`, where this torch has what that needs: `import torch` must not fail because of Farandole."""
+    with contextlib.suppress(Exception):
+        register()
 
 
 def register() -> None:
     """Make the back end "farandole" and init_method="farandole://" known to torch.distributed, once."""
-    with contextlib.suppress(Exception):  # whatever is missing in this torch, importing it must not fail because of us
-        import torch.distributed as dist
+    import torch.distributed as dist
 
-        if not hasattr(dist.Backend, "FARANDOLE"):
-            dist.Backend.register_backend("farandole", _create, extended_api=True, devices=["cpu"])
-            dist.register_rendezvous_handler("farandole", _rendezvous)
+    if not hasattr(dist.Backend, "FARANDOLE"):
+        dist.Backend.register_backend("farandole", _create, extended_api=True, devices=["cpu"])
+        dist.register_rendezvous_handler("farandole", _rendezvous)
 
 
 def _create(options: Any, unused: Any) -> Any:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import click
 
+T = TypeVar("T", bound=Callable[..., object])
 USAGE = 2
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -44,6 +46,11 @@ def farandole(context: click.Context) -> None:
 def _count(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """-np4 comes as the value p4 of -n."""
     return value[1:] if value is not None and value[:1] == "p" and value[1:].isdecimal() else value
+
+
+def _num_proc_option(default: str | None, text: str) -> Callable[[T], T]:
+    names = "-n", "-np", "--num-proc", "num_proc"
+    return click.option(*names, metavar="N", default=default, callback=_count, help=text)
 
 
 class _Run(click.Command):
@@ -81,15 +88,7 @@ def _check_count(arguments: list[str]) -> None:
     options_metavar="[OPTIONS]",
     short_help="Run a command as the ranks of one job.",
 )
-@click.option(
-    "-n",
-    "-np",
-    "--num-proc",
-    "num_proc",
-    metavar="N",
-    callback=_count,
-    help="Number of ranks; by default all slots of -H.",
-)
+@_num_proc_option(None, "Number of ranks; by default all slots of -H.")
 @click.option("-H", "--hosts", metavar="HOST:SLOTS,...", help="Where to run; this release: localhost only.")
 @click.option("-m", "module", is_flag=True, help="COMMAND is a Python module, as in python -m.")
 @click.option("--prefix/--no-prefix", default=True, help="Begin each line with [rank] (default).")
@@ -180,16 +179,7 @@ def run(
 
 
 @farandole.command(context_settings=_CONTEXT, short_help="Measure collectives on this machine.")
-@click.option(
-    "-n",
-    "-np",
-    "--num-proc",
-    "num_proc",
-    metavar="N",
-    default="2",
-    callback=_count,
-    help="Number of ranks; 2 by default.",
-)
+@_num_proc_option("2", "Number of ranks; 2 by default.")
 @click.option("--sizes", metavar="LIST", help="Bytes, with K, M or G: 4,64K,1M (default: 4 to 64M).")
 @click.option(
     "--operation", type=click.Choice(["allreduce", "allgather", "broadcast"]), default="allreduce", show_default=True

@@ -225,7 +225,7 @@ class Supervisor:
         if self._children_left:
             self.relay.say("farandole: some processes of this job sit in the kernel and could not be killed yet.")
         if self._ending.exit_code is not None:
-            if self._ending.first_signal is not None:
+            if self._ending.first_signal is not None and not self._children_left:
                 self.relay.say(verdict.describe_interruption(self._ending.first_signal, self._deaths))
             return self._ending.exit_code
         found = verdict.judge(self._deaths)

@@ -56,8 +56,6 @@ def _leave() -> None:
 @atexit.register  # at import: after what the script registers, and before MXNet's, which would print a traceback
 def _end_with_what_nobody_read() -> None:
     """A script whose last gradients were not averaged and that never looked has not done what it was to do."""
-    with contextlib.suppress(farandole.FarandoleError):  # MXNet's own wait, which follows, raises it no more
-        mxnet.nd.waitall()
     if _unread:
         sys.stdout.flush()
         print(
@@ -65,3 +63,5 @@ def _end_with_what_nobody_read() -> None:
         )
         sys.stderr.flush()
         os._exit(1)
+    with contextlib.suppress(farandole.FarandoleError):  # MXNet's own wait, which follows, does not raise it once more
+        mxnet.nd.waitall()
