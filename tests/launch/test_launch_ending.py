@@ -180,6 +180,7 @@ def test_lines_that_stand_right_above_are_not_repeated() -> None:
 def test_more_output_is_offered_where_there_is_more() -> None:
     assert "--output-dir" not in said(death(0, 1, 0.2), [b"line"] * 19)
     assert "--output-dir" in said(death(0, 1, 0.2), [b"line"] * 20)
+    assert "--output-dir" not in said(death(0, 1, 0.2), [b"line"] * 20, is_above=True)
 
 
 def test_a_python_without_our_packages_is_explained() -> None:

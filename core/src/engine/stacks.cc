@@ -19,6 +19,30 @@ bool IsOurs(const std::string& line) {
                      [&](const char* package) { return line.find(package) != std::string::npos; });
 }
 
+bool IsInstalled(const std::string& line) {
+  return line.find("/site-packages/") != std::string::npos || line.find("/dist-packages/") != std::string::npos;
+}
+
+// The innermost frame that is not skipped of the last thread that has one; "" when none has.
+template <typename IsSkipped>
+std::string LastFrame(const std::string& stacks, IsSkipped is_skipped) {
+  std::string frame;
+  bool sought = true;  // in this thread
+  for (size_t begin = 0; begin < stacks.size();) {
+    const size_t end = std::min(stacks.find('\n', begin), stacks.size());
+    const std::string line = stacks.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t file = line.find("File \"");
+    if (file == std::string::npos) {
+      sought = true;
+    } else if (sought && !is_skipped(line)) {
+      frame = line.substr(file);
+      sought = false;
+    }
+  }
+  return frame;
+}
+
 }  // namespace
 
 void SetStackFunction(StackFunction function) { g_function = function; }
@@ -31,25 +55,12 @@ std::string StacksOfThisProcess() {
   return stacks;
 }
 
+// Frames of frameworks come next, for the user's own program may be installed, too; frames of ours last.
 std::string UsersFrame(const std::string& stacks) {
-  std::string frame, innermost;
-  bool sought = true;  // in this thread
-  for (size_t begin = 0; begin < stacks.size();) {
-    const size_t end = std::min(stacks.find('\n', begin), stacks.size());
-    const std::string line = stacks.substr(begin, end - begin);
-    begin = end + 1;
-    const size_t file = line.find("File \"");
-    if (file == std::string::npos) {
-      sought = true;
-      continue;
-    }
-    if (innermost.empty()) innermost = line.substr(file);
-    if (!sought || IsOurs(line)) continue;
-    frame = line.substr(file);
-    sought = false;
-  }
-  if (!frame.empty()) return frame;
-  return innermost.empty() ? "an unknown place" : innermost;
+  std::string frame = LastFrame(stacks, [](const std::string& line) { return IsOurs(line) || IsInstalled(line); });
+  if (frame.empty()) frame = LastFrame(stacks, IsOurs);
+  if (frame.empty()) frame = LastFrame(stacks, [](const std::string&) { return false; });
+  return frame.empty() ? "an unknown place" : frame;
 }
 
 }  // namespace farandole

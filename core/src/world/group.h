@@ -27,7 +27,7 @@ struct AbortWord {
   std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 set
   int32_t code;
   int32_t culprit;  // rank, or -1
-  char text[500];
+  char text[2000];  // a deadline names calls and places
 
   bool set() const { return state.load(std::memory_order_acquire) == 2; }
   void Set(Code code, int culprit, const std::string& text);

@@ -106,7 +106,7 @@ def describe(verdict: Verdict, tail: Sequence[bytes], output_directory: str | No
     lines = [f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) {_what_happened(death)}; {last}"]
     if not is_above:
         lines += [f"[{place.rank}] " + visible(line).decode(errors="surrogateescape") for line in tail]
-    if advice := _advice(death, tail, output_directory):
+    if advice := _advice(death, tail, output_directory, is_cut=len(tail) >= TAIL_LINES and not is_above):
         lines.append("farandole: " + advice)
     if verdict.ended:
         lines.append("farandole: " + _doubt(verdict.ended))
@@ -174,7 +174,7 @@ def _signal_name(number: int) -> str:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
-def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None) -> str:
+def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None, is_cut: bool) -> str:
     """What to do next; "" where the rank's own lines say it."""
     rank = death.placement.rank
     if not death.failed and not (death.said and death.said.raised):
@@ -187,4 +187,4 @@ def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None) -
         return "it crashed in native code: run again with PYTHONFAULTHANDLER=1 to see the Python line."
     if output_directory is not None:
         return f"all of its output is in {output_directory}/rank.{rank}.log."
-    return "run again with --output-dir DIR to keep all of its output." if len(tail) >= TAIL_LINES else ""
+    return "run again with --output-dir DIR to keep all of its output." if is_cut else ""

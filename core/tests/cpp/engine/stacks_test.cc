@@ -18,6 +18,12 @@ TEST(StacksTest, FramesOfOurPackagesAreSkipped) {
   }
 }
 
+TEST(StacksTest, FramesOfFrameworksAreNotTheUsersWhereOthersAre) {
+  const std::string torch = "  File \"/x/site-packages/torch/optim/optimizer.py\", line 520 in wrapper\n";
+  EXPECT_EQ(UsersFrame(torch + "  File \"train.py\", line 12 in main\n"), "File \"train.py\", line 12 in main");
+  EXPECT_EQ(UsersFrame(torch), "File \"/x/site-packages/torch/optim/optimizer.py\", line 520 in wrapper");
+}
+
 TEST(StacksTest, TheMainThreadStandsLast) {
   EXPECT_EQ(UsersFrame("Thread 0x2 (most recent call first):\n  File \"queue.py\", line 3 in get\n\n"
                        "Thread 0x1 (most recent call first):\n  File \"train.py\", line 12 in main\n"),
