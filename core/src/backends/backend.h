@@ -78,6 +78,9 @@ class Backend {
   virtual Status Start(const Work* work) = 0;
   // *moved: something happened. *done: the outputs are complete and the inputs no longer needed.
   virtual Status Poll(bool* moved, bool* done) = 0;
+  // Who drives sleeps no longer than this before the next Poll; 0: not at all. -1: something wakes it when there is
+  // something to do.
+  virtual int LongestSleepMs() const { return -1; }
   // Ranks that the work at hand waits for, as far as this rank can tell; for reports.
   virtual std::vector<int> Laggards() const = 0;
   // Where no rank can be named: what the work at hand waits for, and what to look at, "a library, which ...,".

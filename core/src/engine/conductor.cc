@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "engine/recording.h"
 #include "engine/small.h"
 #include "engine/submit.h"
@@ -60,6 +62,7 @@ bool Conductor::Drive() {
   moved |= ReadLog();
   moved |= RunWorks();
   moved |= SendOutgoing();
+  longest_sleep_ms_.store(running_ != nullptr ? running_->LongestSleepMs() : -1, std::memory_order_relaxed);
   return moved;
 }
 
@@ -70,8 +73,9 @@ unsigned Conductor::DescriptorInterval() const {
 }
 
 void Conductor::Sleep(int timeout_ms) const {
+  const int longest_ms = longest_sleep_ms_.load(std::memory_order_relaxed);
   std::vector<uint64_t> tags;
-  poller_.Wait(timeout_ms, &tags);
+  poller_.Wait(longest_ms < 0 ? timeout_ms : std::min(timeout_ms, longest_ms), &tags);
 }
 
 bool Conductor::ReadLog() {

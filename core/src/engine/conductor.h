@@ -4,6 +4,7 @@
 //   Drive:  messages in -> coordinator (rank 0), agreement -> log -> batches -> works -> back end -> operations end
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <optional>
@@ -34,7 +35,8 @@ class Conductor {
 
   // One pass over everything that may have something to do. True when something was done. Never blocks.
   bool Drive();
-  // Sleeps until a bell, a message, a death, or the time is up. Needs no role.
+  // Sleeps until a bell, a message, a death, or the time is up, which is sooner where a back end must be asked again.
+  // Needs no role.
   void Sleep(int timeout_ms) const;
   // Looks at the descriptors in the next pass, whatever the interval: something woke us.
   void LookAtDescriptors() { passes_ = 0; }
@@ -130,7 +132,8 @@ class Conductor {
   Eager eager_;
 
   std::deque<PlannedWork> works_;
-  Backend* running_ = nullptr;  // performs works_.front()
+  Backend* running_ = nullptr;             // performs works_.front()
+  std::atomic<int> longest_sleep_ms_{-1};  // running_'s, after the last pass
   TimePoint last_progress_ = Now();
 
   Liveness liveness_;

@@ -19,7 +19,7 @@ using farandole::FakeNccl;
 
 enum Code { kSuccess = 0, kCudaError = 1, kInvalidArgument = 4, kInvalidUsage = 5, kInProgress = 7 };
 
-constexpr int kPollsUntilDone = 2;
+constexpr int kUsualPolls = 2;
 constexpr std::chrono::seconds kForEver{2};
 constexpr int kFirstForAnyThread = 22700;
 
@@ -40,7 +40,7 @@ struct Comm {
   int rank = 0, device = 0;
   std::shared_ptr<Room> room;
   enum State { kOpening, kReady, kLaunching, kFinishing, kGone } state = kOpening;
-  int polls_left = kPollsUntilDone;
+  int polls_left = 0;
   std::vector<Call> calls;  // of the group that is being launched
   void* stream = nullptr;
   int kernels = 0;            // on their way
@@ -95,6 +95,7 @@ class Library final : public FakeNccl {
     auto comm = std::make_shared<Comm>();
     comm->rank = rank;
     comm->device = cuda_.CurrentDevice();
+    comm->polls_left = polls_;
     std::shared_ptr<Room>& room = rooms_[std::string(id.bytes, sizeof(id.bytes))];
     if (!room) room = std::make_shared<Room>(id.bytes, size);
     comm->room = room;
@@ -154,7 +155,7 @@ class Library final : public FakeNccl {
     if (code != kSuccess) return code;
     for (const auto& [comm, of_comm] : calls) {
       comm->state = Comm::kLaunching;
-      comm->polls_left = kPollsUntilDone;
+      comm->polls_left = polls_;
       comm->calls = of_comm;
       comm->stream = group.streams[comm];
       PutUnderWay(comm);
@@ -224,10 +225,15 @@ class Library final : public FakeNccl {
     later_ = kSuccess;
     version_ = VersionAtFirst();
     hangs_ = hangs_before_launch_ = refuses_shared_devices_ = false;
+    polls_ = kUsualPolls;
   }
   void SetVersion(int version) override {
     std::lock_guard<std::mutex> lock(mutex_);
     version_ = version;
+  }
+  void SetPolls(int polls) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    polls_ = polls;
   }
   void RefuseSharedDevices() override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -337,7 +343,7 @@ class Library final : public FakeNccl {
 
   FakeCuda& cuda_ = OpenCuda();
   std::mutex mutex_;
-  int version_ = VersionAtFirst(), later_ = kSuccess, next_reduce_ = 0;
+  int version_ = VersionAtFirst(), later_ = kSuccess, next_reduce_ = 0, polls_ = kUsualPolls;
   bool hangs_ = false, hangs_before_launch_ = false, refuses_shared_devices_ = false;
   std::map<std::string, int> failures_, calls_;
   std::vector<std::string> misuses_;

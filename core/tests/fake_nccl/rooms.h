@@ -210,8 +210,20 @@ class Room {
       default:
         break;
     }
-    *result = Fold(call.type, reduce, inputs, call.count, call.factor);
+    const size_t scaled = size_ == 1 && call.factor != 1 ? ScaledAlone(call) : call.count;
+    *result = Fold(call.type, reduce, inputs, scaled, call.factor);
+    const size_t at = scaled * (call.bytes() / std::max<size_t>(call.count, 1));
+    result->append(inputs[0] + at, call.bytes() - at);
     return "";
+  }
+
+  // Of a communicator of one rank NCCL 2.28 leaves the last elements as they are: every block takes as many, rounded
+  // up to 16 bytes.
+  static size_t ScaledAlone(const Call& call) {
+    const size_t blocks = std::clamp<size_t>((call.bytes() + (16 << 10) - 1) / (16 << 10), 1, 32);
+    const size_t in_pack = 16 * call.count / std::max<size_t>(call.bytes(), 1);
+    const size_t share = (call.count / blocks + in_pack - 1) / in_pack * in_pack;
+    return std::min(call.count, blocks * share);
   }
 
   // What a rank's call `index`, one of two, brings: the k-th that it gets from a peer is the k-th that this one sends.

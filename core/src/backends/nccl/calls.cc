@@ -4,11 +4,12 @@
 
 namespace farandole {
 
-Status Calls::Begin(const Work& work, Communicator* communicator, const std::function<Status(NcclReduce)>& enqueue) {
+Status Calls::Begin(const Work& work, const Scale& scale, Communicator* communicator,
+                    const std::function<Status(NcclReduce)>& enqueue) {
   communicator_ = communicator;
   return communicator->Make([&] {
     NcclReduce reduce = NcclReduce::kSum;
-    FRD_RETURN_IF_ERROR(MakeReduction(work, &reduce));
+    FRD_RETURN_IF_ERROR(MakeReduction(work, scale, &reduce));
     return AsGroup([&] { return enqueue(reduce); });
   });
 }
@@ -25,11 +26,11 @@ Status Calls::AsGroup(const std::function<Status()>& enqueue) {
   return enqueued.ok() ? ended : enqueued;
 }
 
-Status Calls::MakeReduction(const Work& work, NcclReduce* reduce) {
+Status Calls::MakeReduction(const Work& work, const Scale& scale, NcclReduce* reduce) {
   *reduce = ReduceOf(work.dtype, work.reduce);
   const bool reduces = work.kind == OpKind::kAllreduce || work.kind == OpKind::kReducescatter;
-  if (!reduces || !IsFloating(work.dtype) || work.scale.IsIdentity()) return Status::Ok();
-  NcclFactor factor = FactorOf(work.dtype, work.scale);
+  if (!reduces || !IsFloating(work.dtype) || scale.IsIdentity()) return Status::Ok();
+  NcclFactor factor = FactorOf(work.dtype, scale);
   FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.make_scaled_sum, reduce, static_cast<void*>(factor.bytes),
                                           TypeOf(work.dtype), kNcclScalarOfHost, communicator_->handle()));
   scaled_sum_ = *reduce;

@@ -13,9 +13,10 @@ class Calls {
  public:
   explicit Calls(const NcclLibrary& nccl) : nccl_(nccl) {}
 
-  // `enqueue` makes the calls, with the work's reduction and its factors. REQUIRES: the communicator is ready; what was
-  // begun before has ended.
-  Status Begin(const Work& work, Communicator* communicator, const std::function<Status(NcclReduce)>& enqueue);
+  // `enqueue` makes the calls, with the work's reduction and these factors. REQUIRES: the communicator is ready, and of
+  // several ranks where there are factors (meaning.h); what was begun before has ended.
+  Status Begin(const Work& work, const Scale& scale, Communicator* communicator,
+               const std::function<Status(NcclReduce)>& enqueue);
   // The same for calls that reduce nothing.
   Status Begin(Communicator* communicator, const std::function<Status()>& enqueue);
   // The device is past them, and the communicator is ready.
@@ -24,7 +25,7 @@ class Calls {
  private:
   // REQUIRES: within Communicator::Make.
   Status AsGroup(const std::function<Status()>& enqueue);
-  Status MakeReduction(const Work& work, NcclReduce* reduce);
+  Status MakeReduction(const Work& work, const Scale& scale, NcclReduce* reduce);
 
   const NcclLibrary& nccl_;
   Communicator* communicator_ = nullptr;

@@ -11,7 +11,7 @@ Status Launch::Begin(const Work& work, Communicator* communicator, Lane* lane) {
   lane_ = lane;
   FRD_RETURN_IF_ERROR(TakeMemory(work));
   FRD_RETURN_IF_ERROR(AwaitInputs(work, lane));
-  return calls_.Begin(work, communicator, [&](NcclReduce reduce) {
+  return calls_.Begin(work, work.scale, communicator, [&](NcclReduce reduce) {
     return MovesRows(work.kind) ? EnqueueRows(work, reduce) : EnqueueEach(work, reduce);
   });
 }

@@ -25,12 +25,20 @@ bool CanHold(DType dtype, double factor) {
   }
 }
 
-bool Reduces(DType dtype, ReduceOp reduce, const Scale& scale) {
+// NCCL spreads what a communicator of one rank scales over blocks of threads, and leaves out the last elements where
+// their number is no multiple of the blocks' (seen with 2.28.9: 10 of 44,186 floats were not scaled).
+bool CanScale(int set_size) { return set_size > 1; }
+
+bool Reduces(const Demand& demand) {
+  const DType dtype = demand.dtype;
+  const ReduceOp reduce = demand.reduce;
+  const Scale& scale = demand.scale;
   if (dtype == DType::kUint16 || dtype == DType::kInt16 || reduce == ReduceOp::kAdasum) return false;
   const bool picks = reduce == ReduceOp::kMin || reduce == ReduceOp::kMax;
   if (IsFloating(dtype) && picks) return false;
   if (dtype == DType::kBool || scale.IsIdentity()) return true;
-  return IsFloating(dtype) && reduce == ReduceOp::kSum && CanHold(dtype, scale.multiplier / scale.divisor);
+  return IsFloating(dtype) && reduce == ReduceOp::kSum && CanScale(demand.set_size) &&
+         CanHold(dtype, scale.multiplier / scale.divisor);
 }
 
 }  // namespace
@@ -44,12 +52,12 @@ bool NcclSupports(const Demand& demand) {
     case OpKind::kBroadcast:
       return true;
     case OpKind::kAllreduce:
-      return Reduces(demand.dtype, demand.reduce, demand.scale);
+      return Reduces(demand);
     case OpKind::kAllgather:
     case OpKind::kAlltoall:
       return demand.results_on_device;
     case OpKind::kReducescatter:
-      return demand.results_on_device && Reduces(demand.dtype, demand.reduce, demand.scale);
+      return demand.results_on_device && Reduces(demand);
     default:
       return false;
   }

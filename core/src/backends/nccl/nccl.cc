@@ -21,6 +21,9 @@ constexpr std::chrono::milliseconds kGrace{500};
 // How long a device may take to let go.
 constexpr std::chrono::milliseconds kPatience{5000};
 constexpr std::chrono::microseconds kPollInterval{50};
+// A thread of NCCL's own connects ranks and launches kernels, and tells nobody when it has: a launch takes some
+// microseconds, a connection a second.
+constexpr std::chrono::milliseconds kLaunchTime{2};
 
 // Alike on all ranks. What others send to each other in an alltoall is not known here.
 bool MovesNothing(const Work& work) {
@@ -56,7 +59,7 @@ class Nccl final : public Backend {
     if (MovesNothing(*work)) return Status::Ok();
     FRD_RETURN_IF_ERROR(Here(FindLane()));
     communicator_ = communicators_->Find(work->set->id);
-    state_ = communicator_ != nullptr ? State::kOpening : State::kIntroducing;
+    AwaitNccl(communicator_ != nullptr ? State::kOpening : State::kIntroducing);
     return communicator_ != nullptr ? Status::Ok() : Here(communicators_->Introduce(*work->set, lane_->device()));
   }
 
@@ -68,6 +71,11 @@ class Nccl final : public Backend {
       said_from_ = Now() + (may_be_a_death ? kGrace : std::chrono::milliseconds(0));
     }
     return Now() < said_from_ ? Status::Ok() : failed_;
+  }
+
+  int LongestSleepMs() const override {
+    if (state_ != State::kOpening && state_ != State::kLaunching) return -1;
+    return Now() - asked_ < kLaunchTime ? 0 : 1;
   }
 
   std::vector<int> Laggards() const override {
@@ -159,12 +167,17 @@ class Nccl final : public Backend {
 
   // ---- works
 
+  void AwaitNccl(State state) {
+    state_ = state;
+    asked_ = Now();
+  }
+
   // A step of the work; as long as one leads to another at once, that one, too.
   Status Advance(bool* moved, bool* done) {
     if (state_ == State::kIntroducing) {
       FRD_RETURN_IF_ERROR(communicators_->Poll(moved, &communicator_));
       if (communicator_ == nullptr) return Status::Ok();
-      state_ = State::kOpening;
+      AwaitNccl(State::kOpening);
     }
     if (state_ == State::kOver) {
       *moved = *done = true;
@@ -185,7 +198,7 @@ class Nccl final : public Backend {
   Status GoOn(bool* moved) {
     switch (state_) {
       case State::kOpening:
-        state_ = State::kLaunching;
+        AwaitNccl(State::kLaunching);
         return IsRelayed() ? relay_->Begin(*work_, communicator_, lane_) : launch_->Begin(*work_, communicator_, lane_);
       case State::kLaunching:
         state_ = State::kRunning;
@@ -214,7 +227,7 @@ class Nccl final : public Backend {
     bool crossed = false;
     FRD_RETURN_IF_ERROR(relay_->PollCross(moved, &crossed));
     if (!crossed) return Status::Ok();
-    state_ = relay_->goes_back() ? State::kLaunching : State::kOver;
+    AwaitNccl(relay_->goes_back() ? State::kLaunching : State::kOver);
     return relay_->goes_back() ? relay_->Return() : Status::Ok();
   }
 
@@ -233,6 +246,7 @@ class Nccl final : public Backend {
 
   const Work* work_ = nullptr;
   State state_ = State::kOver;
+  TimePoint asked_{};  // for what kOpening and kLaunching wait for
   Lane* lane_ = nullptr;
   Communicator* communicator_ = nullptr;
   Status failed_;

@@ -1,5 +1,7 @@
 #include "backends/nccl/relay.h"
 
+#include <algorithm>
+
 #include "backends/nccl/meaning.h"
 #include "backends/nccl/tensors.h"
 
@@ -24,10 +26,16 @@ Status Relay::Begin(const Work& work, Communicator* communicator, Lane* lane) {
   FRD_RETURN_IF_ERROR(FindTensors(work, lane, &tensors_));
   FRD_RETURN_IF_ERROR(FindPlaces());
   FRD_RETURN_IF_ERROR(AwaitInputs(work, lane));
-  return calls_.Begin(work, communicator, [this](NcclReduce reduce) {
+  return calls_.Begin(work, HasLoneRank() ? Scale() : work.scale, communicator, [this](NcclReduce reduce) {
     if (Reduces()) return EnqueueReduce(reduce);
     return IsInRootsHost() ? EnqueueBroadcast() : Status::Ok();
   });
+}
+
+// A communicator of one rank cannot scale (meaning.h), and all hosts must do alike.
+bool Relay::HasLoneRank() const {
+  const auto& hosts = topology().layout->groups;
+  return std::any_of(hosts.begin(), hosts.end(), [](const std::vector<int>& host) { return host.size() == 1; });
 }
 
 Range Relay::CarriedBy(int member) const {
@@ -101,12 +109,11 @@ Status Relay::Follow() {
   });
 }
 
-// Factors were applied inside the hosts.
 Status Relay::Cross() {
   FRD_RETURN_IF_ERROR(calls_.End());
   const auto count = static_cast<int64_t>(total_bytes_ / element_bytes_);
   if (Reduces()) {
-    cross_->Allreduce(*work_, Scale(), on_host_, count, lane_count_);
+    cross_->Allreduce(*work_, HasLoneRank() ? work_->scale : Scale(), on_host_, count, lane_count_);
   } else {
     cross_->Broadcast(on_host_, count, lane_count_, RootsHost());
   }

@@ -1,5 +1,5 @@
-// The NCCL back end, ranks as threads, over an NCCL and a CUDA driver of ours (support/fake_nccl.h). It has not seen
-// NVIDIA's.
+// The NCCL back end, ranks as threads, over an NCCL and a CUDA driver of ours (support/fake_nccl.h).
+// tests/gpus has NVIDIA's.
 #include "backends/nccl/nccl.h"
 
 #include <atomic>
@@ -404,6 +404,18 @@ TEST(NcclSupports, WhatKeepsItsMeaningAndNothingElse) {
   EXPECT_FALSE(supports(all, DType::kFloat16, ReduceOp::kSum, {1e-6, 4.0})) << "the factor would lose its digits";
   EXPECT_TRUE(supports(all, DType::kBfloat16, ReduceOp::kSum, {1e-6, 4.0}));
   EXPECT_FALSE(supports(all, DType::kFloat32, ReduceOp::kProduct, {2.0, 1.0}));
+}
+
+// A communicator of one rank leaves elements out.
+TEST(NcclSupports, ScaledSumsOfSeveralRanksOnly) {
+  for (const OpKind kind : {OpKind::kAllreduce, OpKind::kReducescatter}) {
+    const auto supports = [kind](int set_size, const Scale& scale) {
+      return NcclSupports({kind, DType::kFloat32, ReduceOp::kSum, set_size, true, scale, true});
+    };
+    EXPECT_TRUE(supports(2, {0.5, 1.0}));
+    EXPECT_FALSE(supports(1, {0.5, 1.0}));
+    EXPECT_TRUE(supports(1, Scale()));
+  }
 }
 
 TEST(NcclSupports, BetweenHostsWithoutANetworkWhatCanBeRelayed) {

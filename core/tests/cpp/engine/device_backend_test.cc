@@ -73,6 +73,24 @@ TEST_P(DeviceBackend, TensorsAreReducedWhereTheyLie) {
   EXPECT_EQ(cuda_.calls("cuMemHostAlloc"), 0);
 }
 
+// Nobody wakes the driver when NCCL has connected or launched something, so it must ask again soon: each of these would
+// take seven seconds if it slept as long as it may otherwise.
+TEST_P(DeviceBackend, WhatNobodyTellsIsAskedForAgainSoon) {
+  nccl_.SetPolls(20'000);
+  Settings settings = SettingsOfFakes();
+  settings.timeout_ms = 3000;
+  Run(
+      [](Engine& engine, Framework& framework) {
+        float* const values = framework.Compute(1000, engine.rank());
+        for (int i = 0; i < 2; ++i) {
+          Request request = Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)});
+          const Status status = SubmitAndWait(engine, std::move(request));
+          ASSERT_TRUE(status.ok()) << status.message();
+        }
+      },
+      settings);
+}
+
 TEST_P(DeviceBackend, ManyInFlightSomeOfThemOnTheHostOrForOurs) {
   cuda_.SetDelay(milliseconds(1));
   Run([](Engine& engine, Framework& framework) {

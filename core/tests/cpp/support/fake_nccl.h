@@ -26,6 +26,8 @@ class FakeNccl {
   // Forgets failures, misuses and counts.
   virtual void Reset() = 0;
   virtual void SetVersion(int version) = 0;  // 21803
+  // How often a call is polled in vain before it is made good.
+  virtual void SetPolls(int polls) = 0;
   // As NCCL does unless it is told otherwise.
   virtual void RefuseSharedDevices() = 0;
   // The next call of that name fails.
