@@ -235,6 +235,12 @@ bool IsInitialized() {
   return CurrentEngine(&status) != nullptr;
 }
 
+bool ReadsDevices() {
+  Status status;
+  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  return engine && engine->reads_devices();
+}
+
 bool TakesDeviceMemory() {
   Status status;
   const std::shared_ptr<Engine> engine = CurrentEngine(&status);
@@ -287,6 +293,7 @@ PYBIND11_MODULE(_core, module) {
              "prescale"_a = 1.0, "postscale"_a = 1.0, "process_set"_a = 0, "splits"_a = std::vector<int64_t>(),
              "ranks"_a = std::vector<int64_t>());
   module.def("tell_of_refusal", &TellOfRefusal, "why"_a);
+  module.def("reads_devices", &ReadsDevices);
   module.def("takes_device_memory", &TakesDeviceMemory);
   module.def("settings_take_device_memory", &SettingsTakeDeviceMemory);
   module.def("info", &Info);

@@ -343,19 +343,36 @@ def test_an_operation_in_a_captured_graph_is_refused(tmp_path):
 
 
 def stay_with_the_host():
-    torch_with_gpu(0)
+    gpu = torch_with_gpu(0)
     hvd.init()
     assert not takes_device_memory()
-    pinned = []
-    plain = torch.empty
-    torch.empty = lambda *args, pin_memory=False, **others: pinned.append(pin_memory) or plain(*args, **others)
-    torch.Tensor.is_cpu = property(lambda tensor: len(pinned) > 0)
-    torch.cuda.current_stream = lambda device=None: type("Stream", (), {"synchronize": lambda self: None})()
-    tensor = torch.ones(3)
-    hvd.allreduce_(tensor, op=hvd.Sum)
-    assert tensor.tolist() == [2.0] * 3 and pinned == [True]
+    gpu.set_delay(LATE_US)
+    handles = [hvd.allreduce_async(late(gpu, torch.ones(3) * k), op=hvd.Sum, name=f"t{k}") for k in range(8)]
+    for k, handle in enumerate(handles):
+        assert handle.wait().tolist() == [2.0 * k] * 3
+    matrix = late(gpu, torch.arange(6.0).reshape(2, 3))
+    gpu.synchronize()  # transposed tensors are copied at once here, by a torch for the host
+    hvd.allreduce_(matrix.t(), op=hvd.Sum)
+    assert torch.equal(matrix, torch.arange(6.0).reshape(2, 3) * 2)
+    gathered = hvd.allgather(late(gpu, torch.full((hvd.rank() + 1, 2), float(hvd.rank()))))
+    assert gathered.tolist() == [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+    assert gpu.calls("cuMemHostAlloc") > 0 and gpu.calls("ncclAllReduce") == 0
+    gpu.check()
     hvd.shutdown()
 
 
-def test_without_nccl_in_the_list_tensors_are_staged_in_pinned_memory(tmp_path):
+def test_without_nccl_in_the_list_the_core_stages_tensors_in_pinned_memory(tmp_path):
     run(2, stay_with_the_host, tmp_path, FARANDOLE_BACKEND="native")
+
+
+def refuse_alone():
+    torch_with_gpu(0)
+    hvd.init()
+    torch.cuda.is_current_stream_capturing = lambda: True
+    with pytest.raises(ValueError, match="a CUDA graph that is being captured"):
+        hvd.allreduce(torch.ones(3))
+    hvd.shutdown()
+
+
+def test_a_single_rank_is_refused_in_a_captured_graph_too(tmp_path):
+    run(1, refuse_alone, tmp_path, FARANDOLE_BACKEND="native")

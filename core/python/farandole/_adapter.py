@@ -62,7 +62,7 @@ class Buffer(NamedTuple):
 
 
 class DeviceMemory(ABC, Generic[T]):
-    """A framework's tensors on CUDA devices, for back ends that take them as they lie there. Stateless."""
+    """A framework's tensors on CUDA devices, as the core takes them. Stateless."""
 
     @abstractmethod
     def holds(self, tensor: T) -> bool:
@@ -96,8 +96,8 @@ class Adapter(ABC, Generic[T]):
     asks the methods below only where it cannot use the memory as it is."""
 
     device: DeviceMemory[T] | None = None
-    """Where there is one, tensors on CUDA devices are given as they lie there to a back end that takes them so. Else,
-    and without such a back end, the operation goes through a staging tensor."""
+    """Where there is one, tensors on CUDA devices are given to the core as they lie there; a back end takes them so, or
+    the core copies them beside the host's work. Else the operation goes through a staging tensor on the host."""
 
     is_profiled: Callable[[], bool] | None = None
     """Whether a profiler of the framework is on in the calling thread; asked at each call, so it must be cheap. While

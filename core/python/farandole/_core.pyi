@@ -153,6 +153,9 @@ class Output:
     on_device: bool
     def __buffer__(self, flags: int, /) -> memoryview: ...  # flat, writable bytes
 
+def reads_devices() -> bool:
+    """Whether tensors on a device may be handed over: in a world of several ranks."""
+
 def takes_device_memory() -> bool:
     """Whether a back end of this world, one of several ranks, takes tensors as they lie on a device."""
 

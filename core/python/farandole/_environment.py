@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -187,12 +187,13 @@ def test_launcher(ranks: int) -> list[str]:
     return [word.format(ranks=ranks) for word in shlex.split(os.environ.get("FARANDOLE_TEST_LAUNCHER", ""))]
 
 
-def find_libraries() -> None:
+def find_libraries(wanted: Sequence[str] | None = None) -> None:
     """Sets FARANDOLE_NCCL_LIB to the library of the package nvidia-nccl-cu12 or -cu13, if one is installed.
 
-    Does nothing where the variable is set, or where FARANDOLE_BACKEND does not ask for NCCL.
+    Does nothing where the variable is set, or where NCCL is not among the back ends `wanted`, by default those of
+    FARANDOLE_BACKEND.
     """
-    if "nccl" not in back_ends() or os.environ.get("FARANDOLE_NCCL_LIB"):
+    if "nccl" not in (back_ends() if wanted is None else wanted) or os.environ.get("FARANDOLE_NCCL_LIB"):
         return
     try:
         package = importlib.util.find_spec("nvidia.nccl")

@@ -1,7 +1,7 @@
-"""Where the core gets tensors: in host memory, or as they lie on a device where a back end takes them so.
+"""Where the core gets tensors: in host memory, or on a device, where the core waits for them and copies them.
 
-What cannot be used as it is, is staged: on the host, for a tensor on a device, in pinned memory; on a device, for one
-that is strided, in another tensor beside it.
+A tensor on a device that is strided is staged in another one beside it. In a world of one rank, and for devices that
+the core does not know, the staging tensor is on the host, and who calls waits for the device.
 """
 
 from __future__ import annotations
@@ -97,4 +97,4 @@ class Places(Generic[T]):
         device = self._device
         if device is None or not all(tensor is None or device.holds(tensor) for tensor in tensors):
             return self._on_host
-        return self._on_device if core.takes_device_memory() else self._on_host
+        return self._on_device if core.reads_devices() else self._on_host

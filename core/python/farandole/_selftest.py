@@ -33,7 +33,7 @@ def back_ends() -> dict[str, object]:
     from farandole import _environment
     from farandole._native import core
 
-    _environment.find_libraries()
+    _environment.find_libraries(["nccl"])  # asked for or not, the one that would be used
     return {"found": core.find_back_ends(), "asked_for": _environment.back_ends()}
 
 

@@ -56,8 +56,8 @@ class LanguageModel(nn.Module):  # type: ignore[misc]  # torch is not read
 
     def forward(self, text: Any) -> Any:
         length = text.shape[1]
-        mask = nn.Transformer.generate_square_subsequent_mask(length)
-        embedded = self.embedding(text) + self.places(torch.arange(length))
+        mask = nn.Transformer.generate_square_subsequent_mask(length, device=text.device)
+        embedded = self.embedding(text) + self.places(torch.arange(length, device=text.device))
         return self.logits(self.layers(embedded, mask, is_causal=True))
 
 
@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2, help="per step and rank")
     parser.add_argument("--steps", type=int, default=2, help="in a turn")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--device", default="cpu", help="cuda: all on GPUs, which ranks may share")
     parser.add_argument("--output", type=Path, help="also write the report to this file")
     args = parser.parse_args()
     hvd.init()
@@ -88,11 +89,11 @@ def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:
     dist.init_process_group("gloo", init_method="farandole://")
     ours = dist.new_group(backend="farandole")
     torch.manual_seed(hvd.rank())
-    text = torch.randint(256, (args.rows, args.context + 1))
+    text = torch.randint(256, (args.rows, args.context + 1)).to(args.device)
 
     def turn(wrap: Callable[[Any], Any], finish: Callable[[Any, Any], Any] = lambda _, optimizer: optimizer) -> Turn:
         torch.manual_seed(42)
-        plain = LanguageModel(args.width, args.layers, args.context)
+        plain = LanguageModel(args.width, args.layers, args.context).to(args.device)
         model = wrap(plain)
         optimizer = finish(plain, torch.optim.AdamW(plain.parameters(), lr=1e-4))
 
@@ -101,6 +102,8 @@ def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:
                 optimizer.zero_grad()
                 cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten()).backward()
                 optimizer.step()
+            if text.is_cuda:
+                torch.cuda.synchronize()
 
         return take
 

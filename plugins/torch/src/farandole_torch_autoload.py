@@ -24,7 +24,7 @@ def register() -> None:
     import torch.distributed as dist
 
     if not hasattr(dist.Backend, "FARANDOLE"):
-        dist.Backend.register_backend("farandole", _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend("farandole", _create, extended_api=True, devices=["cpu", "cuda"])
         dist.register_rendezvous_handler("farandole", _rendezvous)
 
 

@@ -109,3 +109,14 @@ def test_torch_calls_what_waits_for_cuda():
     torch.cuda._lazy_call(lambda: None)
     assert len(torch.cuda._queued_calls) == before + (not torch.cuda.is_initialized())
     del torch.cuda._queued_calls[before:]
+
+
+def test_a_negative_view_is_resolved_before_it_is_copied_to_the_host(monkeypatch):
+    """Torch copies a strided one from a GPU with the wrong sign, which tests/gpus shows where there is a GPU."""
+    copied = []
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda target, source: copied.append(source))
+    values = torch.arange(3.0) + 1
+    view = torch.complex(torch.zeros(3), -values).conj().imag
+    assert view.is_neg()
+    hvd._adapter.TensorAdapter().assign(torch.empty(3), view)
+    assert not copied[0].is_neg() and torch.equal(copied[0], values)

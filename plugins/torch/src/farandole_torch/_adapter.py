@@ -29,10 +29,7 @@ class _Cuda(DeviceMemory[Tensor]):
         return Buffer(own.data_ptr(), tensor.nbytes, own)
 
     def mark(self, tensor: Tensor) -> tuple[int, object]:
-        if torch.cuda.is_current_stream_capturing():
-            raise ValueError(
-                "a CUDA graph that is being captured cannot contain operations of Farandole: call it after"
-            )
+        _refuse_capture()
         _dropped_in_capture.clear()
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(tensor.device))
@@ -47,7 +44,7 @@ class _Cuda(DeviceMemory[Tensor]):
 
 
 class TensorAdapter(Adapter[Tensor]):
-    """Dense tensors; those on a GPU are staged through pinned host memory where no back end takes them as they are."""
+    """Dense tensors."""
 
     package = "torch"  # backward calls our hooks
     device = _Cuda() if torch.version.hip is None else None  # a GPU of AMD's calls itself cuda, too
@@ -81,6 +78,7 @@ class TensorAdapter(Adapter[Tensor]):
 
     def ready(self, tensor: Tensor) -> None:
         if tensor.is_cuda:
+            _refuse_capture()
             torch.cuda.current_stream(tensor.device).synchronize()
 
     def empty(self, like: Tensor, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> Tensor:
@@ -88,7 +86,8 @@ class TensorAdapter(Adapter[Tensor]):
         return torch.empty(shape, dtype=TORCH_DTYPES[dtype], device=device, pin_memory=host and like.is_cuda)
 
     def assign(self, target: Tensor, source: Tensor) -> None:
-        target.detach().copy_(source.detach())
+        # Of a strided negative view on a GPU, copy_ brings the opposite numbers to the host (torch 2.11).
+        target.detach().copy_(source.detach().resolve_neg())
 
     def cast(self, tensor: Tensor, dtype: DType) -> Tensor:
         if tensor.is_cuda:  # made when an operation began, perhaps on another stream, and given up once it is read here
@@ -134,6 +133,11 @@ def span(title: str) -> AbstractContextManager[object]:
     """A context that torch's profilers show under `title`; nothing where none is on."""
     profiler = torch.autograd.profiler
     return profiler.record_function(title) if torch.autograd._profiler_enabled() else nullcontext()
+
+
+def _refuse_capture() -> None:
+    if torch.cuda.is_current_stream_capturing():
+        raise ValueError("a CUDA graph that is being captured cannot contain operations of Farandole: call it after")
 
 
 def _indescribable(tensor: Tensor) -> Exception:

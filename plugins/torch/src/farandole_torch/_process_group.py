@@ -69,7 +69,7 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
     def get_future(self) -> Any:
         """Completed by the group's own thread, in the order of the calls; an error is a RuntimeError that quotes it."""
         if self._future is None:
-            self._done = torch.futures.Future()
+            self._done = torch.futures.Future(devices=_gpus_of(self._result))
             # An error that `set_exception` sets is a result to C++, where DistributedDataParallel crashes on it.
             self._future = self._done.then(self._result_or_error)
             self._group.complete_later(self)
@@ -268,6 +268,13 @@ def _complete(work: Work | None) -> bool:
     if work is not None:
         work.complete_future()
     return work is not None
+
+
+def _gpus_of(result: Any) -> list[torch.device]:
+    """Where the tensors of nested lists lie, if not on the host: a future must know it."""
+    if isinstance(result, torch.Tensor):
+        return [result.device] if result.is_cuda else []
+    return [*dict.fromkeys(device for each in result or () for device in _gpus_of(each))]
 
 
 def _op(opts: Any) -> ReduceOp:

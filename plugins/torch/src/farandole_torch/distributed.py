@@ -1,4 +1,4 @@
-"""torch.distributed on Farandole: the back end "farandole", for tensors on the host.
+"""torch.distributed on Farandole: the back end "farandole", for tensors on the host and on GPUs.
 
     import torch.distributed as dist
 
