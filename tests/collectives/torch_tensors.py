@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from farandole_torch import Compression
 from meanings import DTYPES, FLOATS
+from torch_device import DEVICE
 
 LAYOUTS = ("whole", "strided", "window", "offset", "transposed", "channels_last", "expanded", "negated", "sliced rows")
 COMPRESSIONS = {"float16": Compression.fp16, "bfloat16": Compression.bf16}
@@ -27,12 +28,12 @@ class Placed(NamedTuple):
 
 def to_torch(array: np.ndarray) -> torch.Tensor:
     if array.dtype == DTYPES["bfloat16"]:
-        return torch.from_numpy(np.array(array.view(np.int16))).view(torch.bfloat16)
-    return torch.from_numpy(np.array(array))
+        return torch.from_numpy(np.array(array.view(np.int16))).view(torch.bfloat16).to(DEVICE)
+    return torch.from_numpy(np.array(array)).to(DEVICE)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    tensor = tensor.detach().contiguous().resolve_neg()
+    tensor = tensor.detach().contiguous().resolve_neg().cpu()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(DTYPES["bfloat16"])
     return tensor.numpy()
@@ -66,7 +67,7 @@ def place(array: np.ndarray, layout: str) -> Placed:
 
 
 def _filled(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    return torch.full(shape, _UNTOUCHED, dtype=tensor.dtype)
+    return torch.full(shape, _UNTOUCHED, dtype=tensor.dtype, device=DEVICE)
 
 
 def _copied(view: torch.Tensor, tensor: torch.Tensor, *beside: torch.Tensor) -> Placed:

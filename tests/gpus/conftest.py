@@ -1,0 +1,18 @@
+import os
+
+import pytest
+from farandole import testing
+
+testing.preload("torch")
+
+
+def pytest_collection_modifyitems(items):
+    import torch
+
+    if torch.cuda.device_count() == 0:
+        lacking = pytest.mark.skip("torch sees no GPU")
+        for item in items:
+            item.add_marker(lacking)
+
+
+os.environ.setdefault("FARANDOLE_TEST_DEVICE", "cuda")  # before torch_device is imported, here and in the ranks
