@@ -154,22 +154,18 @@ def test_a_key_file(tmp_path: Path, size: int, mode: int, words: str) -> None:
 
 
 def test_libraries_are_found_by_name_and_once(tmp_path: Path) -> None:
-    real = tmp_path / "libnccl.so.2.20"
+    real = tmp_path / "libcuda.so.580.159"
     real.write_text("")
-    (tmp_path / "libnccl.so.2").symlink_to(real)
+    (tmp_path / "libcuda.so.1").symlink_to(real)
     (tmp_path / "other").mkdir()
-    (tmp_path / "other/libnccl.so.2").symlink_to(real)
-    files = [str(tmp_path / "libnccl.so.2"), str(tmp_path / "other/libnccl.so.2"), str(real), "/l/libmpi.so.40"]
-    assert libraries.matching(files, libraries.LIBRARIES["NCCL"]) == (str(tmp_path / "libnccl.so.2"),)
-    assert libraries.matching(files, libraries.LIBRARIES["MPI"]) == ("/l/libmpi.so.40",)
-    assert libraries.matching(["/l/libmpi_cxx.so.40", "/l/libmpich.so.12"], libraries.LIBRARIES["MPI"]) == (
-        "/l/libmpich.so.12",
-    )
+    (tmp_path / "other/libcuda.so.1").symlink_to(real)
+    files = [str(tmp_path / "libcuda.so.1"), str(tmp_path / "other/libcuda.so.1"), str(real), "/l/libcudart.so.1"]
+    assert libraries.matching(files, libraries.DRIVER) == (str(tmp_path / "libcuda.so.1"),)
 
 
 def test_libraries_on_the_users_path_come_first(tmp_path: Path) -> None:
-    write(tmp_path / "libmpi.so.40", "")
-    assert libraries.gather({"LD_LIBRARY_PATH": str(tmp_path)}).found["MPI"][0] == str(tmp_path / "libmpi.so.40")
+    write(tmp_path / "libcuda.so.1", "")
+    assert libraries.gather({"LD_LIBRARY_PATH": str(tmp_path)}).drivers[0] == str(tmp_path / "libcuda.so.1")
 
 
 def test_this_python_knows_its_packages_without_importing_them() -> None:

@@ -190,6 +190,7 @@ def test_a_python_without_our_packages_is_explained() -> None:
 
     here = f"farandole is installed for {sys.executable}, and the ranks ran another Python: leave out the word python"
     assert here in advice("farandole")
+    assert here.replace("farandole", "psutil", 1) in advice("psutil"), "what the framework is, say"
     assert advice("farandole_nothing") == f"farandole: install it: {sys.executable} -m pip install farandole-nothing"
     assert advice("somebody_elses").startswith("[0] ModuleNotFoundError")
 

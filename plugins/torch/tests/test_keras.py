@@ -249,11 +249,12 @@ def learning_rates():
             seen.append(float(self.model.optimizer.learning_rate))
 
     warmup = khvd.callbacks.LearningRateWarmupCallback(1.0, warmup_epochs=3, verbose=1)
+    plateau = keras.callbacks.ReduceLROnPlateau("loss", patience=99)  # which logs the rate, too
     schedule = khvd.callbacks.LearningRateScheduleCallback(1.0, lambda epoch: 2.0**-epoch, start_epoch=3)
-    history = fit(compiled(keras.optimizers.SGD(9.0)), warmup, schedule, Rates(), epochs=5, batches=2).history
+    history = fit(compiled(keras.optimizers.SGD(9.0)), warmup, schedule, plateau, Rates(), epochs=5, batches=2).history
     assert seen[:6] == [pytest.approx((i + 1) / 6 * 0.5 + 0.5) for i in range(6)]
     assert seen[6:] == [0.125, 0.125, 0.0625, 0.0625]
-    assert history["lr"][2:] == [1.0, 0.125, 0.0625]
+    assert history["learning_rate"][2:] == [1.0, 0.125, 0.0625] and "lr" not in history
 
 
 def momentum_is_corrected():

@@ -13,10 +13,14 @@ Multiplier = Callable[[float], float]
 
 
 class Schedule:
-    """Sets the learning rate to `initial_lr` times a multiplier, within some epochs."""
+    """Sets the learning rate to `initial_lr` times a multiplier, within some epochs.
+
+    In the logs of an epoch it is `learning_rate`, and `lr` with Keras 2, as with Keras's own callbacks.
+    """
 
     model: Any
     params: dict[str, Any]
+    farandole_log: str  # what the rate is called in the logs of an epoch
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class Schedule:
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if logs is not None:
-            logs["lr"] = _rate(innermost(self.model.optimizer))
+            logs[type(self).farandole_log] = _rate(innermost(self.model.optimizer))
 
     def _set(self, epoch: float) -> None:
         optimizer = innermost(self.model.optimizer)

@@ -16,7 +16,7 @@ from farandole.launch.output import visible
 TOGETHER_SECONDS = 0.1
 TAIL_LINES = 20  # that are remembered of each rank
 _NAMED_RANKS = 8  # of those that ended early
-_MISSING = re.compile(rb"No module named '(farandole\w*)'")
+_MISSING = re.compile(rb"No module named '(\w+)'")
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 
 
@@ -155,8 +155,10 @@ def _doubt(ended: Sequence[Death]) -> str:
 
 
 def _way_to(package: str) -> str:
+    """ "" where nothing is known of the package."""
     if importlib.util.find_spec(package) is None:
-        return f"install it: {sys.executable} -m pip install {package.replace('_', '-')}"
+        install = f"install it: {sys.executable} -m pip install {package.replace('_', '-')}"
+        return install if package.startswith("farandole") else ""
     return (
         f"{package} is installed for {sys.executable}, and the ranks ran another Python: leave out the word python "
         "(farandole run -np 2 train.py), or activate that environment."
@@ -179,8 +181,9 @@ def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None, i
     rank = death.placement.rank
     if not death.failed and not (death.said and death.said.raised):
         return "did it return early, or have fewer batches than the others (then let each rank call join() at its end)?"
-    if missing := [found[1].decode() for found in map(_MISSING.search, tail) if found]:
-        return _way_to(missing[-1])
+    missing = [found[1].decode() for found in map(_MISSING.search, tail) if found]
+    if missing and (way := _way_to(missing[-1])):
+        return way
     if death.code == -signal.SIGKILL and not death.asked:
         return "if nobody killed it, the machine ran out of memory (dmesg tells): try smaller batches or fewer ranks."
     if -death.code in _CRASHES:

@@ -9,7 +9,7 @@ that the tests can show it machines that they do not have.
     settings   FARANDOLE_* variables; who starts the ranks and what the job's key is as secret as
     build      the installed copies, the compiled core and what it does, each in a process of its own
     packages   frameworks and plugins, from their metadata: nothing of them is imported
-    libraries  CUDA's driver, NCCL, MPI: looked for, not loaded
+    libraries  CUDA's driver: looked for, not loaded
     examine    all topics in order
     report     findings -> text or JSON, exit code
 """

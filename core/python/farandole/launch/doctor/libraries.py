@@ -1,27 +1,19 @@
-"""CUDA's driver, NCCL and MPI: where they lie, found without loading them into this process.
+"""CUDA's driver: where it lies, found without loading it into this process.
 
-The core is linked to none of them and looks for them when they are asked for. What they do on the network is theirs:
-their sockets are not guarded by the job's key.
+The libraries of the back ends are looked for by the core itself (build.py), which may find them in other places.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.launch.doctor.finding import Finding, ok, warn
 
-# what -> pattern of the file's name
-LIBRARIES: dict[str, str] = {
-    "CUDA driver": r"libcuda\.so\.1",
-    "NCCL": r"libnccl\.so\.2",
-    "MPI": r"libmpi(?:ch)?\.so(?:\.\d+)*",
-}
-_WHEEL_FOLDERS = ("nvidia/nccl/lib", "nvidia/*/lib")
+DRIVER = r"libcuda\.so\.1"
 _LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig")
 
 
@@ -29,21 +21,16 @@ _LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig")
 class Facts:
     """What lies where."""
 
-    found: Mapping[str, tuple[str, ...]]  # a key of LIBRARIES -> paths, the one that the linker prefers first
+    drivers: tuple[str, ...]  # the one that the linker prefers first
     gpus: tuple[str, ...]  # the driver's device files
 
 
 def gather(environment: Mapping[str, str]) -> Facts:
-    """Look through the linker's cache, LD_LIBRARY_PATH and the wheels of this Python."""
-    files = [
-        *_files_in(Path(folder) for folder in environment.get("LD_LIBRARY_PATH", "").split(":") if folder),
-        *_linker_cache(),
-        *_files_in(
-            folder for path in sys.path for pattern in _WHEEL_FOLDERS for folder in Path(path or ".").glob(pattern)
-        ),
-    ]
+    """Look through LD_LIBRARY_PATH and the linker's cache."""
+    folders = [Path(folder) for folder in environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    files = [*_files_in(folders), *_linker_cache()]
     gpus = sorted(str(path) for path in Path("/dev").glob("nvidia[0-9]*"))
-    return Facts({name: matching(files, pattern) for name, pattern in LIBRARIES.items()}, tuple(gpus))
+    return Facts(matching(files, DRIVER), tuple(gpus))
 
 
 def matching(files: Iterable[str], pattern: str) -> tuple[str, ...]:
@@ -71,26 +58,10 @@ def _linker_cache() -> list[str]:
 
 def judge(facts: Facts) -> list[Finding]:
     """What lies where -> findings."""
-    return [_driver(facts), _library(facts, "NCCL"), _library(facts, "MPI")]
-
-
-def _driver(facts: Facts) -> Finding:
-    paths, check = facts.found.get("CUDA driver", ()), "CUDA driver"
+    paths, check = ", ".join(facts.drivers), "CUDA driver"
     if facts.gpus and not paths:
-        return warn(
-            check,
-            f"{len(facts.gpus)} NVIDIA GPU(s) are here, but no libcuda.so.1",
-            "Install the driver's user library; in a container, start it with --gpus all.",
-        )
+        text = f"{len(facts.gpus)} NVIDIA GPU(s) are here, but no libcuda.so.1"
+        return [warn(check, text, "Install the driver's user library; in a container, start it with --gpus all.")]
     if paths and not facts.gpus:
-        return ok(check, f"{', '.join(paths)}, but no GPU is visible")
-    return ok(
-        check, f"{', '.join(paths)}, {len(facts.gpus)} GPU(s)" if paths else "not found; needed for GPU tensors only"
-    )
-
-
-def _library(facts: Facts, name: str) -> Finding:
-    paths = facts.found.get(name, ())
-    if not paths:
-        return ok(name, "not found where the system looks for libraries; Farandole's own collectives do without it")
-    return ok(name, f"{', '.join(paths)}; the job's key does not guard its sockets")
+        return [ok(check, f"{paths}, but no GPU is visible")]
+    return [ok(check, f"{paths}, {len(facts.gpus)} GPU(s)" if paths else "not found; needed for GPU tensors only")]
