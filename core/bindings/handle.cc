@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <new>
+#include <optional>
 
 #include "bindings/errors.h"
 #include "bindings/output.h"
@@ -188,10 +189,12 @@ bool WaitFor(PyObject* handle) {
   PyHandle* const self = From(handle);
   const Operation& operation = *self->kept.operation;
   if (const std::shared_ptr<Engine> engine = self->engine) {  // another thread may wait for the same handle
+    std::optional<Engine::OnlyWaiting> waiting;               // noted once that takes long
     while (!engine->Poll(self->kept.operation)) {
       {
         const WithoutGil scope;
-        engine->Wait(self->kept.operation, kSignalIntervalMs);
+        if (!engine->Wait(self->kept.operation, kSignalIntervalMs) && !waiting)
+          waiting.emplace(engine.get(), self->kept.operation);
       }
       if (!operation.done() && PyErr_CheckSignals() != 0) return false;
     }

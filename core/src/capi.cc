@@ -134,6 +134,7 @@ int32_t ApiInit(const frd_world* world) {
 // Submits; on FRD_OK *result is set when it is asked for.
 int32_t Begin(Engine* engine, const frd_request* given, bool will_wait, OperationPtr* operation) {
   if (given->struct_size < kFirstRequest) return Report(TooSmall("frd_request"));
+  engine->NoteNativeCaller();
   const frd_request from = Widen(*given);
   Request request;
   Status status = ToRequest(from, &request);

@@ -327,7 +327,7 @@ void Agreement::AskWhom() { outgoing_.push_back(EncodeIdMessage(MessageKind::kWh
 
 void Agreement::Ask(const std::vector<int>& ranks) { outgoing_.push_back(EncodeAsk({ranks.begin(), ranks.end()})); }
 
-void Agreement::Answer(int asker, const std::string& stacks) { outgoing_.push_back(EncodeStacks(asker, stacks)); }
+void Agreement::Answer(int asker, const Whereabouts& where) { outgoing_.push_back(EncodeStacks(asker, where)); }
 
 void Agreement::TellOfRefusal(int64_t turn, const std::string& text) {
   outgoing_.push_back(EncodeRefused({rank_, turn, text}));

@@ -130,7 +130,7 @@ class Agreement {
       kJoinEnd,   // all had joined, `rank` last; `turns` are the most that anybody counted
       kAbsent,    // what rank 0 knows of who has not come: `absences`
       kAsked,     // rank `rank` wants to know where this one is
-      kAnswered,  // where rank `rank` is: `status`'s message
+      kAnswered,  // where rank `rank` is: `where`
       kRefused,   // rank `rank` has not changed the process sets as this one is about to: `status`'s message
       kLeft,      // `rank` left in good order; what is still in flight will never complete
       kAbort,     // `status`: this epoch is over; `rank` is to blame (or -1)
@@ -141,6 +141,7 @@ class Agreement {
     Description description;
     Turns turns;
     std::vector<Absence> absences;
+    Whereabouts where;
 
     static Event About(Kind kind, Ticket ticket);
     static Event OfRank(Kind kind, int rank, Status status = Status());
@@ -164,7 +165,7 @@ class Agreement {
   void ReportStuck(Ticket ticket);
   void AskWhom();                           // for whom this rank waits, as far as rank 0 knows
   void Ask(const std::vector<int>& ranks);  // where they are
-  void Answer(int asker, const std::string& stacks);
+  void Answer(int asker, const Whereabouts& where);
   // This rank has not begun a change of process sets in which the others may wait for it.
   void TellOfRefusal(int64_t turn, const std::string& text);
   // Members of this group that have not come to the operation; empty when that is not known here.

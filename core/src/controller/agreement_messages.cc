@@ -239,9 +239,10 @@ Status Agreement::OnReady(ByteReader* reader) {
 
 Status Agreement::OnStacks(ByteReader* reader, std::vector<Event>* events) const {
   const int rank = reader->Get<int32_t>();
-  const std::string stacks = reader->GetString();
+  Whereabouts where = DecodeStacks(reader);
   if (!reader->AtEnd() || rank < 0 || rank >= layout_.size()) return Unreadable(kCoordinatorRank);
-  events->push_back(Event::OfRank(Event::kAnswered, rank, {Code::kInternal, stacks}));
+  events->push_back(Event::OfRank(Event::kAnswered, rank));
+  events->back().where = std::move(where);
   return Status::Ok();
 }
 

@@ -260,9 +260,9 @@ std::vector<int> Coordinator::Missing(const Id& id) const {
 
 Status Coordinator::OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out) {
   const int asker = reader->Get<int32_t>();
-  const std::string text = reader->GetString();
+  const Whereabouts where = DecodeStacks(reader);
   if (!reader->AtEnd() || asker < 0 || asker >= layout_.size()) return Unreadable(from);
-  out->push_back({asker, EncodeStacks(from, text)});
+  out->push_back({asker, EncodeStacks(from, where)});
   return Status::Ok();
 }
 

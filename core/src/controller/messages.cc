@@ -156,7 +156,21 @@ Refused DecodeRefused(ByteReader* reader) {
   return refused;
 }
 
-Bytes EncodeStacks(int rank, const std::string& text) { return Message(MessageKind::kStacks, rank, text); }
+Bytes EncodeStacks(int rank, const Whereabouts& where) {
+  ByteWriter writer;
+  writer.Put(MessageKind::kStacks);
+  PutAll(&writer, rank, where.stacks, static_cast<uint32_t>(where.waits_only_for.size()));
+  for (const std::string& title : where.waits_only_for) writer.PutString(title);
+  return writer.Take();
+}
+
+Whereabouts DecodeStacks(ByteReader* reader) {
+  Whereabouts where;
+  uint32_t count = 0;
+  GetAll(reader, &where.stacks, &count);
+  for (uint32_t i = 0; i < count && reader->ok(); ++i) where.waits_only_for.push_back(reader->GetString());
+  return where;
+}
 
 Bytes EncodeReady(const std::vector<ReadyItem>& items) {
   ByteWriter writer;

@@ -132,6 +132,13 @@ struct Absence {
   std::vector<int64_t> here;
 };
 
+// STACKS: what a rank does.
+struct Whereabouts {
+  std::string stacks;
+  // Titles of the operations for which its program waits, where no thread of it can do anything else; else none.
+  std::vector<std::string> waits_only_for;
+};
+
 // REFUSED: rank `rank` has by itself refused to change the process sets, when it was about to take this turn of set 0.
 struct Refused {
   int32_t rank = 0;
@@ -159,7 +166,8 @@ Bytes EncodeRefused(const Refused& refused);
 Refused DecodeRefused(ByteReader* reader);
 Bytes EncodeAbsent(const std::vector<Absence>& absences);
 std::vector<Absence> DecodeAbsent(ByteReader* reader);
-Bytes EncodeStacks(int rank, const std::string& text);  // to rank 0: for whom; from there: whose
+Bytes EncodeStacks(int rank, const Whereabouts& where);  // to rank 0: for whom; from there: whose
+Whereabouts DecodeStacks(ByteReader* reader);            // behind the rank
 Bytes EncodeReady(const std::vector<ReadyItem>& items);
 std::vector<ReadyItem> DecodeReady(ByteReader* reader);
 Bytes EncodeJoin(MessageKind kind, int rank, const Turns& turns);  // JOIN: who joins; JOIN_RESULT: who was last

@@ -119,7 +119,7 @@ void Conductor::Handle(const Agreement::Event& event) {
     case Agreement::Event::kAsked:
       return Answer(event.rank);
     case Agreement::Event::kAnswered:
-      return OnAnswer(event.rank, event.status.message());
+      return OnAnswer(event.rank, event.where);
     case Agreement::Event::kRefused:
       return OnRefused(event.rank, event.status.message());
     case Agreement::Event::kLeft:

@@ -109,16 +109,21 @@ class Conductor {
   void AddJoin(TimePoint now, std::vector<Wait>* waits);
   void LearnWhoIsAbsent(TimePoint now);
   void OnAbsent(const std::vector<Absence>& absences);
-  std::string HowTheyNeedUs(const std::vector<int>& ranks) const;
+  std::vector<Absence> NeededFor(TimePoint since) const;
+  std::string HowTheyNeedUs(const std::vector<int>& ranks, bool for_ever) const;
+  std::vector<std::string> WaitsOnlyFor(const std::string& stacks) const;
+  const Wait* FindDeadlock(const std::vector<Wait>& waits) const;
+  bool WaitsForUsOnly(int rank, TimePoint since) const;
+  void AskThoseThatNeedUs(const std::vector<Wait>& waits, TimePoint now);
   std::vector<int> WhoIsMissing(const Operation& operation) const;
   bool AnotherTells(const Operation& operation, const std::vector<int>& missing) const;
   std::string NamesOf(const std::vector<int>& ranks) const;
   void Warn(const Delay& delay) const;
-  void GiveUpWaiting(const Wait& wait);
+  void GiveUpWaiting(const Wait& wait, bool is_deadlock);
   std::string PlacesSince(TimePoint begin) const;
   void Ask(std::vector<int> ranks);
   void Answer(int asker);
-  void OnAnswer(int rank, const std::string& stacks);
+  void OnAnswer(int rank, const Whereabouts& where);
   void OnRefused(int rank, const std::string& text) const;
 
   World* const world_;
@@ -141,13 +146,16 @@ class Conductor {
   Delays delays_;
   std::map<std::string, std::vector<int>> absent_;  // by title: what rank 0 knows of who has not come
   std::vector<Absence> needed_;                     // what others have come to and this rank has not, as rank 0 knows
+  TimePoint needed_at_{};                           // when it said so
   TimePoint asked_whom_{};                          // when it was last asked
   std::set<int> told_of_;                           // whose stacks are to be told as well, once they are here
-  std::string stacks_;                              // what this rank said when it was last asked
+  Whereabouts where_;                               // what this rank said when it was last asked
   TimePoint answered_{};                            // when this rank last said where it is
+  TimePoint asked_again_{};                         // when it last asked those that wait for it
   struct Place {
     std::string frame;  // the innermost
     TimePoint seen;
+    std::vector<std::string> waits_only_for;
   };
   std::map<int, Place> places_;  // where ranks that this one waited for said that they were
   TimePoint last_tick_ = Now();

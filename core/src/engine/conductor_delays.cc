@@ -41,7 +41,9 @@ void Conductor::CheckDelays(TimePoint now) {
     wait.missing = WhoIsMissing(*wait.operation);
     wait.is_told_by_another = AnotherTells(*wait.operation, wait.missing);
   }
-  if (!never && longest->waited_ms >= settings_.timeout_ms) return GiveUpWaiting(*longest);
+  if (!never && longest->waited_ms >= settings_.timeout_ms) return GiveUpWaiting(*longest, false);
+  if (const Wait* const lost = FindDeadlock(waits)) return GiveUpWaiting(*lost, true);
+  AskThoseThatNeedUs(waits, now);
   std::vector<int> asked;
   for (const Delay& delay : delays_.News(waits, now)) {
     if (delay.is_ours_to_tell) {
@@ -58,8 +60,8 @@ void Conductor::Warn(const Delay& delay) const {
   const bool names_ranks = delay.ranks[0] != kOwnDevice && delay.ranks[0] != kOwnLibrary;
   const std::string look = !names_ranks ? "" : one ? "look at its output first; " : "look at their output first; ";
   Log(LogLevel::kWarning, NamesOf(delay.ranks) + (one ? " has" : " have") + " kept " + TitleOf(delay) +
-                              " waiting for " + Seconds(delay.waited_ms) + HowTheyNeedUs(delay.ranks) + "; " + look +
-                              "raise FARANDOLE_WARN_AFTER if that is normal");
+                              " waiting for " + Seconds(delay.waited_ms) + HowTheyNeedUs(delay.ranks, false) + "; " +
+                              look + "raise FARANDOLE_WARN_AFTER if that is normal");
 }
 
 // Operations that not all ranks have submitted.
@@ -118,6 +120,7 @@ void Conductor::LearnWhoIsAbsent(TimePoint now) {
 void Conductor::OnAbsent(const std::vector<Absence>& absences) {
   absent_.clear();
   needed_.clear();
+  needed_at_ = Now();
   for (const Absence& absence : absences) {
     if (std::find(absence.ranks.begin(), absence.ranks.end(), world_->rank) != absence.ranks.end()) {
       needed_.push_back(absence);
@@ -127,23 +130,91 @@ void Conductor::OnAbsent(const std::vector<Absence>& absences) {
   }
 }
 
+// What others have come to and this rank has not; of other groups, as rank 0 has said after `since`.
+std::vector<Absence> Conductor::NeededFor(TimePoint since) const {
+  std::vector<Absence> needed;
+  if (needed_at_ >= since) needed = needed_;
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  for (Absence& each : table_->agreement.NeededFor()) needed.push_back(std::move(each));
+  std::set<std::string> here;  // rank 0 knows of whole groups only
+  for (const OperationPtr& operation : table_->operations.All()) here.insert(operation->Title());
+  const auto is_here = [&here](const Absence& each) { return here.count(each.title) > 0; };
+  needed.erase(std::remove_if(needed.begin(), needed.end(), is_here), needed.end());
+  return needed;
+}
+
 // A clause about ranks that are waited for, if one of them waits for this rank; else "".
-std::string Conductor::HowTheyNeedUs(const std::vector<int>& ranks) const {
-  std::vector<Absence> needed = needed_;
-  {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    for (Absence& each : table_->agreement.NeededFor()) needed.push_back(std::move(each));
-  }
-  for (const Absence& each : needed) {
+std::string Conductor::HowTheyNeedUs(const std::vector<int>& ranks, bool for_ever) const {
+  for (const Absence& each : NeededFor(TimePoint())) {
     for (int64_t rank : each.here) {
       if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
       return ", while rank " + std::to_string(rank) + " waits for this one to call " + each.title +
-             ": they wait for each other, for ever unless one still calls what the other needs. Mostly one rank has "
-             "more batches than another: let each call join() when its own are used up";
+             ": they wait for each other, " +
+             (for_ever ? "and neither has a thread that could still call what the other needs"
+                       : "for ever unless one still calls what the other needs") +
+             ". Mostly one rank has more batches than another: let each call join() when its own are used up";
     }
   }
   return "";
 }
+
+// ---- ranks that wait for each other for ever
+
+// Titles of what all threads of the program wait for; none where one may still call something.
+std::vector<std::string> Conductor::WaitsOnlyFor(const std::string& stacks) const {
+  const std::vector<OperationPtr> awaited = table_->blocked.operations();
+  const bool may_go_on = table_->has_native_callers || table_->has_held;
+  if (awaited.empty() || may_go_on || ThreadsThatMayCall(stacks) > awaited.size()) return {};
+  std::vector<std::string> titles;
+  for (const OperationPtr& operation : awaited) titles.push_back(operation->Title());
+  return titles;
+}
+
+// It has said, after that time, that its program waits for nothing but operations to which this rank has not come.
+bool Conductor::WaitsForUsOnly(int rank, TimePoint since) const {
+  const auto place = places_.find(rank);
+  if (place == places_.end() || place->second.seen < since || place->second.waits_only_for.empty()) return false;
+  const std::vector<Absence> needed = NeededFor(since);
+  const auto needs_us = [&](const std::string& title) {
+    return std::any_of(needed.begin(), needed.end(), [&](const Absence& each) {
+      return each.title == title && std::find(each.here.begin(), each.here.end(), rank) != each.here.end();
+    });
+  };
+  const std::vector<std::string>& titles = place->second.waits_only_for;
+  return std::all_of(titles.begin(), titles.end(), needs_us);
+}
+
+// Everything that this rank's program waits for lacks a rank that waits for this one only. One of these waits, or null.
+// What was so when the other rank said it, since when this one has called nothing, is so now.
+const Wait* Conductor::FindDeadlock(const std::vector<Wait>& waits) const {
+  const TimePoint since = table_->blocked.since();
+  std::map<std::string, const Wait*> lost;
+  for (const Wait& wait : waits) {
+    if (std::any_of(wait.missing.begin(), wait.missing.end(), [&](int r) { return WaitsForUsOnly(r, since); }))
+      lost[wait.operation->Title()] = &wait;
+  }
+  if (lost.empty()) return nullptr;
+  const std::vector<std::string> titles = WaitsOnlyFor(StacksOfThisProcess());
+  const auto is_lost = [&](const std::string& title) { return lost.count(title) > 0; };
+  return !titles.empty() && std::all_of(titles.begin(), titles.end(), is_lost) ? lost[titles[0]] : nullptr;
+}
+
+// Whether they do nothing but wait; they may have been asked when this was not so yet.
+void Conductor::AskThoseThatNeedUs(const std::vector<Wait>& waits, TimePoint now) {
+  if (asked_again_ != TimePoint() && MillisecondsBetween(asked_again_, now) < kAskAgainMs) return;
+  asked_again_ = now;
+  std::set<int> ranks;
+  for (const Absence& each : NeededFor(TimePoint())) {
+    for (const Wait& wait : waits) {
+      for (int rank : wait.missing) {
+        if (std::find(each.here.begin(), each.here.end(), rank) != each.here.end()) ranks.insert(rank);
+      }
+    }
+  }
+  Ask({ranks.begin(), ranks.end()});
+}
+
+// ---- who waits, and for whom
 
 std::vector<int> Conductor::WhoIsMissing(const Operation& operation) const {
   std::vector<int> missing;
@@ -186,14 +257,14 @@ std::string Conductor::NamesOf(const std::vector<int>& ranks) const {
   return names;
 }
 
-void Conductor::GiveUpWaiting(const Wait& wait) {
+void Conductor::GiveUpWaiting(const Wait& wait, bool is_deadlock) {
   const std::string places = PlacesSince(Now() - std::chrono::milliseconds(wait.waited_ms));
   std::string names = NamesOf(wait.missing);
   if (names.back() == ',') names.pop_back();  // of a clause that ends here
   Abort(Code::kDeadline, -1,
         wait.operation->Title() + " has waited " + Seconds(wait.waited_ms) + " on rank " +
-            std::to_string(world_->rank) + " for " + names + HowTheyNeedUs(wait.missing) + places +
-            "; raise FARANDOLE_TIMEOUT if that is normal");
+            std::to_string(world_->rank) + " for " + names + HowTheyNeedUs(wait.missing, is_deadlock) + places +
+            (is_deadlock ? "" : "; raise FARANDOLE_TIMEOUT if that is normal"));
 }
 
 // What ranks said while others were waited for, before `begin`, is of no use to anybody now.
@@ -216,16 +287,20 @@ void Conductor::Ask(std::vector<int> ranks) {
 // Many may ask at once, and looking costs a little; a second later nothing much has changed.
 void Conductor::Answer(int asker) {
   const TimePoint now = Now();
-  if (answered_ == TimePoint() || MillisecondsBetween(answered_, now) >= kAskAgainMs) stacks_ = StacksOfThisProcess();
-  answered_ = now;
+  if (answered_ == TimePoint() || MillisecondsBetween(answered_, now) >= kAskAgainMs) {
+    where_.stacks = StacksOfThisProcess();
+    where_.waits_only_for = WaitsOnlyFor(where_.stacks);
+    answered_ = now;
+  }
   std::lock_guard<std::mutex> lock(table_->mutex);
-  table_->agreement.Answer(asker, stacks_);
+  table_->agreement.Answer(asker, where_);
   table_->has_outgoing = true;
 }
 
-void Conductor::OnAnswer(int rank, const std::string& stacks) {
+void Conductor::OnAnswer(int rank, const Whereabouts& where) {
+  const std::string& stacks = where.stacks;
   if (stacks.empty()) return;
-  places_[rank] = {UsersFrame(stacks), Now()};
+  places_[rank] = {UsersFrame(stacks), Now(), where.waits_only_for};
   if (told_of_.erase(rank) == 0) return;
   Log(LogLevel::kWarning, "that is where " + world_->NameOf(rank) + " is, by thread, innermost call first:\n" + stacks);
 }

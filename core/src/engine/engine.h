@@ -60,6 +60,25 @@ class Engine {
   // Drives, or sleeps while another thread drives, until the operation is done or the time is up. True when it is done.
   bool Wait(const OperationPtr& operation, int64_t limit_ms);
 
+  // While it lives, the calling thread does nothing but wait for the operation.
+  class OnlyWaiting {
+   public:
+    OnlyWaiting(Engine* engine, OperationPtr operation) : engine_(engine), operation_(std::move(operation)) {
+      engine_->table_->blocked.Add(operation_);
+    }
+    ~OnlyWaiting() { engine_->table_->blocked.Remove(operation_); }
+    OnlyWaiting(const OnlyWaiting&) = delete;
+    OnlyWaiting& operator=(const OnlyWaiting&) = delete;
+
+   private:
+    Engine* const engine_;
+    const OperationPtr operation_;
+  };
+  // There are threads that submit and are not the program's own, see Table.
+  void NoteNativeCaller() {
+    if (table_) table_->has_native_callers.store(true, std::memory_order_relaxed);
+  }
+
   int rank() const { return rank_; }
   int size() const { return size_; }
   const World* world() const { return world_.get(); }  // null in a world of one

@@ -2,6 +2,7 @@
 // can look, the Python binding say, says so once; the core itself knows no interpreter. Any thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace farandole {
@@ -12,6 +13,10 @@ using StackFunction = std::string (*)();
 void SetStackFunction(StackFunction function);
 
 std::string StacksOfThisProcess();  // "" when nobody can look
+
+// How many threads may call something without another one's doing: all but those that are known to be idle, such as
+// those of a pool that has nothing to do. As many as can be where the stacks are not known to their end.
+size_t ThreadsThatMayCall(const std::string& stacks);
 
 // The innermost frame that is not Farandole's, of the last thread with one, since the main thread stands last: `File
 // "train.py", line 12 in main`.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "controller/agreement.h"
+#include "engine/blocked.h"
 #include "engine/naming.h"
 #include "engine/operation.h"
 #include "engine/small_call.h"
@@ -105,6 +106,10 @@ struct Table {
   std::atomic<bool> has_held{false};      // `held` is not empty
   std::atomic<bool> wants_join{false};    // `join` is set and rank 0 does not know yet
   std::atomic<int> in_flight{0};          // operations not completed, but for a call within Enter
+
+  Blocked blocked;
+  // Somebody submits by the C interface: threads of a framework, of which nobody knows what they wait for.
+  std::atomic<bool> has_native_callers{false};
 
   std::atomic<uint64_t> bytes_submitted{0};
   std::atomic<uint64_t> messages_sent{0};

@@ -72,7 +72,7 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
                          EncodeJoin(MessageKind::kJoinResult, 1, {{0, 3}}),
                          EncodeIdMessage(MessageKind::kJoined, 0),
                          EncodeIdMessage(MessageKind::kJoinEnd, 0),
-                         EncodeStacks(0, "train.py:12"),
+                         EncodeStacks(0, {"train.py:12", {"allreduce 'w'", "barrier"}}),
                          EncodeRefused({0, 0, "no"}),
                          EncodeRefused({1, 0, "no"})};
   const auto count = static_cast<int>(Descriptions().size());
