@@ -345,3 +345,35 @@ def in_forked_child(settings: list[Settings]) -> list[str]:
     if fnp.synchronize(handle).tolist() != [fnp.size()] * 3:
         found.append("the rank's own operation is wrong")
     return found
+
+
+def what_a_forked_child_keeps_open(settings: list[Settings]) -> list[str]:
+    """Descriptors of a forked child that this process has only while it is in a world."""
+    together(settings)
+    farandole.barrier()
+    farandole.shutdown()
+    without = _descriptors()
+    farandole.init()
+    fnp.allreduce(np.ones(3), name="before the fork")
+    ours = sorted(set(_descriptors()) - set(without))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        kept = {each: place for each, place in _descriptors().items() if each in ours}
+        os.write(writing, repr(kept).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    found = [] if answer == "{}" else [f"in the child: {answer}"]
+    return found + ([] if len(ours) > 2 or fnp.size() == 1 else [f"in the rank: {ours}"])
+
+
+def _descriptors() -> dict[int, str]:
+    """What is open, but for the folder that is listed."""
+    places = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            places[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return places

@@ -171,3 +171,8 @@ def test_a_setting_that_cannot_be_is_named_with_its_value(ranks, mode):
 @places
 def test_a_forked_child_is_told_and_the_rank_goes_on(ranks, mode):
     assert [text for texts in run(ranks, mode, attempts.in_forked_child) for text in texts] == []
+
+
+@places
+def test_a_forked_child_keeps_no_connection_open(ranks, mode):
+    assert [text for texts in run(ranks, mode, attempts.what_a_forked_child_keeps_open) for text in texts] == []

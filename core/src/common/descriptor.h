@@ -3,11 +3,15 @@
 // Closed when its owner goes, so that no early return leaks a socket or a memfd. The system gives the number of a
 // closed descriptor to the next one, so whoever has to tell them apart asks for the serial. Move-only; one thread at a
 // time.
+//
+// A forked child has copies of all of them, by which a dead rank's connections would stay open: it calls CloseInChild.
 #pragma once
 
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -16,14 +20,15 @@ namespace farandole {
 class Descriptor {
  public:
   Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd), serial_(++last_serial_) {}
+  explicit Descriptor(int fd) : fd_(fd), serial_(++last_serial_), process_(process_now_) { Note(true); }
   ~Descriptor() { Reset(); }
-  Descriptor(Descriptor&& other) noexcept : fd_(other.Release()), serial_(other.serial_) {}
+  Descriptor(Descriptor&& other) noexcept { *this = std::move(other); }
   Descriptor& operator=(Descriptor&& other) noexcept {
     if (this != &other) {
       Reset();
       serial_ = other.serial_;
-      fd_ = other.Release();
+      process_ = other.process_;
+      fd_ = std::exchange(other.fd_, -1);
     }
     return *this;
   }
@@ -35,19 +40,47 @@ class Descriptor {
   uint64_t serial() const { return serial_; }
 
   // The caller becomes the owner.
-  int Release() { return std::exchange(fd_, -1); }
+  int Release() {
+    Note(false);
+    return std::exchange(fd_, -1);
+  }
 
   void Reset() {
-    // EINTR is not retried: on Linux the number is free again whatever close says.
-    if (fd_ >= 0) ::close(fd_);
+    const bool is_ours = process_ == process_now_;  // else the number may be another one's by now
+    if (fd_ >= 0 && is_ours) {
+      Note(false);
+      ::close(fd_);  // EINTR is not retried: on Linux the number is free again whatever close says
+    }
     fd_ = -1;
   }
 
+  // Right after a fork, in the child, whose only thread this is: closes all that have an owner. The owners are the
+  // parent's; what they do to them is nothing here.
+  static void CloseInChild() {
+    ++process_now_;
+    for (size_t word = 0; word < open_.size(); ++word) {
+      const uint64_t bits = open_[word].exchange(0);
+      for (int bit = 0; bit < 64; ++bit) {
+        if ((bits >> bit & 1) != 0) ::close(static_cast<int>(word * 64) + bit);
+      }
+    }
+  }
+
  private:
+  void Note(bool open) const {
+    if (fd_ < 0 || process_ != process_now_ || static_cast<size_t>(fd_) / 64 >= open_.size()) return;
+    const uint64_t bit = uint64_t{1} << (fd_ % 64);
+    std::atomic<uint64_t>& word = open_[static_cast<size_t>(fd_) / 64];
+    open ? word.fetch_or(bit, std::memory_order_relaxed) : word.fetch_and(~bit, std::memory_order_relaxed);
+  }
+
   inline static std::atomic<uint64_t> last_serial_{0};
+  inline static uint32_t process_now_ = 0;                        // how many forks lead to this process
+  inline static std::array<std::atomic<uint64_t>, 1024> open_{};  // bits: those below 65,536 that have an owner
 
   int fd_ = -1;
   uint64_t serial_ = 0;
+  uint32_t process_ = 0;  // whose it is
 };
 
 }  // namespace farandole

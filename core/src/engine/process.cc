@@ -1,9 +1,9 @@
 #include "engine/process.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include "backends/registry.h"
+#include "common/descriptor.h"
 #include "common/failpoint.h"
 #include "engine/nvtx.h"
 #include "engine/timeline.h"
@@ -36,16 +36,8 @@ void ForgetInChild() {
   const std::shared_ptr<Engine>& engine = Slot();
   if (engine || g_starting) g_forked = true;
   Timeline::Forget();
-  if (engine && engine->world() != nullptr) {
-    for (const MessageStream& stream : engine->world()->control) {
-      if (stream.open()) close(stream.descriptor());
-    }
-    for (const auto& link : engine->world()->links) {
-      if (link && link->descriptor() >= 0) close(link->descriptor());
-    }
-    // Out of reach for good: its destructors would close numbers that the child may have given to something else.
-    new std::shared_ptr<Engine>(engine);
-  }
+  Descriptor::CloseInChild();
+  if (engine) new std::shared_ptr<Engine>(engine);  // out of reach for good: its threads are not here
   g_mutex.unlock();
 }
 
