@@ -1,6 +1,7 @@
 #include "transport/lobby.h"
 
 #include "common/log.h"
+#include "transport/socket.h"
 
 namespace farandole {
 namespace {
@@ -74,7 +75,7 @@ void Lobby::TurnAway(const std::string& reason) {
   last_reason_ = reason;
   if (!IsPowerOfTwo(++turned_away_)) return;
   const std::string count = turned_away_ == 1 ? "" : " (" + std::to_string(turned_away_) + " so far)";
-  Log(LogLevel::kWarning, "turned a connection away at " + endpoint_ + count + ": " + reason);
+  Log(LogLevel::kWarning, "turned a connection away" + AtEndpoint(endpoint_) + count + ": " + reason);
 }
 
 }  // namespace farandole

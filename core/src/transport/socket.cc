@@ -96,7 +96,8 @@ bool IsConnectedToItself(int fd) {
 }
 
 Status ConnectError(const std::string& endpoint, int error) {
-  const std::string text = endpoint + ": " + std::strerror(error);
+  const std::string at = AtEndpoint(endpoint);
+  const std::string text = "no connection" + at + (at.empty() ? " on this machine: " : ": ") + std::strerror(error);
   switch (error) {
     case ECONNREFUSED:
     case ECONNRESET:
@@ -149,6 +150,11 @@ Status Listen(const std::string& endpoint, Descriptor* listener) {
     if (last.ok()) break;
   }
   return last;
+}
+
+std::string AtEndpoint(const std::string& endpoint) {
+  static const std::string kTcp = "tcp:";
+  return endpoint.rfind(kTcp, 0) == 0 ? " at " + endpoint.substr(kTcp.size()) : "";
 }
 
 Status BoundEndpoint(int fd, std::string* endpoint) {

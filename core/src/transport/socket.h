@@ -38,6 +38,9 @@ Status Listen(const std::string& endpoint, Descriptor* listener);
 // The endpoint others connect to: "tcp:127.0.0.1:40123", "unix:name".
 Status BoundEndpoint(int fd, std::string* endpoint);
 
+// For messages: " at 10.0.0.2:4711"; "" for an abstract Unix socket, whose name tells nobody anything.
+std::string AtEndpoint(const std::string& endpoint);
+
 // Waits for one connection. kMismatch: a process of another user knocked and was shown out; call again.
 Status Accept(int listener_fd, Deadline deadline, Descriptor* connection);
 

@@ -211,12 +211,11 @@ void Applicant::OnTime(TimePoint now, const std::string& detail) {
 
 void Applicant::OnDeadline(TimePoint now, const std::string& detail) {
   const std::string me = NameOfRank(cards_, rank_) + " waited " + Seconds(began_, now) + " ";
-  const std::string ending = detail.empty() ? "" : "; last " + detail;
+  const std::string ending = detail.empty() ? "" : "; last: " + detail;
   if (phase_ == kComing) {
-    return Fail({Code::kDeadline,
-                 me + "for rank 0: nobody to connect to" + ending +
-                     ". Check that the process that listens there was started and still runs, and that its address and "
-                     "port are reachable from this host"},
+    return Fail({Code::kDeadline, me + "for rank 0: nobody to connect to" + ending +
+                                      ". Check that rank 0 was started and still runs, and that its address and port "
+                                      "can be reached from this host"},
                 {0});
   }
   if (phase_ == kLinking) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transport/socket.h"
+
 namespace farandole {
 namespace {
 
@@ -160,7 +162,7 @@ void Registrar::OnTime(TimePoint now) {
   if (now >= deadline_) return GiveUpWaiting(0, std::to_string(MillisecondsBetween(began_, now) / 1000) + " s");
   if (now >= warn_at_) {
     notes_.push_back("rank 0 has waited " + std::to_string(MillisecondsBetween(began_, now) / 1000) + " s for " +
-                     NamesOfRanks(cards_, Missing()) + " at " + place_ +
+                     NamesOfRanks(cards_, Missing()) + AtEndpoint(place_) +
                      "; look at the output there: did it end, or not call init()? The job gives up after " +
                      std::to_string(MillisecondsBetween(began_, deadline_) / 1000) + " s (FARANDOLE_START_TIMEOUT)");
     warn_at_ = now + kWarnAgain;
@@ -187,7 +189,7 @@ void Registrar::GiveUpWaiting(int rank, const std::string& how_long) {
                                             "did not get a data connection to every other group", ""};
   const std::vector<int> missing = Missing();
   std::string text = NameOfRank(cards_, rank) + " waited " + how_long + " for " + NamesOfRanks(cards_, missing) +
-                     " of " + std::to_string(size_) + " at " + place_ + ": they " + kNotYet[phase_] +
+                     " of " + std::to_string(size_) + AtEndpoint(place_) + ": they " + kNotYet[phase_] +
                      " before the start timeout (FARANDOLE_START_TIMEOUT)";
   if (phase_ == kCards && !turned_away_.empty()) {
     text += "; connections were turned away, the last because " + turned_away_;

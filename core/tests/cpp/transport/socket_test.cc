@@ -93,7 +93,7 @@ TEST_P(Endpoints, RefuseAtOnceWhenNobodyListens) {
   const Deadline deadline = Soon();
   const Status status = ConnectOnce(closed, deadline, &connection);
   EXPECT_EQ(status.code(), Code::kPeerLost) << status.message();
-  EXPECT_NE(status.message().find(closed), std::string::npos);
+  EXPECT_NE(status.message().find("no connection" + AtEndpoint(closed)), std::string::npos) << status.message();
   EXPECT_LT(std::chrono::steady_clock::now(), deadline);
   EXPECT_FALSE(connection.valid());
 }
@@ -166,6 +166,12 @@ TEST(TcpEndpoint, WhereNobodyListensIsNotConnectedToByItself) {
     const Status status = ConnectOnce(endpoint, Soon(), &connection);
     ASSERT_EQ(status.code(), Code::kPeerLost) << "attempt " << attempt << ": " << status.message();
   }
+}
+
+TEST(Endpoint, MessagesNameAPlaceThatPeopleKnow) {
+  EXPECT_EQ(AtEndpoint("tcp:10.0.0.2:4711"), " at 10.0.0.2:4711");
+  EXPECT_EQ(AtEndpoint("tcp:[::1]:4711"), " at [::1]:4711");
+  EXPECT_EQ(AtEndpoint("unix:farandole-77aa"), "");
 }
 
 TEST(Endpoint, TextThatIsWrongIsRefusedWithTheReason) {

@@ -17,7 +17,7 @@ TEST(RegistrarTest, WhoWaitsForLongIsToldWhatToDo) {
   registrar.OnTime(begin + std::chrono::seconds(10));
   EXPECT_EQ(registrar.TakeNotes(),
             (std::vector<std::string>{
-                "rank 0 has waited 10 s for rank 1 at tcp:host:1; look at the output there: did it end, or not "
+                "rank 0 has waited 10 s for rank 1 at host:1; look at the output there: did it end, or not "
                 "call init()? The job gives up after 120 s (FARANDOLE_START_TIMEOUT)"}));
 }
 
