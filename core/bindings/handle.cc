@@ -1,5 +1,6 @@
 #include "bindings/handle.h"
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <new>
@@ -205,12 +206,18 @@ bool WaitFor(PyObject* handle) {
   return operation.status().ok();
 }
 
+// Some at a time, going round: one that is stuck keeps no other from being released.
 void ReleaseOrphans() {
+  constexpr size_t kLooks = 8;
   auto& orphans = Orphans();
-  while (!orphans.empty() && orphans.front().operation->done()) {
-    Kept released = std::move(orphans.front());
+  for (size_t looks = std::min(kLooks, orphans.size()); looks > 0 && !orphans.empty(); --looks) {
+    Kept orphan = std::move(orphans.front());
     orphans.pop_front();
-    released.Release();
+    if (orphan.operation->done()) {
+      orphan.Release();  // which may run Python, and so come here again
+    } else {
+      orphans.push_back(std::move(orphan));
+    }
   }
 }
 

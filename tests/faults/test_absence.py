@@ -170,3 +170,24 @@ def test_a_missing_tensor_holds_up_nothing_else():
     message = spawn(2, one_tensor_is_missing, timeout=60, env={"FARANDOLE_TIMEOUT": "3"})[0]
     assert "t1" in message
     assert "rank 1" in message
+
+
+def one_does_not_read():
+    begin()
+    coordinator = int(fnp.allgather(np.array([os.getpid()]))[0])
+    fnp.barrier()
+    if fnp.rank() == 0:
+        return be_absent(lambda: (os.kill(os.getpid(), signal.SIGSTOP), time.sleep(60)))
+    try:
+        with pytest.raises(farandole.DeadlineError) as caught:
+            for number in range(40_000):  # with 5 kB about each
+                fnp.allreduce_async(np.ones(1), name=f"{number} {'x' * 5000}")
+        return str(caught.value)
+    finally:
+        os.kill(coordinator, signal.SIGCONT)
+        os.kill(coordinator, signal.SIGUSR1)
+
+
+def test_what_is_kept_for_a_rank_that_reads_nothing_has_a_bound():
+    message = spawn(2, one_does_not_read, timeout=60)[1]
+    assert "rank 0" in message and "has not read 655" in message and "SIGSTOP" in message

@@ -107,6 +107,11 @@ void Conductor::Send(int rank, const Bytes& message) {
   if (!stream.open()) return;
   stream.Queue(message);
   FlushControl(rank);
+  if (!stream.open() || stream.unsent_bytes() <= settings_.most_unsent_bytes) return;
+  Abort(Code::kDeadline, -1,
+        world_->NameOf(rank) + " has not read " + std::to_string(stream.unsent_bytes() >> 10) +
+            " KiB of messages about operations from rank " + std::to_string(world_->rank) +
+            ", more than may be kept for it; was it stopped, by SIGSTOP or a debugger?");
 }
 
 void Conductor::FlushControl(int rank) {

@@ -6,6 +6,7 @@
 #include "engine/small.h"
 #include "engine/submit.h"
 #include "engine/timeline.h"
+#include "world/descriptors.h"
 
 namespace farandole {
 namespace {
@@ -41,6 +42,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
     (*engine)->everybody_ = (*engine)->alone_->Find(0);
     return Status::Ok();
   }
+  FRD_RETURN_IF_ERROR(ProvideDescriptors(spec.size));
   spec.plan = PlanFor(spec.size);
   spec.arenas = settings.arenas;
   if (!spec.interface_address.empty()) settings.interface_address = spec.interface_address;

@@ -14,6 +14,10 @@
 namespace farandole {
 
 void MessageStream::Queue(const Bytes& message) {
+  if (sent_ > outgoing_.size() / 2) {
+    outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(sent_));
+    sent_ = 0;
+  }
   ByteWriter header;
   header.Put<uint32_t>(static_cast<uint32_t>(message.size()));
   const Bytes length = header.Take();

@@ -28,7 +28,8 @@ class MessageStream {
   void Queue(const Bytes& message);
   // Sends what the socket takes. An error is final; closing tells the peer that nothing more comes.
   Status Flush();
-  bool flushed() const { return sent_ == outgoing_.size(); }
+  bool flushed() const { return unsent_bytes() == 0; }
+  size_t unsent_bytes() const { return outgoing_.size() - sent_; }
   // Appends the complete messages that have come. kPeerLost at the end of the stream.
   Status Receive(std::vector<Bytes>* messages);
 

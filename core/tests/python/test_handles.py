@@ -53,6 +53,30 @@ def test_memory_in_flight_outlives_its_handle(elements):
     spawn(2, drop_before_the_other_comes, elements, timeout=60)
 
 
+def drop_behind_one_that_is_stuck():
+    fnp.init()
+    fnp.barrier()
+    stuck = fnp.allreduce_async(np.ones(4), name="stuck") if fnp.rank() == 0 else None
+    del stuck  # rank 1 comes to it last
+    arrays = [np.ones(300_000) for _ in range(20)]
+    seen = [weakref.ref(array) for array in arrays]
+    for number, array in enumerate(arrays):
+        fnp.allreduce_async_(array, name=f"free {number}")
+    del array, arrays
+    deadline = time.monotonic() + 30
+    while not (released := all(fnp.allgather_object(all(each() is None for each in seen)))):
+        if time.monotonic() > deadline:
+            break
+    if fnp.rank() == 1:
+        fnp.allreduce(np.ones(4), name="stuck")
+    fnp.barrier()
+    assert released, f"{sum(each() is not None for each in seen)} of {len(seen)} are kept"
+
+
+def test_what_is_stuck_keeps_nothing_else():
+    spawn(2, drop_behind_one_that_is_stuck, timeout=60)
+
+
 def reduce_often(times):
     fnp.init()
     array, names = np.ones(16, np.float32), [f"layer.{i}" for i in range(50)]

@@ -155,7 +155,7 @@ def _doubt(ended: Sequence[Death]) -> str:
 
 
 def _way_to(package: str) -> str:
-    """ "" where nothing is known of the package."""
+    """Empty where nothing is known of the package."""
     if importlib.util.find_spec(package) is None:
         install = f"install it: {sys.executable} -m pip install {package.replace('_', '-')}"
         return install if package.startswith("farandole") else ""

@@ -1,0 +1,11 @@
+// Whether this process may open as many descriptors as a world of its size needs.
+#pragma once
+
+#include "common/status.h"
+
+namespace farandole {
+
+// Raises the limit of this process where it may. Else kInvalid says how many there are and how to have more.
+Status ProvideDescriptors(int world_size);
+
+}  // namespace farandole
