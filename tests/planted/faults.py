@@ -158,6 +158,20 @@ FAULTS = [
         after="  OperationPtr before = InFlight(window[at]);\n",
         found_by="cpp NamingTest",
     ),
+    Fault(
+        name="a rank with a thread that may still call something is taken to wait for ever",
+        path="core/src/engine/stacks.cc",
+        before="count += is_harmless && is_idle ? 0 : 1;",
+        after="count += is_harmless || is_idle ? 0 : 1;",
+        found_by="cpp IdleThreadsOfThePythonLibraryCallNothing",
+    ),
+    Fault(
+        name="a forked child keeps the rank's connections open",
+        path="core/src/engine/process.cc",
+        before="  Descriptor::CloseInChild();\n",
+        after="",
+        found_by="tests/collectives/test_badinput.py::test_a_forked_child_keeps_no_connection_open",
+    ),
     # ---- core, backends
     Fault(
         name="a native allreduce copies a member's part before the member has combined it",
@@ -172,6 +186,13 @@ FAULTS = [
         before="  Free(known->second);\n  by_set_.erase(known);\n",
         after="  by_set_.erase(known);\n",
         found_by="cpp CommunicatorsAreGivenBack",
+    ),
+    Fault(
+        name="a sum of one rank is scaled by NCCL, which leaves elements out",
+        path="core/src/backends/nccl/meaning.cc",
+        before="bool CanScale(int set_size) { return set_size > 1; }",
+        after="bool CanScale(int set_size) { return set_size > 0; }",
+        found_by="cpp ScaledSumsOfSeveralRanksOnly",
     ),
     # ---- core, C interface and bindings
     Fault(
@@ -230,27 +251,6 @@ FAULTS = [
         before="return pickle.dumps((False, traceback.format_exc()))",
         after="return pickle.dumps((True, traceback.format_exc()))",
         found_by="core/tests/python/test_life.py::test_a_failing_rank_is_shown",
-    ),
-    Fault(
-        name="a sum of one rank is scaled by NCCL, which leaves elements out",
-        path="core/src/backends/nccl/meaning.cc",
-        before="bool CanScale(int set_size) { return set_size > 1; }",
-        after="bool CanScale(int set_size) { return set_size > 0; }",
-        found_by="cpp ScaledSumsOfSeveralRanksOnly",
-    ),
-    Fault(
-        name="a rank with a thread that may still call something is taken to wait for ever",
-        path="core/src/engine/stacks.cc",
-        before="count += is_harmless && is_idle ? 0 : 1;",
-        after="count += is_harmless || is_idle ? 0 : 1;",
-        found_by="cpp IdleThreadsOfThePythonLibraryCallNothing",
-    ),
-    Fault(
-        name="a forked child keeps the rank's connections open",
-        path="core/src/engine/process.cc",
-        before="  Descriptor::CloseInChild();\n",
-        after="",
-        found_by="tests/collectives/test_badinput.py::test_a_forked_child_keeps_no_connection_open",
     ),
     # ---- launcher
     Fault(
