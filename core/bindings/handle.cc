@@ -8,6 +8,7 @@
 
 #include "bindings/errors.h"
 #include "bindings/output.h"
+#include "engine/process.h"
 
 namespace farandole {
 namespace {
@@ -114,7 +115,8 @@ void Destroy(PyObject* object) {
 
 PyObject* Done(PyObject* object, PyObject*) {
   const PyHandle* const self = From(object);
-  return PyBool_FromLong(self->engine ? self->engine->Poll(self->kept.operation) : self->kept.operation->done());
+  const bool polls = self->engine && CheckNotForked().ok();
+  return PyBool_FromLong(polls ? self->engine->Poll(self->kept.operation) : self->kept.operation->done());
 }
 
 PyObject* Wait(PyObject* object, PyObject*);
@@ -190,12 +192,16 @@ bool WaitFor(PyObject* handle) {
   PyHandle* const self = From(handle);
   const Operation& operation = *self->kept.operation;
   if (const std::shared_ptr<Engine> engine = self->engine) {  // another thread may wait for the same handle
-    std::optional<Engine::OnlyWaiting> waiting;               // noted once that takes long
-    while (!engine->Poll(self->kept.operation)) {
+    if (const Status usable = CheckNotForked(); !usable.ok() && !operation.done()) {
+      SetPythonError(usable);
+      return false;
+    }
+    for (bool takes_long = false; !engine->Poll(self->kept.operation); takes_long = true) {
       {
         const WithoutGil scope;
-        if (!engine->Wait(self->kept.operation, kSignalIntervalMs) && !waiting)
-          waiting.emplace(engine.get(), self->kept.operation);
+        std::optional<Engine::OnlyWaiting> waiting;  // not while handlers of signals run, below
+        if (takes_long) waiting.emplace(engine.get(), self->kept.operation);
+        engine->Wait(self->kept.operation, kSignalIntervalMs);
       }
       if (!operation.done() && PyErr_CheckSignals() != 0) return false;
     }
@@ -207,10 +213,9 @@ bool WaitFor(PyObject* handle) {
 }
 
 // Some at a time, going round: one that is stuck keeps no other from being released.
-void ReleaseOrphans() {
-  constexpr size_t kLooks = 8;
+void ReleaseOrphans(size_t most) {
   auto& orphans = Orphans();
-  for (size_t looks = std::min(kLooks, orphans.size()); looks > 0 && !orphans.empty(); --looks) {
+  for (size_t looks = std::min(most, orphans.size()); looks > 0 && !orphans.empty(); --looks) {
     Kept orphan = std::move(orphans.front());
     orphans.pop_front();
     if (orphan.operation->done()) {

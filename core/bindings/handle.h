@@ -34,7 +34,7 @@ PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyOb
 // False and a Python error: a signal's, or the operation's.
 bool WaitFor(PyObject* handle);
 
-// Lets go of what handles kept that were dropped before their operation was done.
-void ReleaseOrphans();
+// Lets go of what handles kept that were dropped before their operation was done; looks at so many of them.
+void ReleaseOrphans(size_t most = 8);
 
 }  // namespace farandole

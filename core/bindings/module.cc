@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <future>
+#include <limits>
 
 #include "bindings/arguments.h"
 #include "bindings/errors.h"
@@ -175,7 +176,7 @@ void Shutdown() {
     py::gil_scoped_release release;
     ShutdownProcess();
   }
-  ReleaseOrphans();
+  ReleaseOrphans(std::numeric_limits<size_t>::max());  // all are done
 }
 
 void StartTimeline(const std::string& path, const std::string& title, int64_t offset_ns, bool marks_batches) {

@@ -329,7 +329,11 @@ def in_forked_child(settings: list[Settings]) -> list[str]:
         lambda: fnp.add_process_set([0]),
         fnp.join,
         lambda: (farandole.shutdown(), farandole.init()),
+        lambda: fnp.synchronize(unfinished),
     ]
+    unfinished = fnp.allreduce_async(array, name="not before the fork", op=fnp.Sum) if farandole.rank() == 0 else None
+    if unfinished is None or farandole.size() == 1:
+        calls.pop()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -342,6 +346,8 @@ def in_forked_child(settings: list[Settings]) -> list[str]:
         answer = pipe.read()
     os.waitpid(child, 0)
     found = [] if answer == "[]" else [f"in the child: {answer}"]
+    unfinished = unfinished or fnp.allreduce_async(array, name="not before the fork", op=fnp.Sum)
+    fnp.synchronize(unfinished)
     if fnp.synchronize(handle).tolist() != [fnp.size()] * 3:
         found.append("the rank's own operation is wrong")
     return found

@@ -161,9 +161,9 @@ FAULTS = [
     Fault(
         name="a rank with a thread that may still call something is taken to wait for ever",
         path="core/src/engine/stacks.cc",
-        before="count += is_harmless && is_idle ? 0 : 1;",
-        after="count += is_harmless || is_idle ? 0 : 1;",
-        found_by="cpp IdleThreadsOfThePythonLibraryCallNothing",
+        before="if (!is_idle && threads.count(IdOf(lines[head])) == 0) return false;",
+        after="if (!is_idle && threads.empty()) return false;",
+        found_by="cpp NobodyMayCallWhereAllThreadsWaitOrAreIdle",
     ),
     Fault(
         name="a forked child keeps the rank's connections open",

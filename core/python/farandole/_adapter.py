@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -67,6 +67,10 @@ class DeviceMemory(ABC, Generic[T]):
     @abstractmethod
     def holds(self, tensor: T) -> bool:
         """Whether the tensor lies on a CUDA device. Asked before `describe`, so of what is no tensor, too."""
+
+    @abstractmethod
+    def device_of(self, tensor: T) -> Hashable:
+        """Which device a tensor that lies on one lies on."""
 
     @abstractmethod
     def buffer(self, tensor: T) -> Buffer | None:

@@ -95,6 +95,9 @@ class Places(Generic[T]):
     def of(self, tensors: Iterable[T | None]) -> Place[T]:
         """Where the core is to get all of these."""
         device = self._device
-        if device is None or not all(tensor is None or device.holds(tensor) for tensor in tensors):
+        given = [tensor for tensor in tensors if tensor is not None]
+        if device is None or not all(map(device.holds, given)):
             return self._on_host
+        if len(given) > 1 and len(set(map(device.device_of, given))) > 1 and not core.takes_device_memory():
+            return self._on_host  # an operation of the core is of one device
         return self._on_device if core.reads_devices() else self._on_host

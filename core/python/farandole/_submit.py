@@ -1,7 +1,7 @@
 """From tensors to the core and back: staging, output allocation, keeping memory alive. Knows no operation's meaning.
 
-A tensor whose memory the core can use goes as it is; any other (strided, or on a device unless a back end takes it as
-it lies there) through a staging tensor:
+A tensor whose memory the core can use goes as it is; any other, such as a strided one, through a staging tensor
+(_places.py):
 
     tensor --assign--> staged --core, in place--> staged --assign, when complete--> target
 """

@@ -1,41 +1,39 @@
 // Threads of the program that do nothing but wait for an operation, however long that takes. Any thread.
 #pragma once
 
-#include <algorithm>
-#include <mutex>
-#include <vector>
+#include <pthread.h>
 
-#include "common/clock.h"
+#include <cstdint>
+#include <map>
+#include <mutex>
+
 #include "engine/operation.h"
 
 namespace farandole {
 
+using ThreadId = uint64_t;  // as stacks name threads
+
 class Blocked {
  public:
+  // The calling thread waits for the operation from here to Remove.
   void Add(const OperationPtr& operation) {
     std::lock_guard<std::mutex> lock(mutex_);
-    operations_.push_back(operation);
-    since_ = Now();
+    operations_[Self()] = operation;
   }
-  void Remove(const OperationPtr& operation) {
+  void Remove() {
     std::lock_guard<std::mutex> lock(mutex_);
-    operations_.erase(std::find(operations_.begin(), operations_.end(), operation));
+    operations_.erase(Self());
   }
-  // Since when there have been none but these.
-  TimePoint since() const {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return since_;
-  }
-  // For each of them its operation.
-  std::vector<OperationPtr> operations() const {
+  std::map<ThreadId, OperationPtr> operations() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return operations_;
   }
 
  private:
+  static ThreadId Self() { return static_cast<ThreadId>(pthread_self()); }
+
   mutable std::mutex mutex_;
-  std::vector<OperationPtr> operations_;
-  TimePoint since_{};
+  std::map<ThreadId, OperationPtr> operations_;
 };
 
 }  // namespace farandole

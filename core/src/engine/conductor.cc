@@ -52,6 +52,7 @@ bool Conductor::Drive() {
     Tick();
   }
   moved |= PollCopies();
+  longest_sleep_ms_.store(-1, std::memory_order_relaxed);
   if (CheckAbortWord()) return moved;
   if (CompleteReady(table_)) {
     role_->NotifyWaiters();
@@ -62,7 +63,7 @@ bool Conductor::Drive() {
   moved |= ReadLog();
   moved |= RunWorks();
   moved |= SendOutgoing();
-  longest_sleep_ms_.store(running_ != nullptr ? running_->LongestSleepMs() : -1, std::memory_order_relaxed);
+  if (running_ != nullptr) longest_sleep_ms_.store(running_->LongestSleepMs(), std::memory_order_relaxed);
   return moved;
 }
 

@@ -109,19 +109,20 @@ class Conductor {
   void AddJoin(TimePoint now, std::vector<Wait>* waits);
   void LearnWhoIsAbsent(TimePoint now);
   void OnAbsent(const std::vector<Absence>& absences);
-  std::vector<Absence> NeededFor(TimePoint since) const;
+  std::vector<Absence> NeededFor() const;
+  uint64_t Entered() const;
   std::string HowTheyNeedUs(const std::vector<int>& ranks, bool for_ever) const;
   std::vector<std::string> WaitsOnlyFor(const std::string& stacks) const;
-  const Wait* FindDeadlock(const std::vector<Wait>& waits) const;
-  bool WaitsForUsOnly(int rank, TimePoint since) const;
-  void AskThoseThatNeedUs(const std::vector<Wait>& waits, TimePoint now);
+  void NoteWhoIsStuck(int rank, const std::vector<std::string>& waits_only_for);
+  const Wait* FindDeadlock(std::vector<Wait>* waits) const;
+  void AskThoseThatNeedUs(const std::vector<Wait>& waits);
   std::vector<int> WhoIsMissing(const Operation& operation) const;
   bool AnotherTells(const Operation& operation, const std::vector<int>& missing) const;
   std::string NamesOf(const std::vector<int>& ranks) const;
   void Warn(const Delay& delay) const;
   void GiveUpWaiting(const Wait& wait, bool is_deadlock);
   std::string PlacesSince(TimePoint begin) const;
-  void Ask(std::vector<int> ranks);
+  void Ask(std::vector<int> ranks, const std::map<int, std::set<std::string>>& needed = {});
   void Answer(int asker);
   void OnAnswer(int rank, const Whereabouts& where);
   void OnRefused(int rank, const std::string& text) const;
@@ -146,16 +147,26 @@ class Conductor {
   Delays delays_;
   std::map<std::string, std::vector<int>> absent_;  // by title: what rank 0 knows of who has not come
   std::vector<Absence> needed_;                     // what others have come to and this rank has not, as rank 0 knows
-  TimePoint needed_at_{};                           // when it said so
-  TimePoint asked_whom_{};                          // when it was last asked
-  std::set<int> told_of_;                           // whose stacks are to be told as well, once they are here
-  Whereabouts where_;                               // what this rank said when it was last asked
-  TimePoint answered_{};                            // when this rank last said where it is
-  TimePoint asked_again_{};                         // when it last asked those that wait for it
+  std::deque<uint64_t> whom_entered_;  // see Table::entered: when rank 0 was asked, for each answer to come
+  uint64_t needed_entered_ = 0;        // when it was asked for needed_
+  struct Sought {
+    uint64_t entered;              // see Table::entered
+    std::set<std::string> titles;  // what the rank has come to and this one has not
+  };
+  std::map<int, std::deque<Sought>> sought_;  // by rank, for each answer to come
+  struct Stuck {
+    uint64_t entered;
+    TimePoint said;
+  };
+  std::map<int, Stuck> stuck_;  // who waits for this rank only, while Table::entered is that
+  TimePoint asked_whom_{};      // when it was last asked
+  std::set<int> told_of_;       // whose stacks are to be told as well, once they are here
+  Whereabouts where_;           // what this rank said when it was last asked
+  TimePoint answered_{};        // when this rank last said where it is
+  TimePoint asked_again_{};     // when it last asked those that wait for it
   struct Place {
     std::string frame;  // the innermost
     TimePoint seen;
-    std::vector<std::string> waits_only_for;
   };
   std::map<int, Place> places_;  // where ranks that this one waited for said that they were
   TimePoint last_tick_ = Now();

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kStuckMs = 100;  // then an unnamed operation asks whether others mean something else
 constexpr int64_t kAskAgainMs = 1000;
+constexpr size_t kMostAsked = 2;  // whether they wait for this rank only
 constexpr size_t kMostNames = 4;  // in a message
 
 std::string Seconds(int64_t milliseconds) {
@@ -42,8 +43,12 @@ void Conductor::CheckDelays(TimePoint now) {
     wait.is_told_by_another = AnotherTells(*wait.operation, wait.missing);
   }
   if (!never && longest->waited_ms >= settings_.timeout_ms) return GiveUpWaiting(*longest, false);
-  if (const Wait* const lost = FindDeadlock(waits)) return GiveUpWaiting(*lost, true);
-  AskThoseThatNeedUs(waits, now);
+  if (asked_again_ == TimePoint() || MillisecondsBetween(asked_again_, now) >= kAskAgainMs) {
+    asked_again_ = now;
+    std::vector<Wait> lacking = waits;
+    if (const Wait* const lost = FindDeadlock(&lacking)) return GiveUpWaiting(*lost, true);
+    AskThoseThatNeedUs(waits);
+  }
   std::vector<int> asked;
   for (const Delay& delay : delays_.News(waits, now)) {
     if (delay.is_ours_to_tell) {
@@ -89,9 +94,11 @@ void Conductor::AddRunning(TimePoint now, std::vector<Wait>* waits) {
     std::vector<int> missing = running_->Laggards();
     if (missing.empty()) missing = {running_->Standstill().empty() ? kUnknownRanks : kOwnLibrary};
     waits->push_back({operation, MillisecondsBetween(last_progress_, now), std::move(missing)});
+    waits->back().is_under_way = true;
   } else if (operation->host_copy) {
     const TimePoint begin = std::max(last_progress_, operation->submitted);
     waits->push_back({operation, MillisecondsBetween(begin, now), {kOwnDevice}});
+    waits->back().is_under_way = true;
   }
 }
 
@@ -113,6 +120,7 @@ void Conductor::LearnWhoIsAbsent(TimePoint now) {
   if (asked_whom_ != TimePoint() && MillisecondsBetween(asked_whom_, now) < kAskAgainMs) return;
   asked_whom_ = now;
   std::lock_guard<std::mutex> lock(table_->mutex);
+  whom_entered_.push_back(table_->entered);
   table_->agreement.AskWhom();
   table_->has_outgoing = true;
 }
@@ -120,7 +128,10 @@ void Conductor::LearnWhoIsAbsent(TimePoint now) {
 void Conductor::OnAbsent(const std::vector<Absence>& absences) {
   absent_.clear();
   needed_.clear();
-  needed_at_ = Now();
+  if (!whom_entered_.empty()) {  // answers come in the order of the questions
+    needed_entered_ = whom_entered_.front();
+    whom_entered_.pop_front();
+  }
   for (const Absence& absence : absences) {
     if (std::find(absence.ranks.begin(), absence.ranks.end(), world_->rank) != absence.ranks.end()) {
       needed_.push_back(absence);
@@ -130,10 +141,9 @@ void Conductor::OnAbsent(const std::vector<Absence>& absences) {
   }
 }
 
-// What others have come to and this rank has not; of other groups, as rank 0 has said after `since`.
-std::vector<Absence> Conductor::NeededFor(TimePoint since) const {
-  std::vector<Absence> needed;
-  if (needed_at_ >= since) needed = needed_;
+// What others have come to and this rank has not: exactly, where they share memory with it, else as rank 0 has said.
+std::vector<Absence> Conductor::NeededFor() const {
+  std::vector<Absence> needed = needed_;
   std::lock_guard<std::mutex> lock(table_->mutex);
   for (Absence& each : table_->agreement.NeededFor()) needed.push_back(std::move(each));
   std::set<std::string> here;  // rank 0 knows of whole groups only
@@ -145,7 +155,7 @@ std::vector<Absence> Conductor::NeededFor(TimePoint since) const {
 
 // A clause about ranks that are waited for, if one of them waits for this rank; else "".
 std::string Conductor::HowTheyNeedUs(const std::vector<int>& ranks, bool for_ever) const {
-  for (const Absence& each : NeededFor(TimePoint())) {
+  for (const Absence& each : NeededFor()) {
     for (int64_t rank : each.here) {
       if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
       return ", while rank " + std::to_string(rank) + " waits for this one to call " + each.title +
@@ -159,59 +169,86 @@ std::string Conductor::HowTheyNeedUs(const std::vector<int>& ranks, bool for_eve
 }
 
 // ---- ranks that wait for each other for ever
+//
+// This rank, A, is about to find that B waits for it, and for nothing else:
+//
+//   A  sees that B has come to X, which lacks A      then asks B, and notes X
+//   B  answers: all my threads wait, and only for X
+//   A  has come to nothing meanwhile                 so X lacks it still, and B waits for ever
+//
+// If everything that A's own threads wait for lacks such a B, A waits for ever, too.
 
-// Titles of what all threads of the program wait for; none where one may still call something.
+uint64_t Conductor::Entered() const {
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  return table_->entered;
+}
+
+// Titles of what all threads of the program wait for; none where one may still call something. A rank that has joined
+// comes to everything by itself.
 std::vector<std::string> Conductor::WaitsOnlyFor(const std::string& stacks) const {
-  const std::vector<OperationPtr> awaited = table_->blocked.operations();
-  const bool may_go_on = table_->has_native_callers || table_->has_held;
-  if (awaited.empty() || may_go_on || ThreadsThatMayCall(stacks) > awaited.size()) return {};
+  const std::map<ThreadId, OperationPtr> awaited = table_->blocked.operations();
+  if (awaited.empty() || table_->has_native_callers || table_->has_held) return {};
+  std::set<ThreadId> threads;
   std::vector<std::string> titles;
-  for (const OperationPtr& operation : awaited) titles.push_back(operation->Title());
-  return titles;
-}
-
-// It has said, after that time, that its program waits for nothing but operations to which this rank has not come.
-bool Conductor::WaitsForUsOnly(int rank, TimePoint since) const {
-  const auto place = places_.find(rank);
-  if (place == places_.end() || place->second.seen < since || place->second.waits_only_for.empty()) return false;
-  const std::vector<Absence> needed = NeededFor(since);
-  const auto needs_us = [&](const std::string& title) {
-    return std::any_of(needed.begin(), needed.end(), [&](const Absence& each) {
-      return each.title == title && std::find(each.here.begin(), each.here.end(), rank) != each.here.end();
-    });
-  };
-  const std::vector<std::string>& titles = place->second.waits_only_for;
-  return std::all_of(titles.begin(), titles.end(), needs_us);
-}
-
-// Everything that this rank's program waits for lacks a rank that waits for this one only. One of these waits, or null.
-// What was so when the other rank said it, since when this one has called nothing, is so now.
-const Wait* Conductor::FindDeadlock(const std::vector<Wait>& waits) const {
-  const TimePoint since = table_->blocked.since();
-  std::map<std::string, const Wait*> lost;
-  for (const Wait& wait : waits) {
-    if (std::any_of(wait.missing.begin(), wait.missing.end(), [&](int r) { return WaitsForUsOnly(r, since); }))
-      lost[wait.operation->Title()] = &wait;
+  for (const auto& [thread, operation] : awaited) {
+    if (!CarriesTensors(operation->request.kind) && operation->request.kind != OpKind::kBarrier) return {};
+    threads.insert(thread);
+    titles.push_back(operation->Title());
   }
-  if (lost.empty()) return nullptr;
-  const std::vector<std::string> titles = WaitsOnlyFor(StacksOfThisProcess());
+  return NoOthersMayCall(stacks, threads) ? titles : std::vector<std::string>();
+}
+
+// From a rank that was asked when it had come to `sought`, in that order.
+void Conductor::NoteWhoIsStuck(int rank, const std::vector<std::string>& waits_only_for) {
+  std::deque<Sought>& asked = sought_[rank];
+  if (asked.empty()) return;
+  const Sought sought = std::move(asked.front());
+  asked.pop_front();
+  const auto needs_us = [&sought](const std::string& title) { return sought.titles.count(title) > 0; };
+  const bool is_stuck = !waits_only_for.empty() && sought.entered == Entered() &&
+                        std::all_of(waits_only_for.begin(), waits_only_for.end(), needs_us);
+  if (is_stuck) stuck_[rank] = {sought.entered, Now()};
+}
+
+// One of the waits, and in `missing` the rank that waits for this one only; else null.
+const Wait* Conductor::FindDeadlock(std::vector<Wait>* waits) const {
+  const uint64_t entered = Entered();
+  const TimePoint oldest = Now() - std::chrono::milliseconds(3 * kAskAgainMs);  // a handler of a signal may free it
+  std::map<std::string, const Wait*> lost;
+  for (Wait& wait : *waits) {
+    // What has come to a back end, or sends its data already, ends without anybody's program.
+    if (wait.is_under_way || wait.operation->plan.inbox) continue;
+    for (int rank : wait.missing) {
+      const auto stuck = stuck_.find(rank);
+      if (stuck == stuck_.end() || stuck->second.entered != entered || stuck->second.said < oldest) continue;
+      wait.missing = {rank};
+      lost[wait.operation->Title()] = &wait;
+      break;
+    }
+  }
+  if (lost.empty() || table_->blocked.operations().empty()) return nullptr;
   const auto is_lost = [&](const std::string& title) { return lost.count(title) > 0; };
+  const std::vector<std::string> titles = WaitsOnlyFor(StacksOfThisProcess());
   return !titles.empty() && std::all_of(titles.begin(), titles.end(), is_lost) ? lost[titles[0]] : nullptr;
 }
 
-// Whether they do nothing but wait; they may have been asked when this was not so yet.
-void Conductor::AskThoseThatNeedUs(const std::vector<Wait>& waits, TimePoint now) {
-  if (asked_again_ != TimePoint() && MillisecondsBetween(asked_again_, now) < kAskAgainMs) return;
-  asked_again_ = now;
+// Whether a few of them do nothing but wait: one is enough.
+void Conductor::AskThoseThatNeedUs(const std::vector<Wait>& waits) {
+  if (table_->blocked.operations().empty() || table_->has_native_callers) return;
+  const uint64_t entered = Entered();
+  const bool is_known = coordinator_ || needed_entered_ == entered;  // what rank 0 has said
+  if (!is_known) needed_.clear();
+  std::map<int, std::set<std::string>> needed;
+  for (const Absence& each : NeededFor()) {
+    for (int64_t rank : each.here) needed[static_cast<int>(rank)].insert(each.title);
+  }
   std::set<int> ranks;
-  for (const Absence& each : NeededFor(TimePoint())) {
-    for (const Wait& wait : waits) {
-      for (int rank : wait.missing) {
-        if (std::find(each.here.begin(), each.here.end(), rank) != each.here.end()) ranks.insert(rank);
-      }
+  for (const Wait& wait : waits) {
+    for (int rank : wait.missing) {
+      if (ranks.size() < kMostAsked && needed.count(rank) > 0) ranks.insert(rank);
     }
   }
-  Ask({ranks.begin(), ranks.end()});
+  Ask({ranks.begin(), ranks.end()}, needed);
 }
 
 // ---- who waits, and for whom
@@ -276,10 +313,15 @@ std::string Conductor::PlacesSince(TimePoint begin) const {
   return places;
 }
 
-void Conductor::Ask(std::vector<int> ranks) {
+// `needed`: what they have come to and this rank has not.
+void Conductor::Ask(std::vector<int> ranks, const std::map<int, std::set<std::string>>& needed) {
   ranks.erase(std::remove_if(ranks.begin(), ranks.end(), [](int rank) { return rank < 0; }), ranks.end());
   if (ranks.empty()) return;
   std::lock_guard<std::mutex> lock(table_->mutex);
+  for (int rank : ranks) {
+    const auto known = needed.find(rank);
+    sought_[rank].push_back({table_->entered, known == needed.end() ? std::set<std::string>() : known->second});
+  }
   table_->agreement.Ask(ranks);
   table_->has_outgoing = true;
 }
@@ -287,7 +329,8 @@ void Conductor::Ask(std::vector<int> ranks) {
 // Many may ask at once, and looking costs a little; a second later nothing much has changed.
 void Conductor::Answer(int asker) {
   const TimePoint now = Now();
-  if (answered_ == TimePoint() || MillisecondsBetween(answered_, now) >= kAskAgainMs) {
+  where_.waits_only_for.clear();  // an old answer to that is none
+  if (answered_ == TimePoint() || MillisecondsBetween(answered_, now) >= kAskAgainMs / 2) {
     where_.stacks = StacksOfThisProcess();
     where_.waits_only_for = WaitsOnlyFor(where_.stacks);
     answered_ = now;
@@ -299,8 +342,9 @@ void Conductor::Answer(int asker) {
 
 void Conductor::OnAnswer(int rank, const Whereabouts& where) {
   const std::string& stacks = where.stacks;
+  NoteWhoIsStuck(rank, where.waits_only_for);
   if (stacks.empty()) return;
-  places_[rank] = {UsersFrame(stacks), Now(), where.waits_only_for};
+  places_[rank] = {UsersFrame(stacks), Now()};
   if (told_of_.erase(rank) == 0) return;
   Log(LogLevel::kWarning, "that is where " + world_->NameOf(rank) + " is, by thread, innermost call first:\n" + stacks);
 }

@@ -24,6 +24,7 @@ struct Wait {
   int64_t waited_ms = 0;
   std::vector<int> missing;
   bool is_told_by_another = false;  // a rank of this machine that waits for the same
+  bool is_under_way = false;        // all have come, and who is missing goes on without its program
 };
 
 // All that the same ranks let wait.

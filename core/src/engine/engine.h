@@ -63,16 +63,15 @@ class Engine {
   // While it lives, the calling thread does nothing but wait for the operation.
   class OnlyWaiting {
    public:
-    OnlyWaiting(Engine* engine, OperationPtr operation) : engine_(engine), operation_(std::move(operation)) {
-      engine_->table_->blocked.Add(operation_);
+    OnlyWaiting(Engine* engine, const OperationPtr& operation) : engine_(engine) {
+      engine_->table_->blocked.Add(operation);
     }
-    ~OnlyWaiting() { engine_->table_->blocked.Remove(operation_); }
+    ~OnlyWaiting() { engine_->table_->blocked.Remove(); }
     OnlyWaiting(const OnlyWaiting&) = delete;
     OnlyWaiting& operator=(const OnlyWaiting&) = delete;
 
    private:
     Engine* const engine_;
-    const OperationPtr operation_;
   };
   // There are threads that submit and are not the program's own, see Table.
   void NoteNativeCaller() {

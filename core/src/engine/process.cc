@@ -68,6 +68,8 @@ Status InitProcess(const WorldSpec& spec) {
   return Status::Ok();
 }
 
+Status CheckNotForked() { return g_forked ? ForkedStatus() : Status::Ok(); }
+
 void CancelInit(bool cancel) { CancelWaits(cancel); }
 
 void ShutdownProcess() {

@@ -13,6 +13,9 @@
 
 namespace farandole {
 
+// An error in a forked child of a rank, whose operations are the parent's.
+Status CheckNotForked();
+
 // No-op when there is an engine already; local ranks and the like are the caller's to remember.
 Status InitProcess(const WorldSpec& spec);
 // While set, an InitProcess that waits for others in another thread gives up soon.

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <initializer_list>
 #include <iterator>
-#include <limits>
+#include <utility>
 #include <vector>
 
 namespace farandole {
@@ -31,16 +32,29 @@ bool ContainsOneOf(const std::string& line, std::initializer_list<const char*> p
                      [&](const char* part) { return line.find(part) != std::string::npos; });
 }
 
-// Of Python's library or of those that run such threads; nothing there calls us.
-bool IsHarmless(const std::string& line) {
-  if (ContainsOneOf(line, {"/tqdm/", "/torch/utils/data/", "/torch/multiprocessing/"})) return true;
-  return !IsInstalled(line) && ContainsOneOf(line, {"/lib/python3.", "/lib64/python3.", "\"<frozen "});
+bool EndsWith(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// What runs a thread that waits to be given work, or of which we know what it does.
-bool RunsIdleThreads(const std::string& line) {
-  return ContainsOneOf(line, {"/concurrent/futures/thread.py\"", "/multiprocessing/queues.py\"",
-                              "/multiprocessing/pool.py\"", "/tqdm/_monitor.py\"", "/data/_utils/pin_memory.py\""});
+// "Thread 0x00007f0b82 (most recent call first):"
+const char kHead[] = "hread 0x";
+bool IsHead(const std::string& line) { return line.find(kHead) != std::string::npos; }
+uint64_t IdOf(const std::string& head) {
+  return std::strtoull(head.c_str() + head.find(kHead) + sizeof(kHead) - 1, nullptr, 16);
+}
+
+bool IsWait(const std::string& frame) {
+  return ContainsOneOf(frame, {"/threading.py\""}) && EndsWith(frame, " in wait");
+}
+
+// What waits to be given work, or calls nothing of ours.
+bool IsIdle(const std::string& frame) {
+  static const std::pair<const char*, const char*> kIdle[] = {{"/concurrent/futures/thread.py\"", " in _worker"},
+                                                              {"/multiprocessing/queues.py\"", " in _feed"},
+                                                              {"/tqdm/_monitor.py\"", " in run"}};
+  return std::any_of(std::begin(kIdle), std::end(kIdle), [&](const auto& each) {
+    return frame.find(each.first) != std::string::npos && EndsWith(frame, each.second);
+  });
 }
 
 std::vector<std::string> LinesOf(const std::string& text) {
@@ -82,24 +96,20 @@ std::string StacksOfThisProcess() {
   return stacks;
 }
 
-size_t ThreadsThatMayCall(const std::string& stacks) {
-  constexpr size_t kUnknown = std::numeric_limits<size_t>::max();
+bool NoOthersMayCall(const std::string& stacks, const std::set<uint64_t>& threads) {
   const std::vector<std::string> lines = LinesOf(stacks);
-  const bool is_whole = !lines.empty() && lines[0].find("hread 0x") != std::string::npos;  // the front may be cut off
-  if (!is_whole || std::find(lines.begin(), lines.end(), "...") != lines.end()) return kUnknown;
-  size_t count = 0;
-  bool is_harmless = true, is_idle = false;
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {  // a thread's head comes after its frames
-    if (line->find("hread 0x") != std::string::npos) {
-      count += is_harmless && is_idle ? 0 : 1;
-      is_harmless = true;
-      is_idle = false;
-    } else if (!line->empty()) {
-      is_harmless = is_harmless && IsHarmless(*line);
-      is_idle = is_idle || RunsIdleThreads(*line);
-    }
+  const bool is_whole = !lines.empty() && IsHead(lines[0]);  // the front may be cut off
+  if (!is_whole || std::find(lines.begin(), lines.end(), "...") != lines.end()) return false;
+  for (size_t head = 0; head < lines.size();) {
+    size_t next = head + 1;
+    while (next < lines.size() && !IsHead(lines[next])) ++next;
+    size_t frame = head + 1;
+    while (frame < next && IsWait(lines[frame])) ++frame;
+    const bool is_idle = frame < next && IsIdle(lines[frame]);
+    if (!is_idle && threads.count(IdOf(lines[head])) == 0) return false;
+    head = next;
   }
-  return count;
+  return true;
 }
 
 // Frames of frameworks come next, for the user's own program may be installed, too; frames of ours last.

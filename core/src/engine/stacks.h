@@ -2,7 +2,8 @@
 // can look, the Python binding say, says so once; the core itself knows no interpreter. Any thread.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
+#include <set>
 #include <string>
 
 namespace farandole {
@@ -14,9 +15,9 @@ void SetStackFunction(StackFunction function);
 
 std::string StacksOfThisProcess();  // "" when nobody can look
 
-// How many threads may call something without another one's doing: all but those that are known to be idle, such as
-// those of a pool that has nothing to do. As many as can be where the stacks are not known to their end.
-size_t ThreadsThatMayCall(const std::string& stacks);
+// Whether every thread is one of these, or is known to be idle, such as one of a pool that has nothing to do. False
+// where the stacks are not known to their end.
+bool NoOthersMayCall(const std::string& stacks, const std::set<uint64_t>& threads);
 
 // The innermost frame that is not Farandole's, of the last thread with one, since the main thread stands last: `File
 // "train.py", line 12 in main`.

@@ -36,6 +36,7 @@ Status Insert(World* world, Table* table, const OperationPtr& operation, bool po
   Agreement& agreement = table->agreement;
   Agreement::Plan& plan = operation->plan;
   FRD_RETURN_IF_ERROR(agreement.Submit(*operation, &plan));
+  ++table->entered;
   table->operations.Put(operation);
   table->in_flight.fetch_add(1);
   if (plan.half) {
@@ -136,6 +137,7 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks) {
     Agreement& agreement = table->agreement;
     call->members = agreement.SubmitSmall(*call, &call->plan);
     if (call->members == nullptr) return false;
+    ++table->entered;
     call->Put();
     if (agreement.HasOutgoing()) table->has_outgoing = true;
     RingFence();

@@ -94,6 +94,7 @@ struct Table {
   std::vector<OperationPtr> eager;  // come to, the driver has still to put their data
   std::vector<Held> held;           // in the order in which they were submitted
   OperationPtr join;                // this rank's join, from its submission to its end
+  uint64_t entered = 0;             // how often this rank has come to an operation
   Status broken;
   int broken_by = -1;            // the rank because of which, -1 where it is none
   bool has_missed_lost = false;  // an operation of this rank failed, or was refused, because of that rank

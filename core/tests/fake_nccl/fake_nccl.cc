@@ -19,7 +19,7 @@ using farandole::FakeNccl;
 
 enum Code { kSuccess = 0, kCudaError = 1, kInvalidArgument = 4, kInvalidUsage = 5, kInProgress = 7 };
 
-constexpr int kUsualPolls = 2;
+constexpr int kPollsUntilDone = 2;
 constexpr std::chrono::seconds kForEver{2};
 constexpr int kFirstForAnyThread = 22700;
 
@@ -40,7 +40,7 @@ struct Comm {
   int rank = 0, device = 0;
   std::shared_ptr<Room> room;
   enum State { kOpening, kReady, kLaunching, kFinishing, kGone } state = kOpening;
-  int polls_left = 0;
+  int polls_left = kPollsUntilDone;
   std::vector<Call> calls;  // of the group that is being launched
   void* stream = nullptr;
   int kernels = 0;            // on their way
@@ -95,7 +95,6 @@ class Library final : public FakeNccl {
     auto comm = std::make_shared<Comm>();
     comm->rank = rank;
     comm->device = cuda_.CurrentDevice();
-    comm->polls_left = polls_;
     std::shared_ptr<Room>& room = rooms_[std::string(id.bytes, sizeof(id.bytes))];
     if (!room) room = std::make_shared<Room>(id.bytes, size);
     comm->room = room;
@@ -155,7 +154,6 @@ class Library final : public FakeNccl {
     if (code != kSuccess) return code;
     for (const auto& [comm, of_comm] : calls) {
       comm->state = Comm::kLaunching;
-      comm->polls_left = polls_;
       comm->calls = of_comm;
       comm->stream = group.streams[comm];
       PutUnderWay(comm);
@@ -195,6 +193,7 @@ class Library final : public FakeNccl {
   }
   int Abort(Comm* comm) {
     Enter("ncclCommAbort");
+    while (hangs_in_abort_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::unique_lock<std::mutex> lock(mutex_);
     if (comm->state == Comm::kGone) return Misused("ncclCommAbort", "the communicator is gone");
     if (comm->is_under_way && version_ < kFirstForAnyThread && begun_[std::this_thread::get_id()] != comm)
@@ -225,15 +224,11 @@ class Library final : public FakeNccl {
     later_ = kSuccess;
     version_ = VersionAtFirst();
     hangs_ = hangs_before_launch_ = refuses_shared_devices_ = false;
-    polls_ = kUsualPolls;
+    hangs_in_abort_ = false;
   }
   void SetVersion(int version) override {
     std::lock_guard<std::mutex> lock(mutex_);
     version_ = version;
-  }
-  void SetPolls(int polls) override {
-    std::lock_guard<std::mutex> lock(mutex_);
-    polls_ = polls;
   }
   void RefuseSharedDevices() override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -251,6 +246,7 @@ class Library final : public FakeNccl {
     std::lock_guard<std::mutex> lock(mutex_);
     hangs_ = true;
   }
+  void HangInAbort() override { hangs_in_abort_ = true; }
   void HangBeforeLaunch() override {
     std::lock_guard<std::mutex> lock(mutex_);
     hangs_before_launch_ = true;
@@ -343,7 +339,8 @@ class Library final : public FakeNccl {
 
   FakeCuda& cuda_ = OpenCuda();
   std::mutex mutex_;
-  int version_ = VersionAtFirst(), later_ = kSuccess, next_reduce_ = 0, polls_ = kUsualPolls;
+  int version_ = VersionAtFirst(), later_ = kSuccess, next_reduce_ = 0;
+  std::atomic<bool> hangs_in_abort_{false};
   bool hangs_ = false, hangs_before_launch_ = false, refuses_shared_devices_ = false;
   std::map<std::string, int> failures_, calls_;
   std::vector<std::string> misuses_;

@@ -30,8 +30,8 @@ def test_the_soft_limit_is_raised():
 
 
 def begin_with_a_low_hard_limit():
-    limit(20, 20)
-    with pytest.raises(ValueError, match=r"2 ranks needs up to 40 open files in each of them.*ulimit -Hn"):
+    limit(10, 10)
+    with pytest.raises(ValueError, match=r"2 ranks needs 14 to 40 open files in each of them.*ulimit -Hn"):
         farandole.init()
 
 

@@ -32,7 +32,8 @@ class Callbacks:
         self.BroadcastGlobalVariablesCallback = _made("BroadcastGlobalVariablesCallback", Broadcasting, base, means)
         self.MetricAverageCallback = _made("MetricAverageCallback", MetricAveraging, base)
         # As Keras's own callbacks call it, whose entry in the logs would stand beside ours otherwise.
-        rate = {"farandole_log": "lr" if keras.__version__.startswith("2.") else "learning_rate"}
+        is_2 = getattr(keras, "__version__", "2").startswith("2")  # TensorFlow's own Keras 2 does not say its version
+        rate = {"farandole_log": "lr" if is_2 else "learning_rate"}
         self.LearningRateScheduleCallback = _made("LearningRateScheduleCallback", Schedule, base, rate)
         self.LearningRateWarmupCallback = _made("LearningRateWarmupCallback", Warmup, base, rate)
         self.BestModelCheckpoint = _made("BestModelCheckpoint", BestOnly, checkpoint)

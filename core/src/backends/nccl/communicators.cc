@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <set>
 #include <thread>
 
 #include "common/clock.h"
+#include "common/log.h"
 
 namespace farandole {
 namespace {
 
 // How long the end of all may take.
 constexpr std::chrono::milliseconds kPatience{2000};
+constexpr std::chrono::seconds kAbortPatience{5};
 constexpr std::chrono::microseconds kPollInterval{50};
 
 }  // namespace
@@ -141,10 +144,23 @@ void Communicators::Close() {
 
 void Communicators::Abort(Communicator* working) {
   if (is_introducing_) introduction_.Abort();
-  if (working != nullptr) working->Abort();
   is_introducing_ = false;
+  std::vector<std::unique_ptr<Communicator>> all = std::move(leaving_);
+  for (auto& [id, communicator] : communicators_) all.push_back(std::move(communicator));
   leaving_.clear();
   communicators_.clear();
+  std::stable_partition(all.begin(), all.end(), [working](const auto& each) { return each.get() == working; });
+  std::promise<void> ending;
+  const std::future<void> end = ending.get_future();
+  std::thread([all = std::move(all), ending = std::move(ending)]() mutable {
+    for (const auto& communicator : all) communicator->Abort();
+    all.clear();
+    ending.set_value();
+  }).detach();
+  if (end.wait_for(kAbortPatience) == std::future_status::ready) return;
+  Log(LogLevel::kWarning, nccl_.name() + " has not come back within " + std::to_string(kAbortPatience.count()) +
+                              " s from ncclCommAbort, by which an operation was given up, and is left alone; end this "
+                              "process rather than going on with its GPU");
 }
 
 }  // namespace farandole

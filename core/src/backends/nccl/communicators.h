@@ -43,7 +43,8 @@ class Communicators {
   // All end in order, for which this waits a while.
   void Close();
   // All end at once; first `working`, null for none, whose calls are on the device: what the end of another frees waits
-  // for them, and they wait for other ranks.
+  // for them, and they wait for other ranks. NCCL's own call may not come back: then it is left alone after 5 s, with a
+  // warning.
   void Abort(Communicator* working);
 
  private:

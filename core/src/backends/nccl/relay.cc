@@ -1,7 +1,5 @@
 #include "backends/nccl/relay.h"
 
-#include <algorithm>
-
 #include "backends/nccl/meaning.h"
 #include "backends/nccl/tensors.h"
 
@@ -26,16 +24,10 @@ Status Relay::Begin(const Work& work, Communicator* communicator, Lane* lane) {
   FRD_RETURN_IF_ERROR(FindTensors(work, lane, &tensors_));
   FRD_RETURN_IF_ERROR(FindPlaces());
   FRD_RETURN_IF_ERROR(AwaitInputs(work, lane));
-  return calls_.Begin(work, HasLoneRank() ? Scale() : work.scale, communicator, [this](NcclReduce reduce) {
+  return calls_.Begin(work, IsAlone() ? Scale() : work.scale, communicator, [this](NcclReduce reduce) {
     if (Reduces()) return EnqueueReduce(reduce);
     return IsInRootsHost() ? EnqueueBroadcast() : Status::Ok();
   });
-}
-
-// A communicator of one rank cannot scale (meaning.h), and all hosts must do alike.
-bool Relay::HasLoneRank() const {
-  const auto& hosts = topology().layout->groups;
-  return std::any_of(hosts.begin(), hosts.end(), [](const std::vector<int>& host) { return host.size() == 1; });
 }
 
 Range Relay::CarriedBy(int member) const {
@@ -109,11 +101,16 @@ Status Relay::Follow() {
   });
 }
 
+// Factors are applied inside the hosts: by NCCL, but where this rank is the only one of its host (meaning.h).
 Status Relay::Cross() {
   FRD_RETURN_IF_ERROR(calls_.End());
   const auto count = static_cast<int64_t>(total_bytes_ / element_bytes_);
   if (Reduces()) {
-    cross_->Allreduce(*work_, HasLoneRank() ? work_->scale : Scale(), on_host_, count, lane_count_);
+    if (IsAlone() && !work_->scale.IsIdentity()) {
+      const void* const source = on_host_;
+      Fold(work_->dtype, work_->reduce, &source, 1, static_cast<size_t>(count), work_->scale, on_host_);
+    }
+    cross_->Allreduce(*work_, Scale(), on_host_, count, lane_count_);
   } else {
     cross_->Broadcast(on_host_, count, lane_count_, RootsHost());
   }

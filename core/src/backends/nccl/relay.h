@@ -62,8 +62,7 @@ class Relay {
   Range CarriedBy(int member) const;
   size_t carried_bytes() const { return static_cast<size_t>(carried_.size()); }
   bool IsEven() const;
-  // Then the factors of a sum are applied between the hosts instead of inside them.
-  bool HasLoneRank() const;
+  bool IsAlone() const { return topology().member_count() == 1; }  // in its host
   Status FindPlaces();
   Status EnqueueReduce(NcclReduce reduce) const;
   Status EnqueueBroadcast() const;

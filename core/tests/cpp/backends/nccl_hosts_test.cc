@@ -1,5 +1,8 @@
 // NCCL inside hosts and links of ours between them, where NCCL has no network; over the same fakes.
+#include <cmath>
+
 #include "backends/nccl_rig.h"
+#include "common/half.h"
 
 namespace farandole::tests {
 namespace {
@@ -95,16 +98,37 @@ TEST_P(NcclHosts, TensorsOfAnySizesGoTogether) {
   EXPECT_GT(nccl_.calls("ncclBroadcast"), 0);
 }
 
-// Factors are applied once, to every addend: by NCCL, unless it has a host of one rank, where it leaves elements out.
-TEST_P(NcclHosts, FactorsAreAppliedInsideTheHostsOrBetweenThem) {
+// Factors are applied once, to every addend: by NCCL, but where it has one rank only, of which it leaves elements out.
+TEST_P(NcclHosts, FactorsAreAppliedInsideTheHosts) {
   for (const DType dtype : {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64}) {
     EXPECT_EQ(ReduceAll({20'000}, {0.25, 1.0}, dtype), "");
     EXPECT_EQ(ReduceAll({44'186}, {0.5, 1.0}, dtype), "");
   }
-  const bool has_lone_rank = std::count(GetParam().begin(), GetParam().end(), 1) > 0;
+  const std::vector<int> sizes = nccl_.sizes();
+  const auto of_several = std::count_if(sizes.begin(), sizes.end(), [](int size) { return size > 1; });
   const int made = nccl_.calls("ncclRedOpCreatePreMulSum");
-  EXPECT_EQ(made, has_lone_rank ? 0 : static_cast<int>(nccl_.sizes().size()));
+  EXPECT_EQ(made, static_cast<int>(of_several));
   EXPECT_EQ(nccl_.calls("ncclRedOpDestroy"), made);
+}
+
+// The sum of all ranks would be infinite.
+TEST_P(NcclHosts, AnAverageOf16BitFloatsDoesNotOverflow) {
+  const auto body = [&](Rank& rank) -> std::string {
+    const NcclRig rig(rank, CutOff());
+    const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
+    std::vector<uint16_t> values(1000, FloatToFloat16(40'000.0f));
+    Work work;
+    work.set = &set;
+    work.dtype = DType::kFloat16;
+    work.scale = {1.0, static_cast<double>(set.size())};
+    work.segments = {{values.data(), values.data(), values.size() * sizeof(uint16_t)}};
+    const OnDevice device(memories_, rank.rank() % 2, work);
+    if (const std::string error = rig.Perform(device.work()); !error.empty()) return error;
+    device.CopyBack();
+    const float got = Float16ToFloat(values[999]);
+    return std::fabs(got - 40'000.0f) < 100 ? "" : std::to_string(got);
+  };
+  EXPECT_EQ(RunBackends(GetParam(), body), "");
 }
 
 TEST_P(NcclHosts, ItWaitsForEveryTensorsReadyEvent) {

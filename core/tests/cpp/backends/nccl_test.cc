@@ -155,6 +155,40 @@ TEST_F(NcclTest, WhoDrivesMayChangeAndEnd) {
             "");
 }
 
+// Nobody wakes the driver when NCCL has launched something; it is woken when the device has done it.
+TEST_F(NcclTest, WhoDrivesDoesNotSleepWhileNcclLaunches) {
+  nccl_.HangBeforeLaunch();
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank);
+                          const Ones ones(memories_, rank, rank.rank());
+                          const auto launches = [&] { return nccl_.calls("ncclGroupEnd") == 2; };
+                          if (rig.backend->LongestSleepMs() != -1) return "there is nothing to do";
+                          if (rig.Perform(ones.device.work(), launches) != kGivenUp) return "it does not hang";
+                          if (rig.backend->LongestSleepMs() > 1) return "it may sleep while something is launched";
+                          std::this_thread::sleep_for(milliseconds(5));
+                          const int later_ms = rig.backend->LongestSleepMs();
+                          rig.backend->Abort();
+                          return later_ms == 1 ? "" : "later: " + std::to_string(later_ms);
+                        }),
+            "");
+}
+
+TEST_F(NcclTest, WhoDrivesSleepsWhileTheDeviceWorks) {
+  nccl_.Hang();
+  std::atomic<int> ranks_at_it{0};
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank);
+                          const Ones ones(memories_, rank, rank.rank());
+                          const std::string error = rig.PerformUntilAllHang(ones.device.work(), &ranks_at_it);
+                          const int sleep_ms = rig.backend->LongestSleepMs();
+                          rig.backend->Abort();
+                          return error == kGivenUp && sleep_ms == -1 ? "" : error + std::to_string(sleep_ms);
+                        }),
+            "");
+}
+
 TEST_F(NcclTest, From227OnWhoeverDrivesMakesTheCalls) {
   nccl_.SetVersion(23004);
   Settings settings = FakeSettings();
@@ -172,6 +206,25 @@ TEST_F(NcclTest, From227OnWhoeverDrivesMakesTheCalls) {
 }
 
 // ---- when something goes wrong
+
+// ncclCommAbort may wait for a kernel that does not end.
+TEST_F(NcclTest, AnAbortThatDoesNotComeBackIsLeftAlone) {
+  nccl_.HangBeforeLaunch();
+  nccl_.HangInAbort();
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank);
+                          const Ones ones(memories_, rank, rank.rank());
+                          const auto launches = [&] { return nccl_.calls("ncclGroupEnd") == 2; };
+                          if (rig.Perform(ones.device.work(), launches) != kGivenUp) return "it does not hang";
+                          const TimePoint begin = Now();
+                          rig.backend->Abort();
+                          return Now() - begin < std::chrono::seconds(30) ? "" : "it waits for the abort";
+                        }),
+            "");
+  nccl_.Reset();
+  while (nccl_.live() > 0) std::this_thread::yield();
+}
 
 TEST_F(NcclTest, RanksThatShareAGpuAreNamedWhereNcclRefusesThem) {
   nccl_.RefuseSharedDevices();

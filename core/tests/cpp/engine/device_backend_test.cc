@@ -73,22 +73,6 @@ TEST_P(DeviceBackend, TensorsAreReducedWhereTheyLie) {
   EXPECT_EQ(cuda_.calls("cuMemHostAlloc"), 0);
 }
 
-// Nobody wakes the driver when NCCL has connected or launched something, so it must ask again soon: each would take 13
-// seconds if it slept as long as it may otherwise, and takes one.
-TEST_P(DeviceBackend, WhatNobodyTellsIsAskedForAgainSoon) {
-  nccl_.SetPolls(40'000);
-  Settings settings = SettingsOfFakes();
-  settings.timeout_ms = 10'000;
-  Run(
-      [](Engine& engine, Framework& framework) {
-        float* const values = framework.Compute(1000, engine.rank());
-        Request request = Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)});
-        const Status status = SubmitAndWait(engine, std::move(request));
-        ASSERT_TRUE(status.ok()) << status.message();
-      },
-      settings);
-}
-
 TEST_P(DeviceBackend, ManyInFlightSomeOfThemOnTheHostOrForOurs) {
   cuda_.SetDelay(milliseconds(1));
   Run([](Engine& engine, Framework& framework) {

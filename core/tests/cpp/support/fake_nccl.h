@@ -26,8 +26,6 @@ class FakeNccl {
   // Forgets failures, misuses and counts.
   virtual void Reset() = 0;
   virtual void SetVersion(int version) = 0;  // 21803
-  // How often a call is polled in vain before it is made good.
-  virtual void SetPolls(int polls) = 0;
   // As NCCL does unless it is told otherwise.
   virtual void RefuseSharedDevices() = 0;
   // The next call of that name fails.
@@ -36,6 +34,8 @@ class FakeNccl {
   virtual void FailLater(int code) = 0;
   // What is launched from now on ends only when it is aborted.
   virtual void Hang() = 0;
+  // Aborts do not come back before the next Reset.
+  virtual void HangInAbort() = 0;
   // What is called from now on never comes to a launch.
   virtual void HangBeforeLaunch() = 0;
 

@@ -22,6 +22,9 @@ class _Cuda(DeviceMemory[Tensor]):
     def holds(self, tensor: Tensor) -> bool:
         return getattr(tensor, "is_cuda", False)
 
+    def device_of(self, tensor: Tensor) -> torch.device:
+        return tensor.device
+
     def buffer(self, tensor: Tensor) -> Buffer | None:
         if not tensor.is_contiguous() or tensor.is_neg():
             return None
