@@ -208,8 +208,10 @@ bool WaitFor(PyObject* handle) {
     self->engine.reset();
     Py_CLEAR(self->kept.source);
   }
-  if (!operation.status().ok()) SetPythonError(operation.status());
-  return operation.status().ok();
+  if (operation.status().ok()) return true;
+  // Ctrl-C goes to all ranks: who has heard of it, too, does not blame one that has left because of it.
+  if (PyErr_CheckSignals() == 0) SetPythonError(operation.status());
+  return false;
 }
 
 // Some at a time, going round: one that is stuck keeps no other from being released.

@@ -198,7 +198,7 @@ std::vector<std::string> Conductor::WaitsOnlyFor(const std::string& stacks) cons
   return NoOthersMayCall(stacks, threads) ? titles : std::vector<std::string>();
 }
 
-// From a rank that was asked when it had come to `sought`, in that order.
+// An answer of `rank`; answers come in the order of the questions.
 void Conductor::NoteWhoIsStuck(int rank, const std::vector<std::string>& waits_only_for) {
   std::deque<Sought>& asked = sought_[rank];
   if (asked.empty()) return;
