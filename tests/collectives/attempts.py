@@ -329,25 +329,20 @@ def in_forked_child(settings: list[Settings]) -> list[str]:
         lambda: fnp.add_process_set([0]),
         fnp.join,
         lambda: (farandole.shutdown(), farandole.init()),
-        lambda: fnp.synchronize(unfinished),
     ]
-    unfinished = fnp.allreduce_async(array, name="not before the fork", op=fnp.Sum) if farandole.rank() == 0 else None
-    if unfinished is None or farandole.size() == 1:
-        calls.pop()
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
+    first = fnp.rank() == 0
+    if first:
+        unfinished = fnp.allreduce_async(array, name="unfinished at the fork", op=fnp.Sum)
+    if first and fnp.size() > 1:  # the others come to it after the fork
+        calls.append(lambda: fnp.synchronize(unfinished))
+
+    def wrongly_told() -> list[tuple[str, str]]:
         told = [attempt_alone(call) for call in calls]
-        wrong = [each for each in told if each[0] != "NotInitializedError" or "fork" not in each[1]]
-        os.write(writing, repr(wrong).encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        answer = pipe.read()
-    os.waitpid(child, 0)
+        return [each for each in told if each[0] != "NotInitializedError" or "fork" not in each[1]]
+
+    answer = _from_a_fork(wrongly_told)
     found = [] if answer == "[]" else [f"in the child: {answer}"]
-    unfinished = unfinished or fnp.allreduce_async(array, name="not before the fork", op=fnp.Sum)
-    fnp.synchronize(unfinished)
+    fnp.synchronize(unfinished if first else fnp.allreduce_async(array, name="unfinished at the fork", op=fnp.Sum))
     if fnp.synchronize(handle).tolist() != [fnp.size()] * 3:
         found.append("the rank's own operation is wrong")
     return found
@@ -362,18 +357,23 @@ def what_a_forked_child_keeps_open(settings: list[Settings]) -> list[str]:
     farandole.init()
     fnp.allreduce(np.ones(3), name="before the fork")
     ours = sorted(set(_descriptors()) - set(without))
+    answer = _from_a_fork(lambda: {each: place for each, place in _descriptors().items() if each in ours})
+    found = [] if answer == "{}" else [f"in the child: {answer}"]
+    return found + ([] if len(ours) > 2 or fnp.size() == 1 else [f"in the rank: {ours}"])
+
+
+def _from_a_fork(function: Callable[[], object]) -> str:
+    """What the function gives in a forked child, as text."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        kept = {each: place for each, place in _descriptors().items() if each in ours}
-        os.write(writing, repr(kept).encode())
+        os.write(writing, repr(function()).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
         answer = pipe.read()
     os.waitpid(child, 0)
-    found = [] if answer == "{}" else [f"in the child: {answer}"]
-    return found + ([] if len(ours) > 2 or fnp.size() == 1 else [f"in the rank: {ours}"])
+    return answer
 
 
 def _descriptors() -> dict[int, str]:

@@ -25,7 +25,6 @@ WAYS = {
         "FARANDOLE_ARENAS": "0",  # each rank is a host of its own
     },
 }
-NCCL_WAYS = ("nccl", "nccl within hosts")
 SLOW_CYCLES = 20_000_000  # about 10 ms of a GPU: whoever does not wait reads what was there before
 
 pytestmark = pytest.mark.timeout(150)
@@ -334,10 +333,8 @@ def lack_memory():
     del hog
 
 
-def test_a_gpu_without_memory_for_a_result_is_said(way):
-    if way["FARANDOLE_BACKEND"] == "native" or "FARANDOLE_NCCL_NETWORK" in way:
-        pytest.skip("results lie on the host first")
-    run(2, lack_memory, way)
+def test_a_gpu_without_memory_for_a_result_is_said():
+    run(2, lack_memory, WAYS["nccl"])  # else results lie on the host first
 
 
 def disagree():

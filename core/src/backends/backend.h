@@ -78,8 +78,7 @@ class Backend {
   virtual Status Start(const Work* work) = 0;
   // *moved: something happened. *done: the outputs are complete and the inputs no longer needed.
   virtual Status Poll(bool* moved, bool* done) = 0;
-  // Who drives sleeps no longer than this before the next Poll; 0: not at all. -1: something wakes it when there is
-  // something to do.
+  // The driver may sleep for so long before it calls Poll again: 0 is not at all, -1 is until something wakes it.
   virtual int LongestSleepMs() const { return -1; }
   // Ranks that the work at hand waits for, as far as this rank can tell; for reports.
   virtual std::vector<int> Laggards() const = 0;

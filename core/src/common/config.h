@@ -34,7 +34,6 @@ struct Settings {
   std::string nvtx;                             // FARANDOLE_NVTX: library of ranges for profilers; "": none
   int log_level = 1;                            // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
   uint64_t log_entries = 0;                     // for tests: how many make the log of a group full; 0: as many as fit
-  size_t most_unsent_bytes = 64 << 20;          // of messages to a rank that does not read them; tests take less
   std::string failpoints;                       // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };
 

@@ -110,12 +110,7 @@ class Conductor {
   void LearnWhoIsAbsent(TimePoint now);
   void OnAbsent(const std::vector<Absence>& absences);
   std::vector<Absence> NeededFor() const;
-  uint64_t Entered() const;
   std::string HowTheyNeedUs(const std::vector<int>& ranks, bool for_ever) const;
-  std::vector<std::string> WaitsOnlyFor(const std::string& stacks) const;
-  void NoteWhoIsStuck(int rank, const std::vector<std::string>& waits_only_for);
-  const Wait* FindDeadlock(std::vector<Wait>* waits) const;
-  void AskThoseThatNeedUs(const std::vector<Wait>& waits);
   std::vector<int> WhoIsMissing(const Operation& operation) const;
   bool AnotherTells(const Operation& operation, const std::vector<int>& missing) const;
   std::string NamesOf(const std::vector<int>& ranks) const;
@@ -126,6 +121,13 @@ class Conductor {
   void Answer(int asker);
   void OnAnswer(int rank, const Whereabouts& where);
   void OnRefused(int rank, const std::string& text) const;
+
+  // conductor_deadlocks.cc
+  uint64_t Entered() const;
+  std::vector<std::string> WaitsOnlyFor(const std::string& stacks) const;
+  void NoteWhoIsStuck(int rank, const std::vector<std::string>& waits_only_for);
+  const Wait* FindDeadlock(std::vector<Wait>* waits) const;
+  void AskThoseThatNeedUs(const std::vector<Wait>& waits);
 
   World* const world_;
   Table* const table_;

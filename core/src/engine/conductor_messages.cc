@@ -3,6 +3,11 @@
 #include "engine/tags.h"
 
 namespace farandole {
+namespace {
+
+constexpr size_t kMostUnsentBytes = 64 << 20;  // of messages to a rank that does not read them
+
+}  // namespace
 
 bool Conductor::ReadDescriptors() {
   tags_.clear();
@@ -107,7 +112,7 @@ void Conductor::Send(int rank, const Bytes& message) {
   if (!stream.open()) return;
   stream.Queue(message);
   FlushControl(rank);
-  if (!stream.open() || stream.unsent_bytes() <= settings_.most_unsent_bytes) return;
+  if (!stream.open() || stream.unsent_bytes() <= kMostUnsentBytes) return;
   Abort(Code::kDeadline, -1,
         world_->NameOf(rank) + " has not read " + std::to_string(stream.unsent_bytes() >> 10) +
             " KiB of messages about operations from rank " + std::to_string(world_->rank) +

@@ -81,7 +81,8 @@ class Engine {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const World* world() const { return world_.get(); }  // null in a world of one
-  // Whether tensors on a device may be handed over: no in a world of one, where nobody copies beside the caller.
+  // The core takes tensors on a device in a world of several ranks only: alone it has no driver that copies beside the
+  // caller.
   bool reads_devices() const { return table_ != nullptr; }
   // Whether somebody in the user's list takes tensors as they lie on a device. Not in a world of one.
   bool takes_device_memory() const { return table_ != nullptr && Registry::AnyTakesDeviceMemory(preference_); }

@@ -47,7 +47,7 @@ bool IsWait(const std::string& frame) {
   return ContainsOneOf(frame, {"/threading.py\""}) && EndsWith(frame, " in wait");
 }
 
-// What waits to be given work, or calls nothing of ours.
+// The frame of a thread that waits to be given work, or that is tqdm's, which calls nothing of ours.
 bool IsIdle(const std::string& frame) {
   static const std::pair<const char*, const char*> kIdle[] = {{"/concurrent/futures/thread.py\"", " in _worker"},
                                                               {"/multiprocessing/queues.py\"", " in _feed"},

@@ -15,8 +15,8 @@ void SetStackFunction(StackFunction function);
 
 std::string StacksOfThisProcess();  // "" when nobody can look
 
-// Whether every thread is one of these, or is known to be idle, such as one of a pool that has nothing to do. False
-// where the stacks are not known to their end.
+// True when every thread of the stacks is in `threads` or known to be idle, such as one of a pool without work. False
+// where the stacks are cut off.
 bool NoOthersMayCall(const std::string& stacks, const std::set<uint64_t>& threads);
 
 // The innermost frame that is not Farandole's, of the last thread with one, since the main thread stands last: `File

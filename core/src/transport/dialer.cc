@@ -43,7 +43,8 @@ Status Dialer::Attempt(TimePoint now) {
   }
   if (!handshake_) {
     pollfd entry{connection_.get(), POLLOUT, 0};
-    if (poll(&entry, 1, 0) <= 0) return now < next_ ? Status::Ok() : Status(Code::kDeadline, endpoint_ + ": no answer");
+    if (poll(&entry, 1, 0) <= 0)
+      return now < next_ ? Status::Ok() : Status(Code::kDeadline, "no answer" + AtEndpoint(endpoint_));
     FRD_RETURN_IF_ERROR(EndConnect(endpoint_, connection_.get()));
     handshake_.emplace(Handshake::Side::kClient, key_, mine_, now);
   }

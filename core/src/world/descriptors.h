@@ -1,4 +1,4 @@
-// Whether this process may open as many descriptors as a world of its size needs.
+// The limit of open files of this process, beside what a world needs.
 #pragma once
 
 #include "common/status.h"

@@ -92,7 +92,7 @@ void Linking::Keep(const Connection& which, Descriptor descriptor, Applicant* ap
 
 std::string Linking::detail() const {
   for (const auto& [which, call] : calls_) {
-    if (!call.last_refusal().empty()) return "rank " + std::to_string(which.first) + " at " + call.last_refusal();
+    if (!call.last_refusal().empty()) return "rank " + std::to_string(which.first) + ": " + call.last_refusal();
   }
   return "";
 }

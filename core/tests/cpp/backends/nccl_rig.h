@@ -94,6 +94,11 @@ class NcclTest : public OnFakeGpus<::testing::Test> {
     return error;
   }
 
+  // Until both ranks have called NCCL, which does not come to a launch; kGivenUp then.
+  std::string PerformUntilBothLaunch(const NcclRig& rig, const Ones& ones) {
+    return rig.Perform(ones.device.work(), [this] { return nccl_.calls("ncclGroupEnd") == 2; });
+  }
+
   // A drawn operation on device rank % 2; what is wrong with what came of it.
   std::string Check(const NcclRig& rig, const Case& c, const ProcessSet& set) {
     const Performed performed(c, set);

@@ -145,9 +145,8 @@ TEST_F(NcclTest, WhoDrivesMayChangeAndEnd) {
                         [&](Rank& rank) -> std::string {
                           const NcclRig rig(rank);
                           const Ones ones(memories_, rank, rank.rank());
-                          const auto launches = [&] { return nccl_.calls("ncclGroupEnd") == 2; };
                           std::string error;
-                          std::thread([&] { error = rig.Perform(ones.device.work(), launches); }).join();
+                          std::thread([&] { error = PerformUntilBothLaunch(rig, ones); }).join();
                           if (error != kGivenUp) return "it does not hang: " + error;
                           rig.backend->Abort();
                           return "";
@@ -162,9 +161,8 @@ TEST_F(NcclTest, WhoDrivesDoesNotSleepWhileNcclLaunches) {
                         [&](Rank& rank) -> std::string {
                           const NcclRig rig(rank);
                           const Ones ones(memories_, rank, rank.rank());
-                          const auto launches = [&] { return nccl_.calls("ncclGroupEnd") == 2; };
                           if (rig.backend->LongestSleepMs() != -1) return "there is nothing to do";
-                          if (rig.Perform(ones.device.work(), launches) != kGivenUp) return "it does not hang";
+                          if (PerformUntilBothLaunch(rig, ones) != kGivenUp) return "it does not hang";
                           if (rig.backend->LongestSleepMs() > 1) return "it may sleep while something is launched";
                           std::this_thread::sleep_for(milliseconds(5));
                           const int later_ms = rig.backend->LongestSleepMs();
@@ -215,8 +213,7 @@ TEST_F(NcclTest, AnAbortThatDoesNotComeBackIsLeftAlone) {
                         [&](Rank& rank) -> std::string {
                           const NcclRig rig(rank);
                           const Ones ones(memories_, rank, rank.rank());
-                          const auto launches = [&] { return nccl_.calls("ncclGroupEnd") == 2; };
-                          if (rig.Perform(ones.device.work(), launches) != kGivenUp) return "it does not hang";
+                          if (PerformUntilBothLaunch(rig, ones) != kGivenUp) return "it does not hang";
                           const TimePoint begin = Now();
                           rig.backend->Abort();
                           return Now() - begin < std::chrono::seconds(30) ? "" : "it waits for the abort";
