@@ -127,6 +127,13 @@ FAULTS = [
         found_by="cpp ReleaseTest",
     ),
     Fault(
+        name="a span is given up while a thread copies or folds it",
+        path="core/src/controller/agreement_log.cc",
+        before="  if (mine && MustWaitFor(name->reserved && name->id == entry.id)) return false;\n",
+        after="",
+        found_by="cpp SimulationTest",
+    ),
+    Fault(
         name="the last to be done with an id does not wake the leader",
         path="core/src/controller/agreement_log.cc",
         before=(

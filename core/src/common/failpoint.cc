@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -15,7 +16,7 @@ namespace farandole {
 namespace {
 
 struct Action {
-  enum { kKill, kStop, kDelay, kError } what = kDelay;
+  enum { kKill, kStop, kDelay, kHold, kError } what = kDelay;
   int milliseconds = 0;
   int64_t at_visit = 0;  // 0 = every visit
   uint64_t percent = 100;
@@ -24,6 +25,9 @@ struct Action {
 
 std::atomic<bool> g_any{false};
 std::mutex g_mutex;
+std::condition_variable g_replaced;
+int64_t g_replacements = 0;
+int g_held = 0;
 std::map<std::string, Action>& Actions() {
   static std::map<std::string, Action> actions;
   return actions;
@@ -44,10 +48,12 @@ Status ParseAction(std::string text, Action* action) {
     action->what = Action::kStop;
   } else if (text == "error") {
     action->what = Action::kError;
+  } else if (text == "hold") {
+    action->what = Action::kHold;
   } else if (text.rfind("delay:", 0) == 0) {
     action->milliseconds = std::atoi(text.c_str() + 6);
   } else {
-    return Invalid("failpoint action '" + text + "' is not one of kill, stop, error, delay:<ms>");
+    return Invalid("failpoint action '" + text + "' is not one of kill, stop, hold, error, delay:<ms>");
   }
   return Status::Ok();
 }
@@ -59,7 +65,15 @@ bool IsChosen(const Action& action) {
   return (mixed >> 32) % 100 < action.percent;
 }
 
+void Hold() {
+  std::unique_lock<std::mutex> lock(g_mutex);
+  ++g_held;
+  g_replaced.wait(lock, [began = g_replacements] { return g_replacements != began; });
+  --g_held;
+}
+
 void Perform(const Action& action) {
+  if (action.what == Action::kHold) return Hold();
   if (action.what == Action::kKill) kill(getpid(), SIGKILL);
   if (action.what == Action::kStop) kill(getpid(), SIGSTOP);
   std::this_thread::sleep_for(std::chrono::milliseconds(action.milliseconds));
@@ -80,6 +94,8 @@ Status SetFailpoints(const std::string& text) {
   std::lock_guard<std::mutex> lock(g_mutex);
   g_any = !actions.empty();
   Actions() = std::move(actions);
+  ++g_replacements;
+  g_replaced.notify_all();
   return Status::Ok();
 }
 
@@ -97,6 +113,11 @@ Status VisitFailpoint(const char* name) {
   if (action.what == Action::kError) return Internal("failpoint " + std::string(name));
   Perform(action);
   return Status::Ok();
+}
+
+int HeldAtFailpoints() {
+  std::lock_guard<std::mutex> lock(g_mutex);
+  return g_held;
 }
 
 }  // namespace farandole

@@ -2,7 +2,8 @@
 //
 // FARANDOLE_FAILPOINTS="native.put=kill@3;board.arrive=delay:5%10": at the third visit of native.put the process kills
 // itself, one visit in ten of board.arrive, the same in every run, takes 5 ms longer. Actions: kill, stop, delay:<ms>,
-// error (the place reports that it failed, where it can: those marked *).
+// hold (the visitor waits until the failpoints are replaced), error (the place reports that it failed, where it can:
+// those marked *).
 //
 //   bootstrap.connected  bootstrap.admit  bootstrap.send      the start: reached rank 0, let a rank in, say something
 //   bootstrap.wait                                            the next pass over what has come in
@@ -28,6 +29,8 @@ namespace farandole {
 Status SetFailpoints(const std::string& text);
 // Not ok where the action is `error`: kInternal, naming the failpoint.
 Status VisitFailpoint(const char* name);
+// How many threads of this process wait at a failpoint whose action is `hold`.
+int HeldAtFailpoints();
 
 }  // namespace farandole
 

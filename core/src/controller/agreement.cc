@@ -10,7 +10,7 @@ Agreement::Agreement(const Layout& layout, int rank, std::byte* board_memory, co
     : layout_(layout),
       rank_(rank),
       one_group_(layout.group_count() == 1),
-      most_uses_(limits.most_uses),
+      limits_(limits),
       board_(board_memory, layout.member_of[static_cast<size_t>(rank)], static_cast<int>(group().size()),
              limits.log_entries),
       sets_(layout, rank) {
@@ -149,9 +149,15 @@ void Agreement::EndWith(Event::Kind kind, Name* name, std::vector<Event>* events
   End(name);
 }
 
+void Agreement::EnterSmall(Name* name) {
+  name->small_at = small_.size();
+  small_.push_back(name);
+  small_count_.store(small_.size(), std::memory_order_relaxed);
+}
+
 void Agreement::LeaveSmall(Name* name) {
   if (name->counted && name->inbox) --eager_count_;
-  if (!name->counted || !name->small) return;
+  if (!name->counted || !name->small || name->reserved) return;
   small_[name->small_at] = small_.back();
   small_[name->small_at]->small_at = name->small_at;
   small_.pop_back();
@@ -165,12 +171,11 @@ void Agreement::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
   plan->id = name->id;
   plan->use = name->use = name->next_turn - 1;
   const uint64_t turn = name->next_turn++;
-  if (turn == most_uses_) outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
+  if (turn == limits_.most_uses) outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
   if (name->small) {
     plan->half = FlatHalfOf(*name, turn);
-    name->small_at = small_.size();
-    small_.push_back(name);
-    small_count_.store(small_.size(), std::memory_order_relaxed);
+    plan->large = name->payload_bytes > limits_.locked_bytes;
+    plan->large ? Reserve(name) : EnterSmall(name);
   } else if (name->inbox) {
     plan->inbox = name->inbox;
     plan->serial = serial_of_[static_cast<size_t>(name->id)];
@@ -263,10 +268,37 @@ void Agreement::AskForBells() {
 
 bool Agreement::TakeReady(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
-  if (name == nullptr || !name->counted || !name->small) return false;
+  if (name == nullptr || !name->counted || !name->small || name->reserved) return false;
   FlatHalfOf(*name, name->next_turn).AskForLinesOf(name->book->set->position);
-  End(name);
+  if (name->payload_bytes > limits_.locked_bytes) {
+    LeaveSmall(name);
+    Reserve(name);
+    name->taken = true;
+  } else {
+    End(name);
+  }
   return true;
+}
+
+void Agreement::Reserve(Name* name) {
+  name->reserved = true;
+  name->taken = false;
+  ++reserved_count_;
+}
+
+bool Agreement::Release(Ticket ticket) {
+  Name* const name = in_flight_.Find(ticket);
+  if (name == nullptr || !name->reserved) return false;
+  --reserved_count_;
+  if (name->taken) End(name);
+  name->reserved = false;
+  if (name->in_flight) EnterSmall(name);
+  return waits_for_release_;
+}
+
+bool Agreement::MustWaitFor(bool reserved) {
+  waits_for_release_ = waits_for_release_ || reserved;
+  return reserved;
 }
 
 // ---- spans

@@ -59,6 +59,7 @@ class Agreement {
   struct Limits {
     uint64_t most_uses = kMostUses;             // of an id, before its name asks for a new one
     uint64_t log_entries = Board::kLogEntries;  // see Board
+    size_t locked_bytes = 4096;                 // of a small operation, that are copied and folded under the lock
   };
   Agreement(const Layout& layout, int rank, std::byte* board_memory, const Limits& limits);
   Agreement(const Layout& layout, int rank, std::byte* board_memory) : Agreement(layout, rank, board_memory, {}) {}
@@ -72,6 +73,7 @@ class Agreement {
     uint64_t use = 0;
     int64_t turn = -1;             // of an unnamed operation; all that meet in one use must have the same
     std::optional<FlatHalf> half;  // small: where all members put their data, with sequence()
+    bool large = false;            // of a small one: too large to be copied and folded under the lock, see Release
     // Eager: where those of the others come. Having arrived, this rank sends them its own, with `serial` and `round`.
     std::shared_ptr<Inbox> inbox;
     uint32_t serial = 0;
@@ -100,8 +102,12 @@ class Agreement {
   // Small operations. All have put their data. (After the data was put: who finds it true wakes the others.)
   bool IsReady(const Plan& plan) const;
   // The result is about to be taken from the span. False when that has been done, or the operation is described anew.
-  // REQUIRES: IsReady, and nothing else is called until the result is taken.
+  // REQUIRES: IsReady, and nothing else is called until the result is taken, unless the plan is large.
   bool TakeReady(Ticket ticket);
+  // Where the plan is large: this thread has put its data (after Submit), or has taken the result (after TakeReady).
+  // In between nobody else takes the result, and Advance reads nothing that could give the span to others. True when
+  // the last Advance had to stop for such a thread. No-op where nothing is to be released.
+  bool Release(Ticket ticket);
   std::vector<Ticket> ReadySmall() const;
   void AskForBells();  // of those that come last to what is in flight
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }
@@ -194,7 +200,10 @@ class Agreement {
   Ticket Begin(Name* name);
   void End(Name* name);
   void EndWith(Event::Kind kind, Name* name, std::vector<Event>* events);
+  void EnterSmall(Name* name);
   void LeaveSmall(Name* name);
+  void Reserve(Name* name);
+  bool MustWaitFor(bool reserved);
   bool AllMean(const Plan& plan) const;
   std::byte* HalfOf(const Name& name, uint64_t turn) const;
   FlatHalf FlatHalfOf(const Name& name, uint64_t turn) const;
@@ -265,7 +274,7 @@ class Agreement {
   const Layout layout_;
   const int rank_;
   const bool one_group_;
-  const uint64_t most_uses_;
+  const Limits limits_;
   Board board_;
   ProcessSets sets_;
 
@@ -278,9 +287,11 @@ class Agreement {
   size_t eager_count_ = 0;                            // in flight
   std::map<uint32_t, std::shared_ptr<Inbox>> early_;  // by serial, of which we have still to hear
   Tickets<Name> in_flight_;
-  std::vector<Name*> small_;  // in flight
+  std::vector<Name*> small_;  // in flight, put by this rank and not reserved
   std::atomic<size_t> small_count_{0};
-  std::deque<Bytes> deferred_;  // messages that speak of what we have still to read in the log, and all behind them
+  size_t reserved_count_ = 0;       // names of which a thread copies or folds the data without the lock
+  bool waits_for_release_ = false;  // the last Advance did, for one of them
+  std::deque<Bytes> deferred_;      // messages that speak of what we have still to read in the log, and all behind them
   std::vector<Bytes> outgoing_;
   bool ring_ = false;
 
@@ -342,6 +353,8 @@ struct Agreement::Name {
   bool counted = false;  // the one in flight has arrived at the cell, or put its data, as `use`
   uint64_t use = 0;
   size_t small_at = 0;    // its place in small_
+  bool reserved = false;  // a thread copies its data into the span, or folds them, without the lock
+  bool taken = false;     // it is folding
   int ids_held = 0;       // entries of by_id_ that point here: the current id, and former ones until RETIRED is read
   bool retiring = false;  // RETIRED was read, but one completed use is still to come
 };

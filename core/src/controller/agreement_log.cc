@@ -20,6 +20,7 @@ bool Agreement::HasNews() const {
 }
 
 bool Agreement::Advance(std::vector<Event>* events) {
+  waits_for_release_ = false;
   bool moved = ReleaseFinished();
   if (AppendUnlogged()) moved = true;
   if (leader() && AdvanceAsLeader()) moved = true;
@@ -55,7 +56,8 @@ bool Agreement::HandleDeferred(std::vector<Event>* events) {
   return handled;
 }
 
-// False when the entry cannot be understood yet: its batch is not sealed, or a message about it is still on the way.
+// False when the entry cannot be understood yet: its batch is not sealed, or a message about it is still on the way; or
+// it must wait, because a thread of this rank is busy in the span that it gives up.
 bool Agreement::Consume(const LogEntry& entry, std::vector<Event>* events) {
   if (entry.kind == LogKind::kLeft) {
     events->push_back(Event::OfRank(Event::kLeft, entry.id));
@@ -68,6 +70,7 @@ bool Agreement::Consume(const LogEntry& entry, std::vector<Event>* events) {
   Name* const name = mine ? by_id_[static_cast<size_t>(entry.id)] : nullptr;
   if (mine && name == nullptr) return false;
   if (entry.kind == LogKind::kReady) return ConsumeReady(entry, name, events);
+  if (mine && MustWaitFor(name->reserved && name->id == entry.id)) return false;
   if (mine) OnRetired(name, entry, events);
   return true;
 }
@@ -202,7 +205,7 @@ bool Agreement::ReleaseFinished() {
 // Small operations leave no trace in the log. Whoever began one has completed it before it joined, so it is ready.
 bool Agreement::EndJoin(std::vector<Event>* events) {
   // What the others have put to the last eager operations may still be on its way.
-  if (!join_result_ || eager_count_ > 0) return false;
+  if (!join_result_ || eager_count_ > 0 || MustWaitFor(reserved_count_ > 0)) return false;
   ++round_;
   while (!small_.empty()) {
     Name* const name = small_.back();

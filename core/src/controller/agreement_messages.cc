@@ -148,7 +148,7 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool 
 }
 
 void Agreement::TakeIfAllHavePut(Name* name, std::vector<Event>* events) {
-  if (!name->counted || !name->small) return;
+  if (!name->counted || !name->small || MustWaitFor(name->reserved)) return;
   const uint64_t sequence = SequenceOf(name->use, name->description.turn);
   if (FlatHalfOf(*name, name->next_turn - 1).AllHavePut(sequence)) EndWith(Event::kTake, name, events);
 }

@@ -54,7 +54,7 @@ bool Conductor::Drive() {
   moved |= PollCopies();
   longest_sleep_ms_.store(-1, std::memory_order_relaxed);
   if (CheckAbortWord()) return moved;
-  if (CompleteReady(table_)) {
+  if (CompleteReady(world_, table_)) {
     role_->NotifyWaiters();
     moved = true;
   }

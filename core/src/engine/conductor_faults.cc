@@ -54,7 +54,7 @@ void Conductor::OnLeft(int rank) {
   if (rank == world_->rank) return;
   liveness_.OnLeft(rank, Now());
   // Its data came before the word that it leaves: small operations that it took part in are not broken.
-  if (CompleteReady(table_)) role_->NotifyWaiters();
+  if (CompleteReady(world_, table_)) role_->NotifyWaiters();
   Break({Code::kPeerLost,
          world_->NameOf(rank) + " has left the job (its script ended or called shutdown)" + LookAt(rank)},
         rank);

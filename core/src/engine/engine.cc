@@ -241,7 +241,7 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 bool Engine::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
   if (operation->held || !operation->plan.half || !table_->agreement.IsReady(operation->plan)) return false;
-  if (!CompleteIfReady(table_.get(), operation)) return operation->done();
+  if (!CompleteIfReady(world_.get(), table_.get(), operation)) return operation->done();
   WakeForHeld(world_.get(), *table_);
   role_.NotifyWaiters();
   return true;
@@ -273,7 +273,7 @@ bool Engine::Run(const SmallRequest& request, Status* status) {
   if (!Enter(world_.get(), table_.get(), &call, pauses_)) return false;
   table_->bytes_submitted.fetch_add(request.tensor.size_bytes(), std::memory_order_relaxed);
   *status = Status::Ok();
-  if (!LookUntil([&] { return CompleteIfReady(table_.get(), &call); }, pauses_)) {
+  if (!LookUntil([&] { return CompleteIfReady(world_.get(), table_.get(), &call); }, pauses_)) {
     std::lock_guard<std::mutex> lock(table_->mutex);
     table_->operations.MakeOperation();
   }

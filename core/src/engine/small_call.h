@@ -6,7 +6,8 @@
 // is ready (the driver, when ranks die, ids retire or the time is up, or the caller, before it sleeps) makes it an
 // Operation, which then goes its usual way.
 //
-// Thread rule: under the table's mutex, but for over(), and the plan, which does not change after Enter.
+// Thread rule: under the table's mutex, but for over(), and the plan, which does not change after Enter, and Put and
+// Take where the plan is large, see Agreement::Release.
 #pragma once
 
 #include <atomic>

@@ -28,7 +28,10 @@ void Withdraw(Table* table, Ticket ticket) {
   table->in_flight.fetch_sub(1);
 }
 
-// Submission, copy and arrival are one step under the lock, see agreement.h.
+// Who holds a handle looks for itself, and asks for bells before it sleeps.
+bool WantsBell(const Operation& operation, bool polling) { return !polling && operation.request.done != nullptr; }
+
+// Submission, copy and arrival are one step under the lock, see agreement.h; but for the copy of a large plan.
 Status Insert(World* world, Table* table, const OperationPtr& operation, bool polling, Entered* entered) {
   std::lock_guard<std::mutex> lock(table->mutex);
   const bool has_joined = table->join && !operation->invited && !operation->held;
@@ -40,8 +43,7 @@ Status Insert(World* world, Table* table, const OperationPtr& operation, bool po
   table->operations.Put(operation);
   table->in_flight.fetch_add(1);
   if (plan.half) {
-    // Who holds a handle looks for itself, and asks for bells before it sleeps.
-    PutSmall(operation.get(), !polling && operation->request.done != nullptr);
+    if (!plan.large) PutSmall(operation.get(), WantsBell(*operation, polling));
   } else if (plan.id >= 0) {
     entered->arrived = agreement.Arrive(plan);
     const bool retired = entered->arrived == Agreement::Arrived::kRetired;
@@ -74,20 +76,28 @@ void RingForSmall(World* world, const Agreement::Plan& plan, const ProcessSet& s
   }
 }
 
-void TakeResult(Table* table, SmallCall* call) {
-  table->in_flight.fetch_sub(1);
-  call->Take();
+// This thread has put, or folded, the data of a large plan without the lock.
+void Release(World* world, Table* table, Ticket ticket) {
+  bool wakes_driver;
+  {
+    std::lock_guard<std::mutex> lock(table->mutex);
+    wakes_driver = table->agreement.Release(ticket);
+  }
+  if (wakes_driver) world->group->RingSelf();
 }
 
-// Of a small operation that all have put and the agreement is done with. Null when it was given up, or was a call.
-// Under the lock, since the span may be another's as soon as the agreement goes on.
-OperationPtr TakeResult(Table* table, Ticket ticket) {
-  if (SmallCall* const call = table->operations.TakeCall(ticket)) {
-    TakeResult(table, call);
+// Of a small operation that all have put, and that this thread may take. Null when it was given up, or was a call that
+// is over now. Under the lock, where the result of a plan that is not large is folded, too, since the span may be
+// another's as soon as the agreement goes on.
+OperationPtr TakeSmall(Table* table, Ticket ticket) {
+  SmallCall* const call = table->operations.TakeCall(ticket);
+  if (call != nullptr && !call->plan.large) {
+    table->in_flight.fetch_sub(1);
+    call->Take();
     return nullptr;
   }
-  OperationPtr operation = table->operations.Take(ticket);
-  if (operation) FoldSmall(operation.get());
+  OperationPtr operation = call != nullptr ? call->Become() : table->operations.Take(ticket);
+  if (operation && !operation->plan.large) FoldSmall(operation.get());
   return operation;
 }
 
@@ -101,10 +111,27 @@ bool BecomesReady(const Agreement& agreement, const Agreement::Plan& plan, int l
   return false;
 }
 
+// Null when another thread has taken it, it was given up, or was a call that is over now. Under the lock.
+OperationPtr TakeIfReady(Table* table, Ticket ticket) {
+  if (!table->agreement.TakeReady(ticket)) return nullptr;
+  OperationPtr operation = TakeSmall(table, ticket);
+  if (!operation) table->agreement.Release(ticket);
+  return operation;
+}
+
 // Without the lock: who hears of it may submit.
 void Finish(Table* table, const OperationPtr& operation) {
   table->in_flight.fetch_sub(1);
   operation->Complete(Status::Ok());
+}
+
+// After TakeIfReady.
+void FinishTaken(World* world, Table* table, const OperationPtr& operation) {
+  if (operation->plan.large) {
+    FoldSmall(operation.get());
+    Release(world, table, operation->plan.ticket);
+  }
+  Finish(table, operation);
 }
 
 }  // namespace
@@ -114,11 +141,15 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
   FRD_RETURN_IF_ERROR(Insert(world, table, operation, polling, &entered));
   const Agreement::Plan& plan = operation->plan;
   if (plan.half) {
+    if (plan.large) {
+      PutSmall(operation.get(), WantsBell(*operation, polling));
+      Release(world, table, plan.ticket);
+    }
     RingFence();
     if (table->agreement.AnyJoined()) world->group->RingOthers();
     if (!table->agreement.IsReady(plan)) return Status::Ok();
     RingForSmall(world, plan, *plan.set);
-    if (CompleteIfReady(table, operation)) WakeForHeld(world, *table);
+    if (CompleteIfReady(world, table, operation)) WakeForHeld(world, *table);
     return Status::Ok();
   }
   const bool last = entered.arrived == Agreement::Arrived::kLast && !plan.inbox;
@@ -128,9 +159,10 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
   return Status::Ok();
 }
 
-// All under the lock: once the call is over, its set may be removed. So are the first looks, for the others are mostly
-// close, and giving the lock up and taking it again costs as much as their lines do.
+// All under the lock, unless the plan is large: once the call is over, its set may be removed. So are the first looks,
+// for the others are mostly close, and giving the lock up and taking it again costs as much as their lines do.
 bool Enter(World* world, Table* table, SmallCall* call, int looks) {
+  ProcessSetPtr set;  // of a large plan
   {
     std::lock_guard<std::mutex> lock(table->mutex);
     if (table->is_broken || table->join || table->operations.has_call()) return false;
@@ -138,10 +170,13 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks) {
     call->members = agreement.SubmitSmall(*call, &call->plan);
     if (call->members == nullptr) return false;
     ++table->entered;
-    call->Put();
     if (agreement.HasOutgoing()) table->has_outgoing = true;
-    RingFence();
-    if (BecomesReady(agreement, call->plan, looks)) {
+    if (call->plan.large) set = *call->members;
+    if (!set) {
+      call->Put();
+      RingFence();
+    }
+    if (!set && BecomesReady(agreement, call->plan, looks)) {
       RingForSmall(world, call->plan, **call->members);
       agreement.TakeReady(call->plan.ticket);
       call->Take();
@@ -149,6 +184,12 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks) {
       table->operations.Put(call);
       table->in_flight.fetch_add(1);
     }
+  }
+  if (set) {
+    call->Put();
+    Release(world, table, call->plan.ticket);
+    RingFence();
+    if (table->agreement.IsReady(call->plan)) RingForSmall(world, call->plan, *set);
   }
   if (table->agreement.AnyJoined()) world->group->RingOthers();
   return true;
@@ -190,47 +231,56 @@ void AskForBells(Table* table) {
   table->agreement.AskForBells();
 }
 
-bool CompleteIfReady(Table* table, const OperationPtr& operation) {
+bool CompleteIfReady(World* world, Table* table, const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(table->mutex);
     const Agreement::Plan& plan = operation->plan;
-    if (!plan.half || !table->agreement.IsReady(plan) || !table->agreement.TakeReady(plan.ticket)) return false;
-    if (!TakeResult(table, plan.ticket)) return false;
+    if (!plan.half || !table->agreement.IsReady(plan) || !TakeIfReady(table, plan.ticket)) return false;
   }
-  Finish(table, operation);
+  FinishTaken(world, table, operation);
   return true;
 }
 
-bool CompleteIfReady(Table* table, SmallCall* call) {
+bool CompleteIfReady(World* world, Table* table, SmallCall* call) {
   if (call->over() || !table->agreement.IsReady(call->plan)) return call->over();
-  std::lock_guard<std::mutex> lock(table->mutex);
   const Ticket ticket = call->plan.ticket;
-  if (!call->over() && table->agreement.IsReady(call->plan) && table->agreement.TakeReady(ticket))
-    TakeResult(table, table->operations.TakeCall(ticket));
-  return call->over();
+  {
+    std::lock_guard<std::mutex> lock(table->mutex);
+    if (call->over() || !table->agreement.IsReady(call->plan) || !table->agreement.TakeReady(ticket))
+      return call->over();
+    table->operations.TakeCall(ticket);
+    if (!call->plan.large) call->Take();
+  }
+  if (call->plan.large) {
+    call->Take();
+    Release(world, table, ticket);
+  }
+  table->in_flight.fetch_sub(1);
+  return true;
 }
 
-bool CompleteReady(Table* table) {
+bool CompleteReady(World* world, Table* table) {
   if (!table->agreement.has_small()) return false;
-  std::vector<OperationPtr> done;
+  std::vector<OperationPtr> taken;
   {
     std::lock_guard<std::mutex> lock(table->mutex);
     for (Ticket ticket : table->agreement.ReadySmall()) {
-      table->agreement.TakeReady(ticket);
-      if (OperationPtr operation = TakeResult(table, ticket)) done.push_back(std::move(operation));
+      if (OperationPtr operation = TakeIfReady(table, ticket)) taken.push_back(std::move(operation));
     }
   }
-  for (const OperationPtr& operation : done) Finish(table, operation);
-  return !done.empty();
+  for (const OperationPtr& operation : taken) FinishTaken(world, table, operation);
+  return !taken.empty();
 }
 
 void CompleteSmall(Table* table, Ticket ticket) {
   OperationPtr operation;
   {
     std::lock_guard<std::mutex> lock(table->mutex);
-    operation = TakeResult(table, ticket);
+    operation = TakeSmall(table, ticket);
   }
-  if (operation) Finish(table, operation);
+  if (!operation) return;
+  if (operation->plan.large) FoldSmall(operation.get());
+  Finish(table, operation);
 }
 
 }  // namespace farandole

@@ -27,11 +27,11 @@ void AskForBells(Table* table);
 void WakeForHeld(World* world, const Table& table);
 
 // Completes the small operation when all have put their data and nobody else has completed it. Any thread.
-bool CompleteIfReady(Table* table, const OperationPtr& operation);
-bool CompleteIfReady(Table* table, SmallCall* call);
+bool CompleteIfReady(World* world, Table* table, const OperationPtr& operation);
+bool CompleteIfReady(World* world, Table* table, SmallCall* call);
 // All of them. True when there were any. The driver.
-bool CompleteReady(Table* table);
-// One that the agreement says is ready.
+bool CompleteReady(World* world, Table* table);
+// One that the agreement says is ready, and has ended: its span is this rank's until the driver reads the log again.
 void CompleteSmall(Table* table, Ticket ticket);
 
 }  // namespace farandole

@@ -229,7 +229,7 @@ TEST_P(NcclHosts, EveryCallThatFailsIsNamed) {
       const NcclRig rig(rank, CutOff());
       std::vector<float> values(kCutEvenly, 1.0f);
       const std::string error = Reduce(rig, &values, Scale(), [&failed] { return failed.load(); });
-      failed = true;
+      if (!error.empty()) failed = true;  // the rank of the other host may have all that it needs
       rig.backend->Abort();
       return error;
     });

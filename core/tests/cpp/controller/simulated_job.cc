@@ -13,11 +13,11 @@ Layout MakeGroups(const std::vector<int>& sizes) {
   return MakeLayout(cards, std::vector<bool>(cards.size(), false));
 }
 
-SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted,
-                           const Agreement::Limits& limits)
+SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted, Agreement::Limits limits)
     : layout_(MakeGroups(groups)), random_(seed), planted_(planted), coordinator_(layout_) {
   for (const auto& group : layout_.groups)
     boards_.push_back(std::make_unique<Pages>(Board::BytesFor(static_cast<int>(group.size()))));
+  if (seed % 2 == 0) limits.locked_bytes = 0;
   for (int r = 0; r < layout_.size(); ++r) {
     std::byte* const board = boards_[static_cast<size_t>(layout_.group_of[static_cast<size_t>(r)])]->data();
     ranks_.push_back(std::make_unique<Rank>(layout_, r, board, limits));
@@ -97,7 +97,7 @@ bool SimulatedJob::AllDone() const {
 bool SimulatedJob::Step(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
   if (rank.steps_to_live > 0 && --rank.steps_to_live == 0) rank.gone = true;
-  switch (random_() % 11) {
+  switch (random_() % 12) {
     case 0:
     case 1:
       return Submit(r);
@@ -117,6 +117,8 @@ bool SimulatedJob::Step(int r) {
       return DeliverPut(r);
     case 9:
       return TakeEager(r);
+    case 10:
+      return GoOn(r);
     default:
       if (time_ == Time::kAnytime && random_() % 20 == 0) Stick(r);
       return false;
@@ -131,6 +133,7 @@ bool SimulatedJob::Sweep() {
     while (DeliverToCoordinator(r)) moved = true;
     while (DeliverToRank(r)) moved = true;
     while (Advance(r)) moved = true;
+    while (GoOn(r)) moved = true;
     while (TakeSmall(r)) moved = true;
     while (DeliverPut(r)) moved = true;
     while (TakeEager(r)) moved = true;
@@ -256,10 +259,28 @@ bool SimulatedJob::TakeSmall(int r) {
   bool taken = false;
   for (Ticket ticket : ready) {
     if (!rank.agreement.TakeReady(ticket)) continue;
-    Take(&rank, ticket);
     taken = true;
+    if (const auto large = rank.in_flight.find(ticket); large != rank.in_flight.end() && large->second->plan.large) {
+      large->second->taken = true;
+      rank.reserved.push_back(Remove(&rank, ticket));
+    } else {
+      Take(&rank, ticket);
+    }
   }
   return taken;
+}
+
+// A thread that has copied or folds without the lock comes to an end.
+bool SimulatedJob::GoOn(int r) {
+  Rank& rank = *ranks_[static_cast<size_t>(r)];
+  if (rank.gone || rank.reserved.empty()) return false;
+  const auto pick = rank.reserved.begin() + static_cast<std::ptrdiff_t>(random_() % rank.reserved.size());
+  const std::shared_ptr<Operation> operation = *pick;
+  rank.reserved.erase(pick);
+  operation->taken ? Fold(&rank, *operation) : Put(*operation);
+  rank.agreement.Release(operation->plan.ticket);
+  if (operation->taken) Finish(&rank, *operation, Status::Ok());
+  return true;
 }
 
 // From somebody who has sent something.

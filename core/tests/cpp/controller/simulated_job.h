@@ -45,7 +45,7 @@ enum class Time { kNever, kAtStandstill, kAnytime };
 class SimulatedJob {
  public:
   SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted = Planted::kNone,
-               const Agreement::Limits& limits = {});
+               Agreement::Limits limits = {});
   ~SimulatedJob();
 
   const Layout& layout() const { return layout_; }
@@ -99,6 +99,7 @@ class SimulatedJob {
   bool Collect(int r);
   bool Advance(int r);
   bool TakeSmall(int r);
+  bool GoOn(int r);
   bool DeliverPut(int r);
   bool DeliverPutFrom(int from, int to);
   bool TakeEager(int r);
@@ -133,6 +134,7 @@ class SimulatedJob {
   void HandleLeft(Rank* rank, int left);
   void HandleChangeOfSets(Rank* rank, const Operation& operation, int new_set);
   void Take(Rank* rank, Ticket ticket);
+  void Fold(Rank* rank, const Operation& operation);
   bool IsReady(const Rank& rank, const Operation& operation) const;
   std::shared_ptr<Operation> Remove(Rank* rank, Ticket ticket);
   void Finish(Rank* rank, const Operation& operation, const Status& status);
@@ -172,6 +174,7 @@ struct SimulatedJob::Operation {
   Call call;
   Agreement::Plan plan;
   bool invited = false;
+  bool taken = false;  // by a thread that folds it
   bool stuck_reported = false;
   std::vector<int64_t> extents;
   int set() const { return call.description.signature.set; }
@@ -190,6 +193,7 @@ struct SimulatedJob::Rank {
   Agreement agreement;
   std::deque<Call> script;
   std::map<Ticket, std::shared_ptr<Operation>> in_flight;
+  std::vector<std::shared_ptr<Operation>> reserved;  // whose data a thread copies or folds
   std::deque<Work> works;
   Events unhandled;                        // the driver is slow
   std::vector<Agreement::Plan> to_append;  // complete, but not in the log yet
@@ -200,7 +204,7 @@ struct SimulatedJob::Rank {
     std::weak_ptr<Operation> before;  // has its name
   };
   std::deque<Held> held;
-  bool idle() const { return in_flight.empty() && works.empty() && held.empty(); }
+  bool idle() const { return in_flight.empty() && reserved.empty() && works.empty() && held.empty(); }
   bool has_joined = false;
   bool gone = false;  // dead, or it has left
   bool left = false;

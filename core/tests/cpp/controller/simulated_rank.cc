@@ -113,8 +113,11 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
     return false;
   }
   rank->in_flight[plan.ticket] = operation;
-  if (plan.half) {
+  if (plan.half && plan.large && !operation->invited) {
+    rank->reserved.push_back(operation);
+  } else if (plan.half) {
     Put(*operation);
+    if (plan.large) rank->agreement.Release(plan.ticket);
   } else if (plan.id >= 0) {
     const Agreement::Arrived arrived = rank->agreement.Arrive(plan);
     if (arrived == Agreement::Arrived::kRetired && !rank->agreement.Redescribe(plan.ticket)) Remove(rank, plan.ticket);
@@ -357,18 +360,22 @@ bool SimulatedJob::IsReady(const Rank& rank, const Operation& operation) const {
 void SimulatedJob::Take(Rank* rank, Ticket ticket) {
   const std::shared_ptr<Operation> operation = Remove(rank, ticket);
   if (!operation) return;
-  for (const TensorSpec& tensor : operation->call.description.signature.tensors) {
+  Fold(rank, *operation);
+  Finish(rank, *operation, Status::Ok());
+}
+
+void SimulatedJob::Fold(Rank* rank, const Operation& operation) {
+  for (const TensorSpec& tensor : operation.call.description.signature.tensors) {
     if (tensor.dtype != DType::kInt64) return Complain("not a tensor of ours");
   }
   std::vector<std::vector<int64_t>> data;
   std::vector<FlatSegment> segments;
-  for (const TensorSpec& tensor : operation->call.description.signature.tensors) {
+  for (const TensorSpec& tensor : operation.call.description.signature.tensors) {
     data.emplace_back(static_cast<size_t>(ElementCount(tensor.shape)), 0);
     segments.push_back({nullptr, data.back().data(), tensor.dtype, data.back().size()});
   }
-  operation->plan.half->Fold(ReduceOp::kSum, {1.0, 1.0}, segments.data(), segments.size());
-  for (const std::vector<int64_t>& sums : data) CheckSmall(*rank, *operation, sums);
-  Finish(rank, *operation, Status::Ok());
+  operation.plan.half->Fold(ReduceOp::kSum, {1.0, 1.0}, segments.data(), segments.size());
+  for (const std::vector<int64_t>& sums : data) CheckSmall(*rank, operation, sums);
 }
 
 void SimulatedJob::Finish(Rank* rank, const Operation& operation, const Status& status) {

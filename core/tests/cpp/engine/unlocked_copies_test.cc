@@ -1,0 +1,69 @@
+// A small operation of more than 4 KB is copied and folded without the lock that every submitter needs.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <string>
+#include <thread>
+#include <tuple>
+
+#include "common/failpoint.h"
+#include "support/requests.h"
+#include "support/thread_worlds.h"
+
+namespace farandole {
+namespace {
+
+constexpr size_t kFew = 4, kMany = 4096;
+
+void Sum(Engine& engine, const std::string& name, size_t count) {
+  auto values = Values<float>(engine.rank(), count);
+  ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, name)).ok());
+  ExpectSum(values, engine.size());
+}
+
+// As a blocking call, which needs no operation.
+void SumByCall(Engine& engine, const std::string& name, size_t count) {
+  auto values = Values<float>(engine.rank(), count);
+  const auto shape = static_cast<int64_t>(count);
+  const FlatSegment tensor{values.data(), values.data(), DType::kFloat32, count};
+  const std::string no_site;
+  Status status;
+  ASSERT_TRUE(engine.Run({name, no_site, ReduceOp::kSum, 1.0, 1.0, 0, tensor, &shape, 1}, &status));
+  ASSERT_TRUE(status.ok()) << status.message();
+  ExpectSum(values, engine.size());
+}
+
+void Set(const std::string& failpoints) { ASSERT_TRUE(SetFailpoints(failpoints).ok()); }
+
+// Returns when both ranks have called it.
+void Meet(std::atomic<int>* arrived) {
+  for (++*arrived; *arrived < 2;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+class UnlockedCopiesTest : public testing::TestWithParam<std::tuple<const char*, bool>> {};
+INSTANTIATE_TEST_SUITE_P(Points, UnlockedCopiesTest,
+                         testing::Combine(testing::Values("flat.put", "flat.fold"), testing::Bool()));
+
+TEST_P(UnlockedCopiesTest, OtherThreadsSubmitAndEndTheirOperationsMeanwhile) {
+  const auto [point, by_call] = GetParam();
+  std::atomic<int> known{0}, armed{0}, judged{0};
+  RunRanks({2}, [&, point = point, by_call = by_call](Engine& engine) {
+    Sum(engine, "many", kMany);
+    Sum(engine, "few", kFew);
+    Meet(&known);
+    if (engine.rank() == 0) Set(std::string(point) + "=hold@1");
+    Meet(&armed);
+    std::thread many([&] { by_call ? SumByCall(engine, "many", kMany) : Sum(engine, "many", kMany); });
+    while (HeldAtFailpoints() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const std::future<void> few = std::async(std::launch::async, [&] { Sum(engine, "few", kFew); });
+    EXPECT_EQ(few.wait_for(std::chrono::seconds(30)), std::future_status::ready) << "the lock is held";
+    Meet(&judged);
+    if (engine.rank() == 0) Set("");
+    many.join();
+  });
+}
+
+}  // namespace
+}  // namespace farandole
