@@ -33,17 +33,10 @@ struct ArrayStruct {
 enum ArrayFlags { kContiguous = 0x1, kAligned = 0x100, kNativeOrder = 0x200, kWritable = 0x400 };
 
 bool FindDType(const ArrayStruct& array, DType* dtype) {
-  static constexpr struct {
-    char kind;
-    int item_size;
-    DType dtype;
-  } kKnown[] = {{'f', 4, DType::kFloat32}, {'f', 8, DType::kFloat64}, {'f', 2, DType::kFloat16},
-                {'i', 8, DType::kInt64},   {'i', 4, DType::kInt32},   {'i', 2, DType::kInt16},
-                {'i', 1, DType::kInt8},    {'u', 1, DType::kUint8},   {'u', 2, DType::kUint16},
-                {'b', 1, DType::kBool}};
-  for (const auto& known : kKnown) {
-    if (known.kind != array.kind || known.item_size != array.item_size) continue;
-    *dtype = known.dtype;
+  for (int number = 0; number < kDTypeCount; ++number) {
+    const DTypeRow& row = kDTypes[number];  // that of float16 before that of bfloat16, which these arrays do not have
+    if (row.kind != array.kind || row.size_bytes != static_cast<size_t>(array.item_size)) continue;
+    *dtype = static_cast<DType>(number);
     return true;
   }
   return false;

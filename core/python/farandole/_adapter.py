@@ -16,19 +16,31 @@ T = TypeVar("T")
 
 
 class DType(enum.IntEnum):
-    """Element types the core reduces; the numbers are those of farandole.h."""
+    """Element types the core reduces: the numbers are those of farandole.h, the rows those of the core's types.def."""
 
-    UINT8 = 0
-    INT8 = 1
-    UINT16 = 2
-    INT16 = 3
-    INT32 = 4
-    INT64 = 5
-    FLOAT16 = 6
-    BFLOAT16 = 7
-    FLOAT32 = 8
-    FLOAT64 = 9
-    BOOL = 10
+    UINT8 = 0, "u", 1
+    INT8 = 1, "i", 1
+    UINT16 = 2, "u", 2
+    INT16 = 3, "i", 2
+    INT32 = 4, "i", 4
+    INT64 = 5, "i", 8
+    FLOAT16 = 6, "f", 2
+    BFLOAT16 = 7, "f", 2
+    FLOAT32 = 8, "f", 4
+    FLOAT64 = 9, "f", 8
+    BOOL = 10, "b", 1
+
+    kind: str
+    """The letter of numpy's array interface: unsigned, signed integer, floating point or bool."""
+    itemsize: int
+    """Size of one element in bytes."""
+
+    def __new__(cls, number: int, kind: str = "", itemsize: int = 0) -> DType:  # DType(number) finds a member
+        dtype = int.__new__(cls, number)
+        dtype._value_ = number
+        dtype.kind = kind
+        dtype.itemsize = itemsize
+        return dtype
 
     @property
     def title(self) -> str:
@@ -36,17 +48,9 @@ class DType(enum.IntEnum):
         return self.name.lower()
 
     @property
-    def itemsize(self) -> int:
-        """Size of one element in bytes."""
-        return _ITEM_SIZES[self]
-
-    @property
     def is_floating(self) -> bool:
         """Whether its values have fractions."""
-        return DType.FLOAT16 <= self <= DType.FLOAT64
-
-
-_ITEM_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1)
+        return self.kind == "f"
 
 
 CUDA = 1

@@ -10,11 +10,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 R_co = TypeVar("R_co", covariant=True)
 
-# Numbers of farandole.h.
-# op:     0 allreduce, 1 allgather, 2 broadcast, 3 barrier, 4 alltoall, 5 reducescatter, 6 join, 7 add_process_set,
-#         8 remove_process_set
-# dtype:  0 uint8 1 int8 2 uint16 3 int16 4 int32 5 int64 6 float16 7 bfloat16 8 float32 9 float64 10 bool
-# reduce: 0 sum, 1 average, 2 min, 3 max, 4 product, 5 adasum
+# op, dtype and reduce are numbers of farandole.h: those of _ops.Kind, plugin.DType and _ops.ReduceOp.
 # Error kinds: 1 invalid (ValueError), 2 mismatch, 3 peer lost, 4 deadline, 5 not initialized, 6 internal.
 
 # Input address, output address or 0, dtype, shape; on a CUDA device also 1 and the event after which the input is valid

@@ -49,7 +49,8 @@ struct Work {
   std::vector<size_t> send_bytes;  // alltoall: what this rank sends to every position
   std::vector<size_t> recv_bytes;  // alltoall: what it gets from every position
 
-  size_t TotalBytes() const;  // of the segments' inputs
+  size_t TotalBytes() const;   // of the segments' inputs
+  size_t ResultBytes() const;  // of this rank
 };
 
 // What an operation asks of whoever performs it: what all ranks know of it alike, and before it is work.

@@ -22,11 +22,6 @@ Algorithm Parse(const std::string& name) {
   return Algorithm::kAuto;
 }
 
-// Whether the bits of the result depend on the order in which values are folded.
-bool OrderMatters(const Work& work) {
-  return IsFloating(work.dtype) && (work.reduce == ReduceOp::kSum || work.reduce == ReduceOp::kProduct);
-}
-
 }  // namespace
 
 CrossExchange::CrossExchange(World* world, const ProcessSet* set, const Settings& settings)
@@ -40,7 +35,7 @@ CrossExchange::CrossExchange(World* world, const ProcessSet* set, const Settings
 void CrossExchange::Allreduce(const Work& work, Scale scale, std::byte* data, int64_t element_count, int lane_count,
                               const std::byte* source) {
   const size_t width = SizeOf(work.dtype);
-  const bool order_matters = OrderMatters(work) && !any_order_;
+  const bool order_matters = OrderMatters(work.dtype, work.reduce) && !any_order_;
   const LaneRange lanes = Lanes(lane_count);
   const int64_t first = topology_.Carries(topology_.member, lane_count, element_count, width).begin;
   for (int lane = lanes.begin; lane < lanes.end; ++lane) {

@@ -2,18 +2,9 @@
 
 #include <cstring>
 #include <new>
-#include <numeric>
 
 namespace farandole {
-namespace {
-
-// One vector in and the same out, so tensors can be fused, and results may take the place of inputs.
-bool IsWhole(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kBroadcast; }
-bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
-
-size_t Sum(const std::vector<size_t>& sizes) { return std::accumulate(sizes.begin(), sizes.end(), size_t{0}); }
-
-}  // namespace
+namespace {}  // namespace
 
 std::byte* Packing::Buffer::Reserve(size_t wanted_bytes) {
   if (wanted_bytes > size_bytes || !memory) {
@@ -26,9 +17,9 @@ std::byte* Packing::Buffer::Reserve(size_t wanted_bytes) {
 
 Status Packing::Pack(const Work& work) {
   work_ = &work;
-  Measure();
+  input_bytes_ = work.TotalBytes();
+  output_bytes_ = work.ResultBytes();
   const Segment& first = work.segments[0];
-  const bool whole = IsWhole(work.kind);
   input_ = first.input;
   output_ = first.output;
   const bool lacks_input = first.input == nullptr && input_bytes_ > 0;
@@ -37,14 +28,14 @@ Status Packing::Pack(const Work& work) {
     if (packed == nullptr) return Short(input_bytes_);
     Gather(packed);
     input_ = packed;
-    if (whole) output_ = packed;
+    if (Fuses(work.kind)) output_ = packed;
   }
   if (output_ == nullptr) {
     output_ = outputs_.Reserve(output_bytes_);
     if (output_ == nullptr) return Short(output_bytes_);
   }
   // Receivers read nothing, and the root's own memory must not be written before it is sent.
-  if (work.kind != OpKind::kBroadcast) return Status::Ok();
+  if (!HasRoot(work.kind)) return Status::Ok();
   if (IsRoot()) {
     output_ = const_cast<void*>(input_);
   } else {
@@ -53,21 +44,13 @@ Status Packing::Pack(const Work& work) {
   return Status::Ok();
 }
 
-void Packing::Measure() {
-  input_bytes_ = output_bytes_ = work_->TotalBytes();
-  if (work_->kind == OpKind::kAllgather) output_bytes_ = Sum(work_->rank_bytes);
-  if (work_->kind == OpKind::kAlltoall) output_bytes_ = Sum(work_->recv_bytes);
-  if (work_->kind == OpKind::kReducescatter)
-    output_bytes_ = work_->rank_bytes[static_cast<size_t>(work_->set->position)];
-}
-
 // Sums of halves are scaled before they travel, so that an average does not overflow.
 bool Packing::ScalesBefore() const {
   return Reduces(work_->kind) && !work_->scale.IsIdentity() && ScalesBeforeCrossing(work_->dtype, work_->reduce);
 }
 
 void Packing::Gather(std::byte* to) const {
-  const bool receives = work_->kind == OpKind::kBroadcast && !IsRoot();
+  const bool receives = HasRoot(work_->kind) && !IsRoot();
   if (receives) return;
   const FloatingPointScope scope;
   for (const Segment& segment : work_->segments) {
@@ -93,7 +76,7 @@ void Packing::Unpack() {
 
 // To where it is not yet. What went to the memory of nobody stays there.
 void Packing::Scatter() const {
-  if (!IsWhole(work_->kind)) return;
+  if (!Fuses(work_->kind)) return;
   const auto* from = static_cast<const std::byte*>(output_);
   for (const Segment& segment : work_->segments) {
     const bool elsewhere = segment.output != nullptr && segment.output != from && segment.size_bytes > 0;

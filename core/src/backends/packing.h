@@ -39,7 +39,6 @@ class Packing {
     std::byte* Reserve(size_t wanted_bytes);  // null when there is none
   };
 
-  void Measure();
   void Gather(std::byte* to) const;
   void Scatter() const;
   bool IsRoot() const { return work_->root == work_->set->position; }

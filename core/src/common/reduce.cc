@@ -74,11 +74,6 @@ size_t FirstPartOfR(size_t count) {
   return power;
 }
 
-bool Supports(DType dtype, ReduceOp reduce) {
-  if (reduce == ReduceOp::kAdasum) return IsFloating(dtype);
-  return !(dtype == DType::kBool && reduce == ReduceOp::kAverage);
-}
-
 void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
           Scale scale, void* output) {
   assert(input_count >= 1 && reduce != ReduceOp::kAverage);

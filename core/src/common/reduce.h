@@ -48,9 +48,6 @@ void FoldRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t
 // their group; everything else after the last fold.
 inline bool ScalesBeforeCrossing(DType dtype, ReduceOp reduce) { return IsHalf(dtype) && reduce == ReduceOp::kSum; }
 
-// Averages of bool have no meaning, Adasum is for floats; everything else is supported.
-bool Supports(DType dtype, ReduceOp reduce);
-
 enum class Isa { kPortable = 0, kAvx2 = 1, kAvx512 = 2 };
 Isa BestIsa();         // what this machine has
 Isa ActiveIsa();       // what Fold uses

@@ -225,70 +225,59 @@ void FoldIntegers(const FoldCall& call) {
 
 // ---- dispatch
 
-template <class Codec, class Op>
-void RunReals(const FoldCall& call) {
-  using Element = typename Codec::Element;
-  const Scale& scale = call.scale;
-  const Element factor = scale.IsIdentity() ? Element{1} : static_cast<Element>(scale.multiplier / scale.divisor);
-  Tree<Codec, Op>::Run(call.inputs, call.input_count, 0, call.element_count, factor, call.output, call.copy);
-}
+// Each has Run<an operation of reduce_vectors.h>, for one element type; a row of types.def names it.
 
 template <class Codec>
-void Reals(const FoldCall& call) {
-  switch (call.reduce) {
-    case ReduceOp::kMin:
-      return RunReals<Codec, Min>(call);
-    case ReduceOp::kMax:
-      return RunReals<Codec, Max>(call);
-    case ReduceOp::kProduct:
-      return RunReals<Codec, Product>(call);
-    default:
-      return RunReals<Codec, Sum>(call);
+struct Reals {
+  template <class Op>
+  static void Run(const FoldCall& call) {
+    using Element = typename Codec::Element;
+    const Scale& scale = call.scale;
+    const Element factor = scale.IsIdentity() ? Element{1} : static_cast<Element>(scale.multiplier / scale.divisor);
+    Tree<Codec, Op>::Run(call.inputs, call.input_count, 0, call.element_count, factor, call.output, call.copy);
   }
-}
+};
 
-// Sums and products wrap, which C++ defines for unsigned elements only; the bits are the same.
+// What wraps is folded unsigned, since C++ defines it for unsigned elements only; the bits are the same.
 template <class T>
-void Integers(const FoldCall& call) {
-  using Wrapping = Plain<typename std::make_unsigned<T>::type>;
-  const auto fold = call.reduce == ReduceOp::kMin       ? FoldIntegers<T, Plain<T>, Min>
-                    : call.reduce == ReduceOp::kMax     ? FoldIntegers<T, Plain<T>, Max>
-                    : call.reduce == ReduceOp::kProduct ? FoldIntegers<T, Wrapping, Product>
-                                                        : FoldIntegers<T, Wrapping, Sum>;
-  fold(call);
-}
+struct Integers {
+  template <class Op>
+  static void Run(const FoldCall& call) {
+    if constexpr (Op::kWraps) {
+      FoldIntegers<T, Plain<typename std::make_unsigned<T>::type>, Op>(call);
+    } else {
+      FoldIntegers<T, Plain<T>, Op>(call);
+    }
+  }
+};
 
-// On 0 and 1, or is the maximum and and the minimum.
-void Bools(const FoldCall& call) {
-  const bool any = call.reduce == ReduceOp::kSum || call.reduce == ReduceOp::kMax;
-  const auto run = any ? Tree<Bool, Max>::Run : Tree<Bool, Min>::Run;
-  run(call.inputs, call.input_count, 0, call.element_count, 1, call.output, call.copy);
+struct Bools {
+  template <class Op>
+  static void Run(const FoldCall& call) {
+    Tree<Bool, typename Op::OfBools>::Run(call.inputs, call.input_count, 0, call.element_count, 1, call.output,
+                                          call.copy);
+  }
+};
+
+// REQUIRES: the reduction is defined for elements of this kind, and has an operation.
+template <char kKind, class Folds>
+void Choose(const FoldCall& call) {
+  switch (call.reduce) {
+#define FRD_REDUCE_OP(enumerator, number, name, kinds, traits, operation)              \
+  case ReduceOp::enumerator:                                                           \
+    if constexpr (!std::is_same<operation, NotFolded>::value && HasKind(kinds, kKind)) \
+      return Folds::template Run<operation>(call);                                     \
+    break;
+#include "common/types.def"
+  }
 }
 
 void Dispatch(DType dtype, const FoldCall& call) {
   switch (dtype) {
-    case DType::kUint8:
-      return Integers<uint8_t>(call);
-    case DType::kInt8:
-      return Integers<int8_t>(call);
-    case DType::kUint16:
-      return Integers<uint16_t>(call);
-    case DType::kInt16:
-      return Integers<int16_t>(call);
-    case DType::kInt32:
-      return Integers<int32_t>(call);
-    case DType::kInt64:
-      return Integers<int64_t>(call);
-    case DType::kFloat16:
-      return Reals<Float16>(call);
-    case DType::kBfloat16:
-      return Reals<Bfloat16>(call);
-    case DType::kFloat32:
-      return Reals<Plain<float>>(call);
-    case DType::kFloat64:
-      return Reals<Plain<double>>(call);
-    case DType::kBool:
-      return Bools(call);
+#define FRD_DTYPE(enumerator, number, name, kind, size_bytes, fold) \
+  case DType::enumerator:                                           \
+    return Choose<kind, fold>(call);
+#include "common/types.def"
   }
 }
 

@@ -132,7 +132,14 @@ constexpr bool kIsReal = std::is_floating_point<Element>::value;
 template <class Element>
 using VectorBits = Vector<typename BitsOf<Element>::type>;
 
+// kWraps: integers may leave their range. OfBools: what it is on 0 and 1, where or is the maximum, and and the minimum.
+struct Min;
+struct Max;
+struct NotFolded {};  // a reduction that is done in another way
+
 struct Sum {
+  static constexpr bool kWraps = true;
+  using OfBools = Max;
   template <class Element>
   static FRD_INLINE Vector<Element> Apply(Vector<Element> left, Vector<Element> right) {
     return left + right;
@@ -140,6 +147,8 @@ struct Sum {
 };
 
 struct Product {
+  static constexpr bool kWraps = true;
+  using OfBools = Min;
   template <class Element>
   static FRD_INLINE Vector<Element> Apply(Vector<Element> left, Vector<Element> right) {
     return left * right;
@@ -149,6 +158,8 @@ struct Product {
 // Comparing both ways round gives the same value twice, but both operands where they are equal zeros or one is a NaN.
 // Or then makes -0 of two different zeros and keeps a NaN a NaN.
 struct Min {
+  static constexpr bool kWraps = false;
+  using OfBools = Min;
   template <class Element>
   static FRD_INLINE Vector<Element> Apply(Vector<Element> left, Vector<Element> right) {
     const Vector<Element> once = left < right ? left : right;
@@ -165,6 +176,8 @@ struct Min {
 
 // As Min, of the negated values.
 struct Max {
+  static constexpr bool kWraps = false;
+  using OfBools = Max;
   template <class Element>
   static FRD_INLINE Vector<Element> Apply(Vector<Element> left, Vector<Element> right) {
     const Vector<Element> once = left > right ? left : right;

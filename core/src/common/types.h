@@ -1,56 +1,133 @@
-// The words of every layer: element types, reductions, collectives, shapes.
-//
-// The numbers stand in the C header, in Python and on the wire: append, never renumber.
+// The words of every layer: element types, reductions, collectives, shapes. Their rows stand in types.def; what follows
+// from an element type, a reduction or a collective is asked by the functions below.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace farandole {
 
 enum class DType : uint8_t {
-  kUint8 = 0,
-  kInt8 = 1,
-  kUint16 = 2,
-  kInt16 = 3,
-  kInt32 = 4,
-  kInt64 = 5,
-  kFloat16 = 6,
-  kBfloat16 = 7,
-  kFloat32 = 8,
-  kFloat64 = 9,
-  kBool = 10,
+#define FRD_DTYPE(enumerator, number, ...) enumerator = number,
+#include "common/types.def"
 };
-inline constexpr int kDTypeCount = 11;
 
-enum class ReduceOp : uint8_t { kSum = 0, kAverage = 1, kMin = 2, kMax = 3, kProduct = 4, kAdasum = 5 };
-inline constexpr int kReduceOpCount = 6;
+enum class ReduceOp : uint8_t {
+#define FRD_REDUCE_OP(enumerator, number, ...) enumerator = number,
+#include "common/types.def"
+};
 
 enum class OpKind : uint8_t {
-  kAllreduce = 0,
-  kAllgather = 1,
-  kBroadcast = 2,
-  kBarrier = 3,
-  kAlltoall = 4,
-  kReducescatter = 5,
-  kJoin = 6,              // this rank has no more data; it contributes nothing until all ranks say so
-  kAddProcessSet = 7,     // the ranks given are a set from here on
-  kRemoveProcessSet = 8,  // and no longer
+#define FRD_OP_KIND(enumerator, number, ...) enumerator = number,
+#include "common/types.def"
 };
-inline constexpr int kOpKindCount = 9;
+
+enum ReduceTrait : unsigned {
+  kOrderMatters = 1,  // unless of integers: each fold rounds, so the bits of the result depend on the order
+  kWholeTensors = 2,  // looks at each tensor as a whole, so none is fused or cut; allreduce only
+};
+
+enum OpTrait : unsigned {
+  kCarriesTensors = 1,
+  kReduces = 2,           // takes a reduction and its scale
+  kRooted = 4,            // takes a root
+  kRowsDiffer = 8,        // the first dimension may differ from rank to rank
+  kAllocatesOutput = 16,  // the number of rows of its result is not known before, or uneven
+  kFuses = 32,            // one vector in and the same out: tensors may be fused, results take the place of inputs
+  kTakesSplits = 64,      // takes rows for each position
+  kChangesSets = 128,     // takes ranks
+  kOfWholeWorld = 256,    // concerns all ranks, and takes no process set
+};
+
+struct DTypeRow {
+  const char* name;
+  char kind;
+  size_t size_bytes;
+};
+inline constexpr DTypeRow kDTypes[] = {
+#define FRD_DTYPE(enumerator, number, name, kind, size_bytes, fold) {name, kind, size_bytes},
+#include "common/types.def"
+};
+inline constexpr int kDTypeCount = std::size(kDTypes);
+
+struct ReduceOpRow {
+  const char* name;
+  std::string_view kinds;
+  unsigned traits;
+};
+inline constexpr ReduceOpRow kReduceOps[] = {
+#define FRD_REDUCE_OP(enumerator, number, name, kinds, traits, operation) {name, kinds, traits},
+#include "common/types.def"
+};
+inline constexpr int kReduceOpCount = std::size(kReduceOps);
+
+struct OpKindRow {
+  const char* name;
+  unsigned traits;
+};
+inline constexpr OpKindRow kOpKinds[] = {
+#define FRD_OP_KIND(enumerator, number, name, traits) {name, traits},
+#include "common/types.def"
+};
+inline constexpr int kOpKindCount = std::size(kOpKinds);
+
+// REQUIRES, of all: a value of the enumeration.
+constexpr const DTypeRow& RowOf(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
+constexpr const ReduceOpRow& RowOf(ReduceOp reduce) { return kReduceOps[static_cast<size_t>(reduce)]; }
+constexpr const OpKindRow& RowOf(OpKind kind) { return kOpKinds[static_cast<size_t>(kind)]; }
+
+constexpr const char* NameOf(DType dtype) { return RowOf(dtype).name; }       // "float32"
+constexpr const char* NameOf(ReduceOp reduce) { return RowOf(reduce).name; }  // "sum"
+constexpr const char* NameOf(OpKind kind) { return RowOf(kind).name; }        // "allreduce"
+
+// Whether `kind` is among those letters.
+constexpr bool HasKind(std::string_view kinds, char kind) { return kinds.find(kind) != std::string_view::npos; }
+
+constexpr size_t SizeOf(DType dtype) { return RowOf(dtype).size_bytes; }
+constexpr bool IsInteger(DType dtype) { return HasKind("uib", RowOf(dtype).kind); }  // or a bool
+constexpr bool IsFloating(DType dtype) { return RowOf(dtype).kind == 'f'; }
+constexpr bool IsHalf(DType dtype) { return IsFloating(dtype) && SizeOf(dtype) == 2; }
+
+constexpr bool Supports(DType dtype, ReduceOp reduce) { return HasKind(RowOf(reduce).kinds, RowOf(dtype).kind); }
+
+constexpr bool OrderMatters(DType dtype, ReduceOp reduce) {
+  return !IsInteger(dtype) && (RowOf(reduce).traits & kOrderMatters) != 0;
+}
+constexpr bool NeedsWholeTensors(ReduceOp reduce) { return (RowOf(reduce).traits & kWholeTensors) != 0; }
+
+constexpr bool Has(OpKind kind, OpTrait trait) { return (RowOf(kind).traits & trait) != 0; }
+constexpr bool CarriesTensors(OpKind kind) { return Has(kind, kCarriesTensors); }
+constexpr bool Reduces(OpKind kind) { return Has(kind, kReduces); }
+constexpr bool HasRoot(OpKind kind) { return Has(kind, kRooted); }
+constexpr bool RowsDiffer(OpKind kind) { return Has(kind, kRowsDiffer); }
+constexpr bool AllocatesOutput(OpKind kind) { return Has(kind, kAllocatesOutput); }
+constexpr bool Fuses(OpKind kind) { return Has(kind, kFuses); }
+constexpr bool TakesSplits(OpKind kind) { return Has(kind, kTakesSplits); }
+constexpr bool ChangesSets(OpKind kind) { return Has(kind, kChangesSets); }
+constexpr bool ConcernsWholeWorld(OpKind kind) { return Has(kind, kOfWholeWorld); }
+
+// What a library calls ours, by number, from pairs of a word and its name there. A word that is left out has an empty
+// cell: the library lacks it.
+template <typename Name>
+struct LibraryName {
+  int number;
+  Name name;
+  template <typename Word>
+  constexpr LibraryName(Word word, Name its_name) : number(static_cast<int>(word)), name(its_name) {}
+};
+template <size_t kCount, typename Name, size_t kNamed>
+constexpr std::array<Name, kCount> ByNumber(Name empty, const LibraryName<Name> (&names)[kNamed]) {
+  std::array<Name, kCount> cells{};
+  for (Name& cell : cells) cell = empty;
+  for (const LibraryName<Name>& each : names) cells[static_cast<size_t>(each.number)] = each.name;
+  return cells;
+}
 
 using Shape = std::vector<int64_t>;
-
-// REQUIRES: a value of the enumeration.
-size_t SizeOf(DType dtype);
-const char* NameOf(DType dtype);      // "float32"
-const char* NameOf(ReduceOp reduce);  // "sum"
-const char* NameOf(OpKind kind);      // "allreduce"
-
-inline bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
-inline bool IsFloating(DType dtype) { return IsHalf(dtype) || dtype == DType::kFloat32 || dtype == DType::kFloat64; }
 
 // Number of elements; 1 for a scalar (no dimensions). REQUIRES: no negative dimension.
 int64_t ElementCount(const Shape& shape);

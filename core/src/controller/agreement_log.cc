@@ -244,7 +244,7 @@ void Agreement::Invite(std::vector<Event>* events) {
     const std::optional<uint64_t> said = WhatOthersSaid(*name);
     if (!said) continue;
     if (board_.Read(head_).has_value()) return;
-    if (name->known.kind == OpKind::kBroadcast && name->known.root == rank_) {
+    if (HasRoot(name->known.kind) && name->known.root == rank_) {
       // No data to send: described anew, it is refused.
       if (refused_.insert(name->id).second) outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
       continue;

@@ -122,7 +122,7 @@ Status Coordinator::Refusal(const Gathering& gathering, const ProcessSet& set) {
   FRD_RETURN_IF_ERROR(FindMismatch(gathering));
   if (WantedSpanBytes(first.signature, set) > static_cast<int64_t>(kSpanBytes) / 4)
     return Invalid(first.Title() + " has more tensors than fit; call it with fewer at a time");
-  if (first.signature.kind == OpKind::kBroadcast && HasJoined(first.signature.root)) {
+  if (HasRoot(first.signature.kind) && HasJoined(first.signature.root)) {
     return {Code::kMismatch, first.Title() + ": its root, rank " + std::to_string(first.signature.root) +
                                  ", has joined and has no data to send; choose a rank that still has data"};
   }

@@ -12,8 +12,6 @@ constexpr uint32_t kTensorLimit = 1u << 20;
 
 bool IsNegative(int64_t value) { return value < 0; }
 
-bool HasExtents(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
-
 // False when the bytes of all tensors together are no number, so that TotalBytes may be asked of anything decoded.
 bool CanBeCounted(const std::vector<TensorSpec>& tensors) {
   int64_t left_bytes = std::numeric_limits<int64_t>::max() / 2;
@@ -40,7 +38,7 @@ bool IsValid(const Description& description) {
   if (signature.set < 0 || signature.tensors.empty() == CarriesTensors(signature.kind)) return false;
   if (std::any_of(description.extents.begin(), description.extents.end(), IsNegative)) return false;
   if (std::any_of(signature.ranks.begin(), signature.ranks.end(), IsNegative)) return false;
-  return HasExtents(signature.kind) || CanBeCounted(signature.tensors);
+  return RowsDiffer(signature.kind) || CanBeCounted(signature.tensors);
 }
 
 }  // namespace
@@ -55,11 +53,9 @@ bool FitsSet(const Description& description, int set_size, int world_size) {
   return !ranks.empty() && ascend && ranks.back() < world_size;
 }
 
-bool CarriesTensors(OpKind kind) { return kind != OpKind::kBarrier && kind != OpKind::kJoin && !ChangesSets(kind); }
-
 size_t Signature::ExtentCount(int set_size) const {
-  if (kind == OpKind::kAllgather) return tensors.size();
-  return kind == OpKind::kAlltoall ? tensors.size() * static_cast<size_t>(set_size) : 0;
+  if (!RowsDiffer(kind)) return 0;
+  return TakesSplits(kind) ? tensors.size() * static_cast<size_t>(set_size) : tensors.size();
 }
 
 bool Signature::operator==(const Signature& other) const {
@@ -77,7 +73,7 @@ int64_t Signature::TotalBytes() const {
 
 std::string Description::Title() const {
   const std::string of_set = signature.set == 0 ? "" : " of process set " + std::to_string(signature.set);
-  if (!CarriesTensors(signature.kind) && signature.kind != OpKind::kBarrier) return NameOf(signature.kind);
+  if (ConcernsWholeWorld(signature.kind)) return NameOf(signature.kind);
   if (named()) return std::string(NameOf(signature.kind)) + " '" + name + "'" + of_set;
   return std::string("unnamed ") + NameOf(signature.kind) + " number " + std::to_string(turn) + of_set;
 }

@@ -16,7 +16,7 @@ inline constexpr int kMaxSetId = (1 << 20) - 1;  // a word of the log has 20 bit
 
 struct TensorSpec {
   DType dtype = DType::kFloat32;
-  Shape shape;  // allgather, alltoall: without the first dimension, which may differ
+  Shape shape;  // where rows differ: without the first dimension
   bool operator==(const TensorSpec& other) const { return dtype == other.dtype && shape == other.shape; }
 };
 
@@ -62,9 +62,6 @@ struct Description {
 
 // Its extents and ranks are such as a rank of a set of this size may send.
 bool FitsSet(const Description& description, int set_size, int world_size);
-
-inline bool ChangesSets(OpKind kind) { return kind == OpKind::kAddProcessSet || kind == OpKind::kRemoveProcessSet; }
-bool CarriesTensors(OpKind kind);  // false for barrier, join and the changes of process sets
 
 // 64 bits that differ, in practice, when the signatures do; for names of unnamed operations, never for correctness.
 uint64_t Fingerprint(const Signature& signature);

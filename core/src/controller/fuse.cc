@@ -5,8 +5,9 @@ namespace {
 
 bool CanShare(const FuseItem& a, const FuseItem& b) {
   if (a.kind != b.kind || a.set != b.set || a.backend != b.backend) return false;
-  if (a.kind == OpKind::kBroadcast) return a.root == b.root;
-  return a.kind == OpKind::kAllreduce && a.reduce != ReduceOp::kAdasum && a.dtype == b.dtype && a.reduce == b.reduce &&
+  if (!Fuses(a.kind) || a.root != b.root) return false;
+  if (!Reduces(a.kind)) return true;
+  return !NeedsWholeTensors(a.reduce) && a.dtype == b.dtype && a.reduce == b.reduce &&
          a.scale.multiplier == b.scale.multiplier && a.scale.divisor == b.scale.divisor;
 }
 

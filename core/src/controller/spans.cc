@@ -18,12 +18,12 @@ int64_t Rounded(int64_t size_bytes) {
 int64_t SmallLimitBytes(int set_size) { return (256 << 10) / std::max(set_size, 4); }
 
 bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t second_level_cache_bytes) {
-  const bool may_be = signature.kind == OpKind::kAllreduce && signature.ExtentCount(set.size()) == 0;
-  return may_be && set.size() == 2 && second_level_cache_bytes >= (2 << 20) && signature.TotalBytes() > (32 << 10);
+  return signature.kind == OpKind::kAllreduce && set.size() == 2 && second_level_cache_bytes >= (2 << 20) &&
+         signature.TotalBytes() > (32 << 10);
 }
 
 bool IsSmall(const Signature& signature, const ProcessSet& set) {
-  const bool reduces = signature.kind == OpKind::kAllreduce && signature.reduce != ReduceOp::kAdasum;
+  const bool reduces = signature.kind == OpKind::kAllreduce && !NeedsWholeTensors(signature.reduce);
   if (!(reduces || signature.kind == OpKind::kBarrier) || !set.local() || set.size() > FlatHalf::kMostMembers)
     return false;
   // Who submits cannot copy what a device has not computed yet.

@@ -29,8 +29,7 @@ Difference CompareTensors(const Signature& a, const Signature& b) {
   if (a.tensors.size() != b.tensors.size()) {
     return {"number of tensors", std::to_string(a.tensors.size()), std::to_string(b.tensors.size())};
   }
-  const bool first_differs = a.kind == OpKind::kAllgather || a.kind == OpKind::kAlltoall;
-  const char* const shape = first_differs ? "shape after the first dimension" : "shape";
+  const char* const shape = RowsDiffer(a.kind) ? "shape after the first dimension" : "shape";
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     const std::string of = a.tensors.size() == 1 ? "" : " of tensor " + std::to_string(i);
     const TensorSpec &left = a.tensors[i], &right = b.tensors[i];

@@ -27,8 +27,8 @@ Work WorkOf(const Piece& piece) {
   work.kind = request.kind;
   work.backend = piece.operation()->backend;
   work.dtype = tensor.dtype;
-  if (request.kind == OpKind::kBroadcast) work.root = piece.set().PositionOf(request.root);
-  if (request.kind == OpKind::kAllreduce || request.kind == OpKind::kReducescatter) {
+  if (HasRoot(request.kind)) work.root = piece.set().PositionOf(request.root);
+  if (Reduces(request.kind)) {
     const Reduction reduction = ReductionOf(request, piece.set().size());
     work.reduce = reduction.reduce;
     work.scale = reduction.scale;

@@ -34,7 +34,7 @@ std::vector<std::string> Conductor::WaitsOnlyFor(const std::string& stacks) cons
   std::set<ThreadId> threads;
   std::vector<std::string> titles;
   for (const auto& [thread, operation] : awaited) {
-    if (!CarriesTensors(operation->request.kind) && operation->request.kind != OpKind::kBarrier) return {};
+    if (ConcernsWholeWorld(operation->request.kind)) return {};
     threads.insert(thread);
     titles.push_back(operation->Title());
   }

@@ -16,11 +16,6 @@ std::string Title(const Request& request) {
 
 Status Refuse(const Request& request, const std::string& why) { return Invalid(Title(request) + ": " + why); }
 
-bool Reduces(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter; }
-// The first dimension may differ from rank to rank.
-bool OwnRows(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
-bool NeedsRows(OpKind kind) { return OwnRows(kind) || kind == OpKind::kReducescatter; }
-
 Status CountElements(const Request& request, const Tensor& tensor, int64_t* elements) {
   *elements = 1;
   for (int64_t dimension : tensor.shape) {
@@ -39,15 +34,15 @@ Status CheckTensor(const Request& request, const Tensor& tensor) {
     return Refuse(request, "this build knows no device of kind " + std::to_string(tensor.device));
   if (tensor.device != request.tensors[0].device)
     return Refuse(request, "its tensors lie on devices of different kinds; use one operation for each kind");
-  if (request.reduce == ReduceOp::kAdasum && request.kind == OpKind::kReducescatter)
-    return Refuse(request, "adasum looks at whole tensors; it is for allreduce");
+  if (Reduces(request.kind) && NeedsWholeTensors(request.reduce) && !Fuses(request.kind))
+    return Refuse(request, NameOf(request.reduce) + std::string(" looks at whole tensors; it is for allreduce"));
   if (Reduces(request.kind) && !Supports(tensor.dtype, request.reduce))
     return Refuse(request, std::string(NameOf(request.reduce)) + " of " + NameOf(tensor.dtype) +
                                " is not defined; convert the tensor to a floating-point type first" +
                                (tensor.dtype == DType::kBool && request.reduce == ReduceOp::kAverage
                                     ? ", or take min (and) or max (or)"
                                     : ""));
-  if (NeedsRows(request.kind) && tensor.shape.empty())
+  if (AllocatesOutput(request.kind) && tensor.shape.empty())
     return Refuse(request, "a scalar has no first dimension to work along; give it the shape (1,)");
   if (tensor.input == nullptr && elements > 0)
     return Refuse(request, "a tensor of " + std::to_string(elements) + " elements has no memory");
@@ -129,8 +124,6 @@ Status CheckRoot(const Request& request, const ProcessSet& set, int world_size) 
 
 }  // namespace
 
-bool AllocatesOutput(OpKind kind) { return NeedsRows(kind); }
-
 Status ChooseBackend(const Preference& preference, const ProcessSet& set, Operation* operation) {
   const Request& request = operation->request;
   if (preference.only_ours() || !CarriesTensors(request.kind)) return Status::Ok();
@@ -156,29 +149,28 @@ Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
     return Refuse(*request, request->tensors.empty() ? "no tensors were given" : "it takes no tensors");
   }
   if (!set.contains_me()) return Refuse(*request, "this rank is not in process set " + std::to_string(set.id));
-  const bool changes_sets = ChangesSets(request->kind);
-  if ((changes_sets || request->kind == OpKind::kJoin) && set.id != 0)
+  if (ConcernsWholeWorld(request->kind) && set.id != 0)
     return Refuse(*request, "it concerns all ranks, and takes no process set");
-  if (changes_sets) FRD_RETURN_IF_ERROR(CheckRanks(*request, world_size));
+  if (ChangesSets(request->kind)) FRD_RETURN_IF_ERROR(CheckRanks(*request, world_size));
   if (const int most = Registry::MostRanks(request->kind); set.size() > most) {
     return Refuse(*request, "it can be among " + std::to_string(most) + " ranks at most, not among " +
                                 std::to_string(set.size()) +
                                 "; do it in smaller process sets first, and then among one rank of each");
   }
-  if (request->kind == OpKind::kBroadcast) FRD_RETURN_IF_ERROR(CheckRoot(*request, set, world_size));
+  if (HasRoot(request->kind)) FRD_RETURN_IF_ERROR(CheckRoot(*request, set, world_size));
   if (!std::isfinite(request->prescale) || !std::isfinite(request->postscale * request->prescale))
     return Refuse(*request, "the scale factors must be finite");
   for (const Tensor& tensor : request->tensors) FRD_RETURN_IF_ERROR(CheckTensor(*request, tensor));
-  if (request->kind == OpKind::kAlltoall) FRD_RETURN_IF_ERROR(CheckSplits(request, set.size()));
+  if (TakesSplits(request->kind)) FRD_RETURN_IF_ERROR(CheckSplits(request, set.size()));
   return Status::Ok();
 }
 
 // ---- as the agreement sees it
 
 std::vector<int64_t> Operation::Extents() const {
-  if (request.kind == OpKind::kAlltoall) return request.splits;
+  if (TakesSplits(request.kind)) return request.splits;
   std::vector<int64_t> rows;
-  if (request.kind == OpKind::kAllgather) {
+  if (RowsDiffer(request.kind)) {
     for (const Tensor& tensor : request.tensors) rows.push_back(tensor.shape[0]);
   }
   return rows;
@@ -199,11 +191,11 @@ Description Operation::Describe() const {
     signature.prescale = request.prescale;
     signature.postscale = request.postscale;
   }
-  if (request.kind == OpKind::kBroadcast) signature.root = request.root;
+  if (HasRoot(request.kind)) signature.root = request.root;
   if (!request.tensors.empty()) signature.device = request.tensors[0].device;
   signature.backend = backend;
   for (const Tensor& tensor : request.tensors) {
-    const auto begin = tensor.shape.begin() + (OwnRows(request.kind) ? 1 : 0);
+    const auto begin = tensor.shape.begin() + (RowsDiffer(request.kind) ? 1 : 0);
     signature.tensors.push_back({tensor.dtype, Shape(begin, tensor.shape.end())});
   }
   return description;
@@ -215,9 +207,9 @@ bool Operation::Means(const Signature& signature) const {
   const bool alike =
       !Reduces(request.kind) || (request.reduce == signature.reduce && request.prescale == signature.prescale &&
                                  request.postscale == signature.postscale);
-  if (!alike || (request.kind == OpKind::kBroadcast && request.root != signature.root)) return false;
+  if (!alike || (HasRoot(request.kind) && request.root != signature.root)) return false;
   if (request.ranks != signature.ranks || request.tensors.size() != signature.tensors.size()) return false;
-  const size_t skipped = OwnRows(request.kind) ? 1 : 0;
+  const size_t skipped = RowsDiffer(request.kind) ? 1 : 0;
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const Tensor& tensor = request.tensors[i];
     const TensorSpec& spec = signature.tensors[i];
@@ -253,10 +245,10 @@ Request Invitation(const Description& description) {
     tensor.dtype = spec.dtype;
     tensor.device = signature.device;
     tensor.shape = spec.shape;
-    if (OwnRows(request.kind)) tensor.shape.insert(tensor.shape.begin(), 0);
+    if (RowsDiffer(request.kind)) tensor.shape.insert(tensor.shape.begin(), 0);
     request.tensors.push_back(std::move(tensor));
   }
-  if (request.kind == OpKind::kAlltoall) request.splits = description.extents;  // zeros: nothing for anybody
+  if (TakesSplits(request.kind)) request.splits = description.extents;  // zeros: nothing for anybody
   return request;
 }
 

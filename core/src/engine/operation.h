@@ -150,9 +150,6 @@ class Operation final : public Proposal {
 
 using OperationPtr = std::shared_ptr<Operation>;
 
-// The core makes the memory of the results: their number of rows is not known before, or uneven.
-bool AllocatesOutput(OpKind kind);
-
 // Finds who performs the operation; kInvalid when nobody in the user's list can.
 Status ChooseBackend(const Preference& preference, const ProcessSet& set, Operation* operation);
 

@@ -84,8 +84,7 @@ Status PerformAlone(Operation* operation) {
   const Request& request = operation->request;
   const FloatingPointScope scope;
   Reduction reduction = ReductionOf(request, 1);
-  if (reduction.reduce == ReduceOp::kAdasum) reduction.reduce = ReduceOp::kSum;
-  const bool reduces = request.kind == OpKind::kAllreduce || request.kind == OpKind::kReducescatter;
+  if (NeedsWholeTensors(reduction.reduce)) reduction.reduce = ReduceOp::kSum;
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const Tensor& tensor = request.tensors[i];
     void* to = tensor.output;
@@ -94,10 +93,10 @@ Status PerformAlone(Operation* operation) {
       to = operation->outputs[i].memory.get();
     }
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
-    reduces ? Fold(tensor.dtype, reduction.reduce, &tensor.input, 1, elements, reduction.scale, to)
-            : CopyInput(tensor, to);
+    Reduces(request.kind) ? Fold(tensor.dtype, reduction.reduce, &tensor.input, 1, elements, reduction.scale, to)
+                          : CopyInput(tensor, to);
   }
-  if (request.kind == OpKind::kAlltoall) {
+  if (TakesSplits(request.kind)) {
     for (const Tensor& tensor : request.tensors) operation->outputs.push_back(NumbersOutput({tensor.shape[0]}, false));
   }
   return Status::Ok();

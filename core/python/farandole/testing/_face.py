@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 ALL_DTYPES = tuple(dtype.title for dtype in DType)
 
-_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+_KINDS = {dtype.title: dtype.kind for dtype in DType}
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Face:
 
     @property
     def numbers(self) -> list[str]:
-        """The dtypes that can be added."""
-        return [dtype for dtype in self.subject.dtypes if dtype != "bool"]
+        """The dtypes of numbers, for which every reduction but Adasum is defined."""
+        return [dtype for dtype in self.subject.dtypes if _KINDS[dtype] in "uif"]
 
     def make(self, values: list[Any], shape: tuple[int, ...] | None = None, dtype: str = "float32") -> Any:
         """A tensor; by default one-dimensional."""
-        plain = [float(v) for v in values] if dtype in _FLOATS else list(values)
+        plain = [float(v) for v in values] if _KINDS[dtype] == "f" else list(values)
         return self.subject.make(plain, (len(values),) if shape is None else shape, dtype)
 
     def equal(self, tensor: Any, values: list[Any], shape: tuple[int, ...] | None = None, why: object = "") -> None:

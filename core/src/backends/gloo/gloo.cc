@@ -137,9 +137,16 @@ class GlooPerformer final : public Performer {
   void* running_ = nullptr;
 };
 
+constexpr auto kPerformed = ByNumber<kOpKindCount, bool>(false, {{OpKind::kAllreduce, true},
+                                                                 {OpKind::kAllgather, true},
+                                                                 {OpKind::kBroadcast, true},
+                                                                 {OpKind::kAlltoall, true},
+                                                                 {OpKind::kReducescatter, true}});
+
 bool GlooSupports(const Demand& demand) {
-  const bool reduces = demand.kind == OpKind::kAllreduce || demand.kind == OpKind::kReducescatter;
-  return !reduces || (demand.reduce != ReduceOp::kAdasum && Supports(demand.dtype, demand.reduce));
+  if (!kPerformed[static_cast<size_t>(demand.kind)]) return false;
+  if (!Reduces(demand.kind)) return true;
+  return Supports(demand.dtype, demand.reduce) && !NeedsWholeTensors(demand.reduce);
 }
 
 Status FindGloo(const Settings& settings, std::string* library) {

@@ -38,6 +38,7 @@ enum class MpiKnown {
   kMin,
   kMax,
   kProduct,
+  kNone = -1,
 };
 
 struct MpiKnownRow {

@@ -13,18 +13,15 @@
 namespace farandole {
 namespace {
 
+constexpr auto kPerformed = ByNumber<kOpKindCount, bool>(false, {{OpKind::kAllreduce, true},
+                                                                 {OpKind::kAllgather, true},
+                                                                 {OpKind::kBroadcast, true},
+                                                                 {OpKind::kAlltoall, true},
+                                                                 {OpKind::kReducescatter, true}});
+
 bool SupportsDemand(const Demand& demand) {
-  switch (demand.kind) {
-    case OpKind::kAllreduce:
-    case OpKind::kReducescatter:
-      return demand.reduce != ReduceOp::kAdasum && Supports(demand.dtype, demand.reduce);
-    case OpKind::kAllgather:
-    case OpKind::kBroadcast:
-    case OpKind::kAlltoall:
-      return true;
-    default:
-      return false;
-  }
+  if (!kPerformed[static_cast<size_t>(demand.kind)]) return false;
+  return !Reduces(demand.kind) || MpiReduces(demand.dtype, demand.reduce);
 }
 
 Status FindLibrary(const Settings& settings, const MpiLibrary** library) {

@@ -1,10 +1,12 @@
 #include "backends/mpi/process.h"
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <utility>
 
 namespace farandole {
 namespace {
@@ -55,75 +57,36 @@ void Reduce(void* input, void* in_and_out, int* count, void* /*type*/) {
   Fold(kDType, kReduce, inputs, 2, static_cast<size_t>(*count), Scale(), in_and_out);
 }
 
-template <DType kDType>
-MpiReduceFunction FunctionOf(ReduceOp reduce) {
-  switch (reduce) {
-    case ReduceOp::kMin:
-      return &Reduce<kDType, ReduceOp::kMin>;
-    case ReduceOp::kMax:
-      return &Reduce<kDType, ReduceOp::kMax>;
-    case ReduceOp::kProduct:
-      return &Reduce<kDType, ReduceOp::kProduct>;
-    default:
-      return &Reduce<kDType, ReduceOp::kSum>;
-  }
+// MPI gives a reduction no argument of ours, so there is one for each element type and reduction.
+template <size_t... kPairs>
+constexpr std::array<MpiReduceFunction, sizeof...(kPairs)> AllFunctions(std::index_sequence<kPairs...>) {
+  return {&Reduce<static_cast<DType>(kPairs / kReduceOpCount), static_cast<ReduceOp>(kPairs % kReduceOpCount)>...};
 }
+constexpr auto kFunctions = AllFunctions(std::make_index_sequence<size_t{kDTypeCount} * kReduceOpCount>());
 
-// Null where the library's own will do.
-MpiReduceFunction OurFunction(DType dtype, ReduceOp reduce) {
+// 16-bit floats have types of their own in no library: what stands for them says only how large they are.
+constexpr auto kTypes = ByNumber<kDTypeCount, MpiKnown>(MpiKnown::kNone, {{DType::kUint8, MpiKnown::kUint8},
+                                                                          {DType::kInt8, MpiKnown::kInt8},
+                                                                          {DType::kUint16, MpiKnown::kUint16},
+                                                                          {DType::kInt16, MpiKnown::kInt16},
+                                                                          {DType::kInt32, MpiKnown::kInt32},
+                                                                          {DType::kInt64, MpiKnown::kInt64},
+                                                                          {DType::kFloat16, MpiKnown::kUint16},
+                                                                          {DType::kBfloat16, MpiKnown::kUint16},
+                                                                          {DType::kFloat32, MpiKnown::kFloat},
+                                                                          {DType::kFloat64, MpiKnown::kDouble},
+                                                                          {DType::kBool, MpiKnown::kUint8}});
+constexpr auto kOps = ByNumber<kReduceOpCount, MpiKnown>(MpiKnown::kNone, {{ReduceOp::kSum, MpiKnown::kSum},
+                                                                           {ReduceOp::kMin, MpiKnown::kMin},
+                                                                           {ReduceOp::kMax, MpiKnown::kMax},
+                                                                           {ReduceOp::kProduct, MpiKnown::kProduct}});
+
+// kNone where one of ours is needed: for types that the library does not have, and since its minimum and maximum of
+// floats forget a NaN.
+MpiKnown TheirOp(DType dtype, ReduceOp reduce) {
+  if (IsHalf(dtype) || dtype == DType::kBool) return MpiKnown::kNone;
   const bool finds_extremes = reduce == ReduceOp::kMin || reduce == ReduceOp::kMax;
-  switch (dtype) {
-    case DType::kFloat16:
-      return FunctionOf<DType::kFloat16>(reduce);
-    case DType::kBfloat16:
-      return FunctionOf<DType::kBfloat16>(reduce);
-    case DType::kBool:
-      return FunctionOf<DType::kBool>(reduce);
-    case DType::kFloat32:
-      return finds_extremes ? FunctionOf<DType::kFloat32>(reduce) : nullptr;
-    case DType::kFloat64:
-      return finds_extremes ? FunctionOf<DType::kFloat64>(reduce) : nullptr;
-    default:
-      return nullptr;
-  }
-}
-
-MpiKnown TypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kUint8:
-    case DType::kBool:
-      return MpiKnown::kUint8;
-    case DType::kInt8:
-      return MpiKnown::kInt8;
-    case DType::kUint16:
-    case DType::kFloat16:  // only how large they are
-    case DType::kBfloat16:
-      return MpiKnown::kUint16;
-    case DType::kInt16:
-      return MpiKnown::kInt16;
-    case DType::kInt32:
-      return MpiKnown::kInt32;
-    case DType::kInt64:
-      return MpiKnown::kInt64;
-    case DType::kFloat32:
-      return MpiKnown::kFloat;
-    case DType::kFloat64:
-      return MpiKnown::kDouble;
-  }
-  return MpiKnown::kUint8;
-}
-
-MpiKnown TheirOp(ReduceOp reduce) {
-  switch (reduce) {
-    case ReduceOp::kMin:
-      return MpiKnown::kMin;
-    case ReduceOp::kMax:
-      return MpiKnown::kMax;
-    case ReduceOp::kProduct:
-      return MpiKnown::kProduct;
-    default:
-      return MpiKnown::kSum;
-  }
+  return IsFloating(dtype) && finds_extremes ? MpiKnown::kNone : kOps[static_cast<size_t>(reduce)];
 }
 
 }  // namespace
@@ -152,11 +115,17 @@ void LeaveMpiUnfinished() { g_unfinished = true; }
 WithinMpi::WithinMpi() { ++g_within; }
 WithinMpi::~WithinMpi() { --g_within; }
 
+bool MpiReduces(DType dtype, ReduceOp reduce) {
+  return kTypes[static_cast<size_t>(dtype)] != MpiKnown::kNone && Supports(dtype, reduce) && !NeedsWholeTensors(reduce);
+}
+
 Status FindMpiReduction(const MpiLibrary& library, DType dtype, ReduceOp reduce, MpiReduction* reduction) {
-  reduction->type = library.Known(TypeOf(dtype));
-  reduction->op = library.Known(TheirOp(reduce));
-  const MpiReduceFunction ours = OurFunction(dtype, reduce);
-  if (ours == nullptr) return Status::Ok();
+  reduction->type = library.Known(kTypes[static_cast<size_t>(dtype)]);
+  if (const MpiKnown theirs = TheirOp(dtype, reduce); theirs != MpiKnown::kNone) {
+    reduction->op = library.Known(theirs);
+    return Status::Ok();
+  }
+  const MpiReduceFunction ours = kFunctions[static_cast<size_t>(dtype) * kReduceOpCount + static_cast<size_t>(reduce)];
   // Made once per process: an op stays as long as MPI.
   static std::mutex mutex;
   static auto* const made = new std::map<std::tuple<const MpiLibrary*, MpiReduceFunction>, MpiHandle>();

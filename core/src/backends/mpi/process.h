@@ -33,7 +33,9 @@ struct MpiReduction {
   MpiHandle op;
 };
 
-// REQUIRES: StartMpi; reduce is neither kAverage nor kAdasum.
+bool MpiReduces(DType dtype, ReduceOp reduce);
+
+// REQUIRES: StartMpi; MpiReduces; reduce is not kAverage.
 Status FindMpiReduction(const MpiLibrary& library, DType dtype, ReduceOp reduce, MpiReduction* reduction);
 
 }  // namespace farandole

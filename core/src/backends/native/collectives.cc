@@ -89,7 +89,7 @@ Status Collectives::LaunchWhenFree() {
     entered_ = true;
   }
   launched_ = true;
-  if (work_->kind == OpKind::kAlltoall) {
+  if (TakesSplits(work_->kind)) {
     LaunchAlltoall();
   } else if (all_apart()) {
     apart_ = std::make_unique<ApartOperation>(work_, &cross_, &room_);

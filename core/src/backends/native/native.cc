@@ -18,7 +18,7 @@ class Native final : public Backend {
 
   Status Start(const Work* work) override {
     running_ = &CollectivesOf(*work->set);
-    if (!IsAdasum(*work)) return running_->Start(work);
+    if (!Reduces(work->kind) || !NeedsWholeTensors(work->reduce)) return running_->Start(work);
     adasum_ = std::make_unique<Adasum>(running_, work);
     return adasum_->Start();
   }
@@ -46,8 +46,6 @@ class Native final : public Backend {
   }
 
  private:
-  static bool IsAdasum(const Work& work) { return work.kind == OpKind::kAllreduce && work.reduce == ReduceOp::kAdasum; }
-
   Collectives& CollectivesOf(const ProcessSet& set) {
     std::unique_ptr<Collectives>& collectives = sets_[set.id];
     if (!collectives) {
@@ -68,10 +66,9 @@ class Native final : public Backend {
 
 // Tensors on a device stand in host memory meanwhile.
 bool NativeSupports(const Demand& demand) {
-  const bool reduces = demand.kind == OpKind::kAllreduce || demand.kind == OpKind::kReducescatter;
   if (demand.set_size > NativeMostRanks(demand.kind)) return false;
-  if (demand.kind == OpKind::kReducescatter && demand.reduce == ReduceOp::kAdasum) return false;
-  return !reduces || Supports(demand.dtype, demand.reduce);
+  if (!Reduces(demand.kind)) return true;
+  return Supports(demand.dtype, demand.reduce) && (Fuses(demand.kind) || !NeedsWholeTensors(demand.reduce));
 }
 
 Status FindNothing(const Settings&, std::string*) { return Status::Ok(); }
@@ -83,7 +80,7 @@ std::unique_ptr<Backend> MakeNative(World* world, const Settings& settings, Back
 }  // namespace
 
 int NativeMostRanks(OpKind kind) {
-  const bool in_parts = kind == OpKind::kAllgather || kind == OpKind::kReducescatter;
+  const bool in_parts = AllocatesOutput(kind) && !TakesSplits(kind);
   return in_parts ? Parts::kMostPositions : std::numeric_limits<int>::max();
 }
 

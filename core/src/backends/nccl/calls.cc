@@ -27,12 +27,12 @@ Status Calls::AsGroup(const std::function<Status()>& enqueue) {
 }
 
 Status Calls::MakeReduction(const Work& work, const Scale& scale, NcclReduce* reduce) {
-  *reduce = ReduceOf(work.dtype, work.reduce);
-  const bool reduces = work.kind == OpKind::kAllreduce || work.kind == OpKind::kReducescatter;
-  if (!reduces || !IsFloating(work.dtype) || scale.IsIdentity()) return Status::Ok();
+  if (!Reduces(work.kind)) return Status::Ok();
+  *reduce = NcclReduceOf(work.dtype, work.reduce);
+  if (!IsFloating(work.dtype) || scale.IsIdentity()) return Status::Ok();
   NcclFactor factor = FactorOf(work.dtype, scale);
   FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.make_scaled_sum, reduce, static_cast<void*>(factor.bytes),
-                                          TypeOf(work.dtype), kNcclScalarOfHost, communicator_->handle()));
+                                          NcclTypeOf(work.dtype), kNcclScalarOfHost, communicator_->handle()));
   scaled_sum_ = *reduce;
   return Status::Ok();
 }

@@ -12,23 +12,23 @@ Status Launch::Begin(const Work& work, Communicator* communicator, Lane* lane) {
   FRD_RETURN_IF_ERROR(TakeMemory(work));
   FRD_RETURN_IF_ERROR(AwaitInputs(work, lane));
   return calls_.Begin(work, work.scale, communicator, [&](NcclReduce reduce) {
-    return MovesRows(work.kind) ? EnqueueRows(work, reduce) : EnqueueEach(work, reduce);
+    return AllocatesOutput(work.kind) ? EnqueueRows(work, reduce) : EnqueueEach(work, reduce);
   });
 }
 
 Status Launch::TakeMemory(const Work& work) {
-  if (!MovesRows(work.kind)) return FindTensors(work, lane_, &tensors_);
-  return TakeMemoryOfNobody(work, work.TotalBytes() + ResultBytes(work), lane_);
+  if (!AllocatesOutput(work.kind)) return FindTensors(work, lane_, &tensors_);
+  return TakeMemoryOfNobody(work, work.TotalBytes() + work.ResultBytes(), lane_);
 }
 
 Status Launch::EnqueueEach(const Work& work, NcclReduce reduce) const {
   for (const Segment& tensor : tensors_) {
-    if (work.kind == OpKind::kBroadcast) {
+    if (HasRoot(work.kind)) {
       FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.broadcast, tensor.input, tensor.output, tensor.size_bytes,
                                               NcclType::kUint8, work.root, communicator_->handle(), lane_->stream()));
     } else {
       FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.all_reduce, tensor.input, tensor.output,
-                                              tensor.size_bytes / SizeOf(work.dtype), TypeOf(work.dtype), reduce,
+                                              tensor.size_bytes / SizeOf(work.dtype), NcclTypeOf(work.dtype), reduce,
                                               communicator_->handle(), lane_->stream()));
     }
   }
@@ -45,8 +45,8 @@ Status Launch::EnqueueRows(const Work& work, NcclReduce reduce) const {
       lane_->stream(),
       segment.input != nullptr ? static_cast<const std::byte*>(segment.input) : lane_->zeros(),
       segment.output != nullptr ? static_cast<std::byte*>(segment.output) : lane_->zeros() + segment.size_bytes};
-  if (work.kind == OpKind::kAllgather) return rows.Gather();
-  return work.kind == OpKind::kAlltoall ? rows.Exchange() : rows.Scatter(reduce);
+  if (Reduces(work.kind)) return rows.Scatter(reduce);
+  return TakesSplits(work.kind) ? rows.Exchange() : rows.Gather();
 }
 
 }  // namespace farandole

@@ -25,6 +25,7 @@ inline constexpr int kNcclScalarOfHost = 1;  // ncclScalarHostImmediate
 inline constexpr int kNcclLeastVersion = 21800;
 
 enum class NcclType : int {
+  kNone = -1,
   kInt8 = 0,
   kUint8 = 1,
   kInt32 = 2,
@@ -34,7 +35,7 @@ enum class NcclType : int {
   kFloat64 = 8,
   kBfloat16 = 9,
 };
-enum class NcclReduce : int { kSum = 0, kProduct = 1, kMax = 2, kMin = 3 };  // others are made
+enum class NcclReduce : int { kNone = -1, kSum = 0, kProduct = 1, kMax = 2, kMin = 3 };  // others are made
 
 struct NcclUniqueId {
   char bytes[128] = {};

@@ -9,6 +9,31 @@
 namespace farandole {
 namespace {
 
+constexpr auto kTypes = ByNumber<kDTypeCount, NcclType>(NcclType::kNone, {{DType::kUint8, NcclType::kUint8},
+                                                                          {DType::kInt8, NcclType::kInt8},
+                                                                          {DType::kInt32, NcclType::kInt32},
+                                                                          {DType::kInt64, NcclType::kInt64},
+                                                                          {DType::kFloat16, NcclType::kFloat16},
+                                                                          {DType::kBfloat16, NcclType::kBfloat16},
+                                                                          {DType::kFloat32, NcclType::kFloat32},
+                                                                          {DType::kFloat64, NcclType::kFloat64},
+                                                                          {DType::kBool, NcclType::kUint8}});
+constexpr auto kReductions =
+    ByNumber<kReduceOpCount, NcclReduce>(NcclReduce::kNone, {{ReduceOp::kSum, NcclReduce::kSum},
+                                                             {ReduceOp::kMin, NcclReduce::kMin},
+                                                             {ReduceOp::kMax, NcclReduce::kMax},
+                                                             {ReduceOp::kProduct, NcclReduce::kProduct}});
+constexpr auto kReductionsOfBools =
+    ByNumber<kReduceOpCount, NcclReduce>(NcclReduce::kNone, {{ReduceOp::kSum, NcclReduce::kMax},
+                                                             {ReduceOp::kMin, NcclReduce::kMin},
+                                                             {ReduceOp::kMax, NcclReduce::kMax},
+                                                             {ReduceOp::kProduct, NcclReduce::kMin}});
+constexpr auto kPerformed = ByNumber<kOpKindCount, bool>(false, {{OpKind::kAllreduce, true},
+                                                                 {OpKind::kAllgather, true},
+                                                                 {OpKind::kBroadcast, true},
+                                                                 {OpKind::kAlltoall, true},
+                                                                 {OpKind::kReducescatter, true}});
+
 constexpr double kLeastOfFloat16 = 1.0 / 16384, kMostOfFloat16 = 65504;
 
 // The factor is rounded to the type, which must not cost it more than a result is rounded by.
@@ -29,11 +54,11 @@ bool CanHold(DType dtype, double factor) {
 // their number is no multiple of the blocks' (seen with 2.28.9: 10 of 44,186 floats were not scaled).
 bool CanScale(int set_size) { return set_size > 1; }
 
-bool Reduces(const Demand& demand) {
+bool CanReduce(const Demand& demand) {
   const DType dtype = demand.dtype;
   const ReduceOp reduce = demand.reduce;
   const Scale& scale = demand.scale;
-  if (dtype == DType::kUint16 || dtype == DType::kInt16 || reduce == ReduceOp::kAdasum) return false;
+  if (NcclTypeOf(dtype) == NcclType::kNone || NcclReduceOf(dtype, reduce) == NcclReduce::kNone) return false;
   const bool picks = reduce == ReduceOp::kMin || reduce == ReduceOp::kMax;
   if (IsFloating(dtype) && picks) return false;
   if (dtype == DType::kBool || scale.IsIdentity()) return true;
@@ -43,59 +68,19 @@ bool Reduces(const Demand& demand) {
 
 }  // namespace
 
-bool NcclRelays(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kBroadcast; }
+bool NcclRelays(OpKind kind) { return Fuses(kind); }
 
 bool NcclSupports(const Demand& demand) {
   if (!demand.on_device) return false;
   if (demand.is_cut_off() && !NcclRelays(demand.kind)) return false;
-  switch (demand.kind) {
-    case OpKind::kBroadcast:
-      return true;
-    case OpKind::kAllreduce:
-      return Reduces(demand);
-    case OpKind::kAllgather:
-    case OpKind::kAlltoall:
-      return demand.results_on_device;
-    case OpKind::kReducescatter:
-      return demand.results_on_device && Reduces(demand);
-    default:
-      return false;
-  }
+  if (AllocatesOutput(demand.kind) && !demand.results_on_device) return false;
+  return kPerformed[static_cast<size_t>(demand.kind)] && (!Reduces(demand.kind) || CanReduce(demand));
 }
 
-NcclType TypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kInt8:
-      return NcclType::kInt8;
-    case DType::kInt32:
-      return NcclType::kInt32;
-    case DType::kInt64:
-      return NcclType::kInt64;
-    case DType::kFloat16:
-      return NcclType::kFloat16;
-    case DType::kBfloat16:
-      return NcclType::kBfloat16;
-    case DType::kFloat32:
-      return NcclType::kFloat32;
-    case DType::kFloat64:
-      return NcclType::kFloat64;
-    default:
-      return NcclType::kUint8;
-  }
-}
+NcclType NcclTypeOf(DType dtype) { return kTypes[static_cast<size_t>(dtype)]; }
 
-NcclReduce ReduceOf(DType dtype, ReduceOp reduce) {
-  const bool is_bool = dtype == DType::kBool;
-  switch (reduce) {
-    case ReduceOp::kMin:
-      return NcclReduce::kMin;
-    case ReduceOp::kMax:
-      return NcclReduce::kMax;
-    case ReduceOp::kProduct:
-      return is_bool ? NcclReduce::kMin : NcclReduce::kProduct;
-    default:
-      return is_bool ? NcclReduce::kMax : NcclReduce::kSum;
-  }
+NcclReduce NcclReduceOf(DType dtype, ReduceOp reduce) {
+  return (dtype == DType::kBool ? kReductionsOfBools : kReductions)[static_cast<size_t>(reduce)];
 }
 
 NcclFactor FactorOf(DType dtype, const Scale& scale) {

@@ -13,9 +13,9 @@ bool NcclSupports(const Demand& demand);
 // What it does among hosts between which it has no network, with our help.
 bool NcclRelays(OpKind kind);
 
-// REQUIRES: NcclSupports the reduction. A bool is one byte, 0 or 1; its sum, an or, is a maximum.
-NcclType TypeOf(DType dtype);
-NcclReduce ReduceOf(DType dtype, ReduceOp reduce);
+// kNone: NCCL has none. A bool is one byte, 0 or 1; its sum, an or, is a maximum.
+NcclType NcclTypeOf(DType dtype);
+NcclReduce NcclReduceOf(DType dtype, ReduceOp reduce);
 
 // The factor of a sum in the type itself, as NCCL multiplies every addend by it.
 struct NcclFactor {

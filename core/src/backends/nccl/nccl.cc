@@ -27,8 +27,8 @@ constexpr std::chrono::milliseconds kLaunchTime{2};
 
 // Alike on all ranks. What others send to each other in an alltoall is not known here.
 bool MovesNothing(const Work& work) {
-  if (work.kind == OpKind::kAlltoall) return false;
-  return (work.kind == OpKind::kAllgather ? ResultBytes(work) : work.TotalBytes()) == 0;
+  if (TakesSplits(work.kind)) return false;
+  return (RowsDiffer(work.kind) ? work.ResultBytes() : work.TotalBytes()) == 0;
 }
 
 class Nccl final : public Backend {

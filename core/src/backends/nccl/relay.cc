@@ -66,7 +66,7 @@ Status Relay::FindPlaces() {
 // A member that is not the root of a reduction gets nothing by it.
 Status Relay::EnqueueReduce(NcclReduce reduce) const {
   const NcclComm comm = communicator_->handle();
-  const NcclType type = TypeOf(work_->dtype);
+  const NcclType type = NcclTypeOf(work_->dtype);
   if (IsEven()) {
     return communicator_->Call(nccl_.reduce_scatter, tensors_[0].input, static_cast<void*>(place_),
                                carried_bytes() / element_bytes_, type, reduce, comm, lane_->stream());

@@ -54,7 +54,7 @@ class Relay {
     CrossExchange cross;
   };
 
-  bool Reduces() const { return work_->kind == OpKind::kAllreduce; }
+  bool Reduces() const { return farandole::Reduces(work_->kind); }
   const Topology& topology() const { return cross_->topology(); }
   int RootsHost() const { return topology().layout->group_of[static_cast<size_t>(work_->root)]; }
   bool IsInRootsHost() const { return topology().group == RootsHost(); }

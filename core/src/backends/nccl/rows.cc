@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 
 #include "backends/nccl/meaning.h"
 
@@ -13,19 +12,7 @@ bool AllEqual(const std::vector<size_t>& sizes) {
   return std::adjacent_find(sizes.begin(), sizes.end(), std::not_equal_to<>()) == sizes.end();
 }
 
-size_t SumOf(const std::vector<size_t>& sizes) { return std::accumulate(sizes.begin(), sizes.end(), size_t{0}); }
-
 }  // namespace
-
-bool MovesRows(OpKind kind) {
-  return kind == OpKind::kAllgather || kind == OpKind::kAlltoall || kind == OpKind::kReducescatter;
-}
-
-size_t ResultBytes(const Work& work) {
-  if (work.kind == OpKind::kAlltoall) return SumOf(work.recv_bytes);
-  if (work.kind == OpKind::kAllgather) return SumOf(work.rank_bytes);
-  return work.rank_bytes[static_cast<size_t>(work.set->position)];
-}
 
 Status Rows::Gather() const {
   const NcclComm comm = communicator.handle();
@@ -61,7 +48,7 @@ Status Rows::Exchange() const {
 // A rank that is not the root of a reduction gets nothing by it.
 Status Rows::Scatter(NcclReduce reduce) const {
   const NcclComm comm = communicator.handle();
-  const NcclType type = TypeOf(work.dtype);
+  const NcclType type = NcclTypeOf(work.dtype);
   const size_t item_bytes = SizeOf(work.dtype);
   if (AllEqual(work.rank_bytes)) {
     return communicator.Call(nccl.reduce_scatter, from, to, work.rank_bytes[0] / item_bytes, type, reduce, comm,

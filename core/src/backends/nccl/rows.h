@@ -9,12 +9,6 @@
 
 namespace farandole {
 
-// Whether the work is one of these.
-bool MovesRows(OpKind kind);
-
-// Of such a work, on this rank.
-size_t ResultBytes(const Work& work);
-
 struct Rows {
   Status Gather() const;                    // allgather
   Status Exchange() const;                  // alltoall

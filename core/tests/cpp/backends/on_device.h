@@ -59,7 +59,7 @@ class OnDevice {
 
  private:
   size_t OutputBytes(const Segment& segment) const {
-    return MovesRows(host_.kind) ? ResultBytes(host_) : segment.size_bytes;
+    return AllocatesOutput(host_.kind) ? host_.ResultBytes() : segment.size_bytes;
   }
   void* Move(int ordinal, const void* from, size_t size_bytes) {
     if (from == nullptr) return nullptr;
