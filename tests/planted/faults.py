@@ -104,12 +104,9 @@ FAULTS = [
     # ---- core, controller
     Fault(
         name="postscale factors are not compared between the ranks",
-        path="core/src/controller/validate.cc",
-        before=(
-            "  if (a.postscale != b.postscale)"
-            ' return {"postscale factor", FormatNumber(a.postscale), FormatNumber(b.postscale)};\n'
-        ),
-        after="",
+        path="core/src/controller/description.h",
+        before='visit("postscale factor", self.postscale...);',
+        after="visit(kNotCompared, self.postscale...);",
         found_by="cpp ValidateTest",
     ),
     Fault(

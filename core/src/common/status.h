@@ -21,6 +21,8 @@ enum class Code : int {
   kInternal = 6,        // the system refused (memory, descriptors) or a bug of ours  -> FarandoleError
 };
 
+inline bool IsKnown(Code code) { return code >= Code::kOk && code <= Code::kInternal; }
+
 class Status {
  public:
   Status() = default;

@@ -26,6 +26,10 @@ enum class OpKind : uint8_t {
 #include "common/types.def"
 };
 
+// Where tensors lie.
+enum class DeviceKind : int32_t { kHost = 0, kCuda = 1 };
+inline constexpr int kDeviceKindCount = 2;
+
 enum ReduceTrait : unsigned {
   kOrderMatters = 1,  // unless of integers: each fold rounds, so the bits of the result depend on the order
   kWholeTensors = 2,  // looks at each tensor as a whole, so none is fused or cut; allreduce only
@@ -79,6 +83,12 @@ inline constexpr int kOpKindCount = std::size(kOpKinds);
 constexpr const DTypeRow& RowOf(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
 constexpr const ReduceOpRow& RowOf(ReduceOp reduce) { return kReduceOps[static_cast<size_t>(reduce)]; }
 constexpr const OpKindRow& RowOf(OpKind kind) { return kOpKinds[static_cast<size_t>(kind)]; }
+
+// Of a number that came from elsewhere.
+constexpr bool IsKnown(DType dtype) { return static_cast<int>(dtype) < kDTypeCount; }
+constexpr bool IsKnown(ReduceOp reduce) { return static_cast<int>(reduce) < kReduceOpCount; }
+constexpr bool IsKnown(DeviceKind device) { return device == DeviceKind::kHost || device == DeviceKind::kCuda; }
+constexpr bool IsKnown(OpKind kind) { return static_cast<int>(kind) < kOpKindCount; }
 
 constexpr const char* NameOf(DType dtype) { return RowOf(dtype).name; }       // "float32"
 constexpr const char* NameOf(ReduceOp reduce) { return RowOf(reduce).name; }  // "sum"

@@ -190,7 +190,7 @@ void Agreement::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
 
 void Agreement::Describe(Name* name) {
   name->counted = false;
-  outgoing_.push_back(EncodeDescribe(name->description));
+  outgoing_.push_back(Encode(MessageKind::kDescribe, name->description));
 }
 
 Agreement::Arrived Agreement::Arrive(const Plan& plan) {
@@ -337,7 +337,7 @@ void Agreement::EraseIfIdle(Name* name) {
 void Agreement::Join(const Turns& turns) {
   joined_ = true;
   board_.ChangeJoined(+1);
-  outgoing_.push_back(EncodeJoin(MessageKind::kJoin, rank_, turns));
+  outgoing_.push_back(Encode(Joined{rank_, turns}));
 }
 
 void Agreement::Leave() {
@@ -357,12 +357,12 @@ void Agreement::ReportStuck(Ticket ticket) {
 
 void Agreement::AskWhom() { outgoing_.push_back(EncodeIdMessage(MessageKind::kWhom, 0)); }
 
-void Agreement::Ask(const std::vector<int>& ranks) { outgoing_.push_back(EncodeAsk({ranks.begin(), ranks.end()})); }
+void Agreement::Ask(const std::vector<int>& ranks) { outgoing_.push_back(Encode(Asked{{ranks.begin(), ranks.end()}})); }
 
-void Agreement::Answer(int asker, const Whereabouts& where) { outgoing_.push_back(EncodeStacks(asker, where)); }
+void Agreement::Answer(int asker, const Whereabouts& where) { outgoing_.push_back(Encode(Answered{asker, where})); }
 
 void Agreement::TellOfRefusal(int64_t turn, const std::string& text) {
-  outgoing_.push_back(EncodeRefused({rank_, turn, text}));
+  outgoing_.push_back(Encode(Refused{rank_, turn, text}));
 }
 
 std::vector<int> Agreement::MissingRanks(Ticket ticket) const {

@@ -105,7 +105,7 @@ bool Agreement::AdvanceAsLeader() {
     ++completed_head_;
     const uint64_t turn = ++completes_sent_[static_cast<size_t>(*id)];
     outgoing_.push_back(
-        EncodeComplete({*id, turn, SequenceHere(leading->second), GroupExtents(leading->second, turn)}));
+        Encode(Completion{*id, turn, SequenceHere(leading->second), GroupExtents(leading->second, turn)}));
   }
   for (auto it = retiring_.begin(); it != retiring_.end();) {
     const auto [id, uses] = *it;

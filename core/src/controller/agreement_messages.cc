@@ -7,10 +7,6 @@
 namespace farandole {
 namespace {
 
-bool IsError(int32_t code) {
-  return code >= static_cast<int32_t>(Code::kInvalid) && code <= static_cast<int32_t>(Code::kInternal);
-}
-
 bool IsSpan(int64_t offset, int64_t size_bytes) {
   return offset >= 0 && offset % kSpanAlignment == 0 && size_bytes >= 0 &&
          size_bytes <= static_cast<int64_t>(kSpanBytes) && offset <= static_cast<int64_t>(kSpanBytes) - size_bytes;
@@ -65,18 +61,18 @@ Status Agreement::Handle(const Bytes& message, std::vector<Event>* events, bool 
 }
 
 Status Agreement::OnAbort(ByteReader* reader, std::vector<Event>* events) const {
-  const auto code = reader->Get<int32_t>();
-  const auto culprit = reader->Get<int32_t>();
-  // An abort without a known reason is still one; it must not pass for a success.
-  Status status(IsError(code) ? static_cast<Code>(code) : Code::kInternal, reader->GetString());
+  const auto aborted = Decode<Aborted>(reader);
   if (!reader->AtEnd()) return Unreadable(kCoordinatorRank);
-  const bool known = culprit >= 0 && culprit < layout_.size();
-  events->push_back(Event::OfRank(Event::kAbort, known ? culprit : -1, std::move(status)));
+  // An abort without a known reason is still one; it must not pass for a success.
+  const auto code = static_cast<Code>(aborted.code);
+  Status status(IsKnown(code) && code != Code::kOk ? code : Code::kInternal, aborted.text);
+  const bool known = aborted.culprit >= 0 && aborted.culprit < layout_.size();
+  events->push_back(Event::OfRank(Event::kAbort, known ? aborted.culprit : -1, std::move(status)));
   return Status::Ok();
 }
 
 Status Agreement::OnAssign(ByteReader* reader) {
-  const Assignment assignment = DecodeAssign(reader);
+  const auto assignment = Decode<Assignment>(reader);
   const auto book = books_.find(assignment.set);
   if (!reader->AtEnd() || book == books_.end()) return Unreadable(kCoordinatorRank);
   const auto found = book->second->names.find(assignment.name);
@@ -122,8 +118,8 @@ bool Agreement::Accept(Name* name, const Assignment& assignment) {
 
 // This rank has joined, so it did not describe the operation; it is in flight here all the same.
 Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool log_is_read, bool* early) {
-  const Assignment assignment = DecodeInvite(reader);
-  Description description = Description::Decode(reader);
+  auto invited = Decode<Invited>(reader);
+  Description& description = invited.description;
   const auto book = books_.find(description.signature.set);
   if (!reader->AtEnd() || !takes_part_) return Unreadable(kCoordinatorRank);
   *early = book == books_.end() && sets_.IsFuture(description.signature.set);
@@ -140,7 +136,7 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool 
   slot->book = book->second.get();
   slot->description = description;
   slot->id = -1;
-  if (!Accept(slot.get(), assignment)) return Unreadable(kCoordinatorRank);
+  if (!Accept(slot.get(), invited.assignment)) return Unreadable(kCoordinatorRank);
   Event event = Event::About(Event::kInvited, Begin(slot.get()));
   event.description = std::move(description);
   events->push_back(std::move(event));
@@ -154,21 +150,17 @@ void Agreement::TakeIfAllHavePut(Name* name, std::vector<Event>* events) {
 }
 
 Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
-  const int set = reader->Get<int32_t>();
-  const std::string key = reader->GetString();
-  const auto code = static_cast<Code>(reader->Get<int32_t>());
-  const std::string text = reader->GetString();
-  const auto kinds = reader->Get<uint32_t>();
-  const auto book = books_.find(set);
-  const bool refuses = code == Code::kMismatch || code == Code::kInvalid;  // and the job goes on
+  const auto failure = Decode<Failure>(reader);
+  const auto book = books_.find(failure.set);
+  const bool refuses = failure.code == Code::kMismatch || failure.code == Code::kInvalid;  // and the job goes on
   if (!reader->AtEnd() || !refuses || book == books_.end()) return Unreadable(kCoordinatorRank);
-  const auto found = book->second->names.find(key);
+  const auto found = book->second->names.find(failure.name);
   if (found == book->second->names.end() || !found->second->in_flight) return Unreadable(kCoordinatorRank);
   Name* const name = found->second.get();
   if (name->counted || name->id >= 0) return Unreadable(kCoordinatorRank);  // only what was described can be refused
   if (name->description.signature.kind == OpKind::kRemoveProcessSet) ReopenSet(name->description.signature);
   EndWith(Event::kFailed, name, events);
-  events->back().status = Status(code, text, kinds);
+  events->back().status = Status(failure.code, failure.text, failure.kinds);
   EraseIfIdle(name);
   return Status::Ok();
 }
@@ -180,8 +172,9 @@ void Agreement::ReopenSet(const Signature& signature) {
 }
 
 Status Agreement::OnJoinResult(ByteReader* reader) {
-  Event event = Event::OfRank(Event::kJoinEnd, reader->Get<int32_t>());
-  event.turns = DecodeTurns(reader);
+  auto result = Decode<JoinResult>(reader);
+  Event event = Event::OfRank(Event::kJoinEnd, result.rank);
+  event.turns = std::move(result.turns);
   if (!reader->AtEnd() || !joined_ || event.rank < 0 || event.rank >= layout_.size())
     return Unreadable(kCoordinatorRank);
   join_result_ = std::move(event);
@@ -189,7 +182,7 @@ Status Agreement::OnJoinResult(ByteReader* reader) {
 }
 
 Status Agreement::OnLead(ByteReader* reader, bool* early) {
-  const Lead lead = DecodeLead(reader);
+  const auto lead = Decode<Lead>(reader);
   if (!reader->AtEnd() || !leader()) return Unreadable(kCoordinatorRank);
   if (leads_.count(lead.id) > 0) return Unreadable(kCoordinatorRank);
   const bool has_span = lead.span_offset >= 0;
@@ -212,10 +205,10 @@ Status Agreement::OnLead(ByteReader* reader, bool* early) {
 }
 
 Status Agreement::OnReady(ByteReader* reader) {
-  const std::vector<ReadyItem> items = DecodeReady(reader);
+  const auto ready = Decode<ReadyBatch>(reader);
   if (!reader->AtEnd() || !leader()) return Unreadable(kCoordinatorRank);
   uint64_t across = 0;
-  for (const ReadyItem& item : items) {
+  for (const ReadyItem& item : ready.items) {
     const auto found = leads_.find(item.id);
     if (found == leads_.end() || found->second.lead.set != item.set) return Unreadable(kCoordinatorRank);
     const Lead& lead = found->second.lead;
@@ -238,16 +231,15 @@ Status Agreement::OnReady(ByteReader* reader) {
 }
 
 Status Agreement::OnStacks(ByteReader* reader, std::vector<Event>* events) const {
-  const int rank = reader->Get<int32_t>();
-  Whereabouts where = DecodeStacks(reader);
-  if (!reader->AtEnd() || rank < 0 || rank >= layout_.size()) return Unreadable(kCoordinatorRank);
-  events->push_back(Event::OfRank(Event::kAnswered, rank));
-  events->back().where = std::move(where);
+  auto answer = Decode<Answered>(reader);
+  if (!reader->AtEnd() || answer.rank < 0 || answer.rank >= layout_.size()) return Unreadable(kCoordinatorRank);
+  events->push_back(Event::OfRank(Event::kAnswered, answer.rank));
+  events->back().where = std::move(answer.where);
   return Status::Ok();
 }
 
 Status Agreement::OnRefused(ByteReader* reader, std::vector<Event>* events) const {
-  const Refused refused = DecodeRefused(reader);
+  const auto refused = Decode<Refused>(reader);
   if (!reader->AtEnd() || refused.rank < 0 || refused.rank >= layout_.size()) return Unreadable(kCoordinatorRank);
   events->push_back(Event::OfRank(Event::kRefused, refused.rank, {Code::kInvalid, refused.text}));
   return Status::Ok();
@@ -256,7 +248,7 @@ Status Agreement::OnRefused(ByteReader* reader, std::vector<Event>* events) cons
 Status Agreement::OnAbsent(ByteReader* reader, std::vector<Event>* events) const {
   Event event;
   event.kind = Event::kAbsent;
-  event.absences = DecodeAbsent(reader);
+  event.absences = Decode<Absent>(reader).absences;
   bool are_ranks = reader->AtEnd();
   for (const Absence& absence : event.absences) {
     for (const std::vector<int64_t>& ranks : {absence.ranks, absence.here}) {
@@ -270,9 +262,8 @@ Status Agreement::OnAbsent(ByteReader* reader, std::vector<Event>* events) const
 }
 
 Status Agreement::OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<Event>* events) {
-  const int id = reader->Get<int32_t>();
-  const auto value = reader->Get<uint64_t>();
-  if (!reader->AtEnd() || id < 0 || id >= kMaxIds) return Unreadable(kCoordinatorRank);
+  const auto [id, value] = Decode<IdMessage>(reader);
+  if (!reader->AtEnd() || !IsId(id)) return Unreadable(kCoordinatorRank);
   if (kind == MessageKind::kJoined && joined_) {
     takes_part_ = true;
     return Status::Ok();

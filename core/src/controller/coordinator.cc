@@ -62,7 +62,7 @@ void Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
 }
 
 Status Coordinator::OnDescribe(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  Description description = Description::Decode(reader);
+  auto description = Decode<Description>(reader);
   const ProcessSetPtr set = sets_.Find(description.signature.set);
   if (!reader->AtEnd() || !set || set->PositionOf(from) < 0 || HasJoined(from)) return Unreadable(from);
   if (!FitsSet(description, set->size(), layout_.size())) return Unreadable(from);
@@ -80,13 +80,13 @@ Status Coordinator::OnDescribe(int from, ByteReader* reader, std::vector<Outgoin
 
 // It goes on without having taken its turn, so it may still come; but nobody shall wait for it in the dark.
 Status Coordinator::OnRefused(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  Refused refused = DecodeRefused(reader);
+  auto refused = Decode<Refused>(reader);
   if (!reader->AtEnd() || refused.rank != from) return Unreadable(from);
   refused_[from] = std::move(refused);
   const auto waiting = gathering_.find({0, KeyOfTurn(refused_[from].turn)});
   if (waiting == gathering_.end()) return Status::Ok();
   for (const auto& [rank, description] : waiting->second) {
-    if (ChangesSets(description.signature.kind)) out->push_back({rank, EncodeRefused(refused_[from])});
+    if (ChangesSets(description.signature.kind)) out->push_back({rank, Encode(refused_[from])});
   }
   return Status::Ok();
 }
@@ -94,7 +94,7 @@ Status Coordinator::OnRefused(int from, ByteReader* reader, std::vector<Outgoing
 void Coordinator::TellOfRefusals(int to, const Description& description, std::vector<Outgoing>* out) const {
   if (!ChangesSets(description.signature.kind)) return;
   for (const auto& [rank, refused] : refused_) {
-    if (rank != to && refused.turn == description.turn) out->push_back({to, EncodeRefused(refused)});
+    if (rank != to && refused.turn == description.turn) out->push_back({to, Encode(refused)});
   }
 }
 
@@ -110,7 +110,8 @@ void Coordinator::Decide(const Gathering& gathering, std::vector<Outgoing>* out)
   if (decided.ok()) decided = ChangeSets(signature, out);
   if (!decided.ok()) {
     for (const auto& [rank, description] : gathering)
-      out->push_back({rank, EncodeError(set->id, description.name, decided)});
+      out->push_back(
+          {rank, Encode(Failure{set->id, description.name, decided.code(), decided.message(), decided.kinds()})});
     return;
   }
   waiting_for_id_.push_back(gathering);
@@ -155,7 +156,7 @@ bool Coordinator::IsAwaited(int set) const {
 }
 
 Status Coordinator::OnComplete(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  Completion completion = DecodeComplete(reader);
+  auto completion = Decode<Completion>(reader);
   if (!reader->AtEnd()) return Unreadable(from);
   Id& id = ids_[static_cast<size_t>(completion.id)];
   const bool in_use = id.state == Id::kLive || id.state == Id::kRetiring;
@@ -209,9 +210,9 @@ Status Coordinator::OnAbort(int from, const Bytes& message, std::vector<Outgoing
 
 // Somebody waits for long, and wants to know where those are that do not come.
 Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  const std::vector<int64_t> ranks = reader->GetList();
+  const auto asked = Decode<Asked>(reader);
   if (!reader->AtEnd()) return Unreadable(from);
-  for (int64_t rank : ranks) {
+  for (int64_t rank : asked.ranks) {
     if (rank < 0 || rank >= layout_.size()) return Unreadable(from);
     out->push_back({static_cast<int>(rank), EncodeIdMessage(MessageKind::kTell, from)});
   }
@@ -219,7 +220,7 @@ Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* o
 }
 
 void Coordinator::OnWhom(int from, std::vector<Outgoing>* out) const {
-  out->push_back({from, EncodeAbsent(Absences())});
+  out->push_back({from, Encode(Absent{Absences()})});
 }
 
 std::vector<Absence> Coordinator::Absences() const {
@@ -259,10 +260,10 @@ std::vector<int> Coordinator::Missing(const Id& id) const {
 }
 
 Status Coordinator::OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  const int asker = reader->Get<int32_t>();
-  const Whereabouts where = DecodeStacks(reader);
+  auto answer = Decode<Answered>(reader);
+  const int asker = std::exchange(answer.rank, from);
   if (!reader->AtEnd() || asker < 0 || asker >= layout_.size()) return Unreadable(from);
-  out->push_back({asker, EncodeStacks(from, where)});
+  out->push_back({asker, Encode(answer)});
   return Status::Ok();
 }
 
@@ -270,11 +271,11 @@ Status Coordinator::OnStacks(int from, ByteReader* reader, std::vector<Outgoing>
 void Coordinator::Flush(std::vector<Outgoing>* out) {
   if (ready_.empty()) return;
   for (int g = 0; g < layout_.group_count(); ++g) {
-    std::vector<ReadyItem> items;
+    ReadyBatch batch;
     for (const ReadyItem& item : ready_) {
-      if (MembersOf(g, *ids_[static_cast<size_t>(item.id)].set) > 0) items.push_back(item);
+      if (MembersOf(g, *ids_[static_cast<size_t>(item.id)].set) > 0) batch.items.push_back(item);
     }
-    if (!items.empty()) out->push_back({layout_.groups[static_cast<size_t>(g)][0], EncodeReady(items)});
+    if (!batch.items.empty()) out->push_back({layout_.groups[static_cast<size_t>(g)][0], Encode(batch)});
   }
   ready_.clear();
 }

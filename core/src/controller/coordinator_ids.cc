@@ -97,7 +97,7 @@ void Coordinator::Assign(const Gathering& gathering, int64_t span_offset, std::v
   const auto extent_count = static_cast<uint32_t>(id.signature.ExtentCount(id.set->size()));
   const bool small = span_offset >= 0 && IsSmall(id.signature, *id.set);
   ToLeaders(*id.set,
-            EncodeLead({number, id.set->id, extent_count, small, small ? id.signature.TotalBytes() : 0, span_offset,
+            Encode(Lead{number, id.set->id, extent_count, small, small ? id.signature.TotalBytes() : 0, span_offset,
                         WantedSpanBytes(id.signature, *id.set), id.eager}),
             out);
   ReadyItem item{number, id.set->id, 0, {}};
@@ -106,11 +106,11 @@ void Coordinator::Assign(const Gathering& gathering, int64_t span_offset, std::v
     const auto found = gathering.find(rank);
     if (found != gathering.end()) {
       const Description& theirs = found->second;
-      out->push_back({rank, EncodeAssign({theirs.name, id.set->id, number, span_offset, serial})});
+      out->push_back({rank, Encode(Assignment{theirs.name, id.set->id, number, span_offset, serial})});
       item.extents.insert(item.extents.end(), theirs.extents.begin(), theirs.extents.end());
     } else {
       out->push_back(
-          {rank, EncodeInvite({"", id.set->id, number, span_offset, serial}, WithoutData(first, id.set->size()))});
+          {rank, Encode(Invited{{"", id.set->id, number, span_offset, serial}, WithoutData(first, id.set->size())})});
       item.extents.insert(item.extents.end(), extent_count, 0);
     }
   }

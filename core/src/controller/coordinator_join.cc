@@ -7,11 +7,10 @@
 namespace farandole {
 
 Status Coordinator::OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  reader->Get<int32_t>();  // who joins: `from`
-  const Turns turns = DecodeTurns(reader);
+  const auto joined = Decode<Joined>(reader);
   if (!reader->AtEnd() || HasJoined(from)) return Unreadable(from);
   joined_.insert(from);
-  for (const auto& [set, turn] : turns) joined_turns_[set] = std::max(joined_turns_[set], turn);
+  for (const auto& [set, turn] : joined.turns) joined_turns_[set] = std::max(joined_turns_[set], turn);
   if (joined_.size() == static_cast<size_t>(layout_.size())) {
     EndJoin(from, out);
     return Status::Ok();
@@ -26,7 +25,7 @@ Status Coordinator::OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* 
 // begun after it comes behind it.
 void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   Flush(out);
-  const Bytes result = EncodeJoin(MessageKind::kJoinResult, last, joined_turns_);
+  const Bytes result = Encode(JoinResult{{last, joined_turns_}});
   for (int rank = 0; rank < layout_.size(); ++rank) out->push_back({rank, result});
   for (const auto& group : layout_.groups) out->push_back({group[0], EncodeIdMessage(MessageKind::kJoinEnd, 0)});
   joined_.clear();

@@ -1,16 +1,16 @@
 #include "controller/description.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <limits>
+#include <type_traits>
 
 namespace farandole {
 namespace {
 
-// No operation of ours has more; a decoder must have a limit.
-constexpr uint32_t kTensorLimit = 1u << 20;
-
 bool IsNegative(int64_t value) { return value < 0; }
+bool AnyNegative(const std::vector<int64_t>& values) { return std::any_of(values.begin(), values.end(), IsNegative); }
 
 // False when the bytes of all tensors together are no number, so that TotalBytes may be asked of anything decoded.
 bool CanBeCounted(const std::vector<TensorSpec>& tensors) {
@@ -24,21 +24,6 @@ bool CanBeCounted(const std::vector<TensorSpec>& tensors) {
     left_bytes -= bytes;
   }
   return true;
-}
-
-bool IsValid(const Description& description) {
-  const Signature& signature = description.signature;
-  if (static_cast<int>(signature.kind) >= kOpKindCount || static_cast<int>(signature.reduce) >= kReduceOpCount) {
-    return false;
-  }
-  for (const TensorSpec& tensor : signature.tensors) {
-    if (static_cast<int>(tensor.dtype) >= kDTypeCount) return false;
-    if (std::any_of(tensor.shape.begin(), tensor.shape.end(), IsNegative)) return false;
-  }
-  if (signature.set < 0 || signature.tensors.empty() == CarriesTensors(signature.kind)) return false;
-  if (std::any_of(description.extents.begin(), description.extents.end(), IsNegative)) return false;
-  if (std::any_of(signature.ranks.begin(), signature.ranks.end(), IsNegative)) return false;
-  return RowsDiffer(signature.kind) || CanBeCounted(signature.tensors);
 }
 
 }  // namespace
@@ -58,17 +43,20 @@ size_t Signature::ExtentCount(int set_size) const {
   return TakesSplits(kind) ? tensors.size() * static_cast<size_t>(set_size) : tensors.size();
 }
 
-bool Signature::operator==(const Signature& other) const {
-  return set == other.set && kind == other.kind && reduce == other.reduce && root == other.root &&
-         prescale == other.prescale && postscale == other.postscale && device == other.device &&
-         tensors == other.tensors && ranks == other.ranks;
-}
-
 int64_t Signature::TotalBytes() const {
   int64_t total = 0;
   for (const TensorSpec& tensor : tensors)
     total += ElementCount(tensor.shape) * static_cast<int64_t>(SizeOf(tensor.dtype));
   return total;
+}
+
+bool Description::IsValid() const {
+  for (const TensorSpec& tensor : signature.tensors) {
+    if (AnyNegative(tensor.shape)) return false;
+  }
+  if (signature.set < 0 || signature.tensors.empty() == CarriesTensors(signature.kind)) return false;
+  if (AnyNegative(extents) || AnyNegative(signature.ranks)) return false;
+  return RowsDiffer(signature.kind) || CanBeCounted(signature.tensors);
 }
 
 std::string Description::Title() const {
@@ -78,73 +66,46 @@ std::string Description::Title() const {
   return std::string("unnamed ") + NameOf(signature.kind) + " number " + std::to_string(turn) + of_set;
 }
 
-void Description::Encode(ByteWriter* writer) const {
-  writer->PutString(name);
-  writer->Put(turn);
-  writer->Put(signature.set);
-  writer->Put(signature.kind);
-  writer->Put(signature.reduce);
-  writer->Put(signature.root);
-  writer->Put(signature.prescale);
-  writer->Put(signature.postscale);
-  writer->Put(signature.device);
-  writer->Put(signature.backend);
-  writer->Put<uint32_t>(static_cast<uint32_t>(signature.tensors.size()));
-  for (const TensorSpec& tensor : signature.tensors) {
-    writer->Put(tensor.dtype);
-    writer->PutList(tensor.shape);
-  }
-  writer->PutList(signature.ranks);
-  writer->PutList(extents);
-  writer->PutString(site);
-}
+namespace {
 
-Description Description::Decode(ByteReader* reader) {
-  Description description;
-  description.name = reader->GetString();
-  description.turn = reader->Get<int64_t>();
-  Signature& signature = description.signature;
-  signature.set = reader->Get<int32_t>();
-  signature.kind = reader->Get<OpKind>();
-  signature.reduce = reader->Get<ReduceOp>();
-  signature.root = reader->Get<int32_t>();
-  signature.prescale = reader->Get<double>();
-  signature.postscale = reader->Get<double>();
-  signature.device = reader->Get<int32_t>();
-  signature.backend = reader->Get<int32_t>();
-  const uint32_t count = reader->Get<uint32_t>();
-  if (count > kTensorLimit) reader->Fail();
-  for (uint32_t i = 0; i < count && reader->ok(); ++i) {
-    TensorSpec tensor;
-    tensor.dtype = reader->Get<DType>();
-    tensor.shape = reader->GetList();
-    signature.tensors.push_back(std::move(tensor));
+// FNV-1a over words.
+class Hasher {
+ public:
+  template <typename T>
+  void operator()(const char* name, const T& field) {
+    if (name != kNotCompared) Mix(field);
   }
-  signature.ranks = reader->GetList();
-  description.extents = reader->GetList();
-  description.site = reader->GetString();
-  if (reader->ok() && !IsValid(description)) reader->Fail();
-  return description;
-}
+  uint64_t hash() const { return hash_; }
+
+ private:
+  template <typename T>
+  void Mix(const T& value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      uint64_t word = 0;
+      std::memcpy(&word, &value, sizeof(value));
+      MixWord(word);
+    } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+      MixWord(static_cast<uint64_t>(value));
+    } else {
+      T::Visit(*this, value);
+    }
+  }
+  template <typename T>
+  void Mix(const std::vector<T>& values) {
+    MixWord(values.size());
+    for (const T& value : values) Mix(value);
+  }
+  void MixWord(uint64_t word) { hash_ = (hash_ ^ word) * 1099511628211ull; }
+
+  uint64_t hash_ = 14695981039346656037ull;
+};
+
+}  // namespace
 
 uint64_t Fingerprint(const Signature& signature) {
-  uint64_t hash = 14695981039346656037ull;  // FNV-1a over words
-  const auto mix = [&hash](uint64_t word) { hash = (hash ^ word) * 1099511628211ull; };
-  const auto mix_double = [&mix](double value) {
-    uint64_t word = 0;
-    std::memcpy(&word, &value, sizeof(word));
-    mix(word);
-  };
-  mix(static_cast<uint64_t>(signature.kind) << 8 | static_cast<uint64_t>(signature.reduce));
-  mix(static_cast<uint64_t>(signature.root) << 32 | static_cast<uint32_t>(signature.set));
-  mix_double(signature.prescale);
-  mix_double(signature.postscale);
-  mix(static_cast<uint64_t>(signature.device));
-  for (const TensorSpec& tensor : signature.tensors) {
-    mix(static_cast<uint64_t>(tensor.dtype) << 32 | tensor.shape.size());
-    for (int64_t dimension : tensor.shape) mix(static_cast<uint64_t>(dimension));
-  }
-  return hash;
+  Hasher hasher;
+  Signature::Visit(hasher, signature);
+  return hasher.hash();
 }
 
 }  // namespace farandole

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "common/bytes.h"
 #include "common/status.h"
 #include "common/types.h"
+#include "common/wire.h"
 
 namespace farandole {
 
@@ -17,7 +17,13 @@ inline constexpr int kMaxSetId = (1 << 20) - 1;  // a word of the log has 20 bit
 struct TensorSpec {
   DType dtype = DType::kFloat32;
   Shape shape;  // where rows differ: without the first dimension
-  bool operator==(const TensorSpec& other) const { return dtype == other.dtype && shape == other.shape; }
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("dtype", self.dtype...);
+    visit("shape", self.shape...);
+  }
+  bool operator==(const TensorSpec& other) const { return AllEqual(*this, other); }
 };
 
 // What must be equal on all ranks. A grouped call is one signature with several tensors.
@@ -28,14 +34,28 @@ struct Signature {
   int32_t root = 0;  // a rank of the world
   double prescale = 1.0;
   double postscale = 1.0;
-  int32_t device = 0;  // where the tensors lie: 0 for host memory, else a kind of device
+  DeviceKind device = DeviceKind::kHost;  // where the tensors lie
   // Who performs it, by number: 0 is the engine's own back end, with its short cuts. All ranks come to the same by what
   // else stands here, so it is not compared.
   int32_t backend = 0;
   std::vector<TensorSpec> tensors;
   std::vector<int64_t> ranks;  // add_process_set: the ranks; remove_process_set: the id
 
-  bool operator==(const Signature& other) const;
+  // What is compared, in the order in which a difference is looked for, by the names that messages have for it.
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("operation", self.kind...);
+    visit("process set", self.set...);
+    visit("tensors", self.tensors...);
+    visit("ranks", self.ranks...);
+    visit("reduction", self.reduce...);
+    visit("device", self.device...);
+    visit("root rank", self.root...);
+    visit("prescale factor", self.prescale...);
+    visit("postscale factor", self.postscale...);
+    visit(kNotCompared, self.backend...);
+  }
+  bool operator==(const Signature& other) const { return AllEqual(*this, other); }
   bool operator!=(const Signature& other) const { return !(*this == other); }
   int64_t TotalBytes() const;  // not for allgather and alltoall, whose first dimension stands in the extents
   // How many numbers each rank adds that may differ: allgather one per tensor (its rows), alltoall one per tensor and
@@ -55,9 +75,17 @@ struct Description {
   // "allreduce 'grad.w'" or "unnamed allreduce number 7"
   std::string Title() const;
 
-  void Encode(ByteWriter* writer) const;
-  // The reader says whether it went well: whether everything was there and is a description that a rank may send.
-  static Description Decode(ByteReader* reader);
+  // Whether a rank may send it.
+  bool IsValid() const;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("name", self.name...);
+    visit("turn", self.turn...);
+    visit("signature", self.signature...);
+    visit("extents", self.extents...);
+    visit("site", self.site...);
+  }
 };
 
 // Its extents and ranks are such as a rank of a set of this size may send.

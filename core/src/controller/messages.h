@@ -31,8 +31,8 @@
 #include <string>
 #include <vector>
 
-#include "common/bytes.h"
 #include "common/status.h"
+#include "common/wire.h"
 #include "controller/description.h"
 
 namespace farandole {
@@ -79,16 +79,78 @@ struct Outgoing {
 // How many unnamed operations a rank has submitted, by process set: what a rank that joined has missed.
 using Turns = std::map<int32_t, int64_t>;
 
+// Of an id there can be.
+bool IsId(int32_t id);
+
+// ---- what each says; to be encoded with its kind. The rest are IdMessages, and DESCRIBE a Description.
+
 struct Assignment {
+  static constexpr MessageKind kKind = MessageKind::kAssign;
   std::string name;
   int32_t set = 0;
   int32_t id = -1;
   int64_t span_offset = -1;
   uint32_t serial = 0;  // counts all that were given out, so that what was put to a former name of the id is told apart
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("name", self.name...);
+    visit("set", self.set...);
+    visit("id", self.id...);
+    visit("span offset", self.span_offset...);
+    visit("serial", self.serial...);
+  }
+  bool IsValid() const { return IsId(id); }
+};
+
+struct Invited {
+  static constexpr MessageKind kKind = MessageKind::kInvite;
+  Assignment assignment;  // without a name and a set, which are those of the description
+  Description description;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("assignment", self.assignment...);
+    visit("description", self.description...);
+  }
+};
+
+// ERROR
+struct Failure {
+  static constexpr MessageKind kKind = MessageKind::kError;
+  int32_t set = 0;
+  std::string name;
+  Code code = Code::kInvalid;
+  std::string text;
+  uint32_t kinds = 0;  // as in Status
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("set", self.set...);
+    visit("name", self.name...);
+    visit("code", self.code...);
+    visit("text", self.text...);
+    visit("kinds", self.kinds...);
+  }
+};
+
+struct Aborted {
+  static constexpr MessageKind kKind = MessageKind::kAbort;
+  int32_t code = 0;  // a Code; one that is not known is no reason not to hear of it
+  int32_t culprit = -1;
+  std::string text;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("code", self.code...);
+    visit("culprit", self.culprit...);
+    visit("text", self.text...);
+  }
 };
 
 // What leading a group asks to be known of an id, also by a leader that is not in its set.
 struct Lead {
+  static constexpr MessageKind kKind = MessageKind::kLead;
   int32_t id = -1;
   int32_t set = 0;
   uint32_t extent_count = 0;  // of each rank
@@ -97,23 +159,163 @@ struct Lead {
   int64_t span_offset = -1;
   int64_t span_bytes = 0;
   uint8_t eager = 0;  // see inbox.h
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("id", self.id...);
+    visit("set", self.set...);
+    visit("extent count", self.extent_count...);
+    visit("flat", self.flat...);
+    visit("payload bytes", self.payload_bytes...);
+    visit("span offset", self.span_offset...);
+    visit("span bytes", self.span_bytes...);
+    visit("eager", self.eager...);
+  }
+  bool IsValid() const { return IsId(id); }
 };
 
 // COMPLETE
 struct Completion {
+  static constexpr MessageKind kKind = MessageKind::kComplete;
   int32_t id = 0;
   uint64_t turn = 0;
   uint64_t sequence = 0;         // what the members said, see sequence.h
   std::vector<int64_t> extents;  // of the group's positions
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("id", self.id...);
+    visit("turn", self.turn...);
+    visit("sequence", self.sequence...);
+    visit("extents", self.extents...);
+  }
+  bool IsValid() const { return IsId(id); }
 };
 
-// READY: what a leader appends to its group's log. The extents of all positions, one after the other, go into half
-// `turn` & 1 of the span.
+// What a leader appends to its group's log. The extents of all positions, one after the other, go into half `turn` & 1
+// of the span.
 struct ReadyItem {
   int32_t id = 0;
   int32_t set = 0;
   uint64_t turn = 0;
   std::vector<int64_t> extents;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("id", self.id...);
+    visit("set", self.set...);
+    visit("turn", self.turn...);
+    visit("extents", self.extents...);
+  }
+};
+struct ReadyBatch {
+  static constexpr MessageKind kKind = MessageKind::kReady;
+  std::vector<ReadyItem> items;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("items", self.items...);
+  }
+};
+
+struct Asked {
+  static constexpr MessageKind kKind = MessageKind::kAsk;
+  std::vector<int64_t> ranks;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("ranks", self.ranks...);
+  }
+};
+
+// Ranks that have not come to an operation, and those that have, as far as rank 0 knows.
+struct Absence {
+  std::string title;
+  std::vector<int64_t> ranks;
+  std::vector<int64_t> here;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("title", self.title...);
+    visit("ranks", self.ranks...);
+    visit("here", self.here...);
+  }
+};
+struct Absent {
+  static constexpr MessageKind kKind = MessageKind::kAbsent;
+  std::vector<Absence> absences;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("absences", self.absences...);
+  }
+};
+
+// What a rank does.
+struct Whereabouts {
+  std::string stacks;
+  // Titles of the operations for which its program waits, where no thread of it can do anything else; else none.
+  std::vector<std::string> waits_only_for;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("stacks", self.stacks...);
+    visit("waits only for", self.waits_only_for...);
+  }
+};
+struct Answered {
+  static constexpr MessageKind kKind = MessageKind::kStacks;
+  int32_t rank = 0;  // to rank 0: for whom; from there: whose
+  Whereabouts where;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("rank", self.rank...);
+    visit("where", self.where...);
+  }
+};
+
+// Rank `rank` has by itself refused to change the process sets, when it was about to take this turn of set 0.
+struct Refused {
+  static constexpr MessageKind kKind = MessageKind::kRefused;
+  int32_t rank = 0;
+  int64_t turn = 0;
+  std::string text;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("rank", self.rank...);
+    visit("turn", self.turn...);
+    visit("text", self.text...);
+  }
+};
+
+struct Joined {
+  static constexpr MessageKind kKind = MessageKind::kJoin;
+  int32_t rank = 0;
+  Turns turns;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("rank", self.rank...);
+    visit("turns", self.turns...);
+  }
+};
+struct JoinResult : Joined {  // of who was last
+  static constexpr MessageKind kKind = MessageKind::kJoinResult;
+};
+
+// STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOINED, JOIN_END, WHOM,
+// TELL (who asks)
+struct IdMessage {
+  int32_t id = 0;
+  uint64_t value = 0;
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("id", self.id...);
+    visit("value", self.value...);
+  }
 };
 
 // PUT, the head of the data
@@ -123,55 +325,35 @@ struct EagerPut {
   uint64_t sequence = 0;       // what the sender says, see sequence.h
   uint32_t round = 0;          // how often it has seen all ranks join
   uint32_t payload_bytes = 0;  // behind the head; 0: it has come, its data follow once the receiver has come, too
+
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("id", self.id...);
+    visit("serial", self.serial...);
+    visit("sequence", self.sequence...);
+    visit("round", self.round...);
+    visit("payload bytes", self.payload_bytes...);
+  }
+  bool IsValid() const { return IsId(id); }
 };
 
-// ABSENT: ranks that have not come to an operation, and those that have, as far as rank 0 knows.
-struct Absence {
-  std::string title;
-  std::vector<int64_t> ranks;
-  std::vector<int64_t> here;
-};
+template <typename T>
+Bytes Encode(MessageKind kind, const T& said) {
+  ByteWriter writer;
+  writer.Put(kind);
+  Encode(&writer, said);
+  return writer.Take();
+}
+template <typename T>
+Bytes Encode(const T& said) {
+  return Encode(T::kKind, said);
+}
+inline Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0) {
+  return Encode(kind, IdMessage{id, value});
+}
 
-// STACKS: what a rank does.
-struct Whereabouts {
-  std::string stacks;
-  // Titles of the operations for which its program waits, where no thread of it can do anything else; else none.
-  std::vector<std::string> waits_only_for;
-};
-
-// REFUSED: rank `rank` has by itself refused to change the process sets, when it was about to take this turn of set 0.
-struct Refused {
-  int32_t rank = 0;
-  int64_t turn = 0;
-  std::string text;
-};
-
-Bytes EncodeDescribe(const Description& description);
-// STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOINED, JOIN_END, WHOM,
-// TELL (who asks)
-Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0);
-Bytes EncodeComplete(const Completion& completion);
-Completion DecodeComplete(ByteReader* reader);
-Bytes EncodeAssign(const Assignment& assignment);
-Assignment DecodeAssign(ByteReader* reader);
-Bytes EncodeInvite(const Assignment& assignment, const Description& description);
-Assignment DecodeInvite(ByteReader* reader);  // up to the description
-Bytes EncodeError(int set, const std::string& name, const Status& refusal);
-Bytes EncodeAbort(int code, int culprit, const std::string& text);
 bool IsAbort(const Bytes& message);  // the whole of it can be read
-Bytes EncodeLead(const Lead& lead);
-Lead DecodeLead(ByteReader* reader);
-Bytes EncodeAsk(const std::vector<int64_t>& ranks);
-Bytes EncodeRefused(const Refused& refused);
-Refused DecodeRefused(ByteReader* reader);
-Bytes EncodeAbsent(const std::vector<Absence>& absences);
-std::vector<Absence> DecodeAbsent(ByteReader* reader);
-Bytes EncodeStacks(int rank, const Whereabouts& where);  // to rank 0: for whom; from there: whose
-Whereabouts DecodeStacks(ByteReader* reader);            // behind the rank
-Bytes EncodeReady(const std::vector<ReadyItem>& items);
-std::vector<ReadyItem> DecodeReady(ByteReader* reader);
-Bytes EncodeJoin(MessageKind kind, int rank, const Turns& turns);  // JOIN: who joins; JOIN_RESULT: who was last
-Turns DecodeTurns(ByteReader* reader);
+
 // Filled up to a cache line: the kernel copies data faster that are aligned behind it (2 % of 64 KB).
 inline constexpr size_t kEagerPutBytes = 64;
 Bytes EncodePut(const EagerPut& put);

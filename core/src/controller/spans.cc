@@ -27,7 +27,8 @@ bool IsSmall(const Signature& signature, const ProcessSet& set) {
   if (!(reduces || signature.kind == OpKind::kBarrier) || !set.local() || set.size() > FlatHalf::kMostMembers)
     return false;
   // Who submits cannot copy what a device has not computed yet.
-  return signature.backend == 0 && signature.device == 0 && signature.TotalBytes() <= SmallLimitBytes(set.size());
+  return signature.backend == 0 && signature.device == DeviceKind::kHost &&
+         signature.TotalBytes() <= SmallLimitBytes(set.size());
 }
 
 int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set) {

@@ -1,18 +1,22 @@
 #include "controller/validate.h"
 
 #include <cstdio>
+#include <utility>
 
 namespace farandole {
 namespace {
 
-std::string FormatNumber(double value) {
+std::string TextOf(OpKind kind) { return NameOf(kind); }
+std::string TextOf(ReduceOp reduce) { return NameOf(reduce); }
+std::string TextOf(DType dtype) { return NameOf(dtype); }
+std::string TextOf(DeviceKind device) { return device == DeviceKind::kHost ? "host" : "CUDA"; }
+std::string TextOf(const std::vector<int64_t>& numbers) { return ToString(numbers); }
+std::string TextOf(int32_t number) { return std::to_string(number); }
+std::string TextOf(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%g", value);
   return text;
 }
-
-// The controller knows no device; the numbers are those of farandole.h.
-std::string NameOfDevice(int32_t kind) { return kind == 0 ? "host" : kind == 1 ? "CUDA" : std::to_string(kind); }
 
 // The first thing in which two descriptions differ, with the value of each side; empty `what` when they agree.
 struct Difference {
@@ -25,30 +29,46 @@ std::string Side(int rank, const Description& description, const std::string& va
   return "rank " + std::to_string(rank) + site + " has " + value;
 }
 
-Difference CompareTensors(const Signature& a, const Signature& b) {
-  if (a.tensors.size() != b.tensors.size()) {
-    return {"number of tensors", std::to_string(a.tensors.size()), std::to_string(b.tensors.size())};
+// Visits two signatures, or a tensor of each. The first dimension is no part of a tensor where rows differ.
+class FirstDifference {
+ public:
+  explicit FirstDifference(bool rows_differ, std::string of = "") : rows_differ_(rows_differ), of_(std::move(of)) {}
+
+  template <typename T>
+  void operator()(const char* name, const T& left, const T& right) {
+    if (name != kNotCompared && found_.what.empty() && !(left == right)) Describe(name, left, right);
   }
-  const char* const shape = RowsDiffer(a.kind) ? "shape after the first dimension" : "shape";
-  for (size_t i = 0; i < a.tensors.size(); ++i) {
-    const std::string of = a.tensors.size() == 1 ? "" : " of tensor " + std::to_string(i);
-    const TensorSpec &left = a.tensors[i], &right = b.tensors[i];
-    if (left.dtype != right.dtype) return {"dtype" + of, NameOf(left.dtype), NameOf(right.dtype)};
-    if (left.shape != right.shape) return {shape + of, ToString(left.shape), ToString(right.shape)};
+  Difference Take() { return std::move(found_); }
+
+ private:
+  template <typename T>
+  void Describe(const char* name, const T& left, const T& right) {
+    found_ = {name + of_, TextOf(left), TextOf(right)};
   }
-  return {};
-}
+  void Describe(const char* name, const Shape& left, const Shape& right) {
+    found_ = {name + std::string(rows_differ_ ? " after the first dimension" : "") + of_, TextOf(left), TextOf(right)};
+  }
+  void Describe(const char*, const std::vector<TensorSpec>& left, const std::vector<TensorSpec>& right) {
+    if (left.size() != right.size()) {
+      found_ = {"number of tensors", std::to_string(left.size()), std::to_string(right.size())};
+      return;
+    }
+    for (size_t i = 0; i < left.size() && found_.what.empty(); ++i) {
+      FirstDifference differ(rows_differ_, left.size() == 1 ? "" : " of tensor " + std::to_string(i));
+      TensorSpec::Visit(differ, left[i], right[i]);
+      found_ = differ.Take();
+    }
+  }
+
+  const bool rows_differ_;
+  const std::string of_;
+  Difference found_;
+};
 
 Difference Compare(const Signature& a, const Signature& b) {
-  if (a.kind != b.kind) return {"operation", NameOf(a.kind), NameOf(b.kind)};
-  if (Difference tensors = CompareTensors(a, b); !tensors.what.empty()) return tensors;
-  if (a.ranks != b.ranks) return {"ranks", ToString(a.ranks), ToString(b.ranks)};
-  if (a.reduce != b.reduce) return {"reduction", NameOf(a.reduce), NameOf(b.reduce)};
-  if (a.device != b.device) return {"device", NameOfDevice(a.device), NameOfDevice(b.device)};
-  if (a.root != b.root) return {"root rank", std::to_string(a.root), std::to_string(b.root)};
-  if (a.prescale != b.prescale) return {"prescale factor", FormatNumber(a.prescale), FormatNumber(b.prescale)};
-  if (a.postscale != b.postscale) return {"postscale factor", FormatNumber(a.postscale), FormatNumber(b.postscale)};
-  return {};
+  FirstDifference differ(RowsDiffer(a.kind));
+  Signature::Visit(differ, a, b);
+  return differ.Take();
 }
 
 // As in Status.

@@ -13,11 +13,9 @@
 #include <string>
 
 #include "common/status.h"
+#include "common/types.h"
 
 namespace farandole {
-
-enum class DeviceKind : int32_t { kHost = 0, kCuda = 1 };
-inline constexpr int kDeviceKindCount = 2;
 
 const char* NameOf(DeviceKind kind);
 

@@ -71,7 +71,7 @@ void Conductor::TellAll(Code code, int culprit, const std::string& reason) {
   if (word.set()) return;
   word.Set(code, culprit, reason);
   world_->group->RingOthers();
-  const Bytes message = EncodeAbort(static_cast<int>(code), culprit, reason);
+  const Bytes message = Encode(Aborted{static_cast<int32_t>(code), culprit, reason});
   if (coordinator_) {
     Coordinate(world_->rank, message);
   } else {
@@ -86,7 +86,8 @@ bool Conductor::CheckAbortWord() {
   if (!table_->is_broken || !idle()) {
     End({static_cast<Code>(word.code), word.text}, word.culprit);
     // The member that noticed told the coordinator, unless it is the one that is gone.
-    if (coordinator_ && !world_->one_group()) Coordinate(world_->rank, EncodeAbort(word.code, word.culprit, word.text));
+    if (coordinator_ && !world_->one_group())
+      Coordinate(world_->rank, Encode(Aborted{word.code, word.culprit, word.text}));
   }
   return true;
 }

@@ -192,7 +192,7 @@ Description Operation::Describe() const {
     signature.postscale = request.postscale;
   }
   if (HasRoot(request.kind)) signature.root = request.root;
-  if (!request.tensors.empty()) signature.device = request.tensors[0].device;
+  if (!request.tensors.empty()) signature.device = static_cast<DeviceKind>(request.tensors[0].device);
   signature.backend = backend;
   for (const Tensor& tensor : request.tensors) {
     const auto begin = tensor.shape.begin() + (RowsDiffer(request.kind) ? 1 : 0);
@@ -213,7 +213,7 @@ bool Operation::Means(const Signature& signature) const {
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const Tensor& tensor = request.tensors[i];
     const TensorSpec& spec = signature.tensors[i];
-    if (tensor.dtype != spec.dtype || tensor.device != signature.device) return false;
+    if (tensor.dtype != spec.dtype || static_cast<DeviceKind>(tensor.device) != signature.device) return false;
     const auto begin = tensor.shape.begin() + static_cast<std::ptrdiff_t>(skipped);
     if (!std::equal(begin, tensor.shape.end(), spec.shape.begin(), spec.shape.end())) return false;
   }
@@ -243,7 +243,7 @@ Request Invitation(const Description& description) {
   for (const TensorSpec& spec : signature.tensors) {
     Tensor tensor;
     tensor.dtype = spec.dtype;
-    tensor.device = signature.device;
+    tensor.device = static_cast<int32_t>(signature.device);
     tensor.shape = spec.shape;
     if (RowsDiffer(request.kind)) tensor.shape.insert(tensor.shape.begin(), 0);
     request.tensors.push_back(std::move(tensor));

@@ -9,7 +9,7 @@ namespace farandole {
 
 bool SmallCall::Means(const Signature& signature) const {
   if (signature.kind != OpKind::kAllreduce || signature.set != asked_.process_set) return false;
-  if (signature.backend != 0 || signature.device != 0 || signature.tensors.size() != 1) return false;
+  if (signature.backend != 0 || signature.device != DeviceKind::kHost || signature.tensors.size() != 1) return false;
   if (signature.reduce != asked_.reduce || signature.prescale != asked_.prescale ||
       signature.postscale != asked_.postscale)
     return false;

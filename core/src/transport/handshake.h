@@ -34,7 +34,7 @@ namespace farandole {
 using Key = std::array<uint8_t, 32>;
 
 // Raised whenever anything that crosses a socket changes its meaning.
-inline constexpr uint32_t kProtocolVersion = 4;
+inline constexpr uint32_t kProtocolVersion = 5;
 
 // No honest peer needs longer; a stranger that says nothing is forgotten after it.
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{2000};

@@ -3,12 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "common/bytes.h"
-
 namespace farandole {
 namespace {
-
-constexpr uint32_t kMostSettings = 64;
 
 // "ranks 0, 1 (host a), 3 (host b)"
 std::string Names(const std::vector<Card>& cards, const std::vector<int>& ranks) {
@@ -52,41 +48,22 @@ std::string Card::CoreVersion() { return "farandole 0.1"; }
 
 std::string Card::Encode() const {
   ByteWriter writer;
-  writer.PutString(version);
-  writer.PutString(host);
-  writer.PutString(machine);
-  writer.Put(pid);
-  writer.Put<uint8_t>(arenas);
-  writer.PutString(meeting);
-  writer.Put<int32_t>(size);
-  writer.Put<uint32_t>(static_cast<uint32_t>(settings.size()));
-  for (const auto& [name, value] : settings) {
-    writer.PutString(name);
-    writer.PutString(value);
-  }
+  farandole::Encode(&writer, *this);
   const Bytes bytes = writer.Take();
   return {bytes.begin(), bytes.end()};
 }
 
 Status Card::Decode(const std::string& text, Card* card) {
-  ByteReader reader(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  card->version = reader.GetString();
-  card->host = reader.GetString();
-  if (!reader.ok() || card->version.empty()) {
+  const auto* const data = reinterpret_cast<const uint8_t*>(text.data());
+  ByteReader start(data, text.size());
+  card->version = start.GetString();
+  card->host = start.GetString();
+  if (!start.ok() || card->version.empty()) {
     return Internal("a rank introduced itself with a card that cannot be read");
   }
   if (card->version != CoreVersion()) return Status::Ok();
-  card->machine = reader.GetString();
-  card->pid = reader.Get<int64_t>();
-  card->arenas = reader.Get<uint8_t>() != 0;
-  card->meeting = reader.GetString();
-  card->size = reader.Get<int32_t>();
-  const uint32_t count = reader.Get<uint32_t>();
-  if (count > kMostSettings) reader.Fail();
-  for (uint32_t i = 0; reader.ok() && i < count; ++i) {
-    const std::string name = reader.GetString();
-    card->settings.emplace_back(name, reader.GetString());
-  }
+  ByteReader reader(data, text.size());
+  *card = farandole::Decode<Card>(&reader);
   return reader.AtEnd() ? Status::Ok() : Internal("a rank introduced itself with a card that cannot be read");
 }
 

@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "common/status.h"
+#include "common/wire.h"
 
 namespace farandole {
 
 // Settings that must be equal everywhere, by the names of their variables.
 using SharedSettings = std::vector<std::pair<std::string, std::string>>;
+
+inline constexpr size_t kMostSettings = 64;
 
 struct Card {
   std::string host;     // for people
@@ -22,6 +25,20 @@ struct Card {
   std::string version = CoreVersion();
   int size = 0;  // how many ranks this one was told there are
   SharedSettings settings = {};
+
+  // The version and the host stand first in all versions.
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("version", self.version...);
+    visit("host", self.host...);
+    visit("machine", self.machine...);
+    visit("pid", self.pid...);
+    visit("arenas", self.arenas...);
+    visit("meeting", self.meeting...);
+    visit("size", self.size...);
+    visit("settings", self.settings...);
+  }
+  bool IsValid() const { return settings.size() <= kMostSettings; }
 
   static std::string CoreVersion();
   std::string Encode() const;

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/bytes.h"
 #include "common/status.h"
+#include "common/wire.h"
 
 namespace farandole {
 
@@ -29,9 +29,21 @@ struct StartMessage {
   std::string text;
   std::vector<std::string> texts;
 
+  template <typename Visitor, typename... Self>
+  static void Visit(Visitor&& visit, Self&... self) {
+    visit("kind", self.kind...);
+    visit("round", self.round...);
+    visit("code", self.code...);
+    visit("ranks", self.ranks...);
+    visit("text", self.text...);
+    visit("texts", self.texts...);
+  }
+
   Bytes Encode() const;
   // kMismatch when this is no such message.
   static Status Decode(const Bytes& bytes, StartMessage* message);
 };
+
+inline bool IsKnown(StartMessage::Kind kind) { return kind >= StartMessage::kCard && kind <= StartMessage::kGiveUp; }
 
 }  // namespace farandole

@@ -67,28 +67,28 @@ uint32_t Serial(int id) { return static_cast<uint32_t>(id) + 1; }
 
 // What is said in good order about the first ids, so that a few changed bytes still mean something.
 std::vector<Bytes> ValidMessages(const Layout& layout) {
-  std::vector<Bytes> all{EncodeAbort(static_cast<int>(Code::kPeerLost), 1, "gone"),
-                         EncodeJoin(MessageKind::kJoin, 0, {{0, 3}, {1, 4}}),
-                         EncodeJoin(MessageKind::kJoinResult, 1, {{0, 3}}),
+  std::vector<Bytes> all{Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}),
+                         Encode(Joined{0, {{0, 3}, {1, 4}}}),
+                         Encode(JoinResult{{1, {{0, 3}}}}),
                          EncodeIdMessage(MessageKind::kJoined, 0),
                          EncodeIdMessage(MessageKind::kJoinEnd, 0),
-                         EncodeStacks(0, {"train.py:12", {"allreduce 'w'", "barrier"}}),
-                         EncodeRefused({0, 0, "no"}),
-                         EncodeRefused({1, 0, "no"})};
+                         Encode(Answered{0, {"train.py:12", {"allreduce 'w'", "barrier"}}}),
+                         Encode(Refused{0, 0, "no"}),
+                         Encode(Refused{1, 0, "no"})};
   const auto count = static_cast<int>(Descriptions().size());
   for (int id = 0; id < count; ++id) {
     const Description& description = Descriptions()[static_cast<size_t>(id)];
     const Lead lead = LeadOf(id, layout);
     const std::vector<int64_t> extents(lead.extent_count * static_cast<size_t>(layout.size()), 4);
-    all.push_back(EncodeDescribe(description));
-    all.push_back(EncodeError(description.signature.set, description.name, Invalid("no")));
-    all.push_back(EncodeAssign({description.name, description.signature.set, id, lead.span_offset, Serial(id)}));
-    all.push_back(EncodeInvite({"", 0, id, lead.span_offset, Serial(id)}, description));
-    all.push_back(EncodeLead(lead));
-    all.push_back(EncodeAsk({0, 1}));
-    all.push_back(EncodeAbsent({{description.name, {0, 1}, {2}}, {"", {}, {}}}));
-    all.push_back(EncodeComplete({id, 1, 1, std::vector<int64_t>(lead.extent_count, 4)}));
-    all.push_back(EncodeReady({{id, description.signature.set, 1, extents}}));
+    all.push_back(Encode(MessageKind::kDescribe, description));
+    all.push_back(Encode(Failure{description.signature.set, description.name, Code::kInvalid, "no"}));
+    all.push_back(Encode(Assignment{description.name, description.signature.set, id, lead.span_offset, Serial(id)}));
+    all.push_back(Encode(Invited{{"", 0, id, lead.span_offset, Serial(id)}, description}));
+    all.push_back(Encode(lead));
+    all.push_back(Encode(Asked{{0, 1}}));
+    all.push_back(Encode(Absent{{{description.name, {0, 1}, {2}}, {"", {}, {}}}}));
+    all.push_back(Encode(Completion{id, 1, 1, std::vector<int64_t>(lead.extent_count, 4)}));
+    all.push_back(Encode(ReadyBatch{{{id, description.signature.set, 1, extents}}}));
     for (auto kind :
          {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kRetireInfo, MessageKind::kFree, MessageKind::kRetire,
           MessageKind::kRetired, MessageKind::kLeft, MessageKind::kOpen, MessageKind::kTell, MessageKind::kWhom}) {
@@ -217,12 +217,12 @@ TEST(FuzzTest, ARankThatDoesNotLeadSurvivesAnyMessage) { FuzzMember({"a", "a", "
 Status Decoded(const Description& description) {
   Coordinator coordinator(LayoutOf({"a", "b"}));
   std::vector<Outgoing> out;
-  return coordinator.OnMessage(1, EncodeDescribe(description), &out);
+  return coordinator.OnMessage(1, Encode(MessageKind::kDescribe, description), &out);
 }
 
 Bytes LeadFor(int id, const Description& description, const Layout& layout) {
   const ProcessSet world = WholeWorld(layout, 0);
-  return EncodeLead({id, 0, static_cast<uint32_t>(description.signature.ExtentCount(layout.size())), 1,
+  return Encode(Lead{id, 0, static_cast<uint32_t>(description.signature.ExtentCount(layout.size())), 1,
                      description.signature.TotalBytes(), 0, WantedSpanBytes(description.signature, world)});
 }
 
@@ -236,8 +236,8 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   Agreement::Plan plan;
   ASSERT_TRUE(agreement.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
   ASSERT_TRUE(agreement.OnMessage(LeadFor(5, Descriptions()[0], layout), &events).ok());
-  ASSERT_TRUE(agreement.OnMessage(EncodeAssign({"w", 0, 5, 0}), &events).ok());
-  ASSERT_TRUE(agreement.OnMessage(EncodeReady({{5, 0, 0, {}}}), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(Encode(Assignment{"w", 0, 5, 0}), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(Encode(ReadyBatch{{{5, 0, 0, {}}}}), &events).ok());
   ASSERT_TRUE(agreement.Advance(&events));
   ASSERT_TRUE(agreement.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
   const float data[6] = {};
@@ -269,7 +269,7 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentTurnsIsNotComplete) {
   for (const auto& [turns, uses] : {std::pair{std::pair{5, 69}, 0}, std::pair{std::pair{5, 5}, 1}}) {
     const int id = uses;
     const Lead lead{id, 0, 0, 0, 0, -1, 0, 0};
-    ASSERT_TRUE(leader.agreement.OnMessage(EncodeLead(lead), &events).ok());
+    ASSERT_TRUE(leader.agreement.OnMessage(Encode(lead), &events).ok());
     Board(leader.memory.data(), 0, 2).Arrive(id, SequenceOf(0, turns.first), 2);
     Board(leader.memory.data(), 1, 2).Arrive(id, SequenceOf(0, turns.second), 2);
     ASSERT_TRUE(leader.agreement.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
@@ -288,11 +288,11 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   std::vector<Agreement::Event> events;
   Agreement::Plan plan;
   ASSERT_TRUE(agreement.Submit(DescribedProposal(Descriptions()[4]), &plan).ok());
-  ASSERT_TRUE(agreement.OnMessage(EncodeAssign({"#sets.0", 0, 0, -1}), &events).ok());
-  ASSERT_TRUE(agreement.OnMessage(EncodeLead({0, 0, 0, 0, 0, -1, 0}), &events).ok());
-  ASSERT_TRUE(agreement.OnMessage(EncodeReady({{0, 0, 0, {}}}), &events).ok());
-  ASSERT_TRUE(agreement.OnMessage(EncodeLead({1, 1, 0, 0, 0, -1, 0}), &events).ok()) << "set 1 is in the log, unread";
-  ASSERT_TRUE(agreement.OnMessage(EncodeAbort(static_cast<int>(Code::kPeerLost), 1, "gone"), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(Encode(Assignment{"#sets.0", 0, 0, -1}), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(Encode(Lead{0, 0, 0, 0, 0, -1, 0}), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(Encode(ReadyBatch{{{0, 0, 0, {}}}}), &events).ok());
+  ASSERT_TRUE(agreement.OnMessage(Encode(Lead{1, 1, 0, 0, 0, -1, 0}), &events).ok()) << "set 1 is in the log, unread";
+  ASSERT_TRUE(agreement.OnMessage(Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}), &events).ok());
   EXPECT_TRUE(events.empty());
   EXPECT_TRUE(agreement.HasNews());
   ASSERT_TRUE(agreement.Advance(&events));
@@ -300,7 +300,7 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   EXPECT_EQ(events[0].kind, Agreement::Event::kBatch);
   EXPECT_EQ(events[0].items[0].new_set, 1);
   EXPECT_EQ(events[1].kind, Agreement::Event::kAbort);
-  EXPECT_FALSE(agreement.OnMessage(EncodeLead({2, 1 << 20, 0, 0, 0, -1, 0}), &events).ok()) << "no such future";
+  EXPECT_FALSE(agreement.OnMessage(Encode(Lead{2, 1 << 20, 0, 0, 0, -1, 0}), &events).ok()) << "no such future";
 }
 
 TEST(DecodeTest, ADescriptionOutOfRangeIsRefused) {
@@ -325,7 +325,7 @@ TEST(DecodeTest, AnAbortIsNeverASuccess) {
   Member member(LayoutOf({"a", "a"}), 1);
   for (int code : {0, -1, 7, 1 << 30, static_cast<int>(Code::kDeadline)}) {
     std::vector<Agreement::Event> events;
-    ASSERT_TRUE(member.agreement.OnMessage(EncodeAbort(code, 99, "why"), &events).ok());
+    ASSERT_TRUE(member.agreement.OnMessage(Encode(Aborted{code, 99, "why"}), &events).ok());
     ASSERT_EQ(events.size(), 1u);
     EXPECT_EQ(events[0].status.code(), code == 4 ? Code::kDeadline : Code::kInternal) << code;
     EXPECT_EQ(events[0].rank, -1);
@@ -339,19 +339,19 @@ TEST(DecodeTest, SpansBeyondTheBoardAreRefused) {
     std::vector<Agreement::Event> events;
     Agreement::Plan plan;
     ASSERT_TRUE(member.agreement.Submit(DescribedProposal(Descriptions()[1]), &plan).ok());
-    EXPECT_FALSE(member.agreement.OnMessage(EncodeAssign({"g", 0, 0, offset}), &events).ok()) << offset;
+    EXPECT_FALSE(member.agreement.OnMessage(Encode(Assignment{"g", 0, 0, offset}), &events).ok()) << offset;
     Lead lead = LeadOf(1, World({"a", "a"}));
-    EXPECT_TRUE(member.agreement.OnMessage(EncodeLead(lead), &events).ok());
+    EXPECT_TRUE(member.agreement.OnMessage(Encode(lead), &events).ok());
     lead.id = 2;
     lead.span_offset = offset;
-    EXPECT_FALSE(member.agreement.OnMessage(EncodeLead(lead), &events).ok()) << offset;
+    EXPECT_FALSE(member.agreement.OnMessage(Encode(lead), &events).ok()) << offset;
   }
 }
 
 TEST(DecodeTest, OnlyAnIdInUseCanBeComplete) {
   Coordinator coordinator(LayoutOf({"a", "b"}));
   std::vector<Outgoing> out;
-  EXPECT_FALSE(coordinator.OnMessage(1, EncodeComplete({7, 1, 1, {}}), &out).ok());
+  EXPECT_FALSE(coordinator.OnMessage(1, Encode(Completion{7, 1, 1, {}}), &out).ok());
   EXPECT_FALSE(coordinator.OnMessage(1, EncodeIdMessage(MessageKind::kFree, 7), &out).ok());
   EXPECT_FALSE(coordinator.OnMessage(1, EncodeIdMessage(MessageKind::kRetireInfo, 7), &out).ok());
 }

@@ -161,7 +161,7 @@ TEST(SpansTest, HalvesJoinAgainWhateverTheOrder) {
 
 TEST(CoordinatorTest, AnyBytesAreAnErrorOrAMessageNeverACrash) {
   std::mt19937 random(11);
-  const Bytes valid = EncodeDescribe(Base());
+  const Bytes valid = Encode(MessageKind::kDescribe, Base());
   for (int round = 0; round < 2000; ++round) {
     Coordinator coordinator(LayoutOf({"a", "b"}));
     Bytes bytes = valid;
@@ -177,7 +177,7 @@ TEST(CoordinatorTest, AnyBytesAreAnErrorOrAMessageNeverACrash) {
 TEST(CoordinatorTest, StalledNamesWhoHasNotDescribed) {
   Coordinator coordinator(LayoutOf({"a", "a", "a"}));
   std::vector<Outgoing> out;
-  ASSERT_TRUE(coordinator.OnMessage(1, EncodeDescribe(Base()), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, Base()), &out).ok());
   const auto stalled = coordinator.Stalled();
   ASSERT_EQ(stalled.size(), 1u);
   EXPECT_EQ(stalled[0].title, "allreduce 'w'");
@@ -187,9 +187,9 @@ TEST(CoordinatorTest, StalledNamesWhoHasNotDescribed) {
 TEST(CoordinatorTest, OnlyTheFirstAbortIsForwarded) {
   Coordinator coordinator(LayoutOf({"a", "b", "c"}));
   std::vector<Outgoing> out;
-  ASSERT_TRUE(coordinator.OnMessage(1, EncodeAbort(3, 2, "gone"), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(1, Encode(Aborted{3, 2, "gone"}), &out).ok());
   ASSERT_EQ(out.size(), 2u);
-  for (int rank : {0, 2, 1}) ASSERT_TRUE(coordinator.OnMessage(rank, EncodeAbort(3, 2, "gone"), &out).ok());
+  for (int rank : {0, 2, 1}) ASSERT_TRUE(coordinator.OnMessage(rank, Encode(Aborted{3, 2, "gone"}), &out).ok());
   EXPECT_EQ(out.size(), 2u);
 }
 
@@ -197,7 +197,8 @@ TEST(CoordinatorTest, OnlyTheFirstAbortIsForwarded) {
 std::vector<std::string> DescribeByAll(Coordinator* coordinator, int size, const Description& description) {
   std::vector<Outgoing> out;
   std::vector<std::string> assigned;
-  for (int rank = 0; rank < size; ++rank) coordinator->OnMessage(rank, EncodeDescribe(description), &out);
+  for (int rank = 0; rank < size; ++rank)
+    coordinator->OnMessage(rank, Encode(MessageKind::kDescribe, description), &out);
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i].rank != 0) continue;
     const Bytes message = out[i].message;  // a copy, since `out` grows
@@ -239,10 +240,10 @@ TEST(CoordinatorTest, WhetherAPairFoldsBySpansDependsOnItsCaches) {
     description.signature.tensors = {{DType::kFloat32, {elements}}};
     std::vector<Outgoing> out;
     for (int rank = 0; rank < ranks; ++rank)
-      EXPECT_TRUE(coordinator.OnMessage(rank, EncodeDescribe(description), &out).ok());
+      EXPECT_TRUE(coordinator.OnMessage(rank, Encode(MessageKind::kDescribe, description), &out).ok());
     ByteReader reader(out.back().message);
     EXPECT_EQ(reader.Get<MessageKind>(), MessageKind::kAssign);
-    return DecodeAssign(&reader).span_offset >= 0;
+    return Decode<Assignment>(&reader).span_offset >= 0;
   };
   constexpr int64_t kUpTo32Kb = 8 << 10, kUpTo64Kb = 16 << 10;
   for (int64_t cache_bytes : {int64_t{0}, int64_t{1} << 20}) EXPECT_TRUE(has_span(cache_bytes, 2, kUpTo64Kb));
@@ -254,9 +255,10 @@ TEST(CoordinatorTest, WhetherAPairFoldsBySpansDependsOnItsCaches) {
 TEST(CoordinatorTest, AKnownOperationThatAGroupHasNotComeToIsStalled) {
   Coordinator coordinator(LayoutOf({"a", "b", "b"}));
   std::vector<Outgoing> out;
-  for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(coordinator.OnMessage(rank, EncodeDescribe(Base()), &out).ok());
+  for (int rank = 0; rank < 3; ++rank)
+    ASSERT_TRUE(coordinator.OnMessage(rank, Encode(MessageKind::kDescribe, Base()), &out).ok());
   EXPECT_TRUE(coordinator.Stalled().empty());
-  ASSERT_TRUE(coordinator.OnMessage(0, EncodeComplete({0, 1, 1, {}}), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, Encode(Completion{0, 1, 1, {}}), &out).ok());
   const auto stalled = coordinator.Stalled();
   ASSERT_EQ(stalled.size(), 1u);
   EXPECT_EQ(stalled[0].title, "allreduce 'w'");
@@ -271,7 +273,7 @@ std::vector<int64_t> ToldWhom(Coordinator* coordinator) {
   EXPECT_EQ(out.at(0).rank, 0);
   ByteReader reader(out.at(0).message);
   EXPECT_EQ(reader.Get<MessageKind>(), MessageKind::kAbsent);
-  const std::vector<Absence> absences = DecodeAbsent(&reader);
+  const std::vector<Absence> absences = Decode<Absent>(&reader).absences;
   EXPECT_TRUE(reader.AtEnd());
   if (absences.empty()) return {};
   EXPECT_EQ(absences.size(), 1u);
@@ -284,26 +286,26 @@ TEST(CoordinatorTest, WhoAsksForWhomItWaitsIsToldThoseThatHaveNotCome) {
   Coordinator coordinator(LayoutOf({"a", "b", "b"}));
   std::vector<Outgoing> out;
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{})) << "unknown";
-  ASSERT_TRUE(coordinator.OnMessage(2, EncodeDescribe(Base()), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(2, Encode(MessageKind::kDescribe, Base()), &out).ok());
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{0, 1})) << "another waits, also for the one that asks";
-  ASSERT_TRUE(coordinator.OnMessage(0, EncodeDescribe(Base()), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, Encode(MessageKind::kDescribe, Base()), &out).ok());
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{1})) << "described";
-  ASSERT_TRUE(coordinator.OnMessage(1, EncodeDescribe(Base()), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, Base()), &out).ok());
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{})) << "known, and nobody has come";
-  ASSERT_TRUE(coordinator.OnMessage(0, EncodeComplete({0, 1, 1, {}}), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, Encode(Completion{0, 1, 1, {}}), &out).ok());
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{1, 2})) << "known, and a group has come";
 }
 
 TEST(CoordinatorTest, TheRanksThatAreAskedForAreToldWhoAsks) {
   Coordinator coordinator(LayoutOf({"a", "b", "b"}));
   std::vector<Outgoing> out;
-  ASSERT_TRUE(coordinator.OnMessage(0, EncodeAsk({1, 2}), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, Encode(Asked{{1, 2}}), &out).ok());
   ASSERT_EQ(out.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(out[i].rank, static_cast<int>(i) + 1);
     EXPECT_EQ(out[i].message, EncodeIdMessage(MessageKind::kTell, 0));
   }
-  EXPECT_FALSE(coordinator.OnMessage(0, EncodeAsk({3}), &out).ok()) << "there is no rank 3";
+  EXPECT_FALSE(coordinator.OnMessage(0, Encode(Asked{{3}}), &out).ok()) << "there is no rank 3";
 }
 
 TEST(CoordinatorTest, SetsOfRanksThatCannotBeAreRefused) {
@@ -314,7 +316,7 @@ TEST(CoordinatorTest, SetsOfRanksThatCannotBeAreRefused) {
     description.signature.kind = OpKind::kAddProcessSet;
     description.signature.ranks = ranks;
     std::vector<Outgoing> out;
-    EXPECT_EQ(coordinator.OnMessage(1, EncodeDescribe(description), &out).code(), Code::kPeerLost);
+    EXPECT_EQ(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, description), &out).code(), Code::kPeerLost);
   }
 }
 
@@ -325,12 +327,12 @@ TEST(CoordinatorTest, ExtentsThatDoNotFitTheSetAreRefused) {
     Coordinator coordinator(LayoutOf({"a", "b"}));
     gather.extents.assign(count, 1);
     std::vector<Outgoing> out;
-    EXPECT_FALSE(coordinator.OnMessage(1, EncodeDescribe(gather), &out).ok()) << count;
+    EXPECT_FALSE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, gather), &out).ok()) << count;
   }
   Coordinator coordinator(LayoutOf({"a", "b"}));
   gather.extents.assign(2, 1);
   std::vector<Outgoing> out;
-  EXPECT_TRUE(coordinator.OnMessage(1, EncodeDescribe(gather), &out).ok());
+  EXPECT_TRUE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, gather), &out).ok());
 }
 
 TEST(ProcessSetsTest, ASetTakesTheLowestChannelThatNoCommonRankUses) {

@@ -220,13 +220,13 @@ Bytes SimulatedJob::Described(const Bytes& message) {
     return message;
   ByteReader reader(message);
   reader.Get<MessageKind>();
-  Description description = Description::Decode(&reader);
+  auto description = Decode<Description>(&reader);
   const std::string key = std::to_string(description.signature.set) + description.name;
   auto& [first, count] = first_described_[key];
   if (count++ == 0) first = description.signature;
   description.signature = first;
   if (count == size()) first_described_.erase(key);
-  return EncodeDescribe(description);
+  return Encode(MessageKind::kDescribe, description);
 }
 
 // ---- the other steps

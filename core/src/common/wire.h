@@ -1,0 +1,185 @@
+// What travels, described once: a struct lists its fields in one function, of which encoding, decoding, equality and
+// whatever else looks at every field are made.
+//
+//   struct Refused {
+//     int32_t rank = 0;
+//     std::string text;
+//     template <typename Visitor, typename... Self>
+//     static void Visit(Visitor&& visit, Self&... self) {
+//       visit("rank", self.rank...);
+//       visit("text", self.text...);
+//     }
+//   };
+//
+// A visitor is called for each field, in order, with its name and the field of every struct that was given: of one to
+// encode, of two to compare. Optional: `bool IsValid() const`, asked when all fields of a decoded struct are there; an
+// enumeration has a function IsKnown. Values; no thread rule.
+#pragma once
+
+#include <map>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "common/bytes.h"
+
+namespace farandole {
+
+// Instead of a name: a field that is carried, and says nothing that the others do not.
+inline constexpr const char* kNotCompared = nullptr;
+
+namespace wire {
+
+template <typename T, typename = void>
+struct HasIsValid : std::false_type {};
+template <typename T>
+struct HasIsValid<T, std::void_t<decltype(std::declval<const T&>().IsValid())>> : std::true_type {};
+
+}  // namespace wire
+
+class Encoder {
+ public:
+  explicit Encoder(ByteWriter* writer) : writer_(writer) {}
+
+  template <typename T>
+  void operator()(const char*, const T& field) {
+    Put(field);
+  }
+
+  template <typename T>
+  void Put(const T& value) {
+    if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+      writer_->Put(value);
+    } else {
+      T::Visit(*this, value);
+    }
+  }
+  void Put(const std::string& text) { writer_->PutString(text); }
+  void Put(const std::vector<int64_t>& numbers) { writer_->PutList(numbers); }
+  template <typename T>
+  void Put(const std::vector<T>& values) {
+    PutAll(values);
+  }
+  template <typename Key, typename T>
+  void Put(const std::map<Key, T>& values) {
+    PutAll(values);
+  }
+  template <typename First, typename Second>
+  void Put(const std::pair<First, Second>& both) {
+    Put(both.first);
+    Put(both.second);
+  }
+
+ private:
+  template <typename Values>
+  void PutAll(const Values& values) {
+    writer_->Put(static_cast<uint32_t>(values.size()));
+    for (const auto& value : values) Put(value);
+  }
+
+  ByteWriter* const writer_;
+};
+
+// After the first thing that cannot be, the reader has failed, and what is left of the values says nothing.
+class Decoder {
+ public:
+  explicit Decoder(ByteReader* reader) : reader_(reader) {}
+
+  template <typename T>
+  void operator()(const char*, T& field) {
+    Get(&field);
+  }
+
+  template <typename T>
+  void Get(T* value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      *value = reader_->Get<uint8_t>() != 0;
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      *value = reader_->Get<T>();
+    } else if constexpr (std::is_enum_v<T>) {
+      *value = reader_->Get<T>();
+      if (!IsKnown(*value)) reader_->Fail();
+    } else {
+      T::Visit(*this, *value);
+      if constexpr (wire::HasIsValid<T>::value) {
+        if (reader_->ok() && !value->IsValid()) reader_->Fail();
+      }
+    }
+  }
+  void Get(std::string* text) { *text = reader_->GetString(); }
+  void Get(std::vector<int64_t>* numbers) { *numbers = reader_->GetList(); }
+  template <typename T>
+  void Get(std::vector<T>* values) {
+    values->clear();
+    for (uint32_t left = Count(); left > 0 && reader_->ok(); --left) {
+      values->emplace_back();
+      Get(&values->back());
+    }
+  }
+  template <typename Key, typename T>
+  void Get(std::map<Key, T>* values) {
+    values->clear();
+    for (uint32_t left = Count(); left > 0 && reader_->ok(); --left) {
+      Key key{};
+      Get(&key);
+      Get(&(*values)[key]);
+    }
+  }
+  template <typename First, typename Second>
+  void Get(std::pair<First, Second>* both) {
+    Get(&both->first);
+    Get(&both->second);
+  }
+
+ private:
+  // Everything takes a byte at least, so no count can ask for much more memory than the message has.
+  uint32_t Count() {
+    const auto count = reader_->Get<uint32_t>();
+    if (count > reader_->left()) reader_->Fail();
+    return reader_->ok() ? count : 0;
+  }
+
+  ByteReader* const reader_;
+};
+
+// Whether all that is compared is the same in both.
+class Comparer {
+ public:
+  template <typename Left, typename Right>
+  void operator()(const char* name, const Left& left, const Right& right) {
+    if (name != kNotCompared) equal_ = equal_ && Equal(left, right);
+  }
+  bool equal() const { return equal_; }
+
+  template <typename Left, typename Right>
+  static bool Equal(const Left& left, const Right& right) {
+    return left == right;
+  }
+
+ private:
+  bool equal_ = true;
+};
+
+template <typename T>
+void Encode(ByteWriter* writer, const T& value) {
+  Encoder(writer).Put(value);
+}
+
+// The reader says whether it went well.
+template <typename T>
+T Decode(ByteReader* reader) {
+  T value{};
+  Decoder(reader).Get(&value);
+  return value;
+}
+
+// For the operator == of a struct.
+template <typename T>
+bool AllEqual(const T& left, const T& right) {
+  Comparer compare;
+  T::Visit(compare, left, right);
+  return compare.equal();
+}
+
+}  // namespace farandole
