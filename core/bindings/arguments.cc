@@ -1,5 +1,7 @@
 #include "bindings/arguments.h"
 
+#include <string_view>
+
 #include "bindings/errors.h"
 
 namespace farandole {
@@ -17,22 +19,51 @@ int ToInt(PyObject* number) {
   return -1;
 }
 
-bool ReadTensor(PyObject* call, Tensor* tensor) {
+namespace {
+
+bool RaiseUnlessOk(const Status& status) {
+  if (PyErr_Occurred()) return false;
+  if (!status.ok()) SetPythonError(status);
+  return status.ok();
+}
+
+// Empty where there is a Python error.
+std::string_view ToView(PyObject* text) {
+  Py_ssize_t size = 0;
+  const char* const bytes = PyUnicode_AsUTF8AndSize(text, &size);
+  return bytes != nullptr ? std::string_view(bytes, static_cast<size_t>(size)) : std::string_view();
+}
+
+}  // namespace
+
+bool ReadTensor(PyObject* call, Dimensions* dimensions, TensorView* tensor) {
   if (!IsTuple(call, 4, "call")) return false;
   PyObject* const shape = PyTuple_GET_ITEM(call, 3);
   if (!IsTuple(shape, 0, "the shape")) return false;
   tensor->input = PyLong_AsVoidPtr(PyTuple_GET_ITEM(call, 0));
   tensor->output = PyLong_AsVoidPtr(PyTuple_GET_ITEM(call, 1));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(shape); ++i)
-    tensor->shape.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i)));
+  const Span<int64_t> extents = dimensions->Take(static_cast<size_t>(PyTuple_GET_SIZE(shape)));
+  for (size_t i = 0; i < extents.size(); ++i)
+    extents[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, static_cast<Py_ssize_t>(i)));
+  tensor->shape = {extents.begin(), extents.size()};
   if (PyTuple_GET_SIZE(call) >= 6) {
     tensor->device = ToInt(PyTuple_GET_ITEM(call, 4));
     tensor->ready_event = PyLong_AsVoidPtr(PyTuple_GET_ITEM(call, 5));
   }
-  const Status status = ToEnumeration(ToInt(PyTuple_GET_ITEM(call, 2)), kDTypeCount, "dtype", &tensor->dtype);
-  if (PyErr_Occurred()) return false;
-  if (!status.ok()) SetPythonError(status);
-  return status.ok();
+  return RaiseUnlessOk(ToEnumeration(ToInt(PyTuple_GET_ITEM(call, 2)), kDTypeCount, "dtype", &tensor->dtype));
+}
+
+bool ReadParameters(PyObject* op, PyObject* parameters, RequestView* request) {
+  if (!IsTuple(parameters, 6, "parameters")) return false;
+  Status status = ToEnumeration(ToInt(op), kOpKindCount, "operation", &request->kind);
+  request->name = ToView(PyTuple_GET_ITEM(parameters, 0));
+  if (status.ok())
+    status = ToEnumeration(ToInt(PyTuple_GET_ITEM(parameters, 1)), kReduceOpCount, "reduction", &request->reduce);
+  request->root = ToInt(PyTuple_GET_ITEM(parameters, 2));
+  request->prescale = PyFloat_AsDouble(PyTuple_GET_ITEM(parameters, 3));
+  request->postscale = PyFloat_AsDouble(PyTuple_GET_ITEM(parameters, 4));
+  request->process_set = ToInt(PyTuple_GET_ITEM(parameters, 5));
+  return RaiseUnlessOk(status);
 }
 
 }  // namespace farandole

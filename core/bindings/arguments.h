@@ -4,10 +4,11 @@
 #include <pybind11/pybind11.h>
 
 #include <string>
+#include <vector>
 
 #include "common/status.h"
 #include "common/types.h"
-#include "engine/operation.h"
+#include "engine/request.h"
 
 namespace farandole {
 
@@ -22,8 +23,26 @@ Status ToEnumeration(int value, int count, const char* what, Enumeration* result
 bool IsTuple(PyObject* object, Py_ssize_t least, const char* what);
 int ToInt(PyObject* number);
 
+// The dimensions of a tensor, while its view points at them.
+class Dimensions {
+ public:
+  Span<int64_t> Take(size_t count) {
+    if (count > kFew) many_.resize(count);
+    return {count > kFew ? many_.data() : few_, count};
+  }
+
+ private:
+  static constexpr size_t kFew = 8;
+  int64_t few_[kFew];
+  std::vector<int64_t> many_;
+};
+
 // One tensor of a call, (address to read, address to write, dtype, shape[, device, ready event]). False and a Python
 // error.
-bool ReadTensor(PyObject* call, Tensor* tensor);
+bool ReadTensor(PyObject* call, Dimensions* dimensions, TensorView* tensor);
+
+// What an operation is, apart from its tensors; the view points into `parameters`, (name, reduce, root, prescale,
+// postscale, process set). False and a Python error.
+bool ReadParameters(PyObject* op, PyObject* parameters, RequestView* request);
 
 }  // namespace farandole

@@ -41,47 +41,34 @@ std::string SiteOf(int above) {
 
 // ---- submitting
 
-Tensor ToTensor(const py::handle& call) {
-  Tensor tensor;
-  if (!ReadTensor(call.ptr(), &tensor)) throw py::error_already_set();
-  return tensor;
-}
-
-// What an operation is, apart from its tensors: op, name, reduce, root, prescale, postscale, process_set.
-Request ToRequest(int op, std::string name, int reduce, int root, double prescale, double postscale, int process_set) {
-  Request request;
-  RaiseIfError(ToEnumeration(op, kOpKindCount, "operation", &request.kind));
-  RaiseIfError(ToEnumeration(reduce, kReduceOpCount, "reduction", &request.reduce));
-  request.name = std::move(name);
-  request.root = root;
-  request.prescale = prescale;
-  request.postscale = postscale;
-  request.process_set = process_set;
-  request.site = SiteOf(0);
-  return request;
-}
-
 py::object HandleOf(std::shared_ptr<Engine> engine, OperationPtr operation, const py::object& keep) {
   PyObject* const handle = NewHandle(std::move(engine), std::move(operation), keep.ptr(), Py_None);
   if (handle == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(handle);
 }
 
-py::object Submit(int op, const py::list& tensors, const py::object& keep, std::string name, int reduce, int root,
-                  double prescale, double postscale, int process_set, std::vector<int64_t> splits,
-                  std::vector<int64_t> ranks) {
+py::object Submit(const py::object& op, const py::list& tensors, const py::object& keep, const py::tuple& parameters,
+                  const std::vector<int64_t>& splits, const std::vector<int64_t>& ranks) {
   ReleaseOrphans();
   std::shared_ptr<Engine> engine = Need();
-  Request request = ToRequest(op, std::move(name), reduce, root, prescale, postscale, process_set);
-  for (const py::handle& call : tensors) request.tensors.push_back(ToTensor(call));
+  std::vector<Dimensions> dimensions(tensors.size());
+  std::vector<TensorView> views(tensors.size());
+  for (size_t i = 0; i < views.size(); ++i) {
+    if (!ReadTensor(tensors[i].ptr(), &dimensions[i], &views[i])) throw py::error_already_set();
+  }
+  RequestView request;
+  if (!ReadParameters(op.ptr(), parameters.ptr(), &request)) throw py::error_already_set();
+  const std::string site = SiteOf(0);
+  request.tensors = {views.data(), views.size()};
+  request.site = site;
   request.results_on_device = true;  // for what lies there
-  request.splits = std::move(splits);
-  request.ranks = std::move(ranks);
+  request.splits = {splits.data(), splits.size()};
+  request.ranks = {ranks.data(), ranks.size()};
   OperationPtr operation;
   Status status;
   {
     py::gil_scoped_release release;
-    status = engine->Submit(std::move(request), &operation);
+    status = engine->Submit(request, &operation);
   }
   RaiseIfError(status);
   return HandleOf(std::move(engine), std::move(operation), keep);
@@ -290,9 +277,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("stop_timeline", &StopTimeline);
   module.def("is_initialized", &IsInitialized);
   module.def("lost_rank", &LostRank);
-  module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "name"_a = "", "reduce"_a = 0, "root"_a = 0,
-             "prescale"_a = 1.0, "postscale"_a = 1.0, "process_set"_a = 0, "splits"_a = std::vector<int64_t>(),
-             "ranks"_a = std::vector<int64_t>());
+  module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "parameters"_a = py::make_tuple("", 0, 0, 1.0, 1.0, 0),
+             "splits"_a = std::vector<int64_t>(), "ranks"_a = std::vector<int64_t>());
   module.def("tell_of_refusal", &TellOfRefusal, "why"_a);
   module.def("reads_devices", &ReadsDevices);
   module.def("takes_device_memory", &TakesDeviceMemory);

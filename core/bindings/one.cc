@@ -1,5 +1,6 @@
 #include "bindings/one.h"
 
+#include <algorithm>
 #include <new>
 
 #include "bindings/arguments.h"
@@ -46,7 +47,7 @@ bool FindDType(const ArrayStruct& array, DType* dtype) {
 enum class Look { kFine, kUnusable, kError };  // kError: a Python error is set
 
 // The memory of an array; the array's own, so that it outlives the capsule.
-Look LookAt(PyObject* array, int needed_flags, Tensor* tensor, void** memory) {
+Look LookAt(PyObject* array, int needed_flags, Dimensions* dimensions, TensorView* tensor, void** memory) {
   static PyObject* const attribute = PyUnicode_InternFromString("__array_struct__");
   PyObject* const capsule = PyObject_GetAttr(array, attribute);
   if (capsule == nullptr) return Look::kError;
@@ -55,7 +56,9 @@ Look LookAt(PyObject* array, int needed_flags, Tensor* tensor, void** memory) {
   if (found == nullptr) {
     look = Look::kError;
   } else if ((found->flags & needed_flags) == needed_flags && FindDType(*found, &tensor->dtype)) {
-    tensor->shape.assign(found->shape, found->shape + found->dimension_count);
+    const Span<int64_t> shape = dimensions->Take(static_cast<size_t>(found->dimension_count));
+    std::copy(found->shape, found->shape + found->dimension_count, shape.begin());
+    tensor->shape = {shape.begin(), shape.size()};
     *memory = found->data;
     look = Look::kFine;
   }
@@ -63,48 +66,30 @@ Look LookAt(PyObject* array, int needed_flags, Tensor* tensor, void** memory) {
   return look;
 }
 
-Look LookAtArrays(PyObject* source, PyObject* target, Tensor* tensor) {
+bool AreAlike(const TensorView& left, const TensorView& right) {
+  return left.dtype == right.dtype &&
+         std::equal(left.shape.begin(), left.shape.end(), right.shape.begin(), right.shape.end());
+}
+
+Look LookAtArrays(PyObject* source, PyObject* target, Dimensions* dimensions, TensorView* tensor) {
   if (Py_TYPE(source) != Py_TYPE(target)) return Look::kUnusable;
   constexpr int kReadable = kContiguous | kAligned | kNativeOrder;
   void* memory = nullptr;
-  Look look = LookAt(target, kReadable | kWritable, tensor, &memory);
+  Look look = LookAt(target, kReadable | kWritable, dimensions, tensor, &memory);
   tensor->input = tensor->output = memory;
   if (source == target || look != Look::kFine) return look;
-  const Tensor written = *tensor;
-  look = LookAt(source, kReadable, tensor, &memory);
+  TensorView read;
+  Dimensions of_source;
+  look = LookAt(source, kReadable, &of_source, &read, &memory);
   tensor->input = memory;
-  const bool alike = written.dtype == tensor->dtype && written.shape == tensor->shape;
-  return look == Look::kFine && !alike ? Look::kUnusable : look;
-}
-
-// ---- tuples
-
-std::string ToString(PyObject* text) {
-  Py_ssize_t size = 0;
-  const char* const bytes = PyUnicode_AsUTF8AndSize(text, &size);
-  return bytes != nullptr ? std::string(bytes, static_cast<size_t>(size)) : std::string();
-}
-
-// (name, reduce, root, prescale, postscale, process set)
-bool ReadParameters(PyObject* op, PyObject* parameters, Request* request) {
-  if (!IsTuple(parameters, 6, "parameters")) return false;
-  Status status = ToEnumeration(ToInt(op), kOpKindCount, "operation", &request->kind);
-  request->name = ToString(PyTuple_GET_ITEM(parameters, 0));
-  if (status.ok())
-    status = ToEnumeration(ToInt(PyTuple_GET_ITEM(parameters, 1)), kReduceOpCount, "reduction", &request->reduce);
-  request->root = ToInt(PyTuple_GET_ITEM(parameters, 2));
-  request->prescale = PyFloat_AsDouble(PyTuple_GET_ITEM(parameters, 3));
-  request->postscale = PyFloat_AsDouble(PyTuple_GET_ITEM(parameters, 4));
-  request->process_set = ToInt(PyTuple_GET_ITEM(parameters, 5));
-  if (PyErr_Occurred()) return false;
-  if (!status.ok()) SetPythonError(status);
-  return status.ok();
+  return look == Look::kFine && !AreAlike(read, *tensor) ? Look::kUnusable : look;
 }
 
 // ---- submitting
 
 // Submit never waits for other ranks, and nothing that holds the core's locks needs the GIL.
-Status SubmitTo(Engine* engine, Request request, OperationPtr* operation, bool will_wait) {
+Status SubmitTo(Engine* engine, const RequestView& view, OperationPtr* operation, bool will_wait) {
+  Request request(view);
   if (request.tensors[0].size_bytes() <= kMostWithGil) return engine->Submit(std::move(request), operation, will_wait);
   const WithoutGil scope;
   return engine->Submit(std::move(request), operation, will_wait);
@@ -120,20 +105,23 @@ Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, PyObjec
   PyObject* const target = arguments[2];
   PyObject* const call = arguments[3];
   ReleaseOrphans();
-  Request request;
-  request.tensors.resize(1);
-  Tensor* const tensor = &request.tensors[0];
+  Dimensions dimensions;
+  TensorView tensor;
   if (call != Py_None) {
-    if (!ReadTensor(call, tensor)) return Look::kError;
-  } else if (const Look look = LookAtArrays(source, target, tensor); look != Look::kFine) {
+    if (!ReadTensor(call, &dimensions, &tensor)) return Look::kError;
+  } else if (const Look look = LookAtArrays(source, target, &dimensions, &tensor); look != Look::kFine) {
     return look;
   }
+  RequestView request;
+  request.tensors = {&tensor, 1};
   if (!ReadParameters(arguments[0], arguments[4], &request)) return Look::kError;
-  if (!CallSite(kOurFrames, &request.site)) return Look::kError;
+  std::string site;
+  if (!CallSite(kOurFrames, &site)) return Look::kError;
+  request.site = site;
   Status status;
   std::shared_ptr<Engine> engine = CurrentEngine(&status);
   OperationPtr operation;
-  if (engine) status = SubmitTo(engine.get(), std::move(request), &operation, will_wait);
+  if (engine) status = SubmitTo(engine.get(), request, &operation, will_wait);
   if (!status.ok()) {
     SetPythonError(status);
     return Look::kError;

@@ -5,6 +5,8 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/process.h"
 #include "farandole/farandole.h"
@@ -61,53 +63,79 @@ Status TooSmall(const char* name) {
   return Invalid(std::string(name) + ".struct_size is too small for this core: set it to sizeof(" + name + ")");
 }
 
-// A caller that was compiled against an older header knows fewer fields; those are zero.
+// What the caller gives, with all fields: one that was compiled against an older header knows fewer, and the others are
+// zero, in `room`.
 template <typename Struct>
-Struct Widen(const Struct& given) {
-  Struct whole = {};
-  std::memcpy(&whole, &given, std::min<size_t>(given.struct_size, sizeof(Struct)));
-  return whole;
+const Struct& Whole(const Struct& given, Struct* room) {
+  if (given.struct_size >= sizeof(Struct)) return given;
+  *room = {};
+  std::memcpy(room, &given, given.struct_size);
+  return *room;
 }
 
-// Tensors lie as far apart as their caller's header says.
-const frd_tensor& TensorAt(const frd_request& request, uint32_t index) {
-  const auto* const first = reinterpret_cast<const std::byte*>(request.tensors);
-  return *reinterpret_cast<const frd_tensor*>(first + size_t{index} * request.tensors->struct_size);
-}
+std::string_view ToView(const char* text) { return text != nullptr ? text : std::string_view(); }
 
-Status ToRequest(const frd_request& from, Request* request) {
+// A request as the engine takes it; `view` points at what is the caller's, and at this.
+class ParsedRequest {
+ public:
+  ParsedRequest() = default;
+  ParsedRequest(const ParsedRequest&) = delete;
+  ParsedRequest& operator=(const ParsedRequest&) = delete;
+
+  Status Parse(const frd_request& given);
+
+  RequestView view;
+
+ private:
+  Status ParseTensor(const frd_tensor& given, TensorView* to);
+
+  TensorView one_;  // nearly always enough
+  std::vector<TensorView> several_;
+};
+
+Status ParsedRequest::Parse(const frd_request& given) {
+  if (given.struct_size < kFirstRequest) return TooSmall("frd_request");
+  frd_request room;
+  const frd_request& from = Whole(given, &room);
   if (!InRange(from.operation, kOpKindCount)) return Invalid("unknown operation " + std::to_string(from.operation));
   if (!InRange(from.reduce, kReduceOpCount)) return Invalid("unknown reduction " + std::to_string(from.reduce));
   if (!InRange(from.ready, kReadyCount)) return Invalid("unknown value of ready: " + std::to_string(from.ready));
-  request->kind = static_cast<OpKind>(from.operation);
-  request->reduce = static_cast<ReduceOp>(from.reduce);
-  request->root = from.root;
-  request->name = from.name != nullptr ? from.name : "";
-  request->prescale = from.prescale;
-  request->postscale = from.postscale;
-  request->process_set = from.process_set;
-  request->splits.assign(from.splits, from.splits + from.split_count);
-  request->ranks.assign(from.ranks, from.ranks + from.rank_count);
-  if (from.site != nullptr) request->site = from.site;
-  request->ready = static_cast<Ready>(from.ready);
-  request->done_when_readable = from.done_when_readable != 0;
-  request->tensors.reserve(from.tensor_count);
-  for (uint32_t i = 0; i < from.tensor_count; ++i) {
-    const frd_tensor& given = TensorAt(from, i);
-    if (given.struct_size < kFirstTensor) return TooSmall("frd_tensor");
-    if (given.struct_size != from.tensors->struct_size)
+  view.kind = static_cast<OpKind>(from.operation);
+  view.reduce = static_cast<ReduceOp>(from.reduce);
+  view.root = from.root;
+  view.name = ToView(from.name);
+  view.prescale = from.prescale;
+  view.postscale = from.postscale;
+  view.process_set = from.process_set;
+  view.splits = {from.splits, from.split_count};
+  view.ranks = {from.ranks, from.rank_count};
+  view.site = ToView(from.site);
+  view.ready = static_cast<Ready>(from.ready);
+  view.done_when_readable = from.done_when_readable != 0;
+  if (from.tensor_count > 1) several_.resize(from.tensor_count);
+  TensorView* const tensors = from.tensor_count > 1 ? several_.data() : &one_;
+  view.tensors = {tensors, from.tensor_count};
+  const auto* at = reinterpret_cast<const std::byte*>(from.tensors);
+  for (uint32_t i = 0; i < from.tensor_count; ++i, at += from.tensors->struct_size) {
+    const auto& tensor = *reinterpret_cast<const frd_tensor*>(at);
+    if (tensor.struct_size < kFirstTensor) return TooSmall("frd_tensor");
+    if (tensor.struct_size != from.tensors->struct_size)
       return Invalid("frd_tensor.struct_size is not the same for all tensors of a request");
-    const frd_tensor tensor = Widen(given);
-    if (!InRange(tensor.dtype, kDTypeCount)) return Invalid("unknown element type " + std::to_string(tensor.dtype));
-    Tensor to;
-    to.input = tensor.input;
-    to.output = tensor.output;
-    to.dtype = static_cast<DType>(tensor.dtype);
-    to.shape.assign(tensor.shape, tensor.shape + std::max(tensor.dimension_count, 0));
-    to.device = tensor.device;
-    to.ready_event = tensor.ready_event;
-    request->tensors.push_back(std::move(to));
+    FRD_RETURN_IF_ERROR(ParseTensor(tensor, &tensors[i]));
   }
+  return Status::Ok();
+}
+
+Status ParsedRequest::ParseTensor(const frd_tensor& given, TensorView* to) {
+  frd_tensor room;
+  const frd_tensor& from = Whole(given, &room);
+  if (!InRange(from.dtype, kDTypeCount)) return Invalid("unknown element type " + std::to_string(from.dtype));
+  to->input = from.input;
+  to->output = from.output;
+  to->dtype = static_cast<DType>(from.dtype);
+  to->shape = {from.shape, static_cast<size_t>(std::max(from.dimension_count, 0))};
+  to->device = from.device;
+  to->ready_event = from.ready_event;
   return Status::Ok();
 }
 
@@ -131,21 +159,17 @@ int32_t ApiInit(const frd_world* world) {
   });
 }
 
-// Submits; on FRD_OK *result is set when it is asked for.
-int32_t Begin(Engine* engine, const frd_request* given, bool will_wait, OperationPtr* operation) {
-  if (given->struct_size < kFirstRequest) return Report(TooSmall("frd_request"));
+// Submits; on FRD_OK *operation is set.
+int32_t Begin(Engine* engine, const frd_request& given, ParsedRequest* request, bool will_wait,
+              OperationPtr* operation) {
   engine->NoteNativeCaller();
-  const frd_request from = Widen(*given);
-  Request request;
-  Status status = ToRequest(from, &request);
-  if (!status.ok()) return Report(status);
   std::unique_ptr<DoneCall> call;
-  if (from.done != nullptr) {
-    call = std::make_unique<DoneCall>(DoneCall{from.done, from.done_argument});
-    request.done = &CallDone;
-    request.done_argument = call.get();
+  if (given.done != nullptr) {
+    call = std::make_unique<DoneCall>(DoneCall{given.done, given.done_argument});
+    request->view.done = &CallDone;
+    request->view.done_argument = call.get();
   }
-  if (status = engine->Submit(std::move(request), operation, will_wait); !status.ok()) return Report(status);
+  if (const Status begun = engine->Submit(request->view, operation, will_wait); !begun.ok()) return Report(begun);
   call.release();  // CallDone has it, or had it already
   return FRD_OK;
 }
@@ -155,46 +179,13 @@ int32_t ApiEnqueue(const frd_request* request, frd_operation** result) {
     Status status;
     std::shared_ptr<Engine> engine = CurrentEngine(&status);
     if (!engine) return Report(status);
+    ParsedRequest parsed;
+    if (status = parsed.Parse(*request); !status.ok()) return Report(status);
     OperationPtr operation;
-    const int32_t begun = Begin(engine.get(), request, false, &operation);
+    const int32_t begun = Begin(engine.get(), *request, &parsed, false, &operation);
     if (begun == FRD_OK && result != nullptr) *result = new frd_operation{std::move(engine), std::move(operation)};
     return begun;
   });
-}
-
-// How many elements, if there is memory for them; dimensions that cannot be give a number that nobody knows.
-uint64_t CountOf(const frd_tensor& tensor) {
-  uint64_t count = 1;
-  for (int32_t i = 0; i < tensor.dimension_count; ++i) count *= static_cast<uint64_t>(tensor.shape[i]);
-  return count;
-}
-
-// Whether it has the form of a SmallRequest. What is wrong with it is not seen here.
-bool LooksSmall(const frd_request& request) {
-  if (request.struct_size < offsetof(frd_request, ready) || request.operation != FRD_ALLREDUCE) return false;
-  if (request.tensor_count != 1 || request.name == nullptr || request.done != nullptr) return false;
-  const frd_tensor& tensor = *request.tensors;
-  if (tensor.struct_size < kFirstTensor || tensor.device != FRD_HOST || tensor.dimension_count < 0) return false;
-  return InRange(request.reduce, kReduceOpCount) && InRange(tensor.dtype, kDTypeCount) && tensor.input != nullptr &&
-         tensor.output != nullptr;
-}
-
-bool RunSmall(Engine* engine, const frd_request& from, Status* status) {
-  if (!LooksSmall(from)) return false;
-  thread_local std::string name, site;  // they keep their memory
-  name = from.name;
-  site = from.site != nullptr ? from.site : "";
-  const frd_tensor& tensor = *from.tensors;
-  const SmallRequest request{name,
-                             site,
-                             static_cast<ReduceOp>(from.reduce),
-                             from.prescale,
-                             from.postscale,
-                             from.process_set,
-                             {tensor.input, tensor.output, static_cast<DType>(tensor.dtype), CountOf(tensor)},
-                             tensor.shape,
-                             static_cast<size_t>(tensor.dimension_count)};
-  return engine->Run(request, status);
 }
 
 int32_t ApiRun(const frd_request* request, frd_operation** result) {
@@ -202,9 +193,12 @@ int32_t ApiRun(const frd_request* request, frd_operation** result) {
     Status status;
     std::shared_ptr<Engine> engine = CurrentEngine(&status);
     if (!engine) return Report(status);
-    if (result == nullptr && RunSmall(engine.get(), *request, &status)) return Report(status);
+    ParsedRequest parsed;
+    if (status = parsed.Parse(*request); !status.ok()) return Report(status);
+    const bool only_ends = result == nullptr && request->done == nullptr;
+    if (only_ends && engine->Run(parsed.view, &status)) return Report(status);
     OperationPtr operation;
-    if (const int32_t begun = Begin(engine.get(), request, true, &operation); begun != FRD_OK) return begun;
+    if (const int32_t begun = Begin(engine.get(), *request, &parsed, true, &operation); begun != FRD_OK) return begun;
     while (!engine->Wait(operation, Engine::kForGoodMs)) {
     }
     const int32_t ended = Report(operation->status());

@@ -202,7 +202,7 @@ FAULTS = [
     Fault(
         name="the size that a caller gives for a tensor's struct is not checked",
         path="core/src/capi.cc",
-        before='    if (given.struct_size < kFirstTensor) return TooSmall("frd_tensor");\n',
+        before='    if (tensor.struct_size < kFirstTensor) return TooSmall("frd_tensor");\n',
         after="",
         found_by="cpp CStructs",
     ),
@@ -216,8 +216,8 @@ FAULTS = [
     Fault(
         name="the bindings write into a read-only array",
         path="core/bindings/one.cc",
-        before="LookAt(target, kReadable | kWritable, tensor, &memory);",
-        after="LookAt(target, kReadable, tensor, &memory);",
+        before="LookAt(target, kReadable | kWritable, dimensions, tensor, &memory);",
+        after="LookAt(target, kReadable, dimensions, tensor, &memory);",
         found_by="core/tests/python/test_handles.py::test_arrays_show_their_memory",
     ),
     # ---- core, Python

@@ -47,6 +47,8 @@ def measure_offset_ns() -> int:
 def allgather(values: Sequence[int], name: str) -> list[int]:
     """The numbers of all ranks, one rank's after the other's."""
     mine = array("q", values)
-    handle = core.submit(Kind.ALLGATHER, [(mine.buffer_info()[0], 0, _INT64, (len(values),))], mine, name)
+    handle = core.submit(
+        Kind.ALLGATHER, [(mine.buffer_info()[0], 0, _INT64, (len(values),))], mine, (name, 0, 0, 1.0, 1.0, 0)
+    )
     handle.wait()
     return [value for (value,) in struct.iter_unpack("q", bytes(memoryview(handle.outputs()[0])))]

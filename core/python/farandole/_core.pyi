@@ -5,6 +5,7 @@ from types import FrameType
 from typing import Generic, TypeVar, final, overload
 
 from farandole import _handles
+from farandole._calls import Parameters
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -70,12 +71,7 @@ def submit(
     op: int,
     tensors: Sequence[Tensor],
     keep: object,  # kept alive until the operation no longer touches the memory
-    name: str = "",  # "" = unnamed: matched with the other ranks' unnamed operations by order
-    reduce: int = 0,
-    root: int = 0,
-    prescale: float = 1.0,
-    postscale: float = 1.0,
-    process_set: int = 0,  # its id; 0: all ranks
+    parameters: Parameters = ("", 0, 0, 1.0, 1.0, 0),
     splits: Sequence[int] = (),  # alltoall: rows for each member, tensor by tensor; empty: equal parts
     ranks: Sequence[int] = (),  # add_process_set: its ranks, ascending; remove_process_set: its id
 ) -> Handle[None]:
@@ -95,12 +91,10 @@ def submit_one(
     source: object,
     target: T,
     call: Tensor,  # as in the `tensors` of submit; None: asked of source and target
-    parameters: tuple[str, int, int, float, float, int],  # name, reduce, root, prescale, postscale, process_set
+    parameters: Parameters,
 ) -> Handle[T]: ...
 @overload
-def submit_one(
-    op: int, source: object, target: T, call: None, parameters: tuple[str, int, int, float, float, int]
-) -> Handle[T] | None:
+def submit_one(op: int, source: object, target: T, call: None, parameters: Parameters) -> Handle[T] | None:
     """`submit` of one tensor, into an output address, for as little time as possible. The handle's result is `target`.
 
     What calls this function, and what calls that, are taken for ours; the user's place is looked for above them.
@@ -115,7 +109,7 @@ def run_one(
     source: object,
     target: object,
     call: Tensor | None,
-    parameters: tuple[str, int, int, float, float, int],
+    parameters: Parameters,
 ) -> bool:
     """`submit_one` and `wait` in one call, which is quicker; False where submit_one returns None."""
 

@@ -27,7 +27,7 @@ def barrier(process_set: ProcessSet | None = None) -> None:
     """
     parameters = plain(None, process_set)
     await_earlier()
-    core.submit(Kind.BARRIER, [], None, *parameters).wait()
+    core.submit(Kind.BARRIER, [], None, parameters).wait()
 
 
 def join(device: int = -1) -> int:
@@ -117,6 +117,6 @@ def _broadcast(memory: Any, nbytes: int, dtype: DType, shape: tuple[int, ...], p
 def _gather(memory: Any, dtype: DType, count: int, parameters: Parameters) -> memoryview:
     if not parameters[0]:
         await_earlier()
-    handle = core.submit(Kind.ALLGATHER, [(ctypes.addressof(memory), 0, dtype, (count,))], memory, *parameters)
+    handle = core.submit(Kind.ALLGATHER, [(ctypes.addressof(memory), 0, dtype, (count,))], memory, parameters)
     handle.wait()
     return memoryview(handle.outputs()[0])

@@ -125,7 +125,7 @@ class Submitter(Generic[T]):
             return results
 
         try:
-            handle = core.submit(kind, place.marked(sources[0], calls, keep), keep, *parameters).map(finish)
+            handle = core.submit(kind, place.marked(sources[0], calls, keep), keep, parameters).map(finish)
         except TypeError:
             check_types(parameters)
             raise
@@ -161,7 +161,7 @@ class Submitter(Generic[T]):
             calls.append((buffer.address, 0, dtype, shape))
             keep.append((sent, buffer.keep))
         try:
-            native = core.submit(kind, place.marked(sources[0], calls, keep), keep, *parameters, splits)
+            native = core.submit(kind, place.marked(sources[0], calls, keep), keep, parameters, splits)
         except TypeError:
             check_types(parameters)
             raise

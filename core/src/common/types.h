@@ -2,6 +2,7 @@
 // from an element type, a reduction or a collective is asked by the functions below.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -135,6 +136,25 @@ constexpr std::array<Name, kCount> ByNumber(Name empty, const LibraryName<Name> 
   for (Name& cell : cells) cell = empty;
   for (const LibraryName<Name>& each : names) cells[static_cast<size_t>(each.number)] = each.name;
   return cells;
+}
+
+// Elements that lie one after the other, and are somebody else's.
+template <typename T>
+class Span {
+ public:
+  constexpr Span() = default;
+  constexpr Span(T* data, size_t size) : data_(data), size_(size) {}
+  constexpr T* begin() const { return data_; }
+  constexpr T* end() const { return data_ + size_; }
+  constexpr size_t size() const { return size_; }
+  constexpr T& operator[](size_t index) const { return data_[index]; }
+
+ private:
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
+inline bool operator==(Span<const int64_t> left, const std::vector<int64_t>& right) {
+  return left.size() == right.size() && std::equal(left.begin(), left.end(), right.begin());
 }
 
 using Shape = std::vector<int64_t>;

@@ -267,11 +267,15 @@ bool Engine::DriveOrSleep(const Operation& operation, int64_t limit_ms) {
   return operation.done();
 }
 
-bool Engine::Run(const SmallRequest& request, Status* status) {
-  if (!table_ || !preference_.only_ours() || Timeline::on() || Nvtx::on()) return false;
-  SmallCall call(request);
+bool Engine::Run(const RequestView& request, Status* status) {
+  if (!table_ || !SmallCall::CanBe(request)) return false;
+  if (!preference_.only_ours() || Timeline::on() || Nvtx::on()) return false;
+  thread_local std::string name, site;  // they keep their memory
+  name = request.name;
+  site = request.site;
+  SmallCall call(request, name, site);
   if (!Enter(world_.get(), table_.get(), &call, pauses_)) return false;
-  table_->bytes_submitted.fetch_add(request.tensor.size_bytes(), std::memory_order_relaxed);
+  table_->bytes_submitted.fetch_add(call.size_bytes(), std::memory_order_relaxed);
   *status = Status::Ok();
   if (!LookUntil([&] { return CompleteIfReady(world_.get(), table_.get(), &call); }, pauses_)) {
     std::lock_guard<std::mutex> lock(table_->mutex);

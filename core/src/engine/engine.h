@@ -41,10 +41,13 @@ class Engine {
   // Begins the operation. Never waits for other ranks. will_wait: the caller calls Wait for it next, so nobody else
   // needs to be woken to drive. *operation stays as it is until Submit has returned, also when `done` is called before.
   Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
+  Status Submit(const RequestView& request, OperationPtr* operation, bool will_wait = false) {
+    return Submit(Request(request), operation, will_wait);
+  }
 
   // Submit and Wait in one, for what both sides of the call need no Operation for. False, and nothing is done, when it
   // needs one; else *status says how it ended.
-  bool Run(const SmallRequest& request, Status* status);
+  bool Run(const RequestView& request, Status* status);
 
   // Warns those that wait for this rank to change the process sets: it has found by itself that it cannot.
   void TellOfRefusal(const std::string& why, const std::string& site);

@@ -182,42 +182,9 @@ Description Operation::Describe() const {
   description.turn = turn_;
   description.site = request.site;
   description.extents = Extents();
-  Signature& signature = description.signature;
-  signature.set = request.process_set;
-  signature.kind = request.kind;
-  signature.ranks = request.ranks;
-  if (Reduces(request.kind)) {
-    signature.reduce = request.reduce;
-    signature.prescale = request.prescale;
-    signature.postscale = request.postscale;
-  }
-  if (HasRoot(request.kind)) signature.root = request.root;
-  if (!request.tensors.empty()) signature.device = static_cast<DeviceKind>(request.tensors[0].device);
-  signature.backend = backend;
-  for (const Tensor& tensor : request.tensors) {
-    const auto begin = tensor.shape.begin() + (RowsDiffer(request.kind) ? 1 : 0);
-    signature.tensors.push_back({tensor.dtype, Shape(begin, tensor.shape.end())});
-  }
+  description.signature = SignatureOf(request);
+  description.signature.backend = backend;
   return description;
-}
-
-// The same as comparing with Describe().signature, without making it.
-bool Operation::Means(const Signature& signature) const {
-  if (request.process_set != signature.set || request.kind != signature.kind) return false;
-  const bool alike =
-      !Reduces(request.kind) || (request.reduce == signature.reduce && request.prescale == signature.prescale &&
-                                 request.postscale == signature.postscale);
-  if (!alike || (HasRoot(request.kind) && request.root != signature.root)) return false;
-  if (request.ranks != signature.ranks || request.tensors.size() != signature.tensors.size()) return false;
-  const size_t skipped = RowsDiffer(request.kind) ? 1 : 0;
-  for (size_t i = 0; i < request.tensors.size(); ++i) {
-    const Tensor& tensor = request.tensors[i];
-    const TensorSpec& spec = signature.tensors[i];
-    if (tensor.dtype != spec.dtype || static_cast<DeviceKind>(tensor.device) != signature.device) return false;
-    const auto begin = tensor.shape.begin() + static_cast<std::ptrdiff_t>(skipped);
-    if (!std::equal(begin, tensor.shape.end(), spec.shape.begin(), spec.shape.end())) return false;
-  }
-  return true;
 }
 
 std::string Operation::Title() const {

@@ -20,50 +20,9 @@
 #include "device/result_pool.h"
 #include "engine/nvtx.h"
 #include "engine/recording.h"
+#include "engine/request.h"
 
 namespace farandole {
-
-struct Tensor {
-  const void* input = nullptr;
-  void* output = nullptr;  // may equal input; null where the core allocates the result (AllocatesOutput)
-  DType dtype = DType::kFloat32;
-  Shape shape;
-  int32_t device = 0;           // DeviceKind
-  Event ready_event = nullptr;  // after it the input is valid and the output may be written; see Ready
-
-  size_t size_bytes() const { return static_cast<size_t>(ElementCount(shape)) * SizeOf(dtype); }
-};
-
-// When tensors on a device may be used: each after its ready event, or all after what the process has asked of their
-// device until it submits them.
-enum class Ready : int32_t { kByEvent = 0, kAfterAll = 1 };
-inline constexpr int kReadyCount = 2;
-
-// Called exactly once, by whichever thread completes the operation, without a lock of ours held. It may submit; it must
-// not block. Once `event` has happened the device does not use the tensors any more.
-using DoneFunction = void (*)(void* argument, const Status& status, Event event);
-
-struct Request {
-  OpKind kind = OpKind::kAllreduce;
-  std::vector<Tensor> tensors;  // several: a grouped call, completed together
-  std::string name;             // empty: matched with the other ranks' unnamed operations by order
-  ReduceOp reduce = ReduceOp::kSum;
-  int root = 0;  // a rank of the world, in the set
-  double prescale = 1.0;
-  double postscale = 1.0;
-  int process_set = 0;
-  bool results_on_device = false;  // AllocatesOutput: where the inputs lie, if their back end can; else on the host
-  std::vector<int64_t> splits;     // alltoall: rows of each tensor for each position; empty: equal parts
-  std::vector<int64_t> ranks;      // add_process_set: its ranks; remove_process_set: its id
-  std::string site;                // where the user's script called, for messages; may be empty
-  Ready ready = Ready::kByEvent;
-  std::shared_ptr<void> mark;  // of Ready::kAfterAll: the event, by MarkReady
-  DoneFunction done = nullptr;
-  void* done_argument = nullptr;
-  bool done_when_readable = false;  // `done` has no event to wait for, and comes later
-
-  bool EndsWhenReadable() const { return done == nullptr || done_when_readable; }
-};
 
 // Memory that the core has allocated for a result.
 struct Output {
@@ -86,7 +45,7 @@ class Operation final : public Proposal {
   int64_t turn() const override { return turn_; }
   const std::string& site() const override { return request.site; }
   std::vector<int64_t> Extents() const override;
-  bool Means(const Signature& signature) const override;
+  bool Means(const Signature& signature) const override { return farandole::Means(request, signature); }
   Description Describe() const override;
 
   bool named() const { return turn_ < 0; }

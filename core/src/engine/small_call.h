@@ -21,31 +21,23 @@
 
 namespace farandole {
 
-// What a caller asks for; it points at what is the caller's. The tensor is the host's.
-struct SmallRequest {
-  const std::string& name;
-  const std::string& site;
-  ReduceOp reduce = ReduceOp::kSum;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  int process_set = 0;
-  FlatSegment tensor;
-  const int64_t* shape = nullptr;
-  size_t dimension_count = 0;
-};
-
 class SmallCall final : public Proposal {
  public:
-  explicit SmallCall(const SmallRequest& asked) : asked_(asked) {}
+  // `asked` and its name and site as strings live as long as the call.
+  SmallCall(const RequestView& asked, const std::string& name, const std::string& site)
+      : asked_(asked), name_(name), site_(site) {}
+
+  // Has the form of one. Whether it can be is seen when its name is known with the same signature.
+  static bool CanBe(const RequestView& asked);
 
   // As the agreement sees it.
   int set() const override { return asked_.process_set; }
-  const std::string& name() const override { return asked_.name; }
+  const std::string& name() const override { return name_; }
   int64_t turn() const override { return -1; }
-  const std::string& site() const override { return asked_.site; }
+  const std::string& site() const override { return site_; }
   std::vector<int64_t> Extents() const override { return {}; }
-  bool Means(const Signature& signature) const override;
-  Description Describe() const override { return Operation(AsRequest()).Describe(); }
+  bool Means(const Signature& signature) const override { return farandole::Means(asked_, signature); }
+  Description Describe() const override { return Operation(Request(asked_)).Describe(); }
 
   void Put();
   // Folds, and is over. REQUIRES: all have put, and the agreement has been told that the result is taken.
@@ -59,11 +51,13 @@ class SmallCall final : public Proposal {
 
   Agreement::Plan plan;  // its set is left out: counting references costs more than all else here
   const ProcessSetPtr* members = nullptr;
+  size_t size_bytes() const { return segment_.size_bytes(); }  // REQUIRES: Put
 
  private:
-  Request AsRequest() const;
-
-  const SmallRequest& asked_;
+  const RequestView& asked_;
+  const std::string& name_;
+  const std::string& site_;
+  FlatSegment segment_;  // from Put on
   OperationPtr became_;
   std::atomic<bool> over_{false};
 };

@@ -18,13 +18,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const std::string kNoSite;
-
 // The values are summed in place. False when the engine wants an operation.
 bool Run(Engine& engine, const std::string& name, std::vector<float>* values, Status* status, int set = 0) {
   const auto count = static_cast<int64_t>(values->size());
-  const FlatSegment tensor{values->data(), values->data(), DType::kFloat32, values->size()};
-  return engine.Run({name, kNoSite, ReduceOp::kSum, 1.0, 1.0, set, tensor, &count, 1}, status);
+  TensorView tensor;
+  tensor.input = tensor.output = values->data();
+  tensor.shape = {&count, 1};
+  RequestView request;
+  request.tensors = {&tensor, 1};
+  request.name = name;
+  request.process_set = set;
+  return engine.Run(request, status);
 }
 
 Status Sum(Engine& engine, const std::string& name, std::vector<float>* values, int set = 0) {
@@ -89,9 +93,18 @@ void ExpectTheSameBits(Engine& engine, DType dtype, ReduceOp reduce, int64_t cou
   request.postscale = 0.75;
   ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
   const int64_t shape[] = {count, 1};
-  const FlatSegment segment{input.data(), given.data(), dtype, static_cast<size_t>(count)};
+  TensorView view;
+  static_cast<TensorFields&>(view) = tensor;
+  view.output = given.data();
+  view.shape = {shape, 2};
+  RequestView again;
+  again.tensors = {&view, 1};
+  again.name = name;
+  again.reduce = reduce;
+  again.prescale = prescale;
+  again.postscale = 0.75;
   Status status;
-  ASSERT_TRUE(engine.Run({name, kNoSite, reduce, prescale, 0.75, 0, segment, shape, 2}, &status)) << name;
+  ASSERT_TRUE(engine.Run(again, &status)) << name;
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(given, expected) << name;
 }

@@ -1,0 +1,96 @@
+#include "engine/request.h"
+
+#include <algorithm>
+
+namespace farandole {
+namespace {
+
+// A request's tensors as a signature has them: of each the element type, and the shape but for rows that may differ.
+template <typename SomeRequest>
+struct SpecsOf {
+  const SomeRequest& request;
+
+  size_t skipped() const { return RowsDiffer(request.kind) ? 1 : 0; }
+  bool operator==(const std::vector<TensorSpec>& specs) const {
+    const auto alike = [skipped = skipped()](const auto& tensor, const TensorSpec& spec) {
+      return tensor.dtype == spec.dtype && tensor.shape.size() == spec.shape.size() + skipped &&
+             std::equal(spec.shape.begin(), spec.shape.end(), tensor.shape.begin() + skipped);
+    };
+    return std::equal(request.tensors.begin(), request.tensors.end(), specs.begin(), specs.end(), alike);
+  }
+  operator std::vector<TensorSpec>() const {
+    std::vector<TensorSpec> specs;
+    for (const auto& tensor : request.tensors)
+      specs.push_back({tensor.dtype, Shape(tensor.shape.begin() + skipped(), tensor.shape.end())});
+    return specs;
+  }
+};
+
+// A request by the fields of its signature: what its kind does not ask for is as if it had not been said.
+template <typename SomeRequest>
+struct Said {
+  explicit Said(const SomeRequest& request)
+      : set(request.process_set), kind(request.kind), tensors{request}, ranks(request.ranks) {
+    if (Reduces(kind)) {
+      reduce = request.reduce;
+      prescale = request.prescale;
+      postscale = request.postscale;
+    }
+    if (HasRoot(kind)) root = request.root;
+    if (request.tensors.size() > 0) device = static_cast<DeviceKind>(request.tensors[0].device);
+  }
+
+  int32_t set;
+  OpKind kind;
+  ReduceOp reduce = ReduceOp::kSum;
+  int32_t root = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  DeviceKind device = DeviceKind::kHost;
+  int32_t backend = 0;
+  SpecsOf<SomeRequest> tensors;
+  const decltype(SomeRequest::ranks)& ranks;
+};
+
+struct Assign {
+  template <typename To, typename From>
+  void operator()(const char*, To& to, const From& from) {
+    to = from;
+  }
+};
+
+template <typename SomeRequest>
+bool AreAlike(const SomeRequest& request, const Signature& signature) {
+  const Said said(request);
+  Comparer compare;
+  Signature::Visit(compare, said, signature);
+  return compare.equal();
+}
+
+}  // namespace
+
+Request::Request(const RequestView& view)
+    : RequestFields(view),
+      tensors(view.tensors.size()),
+      name(view.name),
+      splits(view.splits.begin(), view.splits.end()),
+      ranks(view.ranks.begin(), view.ranks.end()),
+      site(view.site) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorView& from = view.tensors[i];
+    static_cast<TensorFields&>(tensors[i]) = from;
+    tensors[i].shape.assign(from.shape.begin(), from.shape.end());
+  }
+}
+
+bool Means(const RequestView& request, const Signature& signature) { return AreAlike(request, signature); }
+bool Means(const Request& request, const Signature& signature) { return AreAlike(request, signature); }
+
+Signature SignatureOf(const Request& request) {
+  const Said said(request);
+  Signature signature;
+  Signature::Visit(Assign(), signature, said);
+  return signature;
+}
+
+}  // namespace farandole
