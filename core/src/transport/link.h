@@ -19,8 +19,7 @@ class Link {
   virtual Status TrySend(const void* data, size_t size_bytes, size_t* moved_bytes) = 0;
   virtual Status TryRecv(void* data, size_t size_bytes, size_t* moved_bytes) = 0;
 
-  // A descriptor that becomes readable or writable when a try may succeed; -1 where the peer rings our doorbell
-  // instead.
+  // A descriptor that becomes readable or writable when a try may succeed; -1 where the link must be polled.
   virtual int descriptor() const = 0;
 };
 

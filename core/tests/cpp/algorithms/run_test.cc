@@ -17,7 +17,7 @@ namespace {
 constexpr int kMostOverLinks = 5;
 
 const Transport kRunTransports[] = {
-    {"inproc", InprocLinks},
+    {"loopback", LoopbackLinks},
     {"tcp", [] { return TcpLinks(); }},
 };
 

@@ -40,7 +40,7 @@ std::vector<Bytes> AllreduceOver(const Mesh& mesh, MakeAllreduce make, DType dty
 TEST(OrderOfSummation, DirectTreeExchangeAndHalvingGiveTheSameBitsOnAllParticipantsWhateverTheChunk) {
   for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBfloat16}) {
     for (int n = 2; n <= 7; ++n) {
-      const Mesh mesh(n, InprocLinks);
+      const Mesh mesh(n, LoopbackLinks);
       const std::vector<Bytes> first = AllreduceOver(mesh, DirectAllreduce, dtype, 5003, 1 << 20);
       for (const auto& make : {DirectAllreduce, TreeAllreduce, ExchangeAll, HalvingAllreduce}) {
         for (size_t chunk_bytes : {1000, 1 << 20}) {
@@ -56,7 +56,7 @@ TEST(OrderOfSummation, DirectTreeExchangeAndHalvingGiveTheSameBitsOnAllParticipa
 // The result comes into being in other memory than the inputs lie in.
 TEST(OrderOfSummation, ASourceOfItsOwnGivesTheSameBitsAndIsNeverWritten) {
   const int n = 5;
-  const Mesh mesh(n, InprocLinks);
+  const Mesh mesh(n, LoopbackLinks);
   for (DType dtype : {DType::kFloat32, DType::kBfloat16}) {
     for (MakeAllreduce make : kMakers) {
       const std::vector<Bytes> expected = AllreduceOver(mesh, make, dtype, 5003, 4096);
@@ -78,7 +78,7 @@ TEST(OrderOfSummation, ASourceOfItsOwnGivesTheSameBitsAndIsNeverWritten) {
 }
 
 TEST(OrderOfSummation, TwoParticipantsGetTheSameBitsFromTheRing) {
-  const Mesh mesh(2, InprocLinks);
+  const Mesh mesh(2, LoopbackLinks);
   for (DType dtype : {DType::kFloat32, DType::kBfloat16}) {
     const std::vector<Bytes> expected = AllreduceOver(mesh, DirectAllreduce, dtype, 5003, 4096);
     EXPECT_EQ(AllreduceOver(mesh, RingAllreduce, dtype, 5003, 4096), expected);
@@ -110,7 +110,7 @@ TEST(Runner, AloneItAppliesTheScale) {
 }
 
 TEST(Runner, IsDoneAtOnceWithNothingToDo) {
-  const Mesh mesh(2, InprocLinks);
+  const Mesh mesh(2, LoopbackLinks);
   const Schedule schedule = DirectAllreduce(2, 0);
   Runner runner(&schedule, mesh.LinksOf(0));
   EXPECT_TRUE(runner.done());

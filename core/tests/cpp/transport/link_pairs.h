@@ -13,9 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "transport/arena.h"
-#include "transport/arena_link.h"
-#include "transport/inproc.h"
+#include "support/loopback.h"
 #include "transport/tcp_link.h"
 
 namespace farandole::tests {
@@ -29,25 +27,10 @@ inline void Require(bool condition, const char* what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-inline LinkPair InprocLinks() {
-  InprocPair pair = MakeInprocPair(50000, "rank 0", "rank 1");  // no power of two, below a piece of many moves
-  return {std::move(pair.first), std::move(pair.second)};
-}
-
-// Keeps its arena.
-inline std::shared_ptr<void> MemoryOf(Arena arena) {
-  const auto owner = std::make_shared<Arena>(std::move(arena));
-  return {owner, owner->data()};
-}
-
-// The two ends map the memory each for itself, as two processes do (see mapping.h).
-inline LinkPair ArenaLinks() {
-  const size_t size_bytes = ArenaLink::RequiredBytes(100000);
-  Arena first, second;
-  Require(Arena::Create(size_bytes, &first).ok(), "Create");
-  Require(Arena::Attach(Descriptor(dup(first.descriptor())), size_bytes, &second).ok(), "Attach");
-  return {std::make_unique<ArenaLink>(MemoryOf(std::move(first)), size_bytes, LinkSide::kFirst, "rank 1"),
-          std::make_unique<ArenaLink>(MemoryOf(std::move(second)), size_bytes, LinkSide::kSecond, "rank 0")};
+inline LinkPair LoopbackLinks() {
+  const auto forward = std::make_shared<LoopbackQueue>(1), backward = std::make_shared<LoopbackQueue>(2);
+  return {std::make_unique<LoopbackLink>(forward, backward, "rank 1"),
+          std::make_unique<LoopbackLink>(backward, forward, "rank 0")};
 }
 
 inline LinkPair SocketPairLinks() {
@@ -93,8 +76,7 @@ struct Transport {
 inline void PrintTo(const Transport& transport, std::ostream* out) { *out << transport.name; }
 
 inline const Transport kTransports[] = {
-    {"inproc", InprocLinks},
-    {"arena", ArenaLinks},
+    {"loopback", LoopbackLinks},
     {"socketpair", SocketPairLinks},
     {"tcp", [] { return TcpLinks(); }},
 };
