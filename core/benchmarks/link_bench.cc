@@ -1,12 +1,22 @@
-// Allreduce over TCP on the loopback interface: one process per participant, every algorithm, 16 B .. 64 MB of float32.
+// Schedules over TCP: one process for each rank, every algorithm, all in turns.
 //
-//   link_bench [participants = 2] [chunk bytes = 0, the default] [bytes = all sizes]
+//   link_bench [participants = 2] [chunk bytes = 0, the default] [bytes = 0, all sizes] [ranks each = 1] [network ...]
 //
-// "links" is the same traffic of a direct exchange without chunks and folds: what the links alone allow. Times are
-// microseconds of the slowest participant, minimum and median. On a busy machine compare minimums of one run, as
-// ratios.
+// Without networks: over the loopback interface. With them (hosts.py makes them): `name@address`, one for each
+// participant, is a network namespace below /run/netns and this participant's address there. With several ranks each,
+// every rank of a participant carries its share of the bytes over connections of its own, at the same time as the
+// others: what a collective between hosts does after its ranks have folded among themselves.
+//
+// A line is `allreduce` and the bytes of the tensor, or `allgather` and the bytes of each participant's block; what the
+// core chooses there where the order of summation is kept, and where it is not; then `name minimum/median`, in
+// microseconds, of each algorithm. A time is that of a batch, from the first to begin to the last to end, divided by
+// its operations. "links" is the same traffic of a direct exchange without chunks and folds: what the links alone
+// allow. On a busy machine compare minimums of one run, as ratios.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -19,12 +29,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "algorithms/choose.h"
 #include "algorithms/direct.h"
-#include "algorithms/halving.h"
 #include "algorithms/ring.h"
 #include "algorithms/run.h"
 #include "algorithms/tree.h"
@@ -34,8 +43,14 @@ using namespace farandole;
 
 namespace {
 
-constexpr int kMostParticipants = 16;
+constexpr int kMostRanks = 32;
 constexpr int kBufferBytes = 4 << 20;
+constexpr size_t kMostBytes = 64 << 20;
+constexpr size_t kMostBlockBytes = 256 << 10;
+constexpr size_t kMostExchangedBytes = 256 << 10;
+constexpr double kRowSeconds = 0.25;
+constexpr int kLeastRounds = 5, kMostRounds = 400;
+constexpr int kPauses = 70;  // tries before a rank sleeps
 
 void Require(bool condition, const char* what) {
   if (condition) return;
@@ -43,19 +58,37 @@ void Require(bool condition, const char* what) {
   std::_Exit(1);
 }
 
-// In memory that all processes share; zero-filled at the beginning.
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// In memory that all processes share.
 struct Shared {
-  std::atomic<int> arrived[kMostParticipants];
-  double microseconds[kMostParticipants];
+  pthread_barrier_t barrier;
+  std::atomic<bool> enough;
+  double begin[kMostRanks], end[kMostRanks];  // seconds
 };
 
-// Waits until everybody has called it as often as this process.
-void Barrier(Shared* shared, int participants, int me) {
-  const int round = shared->arrived[me].load() + 1;
-  shared->arrived[me].store(round);
-  for (int i = 0; i < participants; ++i) {
-    while (shared->arrived[i].load() < round) sched_yield();
-  }
+struct Options {
+  int participants = 2;
+  size_t chunk_bytes = 0;
+  size_t only_bytes = 0;  // 0: all sizes
+  int ranks_each = 1;
+  std::vector<std::string> networks;  // none: the loopback interface
+
+  int ranks() const { return participants * ranks_each; }
+};
+
+// ---- Connections ----------------------------------------------------------------------------------------------------
+
+// Sockets belong to the network namespace in which they are made. Returns the address there.
+in_addr Enter(const Options& options, int participant) {
+  in_addr address{htonl(INADDR_LOOPBACK)};
+  if (options.networks.empty()) return address;
+  const std::string& network = options.networks[static_cast<size_t>(participant)];
+  const size_t at = network.find('@');
+  Require(at != std::string::npos && inet_aton(network.c_str() + at + 1, &address) == 1, "name@address");
+  const Descriptor space(open(("/run/netns/" + network.substr(0, at)).c_str(), O_RDONLY | O_CLOEXEC));
+  Require(space.valid() && setns(space.get(), CLONE_NEWNET) == 0, network.c_str());
+  return address;
 }
 
 Descriptor NewSocket() {
@@ -70,15 +103,16 @@ struct SocketPair {
   Descriptor first, second;
 };
 
-SocketPair Connect() {
-  const Descriptor listener = NewSocket();
+SocketPair Connect(const Options& options, int first, int second) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr = Enter(options, second);
+  const Descriptor listener = NewSocket();
   socklen_t size = sizeof address;
   auto* const raw = reinterpret_cast<sockaddr*>(&address);
   Require(bind(listener.get(), raw, size) == 0 && listen(listener.get(), 1) == 0, "listen");
   Require(getsockname(listener.get(), raw, &size) == 0, "getsockname");
+  Enter(options, first);
   SocketPair pair{NewSocket(), {}};
   Require(connect(pair.first.get(), raw, size) == 0, "connect");
   pair.second = Descriptor(accept(listener.get(), nullptr, nullptr));
@@ -86,19 +120,30 @@ SocketPair Connect() {
   return pair;
 }
 
-// A connected mesh made before the fork: sockets[i][j] is the end of i towards j.
-std::vector<std::vector<Descriptor>> ConnectAll(int participants) {
-  std::vector<std::vector<Descriptor>> sockets(participants);
-  for (auto& row : sockets) row.resize(participants);
-  for (int i = 0; i < participants; ++i) {
-    for (int j = i + 1; j < participants; ++j) {
-      SocketPair pair = Connect();
-      sockets[i][j] = std::move(pair.first);
-      sockets[j][i] = std::move(pair.second);
+// Meshes made before the fork: sockets[i + participants * m][j] is the end of the m-th rank of i towards that of j.
+std::vector<std::vector<Descriptor>> ConnectAll(const Options& options) {
+  const int n = options.participants;
+  std::vector<std::vector<Descriptor>> sockets(static_cast<size_t>(options.ranks()));
+  for (auto& row : sockets) row.resize(static_cast<size_t>(n));
+  for (int first = 0; first < options.ranks(); ++first) {
+    for (int j = first % n + 1; j < n; ++j) {
+      SocketPair pair = Connect(options, first % n, j);
+      sockets[first][j] = std::move(pair.first);
+      sockets[first - first % n + j][first % n] = std::move(pair.second);
     }
   }
   return sockets;
 }
+
+// Left alone, the scheduler may put two processes that answer each other on one core.
+void PinToCore(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  sched_setaffinity(0, sizeof cores, &cores);
+}
+
+// ---- What is measured -----------------------------------------------------------------------------------------------
 
 // The transfers of a direct allreduce with nothing else: everybody sends its data to everybody in equal parts, twice.
 Schedule TrafficOnly(int participants, int me) {
@@ -112,125 +157,202 @@ Schedule TrafficOnly(int participants, int me) {
   return schedule;
 }
 
-// Left alone, the scheduler may put two processes that answer each other on one core.
-void PinToCore(int core) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(core, &cores);
-  sched_setaffinity(0, sizeof cores, &cores);
+const char* NameOf(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kRing:
+      return "ring";
+    case Algorithm::kTree:
+      return "tree";
+    case Algorithm::kExchange:
+      return "exchange";
+    default:
+      return "direct";
+  }
 }
+
+// An algorithm's column of one row. Its runner points into it.
+struct Contestant {
+  Contestant(const char* called, Schedule steps, RunPlan operation)
+      : name(called), schedule(std::move(steps)), plan(std::move(operation)) {}
+
+  const char* name;
+  Schedule schedule;
+  RunPlan plan;
+  std::unique_ptr<Runner> runner;
+  std::vector<double> microseconds;
+};
 
 class Bench {
  public:
-  Bench(Shared* shared, int participants, int me, std::vector<Descriptor> sockets, size_t chunk_bytes)
-      : shared_(shared), participants_(participants), me_(me), chunk_bytes_(chunk_bytes), links_(participants) {
-    for (int peer = 0; peer < participants; ++peer) {
-      if (peer == me) continue;
+  Bench(const Options& options, Shared* shared, int rank, std::vector<Descriptor> sockets)
+      : options_(options), shared_(shared), rank_(rank), participants_(options.participants), links_(sockets.size()) {
+    for (size_t peer = 0; peer < sockets.size(); ++peer) {
+      if (!sockets[peer].valid()) continue;
       owned_.push_back(std::make_unique<TcpLink>(std::move(sockets[peer])));
       links_[peer] = owned_.back().get();
     }
   }
 
-  // Sorted times of the slowest participant, on participant 0.
-  std::vector<double> Time(const Schedule& schedule, const RunPlan& plan, int iterations) {
-    Runner runner(&schedule, links_);
-    std::vector<double> times;
-    for (int i = 0; i < iterations; ++i) {
-      Barrier(shared_, participants_, me_);
-      shared_->microseconds[me_] = TimeOnce(&runner, plan);
-      Barrier(shared_, participants_, me_);
-      times.push_back(*std::max_element(shared_->microseconds, shared_->microseconds + participants_));
+  void Table() {
+    const size_t most_bytes = options_.only_bytes > 0 ? options_.only_bytes : kMostBytes;
+    const size_t blocks_bytes = std::min(most_bytes, kMostBlockBytes) * static_cast<size_t>(participants_);
+    data_.resize(std::max(2 * most_bytes, blocks_bytes));  // "links" has twice the elements
+    for (size_t bytes = 16; bytes <= kMostBytes; bytes *= 4) {
+      if (options_.only_bytes == 0 || bytes == options_.only_bytes) Allreduce(bytes);
     }
-    std::sort(times.begin(), times.end());
-    return times;
-  }
-
-  // only_bytes 0: all sizes.
-  void Table(size_t only_bytes) {
-    std::vector<float> data((64 << 20) / sizeof(float) * 2, 0.0f);
-    if (me_ == 0) Heading();
-    for (size_t bytes = 16; bytes <= 64 << 20; bytes *= 4) {
-      if (only_bytes == 0 || bytes == only_bytes) Row(bytes, data.data());
+    for (size_t bytes = 16; bytes <= kMostBlockBytes; bytes *= 4) {
+      if (options_.only_bytes == 0 || bytes == options_.only_bytes) Allgather(bytes);
     }
   }
 
  private:
-  static void Heading() {
-    std::printf("%10s", "bytes");
-    for (const char* name : {"links", "exchange", "direct", "ring", "tree", "halving"}) std::printf("%21s", name);
-    std::printf("\n");
+  int me() const { return rank_ % participants_; }
+
+  void Allreduce(size_t bytes) {
+    RunPlan plan;
+    plan.data = data_.data();
+    plan.dtype = DType::kFloat32;
+    plan.chunk_bytes = options_.chunk_bytes;
+    const size_t share_bytes = std::max(sizeof(float), bytes / static_cast<size_t>(options_.ranks_each));
+    plan.element_count = static_cast<int64_t>(share_bytes / sizeof(float));
+    RunPlan traffic = plan;
+    traffic.element_count *= 2;
+    traffic.chunk_bytes = 2 * (plan.chunk_bytes > 0 ? plan.chunk_bytes : DefaultChunkBytes(participants_));
+    std::vector<Contestant> row;
+    row.emplace_back("links", TrafficOnly(participants_, me()), traffic);
+    if (bytes <= kMostExchangedBytes) row.emplace_back("exchange", ExchangeAll(participants_, me()), plan);
+    row.emplace_back("direct", DirectAllreduce(participants_, me()), plan);
+    row.emplace_back("ring", RingAllreduce(participants_, me()), plan);
+    row.emplace_back("tree", TreeAllreduce(participants_, me()), plan);
+    const auto chosen = [&](bool order_matters) {
+      return NameOf(ChooseAllreduce(share_bytes, participants_, order_matters, Algorithm::kAuto));
+    };
+    Measure(&row, share_bytes);
+    Print("allreduce", bytes, chosen(true), chosen(false), row);
   }
 
-  static double TimeOnce(Runner* runner, const RunPlan& plan) {
-    const auto begin = std::chrono::steady_clock::now();
+  void Allgather(size_t bytes) {
+    RunPlan plan;
+    plan.chunk_bytes = options_.chunk_bytes;
+    const size_t share_bytes = bytes / static_cast<size_t>(options_.ranks_each);
+    for (int p = 0; p < participants_; ++p) {
+      char* const block = data_.data() + static_cast<size_t>(p) * share_bytes;
+      plan.blocks.push_back({block, block, share_bytes});
+    }
+    std::vector<Contestant> row;
+    row.emplace_back("direct", DirectAllgather(participants_, me()), plan);
+    row.emplace_back("ring", RingAllgather(participants_, me()), plan);
+    const char* chosen = NameOf(ChooseAllgather(share_bytes, participants_, Algorithm::kAuto));
+    Measure(&row, share_bytes * static_cast<size_t>(participants_));
+    Print("allgather", bytes, chosen, chosen, row);
+  }
+
+  // Batches in turns.
+  void Measure(std::vector<Contestant>* row, size_t bytes) {
+    for (Contestant& each : *row) each.runner = std::make_unique<Runner>(&each.schedule, links_);
+    const int repetitions = bytes <= 16 << 10 ? 8 : bytes <= 256 << 10 ? 2 : 1;
+    const double limit = Now() + kRowSeconds;
+    bool enough = false;
+    for (int round = 0; round < kMostRounds && !enough; ++round) {
+      for (Contestant& each : *row) Batch(&each, repetitions);
+      if (rank_ == 0) shared_->enough = round + 1 >= kLeastRounds && Now() > limit;
+      pthread_barrier_wait(&shared_->barrier);
+      enough = shared_->enough;  // not written again before all have come to the next batch
+    }
+    for (Contestant& each : *row) std::sort(each.microseconds.begin(), each.microseconds.end());
+  }
+
+  void Batch(Contestant* contestant, int repetitions) {
+    pthread_barrier_wait(&shared_->barrier);
+    shared_->begin[rank_] = Now();
+    for (int i = 0; i < repetitions; ++i) RunOnce(contestant->runner.get(), contestant->plan);
+    shared_->end[rank_] = Now();
+    pthread_barrier_wait(&shared_->barrier);
+    const double begin = *std::min_element(shared_->begin, shared_->begin + options_.ranks());
+    const double end = *std::max_element(shared_->end, shared_->end + options_.ranks());
+    contestant->microseconds.push_back((end - begin) * 1e6 / repetitions);
+  }
+
+  void RunOnce(Runner* runner, const RunPlan& plan) {
     runner->Start(plan);
     for (int idle = 0; !runner->done();) {
       bool moved = false;
       Require(runner->Advance(&moved).ok(), "advance");
       if (moved) idle = 0;
-      if (!moved && ++idle > 20) sched_yield();
+      if (moved || runner->done()) continue;
+      if (++idle < kPauses) {
+        sched_yield();
+      } else {
+        Sleep(*runner);
+      }
     }
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   }
 
-  void Row(size_t bytes, float* data) {
-    const int iterations = static_cast<int>(std::max<size_t>(7, std::min<size_t>(2000, (256 << 20) / (bytes + 65536))));
-    RunPlan plan;
-    plan.data = data;
-    plan.dtype = DType::kFloat32;
-    plan.element_count = static_cast<int64_t>(bytes / sizeof(float));
-    plan.chunk_bytes = chunk_bytes_;
-    RunPlan traffic = plan;
-    traffic.element_count *= 2;
-    traffic.chunk_bytes = 2 * (chunk_bytes_ > 0 ? chunk_bytes_ : DefaultChunkBytes(participants_));
-    if (me_ == 0) std::printf("%10zu", bytes);
-    Cell(TrafficOnly(participants_, me_), traffic, iterations, true);
-    Cell(ExchangeAll(participants_, me_), plan, iterations, bytes <= 1 << 20);
-    Cell(DirectAllreduce(participants_, me_), plan, iterations, true);
-    Cell(RingAllreduce(participants_, me_), plan, iterations, true);
-    Cell(TreeAllreduce(participants_, me_), plan, iterations, true);
-    Cell(HalvingAllreduce(participants_, me_), plan, iterations, true);
-    if (me_ == 0) std::printf("\n");
+  // Until something can be moved.
+  void Sleep(const Runner& runner) {
+    std::vector<pollfd> waits;
+    for (int peer = 0; peer < participants_; ++peer) {
+      const int events = (runner.WaitsToSend(peer) ? POLLOUT : 0) | (runner.WaitsToRecv(peer) ? POLLIN : 0);
+      if (events != 0)
+        waits.push_back({links_[static_cast<size_t>(peer)]->descriptor(), static_cast<short>(events), 0});
+    }
+    Require(poll(waits.data(), waits.size(), 20000) > 0, "poll");
+  }
+
+  void Print(const char* what, size_t bytes, const char* in_order, const char* any_order,
+             const std::vector<Contestant>& row) const {
+    if (rank_ != 0) return;
+    std::printf("%s %zu %s %s", what, bytes, in_order, any_order);
+    for (const Contestant& each : row) {
+      const std::vector<double>& times = each.microseconds;
+      std::printf(" %s %.1f/%.1f", each.name, times.front(), times[times.size() / 2]);
+    }
+    std::printf("\n");
     std::fflush(stdout);
   }
 
-  void Cell(const Schedule& schedule, const RunPlan& plan, int iterations, bool wanted) {
-    if (wanted) {
-      const std::vector<double> times = Time(schedule, plan, iterations);
-      if (me_ == 0) std::printf("%10.1f /%9.1f", times.front(), times[times.size() / 2]);
-    } else if (me_ == 0) {
-      std::printf("%21s", "-");
-    }
-  }
-
+  const Options& options_;
   Shared* const shared_;
+  const int rank_;
   const int participants_;
-  const int me_;
-  const size_t chunk_bytes_;
   std::vector<std::unique_ptr<Link>> owned_;
   std::vector<Link*> links_;
+  std::vector<char> data_;
 };
+
+Options Read(int count, char** arguments) {
+  Options options;
+  if (count > 1) options.participants = std::atoi(arguments[1]);
+  if (count > 2) options.chunk_bytes = std::strtoul(arguments[2], nullptr, 10);
+  if (count > 3) options.only_bytes = std::strtoul(arguments[3], nullptr, 10);
+  if (count > 4) options.ranks_each = std::atoi(arguments[4]);
+  for (int i = 5; i < count; ++i) options.networks.emplace_back(arguments[i]);
+  Require(options.participants >= 2 && options.ranks_each >= 1 && options.ranks() <= kMostRanks, "2 to 32 ranks");
+  Require(options.networks.empty() || static_cast<int>(options.networks.size()) == options.participants,
+          "a network for each participant");
+  return options;
+}
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  const int participants = count > 1 ? std::atoi(arguments[1]) : 2;
-  const size_t chunk_bytes = count > 2 ? std::strtoul(arguments[2], nullptr, 10) : 0;
-  const size_t only_bytes = count > 3 ? std::strtoul(arguments[3], nullptr, 10) : 0;
-  Require(participants >= 2 && participants <= kMostParticipants, "2 to 16 participants");
+  const Options options = Read(count, arguments);
   void* const memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   Require(memory != MAP_FAILED, "mmap");
   auto* const shared = static_cast<Shared*>(memory);
-  auto sockets = ConnectAll(participants);
-  int me = 0;
-  for (int i = 1; i < participants && me == 0; ++i) {
-    if (fork() == 0) me = i;
+  pthread_barrierattr_t attributes;
+  pthread_barrierattr_init(&attributes);
+  pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_barrier_init(&shared->barrier, &attributes, static_cast<unsigned>(options.ranks()));
+  auto sockets = ConnectAll(options);
+  int rank = 0;
+  for (int i = 1; i < options.ranks() && rank == 0; ++i) {
+    if (fork() == 0) rank = i;
   }
-  PinToCore(me % static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
-  Bench bench(shared, participants, me, std::move(sockets[me]), chunk_bytes);
-  bench.Table(only_bytes);
-  if (me == 0) {
-    for (int i = 1; i < participants; ++i) wait(nullptr);
+  PinToCore(rank % static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+  Bench(options, shared, rank, std::move(sockets[static_cast<size_t>(rank)])).Table();
+  if (rank == 0) {
+    for (int i = 1; i < options.ranks(); ++i) wait(nullptr);
   }
   return 0;
 }

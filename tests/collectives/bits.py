@@ -16,7 +16,7 @@ from order import adasum_bits, bits, groups_of
 
 _DTYPES = ("float32", "float32", "float64", "float16", "bfloat16", "int32", "uint8", "int64")
 _THRESHOLDS = ("0", "1000", "20000", "4194304", "100000000")
-_ALGORITHMS = ("auto", "auto", "direct", "tree", "exchange", "halving", "ring")
+_ALGORITHMS = ("auto", "auto", "direct", "tree", "exchange", "ring")
 _STEPS = 3  # the first describes the tensors, the others find them known
 
 

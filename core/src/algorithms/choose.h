@@ -1,49 +1,42 @@
-// Which algorithm carries an allreduce between groups: a measured table. Pure functions; any thread.
+// Which schedule carries an allreduce or an allgather between groups. Pure functions; any thread.
 //
-// Measured with benchmarks/link_bench over loopback TCP on two cores of a shared machine, processes pinned, minimum of
-// several runs in microseconds. "links" moves the bytes of a direct allreduce in one round and folds nothing.
+// The limits come from network namespaces with delay and a limited rate: benchmarks/hosts.py, docs/benchmarks/hosts.md.
+// What counts is a hop's time times the rate, the bytes that are under way: 10 Gbit/s and 40 us are 50 KB, as are 200
+// Mbit/s and 2 ms, which two cores can play for eight hosts. Without delay the hosts share the machine's cores. The
+// schedule with the fewest messages is the fastest there, the tree, whose participants sleep most of the time; between
+// machines nobody profits from that, so such figures decide nothing here.
 //
-//   two participants, a core each            three on two cores          four on two cores
-//   bytes     links  exch.  direct  ring  tree   exch.  direct   tree       exch.  direct   tree
-//   16          3.8    4.6     6.8   6.8   6.8      25      23     22          40      26     28
-//   1 K         8.8    4.7     9.5   9.6   7.0      27      57     22          41      88     28
-//   16 K        9.5    5.3    10.0  10.0   8.3      30      58     24          46      90     31
-//   64 K         11     12      12    12    16      53      65     44          91      98     61
-//   256 K        34     33      38    38    43     152     121    114         234     172    143
-//   1 M         133    166     140   139   166
-//   16 M       3344      -    3142  3216  3008
-//   64 M      15723      -   14946 14873 22423
+//   200 Mbit/s, 2 ms a hop, one rank each, milliseconds
+//   hosts   bytes  exchange  direct   ring   tree
+//   3        16 K       3.1     4.4    8.6    5.9
+//   3        64 K       7.8     7.1   10.1   13.4
+//   4       256 K        46      23     27     63
+//   8         1 K       2.6     5.1     30     13
+//   8        16 K       6.9     5.5     30     17
+//   8         1 M         -     130    161    252
 //
-// More participants than cores flatter the tree, whose participants wait most of the time: a core serves another one
-// meanwhile. Between hosts nobody profits from that, and the number of hops in a row decides.
+// Over loopback TCP, a core for each of two participants, microseconds (benchmarks/link_bench):
 //
-// Recursive halving beside direct, on the same two cores, minimum of two interleaved runs:
-//
-//   three participants     four                   eight
-//   bytes  direct  halving    direct  halving    direct  halving
-//   64 K       55       40        73       52       328      229
-//   256 K     132      118       143      116       494      397
-//   1 M       533      476       741      545      1918     1327
-//   16 M                       12971    13781
-//
-// Of two participants it asks the very steps of direct (1 MB: 208 both). That it wins where more share a core, 1.1 to
-// 1.5 times, it owes, like the tree, to that core: 2 log2(n) messages to be woken for instead of 2 (n-1). Between hosts
-// the same bytes take 2 log2(n) hops instead of 2, so it is taken only where it is forced, which pays for three and
-// more groups on one machine.
+//   bytes  exchange  direct   ring   tree
+//   16          4.6     6.8    6.8    6.8
+//   16 K        5.3      10     10    8.3
+//   64 K         12      12     12     16
+//   1 M         166     140    139    166
+//   64 M          -   14946  14873  22423
 #pragma once
 
 #include <cstddef>
 
 namespace farandole {
 
-enum class Algorithm { kAuto, kDirect, kRing, kTree, kExchange, kHalving };
+enum class Algorithm { kAuto, kDirect, kRing, kTree, kExchange };
 
 // REQUIRES: participants >= 1. `order_matters` is false for integers, min and max, and when the user allows any order.
 // `forced` other than kAuto is returned as it is, kRing even where order matters: who forces it wants it.
 Algorithm ChooseAllreduce(size_t size_bytes, int participants, bool order_matters, Algorithm forced);
 
-// kDirect, kRing or kHalving, which stands for dissemination here. In the last two participants pass on what they
-// receive. An algorithm that is forced and gathers nothing is taken for kAuto.
+// kDirect or kRing, in which participants pass on what they receive. An algorithm that is forced and gathers nothing is
+// taken for kAuto.
 Algorithm ChooseAllgather(size_t largest_block_bytes, int participants, Algorithm forced);
 
 }  // namespace farandole

@@ -24,9 +24,9 @@ std::vector<int> FoldSteps(const Schedule& schedule) {
 std::vector<bool> StepsBeforeAnyWrite(const Schedule& schedule) {
   std::vector<bool> written(static_cast<size_t>(schedule.block_count), false), before;
   for (const Step& step : schedule.steps) {
-    const auto first = written.begin() + step.block;
-    before.push_back(!*first);
-    if (step.kind == StepKind::kRecvData || step.kind == StepKind::kFold) std::fill_n(first, step.blocks, true);
+    const auto block = static_cast<size_t>(step.block);
+    before.push_back(!written[block]);
+    if (step.kind == StepKind::kRecvData || step.kind == StepKind::kFold) written[block] = true;
   }
   return before;
 }
@@ -37,25 +37,12 @@ std::vector<Range> RangesOf(const std::vector<BlockMemory>& blocks) {
   return ranges;
 }
 
-// Where each slot begins, counted in blocks, and behind them the end.
-std::vector<size_t> SlotBegins(const Schedule& schedule) {
-  std::vector<size_t> blocks(static_cast<size_t>(schedule.slot_count), 0), begins{0};
-  for (const Step& step : schedule.steps) {
-    if (step.slot < 0) continue;
-    size_t& most = blocks[static_cast<size_t>(step.slot)];
-    most = std::max(most, static_cast<size_t>(step.blocks));
-  }
-  for (size_t count : blocks) begins.push_back(begins.back() + count);
-  return begins;
-}
-
 }  // namespace
 
 Runner::Runner(const Schedule* schedule, std::vector<Link*> links)
     : schedule_(schedule),
       links_(std::move(links)),
       reads_source_(StepsBeforeAnyWrite(*schedule)),
-      slot_begins_(SlotBegins(*schedule)),
       progress_(schedule),
       folds_(*schedule, FoldSteps(*schedule)) {
   // Lanes stand in the order in which the schedule names the peers: it spreads the load over the receivers.
@@ -169,8 +156,7 @@ void Runner::Finish(Walk* walk) {
 }
 
 Runner::Memory Runner::MemoryOf(int64_t chunk, const Step& step) const {
-  Range bytes = cut_.Bytes(chunk, step.block);
-  if (step.blocks > 1) bytes.end = cut_.Bytes(chunk, step.block + step.blocks - 1).end;
+  const Range bytes = cut_.Bytes(chunk, step.block);
   const auto size_bytes = static_cast<size_t>(bytes.size());
   if (plan_.blocks.empty()) {
     return {static_cast<const char*>(plan_.source) + bytes.begin, static_cast<char*>(plan_.data) + bytes.begin,
@@ -183,8 +169,7 @@ Runner::Memory Runner::MemoryOf(int64_t chunk, const Step& step) const {
 
 char* Runner::SlotMemory(int64_t chunk, int slot) const {
   const int64_t copy = chunk % Progress::kSlotDepth;
-  return scratch_.get() +
-         (static_cast<size_t>(copy) * slot_begins_.back() + slot_begins_[static_cast<size_t>(slot)]) * slot_bytes_;
+  return scratch_.get() + static_cast<size_t>(copy * schedule_->slot_count + slot) * slot_bytes_;
 }
 
 // Whether the schedule reads a null source or writes null data.
@@ -204,7 +189,7 @@ bool Runner::TouchesNull() const {
 void Runner::ReserveScratch() {
   slot_bytes_ = (cut_.largest_block_bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   const size_t copies = std::min<int64_t>(cut_.chunk_count(), Progress::kSlotDepth);
-  const size_t partial_bytes = copies * slot_begins_.back() * slot_bytes_;
+  const size_t partial_bytes = copies * static_cast<size_t>(schedule_->slot_count) * slot_bytes_;
   const bool null_blocks = TouchesNull();
   needed_bytes_ = partial_bytes + (null_blocks ? 2 * slot_bytes_ : 0);
   if (needed_bytes_ > scratch_bytes_) {

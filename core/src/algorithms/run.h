@@ -110,8 +110,7 @@ class Runner {
   // Constant.
   const Schedule* const schedule_;
   const std::vector<Link*> links_;
-  const std::vector<bool> reads_source_;   // by step: nothing before it writes its blocks
-  const std::vector<size_t> slot_begins_;  // in blocks
+  const std::vector<bool> reads_source_;  // by step: nothing before it writes its block
 
   // Of the operation.
   RunPlan plan_;

@@ -6,12 +6,11 @@
 namespace farandole {
 namespace {
 
-Step Transfer(StepKind kind, int phase, int block, int blocks, int peer, std::vector<int> after) {
+Step Transfer(StepKind kind, int phase, int block, int peer, std::vector<int> after) {
   Step step;
   step.kind = kind;
   step.phase = phase;
   step.block = block;
-  step.blocks = blocks;
   step.peer = peer;
   step.after = std::move(after);
   return step;
@@ -25,26 +24,25 @@ int Schedule::Append(Step step) {
   return static_cast<int>(steps.size()) - 1;
 }
 
-int Schedule::Send(int phase, int block, int peer, std::vector<int> after, int blocks) {
-  return Append(Transfer(StepKind::kSend, phase, block, blocks, peer, std::move(after)));
+int Schedule::Send(int phase, int block, int peer, std::vector<int> after) {
+  return Append(Transfer(StepKind::kSend, phase, block, peer, std::move(after)));
 }
 
-int Schedule::RecvData(int phase, int block, int peer, std::vector<int> after, int blocks) {
-  return Append(Transfer(StepKind::kRecvData, phase, block, blocks, peer, std::move(after)));
+int Schedule::RecvData(int phase, int block, int peer, std::vector<int> after) {
+  return Append(Transfer(StepKind::kRecvData, phase, block, peer, std::move(after)));
 }
 
-int Schedule::RecvScratch(int phase, int block, int peer, int slot, std::vector<int> after, int blocks) {
-  Step step = Transfer(StepKind::kRecvScratch, phase, block, blocks, peer, std::move(after));
+int Schedule::RecvScratch(int phase, int block, int peer, int slot, std::vector<int> after) {
+  Step step = Transfer(StepKind::kRecvScratch, phase, block, peer, std::move(after));
   step.slot = slot;
   return Append(std::move(step));
 }
 
-int Schedule::Fold(int phase, int block, std::vector<int> operands, bool scale, std::vector<int> after, int blocks) {
+int Schedule::Fold(int phase, int block, std::vector<int> operands, bool scale, std::vector<int> after) {
   Step step;
   step.kind = StepKind::kFold;
   step.phase = phase;
   step.block = block;
-  step.blocks = blocks;
   step.operands = std::move(operands);
   step.scale = scale;
   step.after = std::move(after);

@@ -18,12 +18,11 @@
 //   chunk 2                             phase 0                 phase 1    ...
 //
 // What every schedule keeps, and schedule_test.cc checks:
-// - Sends to a peer stand in the order of that peer's receives from us, with the same blocks and phases.
+// - Sends to a peer stand in the order of that peer's receives from us, with the same block and phase each.
 // - A step stands behind all steps in its `after`, and its phase is not lower than theirs.
 // - `after` covers, directly or through others, every earlier step that touches the same block or slot, unless both
 //   only read.
 // - A slot is received and folded in the same phase.
-// - Of the blocks of one step, all have been written by earlier steps or none.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +44,6 @@ struct Step {
   StepKind kind = StepKind::kSend;
   int peer = -1;
   int block = 0;
-  int blocks = 1;  // this many from `block` on, as one range; more than one only where they are cut from elements
   int slot = -1;
   int phase = 0;
   bool scale = false;         // kFold only: apply the operation's scale to this fold (the last one of the block)
@@ -60,10 +58,10 @@ struct Schedule {
   std::vector<Step> steps;
 
   // Append a step and return its index.
-  int Send(int phase, int block, int peer, std::vector<int> after, int blocks = 1);
-  int RecvData(int phase, int block, int peer, std::vector<int> after, int blocks = 1);
-  int RecvScratch(int phase, int block, int peer, int slot, std::vector<int> after, int blocks = 1);
-  int Fold(int phase, int block, std::vector<int> operands, bool scale, std::vector<int> after, int blocks = 1);
+  int Send(int phase, int block, int peer, std::vector<int> after);
+  int RecvData(int phase, int block, int peer, std::vector<int> after);
+  int RecvScratch(int phase, int block, int peer, int slot, std::vector<int> after);
+  int Fold(int phase, int block, std::vector<int> operands, bool scale, std::vector<int> after);
 
  private:
   int Append(Step step);

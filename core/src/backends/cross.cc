@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "algorithms/direct.h"
-#include "algorithms/dissemination.h"
-#include "algorithms/halving.h"
 #include "algorithms/pairwise.h"
 #include "algorithms/ring.h"
 #include "algorithms/tree.h"
@@ -18,7 +16,6 @@ Algorithm Parse(const std::string& name) {
   if (name == "ring") return Algorithm::kRing;
   if (name == "tree") return Algorithm::kTree;
   if (name == "exchange") return Algorithm::kExchange;
-  if (name == "halving") return Algorithm::kHalving;
   return Algorithm::kAuto;
 }
 
@@ -126,7 +123,9 @@ void CrossExchange::Add(const RunnerKey& key, RunPlan plan) {
 Schedule CrossExchange::MakeSchedule(Kind kind, int detail) const {
   const int groups = topology_.group_count(), me = topology_.group;
   if (kind == Kind::kBroadcast) return TreeBroadcast(groups, me, detail);
-  if (kind == Kind::kAllgather) return MakeAllgather(static_cast<Algorithm>(detail));
+  if (kind == Kind::kAllgather) {
+    return static_cast<Algorithm>(detail) == Algorithm::kRing ? RingAllgather(groups, me) : DirectAllgather(groups, me);
+  }
   if (kind == Kind::kReduceScatter) return PairwiseReduceScatter(groups, me);
   if (kind == Kind::kAlltoall) return PairwiseAlltoall(set_->size(), set_->position);
   switch (static_cast<Algorithm>(detail)) {
@@ -136,17 +135,9 @@ Schedule CrossExchange::MakeSchedule(Kind kind, int detail) const {
       return TreeAllreduce(groups, me);
     case Algorithm::kExchange:
       return ExchangeAll(groups, me);
-    case Algorithm::kHalving:
-      return HalvingAllreduce(groups, me);
     default:
       return DirectAllreduce(groups, me);
   }
-}
-
-Schedule CrossExchange::MakeAllgather(Algorithm algorithm) const {
-  const int groups = topology_.group_count(), me = topology_.group;
-  if (algorithm == Algorithm::kRing) return RingAllgather(groups, me);
-  return algorithm == Algorithm::kHalving ? DisseminationAllgather(groups, me) : DirectAllgather(groups, me);
 }
 
 // By group.

@@ -74,7 +74,6 @@ class CrossExchange {
   void Add(const RunnerKey& key, RunPlan plan);
   void StartFirst();
   Schedule MakeSchedule(Kind kind, int detail) const;
-  Schedule MakeAllgather(Algorithm algorithm) const;
   std::vector<int> CarriersOf(int lane, int lane_count) const;
   std::vector<Link*> LinksTo(const std::vector<int>& ranks) const;
   LaneRange Lanes(int lane_count) const { return LanesOf(topology_.member, topology_.member_count(), lane_count); }

@@ -99,8 +99,7 @@ Status ReadSettings(Settings* settings) {
   int arenas = 1, order = 0, algorithm = 0;
   FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_ARENAS", {"0", "1"}, &arenas));
   FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_ORDER", {"fixed", "any"}, &order));
-  FRD_RETURN_IF_ERROR(
-      ReadWord("FARANDOLE_ALGORITHM", {"auto", "direct", "ring", "tree", "exchange", "halving"}, &algorithm));
+  FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_ALGORITHM", {"auto", "direct", "ring", "tree", "exchange"}, &algorithm));
   FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_LOG_LEVEL", {"error", "warning", "info", "debug"}, &settings->log_level));
   FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_FUSION_THRESHOLD", kBytes, &settings->fusion_threshold_bytes));
   FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_START_TIMEOUT", kSeconds, &settings->start_timeout_ms));

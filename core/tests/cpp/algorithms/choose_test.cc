@@ -8,8 +8,7 @@ namespace {
 constexpr size_t kKilobyte = 1 << 10, kMegabyte = 1 << 20;
 
 TEST(ChooseAllreduce, WhatIsForcedIsTaken) {
-  for (Algorithm forced :
-       {Algorithm::kDirect, Algorithm::kRing, Algorithm::kTree, Algorithm::kExchange, Algorithm::kHalving}) {
+  for (Algorithm forced : {Algorithm::kDirect, Algorithm::kRing, Algorithm::kTree, Algorithm::kExchange}) {
     for (size_t size_bytes : {size_t{4}, kMegabyte, 64 * kMegabyte}) {
       EXPECT_EQ(ChooseAllreduce(size_bytes, 4, true, forced), forced);
     }
@@ -35,12 +34,21 @@ TEST(ChooseAllreduce, LongDataIsFoldedByOwnersInOrderAndRoundTheRingWithout) {
   EXPECT_EQ(ChooseAllreduce(64 * kMegabyte, 8, false, Algorithm::kAuto), Algorithm::kRing);
 }
 
-TEST(ChooseAllgather, GoesStraightExceptForManySmallBlocksAndWhatIsForced) {
-  EXPECT_EQ(ChooseAllgather(16, 8, Algorithm::kAuto), Algorithm::kDirect);
-  EXPECT_EQ(ChooseAllgather(16, 100, Algorithm::kAuto), Algorithm::kHalving);
-  EXPECT_EQ(ChooseAllgather(kMegabyte, 100, Algorithm::kAuto), Algorithm::kDirect);
-  EXPECT_EQ(ChooseAllgather(kMegabyte, 4, Algorithm::kRing), Algorithm::kRing);
-  EXPECT_EQ(ChooseAllgather(kMegabyte, 4, Algorithm::kTree), Algorithm::kDirect);
+// The hops of a ring take longer than short blocks do.
+TEST(ChooseAllreduce, TheRingBeginsWhereBlocksAreLong) {
+  EXPECT_EQ(ChooseAllreduce(512 * kKilobyte, 8, false, Algorithm::kAuto), Algorithm::kDirect);
+  EXPECT_EQ(ChooseAllreduce(kMegabyte, 8, false, Algorithm::kAuto), Algorithm::kRing);
+  EXPECT_EQ(ChooseAllreduce(64 * kMegabyte, 2, false, Algorithm::kAuto), Algorithm::kDirect);
+}
+
+TEST(ChooseAllgather, GoesStraightExceptForLongBlocksOfManyAndWhatIsForced) {
+  EXPECT_EQ(ChooseAllgather(16, 100, Algorithm::kAuto), Algorithm::kDirect);
+  EXPECT_EQ(ChooseAllgather(kMegabyte, 7, Algorithm::kAuto), Algorithm::kDirect);
+  EXPECT_EQ(ChooseAllgather(127 * kKilobyte, 8, Algorithm::kAuto), Algorithm::kDirect);
+  EXPECT_EQ(ChooseAllgather(128 * kKilobyte, 8, Algorithm::kAuto), Algorithm::kRing);
+  EXPECT_EQ(ChooseAllgather(kMegabyte, 100, Algorithm::kDirect), Algorithm::kDirect);
+  EXPECT_EQ(ChooseAllgather(16, 4, Algorithm::kRing), Algorithm::kRing);
+  EXPECT_EQ(ChooseAllgather(16, 4, Algorithm::kTree), Algorithm::kDirect);
 }
 
 TEST(ChooseAllreduce, SmallDataOfManyParticipantsTakesTheTree) {

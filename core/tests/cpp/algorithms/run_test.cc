@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "algorithms/direct.h"
-#include "algorithms/dissemination.h"
-#include "algorithms/halving.h"
 #include "algorithms/mesh.h"
 #include "algorithms/operations.h"
 #include "algorithms/ring.h"
@@ -147,13 +145,9 @@ TEST_P(Allgather, CollectsUnequalBlocks) {
   }
 }
 
-constexpr Algorithm<Schedule (*)(int, int)> kAllreduces[] = {{"direct", DirectAllreduce},
-                                                             {"ring", RingAllreduce},
-                                                             {"tree", TreeAllreduce},
-                                                             {"exchange", ExchangeAll},
-                                                             {"halving", HalvingAllreduce}};
-constexpr Algorithm<Schedule (*)(int, int)> kAllgathers[] = {
-    {"direct", DirectAllgather}, {"ring", RingAllgather}, {"dissemination", DisseminationAllgather}};
+constexpr Algorithm<Schedule (*)(int, int)> kAllreduces[] = {
+    {"direct", DirectAllreduce}, {"ring", RingAllreduce}, {"tree", TreeAllreduce}, {"exchange", ExchangeAll}};
+constexpr Algorithm<Schedule (*)(int, int)> kAllgathers[] = {{"direct", DirectAllgather}, {"ring", RingAllgather}};
 constexpr Algorithm<Schedule (*)(int, int, int)> kBroadcasts[] = {{"tree", TreeBroadcast}};
 
 using ::testing::Combine;

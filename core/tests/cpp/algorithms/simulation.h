@@ -94,7 +94,7 @@ class Simulation {
       return lane;
     }
 
-    Values& Slot(int slot, int64_t chunk) {
+    std::string& Slot(int slot, int64_t chunk) {
       return scratch[slot * Progress::kSlotDepth + chunk % Progress::kSlotDepth];
     }
     bool IsReady(const Walk& walk) const { return !walk.ended() && progress.Ready(walk.chunk(), walk.step()); }
@@ -107,8 +107,8 @@ class Simulation {
     Progress progress;
     std::vector<Walk> sends, recvs;
     Walk folds;
-    std::vector<Values> data;     // by chunk
-    std::vector<Values> scratch;  // by slot and copy: as many values as the step has blocks
+    std::vector<Values> data;  // by chunk
+    Values scratch;            // by slot and copy
   };
 
   bool Transfer(int from, int to) {
@@ -119,12 +119,12 @@ class Simulation {
     const Step& in = receiver.schedule.steps[recv.step()];
     const Step& out = sender.schedule.steps[send.step()];
     const bool agree = send.chunk() == recv.chunk() && agree_(from, out, to, in);
-    if (!agree || out.blocks != in.blocks || out.phase != in.phase) error_ = "the ends disagree";
-    const auto value = sender.data[send.chunk()].begin() + out.block;
+    if (!agree || out.phase != in.phase) error_ = "the ends disagree";
+    const std::string& value = sender.data[send.chunk()][out.block];
     if (in.kind == StepKind::kRecvData) {
-      std::copy_n(value, out.blocks, receiver.data[recv.chunk()].begin() + in.block);
+      receiver.data[recv.chunk()][in.block] = value;
     } else {
-      receiver.Slot(in.slot, recv.chunk()).assign(value, value + out.blocks);
+      receiver.Slot(in.slot, recv.chunk()) = value;
     }
     sender.Finish(&send);
     receiver.Finish(&recv);
@@ -136,12 +136,10 @@ class Simulation {
     if (!rank.IsReady(rank.folds)) return false;
     const Step& step = rank.schedule.steps[rank.folds.step()];
     const int64_t chunk = rank.folds.chunk();
-    for (int b = 0; b < step.blocks; ++b) {
-      std::string& own = rank.data[chunk][step.block + b];
-      Values operands;
-      for (int operand : step.operands) operands.push_back(operand == kOwnData ? own : rank.Slot(operand, chunk)[b]);
-      own = InOrder(operands) + (step.scale ? "*s" : "");
-    }
+    std::string& own = rank.data[chunk][step.block];
+    Values operands;
+    for (int operand : step.operands) operands.push_back(operand == kOwnData ? own : rank.Slot(operand, chunk));
+    own = InOrder(operands) + (step.scale ? "*s" : "");
     rank.Finish(&rank.folds);
     return true;
   }

@@ -58,5 +58,10 @@ TEST(ConfigTest, ANetworkIsTakenFromABackEndOfTheListOnly) {
   unsetenv("FARANDOLE_BACKEND");
 }
 
+TEST(ConfigTest, AnAlgorithmThatDoesNotExistIsToldThoseThatDo) {
+  EXPECT_EQ(RefusalOf("FARANDOLE_ALGORITHM", "halving"),
+            "FARANDOLE_ALGORITHM=halving is not understood; allowed: auto, direct, ring, tree, exchange");
+}
+
 }  // namespace
 }  // namespace farandole

@@ -29,7 +29,7 @@ PLACE, BYTES, SECONDS = Number("ranks", 2**31), Number("bytes", 1e18), Number("s
 # name without prefix -> the words it may hold, or its number, or TEXT; a test compares the names with who reads them.
 KNOWN: dict[str, tuple[str, ...] | Number] = {
     "ADDRESS": TEXT,
-    "ALGORITHM": ("auto", "direct", "ring", "tree", "exchange", "halving"),
+    "ALGORITHM": ("auto", "direct", "ring", "tree", "exchange"),
     "ARENAS": ("0", "1"),
     "BACKEND": TEXT,
     "CROSS_RANK": PLACE,

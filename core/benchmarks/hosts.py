@@ -1,0 +1,212 @@
+"""Which schedule is fastest between hosts: link_bench in network namespaces, with delay and with a limited rate.
+
+    python3 core/benchmarks/hosts.py --programs FOLDER --switch PROGRAM --output docs/benchmarks/hosts.md
+
+FOLDER holds link_bench. A host is a network namespace; all stand on one bridge, so that this needs root, `ip` and `tc`.
+PROGRAM delays frames: `PROGRAM FILE PORT...` forwards what it receives at a port to the others; a line of FILE is
+`PORT microseconds 0 0 1`. Without it the networks with delay are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from turns import readable
+
+SWITCH, SUBNET = "frd-switch", "10.79.0"
+SIZES = (1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
+CLEARLY = 1.1  # times as fast: less is noise
+
+
+@dataclass(frozen=True)
+class Network:
+    """What lies between two hosts."""
+
+    title: str
+    hop_us: int = 0  # one way
+    rate: str = ""  # of each host's port, as tc writes it; "": as fast as the machine copies
+
+
+@dataclass(frozen=True)
+class Row:
+    """What link_bench said about one operation of one size."""
+
+    network: Network
+    hosts: int
+    ranks_each: int
+    operation: str
+    size_bytes: int
+    chosen: tuple[str, str]  # where the order of summation is kept, where it is not
+    us: dict[str, float]  # minimum, by algorithm
+
+
+NETWORKS = (
+    Network("no delay, no limit"),
+    Network("0.5 ms a hop", hop_us=500),
+    Network("200 Mbit/s", rate="200mbit"),
+    Network("200 Mbit/s, 0.5 ms a hop", hop_us=500, rate="200mbit"),
+    Network("200 Mbit/s, 2 ms a hop", hop_us=2000, rate="200mbit"),
+)
+
+
+# ---- Hosts -----------------------------------------------------------------------------------------------------------
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
+
+
+@contextmanager
+def lab(hosts: int) -> Iterator[list[str]]:
+    """Hosts on a bridge. Yields them as link_bench wants them: name@address."""
+    names = [f"frd-host{i}" for i in range(hosts)]
+    try:
+        ip("netns", "add", SWITCH)
+        ip("-n", SWITCH, "link", "add", "bridge", "type", "bridge", "stp_state", "0")
+        ip("-n", SWITCH, "link", "set", "bridge", "up")
+        for i, name in enumerate(names):
+            ip("netns", "add", name)
+            ip("-n", SWITCH, "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("-n", SWITCH, "link", "set", f"port{i}", "master", "bridge", "up")
+            ip("-n", name, "addr", "add", f"{SUBNET}.{10 + i}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+        yield [f"{name}@{SUBNET}.{10 + i}" for i, name in enumerate(names)]
+    finally:
+        for name in (SWITCH, *names):
+            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
+
+
+def limit(hosts: int, action: str, *rate: str) -> None:
+    """Add or take a limit at both ends of every host's cable."""
+    ends = [(SWITCH, f"port{i}") for i in range(hosts)] + [(f"frd-host{i}", "eth0") for i in range(hosts)]
+    for namespace, device in ends:
+        subprocess.run(["tc", "-n", namespace, "qdisc", action, "dev", device, "root", *rate], check=True)
+
+
+@contextmanager
+def between(network: Network, hosts: int, switch: Path | None) -> Iterator[None]:
+    """Make the network between the hosts what it should be."""
+    if network.rate:
+        limit(hosts, "add", "tbf", "rate", network.rate, "burst", "16kb", "latency", "50ms")
+    ports = [f"port{i}" for i in range(hosts)]
+    delays = None
+    with tempfile.NamedTemporaryFile("w") as table:
+        if network.hop_us:
+            assert switch is not None
+            table.write("".join(f"{port} {network.hop_us // 2} 0 0 1\n" for port in ports))
+            table.flush()
+            for port in ports:
+                ip("-n", SWITCH, "link", "set", port, "nomaster")
+            delays = subprocess.Popen(["ip", "netns", "exec", SWITCH, str(switch), table.name, *ports])
+        try:
+            yield
+        finally:
+            if delays:
+                delays.terminate()
+                delays.wait()
+                for port in ports:
+                    ip("-n", SWITCH, "link", "set", port, "master", "bridge")
+            if network.rate:
+                limit(hosts, "del")
+
+
+# ---- Figures ---------------------------------------------------------------------------------------------------------
+
+
+def measure(program: Path, network: Network, names: list[str], ranks_each: int, size_bytes: int) -> list[Row]:
+    command = [str(program), str(len(names)), "0", str(size_bytes), str(ranks_each), *names]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+    rows = []
+    for line in answer.splitlines():
+        operation, size, in_order, any_order, *times = line.split()
+        us = {name: float(time.split("/")[0]) for name, time in zip(times[::2], times[1::2], strict=True)}
+        rows.append(Row(network, len(names), ranks_each, operation, int(size), (in_order, any_order), us))
+    return rows
+
+
+def run(options: argparse.Namespace) -> list[Row]:
+    networks = [NETWORKS[at] for at in options.networks if options.switch or not NETWORKS[at].hop_us]
+    rows = []
+    for hosts in options.hosts:
+        with lab(hosts) as names:
+            for network in networks:
+                with between(network, hosts, options.switch):
+                    for ranks_each, size_bytes in itertools.product(options.ranks_each, options.sizes):
+                        rows += measure(options.programs / "link_bench", network, names, ranks_each, size_bytes)
+                print(f"{hosts} hosts, {network.title}", flush=True)
+    return rows
+
+
+def gain(row: Row, name: str) -> float:
+    """How many times as fast `name` is as what is chosen there, where the order of summation is kept."""
+    return row.us[row.chosen[0]] / row.us[name] if name in row.us and row.chosen[0] in row.us else 0.0
+
+
+def verdict_lines(rows: list[Row]) -> list[str]:
+    """Where an algorithm is clearly faster than the one that is chosen."""
+    lines = ["| | algorithm | network | rows | clearly faster in | at best | in the median |", "|---" * 7 + "|"]
+    names = {row.operation: dict.fromkeys(itertools.chain.from_iterable(row.us for row in rows)) for row in rows}
+    for operation, algorithms in names.items():
+        for name, network in itertools.product(algorithms, NETWORKS):
+            of_network = [row for row in rows if row.operation == operation and row.network == network]
+            gains = sorted(gain(row, name) for row in of_network if name in row.us and row.chosen[0] != name)
+            if gains and name != "links":
+                clear = sum(each >= CLEARLY for each in gains)
+                cells = [operation, name, network.title, str(len(gains)), str(clear)]
+                lines.append(f"| {' | '.join(cells)} | {gains[-1]:.2f} | {gains[len(gains) // 2]:.2f} |")
+    return lines
+
+
+def table_lines(rows: list[Row]) -> list[str]:
+    columns = list(dict.fromkeys(name for row in rows for name in row.us))
+    heads = ["hosts", "ranks each", "size", "chosen", "in any order", *columns]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in rows:
+        best = min(us for name, us in row.us.items() if name != "links")
+        times = [_cell(row.us.get(name), best) for name in columns]
+        cells = [str(row.hosts), str(row.ranks_each), readable(row.size_bytes), *row.chosen, *times]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _cell(us: float | None, best: float) -> str:
+    mark = "**" if us == best else ""
+    return "" if us is None else f"{mark}{us:.0f}{mark}"
+
+
+def report(rows: list[Row]) -> str:
+    lines = ["# Schedules between hosts", "", *verdict_lines(rows)]
+    for operation, network in itertools.product(("allreduce", "allgather"), NETWORKS):
+        of_network = [row for row in rows if row.operation == operation and row.network == network]
+        if of_network:
+            lines += ["", f"## {operation}, {network.title}", "", *table_lines(of_network)]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", type=Path, required=True)
+    parser.add_argument("--switch", type=Path)
+    parser.add_argument("--hosts", type=int, nargs="+", default=[3, 4, 8])
+    parser.add_argument("--ranks-each", type=int, nargs="+", default=[1, 2])
+    titles = "; ".join(f"{at}: {network.title}" for at, network in enumerate(NETWORKS))
+    parser.add_argument("--networks", type=int, nargs="+", default=list(range(len(NETWORKS))), help=titles)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    text = report(run(options))
+    if options.output:
+        options.output.write_text(text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
