@@ -349,6 +349,22 @@ void Agreement::Leave() {
   if (!one_group_) outgoing_.push_back(EncodeIdMessage(MessageKind::kLeave, 0));
 }
 
+// What stands before it waits for a message, a seal or room in the log, which may take longer than their leaving.
+std::set<int> Agreement::Leaving() const {
+  std::set<int> leaving = leaving_;
+  const auto look_at = [&leaving](const LogEntry& entry) {
+    if (entry.kind == LogKind::kLeft) leaving.insert(entry.id);
+  };
+  uint64_t position = head_;
+  while (const std::optional<LogEntry> entry = board_.Read(position++)) look_at(*entry);
+  for (const auto& pending : pending_log_) look_at(pending.entry);
+  for (const Bytes& message : deferred_) {
+    ByteReader reader(message);
+    if (reader.Get<MessageKind>() == MessageKind::kLeft) leaving.insert(reader.Get<int32_t>());
+  }
+  return leaving;
+}
+
 void Agreement::ReportStuck(Ticket ticket) {
   const Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted) return;

@@ -167,6 +167,8 @@ class Agreement {
 
   // Says that this rank leaves. REQUIRES: nothing in flight.
   void Leave();
+  // Ranks that have said so, where it stands behind what this rank cannot read yet.
+  std::set<int> Leaving() const;
   // Asks whether others wait for this unnamed operation under another id. Harmless when they do not.
   void ReportStuck(Ticket ticket);
   void AskWhom();                           // for whom this rank waits, as far as rank 0 knows
@@ -291,6 +293,7 @@ class Agreement {
   std::atomic<size_t> small_count_{0};
   size_t reserved_count_ = 0;       // names of which a thread copies or folds the data without the lock
   bool waits_for_release_ = false;  // the last Advance did, for one of them
+  std::set<int> leaving_;           // who has told this rank that it leaves, though not through the log
   std::deque<Bytes> deferred_;      // messages that speak of what we have still to read in the log, and all behind them
   std::vector<Bytes> outgoing_;
   bool ring_ = false;

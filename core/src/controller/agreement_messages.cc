@@ -276,6 +276,10 @@ Status Agreement::OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<
     events->push_back(Event::OfRank(Event::kAsked, id));
     return Status::Ok();
   }
+  if (kind == MessageKind::kLeft && id == kCoordinatorRank && !leader()) {
+    leaving_.insert(id);
+    return Status::Ok();
+  }
   if (!leader()) return Unreadable(kCoordinatorRank);
   const auto lead = leads_.find(id);
   if (kind == MessageKind::kRetire && lead != leads_.end()) {

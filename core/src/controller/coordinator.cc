@@ -52,12 +52,16 @@ Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoi
   return OnIdMessage(from, kind, id, value, out);
 }
 
-// Every rank tells its own group; the others hear it from here, after everything that was ready before.
+// Every rank tells its own group; the others hear it from here, after everything that was ready before. When it is rank
+// 0, whose connections end, it tells each of them, since the first of their group may be slow to write it down.
 void Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
   Flush(out);
   for (const auto& group : layout_.groups) {
     if (layout_.group_of[static_cast<size_t>(from)] == layout_.group_of[static_cast<size_t>(group[0])]) continue;
-    out->push_back({group[0], EncodeIdMessage(MessageKind::kLeft, from)});
+    for (int rank : group) {
+      if (rank == group[0] || from == kCoordinatorRank)
+        out->push_back({rank, EncodeIdMessage(MessageKind::kLeft, from)});
+    }
   }
 }
 

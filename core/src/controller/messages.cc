@@ -1,5 +1,7 @@
 #include "controller/messages.h"
 
+#include <algorithm>
+
 #include "controller/board.h"
 
 namespace farandole {
@@ -23,6 +25,13 @@ Bytes EncodePut(const EagerPut& put) {
   Bytes head = writer.Take();
   head.resize(kEagerPutBytes);
   return head;
+}
+
+// No head of an operation: there is no such id.
+Bytes EncodeFarewell() { return Bytes(kEagerPutBytes, 0xff); }
+
+bool IsFarewell(const uint8_t* head, size_t size_bytes) {
+  return std::all_of(head, head + size_bytes, [](uint8_t byte) { return byte == 0xff; });
 }
 
 EagerPut DecodePut(ByteReader* reader) {

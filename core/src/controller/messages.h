@@ -358,5 +358,8 @@ bool IsAbort(const Bytes& message);  // the whole of it can be read
 inline constexpr size_t kEagerPutBytes = 64;
 Bytes EncodePut(const EagerPut& put);
 EagerPut DecodePut(ByteReader* reader);
+// Instead of a head: the sender leaves in good order, and nothing comes behind it.
+Bytes EncodeFarewell();
+bool IsFarewell(const uint8_t* head, size_t size_bytes);
 
 }  // namespace farandole

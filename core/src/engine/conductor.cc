@@ -232,15 +232,13 @@ void Conductor::EndJoin(const Agreement::Event& event) {
 
 bool Conductor::AdvanceEager() {
   std::vector<OperationPtr> done;
-  std::vector<Eager::Trouble> troubles;
-  const bool moved = eager_.Advance(&done, &troubles);
+  std::vector<Eager::Sign> signs;
+  const bool moved = eager_.Advance(&done, &signs);
   for (const OperationPtr& operation : done) Finish(operation, Status::Ok());
-  for (const Eager::Trouble& trouble : troubles) {
-    if (trouble.closed) {
-      liveness_.OnConnectionClosed(trouble.rank, Now());
-    } else {
-      Abort(trouble.status.code(), trouble.rank, trouble.status.message());
-    }
+  for (const Eager::Sign& sign : signs) {
+    if (sign.kind == Eager::Sign::kLeaving) liveness_.OnLeaving(sign.rank);
+    if (sign.kind == Eager::Sign::kClosed) liveness_.OnConnectionClosed(sign.rank, Now());
+    if (sign.kind == Eager::Sign::kBroken) Abort(sign.status.code(), sign.rank, sign.status.message());
   }
   return moved;
 }

@@ -41,7 +41,7 @@ bool Conductor::SuspectBrokenLinks() {
   for (int r = 0; r < world_->size; ++r) {
     const auto& link = world_->links[static_cast<size_t>(r)];
     char byte = 0;
-    if (!link || link->descriptor() < 0) continue;
+    if (!link || link->descriptor() < 0 || liveness_.HasLeft(r)) continue;
     const ssize_t got = recv(link->descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got > 0 || (got < 0 && errno == EAGAIN)) continue;
     liveness_.OnConnectionClosed(r, Now());
@@ -173,6 +173,10 @@ void Conductor::Tick() {
 void Conductor::Judge(TimePoint now) {
   if (!liveness_.suspects_somebody()) return;
   ReadLog();  // a rank may have said that it leaves
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    for (int rank : table_->agreement.Leaving()) liveness_.OnLeaving(rank);
+  }
   const auto verdict = liveness_.Judge(now);
   if (!verdict) return;
   const std::string name = world_->NameOf(verdict->rank);
@@ -215,6 +219,7 @@ void Conductor::LeaveInGoodOrder() {
   }
   world_->group->RingOthers();
   SendOutgoing();
+  eager_.SayFarewell();
 }
 
 void Conductor::CloseConnections() {

@@ -119,9 +119,10 @@ void Conductor::Send(int rank, const Bytes& message) {
             ", more than may be kept for it; was it stopped, by SIGSTOP or a debugger?");
 }
 
+// That the other end has closed is seen by reading, behind what it said before: that it leaves, for one thing.
 void Conductor::FlushControl(int rank) {
   MessageStream& stream = world_->control[static_cast<size_t>(rank)];
-  if (stream.open() && !stream.Flush().ok()) OnClosed(rank);
+  if (stream.open() && !stream.Flush().ok()) stream.StopSending();
 }
 
 }  // namespace farandole

@@ -44,9 +44,9 @@ Status Eager::Open() {
   return Status::Ok();
 }
 
-bool Eager::Advance(std::vector<OperationPtr>* done, std::vector<Trouble>* troubles) {
+bool Eager::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs) {
   bool moved = BeginSubmitted();
-  moved |= MoveBytes(troubles);
+  moved |= MoveBytes(signs);
   if (!moved) return false;
   for (size_t i = 0; i < running_.size();) {
     if (Progress(running_[i].get())) {
@@ -56,7 +56,7 @@ bool Eager::Advance(std::vector<OperationPtr>* done, std::vector<Trouble>* troub
       ++i;
     }
   }
-  ReportClosed(troubles);
+  ReportClosed(signs);
   return true;
 }
 
@@ -130,19 +130,19 @@ void Eager::SendData(Running* running, Peer* peer) {
 
 bool Eager::asks() const { return !running_.empty() && others_.size() <= kAskedStreams; }
 
-bool Eager::MoveBytes(std::vector<Trouble>* troubles) {
+bool Eager::MoveBytes(std::vector<Sign>* signs) {
   bool moved = false;
   for (int rank : others_) {
     if (!stream(rank).open()) continue;
-    if (!stream(rank).flushed()) Flush(rank, &moved, troubles);
+    if (!stream(rank).flushed()) Flush(rank, &moved, signs);
     const auto at = static_cast<size_t>(rank);
-    if (stream(rank).open() && (asks() || readable_[at])) Receive(rank, &moved, troubles);
+    if (stream(rank).open() && (asks() || readable_[at])) Receive(rank, &moved, signs);
     readable_[at] = false;
   }
   return moved;
 }
 
-void Eager::Flush(int rank, bool* moved, std::vector<Trouble>* troubles) {
+void Eager::Flush(int rank, bool* moved, std::vector<Sign>* signs) {
   bool sent = false;
   PutStream& to = stream(rank);
   const Status status = to.Flush(&sent);
@@ -155,20 +155,22 @@ void Eager::Flush(int rank, bool* moved, std::vector<Trouble>* troubles) {
     watched_for_writing_[at] = blocked;
   }
   // That the other end has closed is seen by reading, behind what it sent before.
-  if (!status.ok() && status.code() != Code::kPeerLost) troubles->push_back({rank, false, status});
+  if (!status.ok() && status.code() != Code::kPeerLost) signs->push_back({rank, Sign::kBroken, status});
   if (!status.ok()) to.Drop();
 }
 
-void Eager::Receive(int rank, bool* moved, std::vector<Trouble>* troubles) {
+void Eager::Receive(int rank, bool* moved, std::vector<Sign>* signs) {
   receiving_from_ = rank;
   refused_ = Status::Ok();
+  is_farewell_ = false;
   PutStream& from = stream(rank);
   const Status status = from.Receive(this, moved);
+  if (is_farewell_) signs->push_back({rank, Sign::kLeaving});
   if (status.ok()) return;
   *moved = true;
   poller_->Forget(from.descriptor());
   from.Close();
-  if (!refused_.ok() || status.code() != Code::kPeerLost) troubles->push_back({rank, false, status});
+  if (!refused_.ok() || status.code() != Code::kPeerLost) signs->push_back({rank, Sign::kBroken, status});
 }
 
 // Where one operation is under way, its data come next, unless that rank does things in another order.
@@ -186,6 +188,8 @@ PutStream::Room Eager::Expected() {
 }
 
 Status Eager::OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) {
+  is_farewell_ = IsFarewell(head.data(), head.size());
+  if (is_farewell_) return Status::Ok();
   ByteReader reader(head.data(), head.size());
   const EagerPut put = DecodePut(&reader);
   Landing& landing = landings_[static_cast<size_t>(receiving_from_)];
@@ -229,7 +233,7 @@ OperationPtr Eager::End(Running* running) {
 // ---- what goes wrong
 
 // A connection that ends is nobody's concern as long as nothing is waited for: ranks leave, too.
-void Eager::ReportClosed(std::vector<Trouble>* troubles) {
+void Eager::ReportClosed(std::vector<Sign>* signs) {
   for (const auto& running : running_) {
     for (const Peer& peer : running->peers) {
       const auto at = static_cast<size_t>(peer.rank);
@@ -237,7 +241,7 @@ void Eager::ReportClosed(std::vector<Trouble>* troubles) {
       Inbox& inbox = *running->plan().inbox;
       if (inbox.IsComplete(inbox.at(running->use(), peer.rank))) continue;
       reported_closed_[at] = true;
-      troubles->push_back({peer.rank, true, Status::Ok()});
+      signs->push_back({peer.rank, Sign::kClosed});
     }
   }
 }
@@ -280,6 +284,15 @@ void Eager::Drop() {
   table_->eager.clear();
 }
 
+void Eager::SayFarewell() {
+  const Bytes farewell = EncodeFarewell();
+  for (int rank : others_) {
+    bool moved = false;
+    stream(rank).Queue(farewell.data(), farewell.size());
+    static_cast<void>(stream(rank).Flush(&moved));
+  }
+}
+
 void Eager::EndSending() {
   for (int rank : others_) stream(rank).EndSending();
 }
@@ -288,7 +301,7 @@ void Eager::EndSending() {
 void Eager::Close() {
   for (int rank : others_) {
     bool moved = true;
-    std::vector<Trouble> ignored;
+    std::vector<Sign> ignored;
     while (stream(rank).open() && std::exchange(moved, false)) Receive(rank, &moved, &ignored);
     stream(rank).Close();
   }

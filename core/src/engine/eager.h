@@ -31,14 +31,19 @@ class Eager final : private PutStream::Receiver {
   Eager(World* world, Table* table, Poller* poller);
   Status Open();  // the poller watches the streams
 
-  struct Trouble {
+  struct Sign {
+    enum Kind {
+      kLeaving,  // it has said that it leaves, behind everything that it has put
+      kClosed,   // the connection has ended, and something waits for it
+      kBroken,   // `status`: the epoch cannot go on
+    };
     int rank = 0;
-    bool closed = false;  // the connection has ended, and something waits for it; else `status`: the epoch cannot go on
-    Status status;
+    Kind kind = kLeaving;
+    Status status{};
   };
   // One pass: begins what was submitted, moves bytes, folds. Appends operations that are complete. True when it moved
   // something.
-  bool Advance(std::vector<OperationPtr>* done, std::vector<Trouble>* troubles);
+  bool Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs);
   // The poller says that the rank's stream has something.
   void OnReadable(int rank) { readable_[static_cast<size_t>(rank)] = true; }
 
@@ -52,6 +57,8 @@ class Eager final : private PutStream::Receiver {
   // Each pass looks by itself whether data have come.
   bool asks() const;
 
+  // This rank leaves in good order. REQUIRES: nothing is under way.
+  void SayFarewell();
   void EndSending();
   void Close();
 
@@ -91,15 +98,15 @@ class Eager final : private PutStream::Receiver {
   void PutTo(Running* running, int position);
   void SendHead(const Running& running, int rank, size_t payload_bytes);
   void SendData(Running* running, Peer* peer);
-  bool MoveBytes(std::vector<Trouble>* troubles);
-  void Flush(int rank, bool* moved, std::vector<Trouble>* troubles);
-  void Receive(int rank, bool* moved, std::vector<Trouble>* troubles);
+  bool MoveBytes(std::vector<Sign>* signs);
+  void Flush(int rank, bool* moved, std::vector<Sign>* signs);
+  void Receive(int rank, bool* moved, std::vector<Sign>* signs);
   bool Progress(Running* running);  // true when it is done
   size_t Advanced(Running* running);
   void FoldUpTo(Running* running, size_t available_bytes);
   void FoldElements(const Running& running, size_t count);
   OperationPtr End(Running* running);
-  void ReportClosed(std::vector<Trouble>* troubles);
+  void ReportClosed(std::vector<Sign>* signs);
   PutStream& stream(int rank) { return world_->puts[static_cast<size_t>(rank)]; }
 
   // PutStream::Receiver
@@ -124,6 +131,7 @@ class Eager final : private PutStream::Receiver {
   std::vector<Spare> spares_;        // by rank
   std::vector<bool> watched_for_writing_, reported_closed_, readable_;
   int receiving_from_ = 0;
+  bool is_farewell_ = false;  // what has just been received from it
   Status refused_;
   std::vector<std::unique_ptr<std::byte[]>> kept_[21];
   size_t kept_bytes_ = 0;

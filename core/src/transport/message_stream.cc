@@ -14,6 +14,7 @@
 namespace farandole {
 
 void MessageStream::Queue(const Bytes& message) {
+  if (!is_sending_) return;
   if (sent_ > outgoing_.size() / 2) {
     outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(sent_));
     sent_ = 0;
@@ -36,6 +37,12 @@ Status MessageStream::Flush() {
   outgoing_.clear();
   sent_ = 0;
   return Status::Ok();
+}
+
+void MessageStream::StopSending() {
+  is_sending_ = false;
+  outgoing_.clear();
+  sent_ = 0;
 }
 
 Status MessageStream::Receive(std::vector<Bytes>* messages) {

@@ -28,6 +28,8 @@ class MessageStream {
   void Queue(const Bytes& message);
   // Sends what the socket takes. An error is final; closing tells the peer that nothing more comes.
   Status Flush();
+  // After that: nothing is kept to be sent any more. What has come before the end can still be received.
+  void StopSending();
   bool flushed() const { return unsent_bytes() == 0; }
   size_t unsent_bytes() const { return outgoing_.size() - sent_; }
   // Appends the complete messages that have come. kPeerLost at the end of the stream.
@@ -51,6 +53,7 @@ class MessageStream {
   Descriptor socket_;
   Bytes outgoing_;
   size_t sent_ = 0;
+  bool is_sending_ = true;
   Bytes incoming_;
 };
 

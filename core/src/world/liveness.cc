@@ -11,18 +11,23 @@ constexpr int kTeller = 0;  // the rank that tells others why it ends; the least
 
 void Liveness::OnProcessEnded(int rank) {
   closed_.erase(rank);
-  if (!HasLeft(rank)) ended_.insert(rank);
+  if (!IsGoing(rank)) ended_.insert(rank);
 }
 
 void Liveness::OnConnectionClosed(int rank, TimePoint now) {
   // The first sign counts: it says who fell silent before whom.
-  if (!HasLeft(rank) && ended_.count(rank) == 0) closed_.emplace(rank, now);
+  if (!IsGoing(rank) && ended_.count(rank) == 0) closed_.emplace(rank, now);
+}
+
+void Liveness::OnLeaving(int rank) {
+  leaving_.insert(rank);
+  ended_.erase(rank);
+  closed_.erase(rank);
 }
 
 void Liveness::OnLeft(int rank, TimePoint now) {
+  OnLeaving(rank);
   left_.insert(rank);
-  ended_.erase(rank);
-  closed_.erase(rank);
   if (!left_since_) left_since_ = now;
 }
 

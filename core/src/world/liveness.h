@@ -5,6 +5,8 @@
 //   connection closed  a hint: who leaves says so on another way, which may be slower, and who fails takes others with
 //                      it. After kSuspicion without a better explanation the first to fall silent is to blame; but
 //                      rank 0, if it is silent, for it tells the others because of whom it ends
+//   leaving            it has said that it leaves, so the end of its process or connection is no sign; what came before
+//                      that word is still to be read
 //   left               in good order: no death, but nobody may wait for it any longer
 //
 // One thread.
@@ -31,6 +33,7 @@ class Liveness {
 
   void OnProcessEnded(int rank);
   void OnConnectionClosed(int rank, TimePoint now);
+  void OnLeaving(int rank);
   void OnLeft(int rank, TimePoint now);
 
   // Who is to blame, once per sign: a process that has ended before any connection that is only closed, and among
@@ -43,7 +46,9 @@ class Liveness {
   bool suspects_somebody() const { return !ended_.empty() || !closed_.empty(); }
 
  private:
-  std::set<int> left_, ended_;
+  bool IsGoing(int rank) const { return HasLeft(rank) || leaving_.count(rank) > 0; }
+
+  std::set<int> left_, leaving_, ended_;
   std::map<int, TimePoint> closed_;
   std::optional<TimePoint> left_since_;
 };

@@ -97,9 +97,8 @@ void AwaitThat(Condition condition) {
 }
 
 // Runs body(engine) for every rank in a thread of its own; fails when one does not come back in time.
-inline void RunRanks(const std::vector<int>& group_sizes, const std::function<void(Engine&)>& body,
-                     const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110)) {
-  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(group_sizes);
+inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::function<void(Engine&)>& body,
+                      const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110)) {
   std::vector<std::future<void>> ranks;
   std::vector<std::thread> threads;
   for (auto& world : worlds) {
@@ -120,6 +119,11 @@ inline void RunRanks(const std::vector<int>& group_sizes, const std::function<vo
   }
   for (std::thread& thread : threads) thread.join();  // a test that forks comes after tests with threads
   for (auto& rank : ranks) rank.get();
+}
+
+inline void RunRanks(const std::vector<int>& group_sizes, const std::function<void(Engine&)>& body,
+                     const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110)) {
+  RunWorlds(ThreadWorlds(group_sizes), body, settings, limit);
 }
 
 }  // namespace farandole

@@ -75,6 +75,20 @@ TEST(LivenessTest, WhoLeftIsNeverToBlameWhicheverSignComesFirst) {
   }
 }
 
+TEST(LivenessTest, WhoIsLeavingIsNotToBlameAndMayStillBeWaitedFor) {
+  for (const bool leaving_first : {true, false}) {
+    Liveness liveness;
+    if (leaving_first) liveness.OnLeaving(2);
+    liveness.OnConnectionClosed(2, kStart);
+    liveness.OnProcessEnded(2);
+    if (!leaving_first) liveness.OnLeaving(2);
+    EXPECT_FALSE(liveness.Judge(kStart + std::chrono::hours(1)));
+    EXPECT_FALSE(liveness.suspects_somebody());
+    EXPECT_FALSE(liveness.HasLeft(2));
+    EXPECT_FALSE(liveness.WaitingIsVain(kStart + std::chrono::hours(1)));
+  }
+}
+
 TEST(LivenessTest, WaitingIsVainAWhileAfterTheFirstHasLeft) {
   Liveness liveness;
   EXPECT_FALSE(liveness.WaitingIsVain(kStart));

@@ -1,0 +1,303 @@
+// Ranks that leave in good order right after an operation, while others are slow: whoever has come to that operation
+// gets its result, since everything for it is there or will come.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "common/failpoint.h"
+#include "support/requests.h"
+#include "support/thread_worlds.h"
+#include "world/liveness.h"
+
+namespace farandole {
+namespace {
+
+// Keeps the driver of a rank in the `done` of an operation.
+class Hold {
+ public:
+  Request In(Request request) {
+    request.done = [](void* self, const Status&, Event) { static_cast<Hold*>(self)->Enter(); };
+    request.done_argument = this;
+    return request;
+  }
+  void AwaitHeld() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return is_held_; });
+  }
+  void LetGo() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_over_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  void Enter() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    is_held_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return is_over_; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_held_ = false, is_over_ = false;
+};
+
+// Long enough for a connection that has ended to be taken for a death.
+void AwaitSuspicion() { std::this_thread::sleep_for(4 * Liveness::kSuspicion); }
+
+Request Barrier(const std::string& name) { return Make(OpKind::kBarrier, {}, name); }
+
+Request Broadcast(std::vector<float>* values, int root) {
+  Request request = Make(OpKind::kBroadcast, {TensorOf(*values, values)}, "cast");
+  request.root = root;
+  return request;
+}
+
+// Eager where no two share memory, but for the first.
+Request Sum(std::vector<float>* values, const char* name = "known") {
+  return Make(OpKind::kAllreduce, {TensorOf(*values, values)}, name);
+}
+
+OperationPtr Begin(Engine& engine, Request request) {
+  OperationPtr operation;
+  const Status status = engine.Submit(std::move(request), &operation);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return operation;
+}
+
+void ExpectDone(Engine& engine, const OperationPtr& operation) {
+  ASSERT_TRUE(engine.Wait(operation, 30'000)) << operation->Title();
+  EXPECT_TRUE(operation->status().ok()) << operation->status().message();
+}
+
+// Rank 0's connections end at once; that it leaves comes by way of the first rank of the other group, which is slow.
+TEST(LeavingTest, RankZeroIsNotTakenForDeadWhereTheFirstOfAGroupIsSlow) {
+  Hold hold;
+  std::atomic<bool> has_left{false};
+  RunRanks({1, 2}, [&](Engine& engine) {
+    auto values = Values<float>(engine.rank(), 1000);
+    if (engine.rank() == 1) {
+      const OperationPtr cast = Begin(engine, Broadcast(&values, 0));
+      Begin(engine, hold.In(Barrier("before")));
+      AwaitThat([&] { return has_left.load(); });
+      AwaitSuspicion();
+      hold.LetGo();
+      ExpectDone(engine, cast);
+    } else {
+      ExpectDone(engine, Begin(engine, Barrier("before")));
+      hold.AwaitHeld();
+      ExpectDone(engine, Begin(engine, Broadcast(&values, 0)));
+      if (engine.rank() == 0) engine.Shutdown();
+      has_left = has_left || engine.rank() == 0;
+    }
+    EXPECT_EQ(values, Values<float>(0, 1000));
+  });
+}
+
+// Four groups: rank 1 sends its values to all, by way of rank 3 to rank 0, and leaves. Rank 3 is slow, so they are to
+// come to rank 0 yet, and rank 0 is slow to hear that rank 1 has left.
+void CastAndLeave(const std::vector<int>& groups, const std::function<OperationPtr(Engine&)>& begin_what_fails,
+                  int rank_that_fails) {
+  Hold hold_0, hold_3;
+  std::atomic<bool> has_left{false}, has_begun{false};
+  RunRanks(groups, [&](Engine& engine) {
+    auto values = Values<float>(engine.rank(), 1000);
+    auto known = values;
+    ExpectDone(engine, Begin(engine, Sum(&known)));
+    OperationPtr cast;
+    if (engine.rank() == 3) {
+      cast = Begin(engine, Broadcast(&values, 1));
+      Begin(engine, Barrier("after"));
+      Begin(engine, hold_3.In(Barrier("before")));
+    } else {
+      ExpectDone(engine, Begin(engine, Barrier("before")));
+      hold_3.AwaitHeld();
+      cast = Begin(engine, Broadcast(&values, 1));
+      const OperationPtr after = Begin(engine, engine.rank() == 0 ? hold_0.In(Barrier("after")) : Barrier("after"));
+      if (engine.rank() > 0) ExpectDone(engine, after);
+      if (engine.rank() > 0) ExpectDone(engine, cast);
+    }
+    if (engine.rank() == 1) {
+      hold_0.AwaitHeld();
+      engine.Shutdown();
+      has_left = true;
+      return;
+    }
+    AwaitThat([&] { return has_left.load(); });
+    OperationPtr failing;
+    if (engine.rank() == rank_that_fails) {
+      failing = begin_what_fails(engine);
+      has_begun = true;
+    }
+    AwaitThat([&] { return has_begun.load(); });
+    if (engine.rank() == 0) {
+      if (rank_that_fails != 0) AwaitSuspicion();
+      hold_0.LetGo();
+      AwaitSuspicion();
+      hold_3.LetGo();
+    }
+    ExpectDone(engine, cast);
+    EXPECT_EQ(values, Values<float>(1, 1000));
+    if (!failing) return;
+    ASSERT_TRUE(engine.Wait(failing, 30'000));
+    const std::string& text = failing->status().message();
+    EXPECT_NE(text.find("rank 1 (host host1, pid 1) has left"), std::string::npos) << text;
+  });
+}
+
+// What is known by a name is another operation now, of which rank 0 tells the first rank of each group.
+TEST(LeavingTest, ThatARankLeavesIsReadThoughItCannotBeSentAnythingAnyMore) {
+  std::vector<double> others(7);
+  CastAndLeave(
+      {1, 1, 1, 2},
+      [&](Engine& engine) { return Begin(engine, Make(OpKind::kAllreduce, {TensorOf(others, &others)}, "known")); }, 0);
+}
+
+// Who waits for its data sees the connection end, long before rank 0 passes on that it has left.
+TEST(LeavingTest, WhoWaitsForItsDataDoesNotTakeItForDead) {
+  std::vector<float> values(1000);
+  CastAndLeave({1, 1, 1, 1}, [&](Engine& engine) { return Begin(engine, Sum(&values)); }, 2);
+}
+
+// The data are in the socket, and rank 2 reads it after rank 1 has left.
+TEST(LeavingTest, WhatItHasPutIsTakenAfterItHasLeft) {
+  Hold hold;
+  std::atomic<bool> has_left{false};
+  RunRanks({1, 1, 1}, [&](Engine& engine) {
+    auto first = Values<float>(engine.rank(), 1000), second = first;
+    for (const char* name : {"first", "second"}) {  // known from here on
+      auto values = first;
+      ExpectDone(engine, Begin(engine, Sum(&values, name)));
+    }
+    if (engine.rank() == 2) {
+      const OperationPtr last = Begin(engine, Sum(&second, "second"));
+      Begin(engine, hold.In(Sum(&first, "first")));
+      AwaitThat([&] { return has_left.load(); });
+      AwaitSuspicion();
+      hold.LetGo();
+      ExpectDone(engine, last);
+    } else {
+      ExpectDone(engine, Begin(engine, Sum(&first, "first")));
+      hold.AwaitHeld();
+      ExpectDone(engine, Begin(engine, Sum(&second, "second")));
+      if (engine.rank() == 1) engine.Shutdown();
+      has_left = has_left || engine.rank() == 1;
+    }
+    ExpectSum(second, engine.size());
+  });
+}
+
+// The connections of who has left have ended, which explains nothing.
+TEST(LeavingTest, AFailureAfterItHasLeftIsToldAtOnce) {
+  Hold hold;
+  std::atomic<bool> has_failed{false};
+  RunRanks({1, 1, 1}, [&](Engine& engine) {
+    Request add = Make(OpKind::kAddProcessSet, {});
+    add.ranks = {0, 1};
+    ExpectDone(engine, Begin(engine, std::move(add)));
+    auto values = Values<float>(engine.rank(), 1000);
+    Request request = Broadcast(&values, 1);
+    request.process_set = 1;
+    OperationPtr cast;
+    if (engine.rank() == 1) {
+      cast = Begin(engine, std::move(request));
+      Begin(engine, hold.In(Barrier("before")));
+      AwaitThat([&] { return has_failed.load(); });
+      hold.LetGo();
+      return;
+    }
+    ExpectDone(engine, Begin(engine, Barrier("before")));
+    if (engine.rank() == 2) return;
+    hold.AwaitHeld();
+    cast = Begin(engine, std::move(request));
+    const Status lost = SubmitAndWait(engine, Barrier("after"));
+    EXPECT_NE(lost.message().find("rank 2 (host host2, pid 1) has left"), std::string::npos) << lost.message();
+    EXPECT_FALSE(cast->done()) << cast->status().message();
+    EXPECT_TRUE(SetFailpoints("link.recv=error").ok());
+    EXPECT_TRUE(engine.Wait(cast, 30'000));
+    EXPECT_NE(cast->status().message().find("link.recv"), std::string::npos) << cast->status().message();
+    EXPECT_TRUE(SetFailpoints("").ok());
+    has_failed = true;
+  });
+}
+
+// A connection on which messages from one end to the other can be held up.
+class SlowConnection {
+ public:
+  SlowConnection(MessageStream* from, MessageStream* to) {
+    auto [near, inner_near] = SocketPair();
+    auto [far, inner_far] = SocketPair();
+    *from = MessageStream(std::move(near));
+    *to = MessageStream(std::move(far));
+    ends_[0] = std::move(inner_near);
+    ends_[1] = std::move(inner_far);
+    there_ = std::thread([this] { Carry(ends_[0].get(), ends_[1].get(), &is_held_up_); });
+    back_ = std::thread([this] { Carry(ends_[1].get(), ends_[0].get(), &never_); });
+  }
+  // REQUIRES: both ends are closed.
+  ~SlowConnection() {
+    there_.join();
+    back_.join();
+  }
+  void HoldUp(bool on) { is_held_up_ = on; }
+
+ private:
+  static void Carry(int from, int to, const std::atomic<bool>* is_held_up) {
+    char bytes[4096];
+    for (ssize_t got = 1; got > 0;) {
+      pollfd ready{from, POLLIN, 0};
+      poll(&ready, 1, -1);
+      while (*is_held_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      got = recv(from, bytes, sizeof(bytes), MSG_DONTWAIT);
+      for (ssize_t sent = 0; sent < got;) {
+        const ssize_t moved = send(to, bytes + sent, static_cast<size_t>(got - sent), MSG_NOSIGNAL);
+        if (moved < 0 && errno != EAGAIN) break;
+        sent += std::max<ssize_t>(moved, 0);
+      }
+    }
+    shutdown(to, SHUT_WR);
+  }
+
+  Descriptor ends_[2];
+  std::atomic<bool> is_held_up_{false}, never_{false};
+  std::thread there_, back_;
+};
+
+// That all have joined stands in the log, with what each of them must hear from rank 0 before it reads on: so rank 2
+// sees the end of rank 1's process before it can read that rank 1 has left.
+TEST(LeavingTest, WhoHasSaidSoInTheLogIsNotTakenForDeadBeforeTheLogCanBeRead) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({3});
+  SlowConnection connection(&worlds[0]->control[2], &worlds[2]->control[0]);
+  auto [process, its_end] = SocketPair();  // readable when the other is closed, as a pidfd when the process ends
+  worlds[2]->pidfds[1] = std::move(process);
+  std::atomic<bool> is_held_up{false}, has_ended{false};
+  RunWorlds(std::move(worlds), [&, end = &its_end](Engine& engine) {
+    ExpectDone(engine, Begin(engine, Barrier("start")));
+    if (engine.rank() == 2) {
+      connection.HoldUp(true);
+      is_held_up = true;
+    }
+    AwaitThat([&] { return is_held_up.load(); });
+    const OperationPtr join = Begin(engine, Make(OpKind::kJoin, {}));
+    if (engine.rank() == 2) {
+      AwaitThat([&] { return has_ended.load(); });
+      AwaitSuspicion();
+      connection.HoldUp(false);
+    }
+    ExpectDone(engine, join);
+    if (engine.rank() != 1) return;
+    engine.Shutdown();
+    end->Reset();
+    has_ended = true;
+  });
+}
+
+}  // namespace
+}  // namespace farandole
