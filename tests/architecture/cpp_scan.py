@@ -24,6 +24,10 @@ _ACCESS = re.compile(r"^\s*(?:(?:public|private|protected)\s*:\s*)?")
 _SCOPE = re.compile(r"^(?:namespace|class|struct|union|enum|extern)\b")
 _AFTER_PARAMETERS = re.compile(r"\)\s*(?:const|noexcept|override|final|&|->[^(]*|\s)*$")
 _NAME = re.compile(r"(operator\s*[^\s(]+|operator\s*\(\s*\)|[~\w:]+)\s*\(")
+_CLASS = re.compile(r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(?P<name>[\w:]+)[^;{}()=]*\{")
+_NO_FUNCTION = re.compile(r"^\s*(?:,|(?:using|typedef|friend|static_assert|enum|class|struct|union)\b)")
+_DECLARED = re.compile(r"(?:^|[\s*&~>])(?:operator\s*\S+|~?[A-Za-z_]\w*)\s*\(")
+_NO_BODY = re.compile(r"=\s*(?:delete|default)\s*$")
 _TEST = re.compile(r"\b(?:TYPED_)?TEST(?:_[FP])?\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)")
 
 
@@ -108,3 +112,46 @@ def _function(code: str, begin: int, end: int) -> Function | None:
     name = _NAME.search(_without_template(header.strip()))
     title = f"{test[1]}.{test[2]}" if test else name[1] if name else "?"
     return Function(title, line_of(code, begin), line_of(code, end))
+
+
+def class_functions(text: str) -> dict[str, int]:
+    """Class -> member functions that its body declares, without constructors, its destructor, and what is defaulted."""
+    code = code_only(text)
+    found: dict[str, int] = {}
+    for match in _CLASS.finditer(code):
+        before = code[: match.start()].rstrip()
+        if not before.endswith(("enum", "<", ",")):  # no enumeration, no parameter of a template
+            itself = re.compile(rf"(?:explicit\s+|virtual\s+)*~?{match['name'].split('::')[-1]}\s*\(")
+            count = sum(_declares_function(member, itself) for member in _members(code, match.end()))
+            found[match["name"]] = found.get(match["name"], 0) + count
+    return found
+
+
+def _members(code: str, begin: int) -> list[str]:
+    """The declarations in the body that begins here, without what stands in braces inside it."""
+    members, current, depth = [], "", 0
+    for character in code[begin:]:
+        if character == "}" and depth == 0:
+            break
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0 and character in ";}":
+            members.append(current)
+            current = ""
+        elif depth == 0 and character != "}":
+            current += character
+    return members
+
+
+def _declares_function(member: str, itself: re.Pattern[str]) -> bool:
+    declaration = _without_template(_PREFIXES.sub("", member.strip()))
+    if _NO_FUNCTION.match(declaration) or itself.match(declaration) or _NO_BODY.search(declaration):
+        return False
+    outside = _without_angles(declaration).split("=", 1)[0] if "operator" not in declaration else declaration
+    return bool(_DECLARED.search(outside))
+
+
+def _without_angles(text: str) -> str:
+    """`std::function<void(int)> done_` -> `std::function done_`."""
+    while (shorter := re.sub(r"<[^<>]*>", " ", text)) != text:
+        text = shorter
+    return text
