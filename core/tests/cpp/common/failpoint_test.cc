@@ -46,7 +46,7 @@ TEST_F(FailpointTest, AShareOfVisitsIsTheSameInEveryRun) {
 TEST_F(FailpointTest, AnUnknownActionIsRefusedWithThoseThatThereAre) {
   const Status status = SetFailpoints("test.place=explode");
   EXPECT_EQ(status.code(), Code::kInvalid);
-  EXPECT_NE(status.message().find("kill, stop, error, delay:<ms>"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("kill, stop, hold, error, delay:<ms>"), std::string::npos) << status.message();
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST_P(PlantedControllerBugTest, BugsAreFound) {
     EXPECT_GT(Complaints(GetParam(), Planted::kEarlyReady, false), 10);
   }
   if (static_cast<size_t>(size()) == GetParam().size()) {  // eager ones are
-    EXPECT_GT(Complaints(GetParam(), Planted::kHeadIsEnough, false), 10);
+    EXPECT_GT(Complaints(GetParam(), Planted::kHeadIsEnough, false), 5);
   }
 }
 

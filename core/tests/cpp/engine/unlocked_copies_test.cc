@@ -27,10 +27,14 @@ void Sum(Engine& engine, const std::string& name, size_t count) {
 void SumByCall(Engine& engine, const std::string& name, size_t count) {
   auto values = Values<float>(engine.rank(), count);
   const auto shape = static_cast<int64_t>(count);
-  const FlatSegment tensor{values.data(), values.data(), DType::kFloat32, count};
-  const std::string no_site;
+  TensorView tensor;
+  tensor.input = tensor.output = values.data();
+  tensor.shape = {&shape, 1};
+  RequestView request;
+  request.tensors = {&tensor, 1};
+  request.name = name;
   Status status;
-  ASSERT_TRUE(engine.Run({name, no_site, ReduceOp::kSum, 1.0, 1.0, 0, tensor, &shape, 1}, &status));
+  ASSERT_TRUE(engine.Run(request, &status));
   ASSERT_TRUE(status.ok()) << status.message();
   ExpectSum(values, engine.size());
 }
