@@ -128,6 +128,7 @@ class Conductor {
   void NoteWhoIsStuck(int rank, const std::vector<std::string>& waits_only_for);
   const Wait* FindDeadlock(std::vector<Wait>* waits) const;
   void AskThoseThatNeedUs(const std::vector<Wait>& waits);
+  void MarkMutual(std::vector<Wait>* waits) const;
 
   World* const world_;
   Table* const table_;

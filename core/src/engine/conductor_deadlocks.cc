@@ -94,4 +94,17 @@ void Conductor::AskThoseThatNeedUs(const std::vector<Wait>& waits) {
   Ask({ranks.begin(), ranks.end()}, needed);
 }
 
+// Marks the waits for ranks that wait for this one, or may: what they say decides whether it is a deadlock.
+void Conductor::MarkMutual(std::vector<Wait>* waits) const {
+  if (table_->blocked.operations().empty() || table_->has_native_callers) return;
+  const bool is_known = coordinator_ || needed_entered_ == Entered();
+  std::set<int64_t> needing;
+  for (const Absence& each : NeededFor()) needing.insert(each.here.begin(), each.here.end());
+  for (Wait& wait : *waits) {
+    const bool needs_us =
+        std::any_of(wait.missing.begin(), wait.missing.end(), [&needing](int rank) { return needing.count(rank) > 0; });
+    wait.is_mutual = !wait.is_under_way && (needs_us || !is_known);
+  }
+}
+
 }  // namespace farandole

@@ -48,6 +48,7 @@ void Conductor::CheckDelays(TimePoint now) {
     if (const Wait* const lost = FindDeadlock(&lacking)) return GiveUpWaiting(*lost, true);
     AskThoseThatNeedUs(waits);
   }
+  MarkMutual(&waits);
   std::vector<int> asked;
   for (const Delay& delay : delays_.News(waits, now)) {
     if (delay.is_ours_to_tell) {

@@ -6,7 +6,9 @@ namespace farandole {
 namespace {
 
 constexpr int64_t kWarnAgainMs = 60'000;
-constexpr int64_t kAnswerMs = 3000;  // that rank 0 has to say who is missing, before we say that we do not know
+// How long rank 0 has to say who is missing, before we say that we do not know. As long has a rank that waits for this
+// one to say that it waits for nothing else: the error that then ends the job tells all that a warning would.
+constexpr int64_t kAnswerMs = 3000;
 
 std::map<int, Delay> ByRank(const std::vector<Wait>& waits) {
   std::map<int, Delay> by_rank;
@@ -15,6 +17,7 @@ std::map<int, Delay> ByRank(const std::vector<Wait>& waits) {
       Delay& delay = by_rank[rank];
       ++delay.operations;
       delay.is_ours_to_tell = delay.is_ours_to_tell || !wait.is_told_by_another;
+      delay.is_mutual = delay.is_mutual || wait.is_mutual;
       if (delay.first && delay.waited_ms >= wait.waited_ms) continue;
       delay.first = wait.operation;
       delay.waited_ms = wait.waited_ms;
@@ -39,7 +42,7 @@ std::vector<Delay> Delays::News(const std::vector<Wait>& waits, TimePoint now) {
   std::vector<Delay> news;
   std::map<int, Told> told;
   for (const auto& [rank, delay] : ByRank(waits)) {
-    const int64_t limit_ms = warn_after_ms_ + (rank == kUnknownRanks ? kAnswerMs : 0);
+    const int64_t limit_ms = warn_after_ms_ + (rank == kUnknownRanks || delay.is_mutual ? kAnswerMs : 0);
     if (delay.waited_ms < limit_ms) continue;
     const auto before = told_.find(rank);
     const bool known = before != told_.end() && MillisecondsBetween(before->second.when, now) < kWarnAgainMs &&

@@ -25,6 +25,7 @@ struct Wait {
   std::vector<int> missing;
   bool is_told_by_another = false;  // a rank of this machine that waits for the same
   bool is_under_way = false;        // all have come, and who is missing goes on without its program
+  bool is_mutual = false;           // one of the missing may wait for this rank
 };
 
 // All that the same ranks let wait.
@@ -34,13 +35,14 @@ struct Delay {
   int64_t waited_ms = 0;   // as long as this
   size_t operations = 0;
   bool is_ours_to_tell = false;  // of one of them at least
+  bool is_mutual = false;        // one of them at least
 };
 
 class Delays {
  public:
   explicit Delays(int64_t warn_after_ms) : warn_after_ms_(warn_after_ms) {}
-  // Of ranks that are waited for longer than the limit: those that were not returned in the last minute, or were not
-  // late meanwhile; and those that have become ours to tell of.
+  // Of ranks that are waited for longer than the limit, or a little longer where an answer may tell more: those that
+  // were not returned in the last minute, or were not late meanwhile; and those that have become ours to tell of.
   std::vector<Delay> News(const std::vector<Wait>& waits, TimePoint now);
 
  private:

@@ -89,6 +89,15 @@ TEST(DelaysTest, RankZeroHasTimeToSayWhoIsMissing) {
   EXPECT_EQ(delays.News({{Named("v"), 10'000, {kUnknownRanks}}}, At(100)).size(), 1u);
 }
 
+TEST(DelaysTest, ARankThatWaitsForThisOneHasTimeToSayWhetherForEver) {
+  Delays delays(100);
+  Wait wait{Named("w"), 200, {1}};
+  wait.is_mutual = true;
+  EXPECT_TRUE(delays.News({wait}, At(0)).empty());
+  wait.waited_ms = 3100;
+  EXPECT_EQ(delays.News({wait}, At(2900)).size(), 1u);
+}
+
 // By POSIX: std::regex fills a table of the locale without a lock, and GCC 12 warns of it under the address sanitizer.
 size_t CountOf(const std::string& text, const std::string& pattern) {
   regex_t expression;
