@@ -60,6 +60,55 @@ def test_its_traceback_is_the_only_one(launch: Callable, script: Callable) -> No
     )
 
 
+MISTAKES = """
+import sys, time
+import numpy as np, farandole.numpy as hvd
+print("begins")
+hvd.init()
+hvd.barrier()
+def train(how):
+    if how == "shape": hvd.allreduce(np.ones(2 + hvd.rank()), name="x")
+    if how == "late" and hvd.rank() == 1: time.sleep(60)
+    if how == "late": hvd.allreduce(np.ones(2), name="x")
+    if how == "column": raise KeyError("no such column")
+    for _ in range(2 + (hvd.rank() == 1)):
+        hvd.allreduce(np.ones(2))
+    hvd.broadcast(np.ones(2), 0, name="x")
+train(sys.argv[1])
+"""
+SENTENCES = {  # in what order their ranks fail is not known
+    "shape": r"farandole\.MismatchError: allreduce 'x': the ranks disagree",
+    "late": r"farandole\.DeadlineError: .* has waited 3.* for rank 1",
+    "batch": r"farandole\.DeadlineError: .* they wait for each other",
+    "column": r"KeyError: 'no such column'",
+}
+
+
+@pytest.mark.parametrize("mistake", SENTENCES)
+def test_of_what_all_ranks_raise_there_is_one_traceback_and_one_sentence(
+    launch: Callable, script: Callable, mistake: str
+) -> None:
+    settings = {"FARANDOLE_TIMEOUT": "60" if mistake == "batch" else "3", "FARANDOLE_WARN_AFTER": "2"}
+    result = launch("-np", 3, script(MISTAKES), mistake, env=settings).finish()
+    assert result.code == 1
+    assert result.err.count("Traceback") == 1, result.err
+    lines = result.err[result.err.index("Traceback") :].splitlines()
+    verdict = lines.pop()
+    elsewhere = [line for line in result.err.splitlines() if " stops at " in line]
+    lines = [line for line in lines if line not in elsewhere]
+    assert [line for line in lines if re.search(SENTENCES[mistake], line)] == [lines[-1]], result.err
+    assert "_submit.py" not in "".join(lines)
+    rank = lines[-1][1]
+    assert re.match(rf"farandole: rank {rank} on .* failed first: exit code 1 .*; its last lines are above\.", verdict)
+    assert len(elsewhere) == (mistake == "batch"), result.err
+    assert all(re.search(rf"stops at script\d\.py:\d+ for the same reason as rank {rank}$", each) for each in elsewhere)
+
+
+def test_all_ranks_show_what_all_raise_to_who_wants_it(launch: Callable, script: Callable) -> None:
+    err = launch("-np", 3, script(MISTAKES), "shape", env={"FARANDOLE_LOG_LEVEL": "info"}).finish().err
+    assert all(f"[{rank}] farandole.MismatchError: " in err for rank in range(3)) and "_submit.py" in err, err
+
+
 def test_all_tracebacks_are_there_for_who_wants_them(launch: Callable, script: Callable) -> None:
     err = launch("-np", 3, script(TRAIN), "raise", env={"FARANDOLE_LOG_LEVEL": "info"}).finish().err
     assert err.count("PeerLostError: ") >= 2, err

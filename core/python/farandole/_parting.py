@@ -1,22 +1,22 @@
-"""Tells the launcher how this rank's program ends, and a rank in init() which other rank's process has ended.
+"""How this rank's program ends: what is printed then, what the launcher is told, and ranks that wait in init().
 
 A rank that fails leaves its job at once, but its process may take seconds to end: frameworks stop threads and free
 memory. Meanwhile the others fail because of it and end sooner. So the launcher goes by what ranks say, not by the order
-in which processes end. Without a launcher of ours nothing is said.
+in which processes end. Without a launcher of ours nothing is said, and each rank prints what it fails of.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import traceback
+from contextlib import suppress
 from types import TracebackType
 
 from farandole._environment import OURS, World, shows_details, status_file
 from farandole._errors import PeerLostError
 from farandole._native import core
 from farandole._rank_records import RankRecords
-from farandole._sites import place
+from farandole._uncaught import Uncaught
 
 
 class _Teller:
@@ -27,43 +27,72 @@ class _Teller:
         self.rank = 0
         self.pid = 0  # a forked child says nothing
         self.lost: tuple[int, str] | None = None  # whose end has ended the last world
-        self.is_explained = False  # another rank has said why
         self.plain_hook = sys.excepthook
 
     def begin(self, world: World) -> None:
-        path = status_file()
-        if self.records is not None or not path or world.starter != OURS or world.size < 2:
-            return
-        try:
-            self.records = RankRecords.open(path, world.size)
-        except (OSError, ValueError):  # in a container that does not see the launcher: it goes by what it sees
+        if self.pid or world.size < 2:
             return
         self.rank, self.pid = world.rank, os.getpid()
         self.plain_hook, sys.excepthook = sys.excepthook, self.on_exception
+        path = status_file()
+        if path and world.starter == OURS:
+            with suppress(
+                OSError, ValueError
+            ):  # in a container that does not see the launcher: it goes by what it sees
+                self.records = RankRecords.open(path, world.size)
 
-    def say(self, raised: bool) -> None:
-        if self.records is None or os.getpid() != self.pid:
+    @property
+    def is_here(self) -> bool:
+        """False in a forked child."""
+        return os.getpid() == self.pid
+
+    def say(self, raised: bool, because_of: int | None = None) -> None:
+        if self.records is None or not self.is_here:
             return
         self.note_lost()
-        self.is_explained = self.lost is not None and self.is_blamed(self.lost[0], self.records)
-        self.records.part(self.rank, raised, self.lost[0] if self.lost else None)
-
-    def is_blamed(self, culprit: int, records: RankRecords) -> bool:
-        partings = [records.parting(rank) for rank in range(records.size) if rank != self.rank]
-        return any(each is not None and each.raised and each.blamed == culprit for each in partings)
+        self.records.part(self.rank, raised, self.lost[0] if self.lost else because_of)
 
     def note_lost(self) -> None:
         self.lost = core.lost_rank() or self.lost
 
+    def who_tells(self, *things: str) -> list[int]:
+        """The rank that tells the user each of them: the first that asks."""
+        if self.records is not None:
+            with suppress(OSError):  # the launcher has died
+                return self.records.who_tells(self.rank, things)
+        return [self.rank for _ in things]
+
     def on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        self.say(raised=True)
-        if issubclass(kind, KeyboardInterrupt) and self.records is not None and self.rank != 0 and not shows_details():
-            return  # Ctrl-C reaches all ranks, and one traceback tells where they were
-        if self.lost and self.plain_hook is sys.__excepthook__ and not shows_details() and _speaks_of(self.lost, error):
-            if not self.is_explained:  # by another rank, in the same words
-                print(f"farandole: rank {self.rank} stops{_where(trace)}: {self.lost[1]}", file=sys.stderr, flush=True)
-        else:
+        is_interrupted = issubclass(kind, KeyboardInterrupt)
+        if is_interrupted and self.records is not None and self.rank != 0 and not shows_details():
+            self.say(raised=True)  # Ctrl-C reaches all ranks, and one traceback tells where they were
+            return
+        if is_interrupted or self.plain_hook is not sys.__excepthook__ or shows_details() or not self.is_here:
+            self.say(raised=True)
             self.plain_hook(kind, error, trace)
+            return
+        self.note_lost()
+        uncaught = Uncaught(error, trace)
+        if self.lost is None or not _speaks_of(self.lost, error):
+            self.tell(uncaught)
+            return
+        self.say(raised=True)
+        if self.who_tells(self.lost[1]) == [self.rank]:
+            self.print(f"farandole: rank {self.rank} stops{uncaught.where}: {self.lost[1]}\n")
+
+    def tell(self, uncaught: Uncaught) -> None:
+        """Of the ranks that fail of one mistake one shows its traceback; another says where, if that is elsewhere."""
+        text = uncaught.text  # takes longer than to ask, so that the line of another comes after it mostly
+        first, why, place = self.who_tells(uncaught.mistake, uncaught.reason, uncaught.reason + uncaught.where)
+        self.say(raised=True, because_of=None if first == self.rank else first)
+        if first == self.rank:
+            self.print(text)
+        elif place == self.rank:
+            reason = f": {uncaught.reason}" if why == self.rank else f" for the same reason as rank {first}"
+            self.print(f"farandole: rank {self.rank} stops{uncaught.where}{reason}\n")
+
+    def print(self, text: str) -> None:
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 _teller = _Teller()
@@ -107,9 +136,3 @@ def look_for_the_ended() -> None:
 
 def _speaks_of(lost: tuple[int, str], error: BaseException) -> bool:
     return isinstance(error, PeerLostError) or lost[1] in str(error)
-
-
-def _where(trace: TracebackType | None) -> str:
-    """The innermost line of the user's own."""
-    places = [place(frame) for frame, _ in traceback.walk_tb(trace)]
-    return next((f" at {each}" for each in reversed(places) if each), "")

@@ -2,23 +2,32 @@
 
     rank     -> launcher   it is in its world; its program ends, since when, because of which rank
     launcher -> ranks      the rank's process has ended, with which code
+    ranks -> ranks         what one of them tells the user, for the others not to tell it again
 
 The launcher makes the memory and hands out a path below /proc, which the kernel opens for the same user only. Each
 field is an aligned word that is written at once, and the last one of a message says that the others are there: a rank
-that is killed while it writes has said nothing.
+that is killed while it writes has said nothing. What has been told stands behind the records:
+
+    record of rank 0 | record of rank 1 | ... | digest, rank | digest, rank | ...
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import mmap
 import os
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 _WORD_BYTES = 8
 _WORDS = 8  # of each rank
 _JOINS, _PARTING, _SINCE_NS, _BLAMED, _HAS_ENDED, _CODE, _PID = range(7)
 _RAISED, _EXITED = 1, 2
+_TOLD = 64  # things at most; more are told by each rank
+_LOCK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,8 @@ class RankRecords:
     """The records of all ranks of one job."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        self._words = memoryview(mmap.mmap(descriptor, size * _WORDS * _WORD_BYTES)).cast("q")
+        self._words = memoryview(mmap.mmap(descriptor, _bytes(size))).cast("q")
+        self._path = f"/proc/self/fd/{descriptor}"
         self.size = size
 
     @classmethod
@@ -50,9 +60,11 @@ class RankRecords:
         """Raises OSError or ValueError where there is no such memory."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            return cls(descriptor, size)
+            records = cls(descriptor, size)
         finally:
             os.close(descriptor)
+        records._path = path
+        return records
 
     # Written by the rank
 
@@ -68,6 +80,21 @@ class RankRecords:
         self._set(rank, _SINCE_NS, time.monotonic_ns())
         self._set(rank, _BLAMED, -1 if blamed is None else blamed)
         self._set(rank, _PARTING, _RAISED if raised else _EXITED)
+
+    def who_tells(self, rank: int, things: Sequence[str]) -> list[int]:
+        """For each of the things the rank that was the first to ask this about it; `rank` itself where it is."""
+        with self._locked():
+            return [self._who_tells(rank, _digest(each)) for each in things]
+
+    def _who_tells(self, rank: int, digest: int) -> int:
+        for at in range(self.size * _WORDS, len(self._words), 2):
+            if self._words[at] == digest:
+                return self._words[at + 1]
+            if self._words[at] == 0:
+                self._words[at + 1] = rank
+                self._words[at] = digest
+                break
+        return rank
 
     # Written by the launcher
 
@@ -95,6 +122,21 @@ class RankRecords:
         """None while its process runs."""
         return Ended(self._get(rank, _PID), self._get(rank, _CODE)) if self._get(rank, _HAS_ENDED) else None
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One rank at a time. The kernel unlocks for who dies; who was stopped is not waited for."""
+        deadline = time.monotonic() + _LOCK_SECONDS
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # locks are of whom opens, not of the memory
+        try:
+            while time.monotonic() < deadline:
+                with suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.001)
+            yield
+        finally:
+            os.close(descriptor)
+
     def _get(self, rank: int, field: int) -> int:
         return self._words[rank * _WORDS + field]
 
@@ -105,6 +147,15 @@ class RankRecords:
 def make_memory(size: int) -> int:
     """A descriptor of memory for the records of `size` ranks, all empty: nothing on disk, gone with its last user."""
     descriptor = os.memfd_create("farandole-ranks", os.MFD_CLOEXEC)
-    os.ftruncate(descriptor, size * _WORDS * _WORD_BYTES)
+    os.ftruncate(descriptor, _bytes(size))
     os.fchmod(descriptor, 0o600)
     return descriptor
+
+
+def _bytes(size: int) -> int:
+    return (size * _WORDS + 2 * _TOLD) * _WORD_BYTES
+
+
+def _digest(text: str) -> int:
+    """Positive, and never 0, which says that there is none."""
+    return int.from_bytes(hashlib.sha256(text.encode(errors="replace")).digest()[:_WORD_BYTES], "big") >> 1 | 1

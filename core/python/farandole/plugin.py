@@ -22,6 +22,7 @@ from farandole._ops import Kind, ReduceOp, check_linear, check_not_adasum, predi
 from farandole._process_sets import is_alone
 from farandole._recorder import Recorder
 from farandole._sites import pass_over
+from farandole._uncaught import translate_errors
 from farandole._world import init_as
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "reduction",
     "rooted",
     "takes_device_memory",
+    "translate_errors",
 ]
 
 

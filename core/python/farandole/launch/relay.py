@@ -118,9 +118,13 @@ class Relay:
         """The last lines of a rank, without newlines."""
         return [line for line, _ in self._tails.get(rank, ())]
 
-    def shows_tail(self, rank: int, most_lines: int) -> bool:
-        """Whether they all stand where our messages go, with at most so many lines of others after them."""
-        is_there = all(destination is self._stderr for _, destination in self._tails.get(rank, ()))
+    def shows_tail(self, rank: int, most_lines: int, is_told: bool = False) -> bool:
+        """Whether they all stand where our messages go, with at most so many lines of others after them.
+
+        `is_told`: an exception has ended the rank; then it is enough that its last line, the exception's, stands there.
+        """
+        tail = list(self._tails.get(rank, ()))[-1 if is_told else 0 :]
+        is_there = all(destination is self._stderr for _, destination in tail)
         return is_there and self._shown_lines - self._shown_at_last.get(rank, 0) <= most_lines
 
     @property

@@ -232,7 +232,7 @@ class Supervisor:
         if found is None:
             return 0
         directory = None if self.options.directory is None else str(self.options.directory)
-        rank = found.culprit.placement.rank
-        is_above = self.relay.shows_tail(rank, _LINES_IN_SIGHT)
+        rank, said = found.culprit.placement.rank, found.culprit.said
+        is_above = self.relay.shows_tail(rank, _LINES_IN_SIGHT, is_told=said is not None and said.raised)
         self.relay.say(verdict.describe(found, self.relay.tail(rank), directory, is_above))
         return found.exit_code
