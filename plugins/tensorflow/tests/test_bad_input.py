@@ -1,13 +1,18 @@
 """What goes wrong is said clearly, by TensorFlow's own classes, in time, and nothing hangs."""
 
+import io
 import os
+import re
 import signal
+import sys
 import time
+from contextlib import redirect_stderr
 
 import farandole_tensorflow as hvd
 import pytest
 import tensorflow as tf
 from farandole.testing import RanksFailed, World, spawn, world
+from farandole_tensorflow._errors import in_a_graph
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -26,6 +31,13 @@ def text_of(kind, call):
     return str(raised(kind, call))
 
 
+def printed(error):
+    """The lines that the error prints where nobody catches it, but for those of code, which may have marks."""
+    with redirect_stderr(io.StringIO()) as text:
+        sys.excepthook(type(error), error, error.__traceback__)
+    return [line for line in text.getvalue().splitlines() if not line.startswith("    ")]
+
+
 def has(text, *words):
     assert [word for word in words if word not in text] == [], text
 
@@ -33,12 +45,17 @@ def has(text, *words):
 def disagreements():
     last = hvd.rank() == hvd.size() - 1
     reduce = tf.function(lambda x: hvd.allreduce(x, name="shapes", op=hvd.Sum))
-    eager = text_of(hvd.MismatchError, lambda: hvd.allreduce(tf.ones(2 + last), name="shapes"))
-    graph = text_of(tf.errors.FailedPreconditionError, lambda: reduce(tf.ones(2 + last)))
-    for text in (eager, graph):
-        has(text, "shapes'", "rank 0", "rank 1", "(2,)", "(3,)", "test_bad_input.py:")
-    assert "[Op:" not in eager
-    assert "{{function_node" not in eager
+    eager = raised(hvd.MismatchError, lambda: hvd.allreduce(tf.ones(2 + last), name="shapes"))
+    graph = raised(tf.errors.FailedPreconditionError, lambda: reduce(tf.ones(2 + last)))
+    for error in (eager, graph):
+        has(str(error), "shapes'", "rank 0", "rank 1", "(2,)", "(3,)", "test_bad_input.py:")
+        trace, sentence = printed(error)[:-1], printed(error)[-1]
+        assert re.match(r"farandole\.MismatchError: allreduce '[\w.]*shapes': the ranks disagree .*[^\]]$", sentence), (
+            sentence
+        )
+        assert "test_bad_input.py" in trace[-1], trace
+    assert "[Op:" not in str(eager)
+    assert "{{function_node" not in str(eager)
     dtypes = tf.function(lambda x: hvd.allreduce(x, name="dtypes", op=hvd.Sum))
     mine = tf.ones(1, tf.int32 if last else tf.float32)
     has(text_of(tf.errors.FailedPreconditionError, lambda: dtypes(mine)), "dtypes'", "int32", "float32")
@@ -47,6 +64,47 @@ def disagreements():
 
 def test_disagreements_name_ranks_and_values():
     world(2).run(disagreements)
+
+
+OF_2_13 = """Graph execution error:
+
+Detected at node 'allreduce.gradient.3' defined at (most recent call last):
+    File "train.py", line 9, in <module>
+      train()
+Node: 'allreduce.gradient.3'
+"""
+OF_2_21 = """Graph execution error:
+
+Detected at node while/allreduce.gradient.3 defined at (most recent call last):
+  File "train.py", line 9, in <module>
+
+  File "train.py", line 8, in train
+
+"""
+OF_A_LAMBDA = "Graph execution error:\n\n{{function_node __inference_<lambda>_13}} "  # whose name has marks of its own
+ONE = """allreduce 'w': the ranks disagree
+\t [[{{node while/allreduce.gradient.3}}]] [Op:__inference_step_11]"""
+SEVERAL = """2 root error(s) found.
+  (0) FAILED_PRECONDITION:  allreduce 'w': the ranks disagree
+\t [[{{node allreduce_1}}]]
+\t [[{{node Identity}}]]
+  (1) FAILED_PRECONDITION:  allreduce 'v': the ranks disagree
+\t [[{{node allreduce_2}}]]
+0 successful operations.
+0 derived errors ignored. [Op:__inference_step_11]"""
+
+
+@pytest.mark.parametrize("frames", ["", OF_2_13, OF_2_21, OF_A_LAMBDA])
+@pytest.mark.parametrize("words", [ONE, SEVERAL])
+def test_our_sentence_is_found_among_tensorflows_words(frames, words):
+    error = in_a_graph(tf.errors.DeadlineExceededError(None, None, frames + words))
+    assert (type(error), str(error)) == (hvd.DeadlineError, "allreduce 'w': the ranks disagree")
+
+
+def test_what_others_operations_raise_is_left_to_tensorflow():
+    theirs = OF_2_21 + "Incompatible shapes: [2] vs. [3]\n\t [[{{node allreduced/add}}]] [Op:__inference_step_11]"
+    for error in (tf.errors.InvalidArgumentError(None, None, theirs), ValueError(ONE)):
+        assert in_a_graph(error) is None
 
 
 def one_of_many():

@@ -7,7 +7,8 @@
     InternalError             everything else (FarandoleError)
 
 Eager calls raise classes that are both; those of a graph are TensorFlow's alone, which there makes an InternalError of
-UnavailableError, since that is for its own network.
+UnavailableError, since that is for its own network. Their messages begin with words of TensorFlow's, and our sentence
+is the line before the node; where nobody catches them, it is what is printed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,16 @@ from typing import Any
 
 import farandole
 import tensorflow as tf
+from farandole.plugin import Kind, translate_errors
 
-_FRAME = re.compile(r"^(?:\{\{function_node [^}]*\}\} ?)+|\s*\[Op:\w+\](?: name:.*)?$", re.DOTALL)
+_FUNCTIONS = r"(?:\{\{function_node [^}]*\}\} ?)*"
+_FRAME = re.compile(rf"^{_FUNCTIONS}|\s*\[Op:\w+\](?: name:.*)?$", re.DOTALL)
+_KINDS = "|".join(kind.name.lower() for kind in Kind)
+_IN_A_GRAPH = re.compile(
+    rf"^(?: *\(\d+\) [\w ]+: +)?{_FUNCTIONS}(?P<sentence>.+)\n"
+    rf"\t \[\[{_FUNCTIONS}\{{\{{node (?:\S+/)?(?:{_KINDS})(?:[._/]\S*)?\}}\}}\]\]",
+    re.MULTILINE,
+)
 
 
 def _both(name: str, ours: type[BaseException], theirs: Any) -> Any:
@@ -31,15 +40,16 @@ def _both(name: str, ours: type[BaseException], theirs: Any) -> Any:
     return type(name, (ours, theirs), body)
 
 
+_OURS: dict[Any, type[Exception]] = {
+    tf.errors.InvalidArgumentError: ValueError,
+    tf.errors.FailedPreconditionError: farandole.MismatchError,
+    tf.errors.UnavailableError: farandole.PeerLostError,
+    tf.errors.DeadlineExceededError: farandole.DeadlineError,
+    tf.errors.InternalError: farandole.FarandoleError,
+}
 _BY_TENSORFLOWS = {
-    theirs: _both(name, ours, theirs)
-    for name, ours, theirs in (
-        ("InvalidError", ValueError, tf.errors.InvalidArgumentError),
-        ("MismatchError", farandole.MismatchError, tf.errors.FailedPreconditionError),
-        ("PeerLostError", farandole.PeerLostError, tf.errors.UnavailableError),
-        ("DeadlineError", farandole.DeadlineError, tf.errors.DeadlineExceededError),
-        ("FarandoleError", farandole.FarandoleError, tf.errors.InternalError),
-    )
+    theirs: _both("InvalidError" if ours is ValueError else ours.__name__, ours, theirs)
+    for theirs, ours in _OURS.items()
 }
 _NOT_INITIALIZED = _both("NotInitializedError", farandole.NotInitializedError, tf.errors.FailedPreconditionError)
 
@@ -56,3 +66,19 @@ def as_ours() -> Iterator[None]:
         if type(error) is tf.errors.FailedPreconditionError and not farandole.is_initialized():
             kind = _NOT_INITIALIZED
         raise kind(error) from None
+
+
+def in_a_graph(error: BaseException) -> BaseException | None:
+    """What a graph has raised since an operation of ours failed in it, as our class, with our sentence alone."""
+    if not isinstance(error, tf.errors.OpError):
+        return None
+    found = _IN_A_GRAPH.search(error.message)
+    kind = _OURS.get(type(error))
+    if found is None or kind is None:
+        return None
+    if kind is farandole.MismatchError and not farandole.is_initialized():
+        kind = farandole.NotInitializedError
+    return kind(found["sentence"])
+
+
+translate_errors(in_a_graph)
