@@ -1,4 +1,4 @@
-// A rank of the flat allreduce kernel in the benchmark, bare: no names, no agreement, no engine around it. Called as
+// A rank of the allreduce of cells in the benchmark, bare: no names, no agreement, no engine around it. Called as
 // the engine calls it, except that it always waits by spinning; so it is measured with no more ranks than cores.
 #include <fcntl.h>
 #include <sched.h>
@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "common/clock.h"
-#include "common/flat.h"
+#include "collectives/cells.h"
 #include "worker.h"
 
 namespace {
@@ -22,25 +22,25 @@ class Kernel {
 
   void Sum(float* data, size_t count) {
     if (count != count_) Begin(count);
-    const farandole::FlatSegment segment{data, data, farandole::DType::kFloat32, count};
+    const farandole::CellSegment segment{data, data, farandole::DType::kFloat32, count};
     ++uses_;
-    farandole::FlatHalf& half = *halves_[uses_ % 2];
-    half.Put(me_, &segment, 1, uses_);
+    farandole::CellBuffer& cells = *buffers_[uses_ % 2];
+    cells.Put(me_, &segment, 1, uses_);
     int pauses = 0;
     do {
       farandole::CpuPause();
       if (++pauses > kPauses) sched_yield();
-    } while (!half.AllHavePut(uses_));
-    halves_[(uses_ + 1) % 2]->AskForLinesOf(me_);
-    half.Fold(farandole::ReduceOp::kSum, farandole::Scale{}, &segment, 1, me_);
+    } while (!cells.AllHavePut(uses_));
+    buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
+    farandole::FoldCells(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &segment, 1, me_);
   }
 
  private:
   void Begin(size_t count) {
-    const size_t half_bytes = (farandole::FlatHalf::BytesFor(ranks_, count * sizeof(float)) + 4095) / 4096 * 4096;
+    const size_t half_bytes = (farandole::CellBuffer::BytesFor(ranks_, count * sizeof(float)) + 4095) / 4096 * 4096;
     bench::Require(used_bytes_ + 2 * half_bytes <= kMemoryBytes, "no memory for another size of the kernel");
-    for (auto& half : halves_) {
-      half = std::make_unique<farandole::FlatHalf>(memory_ + used_bytes_, ranks_, count * sizeof(float));
+    for (auto& cells : buffers_) {
+      cells = std::make_unique<farandole::CellBuffer>(memory_ + used_bytes_, ranks_, count * sizeof(float));
       used_bytes_ += half_bytes;
     }
     count_ = count;
@@ -53,7 +53,7 @@ class Kernel {
   size_t used_bytes_ = 0;
   size_t count_ = 0;
   uint64_t uses_ = 0;
-  std::unique_ptr<farandole::FlatHalf> halves_[2];
+  std::unique_ptr<farandole::CellBuffer> buffers_[2];
 };
 
 }  // namespace

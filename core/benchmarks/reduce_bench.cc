@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/reduce.h"
+#include "reduce/reduce.h"
 
 namespace {
 

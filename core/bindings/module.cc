@@ -15,7 +15,7 @@
 #include "bindings/output.h"
 #include "bindings/sites.h"
 #include "bindings/stacks.h"
-#include "common/copies.h"
+#include "common/dynamic_library.h"
 #include "engine/process.h"
 #include "engine/stacks.h"
 #include "engine/timeline.h"

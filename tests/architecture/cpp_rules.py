@@ -10,12 +10,14 @@ from tree import Source, line_of
 
 # Who may know whom, docs/design/architecture.md. A layer knows itself, too.
 LAYERS: dict[str, set[str]] = {"common": set()}
+LAYERS["reduce"] = {"common"}
 LAYERS["transport"] = {"common"}
 LAYERS["world"] = {"common", "transport"}
-LAYERS["algorithms"] = {"common", "transport", "world"}
-LAYERS["device"] = {"common", "transport", "world"}
-LAYERS["controller"] = {"common", "transport", "world"}
-LAYERS["backends"] = {"common", "transport", "world", "algorithms", "device"}
+LAYERS["algorithms"] = {"common", "reduce", "transport", "world"}
+LAYERS["device"] = {"common", "reduce", "transport", "world"}
+LAYERS["controller"] = {"common", "reduce", "transport", "world"}
+LAYERS["collectives"] = {"common", "reduce", "transport", "world", "algorithms", "device"}
+LAYERS["backends"] = {*LAYERS["collectives"], "collectives"}
 LAYERS["engine"] = {*LAYERS["backends"], "backends", "controller"}
 LAYERS["capi"] = {"common", "engine"}
 LAYERS["bindings"] = {"common", "engine"}

@@ -42,7 +42,7 @@ def test_files_belong_to_layers() -> None:
     assert layer_of("core/src/world/layout.cc") == "world"
     assert layer_of("core/src/capi.cc") == "capi"
     assert layer_of("core/bindings/module.cc") == "bindings"
-    assert layer_of("core/tests/cpp/common/half_test.cc") is None
+    assert layer_of("core/tests/cpp/reduce/half_test.cc") is None
 
 
 def test_an_arrow_that_turns_round_is_found(plant: Plant) -> None:

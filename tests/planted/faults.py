@@ -23,21 +23,21 @@ FAULTS = [
     # ---- core, common
     Fault(
         name="a fold with a copy leaves the last element out of the copy",
-        path="core/src/common/reduce_kernels.h",
+        path="core/src/reduce/kernels.h",
         before="to + done_bytes, rest * (Out::kStepBytes / kStep));",
         after="to + done_bytes, (rest - 1) * (Out::kStepBytes / kStep));",
         found_by="cpp TwiceStoresTheSameBitsInBothPlaces",
     ),
     Fault(
         name="narrowing to bfloat16 rounds ties up instead of to even",
-        path="core/src/common/half.h",
+        path="core/src/reduce/half.h",
         before="return bits + 0x7fffu + ((bits >> 16) & 1u);",
         after="return bits + 0x8000u;",
         found_by="cpp NarrowingTakesTheNearestAndTheEvenOneOfTwo",
     ),
     Fault(
         name="order R splits the inputs at half the right power of two",
-        path="core/src/common/reduce.cc",
+        path="core/src/reduce/reduce.cc",
         before="while (2 * power < count) power *= 2;",
         after="while (4 * power < count) power *= 2;",
         found_by="cpp OrderOfSummation",

@@ -8,7 +8,7 @@
 //     2 : sends block 0 -> 0, block 1 -> 1     2 : block 2 = R(of 0, 1, 2)      2 : sends block 2 -> 0, 1
 //
 // It moves the bytes of a ring (2 (n-1)/n of the data per participant and direction) in two hops instead of 2 (n-1),
-// and the owner sees all contributions at once, so it folds in order R (common/reduce.h). Peers are visited from me+1
+// and the owner sees all contributions at once, so it folds in order R (reduce/reduce.h). Peers are visited from me+1
 // upwards, so that the n participants send to n different receivers at any time.
 //
 // Direct reduce-scatter and allgather are "pairwise" and "spread out" in: R. Thakur, R. Rabenseifner, W. Gropp,

@@ -17,7 +17,7 @@ namespace farandole {
 // participant knows those of its own only; that is enough, because no step waits for another one.
 Schedule PairwiseAlltoall(int participants, int me);
 
-// One block per participant; block j is folded by participant j in order R (common/reduce.h). The others' blocks are
+// One block per participant; block j is folded by participant j in order R (reduce/reduce.h). The others' blocks are
 // only read.
 Schedule PairwiseReduceScatter(int participants, int me);
 

@@ -7,7 +7,7 @@
 // allocates nothing. Runners over the same links take turns: all ranks start them in the same order, the next after the
 // last is done.
 //
-// Thread rule: one thread (the driver) at a time. It keeps FloatingPointScope (common/reduce.h) while it calls Advance.
+// Thread rule: one thread (the driver) at a time. It keeps FloatingPointScope (reduce/reduce.h) while it calls Advance.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@
 #include "algorithms/cut.h"
 #include "algorithms/schedule.h"
 #include "algorithms/walk.h"
-#include "common/reduce.h"
 #include "common/status.h"
 #include "common/types.h"
+#include "reduce/reduce.h"
 #include "transport/link.h"
 
 namespace farandole {

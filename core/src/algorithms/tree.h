@@ -7,7 +7,7 @@
 //       +-- 4 --+-- 5              level 2: 4 sends to 0
 //               +-- 6              (7 participants; 7 would hang below 6)
 //
-// The reduction up this tree is order R (common/reduce.h): R(S) = R(first p) + R(rest), p the largest power of two
+// The reduction up this tree is order R (reduce/reduce.h): R(S) = R(first p) + R(rest), p the largest power of two
 // below |S|. Claim: after level j, participant i (a multiple of 2^(j+1)) holds R(S), S = {i .. i+2^(j+1)-1} as far as
 // these exist. Before level 0 it holds itself, R of one. At level j it holds R of the 2^j participants from i on, and
 // its child i+2^j, if there is one, R of those from i+2^j on, which are between 1 and 2^j many. So |S| lies in (2^j,

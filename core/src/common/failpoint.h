@@ -9,7 +9,7 @@
 //   bootstrap.wait                                            the next pass over what has come in
 //   handshake.step*      meeting.enter*   meeting.hand_out*   each stage of a handshake; a member comes; it is given to
 //   arena.create*        arena.attach*    link.listen*        shared memory; the data endpoint
-//   board.arrive         flat.put         flat.fold           a counter goes up; small payloads
+//   board.arrive         cells.put         cells.fold           a counter goes up; small payloads
 //   native.put           native.combine   native.finish       local stages: what goes in, is combined, comes out
 //   native.make          native.exchange  run.fold            between groups: what is made for the others, has come
 //                                                             from them; a fold of what has come

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/fence.h"
+#include "common/cache.h"
 
 namespace farandole {
 Agreement::Agreement(const Layout& layout, int rank, std::byte* board_memory, const Limits& limits)
@@ -173,7 +173,7 @@ void Agreement::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
   const uint64_t turn = name->next_turn++;
   if (turn == limits_.most_uses) outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
   if (name->small) {
-    plan->half = FlatHalfOf(*name, turn);
+    plan->cells = CellsOf(*name, turn);
     plan->large = name->payload_bytes > limits_.locked_bytes;
     plan->large ? Reserve(name) : EnterSmall(name);
   } else if (name->inbox) {
@@ -184,7 +184,7 @@ void Agreement::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
   } else if (name->has_extents) {
     name->description.extents = proposal.Extents();
     const std::vector<int64_t>& extents = name->description.extents;
-    WriteExtents(HalfOf(*name, turn), static_cast<size_t>(plan->set->position) * extents.size(), extents);
+    WriteExtents(BufferOf(*name, turn), static_cast<size_t>(plan->set->position) * extents.size(), extents);
   }
 }
 
@@ -247,7 +247,7 @@ bool Agreement::AppendUnlogged() {
 // A leader that retires the id sets its flag first and counts then; we look for the flag after we have seen everybody.
 // If we do not see the flag, the leader sees everybody, too, and the use counts as completed for all.
 bool Agreement::IsReady(const Plan& plan) const {
-  if (!plan.half->AllHavePut(plan.sequence())) return false;
+  if (!plan.cells->AllHavePut(plan.sequence())) return false;
   LoadLoadFence();
   return !board_.IsRetired(plan.id);
 }
@@ -255,7 +255,7 @@ bool Agreement::IsReady(const Plan& plan) const {
 std::vector<Ticket> Agreement::ReadySmall() const {
   std::vector<Ticket> ready;
   for (const Name* name : small_) {
-    if (!FlatHalfOf(*name, name->next_turn - 1).AllHavePut(SequenceOf(name->use, name->description.turn))) continue;
+    if (!CellsOf(*name, name->next_turn - 1).AllHavePut(SequenceOf(name->use, name->description.turn))) continue;
     LoadLoadFence();
     if (!board_.IsRetired(name->id)) ready.push_back(name->ticket);
   }
@@ -263,13 +263,13 @@ std::vector<Ticket> Agreement::ReadySmall() const {
 }
 
 void Agreement::AskForBells() {
-  for (const Name* name : small_) FlatHalfOf(*name, name->next_turn - 1).AskForBell(name->book->set->position);
+  for (const Name* name : small_) CellsOf(*name, name->next_turn - 1).AskForBell(name->book->set->position);
 }
 
 bool Agreement::TakeReady(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted || !name->small || name->reserved) return false;
-  FlatHalfOf(*name, name->next_turn).AskForLinesOf(name->book->set->position);
+  CellsOf(*name, name->next_turn).AskForLinesOf(name->book->set->position);
   if (name->payload_bytes > limits_.locked_bytes) {
     LeaveSmall(name);
     Reserve(name);
@@ -303,23 +303,24 @@ bool Agreement::MustWaitFor(bool reserved) {
 
 // ---- spans
 
-std::byte* Agreement::HalfOf(const Name& name, uint64_t turn) const {
+std::byte* Agreement::BufferOf(const Name& name, uint64_t turn) const {
   if (name.span_offset < 0) return nullptr;
   return board_.span(static_cast<size_t>(name.span_offset + static_cast<int64_t>(turn & 1) * name.span_bytes / 2));
 }
 
-FlatHalf Agreement::FlatHalfOf(const Name& name, uint64_t turn) const {
-  return {HalfOf(name, turn), name.book->set->size(), name.payload_bytes};
+CellBuffer Agreement::CellsOf(const Name& name, uint64_t turn) const {
+  return {BufferOf(name, turn), name.book->set->size(), name.payload_bytes};
 }
 
-void Agreement::WriteExtents(std::byte* half, size_t first, const std::vector<int64_t>& extents) const {
-  std::memcpy(half + first * sizeof(int64_t), extents.data(), extents.size() * sizeof(int64_t));
+void Agreement::WriteExtents(std::byte* buffer, size_t first, const std::vector<int64_t>& extents) const {
+  std::memcpy(buffer + first * sizeof(int64_t), extents.data(), extents.size() * sizeof(int64_t));
 }
 
 std::vector<int64_t> Agreement::ReadExtents(const Name& name) const {
   const ProcessSet& set = *name.book->set;
   std::vector<int64_t> extents(name.known.ExtentCount(set.size()) * static_cast<size_t>(set.size()));
-  if (!extents.empty()) std::memcpy(extents.data(), HalfOf(name, name.next_turn - 1), extents.size() * sizeof(int64_t));
+  if (!extents.empty())
+    std::memcpy(extents.data(), BufferOf(name, name.next_turn - 1), extents.size() * sizeof(int64_t));
   return extents;
 }
 
@@ -390,7 +391,7 @@ std::vector<int> Agreement::MissingRanks(Ticket ticket) const {
   for (int m : MembersIn(set)) {
     const int rank = group()[static_cast<size_t>(m)];
     const bool here = name->small
-                          ? UsesIn(FlatHalfOf(*name, name->next_turn - 1).LatestOf(set.PositionOf(rank))) > name->use
+                          ? UsesIn(CellsOf(*name, name->next_turn - 1).LatestOf(set.PositionOf(rank))) > name->use
                           : UsesIn(board_.LatestOf(m, name->id)) > name->use;
     if (!here) missing.push_back(rank);
   }
@@ -409,7 +410,7 @@ std::vector<Absence> Agreement::NeededFor() const {
     for (int m : MembersIn(set)) {
       const int rank = group()[static_cast<size_t>(m)];
       const uint64_t latest =
-          name->small ? FlatHalfOf(*name, name->next_turn).LatestOf(set.PositionOf(rank)) : board_.LatestOf(m, id);
+          name->small ? CellsOf(*name, name->next_turn).LatestOf(set.PositionOf(rank)) : board_.LatestOf(m, id);
       if (rank == rank_ || UsesIn(latest) < name->next_turn) continue;
       turn = TurnIn(latest);
       here.push_back(rank);

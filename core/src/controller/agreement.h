@@ -1,7 +1,7 @@
 // This rank's half of the agreement: which operation has which id, what this rank has in flight, and what the group's
 // log says next.
 //
-//   Submit ---- small ----> the span (flat.h), where every member sees by itself when all have come
+//   Submit ---- small ----> the span (cells.h), where every member sees by itself when all have come
 //          |--- eager ----> Arrive, and the data to all others ---> Inbox: OnPut, until all have come
 //          |--- known ----> Arrive (board) -- last of the group --> the log, or the coordinator (a set across groups)
 //          \--- unknown --> DESCRIBE ------> coordinator ---------> ASSIGN, READY -> the log
@@ -28,7 +28,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/flat.h"
 #include "common/status.h"
 #include "controller/board.h"
 #include "controller/inbox.h"
@@ -36,6 +35,7 @@
 #include "controller/process_sets.h"
 #include "controller/sequence.h"
 #include "controller/tickets.h"
+#include "transport/shm/cells.h"
 
 namespace farandole {
 
@@ -71,9 +71,9 @@ class Agreement {
     ProcessSetPtr set;
     int id = -1;  // -1: it was described; nothing more to do until an event names the ticket
     uint64_t use = 0;
-    int64_t turn = -1;             // of an unnamed operation; all that meet in one use must have the same
-    std::optional<FlatHalf> half;  // small: where all members put their data, with sequence()
-    bool large = false;            // of a small one: too large to be copied and folded under the lock, see Release
+    int64_t turn = -1;                // of an unnamed operation; all that meet in one use must have the same
+    std::optional<CellBuffer> cells;  // small: where all members put their data, with sequence()
+    bool large = false;               // of a small one: too large to be copied and folded under the lock, see Release
     // Eager: where those of the others come. Having arrived, this rank sends them its own, with `serial` and `round`.
     std::shared_ptr<Inbox> inbox;
     uint32_t serial = 0;
@@ -116,7 +116,7 @@ class Agreement {
   // Eager operations. Rank `from` has come, and put.payload_bytes of data follow, for *inbox; null when nobody waits
   // for them any more. An error means that the epoch cannot go on.
   Status OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox);
-  // All have come with the plan's sequence, and their data are folded. From here on the half of the inbox may be
+  // All have come with the plan's sequence, and their data are folded. From here on that buffer of the inbox may be
   // cleared.
   void EndEager(Ticket ticket);
 
@@ -207,9 +207,9 @@ class Agreement {
   void Reserve(Name* name);
   bool MustWaitFor(bool reserved);
   bool AllMean(const Plan& plan) const;
-  std::byte* HalfOf(const Name& name, uint64_t turn) const;
-  FlatHalf FlatHalfOf(const Name& name, uint64_t turn) const;
-  void WriteExtents(std::byte* half, size_t first, const std::vector<int64_t>& extents) const;
+  std::byte* BufferOf(const Name& name, uint64_t turn) const;
+  CellBuffer CellsOf(const Name& name, uint64_t turn) const;
+  void WriteExtents(std::byte* buffer, size_t first, const std::vector<int64_t>& extents) const;
   std::vector<int64_t> ReadExtents(const Name& name) const;
   int Sharers(const ProcessSet& set) const;
   std::vector<int> MembersIn(const ProcessSet& set) const;

@@ -49,7 +49,7 @@ uint64_t Agreement::RetireInGroup(const Leading& leading) {
     most = std::max(most, UsesIn(sequence));
     least = std::min(least, UsesIn(sequence));
   }
-  const uint64_t uses = leading.lead.flat != 0 ? least : arrived;
+  const uint64_t uses = leading.lead.cells != 0 ? least : arrived;
   const bool all_mean = std::all_of(said.begin(), said.end(), [&](uint64_t sequence) { return sequence == said[0]; });
   return most == uses && !all_mean ? uses - 1 : uses;
 }
@@ -60,16 +60,16 @@ std::vector<uint64_t> Agreement::SaidHere(const Leading& leading) const {
   const ProcessSet& set = *leading.set;
   std::vector<uint64_t> said;
   for (int m : MembersIn(set)) {
-    if (lead.flat == 0) {
+    if (lead.cells == 0) {
       said.push_back(board_.LatestOf(m, lead.id));
       continue;
     }
     uint64_t latest = 0;
-    for (int64_t half = 0; half < 2; ++half) {
-      const int64_t offset = lead.span_offset + half * lead.span_bytes / 2;
-      const FlatHalf flat(board_.span(static_cast<size_t>(offset)), set.size(),
-                          static_cast<size_t>(lead.payload_bytes));
-      const uint64_t sequence = flat.LatestOf(set.PositionOf(group()[static_cast<size_t>(m)]));
+    for (int64_t buffer = 0; buffer < 2; ++buffer) {
+      const int64_t offset = lead.span_offset + buffer * lead.span_bytes / 2;
+      const CellBuffer cells(board_.span(static_cast<size_t>(offset)), set.size(),
+                             static_cast<size_t>(lead.payload_bytes));
+      const uint64_t sequence = cells.LatestOf(set.PositionOf(group()[static_cast<size_t>(m)]));
       if (UsesIn(sequence) > UsesIn(latest)) latest = sequence;
     }
     said.push_back(latest);
@@ -139,11 +139,11 @@ std::vector<int64_t> Agreement::GroupExtents(const Leading& leading, uint64_t tu
   std::vector<int64_t> extents;
   if (each == 0) return extents;
   const int64_t offset = leading.lead.span_offset + static_cast<int64_t>(turn & 1) * leading.lead.span_bytes / 2;
-  const std::byte* const half = board_.span(static_cast<size_t>(offset));
+  const std::byte* const buffer = board_.span(static_cast<size_t>(offset));
   for (int m : MembersIn(*leading.set)) {
     const auto position = static_cast<size_t>(leading.set->PositionOf(group()[static_cast<size_t>(m)]));
     std::vector<int64_t> one(each);
-    std::memcpy(one.data(), half + position * each * sizeof(int64_t), each * sizeof(int64_t));
+    std::memcpy(one.data(), buffer + position * each * sizeof(int64_t), each * sizeof(int64_t));
     extents.insert(extents.end(), one.begin(), one.end());
   }
   return extents;

@@ -228,8 +228,7 @@ std::optional<uint64_t> Agreement::WhatOthersSaid(const Name& name) const {
   for (int m : MembersIn(set)) {
     if (m == board_.member()) continue;
     const int position = set.PositionOf(group()[static_cast<size_t>(m)]);
-    const uint64_t said =
-        name.small ? FlatHalfOf(name, name.next_turn).LatestOf(position) : board_.LatestOf(m, name.id);
+    const uint64_t said = name.small ? CellsOf(name, name.next_turn).LatestOf(position) : board_.LatestOf(m, name.id);
     if (UsesIn(said) >= name.next_turn) return said;
   }
   return std::nullopt;

@@ -12,10 +12,10 @@ bool IsSpan(int64_t offset, int64_t size_bytes) {
          size_bytes <= static_cast<int64_t>(kSpanBytes) && offset <= static_cast<int64_t>(kSpanBytes) - size_bytes;
 }
 
-bool FitsFlat(const Lead& lead, int set_size) {  // as WantedSpanBytes says
-  if (lead.payload_bytes < 0 || lead.payload_bytes > SmallLimitBytes(set_size) || set_size > FlatHalf::kMostMembers)
+bool FitsCells(const Lead& lead, int set_size) {  // as WantedSpanBytes says
+  if (lead.payload_bytes < 0 || lead.payload_bytes > SmallLimitBytes(set_size) || set_size > CellBuffer::kMostMembers)
     return false;
-  const size_t half_bytes = FlatHalf::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
+  const size_t half_bytes = CellBuffer::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
   return 2 * static_cast<int64_t>(half_bytes) == lead.span_bytes;
 }
 
@@ -146,7 +146,7 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool 
 void Agreement::TakeIfAllHavePut(Name* name, std::vector<Event>* events) {
   if (!name->counted || !name->small || MustWaitFor(name->reserved)) return;
   const uint64_t sequence = SequenceOf(name->use, name->description.turn);
-  if (FlatHalfOf(*name, name->next_turn - 1).AllHavePut(sequence)) EndWith(Event::kTake, name, events);
+  if (CellsOf(*name, name->next_turn - 1).AllHavePut(sequence)) EndWith(Event::kTake, name, events);
 }
 
 Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
@@ -187,7 +187,7 @@ Status Agreement::OnLead(ByteReader* reader, bool* early) {
   if (leads_.count(lead.id) > 0) return Unreadable(kCoordinatorRank);
   const bool has_span = lead.span_offset >= 0;
   if (has_span && !IsSpan(lead.span_offset, lead.span_bytes)) return Unreadable(kCoordinatorRank);
-  if (!has_span && (lead.flat != 0 || lead.extent_count > 0)) return Unreadable(kCoordinatorRank);
+  if (!has_span && (lead.cells != 0 || lead.extent_count > 0)) return Unreadable(kCoordinatorRank);
   if (lead.eager != 0 && (has_span || !HasPutStreams(layout_))) return Unreadable(kCoordinatorRank);
   const ProcessSetPtr set = sets_.Find(lead.set);
   *early = !set && sets_.IsFuture(lead.set);
@@ -195,11 +195,11 @@ Status Agreement::OnLead(ByteReader* reader, bool* early) {
   if (!set) return Unreadable(kCoordinatorRank);
   const int64_t half_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.extent_count * set->size();
   if (half_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
-  if (lead.flat != 0 && !FitsFlat(lead, set->size())) return Unreadable(kCoordinatorRank);
+  if (lead.cells != 0 && !FitsCells(lead, set->size())) return Unreadable(kCoordinatorRank);
   // Whoever had the memory before may have left sequence numbers in it.
-  for (int64_t at = lead.span_offset; lead.flat != 0 && at < lead.span_offset + lead.span_bytes;
+  for (int64_t at = lead.span_offset; lead.cells != 0 && at < lead.span_offset + lead.span_bytes;
        at += lead.span_bytes / 2)
-    FlatHalf(board_.span(static_cast<size_t>(at)), set->size(), static_cast<size_t>(lead.payload_bytes)).Clear();
+    CellBuffer(board_.span(static_cast<size_t>(at)), set->size(), static_cast<size_t>(lead.payload_bytes)).Clear();
   leads_[lead.id] = {lead, Sharers(*set), set};
   return Status::Ok();
 }

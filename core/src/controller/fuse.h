@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/reduce.h"
 #include "common/types.h"
+#include "reduce/reduce.h"
 
 namespace farandole {
 

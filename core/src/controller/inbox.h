@@ -1,7 +1,7 @@
 // Where the data lie that other ranks have put to an eager operation: an allreduce between ranks that share no memory,
 // each of which sends everybody its data as soon as it comes, so that everybody folds as soon as all have come.
 //
-// A use k lies in half k mod 2. Nobody puts to use k + 1 before it has got everybody's data of use k, so at most two
+// A use k lies in buffer k mod 2. Nobody puts to use k + 1 before it has got everybody's data of use k, so at most two
 // are under way at a time. A value; the driver alone uses it.
 #pragma once
 

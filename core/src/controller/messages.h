@@ -154,7 +154,7 @@ struct Lead {
   int32_t id = -1;
   int32_t set = 0;
   uint32_t extent_count = 0;  // of each rank
-  uint8_t flat = 0;           // small: see common/flat.h
+  uint8_t cells = 0;          // small: see transport/shm/cells.h
   int64_t payload_bytes = 0;  // of a small one
   int64_t span_offset = -1;
   int64_t span_bytes = 0;
@@ -165,7 +165,7 @@ struct Lead {
     visit("id", self.id...);
     visit("set", self.set...);
     visit("extent count", self.extent_count...);
-    visit("flat", self.flat...);
+    visit("cells", self.cells...);
     visit("payload bytes", self.payload_bytes...);
     visit("span offset", self.span_offset...);
     visit("span bytes", self.span_bytes...);

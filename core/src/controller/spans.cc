@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/flat.h"
+#include "transport/shm/cells.h"
 
 namespace farandole {
 namespace {
@@ -24,7 +24,7 @@ bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t s
 
 bool IsSmall(const Signature& signature, const ProcessSet& set) {
   const bool reduces = signature.kind == OpKind::kAllreduce && !NeedsWholeTensors(signature.reduce);
-  if (!(reduces || signature.kind == OpKind::kBarrier) || !set.local() || set.size() > FlatHalf::kMostMembers)
+  if (!(reduces || signature.kind == OpKind::kBarrier) || !set.local() || set.size() > CellBuffer::kMostMembers)
     return false;
   // Who submits cannot copy what a device has not computed yet.
   return signature.backend == 0 && signature.device == DeviceKind::kHost &&
@@ -35,7 +35,7 @@ int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set) {
   const auto extents = static_cast<int64_t>(signature.ExtentCount(set.size()));
   if (extents > 0) return 2 * static_cast<int64_t>(sizeof(int64_t)) * set.size() * extents;
   if (!IsSmall(signature, set)) return 0;
-  return 2 * static_cast<int64_t>(FlatHalf::BytesFor(set.size(), static_cast<size_t>(signature.TotalBytes())));
+  return 2 * static_cast<int64_t>(CellBuffer::BytesFor(set.size(), static_cast<size_t>(signature.TotalBytes())));
 }
 
 SpanAllocator::SpanAllocator(int64_t capacity_bytes) {

@@ -16,7 +16,7 @@ namespace farandole {
 
 inline constexpr int64_t kSpanAlignment = 256;  // and the smallest
 
-// The largest allreduce whose data goes through a span, where every member folds by itself (common/flat.h). Two cores
+// The largest allreduce whose data goes through a span, where every member folds by itself (transport/shm/cells.h). Two cores
 // of an Intel Xeon, small beside staged, interleaved, minimum in microseconds:
 //
 //              16 KB         32 KB         64 KB        128 KB        256 KB

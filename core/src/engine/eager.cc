@@ -4,8 +4,8 @@
 #include <new>
 #include <utility>
 
-#include "common/reduce.h"
 #include "engine/tags.h"
+#include "reduce/reduce.h"
 
 namespace farandole {
 namespace {
@@ -121,7 +121,7 @@ void Eager::SendData(Running* running, Peer* peer) {
   if (!running->own.empty()) {
     put(running->own.data(), running->own.size());
   } else {
-    for (const FlatSegment& segment : running->segments) put(segment.input, segment.size_bytes());
+    for (const CellSegment& segment : running->segments) put(segment.input, segment.size_bytes());
   }
   peer->sent_at = to.queued_bytes();
 }

@@ -14,11 +14,11 @@
 #include <memory>
 #include <vector>
 
-#include "common/flat.h"
 #include "engine/small.h"
 #include "engine/table.h"
 #include "transport/poller.h"
 #include "transport/put_stream.h"
+#include "transport/shm/cells.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -72,7 +72,7 @@ class Eager final : private PutStream::Receiver {
   };
   struct Running {
     OperationPtr operation;
-    std::vector<FlatSegment> segments;
+    std::vector<CellSegment> segments;
     Reduction reduction;
     std::vector<std::byte> own;                         // our data, where they are not sent and folded as they lie
     std::vector<Peer> peers;                            // by position

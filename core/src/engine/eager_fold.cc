@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "common/reduce.h"
 #include "engine/eager.h"
+#include "reduce/reduce.h"
 
 namespace farandole {
 namespace {
@@ -17,7 +17,7 @@ constexpr size_t kFoldBytes = 64 << 10;
 // Data that are scaled before they travel, that the fold uses as room, or that are not there: a rank that has joined
 // puts zeros.
 void Eager::MakeOwn(Running* running) const {
-  const auto is_own = [&](const FlatSegment& segment) {
+  const auto is_own = [&](const CellSegment& segment) {
     const bool scaled = ScalesBeforeCrossing(segment.dtype, running->reduction.reduce);
     const bool is_room = IsHalf(segment.dtype) && running->plan().set->size() > 2;
     return segment.input == nullptr || is_room || (scaled && !running->reduction.scale.IsIdentity());
@@ -26,7 +26,7 @@ void Eager::MakeOwn(Running* running) const {
   const FloatingPointScope scope;
   running->own.resize(running->payload_bytes());
   std::byte* to = running->own.data();
-  for (const FlatSegment& segment : running->segments) {
+  for (const CellSegment& segment : running->segments) {
     const bool scaled = ScalesBeforeCrossing(segment.dtype, running->reduction.reduce);
     if (segment.input != nullptr) {
       Fold(segment.dtype, running->reduction.reduce, &segment.input, 1, segment.element_count,
@@ -66,7 +66,7 @@ size_t Eager::Advanced(Running* running) {
 
 void Eager::FoldUpTo(Running* running, size_t available_bytes) {
   while (running->segment < running->segments.size()) {
-    const FlatSegment& segment = running->segments[running->segment];
+    const CellSegment& segment = running->segments[running->segment];
     const size_t width = SizeOf(segment.dtype);
     const size_t here = available_bytes > running->offset_bytes ? available_bytes - running->offset_bytes : 0;
     const size_t count = std::min(here / width, segment.element_count) - running->element;
@@ -83,7 +83,7 @@ void Eager::FoldUpTo(Running* running, size_t available_bytes) {
 
 // The same bits as an exchange by schedule, see ApartOperation::StartAllreduce and Runner::Fold.
 void Eager::FoldElements(const Running& running, size_t count) {
-  const FlatSegment& segment = running.segments[running.segment];
+  const CellSegment& segment = running.segments[running.segment];
   if (segment.output == nullptr) return;
   const FloatingPointScope scope;
   const ReduceOp reduce = running.reduction.reduce;

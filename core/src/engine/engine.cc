@@ -240,7 +240,7 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 
 bool Engine::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
-  if (operation->held || !operation->plan.half || !table_->agreement.IsReady(operation->plan)) return false;
+  if (operation->held || !operation->plan.cells || !table_->agreement.IsReady(operation->plan)) return false;
   if (!CompleteIfReady(world_.get(), table_.get(), operation)) return operation->done();
   WakeForHeld(world_.get(), *table_);
   role_.NotifyWaiters();
@@ -299,7 +299,7 @@ bool Engine::LookUntil(Look look, int paused) {
 }
 
 bool Engine::AwaitSmall(const OperationPtr& operation) {
-  if (operation->held || !operation->plan.half) return false;
+  if (operation->held || !operation->plan.cells) return false;
   return LookUntil([&] { return Poll(operation); });
 }
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "common/reduce.h"
 #include "engine/small.h"
+#include "reduce/reduce.h"
 
 namespace farandole {
 namespace {

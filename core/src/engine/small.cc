@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 
+#include "collectives/cells.h"
+
 namespace farandole {
 namespace {
 
@@ -19,15 +21,15 @@ class Segments {
       at(i) = {tensor.input, tensor.output, tensor.dtype, static_cast<size_t>(ElementCount(tensor.shape))};
     }
   }
-  const FlatSegment* data() const { return count_ > 1 ? many_.data() : &one_; }
+  const CellSegment* data() const { return count_ > 1 ? many_.data() : &one_; }
   size_t count() const { return count_; }
 
  private:
-  FlatSegment& at(size_t i) { return count_ > 1 ? many_[i] : one_; }
+  CellSegment& at(size_t i) { return count_ > 1 ? many_[i] : one_; }
 
   size_t count_;
-  FlatSegment one_;
-  std::vector<FlatSegment> many_;
+  CellSegment one_;
+  std::vector<CellSegment> many_;
 };
 
 void CopyInput(const Tensor& tensor, void* to) {
@@ -69,7 +71,7 @@ Reduction ReductionOf(const Request& request, int set_size) {
 void PutSmall(Operation* operation, bool wants_bell) {
   const Segments segments(operation->request);
   Agreement::Plan& plan = operation->plan;
-  plan.half->Put(plan.set->position, segments.data(), segments.count(), plan.sequence(), wants_bell);
+  plan.cells->Put(plan.set->position, segments.data(), segments.count(), plan.sequence(), wants_bell);
 }
 
 void FoldSmall(Operation* operation) {
@@ -77,7 +79,7 @@ void FoldSmall(Operation* operation) {
   const Segments segments(operation->request);
   const Reduction reduction = ReductionOf(operation->request, operation->plan.set->size());
   const Agreement::Plan& plan = operation->plan;
-  plan.half->Fold(reduction.reduce, reduction.scale, segments.data(), segments.count(), plan.set->position);
+  FoldCells(*plan.cells, reduction.reduce, reduction.scale, segments.data(), segments.count(), plan.set->position);
 }
 
 Status PerformAlone(Operation* operation) {

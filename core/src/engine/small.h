@@ -1,5 +1,5 @@
 // Operations that need no back end: small ones, which every member puts where all see them and folds by itself
-// (common/flat.h), and everything in a world or a process set of one rank.
+// (transport/shm/cells.h), and everything in a world or a process set of one rank.
 //
 // Thread rule: PutSmall and FoldSmall under the table's mutex, or, where the plan is large, between the agreement's
 // Submit or TakeReady and its Release; the others work on what is the caller's.
@@ -7,8 +7,8 @@
 
 #include <cstddef>
 
-#include "common/reduce.h"
 #include "engine/operation.h"
+#include "reduce/reduce.h"
 
 namespace farandole {
 
@@ -21,7 +21,7 @@ struct Reduction {
 Reduction ReductionOf(ReduceOp reduce, double prescale, double postscale, int set_size);
 Reduction ReductionOf(const Request& request, int set_size);
 
-// REQUIRES: the plan has a half.
+// REQUIRES: the plan has cells.
 void PutSmall(Operation* operation, bool wants_bell);
 void FoldSmall(Operation* operation);  // REQUIRES: all have put
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "collectives/cells.h"
 #include "engine/small.h"
 
 namespace farandole {
@@ -18,14 +19,14 @@ void SmallCall::Put() {
   size_t count = 1;
   for (const int64_t dimension : tensor.shape) count *= static_cast<size_t>(dimension);
   segment_ = {tensor.input, tensor.output, tensor.dtype, count};
-  plan.half->Put((*members)->position, &segment_, 1, plan.sequence());
+  plan.cells->Put((*members)->position, &segment_, 1, plan.sequence());
 }
 
 void SmallCall::Take() {
   const FloatingPointScope scope;
   const ProcessSet& set = **members;
   const Reduction reduction = ReductionOf(asked_.reduce, asked_.prescale, asked_.postscale, set.size());
-  plan.half->Fold(reduction.reduce, reduction.scale, &segment_, 1, set.position);
+  FoldCells(*plan.cells, reduction.reduce, reduction.scale, &segment_, 1, set.position);
   over_.store(true, std::memory_order_release);
 }
 

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "common/flat.h"
 #include "controller/agreement.h"
 #include "engine/operation.h"
+#include "transport/shm/cells.h"
 
 namespace farandole {
 
@@ -57,7 +57,7 @@ class SmallCall final : public Proposal {
   const RequestView& asked_;
   const std::string& name_;
   const std::string& site_;
-  FlatSegment segment_;  // from Put on
+  CellSegment segment_;  // from Put on
   OperationPtr became_;
   std::atomic<bool> over_{false};
 };

@@ -42,7 +42,7 @@ Status Insert(World* world, Table* table, const OperationPtr& operation, bool po
   ++table->entered;
   table->operations.Put(operation);
   table->in_flight.fetch_add(1);
-  if (plan.half) {
+  if (plan.cells) {
     if (!plan.large) PutSmall(operation.get(), WantsBell(*operation, polling));
   } else if (plan.id >= 0) {
     entered->arrived = agreement.Arrive(plan);
@@ -70,7 +70,7 @@ void Complete(Table* table, const Agreement::Plan& plan) {
 // Wakes those that sleep in wait for what has just come.
 void RingForSmall(World* world, const Agreement::Plan& plan, const ProcessSet& set) {
   for (int position = 0; position < set.size(); ++position) {
-    if (position == set.position || !plan.half->WantsBell(position)) continue;
+    if (position == set.position || !plan.cells->WantsBell(position)) continue;
     const auto rank = static_cast<size_t>(set.ranks[static_cast<size_t>(position)]);
     world->group->RingMember(world->layout.member_of[rank]);
   }
@@ -140,7 +140,7 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
   Entered entered;
   FRD_RETURN_IF_ERROR(Insert(world, table, operation, polling, &entered));
   const Agreement::Plan& plan = operation->plan;
-  if (plan.half) {
+  if (plan.cells) {
     if (plan.large) {
       PutSmall(operation.get(), WantsBell(*operation, polling));
       Release(world, table, plan.ticket);
@@ -235,7 +235,7 @@ bool CompleteIfReady(World* world, Table* table, const OperationPtr& operation) 
   {
     std::lock_guard<std::mutex> lock(table->mutex);
     const Agreement::Plan& plan = operation->plan;
-    if (!plan.half || !table->agreement.IsReady(plan) || !TakeIfReady(table, plan.ticket)) return false;
+    if (!plan.cells || !table->agreement.IsReady(plan) || !TakeIfReady(table, plan.ticket)) return false;
   }
   FinishTaken(world, table, operation);
   return true;

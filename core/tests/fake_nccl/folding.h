@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "common/half.h"
+#include "reduce/half.h"
 
 namespace {
 

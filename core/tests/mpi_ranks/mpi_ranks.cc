@@ -15,7 +15,7 @@
 
 #include "backends/mpi/collectives.h"
 #include "backends/mpi/communicators.h"
-#include "common/half.h"
+#include "reduce/half.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backends/mpi/constants.h"
-#include "common/reduce.h"
 #include "common/status.h"
+#include "reduce/reduce.h"
 
 namespace farandole {
 

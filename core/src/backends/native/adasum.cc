@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "common/adasum.h"
+#include "reduce/adasum.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-// Adasum (common/adasum.h) of one tensor over the positions of a set, in whatever groups: made of an alltoall and two
+// Adasum (reduce/adasum.h) of one tensor over the positions of a set, in whatever groups: made of an alltoall and two
 // allgathers.
 //
 //   exchange   position j gets slice j of everybody's tensor

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/lines.h"
+#include "common/cache.h"
 
 namespace farandole {
 namespace {

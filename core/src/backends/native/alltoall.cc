@@ -5,7 +5,7 @@
 
 #include "backends/native/concatenation.h"
 #include "backends/native/parts.h"
-#include "common/lines.h"
+#include "common/cache.h"
 
 namespace farandole {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/lines.h"
+#include "common/cache.h"
 
 namespace farandole {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "common/symbols.h"
+#include "common/dynamic_library.h"
 
 namespace farandole {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "common/half.h"
+#include "reduce/half.h"
 
 namespace farandole {
 namespace {

@@ -1,5 +1,5 @@
 // Adasum through the native back end: any groups, any number of ranks, all floating types.
-#include "common/adasum.h"
+#include "reduce/adasum.h"
 
 #include <gtest/gtest.h>
 

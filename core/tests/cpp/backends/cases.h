@@ -6,7 +6,7 @@
 
 #include "backends/ranks.h"
 #include "backends/reduction_oracle.h"
-#include "common/half.h"
+#include "reduce/half.h"
 
 namespace farandole::tests {
 

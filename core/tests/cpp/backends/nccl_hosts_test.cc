@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "backends/nccl_rig.h"
-#include "common/half.h"
+#include "reduce/half.h"
 
 namespace farandole::tests {
 namespace {

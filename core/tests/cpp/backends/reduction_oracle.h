@@ -1,11 +1,11 @@
-// A reduction over groups of ranks by its definition (common/reduce.h and docs/design/data-plane.md), one element at a
+// A reduction over groups of ranks by its definition (reduce/reduce.h and docs/design/data-plane.md), one element at a
 // time.
 #pragma once
 
 #include <cmath>
 #include <limits>
 
-#include "common/reduce_oracle.h"
+#include "reduce/reduce_oracle.h"
 #include "world/layout.h"
 
 namespace farandole::tests {

@@ -1,4 +1,4 @@
-#include "common/copies.h"
+#include "common/dynamic_library.h"
 
 #include <gtest/gtest.h>
 

@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "common/flat.h"
 #include "controller/sequence.h"
 #include "support/pages.h"
+#include "transport/shm/cells.h"
 
 namespace farandole {
 namespace {
@@ -136,7 +136,7 @@ TEST(SequenceTest, UseAndTurnAreInItAndItIsNeverZero) {
     for (int64_t turn : {int64_t{-1}, int64_t{0}, int64_t{64}, int64_t{1} << 29}) {
       const uint64_t sequence = SequenceOf(use, turn);
       EXPECT_NE(sequence, 0u);
-      EXPECT_EQ(sequence & FlatHalf::kWantsBell, 0u);
+      EXPECT_EQ(sequence & CellBuffer::kWantsBell, 0u);
       EXPECT_EQ(UsesIn(sequence), use + 1);
       EXPECT_EQ(TurnIn(sequence), turn);
     }

@@ -168,7 +168,7 @@ struct Member {
     if (!agreement.Submit(DescribedProposal(description), &plan).ok()) return;
     latest = plan.ticket;
     if (plan.id < 0) return;
-    if (plan.half) return Put(description, &plan);
+    if (plan.cells) return Put(description, &plan);
     const Agreement::Arrived arrived = agreement.Arrive(plan);
     if (arrived == Agreement::Arrived::kRetired) agreement.Redescribe(plan.ticket);
     if (arrived == Agreement::Arrived::kLast && plan.inbox) eager = plan;
@@ -176,8 +176,8 @@ struct Member {
   }
   void Put(const Description& description, Agreement::Plan* plan) {
     const float data[6] = {1, 2, 3, 4, 5, 6};
-    const FlatSegment segment{data, nullptr, DType::kFloat32, 6};
-    plan->half->Put(plan->set->position, &segment, description.signature.tensors.size(), plan->sequence());
+    const CellSegment segment{data, nullptr, DType::kFloat32, 6};
+    plan->cells->Put(plan->set->position, &segment, description.signature.tensors.size(), plan->sequence());
     if (agreement.IsReady(*plan)) agreement.TakeReady(plan->ticket);
   }
 };
@@ -241,8 +241,8 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(agreement.Advance(&events));
   ASSERT_TRUE(agreement.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
   const float data[6] = {};
-  const FlatSegment segment{data, nullptr, DType::kFloat32, 6};
-  plan.half->Put(0, &segment, 1, plan.sequence());
+  const CellSegment segment{data, nullptr, DType::kFloat32, 6};
+  plan.cells->Put(0, &segment, 1, plan.sequence());
   ASSERT_TRUE(agreement.IsReady(plan));
   ASSERT_TRUE(agreement.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
   EXPECT_FALSE(agreement.IsReady(plan)) << "the log says what it is worth";

@@ -253,7 +253,7 @@ bool SimulatedJob::TakeSmall(int r) {
     ready = rank.agreement.ReadySmall();
   } else {
     for (const auto& [ticket, operation] : rank.in_flight) {
-      if (operation->plan.half && IsReady(rank, *operation)) ready.push_back(ticket);
+      if (operation->plan.cells && IsReady(rank, *operation)) ready.push_back(ticket);
     }
   }
   bool taken = false;

@@ -1,6 +1,7 @@
 // SimulatedJob: what a rank's engine does.
 #include <algorithm>
 
+#include "collectives/cells.h"
 #include "controller/described.h"
 #include "controller/fuse.h"
 #include "controller/simulated_job.h"
@@ -113,9 +114,9 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
     return false;
   }
   rank->in_flight[plan.ticket] = operation;
-  if (plan.half && plan.large && !operation->invited) {
+  if (plan.cells && plan.large && !operation->invited) {
     rank->reserved.push_back(operation);
-  } else if (plan.half) {
+  } else if (plan.cells) {
     Put(*operation);
     if (plan.large) rank->agreement.Release(plan.ticket);
   } else if (plan.id >= 0) {
@@ -137,7 +138,7 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
 void SimulatedJob::Put(const Operation& operation) {
   const Signature& signature = operation.call.description.signature;
   std::vector<std::vector<int64_t>> data;
-  std::vector<FlatSegment> segments;
+  std::vector<CellSegment> segments;
   for (const TensorSpec& tensor : signature.tensors) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
     std::vector<int64_t>& values = data.emplace_back(elements, 0);
@@ -145,7 +146,7 @@ void SimulatedJob::Put(const Operation& operation) {
     if (position < elements) values[position] = static_cast<int64_t>(operation.call.tag);
     segments.push_back({operation.invited ? nullptr : values.data(), nullptr, tensor.dtype, elements});
   }
-  FlatHalf half = *operation.plan.half;
+  CellBuffer half = *operation.plan.cells;
   half.Put(operation.plan.set->position, segments.data(), segments.size(), operation.plan.sequence(),
            random_() % 2 == 0);
 }
@@ -328,7 +329,7 @@ void SimulatedJob::HandleLeft(Rank* rank, int left) {
   for (const auto& [ticket, operation] : rank->in_flight) {
     const bool took_part = CallOf(operation->call.tag, left) != nullptr;
     const Agreement::Plan& plan = operation->plan;
-    bool ready = plan.half && rank->agreement.IsReady(plan);
+    bool ready = plan.cells && rank->agreement.IsReady(plan);
     if (took_part && plan.inbox) ready = plan.inbox->IsComplete(plan.inbox->at(UsesIn(plan.sequence()), left));
     if (took_part && !ready)
       Complain("rank " + std::to_string(left) + " left before " + operation->call.description.name);
@@ -353,7 +354,7 @@ bool SimulatedJob::IsReady(const Rank& rank, const Operation& operation) const {
   if (planted_ != Planted::kEarlyReady) return false;
   int here = 0;
   for (int p = 0; p < operation.plan.set->size(); ++p)
-    here += operation.plan.half->HasPut(p, operation.plan.sequence());
+    here += operation.plan.cells->HasPut(p, operation.plan.sequence());
   return here >= operation.plan.set->size() - 1;
 }
 
@@ -369,12 +370,12 @@ void SimulatedJob::Fold(Rank* rank, const Operation& operation) {
     if (tensor.dtype != DType::kInt64) return Complain("not a tensor of ours");
   }
   std::vector<std::vector<int64_t>> data;
-  std::vector<FlatSegment> segments;
+  std::vector<CellSegment> segments;
   for (const TensorSpec& tensor : operation.call.description.signature.tensors) {
     data.emplace_back(static_cast<size_t>(ElementCount(tensor.shape)), 0);
     segments.push_back({nullptr, data.back().data(), tensor.dtype, data.back().size()});
   }
-  operation.plan.half->Fold(ReduceOp::kSum, {1.0, 1.0}, segments.data(), segments.size());
+  FoldCells(*operation.plan.cells, ReduceOp::kSum, {1.0, 1.0}, segments.data(), segments.size());
   for (const std::vector<int64_t>& sums : data) CheckSmall(*rank, operation, sums);
 }
 

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "common/failpoint.h"
-#include "common/half.h"
 #include "engine/eager.h"
+#include "reduce/half.h"
 #include "support/requests.h"
 #include "support/thread_worlds.h"
 

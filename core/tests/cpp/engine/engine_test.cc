@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "common/half.h"
+#include "reduce/half.h"
 #include "support/requests.h"
 #include "support/thread_worlds.h"
 

@@ -49,7 +49,7 @@ struct Place {
 };
 
 constexpr const char* kInGroup[] = {"board.arrive", "native.put", "native.make", "native.combine", "native.finish"};
-constexpr const char* kSmall[] = {"flat.put", "flat.fold"};  // where all ranks are one group
+constexpr const char* kSmall[] = {"cells.put", "cells.fold"};  // where all ranks are one group
 constexpr const char* kBetween[] = {"native.exchange", "run.fold", "link.send", "link.recv"};
 constexpr const char* kEager[] = {"put.send", "put.recv"};  // where no two share memory
 

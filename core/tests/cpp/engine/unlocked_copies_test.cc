@@ -48,7 +48,7 @@ void Meet(std::atomic<int>* arrived) {
 
 class UnlockedCopiesTest : public testing::TestWithParam<std::tuple<const char*, bool>> {};
 INSTANTIATE_TEST_SUITE_P(Points, UnlockedCopiesTest,
-                         testing::Combine(testing::Values("flat.put", "flat.fold"), testing::Bool()));
+                         testing::Combine(testing::Values("cells.put", "cells.fold"), testing::Bool()));
 
 TEST_P(UnlockedCopiesTest, OtherThreadsSubmitAndEndTheirOperationsMeanwhile) {
   const auto [point, by_call] = GetParam();

@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "common/half_oracle.h"
-#include "common/reduce.h"
+#include "reduce/half_oracle.h"
+#include "reduce/reduce.h"
 
 namespace farandole::tests {
 

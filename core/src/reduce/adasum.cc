@@ -1,11 +1,11 @@
-#include "common/adasum.h"
+#include "reduce/adasum.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
-#include "common/half.h"
+#include "reduce/half.h"
 
 namespace farandole {
 namespace {

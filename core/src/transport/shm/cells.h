@@ -1,19 +1,17 @@
-// Flat allreduce: every member puts its whole input into memory that all members see, and everybody folds everything.
-//
-// It moves n times the bytes that a reduce-scatter would, but needs one wait: for small payloads that is all that
-// counts. Two halves are used in turns; this is one of them:
+// Cells: memory in which every member puts its whole input where all members see it, with a stamp behind the data.
+// collectives/cells.h folds it. Two buffers are used in turns; this is one of them:
 //
 //   member 0   [ payload up to 56 bytes | sequence ] [ larger payload ...            ]
 //   member 1   [ payload up to 56 bytes | sequence ] [ larger payload ...            ]
 //
 // A small payload and its sequence number share a cache line, so one line has to cross between two members and no more.
 //
-// Uses are numbered 1, 2, 3 ... and use k lies in half k mod 2. Why no more signals are needed:
+// Uses are numbered 1, 2, 3 ... and use k lies in buffer k mod 2. Why no more signals are needed:
 // - A member reads what others have put after it saw their sequence number k, which they stored last (release and
 //   acquire).
-// - It overwrites its part of a half with use k + 2. It does so after use k + 1, in which it saw that all had put
+// - It overwrites its part of a buffer with use k + 2. It does so after use k + 1, in which it saw that all had put
 //   k + 1, and nobody puts k + 1 before it has read all of use k: the reads come before the writes.
-// So a member's sequence number in a half is k or k - 2 while somebody waits for k, never more.
+// So a member's sequence number in a buffer is k or k - 2 while somebody waits for k, never more.
 //
 // Thread rule: a value that points at memory; per member one thread at a time.
 #pragma once
@@ -22,12 +20,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/reduce.h"
+#include "common/types.h"
 
 namespace farandole {
 
 // A tensor of the payload. A null input reads as zeros, a result for a null output is dropped.
-struct FlatSegment {
+struct CellSegment {
   const void* input = nullptr;
   void* output = nullptr;  // may be the input
   DType dtype = DType::kFloat32;
@@ -35,7 +33,7 @@ struct FlatSegment {
   size_t size_bytes() const { return element_count * SizeOf(dtype); }
 };
 
-class FlatHalf {
+class CellBuffer {
  public:
   // A bit of the sequence word: this member may sleep, so whoever comes last has to ring its bell.
   static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
@@ -45,23 +43,17 @@ class FlatHalf {
 
   // REQUIRES: `memory` is aligned to a cache line, was zero or cleared before the first use, and has BytesFor(...)
   // bytes; member_count <= kMostMembers; the payload is as large for all members and uses.
-  FlatHalf(std::byte* memory, int member_count, size_t payload_bytes);
+  CellBuffer(std::byte* memory, int member_count, size_t payload_bytes);
 
   // For other uses than those before. Some thread may still look whether an operation is ready that has ended
   // meanwhile.
   void Clear();
   // REQUIRES: this member has folded the use before.
-  void Put(int member, const FlatSegment* segments, size_t segment_count, uint64_t sequence, bool wants_bell = false);
+  void Put(int member, const CellSegment* segments, size_t segment_count, uint64_t sequence, bool wants_bell = false);
   bool HasPut(int member, uint64_t sequence) const { return LatestOf(member) == sequence; }
-  // What the member put last in this half; 0 before its first.
+  // What the member put last in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->sequence.load(std::memory_order_acquire) & ~kWantsBell; }
   bool AllHavePut(uint64_t sequence) const;
-  // Folds all members' segments in order R into the outputs. Member `reader`, unless it is -1, reads its own inputs
-  // where they are instead of what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not
-  // 5.1). REQUIRES: AllHavePut; the reader's inputs are as they were put; an IEEE environment as FloatingPointScope
-  // makes it.
-  void Fold(ReduceOp reduce, Scale scale, const FlatSegment* segments, size_t segment_count, int reader = -1) const;
-
   // This member will put here before long. Others have read its lines, so the put would have to wait for them.
   void AskForLinesOf(int member) const;
 
@@ -71,8 +63,16 @@ class FlatHalf {
   // REQUIRES: this member has put, and no other thread changes its line.
   void AskForBell(int member) { line(member)->sequence.fetch_or(kWantsBell); }
 
- private:
+  // The payload of a member.
+  const std::byte* payload(int member) const {
+    return memory_ + static_cast<size_t>(member) * stride_bytes_ + payload_offset_;
+  }
+  int member_count() const { return member_count_; }
+  // Whether it stands in the line of the stamp, followed by zeros up to kInLineBytes.
+  bool payload_is_in_line() const { return payload_offset_ == 0; }
   static constexpr size_t kInLineBytes = 56;
+
+ private:
   struct alignas(64) Line {
     std::byte payload[kInLineBytes];
     std::atomic<uint64_t> sequence;
@@ -82,9 +82,7 @@ class FlatHalf {
   Line* line(int member) const {
     return reinterpret_cast<Line*>(memory_ + static_cast<size_t>(member) * stride_bytes_);
   }
-  std::byte* payload(int member) const {
-    return memory_ + static_cast<size_t>(member) * stride_bytes_ + payload_offset_;
-  }
+  std::byte* payload_to_write(int member) const { return const_cast<std::byte*>(payload(member)); }
 
   std::byte* memory_;
   size_t stride_bytes_;

@@ -2,7 +2,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "common/reduce_isa.h"
+#include "reduce/isa.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
@@ -14,7 +14,7 @@ constexpr size_t kVectorBytes = 16;
 }  // namespace
 }  // namespace farandole
 
-#include "common/reduce_vectors.h"
+#include "reduce/vectors.h"
 
 namespace farandole {
 namespace {
@@ -40,7 +40,7 @@ struct Float16 : PortableFloat16 {};
 }  // namespace
 }  // namespace farandole
 
-#include "common/reduce_kernels.h"
+#include "reduce/kernels.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "common/half.h"
+#include "reduce/half.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <functional>
 #include <limits>
 
-#include "common/half_oracle.h"
+#include "reduce/half_oracle.h"
 
 namespace farandole {
 namespace {

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/lines.h"
-#include "common/reduce.h"
+#include "common/cache.h"
 #include "common/types.h"
+#include "reduce/reduce.h"
 
 #if defined(__x86_64__)
 #define FRD_X86 1

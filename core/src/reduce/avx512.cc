@@ -1,5 +1,5 @@
 // Fold with AVX-512.
-#include "common/reduce_isa.h"
+#include "reduce/isa.h"
 
 #if FRD_X86
 
@@ -21,7 +21,7 @@ constexpr size_t kVectorBytes = 64;
 }  // namespace
 }  // namespace farandole
 
-#include "common/reduce_vectors.h"
+#include "reduce/vectors.h"
 
 namespace farandole {
 namespace {
@@ -47,7 +47,7 @@ struct Float16 : HalfWords {
 }  // namespace
 }  // namespace farandole
 
-#include "common/reduce_kernels.h"
+#include "reduce/kernels.h"
 
 namespace farandole {
 

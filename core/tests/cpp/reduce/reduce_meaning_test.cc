@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "common/half.h"
-#include "common/reduce.h"
+#include "reduce/half.h"
+#include "reduce/reduce.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -1,5 +1,5 @@
 // Fold with AVX2 and F16C.
-#include "common/reduce_isa.h"
+#include "reduce/isa.h"
 
 #if FRD_X86
 
@@ -21,7 +21,7 @@ constexpr size_t kVectorBytes = 32;
 }  // namespace
 }  // namespace farandole
 
-#include "common/reduce_vectors.h"
+#include "reduce/vectors.h"
 
 namespace farandole {
 namespace {
@@ -44,7 +44,7 @@ struct Float16 : HalfWords {
 }  // namespace
 }  // namespace farandole
 
-#include "common/reduce_kernels.h"
+#include "reduce/kernels.h"
 
 namespace farandole {
 

@@ -1,5 +1,5 @@
 // Adasum's coefficients against the recursion as it is written in the paper.
-#include "common/adasum.h"
+#include "reduce/adasum.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// The flat allreduce kernel beside what it cannot beat: two cores that pass one cache line each to the other.
+// The allreduce of cells beside what it cannot beat: two cores that pass one cache line each to the other.
 //
-//   flat_bench [seconds per size = 0.5]
+//   cells_bench [seconds per size = 0.5]
 //
 // Two threads, each on its own core, float32 sum in place. "line" is the bare exchange: store into my line, wait until
 // the other's has come. Nanoseconds per operation, minimum over short interleaved runs, of the slower thread.
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/flat.h"
+#include "collectives/cells.h"
 
 using namespace farandole;
 
@@ -25,7 +25,7 @@ namespace {
 struct alignas(128) Line {
   std::atomic<uint64_t> value;
 };
-Line lines[2][2];  // [half][member]
+Line lines[2][2];  // [cells][member]
 Line meeting[2];
 double nanoseconds_of[2];
 bool time_is_up;
@@ -49,27 +49,27 @@ class Member {
  public:
   Member(int member, std::byte* memory, size_t payload_bytes)
       : me_(member), values_(payload_bytes / sizeof(float), 0.0f) {
-    const size_t half_bytes = FlatHalf::BytesFor(2, payload_bytes);
-    halves_ = {FlatHalf(memory, 2, payload_bytes), FlatHalf(memory + half_bytes, 2, payload_bytes)};
+    const size_t half_bytes = CellBuffer::BytesFor(2, payload_bytes);
+    buffers_ = {CellBuffer(memory, 2, payload_bytes), CellBuffer(memory + half_bytes, 2, payload_bytes)};
     segment_ = {values_.data(), values_.data(), DType::kFloat32, values_.size()};
   }
 
   void Exchange() {
     ++exchanges_;
-    Line* const half = lines[exchanges_ & 1];
-    half[me_].value.store(exchanges_, std::memory_order_release);
-    WaitFor(half[1 - me_].value, exchanges_);
+    Line* const cells = lines[exchanges_ & 1];
+    cells[me_].value.store(exchanges_, std::memory_order_release);
+    WaitFor(cells[1 - me_].value, exchanges_);
   }
 
   void Allreduce() {
     ++uses_;
-    FlatHalf& half = halves_[uses_ & 1];
-    half.Put(me_, &segment_, 1, uses_);
-    for (int pauses = 0; !half.AllHavePut(uses_); ++pauses) {
+    CellBuffer& cells = buffers_[uses_ & 1];
+    cells.Put(me_, &segment_, 1, uses_);
+    for (int pauses = 0; !cells.AllHavePut(uses_); ++pauses) {
       CpuPause();
       if (pauses > 5000) sched_yield();
     }
-    half.Fold(ReduceOp::kSum, Scale{}, &segment_, 1, me_);
+    FoldCells(cells, ReduceOp::kSum, Scale{}, &segment_, 1, me_);
   }
 
   void Meet() {
@@ -90,7 +90,7 @@ class Member {
     return slower;
   }
 
-  void Run(double seconds, int repeats, double* line, double* flat) {
+  void Run(double seconds, int repeats, double* line, double* cells) {
     PinTo(me_);
     const auto start = std::chrono::steady_clock::now();
     while (true) {
@@ -99,7 +99,7 @@ class Member {
                                     while (count-- > 0) Exchange();
                                   },
                                   repeats));
-      *flat = std::min(*flat, Time(
+      *cells = std::min(*cells, Time(
                                   [&](int count) {
                                     while (count-- > 0) Allreduce();
                                   },
@@ -114,8 +114,8 @@ class Member {
  private:
   int me_;
   std::vector<float> values_;
-  std::vector<FlatHalf> halves_;
-  FlatSegment segment_;
+  std::vector<CellBuffer> buffers_;
+  CellSegment segment_;
   uint64_t exchanges_ = 0, uses_ = 0, meetings_ = 0;
 };
 
@@ -124,21 +124,21 @@ class Member {
 int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 0.5;
   const FloatingPointScope ieee;
-  std::printf("%9s %10s %10s %8s\n", "bytes", "line ns", "flat ns", "ratio");
+  std::printf("%9s %10s %10s %8s\n", "bytes", "line ns", "cells ns", "ratio");
   for (const size_t bytes : {4, 56, 64, 256, 1024, 4096, 16384, 65536, 131072, 262144}) {
-    for (auto& half : lines) half[0].value = half[1].value = 0;
+    for (auto& cells : lines) cells[0].value = cells[1].value = 0;
     meeting[0].value = meeting[1].value = 0;
     constexpr size_t kMemoryBytes = 4 << 20;
     auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, kMemoryBytes));
     std::fill(memory, memory + kMemoryBytes, std::byte{0});
     const int repeats = static_cast<int>(std::max<size_t>(20, 1000 - std::min<size_t>(1000, bytes / 16)));
-    double line[2] = {1e18, 1e18}, flat[2] = {1e18, 1e18};
+    double line[2] = {1e18, 1e18}, cells[2] = {1e18, 1e18};
     Member zero(0, memory, bytes), one(1, memory, bytes);
-    std::thread other([&] { one.Run(seconds, repeats, &line[1], &flat[1]); });
-    std::thread self([&] { zero.Run(seconds, repeats, &line[0], &flat[0]); });
+    std::thread other([&] { one.Run(seconds, repeats, &line[1], &cells[1]); });
+    std::thread self([&] { zero.Run(seconds, repeats, &line[0], &cells[0]); });
     other.join();
     self.join();
-    std::printf("%9zu %10.1f %10.1f %8.2f\n", bytes, line[0], flat[0], flat[0] / line[0]);
+    std::printf("%9zu %10.1f %10.1f %8.2f\n", bytes, line[0], cells[0], cells[0] / line[0]);
     std::fflush(stdout);
     std::free(memory);
   }

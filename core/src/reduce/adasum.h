@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "common/reduce.h"
+#include "reduce/reduce.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "common/flat.h"
+#include "collectives/cells.h"
 
 #include <gtest/gtest.h>
 
@@ -60,8 +60,8 @@ std::string FoldOf(const std::vector<std::string>& inputs, const std::vector<Par
 }
 
 // The payload's tensors at `input`, results in place or at `output`.
-std::vector<FlatSegment> SegmentsOf(const std::vector<Part>& parts, const char* input, char* output) {
-  std::vector<FlatSegment> segments;
+std::vector<CellSegment> SegmentsOf(const std::vector<Part>& parts, const char* input, char* output) {
+  std::vector<CellSegment> segments;
   size_t offset = 0;
   for (const Part& part : parts) {
     segments.push_back({input + offset, output + offset, part.dtype, part.element_count});
@@ -73,22 +73,22 @@ std::vector<FlatSegment> SegmentsOf(const std::vector<Part>& parts, const char* 
 // One payload that is reduced again and again, as a name is in training.
 struct Payload {
   Payload(int member_count, std::vector<Part> all_parts)
-      : parts(std::move(all_parts)), memory(2 * FlatHalf::BytesFor(member_count, BytesOf(parts))) {
-    const size_t half_bytes = FlatHalf::BytesFor(member_count, BytesOf(parts));
-    for (size_t half : {0, 1}) halves.emplace_back(memory.get() + half * half_bytes, member_count, BytesOf(parts));
+      : parts(std::move(all_parts)), memory(2 * CellBuffer::BytesFor(member_count, BytesOf(parts))) {
+    const size_t half_bytes = CellBuffer::BytesFor(member_count, BytesOf(parts));
+    for (size_t cells : {0, 1}) buffers.emplace_back(memory.get() + cells * half_bytes, member_count, BytesOf(parts));
   }
   std::vector<Part> parts;
   Memory memory;
-  std::vector<FlatHalf> halves;
+  std::vector<CellBuffer> buffers;
 };
 
 std::string Allreduce(Payload& payload, uint64_t use, int member, std::string input, ReduceOp reduce, Scale scale) {
-  FlatHalf& half = payload.halves[use & 1];
-  const std::vector<FlatSegment> segments = SegmentsOf(payload.parts, input.data(), input.data());
-  half.Put(member, segments.data(), segments.size(), use);
-  while (!half.AllHavePut(use)) std::this_thread::yield();
-  const bool reads_own = use % 3 != 0;  // with either half
-  half.Fold(reduce, scale, segments.data(), segments.size(), reads_own ? member : -1);
+  CellBuffer& cells = payload.buffers[use & 1];
+  const std::vector<CellSegment> segments = SegmentsOf(payload.parts, input.data(), input.data());
+  cells.Put(member, segments.data(), segments.size(), use);
+  while (!cells.AllHavePut(use)) std::this_thread::yield();
+  const bool reads_own = use % 3 != 0;  // with either cells
+  FoldCells(cells, reduce, scale, segments.data(), segments.size(), reads_own ? member : -1);
   return input;
 }
 
@@ -155,14 +155,14 @@ TEST(Flat, AMemberWithoutMemoryGivesZerosAndTakesNothing) {
   Payload payload(2, {{DType::kInt32, 3}, {DType::kInt32, 20}});
   std::vector<int32_t> values(23, 7);
   auto* const bytes = reinterpret_cast<char*>(values.data());
-  const std::vector<FlatSegment> mine = SegmentsOf(payload.parts, bytes, bytes);
-  const std::vector<FlatSegment> none = {{nullptr, nullptr, DType::kInt32, 3}, {nullptr, nullptr, DType::kInt32, 20}};
+  const std::vector<CellSegment> mine = SegmentsOf(payload.parts, bytes, bytes);
+  const std::vector<CellSegment> none = {{nullptr, nullptr, DType::kInt32, 3}, {nullptr, nullptr, DType::kInt32, 20}};
   for (uint64_t use = 1; use <= 3; ++use) {
-    FlatHalf& half = payload.halves[use & 1];
-    half.Put(0, mine.data(), mine.size(), use);
-    half.Put(1, none.data(), none.size(), use);
-    half.Fold(ReduceOp::kSum, {}, mine.data(), mine.size());
-    half.Fold(ReduceOp::kSum, {}, none.data(), none.size(), 1);
+    CellBuffer& cells = payload.buffers[use & 1];
+    cells.Put(0, mine.data(), mine.size(), use);
+    cells.Put(1, none.data(), none.size(), use);
+    FoldCells(cells, ReduceOp::kSum, {}, mine.data(), mine.size());
+    FoldCells(cells, ReduceOp::kSum, {}, none.data(), none.size(), 1);
   }
   EXPECT_EQ(values, std::vector<int32_t>(23, 7));
 }
@@ -170,22 +170,22 @@ TEST(Flat, AMemberWithoutMemoryGivesZerosAndTakesNothing) {
 TEST(Flat, SaysWhoHasPut) {
   Payload payload(3, {{DType::kFloat32, 1}});
   float value = 1;
-  const FlatSegment segment{&value, &value, DType::kFloat32, 1};
-  FlatHalf& half = payload.halves[1];
-  half.Put(2, &segment, 1, 1);
-  EXPECT_FALSE(half.HasPut(0, 1));
-  EXPECT_TRUE(half.HasPut(2, 1));
-  EXPECT_FALSE(half.HasPut(2, 3));
-  EXPECT_FALSE(half.AllHavePut(1));
-  half.Put(0, &segment, 1, 1);
-  half.Put(1, &segment, 1, 1);
-  EXPECT_TRUE(half.AllHavePut(1));
+  const CellSegment segment{&value, &value, DType::kFloat32, 1};
+  CellBuffer& cells = payload.buffers[1];
+  cells.Put(2, &segment, 1, 1);
+  EXPECT_FALSE(cells.HasPut(0, 1));
+  EXPECT_TRUE(cells.HasPut(2, 1));
+  EXPECT_FALSE(cells.HasPut(2, 3));
+  EXPECT_FALSE(cells.AllHavePut(1));
+  cells.Put(0, &segment, 1, 1);
+  cells.Put(1, &segment, 1, 1);
+  EXPECT_TRUE(cells.AllHavePut(1));
 }
 
 // One line of 64 bytes has to cross for small payloads; no two members share a line.
 TEST(Flat, SmallPayloadsFitTheLineOfTheirSequenceNumber) {
-  EXPECT_EQ(FlatHalf::BytesFor(2, 4), FlatHalf::BytesFor(2, 56));
-  EXPECT_GE(FlatHalf::BytesFor(2, 57), 2u * (64 + 57));
+  EXPECT_EQ(CellBuffer::BytesFor(2, 4), CellBuffer::BytesFor(2, 56));
+  EXPECT_GE(CellBuffer::BytesFor(2, 57), 2u * (64 + 57));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Every element type, operation, instruction set, number of inputs and awkward size, bit by bit against the definition.
-#include "common/reduce.h"
+#include "reduce/reduce.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "common/reduce_oracle.h"
+#include "reduce/reduce_oracle.h"
 
 namespace farandole {
 namespace {

@@ -1,10 +1,10 @@
-#include "common/reduce.h"
+#include "reduce/reduce.h"
 
 #include <atomic>
 #include <cassert>
 #include <cstring>
 
-#include "common/reduce_isa.h"
+#include "reduce/isa.h"
 
 #if FRD_X86
 #include <cpuid.h>

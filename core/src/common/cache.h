@@ -1,6 +1,8 @@
-// Cache lines, asked for before they are needed. Any thread, any address: nothing is read, nothing can fail.
+// Cache lines that are asked for before they are needed, and the fence that the memory model asks for and x86 does not.
+// Any thread.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 
 namespace farandole {
@@ -22,6 +24,17 @@ inline void AskForLine(const void* address) {
   asm volatile("prefetchw (%0)" : : "r"(address));
 #else
   __builtin_prefetch(address, 1);
+#endif
+}
+
+// Between two loads, against a thread that stores, fences (sequentially consistent) and loads: if our second load does
+// not see its store, its load sees what our first load saw. x86 never reorders loads, so that only the compiler has to
+// be held back there; a full fence would cost as much as the exchange it guards.
+inline void LoadLoadFence() {
+#if defined(__x86_64__)
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
 }
 

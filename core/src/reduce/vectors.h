@@ -12,7 +12,7 @@
 #pragma once
 
 // Here, not earlier: clang wants the target set where functions on wide vectors are defined.
-#include "common/half.h"
+#include "reduce/half.h"
 
 namespace farandole {
 namespace {

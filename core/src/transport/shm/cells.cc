@@ -1,0 +1,72 @@
+#include "transport/shm/cells.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "common/cache.h"
+#include "common/failpoint.h"
+
+namespace farandole {
+namespace {
+
+// What is asked for ahead of a put. Two ranks, microseconds, asking beside not asking: 64 B 0.49 and 0.57, 1 KB 0.63
+// and 0.80, 4 KB 1.24 and 1.40. Beyond, the put hides the waiting by itself.
+constexpr size_t kMostAskedBytes = 4096;
+
+}  // namespace
+
+// Members lie in pairs of lines: processors fetch a line's neighbour along with it.
+size_t CellBuffer::StrideOf(size_t payload_bytes) {
+  constexpr size_t kGrain = 2 * sizeof(Line);
+  const size_t behind = payload_bytes > kInLineBytes ? payload_bytes : 0;
+  return (sizeof(Line) + behind + kGrain - 1) / kGrain * kGrain;
+}
+
+size_t CellBuffer::BytesFor(int member_count, size_t payload_bytes) {
+  return static_cast<size_t>(member_count) * StrideOf(payload_bytes);
+}
+
+CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes)
+    : memory_(memory),
+      stride_bytes_(StrideOf(payload_bytes)),
+      payload_offset_(payload_bytes > kInLineBytes ? sizeof(Line) : 0),
+      member_count_(member_count) {
+  static_assert(sizeof(Line) == 64 && std::atomic<uint64_t>::is_always_lock_free);
+  assert(member_count <= kMostMembers);
+}
+
+void CellBuffer::Clear() {
+  for (int member = 0; member < member_count_; ++member) line(member)->sequence.store(0, std::memory_order_release);
+}
+
+void CellBuffer::AskForLinesOf(int member) const {
+  const std::byte* const lines = memory_ + static_cast<size_t>(member) * stride_bytes_;
+  const size_t end = std::min(stride_bytes_, kMostAskedBytes);
+  for (size_t at = 0; at < end; at += kLineBytes) AskForLine(lines + at);
+}
+
+void CellBuffer::Put(int member, const CellSegment* segments, size_t segment_count, uint64_t sequence,
+                     bool wants_bell) {
+  FRD_FAILPOINT("cells.put");
+  std::byte* at = payload_to_write(member);
+  for (size_t i = 0; i < segment_count; ++i) {
+    const size_t size_bytes = segments[i].size_bytes();
+    if (segments[i].input != nullptr) {
+      std::memcpy(at, segments[i].input, size_bytes);
+    } else {
+      std::memset(at, 0, size_bytes);
+    }
+    at += size_bytes;
+  }
+  line(member)->sequence.store(wants_bell ? sequence | kWantsBell : sequence, std::memory_order_release);
+}
+
+bool CellBuffer::AllHavePut(uint64_t sequence) const {
+  for (int m = 0; m < member_count_; ++m) {
+    if (!HasPut(m, sequence)) return false;
+  }
+  return true;
+}
+
+}  // namespace farandole
