@@ -106,7 +106,7 @@ TEST(LeavingTest, RankZeroIsNotTakenForDeadWhereTheFirstOfAGroupIsSlow) {
 void CastAndLeave(const std::vector<int>& groups, const std::function<OperationPtr(Engine&)>& begin_what_fails,
                   int rank_that_fails) {
   Hold hold_0, hold_3;
-  std::atomic<bool> has_left{false}, has_begun{false}, is_judged{false};
+  std::atomic<bool> has_left{false}, has_begun{false}, is_over{false};
   RunRanks(groups, [&](Engine& engine) {
     auto values = Values<float>(engine.rank(), 1000);
     auto known = values;
@@ -145,11 +145,13 @@ void CastAndLeave(const std::vector<int>& groups, const std::function<OperationP
     }
     ExpectDone(engine, cast);
     EXPECT_EQ(values, Values<float>(1, 1000));
-    if (!failing) return AwaitThat([&] { return is_judged.load(); });  // else this one could be named, too
-    EXPECT_TRUE(engine.Wait(failing, 30'000));
-    const std::string& text = failing->status().message();
-    EXPECT_NE(text.find("rank 1 (host host1, pid 1) has left"), std::string::npos) << text;
-    is_judged = true;
+    if (failing) {
+      EXPECT_TRUE(engine.Wait(failing, 30'000));
+      const std::string text = failing->status().message();
+      EXPECT_NE(text.find("rank 1 (host host1, pid 1) has left"), std::string::npos) << text;
+      is_over = true;
+    }
+    AwaitThat([&] { return is_over.load(); });  // nobody else leaves before
   });
 }
 
@@ -198,26 +200,32 @@ TEST(LeavingTest, WhatItHasPutIsTakenAfterItHasLeft) {
 // The connections of who has left have ended, which explains nothing.
 TEST(LeavingTest, AFailureAfterItHasLeftIsToldAtOnce) {
   Hold hold;
-  std::atomic<bool> has_failed{false};
+  std::atomic<bool> is_under_way{false}, has_failed{false};
   RunRanks({1, 1, 1}, [&](Engine& engine) {
     Request add = Make(OpKind::kAddProcessSet, {});
     add.ranks = {0, 1};
     ExpectDone(engine, Begin(engine, std::move(add)));
     auto values = Values<float>(engine.rank(), 1000);
-    Request request = Broadcast(&values, 1);
-    request.process_set = 1;
+    Request request = Broadcast(&values, 1), behind = Barrier("behind");
+    request.process_set = behind.process_set = 1;
     OperationPtr cast;
     if (engine.rank() == 1) {
       cast = Begin(engine, std::move(request));
+      Begin(engine, std::move(behind));
       Begin(engine, hold.In(Barrier("before")));
       AwaitThat([&] { return has_failed.load(); });
       hold.LetGo();
       return;
     }
     ExpectDone(engine, Begin(engine, Barrier("before")));
-    if (engine.rank() == 2) return;
+    if (engine.rank() == 2) {
+      AwaitThat([&] { return is_under_way.load(); });
+      return;
+    }
     hold.AwaitHeld();
     cast = Begin(engine, std::move(request));
+    ExpectDone(engine, Begin(engine, std::move(behind)));
+    is_under_way = true;
     const Status lost = SubmitAndWait(engine, Barrier("after"));
     EXPECT_NE(lost.message().find("rank 2 (host host2, pid 1) has left"), std::string::npos) << lost.message();
     EXPECT_FALSE(cast->done()) << cast->status().message();
