@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <climits>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -59,8 +60,9 @@ class Library final : public FakeNccl {
   // ---- what the calls are made of
 
   int Enter(const char* name) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     ++calls_[name];
+    released_.wait(lock, [&] { return hangs_in_ != name; });
     const auto failure = failures_.find(name);
     if (failure == failures_.end()) return kSuccess;
     const int code = failure->second;
@@ -193,7 +195,6 @@ class Library final : public FakeNccl {
   }
   int Abort(Comm* comm) {
     Enter("ncclCommAbort");
-    while (hangs_in_abort_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::unique_lock<std::mutex> lock(mutex_);
     if (comm->state == Comm::kGone) return Misused("ncclCommAbort", "the communicator is gone");
     if (comm->is_under_way && version_ < kFirstForAnyThread && begun_[std::this_thread::get_id()] != comm)
@@ -224,7 +225,8 @@ class Library final : public FakeNccl {
     later_ = kSuccess;
     version_ = VersionAtFirst();
     hangs_ = hangs_before_launch_ = refuses_shared_devices_ = false;
-    hangs_in_abort_ = false;
+    hangs_in_.clear();
+    released_.notify_all();
   }
   void SetVersion(int version) override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -246,7 +248,15 @@ class Library final : public FakeNccl {
     std::lock_guard<std::mutex> lock(mutex_);
     hangs_ = true;
   }
-  void HangInAbort() override { hangs_in_abort_ = true; }
+  void HangIn(const std::string& call) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    hangs_in_ = call;
+  }
+  void Release() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    hangs_in_.clear();
+    released_.notify_all();
+  }
   void HangBeforeLaunch() override {
     std::lock_guard<std::mutex> lock(mutex_);
     hangs_before_launch_ = true;
@@ -340,7 +350,8 @@ class Library final : public FakeNccl {
   FakeCuda& cuda_ = OpenCuda();
   std::mutex mutex_;
   int version_ = VersionAtFirst(), later_ = kSuccess, next_reduce_ = 0;
-  std::atomic<bool> hangs_in_abort_{false};
+  std::string hangs_in_;
+  std::condition_variable released_;
   bool hangs_ = false, hangs_before_launch_ = false, refuses_shared_devices_ = false;
   std::map<std::string, int> failures_, calls_;
   std::vector<std::string> misuses_;

@@ -1,5 +1,7 @@
 #include "backends/nccl/caller.h"
 
+#include <utility>
+
 namespace farandole {
 namespace {
 
@@ -21,23 +23,42 @@ Caller::~Caller() {
   thread_.join();
 }
 
-Status Caller::Make(Device* device, const std::function<Status()>& calls) {
+Status Caller::Make(Device* device, Calls calls) {
   if (!thread_.joinable()) return device->Within(calls);
-  std::unique_lock<std::mutex> lock(mutex_);
-  device_ = device;
-  calls_ = &calls;
+  std::lock_guard<std::mutex> lock(mutex_);
+  calls_.push_back([device, calls = std::move(calls)] { return device->Within(calls); });
   changed_.notify_all();
-  changed_.wait(lock, [this] { return calls_ == nullptr; });
-  return said_;
+  return Status::Ok();
+}
+
+bool Caller::TakeResult(Status* said) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!calls_.empty()) return false;
+  *said = std::exchange(said_, Status());
+  return true;
+}
+
+bool Caller::IsBusy() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return !calls_.empty();
+}
+
+void Caller::Await() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return calls_.empty(); });
 }
 
 void Caller::Loop() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || calls_ != nullptr; });
-    if (stopping_) return;
-    said_ = device_->Within(*calls_);
-    calls_ = nullptr;
+    changed_.wait(lock, [this] { return stopping_ || !calls_.empty(); });
+    if (calls_.empty()) return;
+    const Calls calls = calls_.front();
+    lock.unlock();
+    Status said = calls();
+    lock.lock();
+    if (said_.ok()) said_ = std::move(said);
+    calls_.pop_front();
     changed_.notify_all();
   }
 }

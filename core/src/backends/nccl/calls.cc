@@ -1,47 +1,65 @@
 #include "backends/nccl/calls.h"
 
+#include <utility>
+
 #include "backends/nccl/meaning.h"
 
 namespace farandole {
+namespace {
 
-Status Calls::Begin(const Work& work, const Scale& scale, Communicator* communicator,
-                    const std::function<Status(NcclReduce)>& enqueue) {
-  communicator_ = communicator;
-  return communicator->Make([&] {
-    NcclReduce reduce = NcclReduce::kSum;
-    FRD_RETURN_IF_ERROR(MakeReduction(work, scale, &reduce));
-    return AsGroup([&] { return enqueue(reduce); });
-  });
+bool IsScaled(const Work& work, const Scale& scale) {
+  return Reduces(work.kind) && IsFloating(work.dtype) && !scale.IsIdentity();
 }
 
-Status Calls::Begin(Communicator* communicator, const std::function<Status()>& enqueue) {
-  communicator_ = communicator;
-  return communicator->Make([&] { return AsGroup(enqueue); });
-}
-
-Status Calls::AsGroup(const std::function<Status()>& enqueue) {
-  FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.group_start));
-  const Status enqueued = enqueue();
-  const Status ended = communicator_->Call(nccl_.group_end);  // in any case
+Status MakeAsGroup(const NcclLibrary& nccl, Communicator* communicator, const CallList& list) {
+  FRD_RETURN_IF_ERROR(communicator->Call(nccl.group_start));
+  const Status enqueued = list.Make(communicator);
+  const Status ended = communicator->Call(nccl.group_end);  // in any case
   return enqueued.ok() ? ended : enqueued;
 }
 
-Status Calls::MakeReduction(const Work& work, const Scale& scale, NcclReduce* reduce) {
-  if (!Reduces(work.kind)) return Status::Ok();
-  *reduce = NcclReduceOf(work.dtype, work.reduce);
-  if (!IsFloating(work.dtype) || scale.IsIdentity()) return Status::Ok();
-  NcclFactor factor = FactorOf(work.dtype, scale);
-  FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.make_scaled_sum, reduce, static_cast<void*>(factor.bytes),
-                                          NcclTypeOf(work.dtype), kNcclScalarOfHost, communicator_->handle()));
-  scaled_sum_ = *reduce;
+}  // namespace
+
+Status CallList::Make(Communicator* communicator) const {
+  for (const Entry& entry : calls_) FRD_RETURN_IF_ERROR(communicator->Called(entry.name, entry.call));
   return Status::Ok();
+}
+
+Status Calls::Begin(const Work& work, const Scale& scale, Communicator* communicator,
+                    const std::function<void(const NcclReduction&, CallList*)>& list) {
+  const auto reduction = std::make_shared<NcclReduce>(NcclReduceOf(work.dtype, work.reduce));
+  Caller::Calls make_sum = [] { return Status::Ok(); };
+  if (IsScaled(work, scale)) {
+    scaled_sum_ = reduction;
+    make_sum = [&nccl = nccl_, communicator, reduction, type = NcclTypeOf(work.dtype),
+                factor = FactorOf(work.dtype, scale)]() mutable {
+      return communicator->Call(nccl.make_scaled_sum, reduction.get(), static_cast<void*>(factor.bytes), type,
+                                kNcclScalarOfHost, communicator->handle());
+    };
+  }
+  return Begin(communicator, std::move(make_sum), [&](CallList* calls) { list(reduction, calls); });
+}
+
+Status Calls::Begin(Communicator* communicator, const std::function<void(CallList*)>& list) {
+  return Begin(communicator, [] { return Status::Ok(); }, list);
+}
+
+Status Calls::Begin(Communicator* communicator, Caller::Calls first, const std::function<void(CallList*)>& list) {
+  communicator_ = communicator;
+  CallList calls;
+  list(&calls);
+  return communicator->Make([&nccl = nccl_, communicator, first = std::move(first), calls = std::move(calls)] {
+    FRD_RETURN_IF_ERROR(first());
+    return MakeAsGroup(nccl, communicator, calls);
+  });
 }
 
 Status Calls::End() {
   if (!scaled_sum_) return Status::Ok();
-  const NcclReduce made = *scaled_sum_;
-  scaled_sum_.reset();
-  return communicator_->Make([&] { return communicator_->Call(nccl_.destroy_reduce, made, communicator_->handle()); });
+  const NcclReduce made = *std::exchange(scaled_sum_, nullptr);
+  return communicator_->Make([&nccl = nccl_, communicator = communicator_, made] {
+    return communicator->Call(nccl.destroy_reduce, made, communicator->handle());
+  });
 }
 
 }  // namespace farandole

@@ -56,7 +56,7 @@ Status Communicators::Poll(bool* moved, Communicator** made) {
   FRD_RETURN_IF_ERROR(introduction_.Poll(moved, &introduced));
   if (!introduced) return Status::Ok();
   is_introducing_ = false;
-  auto fresh = std::make_unique<Communicator>(nccl_, device_);
+  auto fresh = std::make_shared<Communicator>(nccl_, device_);
   *made = fresh.get();
   communicators_[set_->id] = std::move(fresh);
   return Meet();
@@ -117,50 +117,74 @@ void Communicators::Forget(int set_id) {
   communicators_.erase(found);
 }
 
-void Communicators::Finish(std::unique_ptr<Communicator> communicator) {
-  if (communicator->Finish().ok()) leaving_.push_back(std::move(communicator));
+void Communicators::Finish(std::shared_ptr<Communicator> communicator) {
+  if (communicator->Finish().ok()) {
+    leaving_.push_back(std::move(communicator));
+  } else {
+    AbortThose({std::move(communicator)});
+  }
 }
 
 bool Communicators::PollLeaving() {
-  const auto is_gone = [](const std::unique_ptr<Communicator>& communicator) {
+  std::vector<std::shared_ptr<Communicator>> failed;
+  const auto is_gone = [&failed](const std::shared_ptr<Communicator>& communicator) {
     bool ready = false;
     int code = 0;
-    return !communicator->Poll(&ready, &code).ok() || ready;
+    const bool has_failed = !communicator->Poll(&ready, &code).ok();
+    if (has_failed) failed.push_back(communicator);
+    return has_failed || ready;
   };
   const auto gone = std::remove_if(leaving_.begin(), leaving_.end(), is_gone);
   const bool any = gone != leaving_.end();
   leaving_.erase(gone, leaving_.end());
+  AbortThose(std::move(failed));
   return any;
 }
 
-void Communicators::Close() {
+bool Communicators::Close(bool in_order) {
+  if (!in_order) return AbortAll(nullptr);
   for (auto& [id, communicator] : communicators_) Finish(std::move(communicator));
   communicators_.clear();
   const TimePoint end = Now() + kPatience;
   while (!leaving_.empty() && Now() < end) {
     if (!PollLeaving()) std::this_thread::sleep_for(kPollInterval);
   }
+  return AbortAll(nullptr);
 }
 
-void Communicators::Abort(Communicator* working) {
+bool Communicators::Abort(Communicator* working) {
   if (is_introducing_) introduction_.Abort();
   is_introducing_ = false;
-  std::vector<std::unique_ptr<Communicator>> all = std::move(leaving_);
+  return AbortAll(working);
+}
+
+bool Communicators::AbortAll(Communicator* working) {
+  std::vector<std::shared_ptr<Communicator>> all = std::move(leaving_);
   for (auto& [id, communicator] : communicators_) all.push_back(std::move(communicator));
   leaving_.clear();
   communicators_.clear();
   std::stable_partition(all.begin(), all.end(), [working](const auto& each) { return each.get() == working; });
+  AbortThose(std::move(all));
+  return !has_left_some_alone_;
+}
+
+void Communicators::AbortThose(std::vector<std::shared_ptr<Communicator>> those) {
+  if (those.empty()) return;
   std::promise<void> ending;
   const std::future<void> end = ending.get_future();
-  std::thread([all = std::move(all), ending = std::move(ending)]() mutable {
-    for (const auto& communicator : all) communicator->Abort();
-    all.clear();
+  std::thread([those, ending = std::move(ending)]() mutable {
+    for (const auto& communicator : those) communicator->Abort();
+    those.clear();
     ending.set_value();
   }).detach();
   if (end.wait_for(kAbortPatience) == std::future_status::ready) return;
+  has_left_some_alone_ = true;
+  const char* call = nullptr;
+  for (size_t i = 0; i < those.size() && call == nullptr; ++i) call = those[i]->CallUnderWay();
   Log(LogLevel::kWarning, nccl_.name() + " has not come back within " + std::to_string(kAbortPatience.count()) +
-                              " s from ncclCommAbort, by which an operation was given up, and is left alone; end this "
-                              "process rather than going on with its GPU");
+                              " s from " + (call != nullptr ? call : nccl_.abort.name) +
+                              ", although what it did was given up, and is left alone with the memory that it may "
+                              "still use; end this process rather than going on with its GPU");
 }
 
 }  // namespace farandole

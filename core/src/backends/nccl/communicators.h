@@ -40,12 +40,12 @@ class Communicators {
   void Forget(int set_id);
   // Of those that end in order: whether one has.
   bool PollLeaving();
-  // All end in order, for which this waits a while.
-  void Close();
+  // All end, in order where the others go on, for which this waits a while. What it gives is as of Abort.
+  bool Close(bool in_order);
   // All end at once; first `working`, null for none, whose calls are on the device: what the end of another frees waits
-  // for them, and they wait for other ranks. NCCL's own call may not come back: then it is left alone after 5 s, with a
-  // warning.
-  void Abort(Communicator* working);
+  // for them, and they wait for other ranks. False where a call of NCCL has not come back within 5 s: it is left alone,
+  // after a warning, and may still use what it was given.
+  bool Abort(Communicator* working);
 
  private:
   // What the members of a set tell each other first. The id is for a communicator of which this rank is the first.
@@ -57,15 +57,18 @@ class Communicators {
   // The positions of those who are in a communicator with this rank.
   std::vector<int> PositionsOf(const ProcessSet& set) const;
   Status Meet();
-  void Finish(std::unique_ptr<Communicator> communicator);
+  void Finish(std::shared_ptr<Communicator> communicator);
+  void AbortThose(std::vector<std::shared_ptr<Communicator>> those);
+  bool AbortAll(Communicator* working);
 
   const World* const world_;
   const NcclLibrary& nccl_;
   const bool has_network_;
   Introduction introduction_;
   bool is_introducing_ = false;
-  std::map<int, std::unique_ptr<Communicator>> communicators_;  // by set
-  std::vector<std::unique_ptr<Communicator>> leaving_;
+  std::map<int, std::shared_ptr<Communicator>> communicators_;  // by set
+  std::vector<std::shared_ptr<Communicator>> leaving_;
+  bool has_left_some_alone_ = false;
 
   // Of the communicator that is made now.
   const ProcessSet* set_ = nullptr;

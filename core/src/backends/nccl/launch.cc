@@ -11,8 +11,8 @@ Status Launch::Begin(const Work& work, Communicator* communicator, Lane* lane) {
   lane_ = lane;
   FRD_RETURN_IF_ERROR(TakeMemory(work));
   FRD_RETURN_IF_ERROR(AwaitInputs(work, lane));
-  return calls_.Begin(work, work.scale, communicator, [&](NcclReduce reduce) {
-    return AllocatesOutput(work.kind) ? EnqueueRows(work, reduce) : EnqueueEach(work, reduce);
+  return calls_.Begin(work, work.scale, communicator, [&](const NcclReduction& reduction, CallList* calls) {
+    AllocatesOutput(work.kind) ? ListRows(work, reduction, calls) : ListEach(work, reduction, calls);
   });
 }
 
@@ -21,32 +21,32 @@ Status Launch::TakeMemory(const Work& work) {
   return TakeMemoryOfNobody(work, work.TotalBytes() + work.ResultBytes(), lane_);
 }
 
-Status Launch::EnqueueEach(const Work& work, NcclReduce reduce) const {
+void Launch::ListEach(const Work& work, const NcclReduction& reduction, CallList* calls) const {
+  const NcclComm comm = communicator_->handle();
   for (const Segment& tensor : tensors_) {
     if (HasRoot(work.kind)) {
-      FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.broadcast, tensor.input, tensor.output, tensor.size_bytes,
-                                              NcclType::kUint8, work.root, communicator_->handle(), lane_->stream()));
+      calls->Add(nccl_.broadcast, tensor.input, tensor.output, tensor.size_bytes, NcclType::kUint8, work.root, comm,
+                 lane_->stream());
     } else {
-      FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.all_reduce, tensor.input, tensor.output,
-                                              tensor.size_bytes / SizeOf(work.dtype), NcclTypeOf(work.dtype), reduce,
-                                              communicator_->handle(), lane_->stream()));
+      calls->Add(nccl_.all_reduce, tensor.input, tensor.output, tensor.size_bytes / SizeOf(work.dtype),
+                 NcclTypeOf(work.dtype), reduction, comm, lane_->stream());
     }
   }
-  return Status::Ok();
 }
 
 // Nobody's input is zeros, and its result goes behind them.
-Status Launch::EnqueueRows(const Work& work, NcclReduce reduce) const {
+void Launch::ListRows(const Work& work, const NcclReduction& reduction, CallList* calls) const {
   const Segment& segment = work.segments[0];
   const Rows rows{
       nccl_,
-      *communicator_,
+      communicator_->handle(),
       work,
       lane_->stream(),
       segment.input != nullptr ? static_cast<const std::byte*>(segment.input) : lane_->zeros(),
-      segment.output != nullptr ? static_cast<std::byte*>(segment.output) : lane_->zeros() + segment.size_bytes};
-  if (Reduces(work.kind)) return rows.Scatter(reduce);
-  return TakesSplits(work.kind) ? rows.Exchange() : rows.Gather();
+      segment.output != nullptr ? static_cast<std::byte*>(segment.output) : lane_->zeros() + segment.size_bytes,
+      calls};
+  if (Reduces(work.kind)) return rows.Scatter(reduction);
+  TakesSplits(work.kind) ? rows.Exchange() : rows.Gather();
 }
 
 }  // namespace farandole

@@ -36,9 +36,8 @@ class Nccl final : public Backend {
   Nccl(World* world, Settings settings, Backend* carrier)
       : world_(world), settings_(std::move(settings)), carrier_(carrier), waker_(world->group->event()) {}
 
-  // After an abort the communicators are gone.
   ~Nccl() override {
-    if (communicators_ && !world_->group->abort_word().set()) communicators_->Close();
+    if (communicators_ && !communicators_->Close(!world_->group->abort_word().set())) LeaveLanes();
   }
 
   const char* name() const override { return kNccl.name; }
@@ -74,7 +73,9 @@ class Nccl final : public Backend {
   }
 
   int LongestSleepMs() const override {
-    if (state_ != State::kOpening && state_ != State::kLaunching) return -1;
+    const bool is_asked = state_ == State::kOpening || state_ == State::kLaunching || state_ == State::kEnding;
+    const bool is_called = state_ == State::kCrossing && communicator_->IsBusy();
+    if (!is_asked && !is_called) return -1;
     return Now() - asked_ < kLaunchTime ? 0 : 1;
   }
 
@@ -85,8 +86,13 @@ class Nccl final : public Backend {
 
   std::string Standstill() const override {
     // From 2.22 on, ranks are connected when they first perform something.
-    if (state_ == State::kOpening || state_ == State::kLaunching)
-      return nccl_->name() + ", which has not connected the ranks" + communicators_->Advice(*work_->set) + ",";
+    const bool connects = state_ == State::kOpening || state_ == State::kLaunching;
+    const std::string advice = connects ? communicators_->Advice(*work_->set) : " (NCCL_DEBUG=INFO lets it say why)";
+    if (const char* const call = CallUnderWay()) {
+      return nccl_->name() + ", which has not come back from " + call + " on " + lane_->device()->name() +
+             (connects ? " and has not connected the ranks" : "") + advice + ",";
+    }
+    if (connects) return nccl_->name() + ", which has not connected the ranks" + advice + ",";
     if (state_ == State::kCrossing) return "other hosts, which do not take what this rank sends them,";
     if (state_ != State::kRunning) return "";
     const std::string why = IsOnItsWayBack() ? "does another rank of this host wait for other hosts, is the GPU busy?"
@@ -101,8 +107,13 @@ class Nccl final : public Backend {
     is_aborted_ = true;
     relay_->Abort();
     const bool is_on_device = state == State::kLaunching || state == State::kRunning;
-    communicators_->Abort(is_on_device ? communicator_ : nullptr);
-    if (is_on_device) AwaitLane();
+    Communicator* const working = is_on_device ? communicator_ : nullptr;
+    communicator_ = nullptr;
+    if (!communicators_->Abort(working)) {
+      LeaveLanes();
+    } else if (is_on_device) {
+      AwaitLane();
+    }
   }
 
   void Forget(int set_id) override {
@@ -112,7 +123,7 @@ class Nccl final : public Backend {
 
  private:
   // In a relay, launching and running come twice, and crossing between.
-  enum class State { kIntroducing, kOpening, kLaunching, kRunning, kCrossing, kOver };
+  enum class State { kIntroducing, kOpening, kLaunching, kRunning, kCrossing, kEnding, kOver };
 
   Status Here(Status status) const {
     if (status.ok()) return status;
@@ -122,6 +133,10 @@ class Nccl final : public Backend {
   // NCCL inside the hosts, ours between them.
   bool IsRelayed() const { return communicators_->AreOfHosts(*work_->set); }
   bool IsOnItsWayBack() const { return IsRelayed() && relay_->is_back(); }
+
+  const char* CallUnderWay() const {
+    return state_ != State::kOver && communicator_ != nullptr ? communicator_->CallUnderWay() : nullptr;
+  }
 
   // ---- the device
 
@@ -163,6 +178,11 @@ class Nccl final : public Backend {
                                 std::to_string(kPatience.count() / 1000) +
                                 " s from an operation of NCCL that was given up, and may still write to its tensors; "
                                 "end this process rather than going on with it");
+  }
+
+  // A call that has not come back may still use them.
+  void LeaveLanes() {
+    for (auto& [device, lane] : lanes_) lane->Leave();
   }
 
   // ---- works
@@ -208,6 +228,9 @@ class Nccl final : public Backend {
         return Status::Ok();
       case State::kRunning:
         return LookAtDevice();
+      case State::kEnding:
+        state_ = State::kOver;
+        return Status::Ok();
       default:
         return LookAtCrossing(moved);
     }
@@ -218,7 +241,7 @@ class Nccl final : public Backend {
     FRD_RETURN_IF_ERROR(lane_->HasPassed(&passed));
     if (!passed) return Status::Ok();
     const bool crosses = IsRelayed() && !relay_->is_back();
-    state_ = crosses ? State::kCrossing : State::kOver;
+    AwaitNccl(crosses ? State::kCrossing : State::kEnding);
     if (crosses) return relay_->Cross();
     return IsRelayed() ? Status::Ok() : launch_->End();
   }
@@ -227,7 +250,7 @@ class Nccl final : public Backend {
     bool crossed = false;
     FRD_RETURN_IF_ERROR(relay_->PollCross(moved, &crossed));
     if (!crossed) return Status::Ok();
-    AwaitNccl(relay_->goes_back() ? State::kLaunching : State::kOver);
+    AwaitNccl(relay_->goes_back() ? State::kLaunching : State::kEnding);
     return relay_->goes_back() ? relay_->Return() : Status::Ok();
   }
 
@@ -246,7 +269,7 @@ class Nccl final : public Backend {
 
   const Work* work_ = nullptr;
   State state_ = State::kOver;
-  TimePoint asked_{};  // for what kOpening and kLaunching wait for
+  TimePoint asked_{};  // for what this state waits for
   Lane* lane_ = nullptr;
   Communicator* communicator_ = nullptr;
   Status failed_;

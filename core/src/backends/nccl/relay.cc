@@ -24,10 +24,11 @@ Status Relay::Begin(const Work& work, Communicator* communicator, Lane* lane) {
   FRD_RETURN_IF_ERROR(FindTensors(work, lane, &tensors_));
   FRD_RETURN_IF_ERROR(FindPlaces());
   FRD_RETURN_IF_ERROR(AwaitInputs(work, lane));
-  return calls_.Begin(work, IsAlone() ? Scale() : work.scale, communicator, [this](NcclReduce reduce) {
-    if (Reduces()) return EnqueueReduce(reduce);
-    return IsInRootsHost() ? EnqueueBroadcast() : Status::Ok();
-  });
+  return calls_.Begin(work, IsAlone() ? Scale() : work.scale, communicator,
+                      [this](const NcclReduction& reduction, CallList* calls) {
+                        if (Reduces()) return ListReduce(reduction, calls);
+                        if (IsInRootsHost()) ListBroadcast(calls);
+                      });
 }
 
 Range Relay::CarriedBy(int member) const {
@@ -64,31 +65,30 @@ Status Relay::FindPlaces() {
 }
 
 // A member that is not the root of a reduction gets nothing by it.
-Status Relay::EnqueueReduce(NcclReduce reduce) const {
+void Relay::ListReduce(const NcclReduction& reduction, CallList* calls) const {
   const NcclComm comm = communicator_->handle();
   const NcclType type = NcclTypeOf(work_->dtype);
   if (IsEven()) {
-    return communicator_->Call(nccl_.reduce_scatter, tensors_[0].input, static_cast<void*>(place_),
-                               carried_bytes() / element_bytes_, type, reduce, comm, lane_->stream());
+    return calls->Add(nccl_.reduce_scatter, tensors_[0].input, static_cast<void*>(place_),
+                      carried_bytes() / element_bytes_, type, reduction, comm, lane_->stream());
   }
   for (int m = 0; m < topology().member_count(); ++m) {
     const auto to_member = [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
       void* const to = IsMine(m) ? place_ + in_range : At(tensor.output, at);
-      return communicator_->Call(nccl_.reduce, static_cast<const void*>(At(tensor.input, at)), to,
-                                 bytes / element_bytes_, type, reduce, m, comm, lane_->stream());
+      calls->Add(nccl_.reduce, static_cast<const void*>(At(tensor.input, at)), to, bytes / element_bytes_, type,
+                 reduction, m, comm, lane_->stream());
+      return Status::Ok();
     };
-    FRD_RETURN_IF_ERROR(ForEachPart(tensors_, CarriedBy(m), to_member));
+    ForEachPart(tensors_, CarriedBy(m), to_member);
   }
-  return Status::Ok();
 }
 
-Status Relay::EnqueueBroadcast() const {
+void Relay::ListBroadcast(CallList* calls) const {
   const int root = topology().layout->member_of[static_cast<size_t>(work_->root)];
   for (const Segment& tensor : tensors_) {
-    FRD_RETURN_IF_ERROR(communicator_->Call(nccl_.broadcast, tensor.input, tensor.output, tensor.size_bytes,
-                                            NcclType::kUint8, root, communicator_->handle(), lane_->stream()));
+    calls->Add(nccl_.broadcast, tensor.input, tensor.output, tensor.size_bytes, NcclType::kUint8, root,
+               communicator_->handle(), lane_->stream());
   }
-  return Status::Ok();
 }
 
 Status Relay::Follow() {
@@ -127,24 +127,24 @@ Status Relay::Return() {
   is_back_ = true;
   if (carried_bytes() > 0)
     FRD_RETURN_IF_ERROR(lane_->device()->CopyToDevice(place_, on_host_, carried_bytes(), lane_->stream()));
-  return calls_.Begin(communicator_, [this] { return EnqueueReturn(); });
+  return calls_.Begin(communicator_, [this](CallList* calls) { ListReturn(calls); });
 }
 
-Status Relay::EnqueueReturn() const {
+void Relay::ListReturn(CallList* calls) const {
   const NcclComm comm = communicator_->handle();
   if (IsEven()) {
-    return communicator_->Call(nccl_.all_gather, static_cast<const void*>(place_), tensors_[0].output, carried_bytes(),
-                               NcclType::kUint8, comm, lane_->stream());
+    return calls->Add(nccl_.all_gather, static_cast<const void*>(place_), tensors_[0].output, carried_bytes(),
+                      NcclType::kUint8, comm, lane_->stream());
   }
   for (int m = 0; m < topology().member_count(); ++m) {
     const auto from_member = [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
       void* const to = At(tensor.output, at);
       const void* const from = IsMine(m) ? place_ + in_range : to;
-      return communicator_->Call(nccl_.broadcast, from, to, bytes, NcclType::kUint8, m, comm, lane_->stream());
+      calls->Add(nccl_.broadcast, from, to, bytes, NcclType::kUint8, m, comm, lane_->stream());
+      return Status::Ok();
     };
-    FRD_RETURN_IF_ERROR(ForEachPart(tensors_, CarriedBy(m), from_member));
+    ForEachPart(tensors_, CarriedBy(m), from_member);
   }
-  return Status::Ok();
 }
 
 void Relay::Abort() {

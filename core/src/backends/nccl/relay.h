@@ -35,6 +35,7 @@ class Relay {
   Status Follow();
   // The device is past the way out, and the communicator is ready.
   Status Cross();
+  // REQUIRES: the communicator is ready.
   Status PollCross(bool* moved, bool* done);
   // Whom the exchange waits for.
   std::vector<int> Laggards() const { return cross_ != nullptr ? cross_->Laggards() : std::vector<int>(); }
@@ -64,9 +65,9 @@ class Relay {
   bool IsEven() const;
   bool IsAlone() const { return topology().member_count() == 1; }  // in its host
   Status FindPlaces();
-  Status EnqueueReduce(NcclReduce reduce) const;
-  Status EnqueueBroadcast() const;
-  Status EnqueueReturn() const;
+  void ListReduce(const NcclReduction& reduction, CallList* calls) const;
+  void ListBroadcast(CallList* calls) const;
+  void ListReturn(CallList* calls) const;
 
   World* const world_;
   const Settings settings_;

@@ -1,25 +1,26 @@
 // Collectives along the first dimension as calls of NCCL: one where all ranks have as many rows, else one for each
-// rank. The driver alone calls, in a group of calls and with the device current.
+// rank. The driver alone lists them.
 #pragma once
 
 #include <cstddef>
 
 #include "backends/backend.h"
-#include "backends/nccl/communicator.h"
+#include "backends/nccl/calls.h"
 
 namespace farandole {
 
 struct Rows {
-  Status Gather() const;                    // allgather
-  Status Exchange() const;                  // alltoall
-  Status Scatter(NcclReduce reduce) const;  // reducescatter
+  void Gather() const;                                 // allgather
+  void Exchange() const;                               // alltoall
+  void Scatter(const NcclReduction& reduction) const;  // reducescatter
 
   const NcclLibrary& nccl;
-  const Communicator& communicator;
+  NcclComm comm;
   const Work& work;
   Stream stream;
   const std::byte* from;
   std::byte* to;
+  CallList* calls;
 };
 
 }  // namespace farandole

@@ -205,24 +205,6 @@ TEST_F(NcclTest, From227OnWhoeverDrivesMakesTheCalls) {
 
 // ---- when something goes wrong
 
-// ncclCommAbort may wait for a kernel that does not end.
-TEST_F(NcclTest, AnAbortThatDoesNotComeBackIsLeftAlone) {
-  nccl_.HangBeforeLaunch();
-  nccl_.HangInAbort();
-  EXPECT_EQ(RunBackends({2},
-                        [&](Rank& rank) -> std::string {
-                          const NcclRig rig(rank);
-                          const Ones ones(memories_, rank, rank.rank());
-                          if (PerformUntilBothLaunch(rig, ones) != kGivenUp) return "it does not hang";
-                          const TimePoint begin = Now();
-                          rig.backend->Abort();
-                          return Now() - begin < std::chrono::seconds(30) ? "" : "it waits for the abort";
-                        }),
-            "");
-  nccl_.Reset();
-  while (nccl_.live() > 0) std::this_thread::yield();
-}
-
 TEST_F(NcclTest, RanksThatShareAGpuAreNamedWhereNcclRefusesThem) {
   nccl_.RefuseSharedDevices();
   const std::string complaints = RunBackends({3}, [&](Rank& rank) {

@@ -1,0 +1,86 @@
+// Calls of NCCL that do not come back (support/fake_nccl.h): nobody waits for them without a limit, and what they may
+// still use stays.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+#include "backends/nccl_rig.h"
+
+namespace farandole::tests {
+namespace {
+
+// ncclCommAbort may wait for a kernel that does not end.
+TEST_F(NcclTest, AnAbortThatDoesNotComeBackIsLeftAlone) {
+  nccl_.HangBeforeLaunch();
+  nccl_.HangIn("ncclCommAbort");
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank);
+                          const Ones ones(memories_, rank, rank.rank());
+                          if (PerformUntilBothLaunch(rig, ones) != kGivenUp) return "it does not hang";
+                          const TimePoint begin = Now();
+                          rig.backend->Abort();
+                          return Now() - begin < std::chrono::seconds(30) ? "" : "it waits for the abort";
+                        }),
+            "");
+  nccl_.Reset();
+  while (nccl_.live() > 0) std::this_thread::yield();
+}
+
+class NcclTestOfCalls : public NcclTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  // Of both ranks: what had been left alone with the call comes to its end.
+  void EndWhatHangs() {
+    nccl_.Release();
+    const auto ends = [this] { return nccl_.calls("ncclCommAbort") + nccl_.calls("ncclCommDestroy"); };
+    while (ends() < 2 || nccl_.live() > 0) std::this_thread::yield();
+  }
+};
+
+// Before 2.27, where a thread of ours makes the calls.
+TEST_P(NcclTestOfCalls, ACallThatDoesNotComeBackIsNamedAndLeftAlone) {
+  const std::string call = GetParam();
+  nccl_.HangIn(call);
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank);
+                          std::vector<float> values(5, 1.0f);
+                          std::string told;
+                          const auto both_hang = [&] {
+                            told = rig.backend->Standstill();
+                            return nccl_.calls(call) == 2 && told.find(call) != std::string::npos;
+                          };
+                          const std::string error = Reduce(rig, &values, {1.0, 2.0}, both_hang);
+                          if (error != kGivenUp) return "it does not hang: " + error;
+                          if (rig.backend->LongestSleepMs() < 0) return "nobody would see that it has come back";
+                          rig.backend->Abort();
+                          const std::string named = "NCCL 2.18.3, which has not come back from " + call + " on CUDA ";
+                          return told.find(named) == 0 ? "" : told;
+                        }),
+            "");
+  EXPECT_EQ(nccl_.calls("ncclCommAbort"), 0) << "the thread that may call it is at another call";
+  EndWhatHangs();
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, NcclTestOfCalls,
+                         ::testing::Values("ncclCommInitRankConfig", "ncclGroupEnd", "ncclRedOpDestroy"));
+
+using NcclTestOfEnds = NcclTestOfCalls;
+
+TEST_P(NcclTestOfEnds, AnEndThatDoesNotComeBackIsLeftAlone) {
+  nccl_.HangIn(GetParam());
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) {
+                          const NcclRig rig(rank);
+                          std::vector<float> values(5, 1.0f);
+                          return Reduce(rig, &values);
+                        }),
+            "");
+  EndWhatHangs();
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, NcclTestOfEnds, ::testing::Values("ncclCommFinalize", "ncclCommDestroy"));
+
+}  // namespace
+}  // namespace farandole::tests
