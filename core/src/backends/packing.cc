@@ -35,7 +35,7 @@ Status Packing::Pack(const Work& work) {
     if (output_ == nullptr) return Short(output_bytes_);
   }
   // Receivers read nothing, and the root's own memory must not be written before it is sent.
-  if (!HasRoot(work.kind)) return Status::Ok();
+  if (!OnlyRootSends(work.kind)) return Status::Ok();
   if (IsRoot()) {
     output_ = const_cast<void*>(input_);
   } else {
@@ -50,7 +50,7 @@ bool Packing::ScalesBefore() const {
 }
 
 void Packing::Gather(std::byte* to) const {
-  const bool receives = HasRoot(work_->kind) && !IsRoot();
+  const bool receives = OnlyRootSends(work_->kind) && !IsRoot();
   if (receives) return;
   const FloatingPointScope scope;
   for (const Segment& segment : work_->segments) {

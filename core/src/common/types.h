@@ -46,6 +46,7 @@ enum OpTrait : unsigned {
   kTakesSplits = 64,      // takes rows for each position
   kChangesSets = 128,     // takes ranks
   kOfWholeWorld = 256,    // concerns all ranks, and takes no process set
+  kRootSends = 512,       // only the root's input is read
 };
 
 struct DTypeRow {
@@ -114,6 +115,7 @@ constexpr bool Has(OpKind kind, OpTrait trait) { return (RowOf(kind).traits & tr
 constexpr bool CarriesTensors(OpKind kind) { return Has(kind, kCarriesTensors); }
 constexpr bool Reduces(OpKind kind) { return Has(kind, kReduces); }
 constexpr bool HasRoot(OpKind kind) { return Has(kind, kRooted); }
+constexpr bool OnlyRootSends(OpKind kind) { return Has(kind, kRootSends); }
 constexpr bool RowsDiffer(OpKind kind) { return Has(kind, kRowsDiffer); }
 constexpr bool AllocatesOutput(OpKind kind) { return Has(kind, kAllocatesOutput); }
 constexpr bool Fuses(OpKind kind) { return Has(kind, kFuses); }

@@ -56,7 +56,7 @@ Status AllocateRows(Piece* piece, int64_t rows) {
 }
 
 // The rows of all ranks, whose sum is the first dimension of the result.
-Status CompleteAllgather(Piece* piece) {
+Status CompleteRows(Piece* piece) {
   const size_t tensors = piece->operation()->request.tensors.size();
   const size_t row_bytes = RowBytes(piece->tensor());
   int64_t rows = 0;
@@ -69,7 +69,7 @@ Status CompleteAllgather(Piece* piece) {
 }
 
 // extents [ position ][ tensor ][ receiver ]: what everybody sends to everybody.
-Status CompleteAlltoall(Piece* piece) {
+Status CompleteSplits(Piece* piece) {
   const auto positions = static_cast<size_t>(piece->set().size());
   const auto me = static_cast<size_t>(piece->set().position);
   const size_t tensors = piece->operation()->request.tensors.size();
@@ -92,7 +92,7 @@ Status CompleteAlltoall(Piece* piece) {
 }
 
 // Rows are dealt out evenly; the first positions get one more where they do not divide.
-Status CompleteReducescatter(Piece* piece) {
+Status CompleteEvenRows(Piece* piece) {
   const int64_t rows = piece->tensor().shape[0], positions = piece->set().size();
   const auto rows_of = [&](int64_t position) { return rows / positions + (position < rows % positions ? 1 : 0); };
   for (int64_t p = 0; p < positions; ++p)
@@ -101,16 +101,10 @@ Status CompleteReducescatter(Piece* piece) {
 }
 
 Status Complete(Piece* piece) {
-  switch (piece->work.kind) {
-    case OpKind::kAllgather:
-      return CompleteAllgather(piece);
-    case OpKind::kAlltoall:
-      return CompleteAlltoall(piece);
-    case OpKind::kReducescatter:
-      return CompleteReducescatter(piece);
-    default:
-      return Status::Ok();
-  }
+  const OpKind kind = piece->work.kind;
+  if (!AllocatesOutput(kind)) return Status::Ok();
+  if (TakesSplits(kind)) return CompleteSplits(piece);
+  return RowsDiffer(kind) ? CompleteRows(piece) : CompleteEvenRows(piece);
 }
 
 FuseItem ItemOf(const Work& work) {

@@ -25,7 +25,7 @@ Status CopyLane::Open() {
 }
 
 HostCopy::HostCopy(Device* device, const Request& request, int rank)
-    : device_(device), request_(request), is_root_(HasRoot(request.kind) && request.root == rank) {
+    : device_(device), request_(request), is_root_(OnlyRootSends(request.kind) && request.root == rank) {
   for (const Tensor& tensor : request.tensors) {
     offsets_.push_back(size_bytes_);
     size_bytes_ += WholeLines(tensor.size_bytes());
@@ -36,7 +36,7 @@ HostCopy::~HostCopy() {
   if (event_ != nullptr) device_->DestroyEvent(event_);
 }
 
-bool HostCopy::Reads() const { return !HasRoot(request_.kind) || is_root_; }
+bool HostCopy::Reads() const { return !OnlyRootSends(request_.kind) || is_root_; }
 
 // The root of a broadcast has what it sends; results that the core has allocated are in host memory.
 bool HostCopy::Writes(const Tensor& tensor) const {

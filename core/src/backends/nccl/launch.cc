@@ -24,7 +24,7 @@ Status Launch::TakeMemory(const Work& work) {
 void Launch::ListEach(const Work& work, const NcclReduction& reduction, CallList* calls) const {
   const NcclComm comm = communicator_->handle();
   for (const Segment& tensor : tensors_) {
-    if (HasRoot(work.kind)) {
+    if (OnlyRootSends(work.kind)) {
       calls->Add(nccl_.broadcast, tensor.input, tensor.output, tensor.size_bytes, NcclType::kUint8, work.root, comm,
                  lane_->stream());
     } else {
