@@ -37,7 +37,7 @@
 #include "algorithms/ring.h"
 #include "algorithms/run.h"
 #include "algorithms/tree.h"
-#include "transport/tcp_link.h"
+#include "transport/tcp/tcp.h"
 
 using namespace farandole;
 

@@ -21,7 +21,7 @@
 
 #include "backends/native/native.h"
 #include "common/clock.h"
-#include "transport/arena.h"
+#include "transport/shm/segment.h"
 
 using namespace farandole;
 

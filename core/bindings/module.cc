@@ -96,7 +96,7 @@ void CancelMeeting(std::future<Status>* meeting) {
   if (met) ShutdownProcess();
 }
 
-py::list HostAddresses() {
+py::list ListHostAddresses() {
   std::vector<std::string> addresses;
   RaiseIfError(FindHostAddresses(&addresses));
   return py::cast(addresses);
@@ -269,7 +269,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("call_site", &SiteOf, "above"_a);
   module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a, "address"_a = "", "listener"_a = -1,
              "look"_a = py::none());
-  module.def("host_addresses", &HostAddresses);
+  module.def("host_addresses", &ListHostAddresses);
   module.def("listen", &ListenAt, "endpoint"_a);
   module.def("exchange", &Exchange, "rank"_a, "size"_a, "mine"_a);
   module.def("shutdown", &Shutdown);

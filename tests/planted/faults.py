@@ -55,14 +55,14 @@ FAULTS = [
     ),
     Fault(
         name="received descriptors leak into child processes",
-        path="core/src/transport/socket_bytes.cc",
+        path="core/src/transport/socket_io.cc",
         before="recvmsg(fd, &carrier.message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);",
         after="recvmsg(fd, &carrier.message, MSG_DONTWAIT);",
         found_by="cpp ArriveInOrderWithTheirPayloadAndCloseOnExec",
     ),
     Fault(
         name="received shared memory need not be sealed",
-        path="core/src/transport/arena.cc",
+        path="core/src/transport/shm/segment.cc",
         before="seals < 0 || (seals & kSeals) != kSeals) {",
         after="seals < 0) {",
         found_by="cpp ArenaTest",

@@ -16,8 +16,8 @@ namespace farandole {
 
 inline constexpr int64_t kSpanAlignment = 256;  // and the smallest
 
-// The largest allreduce whose data goes through a span, where every member folds by itself (transport/shm/cells.h). Two cores
-// of an Intel Xeon, small beside staged, interleaved, minimum in microseconds:
+// The largest allreduce whose data goes through a span, where every member folds by itself (collectives/cells.h). Two
+// cores of an Intel Xeon, small beside staged, interleaved, minimum in microseconds:
 //
 //              16 KB         32 KB         64 KB        128 KB        256 KB
 //   2 ranks   3.5 |  3.5    4.8 |  5.4    6.9 |  5.8     13 | 10       26 | 18

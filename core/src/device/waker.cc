@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 
-#include "transport/doorbell.h"
+#include "transport/shm/doorbell.h"
 
 namespace farandole {
 namespace {

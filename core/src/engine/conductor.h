@@ -20,7 +20,7 @@
 #include "engine/host_copies.h"
 #include "engine/role.h"
 #include "engine/table.h"
-#include "transport/poller.h"
+#include "transport/poll.h"
 #include "world/liveness.h"
 #include "world/world.h"
 

@@ -16,9 +16,9 @@
 
 #include "engine/small.h"
 #include "engine/table.h"
-#include "transport/poller.h"
-#include "transport/put_stream.h"
+#include "transport/poll.h"
 #include "transport/shm/cells.h"
+#include "transport/tcp/put_stream.h"
 #include "world/world.h"
 
 namespace farandole {

@@ -7,7 +7,6 @@
 #include "common/failpoint.h"
 #include "engine/nvtx.h"
 #include "engine/timeline.h"
-#include "transport/host_addresses.h"
 #include "transport/socket.h"
 
 namespace farandole {

@@ -10,6 +10,10 @@
 // breaks the rules, give this connection up and go on; kInvalid the endpoint text is wrong; kInternal the system
 // refused.
 // Functions are pure but for the descriptors; different threads may use different descriptors.
+//
+// The addresses by which other machines may reach this host.
+//
+// Pure but for the system's answer; any thread.
 #pragma once
 
 #include <chrono>
@@ -71,5 +75,9 @@ Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);
 Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::string& payload, Deadline deadline);
 Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vector<Descriptor>* descriptors,
                        std::string* payload, Deadline deadline);
+
+// Of the interfaces that are up, in their order, each with the length of its network's part: "10.0.0.7/24",
+// "2001:db8::7/64". Without loopback and without addresses that mean something on one cable only.
+Status HostAddresses(std::vector<std::string>* addresses);
 
 }  // namespace farandole

@@ -8,7 +8,7 @@
 
 #include "common/failpoint.h"
 #include "common/log.h"
-#include "transport/pidfd.h"
+#include "transport/poll.h"
 #include "world/linking.h"
 #include "world/meeting.h"
 #include "world/registrar.h"

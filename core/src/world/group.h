@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "common/descriptor.h"
-#include "transport/arena.h"
-#include "transport/doorbell.h"
+#include "transport/shm/doorbell.h"
+#include "transport/shm/segment.h"
 #include "world/layout.h"
 
 namespace farandole {

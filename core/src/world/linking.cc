@@ -1,7 +1,7 @@
 #include "world/linking.h"
 
 #include "common/failpoint.h"
-#include "transport/tcp_link.h"
+#include "transport/tcp/tcp.h"
 
 namespace farandole {
 namespace {

@@ -7,8 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "transport/dialer.h"
-#include "transport/lobby.h"
+#include "transport/connections.h"
 #include "world/applicant.h"
 #include "world/bootstrap.h"
 

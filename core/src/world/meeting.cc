@@ -5,7 +5,7 @@
 #include "common/failpoint.h"
 #include "common/log.h"
 #include "common/sha256.h"
-#include "transport/pidfd.h"
+#include "transport/poll.h"
 
 namespace farandole {
 namespace {

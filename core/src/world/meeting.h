@@ -12,8 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "transport/dialer.h"
-#include "transport/lobby.h"
+#include "transport/connections.h"
 #include "world/applicant.h"
 #include "world/bootstrap.h"
 

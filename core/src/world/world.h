@@ -16,7 +16,7 @@
 #include "common/descriptor.h"
 #include "transport/link.h"
 #include "transport/message_stream.h"
-#include "transport/put_stream.h"
+#include "transport/tcp/put_stream.h"
 #include "world/group.h"
 #include "world/layout.h"
 

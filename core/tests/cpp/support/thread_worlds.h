@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "transport/tcp_link.h"
+#include "transport/tcp/tcp.h"
 #include "world/world.h"
 
 namespace farandole {

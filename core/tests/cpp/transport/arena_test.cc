@@ -1,5 +1,5 @@
 // One memory for several ranks: that all see it, and that the thread sanitizer sees them.
-#include "transport/arena.h"
+#include "transport/shm/segment.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-
-#include "transport/mapping.h"
 
 namespace farandole {
 namespace {

@@ -1,5 +1,5 @@
 // A call whose other end hangs up, step by step in one thread.
-#include "transport/dialer.h"
+#include "transport/connections.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,9 @@
 // The addresses of this host that others may reach: what we listen at must be among what sockets can be bound to.
-#include "transport/host_addresses.h"
+#include "transport/socket.h"
 
 #include <gtest/gtest.h>
 
 #include "common/descriptor.h"
-#include "transport/socket.h"
 
 namespace farandole {
 namespace {

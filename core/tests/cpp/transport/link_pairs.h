@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "support/loopback.h"
-#include "transport/tcp_link.h"
+#include "transport/tcp/tcp.h"
 
 namespace farandole::tests {
 

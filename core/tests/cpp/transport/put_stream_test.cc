@@ -1,5 +1,5 @@
 // Heads and data over a socket pair whose other end takes what it gets in pieces of any size.
-#include "transport/put_stream.h"
+#include "transport/tcp/put_stream.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -14,8 +14,7 @@
 #include "common/failpoint.h"
 #include "support/connect.h"
 #include "support/specs.h"
-#include "transport/dialer.h"
-#include "transport/lobby.h"
+#include "transport/connections.h"
 #include "world/bootstrap.h"
 
 namespace farandole {

@@ -1,5 +1,5 @@
 // Readiness belongs to a descriptor, not to its number.
-#include "transport/poll_set.h"
+#include "transport/poll.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

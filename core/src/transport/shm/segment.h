@@ -4,12 +4,24 @@
 // open it. Its size is sealed (nobody can shrink it under a reader, which would be SIGBUS); the receiver checks the
 // seals before it maps. Pages are zero until first touched, and cost nothing until then. Move-only; the mapping lives
 // as long as the Arena. An object belongs to one thread at a time; what lies in the memory has rules of its own.
+//
+// Two ranks see a segment at two addresses, and so do ranks that are threads of one test: a pointer that strays into
+// shared memory is found. The thread sanitizer, however, knows memory by its address, and would see no race between
+// such ranks. So in its builds a process maps a memfd once, however often it is asked for.
 #pragma once
 
 #include <cstddef>
 
 #include "common/descriptor.h"
 #include "common/status.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define FRD_ONE_MAPPING 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define FRD_ONE_MAPPING 1
+#endif
+#endif
 
 namespace farandole {
 
@@ -38,5 +50,9 @@ class Arena {
   std::byte* data_ = nullptr;
   size_t size_bytes_ = 0;
 };
+
+Status MapShared(int memfd, size_t size_bytes, std::byte** data);
+// REQUIRES: mapped by MapShared with this size.
+void UnmapShared(std::byte* data, size_t size_bytes);
 
 }  // namespace farandole

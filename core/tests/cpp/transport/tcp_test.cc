@@ -1,5 +1,5 @@
 // What only a socket can get wrong; the rest is in link_suite_test.cc.
-#include "transport/tcp_link.h"
+#include "transport/tcp/tcp.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

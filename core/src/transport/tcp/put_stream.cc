@@ -1,4 +1,4 @@
-#include "transport/put_stream.h"
+#include "transport/tcp/put_stream.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,4 +1,4 @@
-#include "transport/tcp_link.h"
+#include "transport/tcp/tcp.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,4 +1,4 @@
-#include "transport/doorbell.h"
+#include "transport/shm/doorbell.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -1,0 +1,62 @@
+// What a thread sleeps on.
+//
+//   PollSet   descriptors that are added anew for each sleep; one thread
+//   Poller    descriptors that are watched until they are forgotten; one thread changes them, any thread may wait
+//   pidfds    become readable when a process of this machine has ended. They name the process itself, never a successor
+//             with the same number, and nothing that the process forked keeps them quiet; any thread
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <unordered_set>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/descriptor.h"
+#include "common/status.h"
+
+namespace farandole {
+
+class PollSet {
+ public:
+  // For the next Wait. Invalid descriptors are ignored.
+  void Add(const Descriptor& descriptor, short events);
+  // The next Wait ends at this time or at an earlier one.
+  void WakeAt(TimePoint time);
+  // Sleeps until a descriptor has something to say or the time has come. False: waits are cancelled, see socket.h.
+  bool Wait();
+
+  // Of this very descriptor, not of one that had its number when Wait looked.
+  bool ready(const Descriptor& descriptor) const { return descriptor.valid() && ready_.count(descriptor.serial()) > 0; }
+
+ private:
+  std::vector<pollfd> entries_;
+  std::vector<uint64_t> serials_;  // of the entries
+  TimePoint wake_ = TimePoint::max();
+  std::unordered_set<uint64_t> ready_;  // serials
+};
+
+class Poller {
+ public:
+  Status Open();
+  // Reports `tag` when the descriptor is readable (or hung up). Edge-triggered descriptors also report writability,
+  // each change once.
+  Status Watch(int descriptor, uint64_t tag, bool edge_triggered = false);
+  // Reports writability, too, as long as it lasts.
+  void WatchWriting(int descriptor, uint64_t tag, bool on);
+  void Forget(int descriptor);
+
+  // Appends the tags that have something to say. timeout_ms 0 looks without sleeping. A signal ends the sleep early.
+  void Wait(int timeout_ms, std::vector<uint64_t>* tags) const;
+
+ private:
+  Descriptor epoll_;
+};
+
+Status OpenOwnPidfd(Descriptor* pidfd);
+
+// Of the process at the other end of a Unix socket; invalid when that is no Unix socket or the kernel does not say.
+Descriptor PidfdOfPeer(int fd);
+
+}  // namespace farandole
