@@ -51,27 +51,27 @@ void PinTo(int core) {
   sched_setaffinity(0, sizeof(set), &set);
 }
 
-// Ranks as threads that share one arena.
+// Ranks as threads that share one segment.
 std::vector<std::unique_ptr<World>> MakeWorlds(int size) {
-  const ArenaPlan plan{0, NativeStagingBytesPerMember(), 1};
-  const size_t bytes = Group::ArenaBytes(plan, static_cast<size_t>(size));
-  const std::vector<Card> cards(static_cast<size_t>(size), Card{"host", "machine", 1, true, ""});
-  Arena first;
-  Require(Arena::Create(bytes, &first));
+  const SegmentPlan plan{0, NativeStagingBytesPerMember(), 1};
+  const size_t bytes = ShmGroup::SegmentBytes(plan, static_cast<size_t>(size));
+  const std::vector<PeerInfo> peers(static_cast<size_t>(size), PeerInfo{"host", "machine", 1, true, ""});
+  SharedSegment first;
+  Require(SharedSegment::Create(bytes, &first));
   const int memory = dup(first.descriptor());
   std::vector<std::unique_ptr<World>> worlds;
   for (int r = 0; r < size; ++r) {
     auto world = std::make_unique<World>();
     world->rank = r;
     world->size = size;
-    world->cards = cards;
-    world->layout = MakeLayout(cards, std::vector<bool>(cards.size(), false));
-    world->links.resize(cards.size());
-    std::vector<Descriptor> events(cards.size());
+    world->peers = peers;
+    world->layout = MakeLayout(peers, std::vector<bool>(peers.size(), false));
+    world->links.resize(peers.size());
+    std::vector<Descriptor> events(peers.size());
     for (Descriptor& event : events) Require(MakeEvent(&event));
-    Arena arena;
-    Require(Arena::Attach(Descriptor(dup(memory)), bytes, &arena));
-    world->group.emplace(std::move(arena), std::move(events), plan, r);
+    SharedSegment segment;
+    Require(SharedSegment::Attach(Descriptor(dup(memory)), bytes, &segment));
+    world->group.emplace(std::move(segment), std::move(events), plan, r);
     worlds.push_back(std::move(world));
   }
   return worlds;

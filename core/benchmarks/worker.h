@@ -87,14 +87,14 @@ class Connection {
   // False when there is nothing left to do.
   bool Next(Command* command) {
     std::string line;
-    for (char letter; recv(socket_, &letter, 1, 0) == 1;) {
-      if (letter == '\n') {
+    for (char addressed; recv(socket_, &addressed, 1, 0) == 1;) {
+      if (addressed == '\n') {
         std::istringstream words(line);
         words >> command->what >> command->bytes >> command->repetitions >> command->batches;
         Require(!words.fail() && command->repetitions > 0, "not a command: " + line);
         return true;
       }
-      line += letter;
+      line += addressed;
     }
     return false;
   }

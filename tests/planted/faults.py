@@ -77,10 +77,10 @@ FAULTS = [
     ),
     Fault(
         name="a second process with a rank that is there already is let in",
-        path="core/src/world/registrar.cc",
+        path="core/src/world/rendezvous/server.cc",
         before=(
             "  if (here_[at])\n"
-            "    return Invalid(NameOfRank(cards_, rank)"
+            "    return Invalid(NameOfRank(peers_, rank)"
             ' + " is there already; are two processes started with one rank?");\n'
         ),
         after="",

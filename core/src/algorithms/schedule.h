@@ -2,7 +2,7 @@
 // data: made by pure functions of (participants, me), tested without threads or sockets, cached, and repeated over
 // the chunks by the one loop in run.h.
 //
-// A chunk is cut into `block_count` blocks; cut.h says where. Participants are numbered 0 .. participants-1 (arena
+// A chunk is cut into `block_count` blocks; cut.h says where. Participants are numbered 0 .. participants-1 (segment
 // groups by lowest rank, or ranks); the caller maps them to links.
 //
 //   data     [ block 0 | block 1 | ... ]      the caller's memory, reduced or filled in place

@@ -64,7 +64,7 @@ class Registry {
   // What all ranks say, by rank, through the library of the launcher that started them; before there is a world.
   static Status Exchange(const Settings& settings, int rank, int size, const std::string& mine,
                          std::vector<std::string>* all);
-  // How much arena memory the back ends want for each member of a group.
+  // How much segment memory the back ends want for each member of a group.
   static size_t StagingBytesPerMember();
   // Among how many ranks an operation can be.
   static int MostRanks(OpKind kind);

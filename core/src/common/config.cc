@@ -63,7 +63,7 @@ std::vector<std::string> ReadList(const char* name) {
   std::vector<std::string> words;
   std::istringstream text(Variable(name));
   for (std::string word; std::getline(text, word, ',');) {
-    const auto blank = [](unsigned char letter) { return std::isspace(letter) != 0; };
+    const auto blank = [](unsigned char addressed) { return std::isspace(addressed) != 0; };
     word.erase(std::remove_if(word.begin(), word.end(), blank), word.end());
     words.push_back(word);
   }
@@ -105,7 +105,7 @@ Status ReadSettings(Settings* settings) {
   FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_START_TIMEOUT", kSeconds, &settings->start_timeout_ms));
   FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_WARN_AFTER", kSeconds, &settings->warn_after_ms));
   FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_TIMEOUT", kSeconds, &settings->timeout_ms));
-  settings->arenas = arenas == 1;
+  settings->shares_memory = arenas == 1;
   settings->any_order = order == 1;
   if (algorithm != 0) settings->algorithm = Variable("FARANDOLE_ALGORITHM");
   if (const std::string address = Variable("FARANDOLE_ADDRESS"); !address.empty())

@@ -14,7 +14,7 @@
 namespace farandole {
 
 struct Settings {
-  bool arenas = true;              // FARANDOLE_ARENAS=0: this rank shares no memory, as if on a machine of its own
+  bool shares_memory = true;       // FARANDOLE_ARENAS=0: this rank shares no memory, as if on a machine of its own
   std::string algorithm = "auto";  // FARANDOLE_ALGORITHM: auto, direct, ring, tree, exchange
   bool any_order = false;          // FARANDOLE_ORDER=any: sums need not be folded in order R
   // FARANDOLE_BACKEND, a list with commas: who performs operations, the preferred one first. Empty: the default

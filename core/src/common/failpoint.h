@@ -7,8 +7,8 @@
 //
 //   bootstrap.connected  bootstrap.admit  bootstrap.send      the start: reached rank 0, let a rank in, say something
 //   bootstrap.wait                                            the next pass over what has come in
-//   handshake.step*      meeting.enter*   meeting.hand_out*   each stage of a handshake; a member comes; it is given to
-//   arena.create*        arena.attach*    link.listen*        shared memory; the data endpoint
+//   handshake.step*      shm_setup.enter*  shm_setup.hand_out*  each stage of a handshake; a member comes, is given all
+//   segment.create*      segment.attach*   link.listen*         shared memory; the data endpoint
 //   board.arrive         cells.put         cells.fold           a counter goes up; small payloads
 //   native.put           native.combine   native.finish       local stages: what goes in, is combined, comes out
 //   native.make          native.exchange  run.fold            between groups: what is made for the others, has come

@@ -32,10 +32,10 @@
 #include "controller/board.h"
 #include "controller/inbox.h"
 #include "controller/messages.h"
-#include "controller/process_sets.h"
 #include "controller/sequence.h"
 #include "controller/tickets.h"
 #include "transport/shm/cells.h"
+#include "world/process_set.h"
 
 namespace farandole {
 

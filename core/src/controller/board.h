@@ -1,7 +1,7 @@
 // The arrival board of one group: where its members count themselves in, and the log that tells all of them what
 // comes next.
 //
-// It lies in memory that is handed in (an arena, or the heap in simulations) and holds no pointers. All operations are
+// It lies in memory that is handed in (a segment, or the heap in simulations) and holds no pointers. All operations are
 // single atomic steps, so any thread of any member may use it at any time; a member that dies leaves it readable.
 //
 //   joined    [ how many members have joined ]

@@ -23,8 +23,8 @@
 
 #include "common/status.h"
 #include "controller/messages.h"
-#include "controller/process_sets.h"
 #include "controller/spans.h"
+#include "world/process_set.h"
 
 namespace farandole {
 

@@ -9,10 +9,10 @@
 #include "common/status.h"
 #include "common/types.h"
 #include "common/wire.h"
+#include "world/process_set.h"
 
 namespace farandole {
 
-inline constexpr int kMaxSetId = (1 << 20) - 1;  // a word of the log has 20 bits for it
 
 struct TensorSpec {
   DType dtype = DType::kFloat32;

@@ -25,7 +25,7 @@ size_t BytesOf(const Request& request) {
 
 }  // namespace
 
-ArenaPlan Engine::PlanFor(int world_size) {
+SegmentPlan Engine::PlanFor(int world_size) {
   return {Board::BytesFor(world_size), Registry::StagingBytesPerMember(), kMaxChannels};
 }
 
@@ -37,14 +37,14 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
     // Nothing to carry; but what is wrong with more ranks is wrong with one.
     FRD_RETURN_IF_ERROR(Registry::FindAll(settings, preference));
     engine->reset(new Engine(settings));
-    const Layout alone = MakeLayout({Card()}, {false});
+    const Layout alone = MakeLayout({PeerInfo()}, {false});
     (*engine)->alone_ = std::make_unique<ProcessSets>(alone, 0);
     (*engine)->everybody_ = (*engine)->alone_->Find(0);
     return Status::Ok();
   }
   FRD_RETURN_IF_ERROR(ProvideDescriptors(spec.size));
   spec.plan = PlanFor(spec.size);
-  spec.arenas = settings.arenas;
+  spec.shares_memory = settings.shares_memory;
   if (!spec.interface_address.empty()) settings.interface_address = spec.interface_address;
   spec.interface_address = settings.interface_address;
   spec.settings = SharedSettingsOf(settings);

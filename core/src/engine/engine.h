@@ -21,7 +21,7 @@
 #include "engine/operation.h"
 #include "engine/role.h"
 #include "engine/table.h"
-#include "world/bootstrap.h"
+#include "world/rendezvous/bootstrap.h"
 
 namespace farandole {
 
@@ -32,7 +32,7 @@ class Engine {
   static Status Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine);
   // An engine over a world that exists already (ranks as threads in tests).
   static Status Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* engine);
-  static ArenaPlan PlanFor(int world_size);
+  static SegmentPlan PlanFor(int world_size);
 
   ~Engine() { Shutdown(); }
   Engine(const Engine&) = delete;

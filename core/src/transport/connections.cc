@@ -14,19 +14,19 @@ bool IsPowerOfTwo(size_t number) { return (number & (number - 1)) == 0; }
 
 }  // namespace
 
-void Lobby::Open(Descriptor listener, const Key& key, Hello mine) {
+void Acceptor::Open(Descriptor listener, const Key& key, Hello mine) {
   listener_ = std::move(listener);
   if (!BoundEndpoint(listener_.get(), &endpoint_).ok()) endpoint_.clear();
   key_ = key;
   mine_ = std::move(mine);
 }
 
-void Lobby::Close() {
+void Acceptor::Close() {
   seats_.clear();
   listener_.Reset();
 }
 
-void Lobby::Watch(PollSet* set) const {
+void Acceptor::Watch(PollSet* set) const {
   set->Add(listener_, POLLIN);
   for (const Seat& seat : seats_) {
     set->Add(seat.connection, seat.handshake.events());
@@ -34,25 +34,25 @@ void Lobby::Watch(PollSet* set) const {
   }
 }
 
-Status Lobby::Step(const PollSet& set, TimePoint now, std::vector<Guest>* guests) {
+Status Acceptor::Step(const PollSet& set, TimePoint now, std::vector<AuthenticatedPeer>* peers) {
   if (!open()) return Status::Ok();
   const bool knocked = set.ready(listener_);
   for (auto seat = seats_.begin(); seat != seats_.end();) {
     const bool due = set.ready(seat->connection) || now >= seat->handshake.limit();
     const bool stays = !due || Advance(&*seat, now);
-    if (stays && seat->handshake.done()) guests->push_back({std::move(seat->connection), seat->handshake.theirs()});
+    if (stays && seat->handshake.done()) peers->push_back({std::move(seat->connection), seat->handshake.theirs()});
     seat = stays && seat->connection.valid() ? std::next(seat) : seats_.erase(seat);
   }
   return knocked ? AcceptAll(now) : Status::Ok();
 }
 
-bool Lobby::Advance(Seat* seat, TimePoint now) {
+bool Acceptor::Advance(Seat* seat, TimePoint now) {
   const Status moved = seat->handshake.Step(seat->connection.get(), now);
   if (!moved.ok()) TurnAway(moved.message());
   return moved.ok();
 }
 
-Status Lobby::AcceptAll(TimePoint now) {
+Status Acceptor::AcceptAll(TimePoint now) {
   for (int count = 0; count < kAcceptedPerStep; ++count) {
     Descriptor connection;
     const Status accepted = Accept(listener_.get(), now, &connection);
@@ -73,7 +73,7 @@ Status Lobby::AcceptAll(TimePoint now) {
 }
 
 // A flood of strangers shall not be a flood of lines.
-void Lobby::TurnAway(const std::string& reason) {
+void Acceptor::TurnAway(const std::string& reason) {
   last_reason_ = reason;
   if (!IsPowerOfTwo(++turned_away_)) return;
   const std::string count = turned_away_ == 1 ? "" : " (" + std::to_string(turned_away_) + " so far)";
@@ -90,10 +90,10 @@ constexpr milliseconds kLongestAttempt{5000};  // then the name is looked up aga
 
 }  // namespace
 
-Dialer::Dialer(std::string endpoint, const Key& key, Hello mine, TimePoint now)
+Connector::Connector(std::string endpoint, const Key& key, Hello mine, TimePoint now)
     : endpoint_(std::move(endpoint)), key_(key), mine_(std::move(mine)), next_(now) {}
 
-void Dialer::Watch(PollSet* set) const {
+void Connector::Watch(PollSet* set) const {
   if (handshake_) {
     set->Add(connection_, handshake_->events());
     set->WakeAt(handshake_->limit());
@@ -103,7 +103,7 @@ void Dialer::Watch(PollSet* set) const {
   }
 }
 
-Status Dialer::Step(TimePoint now) {
+Status Connector::Step(TimePoint now) {
   const Status status = Attempt(now);
   // Where the other end has ended nobody will be there when we come again; who does not know the key hangs up again.
   const bool may_have_ended = handshake_ && handshake_->hung_up_on() && ++hung_up_on_ == 1;
@@ -112,7 +112,7 @@ Status Dialer::Step(TimePoint now) {
   return Status::Ok();
 }
 
-Status Dialer::Attempt(TimePoint now) {
+Status Connector::Attempt(TimePoint now) {
   if (!connection_.valid()) {
     if (now < next_) return Status::Ok();
     next_ = now + kLongestAttempt;
@@ -128,7 +128,7 @@ Status Dialer::Attempt(TimePoint now) {
   return handshake_->Step(connection_.get(), now);
 }
 
-void Dialer::Retry(const std::string& reason, TimePoint now) {
+void Connector::Retry(const std::string& reason, TimePoint now) {
   last_refusal_ = reason;
   connection_.Reset();
   handshake_.reset();

@@ -1,14 +1,16 @@
-// Where connections wait that have not proved yet that they belong to the job: a listener and the handshakes at it,
-// many at once, so that a stranger who says nothing keeps nobody else waiting.
+// Both ends of a connection that has still to prove that it belongs to the job. An Acceptor makes many handshakes at
+// once, so that a stranger who says nothing keeps nobody else waiting.
 //
-//   listener -> [ handshake | handshake | ... at most kSeats ] -> guests, who hold the key
+//   Acceptor   listener -> [ handshake | handshake | ... at most kSeats ] -> AuthenticatedPeer, who holds the key
 //
-// A stranger costs one descriptor and some hundred bytes, for kHandshakeTimeout at most; when all seats are taken, the
-// one who has sat longest goes, and if that was one of us it comes again (see dialer.h). One thread.
+// A stranger costs one descriptor and some hundred bytes, for kHandshakeTimeout at most. When all seats are taken, the
+// oldest handshake is closed; a rank of the job whose handshake that was retries.
 //
-// A call to another rank: connects, proves, and tries again, every few milliseconds and then less often, while nobody
-// listens there yet or the other end hangs up before it has proved itself (its listener may belong to an epoch that is
-// just ending, or be crowded by strangers). Never blocks but to look a name up. One thread.
+//   Connector   connects to another rank and proves that it belongs to the job
+//
+// It retries, every few milliseconds and then less often, while nobody listens there yet or the other end hangs up
+// before it has proved itself (its listener may belong to an epoch that is just ending, or be crowded by strangers). It
+// blocks only to look a name up. One thread.
 #pragma once
 
 #include <list>
@@ -22,12 +24,12 @@
 
 namespace farandole {
 
-struct Guest {
+struct AuthenticatedPeer {
   Descriptor connection;
   Hello hello;
 };
 
-class Lobby {
+class Acceptor {
  public:
   static constexpr size_t kSeats = 128;
 
@@ -39,7 +41,7 @@ class Lobby {
 
   void Watch(PollSet* set) const;
   // Appends those who have proved themselves. An error means the listener itself.
-  Status Step(const PollSet& set, TimePoint now, std::vector<Guest>* guests);
+  Status Step(const PollSet& set, TimePoint now, std::vector<AuthenticatedPeer>* peers);
 
   // How many were turned away, and why the last one was: a rank that is missed may be among them.
   size_t turned_away() const { return turned_away_; }
@@ -65,9 +67,9 @@ class Lobby {
   std::string last_reason_;
 };
 
-class Dialer {
+class Connector {
  public:
-  Dialer(std::string endpoint, const Key& key, Hello mine, TimePoint now);
+  Connector(std::string endpoint, const Key& key, Hello mine, TimePoint now);
 
   void Watch(PollSet* set) const;
   // An error is final: what is there is not one of us, or the system refused.

@@ -11,12 +11,12 @@ int Layout::lane_count() const {
   return static_cast<int>(most);
 }
 
-Layout MakeLayout(const std::vector<Card>& cards, const std::vector<bool>& apart) {
+Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& apart) {
   Layout layout;
   std::map<std::string, size_t> group_by_machine;
-  for (size_t r = 0; r < cards.size(); ++r) {
+  for (size_t r = 0; r < peers.size(); ++r) {
     size_t group = layout.groups.size();
-    if (cards[r].arenas && !apart[r]) group = group_by_machine.emplace(cards[r].machine, group).first->second;
+    if (peers[r].shares_memory && !apart[r]) group = group_by_machine.emplace(peers[r].machine, group).first->second;
     if (group == layout.groups.size()) layout.groups.emplace_back();
     layout.group_of.push_back(static_cast<int>(group));
     layout.member_of.push_back(static_cast<int>(layout.groups[group].size()));

@@ -1,5 +1,5 @@
 // Who shares memory with whom, and who carries which part of a vector between the groups. Pure functions of the ranks'
-// cards.
+// peers.
 //
 //   group 0: ranks 0 1 2   lanes 0 1 2
 //   group 1: ranks 3 4     lanes 0,1 2
@@ -7,12 +7,13 @@
 // A vector is cut into K lanes, K = the size of the largest group (1 for small messages). Lane s is carried in group g
 // by its member floor(s * |g| / K).
 //
-// A rank without arenas is a group of one, so tcp on one machine runs exactly the algorithms that run between machines.
+// A rank that shares no memory is a group of one, so tcp on one machine runs the very algorithms that run between
+// machines.
 #pragma once
 
 #include <vector>
 
-#include "world/card.h"
+#include "world/peer_info.h"
 
 namespace farandole {
 
@@ -27,8 +28,8 @@ struct Layout {
   int RankOf(int group, int member) const { return groups[static_cast<size_t>(group)][static_cast<size_t>(member)]; }
 };
 
-// apart[r]: rank r could not share memory although its card promised to.
-Layout MakeLayout(const std::vector<Card>& cards, const std::vector<bool>& apart);
+// apart[r]: rank r could not share memory although its peer_info promised to.
+Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& apart);
 
 // The layout of some of the ranks, numbered 0, 1, ... in their order. REQUIRES: ranks ascend.
 Layout Restrict(const Layout& layout, const std::vector<int>& ranks);

@@ -2,6 +2,6 @@
 
 namespace farandole {
 
-std::string World::NameOf(int other) const { return NameOfRank(cards, other); }
+std::string World::NameOf(int other) const { return NameOfRank(peers, other); }
 
 }  // namespace farandole

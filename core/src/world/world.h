@@ -17,17 +17,17 @@
 #include "transport/link.h"
 #include "transport/message_stream.h"
 #include "transport/tcp/put_stream.h"
-#include "world/group.h"
 #include "world/layout.h"
+#include "world/shm_group.h"
 
 namespace farandole {
 
 struct World {
   int rank = 0;
   int size = 1;
-  std::vector<Card> cards;
+  std::vector<PeerInfo> peers;
   Layout layout;
-  std::optional<Group> group;
+  std::optional<ShmGroup> group;
   std::vector<MessageStream> control;        // by rank: all but itself on rank 0, only [0] elsewhere
   std::vector<std::unique_ptr<Link>> links;  // by rank, null where there is none
   std::vector<PutStream> puts;               // by rank, not open where there is none

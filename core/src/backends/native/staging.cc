@@ -18,20 +18,20 @@ struct Staging::Counters {
 
 size_t Staging::BytesPerMember() { return kCountersBytes + 2 * kDepth * kSlotBytes; }
 
-Staging::Staging(const Group* group, int channel, int set_id, std::vector<int> arena_members, int member)
+Staging::Staging(const ShmGroup* group, int channel, int set_id, std::vector<int> segment_members, int member)
     : group_(group),
       channel_(channel),
       user_(UserOf(set_id)),
-      arena_members_(std::move(arena_members)),
+      segment_members_(std::move(segment_members)),
       member_(member) {}
 
-Staging::Counters* Staging::arena_counters(int arena_member) const {
-  return reinterpret_cast<Counters*>(group_->staging(channel_, arena_member));
+Staging::Counters* Staging::segment_counters(int segment_member) const {
+  return reinterpret_cast<Counters*>(group_->staging(channel_, segment_member));
 }
 
 bool Staging::HasBeenLeft(int old_set_id) const {
   for (int m = 0; m < group_->count(); ++m) {
-    if (arena_counters(m)->user.load(std::memory_order_acquire) == UserOf(old_set_id)) return false;
+    if (segment_counters(m)->user.load(std::memory_order_acquire) == UserOf(old_set_id)) return false;
   }
   return true;
 }
@@ -43,16 +43,16 @@ void Staging::Leave() const {
   group_->RingOthers();
 }
 
-// A set that is all of the arena's members rings with one fence.
+// A set that is all of the segment's members rings with one fence.
 void Staging::RingOthers() const {
   if (count() == group_->count()) return group_->RingOthers();
   for (int m = 0; m < count(); ++m) {
-    if (m != member_) group_->RingMember(arena_members_[static_cast<size_t>(m)]);
+    if (m != member_) group_->RingMember(segment_members_[static_cast<size_t>(m)]);
   }
 }
 
 std::byte* Staging::slot(int member, uint64_t round) const {
-  return group_->staging(channel_, arena_members_[static_cast<size_t>(member)]) + kCountersBytes +
+  return group_->staging(channel_, segment_members_[static_cast<size_t>(member)]) + kCountersBytes +
          (round % kDepth) * kSlotBytes;
 }
 

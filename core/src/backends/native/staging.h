@@ -1,4 +1,4 @@
-// The memory through which the members of a process set that share an arena pass tensor data to each other, and the
+// The memory through which the members of a process set that share a segment pass tensor data to each other, and the
 // counters that say how far each has come. Every set has its own, on its channel (process_set.h); members are counted
 // within the set.
 //
@@ -30,7 +30,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "world/group.h"
+#include "world/shm_group.h"
 
 namespace farandole {
 
@@ -42,13 +42,13 @@ inline uint64_t SlotsFor(uint64_t size_bytes) { return (size_bytes + kSlotBytes 
 class Staging {
  public:
   static size_t BytesPerMember();
-  // arena_members[m] is the place of member m in the arena; `member` is this rank's m.
-  Staging(const Group* group, int channel, int set_id, std::vector<int> arena_members, int member);
+  // segment_members[m] is the place of member m in the segment; `member` is this rank's m.
+  Staging(const ShmGroup* group, int channel, int set_id, std::vector<int> segment_members, int member);
 
   int member() const { return member_; }
-  int count() const { return static_cast<int>(arena_members_.size()); }
+  int count() const { return static_cast<int>(segment_members_.size()); }
 
-  // No member of the arena is at the set `old_set_id` on this channel any more.
+  // No member of the segment is at the set `old_set_id` on this channel any more.
   bool HasBeenLeft(int old_set_id) const;
   void Enter() const;  // before the first round
   void Leave() const;  // after the last round of the last operation
@@ -68,14 +68,14 @@ class Staging {
 
  private:
   struct Counters;
-  Counters* counters(int member) const { return arena_counters(arena_members_[static_cast<size_t>(member)]); }
-  Counters* arena_counters(int arena_member) const;
+  Counters* counters(int member) const { return segment_counters(segment_members_[static_cast<size_t>(member)]); }
+  Counters* segment_counters(int segment_member) const;
   void RingOthers() const;
 
-  const Group* group_;
+  const ShmGroup* group_;
   int channel_;
   uint64_t user_;  // what stands in `user` while this set is at work
-  std::vector<int> arena_members_;
+  std::vector<int> segment_members_;
   int member_;
 };
 

@@ -85,7 +85,7 @@ std::string Communicators::Advice(const ProcessSet& set) const {
   std::set<std::string> hosts;
   for (int position : PositionsOf(set)) {
     const int rank = set.ranks[static_cast<size_t>(position)];
-    hosts.insert(world_->cards[static_cast<size_t>(rank)].host);
+    hosts.insert(world_->peers[static_cast<size_t>(rank)].host);
   }
   if (hosts.size() < 2) return " (NCCL_DEBUG=INFO lets it say why)";
   std::string names;

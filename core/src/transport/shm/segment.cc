@@ -19,35 +19,35 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 }  // namespace
 
-Arena::~Arena() {
+SharedSegment::~SharedSegment() {
   if (data_ != nullptr) UnmapShared(data_, size_bytes_);
 }
 
-Arena::Arena(Arena&& other) noexcept
+SharedSegment::SharedSegment(SharedSegment&& other) noexcept
     : memfd_(std::move(other.memfd_)),
       data_(std::exchange(other.data_, nullptr)),
       size_bytes_(std::exchange(other.size_bytes_, 0)) {}
 
-Arena& Arena::operator=(Arena&& other) noexcept {
+SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
   std::swap(memfd_, other.memfd_);
   std::swap(data_, other.data_);
   std::swap(size_bytes_, other.size_bytes_);
   return *this;
 }
 
-Status Arena::Create(size_t size_bytes, Arena* arena) {
-  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("arena.create"));
+Status SharedSegment::Create(size_t size_bytes, SharedSegment* segment) {
+  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("segment.create"));
   Descriptor memfd(memfd_create("farandole", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memfd.valid()) return SystemError("memfd_create");
   if (ftruncate(memfd.get(), static_cast<off_t>(size_bytes)) != 0) {
     return SystemError("sizing shared memory to " + std::to_string(size_bytes >> 20) + " MB");
   }
   if (fcntl(memfd.get(), F_ADD_SEALS, kSeals) != 0) return SystemError("sealing shared memory");
-  return arena->Map(std::move(memfd), size_bytes);
+  return segment->Map(std::move(memfd), size_bytes);
 }
 
-Status Arena::Attach(Descriptor memfd, size_t size_bytes, Arena* arena) {
-  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("arena.attach"));
+Status SharedSegment::Attach(Descriptor memfd, size_t size_bytes, SharedSegment* segment) {
+  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("segment.attach"));
   struct stat facts{};
   if (fstat(memfd.get(), &facts) != 0) return SystemError("fstat of received shared memory");
   const int seals = fcntl(memfd.get(), F_GET_SEALS);
@@ -56,10 +56,10 @@ Status Arena::Attach(Descriptor memfd, size_t size_bytes, Arena* arena) {
                                  std::to_string(seals) + ", expected " + std::to_string(size_bytes) +
                                  " bytes sealed against resizing"};
   }
-  return arena->Map(std::move(memfd), size_bytes);
+  return segment->Map(std::move(memfd), size_bytes);
 }
 
-Status Arena::Map(Descriptor memfd, size_t size_bytes) {
+Status SharedSegment::Map(Descriptor memfd, size_t size_bytes) {
   FRD_RETURN_IF_ERROR(MapShared(memfd.get(), size_bytes, &data_));
   memfd_ = std::move(memfd);
   size_bytes_ = size_bytes;

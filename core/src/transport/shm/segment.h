@@ -3,7 +3,7 @@
 // A memfd has no name, so nothing stays behind after SIGKILL, /dev/shm may be as small as it likes, and nobody else can
 // open it. Its size is sealed (nobody can shrink it under a reader, which would be SIGBUS); the receiver checks the
 // seals before it maps. Pages are zero until first touched, and cost nothing until then. Move-only; the mapping lives
-// as long as the Arena. An object belongs to one thread at a time; what lies in the memory has rules of its own.
+// as long as the SharedSegment. An object belongs to one thread at a time; what lies in the memory has its own rules.
 //
 // Two ranks see a segment at two addresses, and so do ranks that are threads of one test: a pointer that strays into
 // shared memory is found. The thread sanitizer, however, knows memory by its address, and would see no race between
@@ -25,17 +25,17 @@
 
 namespace farandole {
 
-class Arena {
+class SharedSegment {
  public:
-  Arena() = default;
-  ~Arena();
-  Arena(Arena&& other) noexcept;
-  Arena& operator=(Arena&& other) noexcept;
+  SharedSegment() = default;
+  ~SharedSegment();
+  SharedSegment(SharedSegment&& other) noexcept;
+  SharedSegment& operator=(SharedSegment&& other) noexcept;
 
-  // A fresh arena of ours, zeroed. kInternal names the size when the machine has not got the memory.
-  static Status Create(size_t size_bytes, Arena* arena);
-  // An arena made by another rank. Takes the descriptor. kMismatch when its size or its seals are not as agreed.
-  static Status Attach(Descriptor memfd, size_t size_bytes, Arena* arena);
+  // A fresh segment of ours, zeroed. kInternal names the size when the machine has not got the memory.
+  static Status Create(size_t size_bytes, SharedSegment* segment);
+  // An segment made by another rank. Takes the descriptor. kMismatch when its size or its seals are not as agreed.
+  static Status Attach(Descriptor memfd, size_t size_bytes, SharedSegment* segment);
 
   std::byte* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }

@@ -55,7 +55,7 @@ bool Agree(const Case& c, int participants, int from, const Step& send, int to, 
   return send.block == to && recv.block == participants + from;
 }
 
-// A letter per participant, so that expressions can be taken apart.
+// A addressed per participant, so that expressions can be taken apart.
 std::string Name(int participant) { return std::string(1, static_cast<char>('a' + participant)); }
 
 std::string Initial(const Case& c, int participants, int me, int block) {
@@ -71,14 +71,14 @@ std::vector<std::string> Names(int participants) {
   return names;
 }
 
-// The letters in an expression, sorted; its other characters must be those of sums with one scale at the end.
+// The messages in an expression, sorted; its other characters must be those of sums with one scale at the end.
 std::string Summands(const std::string& expression) {
-  std::string letters;
+  std::string messages;
   for (char c : expression.substr(0, expression.size() - 2)) {
-    if (c >= 'a' && c <= 'q') letters += c;
+    if (c >= 'a' && c <= 'q') messages += c;
   }
-  std::sort(letters.begin(), letters.end());
-  return letters;
+  std::sort(messages.begin(), messages.end());
+  return messages;
 }
 
 std::string Final(const Case& c, int participants, int me, int block, const std::string& got) {

@@ -1,4 +1,4 @@
-// Process sets in one arena: channels that several sets use, at the same time or one after the other, and ranks that
+// Process sets in one segment: channels that several sets use, at the same time or one after the other, and ranks that
 // are far apart in their work.
 #include <gtest/gtest.h>
 

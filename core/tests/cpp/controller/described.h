@@ -22,9 +22,9 @@ class DescribedProposal final : public Proposal {
 
 // One rank on each of these machines, or several on one that comes several times.
 inline Layout LayoutOf(const std::vector<std::string>& machines) {
-  std::vector<Card> cards;
-  for (const std::string& machine : machines) cards.push_back({"h", machine, 1, true, ""});
-  return MakeLayout(cards, std::vector<bool>(cards.size(), false));
+  std::vector<PeerInfo> peers;
+  for (const std::string& machine : machines) peers.push_back({"h", machine, 1, true, ""});
+  return MakeLayout(peers, std::vector<bool>(peers.size(), false));
 }
 
 }  // namespace farandole

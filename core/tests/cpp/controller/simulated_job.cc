@@ -6,11 +6,11 @@
 namespace farandole {
 
 Layout MakeGroups(const std::vector<int>& sizes) {
-  std::vector<Card> cards;
+  std::vector<PeerInfo> peers;
   for (size_t g = 0; g < sizes.size(); ++g) {
-    for (int i = 0; i < sizes[g]; ++i) cards.push_back({"host", "machine" + std::to_string(g), 1, true, ""});
+    for (int i = 0; i < sizes[g]; ++i) peers.push_back({"host", "machine" + std::to_string(g), 1, true, ""});
   }
-  return MakeLayout(cards, std::vector<bool>(cards.size(), false));
+  return MakeLayout(peers, std::vector<bool>(peers.size(), false));
 }
 
 SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted, Agreement::Limits limits)

@@ -5,8 +5,8 @@
 #include <random>
 
 #include "controller/messages.h"
-#include "world/card.h"
-#include "world/start_message.h"
+#include "world/peer_info.h"
+#include "world/rendezvous/messages.h"
 
 namespace farandole {
 namespace {
@@ -32,7 +32,9 @@ class Filler {
       T::Visit(*this, *value);
     }
   }
-  void Fill(StartMessage::Kind* kind) { *kind = static_cast<StartMessage::Kind>(StartMessage::kCard + random_() % 8); }
+  void Fill(RendezvousMessage::Kind* kind) {
+    *kind = static_cast<RendezvousMessage::Kind>(RendezvousMessage::kPeerInfo + random_() % 8);
+  }
   void Fill(std::string* text) { text->assign(random_() % 9, 'x'); }
   template <typename T>
   void Fill(std::vector<T>* values) {
@@ -57,7 +59,7 @@ class WireTest : public testing::Test {};
 
 using Structs = testing::Types<TensorSpec, Signature, Description, Assignment, Invited, Failure, Aborted, Lead,
                                Completion, ReadyBatch, Asked, Absent, Answered, Refused, Joined, JoinResult, IdMessage,
-                               EagerPut, StartMessage, Card>;
+                               EagerPut, RendezvousMessage, PeerInfo>;
 TYPED_TEST_SUITE(WireTest, Structs);
 
 template <typename T>

@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Groups, DeviceHosts, testing::Values(std::vector<int>{2
 // for what it should have sent. It is killed when all have called their devices, which the others say through a pipe.
 int BeRankOfHosts(WorldSpec spec, int victim, const int (&pipe)[2]) {
   spec.plan = Engine::PlanFor(spec.size);
-  spec.arenas = spec.rank != 2;
+  spec.shares_memory = spec.rank != 2;
   std::unique_ptr<World> world;
   if (!Bootstrap(spec, After(std::chrono::seconds(20)), &world).ok()) return 2;
   if (world->layout.group_count() != 2) return 3;

@@ -99,9 +99,9 @@ int Judge(const Status& status, int victim) {
   return 1;
 }
 
-int BeRank(WorldSpec spec, bool arenas, const std::string& failpoint) {
+int BeRank(WorldSpec spec, bool shares_memory, const std::string& failpoint) {
   Settings settings;
-  settings.arenas = arenas;
+  settings.shares_memory = shares_memory;
   std::unique_ptr<Engine> engine;
   Status status = Engine::Start(std::move(spec), settings, &engine);
   if (status.ok() && engine->rank() == kVictim) status = SetFailpoints(failpoint);
@@ -166,7 +166,7 @@ int BeRankOfHalfAStart(WorldSpec spec, const Settings& settings, const std::stri
   if (rank == 0 && !SetFailpoints(failpoint).ok()) return 2;
   if (rank == 1 && !SetFailpoints("bootstrap.wait=delay:40").ok()) return 2;
   spec.plan = Engine::PlanFor(spec.size);
-  spec.arenas = settings.arenas;
+  spec.shares_memory = settings.shares_memory;
   std::unique_ptr<World> world;
   Status status = Bootstrap(spec, After(std::chrono::seconds(20)), &world);
   // On a busy machine rank 0 has more to say, and dies before it comes to rank 1.
@@ -180,7 +180,7 @@ int BeRankOfHalfAStart(WorldSpec spec, const Settings& settings, const std::stri
 // By rank: whether it shares memory with the others that do; after how much rank 0 has nothing but "go" to say.
 struct HalfAStart {
   const char* name;
-  std::vector<bool> arenas;
+  std::vector<bool> shares_memory;
   int messages;
 };
 
@@ -191,7 +191,7 @@ TEST_P(HalfAStartTest, RankZeroIsNamedNotWhoEndedBecauseOfIt) {
   const std::string failpoint = "bootstrap.send=kill@" + std::to_string(GetParam().messages + 2);
   const std::vector<int> statuses = ForkRanks(3, [&](int rank) {
     Settings settings;
-    settings.arenas = GetParam().arenas[static_cast<size_t>(rank)];
+    settings.shares_memory = GetParam().shares_memory[static_cast<size_t>(rank)];
     return BeRankOfHalfAStart(specs[static_cast<size_t>(rank)], settings, failpoint);
   });
   EXPECT_TRUE(WIFSIGNALED(statuses[0]) && WTERMSIG(statuses[0]) == SIGKILL);

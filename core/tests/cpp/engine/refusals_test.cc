@@ -161,10 +161,10 @@ TEST_P(RefusalTest, AReductionThatTheTypeLacksIsToldWhatToDo) {
 
 // Too many to be started here; what is checked before anything is sent is enough.
 TEST(RequestTest, AnOperationAmongMoreRanksThanItCanBeIsToldHowManyAndWhatToDo) {
-  std::vector<Card> cards;
-  const ProcessSet most = WholeWorld(LayoutOfGroups({2048}, &cards), 0);
-  cards.clear();
-  const ProcessSet more = WholeWorld(LayoutOfGroups({2049}, &cards), 0);
+  std::vector<PeerInfo> peers;
+  const ProcessSet most = WholeWorld(LayoutOfGroups({2048}, &peers), 0);
+  peers.clear();
+  const ProcessSet more = WholeWorld(LayoutOfGroups({2049}, &peers), 0);
   std::vector<float> values(2, 1);
   for (const OpKind kind : {OpKind::kAllgather, OpKind::kReducescatter}) {
     Request request = Make(kind, {TensorOf<float>(values, nullptr)}, "x");

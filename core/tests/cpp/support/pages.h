@@ -1,4 +1,4 @@
-// Memory as a fresh arena's: zero, and aligned to a page, which the board's cache lines rely on. Costs memory only
+// Memory as a fresh segment's: zero, and aligned to a page, which the board's cache lines rely on. Costs memory only
 // where it is touched, so that a test may make thousands of boards.
 #pragma once
 

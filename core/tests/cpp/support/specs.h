@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "world/bootstrap.h"
+#include "world/rendezvous/bootstrap.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-// Worlds whose ranks are threads of the test: real arenas, socket pairs for connections, no processes.
+// Worlds whose ranks are threads of the test: real shared memory, socket pairs for connections, no processes.
 #pragma once
 
 #include <fcntl.h>
@@ -19,12 +19,12 @@
 
 namespace farandole {
 
-inline Layout LayoutOfGroups(const std::vector<int>& sizes, std::vector<Card>* cards) {
+inline Layout LayoutOfGroups(const std::vector<int>& sizes, std::vector<PeerInfo>* peers) {
   for (size_t g = 0; g < sizes.size(); ++g) {
     for (int i = 0; i < sizes[g]; ++i)
-      cards->push_back({"host" + std::to_string(g), "machine" + std::to_string(g), 1, true, ""});
+      peers->push_back({"host" + std::to_string(g), "machine" + std::to_string(g), 1, true, ""});
   }
-  return MakeLayout(*cards, std::vector<bool>(cards->size(), false));
+  return MakeLayout(*peers, std::vector<bool>(peers->size(), false));
 }
 
 inline std::pair<Descriptor, Descriptor> SocketPair() {
@@ -36,33 +36,33 @@ inline std::pair<Descriptor, Descriptor> SocketPair() {
 inline Descriptor Duplicate(int descriptor) { return Descriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
 
 inline void JoinGroup(std::vector<std::unique_ptr<World>>& worlds, const std::vector<int>& ranks,
-                      const ArenaPlan& plan) {
+                      const SegmentPlan& plan) {
   std::vector<Descriptor> events(ranks.size());
   for (Descriptor& event : events) EXPECT_TRUE(MakeEvent(&event).ok());
-  Arena first;
-  const size_t bytes = Group::ArenaBytes(plan, ranks.size());
-  EXPECT_TRUE(Arena::Create(bytes, &first).ok());
+  SharedSegment first;
+  const size_t bytes = ShmGroup::SegmentBytes(plan, ranks.size());
+  EXPECT_TRUE(SharedSegment::Create(bytes, &first).ok());
   for (size_t m = ranks.size(); m-- > 0;) {
     std::vector<Descriptor> copies;
     for (const Descriptor& event : events) copies.push_back(Duplicate(event.get()));
-    Arena arena;
-    EXPECT_TRUE(Arena::Attach(Duplicate(first.descriptor()), bytes, &arena).ok());
-    worlds[static_cast<size_t>(ranks[m])]->group.emplace(std::move(arena), std::move(copies), plan,
+    SharedSegment segment;
+    EXPECT_TRUE(SharedSegment::Attach(Duplicate(first.descriptor()), bytes, &segment).ok());
+    worlds[static_cast<size_t>(ranks[m])]->group.emplace(std::move(segment), std::move(copies), plan,
                                                          static_cast<int>(m));
   }
 }
 
 // One world for each rank of groups of the given sizes: {2, 1} is ranks 0 and 1 on one machine, rank 2 on another.
 inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& group_sizes) {
-  std::vector<Card> cards;
-  const Layout layout = LayoutOfGroups(group_sizes, &cards);
+  std::vector<PeerInfo> peers;
+  const Layout layout = LayoutOfGroups(group_sizes, &peers);
   const auto size = static_cast<size_t>(layout.size());
   std::vector<std::unique_ptr<World>> worlds;
   for (size_t r = 0; r < size; ++r) {
     auto world = std::make_unique<World>();
     world->rank = static_cast<int>(r);
     world->size = static_cast<int>(size);
-    world->cards = cards;
+    world->peers = peers;
     world->layout = layout;
     world->control.resize(size);
     world->links.resize(size);

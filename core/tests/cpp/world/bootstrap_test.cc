@@ -1,5 +1,5 @@
 // The real way into a world, ranks as threads: store, meeting, links.
-#include "world/bootstrap.h"
+#include "world/rendezvous/bootstrap.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ TEST(BootstrapTest, RanksOfOneMachineShareOneArena) {
 TEST(BootstrapTest, RanksWithoutArenasAreLinked) {
   const int port = 20000 + getpid() % 12000;  // below those that the kernel gives to connections
   std::vector<WorldSpec> specs = SpecsOf(4, "tcp:127.0.0.1:" + std::to_string(port));
-  specs[1].arenas = specs[3].arenas = false;
+  specs[1].shares_memory = specs[3].shares_memory = false;
   std::vector<std::unique_ptr<World>> worlds;
   for (const Status& status : Meet(specs, &worlds)) ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(worlds[0]->layout.groups, (std::vector<std::vector<int>>{{0, 2}, {1}, {3}}));
@@ -55,7 +55,7 @@ TEST(BootstrapTest, RanksWithoutArenasAreLinked) {
 TEST(BootstrapTest, AnAddressThatIsNoneOfThisHostIsRefusedByTheNameOfItsVariable) {
   for (const char* address : {"192.0.2.1", "no host"}) {
     std::vector<WorldSpec> specs = SpecsOf(2, FreshStore());
-    specs[0].arenas = false;
+    specs[0].shares_memory = false;
     specs[1].interface_address = address;
     std::vector<std::unique_ptr<World>> worlds;
     for (const Status& status : Meet(specs, &worlds)) {
@@ -160,10 +160,10 @@ TEST_P(TroubleTest, OfOneRankDoesNotCostTheOthersTheirSharedMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TroubleTest,
-                         testing::Values(Trouble{"NoMemory", "arena.create=error@1"},
-                                         Trouble{"NoAddressSpace", "arena.attach=error@1"},
-                                         Trouble{"NotHandedOut", "meeting.hand_out=error@1"},
-                                         Trouble{"NotLetIn", "meeting.enter=error@1"}),
+                         testing::Values(Trouble{"NoMemory", "segment.create=error@1"},
+                                         Trouble{"NoAddressSpace", "segment.attach=error@1"},
+                                         Trouble{"NotHandedOut", "shm_setup.hand_out=error@1"},
+                                         Trouble{"NotLetIn", "shm_setup.enter=error@1"}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

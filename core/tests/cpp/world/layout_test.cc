@@ -7,14 +7,14 @@
 namespace farandole {
 namespace {
 
-std::vector<Card> Cards(const std::vector<std::string>& machines) {
-  std::vector<Card> cards;
-  for (const std::string& machine : machines) cards.push_back({"host-" + machine, machine, 1, true, ""});
-  return cards;
+std::vector<PeerInfo> PeerInfos(const std::vector<std::string>& machines) {
+  std::vector<PeerInfo> peers;
+  for (const std::string& machine : machines) peers.push_back({"host-" + machine, machine, 1, true, ""});
+  return peers;
 }
 
 TEST(LayoutTest, RanksOfOneMachineFormAGroupWhereverTheyStand) {
-  const Layout layout = MakeLayout(Cards({"a", "b", "a", "b", "a"}), std::vector<bool>(5, false));
+  const Layout layout = MakeLayout(PeerInfos({"a", "b", "a", "b", "a"}), std::vector<bool>(5, false));
   EXPECT_EQ(layout.groups, (std::vector<std::vector<int>>{{0, 2, 4}, {1, 3}}));
   EXPECT_EQ(layout.group_of, (std::vector<int>{0, 1, 0, 1, 0}));
   EXPECT_EQ(layout.member_of, (std::vector<int>{0, 0, 1, 1, 2}));
@@ -22,9 +22,9 @@ TEST(LayoutTest, RanksOfOneMachineFormAGroupWhereverTheyStand) {
 }
 
 TEST(LayoutTest, RanksWithoutArenasOrApartStandAlone) {
-  std::vector<Card> cards = Cards({"a", "a", "a", "a"});
-  cards[1].arenas = false;
-  const Layout layout = MakeLayout(cards, {false, false, true, false});
+  std::vector<PeerInfo> peers = PeerInfos({"a", "a", "a", "a"});
+  peers[1].shares_memory = false;
+  const Layout layout = MakeLayout(peers, {false, false, true, false});
   EXPECT_EQ(layout.groups, (std::vector<std::vector<int>>{{0, 3}, {1}, {2}}));
 }
 
@@ -49,7 +49,7 @@ TEST(LayoutTest, MembersBeyondASingleLaneCarryNothing) {
 }
 
 TEST(LayoutTest, CounterpartsAreMutualAndInOtherGroups) {
-  const Layout layout = MakeLayout(Cards({"a", "a", "a", "b", "b", "c"}), std::vector<bool>(6, false));
+  const Layout layout = MakeLayout(PeerInfos({"a", "a", "a", "b", "b", "c"}), std::vector<bool>(6, false));
   for (int rank = 0; rank < 6; ++rank) {
     for (int peer : Counterparts(layout, rank)) {
       EXPECT_NE(layout.group_of[static_cast<size_t>(rank)], layout.group_of[static_cast<size_t>(peer)]);

@@ -15,7 +15,7 @@
 #include "support/connect.h"
 #include "support/specs.h"
 #include "transport/connections.h"
-#include "world/bootstrap.h"
+#include "world/rendezvous/bootstrap.h"
 
 namespace farandole {
 namespace {
@@ -34,7 +34,7 @@ const char* const kWords[] = {
 // With one rank apart, so that all kinds of connections are made.
 std::vector<WorldSpec> MixedSpecs(int size, const std::string& store) {
   std::vector<WorldSpec> specs = SpecsOf(size, store);
-  specs.back().arenas = false;
+  specs.back().shares_memory = false;
   return specs;
 }
 
@@ -188,35 +188,35 @@ TEST(LobbyTest, SeatsSoManyStrangersAndNoMoreAndForgetsThem) {
   std::string endpoint;
   ASSERT_TRUE(Listen("tcp:127.0.0.1:0", &listener).ok());
   ASSERT_TRUE(BoundEndpoint(listener.get(), &endpoint).ok());
-  Lobby lobby;
-  lobby.Open(std::move(listener), KeyOf(7), {"control", 0, 0});
+  Acceptor acceptor;
+  acceptor.Open(std::move(listener), KeyOf(7), {"control", 0, 0});
   std::vector<Descriptor> strangers;
   for (int i = 0; i < 300; ++i) strangers.push_back(Knock(endpoint, "FR"));
-  Dialer honest(endpoint, KeyOf(7), {"control", 3, 0}, Now());
-  std::vector<Guest> guests;
+  Connector honest(endpoint, KeyOf(7), {"control", 3, 0}, Now());
+  std::vector<AuthenticatedPeer> peers;
   const auto start = Now();
   const auto step = [&] {
     PollSet set;
-    lobby.Watch(&set);
+    acceptor.Watch(&set);
     honest.Watch(&set);
     set.WakeAt(Now() + milliseconds(50));
     set.Wait();
-    ASSERT_TRUE(lobby.Step(set, Now(), &guests).ok());
+    ASSERT_TRUE(acceptor.Step(set, Now(), &peers).ok());
     ASSERT_TRUE(honest.Step(Now()).ok());
-    EXPECT_LE(lobby.seated(), Lobby::kSeats);
+    EXPECT_LE(acceptor.seated(), Acceptor::kSeats);
   };
-  while ((guests.empty() || !honest.done()) && Now() < start + std::chrono::seconds(5)) step();
-  ASSERT_EQ(guests.size(), 1u);
-  EXPECT_EQ(guests[0].hello.rank, 3u);
+  while ((peers.empty() || !honest.done()) && Now() < start + std::chrono::seconds(5)) step();
+  ASSERT_EQ(peers.size(), 1u);
+  EXPECT_EQ(peers[0].hello.rank, 3u);
   EXPECT_LT(Now() - start, kHandshakeTimeout);
-  while (lobby.seated() > 0 && Now() < start + std::chrono::seconds(5)) {
+  while (acceptor.seated() > 0 && Now() < start + std::chrono::seconds(5)) {
     PollSet set;
-    lobby.Watch(&set);
+    acceptor.Watch(&set);
     set.Wait();
-    ASSERT_TRUE(lobby.Step(set, Now(), &guests).ok());
+    ASSERT_TRUE(acceptor.Step(set, Now(), &peers).ok());
   }
-  EXPECT_EQ(lobby.seated(), 0u);
-  EXPECT_EQ(lobby.turned_away(), 300u);
+  EXPECT_EQ(acceptor.seated(), 0u);
+  EXPECT_EQ(acceptor.turned_away(), 300u);
   for (const Descriptor& stranger : strangers) EXPECT_FALSE(WasAnswered(stranger));
 }
 

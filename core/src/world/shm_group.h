@@ -1,7 +1,7 @@
-// This rank's arena group: the memory its members share and the bells that wake them. A rank without arenas has a group
-// of its own, with the same memory layout and nobody to ring, so the layers above know only one case.
+// This rank's shared-memory group: the memory its members share and the bells that wake them. A rank that shares no
+// memory has a group of its own, with the same memory layout and nobody to ring: the layers above know one case only.
 //
-//   arena   [ header: nonce, abort word | doorbell words, one per member | board | channel 0 | channel 1 | ... ]
+//   segment   [ header: nonce, abort word | doorbell words, one per member | board | channel 0 | channel 1 | ... ]
 //   channel [ staging of member 0 | of member 1 | ... ]
 //
 // What board and staging mean is for the layers above; they say how large they must be. Any thread: nothing here
@@ -33,18 +33,18 @@ struct AbortWord {
   void Set(Code code, int culprit, const std::string& text);
 };
 
-struct ArenaPlan {
+struct SegmentPlan {
   size_t board_bytes = 0;
   size_t staging_bytes_per_member = 0;
   size_t channel_count = 1;  // process sets that overlap each have a staging of their own; see process_set.h
 };
 
-class Group {
+class ShmGroup {
  public:
-  static size_t ArenaBytes(const ArenaPlan& plan, size_t member_count);
+  static size_t SegmentBytes(const SegmentPlan& plan, size_t member_count);
 
-  // events[m] wakes member m. REQUIRES: the arena was made with ArenaBytes of the same plan and as many members.
-  Group(Arena arena, std::vector<Descriptor> events, const ArenaPlan& plan, int member);
+  // events[m] wakes member m. REQUIRES: the segment was made with SegmentBytes of the same plan and as many members.
+  ShmGroup(SharedSegment segment, std::vector<Descriptor> events, const SegmentPlan& plan, int member);
 
   int member() const { return member_; }
   int count() const { return static_cast<int>(events_.size()); }
@@ -53,7 +53,7 @@ class Group {
     return staging_ + plan_.staging_bytes_per_member * static_cast<size_t>(channel * count() + member);
   }
   AbortWord& abort_word() const;
-  size_t arena_bytes() const { return arena_.size_bytes(); }
+  size_t segment_bytes() const { return segment_.size_bytes(); }
   int event() const { return events_[static_cast<size_t>(member_)].get(); }
   DoorbellWord& bell() const { return bells_[member_]; }
 
@@ -63,9 +63,9 @@ class Group {
   void RingSelf() const { RingMember(member_); }
 
  private:
-  Arena arena_;
+  SharedSegment segment_;
   std::vector<Descriptor> events_;
-  ArenaPlan plan_;
+  SegmentPlan plan_;
   int member_;
   DoorbellWord* bells_;
   std::byte* board_;

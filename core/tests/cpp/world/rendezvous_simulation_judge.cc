@@ -1,7 +1,7 @@
 // What must hold after a simulated start.
 #include <algorithm>
 
-#include "world/start_simulation.h"
+#include "world/rendezvous_simulation.h"
 
 namespace farandole {
 
@@ -33,36 +33,36 @@ std::string StartSimulation::Verdict() const {
 std::string StartSimulation::JudgeRank(int r, const std::set<int>& faulty) const {
   const Rank& each = ranks_[static_cast<size_t>(r)];
   if (each.dead || Stopped(each)) return "";
-  if (!each.applicant || !each.applicant->over()) return "waits for ever";
+  if (!each.client || !each.client->over()) return "waits for ever";
   if (each.over_at > std::max(each.deadline, each.paused_until)) return "waited past its deadline";
   if (each.done) return "";
-  const Applicant& applicant = *each.applicant;
-  if (faulty.empty()) return "failed without a reason: " + applicant.status().message();
-  if (applicant.culprits().empty()) return "names nobody: " + applicant.status().message();
-  for (int culprit : applicant.culprits()) {
+  const RendezvousClient& client = *each.client;
+  if (faulty.empty()) return "failed without a reason: " + client.status().message();
+  if (client.culprits().empty()) return "names nobody: " + client.status().message();
+  for (int culprit : client.culprits()) {
     // Who had not been let in when the others gave up finds nobody at rank 0's place.
     const bool gone = culprit == 0 && !each.connected;
     if (faulty.count(culprit) == 0 && !gone) {
-      return "blames rank " + std::to_string(culprit) + ", which is well: " + applicant.status().message();
+      return "blames rank " + std::to_string(culprit) + ", which is well: " + client.status().message();
     }
-    if (applicant.status().message().find("rank") == std::string::npos) return "names no rank in its message";
+    if (client.status().message().find("rank") == std::string::npos) return "names no rank in its message";
   }
   return "";
 }
 
-// Ranks that are ready agree on everything: layout, arenas, links.
+// Ranks that are ready agree on everything: layout, shared memory, links.
 std::string StartSimulation::JudgeReady() const {
   const Layout* layout = nullptr;
   std::map<int, int> arena_by_group;
   for (int r = 0; r < size_; ++r) {
     const Rank& each = ranks_[static_cast<size_t>(r)];
     if (!each.done) continue;
-    const Layout& mine = each.applicant->layout();
+    const Layout& mine = each.client->layout();
     if (layout == nullptr) layout = &mine;
     if (mine.groups != layout->groups) return "ready ranks disagree about their groups";
     const int group = mine.group_of[static_cast<size_t>(r)];
-    if (each.arena == 0 || arena_by_group.emplace(group, each.arena).first->second != each.arena)
-      return "rank " + std::to_string(r) + " does not share the arena of its group";
+    if (each.segment == 0 || arena_by_group.emplace(group, each.segment).first->second != each.segment)
+      return "rank " + std::to_string(r) + " does not share the segment of its group";
     for (int peer : Counterparts(mine, r)) {
       if (each.linked.count(peer) == 0) return "rank " + std::to_string(r) + " is ready without all its links";
     }
@@ -82,18 +82,18 @@ std::string StartSimulation::JudgeGroups() const {
   for (int r = 0; r < size_; ++r) {
     const Rank& each = ranks_[static_cast<size_t>(r)];
     if (!each.done || each.paused_until != TimePoint()) return "";
-    const Card& card = cards_[static_cast<size_t>(r)];
-    if (!card.arenas) continue;
-    // Nothing is wrong with making arenas while somebody else does it.
+    const PeerInfo& peer_info = peers_[static_cast<size_t>(r)];
+    if (!peer_info.shares_memory) continue;
+    // Nothing is wrong with making segments while somebody else does it.
     if (each.alone_at_fault()) {
-      ++troubled[card.machine];
+      ++troubled[peer_info.machine];
     } else {
-      well[card.machine].push_back(r);
+      well[peer_info.machine].push_back(r);
     }
   }
   for (const auto& [machine, ranks] : well) {
     if (troubled[machine] > 1) continue;
-    const Layout& layout = ranks_[0].applicant->layout();
+    const Layout& layout = ranks_[0].client->layout();
     for (int r : ranks) {
       if (layout.group_of[static_cast<size_t>(r)] != layout.group_of[static_cast<size_t>(ranks[0])])
         return "ranks of " + machine + " that are well do not share memory";

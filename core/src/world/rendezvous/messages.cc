@@ -1,16 +1,16 @@
-#include "world/start_message.h"
+#include "world/rendezvous/messages.h"
 
 namespace farandole {
 
-Bytes StartMessage::Encode() const {
+Bytes RendezvousMessage::Encode() const {
   ByteWriter writer;
   farandole::Encode(&writer, *this);
   return writer.Take();
 }
 
-Status StartMessage::Decode(const Bytes& bytes, StartMessage* message) {
+Status RendezvousMessage::Decode(const Bytes& bytes, RendezvousMessage* message) {
   ByteReader reader(bytes);
-  *message = farandole::Decode<StartMessage>(&reader);
+  *message = farandole::Decode<RendezvousMessage>(&reader);
   if (reader.AtEnd()) return Status::Ok();
   return {Code::kMismatch, "a message that cannot be read while the job starts"};
 }

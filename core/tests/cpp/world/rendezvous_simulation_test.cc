@@ -1,6 +1,6 @@
 // Thousands of starts that go wrong in random ways: those who survive agree, name the right rank, and wait no longer
 // than their deadline. FARANDOLE_SEEDS says how many, FARANDOLE_SEED shows one again.
-#include "world/start_simulation.h"
+#include "world/rendezvous_simulation.h"
 
 #include <gtest/gtest.h>
 

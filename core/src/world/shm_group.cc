@@ -1,4 +1,4 @@
-#include "world/group.h"
+#include "world/shm_group.h"
 
 #include <cstring>
 
@@ -25,22 +25,22 @@ void AbortWord::Set(Code abort_code, int abort_culprit, const std::string& abort
   state.store(2, std::memory_order_release);
 }
 
-size_t Group::ArenaBytes(const ArenaPlan& plan, size_t member_count) {
+size_t ShmGroup::SegmentBytes(const SegmentPlan& plan, size_t member_count) {
   return kHeaderBytes + Pages(member_count * sizeof(DoorbellWord)) + Pages(plan.board_bytes) +
          plan.channel_count * member_count * Pages(plan.staging_bytes_per_member);
 }
 
-Group::Group(Arena arena, std::vector<Descriptor> events, const ArenaPlan& plan, int member)
-    : arena_(std::move(arena)), events_(std::move(events)), plan_(plan), member_(member) {
+ShmGroup::ShmGroup(SharedSegment segment, std::vector<Descriptor> events, const SegmentPlan& plan, int member)
+    : segment_(std::move(segment)), events_(std::move(events)), plan_(plan), member_(member) {
   plan_.staging_bytes_per_member = Pages(plan.staging_bytes_per_member);
-  bells_ = reinterpret_cast<DoorbellWord*>(arena_.data() + kHeaderBytes);
-  board_ = arena_.data() + kHeaderBytes + Pages(events_.size() * sizeof(DoorbellWord));
+  bells_ = reinterpret_cast<DoorbellWord*>(segment_.data() + kHeaderBytes);
+  board_ = segment_.data() + kHeaderBytes + Pages(events_.size() * sizeof(DoorbellWord));
   staging_ = board_ + Pages(plan.board_bytes);
 }
 
-AbortWord& Group::abort_word() const { return *reinterpret_cast<AbortWord*>(arena_.data()); }
+AbortWord& ShmGroup::abort_word() const { return *reinterpret_cast<AbortWord*>(segment_.data()); }
 
-void Group::RingOthers() const {
+void ShmGroup::RingOthers() const {
   if (count() == 1) return;
   RingFence();
   for (int m = 0; m < count(); ++m) {
@@ -48,7 +48,7 @@ void Group::RingOthers() const {
   }
 }
 
-void Group::RingMember(int member) const {
+void ShmGroup::RingMember(int member) const {
   RingFence();
   Ring(bells_[member], events_[static_cast<size_t>(member)].get());
 }

@@ -1,7 +1,7 @@
 // How a job starts, seen from rank 0: collects what the ranks say, decides who shares memory with whom, and tells all
-// of them one result: go, or why not and because of whom. A pure state machine: messages and time in, messages out.
+// of them one result: start, or why not and because of whom. A pure state machine: messages and time in, messages out.
 //
-//   kCards     all cards are there -> do they go together? -> layout, round 0
+//   kPeers     waits for the PeerInfo of every rank, compares them, and decides on the layout of round 0
 //   kMeeting   each group tells how its meeting went. A group that could not meet loses the ranks to blame, and falls
 //              apart in the second round; rounds end after the third, in which nobody is left to meet
 //   kLinking   several groups only: all data endpoints go to all, all say when they are linked
@@ -16,23 +16,23 @@
 
 #include "common/clock.h"
 #include "world/layout.h"
-#include "world/start_message.h"
+#include "world/rendezvous/messages.h"
 
 namespace farandole {
 
-struct StartLetter {
+struct AddressedMessage {
   int rank = 0;  // to whom
-  StartMessage message;
+  RendezvousMessage message;
 };
 
-class Registrar {
+class RendezvousServer {
  public:
   // `place` is where ranks come to, for messages.
-  Registrar(int size, std::string place, TimePoint now, TimePoint deadline);
+  RendezvousServer(int size, std::string place, TimePoint now, TimePoint deadline);
 
   // Somebody who holds the key says it is `rank`. An error is for that one alone: there is no such rank, or it is here.
   Status Admit(int rank, TimePoint now);
-  void OnMessage(int rank, const StartMessage& message, TimePoint now);
+  void OnMessage(int rank, const RendezvousMessage& message, TimePoint now);
   // `how`: "died", "closed its connection".
   void OnLost(int rank, const std::string& how);
   // Somebody was turned away at the door; a rank that is missed may be among them.
@@ -42,15 +42,15 @@ class Registrar {
   TimePoint next() const;
 
   bool over() const { return phase_ == kOver; }
-  std::vector<StartLetter> TakeLetters() { return std::move(letters_); }
+  std::vector<AddressedMessage> TakeOutgoing() { return std::move(outgoing_); }
   // For the log.
   std::vector<std::string> TakeNotes() { return std::move(notes_); }
 
  private:
-  enum Phase { kCards, kMeeting, kLinking, kOver };
+  enum Phase { kPeers, kMeeting, kLinking, kOver };
 
-  void OnCard(int rank, const StartMessage& message, TimePoint now);
-  void OnOutcome(int rank, const StartMessage& message, TimePoint now);
+  void OnPeerInfo(int rank, const RendezvousMessage& message, TimePoint now);
+  void OnOutcome(int rank, const RendezvousMessage& message, TimePoint now);
   void BeginRound(TimePoint now);
   void EndRound(TimePoint now);
   void TakeApart(const std::vector<int>& group);
@@ -60,22 +60,22 @@ class Registrar {
   void GiveUpWaiting(int rank, const std::string& how_long);
   void TellWhoIsMissing(TimePoint now);
   std::vector<int> Missing() const;
-  void ToAll(const StartMessage& message);
+  void ToAll(const RendezvousMessage& message);
 
   const int size_;
   const std::string place_;
   const TimePoint deadline_;
   TimePoint told_, warn_at_;  // when the missing were last told to all, are next named in the log
   const TimePoint began_;
-  Phase phase_ = kCards;
+  Phase phase_ = kPeers;
   int round_ = 0;
   std::vector<bool> here_, said_, apart_;  // by rank; said_: what the phase wants
-  std::vector<Card> cards_;
-  std::vector<StartMessage> outcomes_;
+  std::vector<PeerInfo> peers_;
+  std::vector<RendezvousMessage> outcomes_;
   std::vector<int> told_missing_;
   Layout layout_;
   std::string turned_away_;
-  std::vector<StartLetter> letters_;
+  std::vector<AddressedMessage> outgoing_;
   std::vector<std::string> notes_;
 };
 

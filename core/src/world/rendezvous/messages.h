@@ -1,4 +1,4 @@
-// What ranks and rank 0 say to each other while a job starts; see registrar.h and applicant.h. Values; no thread rule.
+// What ranks and rank 0 say to each other while a job starts; see server.h and client.h. Values; no thread rule.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace farandole {
 
-struct StartMessage {
+struct RendezvousMessage {
   // The numbers are none that the messages of a running job begin with.
   enum Kind : uint8_t {
-    kCard = 0xE0,  // to rank 0      text: the card
-    kWaiting,      // from rank 0    ranks: who is not there yet
-    kLayout,       // from rank 0    round, ranks: who is apart, texts: all cards (first round only)
+    kPeerInfo = 0xE0,  // to rank 0      text: its PeerInfo
+    kWaiting,          // from rank 0    ranks: who is not there yet
+    kLayout,           // from rank 0    round, ranks: who is apart, texts: all PeerInfos (first round only)
     kOutcome,  // to rank 0      round, ranks: whom to take apart (none: the group has met), text: why or data endpoint
     kLinks,    // from rank 0    round, texts: data endpoints by rank
     kReady,    // to rank 0      round: this rank is linked
@@ -22,7 +22,7 @@ struct StartMessage {
     kGiveUp,   // both           code, text: why the job cannot start, ranks: because of whom; none: rank 0 knows
   };
 
-  Kind kind = kCard;
+  Kind kind = kPeerInfo;
   int round = 0;
   Code code = Code::kOk;
   std::vector<int> ranks;
@@ -41,9 +41,11 @@ struct StartMessage {
 
   Bytes Encode() const;
   // kMismatch when this is no such message.
-  static Status Decode(const Bytes& bytes, StartMessage* message);
+  static Status Decode(const Bytes& bytes, RendezvousMessage* message);
 };
 
-inline bool IsKnown(StartMessage::Kind kind) { return kind >= StartMessage::kCard && kind <= StartMessage::kGiveUp; }
+inline bool IsKnown(RendezvousMessage::Kind kind) {
+  return kind >= RendezvousMessage::kPeerInfo && kind <= RendezvousMessage::kGiveUp;
+}
 
 }  // namespace farandole

@@ -1,7 +1,7 @@
 // Makes a World: one loop that carries out what the state machines of the start decide, over real sockets.
 //
-//   Registrar (rank 0)  <- letters ->  Applicant (every rank)        decide; pure
-//   lobby + streams                    dialer + stream, Meeting, Linking     act
+//   decide; pure    RendezvousServer (rank 0)   <- messages ->   RendezvousClient (every rank)
+//   act             Acceptor, streams                            Connector, stream, ShmSetup, LinkSetup
 //
 // Nothing in the loop waits for one peer alone: connections that come to nothing, ranks that die and rank 0's word are
 // all heard at once. Blocking, with a deadline; one thread.
@@ -24,9 +24,9 @@ struct WorldSpec {
   std::string store;                     // endpoint of rank 0, unused when size is 1
   std::shared_ptr<Descriptor> listener;  // of rank 0, where it listens at the store already
   Key key{};                             // the job's secret
-  bool arenas = true;
+  bool shares_memory = true;
   std::string interface_address;  // where data links listen; the engine's: empty for that of the settings
-  ArenaPlan plan;
+  SegmentPlan plan;
   SharedSettings settings;  // must be the same on every rank
 };
 

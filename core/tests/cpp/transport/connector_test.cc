@@ -18,7 +18,7 @@ class DialerTest : public testing::Test {
   Status CallUntil(const std::function<bool()>& enough) {
     const TimePoint limit = Now() + std::chrono::seconds(5);
     Status status;
-    while (status.ok() && !enough() && Now() < limit) status = dialer_.Step(Now());
+    while (status.ok() && !enough() && Now() < limit) status = connector_.Step(Now());
     EXPECT_LT(Now(), limit);
     return status;
   }
@@ -29,26 +29,26 @@ class DialerTest : public testing::Test {
     FRD_RETURN_IF_ERROR(
         CallUntil([&] { return Accept(listener_.get(), Now(), &connection).code() != Code::kDeadline; }));
     Handshake server(Handshake::Side::kServer, KeyOf(7), {"control", 0, 0}, Now());
-    FRD_RETURN_IF_ERROR(dialer_.Step(Now()));                // its hello
+    FRD_RETURN_IF_ERROR(connector_.Step(Now()));             // its hello
     EXPECT_TRUE(server.Step(connection.get(), Now()).ok());  // ours
-    FRD_RETURN_IF_ERROR(dialer_.Step(Now()));                // its proof
+    FRD_RETURN_IF_ERROR(connector_.Step(Now()));             // its proof
     EXPECT_FALSE(server.done());
     connection.Reset();
-    return dialer_.Step(Now());
+    return connector_.Step(Now());
   }
 
   const std::string endpoint_ = FreshStore();
   Descriptor listener_;
-  Dialer dialer_{endpoint_, KeyOf(7), {"control", 1, 0}, Now()};
+  Connector connector_{endpoint_, KeyOf(7), {"control", 1, 0}, Now()};
 };
 
 TEST_F(DialerTest, WhoHangsUpOnTheProofOnceMayHaveEndedAndIsCalledAgain) {
   ASSERT_TRUE(HangUpOnProof().ok());
-  EXPECT_NE(dialer_.last_refusal(), "");
+  EXPECT_NE(connector_.last_refusal(), "");
   Descriptor connection;
   ASSERT_TRUE(CallUntil([&] { return Accept(listener_.get(), Now(), &connection).ok(); }).ok());
   Handshake server(Handshake::Side::kServer, KeyOf(7), {"control", 0, 0}, Now());
-  ASSERT_TRUE(CallUntil([&] { return server.Step(connection.get(), Now()).ok() && dialer_.done(); }).ok());
+  ASSERT_TRUE(CallUntil([&] { return server.Step(connection.get(), Now()).ok() && connector_.done(); }).ok());
   EXPECT_EQ(server.theirs().rank, 1u);
 }
 

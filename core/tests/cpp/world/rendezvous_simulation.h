@@ -1,11 +1,11 @@
-// A job that starts, in one thread, on a clock and a network of our own: registrar, applicants and, of ranks that are
+// A job that starts, in one thread, on a clock and a network of our own: server, clients and, of ranks that are
 // ready, the judges of who is alive are the real ones; what they ask for takes random time and may go wrong. Everything
 // follows from the seed.
 //
 //   ranks start late, die at any step, while they speak, or when they are ready, stop for a while or for good; machines
 //   cannot share memory; data connections are blocked; strangers and doubles knock
 //
-//   start_simulation.cc         up to rank 0's word
+//   rendezvous_simulation.cc         up to rank 0's word
 //   start_simulation_ready.cc   who is ready, and whom it blames when others end
 //   start_simulation_judge.cc   what must hold
 #pragma once
@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "world/applicant.h"
 #include "world/liveness.h"
-#include "world/registrar.h"
+#include "world/rendezvous/client.h"
+#include "world/rendezvous/server.h"
 
 namespace farandole {
 
@@ -40,16 +40,16 @@ class StartSimulation {
 
  private:
   struct Rank {
-    std::unique_ptr<Applicant> applicant;
+    std::unique_ptr<RendezvousClient> client;
     TimePoint start, deadline, over_at, paused_until = {}, timer = {};
     bool dead = false, connected = false, done = false;
     int steps = 0, dies_at_step = -1;
-    int letters = 0, dies_at_letter = -1;  // of rank 0
-    TimePoint dies_at = TimePoint::max();  // also when it is ready
+    int messages = 0, dies_at_letter = -1;  // of rank 0
+    TimePoint dies_at = TimePoint::max();   // also when it is ready
     bool cannot_make_arena = false, cannot_reach_leader = false, cannot_attach = false, cannot_listen = false;
     bool other_setting = false;
     int attempt = 0;             // of coming into a meeting
-    int arena = 0;               // the one it holds
+    int segment = 0;             // the one it holds
     std::map<int, int> entered;  // of a leader: rank -> attempt
     std::set<int> linked, waiting;
     // of one that is ready
@@ -74,16 +74,16 @@ class StartSimulation {
   bool Chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
   TimePoint Arrival(int from, int to);
   Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
-  bool listens() const { return registrar_ && !registrar_->over() && !ranks_[0].dead; }
+  bool listens() const { return server_ && !server_->over() && !ranks_[0].dead; }
 
   void StartRank(int r);
   void Knock(int r);
   void Die(int r);
   void After(int r);
   void SetTimer(int r);
-  void Deliver(const StartLetter& letter);
-  void Tell(int r, const StartMessage& message);
-  void Perform(int r, const Applicant::Action& action);
+  void Deliver(const AddressedMessage& addressed);
+  void Tell(int r, const RendezvousMessage& message);
+  void Perform(int r, const RendezvousClient::Action& action);
   void Meet(int r);
   void Come(int r, int attempt, int round);
   void HandOut(int r);
@@ -113,13 +113,13 @@ class StartSimulation {
   TimePoint now_ = {};
   int size_ = 0;
   std::vector<Rank> ranks_;
-  std::vector<Card> cards_;
-  std::unique_ptr<Registrar> registrar_;
+  std::vector<PeerInfo> peers_;
+  std::unique_ptr<RendezvousServer> server_;
   std::priority_queue<Event> events_;
   uint64_t order_ = 0;
   std::map<std::pair<int, int>, TimePoint> last_arrival_;
   std::set<std::pair<int, int>> blocked_;
-  std::map<int, int> abort_words_;  // by arena: who is to blame
+  std::map<int, int> abort_words_;  // by segment: who is to blame
   int next_arena_ = 1;
   int percent_slow_ = 0;
 };

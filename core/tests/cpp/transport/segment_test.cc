@@ -16,28 +16,28 @@ namespace {
 
 constexpr size_t kBytes = 8192;
 
-Arena Made() {
-  Arena arena;
-  EXPECT_TRUE(Arena::Create(kBytes, &arena).ok());
-  return arena;
+SharedSegment Made() {
+  SharedSegment segment;
+  EXPECT_TRUE(SharedSegment::Create(kBytes, &segment).ok());
+  return segment;
 }
 
-Arena Attached(const Arena& to) {
-  Arena arena;
-  EXPECT_TRUE(Arena::Attach(Descriptor(dup(to.descriptor())), kBytes, &arena).ok());
-  return arena;
+SharedSegment Attached(const SharedSegment& to) {
+  SharedSegment segment;
+  EXPECT_TRUE(SharedSegment::Attach(Descriptor(dup(to.descriptor())), kBytes, &segment).ok());
+  return segment;
 }
 
 TEST(ArenaTest, WhatOneWritesTheOtherReads) {
-  const Arena first = Made(), second = Attached(first);
+  const SharedSegment first = Made(), second = Attached(first);
   first.data()[kBytes - 1] = std::byte{7};
   EXPECT_EQ(second.data()[kBytes - 1], std::byte{7});
 }
 
 TEST(ArenaTest, TheMemoryLivesAsLongAsOneOfItsArenas) {
-  Arena second;
+  SharedSegment second;
   {
-    const Arena first = Made();
+    const SharedSegment first = Made();
     first.data()[0] = std::byte{7};
     second = Attached(first);
   }
@@ -48,16 +48,16 @@ TEST(ArenaTest, MemoryThatItsOwnerMayStillShrinkIsRefused) {
   Descriptor memfd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(memfd.get(), static_cast<off_t>(kBytes)), 0);
   ASSERT_EQ(fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
-  Arena arena;
-  const Status status = Arena::Attach(std::move(memfd), kBytes, &arena);
+  SharedSegment segment;
+  const Status status = SharedSegment::Attach(std::move(memfd), kBytes, &segment);
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_NE(status.message().find("sealed against resizing"), std::string::npos) << status.message();
 }
 
 TEST(ArenaTest, AnArenaOfAnotherSizeIsRefused) {
-  const Arena first = Made();
-  Arena second;
-  EXPECT_EQ(Arena::Attach(Descriptor(dup(first.descriptor())), 2 * kBytes, &second).code(), Code::kMismatch);
+  const SharedSegment first = Made();
+  SharedSegment second;
+  EXPECT_EQ(SharedSegment::Attach(Descriptor(dup(first.descriptor())), 2 * kBytes, &second).code(), Code::kMismatch);
   EXPECT_EQ(second.data(), nullptr);
 }
 
@@ -66,7 +66,7 @@ TEST(ArenaTest, AnArenaOfAnotherSizeIsRefused) {
 // Nothing orders the two writes, so whenever they happen this is a race; to see it the sanitizer has to know that both
 // ranks mean one byte.
 [[noreturn]] void WriteUnordered() {
-  const Arena first = Made(), second = Attached(first);
+  const SharedSegment first = Made(), second = Attached(first);
   std::thread rank([&] { second.data()[0] = std::byte{1}; });
   first.data()[0] = std::byte{2};
   rank.join();
@@ -81,7 +81,7 @@ TEST(ArenaDeathTest, TheThreadSanitizerSeesARaceBetweenTwoRanks) {
 #else
 
 TEST(ArenaTest, TwoRanksSeeTheMemoryAtTwoAddresses) {
-  const Arena first = Made(), second = Attached(first);
+  const SharedSegment first = Made(), second = Attached(first);
   EXPECT_NE(first.data(), second.data());
 }
 

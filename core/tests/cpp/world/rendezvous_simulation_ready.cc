@@ -3,7 +3,7 @@
 // somebody tells its group by the abort word and all others through rank 0, and ends soon after.
 #include <algorithm>
 
-#include "world/start_simulation.h"
+#include "world/rendezvous_simulation.h"
 
 namespace farandole {
 namespace {
@@ -35,7 +35,7 @@ void StartSimulation::ShowEnd(int r) {
 
 // A rank that gives up, and because of whom. It leaves word where those of its group look that are ready.
 void StartSimulation::EndLater(int r, int culprit) {
-  if (rank(r).arena != 0 && planted_ != Planted::kSilentEnd) abort_words_.emplace(rank(r).arena, culprit);
+  if (rank(r).segment != 0 && planted_ != Planted::kSilentEnd) abort_words_.emplace(rank(r).segment, culprit);
   At(now_ + microseconds(random_() % microseconds(kLongestLife).count()), r, [this, r] { ShowEnd(r); });
 }
 
@@ -43,7 +43,7 @@ void StartSimulation::EndLater(int r, int culprit) {
 void StartSimulation::ShowSign(int from, int to, std::vector<int> Rank::* signs) {
   At(now_ + SignDelay(), to, [this, from, to, signs] {
     Rank& each = rank(to);
-    const bool together = each.arena != 0 && each.arena == rank(from).arena;
+    const bool together = each.segment != 0 && each.segment == rank(from).segment;
     const bool connected = each.linked.count(from) > 0 || from == 0 || to == 0;
     if (signs == &Rank::ended ? !together : !connected) return;
     (each.*signs).push_back(from);
@@ -61,7 +61,7 @@ void StartSimulation::Look(int r) {
   if (!each.closed.empty()) At(now_ + Liveness::kSuspicion, r, [this, r] { Look(r); });
   each.closed.clear();
   each.ended.clear();
-  const auto word = abort_words_.find(each.arena);
+  const auto word = abort_words_.find(each.segment);
   if (word != abort_words_.end()) return Blame(r, word->second);
   const auto verdict = each.liveness.Judge(now_);
   if (!verdict) return;
@@ -74,7 +74,8 @@ void StartSimulation::Blame(int r, int culprit) {
   if (each.blamed) return;
   each.blamed = culprit;
   for (int other = 0; other < size_; ++other) {
-    if (other != r && rank(other).arena == each.arena) At(now_ + SignDelay(), other, [this, other] { Look(other); });
+    if (other != r && rank(other).segment == each.segment)
+      At(now_ + SignDelay(), other, [this, other] { Look(other); });
   }
   if (r == 0) TellBlame(0, culprit);
   EndLater(r, culprit);

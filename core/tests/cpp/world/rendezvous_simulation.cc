@@ -1,4 +1,4 @@
-#include "world/start_simulation.h"
+#include "world/rendezvous_simulation.h"
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ StartSimulation::StartSimulation(uint64_t seed, Planted planted) : planted_(plan
 void StartSimulation::Plan() {
   size_ = 2 + static_cast<int>(random_() % 6);
   ranks_.resize(static_cast<size_t>(size_));
-  cards_.resize(static_cast<size_t>(size_));
+  peers_.resize(static_cast<size_t>(size_));
   percent_slow_ = Chance(30) ? 20 : 0;
   const milliseconds patience(Chance(50) ? 3'000 : 40'000);
   const int machines = 1 + static_cast<int>(random_() % 3);
@@ -29,13 +29,13 @@ void StartSimulation::Plan() {
     Rank& each = rank(r);
     each.start = now_ + milliseconds(random_() % 400);
     each.deadline = each.start + patience;
-    Card& card = cards_[static_cast<size_t>(r)];
-    card.host = "host" + std::to_string(random_() % static_cast<uint64_t>(machines));
-    card.machine = card.host;
-    card.pid = 1000 + r;
-    card.arenas = !Chance(10);
-    card.size = size_;
-    card.settings = {{"FARANDOLE_ORDER", "fixed"}};
+    PeerInfo& peer_info = peers_[static_cast<size_t>(r)];
+    peer_info.host = "host" + std::to_string(random_() % static_cast<uint64_t>(machines));
+    peer_info.machine = peer_info.host;
+    peer_info.pid = 1000 + r;
+    peer_info.shares_memory = !Chance(10);
+    peer_info.size = size_;
+    peer_info.settings = {{"FARANDOLE_ORDER", "fixed"}};
   }
   const auto somebody = [&]() -> Rank& { return rank(static_cast<int>(random_() % static_cast<uint64_t>(size_))); };
   for (int trouble = static_cast<int>(random_() % 3); trouble > 0; --trouble) {
@@ -89,7 +89,7 @@ void StartSimulation::Plan() {
     }
   }
   for (int r = 0; r < size_; ++r) {
-    if (rank(r).other_setting) cards_[static_cast<size_t>(r)].settings[0].second = "any" + std::to_string(r);
+    if (rank(r).other_setting) peers_[static_cast<size_t>(r)].settings[0].second = "any" + std::to_string(r);
     At(rank(r).start, r, [this, r] { StartRank(r); });
     if (rank(r).dies_at < TimePoint::max()) At(rank(r).dies_at, r, [this, r] { Die(r); });
   }
@@ -126,7 +126,7 @@ void StartSimulation::Run() {
       events_.push({each.paused_until, event.order, event.rank, event.happen});
       continue;
     }
-    const bool running = !each.applicant || !each.applicant->over();
+    const bool running = !each.client || !each.client->over();
     if (running && each.steps++ == each.dies_at_step) {
       Die(event.rank);
       continue;
@@ -138,30 +138,30 @@ void StartSimulation::Run() {
 
 void StartSimulation::StartRank(int r) {
   Rank& each = rank(r);
-  each.applicant = std::make_unique<Applicant>(r, cards_[static_cast<size_t>(r)], now_, each.deadline);
+  each.client = std::make_unique<RendezvousClient>(r, peers_[static_cast<size_t>(r)], now_, each.deadline);
   if (r != 0) return Knock(r);
-  registrar_ = std::make_unique<Registrar>(size_, "the store", now_, each.deadline);
+  server_ = std::make_unique<RendezvousServer>(size_, "the store", now_, each.deadline);
   each.connected = true;
-  each.applicant->OnConnected(now_);
+  each.client->OnConnected(now_);
   for (int strangers = static_cast<int>(random_() % 3); strangers > 0; --strangers) {
-    At(now_ + milliseconds(random_() % 500), 0, [this] { registrar_->OnTurnedAway("it does not speak our protocol"); });
+    At(now_ + milliseconds(random_() % 500), 0, [this] { server_->OnTurnedAway("it does not speak our protocol"); });
   }
 }
 
 void StartSimulation::Knock(int r) {
-  if (rank(r).applicant->over()) return;
+  if (rank(r).client->over()) return;
   if (!listens() || rank(0).paused_until > now_) return At(now_ + milliseconds(50), r, [this, r] { Knock(r); });
   At(now_ + Delay(), 0, [this, r] {
     Rank& each = rank(r);
-    if (each.dead || each.applicant->over()) return;
-    if (!registrar_->Admit(r, now_).ok()) return At(now_ + milliseconds(50), r, [this, r] { Knock(r); });
+    if (each.dead || each.client->over()) return;
+    if (!server_->Admit(r, now_).ok()) return At(now_ + milliseconds(50), r, [this, r] { Knock(r); });
     each.connected = true;
-    At(Arrival(0, r), r, [this, r] { rank(r).applicant->OnConnected(now_); });
+    At(Arrival(0, r), r, [this, r] { rank(r).client->OnConnected(now_); });
     // A second process with the same rank, or a rank that there is not: refused, whoever it says it is.
     if (!Chance(10)) return;
-    if (registrar_->Admit(Chance(50) ? r : size_ + 3, now_).ok()) std::abort();
+    if (server_->Admit(Chance(50) ? r : size_ + 3, now_).ok()) std::abort();
     if (planted_ != Planted::kSkippedValidation) return;
-    registrar_->OnMessage(r, {StartMessage::kOutcome, 0, Code::kOk, {}, "", {}}, now_);
+    server_->OnMessage(r, {RendezvousMessage::kOutcome, 0, Code::kOk, {}, "", {}}, now_);
   });
 }
 
@@ -174,12 +174,12 @@ void StartSimulation::Die(int r) {
 // The end of a process ends its connections, after what it said before.
 void StartSimulation::LoseControl(int r) {
   if (r != 0) {
-    if (rank(r).connected) At(Arrival(r, 0), 0, [this, r] { registrar_->OnLost(r, "died"); });
+    if (rank(r).connected) At(Arrival(r, 0), 0, [this, r] { server_->OnLost(r, "died"); });
     return;
   }
   for (int other = 1; other < size_; ++other) {
     if (!rank(other).connected) continue;
-    At(Arrival(0, other), other, [this, other] { rank(other).applicant->OnRegistrarLost("died"); });
+    At(Arrival(0, other), other, [this, other] { rank(other).client->OnServerLost("died"); });
   }
 }
 
@@ -189,24 +189,24 @@ void StartSimulation::After(int r) {
   const bool was_over = each.over_at != TimePoint();
   for (bool again = true; again;) {
     again = false;
-    if (r == 0 && registrar_) {
-      for (const StartLetter& letter : registrar_->TakeLetters()) {
-        if (each.letters++ == each.dies_at_letter) return Die(0);
-        Deliver(letter);
+    if (r == 0 && server_) {
+      for (const AddressedMessage& addressed : server_->TakeOutgoing()) {
+        if (each.messages++ == each.dies_at_letter) return Die(0);
+        Deliver(addressed);
         again = true;
       }
     }
-    if (!each.applicant) return;
-    for (const Applicant::Action& action : each.applicant->TakeActions()) {
+    if (!each.client) return;
+    for (const RendezvousClient::Action& action : each.client->TakeActions()) {
       Perform(r, action);
       again = true;
     }
   }
-  if (each.applicant->over() && !was_over) {
+  if (each.client->over() && !was_over) {
     each.over_at = now_;
     if (!each.done) {
       LoseControl(r);
-      EndLater(r, each.applicant->culprits().empty() ? r : each.applicant->culprits()[0]);
+      EndLater(r, each.client->culprits().empty() ? r : each.client->culprits()[0]);
     }
   }
   SetTimer(r);
@@ -214,85 +214,85 @@ void StartSimulation::After(int r) {
 
 void StartSimulation::SetTimer(int r) {
   Rank& each = rank(r);
-  TimePoint next = each.applicant->next();
-  if (r == 0) next = std::min(next, registrar_->next());
+  TimePoint next = each.client->next();
+  if (r == 0) next = std::min(next, server_->next());
   if (next == TimePoint::max() || next == each.timer) return;
   each.timer = next;
   At(next, r, [this, r] {
     rank(r).timer = {};
-    if (r == 0) registrar_->OnTime(now_);
+    if (r == 0) server_->OnTime(now_);
     if (r == 0) After(0);
-    rank(r).applicant->OnTime(now_, "");
+    rank(r).client->OnTime(now_, "");
   });
 }
 
-void StartSimulation::Deliver(const StartLetter& letter) {
-  StartMessage message = letter.message;
-  const int r = letter.rank;
-  if (planted_ == Planted::kDroppedRank && message.kind == StartMessage::kLayout && r == size_ - 1)
+void StartSimulation::Deliver(const AddressedMessage& addressed) {
+  RendezvousMessage message = addressed.message;
+  const int r = addressed.rank;
+  if (planted_ == Planted::kDroppedRank && message.kind == RendezvousMessage::kLayout && r == size_ - 1)
     message.ranks.clear();
-  if (planted_ == Planted::kSwappedOrder && message.kind == StartMessage::kLinks && r == size_ - 1)
-    message.kind = StartMessage::kGo;
+  if (planted_ == Planted::kSwappedOrder && message.kind == RendezvousMessage::kLinks && r == size_ - 1)
+    message.kind = RendezvousMessage::kGo;
   if (r == 0) return Tell(0, message);
   // Through the wire's form and back.
-  StartMessage read;
-  if (!StartMessage::Decode(message.Encode(), &read).ok()) std::abort();
+  RendezvousMessage read;
+  if (!RendezvousMessage::Decode(message.Encode(), &read).ok()) std::abort();
   At(Arrival(0, r), r, [this, r, read] { Tell(r, read); });
 }
 
-void StartSimulation::Tell(int r, const StartMessage& message) { rank(r).applicant->OnMessage(message, now_); }
+void StartSimulation::Tell(int r, const RendezvousMessage& message) { rank(r).client->OnMessage(message, now_); }
 
-void StartSimulation::Perform(int r, const Applicant::Action& action) {
-  Applicant& applicant = *rank(r).applicant;
+void StartSimulation::Perform(int r, const RendezvousClient::Action& action) {
+  RendezvousClient& client = *rank(r).client;
   switch (action.kind) {
-    case Applicant::Action::kSend: {
-      const StartMessage message = action.message;
-      if (r == 0) return registrar_->OnMessage(0, message, now_);
-      return At(Arrival(r, 0), 0, [this, r, message] { registrar_->OnMessage(r, message, now_); });
+    case RendezvousClient::Action::kSend: {
+      const RendezvousMessage message = action.message;
+      if (r == 0) return server_->OnMessage(0, message, now_);
+      return At(Arrival(r, 0), 0, [this, r, message] { server_->OnMessage(r, message, now_); });
     }
-    case Applicant::Action::kListen:
-      return rank(r).cannot_listen ? applicant.OnListening(Internal("no port"), "")
-                                   : applicant.OnListening(Status::Ok(), "data" + std::to_string(r));
-    case Applicant::Action::kMeet:
+    case RendezvousClient::Action::kListen:
+      return rank(r).cannot_listen ? client.OnListening(Internal("no port"), "")
+                                   : client.OnListening(Status::Ok(), "data" + std::to_string(r));
+    case RendezvousClient::Action::kMeet:
       return Meet(r);
-    case Applicant::Action::kHandOut:
+    case RendezvousClient::Action::kHandOut:
       return HandOut(r);
-    case Applicant::Action::kLink:
+    case RendezvousClient::Action::kLink:
       return Link(r);
-    case Applicant::Action::kDone:
+    case RendezvousClient::Action::kDone:
       rank(r).done = true;
       return At(now_ + Delay(), r, [this, r] { Look(r); });
-    case Applicant::Action::kFail:
+    case RendezvousClient::Action::kFail:
       return;
   }
 }
 
 void StartSimulation::Meet(int r) {
   Rank& each = rank(r);
-  Applicant& applicant = *each.applicant;
+  RendezvousClient& client = *each.client;
   ++each.attempt;
   each.entered.clear();
-  each.arena = 0;
-  if (applicant.leader() != r) return Come(r, each.attempt, applicant.round());
+  each.segment = 0;
+  if (client.leader() != r) return Come(r, each.attempt, client.round());
   // Alone, a rank needs little memory.
-  if (each.cannot_make_arena && applicant.group().size() > 1) return applicant.OnNotMet(r, "no memory");
-  each.arena = next_arena_++;
-  if (applicant.group().size() == 1) applicant.OnMet();
+  if (each.cannot_make_arena && client.group().size() > 1) return client.OnNotMet(r, "no memory");
+  each.segment = next_arena_++;
+  if (client.group().size() == 1) client.OnMet();
 }
 
 void StartSimulation::Come(int r, int attempt, int round) {
   if (rank(r).cannot_reach_leader) return;
-  const int leader = rank(r).applicant->leader();
+  const int leader = rank(r).client->leader();
   At(now_ + Delay(), leader, [this, r, attempt, round, leader] {
     Rank& host = rank(leader);
-    if (!host.applicant || rank(r).dead) return;
-    const bool may = !host.applicant->layout().groups.empty() && host.applicant->MayEnter(r, round);
+    if (!host.client || rank(r).dead) return;
+    const bool may = !host.client->layout().groups.empty() && host.client->MayEnter(r, round);
     if (may) {
       host.entered[r] = attempt;
-      return host.applicant->OnEntered(r);
+      return host.client->OnEntered(r);
     }
     At(now_ + milliseconds(20), r, [this, r, attempt, round] {
-      if (rank(r).attempt == attempt && !rank(r).applicant->over()) Come(r, attempt, round);
+      if (rank(r).attempt == attempt && !rank(r).client->over()) Come(r, attempt, round);
     });
   });
 }
@@ -300,51 +300,51 @@ void StartSimulation::Come(int r, int attempt, int round) {
 void StartSimulation::HandOut(int r) {
   Rank& host = rank(r);
   for (const auto& [member, attempt] : host.entered) {
-    if (rank(member).dead && Chance(50)) return host.applicant->OnNotMet(member, "it has hung up");
-    const int arena = host.arena;
+    if (rank(member).dead && Chance(50)) return host.client->OnNotMet(member, "it has hung up");
+    const int segment = host.segment;
     const int to = member, its_attempt = attempt;
-    At(now_ + Delay(), to, [this, to, its_attempt, arena] {
+    At(now_ + Delay(), to, [this, to, its_attempt, segment] {
       Rank& each = rank(to);
       // What comes over a connection that was given up is never read.
       if (each.attempt != its_attempt) return;
-      if (each.cannot_attach) return each.applicant->OnNotMet(to, "no address space");
-      each.arena = arena;
-      each.applicant->OnMet();
+      if (each.cannot_attach) return each.client->OnNotMet(to, "no address space");
+      each.segment = segment;
+      each.client->OnMet();
     });
   }
-  host.applicant->OnMet();
+  host.client->OnMet();
 }
 
 void StartSimulation::Link(int r) {
   LetIn(r);
-  for (int peer : rank(r).applicant->links_to_open()) Reach(r, peer);
+  for (int peer : rank(r).client->links_to_open()) Reach(r, peer);
 }
 
 void StartSimulation::Reach(int r, int peer) {
   At(now_ + Delay(), peer, [this, r, peer] {
-    if (rank(r).dead || !rank(r).applicant || rank(r).applicant->over()) return;
-    if (Blocked(r, peer) || rank(peer).applicant->over()) {
+    if (rank(r).dead || !rank(r).client || rank(r).client->over()) return;
+    if (Blocked(r, peer) || rank(peer).client->over()) {
       return At(now_ + milliseconds(100), r, [this, r, peer] { Reach(r, peer); });
     }
     rank(peer).waiting.insert(r);
     LetIn(peer);
     At(now_ + Delay(), r, [this, r, peer] {
       rank(r).linked.insert(peer);
-      rank(r).applicant->OnLink(peer);
+      rank(r).client->OnLink(peer);
     });
   });
 }
 
 void StartSimulation::LetIn(int r) {
   Rank& each = rank(r);
-  for (auto guest = each.waiting.begin(); guest != each.waiting.end();) {
-    if (!each.applicant->MayLink(*guest)) {
-      ++guest;
+  for (auto peer = each.waiting.begin(); peer != each.waiting.end();) {
+    if (!each.client->MayLink(*peer)) {
+      ++peer;
       continue;
     }
-    each.linked.insert(*guest);
-    each.applicant->OnLink(*guest);
-    guest = each.waiting.erase(guest);
+    each.linked.insert(*peer);
+    each.client->OnLink(*peer);
+    peer = each.waiting.erase(peer);
   }
 }
 
@@ -352,11 +352,11 @@ std::string StartSimulation::Story() const {
   std::string text;
   for (int r = 0; r < size_; ++r) {
     const Rank& each = ranks_[static_cast<size_t>(r)];
-    const bool over = each.applicant && each.applicant->over();
+    const bool over = each.client && each.client->over();
     const bool paused = each.paused_until != TimePoint();
     const std::string end = each.dead   ? "died"
                             : each.done ? "ready"
-                            : over      ? "failed: " + each.applicant->status().message()
+                            : over      ? "failed: " + each.client->status().message()
                                         : "waits";
     text += "\n  rank " + std::to_string(r) + (paused ? " (stopped)" : "") + " after " +
             std::to_string(MillisecondsBetween(each.start, each.over_at)) + " ms " + end;

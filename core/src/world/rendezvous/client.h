@@ -1,9 +1,12 @@
 // How a job starts, seen from each rank, rank 0 included: what to do next and what to say to rank 0. A pure state
 // machine: messages, results and time in, actions out.
 //
-//   kComing    the connection to rank 0     kMeeting   the ranks of this machine, around an arena
-//   kWaiting   card sent, layout to come    kSettled   all said: rank 0 decides
-//   kLinking   data connections to the other groups' ranks     kOver   done or failed
+//   kComing    connects to rank 0
+//   kWaiting   has sent its PeerInfo; the layout is to come
+//   kMeeting   shares a memory segment with the ranks of its machine
+//   kSettled   has said how that went; rank 0 decides
+//   kLinking   makes data connections to the ranks of other groups
+//   kOver      done, or failed
 //
 // A rank gives up at its own deadline at the latest, with the names of those that it was told are missing. One thread.
 #pragma once
@@ -13,32 +16,32 @@
 
 #include "common/clock.h"
 #include "world/layout.h"
-#include "world/start_message.h"
+#include "world/rendezvous/messages.h"
 
 namespace farandole {
 
-class Applicant {
+class RendezvousClient {
  public:
   struct Action {
     enum Kind {
       kSend,     // message, to rank 0
       kListen,   // open a data endpoint -> OnListening
-      kMeet,     // leader(): make the arena and let members in (MayEnter, OnEntered); else go to leader() -> OnMet
+      kMeet,     // leader(): make the segment and let members in (MayEnter, OnEntered); else go to leader() -> OnMet
       kHandOut,  // everybody is here: give the members what they share -> OnMet
       kLink,     // connect to links_to_open(), let higher counterparts in (MayLink) -> OnLink
       kDone,
       kFail,  // status()
     };
     Kind kind;
-    StartMessage message = {};
+    RendezvousMessage message = {};
   };
 
-  Applicant(int rank, Card mine, TimePoint now, TimePoint deadline);
+  RendezvousClient(int rank, PeerInfo mine, TimePoint now, TimePoint deadline);
 
   // ---- what happens
   void OnConnected(TimePoint now);
-  void OnMessage(const StartMessage& message, TimePoint now);
-  void OnRegistrarLost(const std::string& how);
+  void OnMessage(const RendezvousMessage& message, TimePoint now);
+  void OnServerLost(const std::string& how);
   void OnListening(const Status& status, const std::string& endpoint);
   void OnEntered(int rank);  // a member of the group has come and given what it shares
   void OnGone(int rank);     // and has hung up: it may come again
@@ -54,7 +57,7 @@ class Applicant {
 
   // ---- what it means
   std::vector<Action> TakeActions() { return std::move(actions_); }
-  const std::vector<Card>& cards() const { return cards_; }
+  const std::vector<PeerInfo>& peers() const { return peers_; }
   const Layout& layout() const { return layout_; }
   int round() const { return round_; }
   // This rank's group: its ranks, its leader, whether a rank may come in.
@@ -72,8 +75,8 @@ class Applicant {
  private:
   enum Phase { kComing, kWaiting, kMeeting, kSettled, kLinking, kOver };
 
-  void OnLayout(const StartMessage& message, TimePoint now);
-  void OnLinks(const StartMessage& message, TimePoint now);
+  void OnLayout(const RendezvousMessage& message, TimePoint now);
+  void OnLinks(const RendezvousMessage& message, TimePoint now);
   void TellOutcome();
   void NotMet(std::vector<int> blamed, const std::string& why);
   std::vector<int> Unlinked() const;
@@ -83,10 +86,10 @@ class Applicant {
   void GiveUp(Status why, std::vector<int> culprits);
   void Fail(Status why, std::vector<int> culprits);
   void Act(Action::Kind kind) { actions_.push_back({kind}); }
-  void Say(StartMessage message) { actions_.push_back({Action::kSend, std::move(message)}); }
+  void Say(RendezvousMessage message) { actions_.push_back({Action::kSend, std::move(message)}); }
 
   const int rank_;
-  const Card mine_;
+  const PeerInfo mine_;
   const TimePoint began_, deadline_;
   const TimePoint::duration margin_;
   bool asked_ = false;  // rank 0 is to say who is missed
@@ -97,7 +100,7 @@ class Applicant {
   int round_ = 0;
   bool met_ = false;
   std::string data_endpoint_;
-  std::vector<Card> cards_;
+  std::vector<PeerInfo> peers_;
   Layout layout_;
   std::vector<bool> came_, linked_;  // by rank
   std::vector<std::string> endpoints_;

@@ -1,0 +1,188 @@
+#include "world/rendezvous/shm_setup.h"
+
+#include <algorithm>
+
+#include "common/failpoint.h"
+#include "common/log.h"
+#include "common/sha256.h"
+#include "transport/poll.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kPurpose = "segment";
+constexpr size_t kDescriptorLimit = 16384;
+constexpr size_t kPayloadLimitBytes = 256;
+// Descriptors are passed by ranks that hold the key, in one piece.
+constexpr milliseconds kPassTimeout{2000};
+constexpr milliseconds kComeAgain{20};
+
+}  // namespace
+
+std::string ShmSetup::Open() {
+  uint8_t name[16];
+  if (!RandomBytes(name, sizeof(name)).ok()) return "";
+  std::string endpoint = "unix:farandole-";
+  for (uint8_t byte : name) {
+    static constexpr char kHex[] = "0123456789abcdef";
+    endpoint += {kHex[byte >> 4], kHex[byte & 15]};
+  }
+  Descriptor listener;
+  if (!Listen(endpoint, &listener).ok()) return "";
+  acceptor_.Open(std::move(listener), spec_.key, {kPurpose, static_cast<uint32_t>(spec_.rank), 0});
+  return endpoint;
+}
+
+// The round stands where the epoch does: meetings belong to one start.
+Hello ShmSetup::MyHello() const { return {kPurpose, static_cast<uint32_t>(spec_.rank), static_cast<uint64_t>(round_)}; }
+
+void ShmSetup::Begin(TimePoint now, RendezvousClient* client) {
+  ranks_ = client->group();
+  round_ = client->round();
+  member_ = static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), spec_.rank) - ranks_.begin());
+  segment_ = SharedSegment();
+  peers_.clear();
+  connector_.reset();
+  leader_.Reset();
+  events_.clear();
+  pidfds_.clear();
+  events_.resize(ranks_.size());
+  pidfds_.resize(ranks_.size());
+  Status status = MakeEvent(&events_[member_]);
+  if (status.ok() && ranks_.size() > 1) status = OpenOwnPidfd(&pidfds_[member_]);
+  if (status.ok() && member_ == 0)
+    status = SharedSegment::Create(ShmGroup::SegmentBytes(spec_.plan, ranks_.size()), &segment_);
+  if (!status.ok()) return client->OnNotMet(spec_.rank, status.message());
+  if (ranks_.size() == 1) return client->OnMet();
+  if (member_ == 0) return;
+  const std::string& endpoint = client->peers()[static_cast<size_t>(ranks_[0])].segment_endpoint;
+  connector_.emplace(endpoint, spec_.key, MyHello(), now);
+}
+
+void ShmSetup::Watch(PollSet* set) const {
+  acceptor_.Watch(set);
+  for (const auto& [rank, connection] : peers_) set->Add(connection, POLLIN);
+  if (connector_) connector_->Watch(set);
+  set->Add(leader_, POLLIN);
+}
+
+void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client) {
+  std::vector<AuthenticatedPeer> arrived;
+  if (const Status status = acceptor_.Step(set, now, &arrived); !status.ok()) {
+    acceptor_.Close();
+    client->OnNotMet(spec_.rank, status.message());
+  }
+  for (AuthenticatedPeer& peer : arrived) LetIn(std::move(peer), client);
+  std::vector<int> ready;
+  for (const auto& [rank, connection] : peers_) {
+    if (set.ready(connection)) ready.push_back(rank);
+  }
+  for (int rank : ready) TakeHandles(rank, client);
+  StepMember(set, now, client);
+}
+
+void ShmSetup::LetIn(AuthenticatedPeer peer, RendezvousClient* client) {
+  const int rank = static_cast<int>(peer.hello.rank);
+  const bool welcome = peer.hello.purpose == kPurpose && client->MayEnter(rank, static_cast<int>(peer.hello.epoch));
+  // Who comes too early comes again; see above.
+  if (welcome) peers_[rank] = std::move(peer.connection);
+}
+
+void ShmSetup::TakeHandles(int rank, RendezvousClient* client) {
+  const auto at = static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
+  const Descriptor& connection = peers_[rank];
+  if (!client->MayEnter(rank, round_)) {
+    peers_.erase(rank);  // it has hung up, or says more than it has to say
+    client->OnGone(rank);
+    return;
+  }
+  std::vector<Descriptor> handles;
+  std::string payload;
+  const Status got = RecvDescriptors(connection.get(), 2, kPayloadLimitBytes, &handles, &payload, After(kPassTimeout));
+  if (!got.ok() || handles.size() != 2) {
+    peers_.erase(rank);
+    return;
+  }
+  events_[at] = std::move(handles[0]);
+  pidfds_[at] = std::move(handles[1]);
+  client->OnEntered(rank);
+}
+
+void ShmSetup::HandOut(RendezvousClient* client) {
+  const Status failed = FRD_FAILPOINT_STATUS("shm_setup.hand_out");
+  if (!failed.ok()) return client->OnNotMet(spec_.rank, failed.message());
+  std::vector<int> all{segment_.descriptor()};
+  for (const Descriptor& event : events_) all.push_back(event.get());
+  for (const Descriptor& pidfd : pidfds_) all.push_back(pidfd.get());
+  for (size_t m = 1; m < ranks_.size(); ++m) {
+    const auto peer = peers_.find(ranks_[m]);
+    const Status sent = peer == peers_.end() ? Status(Code::kPeerLost, "it has hung up")
+                                             : SendDescriptors(peer->second.get(), all, "", After(kPassTimeout));
+    if (!sent.ok()) return client->OnNotMet(ranks_[m], sent.message());
+  }
+  // The connections stay until the start is over: their end would look like a refusal to who has not read yet.
+  client->OnMet();
+}
+
+void ShmSetup::StepMember(const PollSet& set, TimePoint now, RendezvousClient* client) {
+  Status status;
+  if (connector_) {
+    status = connector_->Step(now);
+    if (status.ok() && connector_->done()) status = Enter();
+  } else if (leader_.valid() && set.ready(leader_)) {
+    status = TakeShared();
+    if (status.ok()) {
+      leader_.Reset();
+      client->OnMet();
+    }
+  }
+  if (status.code() == Code::kPeerLost) {
+    leader_.Reset();
+    const std::string& endpoint = client->peers()[static_cast<size_t>(ranks_[0])].segment_endpoint;
+    connector_.emplace(endpoint, spec_.key, MyHello(), now + kComeAgain);
+  } else if (!status.ok()) {
+    leader_.Reset();
+    connector_.reset();
+    client->OnNotMet(spec_.rank, status.message());
+  }
+}
+
+Status ShmSetup::Enter() {
+  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("shm_setup.enter"));
+  leader_ = connector_->Take();
+  connector_.reset();
+  const std::vector<int> mine{events_[member_].get(), pidfds_[member_].get()};
+  return SendDescriptors(leader_.get(), mine, "", After(kPassTimeout));
+}
+
+Status ShmSetup::TakeShared() {
+  std::vector<Descriptor> all;
+  std::string payload;
+  FRD_RETURN_IF_ERROR(
+      RecvDescriptors(leader_.get(), kDescriptorLimit, kPayloadLimitBytes, &all, &payload, After(kPassTimeout)));
+  if (all.size() != 1 + 2 * ranks_.size())
+    return Internal("rank " + std::to_string(ranks_[0]) + " handed out too few descriptors");
+  for (size_t m = 0; m < ranks_.size(); ++m) {
+    events_[m] = std::move(all[1 + m]);
+    pidfds_[m] = std::move(all[1 + ranks_.size() + m]);
+  }
+  return SharedSegment::Attach(std::move(all[0]), ShmGroup::SegmentBytes(spec_.plan, ranks_.size()), &segment_);
+}
+
+void ShmSetup::TellGroup(const Status& why, int culprit) {
+  if (segment_.size_bytes() == 0 || ranks_.size() == 1) return;
+  ShmGroup group(std::move(segment_), std::move(events_), spec_.plan, static_cast<int>(member_));
+  group.abort_word().Set(why.code(), culprit, why.message());
+}
+
+void ShmSetup::MoveInto(World* world) {
+  for (size_t m = 0; m < ranks_.size(); ++m) {
+    if (m != member_) world->pidfds[static_cast<size_t>(ranks_[m])] = std::move(pidfds_[m]);
+  }
+  segment_.CloseDescriptor();
+  world->group.emplace(std::move(segment_), std::move(events_), spec_.plan, static_cast<int>(member_));
+}
+
+}  // namespace farandole
