@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "common/clock.h"
 #include "collectives/cells.h"
+#include "common/clock.h"
 
 using namespace farandole;
 
@@ -100,10 +100,10 @@ class Member {
                                   },
                                   repeats));
       *cells = std::min(*cells, Time(
-                                  [&](int count) {
-                                    while (count-- > 0) Allreduce();
-                                  },
-                                  repeats));
+                                    [&](int count) {
+                                      while (count-- > 0) Allreduce();
+                                    },
+                                    repeats));
       if (me_ == 0) time_is_up = std::chrono::steady_clock::now() - start > std::chrono::duration<double>(seconds);
       Meet();
       if (time_is_up) return;

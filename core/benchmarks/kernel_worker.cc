@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include "common/clock.h"
 #include "collectives/cells.h"
+#include "common/clock.h"
 #include "worker.h"
 
 namespace {

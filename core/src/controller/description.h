@@ -13,7 +13,6 @@
 
 namespace farandole {
 
-
 struct TensorSpec {
   DType dtype = DType::kFloat32;
   Shape shape;  // where rows differ: without the first dimension
