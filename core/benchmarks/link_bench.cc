@@ -32,11 +32,11 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/choose.h"
+#include "algorithms/choose_path.h"
 #include "algorithms/direct.h"
 #include "algorithms/ring.h"
-#include "algorithms/run.h"
 #include "algorithms/tree.h"
+#include "collectives/runner.h"
 #include "transport/tcp/tcp.h"
 
 using namespace farandole;

@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "backends/native/native.h"
+#include "backends/native.h"
 #include "common/clock.h"
 #include "transport/shm/segment.h"
 
@@ -96,12 +96,12 @@ class Rank {
   Rank(World* world, size_t size_bytes) : world_(world), me_(world->rank), size_(world->size), values_(size_bytes) {
     backend_ = kNative.make(world, Settings{}, nullptr);
     set_ = WholeWorld(world->layout, me_);
-    work_.set = &set_;
-    work_.segments = {{values_.data, values_.data, size_bytes}};
+    task_.set = &set_;
+    task_.segments = {{values_.data, values_.data, size_bytes}};
   }
 
   void Allreduce() {
-    Require(backend_->Start(&work_));
+    Require(backend_->Start(&task_));
     bool done = false;
     for (int pauses = 0; !done; ++pauses) {
       bool moved = false;
@@ -183,7 +183,7 @@ class Rank {
   Aligned values_;
   std::unique_ptr<Backend> backend_;
   ProcessSet set_;
-  Work work_;
+  Task task_;
   uint64_t met_ = 0;
 };
 

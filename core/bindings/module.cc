@@ -198,16 +198,16 @@ bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_de
   const std::vector<std::string> names = BackendNames();
   const auto number = static_cast<int>(std::find(names.begin(), names.end(), name) - names.begin());
   if (number == static_cast<int>(names.size())) return false;
-  Demand demand;
-  RaiseIfError(ToEnumeration(op, kOpKindCount, "operation", &demand.kind));
-  RaiseIfError(ToEnumeration(dtype, kDTypeCount, "dtype", &demand.dtype));
-  RaiseIfError(ToEnumeration(reduce, kReduceOpCount, "reduction", &demand.reduce));
-  demand.set_size = 2;
-  demand.on_device = demand.results_on_device = on_device;
-  demand.scale.multiplier = factor;
-  demand.has_network = !cut_off;
-  demand.group_count = cut_off ? 2 : 1;
-  return BackendSupports(number, demand) && (!on_device || BackendTakesDeviceMemory(number));
+  PathFacts facts;
+  RaiseIfError(ToEnumeration(op, kOpKindCount, "operation", &facts.kind));
+  RaiseIfError(ToEnumeration(dtype, kDTypeCount, "dtype", &facts.dtype));
+  RaiseIfError(ToEnumeration(reduce, kReduceOpCount, "reduction", &facts.reduce));
+  facts.set_size = 2;
+  facts.on_device = facts.results_on_device = on_device;
+  facts.scale.multiplier = factor;
+  facts.has_network = !cut_off;
+  facts.group_count = cut_off ? 2 : 1;
+  return BackendSupports(number, facts) && (!on_device || BackendTakesDeviceMemory(number));
 }
 
 py::object LostRank() {

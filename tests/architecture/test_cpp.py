@@ -84,9 +84,9 @@ def test_the_c_header_is_included_at_the_border_only(plant: Plant) -> None:
 
 
 def test_a_back_end_known_beside_the_registry_is_found(plant: Plant) -> None:
-    line = '#include "backends/native/native.h"\n'
+    line = '#include "backends/nccl/nccl.h"\n'
     assert back_end_isolation_violations(plant({"core/src/backends/registry.cc": line})) == []
-    assert back_end_isolation_violations(plant({"core/src/backends/native/native.cc": line})) == []
+    assert back_end_isolation_violations(plant({"core/src/backends/nccl/nccl.cc": line})) == []
     assert len(back_end_isolation_violations(plant({"core/src/engine/engine.cc": line}))) == 1
 
 

@@ -96,7 +96,7 @@ FAULTS = [
     ),
     Fault(
         name="the ring is chosen where the order of summation matters",
-        path="core/src/algorithms/choose.cc",
+        path="core/src/algorithms/choose_path.cc",
         before="if (n > 2 && !order_matters && block_bytes >= kRingBlockBytes)",
         after="if (n > 2 && order_matters && block_bytes >= kRingBlockBytes)",
         found_by="cpp LongDataIsFoldedByOwnersInOrderAndRoundTheRingWithout",
@@ -179,7 +179,7 @@ FAULTS = [
     # ---- core, backends
     Fault(
         name="a native allreduce copies a member's part before the member has combined it",
-        path="core/src/backends/native/allreduce.cc",
+        path="core/src/collectives/allreduce.cc",
         before="if (!staging_->HasCombined(member, number(t) + 1)) return false;",
         after="if (!staging_->HasCombined(member, number(t))) return false;",
         found_by="cpp Native.AnySequenceOfCollectivesGivesWhatTheDefinitionsSay",

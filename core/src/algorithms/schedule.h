@@ -1,15 +1,15 @@
 // A schedule says who sends which block to whom, and what is folded, for one chunk of one collective. It is pure
 // data: made by pure functions of (participants, me), tested without threads or sockets, cached, and repeated over
-// the chunks by the one loop in run.h.
+// the chunks by the one loop in runner.h.
 //
-// A chunk is cut into `block_count` blocks; cut.h says where. Participants are numbered 0 .. participants-1 (segment
+// A chunk is cut into `block_count` blocks; chunks.h says where. Participants are numbered 0 .. participants-1 (segment
 // groups by lowest rank, or ranks); the caller maps them to links.
 //
 //   data     [ block 0 | block 1 | ... ]      the caller's memory, reduced or filled in place
 //   scratch  [ slot 0 ][ slot 1 ] ...         received partials, one block each, owned by the loop
 //
 // Phases are the software pipeline over the chunks: at tick k the loop takes phase 0 of chunk k, phase 1 of chunk k -
-// lag, phase 2 of chunk k - 2 lag ... (walk.h), so that a link carries other chunks while this chunk waits for a fold
+// lag, phase 2 of chunk k - 2 lag ... (cursor.h), so that a link carries other chunks while this chunk waits for a fold
 // or a far rank.
 //
 //   tick           0           1           2           3           4          lag = 2, three chunks, three phases

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/task.h"
 #include "common/config.h"
 #include "common/status.h"
 #include "common/types.h"
@@ -19,42 +20,8 @@
 
 namespace farandole {
 
-// A piece of contiguous memory of one tensor. input and output may be the same in allreduce and broadcast; elsewhere
-// they do not overlap, except that an allgather's input may lie at its place in the output. A rank that has joined
-// takes part without memory: a null input reads as zeros, what would go to a null output is dropped.
-struct Segment {
-  const void* input = nullptr;
-  void* output = nullptr;
-  size_t size_bytes = 0;
-  Device* device = nullptr;     // where it lies, for who takes device memory; null: the host's, or nobody's
-  Event ready_event = nullptr;  // on a device: after it the input is valid and the output may be written
-};
-
-// allreduce, broadcast: the segments are one vector, in order (fused tensors); broadcast reads the root's inputs.
-// allgather: segments[0].input is this rank's part, segments[0].output takes all parts in rank order.
-// alltoall: segments[0].input holds the parts for all positions, in order; segments[0].output takes those of
-//   all positions.
-// reducescatter: segments[0].input is the whole vector, segments[0].output takes this rank's part of the reduction.
-// barrier: no segments.
-struct Work {
-  OpKind kind = OpKind::kAllreduce;
-  const ProcessSet* set = nullptr;  // never null; this rank is in it. Valid until the work is done or aborted
-  DType dtype = DType::kFloat32;
-  ReduceOp reduce = ReduceOp::kSum;  // never kAverage: an average is a sum with a divisor
-  Scale scale;
-  int root = 0;     // a position
-  int backend = 0;  // who performs it: its number in the registry
-  std::vector<Segment> segments;
-  std::vector<size_t> rank_bytes;  // allgather, reducescatter: the size of every position's part
-  std::vector<size_t> send_bytes;  // alltoall: what this rank sends to every position
-  std::vector<size_t> recv_bytes;  // alltoall: what it gets from every position
-
-  size_t TotalBytes() const;   // of the segments' inputs
-  size_t ResultBytes() const;  // of this rank
-};
-
 // What an operation asks of whoever performs it: what all ranks know of it alike, and before it is work.
-struct Demand {
+struct PathFacts {
   OpKind kind = OpKind::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;  // allreduce, reducescatter; never kAverage
@@ -76,15 +43,15 @@ class Backend {
   // where there is no library.
   virtual Status Open() { return Status::Ok(); }
   // REQUIRES: its kind supports the work, the work before is done. `work` stays valid until it is done or aborted.
-  virtual Status Start(const Work* work) = 0;
+  virtual Status Start(const Task* task) = 0;
   // *moved: something happened. *done: the outputs are complete and the inputs no longer needed.
   virtual Status Poll(bool* moved, bool* done) = 0;
   // The driver may sleep for so long before it calls Poll again: 0 is not at all, -1 is until something wakes it.
   virtual int LongestSleepMs() const { return -1; }
   // Ranks that the work at hand waits for, as far as this rank can tell; for reports.
-  virtual std::vector<int> Laggards() const = 0;
+  virtual std::vector<int> WaitingOn() const = 0;
   // Where no rank can be named: what the work at hand waits for, and what to look at, "a library, which ...,".
-  virtual std::string Standstill() const { return ""; }
+  virtual std::string StallReason() const { return ""; }
   // Drops the work at hand; its memory is not touched any more on return.
   virtual void Abort() = 0;
   // The set is gone; what was kept for it may go. REQUIRES: no work of it is under way.
@@ -95,7 +62,7 @@ class Backend {
 struct BackendKind {
   const char* name;
   // Pure: every rank must come to the same.
-  bool (*supports)(const Demand& demand);
+  bool (*supports)(const PathFacts& facts);
   // Whether it is handed the tensors as they lie on the device; else they stand in host memory meanwhile. True only
   // where supports() says yes to on_device.
   bool takes_device_memory;
@@ -104,9 +71,9 @@ struct BackendKind {
   // Looks for the library that it needs and says which that is, "Name 1.2.3": all ranks must find the same. It is not
   // Ok where there is none that can be used; the message says what was tried and what to install. Nothing is begun.
   Status (*find)(const Settings& settings, std::string* library);
-  // `carrier` performs host collectives whatever the user's list: what ranks have to tell each other before their
+  // `host_backend` performs host collectives whatever the user's list: what ranks have to tell each other before their
   // library has met goes by it, in the order of the log.
-  std::unique_ptr<Backend> (*make)(World* world, const Settings& settings, Backend* carrier);
+  std::unique_ptr<Backend> (*make)(World* world, const Settings& settings, Backend* host_backend);
   // Whether its library has met when its own launcher started the ranks; then they tell each other some bytes by it,
   // before there is a world: (settings, rank, size, own bytes, those of all ranks). Blocks until all have called. Null:
   // there is no such way.

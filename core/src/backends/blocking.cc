@@ -10,11 +10,31 @@
 #include <thread>
 #include <utility>
 
-#include "backends/introduction.h"
 #include "common/clock.h"
 #include "common/log.h"
 
 namespace farandole {
+
+Status OutOfBandAllgather::Start(const ProcessSet& set, std::string peer_address) {
+  const auto positions = static_cast<size_t>(set.size());
+  peer_address_ = std::move(peer_address);
+  all_.assign(positions * peer_address_.size(), '\0');
+  task_ = Task();
+  task_.kind = OpKind::kAllgather;
+  task_.set = &set;
+  task_.dtype = DType::kUint8;
+  task_.segments = {{peer_address_.data(), all_.data(), peer_address_.size()}};
+  task_.rank_bytes.assign(positions, peer_address_.size());
+  return host_backend_->Start(&task_);
+}
+
+std::vector<std::string> OutOfBandAllgather::peer_addresses() const {
+  std::vector<std::string> peer_addresses;
+  for (size_t at = 0; at < all_.size(); at += peer_address_.size())
+    peer_addresses.push_back(all_.substr(at, peer_address_.size()));
+  return peer_addresses;
+}
+
 namespace {
 
 // How long a library may take to heed an abort.
@@ -27,8 +47,8 @@ class Worker {
  public:
   using Task = std::function<Status()>;
 
-  Worker(std::shared_ptr<Performer> performer, std::function<void()> wake_driver)
-      : performer_(std::move(performer)), wake_driver_(std::move(wake_driver)) {}
+  Worker(std::shared_ptr<BlockingLibrary> library, std::function<void()> wake_driver)
+      : library_(std::move(library)), wake_driver_(std::move(wake_driver)) {}
 
   static void Run(const std::shared_ptr<Worker>& worker) { worker->Loop(); }
 
@@ -61,7 +81,7 @@ class Worker {
     changed_.notify_all();
   }
 
-  Performer* performer() const { return performer_.get(); }
+  BlockingLibrary* library() const { return library_.get(); }
 
  private:
   void Loop() {
@@ -82,7 +102,7 @@ class Worker {
     }
   }
 
-  const std::shared_ptr<Performer> performer_;
+  const std::shared_ptr<BlockingLibrary> library_;
   std::function<void()> wake_driver_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -94,14 +114,14 @@ class Worker {
 
 class Blocking final : public Backend {
  public:
-  Blocking(const BackendKind& kind, World* world, Backend* carrier, std::shared_ptr<Performer> performer)
+  Blocking(const BackendKind& kind, World* world, Backend* host_backend, std::shared_ptr<BlockingLibrary> library)
       : kind_(kind),
-        introduction_(carrier),
-        worker_(std::make_shared<Worker>(std::move(performer), [world] { world->group->RingSelf(); })) {}
+        allgather_(host_backend),
+        worker_(std::make_shared<Worker>(std::move(library), [world] { world->group->RingSelf(); })) {}
 
   ~Blocking() override {
     if (!thread_.joinable()) return;
-    if (!worker_->AwaitIdle(std::chrono::seconds(0))) worker_->performer()->Interrupt();
+    if (!worker_->AwaitIdle(std::chrono::seconds(0))) worker_->library()->Interrupt();
     const bool ended = !is_stuck_ && worker_->AwaitIdle(kPatience);
     worker_->Stop();
     ended ? thread_.join() : thread_.detach();
@@ -110,37 +130,37 @@ class Blocking final : public Backend {
   const char* name() const override { return kind_.name; }
 
   Status Open() override {
-    FRD_RETURN_IF_ERROR(worker_->performer()->Open());
+    FRD_RETURN_IF_ERROR(worker_->library()->Open());
     thread_ = std::thread(&Worker::Run, worker_);
     return Status::Ok();
   }
 
-  Status Start(const Work* work) override {
+  Status Start(const Task* task) override {
     if (is_stuck_) return Internal(std::string(kind_.name) + " has not come back from an operation that was given up");
-    work_ = work;
+    task_ = task;
     state_ = State::kPerforming;
-    if (met_.count(work->set->id) > 0) {
+    if (met_.count(task->set->id) > 0) {
       Submit({}, false);
       return Status::Ok();
     }
-    std::string greeting;
-    FRD_RETURN_IF_ERROR(worker_->performer()->Greet(*work->set, &greeting));
-    if (greeting.empty()) {
+    std::string peer_address;
+    FRD_RETURN_IF_ERROR(worker_->library()->Greet(*task->set, &peer_address));
+    if (peer_address.empty()) {
       Submit({}, true);
       return Status::Ok();
     }
     state_ = State::kIntroducing;
-    return introduction_.Start(*work->set, std::move(greeting));
+    return allgather_.Start(*task->set, std::move(peer_address));
   }
 
   Status Poll(bool* moved, bool* done) override {
     if (state_ == State::kIntroducing) {
       bool introduced = false;
-      FRD_RETURN_IF_ERROR(introduction_.Poll(moved, &introduced));
+      FRD_RETURN_IF_ERROR(allgather_.Poll(moved, &introduced));
       if (!introduced) return Status::Ok();
       *moved = true;
       state_ = State::kPerforming;
-      Submit(introduction_.greetings(), true);
+      Submit(allgather_.peer_addresses(), true);
     }
     if (failed_.ok()) {
       if (!worker_->TakeResult(&failed_)) return Status::Ok();
@@ -153,17 +173,17 @@ class Blocking final : public Backend {
     return std::exchange(failed_, Status());
   }
 
-  std::vector<int> Laggards() const override {
-    return state_ == State::kIntroducing ? introduction_.Laggards() : std::vector<int>();
+  std::vector<int> WaitingOn() const override {
+    return state_ == State::kIntroducing ? allgather_.WaitingOn() : std::vector<int>();
   }
 
   void Abort() override {
     const State state = state_;
     state_ = State::kIdle;
     failed_ = Status();
-    if (state == State::kIntroducing) introduction_.Abort();
+    if (state == State::kIntroducing) allgather_.Abort();
     if (state != State::kPerforming || worker_->AwaitIdle(std::chrono::seconds(0))) return;
-    worker_->performer()->Interrupt();
+    worker_->library()->Interrupt();
     is_stuck_ = !worker_->AwaitIdle(kPatience);
     if (is_stuck_) {
       Log(LogLevel::kWarning, std::string(kind_.name) + " has not come back within " +
@@ -177,7 +197,7 @@ class Blocking final : public Backend {
     if (met_.erase(set_id) == 0 || is_stuck_) return;
     const auto worker = worker_.get();
     worker_->Submit([worker, set_id] {
-      worker->performer()->Forget(set_id);
+      worker->library()->Forget(set_id);
       return Status::Ok();
     });
   }
@@ -186,22 +206,23 @@ class Blocking final : public Backend {
   enum class State { kIdle, kIntroducing, kPerforming };
 
   // The work and its set are copied: a library that does not come back has them for as long as it likes.
-  void Submit(std::vector<std::string> greetings, bool meet) {
-    if (meet) met_.insert(work_->set->id);
+  void Submit(std::vector<std::string> peer_addresses, bool meet) {
+    if (meet) met_.insert(task_->set->id);
     const auto worker = worker_.get();
-    worker_->Submit([worker, set = *work_->set, work = *work_, greetings = std::move(greetings), meet]() mutable {
-      work.set = &set;
-      if (meet) FRD_RETURN_IF_ERROR(worker->performer()->Meet(set, greetings));
-      return worker->performer()->Perform(work);
-    });
+    worker_->Submit(
+        [worker, set = *task_->set, task = *task_, peer_addresses = std::move(peer_addresses), meet]() mutable {
+          task.set = &set;
+          if (meet) FRD_RETURN_IF_ERROR(worker->library()->Meet(set, peer_addresses));
+          return worker->library()->Perform(task);
+        });
   }
 
   const BackendKind& kind_;
-  Introduction introduction_;
+  OutOfBandAllgather allgather_;
   const std::shared_ptr<Worker> worker_;
   std::thread thread_;
   std::set<int> met_;  // the sets whose members have met, or are about to
-  const Work* work_ = nullptr;
+  const Task* task_ = nullptr;
   State state_ = State::kIdle;
   bool is_stuck_ = false;
   Status failed_;  // the work at hand has; told when who is dead had the time to be known
@@ -210,9 +231,9 @@ class Blocking final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> MakeBlocking(const BackendKind& kind, World* world, Backend* carrier,
-                                      std::shared_ptr<Performer> performer) {
-  return std::make_unique<Blocking>(kind, world, carrier, std::move(performer));
+std::unique_ptr<Backend> MakeBlocking(const BackendKind& kind, World* world, Backend* host_backend,
+                                      std::shared_ptr<BlockingLibrary> library) {
+  return std::make_unique<Blocking>(kind, world, host_backend, std::move(library));
 }
 
 }  // namespace farandole

@@ -15,27 +15,27 @@ std::byte* Packing::Buffer::Reserve(size_t wanted_bytes) {
   return memory.get();
 }
 
-Status Packing::Pack(const Work& work) {
-  work_ = &work;
-  input_bytes_ = work.TotalBytes();
-  output_bytes_ = work.ResultBytes();
-  const Segment& first = work.segments[0];
+Status Packing::Pack(const Task& task) {
+  task_ = &task;
+  input_bytes_ = task.TotalBytes();
+  output_bytes_ = task.ResultBytes();
+  const Segment& first = task.segments[0];
   input_ = first.input;
   output_ = first.output;
   const bool lacks_input = first.input == nullptr && input_bytes_ > 0;
-  if (work.segments.size() > 1 || lacks_input || ScalesBefore()) {
+  if (task.segments.size() > 1 || lacks_input || ScalesBefore()) {
     std::byte* const packed = inputs_.Reserve(input_bytes_);
     if (packed == nullptr) return Short(input_bytes_);
     Gather(packed);
     input_ = packed;
-    if (Fuses(work.kind)) output_ = packed;
+    if (Fuses(task.kind)) output_ = packed;
   }
   if (output_ == nullptr) {
     output_ = outputs_.Reserve(output_bytes_);
     if (output_ == nullptr) return Short(output_bytes_);
   }
   // Receivers read nothing, and the root's own memory must not be written before it is sent.
-  if (!OnlyRootSends(work.kind)) return Status::Ok();
+  if (!OnlyRootSends(task.kind)) return Status::Ok();
   if (IsRoot()) {
     output_ = const_cast<void*>(input_);
   } else {
@@ -46,18 +46,18 @@ Status Packing::Pack(const Work& work) {
 
 // Sums of halves are scaled before they travel, so that an average does not overflow.
 bool Packing::ScalesBefore() const {
-  return Reduces(work_->kind) && !work_->scale.IsIdentity() && ScalesBeforeCrossing(work_->dtype, work_->reduce);
+  return Reduces(task_->kind) && !task_->scale.IsIdentity() && ScalesBeforeCrossing(task_->dtype, task_->reduce);
 }
 
 void Packing::Gather(std::byte* to) const {
-  const bool receives = OnlyRootSends(work_->kind) && !IsRoot();
+  const bool receives = OnlyRootSends(task_->kind) && !IsRoot();
   if (receives) return;
   const FloatingPointScope scope;
-  for (const Segment& segment : work_->segments) {
+  for (const Segment& segment : task_->segments) {
     if (segment.input == nullptr) {
       std::memset(to, 0, segment.size_bytes);
     } else if (ScalesBefore()) {
-      Fold(work_->dtype, work_->reduce, &segment.input, 1, segment.size_bytes / SizeOf(work_->dtype), work_->scale, to);
+      Fold(task_->dtype, task_->reduce, &segment.input, 1, segment.size_bytes / SizeOf(task_->dtype), task_->scale, to);
     } else if (segment.size_bytes > 0) {
       std::memcpy(to, segment.input, segment.size_bytes);
     }
@@ -67,18 +67,18 @@ void Packing::Gather(std::byte* to) const {
 
 void Packing::Unpack() {
   const FloatingPointScope scope;
-  if (Reduces(work_->kind) && !work_->scale.IsIdentity() && !ScalesBefore()) {
+  if (Reduces(task_->kind) && !task_->scale.IsIdentity() && !ScalesBefore()) {
     const void* const reduced = output_;
-    Fold(work_->dtype, work_->reduce, &reduced, 1, output_bytes_ / SizeOf(work_->dtype), work_->scale, output_);
+    Fold(task_->dtype, task_->reduce, &reduced, 1, output_bytes_ / SizeOf(task_->dtype), task_->scale, output_);
   }
   Scatter();
 }
 
 // To where it is not yet. What went to the memory of nobody stays there.
 void Packing::Scatter() const {
-  if (!Fuses(work_->kind)) return;
+  if (!Fuses(task_->kind)) return;
   const auto* from = static_cast<const std::byte*>(output_);
-  for (const Segment& segment : work_->segments) {
+  for (const Segment& segment : task_->segments) {
     const bool elsewhere = segment.output != nullptr && segment.output != from && segment.size_bytes > 0;
     if (elsewhere) std::memcpy(segment.output, from, segment.size_bytes);
     from += segment.size_bytes;
@@ -87,7 +87,7 @@ void Packing::Scatter() const {
 
 Status Packing::Short(size_t size_bytes) const {
   return Internal("there is no memory for " + std::to_string(size_bytes) + " bytes to pack the tensors of one " +
-                  NameOf(work_->kind) + "; lower FARANDOLE_FUSION_THRESHOLD or the batch size");
+                  NameOf(task_->kind) + "; lower FARANDOLE_FUSION_THRESHOLD or the batch size");
 }
 
 }  // namespace farandole

@@ -6,7 +6,7 @@
 //           else the user's memory itself is handed out
 //   Unpack  copied back to where it belongs; everything else is scaled now
 //
-// One work at a time; the memory is kept for the next. Whoever performs the works calls.
+// One task at a time; the memory is kept for the next. Whoever performs the tasks calls.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace farandole {
 class Packing {
  public:
   // kInternal when there is no memory. `work` stays valid until Unpack.
-  Status Pack(const Work& work);
+  Status Pack(const Task& task);
 
   // allreduce: the same vector each; broadcast: one vector, the same pointer twice; allgather: this rank's part and all
   // parts; alltoall: the parts for all and of all; reducescatter: the whole vector and this rank's part. They are equal
@@ -41,11 +41,11 @@ class Packing {
 
   void Gather(std::byte* to) const;
   void Scatter() const;
-  bool IsRoot() const { return work_->root == work_->set->position; }
+  bool IsRoot() const { return task_->root == task_->set->position; }
   bool ScalesBefore() const;
   Status Short(size_t size_bytes) const;
 
-  const Work* work_ = nullptr;
+  const Task* task_ = nullptr;
   const void* input_ = nullptr;
   void* output_ = nullptr;
   size_t input_bytes_ = 0, output_bytes_ = 0;

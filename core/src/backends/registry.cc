@@ -4,7 +4,7 @@
 
 #include "backends/gloo/gloo.h"
 #include "backends/mpi/mpi.h"
-#include "backends/native/native.h"
+#include "backends/native.h"
 #include "backends/nccl/nccl.h"
 
 namespace farandole {
@@ -35,10 +35,10 @@ Status RefuseList(const std::vector<std::string>& names, const std::string& why)
 
 }  // namespace
 
-// ---- Preference
+// ---- BackendList
 
-Status Preference::Read(const std::vector<std::string>& names, Preference* preference,
-                        const std::set<std::string>& without_network) {
+Status BackendList::Read(const std::vector<std::string>& names, BackendList* backend_list,
+                         const std::set<std::string>& without_network) {
   std::vector<int> numbers;
   for (const std::string& name : names) {
     const auto same = [&name](const BackendKind* kind) { return kind->name == name; };
@@ -47,26 +47,26 @@ Status Preference::Read(const std::vector<std::string>& names, Preference* prefe
     const auto number = static_cast<int>(found - std::begin(kKinds));
     if (std::count(numbers.begin(), numbers.end(), number) > 0) return RefuseList(names, name + " stands there twice");
     numbers.push_back(number);
-    if (without_network.count(name) > 0) preference->without_network_.insert(number);
+    if (without_network.count(name) > 0) backend_list->without_network_.insert(number);
   }
-  if (!numbers.empty()) preference->numbers_ = std::move(numbers);
+  if (!numbers.empty()) backend_list->numbers_ = std::move(numbers);
   return Status::Ok();
 }
 
-int Preference::Choose(const std::vector<Demand>& demands) const {
+int BackendList::Choose(const std::vector<PathFacts>& facts) const {
   for (int number : numbers_) {
-    const auto supports = [this, number](const Demand& demand) { return Supports(number, demand); };
-    if (std::all_of(demands.begin(), demands.end(), supports)) return number;
+    const auto supports = [this, number](const PathFacts& facts) { return Supports(number, facts); };
+    if (std::all_of(facts.begin(), facts.end(), supports)) return number;
   }
   return -1;
 }
 
-bool Preference::Supports(int number, Demand demand) const {
-  demand.has_network = without_network_.count(number) == 0;
-  return Registry::Supports(number, demand);
+bool BackendList::Supports(int number, PathFacts facts) const {
+  facts.has_network = without_network_.count(number) == 0;
+  return Registry::Supports(number, facts);
 }
 
-std::string Preference::ToString() const {
+std::string BackendList::ToString() const {
   std::vector<std::string> names;
   for (int number : numbers_) names.push_back(KindOf(number).name);
   return Joined(names);
@@ -74,9 +74,9 @@ std::string Preference::ToString() const {
 
 // ---- Registry
 
-Registry::Registry(World* world, const Settings& settings, const Preference& preference) : backends_(kKindCount) {
+Registry::Registry(World* world, const Settings& settings, const BackendList& backend_list) : backends_(kKindCount) {
   backends_[0] = kNative.make(world, settings, nullptr);
-  for (int number : preference.numbers()) {
+  for (int number : backend_list.numbers()) {
     if (number != 0) backends_[static_cast<size_t>(number)] = KindOf(number).make(world, settings, backends_[0].get());
   }
 }
@@ -109,8 +109,8 @@ Status Registry::Find(int number, const Settings& settings, std::string* library
   return KindOf(number).find(settings, library);
 }
 
-Status Registry::FindAll(const Settings& settings, const Preference& preference) {
-  for (int number : preference.numbers()) {
+Status Registry::FindAll(const Settings& settings, const BackendList& backend_list) {
+  for (int number : backend_list.numbers()) {
     std::string library;
     FRD_RETURN_IF_ERROR(Find(number, settings, &library));
   }
@@ -119,19 +119,19 @@ Status Registry::FindAll(const Settings& settings, const Preference& preference)
 
 bool Registry::TakesDeviceMemory(int number) { return KindOf(number).takes_device_memory; }
 
-bool Registry::Supports(int number, const Demand& demand) {
+bool Registry::Supports(int number, const PathFacts& facts) {
   const BackendKind& kind = KindOf(number);
-  return (kind.does_without_network || !demand.is_cut_off()) && kind.supports(demand);
+  return (kind.does_without_network || !facts.is_cut_off()) && kind.supports(facts);
 }
 
-bool Registry::AnyTakesDeviceMemory(const Preference& preference) {
-  return std::any_of(preference.numbers().begin(), preference.numbers().end(), TakesDeviceMemory);
+bool Registry::AnyTakesDeviceMemory(const BackendList& backend_list) {
+  return std::any_of(backend_list.numbers().begin(), backend_list.numbers().end(), TakesDeviceMemory);
 }
 
 std::vector<std::pair<std::string, std::string>> Registry::Libraries(const Settings& settings,
-                                                                     const Preference& preference) {
+                                                                     const BackendList& backend_list) {
   std::vector<std::pair<std::string, std::string>> libraries;
-  for (int number : preference.numbers()) {
+  for (int number : backend_list.numbers()) {
     std::string library;
     const Status found = KindOf(number).find(settings, &library);
     if (!found.ok()) library = "none";

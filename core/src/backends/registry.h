@@ -1,7 +1,7 @@
 // The back ends of this build, and which of them performs what.
 //
 //   kinds of this build     every row has a number; 0 is ours, which is always there
-//   Preference              the user's list: of those that support an operation, the first performs it
+//   BackendList              the user's list: of those that support an operation, the first performs it
 //   Registry                the back ends of one epoch: ours, and those of the list
 //
 // An operation is given its back end when it is submitted, since the short cuts of the agreement are for number 0 only.
@@ -19,22 +19,22 @@
 namespace farandole {
 
 // Pure; any thread.
-class Preference {
+class BackendList {
  public:
   // kInvalid names what stands in the list and is no back end of this build, or stands there twice. without_network:
   // those whose library has none between groups.
-  static Status Read(const std::vector<std::string>& names, Preference* preference,
+  static Status Read(const std::vector<std::string>& names, BackendList* backend_list,
                      const std::set<std::string>& without_network = {});
 
   // Its number, or -1 when none of the list supports everything that is asked.
-  int Choose(const std::vector<Demand>& demands) const;
+  int Choose(const std::vector<PathFacts>& facts) const;
   // Nothing to choose: everything that ours does, it does.
   bool only_ours() const { return numbers_.size() == 1 && numbers_[0] == 0; }
   const std::vector<int>& numbers() const { return numbers_; }
   std::string ToString() const;  // "mpi,native"
 
  private:
-  bool Supports(int number, Demand demand) const;
+  bool Supports(int number, PathFacts facts) const;
 
   std::vector<int> numbers_{0};
   std::set<int> without_network_;
@@ -43,7 +43,7 @@ class Preference {
 // The driver alone uses it.
 class Registry {
  public:
-  Registry(World* world, const Settings& settings, const Preference& preference);
+  Registry(World* world, const Settings& settings, const BackendList& backend_list);
   // All ranks at the same time; may block until `settings` says that the start has taken too long.
   Status Open();
   Backend* At(int number) const;  // null where it is not in the list
@@ -52,15 +52,15 @@ class Registry {
   // What they are called, by number.
   static std::vector<std::string> Names();
   static bool TakesDeviceMemory(int number);
-  static bool Supports(int number, const Demand& demand);
-  static bool AnyTakesDeviceMemory(const Preference& preference);
+  static bool Supports(int number, const PathFacts& facts);
+  static bool AnyTakesDeviceMemory(const BackendList& backend_list);
   // Which library it would use, "" where it needs none; else what is missing.
   static Status Find(int number, const Settings& settings, std::string* library);
   // Ok when all of the list that need a library find one.
-  static Status FindAll(const Settings& settings, const Preference& preference);
+  static Status FindAll(const Settings& settings, const BackendList& backend_list);
   // For each back end of the list that needs a library: ("library of <name>", which one it is or that there is none).
   static std::vector<std::pair<std::string, std::string>> Libraries(const Settings& settings,
-                                                                    const Preference& preference);
+                                                                    const BackendList& backend_list);
   // What all ranks say, by rank, through the library of the launcher that started them; before there is a world.
   static Status Exchange(const Settings& settings, int rank, int size, const std::string& mine,
                          std::vector<std::string>* all);

@@ -63,7 +63,7 @@ std::vector<std::string> ReadList(const char* name) {
   std::vector<std::string> words;
   std::istringstream text(Variable(name));
   for (std::string word; std::getline(text, word, ',');) {
-    const auto blank = [](unsigned char addressed) { return std::isspace(addressed) != 0; };
+    const auto blank = [](unsigned char letter) { return std::isspace(letter) != 0; };
     word.erase(std::remove_if(word.begin(), word.end(), blank), word.end());
     words.push_back(word);
   }

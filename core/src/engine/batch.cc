@@ -12,33 +12,33 @@ namespace {
 struct Piece {
   const ReadyOperation* ready;
   size_t index;
-  Work work;  // with one segment
+  Task task;  // with one segment
 
   Operation* operation() const { return ready->operation.get(); }
   const Tensor& tensor() const { return ready->operation->request.tensors[index]; }
   const ProcessSet& set() const { return *ready->operation->plan.set; }
 };
 
-Work WorkOf(const Piece& piece) {
+Task TaskOf(const Piece& piece) {
   const Request& request = piece.operation()->request;
   const Tensor& tensor = piece.tensor();
-  Work work;
-  work.set = &piece.set();
-  work.kind = request.kind;
-  work.backend = piece.operation()->backend;
-  work.dtype = tensor.dtype;
-  if (HasRoot(request.kind)) work.root = piece.set().PositionOf(request.root);
+  Task task;
+  task.set = &piece.set();
+  task.kind = request.kind;
+  task.backend = piece.operation()->backend;
+  task.dtype = tensor.dtype;
+  if (HasRoot(request.kind)) task.root = piece.set().PositionOf(request.root);
   if (Reduces(request.kind)) {
     const Reduction reduction = ReductionOf(request, piece.set().size());
-    work.reduce = reduction.reduce;
-    work.scale = reduction.scale;
+    task.reduce = reduction.reduce;
+    task.scale = reduction.scale;
   }
-  work.segments = {{tensor.input, tensor.output, tensor.size_bytes()}};
+  task.segments = {{tensor.input, tensor.output, tensor.size_bytes()}};
   if (Device* const device = piece.operation()->device) {
-    work.segments[0].device = device;
-    work.segments[0].ready_event = tensor.ready_event;
+    task.segments[0].device = device;
+    task.segments[0].ready_event = tensor.ready_event;
   }
-  return work;
+  return task;
 }
 
 size_t RowBytes(const Tensor& tensor) {
@@ -51,7 +51,7 @@ size_t RowBytes(const Tensor& tensor) {
 Status AllocateRows(Piece* piece, int64_t rows) {
   if (piece->operation()->invited) return Status::Ok();
   FRD_RETURN_IF_ERROR(AllocateOutput(piece->operation(), piece->index, rows));
-  piece->work.segments[0].output = piece->operation()->outputs[piece->index].memory.get();
+  piece->task.segments[0].output = piece->operation()->outputs[piece->index].memory.get();
   return Status::Ok();
 }
 
@@ -63,7 +63,7 @@ Status CompleteRows(Piece* piece) {
   for (size_t p = 0; p < static_cast<size_t>(piece->set().size()); ++p) {
     const int64_t of_position = piece->ready->extents[p * tensors + piece->index];
     rows += of_position;
-    piece->work.rank_bytes.push_back(static_cast<size_t>(of_position) * row_bytes);
+    piece->task.rank_bytes.push_back(static_cast<size_t>(of_position) * row_bytes);
   }
   return AllocateRows(piece, rows);
 }
@@ -80,8 +80,8 @@ Status CompleteSplits(Piece* piece) {
   std::vector<int64_t> received;
   for (size_t p = 0; p < positions; ++p) {
     received.push_back(rows_from_to(p, me));
-    piece->work.recv_bytes.push_back(static_cast<size_t>(received.back()) * row_bytes);
-    piece->work.send_bytes.push_back(static_cast<size_t>(rows_from_to(me, p)) * row_bytes);
+    piece->task.recv_bytes.push_back(static_cast<size_t>(received.back()) * row_bytes);
+    piece->task.send_bytes.push_back(static_cast<size_t>(rows_from_to(me, p)) * row_bytes);
   }
   FRD_RETURN_IF_ERROR(AllocateRows(piece, std::accumulate(received.begin(), received.end(), int64_t{0})));
   if (piece->operation()->invited) return Status::Ok();
@@ -96,34 +96,34 @@ Status CompleteEvenRows(Piece* piece) {
   const int64_t rows = piece->tensor().shape[0], positions = piece->set().size();
   const auto rows_of = [&](int64_t position) { return rows / positions + (position < rows % positions ? 1 : 0); };
   for (int64_t p = 0; p < positions; ++p)
-    piece->work.rank_bytes.push_back(static_cast<size_t>(rows_of(p)) * RowBytes(piece->tensor()));
+    piece->task.rank_bytes.push_back(static_cast<size_t>(rows_of(p)) * RowBytes(piece->tensor()));
   return AllocateRows(piece, rows_of(piece->set().position));
 }
 
 Status Complete(Piece* piece) {
-  const OpKind kind = piece->work.kind;
+  const OpKind kind = piece->task.kind;
   if (!AllocatesOutput(kind)) return Status::Ok();
   if (TakesSplits(kind)) return CompleteSplits(piece);
   return RowsDiffer(kind) ? CompleteRows(piece) : CompleteEvenRows(piece);
 }
 
-FuseItem ItemOf(const Work& work) {
+FuseItem ItemOf(const Task& task) {
   return {
-      work.set->id, work.kind, work.dtype, work.reduce, work.root, work.scale, static_cast<int64_t>(work.TotalBytes()),
-      work.backend};
+      task.set->id, task.kind, task.dtype, task.reduce, task.root, task.scale, static_cast<int64_t>(task.TotalBytes()),
+      task.backend};
 }
 
-PlannedWork Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
-  PlannedWork planned;
+PlannedTask Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
+  PlannedTask planned;
   for (size_t i : group) {
     Piece& piece = (*pieces)[i];
     planned.operations.push_back(piece.ready->operation);
     planned.tensors.push_back(piece.index);
-    ++piece.operation()->works_left;
+    ++piece.operation()->tasks_left;
     if (planned.operations.size() == 1) {
-      planned.work = std::move(piece.work);
+      planned.task = std::move(piece.task);
     } else {
-      planned.work.segments.push_back(piece.work.segments[0]);
+      planned.task.segments.push_back(piece.task.segments[0]);
     }
   }
   return planned;
@@ -132,19 +132,19 @@ PlannedWork Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
 }  // namespace
 
 Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_threshold_bytes,
-                 std::vector<PlannedWork>* works) {
+                 std::vector<PlannedTask>* tasks) {
   std::vector<Piece> pieces;
   for (const ReadyOperation& ready : batch) {
     for (size_t i = 0; i < ready.operation->request.tensors.size(); ++i) {
       Piece piece{&ready, i, {}};
-      piece.work = WorkOf(piece);
+      piece.task = TaskOf(piece);
       FRD_RETURN_IF_ERROR(Complete(&piece));
       pieces.push_back(std::move(piece));
     }
   }
   std::vector<FuseItem> items;
-  for (const Piece& piece : pieces) items.push_back(ItemOf(piece.work));
-  for (const auto& group : Fuse(items, fusion_threshold_bytes)) works->push_back(Join(group, &pieces));
+  for (const Piece& piece : pieces) items.push_back(ItemOf(piece.task));
+  for (const auto& group : Fuse(items, fusion_threshold_bytes)) tasks->push_back(Join(group, &pieces));
   return Status::Ok();
 }
 

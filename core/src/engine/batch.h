@@ -14,17 +14,17 @@ struct ReadyOperation {
   std::vector<int64_t> extents;  // position by position, see Signature::ExtentCount
 };
 
-// Work, and beside each of its segments the operation, and which of its tensors, that it comes from.
-struct PlannedWork {
-  Work work;
+// Task, and beside each of its segments the operation, and which of its tensors, that it comes from.
+struct PlannedTask {
+  Task task;
   std::vector<OperationPtr> operations;
   std::vector<size_t> tensors;
   int64_t started_ns = 0;  // for a timeline
 };
 
-// Appends the works of `batch`, allocates outputs (AllocatesOutput) and counts works_left. When there is no memory for
+// Appends the tasks of `batch`, allocates outputs (AllocatesOutput) and counts tasks_left. When there is no memory for
 // a result the epoch cannot go on, since the other ranks count on this one.
 Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_threshold_bytes,
-                 std::vector<PlannedWork>* works);
+                 std::vector<PlannedTask>* tasks);
 
 }  // namespace farandole

@@ -17,12 +17,12 @@ constexpr unsigned kOften = 8, kSometimes = 32, kSeldom = 256;
 
 }  // namespace
 
-Conductor::Conductor(World* world, Table* table, Role* role, const Settings& settings, const Preference& preference)
+Conductor::Conductor(World* world, Table* table, Role* role, const Settings& settings, const BackendList& backend_list)
     : world_(world),
       table_(table),
       role_(role),
       settings_(settings),
-      registry_(world, settings, preference),
+      registry_(world, settings, backend_list),
       copies_(world->group->event()),
       eager_(world, table, &poller_),
       delays_(settings.warn_after_ms) {
@@ -61,7 +61,7 @@ bool Conductor::Drive() {
   moved |= EnterHeld();
   moved |= CheckJoin();
   moved |= ReadLog();
-  moved |= RunWorks();
+  moved |= RunTasks();
   moved |= SendOutgoing();
   if (running_ != nullptr) longest_sleep_ms_.store(running_->LongestSleepMs(), std::memory_order_relaxed);
   return moved;
@@ -135,14 +135,14 @@ void Conductor::StartBatch(const Agreement::Event& event) {
   for (const Agreement::Item& item : event.items) {
     OperationPtr operation = TakeOperation(item.ticket);
     if (!operation) continue;
-    if (FinishWithoutWork(operation, item)) continue;
+    if (FinishWithoutTask(operation, item)) continue;
     copies_.Await(operation);
     batch.push_back({std::move(operation), item.extents});
   }
   RecordBatch(batch);
-  std::vector<PlannedWork> works;
-  const Status planned = PlanBatch(batch, settings_.fusion_threshold_bytes, &works);
-  for (PlannedWork& work : works) works_.push_back(std::move(work));
+  std::vector<PlannedTask> tasks;
+  const Status planned = PlanBatch(batch, settings_.fusion_threshold_bytes, &tasks);
+  for (PlannedTask& task : tasks) tasks_.push_back(std::move(task));
   if (planned.ok()) return;
   const Status here{planned.code(), world_->NameOf(world_->rank) + ": " + planned.message()};
   Abort(here.code(), world_->rank, here.message());
@@ -150,7 +150,7 @@ void Conductor::StartBatch(const Agreement::Event& event) {
 }
 
 // Where it is enough that all have arrived.
-bool Conductor::FinishWithoutWork(const OperationPtr& operation, const Agreement::Item& item) {
+bool Conductor::FinishWithoutTask(const OperationPtr& operation, const Agreement::Item& item) {
   const Request& request = operation->request;
   if (CarriesTensors(request.kind)) return false;
   if (item.new_set >= 0) operation->outputs = {NumbersOutput({item.new_set}, true)};
@@ -200,7 +200,7 @@ void Conductor::AcceptInvitation(const Agreement::Event& event) {
 
 // A rank joins when everything that it had begun is done.
 bool Conductor::CheckJoin() {
-  if (!table_->wants_join || !works_.empty()) return false;
+  if (!table_->wants_join || !tasks_.empty()) return false;
   const Turns turns = table_->naming.turns();
   std::lock_guard<std::mutex> lock(table_->mutex);
   if (!table_->operations.empty() || table_->has_held) return false;
@@ -243,22 +243,22 @@ bool Conductor::AdvanceEager() {
   return moved;
 }
 
-// ---- works
+// ---- tasks
 
-bool Conductor::RunWorks() {
-  if (works_.empty()) return false;
+bool Conductor::RunTasks() {
+  if (tasks_.empty()) return false;
   const FloatingPointScope scope;
   bool moved = false;
-  while (!works_.empty()) {
-    PlannedWork& front = works_.front();
+  while (!tasks_.empty()) {
+    PlannedTask& front = tasks_.front();
     if (running_ == nullptr) {
       if (!InputsReady(&front)) return moved;
-      running_ = registry_.At(front.work.backend);
+      running_ = registry_.At(front.task.backend);
       last_progress_ = Now();
       StampStart(&front);
       const Status started =
-          running_ ? running_->Start(&front.work)
-                   : Internal("back end number " + std::to_string(front.work.backend) + " is not in use on this rank");
+          running_ ? running_->Start(&front.task)
+                   : Internal("back end number " + std::to_string(front.task.backend) + " is not in use on this rank");
       if (!started.ok()) {
         Abort(started.code(), world_->rank, started.message());
         return true;
@@ -274,17 +274,17 @@ bool Conductor::RunWorks() {
     moved = true;
     running_ = nullptr;
     copies_.FreeSurplus();
-    PlannedWork finished = std::move(front);
-    works_.pop_front();
-    FinishWork(&finished);
+    PlannedTask finished = std::move(front);
+    tasks_.pop_front();
+    FinishTask(&finished);
   }
   return moved;
 }
 
-void Conductor::FinishWork(PlannedWork* planned) {
+void Conductor::FinishTask(PlannedTask* planned) {
   RecordWork(*planned);
   for (const OperationPtr& operation : planned->operations) {
-    if (--operation->works_left == 0) FinishCollective(operation);
+    if (--operation->tasks_left == 0) FinishCollective(operation);
   }
 }
 

@@ -1,7 +1,7 @@
 // What the driver does: reads the agreement, plans batches, keeps the back ends busy, delivers control messages, and
 // notices deaths and delays. Everything here belongs to whoever holds the role; Table is shared with submitters.
 //
-//   Drive:  messages in -> coordinator (rank 0), agreement -> log -> batches -> works -> back end -> operations end
+//   Drive:  messages in -> coordinator (rank 0), agreement -> log -> batches -> tasks -> back end -> operations end
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ namespace farandole {
 
 class Conductor {
  public:
-  Conductor(World* world, Table* table, Role* role, const Settings& settings, const Preference& preference);
+  Conductor(World* world, Table* table, Role* role, const Settings& settings, const BackendList& backend_list);
   Status Open();  // prepares the poller and the back ends; before the first Drive
   // It cannot go on, and the others are told why; instead of Leave.
   void GiveUp(const Status& reason);
@@ -55,20 +55,20 @@ class Conductor {
   bool ReadLog();
   void Handle(const Agreement::Event& event);
   void StartBatch(const Agreement::Event& event);
-  bool FinishWithoutWork(const OperationPtr& operation, const Agreement::Item& item);
+  bool FinishWithoutTask(const OperationPtr& operation, const Agreement::Item& item);
   bool EnterHeld();
   void AcceptInvitation(const Agreement::Event& event);
   bool CheckJoin();
   OperationPtr Joined() const;
   void EndJoin(const Agreement::Event& event);
   bool AdvanceEager();
-  bool RunWorks();
-  void FinishWork(PlannedWork* planned);
+  bool RunTasks();
+  void FinishTask(PlannedTask* planned);
   OperationPtr TakeOperation(Ticket ticket);
   void Finish(const OperationPtr& operation, Status status);
 
   // conductor_devices.cc: tensors that do not lie in host memory
-  bool InputsReady(PlannedWork* planned);
+  bool InputsReady(PlannedTask* planned);
   void FinishCollective(const OperationPtr& operation);
   bool PollCopies();
   void AwaitCopies();
@@ -100,7 +100,7 @@ class Conductor {
   Status FailureOf(const Operation& operation, const Status& reason) const;
   void FailAll(const Status& reason, bool works_too);
   std::vector<OperationPtr> TakeWaiting(bool eager_too);
-  bool idle() const { return works_.empty() && eager_.idle(); }
+  bool idle() const { return tasks_.empty() && eager_.idle(); }
 
   // conductor_delays.cc
   void CheckDelays(TimePoint now);
@@ -140,7 +140,7 @@ class Conductor {
   Poller poller_;
   Eager eager_;
 
-  std::deque<PlannedWork> works_;
+  std::deque<PlannedTask> tasks_;
   Backend* running_ = nullptr;             // performs works_.front()
   std::atomic<int> longest_sleep_ms_{-1};  // running_'s, after the last pass
   TimePoint last_progress_ = Now();

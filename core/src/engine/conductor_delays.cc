@@ -88,11 +88,11 @@ std::vector<Wait> Conductor::Waits(TimePoint now) {
 
 // The operation under way, when it has come to a standstill: others do not go on, or its input is not computed.
 void Conductor::AddRunning(TimePoint now, std::vector<Wait>* waits) {
-  if (works_.empty()) return;
-  const OperationPtr& operation = works_.front().operations.front();
+  if (tasks_.empty()) return;
+  const OperationPtr& operation = tasks_.front().operations.front();
   if (running_ != nullptr) {
-    std::vector<int> missing = running_->Laggards();
-    if (missing.empty()) missing = {running_->Standstill().empty() ? kUnknownRanks : kOwnLibrary};
+    std::vector<int> missing = running_->WaitingOn();
+    if (missing.empty()) missing = {running_->StallReason().empty() ? kUnknownRanks : kOwnLibrary};
     waits->push_back({operation, MillisecondsBetween(last_progress_, now), std::move(missing)});
     waits->back().is_under_way = true;
   } else if (operation->host_copy) {
@@ -197,10 +197,10 @@ bool Conductor::AnotherTells(const Operation& operation, const std::vector<int>&
 
 std::string Conductor::NamesOf(const std::vector<int>& ranks) const {
   if (ranks[0] == kOwnDevice) {
-    const OperationPtr& operation = works_.front().operations.front();
+    const OperationPtr& operation = tasks_.front().operations.front();
     return operation->host_copy->device()->name() + ", which has not computed its input yet,";
   }
-  if (ranks[0] == kOwnLibrary) return running_->Standstill();
+  if (ranks[0] == kOwnLibrary) return running_->StallReason();
   if (ranks[0] == kUnknownRanks)
     return coordinator_ ? "other ranks" : "ranks that " + world_->NameOf(0) + " has not named";
   std::string names;

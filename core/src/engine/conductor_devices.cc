@@ -3,7 +3,7 @@
 
 namespace farandole {
 
-bool Conductor::InputsReady(PlannedWork* planned) {
+bool Conductor::InputsReady(PlannedTask* planned) {
   bool ready = false;
   const Status prepared = copies_.Prepare(planned, &ready);
   if (!prepared.ok()) Abort(prepared.code(), world_->rank, world_->NameOf(world_->rank) + ": " + prepared.message());

@@ -107,7 +107,7 @@ void Conductor::Break(Status reason, int culprit) {
   table_->is_broken = true;
 }
 
-// Operations that wait, not those whose works are under way; and those eager ones that cannot be complete any more, or
+// Operations that wait, not those whose tasks are under way; and those eager ones that cannot be complete any more, or
 // all.
 std::vector<OperationPtr> Conductor::TakeWaiting(bool eager_too) {
   std::vector<int> left;
@@ -143,9 +143,9 @@ void Conductor::FailAll(const Status& reason, bool works_too) {
   if (works_too) {
     if (running_ != nullptr) running_->Abort();
     running_ = nullptr;
-    for (PlannedWork& planned : works_)
+    for (PlannedTask& planned : tasks_)
       failed.insert(failed.end(), planned.operations.begin(), planned.operations.end());
-    works_.clear();
+    tasks_.clear();
     copies_.Drop();
     if (copies_.SomebodyCannotWait()) AwaitCopies();
     eager_.Drop();

@@ -81,7 +81,7 @@ void Eager::FoldUpTo(Running* running, size_t available_bytes) {
   }
 }
 
-// The same bits as an exchange by schedule, see ApartOperation::StartAllreduce and Runner::Fold.
+// The same bits as an exchange by schedule, see LinkOperation::StartAllreduce and Runner::Fold.
 void Eager::FoldElements(const Running& running, size_t count) {
   const CellSegment& segment = running.segments[running.segment];
   if (segment.output == nullptr) return;

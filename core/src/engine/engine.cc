@@ -31,11 +31,11 @@ SegmentPlan Engine::PlanFor(int world_size) {
 
 Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine) {
   ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);
-  Preference preference;
-  FRD_RETURN_IF_ERROR(Preference::Read(settings.backends, &preference, settings.without_network));
+  BackendList backend_list;
+  FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &backend_list, settings.without_network));
   if (spec.size == 1) {
     // Nothing to carry; but what is wrong with more ranks is wrong with one.
-    FRD_RETURN_IF_ERROR(Registry::FindAll(settings, preference));
+    FRD_RETURN_IF_ERROR(Registry::FindAll(settings, backend_list));
     engine->reset(new Engine(settings));
     const Layout alone = MakeLayout({PeerInfo()}, {false});
     (*engine)->alone_ = std::make_unique<ProcessSets>(alone, 0);
@@ -48,9 +48,9 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   if (!spec.interface_address.empty()) settings.interface_address = spec.interface_address;
   spec.interface_address = settings.interface_address;
   spec.settings = SharedSettingsOf(settings);
-  spec.settings.emplace_back("FARANDOLE_BACKEND", preference.ToString());
+  spec.settings.emplace_back("FARANDOLE_BACKEND", backend_list.ToString());
   for (auto& network : NetworksOf(settings)) spec.settings.push_back(std::move(network));
-  for (auto& library : Registry::Libraries(settings, preference)) spec.settings.push_back(std::move(library));
+  for (auto& library : Registry::Libraries(settings, backend_list)) spec.settings.push_back(std::move(library));
   std::unique_ptr<World> world;
   FRD_RETURN_IF_ERROR(Bootstrap(spec, After(std::chrono::milliseconds(settings.start_timeout_ms)), &world));
   return Start(std::move(world), settings, engine);
@@ -68,9 +68,9 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->everybody_ = engine->table_->agreement.FindSet(0);
   const bool crowded = engine->world_->group->count() > static_cast<int>(std::thread::hardware_concurrency());
   engine->pauses_ = crowded ? 0 : kPauses;
-  FRD_RETURN_IF_ERROR(Preference::Read(settings.backends, &engine->preference_, settings.without_network));
+  FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &engine->backend_list_, settings.without_network));
   engine->conductor_ = std::make_unique<Conductor>(engine->world_.get(), engine->table_.get(), &engine->role_, settings,
-                                                   engine->preference_);
+                                                   engine->backend_list_);
   if (const Status opened = engine->conductor_->Open(); !opened.ok()) {
     engine->conductor_->GiveUp(opened);
     return opened;
@@ -106,7 +106,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   operation->plan.set = std::move(found);
   operation->submitted_ns = Timeline::Stamp();
   const bool alone = !table_ || (set->size() == 1 && set->id != 0);
-  if (!alone) FRD_RETURN_IF_ERROR(ChooseBackend(preference_, *set, operation.get()));
+  if (!alone) FRD_RETURN_IF_ERROR(ChooseBackend(backend_list_, *set, operation.get()));
   FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
   operation->nvtx_range = Nvtx::Begin(*operation);
   if (alone) return SubmitAlone(operation);
@@ -269,7 +269,7 @@ bool Engine::DriveOrSleep(const Operation& operation, int64_t limit_ms) {
 
 bool Engine::Run(const RequestView& request, Status* status) {
   if (!table_ || !SmallCall::CanBe(request)) return false;
-  if (!preference_.only_ours() || Timeline::on() || Nvtx::on()) return false;
+  if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
   thread_local std::string name, site;  // they keep their memory
   name = request.name;
   site = request.site;

@@ -38,7 +38,7 @@ void HostCopies::Await(const OperationPtr& operation) {
   if (operation->host_copy) waiting_.push_back(operation);
 }
 
-Status HostCopies::Prepare(PlannedWork* planned, bool* ready) {
+Status HostCopies::Prepare(PlannedTask* planned, bool* ready) {
   *ready = true;
   for (const OperationPtr& operation : planned->operations) {
     HostCopy* const copy = operation->host_copy.get();
@@ -51,11 +51,11 @@ Status HostCopies::Prepare(PlannedWork* planned, bool* ready) {
     if (copy->state() != HostCopy::State::kHere) *ready = false;
   }
   if (!*ready) return Status::Ok();
-  for (size_t i = 0; i < planned->work.segments.size(); ++i) {
+  for (size_t i = 0; i < planned->task.segments.size(); ++i) {
     const Operation& operation = *planned->operations[i];
     if (!operation.host_copy) continue;
     const size_t tensor = planned->tensors[i];
-    Segment& segment = planned->work.segments[i];
+    Segment& segment = planned->task.segments[i];
     segment.input = operation.host_copy->at(tensor);
     if (operation.request.tensors[tensor].output != nullptr) segment.output = operation.host_copy->at(tensor);
   }
@@ -174,7 +174,7 @@ Status HostCopies::TryAlone(const OperationPtr& operation, const std::function<S
   std::vector<Completed> completed;
   Poll(&completed);  // memory that earlier operations have left
   Await(operation);
-  PlannedWork planned;
+  PlannedTask planned;
   planned.operations = {operation};
   for (bool ready = false; !ready;) {
     FRD_RETURN_IF_ERROR(Prepare(&planned, &ready));

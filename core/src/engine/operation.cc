@@ -124,23 +124,23 @@ Status CheckRoot(const Request& request, const ProcessSet& set, int world_size) 
 
 }  // namespace
 
-Status ChooseBackend(const Preference& preference, const ProcessSet& set, Operation* operation) {
+Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Operation* operation) {
   const Request& request = operation->request;
-  if (preference.only_ours() || !CarriesTensors(request.kind)) return Status::Ok();
-  std::vector<Demand> demands;
+  if (backend_list.only_ours() || !CarriesTensors(request.kind)) return Status::Ok();
+  std::vector<PathFacts> facts;
   for (const Tensor& tensor : request.tensors) {
     const Reduction reduction = ReductionOf(request, set.size());
-    demands.push_back({request.kind, tensor.dtype, reduction.reduce, set.size(), tensor.device != 0, reduction.scale,
-                       request.results_on_device, set.layout.group_count()});
+    facts.push_back({request.kind, tensor.dtype, reduction.reduce, set.size(), tensor.device != 0, reduction.scale,
+                     request.results_on_device, set.layout.group_count()});
   }
-  operation->backend = preference.Choose(demands);
+  operation->backend = backend_list.Choose(facts);
   if (operation->backend >= 0) return Status::Ok();
-  const auto nobody = [&preference](const Demand& demand) { return preference.Choose({demand}) < 0; };
-  auto refused = std::find_if(demands.begin(), demands.end(), nobody);
-  if (refused == demands.end()) refused = demands.begin();  // each is done by somebody, all of them by nobody
+  const auto nobody = [&backend_list](const PathFacts& facts) { return backend_list.Choose({facts}) < 0; };
+  auto refused = std::find_if(facts.begin(), facts.end(), nobody);
+  if (refused == facts.end()) refused = facts.begin();  // each is done by somebody, all of them by nobody
   const std::string what = Reduces(request.kind) ? std::string(NameOf(request.reduce)) + " of " : "";
   const char* const where = refused->on_device ? " on a device" : " in host memory";
-  return Refuse(request, "no back end of FARANDOLE_BACKEND=" + preference.ToString() + " performs " + what +
+  return Refuse(request, "no back end of FARANDOLE_BACKEND=" + backend_list.ToString() + " performs " + what +
                              NameOf(refused->dtype) + where + "; add " + Registry::Names()[0] + " to the list");
 }
 

@@ -76,7 +76,7 @@ class Operation final : public Proposal {
 
   // Driver only.
   TimePoint submitted{};  // when it was first looked at; a clock costs as much as a small operation
-  size_t works_left = 0;
+  size_t tasks_left = 0;
   bool stuck_reported = false;
 
   bool done() const { return done_.load(); }
@@ -110,7 +110,7 @@ class Operation final : public Proposal {
 using OperationPtr = std::shared_ptr<Operation>;
 
 // Finds who performs the operation; kInvalid when nobody in the user's list can.
-Status ChooseBackend(const Preference& preference, const ProcessSet& set, Operation* operation);
+Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Operation* operation);
 
 // What can be wrong with a request on this rank alone; kInvalid says what and what is allowed. Fills in the splits of
 // an alltoall that leaves them out.

@@ -109,15 +109,15 @@ Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std:
 
 std::vector<std::string> BackendNames() { return Registry::Names(); }
 
-bool BackendSupports(int number, const Demand& demand) { return Registry::Supports(number, demand); }
+bool BackendSupports(int number, const PathFacts& facts) { return Registry::Supports(number, facts); }
 
 bool BackendTakesDeviceMemory(int number) { return Registry::TakesDeviceMemory(number); }
 
 bool SettingsTakeDeviceMemory() {
   Settings settings;
-  Preference preference;
-  return ReadSettings(&settings).ok() && Preference::Read(settings.backends, &preference).ok() &&
-         Registry::AnyTakesDeviceMemory(preference);
+  BackendList backend_list;
+  return ReadSettings(&settings).ok() && BackendList::Read(settings.backends, &backend_list).ok() &&
+         Registry::AnyTakesDeviceMemory(backend_list);
 }
 
 std::vector<BackendFound> FindBackends() {

@@ -36,7 +36,7 @@ Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std:
 // The back ends of this build; there need be no engine.
 std::vector<std::string> BackendNames();
 // What the back end at this place of BackendNames() declares. REQUIRES: there is one.
-bool BackendSupports(int number, const Demand& demand);
+bool BackendSupports(int number, const PathFacts& facts);
 bool BackendTakesDeviceMemory(int number);
 // Whether one that the settings list takes tensors as they lie on a device. False where they cannot be read: init says
 // what is wrong with them.

@@ -33,22 +33,22 @@ void RecordBatch(const std::vector<ReadyOperation>& batch) {
   Timeline::Record(record);
 }
 
-void StampStart(PlannedWork* planned) {
+void StampStart(PlannedTask* planned) {
   planned->started_ns = Timeline::Stamp();
   for (const OperationPtr& operation : planned->operations) {
     if (operation->started_ns == 0) operation->started_ns = planned->started_ns;
   }
 }
 
-void RecordWork(const PlannedWork& planned) {
+void RecordWork(const PlannedTask& planned) {
   if (planned.started_ns == 0) return;
   TraceRecord record;
   record.what = TraceRecord::What::kWork;
-  record.kind = planned.work.kind;
+  record.kind = planned.task.kind;
   record.started = planned.started_ns;
   record.done = Timeline::NowNs();
-  record.bytes = static_cast<int64_t>(planned.work.TotalBytes());
-  record.process_set = planned.work.set->id;
+  record.bytes = static_cast<int64_t>(planned.task.TotalBytes());
+  record.process_set = planned.task.set->id;
   record.tensors = static_cast<uint32_t>(planned.operations.size());
   Timeline::Record(record);
 }

@@ -1,4 +1,4 @@
-// What operations and works say to a timeline (engine/timeline.h). While there is none: a look at a flag.
+// What operations and tasks say to a timeline (engine/timeline.h). While there is none: a look at a flag.
 #pragma once
 
 #include <vector>
@@ -6,7 +6,7 @@
 namespace farandole {
 
 class Operation;
-struct PlannedWork;
+struct PlannedTask;
 struct ReadyOperation;
 
 // One that has ended, and was submitted while a timeline was recorded. Any thread.
@@ -15,7 +15,7 @@ void RecordOperation(const Operation& operation);
 // All ranks have agreed on these operations. The driver.
 void RecordBatch(const std::vector<ReadyOperation>& batch);
 // The work begins to move data. The driver.
-void StampStart(PlannedWork* planned);
-void RecordWork(const PlannedWork& planned);
+void StampStart(PlannedTask* planned);
+void RecordWork(const PlannedTask& planned);
 
 }  // namespace farandole

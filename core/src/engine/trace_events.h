@@ -2,7 +2,7 @@
 // chrome://tracing open. Pure.
 //
 // A process of the trace is a rank. An operation is an asynchronous event ("b" to "e") under its name and kind, with
-// its phases inside; works of back ends, which carry the data of several operations, are on a thread of their own.
+// its phases inside; tasks of back ends, which carry the data of several operations, are on a thread of their own.
 //
 //   gradient.3 (allreduce)   [ submitted                              done ]
 //                              [ NEGOTIATE ][ QUEUE ][ ALLREDUCE          ]

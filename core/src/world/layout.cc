@@ -5,7 +5,7 @@
 #include <string>
 
 namespace farandole {
-int Layout::lane_count() const {
+int Layout::shard_count() const {
   size_t most = 1;
   for (const auto& group : groups) most = std::max(most, group.size());
   return static_cast<int>(most);
@@ -39,11 +39,11 @@ Layout Restrict(const Layout& layout, const std::vector<int>& ranks) {
   return restricted;
 }
 
-int LaneCarrier(int group_size, int lane, int lane_count) { return lane * group_size / lane_count; }
+int LaneCarrier(int group_size, int shard, int shard_count) { return shard * group_size / shard_count; }
 
-LaneRange LanesOf(int member, int group_size, int lane_count) {
-  // The smallest lane with lane * group_size >= member * lane_count, and likewise for the next member.
-  const auto first = [&](int m) { return (m * lane_count + group_size - 1) / group_size; };
+ShardRange ShardsOf(int member, int group_size, int shard_count) {
+  // The smallest shard with shard * group_size >= member * shard_count, and likewise for the next member.
+  const auto first = [&](int m) { return (m * shard_count + group_size - 1) / group_size; };
   return {first(member), first(member + 1)};
 }
 

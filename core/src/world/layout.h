@@ -1,11 +1,11 @@
-// Who shares memory with whom, and who carries which part of a vector between the groups. Pure functions of the ranks'
+// Who shares memory with whom, and who owns which part of a vector between the groups. Pure functions of the ranks'
 // peers.
 //
-//   group 0: ranks 0 1 2   lanes 0 1 2
-//   group 1: ranks 3 4     lanes 0,1 2
+//   group 0: ranks 0 1 2   shards 0 1 2
+//   group 1: ranks 3 4     shards 0,1 2
 //
-// A vector is cut into K lanes, K = the size of the largest group (1 for small messages). Lane s is carried in group g
-// by its member floor(s * |g| / K).
+// A vector is cut into K shards, K = the size of the largest group (1 for small messages). In group g its member
+// floor(s * |g| / K) owns shard s.
 //
 // A rank that shares no memory is a group of one, so tcp on one machine runs the very algorithms that run between
 // machines.
@@ -24,7 +24,7 @@ struct Layout {
 
   int size() const { return static_cast<int>(group_of.size()); }
   int group_count() const { return static_cast<int>(groups.size()); }
-  int lane_count() const;  // K
+  int shard_count() const;  // K
   int RankOf(int group, int member) const { return groups[static_cast<size_t>(group)][static_cast<size_t>(member)]; }
 };
 
@@ -34,15 +34,15 @@ Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& a
 // The layout of some of the ranks, numbered 0, 1, ... in their order. REQUIRES: ranks ascend.
 Layout Restrict(const Layout& layout, const std::vector<int>& ranks);
 
-// The member of a group of group_size that carries `lane` of lane_count.
-int LaneCarrier(int group_size, int lane, int lane_count);
+// The member of a group of group_size that owns `shard` of shard_count.
+int LaneCarrier(int group_size, int shard, int shard_count);
 
-// The lanes that `member` carries: [begin, end), possibly empty.
-struct LaneRange {
+// The shards that `member` owns: [begin, end), possibly empty.
+struct ShardRange {
   int begin = 0;
   int end = 0;
 };
-LaneRange LanesOf(int member, int group_size, int lane_count);
+ShardRange ShardsOf(int member, int group_size, int shard_count);
 
 // The ranks of other groups: with all of them this rank may have to exchange data, ascending.
 std::vector<int> Counterparts(const Layout& layout, int rank);

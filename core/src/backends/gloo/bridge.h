@@ -28,11 +28,11 @@ typedef struct FrdGlooTable {
   uint32_t abi;
   const char* version; /* Gloo's, "0.5.0" */
 
-  /* Listens at `address` for the other members. Writes where, in size * FRD_GLOO_ADDRESS_BYTES bytes of `greeting`.
+  /* Listens at `address` for the other members. Writes where, in size * FRD_GLOO_ADDRESS_BYTES bytes of `peer_address`.
    * timeout_ms: after which an operation of the context fails. */
-  void* (*listen)(const char* address, int position, int size, int64_t timeout_ms, char* greeting, char* error);
-  /* greetings: of all positions, one after the other. Blocks until all connections are there, or 5 * timeout_ms. */
-  int (*connect)(void* context, const char* greetings, char* error);
+  void* (*listen)(const char* address, int position, int size, int64_t timeout_ms, char* peer_address, char* error);
+  /* peer_addresses: of all positions, one after the other. Blocks until all are connected, or 5 * timeout_ms. */
+  int (*connect)(void* context, const char* peer_addresses, char* error);
   /* Whatever runs fails soon, as does everything afterwards. Any thread. */
   void (*close)(void* context);
   void (*destroy)(void* context);

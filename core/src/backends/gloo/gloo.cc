@@ -26,40 +26,40 @@ void FoldTwo(void* kernel, void* output, const void* left, const void* right, si
   Fold(of->dtype, of->reduce, inputs, 2, element_count, Scale(), output);
 }
 
-class GlooPerformer final : public Performer {
+class BlockingGloo final : public BlockingLibrary {
  public:
-  GlooPerformer(const World& world, const Settings& settings) : rank_(world.rank), settings_(settings) {}
-  ~GlooPerformer() override {
+  BlockingGloo(const World& world, const Settings& settings) : rank_(world.rank), settings_(settings) {}
+  ~BlockingGloo() override {
     for (const auto& [set_id, context] : contexts_) table_->destroy(context);
   }
 
   Status Open() override { return OpenGloo(settings_, &table_); }
 
-  Status Greet(const ProcessSet& set, std::string* greeting) override {
-    greeting->assign(static_cast<size_t>(set.size()) * FRD_GLOO_ADDRESS_BYTES, '\0');
+  Status Greet(const ProcessSet& set, std::string* peer_address) override {
+    peer_address->assign(static_cast<size_t>(set.size()) * FRD_GLOO_ADDRESS_BYTES, '\0');
     char error[FRD_GLOO_ERROR_BYTES] = "";
     const char* const address = settings_.interface_address.c_str();
     void* const context =
-        table_->listen(address, set.position, set.size(), kLongerThanAnyOperationMs, greeting->data(), error);
+        table_->listen(address, set.position, set.size(), kLongerThanAnyOperationMs, peer_address->data(), error);
     if (context == nullptr) return Failed("cannot listen on " + settings_.interface_address, error);
     const std::lock_guard<std::mutex> lock(mutex_);
     contexts_[set.id] = context;
     return Status::Ok();
   }
 
-  Status Meet(const ProcessSet& set, const std::vector<std::string>& greetings) override {
+  Status Meet(const ProcessSet& set, const std::vector<std::string>& peer_addresses) override {
     void* const context = Enter(set.id);
-    const std::string all = std::accumulate(greetings.begin(), greetings.end(), std::string());
+    const std::string all = std::accumulate(peer_addresses.begin(), peer_addresses.end(), std::string());
     char error[FRD_GLOO_ERROR_BYTES] = "";
     if (table_->connect(context, all.data(), error) == 0) return Status::Ok();
     return Failed("cannot connect to the others of process set " + std::to_string(set.id), error);
   }
 
-  Status Perform(const Work& work) override {
-    void* const context = Enter(work.set->id);
-    FRD_RETURN_IF_ERROR(packing_.Pack(work));
+  Status Perform(const Task& task) override {
+    void* const context = Enter(task.set->id);
+    FRD_RETURN_IF_ERROR(packing_.Pack(task));
     char error[FRD_GLOO_ERROR_BYTES] = "";
-    if (Call(context, work, error) != 0) return Failed(std::string(NameOf(work.kind)) + " went wrong", error);
+    if (Call(context, task, error) != 0) return Failed(std::string(NameOf(task.kind)) + " went wrong", error);
     packing_.Unpack();
     return Status::Ok();
   }
@@ -86,39 +86,39 @@ class GlooPerformer final : public Performer {
     return running_;
   }
 
-  int Call(void* context, const Work& work, char* error) {
-    switch (work.kind) {
+  int Call(void* context, const Task& task, char* error) {
+    switch (task.kind) {
       case OpKind::kAllreduce:
-        return Reduce(context, work, packing_.output(), error);
+        return Reduce(context, task, packing_.output(), error);
       case OpKind::kBroadcast:
         return packing_.output_bytes() == 0
                    ? 0
-                   : table_->broadcast(context, packing_.output(), packing_.output_bytes(), work.root, error);
+                   : table_->broadcast(context, packing_.output(), packing_.output_bytes(), task.root, error);
       case OpKind::kAllgather:
         return packing_.output_bytes() == 0
                    ? 0
-                   : table_->allgather(context, packing_.input(), packing_.output(), work.rank_bytes.data(), error);
+                   : table_->allgather(context, packing_.input(), packing_.output(), task.rank_bytes.data(), error);
       case OpKind::kAlltoall:
-        return table_->alltoall(context, packing_.input(), work.send_bytes.data(), packing_.output(),
-                                work.recv_bytes.data(), error);
+        return table_->alltoall(context, packing_.input(), task.send_bytes.data(), packing_.output(),
+                                task.recv_bytes.data(), error);
       default:
-        return Reducescatter(context, work, error);
+        return Reducescatter(context, task, error);
     }
   }
 
-  int Reduce(void* context, const Work& work, void* output, char* error) {
-    Kernel kernel{work.dtype, work.reduce};
-    const size_t width = SizeOf(work.dtype), count = packing_.input_bytes() / width;
+  int Reduce(void* context, const Task& task, void* output, char* error) {
+    Kernel kernel{task.dtype, task.reduce};
+    const size_t width = SizeOf(task.dtype), count = packing_.input_bytes() / width;
     if (count == 0) return 0;
     return table_->allreduce(context, packing_.input(), output, count, width, FoldTwo, &kernel, error);
   }
 
   // Gloo has no such function: the whole is reduced, and this rank's part taken.
-  int Reducescatter(void* context, const Work& work, char* error) {
+  int Reducescatter(void* context, const Task& task, char* error) {
     whole_.resize(packing_.input_bytes());
-    if (Reduce(context, work, whole_.data(), error) != 0) return 1;
-    const auto mine = work.rank_bytes.begin() + work.set->position;
-    const size_t before = std::accumulate(work.rank_bytes.begin(), mine, size_t{0});
+    if (Reduce(context, task, whole_.data(), error) != 0) return 1;
+    const auto mine = task.rank_bytes.begin() + task.set->position;
+    const size_t before = std::accumulate(task.rank_bytes.begin(), mine, size_t{0});
     if (*mine > 0) std::memcpy(packing_.output(), whole_.data() + before, *mine);
     return 0;
   }
@@ -143,10 +143,10 @@ constexpr auto kPerformed = ByNumber<kOpKindCount, bool>(false, {{OpKind::kAllre
                                                                  {OpKind::kAlltoall, true},
                                                                  {OpKind::kReducescatter, true}});
 
-bool GlooSupports(const Demand& demand) {
-  if (!kPerformed[static_cast<size_t>(demand.kind)]) return false;
-  if (!Reduces(demand.kind)) return true;
-  return Supports(demand.dtype, demand.reduce) && !NeedsWholeTensors(demand.reduce);
+bool GlooSupports(const PathFacts& facts) {
+  if (!kPerformed[static_cast<size_t>(facts.kind)]) return false;
+  if (!Reduces(facts.kind)) return true;
+  return Supports(facts.dtype, facts.reduce) && !NeedsWholeTensors(facts.reduce);
 }
 
 Status FindGloo(const Settings& settings, std::string* library) {
@@ -156,8 +156,8 @@ Status FindGloo(const Settings& settings, std::string* library) {
   return Status::Ok();
 }
 
-std::unique_ptr<Backend> MakeGloo(World* world, const Settings& settings, Backend* carrier) {
-  return MakeBlocking(kGloo, world, carrier, std::make_shared<GlooPerformer>(*world, settings));
+std::unique_ptr<Backend> MakeGloo(World* world, const Settings& settings, Backend* host_backend) {
+  return MakeBlocking(kGloo, world, host_backend, std::make_shared<BlockingGloo>(*world, settings));
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ std::string FileOf(const void* address) {
 // "Open MPI v5.0.11, package: ..." -> "Open MPI v5.0.11", "MPICH Version:   5.0.2\n..." -> "MPICH Version: 5.0.2".
 std::string InAFewWords(const char* text) {
   std::string words;
-  for (const char* addressed = text; std::strchr(",\r\n", *addressed) == nullptr; ++addressed) {
-    if (*addressed != ' ' || (!words.empty() && words.back() != ' ')) words += *addressed;
+  for (const char* letter = text; std::strchr(",\r\n", *letter) == nullptr; ++letter) {
+    if (*letter != ' ' || (!words.empty() && words.back() != ' ')) words += *letter;
   }
   return words;
 }

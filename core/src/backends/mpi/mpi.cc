@@ -19,9 +19,9 @@ constexpr auto kPerformed = ByNumber<kOpKindCount, bool>(false, {{OpKind::kAllre
                                                                  {OpKind::kAlltoall, true},
                                                                  {OpKind::kReducescatter, true}});
 
-bool SupportsDemand(const Demand& demand) {
-  if (!kPerformed[static_cast<size_t>(demand.kind)]) return false;
-  return !Reduces(demand.kind) || MpiReduces(demand.dtype, demand.reduce);
+bool SupportsDemand(const PathFacts& facts) {
+  if (!kPerformed[static_cast<size_t>(facts.kind)]) return false;
+  return !Reduces(facts.kind) || MpiReduces(facts.dtype, facts.reduce);
 }
 
 Status FindLibrary(const Settings& settings, const MpiLibrary** library) {
@@ -41,9 +41,9 @@ Status FindVersion(const Settings& settings, std::string* version) {
 }
 
 // A rank greets with its number in MPI_COMM_WORLD, by which the others find it there.
-class MpiPerformer final : public Performer {
+class BlockingMpi final : public BlockingLibrary {
  public:
-  MpiPerformer(int world_size, const Settings& settings) : world_size_(world_size), settings_(settings) {}
+  BlockingMpi(int world_size, const Settings& settings) : world_size_(world_size), settings_(settings) {}
 
   Status Open() override {
     FRD_RETURN_IF_ERROR(FindLibrary(settings_, &library_));
@@ -53,20 +53,21 @@ class MpiPerformer final : public Performer {
     return Status::Ok();
   }
 
-  Status Greet(const ProcessSet&, std::string* greeting) override {
-    greeting->assign(reinterpret_cast<const char*>(&place_), sizeof(place_));
+  Status Greet(const ProcessSet&, std::string* peer_address) override {
+    peer_address->assign(reinterpret_cast<const char*>(&place_), sizeof(place_));
     return Status::Ok();
   }
 
-  Status Meet(const ProcessSet& set, const std::vector<std::string>& greetings) override {
-    std::vector<int> places(greetings.size());
-    for (size_t i = 0; i < greetings.size(); ++i) greetings[i].copy(reinterpret_cast<char*>(&places[i]), sizeof(int));
+  Status Meet(const ProcessSet& set, const std::vector<std::string>& peer_addresses) override {
+    std::vector<int> places(peer_addresses.size());
+    for (size_t i = 0; i < peer_addresses.size(); ++i)
+      peer_addresses[i].copy(reinterpret_cast<char*>(&places[i]), sizeof(int));
     return communicators_->Make(set.id, places);
   }
 
-  Status Perform(const Work& work) override {
-    FRD_RETURN_IF_ERROR(packing_.Pack(work));
-    FRD_RETURN_IF_ERROR(Call(work, communicators_->Of(work.set->id)));
+  Status Perform(const Task& task) override {
+    FRD_RETURN_IF_ERROR(packing_.Pack(task));
+    FRD_RETURN_IF_ERROR(Call(task, communicators_->Of(task.set->id)));
     packing_.Unpack();
     return Status::Ok();
   }
@@ -77,26 +78,26 @@ class MpiPerformer final : public Performer {
   void Interrupt() override { LeaveMpiUnfinished(); }
 
  private:
-  Status Call(const Work& work, MpiHandle communicator) const {
+  Status Call(const Task& task, MpiHandle communicator) const {
     const MpiCollectives collectives(library_);
-    const int position = work.set->position;
+    const int position = task.set->position;
     const void* const input = packing_.input();
     void* const output = packing_.output();
-    switch (work.kind) {
+    switch (task.kind) {
       case OpKind::kAllreduce:
-        return collectives.Allreduce(communicator, work.dtype, work.reduce, input, output,
-                                     packing_.input_bytes() / SizeOf(work.dtype));
+        return collectives.Allreduce(communicator, task.dtype, task.reduce, input, output,
+                                     packing_.input_bytes() / SizeOf(task.dtype));
       case OpKind::kBroadcast:
-        return collectives.Broadcast(communicator, work.root, output, packing_.output_bytes());
+        return collectives.Broadcast(communicator, task.root, output, packing_.output_bytes());
       case OpKind::kAllgather:
-        return collectives.Allgather(communicator, position, input, output, work.rank_bytes);
+        return collectives.Allgather(communicator, position, input, output, task.rank_bytes);
       case OpKind::kAlltoall:
-        return collectives.Alltoall(communicator, position, input, work.send_bytes, output, work.recv_bytes);
+        return collectives.Alltoall(communicator, position, input, task.send_bytes, output, task.recv_bytes);
       case OpKind::kReducescatter:
-        return collectives.Reducescatter(communicator, position, work.dtype, work.reduce, input, output,
-                                         work.rank_bytes);
+        return collectives.Reducescatter(communicator, position, task.dtype, task.reduce, input, output,
+                                         task.rank_bytes);
       default:
-        return Internal(std::string(kMpi.name) + " does not perform " + NameOf(work.kind));
+        return Internal(std::string(kMpi.name) + " does not perform " + NameOf(task.kind));
     }
   }
 
@@ -116,8 +117,8 @@ Status Exchange(const Settings& settings, int rank, int size, const std::string&
   return ExchangeByMpi(*library, rank, size, mine, all);
 }
 
-std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* carrier) {
-  return MakeBlocking(kMpi, world, carrier, std::make_shared<MpiPerformer>(world->size, settings));
+std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* host_backend) {
+  return MakeBlocking(kMpi, world, host_backend, std::make_shared<BlockingMpi>(world->size, settings));
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 namespace farandole {
 namespace {
 
-bool IsScaled(const Work& work, const Scale& scale) {
-  return Reduces(work.kind) && IsFloating(work.dtype) && !scale.IsIdentity();
+bool IsScaled(const Task& task, const Scale& scale) {
+  return Reduces(task.kind) && IsFloating(task.dtype) && !scale.IsIdentity();
 }
 
 Status MakeAsGroup(const NcclLibrary& nccl, Communicator* communicator, const CallList& list) {
@@ -25,14 +25,14 @@ Status CallList::Make(Communicator* communicator) const {
   return Status::Ok();
 }
 
-Status Calls::Begin(const Work& work, const Scale& scale, Communicator* communicator,
+Status Calls::Begin(const Task& task, const Scale& scale, Communicator* communicator,
                     const std::function<void(const NcclReduction&, CallList*)>& list) {
-  const auto reduction = std::make_shared<NcclReduce>(NcclReduceOf(work.dtype, work.reduce));
+  const auto reduction = std::make_shared<NcclReduce>(NcclReduceOf(task.dtype, task.reduce));
   Caller::Calls make_sum = [] { return Status::Ok(); };
-  if (IsScaled(work, scale)) {
+  if (IsScaled(task, scale)) {
     scaled_sum_ = reduction;
-    make_sum = [&nccl = nccl_, communicator, reduction, type = NcclTypeOf(work.dtype),
-                factor = FactorOf(work.dtype, scale)]() mutable {
+    make_sum = [&nccl = nccl_, communicator, reduction, type = NcclTypeOf(task.dtype),
+                factor = FactorOf(task.dtype, scale)]() mutable {
       return communicator->Call(nccl.make_scaled_sum, reduction.get(), static_cast<void*>(factor.bytes), type,
                                 kNcclScalarOfHost, communicator->handle());
     };

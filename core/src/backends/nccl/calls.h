@@ -45,7 +45,7 @@ class Calls {
 
   // `list` says which calls, with the work's reduction and these factors. REQUIRES: the communicator is ready, and of
   // several ranks where there are factors (meaning.h); what was begun before has ended.
-  Status Begin(const Work& work, const Scale& scale, Communicator* communicator,
+  Status Begin(const Task& task, const Scale& scale, Communicator* communicator,
                const std::function<void(const NcclReduction&, CallList*)>& list);
   // The same for calls that reduce nothing.
   Status Begin(Communicator* communicator, const std::function<void(CallList*)>& list);

@@ -38,7 +38,7 @@ std::vector<int> Communicators::PositionsOf(const ProcessSet& set) const {
 Status Communicators::Introduce(const ProcessSet& set, Device* device) {
   set_ = &set;
   device_ = device;
-  Greeting mine;
+  PeerAddress mine;
   mine.device = device->identity();
   if (PositionsOf(set)[0] == set.position) {
     FRD_RETURN_IF_ERROR(device->Within([&] {
@@ -48,12 +48,12 @@ Status Communicators::Introduce(const ProcessSet& set, Device* device) {
     }));
   }
   is_introducing_ = true;
-  return introduction_.Start(set, std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)));
+  return allgather_.Start(set, std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)));
 }
 
 Status Communicators::Poll(bool* moved, Communicator** made) {
   bool introduced = false;
-  FRD_RETURN_IF_ERROR(introduction_.Poll(moved, &introduced));
+  FRD_RETURN_IF_ERROR(allgather_.Poll(moved, &introduced));
   if (!introduced) return Status::Ok();
   is_introducing_ = false;
   auto fresh = std::make_shared<Communicator>(nccl_, device_);
@@ -63,18 +63,18 @@ Status Communicators::Poll(bool* moved, Communicator** made) {
 }
 
 Status Communicators::Meet() {
-  const std::vector<std::string> greetings = introduction_.greetings();
+  const std::vector<std::string> peer_addresses = allgather_.peer_addresses();
   const std::vector<int> positions = PositionsOf(*set_);
   NcclUniqueId id;
   made_for_ = set_->id;
   ranks_.clear();
   devices_.clear();
   for (int position : positions) {
-    Greeting greeting;
-    std::memcpy(&greeting, greetings[static_cast<size_t>(position)].data(), sizeof(greeting));
-    if (devices_.empty()) id = greeting.id;
+    PeerAddress peer_address;
+    std::memcpy(&peer_address, peer_addresses[static_cast<size_t>(position)].data(), sizeof(peer_address));
+    if (devices_.empty()) id = peer_address.id;
     ranks_.push_back(set_->ranks[static_cast<size_t>(position)]);
-    devices_.push_back(greeting.device);
+    devices_.push_back(peer_address.device);
   }
   const auto mine = std::find(positions.begin(), positions.end(), set_->position) - positions.begin();
   return Explained(Find(set_->id)->Begin(id, static_cast<int>(mine), static_cast<int>(positions.size())), *set_);
@@ -153,7 +153,7 @@ bool Communicators::Close(bool in_order) {
 }
 
 bool Communicators::Abort(Communicator* working) {
-  if (is_introducing_) introduction_.Abort();
+  if (is_introducing_) allgather_.Abort();
   is_introducing_ = false;
   return AbortAll(working);
 }

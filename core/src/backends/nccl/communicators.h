@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/introduction.h"
+#include "backends/blocking.h"
 #include "backends/nccl/communicator.h"
 #include "world/world.h"
 
@@ -19,8 +19,8 @@ namespace farandole {
 
 class Communicators {
  public:
-  Communicators(const World* world, const NcclLibrary& nccl, Backend* carrier, bool has_network)
-      : world_(world), nccl_(nccl), has_network_(has_network), introduction_(carrier) {}
+  Communicators(const World* world, const NcclLibrary& nccl, Backend* host_backend, bool has_network)
+      : world_(world), nccl_(nccl), has_network_(has_network), allgather_(host_backend) {}
 
   Communicator* Find(int set_id) const;  // null where there is none yet
   // Whether the set has one for each host.
@@ -30,7 +30,7 @@ class Communicators {
   Status Introduce(const ProcessSet& set, Device* device);
   // *made becomes the communicator once its ranks have been introduced; it is not ready yet.
   Status Poll(bool* moved, Communicator** made);
-  std::vector<int> Laggards() const { return introduction_.Laggards(); }
+  std::vector<int> WaitingOn() const { return allgather_.WaitingOn(); }
 
   // What to look at when the ranks of this set's communicator are not connected.
   std::string Advice(const ProcessSet& set) const;
@@ -49,7 +49,7 @@ class Communicators {
 
  private:
   // What the members of a set tell each other first. The id is for a communicator of which this rank is the first.
-  struct Greeting {
+  struct PeerAddress {
     NcclUniqueId id;
     DeviceIdentity device{};
   };
@@ -64,7 +64,7 @@ class Communicators {
   const World* const world_;
   const NcclLibrary& nccl_;
   const bool has_network_;
-  Introduction introduction_;
+  OutOfBandAllgather allgather_;
   bool is_introducing_ = false;
   std::map<int, std::shared_ptr<Communicator>> communicators_;  // by set
   std::vector<std::shared_ptr<Communicator>> leaving_;

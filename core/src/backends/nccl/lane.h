@@ -1,4 +1,4 @@
-// What the works of one device use of it: a stream, an event behind the last work, and memory. The driver alone calls.
+// What the tasks of one device use of it: a stream, an event behind the last work, and memory. The driver alone calls.
 #pragma once
 
 #include <cstddef>

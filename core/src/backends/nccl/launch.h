@@ -15,14 +15,14 @@ class Launch {
 
   // After every tensor's ready event, in the lane's stream. REQUIRES: the communicator is ready; what was launched
   // before has ended.
-  Status Begin(const Work& work, Communicator* communicator, Lane* lane);
+  Status Begin(const Task& task, Communicator* communicator, Lane* lane);
   // The device is past it, and the communicator is ready, as it is to be again before the next.
   Status End() { return calls_.End(); }
 
  private:
-  Status TakeMemory(const Work& work);
-  void ListEach(const Work& work, const NcclReduction& reduction, CallList* calls) const;
-  void ListRows(const Work& work, const NcclReduction& reduction, CallList* calls) const;
+  Status TakeMemory(const Task& task);
+  void ListEach(const Task& task, const NcclReduction& reduction, CallList* calls) const;
+  void ListRows(const Task& task, const NcclReduction& reduction, CallList* calls) const;
 
   const NcclLibrary& nccl_;
   Calls calls_;

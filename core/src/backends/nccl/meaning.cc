@@ -54,15 +54,15 @@ bool CanHold(DType dtype, double factor) {
 // their number is no multiple of the blocks' (seen with 2.28.9: 10 of 44,186 floats were not scaled).
 bool CanScale(int set_size) { return set_size > 1; }
 
-bool CanReduce(const Demand& demand) {
-  const DType dtype = demand.dtype;
-  const ReduceOp reduce = demand.reduce;
-  const Scale& scale = demand.scale;
+bool CanReduce(const PathFacts& facts) {
+  const DType dtype = facts.dtype;
+  const ReduceOp reduce = facts.reduce;
+  const Scale& scale = facts.scale;
   if (NcclTypeOf(dtype) == NcclType::kNone || NcclReduceOf(dtype, reduce) == NcclReduce::kNone) return false;
   const bool picks = reduce == ReduceOp::kMin || reduce == ReduceOp::kMax;
   if (IsFloating(dtype) && picks) return false;
   if (dtype == DType::kBool || scale.IsIdentity()) return true;
-  return IsFloating(dtype) && reduce == ReduceOp::kSum && CanScale(demand.set_size) &&
+  return IsFloating(dtype) && reduce == ReduceOp::kSum && CanScale(facts.set_size) &&
          CanHold(dtype, scale.multiplier / scale.divisor);
 }
 
@@ -70,11 +70,11 @@ bool CanReduce(const Demand& demand) {
 
 bool NcclRelays(OpKind kind) { return Fuses(kind); }
 
-bool NcclSupports(const Demand& demand) {
-  if (!demand.on_device) return false;
-  if (demand.is_cut_off() && !NcclRelays(demand.kind)) return false;
-  if (AllocatesOutput(demand.kind) && !demand.results_on_device) return false;
-  return kPerformed[static_cast<size_t>(demand.kind)] && (!Reduces(demand.kind) || CanReduce(demand));
+bool NcclSupports(const PathFacts& facts) {
+  if (!facts.on_device) return false;
+  if (facts.is_cut_off() && !NcclRelays(facts.kind)) return false;
+  if (AllocatesOutput(facts.kind) && !facts.results_on_device) return false;
+  return kPerformed[static_cast<size_t>(facts.kind)] && (!Reduces(facts.kind) || CanReduce(facts));
 }
 
 NcclType NcclTypeOf(DType dtype) { return kTypes[static_cast<size_t>(dtype)]; }

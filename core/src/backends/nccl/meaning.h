@@ -9,7 +9,7 @@ namespace farandole {
 // What tensors on a device are for, with results there, unless NCCL would give something else than what we promise: it
 // has no 16-bit integers, its minimum and maximum of floats forget a NaN, and it scales nothing but sums of floats, of
 // several ranks.
-bool NcclSupports(const Demand& demand);
+bool NcclSupports(const PathFacts& facts);
 // What it does among hosts between which it has no network, with our help.
 bool NcclRelays(OpKind kind);
 

@@ -26,15 +26,15 @@ constexpr std::chrono::microseconds kPollInterval{50};
 constexpr std::chrono::milliseconds kLaunchTime{2};
 
 // Alike on all ranks. What others send to each other in an alltoall is not known here.
-bool MovesNothing(const Work& work) {
-  if (TakesSplits(work.kind)) return false;
-  return (RowsDiffer(work.kind) ? work.ResultBytes() : work.TotalBytes()) == 0;
+bool MovesNothing(const Task& task) {
+  if (TakesSplits(task.kind)) return false;
+  return (RowsDiffer(task.kind) ? task.ResultBytes() : task.TotalBytes()) == 0;
 }
 
 class Nccl final : public Backend {
  public:
-  Nccl(World* world, Settings settings, Backend* carrier)
-      : world_(world), settings_(std::move(settings)), carrier_(carrier), waker_(world->group->event()) {}
+  Nccl(World* world, Settings settings, Backend* host_backend)
+      : world_(world), settings_(std::move(settings)), host_backend_(host_backend), waker_(world->group->event()) {}
 
   ~Nccl() override {
     if (communicators_ && !communicators_->Close(!world_->group->abort_word().set())) LeaveLanes();
@@ -45,21 +45,21 @@ class Nccl final : public Backend {
   Status Open() override {
     FRD_RETURN_IF_ERROR(OpenNccl(settings_, &nccl_));
     const bool has_network = settings_.without_network.count(name()) == 0;
-    communicators_ = std::make_unique<Communicators>(world_, *nccl_, carrier_, has_network);
+    communicators_ = std::make_unique<Communicators>(world_, *nccl_, host_backend_, has_network);
     launch_ = std::make_unique<Launch>(*nccl_);
     relay_ = std::make_unique<Relay>(world_, settings_, *nccl_);
     return Status::Ok();
   }
 
-  Status Start(const Work* work) override {
+  Status Start(const Task* task) override {
     if (is_aborted_) return Internal("NCCL cannot be used any more, since one of its operations was given up");
-    work_ = work;
+    task_ = task;
     state_ = State::kOver;
-    if (MovesNothing(*work)) return Status::Ok();
+    if (MovesNothing(*task)) return Status::Ok();
     FRD_RETURN_IF_ERROR(Here(FindLane()));
-    communicator_ = communicators_->Find(work->set->id);
+    communicator_ = communicators_->Find(task->set->id);
     AwaitNccl(communicator_ != nullptr ? State::kOpening : State::kIntroducing);
-    return communicator_ != nullptr ? Status::Ok() : Here(communicators_->Introduce(*work->set, lane_->device()));
+    return communicator_ != nullptr ? Status::Ok() : Here(communicators_->Introduce(*task->set, lane_->device()));
   }
 
   Status Poll(bool* moved, bool* done) override {
@@ -79,15 +79,15 @@ class Nccl final : public Backend {
     return Now() - asked_ < kLaunchTime ? 0 : 1;
   }
 
-  std::vector<int> Laggards() const override {
-    if (state_ == State::kIntroducing) return communicators_->Laggards();
-    return state_ == State::kCrossing ? relay_->Laggards() : std::vector<int>();
+  std::vector<int> WaitingOn() const override {
+    if (state_ == State::kIntroducing) return communicators_->WaitingOn();
+    return state_ == State::kCrossing ? relay_->WaitingOn() : std::vector<int>();
   }
 
-  std::string Standstill() const override {
+  std::string StallReason() const override {
     // From 2.22 on, ranks are connected when they first perform something.
     const bool connects = state_ == State::kOpening || state_ == State::kLaunching;
-    const std::string advice = connects ? communicators_->Advice(*work_->set) : " (NCCL_DEBUG=INFO lets it say why)";
+    const std::string advice = connects ? communicators_->Advice(*task_->set) : " (NCCL_DEBUG=INFO lets it say why)";
     if (const char* const call = CallUnderWay()) {
       return nccl_->name() + ", which has not come back from " + call + " on " + lane_->device()->name() +
              (connects ? " and has not connected the ranks" : "") + advice + ",";
@@ -131,7 +131,7 @@ class Nccl final : public Backend {
   }
 
   // NCCL inside the hosts, ours between them.
-  bool IsRelayed() const { return communicators_->AreOfHosts(*work_->set); }
+  bool IsRelayed() const { return communicators_->AreOfHosts(*task_->set); }
   bool IsOnItsWayBack() const { return IsRelayed() && relay_->is_back(); }
 
   const char* CallUnderWay() const {
@@ -142,11 +142,11 @@ class Nccl final : public Backend {
 
   Status FindLane() {
     Device* device = nullptr;
-    if (const Communicator* const known = communicators_->Find(work_->set->id)) device = known->device();
-    for (const Segment& segment : work_->segments) {
+    if (const Communicator* const known = communicators_->Find(task_->set->id)) device = known->device();
+    for (const Segment& segment : task_->segments) {
       if (segment.device == nullptr) continue;
       if (device != nullptr && device != segment.device) {
-        return Invalid("tensors of process set " + std::to_string(work_->set->id) + " lie on " + device->name() +
+        return Invalid("tensors of process set " + std::to_string(task_->set->id) + " lie on " + device->name() +
                        " and on " + segment.device->name() +
                        "; with NCCL a rank has one device for all of a set: choose it once, by local_rank()");
       }
@@ -185,7 +185,7 @@ class Nccl final : public Backend {
     for (auto& [device, lane] : lanes_) lane->Leave();
   }
 
-  // ---- works
+  // ---- tasks
 
   void AwaitNccl(State state) {
     state_ = state;
@@ -205,7 +205,7 @@ class Nccl final : public Backend {
     }
     bool ready = false;
     const Status polled = communicator_->Poll(&ready, &code_);
-    if (!polled.ok()) return state_ == State::kOpening ? communicators_->Explained(polled, *work_->set) : polled;
+    if (!polled.ok()) return state_ == State::kOpening ? communicators_->Explained(polled, *task_->set) : polled;
     if (!ready) return Status::Ok();
     const State before = state_;
     FRD_RETURN_IF_ERROR(GoOn(moved));
@@ -219,7 +219,7 @@ class Nccl final : public Backend {
     switch (state_) {
       case State::kOpening:
         AwaitNccl(State::kLaunching);
-        return IsRelayed() ? relay_->Begin(*work_, communicator_, lane_) : launch_->Begin(*work_, communicator_, lane_);
+        return IsRelayed() ? relay_->Begin(*task_, communicator_, lane_) : launch_->Begin(*task_, communicator_, lane_);
       case State::kLaunching:
         state_ = State::kRunning;
         if (IsRelayed()) FRD_RETURN_IF_ERROR(relay_->Follow());
@@ -256,7 +256,7 @@ class Nccl final : public Backend {
 
   World* const world_;
   const Settings settings_;
-  Backend* const carrier_;
+  Backend* const host_backend_;
   const Waker waker_;
   const NcclLibrary* nccl_ = nullptr;
 
@@ -267,7 +267,7 @@ class Nccl final : public Backend {
   Device* last_device_ = nullptr;
   bool is_aborted_ = false;
 
-  const Work* work_ = nullptr;
+  const Task* task_ = nullptr;
   State state_ = State::kOver;
   TimePoint asked_{};  // for what this state waits for
   Lane* lane_ = nullptr;
@@ -284,8 +284,8 @@ Status FindNccl(const Settings& settings, std::string* library) {
   return Status::Ok();
 }
 
-std::unique_ptr<Backend> MakeNccl(World* world, const Settings& settings, Backend* carrier) {
-  return std::make_unique<Nccl>(world, settings, carrier);
+std::unique_ptr<Backend> MakeNccl(World* world, const Settings& settings, Backend* host_backend) {
+  return std::make_unique<Nccl>(world, settings, host_backend);
 }
 
 }  // namespace

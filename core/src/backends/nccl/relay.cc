@@ -11,20 +11,20 @@ std::byte* At(void* memory, size_t offset) { return static_cast<std::byte*>(memo
 
 }  // namespace
 
-Status Relay::Begin(const Work& work, Communicator* communicator, Lane* lane) {
-  work_ = &work;
+Status Relay::Begin(const Task& task, Communicator* communicator, Lane* lane) {
+  task_ = &task;
   communicator_ = communicator;
   lane_ = lane;
-  cross_ = &hosts_.try_emplace(work.set->id, world_, *work.set, settings_).first->second.cross;
+  exchange_ = &hosts_.try_emplace(task.set->id, world_, *task.set, settings_).first->second.cross;
   is_back_ = false;
-  total_bytes_ = work.TotalBytes();
-  element_bytes_ = Reduces() ? SizeOf(work.dtype) : 1;
-  lane_count_ = topology().LaneCount(total_bytes_);
-  carried_ = CarriedBy(topology().member);
-  FRD_RETURN_IF_ERROR(FindTensors(work, lane, &tensors_));
+  total_bytes_ = task.TotalBytes();
+  element_bytes_ = Reduces() ? SizeOf(task.dtype) : 1;
+  shard_count_ = partition().ShardCount(total_bytes_);
+  carried_ = CarriedBy(partition().member);
+  FRD_RETURN_IF_ERROR(FindTensors(task, lane, &tensors_));
   FRD_RETURN_IF_ERROR(FindPlaces());
-  FRD_RETURN_IF_ERROR(AwaitInputs(work, lane));
-  return calls_.Begin(work, IsAlone() ? Scale() : work.scale, communicator,
+  FRD_RETURN_IF_ERROR(AwaitInputs(task, lane));
+  return calls_.Begin(task, IsAlone() ? Scale() : task.scale, communicator,
                       [this](const NcclReduction& reduction, CallList* calls) {
                         if (Reduces()) return ListReduce(reduction, calls);
                         if (IsInRootsHost()) ListBroadcast(calls);
@@ -34,13 +34,13 @@ Status Relay::Begin(const Work& work, Communicator* communicator, Lane* lane) {
 Range Relay::CarriedBy(int member) const {
   const auto width = static_cast<int64_t>(element_bytes_);
   const Range elements =
-      topology().Carries(member, lane_count_, static_cast<int64_t>(total_bytes_) / width, element_bytes_);
+      partition().Owns(member, shard_count_, static_cast<int64_t>(total_bytes_) / width, element_bytes_);
   return {elements.begin * width, elements.end * width};
 }
 
 // One tensor, of which every member carries as much, in order.
 bool Relay::IsEven() const {
-  const int members = topology().member_count();
+  const int members = partition().member_count();
   if (tensors_.size() != 1 || carried_.size() * members != static_cast<int64_t>(total_bytes_)) return false;
   for (int m = 0; m < members; ++m) {
     if (CarriedBy(m).size() != carried_.size()) return false;
@@ -67,12 +67,12 @@ Status Relay::FindPlaces() {
 // A member that is not the root of a reduction gets nothing by it.
 void Relay::ListReduce(const NcclReduction& reduction, CallList* calls) const {
   const NcclComm comm = communicator_->handle();
-  const NcclType type = NcclTypeOf(work_->dtype);
+  const NcclType type = NcclTypeOf(task_->dtype);
   if (IsEven()) {
     return calls->Add(nccl_.reduce_scatter, tensors_[0].input, static_cast<void*>(place_),
                       carried_bytes() / element_bytes_, type, reduction, comm, lane_->stream());
   }
-  for (int m = 0; m < topology().member_count(); ++m) {
+  for (int m = 0; m < partition().member_count(); ++m) {
     const auto to_member = [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
       void* const to = IsMine(m) ? place_ + in_range : At(tensor.output, at);
       calls->Add(nccl_.reduce, static_cast<const void*>(At(tensor.input, at)), to, bytes / element_bytes_, type,
@@ -84,7 +84,7 @@ void Relay::ListReduce(const NcclReduction& reduction, CallList* calls) const {
 }
 
 void Relay::ListBroadcast(CallList* calls) const {
-  const int root = topology().layout->member_of[static_cast<size_t>(work_->root)];
+  const int root = partition().layout->member_of[static_cast<size_t>(task_->root)];
   for (const Segment& tensor : tensors_) {
     calls->Add(nccl_.broadcast, tensor.input, tensor.output, tensor.size_bytes, NcclType::kUint8, root,
                communicator_->handle(), lane_->stream());
@@ -106,20 +106,20 @@ Status Relay::Cross() {
   FRD_RETURN_IF_ERROR(calls_.End());
   const auto count = static_cast<int64_t>(total_bytes_ / element_bytes_);
   if (Reduces()) {
-    if (IsAlone() && !work_->scale.IsIdentity()) {
+    if (IsAlone() && !task_->scale.IsIdentity()) {
       const void* const source = on_host_;
-      Fold(work_->dtype, work_->reduce, &source, 1, static_cast<size_t>(count), work_->scale, on_host_);
+      Fold(task_->dtype, task_->reduce, &source, 1, static_cast<size_t>(count), task_->scale, on_host_);
     }
-    cross_->Allreduce(*work_, Scale(), on_host_, count, lane_count_);
+    exchange_->Allreduce(*task_, Scale(), on_host_, count, shard_count_);
   } else {
-    cross_->Broadcast(on_host_, count, lane_count_, RootsHost());
+    exchange_->Broadcast(on_host_, count, shard_count_, RootsHost());
   }
   return Status::Ok();
 }
 
 Status Relay::PollCross(bool* moved, bool* done) {
-  FRD_RETURN_IF_ERROR(cross_->Advance(moved));
-  *done = cross_->done();
+  FRD_RETURN_IF_ERROR(exchange_->Advance(moved));
+  *done = exchange_->done();
   return Status::Ok();
 }
 
@@ -136,7 +136,7 @@ void Relay::ListReturn(CallList* calls) const {
     return calls->Add(nccl_.all_gather, static_cast<const void*>(place_), tensors_[0].output, carried_bytes(),
                       NcclType::kUint8, comm, lane_->stream());
   }
-  for (int m = 0; m < topology().member_count(); ++m) {
+  for (int m = 0; m < partition().member_count(); ++m) {
     const auto from_member = [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
       void* const to = At(tensor.output, at);
       const void* const from = IsMine(m) ? place_ + in_range : to;
@@ -148,14 +148,14 @@ void Relay::ListReturn(CallList* calls) const {
 }
 
 void Relay::Abort() {
-  if (cross_ != nullptr) cross_->Abort();
+  if (exchange_ != nullptr) exchange_->Abort();
 }
 
 // What was performed last may have been the set's.
 void Relay::Forget(int set_id) {
   const auto found = hosts_.find(set_id);
   if (found == hosts_.end()) return;
-  if (cross_ == &found->second.cross) cross_ = nullptr;
+  if (exchange_ == &found->second.cross) exchange_ = nullptr;
   hosts_.erase(found);
 }
 

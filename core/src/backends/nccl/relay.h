@@ -1,14 +1,14 @@
-// One work among hosts between which NCCL has no network, an allreduce or a broadcast: NCCL inside each host, links of
-// ours between them (cross.h).
+// One task among hosts between which NCCL has no network, an allreduce or a broadcast: NCCL inside each host, links of
+// ours between them (shard_exchange.h).
 //
 //             allreduce                                           broadcast
-//   out       ncclReduce to every member of what it carries       ncclBroadcast in the root's host
-//             what it carries -> pinned host memory               the same there
-//   across    exchange with those who carry it in the other hosts
+//   out       ncclReduce to every member of what it owns          ncclBroadcast in the root's host
+//             what it owns -> pinned host memory                  the same there
+//   across    exchange with its owners in the other hosts
 //   back      pinned host memory -> device                        the same in the other hosts
-//             ncclBroadcast from every member of what it carries
+//             ncclBroadcast from every member of what it owns
 //
-// What a member carries (topology.h) is a range of the vector of all tensors. Where one tensor is cut evenly, the calls
+// What a member owns (partition.h) is a range of the vector of all tensors. Where one tensor is cut evenly, the calls
 // inside the host are one ncclReduceScatter and one ncclAllGather. A host is a group of ranks that share memory. The
 // driver alone calls.
 #pragma once
@@ -17,9 +17,9 @@
 #include <memory>
 #include <vector>
 
-#include "backends/cross.h"
 #include "backends/nccl/calls.h"
 #include "backends/nccl/lane.h"
+#include "collectives/shard_exchange.h"
 
 namespace farandole {
 
@@ -30,7 +30,7 @@ class Relay {
 
   // The calls of the way out, after every tensor's ready event. REQUIRES: the communicator, of the work's ranks of this
   // host, is ready; what was launched before has ended; NcclRelays the operation.
-  Status Begin(const Work& work, Communicator* communicator, Lane* lane);
+  Status Begin(const Task& task, Communicator* communicator, Lane* lane);
   // Behind the calls of either way, when the communicator is ready.
   Status Follow();
   // The device is past the way out, and the communicator is ready.
@@ -38,7 +38,7 @@ class Relay {
   // REQUIRES: the communicator is ready.
   Status PollCross(bool* moved, bool* done);
   // Whom the exchange waits for.
-  std::vector<int> Laggards() const { return cross_ != nullptr ? cross_->Laggards() : std::vector<int>(); }
+  std::vector<int> WaitingOn() const { return exchange_ != nullptr ? exchange_->WaitingOn() : std::vector<int>(); }
   // After the exchange: whether there is a way back; its calls. REQUIRES: the communicator is ready.
   bool goes_back() const { return Reduces() || !IsInRootsHost(); }
   Status Return();
@@ -52,18 +52,18 @@ class Relay {
   struct Hosts {
     Hosts(World* world, const ProcessSet& of, const Settings& settings) : set(of), cross(world, &set, settings) {}
     const ProcessSet set;
-    CrossExchange cross;
+    ShardExchange cross;
   };
 
-  bool Reduces() const { return farandole::Reduces(work_->kind); }
-  const Topology& topology() const { return cross_->topology(); }
-  int RootsHost() const { return topology().layout->group_of[static_cast<size_t>(work_->root)]; }
-  bool IsInRootsHost() const { return topology().group == RootsHost(); }
-  bool IsMine(int member) const { return member == topology().member; }
+  bool Reduces() const { return farandole::Reduces(task_->kind); }
+  const Partition& partition() const { return exchange_->partition(); }
+  int RootsHost() const { return partition().layout->group_of[static_cast<size_t>(task_->root)]; }
+  bool IsInRootsHost() const { return partition().group == RootsHost(); }
+  bool IsMine(int member) const { return member == partition().member; }
   Range CarriedBy(int member) const;
   size_t carried_bytes() const { return static_cast<size_t>(carried_.size()); }
   bool IsEven() const;
-  bool IsAlone() const { return topology().member_count() == 1; }  // in its host
+  bool IsAlone() const { return partition().member_count() == 1; }  // in its host
   Status FindPlaces();
   void ListReduce(const NcclReduction& reduction, CallList* calls) const;
   void ListBroadcast(CallList* calls) const;
@@ -76,14 +76,14 @@ class Relay {
   std::map<int, Hosts> hosts_;  // by set
 
   // Of the work at hand.
-  const Work* work_ = nullptr;
-  CrossExchange* cross_ = nullptr;
+  const Task* task_ = nullptr;
+  ShardExchange* exchange_ = nullptr;
   Communicator* communicator_ = nullptr;
   Lane* lane_ = nullptr;
   std::vector<Segment> tensors_;
   size_t element_bytes_ = 1;
   size_t total_bytes_ = 0;
-  int lane_count_ = 1;
+  int shard_count_ = 1;
   Range carried_;                 // by this member, in bytes of the vector
   std::byte* place_ = nullptr;    // of it on the device: in the output where that is one piece
   std::byte* on_host_ = nullptr;  // likewise, pinned

@@ -16,7 +16,7 @@ struct Rows {
 
   const NcclLibrary& nccl;
   NcclComm comm;
-  const Work& work;
+  const Task& task;
   Stream stream;
   const std::byte* from;
   std::byte* to;

@@ -11,13 +11,13 @@
 namespace farandole {
 
 // The lane's stream goes on once every tensor's ready event has happened.
-Status AwaitInputs(const Work& work, Lane* lane);
+Status AwaitInputs(const Task& task, Lane* lane);
 
 // What stands in for the memory of a rank that has joined: size_bytes of the lane's zeros. Nothing for other ranks.
-Status TakeMemoryOfNobody(const Work& work, size_t size_bytes, Lane* lane);
+Status TakeMemoryOfNobody(const Task& task, size_t size_bytes, Lane* lane);
 
 // Of an allreduce or a broadcast: every tensor that has elements, with memory for input and output.
-Status FindTensors(const Work& work, Lane* lane, std::vector<Segment>* tensors);
+Status FindTensors(const Task& task, Lane* lane, std::vector<Segment>* tensors);
 
 // visit(tensor, where in it, where in the range, size) for the parts of a range of their vector, all in bytes, as long
 // as it is Ok.

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "algorithms/run.h"
+#include "collectives/runner.h"
 #include "transport/link_pairs.h"
 
 namespace farandole::tests {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/run.h"
+#include "collectives/runner.h"
 
 namespace farandole::tests {
 

@@ -19,19 +19,19 @@ constexpr int kMaxParticipants = 17;
 
 enum class Result { kSumInOrder, kSumAnyOrder, kGathered, kRootsBlock, kOwnSumInOrder, kExchanged };
 
-struct Case {
+struct ScheduleCase {
   const char* name;
   Result result;
   int root;  // kRootsBlock only; taken modulo participants
   MakeSchedule make;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const ScheduleCase& c, std::ostream* out) { *out << c.name; }
 
 MakeSchedule Rooted(Schedule (*make)(int, int, int), int root) {
   return [=](int participants, int me) { return make(participants, me, root % participants); };
 }
 
-const Case kCases[] = {
+const ScheduleCase kCases[] = {
     {"DirectAllreduce", Result::kSumInOrder, 0, DirectAllreduce},
     {"ExchangeAll", Result::kSumInOrder, 0, ExchangeAll},
     {"TreeAllreduce", Result::kSumInOrder, 0, TreeAllreduce},
@@ -45,12 +45,12 @@ const Case kCases[] = {
     {"TreeBroadcastFrom16", Result::kRootsBlock, 16, Rooted(TreeBroadcast, 16)},
 };
 
-bool Reduces(const Case& c) {
+bool Reduces(const ScheduleCase& c) {
   return c.result == Result::kSumInOrder || c.result == Result::kSumAnyOrder || c.result == Result::kOwnSumInOrder;
 }
 
 // In an alltoall block j of `from` is what goes to j, block n + i of `to` what comes from i.
-bool Agree(const Case& c, int participants, int from, const Step& send, int to, const Step& recv) {
+bool Agree(const ScheduleCase& c, int participants, int from, const Step& send, int to, const Step& recv) {
   if (c.result != Result::kExchanged) return send.block == recv.block;
   return send.block == to && recv.block == participants + from;
 }
@@ -58,7 +58,7 @@ bool Agree(const Case& c, int participants, int from, const Step& send, int to, 
 // A addressed per participant, so that expressions can be taken apart.
 std::string Name(int participant) { return std::string(1, static_cast<char>('a' + participant)); }
 
-std::string Initial(const Case& c, int participants, int me, int block) {
+std::string Initial(const ScheduleCase& c, int participants, int me, int block) {
   if (Reduces(c)) return Name(me);
   if (c.result == Result::kExchanged) return block < participants ? Name(me) + Name(block) : "";
   const bool mine = c.result == Result::kGathered ? block == me : me == c.root % participants;
@@ -81,7 +81,7 @@ std::string Summands(const std::string& expression) {
   return messages;
 }
 
-std::string Final(const Case& c, int participants, int me, int block, const std::string& got) {
+std::string Final(const ScheduleCase& c, int participants, int me, int block, const std::string& got) {
   const std::vector<std::string> names = Names(participants);
   switch (c.result) {
     case Result::kSumInOrder:
@@ -105,10 +105,10 @@ std::string Final(const Case& c, int participants, int me, int block, const std:
   return "";
 }
 
-class Schedules : public ::testing::TestWithParam<Case> {
+class Schedules : public ::testing::TestWithParam<ScheduleCase> {
  protected:
   void ExpectComplete(int participants, int64_t chunk_count, uint32_t seed) {
-    const Case& c = GetParam();
+    const ScheduleCase& c = GetParam();
     Simulation simulation(
         participants, c.make, [&](int me, int block) { return Initial(c, participants, me, block); }, chunk_count, seed,
         [&](int from, const Step& send, int to, const Step& recv) {

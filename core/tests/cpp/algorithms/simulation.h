@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/chunks.h"
 #include "algorithms/schedule.h"
-#include "algorithms/walk.h"
 
 namespace farandole::tests {
 
@@ -73,7 +73,7 @@ class Simulation {
         recvs.emplace_back(schedule, Lane(StepKind::kRecvData, static_cast<int>(peer)));
       }
       for (auto* lanes : {&sends, &recvs}) {
-        for (Walk& walk : *lanes) walk.Restart(chunk_count);
+        for (StepCursor& cursor : *lanes) cursor.Restart(chunk_count);
       }
       folds.Restart(chunk_count);
       progress.Restart(chunk_count);
@@ -97,23 +97,25 @@ class Simulation {
     std::string& Slot(int slot, int64_t chunk) {
       return scratch[slot * Progress::kSlotDepth + chunk % Progress::kSlotDepth];
     }
-    bool IsReady(const Walk& walk) const { return !walk.ended() && progress.Ready(walk.chunk(), walk.step()); }
-    void Finish(Walk* walk) {
-      progress.Complete(walk->chunk(), walk->step());
-      walk->Next();
+    bool IsReady(const StepCursor& cursor) const {
+      return !cursor.ended() && progress.Ready(cursor.chunk(), cursor.step());
+    }
+    void Finish(StepCursor* cursor) {
+      progress.Complete(cursor->chunk(), cursor->step());
+      cursor->Next();
     }
 
     const Schedule& schedule;
     Progress progress;
-    std::vector<Walk> sends, recvs;
-    Walk folds;
+    std::vector<StepCursor> sends, recvs;
+    StepCursor folds;
     std::vector<Values> data;  // by chunk
     Values scratch;            // by slot and copy
   };
 
   bool Transfer(int from, int to) {
     Rank &sender = *ranks_[from], &receiver = *ranks_[to];
-    Walk &send = sender.sends[to], &recv = receiver.recvs[from];
+    StepCursor &send = sender.sends[to], &recv = receiver.recvs[from];
     if (send.ended() != recv.ended()) error_ = "one end waits for a transfer that the other does not know";
     if (!sender.IsReady(send) || !receiver.IsReady(recv)) return false;
     const Step& in = receiver.schedule.steps[recv.step()];

@@ -69,34 +69,34 @@ class House {
 
 std::string GreetingOf(int rank) { return "I am number " + std::to_string(rank); }
 
-class Threads final : public Performer {
+class Threads final : public BlockingLibrary {
  public:
   Threads(House* house, int rank) : house_(house), rank_(rank) {}
 
-  Status Greet(const ProcessSet&, std::string* greeting) override {
-    *greeting = GreetingOf(rank_);
+  Status Greet(const ProcessSet&, std::string* address) override {
+    *address = GreetingOf(rank_);
     return Status::Ok();
   }
-  Status Meet(const ProcessSet& set, const std::vector<std::string>& greetings) override {
+  Status Meet(const ProcessSet& set, const std::vector<std::string>& addresses) override {
     for (size_t p = 0; p < set.ranks.size(); ++p) {
-      if (greetings.at(p) != GreetingOf(set.ranks[p])) return Internal("greeted by '" + greetings[p] + "'");
+      if (addresses.at(p) != GreetingOf(set.ranks[p])) return Internal("greeted by '" + addresses[p] + "'");
     }
     rooms_[set.id] = house_->At(set);
     return Status::Ok();
   }
-  Status Perform(const Work& work) override {
-    FRD_RETURN_IF_ERROR(packing_.Pack(work));
-    const std::shared_ptr<Room> room = rooms_.at(work.set->id);
+  Status Perform(const Task& task) override {
+    FRD_RETURN_IF_ERROR(packing_.Pack(task));
+    const std::shared_ptr<Room> room = rooms_.at(task.set->id);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       busy_ = room;
     }
-    Room::Place& mine = room->place(work.set->position);
+    Room::Place& mine = room->place(task.set->position);
     mine.input = static_cast<const std::byte*>(packing_.input());
-    mine.send_bytes = work.send_bytes;
+    mine.send_bytes = task.send_bytes;
     if (!room->Await()) return Internal("interrupted");
     std::string result(packing_.output_bytes(), '\0');
-    Compute(work, *room, result.data());
+    Compute(task, *room, result.data());
     if (!room->Await()) return Internal("interrupted");
     if (!result.empty()) std::memcpy(packing_.output(), result.data(), result.size());
     packing_.Unpack();
@@ -109,17 +109,17 @@ class Threads final : public Performer {
   void Forget(int set_id) override { rooms_.erase(set_id); }
 
  private:
-  static void Compute(const Work& work, Room& room, char* to) {
-    const int positions = work.set->size(), me = work.set->position;
-    if (work.kind == OpKind::kAllreduce || work.kind == OpKind::kReducescatter) return Reduce(work, room, to);
+  static void Compute(const Task& task, Room& room, char* to) {
+    const int positions = task.set->size(), me = task.set->position;
+    if (task.kind == OpKind::kAllreduce || task.kind == OpKind::kReducescatter) return Reduce(task, room, to);
     for (int p = 0; p < positions; ++p) {
       const auto at = static_cast<size_t>(p);
       const std::byte* from = room.place(p).input;
       size_t size_bytes = 0;
-      if (work.kind == OpKind::kBroadcast) size_bytes = p == work.root ? work.TotalBytes() : 0;
-      if (work.kind == OpKind::kAllgather) size_bytes = work.rank_bytes[at];
-      if (work.kind == OpKind::kAlltoall) {
-        size_bytes = work.recv_bytes[at];
+      if (task.kind == OpKind::kBroadcast) size_bytes = p == task.root ? task.TotalBytes() : 0;
+      if (task.kind == OpKind::kAllgather) size_bytes = task.rank_bytes[at];
+      if (task.kind == OpKind::kAlltoall) {
+        size_bytes = task.recv_bytes[at];
         for (int q = 0; q < me; ++q) from += room.place(p).send_bytes[static_cast<size_t>(q)];
       }
       if (size_bytes > 0) std::memcpy(to, from, size_bytes);
@@ -127,16 +127,16 @@ class Threads final : public Performer {
     }
   }
   // In the order of the rule, so that the expectations hold to the bit for a set in one group.
-  static void Reduce(const Work& work, Room& room, char* to) {
-    const auto me = static_cast<size_t>(work.set->position);
-    const bool scatters = work.kind == OpKind::kReducescatter;
+  static void Reduce(const Task& task, Room& room, char* to) {
+    const auto me = static_cast<size_t>(task.set->position);
+    const bool scatters = task.kind == OpKind::kReducescatter;
     const size_t skipped =
-        scatters ? std::accumulate(work.rank_bytes.begin(), work.rank_bytes.begin() + me, size_t{0}) : 0;
-    const size_t size_bytes = scatters ? work.rank_bytes[me] : work.TotalBytes();
+        scatters ? std::accumulate(task.rank_bytes.begin(), task.rank_bytes.begin() + me, size_t{0}) : 0;
+    const size_t size_bytes = scatters ? task.rank_bytes[me] : task.TotalBytes();
     std::vector<const void*> inputs;
-    for (int p = 0; p < work.set->size(); ++p) inputs.push_back(room.place(p).input + skipped);
+    for (int p = 0; p < task.set->size(); ++p) inputs.push_back(room.place(p).input + skipped);
     if (size_bytes > 0)
-      Fold(work.dtype, work.reduce, inputs.data(), inputs.size(), size_bytes / SizeOf(work.dtype), Scale(), to);
+      Fold(task.dtype, task.reduce, inputs.data(), inputs.size(), size_bytes / SizeOf(task.dtype), Scale(), to);
   }
 
   House* const house_;
@@ -170,12 +170,12 @@ TEST(Blocking, AnAverageOfHalvesThatWouldOverflowDoesNot) {
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                           const std::vector<uint16_t> large(5, FloatToFloat16(60000.0f));
                           std::vector<uint16_t> output(5);
-                          Work work;
-                          work.set = &set;
-                          work.dtype = DType::kFloat16;
-                          work.scale.divisor = 2;
-                          work.segments = {{large.data(), output.data(), large.size() * 2}};
-                          const std::string error = rig.Perform(work);
+                          Task task;
+                          task.set = &set;
+                          task.dtype = DType::kFloat16;
+                          task.scale.divisor = 2;
+                          task.segments = {{large.data(), output.data(), large.size() * 2}};
+                          const std::string error = rig.Perform(task);
                           return error.empty() && output != large ? "overflow" : error;
                         }),
             "");
@@ -188,14 +188,14 @@ TEST(Blocking, WorkThatIsAbortedEndsAndTheMemoryIsLeftAlone) {
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                           const HouseRig rig(&house, rank);
                           std::vector<float> data(100, 2.0f), result(100, 5.0f);
-                          Work work;
-                          work.set = &set;
-                          work.segments = {{data.data(), result.data(), data.size() * sizeof(float)}};
-                          if (const std::string error = rig.Perform(work); !error.empty()) return error;
+                          Task task;
+                          task.set = &set;
+                          task.segments = {{data.data(), result.data(), data.size() * sizeof(float)}};
+                          if (const std::string error = rig.Perform(task); !error.empty()) return error;
                           if (rank.rank() != 0) return "";  // does not come a second time
                           result.assign(100, 5.0f);
                           bool moved = false, done = false;
-                          Status status = rig.backend->Start(&work);
+                          Status status = rig.backend->Start(&task);
                           for (int i = 0; i < 100 && status.ok(); ++i) status = rig.backend->Poll(&moved, &done);
                           if (!status.ok() || done) return "done without the other: " + status.message();
                           rig.backend->Abort();
@@ -212,13 +212,13 @@ TEST(Blocking, AnAbortedIntroductionEnds) {
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                           const HouseRig rig(&house, rank);
                           float value = 1;
-                          Work work;
-                          work.set = &set;
-                          work.segments = {{&value, &value, sizeof(value)}};
+                          Task task;
+                          task.set = &set;
+                          task.segments = {{&value, &value, sizeof(value)}};
                           bool moved = false, done = false;
-                          Status status = rig.backend->Start(&work);
+                          Status status = rig.backend->Start(&task);
                           for (int i = 0; i < 100 && status.ok(); ++i) status = rig.backend->Poll(&moved, &done);
-                          if (rig.backend->Laggards() != std::vector<int>{1}) return "does not say for whom it waits";
+                          if (rig.backend->WaitingOn() != std::vector<int>{1}) return "does not say for whom it waits";
                           rig.backend->Abort();
                           return done ? "done without the other" : "";
                         }),

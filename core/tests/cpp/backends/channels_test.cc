@@ -9,7 +9,7 @@ namespace {
 
 std::string PerformCase(Rank& rank, const Case& c, const ProcessSet& set) {
   const Performed performed(c, set);
-  const std::string error = rank.Perform(performed.work());
+  const std::string error = rank.Perform(performed.task());
   return error.empty() ? performed.Check() : error;
 }
 
@@ -31,21 +31,21 @@ TEST(Channels, AreUsedOnOnlyWhenNobodyReadsThereAnyMore) {
                           if (rank.rank() == 0) rank.BeSlow(std::chrono::milliseconds(30));
                           const Layout& layout = rank.world().layout;
                           std::vector<std::unique_ptr<Performed>>
-                              works;  // made and checked apart, so that one follows the other at once
+                              tasks;  // made and checked apart, so that one follows the other at once
                           for (int id = 1; id <= 12; ++id) {
                             const std::vector<int> ranks =
                                 id % 2 == 1 ? std::vector<int>{0, 1, 2} : std::vector<int>{1, 2, 3};
                             const ProcessSet set = MakeProcessSet(layout, rank.rank(), id, ranks, 1);
                             const Case c = AllreduceCase(static_cast<uint32_t>(id), 3, 500000);
-                            if (set.contains_me()) works.push_back(std::make_unique<Performed>(c, set));
+                            if (set.contains_me()) tasks.push_back(std::make_unique<Performed>(c, set));
                           }
-                          for (const auto& performed : works) {
-                            const std::string error = rank.Perform(performed->work());
+                          for (const auto& performed : tasks) {
+                            const std::string error = rank.Perform(performed->task());
                             if (!error.empty()) return error;
-                            rank.Forget(performed->work().set->id);
+                            rank.Forget(performed->task().set->id);
                           }
                           std::string complaint;
-                          for (const auto& performed : works) complaint += performed->Check();
+                          for (const auto& performed : tasks) complaint += performed->Check();
                           return complaint;
                         }),
             "");

@@ -63,14 +63,14 @@ TEST(Gloo, WorkThatIsAbortedEnds) {
                           });
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                           std::vector<float> data(1000, 1.0f);
-                          Work work;
-                          work.set = &set;
-                          work.segments = {{data.data(), data.data(), data.size() * sizeof(float)}};
-                          if (const std::string error = rig.Perform(work); !error.empty()) return error;
+                          Task task;
+                          task.set = &set;
+                          task.segments = {{data.data(), data.data(), data.size() * sizeof(float)}};
+                          if (const std::string error = rig.Perform(task); !error.empty()) return error;
                           while (rank.rank() != 0 && !over) std::this_thread::yield();
                           if (rank.rank() != 0) return "";  // does not come again
                           bool moved = false, done = false;
-                          Status status = rig.backend->Start(&work);
+                          Status status = rig.backend->Start(&task);
                           for (int i = 0; i < 100 && status.ok(); ++i) status = rig.backend->Poll(&moved, &done);
                           const TimePoint begin = Now();
                           rig.backend->Abort();

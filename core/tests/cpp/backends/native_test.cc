@@ -41,7 +41,7 @@ std::string PerformSequence(Rank& rank, uint32_t seed, int length, size_t most_e
     const Case c = maker.Make(set.size());
     if (!set.contains_me() || (any_order && OrderMatters(c))) continue;
     const Performed performed(c, set);
-    const std::string error = rank.Perform(performed.work());
+    const std::string error = rank.Perform(performed.task());
     const std::string complaint = error.empty() ? performed.Check() : error;
     if (!complaint.empty() && first_complaint.empty()) {
       first_complaint = "seed " + std::to_string(seed) + ", work " + std::to_string(i) + ", " +

@@ -48,7 +48,7 @@ TEST_P(NcclTestOfCalls, ACallThatDoesNotComeBackIsNamedAndLeftAlone) {
                           std::vector<float> values(5, 1.0f);
                           std::string told;
                           const auto both_hang = [&] {
-                            told = rig.backend->Standstill();
+                            told = rig.backend->StallReason();
                             return nccl_.calls(call) == 2 && told.find(call) != std::string::npos;
                           };
                           const std::string error = Reduce(rig, &values, {1.0, 2.0}, both_hang);

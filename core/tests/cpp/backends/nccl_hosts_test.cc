@@ -63,10 +63,10 @@ TEST_P(NcclHosts, AnySequenceOfWhatItSupportsGivesWhatTheDefinitionsSay) {
       const size_t drawn = maker.Below(4);
       const ProcessSet& set = drawn == 0 ? ends : drawn == 1 ? first_host : everybody;
       const Case c = maker.Make(set.size());
-      Demand demand = DemandOf(c, set.size());
-      demand.group_count = set.layout.group_count();
-      demand.has_network = false;
-      if (!NcclSupports(demand) || IsRoundedOtherwise(c) || !set.contains_me()) continue;
+      PathFacts facts = DemandOf(c, set.size());
+      facts.group_count = set.layout.group_count();
+      facts.has_network = false;
+      if (!NcclSupports(facts) || IsRoundedOtherwise(c) || !set.contains_me()) continue;
       if (const std::string wrong = Check(rig, c, set); !wrong.empty()) return wrong;
       performed_works.fetch_add(1);
       relayed.fetch_add(set.layout.group_count() > 1 ? 1 : 0);
@@ -117,13 +117,13 @@ TEST_P(NcclHosts, AnAverageOf16BitFloatsDoesNotOverflow) {
     const NcclRig rig(rank, CutOff());
     const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
     std::vector<uint16_t> values(1000, FloatToFloat16(40'000.0f));
-    Work work;
-    work.set = &set;
-    work.dtype = DType::kFloat16;
-    work.scale = {1.0, static_cast<double>(set.size())};
-    work.segments = {{values.data(), values.data(), values.size() * sizeof(uint16_t)}};
-    const OnDevice device(memories_, rank.rank() % 2, work);
-    if (const std::string error = rig.Perform(device.work()); !error.empty()) return error;
+    Task task;
+    task.set = &set;
+    task.dtype = DType::kFloat16;
+    task.scale = {1.0, static_cast<double>(set.size())};
+    task.segments = {{values.data(), values.data(), values.size() * sizeof(uint16_t)}};
+    const OnDevice device(memories_, rank.rank() % 2, task);
+    if (const std::string error = rig.Perform(device.task()); !error.empty()) return error;
     device.CopyBack();
     const float got = Float16ToFloat(values[999]);
     return std::fabs(got - 40'000.0f) < 100 ? "" : std::to_string(got);
@@ -137,15 +137,15 @@ TEST_P(NcclHosts, ItWaitsForEveryTensorsReadyEvent) {
     const NcclRig rig(rank, CutOff());
     const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
     std::vector<float> values(20'000);
-    Work work;
-    work.set = &set;
-    work.segments = {{values.data(), values.data(), values.size() * sizeof(float)}};
-    OnDevice device(memories_, rank.rank() % 2, work);
+    Task task;
+    task.set = &set;
+    task.segments = {{values.data(), values.data(), values.size() * sizeof(float)}};
+    OnDevice device(memories_, rank.rank() % 2, task);
     void* const stream = cuda_.MakeStream(rank.rank() % 2);
-    auto* const contents = static_cast<float*>(cuda_.Contents(device.work().segments[0].input));
+    auto* const contents = static_cast<float*>(cuda_.Contents(device.task().segments[0].input));
     cuda_.Launch(stream, [contents] { std::fill(contents, contents + 20'000, 4.0f); });
-    device.work().segments[0].ready_event = cuda_.RecordNewEvent(stream);
-    if (const std::string error = rig.Perform(device.work()); !error.empty()) return error;
+    device.task().segments[0].ready_event = cuda_.RecordNewEvent(stream);
+    if (const std::string error = rig.Perform(device.task()); !error.empty()) return error;
     device.CopyBack();
     const auto expected = 4.0f * static_cast<float>(set.size());
     return values[0] == expected && values[19'999] == expected ? "" : "too early";
@@ -180,7 +180,7 @@ TEST_P(NcclHosts, WhoeverWaitsForAnotherHostNamesItsRankAndMayGiveUp) {
     if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
     if (host_of(rank.rank()) != layout.group_count() - 1) {
       const auto names_others = [&] {
-        const std::vector<int> laggards = rig.backend->Laggards();
+        const std::vector<int> laggards = rig.backend->WaitingOn();
         return !laggards.empty() && host_of(laggards[0]) != host_of(rank.rank());
       };
       if (const std::string error = Reduce(rig, &values, Scale(), names_others); error != kGivenUp)
@@ -188,7 +188,7 @@ TEST_P(NcclHosts, WhoeverWaitsForAnotherHostNamesItsRankAndMayGiveUp) {
     }
     rig.backend->Abort();
     const Ones ones(memories_, rank, rank.rank() % 2);
-    return rig.backend->Start(&ones.device.work()).ok() ? "it goes on after an abort" : "";
+    return rig.backend->Start(&ones.device.task()).ok() ? "it goes on after an abort" : "";
   };
   EXPECT_EQ(RunBackends(GetParam(), body), "");
   EXPECT_EQ(nccl_.calls("ncclCommAbort"), static_cast<int>(nccl_.sizes().size()));
@@ -204,7 +204,7 @@ TEST_P(NcclHosts, AnErrorInsideAHostEndsTheWaitForTheOthers) {
     ++connected;
     std::string error;
     if (rank.world().layout.group_of[static_cast<size_t>(rank.rank())] == 0) {
-      error = Reduce(rig, &values, Scale(), [&rig] { return !rig.backend->Laggards().empty(); });
+      error = Reduce(rig, &values, Scale(), [&rig] { return !rig.backend->WaitingOn().empty(); });
       while (connected < rank.world().size) std::this_thread::yield();  // the error is for all communicators
       nccl_.FailLater(1);
       bool moved = false, done = false;
@@ -247,11 +247,11 @@ TEST_F(NcclTest, HostsThatAreNotConnectedAreToldOfTheSetting) {
                           const NcclRig rig(rank);
                           const Ones ones(memories_, rank, rank.rank() % 2);
                           const auto is_told = [&rig] {
-                            const std::string why = rig.backend->Standstill();
+                            const std::string why = rig.backend->StallReason();
                             return why.find("connected the ranks of the hosts host0, host1 (") != std::string::npos &&
                                    why.find("set FARANDOLE_NCCL_NETWORK=0 on all ranks") != std::string::npos;
                           };
-                          const std::string error = rig.Perform(ones.device.work(), is_told);
+                          const std::string error = rig.Perform(ones.device.task(), is_told);
                           rig.backend->Abort();
                           return error == kGivenUp ? "" : error;
                         }),

@@ -32,13 +32,13 @@ inline constexpr const char* kGivenUp = "given up";
 struct NcclRig {
   explicit NcclRig(const Rank& rank, const Settings& settings = FakeSettings())
       : world(const_cast<World*>(&rank.world())),
-        registry(world, settings, Preference()),
+        registry(world, settings, BackendList()),
         backend(kNccl.make(world, settings, registry.At(0))) {
     EXPECT_EQ(backend->Open().message(), "");
   }
-  std::string Perform(const Work& work, const Condition& gives_up = Never) const {
+  std::string Perform(const Task& task, const Condition& gives_up = Never) const {
     const TimePoint end = Now() + std::chrono::seconds(30);
-    Status status = backend->Start(&work);
+    Status status = backend->Start(&task);
     for (bool done = false; status.ok() && !done; std::this_thread::yield()) {
       bool moved = false;
       status = backend->Poll(&moved, &done);
@@ -48,9 +48,9 @@ struct NcclRig {
     return status.message();
   }
   // Performs what the device does not come to an end with until it, and that of every other rank, is at it.
-  std::string PerformUntilAllHang(const Work& work, std::atomic<int>* ranks_at_it) const {
-    const auto hangs = [this] { return backend->Standstill().find("does not come to an end") != std::string::npos; };
-    std::string error = Perform(work, hangs);
+  std::string PerformUntilAllHang(const Task& task, std::atomic<int>* ranks_at_it) const {
+    const auto hangs = [this] { return backend->StallReason().find("does not come to an end") != std::string::npos; };
+    std::string error = Perform(task, hangs);
     ++*ranks_at_it;
     while (*ranks_at_it < world->size) std::this_thread::yield();
     return error;
@@ -61,22 +61,22 @@ struct NcclRig {
 };
 
 // An allreduce of `values` in place.
-inline Work WorkOn(const ProcessSet& set, std::vector<float>* values) {
-  Work work;
-  work.set = &set;
-  work.segments = {{values->data(), values->data(), values->size() * sizeof(float)}};
-  return work;
+inline Task WorkOn(const ProcessSet& set, std::vector<float>* values) {
+  Task task;
+  task.set = &set;
+  task.segments = {{values->data(), values->data(), values->size() * sizeof(float)}};
+  return task;
 }
 
 // An allreduce of five ones on a device.
 struct Ones {
   Ones(Memories& memories, const Rank& rank, int ordinal)
       : set(WholeWorld(rank.world().layout, rank.rank())),
-        work(WorkOn(set, &values)),
-        device(memories, ordinal, work) {}
+        task(WorkOn(set, &values)),
+        device(memories, ordinal, task) {}
   const ProcessSet set;
   std::vector<float> values = std::vector<float>(5, 1.0f);
-  const Work work;
+  const Task task;
   const OnDevice device;
 };
 
@@ -86,24 +86,24 @@ class NcclTest : public OnFakeGpus<::testing::Test> {
   std::string Reduce(const NcclRig& rig, std::vector<float>* values, const Scale& scale = Scale(),
                      const Condition& gives_up = Never) {
     const ProcessSet set = WholeWorld(rig.world->layout, rig.world->rank);
-    Work work = WorkOn(set, values);
-    work.scale = scale;
-    const OnDevice device(memories_, rig.world->rank % 2, work);
-    const std::string error = rig.Perform(device.work(), gives_up);
+    Task task = WorkOn(set, values);
+    task.scale = scale;
+    const OnDevice device(memories_, rig.world->rank % 2, task);
+    const std::string error = rig.Perform(device.task(), gives_up);
     if (error.empty()) device.CopyBack();  // else the device may still be at it
     return error;
   }
 
   // Until both ranks have called NCCL, which does not come to a launch; kGivenUp then.
   std::string PerformUntilBothLaunch(const NcclRig& rig, const Ones& ones) {
-    return rig.Perform(ones.device.work(), [this] { return nccl_.calls("ncclGroupEnd") == 2; });
+    return rig.Perform(ones.device.task(), [this] { return nccl_.calls("ncclGroupEnd") == 2; });
   }
 
   // A drawn operation on device rank % 2; what is wrong with what came of it.
   std::string Check(const NcclRig& rig, const Case& c, const ProcessSet& set) {
     const Performed performed(c, set);
-    const OnDevice device(memories_, rig.world->rank % 2, performed.work());
-    std::string wrong = rig.Perform(device.work());
+    const OnDevice device(memories_, rig.world->rank % 2, performed.task());
+    std::string wrong = rig.Perform(device.task());
     if (wrong.empty()) {
       device.CopyBack();
       wrong = performed.Check();
@@ -114,7 +114,7 @@ class NcclTest : public OnFakeGpus<::testing::Test> {
   Memories memories_{cuda_};
 };
 
-inline Demand DemandOf(const Case& c, int size) { return {c.kind, c.dtype, c.reduce, size, true, c.scale, true}; }
+inline PathFacts DemandOf(const Case& c, int size) { return {c.kind, c.dtype, c.reduce, size, true, c.scale, true}; }
 
 // NCCL scales before it sums, and other factors than powers of two are rounded then.
 inline bool IsRoundedOtherwise(const Case& c) {

@@ -83,17 +83,17 @@ TEST_F(NcclTest, ItWaitsForEveryTensorsReadyEvent) {
                           const NcclRig rig(rank);
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                           std::vector<float> first(10), second(10);
-                          Work work;
-                          work.set = &set;
-                          work.segments = {{first.data(), first.data(), 40}, {second.data(), second.data(), 40}};
-                          OnDevice device(memories_, rank.rank(), work);
+                          Task task;
+                          task.set = &set;
+                          task.segments = {{first.data(), first.data(), 40}, {second.data(), second.data(), 40}};
+                          OnDevice device(memories_, rank.rank(), task);
                           void* const stream = cuda_.MakeStream(rank.rank());
-                          for (Segment& segment : device.work().segments) {
+                          for (Segment& segment : device.task().segments) {
                             auto* const contents = static_cast<float*>(cuda_.Contents(segment.input));
                             cuda_.Launch(stream, [contents] { std::fill(contents, contents + 10, 4.0f); });
                             segment.ready_event = cuda_.RecordNewEvent(stream);
                           }
-                          const std::string error = rig.Perform(device.work());
+                          const std::string error = rig.Perform(device.task());
                           device.CopyBack();
                           return error.empty() && (first[9] != 8.0f || second[0] != 8.0f) ? "too early" : error;
                         }),
@@ -125,7 +125,7 @@ TEST_F(NcclTest, CommunicatorsMayBeginAndEndSideBySide) {
                           const auto reduce_in = [&](const ProcessSet& set) {
                             std::vector<float> values(5, 1.0f);
                             const OnDevice device(memories_, rank.rank(), WorkOn(set, &values));
-                            return rig.Perform(device.work());
+                            return rig.Perform(device.task());
                           };
                           for (int id = 1; id <= 3; ++id) {
                             const ProcessSet set = MakeProcessSet(rank.world().layout, rank.rank(), id, {0, 1}, id);
@@ -179,7 +179,7 @@ TEST_F(NcclTest, WhoDrivesSleepsWhileTheDeviceWorks) {
                         [&](Rank& rank) -> std::string {
                           const NcclRig rig(rank);
                           const Ones ones(memories_, rank, rank.rank());
-                          const std::string error = rig.PerformUntilAllHang(ones.device.work(), &ranks_at_it);
+                          const std::string error = rig.PerformUntilAllHang(ones.device.task(), &ranks_at_it);
                           const int sleep_ms = rig.backend->LongestSleepMs();
                           rig.backend->Abort();
                           return error == kGivenUp && sleep_ms == -1 ? "" : error + std::to_string(sleep_ms);
@@ -248,7 +248,7 @@ TEST_F(NcclTest, AnErrorThatComesUpWhileTheDeviceWorksEndsTheWork) {
   const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
     const NcclRig rig(rank);
     const Ones ones(memories_, rank, rank.rank());
-    if (rig.PerformUntilAllHang(ones.device.work(), &ranks_at_it) != kGivenUp) return "it did not hang";
+    if (rig.PerformUntilAllHang(ones.device.task(), &ranks_at_it) != kGivenUp) return "it did not hang";
     const TimePoint begin = Now();
     nccl_.FailLater(6);
     bool moved = false, done = false;
@@ -270,11 +270,11 @@ TEST_F(NcclTest, AWorkThatHangsIsOverOnceItIsAbortedAndNoneFollows) {
                         [&](Rank& rank) -> std::string {
                           const NcclRig rig(rank);
                           const Ones ones(memories_, rank, rank.rank());
-                          if (rig.PerformUntilAllHang(ones.device.work(), &ranks_at_it) != kGivenUp) return "no hang";
+                          if (rig.PerformUntilAllHang(ones.device.task(), &ranks_at_it) != kGivenUp) return "no hang";
                           rig.backend->Abort();
                           ones.device.CopyBack();
                           if (ones.values != std::vector<float>(5, 1.0f)) return "the memory was written";
-                          return rig.backend->Start(&ones.device.work()).ok() ? "it goes on after an abort" : "";
+                          return rig.backend->Start(&ones.device.task()).ok() ? "it goes on after an abort" : "";
                         }),
             "");
   EXPECT_EQ(nccl_.calls("ncclCommAbort"), 2);
@@ -290,13 +290,13 @@ TEST_F(NcclTest, AWorkThatHangsIsAbortedThoughOtherSetsHaveCommunicators) {
                             const ProcessSet set = MakeProcessSet(layout, rank.rank(), id, {0, 1}, id);
                             std::vector<float> values(5, 1.0f);
                             const OnDevice device(memories_, rank.rank(), WorkOn(set, &values));
-                            if (const std::string error = rig.Perform(device.work()); !error.empty()) return error;
+                            if (const std::string error = rig.Perform(device.task()); !error.empty()) return error;
                           }
                           ++ranks_done;
                           while (ranks_done < 2) std::this_thread::yield();
                           nccl_.Hang();
                           const Ones ones(memories_, rank, rank.rank());
-                          if (rig.PerformUntilAllHang(ones.device.work(), &ranks_at_it) != kGivenUp) return "no hang";
+                          if (rig.PerformUntilAllHang(ones.device.task(), &ranks_at_it) != kGivenUp) return "no hang";
                           rig.backend->Abort();
                           return "";
                         }),
@@ -310,7 +310,7 @@ TEST_F(NcclTest, ARankThatDoesNotComeToTheCommunicatorIsNotWaitedForAfterAnAbort
                           const NcclRig rig(rank);
                           std::vector<float> values(5, 1.0f);
                           if (rank.rank() == 1) return "";
-                          const auto says = [&rig] { return rig.backend->Laggards() == std::vector<int>{1}; };
+                          const auto says = [&rig] { return rig.backend->WaitingOn() == std::vector<int>{1}; };
                           const std::string error = Reduce(rig, &values, Scale(), says);
                           rig.backend->Abort();
                           return error == kGivenUp ? "" : "does not say for whom it waits: " + error;
@@ -324,7 +324,7 @@ TEST_F(NcclTest, AllTensorsOfASetLieOnOneDeviceOfTheRank) {
     std::vector<float> values(5, 1.0f);
     if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
     const Ones elsewhere(memories_, rank, 1 - rank.rank());
-    return rig.Perform(elsewhere.device.work());
+    return rig.Perform(elsewhere.device.task());
   });
   EXPECT_NE(complaints.find("rank 1 (host host0, pid 1): tensors of process set 0 lie on CUDA device 1 and on CUDA "
                             "device 0; with NCCL a rank has one device for all of a set"),
@@ -343,10 +343,10 @@ TEST_F(NcclTest, MemoryForARankThatHasJoinedMayBeShort) {
       return "";
     }
     cuda_.Fail("cuMemAlloc_v2", 2);
-    Work work;
-    work.set = &set;
-    work.segments = {{nullptr, nullptr, 20}};
-    const std::string error = rig.Perform(work);
+    Task task;
+    task.set = &set;
+    task.segments = {{nullptr, nullptr, 20}};
+    const std::string error = rig.Perform(task);
     rig.backend->Abort();
     return error;
   });
@@ -360,11 +360,11 @@ TEST_F(NcclTest, ARankThatJoinsBeforeItHasADeviceIsTold) {
     const NcclRig rig(rank);
     const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
     std::vector<float> values(5, 1.0f);
-    Work work;
-    work.set = &set;
-    work.segments = {{nullptr, nullptr, 20}};
+    Task task;
+    task.set = &set;
+    task.segments = {{nullptr, nullptr, 20}};
     const auto other_is_told = [&told] { return told.load(); };
-    const std::string error = rank.rank() == 0 ? Reduce(rig, &values, Scale(), other_is_told) : rig.Perform(work);
+    const std::string error = rank.rank() == 0 ? Reduce(rig, &values, Scale(), other_is_told) : rig.Perform(task);
     told = told || rank.rank() == 1;
     rig.backend->Abort();
     return error;
@@ -402,14 +402,14 @@ TEST_F(NcclTest, ALibraryThatIsAbsentOldOrAnotherIsRefusedInOneSentence) {
 }
 
 TEST_F(NcclTest, TheLibraryIsAmongWhatRanksCompare) {
-  Preference preference;
-  ASSERT_TRUE(Preference::Read({"nccl", "native"}, &preference).ok());
-  const auto found = Registry::Libraries(FakeSettings(), preference);
+  BackendList backend_list;
+  ASSERT_TRUE(BackendList::Read({"nccl", "native"}, &backend_list).ok());
+  const auto found = Registry::Libraries(FakeSettings(), backend_list);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0], std::make_pair(std::string("library of nccl"), std::string("NCCL 2.18.3")));
   Settings absent = FakeSettings();
   absent.libraries["nccl"] = "/nowhere/libnccl.so.2";
-  EXPECT_EQ(Registry::Libraries(absent, preference)[0].second, "none");
+  EXPECT_EQ(Registry::Libraries(absent, backend_list)[0].second, "none");
 }
 
 // ---- what it supports
@@ -423,7 +423,7 @@ TEST(NcclSupports, WhatKeepsItsMeaningAndNothingElse) {
   EXPECT_FALSE(supports(all, DType::kFloat32, ReduceOp::kSum, Scale(), false)) << "host memory";
   EXPECT_TRUE(supports(OpKind::kBroadcast, DType::kInt16, ReduceOp::kSum));
   EXPECT_FALSE(supports(OpKind::kAllgather, DType::kFloat32, ReduceOp::kSum)) << "results are wanted on the host";
-  const Demand on_device{OpKind::kAlltoall, DType::kInt16, ReduceOp::kSum, 4, true, Scale(), true};
+  const PathFacts on_device{OpKind::kAlltoall, DType::kInt16, ReduceOp::kSum, 4, true, Scale(), true};
   EXPECT_TRUE(NcclSupports(on_device));
   EXPECT_FALSE(NcclSupports({OpKind::kReducescatter, DType::kInt16, ReduceOp::kSum, 4, true, Scale(), true}));
   EXPECT_FALSE(supports(all, DType::kInt16, ReduceOp::kSum));

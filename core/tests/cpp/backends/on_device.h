@@ -38,8 +38,8 @@ class Memories {
 // The tensors of a work, brought to a device and, on its end, back.
 class OnDevice {
  public:
-  OnDevice(Memories& memories, int ordinal, const Work& on_host) : memories_(memories), host_(on_host), work_(on_host) {
-    for (Segment& segment : work_.segments) {
+  OnDevice(Memories& memories, int ordinal, const Task& on_host) : memories_(memories), host_(on_host), task_(on_host) {
+    for (Segment& segment : task_.segments) {
       const bool in_place = segment.input == segment.output;
       segment.input = Move(ordinal, segment.input, segment.size_bytes);
       segment.output =
@@ -47,13 +47,13 @@ class OnDevice {
       if (segment.input != nullptr) FindCudaDevice(FakeCudaPath(), segment.input, &segment.device);
     }
   }
-  const Work& work() const { return work_; }
-  Work& work() { return work_; }
+  const Task& task() const { return task_; }
+  Task& task() { return task_; }
   void CopyBack() const {
-    for (size_t i = 0; i < work_.segments.size(); ++i) {
+    for (size_t i = 0; i < task_.segments.size(); ++i) {
       const Segment& segment = host_.segments[i];
       if (segment.output == nullptr || OutputBytes(segment) == 0) continue;
-      std::memcpy(segment.output, memories_.cuda().Contents(work_.segments[i].output), OutputBytes(segment));
+      std::memcpy(segment.output, memories_.cuda().Contents(task_.segments[i].output), OutputBytes(segment));
     }
   }
 
@@ -69,8 +69,8 @@ class OnDevice {
   }
 
   Memories& memories_;
-  const Work& host_;
-  Work work_;
+  const Task& host_;
+  Task task_;
 };
 
 }  // namespace farandole::tests

@@ -14,27 +14,27 @@ inline size_t Sum(const std::vector<size_t>& counts) {
 class Performed {
  public:
   Performed(const Case& c, const ProcessSet& set) : case_(c), set_(set), me_(set.position) {
-    work_.kind = c.kind;
-    work_.set = &set_;
-    work_.dtype = c.dtype;
-    work_.reduce = c.reduce;
-    work_.scale = c.scale;
-    work_.root = c.root;
+    task_.kind = c.kind;
+    task_.set = &set_;
+    task_.dtype = c.dtype;
+    task_.reduce = c.reduce;
+    task_.scale = c.scale;
+    task_.root = c.root;
     input_ = InputOf(c, me_, InputCount(me_));
     output_ = std::string(OutputCount() * c.width(), '\x5a');
     const bool whole = c.kind == OpKind::kAllreduce || c.kind == OpKind::kBroadcast;
     in_place_ = c.in_place && whole;
     if (in_place_) output_ = input_;
     AddSegments(whole);
-    for (size_t count : c.parts) work_.rank_bytes.push_back(count * c.width());
+    for (size_t count : c.parts) task_.rank_bytes.push_back(count * c.width());
     for (int p = 0; p < set.size(); ++p) {
-      work_.send_bytes.push_back(Cell(me_, p) * c.width());
-      work_.recv_bytes.push_back(Cell(p, me_) * c.width());
+      task_.send_bytes.push_back(Cell(me_, p) * c.width());
+      task_.recv_bytes.push_back(Cell(p, me_) * c.width());
     }
   }
   Performed(const Performed&) = delete;
 
-  const Work& work() const { return work_; }
+  const Task& task() const { return task_; }
 
   // "" when the output is as it must be and nothing else was written.
   std::string Check() const {
@@ -74,7 +74,7 @@ class Performed {
       const size_t size_bytes = count * case_.width();
       Segment segment{(in_place_ ? output_ : input_).data() + at, output_.data() + at, size_bytes};
       if (Joined(me_)) segment = {nullptr, nullptr, size_bytes};
-      work_.segments.push_back(segment);
+      task_.segments.push_back(segment);
       at += size_bytes;
     }
   }
@@ -137,7 +137,7 @@ class Performed {
   const int me_;
   bool in_place_ = false;
   std::string input_, output_;
-  Work work_;
+  Task task_;
 };
 
 }  // namespace farandole::tests

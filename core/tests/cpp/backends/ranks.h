@@ -16,7 +16,7 @@ namespace farandole::tests {
 
 class Rank {
  public:
-  Rank(World* world, const Settings& settings) : world_(world), registry_(world, settings, Preference()) {}
+  Rank(World* world, const Settings& settings) : world_(world), registry_(world, settings, BackendList()) {}
 
   int rank() const { return world_->rank; }
   const World& world() const { return *world_; }
@@ -26,11 +26,11 @@ class Rank {
   void BeSlow(std::chrono::milliseconds pause) { pause_ = pause; }
 
   // "" or what went wrong.
-  std::string Perform(const Work& work, std::chrono::seconds limit = std::chrono::seconds(110)) {
-    backend_ = registry_.At(work.backend);
+  std::string Perform(const Task& task, std::chrono::seconds limit = std::chrono::seconds(110)) {
+    backend_ = registry_.At(task.backend);
     if (backend_ == nullptr) return "not there";
     const auto deadline = std::chrono::steady_clock::now() + limit;
-    Status status = backend_->Start(&work);
+    Status status = backend_->Start(&task);
     for (bool done = false; status.ok() && !done;) {
       bool moved = false;
       status = backend_->Poll(&moved, &done);
@@ -46,7 +46,7 @@ class Rank {
  private:
   static std::string Waits(const Backend& backend) {
     std::string ranks;
-    for (int rank : backend.Laggards()) ranks += " " + std::to_string(rank);
+    for (int rank : backend.WaitingOn()) ranks += " " + std::to_string(rank);
     return ranks.empty() ? "nobody" : "rank" + ranks;
   }
 

@@ -6,44 +6,44 @@
 namespace farandole {
 namespace {
 
-TEST(Preference, WithoutAListOursDoesEverything) {
-  Preference preference;
-  ASSERT_TRUE(Preference::Read({}, &preference).ok());
-  EXPECT_TRUE(preference.only_ours());
-  EXPECT_EQ(preference.ToString(), "native");
-  EXPECT_EQ(preference.Choose({{OpKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, 4, false}}), 0);
+TEST(BackendList, WithoutAListOursDoesEverything) {
+  BackendList backend_list;
+  ASSERT_TRUE(BackendList::Read({}, &backend_list).ok());
+  EXPECT_TRUE(backend_list.only_ours());
+  EXPECT_EQ(backend_list.ToString(), "native");
+  EXPECT_EQ(backend_list.Choose({{OpKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, 4, false}}), 0);
 }
 
-TEST(Preference, WhatNobodySupportsIsGivenToNobody) {
-  Preference preference;
-  ASSERT_TRUE(Preference::Read({"native"}, &preference).ok());
-  const Demand gathered{OpKind::kAllgather, DType::kInt8, ReduceOp::kSum, 4, false};
-  Demand adasum{OpKind::kReducescatter, DType::kFloat32, ReduceOp::kAdasum, 4, false};
-  EXPECT_EQ(preference.Choose({gathered, adasum}), -1);
+TEST(BackendList, WhatNobodySupportsIsGivenToNobody) {
+  BackendList backend_list;
+  ASSERT_TRUE(BackendList::Read({"native"}, &backend_list).ok());
+  const PathFacts gathered{OpKind::kAllgather, DType::kInt8, ReduceOp::kSum, 4, false};
+  PathFacts adasum{OpKind::kReducescatter, DType::kFloat32, ReduceOp::kAdasum, 4, false};
+  EXPECT_EQ(backend_list.Choose({gathered, adasum}), -1);
   adasum.kind = OpKind::kAllreduce;
-  EXPECT_EQ(preference.Choose({gathered, adasum}), 0);
+  EXPECT_EQ(backend_list.Choose({gathered, adasum}), 0);
 }
 
-TEST(Preference, ALibraryWithoutANetworkPerformsNothingBetweenGroupsUnlessItDoesWithout) {
+TEST(BackendList, ALibraryWithoutANetworkPerformsNothingBetweenGroupsUnlessItDoesWithout) {
   for (const char* name : {"mpi", "gloo"}) {
-    Preference preference;
-    ASSERT_TRUE(Preference::Read({name, "native"}, &preference, {name}).ok());
-    Demand demand;
-    const int inside = preference.Choose({demand});
-    demand.group_count = 2;
+    BackendList backend_list;
+    ASSERT_TRUE(BackendList::Read({name, "native"}, &backend_list, {name}).ok());
+    PathFacts facts;
+    const int inside = backend_list.Choose({facts});
+    facts.group_count = 2;
     EXPECT_GT(inside, 0) << name;
-    EXPECT_EQ(preference.Choose({demand}), 0) << name << ": between groups it is ours";
+    EXPECT_EQ(backend_list.Choose({facts}), 0) << name << ": between groups it is ours";
   }
 }
 
-TEST(Preference, NamesThatAreNoneAreRefusedWithThoseThatAre) {
-  Preference preference;
-  const Status unknown = Preference::Read({"native", "nctl"}, &preference);
+TEST(BackendList, NamesThatAreNoneAreRefusedWithThoseThatAre) {
+  BackendList backend_list;
+  const Status unknown = BackendList::Read({"native", "nctl"}, &backend_list);
   EXPECT_EQ(unknown.code(), Code::kInvalid);
   EXPECT_NE(unknown.message().find("FARANDOLE_BACKEND=native,nctl: 'nctl' is no back end"), std::string::npos);
   EXPECT_NE(unknown.message().find("the preferred one first: native, "), std::string::npos) << unknown.message();
-  EXPECT_NE(Preference::Read({"native", "native"}, &preference).message().find("twice"), std::string::npos);
-  EXPECT_NE(Preference::Read({""}, &preference).message().find("'' is no back end"), std::string::npos);
+  EXPECT_NE(BackendList::Read({"native", "native"}, &backend_list).message().find("twice"), std::string::npos);
+  EXPECT_NE(BackendList::Read({""}, &backend_list).message().find("'' is no back end"), std::string::npos);
 }
 
 }  // namespace

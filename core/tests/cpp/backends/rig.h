@@ -15,14 +15,14 @@ struct Rig {
 
   Rig(const Rank& rank, const Maker& make)
       : world(const_cast<World*>(&rank.world())),
-        ours(world, Settings(), Preference()),
+        ours(world, Settings(), BackendList()),
         backend(make(world, ours.At(0))) {
     EXPECT_EQ(backend->Open().message(), "");
   }
 
   // "" or what went wrong.
-  std::string Perform(const Work& work) const {
-    Status status = backend->Start(&work);
+  std::string Perform(const Task& task) const {
+    Status status = backend->Start(&task);
     for (bool done = false; status.ok() && !done; std::this_thread::yield()) {
       bool moved = false;
       status = backend->Poll(&moved, &done);
@@ -43,7 +43,7 @@ struct Rig {
       const Case c = maker.Make(set.size());
       if (!set.contains_me() || IsRoundedOtherwise(c) || (any_order && OrderMatters(c))) continue;
       const Performed performed(c, set);
-      std::string wrong = Perform(performed.work());
+      std::string wrong = Perform(performed.task());
       if (wrong.empty()) wrong = performed.Check();
       if (!wrong.empty() && complaint.empty()) complaint = performed.Description() + ": " + wrong;
     }

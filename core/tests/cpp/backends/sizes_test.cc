@@ -13,7 +13,7 @@ const std::vector<int> kGroups[] = {{3}, {1, 1, 1}, {2, 1}, {1, 2}};
 
 std::string PerformCase(Rank& rank, const Case& c) {
   const Performed performed(c, WholeWorld(rank.world().layout, rank.rank()));
-  const std::string error = rank.Perform(performed.work());
+  const std::string error = rank.Perform(performed.task());
   return error.empty() ? performed.Check() : error;
 }
 
@@ -89,11 +89,11 @@ TEST(Sizes, ElementsAreCountedInMoreThan32Bits) {
                             const LazyBytes data(element_count);
                             for (size_t place : places)
                               data.begin()[place] = static_cast<uint8_t>(place % 50 + 1 + rank.rank());
-                            Work work;
-                            work.set = &set;
-                            work.dtype = DType::kUint8;
-                            work.segments = {{data.begin(), data.begin(), element_count}};
-                            const std::string error = rank.Perform(work, std::chrono::seconds(300));
+                            Task task;
+                            task.set = &set;
+                            task.dtype = DType::kUint8;
+                            task.segments = {{data.begin(), data.begin(), element_count}};
+                            const std::string error = rank.Perform(task, std::chrono::seconds(300));
                             if (!error.empty()) return error;
                             size_t sum = 0, expected_sum = 0;
                             for (size_t i = 0; i < element_count; ++i) sum += data.begin()[i];
@@ -116,19 +116,19 @@ TEST(Sizes, WorkThatIsAbortedLeavesMemoryAlone) {
                             if (rank.rank() != 0) return "";  // the others do not come
                             const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                             const Settings settings;
-                            Registry registry(const_cast<World*>(&rank.world()), settings, Preference());
+                            Registry registry(const_cast<World*>(&rank.world()), settings, BackendList());
                             for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kAdasum}) {
                               std::vector<float> input(100000, 1.0f), output(100000, 5.0f);
-                              Work work;
-                              work.set = &set;
-                              work.reduce = reduce;
-                              work.segments = {{input.data(), output.data(), input.size() * sizeof(float)}};
+                              Task task;
+                              task.set = &set;
+                              task.reduce = reduce;
+                              task.segments = {{input.data(), output.data(), input.size() * sizeof(float)}};
                               Backend* const backend = registry.At(0);
                               bool moved = false, done = false;
-                              Status status = backend->Start(&work);
+                              Status status = backend->Start(&task);
                               for (int i = 0; status.ok() && i < 50; ++i) status = backend->Poll(&moved, &done);
                               if (!status.ok() || done) return "done without the others";
-                              if (backend->Laggards().empty()) return "waits for nobody";
+                              if (backend->WaitingOn().empty()) return "waits for nobody";
                               backend->Abort();
                               if (input != std::vector<float>(input.size(), 1.0f)) return "the input was written";
                             }

@@ -45,7 +45,7 @@ TEST_F(HostCopiesTest, CopiesBeginAheadAsFarAsMemoryAllows) {
   EXPECT_NE(state(1), HostCopy::State::kWaiting);
   EXPECT_EQ(state(2), HostCopy::State::kWaiting) << "more than 2 MB ahead";
   // Whose turn it is need not wait for memory of others.
-  PlannedWork planned;
+  PlannedTask planned;
   planned.operations = {operations[3]};
   bool ready = false;
   ASSERT_TRUE(copies.Prepare(&planned, &ready).ok());
@@ -69,7 +69,7 @@ TEST_F(HostCopiesTest, MemoryThatReturnsIsAwaitedBeforeItIsCalledShort) {
     operations.push_back(operation);
   }
   const auto prepare = [&](size_t k) {
-    PlannedWork planned;
+    PlannedTask planned;
     planned.operations = {operations[k]};
     bool ready = false;
     const Status status = copies.Prepare(&planned, &ready);

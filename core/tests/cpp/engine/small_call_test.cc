@@ -138,7 +138,7 @@ TEST_P(SmallCallTest, ALateRankIsWaitedForAsByAnOperation) {
 TEST_P(SmallCallTest, MixesWithAllElse) {
   constexpr int kThreads = 3, kUses = 400;
   Run([](Engine& engine) {
-    const auto work = [&engine](int thread) {
+    const auto task = [&engine](int thread) {
       const std::string name = "thread" + std::to_string(thread);
       std::mt19937 random(static_cast<unsigned>(engine.rank() * kThreads + thread));
       for (int use = 0; use < kUses; ++use) {
@@ -150,7 +150,7 @@ TEST_P(SmallCallTest, MixesWithAllElse) {
       }
     };
     std::vector<std::thread> threads;
-    for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(work, thread);
+    for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(task, thread);
     for (int use = 0; use < kUses; ++use) {
       auto values = Values<float>(engine.rank(), 700, use);
       ASSERT_TRUE(Sum(engine, use % 2 == 0 ? "" : "large", &values).ok());

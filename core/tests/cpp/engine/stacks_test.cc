@@ -39,9 +39,9 @@ TEST(StacksTest, NobodyMayCallWhereAllThreadsWaitOrAreIdle) {
   EXPECT_FALSE(may_call(other + worker + begin + main));
   EXPECT_FALSE(may_call(other + wait + library + "multiprocessing/queues.py\", line 2 in _feed\n" + begin + main));
   EXPECT_FALSE(may_call(other + wait + wait + site + "tqdm/_monitor.py\", line 3 in run\n" + begin + main));
-  const std::string work = library + "concurrent/futures/thread.py\", line 58 in run\n" + worker;
-  EXPECT_TRUE(may_call(other + work + begin + main)) << "a pool's thread that has work";
-  EXPECT_FALSE(may_call(other + work + begin + main, {0x7f01, 0x7f02})) << "which is to wait";
+  const std::string task = library + "concurrent/futures/thread.py\", line 58 in run\n" + worker;
+  EXPECT_TRUE(may_call(other + task + begin + main)) << "a pool's thread that has work";
+  EXPECT_FALSE(may_call(other + task + begin + main, {0x7f01, 0x7f02})) << "which is to wait";
   EXPECT_TRUE(may_call(other + wait + wait + begin + main)) << "a timer";
   EXPECT_TRUE(may_call(other + library + "asyncio/base_events.py\", line 3 in run\n" + begin + main));
   EXPECT_TRUE(may_call("  File \"/home/u/train.py\", line 3 in main\n" + main)) << "cut at the front";

@@ -18,7 +18,7 @@ TEST(LayoutTest, RanksOfOneMachineFormAGroupWhereverTheyStand) {
   EXPECT_EQ(layout.groups, (std::vector<std::vector<int>>{{0, 2, 4}, {1, 3}}));
   EXPECT_EQ(layout.group_of, (std::vector<int>{0, 1, 0, 1, 0}));
   EXPECT_EQ(layout.member_of, (std::vector<int>{0, 0, 1, 1, 2}));
-  EXPECT_EQ(layout.lane_count(), 3);
+  EXPECT_EQ(layout.shard_count(), 3);
 }
 
 TEST(LayoutTest, RanksWithoutArenasOrApartStandAlone) {
@@ -29,23 +29,23 @@ TEST(LayoutTest, RanksWithoutArenasOrApartStandAlone) {
 }
 
 TEST(LayoutTest, EveryLaneHasOneCarrierInEveryGroupAndCarriersKnowTheirLanes) {
-  for (int lane_count = 1; lane_count <= 17; ++lane_count) {
-    for (int group_size = 1; group_size <= lane_count; ++group_size) {
+  for (int shard_count = 1; shard_count <= 17; ++shard_count) {
+    for (int group_size = 1; group_size <= shard_count; ++group_size) {
       int carried = 0;
       for (int member = 0; member < group_size; ++member) {
-        const LaneRange lanes = LanesOf(member, group_size, lane_count);
+        const ShardRange lanes = ShardsOf(member, group_size, shard_count);
         for (int lane = lanes.begin; lane < lanes.end; ++lane)
-          EXPECT_EQ(LaneCarrier(group_size, lane, lane_count), member);
+          EXPECT_EQ(LaneCarrier(group_size, lane, shard_count), member);
         carried += lanes.end - lanes.begin;
       }
-      EXPECT_EQ(carried, lane_count);
+      EXPECT_EQ(carried, shard_count);
     }
   }
 }
 
 TEST(LayoutTest, MembersBeyondASingleLaneCarryNothing) {
-  EXPECT_EQ(LanesOf(0, 4, 1).end - LanesOf(0, 4, 1).begin, 1);
-  for (int member = 1; member < 4; ++member) EXPECT_EQ(LanesOf(member, 4, 1).begin, LanesOf(member, 4, 1).end);
+  EXPECT_EQ(ShardsOf(0, 4, 1).end - ShardsOf(0, 4, 1).begin, 1);
+  for (int member = 1; member < 4; ++member) EXPECT_EQ(ShardsOf(member, 4, 1).begin, ShardsOf(member, 4, 1).end);
 }
 
 TEST(LayoutTest, CounterpartsAreMutualAndInOtherGroups) {

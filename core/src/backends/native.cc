@@ -1,0 +1,91 @@
+#include "backends/native.h"
+
+#include <limits>
+#include <map>
+
+#include "algorithms/partition.h"
+#include "collectives/adasum.h"
+#include "collectives/collectives.h"
+
+namespace farandole {
+namespace {
+
+class Native final : public Backend {
+ public:
+  Native(World* world, const Settings& settings) : world_(world), settings_(settings) {}
+
+  const char* name() const override { return kNative.name; }
+
+  Status Start(const Task* task) override {
+    running_ = &CollectivesOf(*task->set);
+    if (!Reduces(task->kind) || !NeedsWholeTensors(task->reduce)) return running_->Start(task);
+    adasum_ = std::make_unique<Adasum>(running_, task);
+    return adasum_->Start();
+  }
+
+  Status Poll(bool* moved, bool* done) override {
+    if (!adasum_) return running_->Poll(moved, done);
+    FRD_RETURN_IF_ERROR(adasum_->Poll(moved, done));
+    if (*done) adasum_.reset();
+    return Status::Ok();
+  }
+
+  std::vector<int> WaitingOn() const override { return running_ ? running_->WaitingOn() : std::vector<int>(); }
+
+  void Abort() override {
+    if (running_ != nullptr) running_->Abort();
+    adasum_.reset();
+  }
+
+  void Forget(int set_id) override {
+    const auto found = sets_.find(set_id);
+    if (found == sets_.end()) return;
+    if (running_ == found->second.get()) running_ = nullptr;
+    found->second->Leave();
+    sets_.erase(found);
+  }
+
+ private:
+  Collectives& CollectivesOf(const ProcessSet& set) {
+    std::unique_ptr<Collectives>& collectives = sets_[set.id];
+    if (!collectives) {
+      const auto last = last_set_on_channel_.emplace(set.channel, -1).first;
+      collectives = std::make_unique<Collectives>(world_, settings_, set, last->second);
+      last->second = set.id;
+    }
+    return *collectives;
+  }
+
+  World* world_;
+  const Settings settings_;
+  std::map<int, std::unique_ptr<Collectives>> sets_;
+  std::map<int, int> last_set_on_channel_;  // of those that this rank was in
+  Collectives* running_ = nullptr;
+  std::unique_ptr<Adasum> adasum_;  // under way, on what is running
+};
+
+// Tensors on a device stand in host memory meanwhile.
+bool NativeSupports(const PathFacts& facts) {
+  if (facts.set_size > NativeMostRanks(facts.kind)) return false;
+  if (!Reduces(facts.kind)) return true;
+  return Supports(facts.dtype, facts.reduce) && (Fuses(facts.kind) || !NeedsWholeTensors(facts.reduce));
+}
+
+Status FindNothing(const Settings&, std::string*) { return Status::Ok(); }
+
+std::unique_ptr<Backend> MakeNative(World* world, const Settings& settings, Backend*) {
+  return std::make_unique<Native>(world, settings);
+}
+
+}  // namespace
+
+int NativeMostRanks(OpKind kind) {
+  const bool in_parts = AllocatesOutput(kind) && !TakesSplits(kind);
+  return in_parts ? Parts::kMostPositions : std::numeric_limits<int>::max();
+}
+
+size_t NativeStagingBytesPerMember() { return Staging::BytesPerMember(); }
+
+const BackendKind kNative{"native", NativeSupports, false, true, FindNothing, MakeNative};
+
+}  // namespace farandole

@@ -1,0 +1,57 @@
+// Adasum (reduce/adasum.h) of one tensor over the positions of a set, in whatever groups: made of an alltoall and two
+// allgathers.
+//
+//   exchange   position j gets slice j of everybody's tensor
+//   multiply   the products of all slices
+//   gather     these products; their sums over all positions are the Gram matrix, alike on every rank
+//   add        slice j of the result, with the coefficients that follow
+//   collect    the slices of the result
+//
+// Resumable; the driver alone uses it.
+#pragma once
+
+#include <vector>
+
+#include "collectives/collectives.h"
+#include "collectives/links.h"
+#include "collectives/task.h"
+
+namespace farandole {
+
+class Adasum {
+ public:
+  // REQUIRES: one tensor of a floating type; both outlive this.
+  Adasum(Collectives* collectives, const Task* task);
+
+  Status Start();
+  Status Poll(bool* moved, bool* done);
+
+ private:
+  enum class Stage { kExchange, kMultiply, kGather, kAdd, kCollect };
+
+  Status StartExchange();
+  Status StartGather();
+  Status StartCollect();
+  void ReadGathered();
+  Status AfterMoving(bool* done);
+  std::vector<const void*> SlicesFrom(size_t first) const;
+  size_t Elements(size_t position) const { return slice_bytes_[position] / element_bytes_; }
+  size_t ElementsAtOnce() const;
+
+  Collectives* collectives_;
+  const Task* task_;
+  const size_t n_;
+  const size_t me_;
+  const size_t element_bytes_;
+  std::vector<size_t> slice_bytes_;  // by position
+  Stage stage_ = Stage::kExchange;
+  Task moving_;     // the part at hand that moves data
+  Scratch slices_;  // slice `me_` of all positions; the result takes the place of my own
+  std::byte* slices_begin_ = nullptr;
+  std::vector<double> gram_;
+  std::vector<double> grams_;  // of all positions
+  std::vector<double> coefficients_;
+  size_t at_ = 0;  // elements of the slice that are multiplied or added
+};
+
+}  // namespace farandole

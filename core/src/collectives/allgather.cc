@@ -1,0 +1,120 @@
+#include "collectives/allgather.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "algorithms/partition.h"
+#include "collectives/iovector.h"
+
+namespace farandole {
+namespace {
+
+uint64_t Rounds(const std::vector<size_t>& rank_bytes) {
+  return SlotsFor(*std::max_element(rank_bytes.begin(), rank_bytes.end()));
+}
+
+}  // namespace
+
+StagedAllgather::StagedAllgather(const Staging* staging, uint64_t first_round, const Task* task)
+    : StagedOperation(staging, first_round, Rounds(task->rank_bytes)),
+      task_(task),
+      offsets_(PartOffsets(task->rank_bytes)) {}
+
+size_t StagedAllgather::ChunkOf(int member, uint64_t t) const {
+  const size_t bytes = task_->rank_bytes[static_cast<size_t>(member)];
+  return bytes <= t * kSlotBytes ? 0 : std::min(kSlotBytes, bytes - t * kSlotBytes);
+}
+
+void StagedAllgather::Put(uint64_t t) {
+  const int me = staging_->member();
+  std::byte* const slot = staging_->slot(me, number(t));
+  ReadInput(task_->segments[0], t * kSlotBytes, ChunkOf(me, t), slot);
+  WriteOutput(task_->segments[0], offsets_[static_cast<size_t>(me)] + t * kSlotBytes, ChunkOf(me, t), slot);
+}
+
+Status StagedAllgather::Combine(uint64_t t, bool* ready, bool* /*moved*/) {
+  if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
+  for (int k = 1; k < staging_->count(); ++k) {
+    const int member = (staging_->member() + k) % staging_->count();
+    WriteOutput(task_->segments[0], offsets_[static_cast<size_t>(member)] + t * kSlotBytes, ChunkOf(member, t),
+                staging_->slot(member, number(t)));
+  }
+  *ready = true;
+  return Status::Ok();
+}
+
+bool StagedAllgather::Finish(uint64_t t) { return staging_->AllCombined(number(t) + 1); }
+
+bool GroupedAllgather::IsInMyGroup(const Parts::Piece& piece) const {
+  return exchange_->partition().layout->group_of[static_cast<size_t>(piece.position)] == exchange_->partition().group;
+}
+
+std::byte* GroupedAllgather::SlotOf(const Parts::Piece& piece, uint64_t t) const {
+  const int member = exchange_->partition().layout->member_of[static_cast<size_t>(piece.position)];
+  return staging_->slot(member, number(t)) + piece.round_offset;
+}
+
+Range GroupedAllgather::ShardOf(Range region, int shard) const {
+  const Range bytes = BlockRange(region.size(), 1, shard, shard_count_);
+  return {region.begin + bytes.begin, region.begin + bytes.end};
+}
+
+void GroupedAllgather::Put(uint64_t t) {
+  for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
+    if (piece.position != task_->set->position) continue;
+    ReadInput(task_->segments[0], piece.part_offset, piece.size_bytes, SlotOf(piece, t));
+  }
+}
+
+void GroupedAllgather::Make(uint64_t t) {
+  StartCrossing(t);
+  TakeOwnGroup(t);
+}
+
+void GroupedAllgather::TakeOwnGroup(uint64_t t) {
+  for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
+    if (IsInMyGroup(piece)) WriteOutput(task_->segments[0], piece.vector_offset, piece.size_bytes, SlotOf(piece, t));
+  }
+}
+
+void GroupedAllgather::StartCrossing(uint64_t t) {
+  const Partition& partition = exchange_->partition();
+  const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
+  const std::vector<Range> regions = parts_.RegionsOf(pieces);
+  std::byte* const result = staging_->result(staging_->member(), number(t));
+  const ShardRange shards = ShardsOf(partition.member, partition.member_count(), shard_count_);
+  for (int shard = shards.begin; shard < shards.end; ++shard) {
+    const Range mine = ShardOf(regions[static_cast<size_t>(partition.group)], shard);
+    for (const Parts::Piece& whole : pieces) {
+      const Parts::Piece piece = Parts::Within(whole, mine);
+      if (piece.size_bytes > 0) std::memcpy(result + piece.round_offset, SlotOf(piece, t), piece.size_bytes);
+    }
+    std::vector<BlockMemory> blocks;
+    for (const Range& region : regions) {
+      const Range bytes = ShardOf(region, shard);
+      std::byte* const at = result + bytes.begin;
+      blocks.push_back({at, at, static_cast<size_t>(bytes.size())});
+    }
+    exchange_->Allgather(shard, shard_count_, std::move(blocks));
+  }
+}
+
+bool GroupedAllgather::Finish(uint64_t t) {
+  if (!staging_->AllCombined(number(t) + 1)) return false;
+  const Partition& partition = exchange_->partition();
+  const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
+  const std::vector<Range> regions = parts_.RegionsOf(pieces);
+  for (int shard = 0; shard < shard_count_; ++shard) {
+    const int owner = LaneCarrier(partition.member_count(), shard, shard_count_);
+    for (const Parts::Piece& whole : pieces) {
+      if (IsInMyGroup(whole)) continue;
+      const auto group = static_cast<size_t>(partition.layout->group_of[static_cast<size_t>(whole.position)]);
+      const Parts::Piece piece = Parts::Within(whole, ShardOf(regions[group], shard));
+      WriteOutput(task_->segments[0], piece.vector_offset, piece.size_bytes,
+                  staging_->result(owner, number(t)) + piece.round_offset);
+    }
+  }
+  return true;
+}
+
+}  // namespace farandole

@@ -1,0 +1,92 @@
+#include "collectives/alltoall.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "algorithms/partition.h"
+#include "collectives/iovector.h"
+#include "common/cache.h"
+
+namespace farandole {
+namespace {
+
+// Calls visit(bytes into the stretch, bytes into the slot, size) for what of a stretch of a stream lies in round t.
+template <typename Visit>
+void InRound(uint64_t stream_offset, uint64_t size_bytes, uint64_t t, Visit visit) {
+  const uint64_t begin = std::max(stream_offset, t * kSlotBytes);
+  const uint64_t end = std::min(stream_offset + size_bytes, (t + 1) * kSlotBytes);
+  if (begin < end) visit(begin - stream_offset, begin - t * kSlotBytes, end - begin);
+}
+
+}  // namespace
+
+StagedAlltoall::StagedAlltoall(const Staging* staging, uint64_t first_round, const Task* task,
+                               std::vector<int> positions)
+    : StagedOperation(staging, first_round, 1), task_(task), positions_(std::move(positions)) {
+  const std::vector<size_t> offsets = PartOffsets(task->send_bytes);
+  stream_bytes_ = HeaderBytes();
+  for (int d = 1; d < staging->count(); ++d) {
+    const auto to = static_cast<size_t>(positions_[static_cast<size_t>((staging->member() + d) % staging->count())]);
+    sent_.push_back({stream_bytes_, offsets[to], task->send_bytes[to]});
+    stream_bytes_ += task->send_bytes[to];
+  }
+}
+
+size_t StagedAlltoall::HeaderBytes() const {
+  const size_t sizes_bytes = positions_.size() * sizeof(uint64_t);
+  return (sizes_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
+// The header: by distance, the size of the part for the member at that distance.
+void StagedAlltoall::Put(uint64_t t) {
+  std::byte* const slot = staging_->slot(staging_->member(), number(t));
+  for (size_t i = 0; t == 0 && i < sent_.size(); ++i) {
+    const uint64_t size_bytes = sent_[i].size_bytes;
+    std::memcpy(slot + i * sizeof size_bytes, &size_bytes, sizeof size_bytes);
+  }
+  for (const Stretch& stretch : sent_) {
+    InRound(stretch.stream_offset, stretch.size_bytes, t, [&](uint64_t within, uint64_t in_slot, uint64_t size_bytes) {
+      ReadInput(task_->segments[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
+    });
+  }
+}
+
+Status StagedAlltoall::Combine(uint64_t t, bool* ready, bool* /*moved*/) {
+  if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
+  if (t == 0) ReadHeaders();
+  for (size_t i = 0; i < received_.size(); ++i) {
+    const Stretch& stretch = received_[i];
+    const int from = (staging_->member() + staging_->count() - static_cast<int>(i) - 1) % staging_->count();
+    const std::byte* const slot = staging_->slot(from, number(t));
+    InRound(stretch.stream_offset, stretch.size_bytes, t, [&](uint64_t within, uint64_t in_slot, uint64_t size_bytes) {
+      WriteOutput(task_->segments[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
+    });
+  }
+  *ready = true;
+  return Status::Ok();
+}
+
+void StagedAlltoall::ReadHeaders() {
+  const std::vector<size_t> offsets = PartOffsets(task_->recv_bytes);
+  const int count = staging_->count();
+  uint64_t longest = stream_bytes_;
+  for (int d = 1; d < count; ++d) {
+    const int from = (staging_->member() + count - d) % count;
+    const std::byte* const header = staging_->slot(from, number(0));
+    uint64_t stream = HeaderBytes(), mine = 0;
+    for (int e = 1; e < count; ++e) {
+      uint64_t size_bytes = 0;
+      std::memcpy(&size_bytes, header + static_cast<size_t>(e - 1) * sizeof size_bytes, sizeof size_bytes);
+      if (e == d) mine = stream;
+      stream += size_bytes;
+    }
+    longest = std::max(longest, stream);
+    const auto position = static_cast<size_t>(positions_[static_cast<size_t>(from)]);
+    received_.push_back({mine, offsets[position], task_->recv_bytes[position]});
+  }
+  ExtendTo(SlotsFor(longest));
+}
+
+bool StagedAlltoall::Finish(uint64_t t) { return staging_->AllCombined(number(t) + 1); }
+
+}  // namespace farandole

@@ -1,0 +1,57 @@
+#include "collectives/broadcast.h"
+
+namespace farandole {
+
+StagedBroadcast::StagedBroadcast(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* cross)
+    : StagedOperation(staging, first_round, SlotsFor(task->TotalBytes())), vector_(&task->segments), exchange_(cross) {
+  const Layout& layout = *cross->partition().layout;
+  root_group_ = layout.group_of[static_cast<size_t>(task->root)];
+  root_member_ = layout.member_of[static_cast<size_t>(task->root)];
+  in_root_group_ = cross->partition().group == root_group_;
+  shard_count_ = layout.shard_count();
+}
+
+void StagedBroadcast::Put(uint64_t t) {
+  if (IsRoot()) vector_.ReadInput(offset(t), size(t), staging_->slot(root_member_, number(t)));
+}
+
+bool StagedBroadcast::MayCombine(uint64_t t) const {
+  // Where results are written, everybody must have left the place (staging.h); in the root's group only the root
+  // writes.
+  if (!in_root_group_) return staging_->AllPublished(number(t) + 1);
+  return IsRoot() || staging_->HasPublished(root_member_, number(t) + 1);
+}
+
+Status StagedBroadcast::Combine(uint64_t t, bool* ready, bool* moved) {
+  if (!MayCombine(t)) return Status::Ok();
+  const int source = in_root_group_ ? root_member_ : staging_->member();
+  std::byte* const place = in_root_group_ ? staging_->slot(source, number(t)) : staging_->result(source, number(t));
+  if (!crossing_ && exchange_->partition().group_count() > 1) {
+    const auto size_bytes = static_cast<int64_t>(size(t));
+    const Range carried = exchange_->partition().Owns(staging_->member(), shard_count_, size_bytes, 1);
+    exchange_->Broadcast(place + carried.begin, size_bytes, shard_count_, root_group_);
+    crossing_ = true;
+  }
+  if (crossing_) {
+    FRD_RETURN_IF_ERROR(exchange_->Advance(moved));
+    if (!exchange_->done()) return Status::Ok();
+    crossing_ = false;
+  }
+  // The root's own output too, where it differs from its input.
+  if (in_root_group_) vector_.WriteOutput(offset(t), size(t), place);
+  *ready = true;
+  return Status::Ok();
+}
+
+bool StagedBroadcast::Finish(uint64_t t) {
+  if (in_root_group_) return !IsRoot() || staging_->AllCombined(number(t) + 1);
+  if (!staging_->AllCombined(number(t) + 1)) return false;
+  for (int m = 0; m < staging_->count(); ++m) {
+    const Range shard = exchange_->partition().Owns(m, shard_count_, static_cast<int64_t>(size(t)), 1);
+    vector_.WriteOutput(offset(t) + static_cast<size_t>(shard.begin), static_cast<size_t>(shard.size()),
+                        staging_->result(m, number(t)) + shard.begin);
+  }
+  return true;
+}
+
+}  // namespace farandole

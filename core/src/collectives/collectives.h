@@ -1,0 +1,58 @@
+// The collectives of one process set: takes one task after the other, decides how it is performed, and polls it.
+//
+//   one group                     through staging
+//   no two ranks share memory     over links, on the tensors themselves
+//   several groups                through staging inside, over links between
+//
+// Resumable; the driver alone uses it.
+#pragma once
+
+#include <memory>
+
+#include "collectives/links.h"
+#include "collectives/shard_exchange.h"
+#include "collectives/stages.h"
+#include "collectives/task.h"
+#include "common/config.h"
+#include "world/world.h"
+
+namespace farandole {
+
+class Collectives {
+ public:
+  // `old_set_id`: the set that this rank was in on the same channel before, or -1.
+  Collectives(World* world, const Settings& settings, const ProcessSet& set, int old_set_id);
+
+  Status Start(const Task* task);
+  Status Poll(bool* moved, bool* done);
+  std::vector<int> WaitingOn() const;
+  void Abort();
+  void Leave() const { staging_.Leave(); }  // the set is gone
+  const ProcessSet& set() const { return set_; }
+
+ private:
+  int group_count() const { return set_.layout.group_count(); }
+  bool one_group() const { return group_count() == 1; }
+  bool all_apart() const { return set_.layout.shard_count() == 1 && group_count() > 1; }
+
+  Status LaunchWhenFree();
+  void LaunchStaged();
+  void LaunchAlltoall();
+
+  const ProcessSet set_;
+  Staging staging_;
+  ShardExchange exchange_;
+  int old_set_id_;
+  bool entered_ = false;
+  uint64_t next_round_;
+
+  // Of the work at hand.
+  const Task* task_ = nullptr;
+  bool launched_ = false;
+  std::unique_ptr<StagedOperation> staged_;
+  std::unique_ptr<LinkOperation> apart_;
+
+  Scratch scratch_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,111 @@
+#include "collectives/iovector.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/cache.h"
+
+namespace farandole {
+namespace {
+
+// Vectors beyond this come from memory, or from a cache that all cores share.
+constexpr size_t kCachedBytes = 4 << 20;
+
+using CopyFunction = void* (*)(void* to, const void* from, size_t size_bytes);
+
+// As memcpy, but asks for what lies a page ahead. (Not for what is in the cache: an allreduce of 128 KB took 8 % more.)
+void* CopyAhead(void* to, const void* from, size_t size_bytes) {
+  const auto* const in = static_cast<const char*>(from);
+  auto* const out = static_cast<char*>(to);
+  size_t at = 0;
+  for (; at + kReadAheadBytes < size_bytes; at += kLineBytes) {
+    AskToRead(in + at + kReadAheadBytes);
+    std::memcpy(out + at, in + at, kLineBytes);
+  }
+  return std::memcpy(out + at, in + at, size_bytes - at);
+}
+
+CopyFunction CopyFor(size_t vector_bytes) { return vector_bytes > kCachedBytes ? &CopyAhead : &std::memcpy; }
+
+void Read(const Segment& segment, size_t offset, size_t size_bytes, void* to, CopyFunction copy) {
+  if (size_bytes == 0) return;
+  if (segment.input == nullptr) {
+    std::memset(to, 0, size_bytes);
+  } else {
+    copy(to, static_cast<const char*>(segment.input) + offset, size_bytes);
+  }
+}
+
+void Write(const Segment& segment, size_t offset, size_t size_bytes, const void* from, CopyFunction copy) {
+  if (size_bytes == 0 || segment.output == nullptr) return;
+  char* const to = static_cast<char*>(segment.output) + offset;
+  if (to != from) copy(to, from, size_bytes);
+}
+
+}  // namespace
+
+void ReadInput(const Segment& segment, size_t offset, size_t size_bytes, void* to) {
+  Read(segment, offset, size_bytes, to, &std::memcpy);
+}
+
+void WriteOutput(const Segment& segment, size_t offset, size_t size_bytes, const void* from) {
+  Write(segment, offset, size_bytes, from, &std::memcpy);
+}
+
+IoVector::IoVector(const std::vector<Segment>* segments) : segments_(segments) {
+  for (const Segment& segment : *segments) {
+    begins_.push_back(size_bytes_);
+    size_bytes_ += segment.size_bytes;
+  }
+}
+
+// The last segment that begins at or before the offset.
+size_t IoVector::Find(size_t offset) const {
+  return static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin()) - 1;
+}
+
+template <typename Visit>
+void IoVector::ForEachPiece(size_t offset, size_t size_bytes, Visit visit) const {
+  size_t passed = 0;
+  for (size_t i = Find(offset); passed < size_bytes; ++i) {
+    const Segment& segment = (*segments_)[i];
+    const size_t within = offset + passed - begins_[i];
+    const size_t piece = std::min(segment.size_bytes - within, size_bytes - passed);
+    if (piece > 0) visit(segment, within, passed, piece);
+    passed += piece;
+  }
+}
+
+void IoVector::ReadInput(size_t offset, size_t size_bytes, void* to) const {
+  if (size_bytes == 0) return;
+  const CopyFunction copy = CopyFor(size_bytes_);
+  ForEachPiece(offset, size_bytes, [&](const Segment& segment, size_t within, size_t passed, size_t piece) {
+    Read(segment, within, piece, static_cast<char*>(to) + passed, copy);
+  });
+}
+
+void IoVector::WriteOutput(size_t offset, size_t size_bytes, const void* from) const {
+  if (size_bytes == 0) return;
+  const CopyFunction copy = CopyFor(size_bytes_);
+  ForEachPiece(offset, size_bytes, [&](const Segment& segment, size_t within, size_t passed, size_t piece) {
+    Write(segment, within, piece, static_cast<const char*>(from) + passed, copy);
+  });
+}
+
+const void* IoVector::Input(size_t offset, size_t size_bytes) const {
+  if (size_bytes == 0) return nullptr;
+  const size_t i = Find(offset);
+  const Segment& segment = (*segments_)[i];
+  if (segment.input == nullptr || offset - begins_[i] + size_bytes > segment.size_bytes) return nullptr;
+  return static_cast<const char*>(segment.input) + (offset - begins_[i]);
+}
+
+void* IoVector::Output(size_t offset, size_t size_bytes) const {
+  if (size_bytes == 0) return nullptr;
+  const size_t i = Find(offset);
+  const Segment& segment = (*segments_)[i];
+  if (segment.output == nullptr || offset - begins_[i] + size_bytes > segment.size_bytes) return nullptr;
+  return static_cast<char*>(segment.output) + (offset - begins_[i]);
+}
+
+}  // namespace farandole

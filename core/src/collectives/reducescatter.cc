@@ -1,0 +1,91 @@
+#include "collectives/reducescatter.h"
+
+#include "collectives/iovector.h"
+
+namespace farandole {
+
+Parts::Piece StagedReducescatter::MyPiece(uint64_t t) const {
+  const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
+  size_t i = 0;
+  while (pieces[i].position != task_->set->position) ++i;
+  return pieces[i];
+}
+
+Range StagedReducescatter::ShardsIn(Range region, int member) const {
+  const auto width = static_cast<int64_t>(element_bytes());
+  const Range elements = exchange_->partition().Owns(member, shard_count_, region.size() / width, element_bytes());
+  return {region.begin + elements.begin * width, region.begin + elements.end * width};
+}
+
+void StagedReducescatter::Put(uint64_t t) {
+  std::byte* const slot = staging_->slot(staging_->member(), number(t));
+  for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
+    const bool read_in_place =
+        one_group() && piece.position == task_->set->position && task_->segments[0].input != nullptr;
+    if (!read_in_place) ReadInput(task_->segments[0], piece.vector_offset, piece.size_bytes, slot + piece.round_offset);
+  }
+}
+
+void StagedReducescatter::Make(uint64_t t) {
+  if (one_group()) return FoldOwnPart(t);
+  FoldOwnShards(t);
+  StartCrossing(t);
+}
+
+void StagedReducescatter::FoldOwnPart(uint64_t t) {
+  const Parts::Piece piece = MyPiece(t);
+  const Segment& segment = task_->segments[0];
+  if (piece.size_bytes == 0 || segment.output == nullptr) return;
+  std::vector<const void*> inputs;
+  for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + piece.round_offset);
+  if (segment.input != nullptr) {
+    inputs[static_cast<size_t>(staging_->member())] =
+        static_cast<const std::byte*>(segment.input) + piece.vector_offset;
+  }
+  Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(), piece.size_bytes / element_bytes(), task_->scale,
+       static_cast<std::byte*>(segment.output) + piece.part_offset);
+}
+
+void StagedReducescatter::FoldOwnShards(uint64_t t) {
+  const Scale scale = ScalesBeforeCrossing(*task_) ? task_->scale : Scale();
+  for (const Range& region : parts_.RegionsOf(parts_.PiecesOf(t))) {
+    const Range mine = ShardsIn(region, staging_->member());
+    if (mine.size() == 0) continue;
+    std::vector<const void*> inputs;
+    for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + mine.begin);
+    Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(), static_cast<size_t>(mine.size()) / element_bytes(),
+         scale, staging_->result(staging_->member(), number(t)) + mine.begin);
+  }
+}
+
+void StagedReducescatter::StartCrossing(uint64_t t) {
+  const Partition& partition = exchange_->partition();
+  const Scale scale = ScalesBeforeCrossing(*task_) ? Scale() : task_->scale;
+  const std::vector<Range> regions = parts_.RegionsOf(parts_.PiecesOf(t));
+  const ShardRange shards = ShardsOf(partition.member, partition.member_count(), shard_count_);
+  const auto width = static_cast<int64_t>(element_bytes());
+  for (int shard = shards.begin; shard < shards.end; ++shard) {
+    std::vector<BlockMemory> blocks;
+    for (const Range& region : regions) {
+      const Range elements = BlockRange(region.size() / width, element_bytes(), shard, shard_count_);
+      std::byte* const at = staging_->result(staging_->member(), number(t)) + region.begin + elements.begin * width;
+      blocks.push_back({at, at, static_cast<size_t>(elements.size() * width)});
+    }
+    exchange_->ReduceScatter(*task_, scale, shard, shard_count_, std::move(blocks));
+  }
+}
+
+bool StagedReducescatter::Finish(uint64_t t) {
+  if (!staging_->AllCombined(number(t) + 1)) return false;
+  if (one_group()) return true;
+  const Range region = parts_.RegionsOf(parts_.PiecesOf(t))[static_cast<size_t>(exchange_->partition().group)];
+  const Parts::Piece mine = MyPiece(t);
+  for (int m = 0; m < staging_->count(); ++m) {
+    const Parts::Piece piece = Parts::Within(mine, ShardsIn(region, m));
+    WriteOutput(task_->segments[0], piece.part_offset, piece.size_bytes,
+                staging_->result(m, number(t)) + piece.round_offset);
+  }
+  return true;
+}
+
+}  // namespace farandole

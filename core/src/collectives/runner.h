@@ -1,0 +1,133 @@
+// The one loop that carries out schedules: moves bytes over links, folds, and repeats the schedule over all chunks.
+//
+// It never blocks, sleeps or spins: Advance moves what can be moved now and returns. Where and when is decided by pure
+// parts: the schedule says what, chunks.h where, cursor.h in which order and what may go.
+//
+// A Runner is made once per (schedule, links) and started for every operation; between equal or smaller operations it
+// allocates nothing. Runners over the same links take turns: all ranks start them in the same order, the next after the
+// last is done.
+//
+// Thread rule: one thread (the driver) at a time. It keeps FloatingPointScope (reduce/reduce.h) while it calls Advance.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "algorithms/chunks.h"
+#include "algorithms/schedule.h"
+#include "common/status.h"
+#include "common/types.h"
+#include "reduce/reduce.h"
+#include "transport/link.h"
+
+namespace farandole {
+
+// A block in memory of its own. From a null source zeros are read, what is written to null data is dropped; so neither
+// is for a schedule that passes on what it has written.
+struct BlockMemory {
+  const void* source = nullptr;
+  void* data = nullptr;
+  size_t size_bytes = 0;
+};
+
+// One operation. Everything but memory is the same on all participants (and the sizes of an alltoall's blocks).
+//
+// A block is read from the source until the schedule has written it to data, from then on in data. So the source is
+// never written, and where a schedule writes every block, nothing needs to be copied beforehand.
+struct RunPlan {
+  const void* source = nullptr;  // null: data
+  void* data = nullptr;
+  int64_t element_count = 0;
+  DType dtype = DType::kUint8;
+  ReduceOp reduce = ReduceOp::kSum;  // not kAverage: an average is a sum with a scale
+  Scale scale;                       // applied once to every element, where the schedule says
+  // Where blocks differ in size or lie apart. If not empty, source, data and element_count play no part.
+  std::vector<BlockMemory> blocks;
+  size_t chunk_bytes = 0;  // 0: DefaultChunkBytes
+};
+
+class Runner {
+ public:
+  // `links` are indexed by participant; null where the schedule has no transfer, as for this participant itself.
+  // REQUIRES: *schedule and the links outlive this.
+  Runner(const Schedule* schedule, std::vector<Link*> links);
+
+  // Begins an operation; what was left of another one is forgotten. REQUIRES: the plan's memory stays valid until
+  // done().
+  void Start(const RunPlan& plan);
+
+  // Moves what can be moved now; sets *moved when that was anything (calling again at once may move more), else leaves
+  // it. An error is final: a link's, or no memory for what Start asked for.
+  Status Advance(bool* moved);
+
+  // True before Start, too.
+  bool done() const { return progress_.done(); }
+
+  // What to poll a link's descriptor for after an Advance that moved nothing. Only these can bring the operation on.
+  bool WaitsToSend(int participant) const;
+  bool WaitsToRecv(int participant) const;
+
+ private:
+  // Transfers with one peer in one direction.
+  struct PeerQueue {
+    int peer;
+    bool sends;
+    StepCursor cursor;
+    size_t moved_bytes;  // of the step whose turn it is
+  };
+  // A block of one chunk: where it is read until the schedule writes it, and where it is written.
+  struct Memory {
+    const char* source;
+    char* data;
+    size_t size_bytes;
+  };
+
+  PeerQueue MakeLane(int peer, bool sends) const;
+  Status Transfer(bool sends, bool* moved);
+  Status TransferLane(PeerQueue* queue, bool* moved);
+  void FoldReady(bool* moved);
+  void Fold(int64_t chunk, int index);
+
+  bool IsReady(const StepCursor& cursor) const {
+    return !cursor.ended() && progress_.Ready(cursor.chunk(), cursor.step());
+  }
+  bool Waits(int participant, bool sends) const;
+  void Finish(StepCursor* cursor);
+  Memory MemoryOf(int64_t chunk, const Step& step) const;
+  // What a step that reads its block finds there.
+  const char* ReadFrom(const Memory& memory, int step) const {
+    return reads_source_[static_cast<size_t>(step)] ? memory.source : memory.data;
+  }
+  char* SlotMemory(int64_t chunk, int slot) const;
+  bool TouchesNull() const;
+  void ReserveScratch();
+
+  struct FreeScratch {
+    void operator()(char* memory) const;
+  };
+
+  // Constant.
+  const Schedule* const schedule_;
+  const std::vector<Link*> links_;
+  const std::vector<bool> reads_source_;  // by step: nothing before it writes its block
+
+  // Of the operation.
+  RunPlan plan_;
+  ChunkMap cut_;
+  Progress progress_;
+  std::vector<PeerQueue> queues_;
+  StepCursor folds_;
+  std::vector<const void*> operands_;
+  size_t slot_bytes_ = 0;    // of one block
+  size_t needed_bytes_ = 0;  // of scratch
+  char* zeros_ = nullptr;    // one block each, in scratch, where there are null blocks
+  char* nowhere_ = nullptr;
+
+  // Kept from one operation to the next.
+  std::unique_ptr<char, FreeScratch> scratch_;
+  size_t scratch_bytes_ = 0;
+};
+
+}  // namespace farandole

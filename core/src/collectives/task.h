@@ -1,0 +1,48 @@
+// A collective that is to be performed, with its memory: what the engine hands to a back end. Values; any thread.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "common/types.h"
+#include "device/device.h"
+#include "reduce/reduce.h"
+#include "world/process_set.h"
+
+namespace farandole {
+
+// A piece of contiguous memory of one tensor. input and output may be the same in allreduce and broadcast; elsewhere
+// they do not overlap, except that an allgather's input may lie at its place in the output. A rank that has joined
+// takes part without memory: a null input reads as zeros, what would go to a null output is dropped.
+struct Segment {
+  const void* input = nullptr;
+  void* output = nullptr;
+  size_t size_bytes = 0;
+  Device* device = nullptr;     // where it lies, for who takes device memory; null: the host's, or nobody's
+  Event ready_event = nullptr;  // on a device: after it the input is valid and the output may be written
+};
+
+// allreduce, broadcast: the segments are one vector, in order (fused tensors); broadcast reads the root's inputs.
+// allgather: segments[0].input is this rank's part, segments[0].output takes all parts in rank order.
+// alltoall: segments[0].input holds the parts for all positions, in order; segments[0].output takes those of
+//   all positions.
+// reducescatter: segments[0].input is the whole vector, segments[0].output takes this rank's part of the reduction.
+// barrier: no segments.
+struct Task {
+  OpKind kind = OpKind::kAllreduce;
+  const ProcessSet* set = nullptr;  // never null; this rank is in it. Valid until the work is done or aborted
+  DType dtype = DType::kFloat32;
+  ReduceOp reduce = ReduceOp::kSum;  // never kAverage: an average is a sum with a divisor
+  Scale scale;
+  int root = 0;     // a position
+  int backend = 0;  // who performs it: its number in the registry
+  std::vector<Segment> segments;
+  std::vector<size_t> rank_bytes;  // allgather, reducescatter: the size of every position's part
+  std::vector<size_t> send_bytes;  // alltoall: what this rank sends to every position
+  std::vector<size_t> recv_bytes;  // alltoall: what it gets from every position
+
+  size_t TotalBytes() const;   // of the segments' inputs
+  size_t ResultBytes() const;  // of this rank
+};
+
+}  // namespace farandole
