@@ -104,7 +104,7 @@ FAULTS = [
     # ---- core, controller
     Fault(
         name="postscale factors are not compared between the ranks",
-        path="core/src/controller/description.h",
+        path="core/src/controller/signature.h",
         before='visit("postscale factor", self.postscale...);',
         after="visit(kNotCompared, self.postscale...);",
         found_by="cpp ValidateTest",
@@ -118,21 +118,21 @@ FAULTS = [
     ),
     Fault(
         name="the retired flag of a name is not read",
-        path="core/src/controller/agreement.cc",
+        path="core/src/controller/negotiation.cc",
         before="  return !board_.IsRetired(plan.id);\n",
         after="  return true;\n",
         found_by="cpp ReleaseTest",
     ),
     Fault(
         name="a span is given up while a thread copies or folds it",
-        path="core/src/controller/agreement_log.cc",
+        path="core/src/controller/negotiation_log.cc",
         before="  if (mine && MustWaitFor(name->reserved && name->id == entry.id)) return false;\n",
         after="",
         found_by="cpp SimulationTest",
     ),
     Fault(
         name="the last to be done with an id does not wake the leader",
-        path="core/src/controller/agreement_log.cc",
+        path="core/src/controller/negotiation_log.cc",
         before=(
             "    if (board_.DoneWith(id, sharers_of_[static_cast<size_t>(id)])) ring_ = true;"
             "  // the leader waits for this\n"

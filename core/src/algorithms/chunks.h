@@ -12,9 +12,9 @@
 //
 // StepCursor. The steps are dealt to queues: sends to one peer, receives from one peer, folds. Within a queue the order
 // is strict; queues wait for each other only through Progress. All participants order by (tick, older chunk first,
-// index in the schedule), where tick = chunk + phase * lag (drawn in schedule.h). So the two ends of a link agree without
-// a word, and every wait is for something earlier in that order: a schedule that cannot deadlock in one chunk cannot
-// deadlock in many.
+// index in the schedule), where tick = chunk + phase * lag (drawn in schedule.h). So the two ends of a link agree
+// without a word, and every wait is for something earlier in that order: a schedule that cannot deadlock in one chunk
+// cannot deadlock in many.
 //
 // Thread rule: one thread at a time.
 #pragma once

@@ -4,8 +4,8 @@
 //   BackendList              the user's list: of those that support an operation, the first performs it
 //   Registry                the back ends of one epoch: ours, and those of the list
 //
-// An operation is given its back end when it is submitted, since the short cuts of the agreement are for number 0 only.
-// All ranks come to the same: it follows from what they agree upon and from settings that are equal everywhere.
+// An operation is given its back end when it is submitted, since the short cuts of the negotiation are for number 0
+// only. All ranks come to the same: it follows from what they agree upon and from settings that are equal everywhere.
 #pragma once
 
 #include <memory>

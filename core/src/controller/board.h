@@ -23,7 +23,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "controller/description.h"
+#include "controller/signature.h"
 
 namespace farandole {
 

@@ -4,7 +4,7 @@
 
 #include "controller/board.h"
 #include "controller/sequence.h"
-#include "controller/validate.h"
+#include "controller/signature.h"
 
 namespace farandole {
 namespace {

@@ -10,12 +10,12 @@
 #include <memory>
 #include <vector>
 
-#include "controller/description.h"
+#include "controller/signature.h"
 #include "world/process_set.h"
 
 namespace farandole {
 
-// Everybody sends everything to everybody: one hop instead of four (the agreement's two and two of the data), as long
+// Everybody sends everything to everybody: one hop instead of four (the negotiation's two and two of the data), as long
 // as the bytes take less time than hops. Two ranks send no more than they would otherwise.
 int64_t EagerLimitBytes(int set_size);
 
@@ -27,7 +27,7 @@ class Inbox {
   static constexpr size_t kMostBytes = 512 << 10;
 
   struct Slot {
-    uint64_t sequence = 0;  // what the rank said when it came, see Agreement::SequenceOf; 0: it has not come
+    uint64_t sequence = 0;  // what the rank said when it came, see Negotiation::SequenceOf; 0: it has not come
     uint32_t round = 0;     // how often it had seen all ranks join
     bool has_data = false;  // its data have begun to come
     size_t received_bytes = 0;

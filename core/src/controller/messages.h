@@ -33,7 +33,7 @@
 
 #include "common/status.h"
 #include "common/wire.h"
-#include "controller/description.h"
+#include "controller/signature.h"
 
 namespace farandole {
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "controller/description.h"
+#include "controller/signature.h"
 #include "world/process_set.h"
 
 namespace farandole {

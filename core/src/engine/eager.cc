@@ -104,7 +104,7 @@ void Eager::PutTo(Running* running, int position) {
 }
 
 void Eager::SendHead(const Running& running, int rank, size_t payload_bytes) {
-  const Agreement::Plan& plan = running.plan();
+  const Negotiation::Plan& plan = running.plan();
   const Bytes head =
       EncodePut({plan.id, plan.serial, plan.sequence(), plan.round, static_cast<uint32_t>(payload_bytes)});
   static_assert(kEagerPutBytes == kPutHeadBytes);
@@ -197,7 +197,7 @@ Status Eager::OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) {
   if (!reader.AtEnd()) return refused_ = Unreadable(receiving_from_);
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    refused_ = table_->agreement.OnPut(receiving_from_, put, &landing.inbox);
+    refused_ = table_->negotiation.OnPut(receiving_from_, put, &landing.inbox);
   }
   FRD_RETURN_IF_ERROR(refused_);
   *size_bytes = put.payload_bytes;
@@ -218,14 +218,14 @@ void Eager::OnData(size_t size_bytes) {
 // ---- ending
 
 OperationPtr Eager::End(Running* running) {
-  const Agreement::Plan& plan = running->plan();
+  const Negotiation::Plan& plan = running->plan();
   for (const Peer& peer : running->peers) {
     Inbox::Slot& slot = plan.inbox->at(running->use(), peer.rank);
     if (slot.data) GiveBack(std::move(slot.data), running->payload_bytes());
     slot = Inbox::Slot();
   }
   std::lock_guard<std::mutex> lock(table_->mutex);
-  table_->agreement.EndEager(plan.ticket);
+  table_->negotiation.EndEager(plan.ticket);
   table_->operations.Take(plan.ticket);
   return running->operation;
 }
@@ -268,7 +268,7 @@ void Eager::ForgetSubmitted(Ticket ticket) {
 }
 
 bool Eager::MayComplete(const Operation& operation, const std::vector<int>& left) const {
-  const Agreement::Plan& plan = operation.plan;
+  const Negotiation::Plan& plan = operation.plan;
   const bool runs = std::any_of(running_.begin(), running_.end(),
                                 [&](const auto& running) { return running->operation.get() == &operation; });
   return runs && std::none_of(left.begin(), left.end(), [&](int rank) {

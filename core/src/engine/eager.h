@@ -77,7 +77,7 @@ class Eager final : private PutStream::Receiver {
     std::vector<std::byte> own;                         // our data, where they are not sent and folded as they lie
     std::vector<Peer> peers;                            // by position
     size_t segment = 0, offset_bytes = 0, element = 0;  // folded up to here
-    const Agreement::Plan& plan() const { return operation->plan; }
+    const Negotiation::Plan& plan() const { return operation->plan; }
     uint64_t use() const { return UsesIn(plan().sequence()); }
     size_t payload_bytes() const { return plan().inbox->payload_bytes(); }
   };

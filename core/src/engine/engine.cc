@@ -5,7 +5,7 @@
 #include "engine/on_device.h"
 #include "engine/small.h"
 #include "engine/submit.h"
-#include "engine/timeline.h"
+#include "engine/trace/timeline.h"
 #include "world/descriptors.h"
 
 namespace farandole {
@@ -61,18 +61,18 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->rank_ = world->rank;
   engine->size_ = world->size;
   engine->world_ = std::move(world);
-  Agreement::Limits limits;
+  Negotiation::Limits limits;
   if (settings.log_entries > 0) limits.log_entries = settings.log_entries;
   engine->table_ =
       std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->board(), limits);
-  engine->everybody_ = engine->table_->agreement.FindSet(0);
+  engine->everybody_ = engine->table_->negotiation.FindSet(0);
   const bool crowded = engine->world_->group->count() > static_cast<int>(std::thread::hardware_concurrency());
   engine->pauses_ = crowded ? 0 : kPauses;
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &engine->backend_list_, settings.without_network));
-  engine->conductor_ = std::make_unique<Conductor>(engine->world_.get(), engine->table_.get(), &engine->role_, settings,
-                                                   engine->backend_list_);
-  if (const Status opened = engine->conductor_->Open(); !opened.ok()) {
-    engine->conductor_->GiveUp(opened);
+  engine->progress_ = std::make_unique<ProgressLoop>(engine->world_.get(), engine->table_.get(),
+                                                     &engine->progress_lock_, settings, engine->backend_list_);
+  if (const Status opened = engine->progress_->Open(); !opened.ok()) {
+    engine->progress_->GiveUp(opened);
     return opened;
   }
   Arm(engine->world_->group->bell());
@@ -84,9 +84,9 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
 void Engine::Shutdown() {
   if (!loop_.joinable()) return;
   StopLoop();
-  while (!role_.TryTake()) role_.WaitForChange([] { return false; }, std::chrono::milliseconds(1));
-  conductor_->Leave();
-  conductor_->CloseConnections();
+  while (!progress_lock_.TryTake()) progress_lock_.WaitForChange([] { return false; }, std::chrono::milliseconds(1));
+  progress_->Leave();
+  progress_->CloseConnections();
   // The role stays taken: there is nothing left to drive.
 }
 
@@ -130,10 +130,10 @@ Status Engine::Check(Request* request, const ProcessSet& set) const {
   if (!table_ || request->kind != OpKind::kRemoveProcessSet) return Status::Ok();
   const auto removed = static_cast<int>(request->ranks[0]);
   std::lock_guard<std::mutex> lock(table_->mutex);
-  for (const Held& held : table_->held) {
+  for (const Deferred& held : table_->deferred) {
     if (held.operation->set() == removed) return InUse(removed, held.operation->Title(), rank_);
   }
-  return table_->agreement.CanRemove(removed);
+  return table_->negotiation.CanRemove(removed);
 }
 
 int Engine::LostRank(std::string* reason) const {
@@ -151,7 +151,7 @@ void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
     if (table_->is_broken || table_->join) return;
-    table_->agreement.TellOfRefusal(turn, text);
+    table_->negotiation.TellOfRefusal(turn, text);
     table_->has_outgoing = true;
   }
   world_->group->RingSelf();
@@ -160,7 +160,7 @@ void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
 ProcessSetPtr Engine::FindSet(int id) {
   if (id == 0) return everybody_;
   std::lock_guard<std::mutex> lock(table_ ? table_->mutex : alone_mutex_);
-  return table_ ? table_->agreement.FindSet(id) : alone_->Find(id);
+  return table_ ? table_->negotiation.FindSet(id) : alone_->Find(id);
 }
 
 Status Engine::SubmitAlone(const OperationPtr& operation) {
@@ -240,10 +240,10 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 
 bool Engine::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
-  if (operation->held || !operation->plan.cells || !table_->agreement.IsReady(operation->plan)) return false;
+  if (operation->deferred || !operation->plan.cells || !table_->negotiation.IsReady(operation->plan)) return false;
   if (!CompleteIfReady(world_.get(), table_.get(), operation)) return operation->done();
-  WakeForHeld(world_.get(), *table_);
-  role_.NotifyWaiters();
+  WakeForDeferred(world_.get(), *table_);
+  progress_lock_.NotifyWaiters();
   return true;
 }
 
@@ -254,13 +254,13 @@ bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
 bool Engine::DriveOrSleep(const Operation& operation, int64_t limit_ms) {
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
   while (!operation.done() && Now() < limit) {
-    if (role_.TryTake()) {
+    if (progress_lock_.TryTake()) {
       Disarm(world_->group->bell());
       DriveUntil(operation, limit);
-      LeaveRole();
+      LeaveProgressLock();
     } else {
       const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
-      role_.WaitForChange([&operation] { return operation.done(); }, left);
+      progress_lock_.WaitForChange([&operation] { return operation.done(); }, left);
     }
   }
   if (!operation.done()) AskForBells(table_.get());
@@ -299,7 +299,7 @@ bool Engine::LookUntil(Look look, int paused) {
 }
 
 bool Engine::AwaitSmall(const OperationPtr& operation) {
-  if (operation->held || !operation->plan.cells) return false;
+  if (operation->deferred || !operation->plan.cells) return false;
   return LookUntil([&] { return Poll(operation); });
 }
 
@@ -308,7 +308,7 @@ bool Engine::AwaitSmall(const OperationPtr& operation) {
 void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
   constexpr int kSleepMs = 20;
   for (int idle = 0; !operation.done();) {
-    if (conductor_->Drive()) {
+    if (progress_->Drive()) {
       idle = 0;
     } else if (++idle <= pauses_) {
       CpuPause();
@@ -318,21 +318,21 @@ void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
       if (Now() >= limit || stopping_) return;
       AskForBells(table_.get());
       Arm(world_->group->bell());
-      if (!conductor_->Drive()) conductor_->Sleep(kSleepMs);
+      if (!progress_->Drive()) progress_->Sleep(kSleepMs);
       Disarm(world_->group->bell());
-      conductor_->LookAtDescriptors();
+      progress_->LookAtDescriptors();
       idle = pauses_;
     }
   }
 }
 
-// The bell is armed again before the role is free, and then there is a last look: what came in between is the loop
-// thread's.
-void Engine::LeaveRole() {
+// The bell is armed again before the progress lock is free, and then there is a last look: what came in between is left
+// to the loop thread.
+void Engine::LeaveProgressLock() {
   AskForBells(table_.get());
   Arm(world_->group->bell());
-  const bool left_over = table_->in_flight > 0 && conductor_->Drive();
-  role_.Release();
+  const bool left_over = table_->in_flight > 0 && progress_->Drive();
+  progress_lock_.Release();
   if (left_over) SignalEvent(world_->group->event());
   if (table_->in_flight > 0 && parked_) {
     std::lock_guard<std::mutex> lock(park_mutex_);
@@ -343,11 +343,11 @@ void Engine::LeaveRole() {
 void Engine::Loop() {
   while (!stopping_) {
     constexpr int kSleepMs = 50;
-    conductor_->Sleep(kSleepMs);
+    progress_->Sleep(kSleepMs);
     if (stopping_) return;
-    if (role_.TryTake()) {
+    if (progress_lock_.TryTake()) {
       DriveWhileBusy();
-      role_.Release();
+      progress_lock_.Release();
     } else {
       // What woke this thread may have been meant for the caller that drives and sleeps.
       world_->group->RingSelf();
@@ -359,16 +359,16 @@ void Engine::Loop() {
 void Engine::DriveWhileBusy() {
   DoorbellWord& bell = world_->group->bell();
   Disarm(bell);
-  conductor_->LookAtDescriptors();
+  progress_->LookAtDescriptors();
   for (int idle = 0;;) {
-    if (conductor_->Drive()) {
+    if (progress_->Drive()) {
       idle = 0;
     } else if (++idle <= kPauses) {
       CpuPause();
     } else {
       AskForBells(table_.get());
       Arm(bell);
-      if (!conductor_->Drive()) return;
+      if (!progress_->Drive()) return;
       Disarm(bell);
       idle = 0;
     }

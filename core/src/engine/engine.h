@@ -1,12 +1,12 @@
 // The engine of one rank: takes requests, agrees on them with the other ranks, performs them, and says when they are
 // done.
 //
-//   any thread   Submit ------> Table (agreement, operations) <------ Conductor
-//                Wait --------> Role ---> drives the conductor
+//   any thread   Submit ------> Table (negotiation, operations) <---- ProgressLoop
+//                Wait --------> ProgressLock ---> drives the progress loop
 //
-// Who holds the role drives: a thread in Wait, or the loop thread while nobody waits.
+// Who holds the progress lock drives: a thread in Wait, or the loop thread while nobody waits.
 //
-// A world of one rank has no conductor and no thread: everything completes in Submit.
+// A world of one rank has no progress loop and no thread: everything completes in Submit.
 #pragma once
 
 #include <atomic>
@@ -17,9 +17,9 @@
 #include <thread>
 
 #include "common/config.h"
-#include "engine/conductor.h"
 #include "engine/operation.h"
-#include "engine/role.h"
+#include "engine/progress_lock.h"
+#include "engine/progress_loop.h"
 #include "engine/table.h"
 #include "world/rendezvous/bootstrap.h"
 
@@ -113,7 +113,7 @@ class Engine {
   bool AwaitSmall(const OperationPtr& operation);
   bool DriveOrSleep(const Operation& operation, int64_t limit_ms);
   void DriveUntil(const Operation& operation, TimePoint limit);
-  void LeaveRole();
+  void LeaveProgressLock();
   void Loop();
   void DriveWhileBusy();
   void Park();
@@ -127,15 +127,15 @@ class Engine {
   std::unique_ptr<World> world_;
   ProcessSetPtr everybody_;
   std::unique_ptr<Table> table_;
-  Role role_;
+  ProgressLock progress_lock_;
   int pauses_ = 0;  // of a caller that waits, before it yields
-  std::unique_ptr<Conductor> conductor_;
+  std::unique_ptr<ProgressLoop> progress_;
 
   // A world of one: its process sets.
   std::mutex alone_mutex_;
   std::unique_ptr<ProcessSets> alone_;
 
-  // In a world of one, where no conductor has them.
+  // In a world of one, where no progress loop has them.
   std::mutex copies_mutex_;
   HostCopies copies_;
 

@@ -165,7 +165,7 @@ Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
   return Status::Ok();
 }
 
-// ---- as the agreement sees it
+// ---- as the negotiation sees it
 
 std::vector<int64_t> Operation::Extents() const {
   if (TakesSplits(request.kind)) return request.splits;

@@ -15,7 +15,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "common/types.h"
-#include "controller/agreement.h"
+#include "controller/negotiation.h"
 #include "device/device.h"
 #include "device/result_pool.h"
 #include "engine/nvtx.h"
@@ -39,7 +39,7 @@ class Operation final : public Proposal {
  public:
   explicit Operation(Request asked) : request(std::move(asked)), name_(request.name) {}
 
-  // As the agreement sees it.
+  // As the negotiation sees it.
   int set() const override { return request.process_set; }
   const std::string& name() const override { return name_; }
   int64_t turn() const override { return turn_; }
@@ -64,8 +64,8 @@ class Operation final : public Proposal {
   std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's, or their back end takes the device's
   Event event = nullptr;                // of host_copy; when done: what DoneFunction says
   int backend = 0;                      // who performs it (backends/registry.h)
-  Agreement::Plan plan;                 // by the submitting thread, under the table's mutex
-  std::atomic<bool> held{false};        // it is not submitted to the agreement yet, see Hold; nobody looks at the plan
+  Negotiation::Plan plan;               // by the submitting thread, under the table's mutex
+  std::atomic<bool> deferred{false};  // it is not submitted to the negotiation yet, see Hold; nobody looks at the plan
   bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here
 
   // For a timeline, if one is recorded (Timeline::Stamp); else 0.
@@ -88,7 +88,7 @@ class Operation final : public Proposal {
     status_ = std::move(status);
     if (submitted_ns != 0) RecordOperation(*this);
     if (nvtx_range != 0) Nvtx::End(nvtx_range);
-    done_.store(true);  // sequentially consistent: before the look for waiters (role.h)
+    done_.store(true);  // sequentially consistent: before the look for waiters (progress_lock.h)
     if (request.done != nullptr) request.done(request.done_argument, status_, event);
   }
 

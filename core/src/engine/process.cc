@@ -6,7 +6,7 @@
 #include "common/descriptor.h"
 #include "common/failpoint.h"
 #include "engine/nvtx.h"
-#include "engine/timeline.h"
+#include "engine/trace/timeline.h"
 #include "transport/socket.h"
 
 namespace farandole {

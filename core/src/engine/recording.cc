@@ -2,7 +2,7 @@
 
 #include "engine/batch.h"
 #include "engine/operation.h"
-#include "engine/timeline.h"
+#include "engine/trace/timeline.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-// What operations and tasks say to a timeline (engine/timeline.h). While there is none: a look at a flag.
+// What operations and tasks say to a timeline (engine/trace/timeline.h). While there is none: a look at a flag.
 #pragma once
 
 #include <vector>

@@ -14,7 +14,7 @@
 
 #include "common/status.h"
 #include "common/types.h"
-#include "controller/description.h"
+#include "controller/signature.h"
 #include "device/device.h"
 
 namespace farandole {

@@ -70,7 +70,7 @@ Reduction ReductionOf(const Request& request, int set_size) {
 
 void PutSmall(Operation* operation, bool wants_bell) {
   const Segments segments(operation->request);
-  Agreement::Plan& plan = operation->plan;
+  Negotiation::Plan& plan = operation->plan;
   plan.cells->Put(plan.set->position, segments.data(), segments.count(), plan.sequence(), wants_bell);
 }
 
@@ -78,7 +78,7 @@ void FoldSmall(Operation* operation) {
   const FloatingPointScope scope;
   const Segments segments(operation->request);
   const Reduction reduction = ReductionOf(operation->request, operation->plan.set->size());
-  const Agreement::Plan& plan = operation->plan;
+  const Negotiation::Plan& plan = operation->plan;
   FoldCells(*plan.cells, reduction.reduce, reduction.scale, segments.data(), segments.count(), plan.set->position);
 }
 

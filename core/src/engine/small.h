@@ -1,7 +1,7 @@
 // Operations that need no back end: small ones, which every member puts where all see them and folds by itself
 // (transport/shm/cells.h), and everything in a world or a process set of one rank.
 //
-// Thread rule: PutSmall and FoldSmall under the table's mutex, or, where the plan is large, between the agreement's
+// Thread rule: PutSmall and FoldSmall under the table's mutex, or, where the plan is large, between the negotiation's
 // Submit or TakeReady and its Release; the others work on what is the caller's.
 #pragma once
 

@@ -7,7 +7,7 @@
 // Operation, which then goes its usual way.
 //
 // Thread rule: under the table's mutex, but for over(), and the plan, which does not change after Enter, and Put and
-// Take where the plan is large, see Agreement::Release.
+// Take where the plan is large, see Negotiation::Release.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "controller/agreement.h"
+#include "controller/negotiation.h"
 #include "engine/operation.h"
 #include "transport/shm/cells.h"
 
@@ -30,7 +30,7 @@ class SmallCall final : public Proposal {
   // Has the form of one. Whether it can be is seen when its name is known with the same signature.
   static bool CanBe(const RequestView& asked);
 
-  // As the agreement sees it.
+  // As the negotiation sees it.
   int set() const override { return asked_.process_set; }
   const std::string& name() const override { return name_; }
   int64_t turn() const override { return -1; }
@@ -40,7 +40,7 @@ class SmallCall final : public Proposal {
   Description Describe() const override { return Operation(Request(asked_)).Describe(); }
 
   void Put();
-  // Folds, and is over. REQUIRES: all have put, and the agreement has been told that the result is taken.
+  // Folds, and is over. REQUIRES: all have put, and the negotiation has been told that the result is taken.
   void Take();
   // Is over as a call, and goes on as what this returns.
   OperationPtr Become();
@@ -49,7 +49,7 @@ class SmallCall final : public Proposal {
   bool over() const { return over_.load(std::memory_order_acquire); }
   const OperationPtr& became() const { return became_; }  // null: the result is there. REQUIRES: over()
 
-  Agreement::Plan plan;  // its set is left out: counting references costs more than all else here
+  Negotiation::Plan plan;  // its set is left out: counting references costs more than all else here
   const ProcessSetPtr* members = nullptr;
   size_t size_bytes() const { return segment_.size_bytes(); }  // REQUIRES: Put
 

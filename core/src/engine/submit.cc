@@ -9,7 +9,7 @@ namespace farandole {
 namespace {
 
 struct Entered {
-  Agreement::Arrived arrived = Agreement::Arrived::kCounted;
+  Negotiation::Arrived arrived = Negotiation::Arrived::kCounted;
   bool wakes_driver = false;
 };
 
@@ -31,29 +31,29 @@ void Withdraw(Table* table, Ticket ticket) {
 // Who holds a handle looks for itself, and asks for bells before it sleeps.
 bool WantsBell(const Operation& operation, bool polling) { return !polling && operation.request.done != nullptr; }
 
-// Submission, copy and arrival are one step under the lock, see agreement.h; but for the copy of a large plan.
+// Submission, copy and arrival are one step under the lock, see negotiation.h; but for the copy of a large plan.
 Status Insert(World* world, Table* table, const OperationPtr& operation, bool polling, Entered* entered) {
   std::lock_guard<std::mutex> lock(table->mutex);
-  const bool has_joined = table->join && !operation->invited && !operation->held;
+  const bool has_joined = table->join && !operation->invited && !operation->deferred;
   if (table->is_broken || has_joined) return RefuseAfter(table, *world, *operation);
-  Agreement& agreement = table->agreement;
-  Agreement::Plan& plan = operation->plan;
-  FRD_RETURN_IF_ERROR(agreement.Submit(*operation, &plan));
+  Negotiation& negotiation = table->negotiation;
+  Negotiation::Plan& plan = operation->plan;
+  FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &plan));
   ++table->entered;
   table->operations.Put(operation);
   table->in_flight.fetch_add(1);
   if (plan.cells) {
     if (!plan.large) PutSmall(operation.get(), WantsBell(*operation, polling));
   } else if (plan.id >= 0) {
-    entered->arrived = agreement.Arrive(plan);
-    const bool retired = entered->arrived == Agreement::Arrived::kRetired;
-    if (retired && !agreement.Redescribe(plan.ticket)) Withdraw(table, plan.ticket);
+    entered->arrived = negotiation.Arrive(plan);
+    const bool retired = entered->arrived == Negotiation::Arrived::kRetired;
+    if (retired && !negotiation.Redescribe(plan.ticket)) Withdraw(table, plan.ticket);
     if (plan.inbox && !retired) {
       table->eager.push_back(operation);
       table->has_eager = entered->wakes_driver = true;
     }
   }
-  if (agreement.HasOutgoing()) {
+  if (negotiation.HasOutgoing()) {
     table->has_outgoing = true;
     entered->wakes_driver = true;
   }
@@ -61,14 +61,14 @@ Status Insert(World* world, Table* table, const OperationPtr& operation, bool po
 }
 
 // The log is full while some rank does not read it: perhaps this one, whose driver has to go on.
-void Complete(Table* table, const Agreement::Plan& plan) {
-  if (table->agreement.CompleteTogether(plan)) return;
+void Complete(Table* table, const Negotiation::Plan& plan) {
+  if (table->negotiation.CompleteTogether(plan)) return;
   std::lock_guard<std::mutex> lock(table->mutex);
-  table->agreement.CompleteLater(plan);
+  table->negotiation.CompleteLater(plan);
 }
 
 // Wakes those that sleep in wait for what has just come.
-void RingForSmall(World* world, const Agreement::Plan& plan, const ProcessSet& set) {
+void RingForSmall(World* world, const Negotiation::Plan& plan, const ProcessSet& set) {
   for (int position = 0; position < set.size(); ++position) {
     if (position == set.position || !plan.cells->WantsBell(position)) continue;
     const auto rank = static_cast<size_t>(set.ranks[static_cast<size_t>(position)]);
@@ -81,14 +81,14 @@ void Release(World* world, Table* table, Ticket ticket) {
   bool wakes_driver;
   {
     std::lock_guard<std::mutex> lock(table->mutex);
-    wakes_driver = table->agreement.Release(ticket);
+    wakes_driver = table->negotiation.Release(ticket);
   }
   if (wakes_driver) world->group->RingSelf();
 }
 
 // Of a small operation that all have put, and that this thread may take. Null when it was given up, or was a call that
 // is over now. Under the lock, where the result of a plan that is not large is folded, too, since the span may be
-// another's as soon as the agreement goes on.
+// another's as soon as the negotiation goes on.
 OperationPtr TakeSmall(Table* table, Ticket ticket) {
   SmallCall* const call = table->operations.TakeCall(ticket);
   if (call != nullptr && !call->plan.large) {
@@ -103,19 +103,19 @@ OperationPtr TakeSmall(Table* table, Ticket ticket) {
 
 // Looks at least once. A look that is too early takes the line from the one who is about to write it, and who has to
 // send for it once more; hence a pause before the first.
-bool BecomesReady(const Agreement& agreement, const Agreement::Plan& plan, int looks) {
+bool BecomesReady(const Negotiation& negotiation, const Negotiation::Plan& plan, int looks) {
   do {
     CpuPause();
-    if (agreement.IsReady(plan)) return true;
+    if (negotiation.IsReady(plan)) return true;
   } while (--looks > 0);
   return false;
 }
 
 // Null when another thread has taken it, it was given up, or was a call that is over now. Under the lock.
 OperationPtr TakeIfReady(Table* table, Ticket ticket) {
-  if (!table->agreement.TakeReady(ticket)) return nullptr;
+  if (!table->negotiation.TakeReady(ticket)) return nullptr;
   OperationPtr operation = TakeSmall(table, ticket);
-  if (!operation) table->agreement.Release(ticket);
+  if (!operation) table->negotiation.Release(ticket);
   return operation;
 }
 
@@ -139,22 +139,22 @@ void FinishTaken(World* world, Table* table, const OperationPtr& operation) {
 Status Enter(World* world, Table* table, const OperationPtr& operation, bool polling) {
   Entered entered;
   FRD_RETURN_IF_ERROR(Insert(world, table, operation, polling, &entered));
-  const Agreement::Plan& plan = operation->plan;
+  const Negotiation::Plan& plan = operation->plan;
   if (plan.cells) {
     if (plan.large) {
       PutSmall(operation.get(), WantsBell(*operation, polling));
       Release(world, table, plan.ticket);
     }
     RingFence();
-    if (table->agreement.AnyJoined()) world->group->RingOthers();
-    if (!table->agreement.IsReady(plan)) return Status::Ok();
+    if (table->negotiation.AnyJoined()) world->group->RingOthers();
+    if (!table->negotiation.IsReady(plan)) return Status::Ok();
     RingForSmall(world, plan, *plan.set);
-    if (CompleteIfReady(world, table, operation)) WakeForHeld(world, *table);
+    if (CompleteIfReady(world, table, operation)) WakeForDeferred(world, *table);
     return Status::Ok();
   }
-  const bool last = entered.arrived == Agreement::Arrived::kLast && !plan.inbox;
+  const bool last = entered.arrived == Negotiation::Arrived::kLast && !plan.inbox;
   if (last) Complete(table, plan);
-  if (last || (plan.id >= 0 && table->agreement.AnyJoined())) world->group->RingOthers();
+  if (last || (plan.id >= 0 && table->negotiation.AnyJoined())) world->group->RingOthers();
   if ((last || entered.wakes_driver) && !polling) world->group->RingSelf();
   return Status::Ok();
 }
@@ -166,19 +166,19 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks) {
   {
     std::lock_guard<std::mutex> lock(table->mutex);
     if (table->is_broken || table->join || table->operations.has_call()) return false;
-    Agreement& agreement = table->agreement;
-    call->members = agreement.SubmitSmall(*call, &call->plan);
+    Negotiation& negotiation = table->negotiation;
+    call->members = negotiation.SubmitSmall(*call, &call->plan);
     if (call->members == nullptr) return false;
     ++table->entered;
-    if (agreement.HasOutgoing()) table->has_outgoing = true;
+    if (negotiation.HasOutgoing()) table->has_outgoing = true;
     if (call->plan.large) set = *call->members;
     if (!set) {
       call->Put();
       RingFence();
     }
-    if (!set && BecomesReady(agreement, call->plan, looks)) {
+    if (!set && BecomesReady(negotiation, call->plan, looks)) {
       RingForSmall(world, call->plan, **call->members);
-      agreement.TakeReady(call->plan.ticket);
+      negotiation.TakeReady(call->plan.ticket);
       call->Take();
     } else {
       table->operations.Put(call);
@@ -189,9 +189,9 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks) {
     call->Put();
     Release(world, table, call->plan.ticket);
     RingFence();
-    if (table->agreement.IsReady(call->plan)) RingForSmall(world, call->plan, *set);
+    if (table->negotiation.IsReady(call->plan)) RingForSmall(world, call->plan, *set);
   }
-  if (table->agreement.AnyJoined()) world->group->RingOthers();
+  if (table->negotiation.AnyJoined()) world->group->RingOthers();
   return true;
 }
 
@@ -199,54 +199,55 @@ Status Hold(World* world, Table* table, const OperationPtr& operation, Operation
   {
     std::lock_guard<std::mutex> lock(table->mutex);
     if (table->is_broken || table->join) return RefuseAfter(table, *world, *operation);
-    operation->held = true;
-    table->held.push_back({operation, std::move(before)});
-    table->has_held = true;
+    operation->deferred = true;
+    table->deferred.push_back({operation, std::move(before)});
+    table->has_deferred = true;
     table->in_flight.fetch_add(1);
   }
   world->group->RingSelf();  // the one before may be done already
   return Status::Ok();
 }
 
-std::vector<OperationPtr> TakeHeld(Table* table) {
+std::vector<OperationPtr> TakeDeferred(Table* table) {
   std::vector<OperationPtr> taken;
   std::lock_guard<std::mutex> lock(table->mutex);
-  const auto waits = [&taken](const Held& held) {
+  const auto waits = [&taken](const Deferred& held) {
     if (!held.before->done()) return true;
     taken.push_back(held.operation);
     return false;
   };
-  table->held.erase(std::stable_partition(table->held.begin(), table->held.end(), waits), table->held.end());
-  table->has_held = !table->held.empty();
+  table->deferred.erase(std::stable_partition(table->deferred.begin(), table->deferred.end(), waits),
+                        table->deferred.end());
+  table->has_deferred = !table->deferred.empty();
   return taken;
 }
 
-void WakeForHeld(World* world, const Table& table) {
-  if (table.has_held) world->group->RingSelf();
+void WakeForDeferred(World* world, const Table& table) {
+  if (table.has_deferred) world->group->RingSelf();
 }
 
 void AskForBells(Table* table) {
-  if (!table->agreement.has_small()) return;
+  if (!table->negotiation.has_small()) return;
   std::lock_guard<std::mutex> lock(table->mutex);
-  table->agreement.AskForBells();
+  table->negotiation.AskForBells();
 }
 
 bool CompleteIfReady(World* world, Table* table, const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(table->mutex);
-    const Agreement::Plan& plan = operation->plan;
-    if (!plan.cells || !table->agreement.IsReady(plan) || !TakeIfReady(table, plan.ticket)) return false;
+    const Negotiation::Plan& plan = operation->plan;
+    if (!plan.cells || !table->negotiation.IsReady(plan) || !TakeIfReady(table, plan.ticket)) return false;
   }
   FinishTaken(world, table, operation);
   return true;
 }
 
 bool CompleteIfReady(World* world, Table* table, SmallCall* call) {
-  if (call->over() || !table->agreement.IsReady(call->plan)) return call->over();
+  if (call->over() || !table->negotiation.IsReady(call->plan)) return call->over();
   const Ticket ticket = call->plan.ticket;
   {
     std::lock_guard<std::mutex> lock(table->mutex);
-    if (call->over() || !table->agreement.IsReady(call->plan) || !table->agreement.TakeReady(ticket))
+    if (call->over() || !table->negotiation.IsReady(call->plan) || !table->negotiation.TakeReady(ticket))
       return call->over();
     table->operations.TakeCall(ticket);
     if (!call->plan.large) call->Take();
@@ -260,11 +261,11 @@ bool CompleteIfReady(World* world, Table* table, SmallCall* call) {
 }
 
 bool CompleteReady(World* world, Table* table) {
-  if (!table->agreement.has_small()) return false;
+  if (!table->negotiation.has_small()) return false;
   std::vector<OperationPtr> taken;
   {
     std::lock_guard<std::mutex> lock(table->mutex);
-    for (Ticket ticket : table->agreement.ReadySmall()) {
+    for (Ticket ticket : table->negotiation.ReadySmall()) {
       if (OperationPtr operation = TakeIfReady(table, ticket)) taken.push_back(std::move(operation));
     }
   }

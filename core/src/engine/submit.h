@@ -1,4 +1,4 @@
-// From an operation to its place in the agreement: described, counted in, or, when it is small, put where all members
+// From an operation to its place in the negotiation: described, counted in, or, when it is small, put where all members
 // fold it. Any thread; the driver submits, too, when this rank was invited after it had joined.
 #pragma once
 
@@ -18,20 +18,20 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks);
 // To be entered once `before`, which has its name, is done. Any thread.
 Status Hold(World* world, Table* table, const OperationPtr& operation, OperationPtr before);
 // Those that can be entered now. The driver.
-std::vector<OperationPtr> TakeHeld(Table* table);
+std::vector<OperationPtr> TakeDeferred(Table* table);
 
 // Before this rank sleeps: whoever comes last to one of its small operations shall ring.
 void AskForBells(Table* table);
 
 // After a caller, not the driver, has completed an operation: another one may have waited for its name.
-void WakeForHeld(World* world, const Table& table);
+void WakeForDeferred(World* world, const Table& table);
 
 // Completes the small operation when all have put their data and nobody else has completed it. Any thread.
 bool CompleteIfReady(World* world, Table* table, const OperationPtr& operation);
 bool CompleteIfReady(World* world, Table* table, SmallCall* call);
 // All of them. True when there were any. The driver.
 bool CompleteReady(World* world, Table* table);
-// One that the agreement says is ready, and has ended: its span is this rank's until the driver reads the log again.
+// One that the negotiation says is ready, and has ended: its span is this rank's until the driver reads the log again.
 void CompleteSmall(Table* table, Ticket ticket);
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-// What submitting threads and the driver share: the agreement, the operations in flight, and the reason why there are
+// What submitting threads and the driver share: the negotiation, the operations in flight, and the reason why there are
 // no more.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "controller/agreement.h"
+#include "controller/negotiation.h"
 #include "engine/blocked.h"
 #include "engine/naming.h"
 #include "engine/operation.h"
@@ -38,7 +38,7 @@ class OperationTable {
     const size_t place = PlaceOf(operation->plan.ticket);
     if (place >= operations_.size()) operations_.resize(place + 1);
     OperationPtr& slot = operations_[place];
-    // The agreement is done with the one before, but the driver has still to take it.
+    // The negotiation is done with the one before, but the driver has still to take it.
     if (slot) late_[slot->plan.ticket] = std::move(slot);
     slot = operation;
     ++count_;
@@ -80,19 +80,19 @@ class OperationTable {
 };
 
 // An unnamed operation, and the one that has its name.
-struct Held {
+struct Deferred {
   OperationPtr operation, before;
 };
 
 struct Table {
-  Table(const Layout& layout, int rank, std::byte* board, const Agreement::Limits& limits)
-      : agreement(layout, rank, board, limits) {}
+  Table(const Layout& layout, int rank, std::byte* board, const Negotiation::Limits& limits)
+      : negotiation(layout, rank, board, limits) {}
 
   std::mutex mutex;  // guards everything below but the atomics and naming
-  Agreement agreement;
+  Negotiation negotiation;
   OperationTable operations;        // submitted, not yet taken by the driver
   std::vector<OperationPtr> eager;  // come to, the driver has still to put their data
-  std::vector<Held> held;           // in the order in which they were submitted
+  std::vector<Deferred> deferred;   // in the order in which they were submitted
   OperationPtr join;                // this rank's join, from its submission to its end
   uint64_t entered = 0;             // how often this rank has come to an operation
   Status broken;
@@ -104,7 +104,7 @@ struct Table {
   std::atomic<bool> is_broken{false};     // `broken` is set and will not change
   std::atomic<bool> has_outgoing{false};  // a submitter left a message for the coordinator
   std::atomic<bool> has_eager{false};     // `eager` is not empty
-  std::atomic<bool> has_held{false};      // `held` is not empty
+  std::atomic<bool> has_deferred{false};  // `deferred` is not empty
   std::atomic<bool> wants_join{false};    // `join` is set and rank 0 does not know yet
   std::atomic<int> in_flight{0};          // operations not completed, but for a call within Enter
 

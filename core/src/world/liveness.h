@@ -1,5 +1,5 @@
-// Who is dead and who is to blame: weighs the signs of a running job. A pure state machine; the conductor reports what
-// it sees and acts on the verdict.
+// Who is dead and who is to blame: weighs the signs of a running job. A pure state machine; the progress loop reports
+// what it sees and acts on the verdict.
 //
 //   process ended      sure, and at once (a pidfd of the same machine)
 //   connection closed  a hint: who leaves says so on another way, which may be slower, and who fails takes others with
@@ -39,7 +39,7 @@ class Liveness {
   // Who is to blame, once per sign: a process that has ended before any connection that is only closed, and among
   // several of them rank 0. REQUIRES: all signs that are there at `now` have been reported.
   std::optional<Verdict> Judge(TimePoint now);
-  // Somebody has left so long ago that what still waits for an agreement waits in vain.
+  // Somebody has left so long ago that what still waits for the negotiation waits in vain.
   bool WaitingIsVain(TimePoint now) const;
 
   bool HasLeft(int rank) const { return left_.count(rank) > 0; }

@@ -1,7 +1,7 @@
 // A description that is there already, as a proposal, and a layout: for tests of an agreement without an engine around.
 #pragma once
 
-#include "controller/agreement.h"
+#include "controller/negotiation.h"
 
 namespace farandole {
 

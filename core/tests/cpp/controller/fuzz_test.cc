@@ -6,9 +6,9 @@
 #include <random>
 #include <utility>
 
-#include "controller/agreement.h"
 #include "controller/coordinator.h"
 #include "controller/described.h"
+#include "controller/negotiation.h"
 #include "support/pages.h"
 
 namespace farandole {
@@ -133,11 +133,11 @@ TEST(FuzzTest, TheCoordinatorSurvivesAnyMessage) {
 }
 
 // The head of what another rank puts, and the data where they are wanted.
-void TakePut(int from, const Bytes& head, Agreement* agreement) {
+void TakePut(int from, const Bytes& head, Negotiation* negotiation) {
   ByteReader reader(head);
   const EagerPut put = DecodePut(&reader);
   std::shared_ptr<Inbox> inbox;
-  if (!reader.AtEnd() || !agreement->OnPut(from, put, &inbox).ok() || !inbox) return;
+  if (!reader.AtEnd() || !negotiation->OnPut(from, put, &inbox).ok() || !inbox) return;
   Inbox::Slot& slot = inbox->at(UsesIn(put.sequence), from);
   EXPECT_EQ(slot.sequence, put.sequence);
   EXPECT_TRUE(put.payload_bytes == 0 || put.payload_bytes == inbox->payload_bytes());
@@ -145,17 +145,17 @@ void TakePut(int from, const Bytes& head, Agreement* agreement) {
 }
 
 struct Member {
-  Member(const Layout& layout, int rank) : memory(Board::BytesFor(2)), agreement(layout, rank, memory.data()) {}
+  Member(const Layout& layout, int rank) : memory(Board::BytesFor(2)), negotiation(layout, rank, memory.data()) {}
   Pages memory;
-  Agreement agreement;
+  Negotiation negotiation;
   Ticket latest = 0;
-  Agreement::Plan eager;
+  Negotiation::Plan eager;
 
   // As the engine does when the data are folded.
   void EndEager() {
-    if (!eager.inbox || !agreement.MissingRanks(eager.ticket).empty()) return;
+    if (!eager.inbox || !negotiation.MissingRanks(eager.ticket).empty()) return;
     for (int rank : eager.set->ranks) eager.inbox->at(UsesIn(eager.sequence()), rank) = Inbox::Slot();
-    agreement.EndEager(eager.ticket);
+    negotiation.EndEager(eager.ticket);
     eager = {};
   }
 
@@ -163,46 +163,46 @@ struct Member {
   void Submit(std::mt19937* random) {
     Description description = Descriptions()[(*random)() % Descriptions().size()];
     if ((*random)() % 4 == 0) description.name = Descriptions()[(*random)() % 4].name;
-    if (agreement.joined()) return;
-    Agreement::Plan plan;
-    if (!agreement.Submit(DescribedProposal(description), &plan).ok()) return;
+    if (negotiation.joined()) return;
+    Negotiation::Plan plan;
+    if (!negotiation.Submit(DescribedProposal(description), &plan).ok()) return;
     latest = plan.ticket;
     if (plan.id < 0) return;
     if (plan.cells) return Put(description, &plan);
-    const Agreement::Arrived arrived = agreement.Arrive(plan);
-    if (arrived == Agreement::Arrived::kRetired) agreement.Redescribe(plan.ticket);
-    if (arrived == Agreement::Arrived::kLast && plan.inbox) eager = plan;
-    if (arrived == Agreement::Arrived::kLast && !plan.inbox) agreement.CompleteTogether(plan);
+    const Negotiation::Arrived arrived = negotiation.Arrive(plan);
+    if (arrived == Negotiation::Arrived::kRetired) negotiation.Redescribe(plan.ticket);
+    if (arrived == Negotiation::Arrived::kLast && plan.inbox) eager = plan;
+    if (arrived == Negotiation::Arrived::kLast && !plan.inbox) negotiation.CompleteTogether(plan);
   }
-  void Put(const Description& description, Agreement::Plan* plan) {
+  void Put(const Description& description, Negotiation::Plan* plan) {
     const float data[6] = {1, 2, 3, 4, 5, 6};
     const CellSegment segment{data, nullptr, DType::kFloat32, 6};
     plan->cells->Put(plan->set->position, &segment, description.signature.tensors.size(), plan->sequence());
-    if (agreement.IsReady(*plan)) agreement.TakeReady(plan->ticket);
+    if (negotiation.IsReady(*plan)) negotiation.TakeReady(plan->ticket);
   }
 };
 
 void FuzzMember(const std::vector<std::string>& machines, int rank) {
   const std::vector<Bytes> valid = ValidMessages(World(machines));
-  std::vector<Agreement::Event> events;
+  std::vector<Negotiation::Event> events;
   for (unsigned seed = 0; seed < 150; ++seed) {
     std::mt19937 random(seed);
     Member member(World(machines), rank);
     for (int i = 0; i < 500; ++i) {
       if (random() % 3 == 0) member.Submit(&random);
       const Bytes& message = valid[random() % valid.size()];
-      member.agreement.OnMessage(random() % 2 ? message : Mutated(message, &random), &events);
-      if (member.agreement.HasNews()) member.agreement.Advance(&events);
+      member.negotiation.OnMessage(random() % 2 ? message : Mutated(message, &random), &events);
+      if (member.negotiation.HasNews()) member.negotiation.Advance(&events);
       const Bytes head = ValidPut(&random);
       TakePut(static_cast<int>(random() % machines.size()), random() % 2 ? head : Mutated(head, &random),
-              &member.agreement);
+              &member.negotiation);
       member.EndEager();
-      if (seed % 3 == 0 && i == 100) member.agreement.Join({{0, 7}});
-      member.agreement.AskForBells();
-      for (Ticket ticket : member.agreement.ReadySmall()) member.agreement.TakeReady(ticket);
-      member.agreement.ReportStuck(member.latest);
-      member.agreement.MissingRanks(member.latest);
-      member.agreement.TakeOutgoing();
+      if (seed % 3 == 0 && i == 100) member.negotiation.Join({{0, 7}});
+      member.negotiation.AskForBells();
+      for (Ticket ticket : member.negotiation.ReadySmall()) member.negotiation.TakeReady(ticket);
+      member.negotiation.ReportStuck(member.latest);
+      member.negotiation.MissingRanks(member.latest);
+      member.negotiation.TakeOutgoing();
       events.clear();
     }
   }
@@ -231,50 +231,50 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   const Layout& layout = World({"a"});
   Member member(layout, 0);
   const Board board(member.memory.data(), 0, 1);
-  Agreement& agreement = member.agreement;
-  std::vector<Agreement::Event> events;
-  Agreement::Plan plan;
-  ASSERT_TRUE(agreement.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
-  ASSERT_TRUE(agreement.OnMessage(LeadFor(5, Descriptions()[0], layout), &events).ok());
-  ASSERT_TRUE(agreement.OnMessage(Encode(Assignment{"w", 0, 5, 0}), &events).ok());
-  ASSERT_TRUE(agreement.OnMessage(Encode(ReadyBatch{{{5, 0, 0, {}}}}), &events).ok());
-  ASSERT_TRUE(agreement.Advance(&events));
-  ASSERT_TRUE(agreement.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
+  Negotiation& negotiation = member.negotiation;
+  std::vector<Negotiation::Event> events;
+  Negotiation::Plan plan;
+  ASSERT_TRUE(negotiation.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
+  ASSERT_TRUE(negotiation.OnMessage(LeadFor(5, Descriptions()[0], layout), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"w", 0, 5, 0}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{5, 0, 0, {}}}}), &events).ok());
+  ASSERT_TRUE(negotiation.Advance(&events));
+  ASSERT_TRUE(negotiation.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
   const float data[6] = {};
   const CellSegment segment{data, nullptr, DType::kFloat32, 6};
   plan.cells->Put(0, &segment, 1, plan.sequence());
-  ASSERT_TRUE(agreement.IsReady(plan));
-  ASSERT_TRUE(agreement.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
-  EXPECT_FALSE(agreement.IsReady(plan)) << "the log says what it is worth";
-  ASSERT_TRUE(agreement.OnMessage(EncodeIdMessage(MessageKind::kRetired, 5, 1), &events).ok());
+  ASSERT_TRUE(negotiation.IsReady(plan));
+  ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
+  EXPECT_FALSE(negotiation.IsReady(plan)) << "the log says what it is worth";
+  ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetired, 5, 1), &events).ok());
   events.clear();
-  ASSERT_TRUE(agreement.Advance(&events));
+  ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_EQ(events.size(), 1u);
-  ASSERT_EQ(events[0].kind, Agreement::Event::kTake);
+  ASSERT_EQ(events[0].kind, Negotiation::Event::kTake);
   EXPECT_FALSE(board.AllDoneWith(5, 1));
-  EXPECT_TRUE(agreement.HasNews()) << "the driver must come back";
-  agreement.TakeRing();
-  agreement.TakeOutgoing();
-  EXPECT_TRUE(agreement.Advance(&events));
-  EXPECT_TRUE(agreement.TakeRing());
-  ASSERT_TRUE(agreement.HasOutgoing());
-  EXPECT_EQ(agreement.TakeOutgoing().back(), EncodeIdMessage(MessageKind::kFree, 5));
+  EXPECT_TRUE(negotiation.HasNews()) << "the driver must come back";
+  negotiation.TakeRing();
+  negotiation.TakeOutgoing();
+  EXPECT_TRUE(negotiation.Advance(&events));
+  EXPECT_TRUE(negotiation.TakeRing());
+  ASSERT_TRUE(negotiation.HasOutgoing());
+  EXPECT_EQ(negotiation.TakeOutgoing().back(), EncodeIdMessage(MessageKind::kFree, 5));
 }
 
 // A leader that retires the id while the last arriver has still to take the use back: both see that the turns differ.
 TEST(RetireTest, AUseWhoseMembersMeantDifferentTurnsIsNotComplete) {
   const Layout& layout = World({"a", "a"});
   Member leader(layout, 0);
-  std::vector<Agreement::Event> events;
+  std::vector<Negotiation::Event> events;
   for (const auto& [turns, uses] : {std::pair{std::pair{5, 69}, 0}, std::pair{std::pair{5, 5}, 1}}) {
     const int id = uses;
     const Lead lead{id, 0, 0, 0, 0, -1, 0, 0};
-    ASSERT_TRUE(leader.agreement.OnMessage(Encode(lead), &events).ok());
+    ASSERT_TRUE(leader.negotiation.OnMessage(Encode(lead), &events).ok());
     Board(leader.memory.data(), 0, 2).Arrive(id, SequenceOf(0, turns.first), 2);
     Board(leader.memory.data(), 1, 2).Arrive(id, SequenceOf(0, turns.second), 2);
-    ASSERT_TRUE(leader.agreement.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
-    leader.agreement.Advance(&events);
-    const std::vector<Bytes> said = leader.agreement.TakeOutgoing();
+    ASSERT_TRUE(leader.negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
+    leader.negotiation.Advance(&events);
+    const std::vector<Bytes> said = leader.negotiation.TakeOutgoing();
     ASSERT_EQ(said.size(), 1u);
     EXPECT_EQ(said[0], EncodeIdMessage(MessageKind::kRetireInfo, id, static_cast<uint64_t>(uses)));
   }
@@ -284,23 +284,23 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentTurnsIsNotComplete) {
 TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   const Layout& layout = World({"a", "a"});
   Member member(layout, 0);
-  Agreement& agreement = member.agreement;
-  std::vector<Agreement::Event> events;
-  Agreement::Plan plan;
-  ASSERT_TRUE(agreement.Submit(DescribedProposal(Descriptions()[4]), &plan).ok());
-  ASSERT_TRUE(agreement.OnMessage(Encode(Assignment{"#sets.0", 0, 0, -1}), &events).ok());
-  ASSERT_TRUE(agreement.OnMessage(Encode(Lead{0, 0, 0, 0, 0, -1, 0}), &events).ok());
-  ASSERT_TRUE(agreement.OnMessage(Encode(ReadyBatch{{{0, 0, 0, {}}}}), &events).ok());
-  ASSERT_TRUE(agreement.OnMessage(Encode(Lead{1, 1, 0, 0, 0, -1, 0}), &events).ok()) << "set 1 is in the log, unread";
-  ASSERT_TRUE(agreement.OnMessage(Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}), &events).ok());
+  Negotiation& negotiation = member.negotiation;
+  std::vector<Negotiation::Event> events;
+  Negotiation::Plan plan;
+  ASSERT_TRUE(negotiation.Submit(DescribedProposal(Descriptions()[4]), &plan).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"#sets.0", 0, 0, -1}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{0, 0, 0, 0, 0, -1, 0}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{0, 0, 0, {}}}}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{1, 1, 0, 0, 0, -1, 0}), &events).ok()) << "set 1 is in the log, unread";
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}), &events).ok());
   EXPECT_TRUE(events.empty());
-  EXPECT_TRUE(agreement.HasNews());
-  ASSERT_TRUE(agreement.Advance(&events));
+  EXPECT_TRUE(negotiation.HasNews());
+  ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(events[0].kind, Agreement::Event::kBatch);
+  EXPECT_EQ(events[0].kind, Negotiation::Event::kBatch);
   EXPECT_EQ(events[0].items[0].new_set, 1);
-  EXPECT_EQ(events[1].kind, Agreement::Event::kAbort);
-  EXPECT_FALSE(agreement.OnMessage(Encode(Lead{2, 1 << 20, 0, 0, 0, -1, 0}), &events).ok()) << "no such future";
+  EXPECT_EQ(events[1].kind, Negotiation::Event::kAbort);
+  EXPECT_FALSE(negotiation.OnMessage(Encode(Lead{2, 1 << 20, 0, 0, 0, -1, 0}), &events).ok()) << "no such future";
 }
 
 TEST(DecodeTest, ADescriptionOutOfRangeIsRefused) {
@@ -324,8 +324,8 @@ TEST(DecodeTest, ADescriptionOutOfRangeIsRefused) {
 TEST(DecodeTest, AnAbortIsNeverASuccess) {
   Member member(LayoutOf({"a", "a"}), 1);
   for (int code : {0, -1, 7, 1 << 30, static_cast<int>(Code::kDeadline)}) {
-    std::vector<Agreement::Event> events;
-    ASSERT_TRUE(member.agreement.OnMessage(Encode(Aborted{code, 99, "why"}), &events).ok());
+    std::vector<Negotiation::Event> events;
+    ASSERT_TRUE(member.negotiation.OnMessage(Encode(Aborted{code, 99, "why"}), &events).ok());
     ASSERT_EQ(events.size(), 1u);
     EXPECT_EQ(events[0].status.code(), code == 4 ? Code::kDeadline : Code::kInternal) << code;
     EXPECT_EQ(events[0].rank, -1);
@@ -336,15 +336,15 @@ TEST(DecodeTest, SpansBeyondTheBoardAreRefused) {
   const auto end = static_cast<int64_t>(kSpanBytes);
   for (int64_t offset : {int64_t{-1}, int64_t{-4096}, int64_t{64}, end, end - 8, INT64_MAX}) {
     Member member(LayoutOf({"a", "a"}), 0);
-    std::vector<Agreement::Event> events;
-    Agreement::Plan plan;
-    ASSERT_TRUE(member.agreement.Submit(DescribedProposal(Descriptions()[1]), &plan).ok());
-    EXPECT_FALSE(member.agreement.OnMessage(Encode(Assignment{"g", 0, 0, offset}), &events).ok()) << offset;
+    std::vector<Negotiation::Event> events;
+    Negotiation::Plan plan;
+    ASSERT_TRUE(member.negotiation.Submit(DescribedProposal(Descriptions()[1]), &plan).ok());
+    EXPECT_FALSE(member.negotiation.OnMessage(Encode(Assignment{"g", 0, 0, offset}), &events).ok()) << offset;
     Lead lead = LeadOf(1, World({"a", "a"}));
-    EXPECT_TRUE(member.agreement.OnMessage(Encode(lead), &events).ok());
+    EXPECT_TRUE(member.negotiation.OnMessage(Encode(lead), &events).ok());
     lead.id = 2;
     lead.span_offset = offset;
-    EXPECT_FALSE(member.agreement.OnMessage(Encode(lead), &events).ok()) << offset;
+    EXPECT_FALSE(member.negotiation.OnMessage(Encode(lead), &events).ok()) << offset;
   }
 }
 

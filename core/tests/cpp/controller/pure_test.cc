@@ -9,7 +9,7 @@
 #include "controller/coordinator.h"
 #include "controller/described.h"
 #include "controller/fuse.h"
-#include "controller/validate.h"
+#include "controller/signature.h"
 
 namespace farandole {
 namespace {

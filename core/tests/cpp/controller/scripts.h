@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "controller/description.h"
+#include "controller/signature.h"
 
 namespace farandole {
 

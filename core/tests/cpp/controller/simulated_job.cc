@@ -13,7 +13,7 @@ Layout MakeGroups(const std::vector<int>& sizes) {
   return MakeLayout(peers, std::vector<bool>(peers.size(), false));
 }
 
-SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted, Agreement::Limits limits)
+SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted, Negotiation::Limits limits)
     : layout_(MakeGroups(groups)), random_(seed), planted_(planted), coordinator_(layout_) {
   for (const auto& group : layout_.groups)
     boards_.push_back(std::make_unique<Pages>(Board::BytesFor(static_cast<int>(group.size()))));
@@ -167,7 +167,7 @@ std::string SimulatedJob::Waiting() const {
 
 bool SimulatedJob::Collect(int r) {
   const size_t before = to_coordinator_[static_cast<size_t>(r)].size();
-  for (Bytes& message : ranks_[static_cast<size_t>(r)]->agreement.TakeOutgoing())
+  for (Bytes& message : ranks_[static_cast<size_t>(r)]->negotiation.TakeOutgoing())
     to_coordinator_[static_cast<size_t>(r)].push_back(std::move(message));
   return to_coordinator_[static_cast<size_t>(r)].size() != before;
 }
@@ -178,7 +178,7 @@ bool SimulatedJob::DeliverToRank(int r) {
   if (rank.gone || rank.paused || queue.empty()) return false;
   HandleAll(&rank, &rank.unhandled);
   Events events;
-  const Status status = rank.agreement.OnMessage(queue.front(), &events);
+  const Status status = rank.negotiation.OnMessage(queue.front(), &events);
   if (!status.ok())
     Complain("rank " + std::to_string(r) + " refused message " + std::to_string(queue.front()[0]) + ": " +
              status.message());
@@ -237,8 +237,8 @@ bool SimulatedJob::Advance(int r) {
   const bool handled = !rank.unhandled.empty();
   HandleAll(&rank, &rank.unhandled);
   const bool appended = AppendToLog(&rank);
-  const bool news = rank.agreement.HasNews();
-  const bool moved = rank.agreement.Advance(&rank.unhandled);
+  const bool news = rank.negotiation.HasNews();
+  const bool moved = rank.negotiation.Advance(&rank.unhandled);
   if (moved && !news) Complain("a driver would not have come to rank " + std::to_string(r));
   const bool said = Collect(r);
   return moved || handled || appended || said;
@@ -250,7 +250,7 @@ bool SimulatedJob::TakeSmall(int r) {
   if (rank.gone) return false;
   std::vector<Ticket> ready;
   if (random_() % 2 == 0 && planted_ != Planted::kEarlyReady) {
-    ready = rank.agreement.ReadySmall();
+    ready = rank.negotiation.ReadySmall();
   } else {
     for (const auto& [ticket, operation] : rank.in_flight) {
       if (operation->plan.cells && IsReady(rank, *operation)) ready.push_back(ticket);
@@ -258,7 +258,7 @@ bool SimulatedJob::TakeSmall(int r) {
   }
   bool taken = false;
   for (Ticket ticket : ready) {
-    if (!rank.agreement.TakeReady(ticket)) continue;
+    if (!rank.negotiation.TakeReady(ticket)) continue;
     taken = true;
     if (const auto large = rank.in_flight.find(ticket); large != rank.in_flight.end() && large->second->plan.large) {
       large->second->taken = true;
@@ -278,7 +278,7 @@ bool SimulatedJob::GoOn(int r) {
   const std::shared_ptr<Operation> operation = *pick;
   rank.reserved.erase(pick);
   operation->taken ? Fold(&rank, *operation) : Put(*operation);
-  rank.agreement.Release(operation->plan.ticket);
+  rank.negotiation.Release(operation->plan.ticket);
   if (operation->taken) Finish(&rank, *operation, Status::Ok());
   return true;
 }
@@ -299,7 +299,7 @@ bool SimulatedJob::DeliverPutFrom(int from, int to) {
   const Parcel parcel = std::move(queue.front());
   queue.pop_front();
   std::shared_ptr<Inbox> inbox;
-  const Status status = rank.agreement.OnPut(from, parcel.head, &inbox);
+  const Status status = rank.negotiation.OnPut(from, parcel.head, &inbox);
   if (!status.ok()) Complain("rank " + std::to_string(to) + " refused data: " + status.message());
   if (!inbox || parcel.head.payload_bytes == 0) return true;
   Inbox::Slot& slot = inbox->at(UsesIn(parcel.head.sequence), from);
@@ -325,7 +325,7 @@ bool SimulatedJob::TakeEager(int r) {
       slot = Inbox::Slot();
     }
     CheckSmall(rank, *done, sums);
-    rank.agreement.EndEager(ticket);
+    rank.negotiation.EndEager(ticket);
     Remove(&rank, ticket);
     Finish(&rank, *done, Status::Ok());
     return true;
@@ -335,8 +335,8 @@ bool SimulatedJob::TakeEager(int r) {
 
 bool SimulatedJob::AskForBells(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
-  if (rank.gone || !rank.agreement.has_small()) return false;
-  rank.agreement.AskForBells();
+  if (rank.gone || !rank.negotiation.has_small()) return false;
+  rank.negotiation.AskForBells();
   return false;
 }
 
@@ -347,7 +347,7 @@ bool SimulatedJob::Stick(int r) {
   for (const auto& [ticket, operation] : rank.in_flight) {
     if (rank.gone || operation->stuck_reported || operation->invited || !operation->call.unnamed) continue;
     operation->stuck_reported = asked = true;
-    rank.agreement.ReportStuck(ticket);
+    rank.negotiation.ReportStuck(ticket);
   }
   if (asked) Collect(r);
   return asked;
@@ -359,7 +359,7 @@ std::set<int> SimulatedJob::MissingFor(int rank) const {
   std::set<int> all;
   const Rank& here = *ranks_[static_cast<size_t>(rank)];
   for (const auto& [ticket, operation] : here.in_flight) {
-    for (int missing : here.agreement.MissingRanks(ticket)) all.insert(missing);
+    for (int missing : here.negotiation.MissingRanks(ticket)) all.insert(missing);
   }
   return all;
 }

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "controller/agreement.h"
 #include "controller/coordinator.h"
+#include "controller/negotiation.h"
 #include "controller/scripts.h"
 #include "support/pages.h"
 
@@ -45,7 +45,7 @@ enum class Time { kNever, kAtStandstill, kAnytime };
 class SimulatedJob {
  public:
   SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted = Planted::kNone,
-               Agreement::Limits limits = {});
+               Negotiation::Limits limits = {});
   ~SimulatedJob();
 
   const Layout& layout() const { return layout_; }
@@ -74,7 +74,7 @@ class SimulatedJob {
   // For reports of those that wait: who is missing, according to the rank or to rank 0.
   std::set<int> MissingFor(int rank) const;
   std::set<int> MissingForCoordinator() const;
-  bool Waits(int rank) const;                // in the agreement or in a work
+  bool Waits(int rank) const;                // in the negotiation or in a work
   std::set<int> NotInFront(int rank) const;  // ranks that the rank's work waits for
 
  private:
@@ -85,7 +85,7 @@ class SimulatedJob {
     EagerPut head;
     std::vector<int64_t> data;
   };
-  using Events = std::vector<Agreement::Event>;
+  using Events = std::vector<Negotiation::Event>;
 
   // simulated_job.cc: the steps
   void Begin(const Scripts& scripts);
@@ -122,15 +122,15 @@ class SimulatedJob {
   void PutToOthers(int r, const Operation& operation);
   std::vector<int64_t> DataOf(const Operation& operation) const;
   bool HasAll(const Operation& operation) const;
-  bool IsHere(const Agreement::Plan& plan, const Inbox::Slot& slot) const;
+  bool IsHere(const Negotiation::Plan& plan, const Inbox::Slot& slot) const;
   bool AppendToLog(Rank* rank);
   bool JoinIfIdle(Rank* rank);
   bool LeaveIfIdle(Rank* rank);
   void HandleAll(Rank* rank, Events* events);
-  void Handle(Rank* rank, const Agreement::Event& event);
-  void HandleBatch(Rank* rank, std::vector<Agreement::Item> items);
-  void HandleInvitation(Rank* rank, const Agreement::Event& event);
-  void HandleJoinEnd(Rank* rank, const Agreement::Event& event);
+  void Handle(Rank* rank, const Negotiation::Event& event);
+  void HandleBatch(Rank* rank, std::vector<Negotiation::Item> items);
+  void HandleInvitation(Rank* rank, const Negotiation::Event& event);
+  void HandleJoinEnd(Rank* rank, const Negotiation::Event& event);
   void HandleLeft(Rank* rank, int left);
   void HandleChangeOfSets(Rank* rank, const Operation& operation, int new_set);
   void Take(Rank* rank, Ticket ticket);
@@ -169,10 +169,10 @@ class SimulatedJob {
   std::map<std::string, std::pair<Signature, int>> first_described_;  // for kNoValidation
 };
 
-// One that takes no part in the agreement's own rules for names.
+// One that takes no part in the negotiation's own rules for names.
 struct SimulatedJob::Operation {
   Call call;
-  Agreement::Plan plan;
+  Negotiation::Plan plan;
   bool invited = false;
   bool taken = false;  // by a thread that folds it
   bool stuck_reported = false;
@@ -186,17 +186,19 @@ struct SimulatedJob::Work {
 };
 
 struct SimulatedJob::Rank {
-  Rank(const Layout& layout, int number, std::byte* board, const Agreement::Limits& limits)
-      : number(number), group(layout.group_of[static_cast<size_t>(number)]), agreement(layout, number, board, limits) {}
+  Rank(const Layout& layout, int number, std::byte* board, const Negotiation::Limits& limits)
+      : number(number),
+        group(layout.group_of[static_cast<size_t>(number)]),
+        negotiation(layout, number, board, limits) {}
   const int number;
   const int group;
-  Agreement agreement;
+  Negotiation negotiation;
   std::deque<Call> script;
   std::map<Ticket, std::shared_ptr<Operation>> in_flight;
   std::vector<std::shared_ptr<Operation>> reserved;  // whose data a thread copies or folds
   std::deque<Work> works;
-  Events unhandled;                        // the driver is slow
-  std::vector<Agreement::Plan> to_append;  // complete, but not in the log yet
+  Events unhandled;                          // the driver is slow
+  std::vector<Negotiation::Plan> to_append;  // complete, but not in the log yet
   Turns turns;
   std::map<std::string, std::weak_ptr<Operation>> slots;  // who uses a name of the window
   struct Held {

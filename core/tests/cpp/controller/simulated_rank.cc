@@ -102,12 +102,12 @@ std::shared_ptr<SimulatedJob::Operation> SimulatedJob::NameIt(Rank* rank, Descri
 
 // False when the rank has to wait with this call.
 bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation) {
-  Agreement::Plan& plan = operation->plan;
+  Negotiation::Plan& plan = operation->plan;
   const DescribedProposal proposal(operation->call.description);
   const bool blocks = (operation->call.tag + static_cast<uint64_t>(rank->number)) % 2 == 0;
-  const ProcessSetPtr* const set = blocks ? rank->agreement.SubmitSmall(proposal, &plan) : nullptr;
+  const ProcessSetPtr* const set = blocks ? rank->negotiation.SubmitSmall(proposal, &plan) : nullptr;
   if (set != nullptr) plan.set = *set;
-  const Status status = set != nullptr ? Status::Ok() : rank->agreement.Submit(proposal, &plan);
+  const Status status = set != nullptr ? Status::Ok() : rank->negotiation.Submit(proposal, &plan);
   if (!status.ok()) {
     const bool later = status.message().find("in flight") != std::string::npos;
     if (!later || operation->invited) Complain("rank " + std::to_string(rank->number) + ": " + status.message());
@@ -118,14 +118,15 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
     rank->reserved.push_back(operation);
   } else if (plan.cells) {
     Put(*operation);
-    if (plan.large) rank->agreement.Release(plan.ticket);
+    if (plan.large) rank->negotiation.Release(plan.ticket);
   } else if (plan.id >= 0) {
-    const Agreement::Arrived arrived = rank->agreement.Arrive(plan);
-    if (arrived == Agreement::Arrived::kRetired && !rank->agreement.Redescribe(plan.ticket)) Remove(rank, plan.ticket);
-    if (arrived == Agreement::Arrived::kRetired) plan.inbox.reset();
+    const Negotiation::Arrived arrived = rank->negotiation.Arrive(plan);
+    if (arrived == Negotiation::Arrived::kRetired && !rank->negotiation.Redescribe(plan.ticket))
+      Remove(rank, plan.ticket);
+    if (arrived == Negotiation::Arrived::kRetired) plan.inbox.reset();
     if (plan.inbox) {
       PutToOthers(rank->number, *operation);
-    } else if (arrived == Agreement::Arrived::kLast) {
+    } else if (arrived == Negotiation::Arrived::kLast) {
       rank->to_append.push_back(plan);
       if (random_() % 2 == 0) AppendToLog(rank);
     }
@@ -161,7 +162,7 @@ std::vector<int64_t> SimulatedJob::DataOf(const Operation& operation) const {
 
 // Some say first that they have come, and send their data later: nobody else tells them when.
 void SimulatedJob::PutToOthers(int r, const Operation& operation) {
-  const Agreement::Plan& plan = operation.plan;
+  const Negotiation::Plan& plan = operation.plan;
   const std::vector<int64_t> data = DataOf(operation);
   const auto bytes = static_cast<uint32_t>(data.size() * sizeof(int64_t));
   for (int other : plan.set->ranks) {
@@ -175,13 +176,13 @@ void SimulatedJob::PutToOthers(int r, const Operation& operation) {
 }
 
 bool SimulatedJob::HasAll(const Operation& operation) const {
-  const Agreement::Plan& plan = operation.plan;
+  const Negotiation::Plan& plan = operation.plan;
   int here = 0;
   for (int member : plan.set->ranks) here += IsHere(plan, plan.inbox->at(UsesIn(plan.sequence()), member));
   return here == plan.set->size() - 1;
 }
 
-bool SimulatedJob::IsHere(const Agreement::Plan& plan, const Inbox::Slot& slot) const {
+bool SimulatedJob::IsHere(const Negotiation::Plan& plan, const Inbox::Slot& slot) const {
   const bool meant = slot.sequence == plan.sequence();
   return meant && (plan.inbox->IsComplete(slot) || planted_ == Planted::kHeadIsEnough);
 }
@@ -190,9 +191,9 @@ bool SimulatedJob::IsHere(const Agreement::Plan& plan, const Inbox::Slot& slot) 
 bool SimulatedJob::AppendToLog(Rank* rank) {
   const size_t before = rank->to_append.size();
   while (!rank->to_append.empty()) {
-    if (!rank->agreement.CompleteTogether(rank->to_append.front())) {
+    if (!rank->negotiation.CompleteTogether(rank->to_append.front())) {
       was_log_full_ = true;
-      rank->agreement.CompleteLater(rank->to_append.front());
+      rank->negotiation.CompleteLater(rank->to_append.front());
     }
     rank->to_append.erase(rank->to_append.begin());
   }
@@ -201,7 +202,7 @@ bool SimulatedJob::AppendToLog(Rank* rank) {
 
 bool SimulatedJob::JoinIfIdle(Rank* rank) {
   if (!rank->to_append.empty()) return false;
-  rank->agreement.Join(rank->turns);
+  rank->negotiation.Join(rank->turns);
   rank->has_joined = true;
   Collect(rank->number);
   return true;
@@ -210,7 +211,7 @@ bool SimulatedJob::JoinIfIdle(Rank* rank) {
 bool SimulatedJob::LeaveIfIdle(Rank* rank) {
   if (!rank->to_append.empty()) return false;
   HandleAll(rank, &rank->unhandled);
-  rank->agreement.Leave();
+  rank->negotiation.Leave();
   Collect(rank->number);
   rank->gone = rank->left = true;
   return true;
@@ -221,45 +222,45 @@ bool SimulatedJob::LeaveIfIdle(Rank* rank) {
 void SimulatedJob::HandleAll(Rank* rank, Events* events) {
   const Events all = std::move(*events);
   events->clear();
-  for (const Agreement::Event& event : all) Handle(rank, event);
+  for (const Negotiation::Event& event : all) Handle(rank, event);
 }
 
-void SimulatedJob::Handle(Rank* rank, const Agreement::Event& event) {
+void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
   switch (event.kind) {
-    case Agreement::Event::kBatch:
+    case Negotiation::Event::kBatch:
       return HandleBatch(rank, event.items);
-    case Agreement::Event::kTake:
+    case Negotiation::Event::kTake:
       return Take(rank, event.items[0].ticket);
-    case Agreement::Event::kRecalled:  // what was put is dropped where it comes
+    case Negotiation::Event::kRecalled:  // what was put is dropped where it comes
       return rank->in_flight.at(event.items[0].ticket)->plan.inbox.reset();
-    case Agreement::Event::kFailed:
+    case Negotiation::Event::kFailed:
       if (const auto operation = Remove(rank, event.items[0].ticket)) Finish(rank, *operation, event.status);
       return;
-    case Agreement::Event::kWithdrawn:
+    case Negotiation::Event::kWithdrawn:
       if (const auto operation = Remove(rank, event.items[0].ticket); operation && !operation->invited)
         Complain("a rank was put out of its own operation");
       return;
-    case Agreement::Event::kInvited:
+    case Negotiation::Event::kInvited:
       return HandleInvitation(rank, event);
-    case Agreement::Event::kJoinEnd:
+    case Negotiation::Event::kJoinEnd:
       return HandleJoinEnd(rank, event);
-    case Agreement::Event::kLeft:
+    case Negotiation::Event::kLeft:
       return HandleLeft(rank, event.rank);
-    case Agreement::Event::kAbsent:
-    case Agreement::Event::kAsked:
-    case Agreement::Event::kRefused:
-    case Agreement::Event::kAnswered:
+    case Negotiation::Event::kAbsent:
+    case Negotiation::Event::kAsked:
+    case Negotiation::Event::kRefused:
+    case Negotiation::Event::kAnswered:
       return;  // for reports only; nobody asks here
-    case Agreement::Event::kAbort:
+    case Negotiation::Event::kAbort:
       return Complain("rank " + std::to_string(rank->number) + " gave up: " + event.status.message());
   }
 }
 
-void SimulatedJob::HandleBatch(Rank* rank, std::vector<Agreement::Item> items) {
+void SimulatedJob::HandleBatch(Rank* rank, std::vector<Negotiation::Item> items) {
   if (planted_ == Planted::kSwappedOrder && rank->number == size() - 1) std::reverse(items.begin(), items.end());
   std::vector<std::shared_ptr<Operation>> batch;
   std::vector<FuseItem> fuse_items;
-  for (const Agreement::Item& item : items) {
+  for (const Negotiation::Item& item : items) {
     const std::shared_ptr<Operation> operation = Remove(rank, item.ticket);
     if (!operation) continue;
     const Signature& signature = operation->call.description.signature;
@@ -288,7 +289,7 @@ void SimulatedJob::HandleBatch(Rank* rank, std::vector<Agreement::Item> items) {
 void SimulatedJob::HandleChangeOfSets(Rank* rank, const Operation& operation, int new_set) {
   const Signature& signature = operation.call.description.signature;
   if (signature.kind == OpKind::kRemoveProcessSet) return;
-  const ProcessSetPtr set = rank->agreement.FindSet(new_set);
+  const ProcessSetPtr set = rank->negotiation.FindSet(new_set);
   if (!set && operation.invited) return;  // the others have removed it already
   if (!set) return Complain("no set " + std::to_string(new_set));
   const auto [seen, fresh] = sets_seen_.emplace(new_set, std::make_pair(set->ranks, set->channel));
@@ -298,7 +299,7 @@ void SimulatedJob::HandleChangeOfSets(Rank* rank, const Operation& operation, in
     Complain("set " + std::to_string(new_set) + " has other ranks than were asked for");
 }
 
-void SimulatedJob::HandleInvitation(Rank* rank, const Agreement::Event& event) {
+void SimulatedJob::HandleInvitation(Rank* rank, const Negotiation::Event& event) {
   auto operation = std::make_shared<Operation>();
   operation->call.description = event.description;
   operation->invited = true;
@@ -308,11 +309,11 @@ void SimulatedJob::HandleInvitation(Rank* rank, const Agreement::Event& event) {
     return;
   }
   operation->plan.ticket = event.items[0].ticket;
-  operation->plan.set = rank->agreement.FindSet(event.description.signature.set);
+  operation->plan.set = rank->negotiation.FindSet(event.description.signature.set);
   rank->in_flight[operation->plan.ticket] = operation;
 }
 
-void SimulatedJob::HandleJoinEnd(Rank* rank, const Agreement::Event& event) {
+void SimulatedJob::HandleJoinEnd(Rank* rank, const Negotiation::Event& event) {
   if (!rank->has_joined) Complain("a join ended that rank " + std::to_string(rank->number) + " did not begin");
   if (!rank->in_flight.empty())
     Complain("rank " + std::to_string(rank->number) + " goes on with operations in flight: " + Waiting());
@@ -328,8 +329,8 @@ void SimulatedJob::HandleLeft(Rank* rank, int left) {
   while (DeliverPutFrom(left, rank->number)) continue;  // it closes its connections behind what it has sent
   for (const auto& [ticket, operation] : rank->in_flight) {
     const bool took_part = CallOf(operation->call.tag, left) != nullptr;
-    const Agreement::Plan& plan = operation->plan;
-    bool ready = plan.cells && rank->agreement.IsReady(plan);
+    const Negotiation::Plan& plan = operation->plan;
+    bool ready = plan.cells && rank->negotiation.IsReady(plan);
     if (took_part && plan.inbox) ready = plan.inbox->IsComplete(plan.inbox->at(UsesIn(plan.sequence()), left));
     if (took_part && !ready)
       Complain("rank " + std::to_string(left) + " left before " + operation->call.description.name);
@@ -350,7 +351,7 @@ std::shared_ptr<SimulatedJob::Operation> SimulatedJob::Remove(Rank* rank, Ticket
 }
 
 bool SimulatedJob::IsReady(const Rank& rank, const Operation& operation) const {
-  if (rank.agreement.IsReady(operation.plan)) return true;
+  if (rank.negotiation.IsReady(operation.plan)) return true;
   if (planted_ != Planted::kEarlyReady) return false;
   int here = 0;
   for (int p = 0; p < operation.plan.set->size(); ++p)

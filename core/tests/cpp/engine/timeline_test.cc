@@ -1,4 +1,4 @@
-#include "engine/timeline.h"
+#include "engine/trace/timeline.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/trace_file.h"
-#include "engine/trace_ring.h"
+#include "engine/trace/file.h"
+#include "engine/trace/ring.h"
 
 namespace farandole {
 namespace {

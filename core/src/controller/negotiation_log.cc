@@ -1,25 +1,25 @@
-// Agreement: reading the log, and being invited after having joined.
+// Negotiation: reading the log, and being invited after having joined.
 #include <algorithm>
 
-#include "controller/agreement.h"
+#include "controller/negotiation.h"
 
 namespace farandole {
 namespace {
 
 constexpr size_t kInside = 0, kAcross = 1;
 
-Agreement::Event Broken() {
-  return Agreement::Event::OfRank(Agreement::Event::kAbort, -1, Unreadable(kCoordinatorRank));
+Negotiation::Event Broken() {
+  return Negotiation::Event::OfRank(Negotiation::Event::kAbort, -1, Unreadable(kCoordinatorRank));
 }
 
 }  // namespace
 
-bool Agreement::HasNews() const {
+bool Negotiation::HasNews() const {
   return !finished_.empty() || has_unlogged_ || !pending_log_.empty() || !deferred_.empty() || joined_ ||
          board_.Read(head_).has_value() || LeaderHasNews();
 }
 
-bool Agreement::Advance(std::vector<Event>* events) {
+bool Negotiation::Advance(std::vector<Event>* events) {
   waits_for_release_ = false;
   bool moved = ReleaseFinished();
   if (AppendUnlogged()) moved = true;
@@ -34,7 +34,7 @@ bool Agreement::Advance(std::vector<Event>* events) {
   return moved || head_ != before || events->size() != count;
 }
 
-void Agreement::ReadLog(std::vector<Event>* events) {
+void Negotiation::ReadLog(std::vector<Event>* events) {
   for (;;) {
     const std::optional<LogEntry> entry = board_.Read(head_);
     if (!entry || !Consume(*entry, events)) return;
@@ -43,7 +43,7 @@ void Agreement::ReadLog(std::vector<Event>* events) {
   }
 }
 
-bool Agreement::HandleDeferred(std::vector<Event>* events) {
+bool Negotiation::HandleDeferred(std::vector<Event>* events) {
   bool handled = false;
   while (!deferred_.empty()) {
     bool early = false;
@@ -58,7 +58,7 @@ bool Agreement::HandleDeferred(std::vector<Event>* events) {
 
 // False when the entry cannot be understood yet: its batch is not sealed, or a message about it is still on the way; or
 // it must wait, because a thread of this rank is busy in the span that it gives up.
-bool Agreement::Consume(const LogEntry& entry, std::vector<Event>* events) {
+bool Negotiation::Consume(const LogEntry& entry, std::vector<Event>* events) {
   if (entry.kind == LogKind::kLeft) {
     events->push_back(Event::OfRank(Event::kLeft, entry.id));
     return true;
@@ -75,7 +75,7 @@ bool Agreement::Consume(const LogEntry& entry, std::vector<Event>* events) {
   return true;
 }
 
-bool Agreement::ConsumeReady(const LogEntry& entry, Name* name, std::vector<Event>* events) {
+bool Negotiation::ConsumeReady(const LogEntry& entry, Name* name, std::vector<Event>* events) {
   const ProcessSetPtr set = sets_.Find(entry.set);
   const bool inside = !set || set->local();
   if (!EnsureSealed(inside)) return false;
@@ -84,7 +84,7 @@ bool Agreement::ConsumeReady(const LogEntry& entry, Name* name, std::vector<Even
   return true;
 }
 
-bool Agreement::EnsureSealed(bool inside) {
+bool Negotiation::EnsureSealed(bool inside) {
   const size_t k = inside ? kInside : kAcross;
   if ((inside ? head_ : across_read_) < end_[k]) return true;
   if (inside) {
@@ -99,7 +99,7 @@ bool Agreement::EnsureSealed(bool inside) {
 }
 
 // Where the run of entries that are no READY of a set across groups ends, as far as it is written.
-uint64_t Agreement::RunEnd() const {
+uint64_t Negotiation::RunEnd() const {
   uint64_t position = head_;
   for (;; ++position) {
     const std::optional<LogEntry> entry = board_.Read(position);
@@ -110,7 +110,7 @@ uint64_t Agreement::RunEnd() const {
   }
 }
 
-void Agreement::EmitBatch(bool inside, std::vector<Event>* events) {
+void Negotiation::EmitBatch(bool inside, std::vector<Event>* events) {
   Event& building = building_[inside ? kInside : kAcross];
   if (building.items.empty()) return;
   events->push_back(std::move(building));
@@ -118,7 +118,7 @@ void Agreement::EmitBatch(bool inside, std::vector<Event>* events) {
 }
 
 // False when the entry makes no sense: only a message that no coordinator of ours sends leads there.
-bool Agreement::Complete(Name* name, const LogEntry& entry, bool inside) {
+bool Negotiation::Complete(Name* name, const LogEntry& entry, bool inside) {
   if (!name->in_flight || name->id != entry.id) return false;
   Item item{name->ticket, ReadExtents(*name), -1};
   End(name);
@@ -129,7 +129,7 @@ bool Agreement::Complete(Name* name, const LogEntry& entry, bool inside) {
 }
 
 // The last use of an id that is retired has ended.
-void Agreement::ForgetIfRetiring(Name* name) {
+void Negotiation::ForgetIfRetiring(Name* name) {
   if (!std::exchange(name->retiring, false)) return;
   name->inbox.reset();
   Forget(std::exchange(name->id, -1));
@@ -137,7 +137,7 @@ void Agreement::ForgetIfRetiring(Name* name) {
 }
 
 // Rank 0 has found before that it can be done.
-bool Agreement::ChangeSets(const Name& name, Item* item) {
+bool Negotiation::ChangeSets(const Name& name, Item* item) {
   const Signature& signature = name.known;
   if (signature.kind == OpKind::kAddProcessSet) {
     item->new_set = sets_.Add({signature.ranks.begin(), signature.ranks.end()});
@@ -156,7 +156,7 @@ bool Agreement::ChangeSets(const Name& name, Item* item) {
   return true;
 }
 
-void Agreement::OnRetired(Name* name, const LogEntry& entry, std::vector<Event>* events) {
+void Negotiation::OnRetired(Name* name, const LogEntry& entry, std::vector<Event>* events) {
   const bool current = name->id == entry.id;
   if (current && name->in_flight && name->counted) {
     const bool completed = static_cast<int8_t>(static_cast<uint8_t>(name->use) - entry.uses) < 0;
@@ -183,7 +183,7 @@ void Agreement::OnRetired(Name* name, const LogEntry& entry, std::vector<Event>*
   EraseIfIdle(name);
 }
 
-void Agreement::Forget(int id) {
+void Negotiation::Forget(int id) {
   --by_id_[static_cast<size_t>(id)]->ids_held;
   by_id_[static_cast<size_t>(id)] = nullptr;
   refused_.erase(id);
@@ -191,7 +191,7 @@ void Agreement::Forget(int id) {
   finished_.push_back(id);
 }
 
-bool Agreement::ReleaseFinished() {
+bool Negotiation::ReleaseFinished() {
   if (finished_.empty()) return false;
   for (int id : finished_) {
     if (board_.DoneWith(id, sharers_of_[static_cast<size_t>(id)])) ring_ = true;  // the leader waits for this
@@ -203,7 +203,7 @@ bool Agreement::ReleaseFinished() {
 // ---- joined
 
 // Small operations leave no trace in the log. Whoever began one has completed it before it joined, so it is ready.
-bool Agreement::EndJoin(std::vector<Event>* events) {
+bool Negotiation::EndJoin(std::vector<Event>* events) {
   // What the others have put to the last eager operations may still be on its way.
   if (!join_result_ || eager_count_ > 0 || MustWaitFor(reserved_count_ > 0)) return false;
   ++round_;
@@ -220,7 +220,7 @@ bool Agreement::EndJoin(std::vector<Event>* events) {
 }
 
 // What they said when they came to the name's next use; nothing when nobody has.
-std::optional<uint64_t> Agreement::WhatOthersSaid(const Name& name) const {
+std::optional<uint64_t> Negotiation::WhatOthersSaid(const Name& name) const {
   const auto opened = opened_.find(name.id);
   if (opened != opened_.end() && UsesIn(opened->second) >= name.next_turn) return opened->second;
   const ProcessSet& set = *name.book->set;
@@ -236,7 +236,7 @@ std::optional<uint64_t> Agreement::WhatOthersSaid(const Name& name) const {
 
 // Operations that others have begun. The end of the joining stands in the log before anything that they begin after it,
 // so having seen them come, one more look at the log says whether we still are to come as well.
-void Agreement::Invite(std::vector<Event>* events) {
+void Negotiation::Invite(std::vector<Event>* events) {
   for (int id = 0; id < kMaxIds; ++id) {
     Name* const name = by_id_[static_cast<size_t>(id)];
     if (name == nullptr || name->in_flight || name->id != id) continue;  // an id that the name had before

@@ -1,7 +1,7 @@
-// What the driver does: reads the agreement, plans batches, keeps the back ends busy, delivers control messages, and
-// notices deaths and delays. Everything here belongs to whoever holds the role; Table is shared with submitters.
+// What the driver does: reads the negotiation, plans batches, keeps the back ends busy, delivers control messages, and
+// notices deaths and delays. Everything here belongs to whoever holds the progress lock; submitters share the Table.
 //
-//   Drive:  messages in -> coordinator (rank 0), agreement -> log -> batches -> tasks -> back end -> operations end
+//   Drive:  messages in -> coordinator (rank 0), negotiation -> log -> batches -> tasks -> back end -> operations end
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 #include "engine/delays.h"
 #include "engine/eager.h"
 #include "engine/host_copies.h"
-#include "engine/role.h"
+#include "engine/progress_lock.h"
 #include "engine/table.h"
 #include "transport/poll.h"
 #include "world/liveness.h"
@@ -26,9 +26,10 @@
 
 namespace farandole {
 
-class Conductor {
+class ProgressLoop {
  public:
-  Conductor(World* world, Table* table, Role* role, const Settings& settings, const BackendList& backend_list);
+  ProgressLoop(World* world, Table* table, ProgressLock* progress_lock, const Settings& settings,
+               const BackendList& backend_list);
   Status Open();  // prepares the poller and the back ends; before the first Drive
   // It cannot go on, and the others are told why; instead of Leave.
   void GiveUp(const Status& reason);
@@ -36,7 +37,7 @@ class Conductor {
   // One pass over everything that may have something to do. True when something was done. Never blocks.
   bool Drive();
   // Sleeps until a bell, a message, a death, or the time is up, which is sooner where a back end must be asked again.
-  // Needs no role.
+  // Needs no progress lock.
   void Sleep(int timeout_ms) const;
   // Looks at the descriptors in the next pass, whatever the interval: something woke us.
   void LookAtDescriptors() { passes_ = 0; }
@@ -50,31 +51,31 @@ class Conductor {
   void CloseConnections();
 
  private:
-  // conductor.cc: work
+  // progress loop.cc: work
   unsigned DescriptorInterval() const;
   bool ReadLog();
-  void Handle(const Agreement::Event& event);
-  void StartBatch(const Agreement::Event& event);
-  bool FinishWithoutTask(const OperationPtr& operation, const Agreement::Item& item);
-  bool EnterHeld();
-  void AcceptInvitation(const Agreement::Event& event);
+  void Handle(const Negotiation::Event& event);
+  void StartBatch(const Negotiation::Event& event);
+  bool FinishWithoutTask(const OperationPtr& operation, const Negotiation::Item& item);
+  bool EnterDeferred();
+  void AcceptInvitation(const Negotiation::Event& event);
   bool CheckJoin();
   OperationPtr Joined() const;
-  void EndJoin(const Agreement::Event& event);
+  void EndJoin(const Negotiation::Event& event);
   bool AdvanceEager();
   bool RunTasks();
   void FinishTask(PlannedTask* planned);
   OperationPtr TakeOperation(Ticket ticket);
   void Finish(const OperationPtr& operation, Status status);
 
-  // conductor_devices.cc: tensors that do not lie in host memory
+  // progress_devices.cc: tensors that do not lie in host memory
   bool InputsReady(PlannedTask* planned);
   void FinishCollective(const OperationPtr& operation);
   bool PollCopies();
   void AwaitCopies();
   void FinishCopied(const std::vector<HostCopies::Completed>& completed);
 
-  // conductor_messages.cc
+  // progress_messages.cc
   bool ReadDescriptors();
   bool ReadControl(int rank);
   void Dispatch(int from, const Bytes& message);
@@ -86,7 +87,7 @@ class Conductor {
   void Send(int rank, const Bytes& message);
   void FlushControl(int rank);
 
-  // conductor_faults.cc
+  // progress_faults.cc
   void OnDeaths(const std::vector<int>& ranks);
   void OnClosed(int rank);
   bool SuspectBrokenLinks();
@@ -102,7 +103,7 @@ class Conductor {
   std::vector<OperationPtr> TakeWaiting(bool eager_too);
   bool idle() const { return tasks_.empty() && eager_.idle(); }
 
-  // conductor_delays.cc
+  // progress_stalls.cc
   void CheckDelays(TimePoint now);
   std::vector<Wait> Waits(TimePoint now);
   void AddRunning(TimePoint now, std::vector<Wait>* waits);
@@ -122,7 +123,7 @@ class Conductor {
   void OnAnswer(int rank, const Whereabouts& where);
   void OnRefused(int rank, const std::string& text) const;
 
-  // conductor_deadlocks.cc
+  // progress_deadlocks.cc
   uint64_t Entered() const;
   std::vector<std::string> WaitsOnlyFor(const std::string& stacks) const;
   void NoteWhoIsStuck(int rank, const std::vector<std::string>& waits_only_for);
@@ -132,7 +133,7 @@ class Conductor {
 
   World* const world_;
   Table* const table_;
-  Role* const role_;
+  ProgressLock* const progress_lock_;
   const Settings settings_;
   Registry registry_;
   HostCopies copies_;

@@ -1,4 +1,4 @@
-#include "controller/agreement.h"
+#include "controller/negotiation.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include "common/cache.h"
 
 namespace farandole {
-Agreement::Agreement(const Layout& layout, int rank, std::byte* board_memory, const Limits& limits)
+Negotiation::Negotiation(const Layout& layout, int rank, std::byte* board_memory, const Limits& limits)
     : layout_(layout),
       rank_(rank),
       one_group_(layout.group_count() == 1),
@@ -19,16 +19,16 @@ Agreement::Agreement(const Layout& layout, int rank, std::byte* board_memory, co
   everybody_ = books_[0].get();
 }
 
-Agreement::~Agreement() = default;
+Negotiation::~Negotiation() = default;
 
-Agreement::Event Agreement::Event::About(Kind kind, Ticket ticket) {
+Negotiation::Event Negotiation::Event::About(Kind kind, Ticket ticket) {
   Event event;
   event.kind = kind;
   event.items.push_back({ticket, {}, -1});
   return event;
 }
 
-Agreement::Event Agreement::Event::OfRank(Kind kind, int rank, Status status) {
+Negotiation::Event Negotiation::Event::OfRank(Kind kind, int rank, Status status) {
   Event event;
   event.kind = kind;
   event.rank = rank;
@@ -36,12 +36,12 @@ Agreement::Event Agreement::Event::OfRank(Kind kind, int rank, Status status) {
   return event;
 }
 
-const std::vector<int>& Agreement::group() const {
+const std::vector<int>& Negotiation::group() const {
   return layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank_)])];
 }
 
 // Members of this group that are in the set, ascending.
-std::vector<int> Agreement::MembersIn(const ProcessSet& set) const {
+std::vector<int> Negotiation::MembersIn(const ProcessSet& set) const {
   std::vector<int> members;
   for (size_t m = 0; m < group().size(); ++m) {
     if (set.PositionOf(group()[m]) >= 0) members.push_back(static_cast<int>(m));
@@ -49,7 +49,7 @@ std::vector<int> Agreement::MembersIn(const ProcessSet& set) const {
   return members;
 }
 
-int Agreement::Sharers(const ProcessSet& set) const {
+int Negotiation::Sharers(const ProcessSet& set) const {
   if (set.id == 0) return board_.member_count();
   if (set.local() && set.contains_me()) return set.size();
   return static_cast<int>(MembersIn(set).size());
@@ -58,7 +58,7 @@ int Agreement::Sharers(const ProcessSet& set) const {
 // ---- submitting
 
 // Why the operation cannot begin on this rank; kOk when it can.
-Status Agreement::Refusal(const Proposal& proposal, const Book* book) const {
+Status Negotiation::Refusal(const Proposal& proposal, const Book* book) const {
   if (book == nullptr || book->removed || book->removals > 0) return NoProcessSet(proposal.set(), rank_);
   if (!book->set->contains_me()) {
     return Invalid("rank " + std::to_string(rank_) + " is not in process set " + std::to_string(proposal.set()) +
@@ -67,13 +67,13 @@ Status Agreement::Refusal(const Proposal& proposal, const Book* book) const {
   return Status::Ok();
 }
 
-Agreement::Book* Agreement::FindBook(int set) const {
+Negotiation::Book* Negotiation::FindBook(int set) const {
   if (set == 0) return everybody_;
   const auto found = books_.find(set);
   return found == books_.end() ? nullptr : found->second.get();
 }
 
-Status Agreement::Submit(const Proposal& proposal, Plan* plan) {
+Status Negotiation::Submit(const Proposal& proposal, Plan* plan) {
   Book* const book = FindBook(proposal.set());
   FRD_RETURN_IF_ERROR(Refusal(proposal, book));
   std::unique_ptr<Name>& slot = book->names[proposal.name()];
@@ -105,7 +105,7 @@ Status Agreement::Submit(const Proposal& proposal, Plan* plan) {
   return Status::Ok();
 }
 
-const ProcessSetPtr* Agreement::SubmitSmall(const Proposal& proposal, Plan* plan) {
+const ProcessSetPtr* Negotiation::SubmitSmall(const Proposal& proposal, Plan* plan) {
   Book* const book = FindBook(proposal.set());
   if (!Refusal(proposal, book).ok()) return nullptr;
   const auto found = book->names.find(proposal.name());
@@ -117,7 +117,7 @@ const ProcessSetPtr* Agreement::SubmitSmall(const Proposal& proposal, Plan* plan
   return &book->set;
 }
 
-Status Agreement::CanRemove(int id) const {
+Status Negotiation::CanRemove(int id) const {
   const auto book = books_.find(id);
   if (book == books_.end()) return Status::Ok();  // rank 0 says that there is none
   for (const auto& [key, name] : book->second->names) {
@@ -127,35 +127,35 @@ Status Agreement::CanRemove(int id) const {
 }
 
 // Nothing may begin in a set while the ranks agree on its removal.
-void Agreement::CloseSet(int id) {
+void Negotiation::CloseSet(int id) {
   const auto book = books_.find(id);
   if (book != books_.end() && id != 0) ++book->second->removals;
 }
 
-Ticket Agreement::Begin(Name* name) {
+Ticket Negotiation::Begin(Name* name) {
   name->in_flight = true;
   name->counted = false;
   return name->ticket = in_flight_.Add(name);
 }
 
-void Agreement::End(Name* name) {
+void Negotiation::End(Name* name) {
   LeaveSmall(name);
   in_flight_.Remove(name->ticket);
   name->in_flight = false;
 }
 
-void Agreement::EndWith(Event::Kind kind, Name* name, std::vector<Event>* events) {
+void Negotiation::EndWith(Event::Kind kind, Name* name, std::vector<Event>* events) {
   events->push_back(Event::About(kind, name->ticket));
   End(name);
 }
 
-void Agreement::EnterSmall(Name* name) {
+void Negotiation::EnterSmall(Name* name) {
   name->small_at = small_.size();
   small_.push_back(name);
   small_count_.store(small_.size(), std::memory_order_relaxed);
 }
 
-void Agreement::LeaveSmall(Name* name) {
+void Negotiation::LeaveSmall(Name* name) {
   if (name->counted && name->inbox) --eager_count_;
   if (!name->counted || !name->small || name->reserved) return;
   small_[name->small_at] = small_.back();
@@ -164,7 +164,7 @@ void Agreement::LeaveSmall(Name* name) {
   small_count_.store(small_.size(), std::memory_order_relaxed);
 }
 
-void Agreement::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
+void Negotiation::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
   name->description.turn = plan->turn = proposal.turn();
   name->description.site = proposal.site();
   name->counted = true;
@@ -188,12 +188,12 @@ void Agreement::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
   }
 }
 
-void Agreement::Describe(Name* name) {
+void Negotiation::Describe(Name* name) {
   name->counted = false;
   outgoing_.push_back(Encode(MessageKind::kDescribe, name->description));
 }
 
-Agreement::Arrived Agreement::Arrive(const Plan& plan) {
+Negotiation::Arrived Negotiation::Arrive(const Plan& plan) {
   const int sharers = sharers_of_[static_cast<size_t>(plan.id)];
   const Board::Arrival arrival = board_.Arrive(plan.id, plan.sequence(), sharers);
   if (arrival.retired) return Arrived::kRetired;
@@ -205,13 +205,13 @@ Agreement::Arrived Agreement::Arrive(const Plan& plan) {
   return Arrived::kCounted;
 }
 
-bool Agreement::AllMean(const Plan& plan) const {
+bool Negotiation::AllMean(const Plan& plan) const {
   const std::vector<int> members = MembersIn(*plan.set);
   return std::all_of(members.begin(), members.end(),
                      [&](int m) { return board_.LatestOf(m, plan.id) == plan.sequence(); });
 }
 
-bool Agreement::Redescribe(Ticket ticket) {
+bool Negotiation::Redescribe(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   name->id = -1;
   if (joined_) {
@@ -223,18 +223,18 @@ bool Agreement::Redescribe(Ticket ticket) {
   return true;
 }
 
-bool Agreement::CompleteTogether(const Plan& plan) {
+bool Negotiation::CompleteTogether(const Plan& plan) {
   if (plan.set->local()) return board_.TryAppend({LogKind::kReady, plan.id, 0, plan.set->id});
   board_.PushCompleted(plan.id);
   return true;
 }
 
-void Agreement::CompleteLater(const Plan& plan) {
+void Negotiation::CompleteLater(const Plan& plan) {
   unlogged_.push_back({LogKind::kReady, plan.id, 0, plan.set->id});
   has_unlogged_ = true;
 }
 
-bool Agreement::AppendUnlogged() {
+bool Negotiation::AppendUnlogged() {
   const size_t before = unlogged_.size();
   while (!unlogged_.empty() && board_.TryAppend(unlogged_.front())) unlogged_.pop_front();
   has_unlogged_ = !unlogged_.empty();
@@ -246,13 +246,13 @@ bool Agreement::AppendUnlogged() {
 
 // A leader that retires the id sets its flag first and counts then; we look for the flag after we have seen everybody.
 // If we do not see the flag, the leader sees everybody, too, and the use counts as completed for all.
-bool Agreement::IsReady(const Plan& plan) const {
+bool Negotiation::IsReady(const Plan& plan) const {
   if (!plan.cells->AllHavePut(plan.sequence())) return false;
   LoadLoadFence();
   return !board_.IsRetired(plan.id);
 }
 
-std::vector<Ticket> Agreement::ReadySmall() const {
+std::vector<Ticket> Negotiation::ReadySmall() const {
   std::vector<Ticket> ready;
   for (const Name* name : small_) {
     if (!CellsOf(*name, name->next_turn - 1).AllHavePut(SequenceOf(name->use, name->description.turn))) continue;
@@ -262,11 +262,11 @@ std::vector<Ticket> Agreement::ReadySmall() const {
   return ready;
 }
 
-void Agreement::AskForBells() {
+void Negotiation::AskForBells() {
   for (const Name* name : small_) CellsOf(*name, name->next_turn - 1).AskForBell(name->book->set->position);
 }
 
-bool Agreement::TakeReady(Ticket ticket) {
+bool Negotiation::TakeReady(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted || !name->small || name->reserved) return false;
   CellsOf(*name, name->next_turn).AskForLinesOf(name->book->set->position);
@@ -280,13 +280,13 @@ bool Agreement::TakeReady(Ticket ticket) {
   return true;
 }
 
-void Agreement::Reserve(Name* name) {
+void Negotiation::Reserve(Name* name) {
   name->reserved = true;
   name->taken = false;
   ++reserved_count_;
 }
 
-bool Agreement::Release(Ticket ticket) {
+bool Negotiation::Release(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->reserved) return false;
   --reserved_count_;
@@ -296,27 +296,27 @@ bool Agreement::Release(Ticket ticket) {
   return waits_for_release_;
 }
 
-bool Agreement::MustWaitFor(bool reserved) {
+bool Negotiation::MustWaitFor(bool reserved) {
   waits_for_release_ = waits_for_release_ || reserved;
   return reserved;
 }
 
 // ---- spans
 
-std::byte* Agreement::BufferOf(const Name& name, uint64_t turn) const {
+std::byte* Negotiation::BufferOf(const Name& name, uint64_t turn) const {
   if (name.span_offset < 0) return nullptr;
   return board_.span(static_cast<size_t>(name.span_offset + static_cast<int64_t>(turn & 1) * name.span_bytes / 2));
 }
 
-CellBuffer Agreement::CellsOf(const Name& name, uint64_t turn) const {
+CellBuffer Negotiation::CellsOf(const Name& name, uint64_t turn) const {
   return {BufferOf(name, turn), name.book->set->size(), name.payload_bytes};
 }
 
-void Agreement::WriteExtents(std::byte* buffer, size_t first, const std::vector<int64_t>& extents) const {
+void Negotiation::WriteExtents(std::byte* buffer, size_t first, const std::vector<int64_t>& extents) const {
   std::memcpy(buffer + first * sizeof(int64_t), extents.data(), extents.size() * sizeof(int64_t));
 }
 
-std::vector<int64_t> Agreement::ReadExtents(const Name& name) const {
+std::vector<int64_t> Negotiation::ReadExtents(const Name& name) const {
   const ProcessSet& set = *name.book->set;
   std::vector<int64_t> extents(name.known.ExtentCount(set.size()) * static_cast<size_t>(set.size()));
   if (!extents.empty())
@@ -325,7 +325,7 @@ std::vector<int64_t> Agreement::ReadExtents(const Name& name) const {
 }
 
 // Names that come once and never again must not fill the memory.
-void Agreement::EraseIfIdle(Name* name) {
+void Negotiation::EraseIfIdle(Name* name) {
   if (name->id >= 0 || name->in_flight || name->ids_held > 0) return;
   Book* const book = name->book;
   const std::string key = name->description.name;  // a copy: erasing by a reference into the erased is undefined
@@ -335,13 +335,13 @@ void Agreement::EraseIfIdle(Name* name) {
 
 // ---- joining, leaving and reporting
 
-void Agreement::Join(const Turns& turns) {
+void Negotiation::Join(const Turns& turns) {
   joined_ = true;
   board_.ChangeJoined(+1);
   outgoing_.push_back(Encode(Joined{rank_, turns}));
 }
 
-void Agreement::Leave() {
+void Negotiation::Leave() {
   // A log that stays full has a reader that is dead, and then nobody needs to be told.
   constexpr int kPatience = 10'000;
   for (int i = 0; i < kPatience && !board_.TryAppend({LogKind::kLeft, rank_, 0, 0}); ++i)
@@ -351,7 +351,7 @@ void Agreement::Leave() {
 }
 
 // What stands before it waits for a message, a seal or room in the log, which may take longer than their leaving.
-std::set<int> Agreement::Leaving() const {
+std::set<int> Negotiation::Leaving() const {
   std::set<int> leaving = leaving_;
   const auto look_at = [&leaving](const LogEntry& entry) {
     if (entry.kind == LogKind::kLeft) leaving.insert(entry.id);
@@ -366,23 +366,25 @@ std::set<int> Agreement::Leaving() const {
   return leaving;
 }
 
-void Agreement::ReportStuck(Ticket ticket) {
+void Negotiation::ReportStuck(Ticket ticket) {
   const Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted) return;
   outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
 }
 
-void Agreement::AskWhom() { outgoing_.push_back(EncodeIdMessage(MessageKind::kWhom, 0)); }
+void Negotiation::AskWhom() { outgoing_.push_back(EncodeIdMessage(MessageKind::kWhom, 0)); }
 
-void Agreement::Ask(const std::vector<int>& ranks) { outgoing_.push_back(Encode(Asked{{ranks.begin(), ranks.end()}})); }
+void Negotiation::Ask(const std::vector<int>& ranks) {
+  outgoing_.push_back(Encode(Asked{{ranks.begin(), ranks.end()}}));
+}
 
-void Agreement::Answer(int asker, const Whereabouts& where) { outgoing_.push_back(Encode(Answered{asker, where})); }
+void Negotiation::Answer(int asker, const Whereabouts& where) { outgoing_.push_back(Encode(Answered{asker, where})); }
 
-void Agreement::TellOfRefusal(int64_t turn, const std::string& text) {
+void Negotiation::TellOfRefusal(int64_t turn, const std::string& text) {
   outgoing_.push_back(Encode(Refused{rank_, turn, text}));
 }
 
-std::vector<int> Agreement::MissingRanks(Ticket ticket) const {
+std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   std::vector<int> missing;
   const Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted || name->id < 0) return missing;
@@ -398,7 +400,7 @@ std::vector<int> Agreement::MissingRanks(Ticket ticket) const {
   return missing;
 }
 
-std::vector<Absence> Agreement::NeededFor() const {
+std::vector<Absence> Negotiation::NeededFor() const {
   std::vector<Absence> needed;
   for (int id = 0; id < kMaxIds; ++id) {
     const Name* const name = by_id_[static_cast<size_t>(id)];

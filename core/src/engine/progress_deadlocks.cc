@@ -1,4 +1,4 @@
-// Conductor: ranks that wait for each other for ever.
+// ProgressLoop: ranks that wait for each other for ever.
 //
 // This rank, A, is about to find that B waits for it, and for nothing else:
 //
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/conductor.h"
+#include "engine/progress_loop.h"
 #include "engine/stacks.h"
 
 namespace farandole {
@@ -21,16 +21,16 @@ constexpr std::chrono::milliseconds kBelieved{3000};  // their answer
 
 }  // namespace
 
-uint64_t Conductor::Entered() const {
+uint64_t ProgressLoop::Entered() const {
   std::lock_guard<std::mutex> lock(table_->mutex);
   return table_->entered;
 }
 
 // Titles of what all threads of the program wait for; none where one may still call something. A rank that has joined
 // comes to everything by itself.
-std::vector<std::string> Conductor::WaitsOnlyFor(const std::string& stacks) const {
+std::vector<std::string> ProgressLoop::WaitsOnlyFor(const std::string& stacks) const {
   const std::map<ThreadId, OperationPtr> awaited = table_->blocked.operations();
-  if (awaited.empty() || table_->has_native_callers || table_->has_held) return {};
+  if (awaited.empty() || table_->has_native_callers || table_->has_deferred) return {};
   std::set<ThreadId> threads;
   std::vector<std::string> titles;
   for (const auto& [thread, operation] : awaited) {
@@ -42,7 +42,7 @@ std::vector<std::string> Conductor::WaitsOnlyFor(const std::string& stacks) cons
 }
 
 // An answer of `rank`; answers come in the order of the questions.
-void Conductor::NoteWhoIsStuck(int rank, const std::vector<std::string>& waits_only_for) {
+void ProgressLoop::NoteWhoIsStuck(int rank, const std::vector<std::string>& waits_only_for) {
   std::deque<Sought>& asked = sought_[rank];
   if (asked.empty()) return;
   const Sought sought = std::move(asked.front());
@@ -54,7 +54,7 @@ void Conductor::NoteWhoIsStuck(int rank, const std::vector<std::string>& waits_o
 }
 
 // One of the waits, and in `missing` the rank that waits for this one only; else null.
-const Wait* Conductor::FindDeadlock(std::vector<Wait>* waits) const {
+const Wait* ProgressLoop::FindDeadlock(std::vector<Wait>* waits) const {
   const uint64_t entered = Entered();
   const TimePoint oldest = Now() - kBelieved;  // a handler of a signal may free it
   std::map<std::string, const Wait*> lost;
@@ -76,7 +76,7 @@ const Wait* Conductor::FindDeadlock(std::vector<Wait>* waits) const {
 }
 
 // Asks a few ranks that wait for this one whether their programs do nothing else: one such rank is enough.
-void Conductor::AskThoseThatNeedUs(const std::vector<Wait>& waits) {
+void ProgressLoop::AskThoseThatNeedUs(const std::vector<Wait>& waits) {
   if (table_->blocked.operations().empty() || table_->has_native_callers) return;
   const uint64_t entered = Entered();
   const bool is_known = coordinator_ || needed_entered_ == entered;  // what rank 0 has said
@@ -95,7 +95,7 @@ void Conductor::AskThoseThatNeedUs(const std::vector<Wait>& waits) {
 }
 
 // Marks the waits for ranks that wait for this one, or may: what they say decides whether it is a deadlock.
-void Conductor::MarkMutual(std::vector<Wait>* waits) const {
+void ProgressLoop::MarkMutual(std::vector<Wait>* waits) const {
   if (table_->blocked.operations().empty() || table_->has_native_callers) return;
   const bool is_known = coordinator_ || needed_entered_ == Entered();
   std::set<int64_t> needing;

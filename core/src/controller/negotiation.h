@@ -1,4 +1,4 @@
-// This rank's half of the agreement: which operation has which id, what this rank has in flight, and what the group's
+// This rank's side of the negotiation: which operation has which id, what this rank has in flight, and what the group's
 // log says next.
 //
 //   Submit ---- small ----> the span (cells.h), where every member sees by itself when all have come
@@ -53,7 +53,7 @@ class Proposal {
   virtual Description Describe() const = 0;
 };
 
-class Agreement {
+class Negotiation {
  public:
   // Smaller ones are for tests.
   struct Limits {
@@ -61,9 +61,9 @@ class Agreement {
     uint64_t log_entries = Board::kLogEntries;  // see Board
     size_t locked_bytes = 4096;                 // of a small operation, that are copied and folded under the lock
   };
-  Agreement(const Layout& layout, int rank, std::byte* board_memory, const Limits& limits);
-  Agreement(const Layout& layout, int rank, std::byte* board_memory) : Agreement(layout, rank, board_memory, {}) {}
-  ~Agreement();
+  Negotiation(const Layout& layout, int rank, std::byte* board_memory, const Limits& limits);
+  Negotiation(const Layout& layout, int rank, std::byte* board_memory) : Negotiation(layout, rank, board_memory, {}) {}
+  ~Negotiation();
 
   // What Submit tells the caller to do.
   struct Plan {
@@ -193,7 +193,7 @@ class Agreement {
   struct Name;
   struct Book;
 
-  // agreement.cc: submitting
+  // negotiation.cc: submitting
   Status Refusal(const Proposal& proposal, const Book* book) const;
   void Describe(Name* name);
   void PlanKnown(Name* name, const Proposal& proposal, Plan* plan);
@@ -215,7 +215,7 @@ class Agreement {
   std::vector<int> MembersIn(const ProcessSet& set) const;
   void EraseIfIdle(Name* name);
 
-  // agreement_log.cc
+  // negotiation_log.cc
   void ReadLog(std::vector<Event>* events);
   bool Consume(const LogEntry& entry, std::vector<Event>* events);
   void ForgetIfRetiring(Name* name);
@@ -232,14 +232,14 @@ class Agreement {
   void Invite(std::vector<Event>* events);
   std::optional<uint64_t> WhatOthersSaid(const Name& name) const;
 
-  // agreement_eager.cc
+  // negotiation_eager.cc
   Status OnEarlyPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox);
   static Status Announce(int from, const EagerPut& put, const std::shared_ptr<Inbox>& to,
                          std::shared_ptr<Inbox>* inbox);
   std::vector<int> MissingPuts(const Name& name) const;
   std::optional<uint64_t> WhatOthersPut(const Name& name) const;
 
-  // agreement_messages.cc
+  // negotiation_messages.cc
   Status Handle(const Bytes& message, std::vector<Event>* events, bool log_is_read, bool* early);
   bool HandleDeferred(std::vector<Event>* events);
   Status OnAbort(ByteReader* reader, std::vector<Event>* events) const;
@@ -257,7 +257,7 @@ class Agreement {
   void ReopenSet(const Signature& signature);
   bool Accept(Name* name, const Assignment& assignment);
 
-  // agreement_leader.cc
+  // negotiation_leader.cc
   void Append(const LogEntry& entry);
   void AppendSeal(uint64_t end);
   bool AppendUnlogged();
@@ -339,7 +339,7 @@ class Agreement {
 };
 
 // Everything known about one name in one process set.
-struct Agreement::Name {
+struct Negotiation::Name {
   Book* book = nullptr;
   Description description;  // as last submitted
   Signature known;          // as assigned
@@ -363,7 +363,7 @@ struct Agreement::Name {
 };
 
 // The names of one process set.
-struct Agreement::Book {
+struct Negotiation::Book {
   ProcessSetPtr set;
   int removals = 0;      // that this rank has called and rank 0 has not refused
   bool removed = false;  // says the log

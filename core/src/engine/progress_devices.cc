@@ -1,22 +1,22 @@
-// Conductor: tensors that do not lie in host memory.
-#include "engine/conductor.h"
+// ProgressLoop: tensors that do not lie in host memory.
+#include "engine/progress_loop.h"
 
 namespace farandole {
 
-bool Conductor::InputsReady(PlannedTask* planned) {
+bool ProgressLoop::InputsReady(PlannedTask* planned) {
   bool ready = false;
   const Status prepared = copies_.Prepare(planned, &ready);
   if (!prepared.ok()) Abort(prepared.code(), world_->rank, world_->NameOf(world_->rank) + ": " + prepared.message());
   return prepared.ok() && ready;
 }
 
-void Conductor::FinishCollective(const OperationPtr& operation) {
+void ProgressLoop::FinishCollective(const OperationPtr& operation) {
   bool complete = false;
   const Status status = copies_.Return(operation, &complete);
   if (complete) FinishCopied({{operation, status}});
 }
 
-bool Conductor::PollCopies() {
+bool ProgressLoop::PollCopies() {
   if (!copies_.busy()) return false;
   std::vector<HostCopies::Completed> completed;
   const bool moved = copies_.Poll(&completed);
@@ -26,7 +26,7 @@ bool Conductor::PollCopies() {
 }
 
 // The other ranks have their results, so what a device does wrong now is this rank's alone.
-void Conductor::FinishCopied(const std::vector<HostCopies::Completed>& completed) {
+void ProgressLoop::FinishCopied(const std::vector<HostCopies::Completed>& completed) {
   for (const auto& [operation, status] : completed) {
     if (status.ok()) {
       Finish(operation, status);
@@ -38,7 +38,7 @@ void Conductor::FinishCopied(const std::vector<HostCopies::Completed>& completed
 }
 
 // This rank leaves, or fails operations: results that are on their way still arrive.
-void Conductor::AwaitCopies() {
+void ProgressLoop::AwaitCopies() {
   std::vector<HostCopies::Completed> completed;
   copies_.Drain(&completed);
   FinishCopied(completed);

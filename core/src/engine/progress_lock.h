@@ -14,7 +14,7 @@
 
 namespace farandole {
 
-class Role {
+class ProgressLock {
  public:
   bool TryTake() { return !taken_.exchange(true); }
   void Release() {
@@ -22,7 +22,7 @@ class Role {
     NotifyWaiters();
   }
 
-  // Sleeps until the role is free, `done` holds, or the time is up. Whoever completes an operation calls NotifyWaiters.
+  // Sleeps until the lock is free, `done` holds, or the time is up. Whoever completes an operation calls NotifyWaiters.
   template <typename Done>
   void WaitForChange(Done done, std::chrono::milliseconds limit) {
     std::unique_lock<std::mutex> lock(mutex_);

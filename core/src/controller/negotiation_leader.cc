@@ -1,18 +1,18 @@
-// Agreement: what the first member does for its group.
+// Negotiation: what the first member does for its group.
 #include <algorithm>
 #include <cstring>
 
-#include "controller/agreement.h"
+#include "controller/negotiation.h"
 
 namespace farandole {
 
 // The leader must go on reading while the log is full, since it may itself be the slowest reader.
-void Agreement::Append(const LogEntry& entry) {
+void Negotiation::Append(const LogEntry& entry) {
   if (pending_log_.empty() && board_.TryAppend(entry)) return;
   pending_log_.push_back({entry, std::nullopt});
 }
 
-void Agreement::AppendSeal(uint64_t end) {
+void Negotiation::AppendSeal(uint64_t end) {
   if (pending_log_.empty()) {
     board_.SealOrRead(SealKind::kAcross, seals_written_++, end);
   } else {
@@ -20,7 +20,7 @@ void Agreement::AppendSeal(uint64_t end) {
   }
 }
 
-bool Agreement::AppendPending() {
+bool Negotiation::AppendPending() {
   const size_t before = pending_log_.size();
   while (!pending_log_.empty()) {
     const PendingEntry& next = pending_log_.front();
@@ -38,7 +38,7 @@ bool Agreement::AppendPending() {
 // How many uses of the id are complete in this group, and never more: who comes later is told, or finds out, see
 // IsReady. What the last use's members said counts, too: with different turns they meant different operations, and
 // nobody took that use or will.
-uint64_t Agreement::RetireInGroup(const Leading& leading) {
+uint64_t Negotiation::RetireInGroup(const Leading& leading) {
   const int id = leading.lead.id;
   const uint64_t arrived = board_.Retire(id, leading.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -55,7 +55,7 @@ uint64_t Agreement::RetireInGroup(const Leading& leading) {
 }
 
 // What each member of the set here said last.
-std::vector<uint64_t> Agreement::SaidHere(const Leading& leading) const {
+std::vector<uint64_t> Negotiation::SaidHere(const Leading& leading) const {
   const Lead& lead = leading.lead;
   const ProcessSet& set = *leading.set;
   std::vector<uint64_t> said;
@@ -78,13 +78,13 @@ std::vector<uint64_t> Agreement::SaidHere(const Leading& leading) const {
 }
 
 // A completed use is reported before the id is reported closed. Inside the group nothing is reported, the log has it.
-bool Agreement::CanReportRetired(int id, uint64_t uses) const {
+bool Negotiation::CanReportRetired(int id, uint64_t uses) const {
   const auto leading = leads_.find(id);
   if (leading == leads_.end() || leading->second.lead.eager != 0) return true;
   return leading->second.set->local() || completes_sent_[static_cast<size_t>(id)] == uses;
 }
 
-bool Agreement::LeaderHasNews() const {
+bool Negotiation::LeaderHasNews() const {
   if (!leader()) return false;
   if (board_.ReadCompleted(completed_head_).has_value()) return true;
   for (const auto& [id, uses] : retiring_) {
@@ -96,7 +96,7 @@ bool Agreement::LeaderHasNews() const {
   return false;
 }
 
-bool Agreement::AdvanceAsLeader() {
+bool Negotiation::AdvanceAsLeader() {
   bool moved = AppendPending();
   const size_t before = outgoing_.size();
   while (const std::optional<int> id = board_.ReadCompleted(completed_head_)) {
@@ -129,12 +129,12 @@ bool Agreement::AdvanceAsLeader() {
 }
 
 // What the members of the set here said when they came; all the same.
-uint64_t Agreement::SequenceHere(const Leading& leading) const {
+uint64_t Negotiation::SequenceHere(const Leading& leading) const {
   return board_.LatestOf(MembersIn(*leading.set).front(), leading.lead.id);
 }
 
 // The extents of the members of this group, in the order of their positions.
-std::vector<int64_t> Agreement::GroupExtents(const Leading& leading, uint64_t turn) const {
+std::vector<int64_t> Negotiation::GroupExtents(const Leading& leading, uint64_t turn) const {
   const size_t each = leading.lead.extent_count;
   std::vector<int64_t> extents;
   if (each == 0) return extents;

@@ -1,6 +1,6 @@
 // Records what operations do, from any thread, for a file that a thread of its own writes.
 //
-//   Operation::Complete, Conductor -> Record -> ring          tens of nanoseconds; full: dropped and counted
+//   Operation::Complete, ProgressLoop -> Record -> ring          tens of nanoseconds; full: dropped and counted
 //   the writer, every 200 ms          ring -> trace_events -> trace_file
 //
 // However slow the file system is, nobody else waits for it: Stop, too, leaves a writer alone that does not come back.
@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 #include "common/status.h"
-#include "engine/trace_events.h"
+#include "engine/trace/events.h"
 
 namespace farandole {
 

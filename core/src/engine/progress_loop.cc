@@ -1,4 +1,4 @@
-#include "engine/conductor.h"
+#include "engine/progress_loop.h"
 
 #include <unistd.h>
 
@@ -17,10 +17,11 @@ constexpr unsigned kOften = 8, kSometimes = 32, kSeldom = 256;
 
 }  // namespace
 
-Conductor::Conductor(World* world, Table* table, Role* role, const Settings& settings, const BackendList& backend_list)
+ProgressLoop::ProgressLoop(World* world, Table* table, ProgressLock* progress_lock, const Settings& settings,
+                           const BackendList& backend_list)
     : world_(world),
       table_(table),
-      role_(role),
+      progress_lock_(progress_lock),
       settings_(settings),
       registry_(world, settings, backend_list),
       copies_(world->group->event()),
@@ -29,7 +30,7 @@ Conductor::Conductor(World* world, Table* table, Role* role, const Settings& set
   if (world->rank == 0) coordinator_.emplace(world->layout, sysconf(_SC_LEVEL2_CACHE_SIZE));
 }
 
-Status Conductor::Open() {
+Status ProgressLoop::Open() {
   FRD_RETURN_IF_ERROR(poller_.Open());
   FRD_RETURN_IF_ERROR(poller_.Watch(world_->group->event(), MakeTag(TagKind::kBell, 0)));
   for (int r = 0; r < world_->size; ++r) {
@@ -45,7 +46,7 @@ Status Conductor::Open() {
   return registry_.Open();
 }
 
-bool Conductor::Drive() {
+bool ProgressLoop::Drive() {
   bool moved = AdvanceEager();
   if (passes_++ % DescriptorInterval() == 0) {
     moved |= ReadDescriptors();
@@ -55,10 +56,10 @@ bool Conductor::Drive() {
   longest_sleep_ms_.store(-1, std::memory_order_relaxed);
   if (CheckAbortWord()) return moved;
   if (CompleteReady(world_, table_)) {
-    role_->NotifyWaiters();
+    progress_lock_->NotifyWaiters();
     moved = true;
   }
-  moved |= EnterHeld();
+  moved |= EnterDeferred();
   moved |= CheckJoin();
   moved |= ReadLog();
   moved |= RunTasks();
@@ -68,71 +69,71 @@ bool Conductor::Drive() {
 }
 
 // Eager operations wait for no message.
-unsigned Conductor::DescriptorInterval() const {
+unsigned ProgressLoop::DescriptorInterval() const {
   if (world_->one_group()) return kSeldom;
   return eager_.asks() && table_->in_flight == eager_.count() ? kSometimes : kOften;
 }
 
-void Conductor::Sleep(int timeout_ms) const {
+void ProgressLoop::Sleep(int timeout_ms) const {
   const int longest_ms = longest_sleep_ms_.load(std::memory_order_relaxed);
   std::vector<uint64_t> tags;
   poller_.Wait(longest_ms < 0 ? timeout_ms : std::min(timeout_ms, longest_ms), &tags);
 }
 
-bool Conductor::ReadLog() {
-  std::vector<Agreement::Event> events;
+bool ProgressLoop::ReadLog() {
+  std::vector<Negotiation::Event> events;
   bool moved = false;
   bool ring = false;
   {
-    if (!table_->agreement.HasNews()) return false;
+    if (!table_->negotiation.HasNews()) return false;
     std::lock_guard<std::mutex> lock(table_->mutex);
-    moved = table_->agreement.Advance(&events);
-    ring = table_->agreement.TakeRing();
-    if (table_->agreement.HasOutgoing()) table_->has_outgoing = true;
+    moved = table_->negotiation.Advance(&events);
+    ring = table_->negotiation.TakeRing();
+    if (table_->negotiation.HasOutgoing()) table_->has_outgoing = true;
   }
   if (ring) world_->group->RingOthers();
-  for (const Agreement::Event& event : events) Handle(event);
+  for (const Negotiation::Event& event : events) Handle(event);
   return moved;
 }
 
-void Conductor::Handle(const Agreement::Event& event) {
+void ProgressLoop::Handle(const Negotiation::Event& event) {
   switch (event.kind) {
-    case Agreement::Event::kBatch:
+    case Negotiation::Event::kBatch:
       return StartBatch(event);
-    case Agreement::Event::kTake:
+    case Negotiation::Event::kTake:
       CompleteSmall(table_, event.items[0].ticket);
-      return role_->NotifyWaiters();
-    case Agreement::Event::kFailed:
+      return progress_lock_->NotifyWaiters();
+    case Negotiation::Event::kFailed:
       if (const OperationPtr operation = TakeOperation(event.items[0].ticket)) Finish(operation, event.status);
       return;
-    case Agreement::Event::kRecalled:
+    case Negotiation::Event::kRecalled:
       return eager_.Recall(event.items[0].ticket);
-    case Agreement::Event::kWithdrawn:
+    case Negotiation::Event::kWithdrawn:
       eager_.Recall(event.items[0].ticket);
       if (TakeOperation(event.items[0].ticket)) table_->in_flight.fetch_sub(1);
       return;
-    case Agreement::Event::kInvited:
+    case Negotiation::Event::kInvited:
       return AcceptInvitation(event);
-    case Agreement::Event::kJoinEnd:
+    case Negotiation::Event::kJoinEnd:
       return EndJoin(event);
-    case Agreement::Event::kAbsent:
+    case Negotiation::Event::kAbsent:
       return OnAbsent(event.absences);
-    case Agreement::Event::kAsked:
+    case Negotiation::Event::kAsked:
       return Answer(event.rank);
-    case Agreement::Event::kAnswered:
+    case Negotiation::Event::kAnswered:
       return OnAnswer(event.rank, event.where);
-    case Agreement::Event::kRefused:
+    case Negotiation::Event::kRefused:
       return OnRefused(event.rank, event.status.message());
-    case Agreement::Event::kLeft:
+    case Negotiation::Event::kLeft:
       return OnLeft(event.rank);
-    case Agreement::Event::kAbort:
+    case Negotiation::Event::kAbort:
       return Abort(event.status.code(), event.rank, event.status.message());
   }
 }
 
-void Conductor::StartBatch(const Agreement::Event& event) {
+void ProgressLoop::StartBatch(const Negotiation::Event& event) {
   std::vector<ReadyOperation> batch;
-  for (const Agreement::Item& item : event.items) {
+  for (const Negotiation::Item& item : event.items) {
     OperationPtr operation = TakeOperation(item.ticket);
     if (!operation) continue;
     if (FinishWithoutTask(operation, item)) continue;
@@ -150,7 +151,7 @@ void Conductor::StartBatch(const Agreement::Event& event) {
 }
 
 // Where it is enough that all have arrived.
-bool Conductor::FinishWithoutTask(const OperationPtr& operation, const Agreement::Item& item) {
+bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negotiation::Item& item) {
   const Request& request = operation->request;
   if (CarriesTensors(request.kind)) return false;
   if (item.new_set >= 0) operation->outputs = {NumbersOutput({item.new_set}, true)};
@@ -162,12 +163,12 @@ bool Conductor::FinishWithoutTask(const OperationPtr& operation, const Agreement
   return true;
 }
 
-bool Conductor::EnterHeld() {
-  if (!table_->has_held) return false;
-  const std::vector<OperationPtr> operations = TakeHeld(table_);
+bool ProgressLoop::EnterDeferred() {
+  if (!table_->has_deferred) return false;
+  const std::vector<OperationPtr> operations = TakeDeferred(table_);
   for (const OperationPtr& operation : operations) {
     const Status entered = Enter(world_, table_, operation, false);
-    operation->held = false;
+    operation->deferred = false;
     if (!entered.ok()) {
       Finish(operation, entered);
     } else {
@@ -179,7 +180,7 @@ bool Conductor::EnterHeld() {
 
 // ---- joined
 
-void Conductor::AcceptInvitation(const Agreement::Event& event) {
+void ProgressLoop::AcceptInvitation(const Negotiation::Event& event) {
   if (const OperationPtr join = Joined()) join->submitted = Now();  // it is of use, so its wait begins anew
   auto operation = std::make_shared<Operation>(Invitation(event.description));
   operation->SetName(event.description.name, event.description.turn);
@@ -193,30 +194,30 @@ void Conductor::AcceptInvitation(const Agreement::Event& event) {
   }
   std::lock_guard<std::mutex> lock(table_->mutex);
   operation->plan.ticket = event.items[0].ticket;
-  operation->plan.set = table_->agreement.FindSet(event.description.signature.set);
+  operation->plan.set = table_->negotiation.FindSet(event.description.signature.set);
   table_->operations.Put(operation);
   table_->in_flight.fetch_add(1);
 }
 
 // A rank joins when everything that it had begun is done.
-bool Conductor::CheckJoin() {
+bool ProgressLoop::CheckJoin() {
   if (!table_->wants_join || !tasks_.empty()) return false;
   const Turns turns = table_->naming.turns();
   std::lock_guard<std::mutex> lock(table_->mutex);
-  if (!table_->operations.empty() || table_->has_held) return false;
+  if (!table_->operations.empty() || table_->has_deferred) return false;
   table_->wants_join = false;
-  table_->agreement.Join(turns);
+  table_->negotiation.Join(turns);
   table_->has_outgoing = true;
   return true;
 }
 
 // This rank's join, once rank 0 is told of it; else null.
-OperationPtr Conductor::Joined() const {
+OperationPtr ProgressLoop::Joined() const {
   std::lock_guard<std::mutex> lock(table_->mutex);
   return table_->wants_join ? nullptr : table_->join;
 }
 
-void Conductor::EndJoin(const Agreement::Event& event) {
+void ProgressLoop::EndJoin(const Negotiation::Event& event) {
   table_->naming.CatchUp(event.turns);
   OperationPtr join;
   {
@@ -230,7 +231,7 @@ void Conductor::EndJoin(const Agreement::Event& event) {
 
 // ---- eager operations
 
-bool Conductor::AdvanceEager() {
+bool ProgressLoop::AdvanceEager() {
   std::vector<OperationPtr> done;
   std::vector<Eager::Sign> signs;
   const bool moved = eager_.Advance(&done, &signs);
@@ -245,7 +246,7 @@ bool Conductor::AdvanceEager() {
 
 // ---- tasks
 
-bool Conductor::RunTasks() {
+bool ProgressLoop::RunTasks() {
   if (tasks_.empty()) return false;
   const FloatingPointScope scope;
   bool moved = false;
@@ -281,7 +282,7 @@ bool Conductor::RunTasks() {
   return moved;
 }
 
-void Conductor::FinishTask(PlannedTask* planned) {
+void ProgressLoop::FinishTask(PlannedTask* planned) {
   RecordWork(*planned);
   for (const OperationPtr& operation : planned->operations) {
     if (--operation->tasks_left == 0) FinishCollective(operation);
@@ -289,16 +290,16 @@ void Conductor::FinishTask(PlannedTask* planned) {
 }
 
 // Null when the operation was given up meanwhile.
-OperationPtr Conductor::TakeOperation(Ticket ticket) {
+OperationPtr ProgressLoop::TakeOperation(Ticket ticket) {
   std::lock_guard<std::mutex> lock(table_->mutex);
   return table_->operations.Take(ticket);
 }
 
-void Conductor::Finish(const OperationPtr& operation, Status status) {
+void ProgressLoop::Finish(const OperationPtr& operation, Status status) {
   if (operation->done()) return;
   table_->in_flight.fetch_sub(1);
   operation->Complete(std::move(status));
-  role_->NotifyWaiters();
+  progress_lock_->NotifyWaiters();
 }
 
 }  // namespace farandole

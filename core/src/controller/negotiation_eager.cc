@@ -1,11 +1,11 @@
-// Agreement: eager operations, whose data come from other ranks.
-#include "controller/agreement.h"
+// Negotiation: eager operations, whose data come from other ranks.
+#include "controller/negotiation.h"
 
 namespace farandole {
 
 // A rank that has put to a use has come to the ones before, too, and no use can begin before all have come to the one
 // before: so what comes is for the use in flight here, or for the next one.
-Status Agreement::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
+Status Negotiation::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
   const auto id = static_cast<size_t>(put.id);
   if (put.serial > last_serial_) return OnEarlyPut(from, put, inbox);
   const Name* const name = by_id_[id];
@@ -19,7 +19,7 @@ Status Agreement::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* i
 }
 
 // Others may have heard of the id before us, and come to its second use while they are still at work on the first.
-Status Agreement::OnEarlyPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
+Status Negotiation::OnEarlyPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
   const bool known = early_.count(put.serial) > 0;
   if (UsesIn(put.sequence) != 1 || from == rank_ || (!known && early_.size() >= kMaxIds)) return Unreadable(from);
   std::shared_ptr<Inbox>& early = early_[put.serial];
@@ -27,8 +27,8 @@ Status Agreement::OnEarlyPut(int from, const EagerPut& put, std::shared_ptr<Inbo
   return Announce(from, put, early, inbox);
 }
 
-Status Agreement::Announce(int from, const EagerPut& put, const std::shared_ptr<Inbox>& to,
-                           std::shared_ptr<Inbox>* inbox) {
+Status Negotiation::Announce(int from, const EagerPut& put, const std::shared_ptr<Inbox>& to,
+                             std::shared_ptr<Inbox>* inbox) {
   if (put.payload_bytes > 0 && !to->Expect(put.payload_bytes)) return Unreadable(from);
   Inbox::Slot& slot = to->at(UsesIn(put.sequence), from);
   const bool again = slot.sequence != 0;
@@ -40,13 +40,13 @@ Status Agreement::Announce(int from, const EagerPut& put, const std::shared_ptr<
   return Status::Ok();
 }
 
-void Agreement::EndEager(Ticket ticket) {
+void Negotiation::EndEager(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   End(name);
   ForgetIfRetiring(name);
 }
 
-std::vector<int> Agreement::MissingPuts(const Name& name) const {
+std::vector<int> Negotiation::MissingPuts(const Name& name) const {
   std::vector<int> missing;
   for (int rank : name.book->set->ranks) {
     if (rank != rank_ && !name.inbox->IsComplete(name.inbox->at(name.next_turn - 1, rank))) missing.push_back(rank);
@@ -56,7 +56,7 @@ std::vector<int> Agreement::MissingPuts(const Name& name) const {
 
 // Eager data come on a way of their own, so they may be here before we have read that the joining has ended: then they
 // are of the next round.
-std::optional<uint64_t> Agreement::WhatOthersPut(const Name& name) const {
+std::optional<uint64_t> Negotiation::WhatOthersPut(const Name& name) const {
   for (int rank : name.book->set->ranks) {
     const Inbox::Slot& slot = name.inbox->at(name.next_turn, rank);
     if (slot.round == round_ && UsesIn(slot.sequence) >= name.next_turn) return slot.sequence;

@@ -1,5 +1,5 @@
-// Conductor: control messages, in and out.
-#include "engine/conductor.h"
+// ProgressLoop: control messages, in and out.
+#include "engine/progress_loop.h"
 #include "engine/tags.h"
 
 namespace farandole {
@@ -9,7 +9,7 @@ constexpr size_t kMostUnsentBytes = 64 << 20;  // of messages to a rank that doe
 
 }  // namespace
 
-bool Conductor::ReadDescriptors() {
+bool ProgressLoop::ReadDescriptors() {
   tags_.clear();
   poller_.Wait(0, &tags_);
   bool moved = false;
@@ -29,7 +29,7 @@ bool Conductor::ReadDescriptors() {
   return moved;
 }
 
-bool Conductor::ReadControl(int rank) {
+bool ProgressLoop::ReadControl(int rank) {
   std::vector<Bytes> messages;
   MessageStream& stream = world_->control[static_cast<size_t>(rank)];
   if (!stream.open()) return false;
@@ -40,14 +40,14 @@ bool Conductor::ReadControl(int rank) {
   return !messages.empty();
 }
 
-// Rank 0 is the coordinator, so what comes to it is for the coordinator and what comes from it is for the agreement.
-void Conductor::Dispatch(int from, const Bytes& message) {
+// Rank 0 is the coordinator, so what comes to it is for the coordinator and what comes from it is for the negotiation.
+void ProgressLoop::Dispatch(int from, const Bytes& message) {
   const Status status = coordinator_ ? Coordinate(from, message) : Obey(message);
   if (!status.ok()) Abort(status.code(), from, status.message());
 }
 
 // Rank 0 alone: what the coordinator makes of a message. An error means that the sender is none of us.
-Status Conductor::Coordinate(int from, const Bytes& message) {
+Status ProgressLoop::Coordinate(int from, const Bytes& message) {
   std::vector<Outgoing> out;
   Status status = coordinator_->OnMessage(from, message, &out);
   Deliver(out);
@@ -55,7 +55,7 @@ Status Conductor::Coordinate(int from, const Bytes& message) {
 }
 
 // What the coordinator has kept until all messages at hand were in.
-void Conductor::FlushCoordinator() {
+void ProgressLoop::FlushCoordinator() {
   if (!coordinator_) return;
   std::vector<Outgoing> out;
   coordinator_->Flush(&out);
@@ -63,26 +63,26 @@ void Conductor::FlushCoordinator() {
 }
 
 // What the coordinator says to this rank.
-Status Conductor::Obey(const Bytes& message) {
-  std::vector<Agreement::Event> events;
+Status ProgressLoop::Obey(const Bytes& message) {
+  std::vector<Negotiation::Event> events;
   Status status;
   bool ring = false;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    status = table_->agreement.OnMessage(message, &events);
-    ring = table_->agreement.TakeRing();
+    status = table_->negotiation.OnMessage(message, &events);
+    ring = table_->negotiation.TakeRing();
   }
   if (ring) world_->group->RingOthers();
-  for (const Agreement::Event& event : events) Handle(event);
+  for (const Negotiation::Event& event : events) Handle(event);
   return status;
 }
 
-bool Conductor::SendOutgoing() {
+bool ProgressLoop::SendOutgoing() {
   if (!table_->has_outgoing.exchange(false)) return false;
   std::vector<Bytes> messages;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    messages = table_->agreement.TakeOutgoing();
+    messages = table_->negotiation.TakeOutgoing();
   }
   table_->messages_sent.fetch_add(messages.size());
   for (const Bytes& message : messages) {
@@ -96,7 +96,7 @@ bool Conductor::SendOutgoing() {
   return !messages.empty();
 }
 
-void Conductor::Deliver(const std::vector<Outgoing>& messages) {
+void ProgressLoop::Deliver(const std::vector<Outgoing>& messages) {
   for (const Outgoing& each : messages) {
     if (each.rank != world_->rank) {
       Send(each.rank, each.message);
@@ -107,7 +107,7 @@ void Conductor::Deliver(const std::vector<Outgoing>& messages) {
   }
 }
 
-void Conductor::Send(int rank, const Bytes& message) {
+void ProgressLoop::Send(int rank, const Bytes& message) {
   MessageStream& stream = world_->control[static_cast<size_t>(rank)];
   if (!stream.open()) return;
   stream.Queue(message);
@@ -120,7 +120,7 @@ void Conductor::Send(int rank, const Bytes& message) {
 }
 
 // That the other end has closed is seen by reading, behind what it said before: that it leaves, for one thing.
-void Conductor::FlushControl(int rank) {
+void ProgressLoop::FlushControl(int rank) {
   MessageStream& stream = world_->control[static_cast<size_t>(rank)];
   if (stream.open() && !stream.Flush().ok()) stream.StopSending();
 }

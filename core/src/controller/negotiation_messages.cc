@@ -1,7 +1,7 @@
-// Agreement: messages from the coordinator.
+// Negotiation: messages from the coordinator.
 #include <algorithm>
 
-#include "controller/agreement.h"
+#include "controller/negotiation.h"
 #include "controller/spans.h"
 
 namespace farandole {
@@ -21,7 +21,7 @@ bool FitsCells(const Lead& lead, int set_size) {  // as WantedSpanBytes says
 
 }  // namespace
 
-Status Agreement::OnMessage(const Bytes& message, std::vector<Event>* events) {
+Status Negotiation::OnMessage(const Bytes& message, std::vector<Event>* events) {
   bool early = !deferred_.empty();
   Status status;
   if (!early) status = Handle(message, events, false, &early);
@@ -31,7 +31,7 @@ Status Agreement::OnMessage(const Bytes& message, std::vector<Event>* events) {
 
 // *early: it speaks of a process set whose making stands in the log, or of a name after a use whose end stands there,
 // where we have not read it yet. log_is_read: as far as it can be understood without more messages.
-Status Agreement::Handle(const Bytes& message, std::vector<Event>* events, bool log_is_read, bool* early) {
+Status Negotiation::Handle(const Bytes& message, std::vector<Event>* events, bool log_is_read, bool* early) {
   ByteReader reader(message);
   const auto kind = reader.Get<MessageKind>();
   switch (kind) {
@@ -60,7 +60,7 @@ Status Agreement::Handle(const Bytes& message, std::vector<Event>* events, bool 
   }
 }
 
-Status Agreement::OnAbort(ByteReader* reader, std::vector<Event>* events) const {
+Status Negotiation::OnAbort(ByteReader* reader, std::vector<Event>* events) const {
   const auto aborted = Decode<Aborted>(reader);
   if (!reader->AtEnd()) return Unreadable(kCoordinatorRank);
   // An abort without a known reason is still one; it must not pass for a success.
@@ -71,7 +71,7 @@ Status Agreement::OnAbort(ByteReader* reader, std::vector<Event>* events) const 
   return Status::Ok();
 }
 
-Status Agreement::OnAssign(ByteReader* reader) {
+Status Negotiation::OnAssign(ByteReader* reader) {
   const auto assignment = Decode<Assignment>(reader);
   const auto book = books_.find(assignment.set);
   if (!reader->AtEnd() || book == books_.end()) return Unreadable(kCoordinatorRank);
@@ -84,7 +84,7 @@ Status Agreement::OnAssign(ByteReader* reader) {
 }
 
 // The name has the id from here on. False when the coordinator cannot have meant that.
-bool Agreement::Accept(Name* name, const Assignment& assignment) {
+bool Negotiation::Accept(Name* name, const Assignment& assignment) {
   const ProcessSet& set = *name->book->set;
   const Signature& signature = name->description.signature;
   const auto id = static_cast<size_t>(assignment.id);
@@ -117,7 +117,7 @@ bool Agreement::Accept(Name* name, const Assignment& assignment) {
 }
 
 // This rank has joined, so it did not describe the operation; it is in flight here all the same.
-Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool log_is_read, bool* early) {
+Status Negotiation::OnInvite(ByteReader* reader, std::vector<Event>* events, bool log_is_read, bool* early) {
   auto invited = Decode<Invited>(reader);
   Description& description = invited.description;
   const auto book = books_.find(description.signature.set);
@@ -143,13 +143,13 @@ Status Agreement::OnInvite(ByteReader* reader, std::vector<Event>* events, bool 
   return Status::Ok();
 }
 
-void Agreement::TakeIfAllHavePut(Name* name, std::vector<Event>* events) {
+void Negotiation::TakeIfAllHavePut(Name* name, std::vector<Event>* events) {
   if (!name->counted || !name->small || MustWaitFor(name->reserved)) return;
   const uint64_t sequence = SequenceOf(name->use, name->description.turn);
   if (CellsOf(*name, name->next_turn - 1).AllHavePut(sequence)) EndWith(Event::kTake, name, events);
 }
 
-Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
+Status Negotiation::OnError(ByteReader* reader, std::vector<Event>* events) {
   const auto failure = Decode<Failure>(reader);
   const auto book = books_.find(failure.set);
   const bool refuses = failure.code == Code::kMismatch || failure.code == Code::kInvalid;  // and the job goes on
@@ -166,12 +166,12 @@ Status Agreement::OnError(ByteReader* reader, std::vector<Event>* events) {
 }
 
 // Its removal was refused.
-void Agreement::ReopenSet(const Signature& signature) {
+void Negotiation::ReopenSet(const Signature& signature) {
   const auto book = books_.find(static_cast<int>(signature.ranks.at(0)));
   if (book != books_.end() && book->second->removals > 0) --book->second->removals;
 }
 
-Status Agreement::OnJoinResult(ByteReader* reader) {
+Status Negotiation::OnJoinResult(ByteReader* reader) {
   auto result = Decode<JoinResult>(reader);
   Event event = Event::OfRank(Event::kJoinEnd, result.rank);
   event.turns = std::move(result.turns);
@@ -181,7 +181,7 @@ Status Agreement::OnJoinResult(ByteReader* reader) {
   return Status::Ok();
 }
 
-Status Agreement::OnLead(ByteReader* reader, bool* early) {
+Status Negotiation::OnLead(ByteReader* reader, bool* early) {
   const auto lead = Decode<Lead>(reader);
   if (!reader->AtEnd() || !leader()) return Unreadable(kCoordinatorRank);
   if (leads_.count(lead.id) > 0) return Unreadable(kCoordinatorRank);
@@ -204,7 +204,7 @@ Status Agreement::OnLead(ByteReader* reader, bool* early) {
   return Status::Ok();
 }
 
-Status Agreement::OnReady(ByteReader* reader) {
+Status Negotiation::OnReady(ByteReader* reader) {
   const auto ready = Decode<ReadyBatch>(reader);
   if (!reader->AtEnd() || !leader()) return Unreadable(kCoordinatorRank);
   uint64_t across = 0;
@@ -230,7 +230,7 @@ Status Agreement::OnReady(ByteReader* reader) {
   return Status::Ok();
 }
 
-Status Agreement::OnStacks(ByteReader* reader, std::vector<Event>* events) const {
+Status Negotiation::OnStacks(ByteReader* reader, std::vector<Event>* events) const {
   auto answer = Decode<Answered>(reader);
   if (!reader->AtEnd() || answer.rank < 0 || answer.rank >= layout_.size()) return Unreadable(kCoordinatorRank);
   events->push_back(Event::OfRank(Event::kAnswered, answer.rank));
@@ -238,14 +238,14 @@ Status Agreement::OnStacks(ByteReader* reader, std::vector<Event>* events) const
   return Status::Ok();
 }
 
-Status Agreement::OnRefused(ByteReader* reader, std::vector<Event>* events) const {
+Status Negotiation::OnRefused(ByteReader* reader, std::vector<Event>* events) const {
   const auto refused = Decode<Refused>(reader);
   if (!reader->AtEnd() || refused.rank < 0 || refused.rank >= layout_.size()) return Unreadable(kCoordinatorRank);
   events->push_back(Event::OfRank(Event::kRefused, refused.rank, {Code::kInvalid, refused.text}));
   return Status::Ok();
 }
 
-Status Agreement::OnAbsent(ByteReader* reader, std::vector<Event>* events) const {
+Status Negotiation::OnAbsent(ByteReader* reader, std::vector<Event>* events) const {
   Event event;
   event.kind = Event::kAbsent;
   event.absences = Decode<Absent>(reader).absences;
@@ -261,7 +261,7 @@ Status Agreement::OnAbsent(ByteReader* reader, std::vector<Event>* events) const
   return Status::Ok();
 }
 
-Status Agreement::OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<Event>* events) {
+Status Negotiation::OnIdMessage(MessageKind kind, ByteReader* reader, std::vector<Event>* events) {
   const auto [id, value] = Decode<IdMessage>(reader);
   if (!reader->AtEnd() || !IsId(id)) return Unreadable(kCoordinatorRank);
   if (kind == MessageKind::kJoined && joined_) {

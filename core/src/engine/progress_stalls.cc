@@ -1,9 +1,9 @@
-// Conductor: ranks that do not come, and what is said of them.
+// ProgressLoop: ranks that do not come, and what is said of them.
 #include <algorithm>
 #include <cstdio>
 
 #include "common/log.h"
-#include "engine/conductor.h"
+#include "engine/progress_loop.h"
 #include "engine/stacks.h"
 
 namespace farandole {
@@ -21,7 +21,7 @@ std::string Seconds(int64_t milliseconds) {
 
 }  // namespace
 
-void Conductor::CheckDelays(TimePoint now) {
+void ProgressLoop::CheckDelays(TimePoint now) {
   std::vector<Wait> waits = Waits(now);
   AddRunning(now, &waits);
   AddJoin(now, &waits);
@@ -60,7 +60,7 @@ void Conductor::CheckDelays(TimePoint now) {
   Ask(asked);
 }
 
-void Conductor::Warn(const Delay& delay) const {
+void ProgressLoop::Warn(const Delay& delay) const {
   const bool one = delay.ranks.size() == 1 && delay.ranks[0] != kUnknownRanks;
   const bool names_ranks = delay.ranks[0] != kOwnDevice && delay.ranks[0] != kOwnLibrary;
   const std::string look = !names_ranks ? "" : one ? "look at its output first; " : "look at their output first; ";
@@ -70,7 +70,7 @@ void Conductor::Warn(const Delay& delay) const {
 }
 
 // Operations that not all ranks have submitted.
-std::vector<Wait> Conductor::Waits(TimePoint now) {
+std::vector<Wait> ProgressLoop::Waits(TimePoint now) {
   std::lock_guard<std::mutex> lock(table_->mutex);
   std::vector<Wait> waits;
   for (OperationPtr& operation : table_->operations.All()) {
@@ -78,7 +78,7 @@ std::vector<Wait> Conductor::Waits(TimePoint now) {
     const int64_t waited_ms = MillisecondsBetween(operation->submitted, now);
     if (waited_ms >= kStuckMs && !operation->named() && !operation->stuck_reported) {
       operation->stuck_reported = true;
-      table_->agreement.ReportStuck(operation->plan.ticket);
+      table_->negotiation.ReportStuck(operation->plan.ticket);
       table_->has_outgoing = true;
     }
     waits.push_back({std::move(operation), waited_ms, {}});
@@ -87,7 +87,7 @@ std::vector<Wait> Conductor::Waits(TimePoint now) {
 }
 
 // The operation under way, when it has come to a standstill: others do not go on, or its input is not computed.
-void Conductor::AddRunning(TimePoint now, std::vector<Wait>* waits) {
+void ProgressLoop::AddRunning(TimePoint now, std::vector<Wait>* waits) {
   if (tasks_.empty()) return;
   const OperationPtr& operation = tasks_.front().operations.front();
   if (running_ != nullptr) {
@@ -103,7 +103,7 @@ void Conductor::AddRunning(TimePoint now, std::vector<Wait>* waits) {
 }
 
 // A rank that has joined waits for long only when it takes part in nothing: while the others go on, all is well.
-void Conductor::AddJoin(TimePoint now, std::vector<Wait>* waits) {
+void ProgressLoop::AddJoin(TimePoint now, std::vector<Wait>* waits) {
   const OperationPtr join = Joined();
   if (!join) return;
   const bool takes_part = table_->in_flight > 1;
@@ -112,7 +112,7 @@ void Conductor::AddJoin(TimePoint now, std::vector<Wait>* waits) {
 }
 
 // What only rank 0 can know; its answer may take a moment.
-void Conductor::LearnWhoIsAbsent(TimePoint now) {
+void ProgressLoop::LearnWhoIsAbsent(TimePoint now) {
   if (coordinator_) {
     OnAbsent(coordinator_->Absences());
     return;
@@ -121,11 +121,11 @@ void Conductor::LearnWhoIsAbsent(TimePoint now) {
   asked_whom_ = now;
   std::lock_guard<std::mutex> lock(table_->mutex);
   whom_entered_.push_back(table_->entered);
-  table_->agreement.AskWhom();
+  table_->negotiation.AskWhom();
   table_->has_outgoing = true;
 }
 
-void Conductor::OnAbsent(const std::vector<Absence>& absences) {
+void ProgressLoop::OnAbsent(const std::vector<Absence>& absences) {
   absent_.clear();
   needed_.clear();
   if (!whom_entered_.empty()) {  // answers come in the order of the questions
@@ -143,10 +143,10 @@ void Conductor::OnAbsent(const std::vector<Absence>& absences) {
 
 // Operations that other ranks have come to and this rank has not: of ranks that share memory with it as they are now,
 // of others as rank 0 has said.
-std::vector<Absence> Conductor::NeededFor() const {
+std::vector<Absence> ProgressLoop::NeededFor() const {
   std::vector<Absence> needed = needed_;
   std::lock_guard<std::mutex> lock(table_->mutex);
-  for (Absence& each : table_->agreement.NeededFor()) needed.push_back(std::move(each));
+  for (Absence& each : table_->negotiation.NeededFor()) needed.push_back(std::move(each));
   std::set<std::string> here;  // rank 0 knows of whole groups only
   for (const OperationPtr& operation : table_->operations.All()) here.insert(operation->Title());
   const auto is_here = [&here](const Absence& each) { return here.count(each.title) > 0; };
@@ -155,7 +155,7 @@ std::vector<Absence> Conductor::NeededFor() const {
 }
 
 // A clause about ranks that are waited for, if one of them waits for this rank; else "".
-std::string Conductor::HowTheyNeedUs(const std::vector<int>& ranks, bool for_ever) const {
+std::string ProgressLoop::HowTheyNeedUs(const std::vector<int>& ranks, bool for_ever) const {
   for (const Absence& each : NeededFor()) {
     for (int64_t rank : each.here) {
       if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
@@ -169,11 +169,11 @@ std::string Conductor::HowTheyNeedUs(const std::vector<int>& ranks, bool for_eve
   return "";
 }
 
-std::vector<int> Conductor::WhoIsMissing(const Operation& operation) const {
+std::vector<int> ProgressLoop::WhoIsMissing(const Operation& operation) const {
   std::vector<int> missing;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    missing = table_->agreement.MissingRanks(operation.plan.ticket);
+    missing = table_->negotiation.MissingRanks(operation.plan.ticket);
   }
   if (!missing.empty()) return missing;
   const auto absent = absent_.find(operation.Title());
@@ -182,9 +182,9 @@ std::vector<int> Conductor::WhoIsMissing(const Operation& operation) const {
 
 // Ranks that share memory write to one terminal, mostly. Of those that have come, and so wait as this one does, the
 // first warns. (Which ranks have joined, and wait for nothing, is not known.)
-bool Conductor::AnotherTells(const Operation& operation, const std::vector<int>& missing) const {
+bool ProgressLoop::AnotherTells(const Operation& operation, const std::vector<int>& missing) const {
   const bool is_join = operation.request.kind == OpKind::kJoin;
-  if (missing[0] == kUnknownRanks || (!is_join && table_->agreement.AnyJoined())) return false;
+  if (missing[0] == kUnknownRanks || (!is_join && table_->negotiation.AnyJoined())) return false;
   const Layout& layout = world_->layout;
   const auto here = static_cast<size_t>(layout.group_of[static_cast<size_t>(world_->rank)]);
   for (int rank : layout.groups[here]) {
@@ -195,7 +195,7 @@ bool Conductor::AnotherTells(const Operation& operation, const std::vector<int>&
   return false;
 }
 
-std::string Conductor::NamesOf(const std::vector<int>& ranks) const {
+std::string ProgressLoop::NamesOf(const std::vector<int>& ranks) const {
   if (ranks[0] == kOwnDevice) {
     const OperationPtr& operation = tasks_.front().operations.front();
     return operation->host_copy->device()->name() + ", which has not computed its input yet,";
@@ -210,7 +210,7 @@ std::string Conductor::NamesOf(const std::vector<int>& ranks) const {
   return names;
 }
 
-void Conductor::GiveUpWaiting(const Wait& wait, bool is_deadlock) {
+void ProgressLoop::GiveUpWaiting(const Wait& wait, bool is_deadlock) {
   const std::string places = PlacesSince(Now() - std::chrono::milliseconds(wait.waited_ms));
   std::string names = NamesOf(wait.missing);
   if (names.back() == ',') names.pop_back();  // of a clause that ends here
@@ -221,7 +221,7 @@ void Conductor::GiveUpWaiting(const Wait& wait, bool is_deadlock) {
 }
 
 // What ranks said while others were waited for, before `begin`, is of no use to anybody now.
-std::string Conductor::PlacesSince(TimePoint begin) const {
+std::string ProgressLoop::PlacesSince(TimePoint begin) const {
   std::string places;
   for (const auto& [rank, place] : places_) {
     if (place.seen >= begin) places += "; rank " + std::to_string(rank) + " was last seen in " + place.frame;
@@ -230,7 +230,7 @@ std::string Conductor::PlacesSince(TimePoint begin) const {
 }
 
 // `needed`: what they have come to and this rank has not.
-void Conductor::Ask(std::vector<int> ranks, const std::map<int, std::set<std::string>>& needed) {
+void ProgressLoop::Ask(std::vector<int> ranks, const std::map<int, std::set<std::string>>& needed) {
   ranks.erase(std::remove_if(ranks.begin(), ranks.end(), [](int rank) { return rank < 0; }), ranks.end());
   if (ranks.empty()) return;
   std::lock_guard<std::mutex> lock(table_->mutex);
@@ -238,12 +238,12 @@ void Conductor::Ask(std::vector<int> ranks, const std::map<int, std::set<std::st
     const auto known = needed.find(rank);
     sought_[rank].push_back({table_->entered, known == needed.end() ? std::set<std::string>() : known->second});
   }
-  table_->agreement.Ask(ranks);
+  table_->negotiation.Ask(ranks);
   table_->has_outgoing = true;
 }
 
 // Many may ask at once, and looking costs a little; a second later nothing much has changed.
-void Conductor::Answer(int asker) {
+void ProgressLoop::Answer(int asker) {
   const TimePoint now = Now();
   where_.waits_only_for.clear();  // an old answer to that is none
   if (answered_ == TimePoint() || MillisecondsBetween(answered_, now) >= kAskAgainMs / 2) {
@@ -252,11 +252,11 @@ void Conductor::Answer(int asker) {
     answered_ = now;
   }
   std::lock_guard<std::mutex> lock(table_->mutex);
-  table_->agreement.Answer(asker, where_);
+  table_->negotiation.Answer(asker, where_);
   table_->has_outgoing = true;
 }
 
-void Conductor::OnAnswer(int rank, const Whereabouts& where) {
+void ProgressLoop::OnAnswer(int rank, const Whereabouts& where) {
   const std::string& stacks = where.stacks;
   NoteWhoIsStuck(rank, where.waits_only_for);
   if (stacks.empty()) return;
@@ -265,7 +265,7 @@ void Conductor::OnAnswer(int rank, const Whereabouts& where) {
   Log(LogLevel::kWarning, "that is where " + world_->NameOf(rank) + " is, by thread, innermost call first:\n" + stacks);
 }
 
-void Conductor::OnRefused(int rank, const std::string& text) const {
+void ProgressLoop::OnRefused(int rank, const std::string& text) const {
   Log(LogLevel::kWarning,
       world_->NameOf(rank) + " has refused a change of process sets for which this rank waits" + text);
 }

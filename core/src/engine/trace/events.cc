@@ -1,4 +1,4 @@
-#include "engine/trace_events.h"
+#include "engine/trace/events.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "engine/timeline.h"
+#include "engine/trace/timeline.h"
 
 #include <unistd.h>
 
@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "common/log.h"
-#include "engine/trace_file.h"
-#include "engine/trace_ring.h"
+#include "engine/trace/file.h"
+#include "engine/trace/ring.h"
 
 namespace farandole {
 namespace {

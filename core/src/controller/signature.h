@@ -1,8 +1,11 @@
 // What one rank says about one operation so that all can check that they mean the same. Never tensor data, never a
 // pointer.
+//
+// Do the ranks mean the same operation? Pure.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -92,5 +95,9 @@ bool FitsSet(const Description& description, int set_size, int world_size);
 
 // 64 bits that differ, in practice, when the signatures do; for names of unnamed operations, never for correctness.
 uint64_t Fingerprint(const Signature& signature);
+
+// Ok when all descriptions agree, else kMismatch: one sentence with the operation, the first two ranks that differ, and
+// both their values. REQUIRES: descriptions is not empty.
+Status FindMismatch(const std::map<int, Description>& descriptions);
 
 }  // namespace farandole

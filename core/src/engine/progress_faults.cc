@@ -1,10 +1,10 @@
-// Conductor: ranks that die or leave.
+// ProgressLoop: ranks that die or leave.
 #include <sys/socket.h>
 
 #include <cerrno>
 
 #include "common/failpoint.h"
-#include "engine/conductor.h"
+#include "engine/progress_loop.h"
 #include "engine/submit.h"
 #include "engine/tags.h"
 
@@ -18,7 +18,7 @@ std::string LookAt(int rank) { return "; look at rank " + std::to_string(rank) +
 }  // namespace
 
 // Together: one may have ended because of the other.
-void Conductor::OnDeaths(const std::vector<int>& ranks) {
+void ProgressLoop::OnDeaths(const std::vector<int>& ranks) {
   for (int rank : ranks) {
     poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
     liveness_.OnProcessEnded(rank);
@@ -27,7 +27,7 @@ void Conductor::OnDeaths(const std::vector<int>& ranks) {
 }
 
 // The end of a connection alone is a weak sign: a rank that leaves says so on another way, which may be slower.
-void Conductor::OnClosed(int rank) {
+void ProgressLoop::OnClosed(int rank) {
   MessageStream& stream = world_->control[static_cast<size_t>(rank)];
   if (!stream.open()) return;
   poller_.Forget(stream.descriptor());
@@ -36,7 +36,7 @@ void Conductor::OnClosed(int rank) {
 }
 
 // A back end could not go on. The connections that have ended say who is gone; false when all are whole.
-bool Conductor::SuspectBrokenLinks() {
+bool ProgressLoop::SuspectBrokenLinks() {
   bool found = false;
   for (int r = 0; r < world_->size; ++r) {
     const auto& link = world_->links[static_cast<size_t>(r)];
@@ -50,11 +50,11 @@ bool Conductor::SuspectBrokenLinks() {
   return found;
 }
 
-void Conductor::OnLeft(int rank) {
+void ProgressLoop::OnLeft(int rank) {
   if (rank == world_->rank) return;
   liveness_.OnLeft(rank, Now());
   // Its data came before the word that it leaves: small operations that it took part in are not broken.
-  if (CompleteReady(world_, table_)) role_->NotifyWaiters();
+  if (CompleteReady(world_, table_)) progress_lock_->NotifyWaiters();
   Break({Code::kPeerLost,
          world_->NameOf(rank) + " has left the job (its script ended or called shutdown)" + LookAt(rank)},
         rank);
@@ -62,11 +62,11 @@ void Conductor::OnLeft(int rank) {
 
 // A rank that ends because of another's end has said so there before. After somebody has left, what is under way may
 // still need the one that is lost now.
-void Conductor::Abort(Code code, int culprit, const std::string& reason) {
+void ProgressLoop::Abort(Code code, int culprit, const std::string& reason) {
   if (!table_->is_broken || !idle()) TellAll(code, culprit, reason);
 }
 
-void Conductor::TellAll(Code code, int culprit, const std::string& reason) {
+void ProgressLoop::TellAll(Code code, int culprit, const std::string& reason) {
   AbortWord& word = world_->group->abort_word();
   if (word.set()) return;
   word.Set(code, culprit, reason);
@@ -80,7 +80,7 @@ void Conductor::TellAll(Code code, int culprit, const std::string& reason) {
   if (!CheckAbortWord()) End({code, reason}, culprit);  // somebody else is writing it, or has died of that
 }
 
-bool Conductor::CheckAbortWord() {
+bool ProgressLoop::CheckAbortWord() {
   const AbortWord& word = world_->group->abort_word();
   if (!word.set()) return false;
   if (!table_->is_broken || !idle()) {
@@ -92,12 +92,12 @@ bool Conductor::CheckAbortWord() {
   return true;
 }
 
-void Conductor::End(const Status& reason, int culprit) {
+void ProgressLoop::End(const Status& reason, int culprit) {
   Break(reason, culprit);
   FailAll(reason, true);
 }
 
-void Conductor::Break(Status reason, int culprit) {
+void ProgressLoop::Break(Status reason, int culprit) {
   FRD_FAILPOINT("engine.break");
   std::lock_guard<std::mutex> lock(table_->mutex);
   if (table_->broken.ok()) {
@@ -109,7 +109,7 @@ void Conductor::Break(Status reason, int culprit) {
 
 // Operations that wait, not those whose tasks are under way; and those eager ones that cannot be complete any more, or
 // all.
-std::vector<OperationPtr> Conductor::TakeWaiting(bool eager_too) {
+std::vector<OperationPtr> ProgressLoop::TakeWaiting(bool eager_too) {
   std::vector<int> left;
   for (int r = 0; r < world_->size; ++r) {
     if (liveness_.HasLeft(r)) left.push_back(r);
@@ -120,9 +120,9 @@ std::vector<OperationPtr> Conductor::TakeWaiting(bool eager_too) {
     if (!eager_too && eager_.MayComplete(*operation, left)) continue;
     waiting.push_back(table_->operations.Take(operation->plan.ticket));
   }
-  for (Held& held : table_->held) waiting.push_back(std::move(held.operation));
-  table_->held.clear();
-  table_->has_held = false;
+  for (Deferred& held : table_->deferred) waiting.push_back(std::move(held.operation));
+  table_->deferred.clear();
+  table_->has_deferred = false;
   if (table_->join) waiting.push_back(std::move(table_->join));
   table_->join.reset();
   table_->wants_join = false;
@@ -130,14 +130,14 @@ std::vector<OperationPtr> Conductor::TakeWaiting(bool eager_too) {
 }
 
 // A reason that speaks of the operation itself says all.
-Status Conductor::FailureOf(const Operation& operation, const Status& reason) const {
+Status ProgressLoop::FailureOf(const Operation& operation, const Status& reason) const {
   const std::string title = operation.Title();
   if (reason.message().compare(0, title.size() + 1, title + " ") == 0) return reason;
   return {reason.code(), title + " failed on rank " + std::to_string(world_->rank) + ": " + reason.message()};
 }
 
 // Completes what waits with an error; with works_too also what is under way.
-void Conductor::FailAll(const Status& reason, bool works_too) {
+void ProgressLoop::FailAll(const Status& reason, bool works_too) {
   std::vector<OperationPtr> failed = TakeWaiting(works_too);
   for (const OperationPtr& operation : failed) eager_.Recall(operation->plan.ticket);
   if (works_too) {
@@ -159,7 +159,7 @@ void Conductor::FailAll(const Status& reason, bool works_too) {
   }
 }
 
-void Conductor::Tick() {
+void ProgressLoop::Tick() {
   const TimePoint now = Now();
   if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
   last_tick_ = now;
@@ -170,12 +170,12 @@ void Conductor::Tick() {
   CheckDelays(now);
 }
 
-void Conductor::Judge(TimePoint now) {
+void ProgressLoop::Judge(TimePoint now) {
   if (!liveness_.suspects_somebody()) return;
   ReadLog();  // a rank may have said that it leaves
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    for (int rank : table_->agreement.Leaving()) liveness_.OnLeaving(rank);
+    for (int rank : table_->negotiation.Leaving()) liveness_.OnLeaving(rank);
   }
   const auto verdict = liveness_.Judge(now);
   if (!verdict) return;
@@ -186,7 +186,7 @@ void Conductor::Judge(TimePoint now) {
             LookAt(verdict->rank));
 }
 
-void Conductor::Leave() {
+void ProgressLoop::Leave() {
   AwaitCopies();
   const int pending = table_->in_flight;
   // Who ends because another has left says so too, so that nobody takes it for dead.
@@ -206,15 +206,15 @@ void Conductor::Leave() {
   FailAll(over, true);
 }
 
-void Conductor::GiveUp(const Status& reason) {
+void ProgressLoop::GiveUp(const Status& reason) {
   Abort(reason.code(), world_->rank, world_->NameOf(world_->rank) + ": " + reason.message());
   CloseConnections();
 }
 
-void Conductor::LeaveInGoodOrder() {
+void ProgressLoop::LeaveInGoodOrder() {
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    table_->agreement.Leave();
+    table_->negotiation.Leave();
     table_->has_outgoing = true;
   }
   world_->group->RingOthers();
@@ -222,7 +222,7 @@ void Conductor::LeaveInGoodOrder() {
   eager_.SayFarewell();
 }
 
-void Conductor::CloseConnections() {
+void ProgressLoop::CloseConnections() {
   for (auto& link : world_->links) link.reset();
   eager_.EndSending();
   for (MessageStream& stream : world_->control) stream.EndSending();
