@@ -19,11 +19,11 @@ SOURCES = "core/src/"
 
 # figure -> the most it may be
 WORST: dict[str, float] = {
-    "files": 291,
-    "percent of files below 60 lines": 51.5,
+    "files": 271,
+    "percent of files below 60 lines": 44.6,
     "files above 500 lines": 0,
     "lines of the longest function": 40,
-    "folders that include each other in a circle": 5,
+    "folders that include each other in a circle": 4,
     "classes of more than 30 functions": 6,
 }
 

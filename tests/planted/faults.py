@@ -65,7 +65,7 @@ FAULTS = [
         path="core/src/transport/shm/segment.cc",
         before="seals < 0 || (seals & kSeals) != kSeals) {",
         after="seals < 0) {",
-        found_by="cpp ArenaTest",
+        found_by="cpp SegmentTest",
     ),
     # ---- core, world
     Fault(

@@ -9,7 +9,7 @@
 //   scratch  [ slot 0 ][ slot 1 ] ...         received partials, one block each, owned by the loop
 //
 // Phases are the software pipeline over the chunks: at tick k the loop takes phase 0 of chunk k, phase 1 of chunk k -
-// lag, phase 2 of chunk k - 2 lag ... (cursor.h), so that a link carries other chunks while this chunk waits for a fold
+// lag, phase 2 of chunk k - 2 lag ... (chunks.h), so that a link carries other chunks while this chunk waits for a fold
 // or a far rank.
 //
 //   tick           0           1           2           3           4          lag = 2, three chunks, three phases

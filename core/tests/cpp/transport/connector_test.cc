@@ -10,9 +10,9 @@
 namespace farandole {
 namespace {
 
-class DialerTest : public testing::Test {
+class ConnectorTest : public testing::Test {
  protected:
-  DialerTest() { EXPECT_TRUE(Listen(endpoint_, &listener_).ok()); }
+  ConnectorTest() { EXPECT_TRUE(Listen(endpoint_, &listener_).ok()); }
 
   // Calls until somebody is there or the call is over.
   Status CallUntil(const std::function<bool()>& enough) {
@@ -42,7 +42,7 @@ class DialerTest : public testing::Test {
   Connector connector_{endpoint_, KeyOf(7), {"control", 1, 0}, Now()};
 };
 
-TEST_F(DialerTest, WhoHangsUpOnTheProofOnceMayHaveEndedAndIsCalledAgain) {
+TEST_F(ConnectorTest, WhoHangsUpOnTheProofOnceMayHaveEndedAndIsCalledAgain) {
   ASSERT_TRUE(HangUpOnProof().ok());
   EXPECT_NE(connector_.last_refusal(), "");
   Descriptor connection;
@@ -52,7 +52,7 @@ TEST_F(DialerTest, WhoHangsUpOnTheProofOnceMayHaveEndedAndIsCalledAgain) {
   EXPECT_EQ(server.theirs().rank, 1u);
 }
 
-TEST_F(DialerTest, WhoHangsUpOnTheProofTwiceDoesNotKnowTheKey) {
+TEST_F(ConnectorTest, WhoHangsUpOnTheProofTwiceDoesNotKnowTheKey) {
   ASSERT_TRUE(HangUpOnProof().ok());
   const Status status = HangUpOnProof();
   EXPECT_EQ(status.code(), Code::kMismatch);

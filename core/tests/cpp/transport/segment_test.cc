@@ -28,13 +28,13 @@ SharedSegment Attached(const SharedSegment& to) {
   return segment;
 }
 
-TEST(ArenaTest, WhatOneWritesTheOtherReads) {
+TEST(SegmentTest, WhatOneWritesTheOtherReads) {
   const SharedSegment first = Made(), second = Attached(first);
   first.data()[kBytes - 1] = std::byte{7};
   EXPECT_EQ(second.data()[kBytes - 1], std::byte{7});
 }
 
-TEST(ArenaTest, TheMemoryLivesAsLongAsOneOfItsArenas) {
+TEST(SegmentTest, TheMemoryLivesAsLongAsOneOfItsSegments) {
   SharedSegment second;
   {
     const SharedSegment first = Made();
@@ -44,7 +44,7 @@ TEST(ArenaTest, TheMemoryLivesAsLongAsOneOfItsArenas) {
   EXPECT_EQ(second.data()[0], std::byte{7});
 }
 
-TEST(ArenaTest, MemoryThatItsOwnerMayStillShrinkIsRefused) {
+TEST(SegmentTest, MemoryThatItsOwnerMayStillShrinkIsRefused) {
   Descriptor memfd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(memfd.get(), static_cast<off_t>(kBytes)), 0);
   ASSERT_EQ(fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
@@ -54,7 +54,7 @@ TEST(ArenaTest, MemoryThatItsOwnerMayStillShrinkIsRefused) {
   EXPECT_NE(status.message().find("sealed against resizing"), std::string::npos) << status.message();
 }
 
-TEST(ArenaTest, AnArenaOfAnotherSizeIsRefused) {
+TEST(SegmentTest, ASegmentOfAnotherSizeIsRefused) {
   const SharedSegment first = Made();
   SharedSegment second;
   EXPECT_EQ(SharedSegment::Attach(Descriptor(dup(first.descriptor())), 2 * kBytes, &second).code(), Code::kMismatch);
@@ -80,7 +80,7 @@ TEST(ArenaDeathTest, TheThreadSanitizerSeesARaceBetweenTwoRanks) {
 
 #else
 
-TEST(ArenaTest, TwoRanksSeeTheMemoryAtTwoAddresses) {
+TEST(SegmentTest, TwoRanksSeeTheMemoryAtTwoAddresses) {
   const SharedSegment first = Made(), second = Attached(first);
   EXPECT_NE(first.data(), second.data());
 }

@@ -13,7 +13,7 @@ PeerInfo CardOf(const std::string& host) {
   return peer_info;
 }
 
-TEST(CardTest, SurvivesTheWireAndRefusesAnythingElse) {
+TEST(PeerInfoTest, SurvivesTheWireAndRefusesAnythingElse) {
   const PeerInfo peer_info = CardOf("node7");
   PeerInfo read;
   ASSERT_TRUE(PeerInfo::Decode(peer_info.Encode(), &read).ok());
@@ -31,7 +31,7 @@ TEST(CardTest, SurvivesTheWireAndRefusesAnythingElse) {
   EXPECT_FALSE(PeerInfo::Decode(text + "x", &longer).ok());
 }
 
-TEST(CardTest, OfAnotherVersionIsReadAsFarAsItsHost) {
+TEST(PeerInfoTest, OfAnotherVersionIsReadAsFarAsItsHost) {
   PeerInfo other = CardOf("node9");
   other.version = "farandole 9.9";
   PeerInfo read;

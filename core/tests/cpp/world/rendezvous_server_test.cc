@@ -6,7 +6,7 @@
 namespace farandole {
 namespace {
 
-TEST(RegistrarTest, WhoWaitsForLongIsToldWhatToDo) {
+TEST(RendezvousServerTest, WhoWaitsForLongIsToldWhatToDo) {
   const TimePoint begin = TimePoint() + std::chrono::hours(1);
   RendezvousServer server(2, "tcp:host:1", begin, begin + std::chrono::seconds(120));
   PeerInfo peer_info;

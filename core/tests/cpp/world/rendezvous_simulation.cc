@@ -12,13 +12,13 @@ constexpr int kMostEvents = 200'000;
 
 }  // namespace
 
-StartSimulation::StartSimulation(uint64_t seed, Planted planted) : planted_(planted), random_(seed) {
+RendezvousSimulation::RendezvousSimulation(uint64_t seed, Planted planted) : planted_(planted), random_(seed) {
   now_ = TimePoint(std::chrono::hours(1));
   Plan();
 }
 
 // Most runs have one or two troubles, some none: several at once would hide what each of them does.
-void StartSimulation::Plan() {
+void RendezvousSimulation::Plan() {
   size_ = 2 + static_cast<int>(random_() % 6);
   ranks_.resize(static_cast<size_t>(size_));
   peers_.resize(static_cast<size_t>(size_));
@@ -95,23 +95,23 @@ void StartSimulation::Plan() {
   }
 }
 
-void StartSimulation::At(TimePoint time, int r, std::function<void()> happen) {
+void RendezvousSimulation::At(TimePoint time, int r, std::function<void()> happen) {
   events_.push({std::max(time, now_), order_++, r, std::move(happen)});
 }
 
-TimePoint::duration StartSimulation::Delay() {
+TimePoint::duration RendezvousSimulation::Delay() {
   return microseconds(100 + random_() % 3'000) +
          (Chance(percent_slow_) ? milliseconds(random_() % 60) : milliseconds(0));
 }
 
 // Connections keep their order.
-TimePoint StartSimulation::Arrival(int from, int to) {
+TimePoint RendezvousSimulation::Arrival(int from, int to) {
   TimePoint& last = last_arrival_[{from, to}];
   last = std::max(last, now_ + Delay());
   return last;
 }
 
-void StartSimulation::Run() {
+void RendezvousSimulation::Run() {
   for (int count = 0; count < kMostEvents && !events_.empty(); ++count) {
     const Event event = events_.top();
     events_.pop();
@@ -136,7 +136,7 @@ void StartSimulation::Run() {
   }
 }
 
-void StartSimulation::StartRank(int r) {
+void RendezvousSimulation::StartRank(int r) {
   Rank& each = rank(r);
   each.client = std::make_unique<RendezvousClient>(r, peers_[static_cast<size_t>(r)], now_, each.deadline);
   if (r != 0) return Knock(r);
@@ -148,7 +148,7 @@ void StartSimulation::StartRank(int r) {
   }
 }
 
-void StartSimulation::Knock(int r) {
+void RendezvousSimulation::Knock(int r) {
   if (rank(r).client->over()) return;
   if (!listens() || rank(0).paused_until > now_) return At(now_ + milliseconds(50), r, [this, r] { Knock(r); });
   At(now_ + Delay(), 0, [this, r] {
@@ -165,14 +165,14 @@ void StartSimulation::Knock(int r) {
   });
 }
 
-void StartSimulation::Die(int r) {
+void RendezvousSimulation::Die(int r) {
   rank(r).dead = true;
   LoseControl(r);
   ShowEnd(r);
 }
 
 // The end of a process ends its connections, after what it said before.
-void StartSimulation::LoseControl(int r) {
+void RendezvousSimulation::LoseControl(int r) {
   if (r != 0) {
     if (rank(r).connected) At(Arrival(r, 0), 0, [this, r] { server_->OnLost(r, "died"); });
     return;
@@ -184,7 +184,7 @@ void StartSimulation::LoseControl(int r) {
 }
 
 // What an event leads to on the rank where it happened.
-void StartSimulation::After(int r) {
+void RendezvousSimulation::After(int r) {
   Rank& each = rank(r);
   const bool was_over = each.over_at != TimePoint();
   for (bool again = true; again;) {
@@ -212,7 +212,7 @@ void StartSimulation::After(int r) {
   SetTimer(r);
 }
 
-void StartSimulation::SetTimer(int r) {
+void RendezvousSimulation::SetTimer(int r) {
   Rank& each = rank(r);
   TimePoint next = each.client->next();
   if (r == 0) next = std::min(next, server_->next());
@@ -226,7 +226,7 @@ void StartSimulation::SetTimer(int r) {
   });
 }
 
-void StartSimulation::Deliver(const AddressedMessage& addressed) {
+void RendezvousSimulation::Deliver(const AddressedMessage& addressed) {
   RendezvousMessage message = addressed.message;
   const int r = addressed.rank;
   if (planted_ == Planted::kDroppedRank && message.kind == RendezvousMessage::kLayout && r == size_ - 1)
@@ -240,9 +240,9 @@ void StartSimulation::Deliver(const AddressedMessage& addressed) {
   At(Arrival(0, r), r, [this, r, read] { Tell(r, read); });
 }
 
-void StartSimulation::Tell(int r, const RendezvousMessage& message) { rank(r).client->OnMessage(message, now_); }
+void RendezvousSimulation::Tell(int r, const RendezvousMessage& message) { rank(r).client->OnMessage(message, now_); }
 
-void StartSimulation::Perform(int r, const RendezvousClient::Action& action) {
+void RendezvousSimulation::Perform(int r, const RendezvousClient::Action& action) {
   RendezvousClient& client = *rank(r).client;
   switch (action.kind) {
     case RendezvousClient::Action::kSend: {
@@ -267,7 +267,7 @@ void StartSimulation::Perform(int r, const RendezvousClient::Action& action) {
   }
 }
 
-void StartSimulation::Meet(int r) {
+void RendezvousSimulation::Meet(int r) {
   Rank& each = rank(r);
   RendezvousClient& client = *each.client;
   ++each.attempt;
@@ -280,7 +280,7 @@ void StartSimulation::Meet(int r) {
   if (client.group().size() == 1) client.OnMet();
 }
 
-void StartSimulation::Come(int r, int attempt, int round) {
+void RendezvousSimulation::Come(int r, int attempt, int round) {
   if (rank(r).cannot_reach_leader) return;
   const int leader = rank(r).client->leader();
   At(now_ + Delay(), leader, [this, r, attempt, round, leader] {
@@ -297,7 +297,7 @@ void StartSimulation::Come(int r, int attempt, int round) {
   });
 }
 
-void StartSimulation::HandOut(int r) {
+void RendezvousSimulation::HandOut(int r) {
   Rank& host = rank(r);
   for (const auto& [member, attempt] : host.entered) {
     if (rank(member).dead && Chance(50)) return host.client->OnNotMet(member, "it has hung up");
@@ -315,12 +315,12 @@ void StartSimulation::HandOut(int r) {
   host.client->OnMet();
 }
 
-void StartSimulation::Link(int r) {
+void RendezvousSimulation::Link(int r) {
   LetIn(r);
   for (int peer : rank(r).client->links_to_open()) Reach(r, peer);
 }
 
-void StartSimulation::Reach(int r, int peer) {
+void RendezvousSimulation::Reach(int r, int peer) {
   At(now_ + Delay(), peer, [this, r, peer] {
     if (rank(r).dead || !rank(r).client || rank(r).client->over()) return;
     if (Blocked(r, peer) || rank(peer).client->over()) {
@@ -335,7 +335,7 @@ void StartSimulation::Reach(int r, int peer) {
   });
 }
 
-void StartSimulation::LetIn(int r) {
+void RendezvousSimulation::LetIn(int r) {
   Rank& each = rank(r);
   for (auto peer = each.waiting.begin(); peer != each.waiting.end();) {
     if (!each.client->MayLink(*peer)) {
@@ -348,7 +348,7 @@ void StartSimulation::LetIn(int r) {
   }
 }
 
-std::string StartSimulation::Story() const {
+std::string RendezvousSimulation::Story() const {
   std::string text;
   for (int r = 0; r < size_; ++r) {
     const Rank& each = ranks_[static_cast<size_t>(r)];

@@ -29,9 +29,9 @@ namespace farandole {
 // Decisions made wrong on purpose: the simulation has to notice.
 enum class Planted { kNothing, kSkippedValidation, kSwappedOrder, kDroppedRank, kSilentEnd };
 
-class StartSimulation {
+class RendezvousSimulation {
  public:
-  StartSimulation(uint64_t seed, Planted planted);
+  RendezvousSimulation(uint64_t seed, Planted planted);
   void Run();
   // What was wrong, empty if nothing.
   std::string Verdict() const;

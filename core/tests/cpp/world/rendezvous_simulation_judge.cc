@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-std::string StartSimulation::Verdict() const {
+std::string RendezvousSimulation::Verdict() const {
   std::set<int> faulty;
   for (int r = 0; r < size_; ++r) {
     const Rank& each = ranks_[static_cast<size_t>(r)];
@@ -30,7 +30,7 @@ std::string StartSimulation::Verdict() const {
   return "";
 }
 
-std::string StartSimulation::JudgeRank(int r, const std::set<int>& faulty) const {
+std::string RendezvousSimulation::JudgeRank(int r, const std::set<int>& faulty) const {
   const Rank& each = ranks_[static_cast<size_t>(r)];
   if (each.dead || Stopped(each)) return "";
   if (!each.client || !each.client->over()) return "waits for ever";
@@ -51,7 +51,7 @@ std::string StartSimulation::JudgeRank(int r, const std::set<int>& faulty) const
 }
 
 // Ranks that are ready agree on everything: layout, shared memory, links.
-std::string StartSimulation::JudgeReady() const {
+std::string RendezvousSimulation::JudgeReady() const {
   const Layout* layout = nullptr;
   std::map<int, int> arena_by_group;
   for (int r = 0; r < size_; ++r) {
@@ -76,7 +76,7 @@ std::string StartSimulation::JudgeReady() const {
 }
 
 // Ranks that are well share memory with all well ranks of their machine, whatever happens to one of them.
-std::string StartSimulation::JudgeGroups() const {
+std::string RendezvousSimulation::JudgeGroups() const {
   std::map<std::string, std::vector<int>> well;
   std::map<std::string, int> troubled;
   for (int r = 0; r < size_; ++r) {
@@ -103,7 +103,7 @@ std::string StartSimulation::JudgeGroups() const {
 }
 
 // Who is ready and sees others end blames one that really failed, not one that ended because of it.
-std::string StartSimulation::JudgeBlame(const std::set<int>& faulty) const {
+std::string RendezvousSimulation::JudgeBlame(const std::set<int>& faulty) const {
   const bool somebody_ended = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.ends; });
   for (int r = 0; r < size_; ++r) {
     const Rank& each = ranks_[static_cast<size_t>(r)];

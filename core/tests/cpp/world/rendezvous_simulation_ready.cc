@@ -18,13 +18,13 @@ constexpr int kPercentSlow = 10;
 
 }  // namespace
 
-TimePoint::duration StartSimulation::SignDelay() {
+TimePoint::duration RendezvousSimulation::SignDelay() {
   const auto usual = microseconds(100 + random_() % 3'000);
   return Chance(kPercentSlow) ? usual + microseconds(random_() % microseconds(kSlowSign).count()) : usual;
 }
 
 // The process of a rank ends, and with it its connections.
-void StartSimulation::ShowEnd(int r) {
+void RendezvousSimulation::ShowEnd(int r) {
   rank(r).ends = true;
   for (int other = 0; other < size_; ++other) {
     if (other == r) continue;
@@ -34,13 +34,13 @@ void StartSimulation::ShowEnd(int r) {
 }
 
 // A rank that gives up, and because of whom. It leaves word where those of its group look that are ready.
-void StartSimulation::EndLater(int r, int culprit) {
+void RendezvousSimulation::EndLater(int r, int culprit) {
   if (rank(r).segment != 0 && planted_ != Planted::kSilentEnd) abort_words_.emplace(rank(r).segment, culprit);
   At(now_ + microseconds(random_() % microseconds(kLongestLife).count()), r, [this, r] { ShowEnd(r); });
 }
 
 // Within a group the end of a process is seen, from outside that of its connections; rank 0 has one with everybody.
-void StartSimulation::ShowSign(int from, int to, std::vector<int> Rank::* signs) {
+void RendezvousSimulation::ShowSign(int from, int to, std::vector<int> Rank::* signs) {
   At(now_ + SignDelay(), to, [this, from, to, signs] {
     Rank& each = rank(to);
     const bool together = each.segment != 0 && each.segment == rank(from).segment;
@@ -51,7 +51,7 @@ void StartSimulation::ShowSign(int from, int to, std::vector<int> Rank::* signs)
   });
 }
 
-void StartSimulation::Look(int r) {
+void RendezvousSimulation::Look(int r) {
   Rank& each = rank(r);
   if (!each.done || each.blamed) return;
   // Those that came before the rank was ready are seen in one pass, in no order.
@@ -69,7 +69,7 @@ void StartSimulation::Look(int r) {
   Blame(r, verdict->rank);
 }
 
-void StartSimulation::Blame(int r, int culprit) {
+void RendezvousSimulation::Blame(int r, int culprit) {
   Rank& each = rank(r);
   if (each.blamed) return;
   each.blamed = culprit;
@@ -82,7 +82,7 @@ void StartSimulation::Blame(int r, int culprit) {
 }
 
 // To all, through rank 0.
-void StartSimulation::TellBlame(int r, int culprit) {
+void RendezvousSimulation::TellBlame(int r, int culprit) {
   if (r != 0) {
     return At(now_ + SignDelay(), 0, [this, culprit] {
       if (rank(0).done && !rank(0).ends) Blame(0, culprit);

@@ -10,13 +10,13 @@ namespace farandole {
 namespace {
 
 std::string Simulate(uint64_t seed, Planted planted = Planted::kNothing) {
-  StartSimulation simulation(seed, planted);
+  RendezvousSimulation simulation(seed, planted);
   simulation.Run();
   const std::string wrong = simulation.Verdict();
   return wrong.empty() ? "" : wrong + simulation.Story();
 }
 
-TEST(StartSimulationTest, SurvivorsAgreeOrNameTheRightRankInTime) {
+TEST(RendezvousSimulationTest, SurvivorsAgreeOrNameTheRightRankInTime) {
   const Seeds seeds = SeedsFromEnvironment(1000);
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     ASSERT_EQ(Simulate(seed), "") << "FARANDOLE_SEED=" << seed;

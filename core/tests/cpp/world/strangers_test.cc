@@ -183,7 +183,7 @@ TEST(StrangersTest, FindNoDoorAtAJobThatRuns) {
   EXPECT_EQ(OpenDoors(), std::vector<std::string>());
 }
 
-TEST(LobbyTest, SeatsSoManyStrangersAndNoMoreAndForgetsThem) {
+TEST(AcceptorTest, SeatsSoManyStrangersAndNoMoreAndForgetsThem) {
   Descriptor listener;
   std::string endpoint;
   ASSERT_TRUE(Listen("tcp:127.0.0.1:0", &listener).ok());
