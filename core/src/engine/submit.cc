@@ -134,6 +134,15 @@ void FinishTaken(World* world, Table* table, const OperationPtr& operation) {
   Finish(table, operation);
 }
 
+// The set cannot be removed before the plan is released.
+void PutLarge(World* world, Table* table, SmallCall* call) {
+  const ProcessSetPtr set = *call->members;
+  call->Put();
+  Release(world, table, call->plan.ticket);
+  RingFence();
+  if (table->negotiation.IsReady(call->plan)) RingForSmall(world, call->plan, *set);
+}
+
 }  // namespace
 
 Status Enter(World* world, Table* table, const OperationPtr& operation, bool polling) {
@@ -159,10 +168,9 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
   return Status::Ok();
 }
 
-// All under the lock, unless the plan is large: once the call is over, its set may be removed. So are the first looks,
-// for the others are mostly close, and giving the lock up and taking it again costs as much as their lines do.
+// All under the lock: once the call is over, its set may be removed. So are the first looks, for the others are mostly
+// close, and giving the lock up and taking it again costs as much as their lines do.
 bool Enter(World* world, Table* table, SmallCall* call, int looks) {
-  ProcessSetPtr set;  // of a large plan
   {
     std::lock_guard<std::mutex> lock(table->mutex);
     if (table->is_broken || table->join || table->operations.has_call()) return false;
@@ -170,13 +178,10 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks) {
     call->members = negotiation.SubmitSmall(*call, &call->plan);
     if (call->members == nullptr) return false;
     ++table->entered;
+    if (!call->plan.large) call->Put();
     if (negotiation.HasOutgoing()) table->has_outgoing = true;
-    if (call->plan.large) set = *call->members;
-    if (!set) {
-      call->Put();
-      RingFence();
-    }
-    if (!set && BecomesReady(negotiation, call->plan, looks)) {
+    RingFence();
+    if (!call->plan.large && BecomesReady(negotiation, call->plan, looks)) {
       RingForSmall(world, call->plan, **call->members);
       negotiation.TakeReady(call->plan.ticket);
       call->Take();
@@ -185,12 +190,7 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks) {
       table->in_flight.fetch_add(1);
     }
   }
-  if (set) {
-    call->Put();
-    Release(world, table, call->plan.ticket);
-    RingFence();
-    if (table->negotiation.IsReady(call->plan)) RingForSmall(world, call->plan, *set);
-  }
+  if (call->plan.large) PutLarge(world, table, call);
   if (table->negotiation.AnyJoined()) world->group->RingOthers();
   return true;
 }
