@@ -202,7 +202,7 @@ FAULTS = [
     Fault(
         name="the size that a caller gives for a tensor's struct is not checked",
         path="core/src/capi.cc",
-        before='    if (tensor.struct_size < kFirstTensor) return TooSmall("frd_tensor");\n',
+        before='    if (tensor.struct_size < kFirstTensor) return Refuse(TooSmall("frd_tensor"), why);\n',
         after="",
         found_by="cpp CStructs",
     ),

@@ -24,6 +24,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -47,7 +48,7 @@ class Proposal {
   virtual int set() const = 0;
   virtual const std::string& name() const = 0;
   virtual int64_t turn() const = 0;  // -1 when the user has named it
-  virtual const std::string& site() const = 0;
+  virtual std::string_view site() const = 0;
   virtual std::vector<int64_t> Extents() const = 0;
   virtual bool Means(const Signature& signature) const = 0;
   virtual Description Describe() const = 0;
@@ -367,6 +368,7 @@ struct Negotiation::Book {
   ProcessSetPtr set;
   int removals = 0;      // that this rank has called and rank 0 has not refused
   bool removed = false;  // says the log
+  bool IsOpen() const { return !removed && removals == 0; }
   std::unordered_map<std::string, std::unique_ptr<Name>> names;
 };
 

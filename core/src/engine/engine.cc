@@ -270,10 +270,9 @@ bool Engine::DriveOrSleep(const Operation& operation, int64_t limit_ms) {
 bool Engine::Run(const RequestView& request, Status* status) {
   if (!table_ || !SmallCall::CanBe(request)) return false;
   if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
-  thread_local std::string name, site;  // they keep their memory
+  thread_local std::string name;  // it keeps its memory
   name = request.name;
-  site = request.site;
-  SmallCall call(request, name, site);
+  SmallCall call(request, name);
   if (!Enter(world_.get(), table_.get(), &call, pauses_)) return false;
   table_->bytes_submitted.fetch_add(call.size_bytes(), std::memory_order_relaxed);
   *status = Status::Ok();

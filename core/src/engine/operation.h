@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/registry.h"
@@ -43,7 +44,7 @@ class Operation final : public Proposal {
   int set() const override { return request.process_set; }
   const std::string& name() const override { return name_; }
   int64_t turn() const override { return turn_; }
-  const std::string& site() const override { return request.site; }
+  std::string_view site() const override { return request.site; }
   std::vector<int64_t> Extents() const override;
   bool Means(const Signature& signature) const override { return farandole::Means(request, signature); }
   Description Describe() const override;

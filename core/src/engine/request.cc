@@ -1,7 +1,5 @@
 #include "engine/request.h"
 
-#include <algorithm>
-
 namespace farandole {
 namespace {
 
@@ -12,11 +10,16 @@ struct SpecsOf {
 
   size_t skipped() const { return RowsDiffer(request.kind) ? 1 : 0; }
   bool operator==(const std::vector<TensorSpec>& specs) const {
-    const auto alike = [skipped = skipped()](const auto& tensor, const TensorSpec& spec) {
-      return tensor.dtype == spec.dtype && tensor.shape.size() == spec.shape.size() + skipped &&
-             std::equal(spec.shape.begin(), spec.shape.end(), tensor.shape.begin() + skipped);
-    };
-    return std::equal(request.tensors.begin(), request.tensors.end(), specs.begin(), specs.end(), alike);
+    if (request.tensors.size() != specs.size()) return false;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const auto& tensor = request.tensors[i];
+      const Shape& shape = specs[i].shape;
+      if (tensor.dtype != specs[i].dtype || tensor.shape.size() != shape.size() + skipped()) return false;
+      for (size_t d = 0; d < shape.size(); ++d) {  // few, so that a call for all costs more
+        if (shape[d] != tensor.shape[d + skipped()]) return false;
+      }
+    }
+    return true;
   }
   operator std::vector<TensorSpec>() const {
     std::vector<TensorSpec> specs;

@@ -7,13 +7,6 @@
 
 namespace farandole {
 
-bool SmallCall::CanBe(const RequestView& asked) {
-  if (asked.kind != OpKind::kAllreduce || asked.tensors.size() != 1 || asked.name.empty()) return false;
-  const TensorView& tensor = asked.tensors[0];
-  const bool is_hosts = tensor.device == static_cast<int32_t>(DeviceKind::kHost);
-  return is_hosts && tensor.input != nullptr && tensor.output != nullptr && asked.done == nullptr;
-}
-
 void SmallCall::Put() {
   const TensorView& tensor = asked_.tensors[0];
   size_t count = 1;

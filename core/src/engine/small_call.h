@@ -23,18 +23,22 @@ namespace farandole {
 
 class SmallCall final : public Proposal {
  public:
-  // `asked` and its name and site as strings live as long as the call.
-  SmallCall(const RequestView& asked, const std::string& name, const std::string& site)
-      : asked_(asked), name_(name), site_(site) {}
+  // `asked`, and its name as a string, live as long as the call.
+  SmallCall(const RequestView& asked, const std::string& name) : asked_(asked), name_(name) {}
 
   // Has the form of one. Whether it can be is seen when its name is known with the same signature.
-  static bool CanBe(const RequestView& asked);
+  static bool CanBe(const RequestView& asked) {
+    if (asked.kind != OpKind::kAllreduce || asked.tensors.size() != 1 || asked.name.empty()) return false;
+    const TensorView& tensor = asked.tensors[0];
+    const bool is_hosts = tensor.device == static_cast<int32_t>(DeviceKind::kHost);
+    return is_hosts && tensor.input != nullptr && tensor.output != nullptr && asked.done == nullptr;
+  }
 
   // As the negotiation sees it.
   int set() const override { return asked_.process_set; }
   const std::string& name() const override { return name_; }
   int64_t turn() const override { return -1; }
-  const std::string& site() const override { return site_; }
+  std::string_view site() const override { return asked_.site; }
   std::vector<int64_t> Extents() const override { return {}; }
   bool Means(const Signature& signature) const override { return farandole::Means(asked_, signature); }
   Description Describe() const override { return Operation(Request(asked_)).Describe(); }
@@ -56,7 +60,6 @@ class SmallCall final : public Proposal {
  private:
   const RequestView& asked_;
   const std::string& name_;
-  const std::string& site_;
   CellSegment segment_;  // from Put on
   OperationPtr became_;
   std::atomic<bool> over_{false};

@@ -261,7 +261,7 @@ struct Bools {
 
 // REQUIRES: the reduction is defined for elements of this kind, and has an operation.
 template <char kKind, class Folds>
-void Choose(const FoldCall& call) {
+FRD_INLINE void Choose(const FoldCall& call) {
   switch (call.reduce) {
 #define FRD_REDUCE_OP(enumerator, number, name, kinds, traits, operation)              \
   case ReduceOp::enumerator:                                                           \

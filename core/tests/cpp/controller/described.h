@@ -11,7 +11,7 @@ class DescribedProposal final : public Proposal {
   int set() const override { return description_.signature.set; }
   const std::string& name() const override { return description_.name; }
   int64_t turn() const override { return description_.turn; }
-  const std::string& site() const override { return description_.site; }
+  std::string_view site() const override { return description_.site; }
   std::vector<int64_t> Extents() const override { return description_.extents; }
   bool Means(const Signature& signature) const override { return description_.signature == signature; }
   Description Describe() const override { return description_; }
