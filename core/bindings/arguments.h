@@ -41,8 +41,8 @@ class Dimensions {
 // error.
 bool ReadTensor(PyObject* call, Dimensions* dimensions, TensorView* tensor);
 
-// What an operation is, apart from its tensors; the view points into `parameters`, (name, reduce, root, prescale,
-// postscale, process set). False and a Python error.
+// Reads the kind of an operation and its `parameters`, (name, reduce, root, prescale, postscale, process set), into the
+// view, which points into them. False and a Python error.
 bool ReadParameters(PyObject* op, PyObject* parameters, RequestView* request);
 
 }  // namespace farandole

@@ -12,6 +12,7 @@ from text_rules import (
     mark_violations,
     size_violations,
     slug,
+    stale_names,
     top_level_violations,
     wide_lines,
 )
@@ -40,6 +41,11 @@ def test_no_work_is_marked_unfinished() -> None:
 
 def test_links_between_documents_lead_somewhere() -> None:
     assert link_violations(sources(ROOT, "*.md"), ROOT) == []
+
+
+def test_files_that_are_named_are_there() -> None:
+    named_in = sources(ROOT, "core/src/*", "core/tests/cpp/*", "docs/design/*", "docs/extending/*")
+    assert stale_names(named_in, tracked_paths(ROOT)) == []
 
 
 # ---- The rules can fail ----------------------------------------------------------------------------------------------
@@ -96,6 +102,11 @@ def test_a_dead_link_is_found(plant: Plant, tmp_path: Path) -> None:
         }
     )
     assert [violation[:12] for violation in link_violations(files, tmp_path)] == ["docs/b.md:5:"] * 4
+
+
+def test_the_name_of_a_file_that_has_moved_is_found(plant: Plant) -> None:
+    files = plant({"a.cc": '#include "gone.h"\n// See here.h, far/off.h and gone.h.\n'})
+    assert stale_names(files, ["core/src/here.h"]) == ["a.cc:2: there is no gone.h"]
 
 
 def test_headings_become_anchors() -> None:

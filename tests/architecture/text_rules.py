@@ -17,8 +17,11 @@ MAX_LINE_CHARACTERS = 120
 
 TOP_LEVEL = {"LICENSE", "README.md", "core", "docs", "examples", "noxfile.py", "plugins", "tests"}
 
+LIBRARIES_HEADERS = {"mpi_abi.h"}
+
 _MARK = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 _LINK = re.compile(r"!?\[[^\]\n]*\]\((?P<target>[^)\s]+)(?:\s+\"[^\"]*\")?\)")
+_FILE = re.compile(r"(?<![\w/.-])\w+\.(?:h|cc)\b")  # as comments name it, without its folder
 _FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -81,6 +84,18 @@ def mark_violations(files: Iterable[Source]) -> list[str]:
         for match in _MARK.finditer(source.text):
             found.append(f"{source.path}:{line_of(source.text, match.start())}: {match[0]}")
     return found
+
+
+def stale_names(files: Iterable[Source], paths: Iterable[str]) -> list[str]:
+    """A file that is named, outside the lines that include one, is there: whoever moves it moves its name along."""
+    there = {path.rsplit("/", 1)[-1] for path in paths} | LIBRARIES_HEADERS
+    return [
+        f"{source.path}:{number}: there is no {name}"
+        for source in files
+        for number, line in enumerate(source.text.splitlines(), 1)
+        for name in ([] if line.startswith("#include") else _FILE.findall(line))
+        if name not in there
+    ]
 
 
 def slug(heading: str) -> str:

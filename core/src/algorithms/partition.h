@@ -37,8 +37,8 @@ struct Partition {
   // Below some size the shards of several groups are too thin to be worth their messages: one shard, owned by the
   // leaders.
   int ShardCount(size_t total_bytes) const {
-    constexpr size_t kOneLaneBytes = 32 << 10;
-    return group_count() > 1 && total_bytes <= kOneLaneBytes ? 1 : layout->shard_count();
+    constexpr size_t kOneShardBytes = 32 << 10;
+    return group_count() > 1 && total_bytes <= kOneShardBytes ? 1 : layout->shard_count();
   }
 
   // Elements that `of_member` of this group owns when element_count elements are cut into shard_count shards.

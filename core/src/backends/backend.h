@@ -42,7 +42,7 @@ class Backend {
   // Once, by all ranks, before any work; may block, like the start of the world. Says what `find` of its kind says
   // where there is no library.
   virtual Status Open() { return Status::Ok(); }
-  // REQUIRES: its kind supports the work, the work before is done. `work` stays valid until it is done or aborted.
+  // REQUIRES: its kind supports the work, the work before is done. `task` stays valid until it is done or aborted.
   virtual Status Start(const Task* task) = 0;
   // *moved: something happened. *done: the outputs are complete and the inputs no longer needed.
   virtual Status Poll(bool* moved, bool* done) = 0;

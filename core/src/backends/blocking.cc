@@ -45,16 +45,16 @@ constexpr int64_t kSuspicionMs = 1000;
 // What the thread shares with the driver. It lives for as long as either of them uses it.
 class Worker {
  public:
-  using Task = std::function<Status()>;
+  using Job = std::function<Status()>;
 
   Worker(std::shared_ptr<BlockingLibrary> library, std::function<void()> wake_driver)
       : library_(std::move(library)), wake_driver_(std::move(wake_driver)) {}
 
   static void Run(const std::shared_ptr<Worker>& worker) { worker->Loop(); }
 
-  void Submit(Task task) {
+  void Submit(Job job) {
     std::lock_guard<std::mutex> lock(mutex_);
-    tasks_.push_back(std::move(task));
+    jobs_.push_back(std::move(job));
     is_idle_ = false;
     changed_.notify_all();
   }
@@ -88,15 +88,15 @@ class Worker {
     const FloatingPointScope scope;
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+      changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
       if (stopping_) return;
-      const Task task = std::move(tasks_.front());
-      tasks_.pop_front();
+      const Job task = std::move(jobs_.front());
+      jobs_.pop_front();
       lock.unlock();
       Status status = task();
       lock.lock();
       if (failed_.ok()) failed_ = std::move(status);
-      is_idle_ = tasks_.empty();
+      is_idle_ = jobs_.empty();
       changed_.notify_all();
       if (is_idle_ && wake_driver_) wake_driver_();
     }
@@ -106,7 +106,7 @@ class Worker {
   std::function<void()> wake_driver_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Task> tasks_;
+  std::deque<Job> jobs_;
   std::atomic<bool> is_idle_{true};
   bool stopping_ = false;
   Status failed_;
@@ -149,12 +149,12 @@ class Blocking final : public Backend {
       Submit({}, true);
       return Status::Ok();
     }
-    state_ = State::kIntroducing;
+    state_ = State::kGathering;
     return allgather_.Start(*task->set, std::move(peer_address));
   }
 
   Status Poll(bool* moved, bool* done) override {
-    if (state_ == State::kIntroducing) {
+    if (state_ == State::kGathering) {
       bool introduced = false;
       FRD_RETURN_IF_ERROR(allgather_.Poll(moved, &introduced));
       if (!introduced) return Status::Ok();
@@ -174,14 +174,14 @@ class Blocking final : public Backend {
   }
 
   std::vector<int> WaitingOn() const override {
-    return state_ == State::kIntroducing ? allgather_.WaitingOn() : std::vector<int>();
+    return state_ == State::kGathering ? allgather_.WaitingOn() : std::vector<int>();
   }
 
   void Abort() override {
     const State state = state_;
     state_ = State::kIdle;
     failed_ = Status();
-    if (state == State::kIntroducing) allgather_.Abort();
+    if (state == State::kGathering) allgather_.Abort();
     if (state != State::kPerforming || worker_->AwaitIdle(std::chrono::seconds(0))) return;
     worker_->library()->Interrupt();
     is_stuck_ = !worker_->AwaitIdle(kPatience);
@@ -203,7 +203,7 @@ class Blocking final : public Backend {
   }
 
  private:
-  enum class State { kIdle, kIntroducing, kPerforming };
+  enum class State { kIdle, kGathering, kPerforming };
 
   // The work and its set are copied: a library that does not come back has them for as long as it likes.
   void Submit(std::vector<std::string> peer_addresses, bool meet) {

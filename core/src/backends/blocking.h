@@ -25,7 +25,7 @@ class OutOfBandAllgather {
   OutOfBandAllgather(const OutOfBandAllgather&) = delete;
   OutOfBandAllgather& operator=(const OutOfBandAllgather&) = delete;
 
-  // `set` stays valid until the introduction is done or aborted.
+  // `set` stays valid until it is done or aborted.
   Status Start(const ProcessSet& set, std::string peer_address);
   Status Poll(bool* moved, bool* done) { return host_backend_->Poll(moved, done); }
   void Abort() { host_backend_->Abort(); }
@@ -51,7 +51,7 @@ class BlockingLibrary {
     static_cast<void>(set), peer_address->clear();
     return Status::Ok();
   }
-  // Before the first work of the set. addresses: by position, or none.
+  // Before the first work of the set. peer_addresses: by position, or none.
   virtual Status Meet(const ProcessSet& set, const std::vector<std::string>& peer_addresses) = 0;
   virtual Status Perform(const Task& task) = 0;
   virtual void Forget(int set_id) { static_cast<void>(set_id); }

@@ -2,11 +2,7 @@
 // driver alone uses it.
 #pragma once
 
-#include <memory>
-
 #include "backends/backend.h"
-#include "common/config.h"
-#include "world/world.h"
 
 namespace farandole {
 

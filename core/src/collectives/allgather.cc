@@ -105,7 +105,7 @@ bool GroupedAllgather::Finish(uint64_t t) {
   const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
   const std::vector<Range> regions = parts_.RegionsOf(pieces);
   for (int shard = 0; shard < shard_count_; ++shard) {
-    const int owner = LaneCarrier(partition.member_count(), shard, shard_count_);
+    const int owner = OwnerOfShard(partition.member_count(), shard, shard_count_);
     for (const Parts::Piece& whole : pieces) {
       if (IsInMyGroup(whole)) continue;
       const auto group = static_cast<size_t>(partition.layout->group_of[static_cast<size_t>(whole.position)]);

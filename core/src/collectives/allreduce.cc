@@ -45,14 +45,15 @@ size_t ChunkBytes(size_t total_bytes, int member_count, int group_count) {
   return std::min(group_count > 1 ? kSlotBytes : in_one_group, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
 }
 
-StagedAllreduce::StagedAllreduce(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* cross)
-    : CrossingOperation(staging, first_round, Rounds(task->TotalBytes(), ChunkBytesOf(*task, cross->partition())),
-                        cross),
+StagedAllreduce::StagedAllreduce(const Staging* staging, uint64_t first_round, const Task* task,
+                                 ShardExchange* exchange)
+    : CrossingOperation(staging, first_round, Rounds(task->TotalBytes(), ChunkBytesOf(*task, exchange->partition())),
+                        exchange),
       task_(task),
       vector_(&task->segments),
       element_bytes_(SizeOf(task->dtype)),
-      chunk_bytes_(ChunkBytesOf(*task, cross->partition())),
-      shard_count_(cross->partition().ShardCount(vector_.size_bytes())) {}
+      chunk_bytes_(ChunkBytesOf(*task, exchange->partition())),
+      shard_count_(exchange->partition().ShardCount(vector_.size_bytes())) {}
 
 StagedAllreduce::Chunk StagedAllreduce::chunk(uint64_t t) const {
   const size_t offset = t * chunk_bytes_;

@@ -22,8 +22,6 @@
 // of 2 (n-1).
 #pragma once
 
-#include <memory>
-
 #include "collectives/iovector.h"
 #include "collectives/stages.h"
 
@@ -31,7 +29,7 @@ namespace farandole {
 
 class StagedAllreduce final : public CrossingOperation {
  public:
-  StagedAllreduce(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* cross);
+  StagedAllreduce(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* exchange);
 
  protected:
   void Put(uint64_t t) override;

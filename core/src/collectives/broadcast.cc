@@ -2,12 +2,15 @@
 
 namespace farandole {
 
-StagedBroadcast::StagedBroadcast(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* cross)
-    : StagedOperation(staging, first_round, SlotsFor(task->TotalBytes())), vector_(&task->segments), exchange_(cross) {
-  const Layout& layout = *cross->partition().layout;
+StagedBroadcast::StagedBroadcast(const Staging* staging, uint64_t first_round, const Task* task,
+                                 ShardExchange* exchange)
+    : StagedOperation(staging, first_round, SlotsFor(task->TotalBytes())),
+      vector_(&task->segments),
+      exchange_(exchange) {
+  const Layout& layout = *exchange->partition().layout;
   root_group_ = layout.group_of[static_cast<size_t>(task->root)];
   root_member_ = layout.member_of[static_cast<size_t>(task->root)];
-  in_root_group_ = cross->partition().group == root_group_;
+  in_root_group_ = exchange->partition().group == root_group_;
   shard_count_ = layout.shard_count();
 }
 

@@ -16,7 +16,7 @@ namespace farandole {
 
 class StagedBroadcast final : public StagedOperation {
  public:
-  StagedBroadcast(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* cross);
+  StagedBroadcast(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* exchange);
 
  protected:
   void Put(uint64_t t) override;

@@ -28,8 +28,8 @@ class Scratch {
 class LinkOperation {
  public:
   // REQUIRES: every group of the set is one rank, there are two or more; all outlive this.
-  LinkOperation(const Task* task, ShardExchange* cross, Scratch* scratch)
-      : task_(task), exchange_(cross), scratch_(scratch), me_(static_cast<size_t>(task->set->position)) {}
+  LinkOperation(const Task* task, ShardExchange* exchange, Scratch* scratch)
+      : task_(task), exchange_(exchange), scratch_(scratch), me_(static_cast<size_t>(task->set->position)) {}
 
   // Hands the work to the exchange.
   Status Start();
@@ -44,7 +44,7 @@ class LinkOperation {
   bool ScalesFirst() const;
   // From here on the source is in `place`, and nothing is left to scale.
   void ScaleInto(std::byte* place, size_t size_bytes, const std::byte** source, Scale* scale) const;
-  // The output where it is one piece of memory, else a room.
+  // The output where it is one piece of memory, else scratch memory.
   Status FindPlace(size_t size_bytes);
 
   const Task* task_;

@@ -45,16 +45,16 @@ Runner::Runner(const Schedule* schedule, std::vector<Link*> links)
       reads_source_(StepsBeforeAnyWrite(*schedule)),
       progress_(schedule),
       folds_(*schedule, FoldSteps(*schedule)) {
-  // Lanes stand in the order in which the schedule names the peers: it spreads the load over the receivers.
+  // Queues stand in the order in which the schedule names the peers: it spreads the load over the receivers.
   for (const Step& step : schedule->steps) {
     if (step.kind == StepKind::kFold) continue;
     const bool sends = step.kind == StepKind::kSend;
     const auto same = [&](const PeerQueue& queue) { return queue.peer == step.peer && queue.sends == sends; };
-    if (std::none_of(queues_.begin(), queues_.end(), same)) queues_.push_back(MakeLane(step.peer, sends));
+    if (std::none_of(queues_.begin(), queues_.end(), same)) queues_.push_back(MakeQueue(step.peer, sends));
   }
 }
 
-Runner::PeerQueue Runner::MakeLane(int peer, bool sends) const {
+Runner::PeerQueue Runner::MakeQueue(int peer, bool sends) const {
   std::vector<int> steps;
   for (size_t i = 0; i < schedule_->steps.size(); ++i) {
     const Step& step = schedule_->steps[i];
@@ -67,13 +67,13 @@ Runner::PeerQueue Runner::MakeLane(int peer, bool sends) const {
 void Runner::Start(const RunPlan& plan) {
   plan_ = plan;
   if (plan_.source == nullptr) plan_.source = plan_.data;
-  cut_ = plan.blocks.empty()
-             ? ChunkMap::OfElements(plan.element_count, SizeOf(plan.dtype), schedule_->block_count, plan.chunk_bytes)
-             : ChunkMap::OfBlocks(RangesOf(plan.blocks), plan.chunk_bytes);
-  progress_.Restart(cut_.chunk_count());
-  folds_.Restart(cut_.chunk_count());
+  chunks_ = plan.blocks.empty()
+                ? ChunkMap::OfElements(plan.element_count, SizeOf(plan.dtype), schedule_->block_count, plan.chunk_bytes)
+                : ChunkMap::OfBlocks(RangesOf(plan.blocks), plan.chunk_bytes);
+  progress_.Restart(chunks_.chunk_count());
+  folds_.Restart(chunks_.chunk_count());
   for (PeerQueue& queue : queues_) {
-    queue.cursor.Restart(cut_.chunk_count());
+    queue.cursor.Restart(chunks_.chunk_count());
     queue.moved_bytes = 0;
   }
   ReserveScratch();
@@ -91,12 +91,12 @@ Status Runner::Advance(bool* moved) {
 
 Status Runner::Transfer(bool sends, bool* moved) {
   for (PeerQueue& queue : queues_) {
-    if (queue.sends == sends) FRD_RETURN_IF_ERROR(TransferLane(&queue, moved));
+    if (queue.sends == sends) FRD_RETURN_IF_ERROR(TransferQueue(&queue, moved));
   }
   return Status::Ok();
 }
 
-Status Runner::TransferLane(PeerQueue* queue, bool* moved) {
+Status Runner::TransferQueue(PeerQueue* queue, bool* moved) {
   for (; IsReady(queue->cursor); Finish(&queue->cursor), queue->moved_bytes = 0, *moved = true) {
     const Step& step = schedule_->steps[queue->cursor.step()];
     Memory memory = MemoryOf(queue->cursor.chunk(), step);
@@ -156,7 +156,7 @@ void Runner::Finish(StepCursor* cursor) {
 }
 
 Runner::Memory Runner::MemoryOf(int64_t chunk, const Step& step) const {
-  const Range bytes = cut_.Bytes(chunk, step.block);
+  const Range bytes = chunks_.Bytes(chunk, step.block);
   const auto size_bytes = static_cast<size_t>(bytes.size());
   if (plan_.blocks.empty()) {
     return {static_cast<const char*>(plan_.source) + bytes.begin, static_cast<char*>(plan_.data) + bytes.begin,
@@ -187,8 +187,8 @@ bool Runner::TouchesNull() const {
 }
 
 void Runner::ReserveScratch() {
-  slot_bytes_ = (cut_.largest_block_bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-  const size_t copies = std::min<int64_t>(cut_.chunk_count(), Progress::kSlotDepth);
+  slot_bytes_ = (chunks_.largest_block_bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  const size_t copies = std::min<int64_t>(chunks_.chunk_count(), Progress::kSlotDepth);
   const size_t partial_bytes = copies * static_cast<size_t>(schedule_->slot_count) * slot_bytes_;
   const bool null_blocks = TouchesNull();
   needed_bytes_ = partial_bytes + (null_blocks ? 2 * slot_bytes_ : 0);

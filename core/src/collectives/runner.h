@@ -84,9 +84,9 @@ class Runner {
     size_t size_bytes;
   };
 
-  PeerQueue MakeLane(int peer, bool sends) const;
+  PeerQueue MakeQueue(int peer, bool sends) const;
   Status Transfer(bool sends, bool* moved);
-  Status TransferLane(PeerQueue* queue, bool* moved);
+  Status TransferQueue(PeerQueue* queue, bool* moved);
   void FoldReady(bool* moved);
   void Fold(int64_t chunk, int index);
 
@@ -115,7 +115,7 @@ class Runner {
 
   // Of the operation.
   RunPlan plan_;
-  ChunkMap cut_;
+  ChunkMap chunks_;
   Progress progress_;
   std::vector<PeerQueue> queues_;
   StepCursor folds_;

@@ -146,7 +146,7 @@ std::vector<int> ShardExchange::OwnersOf(int shard, int shard_count) const {
   std::vector<int> ranks;
   for (int g = 0; g < layout.group_count(); ++g) {
     const auto size = static_cast<int>(layout.groups[static_cast<size_t>(g)].size());
-    ranks.push_back(set_->ranks[static_cast<size_t>(layout.RankOf(g, LaneCarrier(size, shard, shard_count)))]);
+    ranks.push_back(set_->ranks[static_cast<size_t>(layout.RankOf(g, OwnerOfShard(size, shard, shard_count)))]);
   }
   return ranks;
 }

@@ -60,8 +60,8 @@ class StagedOperation {
 
 class CrossingOperation : public StagedOperation {
  protected:
-  CrossingOperation(const Staging* staging, uint64_t first_round, uint64_t rounds, ShardExchange* cross)
-      : StagedOperation(staging, first_round, rounds), exchange_(cross) {}
+  CrossingOperation(const Staging* staging, uint64_t first_round, uint64_t rounds, ShardExchange* exchange)
+      : StagedOperation(staging, first_round, rounds), exchange_(exchange) {}
 
   // Writes result t and hands it to the exchange. All have published t.
   virtual void Make(uint64_t t) = 0;
@@ -82,11 +82,11 @@ class CrossingOperation : public StagedOperation {
 class PartedOperation : public CrossingOperation {
  public:
   PartedOperation(const Staging* staging, uint64_t first_round, const Task* task, const Parts& parts,
-                  ShardExchange* cross)
-      : CrossingOperation(staging, first_round, parts.rounds(), cross),
+                  ShardExchange* exchange)
+      : CrossingOperation(staging, first_round, parts.rounds(), exchange),
         task_(task),
         parts_(parts),
-        shard_count_(cross->partition().ShardCount(parts.total_bytes())) {}
+        shard_count_(exchange->partition().ShardCount(parts.total_bytes())) {}
 
  protected:
   const Task* const task_;

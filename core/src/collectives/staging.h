@@ -25,7 +25,6 @@
 // `user` says which set a member is at, and before it writes for a new set it waits until nobody is at its old one.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>

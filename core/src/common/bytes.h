@@ -29,10 +29,6 @@ class ByteWriter {
     Put<uint32_t>(static_cast<uint32_t>(text.size()));
     bytes_.insert(bytes_.end(), text.begin(), text.end());
   }
-  void PutList(const std::vector<int64_t>& values) {
-    Put<uint32_t>(static_cast<uint32_t>(values.size()));
-    for (int64_t value : values) Put(value);
-  }
   Bytes Take() { return std::move(bytes_); }
 
  private:
@@ -56,13 +52,6 @@ class ByteReader {
     const uint32_t size = Get<uint32_t>();
     if (!Take(size)) return {};
     return {reinterpret_cast<const char*>(data_ - size), size};
-  }
-  std::vector<int64_t> GetList() {
-    const uint32_t count = Get<uint32_t>();
-    std::vector<int64_t> values;
-    if (count > left_ / sizeof(int64_t)) ok_ = false;
-    for (uint32_t i = 0; ok_ && i < count; ++i) values.push_back(Get<int64_t>());
-    return values;
   }
   // For decoders: what was read is not a value that there is.
   void Fail() { ok_ = false; }

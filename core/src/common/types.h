@@ -96,7 +96,7 @@ constexpr const char* NameOf(DType dtype) { return RowOf(dtype).name; }       //
 constexpr const char* NameOf(ReduceOp reduce) { return RowOf(reduce).name; }  // "sum"
 constexpr const char* NameOf(OpKind kind) { return RowOf(kind).name; }        // "allreduce"
 
-// Whether `kind` is among those messages.
+// Whether `kind` is among those letters.
 constexpr bool HasKind(std::string_view kinds, char kind) { return kinds.find(kind) != std::string_view::npos; }
 
 constexpr size_t SizeOf(DType dtype) { return RowOf(dtype).size_bytes; }

@@ -56,7 +56,6 @@ class Encoder {
     }
   }
   void Put(const std::string& text) { writer_->PutString(text); }
-  void Put(const std::vector<int64_t>& numbers) { writer_->PutList(numbers); }
   template <typename T>
   void Put(const std::vector<T>& values) {
     PutAll(values);
@@ -108,7 +107,6 @@ class Decoder {
     }
   }
   void Get(std::string* text) { *text = reader_->GetString(); }
-  void Get(std::vector<int64_t>* numbers) { *numbers = reader_->GetList(); }
   template <typename T>
   void Get(std::vector<T>* values) {
     values->clear();
@@ -148,14 +146,9 @@ class Comparer {
  public:
   template <typename Left, typename Right>
   void operator()(const char* name, const Left& left, const Right& right) {
-    if (name != kNotCompared) equal_ = equal_ && Equal(left, right);
+    if (name != kNotCompared) equal_ = equal_ && left == right;
   }
   bool equal() const { return equal_; }
-
-  template <typename Left, typename Right>
-  static bool Equal(const Left& left, const Right& right) {
-    return left == right;
-  }
 
  private:
   bool equal_ = true;

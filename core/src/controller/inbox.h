@@ -35,8 +35,8 @@ class Inbox {
   };
 
   explicit Inbox(int world_size)
-      : halves_{std::vector<Slot>(static_cast<size_t>(world_size)),
-                std::vector<Slot>(static_cast<size_t>(world_size))} {}
+      : buffers_{std::vector<Slot>(static_cast<size_t>(world_size)),
+                 std::vector<Slot>(static_cast<size_t>(world_size))} {}
 
   // How much everybody puts. False when that cannot be, or was said otherwise before.
   bool Expect(size_t payload_bytes) {
@@ -45,12 +45,12 @@ class Inbox {
   }
   size_t payload_bytes() const { return payload_bytes_; }
   // `use` counts from 1, as UsesIn does; `rank` is one of the world.
-  Slot& at(uint64_t use, int rank) { return halves_[use & 1][static_cast<size_t>(rank)]; }
+  Slot& at(uint64_t use, int rank) { return buffers_[use & 1][static_cast<size_t>(rank)]; }
   bool IsComplete(const Slot& slot) const { return slot.has_data && slot.received_bytes == payload_bytes_; }
 
  private:
   size_t payload_bytes_ = 0;
-  std::vector<Slot> halves_[2];
+  std::vector<Slot> buffers_[2];
 };
 
 }  // namespace farandole

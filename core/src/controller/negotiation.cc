@@ -174,7 +174,7 @@ void Negotiation::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
   if (turn == limits_.most_uses) outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
   if (name->small) {
     plan->cells.emplace(BufferOf(*name, turn), name->book->set->size(), name->payload_bytes);  // a copy would cost 5 ns
-    plan->large = name->payload_bytes > limits_.locked_bytes;
+    plan->large = IsLarge(*name);
     plan->large ? Reserve(name) : EnterSmall(name);
   } else if (name->inbox) {
     plan->inbox = name->inbox;
@@ -270,7 +270,7 @@ bool Negotiation::TakeReady(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted || !name->small || name->reserved) return false;
   CellsOf(*name, name->next_turn).AskForLinesOf(name->book->set->position);
-  if (name->payload_bytes > limits_.locked_bytes) {
+  if (IsLarge(*name)) {
     LeaveSmall(name);
     Reserve(name);
     name->taken = true;
@@ -279,6 +279,8 @@ bool Negotiation::TakeReady(Ticket ticket) {
   }
   return true;
 }
+
+bool Negotiation::IsLarge(const Name& name) const { return name.payload_bytes > limits_.locked_bytes; }
 
 void Negotiation::Reserve(Name* name) {
   name->reserved = true;
@@ -293,7 +295,7 @@ bool Negotiation::Release(Ticket ticket) {
   if (name->taken) End(name);
   name->reserved = false;
   if (name->in_flight) EnterSmall(name);
-  return waits_for_release_;
+  return reserved_count_ == 0 ? std::exchange(waits_for_release_, false) : waits_for_release_;
 }
 
 bool Negotiation::MustWaitFor(bool reserved) {
@@ -352,7 +354,8 @@ void Negotiation::Leave() {
 
 // What stands before it waits for a message, a seal or room in the log, which may take longer than their leaving.
 std::set<int> Negotiation::Leaving() const {
-  std::set<int> leaving = leaving_;
+  std::set<int> leaving;
+  if (coordinator_leaves_) leaving.insert(kCoordinatorRank);
   const auto look_at = [&leaving](const LogEntry& entry) {
     if (entry.kind == LogKind::kLeft) leaving.insert(entry.id);
   };
@@ -361,7 +364,9 @@ std::set<int> Negotiation::Leaving() const {
   for (const auto& pending : pending_log_) look_at(pending.entry);
   for (const Bytes& message : deferred_) {
     ByteReader reader(message);
-    if (reader.Get<MessageKind>() == MessageKind::kLeft) leaving.insert(reader.Get<int32_t>());
+    if (reader.Get<MessageKind>() != MessageKind::kLeft) continue;
+    const auto left = Decode<IdMessage>(&reader);
+    if (reader.AtEnd()) leaving.insert(left.id);
   }
   return leaving;
 }

@@ -107,8 +107,10 @@ class Negotiation {
   bool TakeReady(Ticket ticket);
   // Where the plan is large: this thread has put its data (after Submit), or has taken the result (after TakeReady).
   // In between nobody else takes the result, and Advance reads nothing that could give the span to others. True when
-  // the last Advance had to stop for such a thread. No-op where nothing is to be released.
+  // somebody has waited for such a thread meanwhile. No-op where nothing is to be released.
   bool Release(Ticket ticket);
+  // Some thread is between these two. The caller waits for it: Release will say so.
+  bool AwaitsRelease() { return MustWaitFor(reserved_count_ > 0); }
   std::vector<Ticket> ReadySmall() const;
   void AskForBells();  // of those that come last to what is in flight
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }
@@ -206,6 +208,7 @@ class Negotiation {
   void EnterSmall(Name* name);
   void LeaveSmall(Name* name);
   void Reserve(Name* name);
+  bool IsLarge(const Name& name) const;
   bool MustWaitFor(bool reserved);
   bool AllMean(const Plan& plan) const;
   std::byte* BufferOf(const Name& name, uint64_t turn) const;
@@ -292,10 +295,10 @@ class Negotiation {
   Tickets<Name> in_flight_;
   std::vector<Name*> small_;  // in flight, put by this rank and not reserved
   std::atomic<size_t> small_count_{0};
-  size_t reserved_count_ = 0;       // names of which a thread copies or folds the data without the lock
-  bool waits_for_release_ = false;  // the last Advance did, for one of them
-  std::set<int> leaving_;           // who has told this rank that it leaves, though not through the log
-  std::deque<Bytes> deferred_;      // messages that speak of what we have still to read in the log, and all behind them
+  size_t reserved_count_ = 0;        // names of which a thread copies or folds the data without the lock
+  bool waits_for_release_ = false;   // somebody does, for one of them
+  bool coordinator_leaves_ = false;  // rank 0 has told this rank so, though not through the log
+  std::deque<Bytes> deferred_;  // messages that speak of what we have still to read in the log, and all behind them
   std::vector<Bytes> outgoing_;
   bool ring_ = false;
 

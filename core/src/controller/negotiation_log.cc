@@ -20,7 +20,6 @@ bool Negotiation::HasNews() const {
 }
 
 bool Negotiation::Advance(std::vector<Event>* events) {
-  waits_for_release_ = false;
   bool moved = ReleaseFinished();
   if (AppendUnlogged()) moved = true;
   if (leader() && AdvanceAsLeader()) moved = true;
@@ -205,7 +204,7 @@ bool Negotiation::ReleaseFinished() {
 // Small operations leave no trace in the log. Whoever began one has completed it before it joined, so it is ready.
 bool Negotiation::EndJoin(std::vector<Event>* events) {
   // What the others have put to the last eager operations may still be on its way.
-  if (!join_result_ || eager_count_ > 0 || MustWaitFor(reserved_count_ > 0)) return false;
+  if (!join_result_ || eager_count_ > 0 || AwaitsRelease()) return false;
   ++round_;
   while (!small_.empty()) {
     Name* const name = small_.back();

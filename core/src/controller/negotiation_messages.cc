@@ -15,8 +15,8 @@ bool IsSpan(int64_t offset, int64_t size_bytes) {
 bool FitsCells(const Lead& lead, int set_size) {  // as WantedSpanBytes says
   if (lead.payload_bytes < 0 || lead.payload_bytes > SmallLimitBytes(set_size) || set_size > CellBuffer::kMostMembers)
     return false;
-  const size_t half_bytes = CellBuffer::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
-  return 2 * static_cast<int64_t>(half_bytes) == lead.span_bytes;
+  const size_t buffer_bytes = CellBuffer::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
+  return 2 * static_cast<int64_t>(buffer_bytes) == lead.span_bytes;
 }
 
 }  // namespace
@@ -193,8 +193,8 @@ Status Negotiation::OnLead(ByteReader* reader, bool* early) {
   *early = !set && sets_.IsFuture(lead.set);
   if (*early) return Status::Ok();
   if (!set) return Unreadable(kCoordinatorRank);
-  const int64_t half_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.extent_count * set->size();
-  if (half_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
+  const int64_t buffer_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.extent_count * set->size();
+  if (buffer_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
   if (lead.cells != 0 && !FitsCells(lead, set->size())) return Unreadable(kCoordinatorRank);
   // Whoever had the memory before may have left sequence numbers in it.
   for (int64_t at = lead.span_offset; lead.cells != 0 && at < lead.span_offset + lead.span_bytes;
@@ -277,7 +277,7 @@ Status Negotiation::OnIdMessage(MessageKind kind, ByteReader* reader, std::vecto
     return Status::Ok();
   }
   if (kind == MessageKind::kLeft && id == kCoordinatorRank && !leader()) {
-    leaving_.insert(id);
+    coordinator_leaves_ = true;
     return Status::Ok();
   }
   if (!leader()) return Unreadable(kCoordinatorRank);

@@ -1,7 +1,5 @@
-// What one rank says about one operation so that all can check that they mean the same. Never tensor data, never a
-// pointer.
-//
-// Do the ranks mean the same operation? Pure.
+// What one rank says about one operation, and whether the ranks mean the same by it. Never tensor data, never a
+// pointer. Pure; values.
 #pragma once
 
 #include <cstdint>

@@ -24,6 +24,10 @@ class Blocked {
     std::lock_guard<std::mutex> lock(mutex_);
     operations_.erase(Self());
   }
+  bool empty() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return operations_.empty();
+  }
   std::map<ThreadId, OperationPtr> operations() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return operations_;

@@ -165,7 +165,7 @@ void Eager::Receive(int rank, bool* moved, std::vector<Sign>* signs) {
   is_farewell_ = false;
   PutStream& from = stream(rank);
   const Status status = from.Receive(this, moved);
-  if (is_farewell_) signs->push_back({rank, Sign::kLeaving});
+  if (is_farewell_) signs->push_back({rank, Sign::kFarewell});
   if (status.ok()) return;
   *moved = true;
   poller_->Forget(from.descriptor());

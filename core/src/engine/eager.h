@@ -33,12 +33,12 @@ class Eager final : private PutStream::Receiver {
 
   struct Sign {
     enum Kind {
-      kLeaving,  // it has said that it leaves, behind everything that it has put
-      kClosed,   // the connection has ended, and something waits for it
-      kBroken,   // `status`: the epoch cannot go on
+      kFarewell,  // it has said that it leaves, behind everything that it has put
+      kClosed,    // the connection has ended, and something waits for it
+      kBroken,    // `status`: the epoch cannot go on
     };
     int rank = 0;
-    Kind kind = kLeaving;
+    Kind kind = kFarewell;
     Status status{};
   };
   // One pass: begins what was submitted, moves bytes, folds. Appends operations that are complete. True when it moved

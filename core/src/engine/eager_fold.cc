@@ -1,6 +1,5 @@
 // Eager: what is computed.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "engine/eager.h"

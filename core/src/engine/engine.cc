@@ -87,7 +87,7 @@ void Engine::Shutdown() {
   while (!progress_lock_.TryTake()) progress_lock_.WaitForChange([] { return false; }, std::chrono::milliseconds(1));
   progress_->Leave();
   progress_->CloseConnections();
-  // The role stays taken: there is nothing left to drive.
+  // The progress lock stays taken: there is nothing left to drive.
 }
 
 // ---- submitting
@@ -120,7 +120,7 @@ Status Engine::Begin(const OperationPtr& operation, bool will_wait) {
   if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
   OperationPtr before;
   if (operation->request.name.empty()) before = table_->naming.Name(operation);
-  if (before) return Hold(world_.get(), table_.get(), operation, std::move(before));
+  if (before) return Defer(world_.get(), table_.get(), operation, std::move(before));
   return Enter(world_.get(), table_.get(), operation, will_wait);
 }
 
@@ -130,8 +130,8 @@ Status Engine::Check(Request* request, const ProcessSet& set) const {
   if (!table_ || request->kind != OpKind::kRemoveProcessSet) return Status::Ok();
   const auto removed = static_cast<int>(request->ranks[0]);
   std::lock_guard<std::mutex> lock(table_->mutex);
-  for (const Deferred& held : table_->deferred) {
-    if (held.operation->set() == removed) return InUse(removed, held.operation->Title(), rank_);
+  for (const Deferred& waiting : table_->deferred) {
+    if (waiting.operation->set() == removed) return InUse(removed, waiting.operation->Title(), rank_);
   }
   return table_->negotiation.CanRemove(removed);
 }
@@ -257,7 +257,7 @@ bool Engine::DriveOrSleep(const Operation& operation, int64_t limit_ms) {
     if (progress_lock_.TryTake()) {
       Disarm(world_->group->bell());
       DriveUntil(operation, limit);
-      LeaveProgressLock();
+      ReleaseProgressLock();
     } else {
       const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
       progress_lock_.WaitForChange([&operation] { return operation.done(); }, left);
@@ -327,7 +327,7 @@ void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
 
 // The bell is armed again before the progress lock is free, and then there is a last look: what came in between is left
 // to the loop thread.
-void Engine::LeaveProgressLock() {
+void Engine::ReleaseProgressLock() {
   AskForBells(table_.get());
   Arm(world_->group->bell());
   const bool left_over = table_->in_flight > 0 && progress_->Drive();

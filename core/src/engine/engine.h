@@ -113,7 +113,7 @@ class Engine {
   bool AwaitSmall(const OperationPtr& operation);
   bool DriveOrSleep(const Operation& operation, int64_t limit_ms);
   void DriveUntil(const Operation& operation, TimePoint limit);
-  void LeaveProgressLock();
+  void ReleaseProgressLock();
   void Loop();
   void DriveWhileBusy();
   void Park();

@@ -66,7 +66,7 @@ class Operation final : public Proposal {
   Event event = nullptr;                // of host_copy; when done: what DoneFunction says
   int backend = 0;                      // who performs it (backends/registry.h)
   Negotiation::Plan plan;               // by the submitting thread, under the table's mutex
-  std::atomic<bool> deferred{false};  // it is not submitted to the negotiation yet, see Hold; nobody looks at the plan
+  std::atomic<bool> deferred{false};  // it is not submitted to the negotiation yet, see Defer; nobody looks at the plan
   bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here
 
   // For a timeline, if one is recorded (Timeline::Stamp); else 0.

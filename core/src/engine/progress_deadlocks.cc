@@ -69,7 +69,7 @@ const Wait* ProgressLoop::FindDeadlock(std::vector<Wait>* waits) const {
       break;
     }
   }
-  if (lost.empty() || table_->blocked.operations().empty()) return nullptr;
+  if (lost.empty() || table_->blocked.empty()) return nullptr;
   const auto is_lost = [&](const std::string& title) { return lost.count(title) > 0; };
   const std::vector<std::string> titles = WaitsOnlyFor(StacksOfThisProcess());
   return !titles.empty() && std::all_of(titles.begin(), titles.end(), is_lost) ? lost[titles[0]] : nullptr;
@@ -77,7 +77,7 @@ const Wait* ProgressLoop::FindDeadlock(std::vector<Wait>* waits) const {
 
 // Asks a few ranks that wait for this one whether their programs do nothing else: one such rank is enough.
 void ProgressLoop::AskThoseThatNeedUs(const std::vector<Wait>& waits) {
-  if (table_->blocked.operations().empty() || table_->has_native_callers) return;
+  if (table_->blocked.empty() || table_->has_native_callers) return;
   const uint64_t entered = Entered();
   const bool is_known = coordinator_ || needed_entered_ == entered;  // what rank 0 has said
   if (!is_known) needed_.clear();
@@ -96,7 +96,7 @@ void ProgressLoop::AskThoseThatNeedUs(const std::vector<Wait>& waits) {
 
 // Marks the waits for ranks that wait for this one, or may: what they say decides whether it is a deadlock.
 void ProgressLoop::MarkMutual(std::vector<Wait>* waits) const {
-  if (table_->blocked.operations().empty() || table_->has_native_callers) return;
+  if (table_->blocked.empty() || table_->has_native_callers) return;
   const bool is_known = coordinator_ || needed_entered_ == Entered();
   std::set<int64_t> needing;
   for (const Absence& each : NeededFor()) needing.insert(each.here.begin(), each.here.end());

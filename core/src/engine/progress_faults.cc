@@ -2,11 +2,11 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <thread>
 
 #include "common/failpoint.h"
 #include "engine/progress_loop.h"
 #include "engine/submit.h"
-#include "engine/tags.h"
 
 namespace farandole {
 namespace {
@@ -32,7 +32,7 @@ void ProgressLoop::OnClosed(int rank) {
   if (!stream.open()) return;
   poller_.Forget(stream.descriptor());
   stream = MessageStream();
-  liveness_.OnConnectionClosed(rank, Now());
+  liveness_.OnControlClosed(rank, Now());
 }
 
 // A back end could not go on. The connections that have ended say who is gone; false when all are whole.
@@ -115,12 +115,18 @@ std::vector<OperationPtr> ProgressLoop::TakeWaiting(bool eager_too) {
     if (liveness_.HasLeft(r)) left.push_back(r);
   }
   std::vector<OperationPtr> waiting;
-  std::lock_guard<std::mutex> lock(table_->mutex);
+  std::unique_lock<std::mutex> lock(table_->mutex);
+  // A thread may copy from the memory of one of them without the lock; whoever hears of its end may free that.
+  while (table_->negotiation.AwaitsRelease()) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
   for (const OperationPtr& operation : table_->operations.All()) {
     if (!eager_too && eager_.MayComplete(*operation, left)) continue;
     waiting.push_back(table_->operations.Take(operation->plan.ticket));
   }
-  for (Deferred& held : table_->deferred) waiting.push_back(std::move(held.operation));
+  for (Deferred& each : table_->deferred) waiting.push_back(std::move(each.operation));
   table_->deferred.clear();
   table_->has_deferred = false;
   if (table_->join) waiting.push_back(std::move(table_->join));
@@ -136,11 +142,11 @@ Status ProgressLoop::FailureOf(const Operation& operation, const Status& reason)
   return {reason.code(), title + " failed on rank " + std::to_string(world_->rank) + ": " + reason.message()};
 }
 
-// Completes what waits with an error; with works_too also what is under way.
-void ProgressLoop::FailAll(const Status& reason, bool works_too) {
-  std::vector<OperationPtr> failed = TakeWaiting(works_too);
+// Completes what waits with an error; with tasks_too also what is under way.
+void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
+  std::vector<OperationPtr> failed = TakeWaiting(tasks_too);
   for (const OperationPtr& operation : failed) eager_.Recall(operation->plan.ticket);
-  if (works_too) {
+  if (tasks_too) {
     if (running_ != nullptr) running_->Abort();
     running_ = nullptr;
     for (PlannedTask& planned : tasks_)

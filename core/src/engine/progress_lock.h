@@ -1,7 +1,8 @@
-// Who drives. The loop that makes progress is a role, not a thread: whoever waits takes it, and the engine's own thread
-// drives only while nobody waits. Handing work to another thread would cost two context switches per operation.
+// The right to drive the progress loop, which has no thread of its own: a thread that waits takes the lock and drives,
+// and the engine's own thread drives only while nobody waits. Handing work to another thread would cost two context
+// switches per operation.
 //
-//   caller        TakeOrWait -> drive -> Release                  never holds it longer than it waits
+//   caller        TryTake, or WaitForChange -> drive -> Release   never holds it longer than it waits
 //   loop thread   sleeps in epoll without it; woken, tries to take it; if a caller has it, parks for a moment
 //
 // Any thread.

@@ -101,7 +101,7 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
     case Negotiation::Event::kBatch:
       return StartBatch(event);
     case Negotiation::Event::kTake:
-      CompleteSmall(table_, event.items[0].ticket);
+      CompleteSmall(world_, table_, event.items[0].ticket);
       return progress_lock_->NotifyWaiters();
     case Negotiation::Event::kFailed:
       if (const OperationPtr operation = TakeOperation(event.items[0].ticket)) Finish(operation, event.status);
@@ -172,7 +172,7 @@ bool ProgressLoop::EnterDeferred() {
     if (!entered.ok()) {
       Finish(operation, entered);
     } else {
-      table_->in_flight.fetch_sub(1);  // it was counted when it was held, and again now
+      table_->in_flight.fetch_sub(1);  // it was counted when it was deferred, and again now
     }
   }
   return !operations.empty();
@@ -204,7 +204,7 @@ bool ProgressLoop::CheckJoin() {
   if (!table_->wants_join || !tasks_.empty()) return false;
   const Turns turns = table_->naming.turns();
   std::lock_guard<std::mutex> lock(table_->mutex);
-  if (!table_->operations.empty() || table_->has_deferred) return false;
+  if (!table_->operations.empty() || table_->has_deferred || table_->negotiation.AwaitsRelease()) return false;
   table_->wants_join = false;
   table_->negotiation.Join(turns);
   table_->has_outgoing = true;
@@ -237,7 +237,7 @@ bool ProgressLoop::AdvanceEager() {
   const bool moved = eager_.Advance(&done, &signs);
   for (const OperationPtr& operation : done) Finish(operation, Status::Ok());
   for (const Eager::Sign& sign : signs) {
-    if (sign.kind == Eager::Sign::kLeaving) liveness_.OnLeaving(sign.rank);
+    if (sign.kind == Eager::Sign::kFarewell) liveness_.OnFarewell(sign.rank);
     if (sign.kind == Eager::Sign::kClosed) liveness_.OnConnectionClosed(sign.rank, Now());
     if (sign.kind == Eager::Sign::kBroken) Abort(sign.status.code(), sign.rank, sign.status.message());
   }

@@ -51,7 +51,7 @@ class ProgressLoop {
   void CloseConnections();
 
  private:
-  // progress loop.cc: work
+  // progress_loop.cc: tasks
   unsigned DescriptorInterval() const;
   bool ReadLog();
   void Handle(const Negotiation::Event& event);
@@ -99,7 +99,7 @@ class ProgressLoop {
   void End(const Status& reason, int culprit);
   void Break(Status reason, int culprit);
   Status FailureOf(const Operation& operation, const Status& reason) const;
-  void FailAll(const Status& reason, bool works_too);
+  void FailAll(const Status& reason, bool tasks_too);
   std::vector<OperationPtr> TakeWaiting(bool eager_too);
   bool idle() const { return tasks_.empty() && eager_.idle(); }
 
@@ -142,7 +142,7 @@ class ProgressLoop {
   Eager eager_;
 
   std::deque<PlannedTask> tasks_;
-  Backend* running_ = nullptr;             // performs works_.front()
+  Backend* running_ = nullptr;             // performs tasks_.front()
   std::atomic<int> longest_sleep_ms_{-1};  // running_'s, after the last pass
   TimePoint last_progress_ = Now();
 

@@ -122,7 +122,11 @@ void ProgressLoop::Send(int rank, const Bytes& message) {
 // That the other end has closed is seen by reading, behind what it said before: that it leaves, for one thing.
 void ProgressLoop::FlushControl(int rank) {
   MessageStream& stream = world_->control[static_cast<size_t>(rank)];
-  if (stream.open() && !stream.Flush().ok()) stream.StopSending();
+  if (!stream.open()) return;
+  const Status flushed = stream.Flush();
+  if (flushed.ok()) return;
+  stream.StopSending();
+  if (flushed.code() != Code::kPeerLost) Abort(flushed.code(), world_->rank, flushed.message());
 }
 
 }  // namespace farandole

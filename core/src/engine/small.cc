@@ -53,19 +53,16 @@ Status AllocateMemory(ResultPool* pool, Output* output) {
 
 }  // namespace
 
-Reduction ReductionOf(ReduceOp reduce, double prescale, double postscale, int set_size) {
-  Reduction reduction{reduce, {prescale * postscale, 1.0}};
-  if (reduce == ReduceOp::kAverage)
+Reduction ReductionOf(const RequestFields& request, int set_size) {
+  Reduction reduction{request.reduce, {request.prescale * request.postscale, 1.0}};
+  if (request.reduce == ReduceOp::kAverage)
     reduction = {ReduceOp::kSum, {reduction.scale.multiplier, static_cast<double>(set_size)}};
   // Each of the factors of a product is scaled.
-  if (reduce == ReduceOp::kProduct) reduction.scale.multiplier = std::pow(prescale, set_size) * postscale;
-  if (prescale < 0 && reduce == ReduceOp::kMin) reduction.reduce = ReduceOp::kMax;
-  if (prescale < 0 && reduce == ReduceOp::kMax) reduction.reduce = ReduceOp::kMin;
+  if (request.reduce == ReduceOp::kProduct)
+    reduction.scale.multiplier = std::pow(request.prescale, set_size) * request.postscale;
+  if (request.prescale < 0 && request.reduce == ReduceOp::kMin) reduction.reduce = ReduceOp::kMax;
+  if (request.prescale < 0 && request.reduce == ReduceOp::kMax) reduction.reduce = ReduceOp::kMin;
   return reduction;
-}
-
-Reduction ReductionOf(const Request& request, int set_size) {
-  return ReductionOf(request.reduce, request.prescale, request.postscale, set_size);
 }
 
 void PutSmall(Operation* operation, bool wants_bell) {

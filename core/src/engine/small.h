@@ -18,8 +18,7 @@ struct Reduction {
   ReduceOp reduce = ReduceOp::kSum;
   Scale scale;
 };
-Reduction ReductionOf(ReduceOp reduce, double prescale, double postscale, int set_size);
-Reduction ReductionOf(const Request& request, int set_size);
+Reduction ReductionOf(const RequestFields& request, int set_size);
 
 // REQUIRES: the plan has cells.
 void PutSmall(Operation* operation, bool wants_bell);

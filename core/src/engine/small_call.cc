@@ -1,7 +1,5 @@
 #include "engine/small_call.h"
 
-#include <utility>
-
 #include "collectives/cells.h"
 #include "engine/small.h"
 
@@ -18,7 +16,7 @@ void SmallCall::Put() {
 void SmallCall::Take() {
   const FloatingPointScope scope;
   const ProcessSet& set = **members;
-  const Reduction reduction = ReductionOf(asked_.reduce, asked_.prescale, asked_.postscale, set.size());
+  const Reduction reduction = ReductionOf(asked_, set.size());
   FoldCells(*plan.cells, reduction.reduce, reduction.scale, &segment_, 1, set.position);
   over_.store(true, std::memory_order_release);
 }

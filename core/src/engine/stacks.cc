@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <initializer_list>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -27,11 +26,6 @@ bool IsInstalled(const std::string& line) {
   return line.find("/site-packages/") != std::string::npos || line.find("/dist-packages/") != std::string::npos;
 }
 
-bool ContainsOneOf(const std::string& line, std::initializer_list<const char*> parts) {
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](const char* part) { return line.find(part) != std::string::npos; });
-}
-
 bool EndsWith(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
@@ -44,7 +38,7 @@ uint64_t IdOf(const std::string& head) {
 }
 
 bool IsWait(const std::string& frame) {
-  return ContainsOneOf(frame, {"/threading.py\""}) && EndsWith(frame, " in wait");
+  return frame.find("/threading.py\"") != std::string::npos && EndsWith(frame, " in wait");
 }
 
 // The frame of a thread that waits to be given work, or that is tqdm's, which calls nothing of ours.

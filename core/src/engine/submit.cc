@@ -119,22 +119,17 @@ OperationPtr TakeIfReady(Table* table, Ticket ticket) {
   return operation;
 }
 
-// Without the lock: who hears of it may submit.
-void Finish(Table* table, const OperationPtr& operation) {
-  table->in_flight.fetch_sub(1);
-  operation->Complete(Status::Ok());
-}
-
-// After TakeIfReady.
+// After TakeIfReady or TakeSmall. Without the lock: who hears of it may submit.
 void FinishTaken(World* world, Table* table, const OperationPtr& operation) {
   if (operation->plan.large) {
     FoldSmall(operation.get());
     Release(world, table, operation->plan.ticket);
   }
-  Finish(table, operation);
+  table->in_flight.fetch_sub(1);
+  operation->Complete(Status::Ok());
 }
 
-// The set cannot be removed before the plan is released.
+// Copies without the lock. The set cannot be removed before the plan is released, hence a reference from before.
 void PutLarge(World* world, Table* table, SmallCall* call) {
   const ProcessSetPtr set = *call->members;
   call->Put();
@@ -168,8 +163,9 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
   return Status::Ok();
 }
 
-// All under the lock: once the call is over, its set may be removed. So are the first looks, for the others are mostly
-// close, and giving the lock up and taking it again costs as much as their lines do.
+// All but the copy of a large plan is one step under the lock: once the call is over, its set may be removed. The first
+// looks are, too, for the others are mostly close, and giving the lock up and taking it again costs as much as their
+// lines do.
 bool Enter(World* world, Table* table, SmallCall* call, int looks) {
   {
     std::lock_guard<std::mutex> lock(table->mutex);
@@ -195,7 +191,7 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks) {
   return true;
 }
 
-Status Hold(World* world, Table* table, const OperationPtr& operation, OperationPtr before) {
+Status Defer(World* world, Table* table, const OperationPtr& operation, OperationPtr before) {
   {
     std::lock_guard<std::mutex> lock(table->mutex);
     if (table->is_broken || table->join) return RefuseAfter(table, *world, *operation);
@@ -211,9 +207,9 @@ Status Hold(World* world, Table* table, const OperationPtr& operation, Operation
 std::vector<OperationPtr> TakeDeferred(Table* table) {
   std::vector<OperationPtr> taken;
   std::lock_guard<std::mutex> lock(table->mutex);
-  const auto waits = [&taken](const Deferred& held) {
-    if (!held.before->done()) return true;
-    taken.push_back(held.operation);
+  const auto waits = [&taken](const Deferred& waiting) {
+    if (!waiting.before->done()) return true;
+    taken.push_back(waiting.operation);
     return false;
   };
   table->deferred.erase(std::stable_partition(table->deferred.begin(), table->deferred.end(), waits),
@@ -273,15 +269,13 @@ bool CompleteReady(World* world, Table* table) {
   return !taken.empty();
 }
 
-void CompleteSmall(Table* table, Ticket ticket) {
+void CompleteSmall(World* world, Table* table, Ticket ticket) {
   OperationPtr operation;
   {
     std::lock_guard<std::mutex> lock(table->mutex);
     operation = TakeSmall(table, ticket);
   }
-  if (!operation) return;
-  if (operation->plan.large) FoldSmall(operation.get());
-  Finish(table, operation);
+  if (operation) FinishTaken(world, table, operation);
 }
 
 }  // namespace farandole

@@ -16,7 +16,7 @@ Status Enter(World* world, Table* table, const OperationPtr& operation, bool pol
 bool Enter(World* world, Table* table, SmallCall* call, int looks);
 
 // To be entered once `before`, which has its name, is done. Any thread.
-Status Hold(World* world, Table* table, const OperationPtr& operation, OperationPtr before);
+Status Defer(World* world, Table* table, const OperationPtr& operation, OperationPtr before);
 // Those that can be entered now. The driver.
 std::vector<OperationPtr> TakeDeferred(Table* table);
 
@@ -32,6 +32,6 @@ bool CompleteIfReady(World* world, Table* table, SmallCall* call);
 // All of them. True when there were any. The driver.
 bool CompleteReady(World* world, Table* table);
 // One that the negotiation says is ready, and has ended: its span is this rank's until the driver reads the log again.
-void CompleteSmall(Table* table, Ticket ticket);
+void CompleteSmall(World* world, Table* table, Ticket ticket);
 
 }  // namespace farandole

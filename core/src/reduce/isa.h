@@ -1,8 +1,8 @@
 // What the instruction sets have in common: one function each, chosen by reduce.cc.
 //
-//   reduce.cc ---> reduce_portable.cc --.
-//             ---> reduce_avx2.cc    ---+--> reduce_kernels.h   the same templates, compiled once per instruction set
-//             ---> reduce_avx512.cc  --'
+//   reduce.cc ---> portable.cc --.
+//             ---> avx2.cc    ---+--> kernels.h   the same templates, compiled once per instruction set
+//             ---> avx512.cc  --'
 //
 // Pure functions; any thread may call them.
 #pragma once

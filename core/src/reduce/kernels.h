@@ -1,12 +1,12 @@
 // The loops of Fold, written once for all instruction sets.
 //
-// Included by one reduce_<instruction set>.cc each, after reduce_vectors.h and a codec named Float16.
+// Included by one <instruction set>.cc each, after vectors.h and a codec named Float16.
 //
 // A fold works element by element in one order (R), so neither lanes nor blocks matter to the bits. Up to four inputs
 // are folded in registers. More are cut into the subtrees of R with at most four leaves, whose results go through
 // blocks of 4 KB that stay in the first-level cache.
 //
-// Not a header of its own: the includer has reduce_isa.h. Pure functions; any thread may call them.
+// Not a header of its own: the includer has isa.h. Pure functions; any thread may call them.
 #pragma once
 
 namespace farandole {
@@ -225,7 +225,7 @@ void FoldIntegers(const FoldCall& call) {
 
 // ---- dispatch
 
-// Each has Run<an operation of reduce_vectors.h>, for one element type; a row of types.def names it.
+// Each has Run<an operation of vectors.h>, for one element type; a row of types.def names it.
 
 template <class Codec>
 struct Reals {

@@ -1,6 +1,6 @@
-// Vectors, what is done with them, and how elements lie in memory: the words in which reduce_kernels.h is written.
+// Vectors, what is done with them, and how elements lie in memory: the words in which kernels.h is written.
 //
-// Included by one reduce_<instruction set>.cc each, after it has set the compiler's target and kVectorBytes. Everything
+// Included by one <instruction set>.cc each, after it has set the compiler's target and kVectorBytes. Everything
 // stands in an unnamed namespace: with external names the linker would keep one copy of every template, perhaps the
 // AVX-512 one, and hand it to all.
 //
@@ -8,7 +8,7 @@
 // was computed is stored as the positive quiet NaN without payload (which of two payloads survives depends on how the
 // compiler placed the operands), and -0 counts as less than +0 in min and max.
 //
-// Not a header of its own: the includer has reduce_isa.h. Pure functions; any thread may call them.
+// Not a header of its own: the includer has isa.h. Pure functions; any thread may call them.
 #pragma once
 
 // Here, not earlier: clang wants the target set where functions on wide vectors are defined.

@@ -40,7 +40,7 @@ inline constexpr uint32_t kProtocolVersion = 5;
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{2000};
 
 struct Hello {
-  std::string purpose;  // what the connection is for: "control", "segment", "data"; at most 16 bytes
+  std::string purpose;  // what the connection is for: "control", "segment", "data", "puts"; at most 16 bytes
   uint32_t rank = 0;
   uint64_t epoch = 0;
 };

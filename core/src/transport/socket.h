@@ -9,11 +9,8 @@
 // Codes: kDeadline the time is up; kPeerLost the other end refused, closed or reset; kMismatch it is not one of us or
 // breaks the rules, give this connection up and go on; kInvalid the endpoint text is wrong; kInternal the system
 // refused.
-// Functions are pure but for the descriptors; different threads may use different descriptors.
-//
-// The addresses by which other machines may reach this host.
-//
-// Pure but for the system's answer; any thread.
+// Functions are pure but for the descriptors and what the system answers; different threads may use different
+// descriptors.
 #pragma once
 
 #include <chrono>
@@ -62,6 +59,10 @@ std::string DescribePeer(int fd);
 // Move what the connection takes or gives now, which may be nothing. REQUIRES: size_bytes > 0.
 Status TrySend(int fd, const void* data, size_t size_bytes, size_t* moved_bytes);
 Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes);
+
+// Of a send that failed. kPeerLost: the connection has ended, which reading tells, too, behind what was sent before;
+// kInternal: the system refused, and the connection goes on. REQUIRES: errno still holds the error.
+Status SendFailed(const std::string& what);
 
 Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline);
 Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);

@@ -39,7 +39,7 @@ Layout Restrict(const Layout& layout, const std::vector<int>& ranks) {
   return restricted;
 }
 
-int LaneCarrier(int group_size, int shard, int shard_count) { return shard * group_size / shard_count; }
+int OwnerOfShard(int group_size, int shard, int shard_count) { return shard * group_size / shard_count; }
 
 ShardRange ShardsOf(int member, int group_size, int shard_count) {
   // The smallest shard with shard * group_size >= member * shard_count, and likewise for the next member.

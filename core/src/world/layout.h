@@ -1,5 +1,5 @@
-// Who shares memory with whom, and who owns which part of a vector between the groups. Pure functions of the ranks'
-// peers.
+// Who shares memory with whom, and who owns which part of a vector between the groups. Pure functions of what
+// the ranks say about themselves.
 //
 //   group 0: ranks 0 1 2   shards 0 1 2
 //   group 1: ranks 3 4     shards 0,1 2
@@ -28,14 +28,14 @@ struct Layout {
   int RankOf(int group, int member) const { return groups[static_cast<size_t>(group)][static_cast<size_t>(member)]; }
 };
 
-// apart[r]: rank r could not share memory although its peer_info promised to.
+// apart[r]: rank r could not share memory although its PeerInfo promised to.
 Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& apart);
 
 // The layout of some of the ranks, numbered 0, 1, ... in their order. REQUIRES: ranks ascend.
 Layout Restrict(const Layout& layout, const std::vector<int>& ranks);
 
 // The member of a group of group_size that owns `shard` of shard_count.
-int LaneCarrier(int group_size, int shard, int shard_count);
+int OwnerOfShard(int group_size, int shard, int shard_count);
 
 // The shards that `member` owns: [begin, end), possibly empty.
 struct ShardRange {

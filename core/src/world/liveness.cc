@@ -10,13 +10,29 @@ constexpr int kTeller = 0;  // the rank that tells others why it ends; the least
 }  // namespace
 
 void Liveness::OnProcessEnded(int rank) {
+  if (IsGoing(rank) || farewells_.count(rank) > 0) return;
   closed_.erase(rank);
-  if (!IsGoing(rank)) ended_.insert(rank);
+  ended_.insert(rank);
 }
 
 void Liveness::OnConnectionClosed(int rank, TimePoint now) {
-  // The first sign counts: it says who fell silent before whom.
+  if (farewells_.count(rank) == 0) Suspect(rank, now);
+}
+
+void Liveness::OnControlClosed(int rank, TimePoint now) {
+  control_closed_.insert(rank);
+  Suspect(rank, now);
+}
+
+// The first sign counts: it says who fell silent before whom.
+void Liveness::Suspect(int rank, TimePoint now) {
   if (!IsGoing(rank) && ended_.count(rank) == 0) closed_.emplace(rank, now);
+}
+
+void Liveness::OnFarewell(int rank) {
+  farewells_.insert(rank);
+  ended_.erase(rank);
+  if (control_closed_.count(rank) == 0) closed_.erase(rank);
 }
 
 void Liveness::OnLeaving(int rank) {

@@ -5,8 +5,10 @@
 //   connection closed  a hint: who leaves says so on another way, which may be slower, and who fails takes others with
 //                      it. After kSuspicion without a better explanation the first to fall silent is to blame; but
 //                      rank 0, if it is silent, for it tells the others because of whom it ends
-//   leaving            it has said that it leaves, so the end of its process or connection is no sign; what came before
-//                      that word is still to be read
+//   control closed     the same, of the connection by which it would have said that it leaves
+//   farewell           it has said so on a connection for data: the end of its process or of such a connection is no
+//                      sign, but the end of its control connection still is, for the word itself may be lost
+//   leaving            the word itself has come, so no end is a sign; what came before that word is still to be read
 //   left               in good order: no death, but nobody may wait for it any longer
 //
 // One thread.
@@ -33,6 +35,8 @@ class Liveness {
 
   void OnProcessEnded(int rank);
   void OnConnectionClosed(int rank, TimePoint now);
+  void OnControlClosed(int rank, TimePoint now);
+  void OnFarewell(int rank);
   void OnLeaving(int rank);
   void OnLeft(int rank, TimePoint now);
 
@@ -46,9 +50,11 @@ class Liveness {
   bool suspects_somebody() const { return !ended_.empty() || !closed_.empty(); }
 
  private:
+  void Suspect(int rank, TimePoint now);
   bool IsGoing(int rank) const { return HasLeft(rank) || leaving_.count(rank) > 0; }
 
   std::set<int> left_, leaving_, ended_;
+  std::set<int> farewells_, control_closed_;
   std::map<int, TimePoint> closed_;
   std::optional<TimePoint> left_since_;
 };

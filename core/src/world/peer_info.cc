@@ -6,6 +6,8 @@
 namespace farandole {
 namespace {
 
+Status UnreadablePeerInfo() { return Internal("what a rank said about itself cannot be read"); }
+
 // "ranks 0, 1 (host a), 3 (host b)"
 std::string Names(const std::vector<PeerInfo>& peers, const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -59,12 +61,12 @@ Status PeerInfo::Decode(const std::string& text, PeerInfo* peer_info) {
   peer_info->version = start.GetString();
   peer_info->host = start.GetString();
   if (!start.ok() || peer_info->version.empty()) {
-    return Internal("a rank introduced itself with a peer_info that cannot be read");
+    return UnreadablePeerInfo();
   }
   if (peer_info->version != CoreVersion()) return Status::Ok();
   ByteReader reader(data, text.size());
   *peer_info = farandole::Decode<PeerInfo>(&reader);
-  return reader.AtEnd() ? Status::Ok() : Internal("a rank introduced itself with a peer_info that cannot be read");
+  return reader.AtEnd() ? Status::Ok() : UnreadablePeerInfo();
 }
 
 std::string NameOfRank(const std::vector<PeerInfo>& peers, int rank) {

@@ -1,4 +1,4 @@
-// Ranks that do collectives with each other: who they are, and who of them shares memory with whom. Set 0 is all ranks.
+// ProcessSet: ranks that do collectives with each other, and who of them shares memory with whom. Set 0 is all ranks.
 //
 // In a set a rank has a position, its place among the set's ranks in ascending order; roots, splits and gathered rows
 // are counted by position. `layout` is in positions, too; `ranks` leads back to the world.
@@ -7,12 +7,11 @@
 // its channel. Sets without a common rank share one. A channel that was used before is used on by a set with a higher
 // id, whose rounds are numbered from FirstRound(id), so what the old set left in its counters lies in the past.
 //
-// Values; any thread.
+// ProcessSets: all of a job, kept alike by every rank and by the coordinator; ids are given in the order of the log. A
+// set keeps its id for good, and an id that was removed is not given out again. A channel is: a new set takes the
+// lowest that no living set with a common rank has.
 //
-// The process sets of a job, kept alike by every rank and by the coordinator: ids are given in the order of the log.
-//
-// A set keeps its id for good; an id that was removed is not given out again. Channels (world/process_set.h) are: a new
-// set takes the lowest that no living set with a common rank has. A value; one thread at a time.
+// Values; one thread at a time, and any thread once they do not change.
 #pragma once
 
 #include <cstdint>

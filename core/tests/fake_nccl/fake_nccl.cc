@@ -49,7 +49,7 @@ struct Comm {
   std::map<int, double> scaled_sums;
 };
 
-struct ShmGroup {
+struct CallGroup {
   int depth = 0;
   std::map<Comm*, std::vector<Call>> calls;
   std::map<Comm*, void*> streams;
@@ -131,7 +131,7 @@ class Library final : public FakeNccl {
       if (comm->scaled_sums.count(call.reduce) == 0) return Misused(name, "there is no such reduction");
       call.factor = comm->scaled_sums[call.reduce];
     }
-    ShmGroup& group = groups_[std::this_thread::get_id()];
+    CallGroup& group = groups_[std::this_thread::get_id()];
     if (group.depth == 0) return Misused(name, "not in a group");
     group.calls[comm].push_back(call);
     group.streams[comm] = stream;
@@ -142,20 +142,21 @@ class Library final : public FakeNccl {
     if (const int code = Enter("ncclGroupStart")) return code;
     if (const int code = BeginInThread("ncclGroupStart")) return code;
     std::lock_guard<std::mutex> lock(mutex_);
-    ShmGroup& group = groups_[std::this_thread::get_id()];
+    CallGroup& group = groups_[std::this_thread::get_id()];
     if (group.depth++ > 0) Misused("ncclGroupStart", "the group before was not ended");
     return kSuccess;
   }
   int EndGroup() {
     const int code = Enter("ncclGroupEnd");
     std::lock_guard<std::mutex> lock(mutex_);
-    ShmGroup& group = groups_[std::this_thread::get_id()];
+    CallGroup& group = groups_[std::this_thread::get_id()];
     if (group.depth-- == 0) Misused("ncclGroupEnd", "there is no group");
     const std::map<Comm*, std::vector<Call>> calls = std::move(group.calls);
     group.calls.clear();
     if (code != kSuccess) return code;
     for (const auto& [comm, of_comm] : calls) {
       comm->state = Comm::kLaunching;
+      comm->polls_left = kPollsUntilDone;
       comm->calls = of_comm;
       comm->stream = group.streams[comm];
       PutUnderWay(comm);
@@ -358,7 +359,7 @@ class Library final : public FakeNccl {
   std::vector<int> sizes_;
   std::map<std::string, std::shared_ptr<Room>> rooms_;
   std::vector<std::shared_ptr<Comm>> comms_;  // those that are gone, too, to notice their use
-  std::map<std::thread::id, ShmGroup> groups_;
+  std::map<std::thread::id, CallGroup> groups_;
   std::map<std::thread::id, Comm*> begun_;  // what a thread has called last
 };
 

@@ -32,6 +32,7 @@ Status Caller::Make(Device* device, Calls calls) {
 }
 
 bool Caller::TakeResult(Status* said) {
+  if (!thread_.joinable()) return true;
   std::lock_guard<std::mutex> lock(mutex_);
   if (!calls_.empty()) return false;
   *said = std::exchange(said_, Status());
@@ -39,6 +40,7 @@ bool Caller::TakeResult(Status* said) {
 }
 
 bool Caller::IsBusy() const {
+  if (!thread_.joinable()) return false;
   std::lock_guard<std::mutex> lock(mutex_);
   return !calls_.empty();
 }
@@ -53,9 +55,10 @@ void Caller::Loop() {
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !calls_.empty(); });
     if (calls_.empty()) return;
-    const Calls calls = calls_.front();
+    Calls calls = std::move(calls_.front());  // its place stays taken while they are made
     lock.unlock();
     Status said = calls();
+    calls = nullptr;
     lock.lock();
     if (said_.ok()) said_ = std::move(said);
     calls_.pop_front();

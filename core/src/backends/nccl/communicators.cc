@@ -38,7 +38,7 @@ std::vector<int> Communicators::PositionsOf(const ProcessSet& set) const {
 Status Communicators::Introduce(const ProcessSet& set, Device* device) {
   set_ = &set;
   device_ = device;
-  PeerAddress mine;
+  Introduction mine;
   mine.device = device->identity();
   if (PositionsOf(set)[0] == set.position) {
     FRD_RETURN_IF_ERROR(device->Within([&] {
@@ -63,18 +63,18 @@ Status Communicators::Poll(bool* moved, Communicator** made) {
 }
 
 Status Communicators::Meet() {
-  const std::vector<std::string> peer_addresses = allgather_.peer_addresses();
+  const std::vector<std::string> introductions = allgather_.peer_addresses();
   const std::vector<int> positions = PositionsOf(*set_);
   NcclUniqueId id;
   made_for_ = set_->id;
   ranks_.clear();
   devices_.clear();
   for (int position : positions) {
-    PeerAddress peer_address;
-    std::memcpy(&peer_address, peer_addresses[static_cast<size_t>(position)].data(), sizeof(peer_address));
-    if (devices_.empty()) id = peer_address.id;
+    Introduction introduction;
+    std::memcpy(&introduction, introductions[static_cast<size_t>(position)].data(), sizeof(introduction));
+    if (devices_.empty()) id = introduction.id;
     ranks_.push_back(set_->ranks[static_cast<size_t>(position)]);
-    devices_.push_back(peer_address.device);
+    devices_.push_back(introduction.device);
   }
   const auto mine = std::find(positions.begin(), positions.end(), set_->position) - positions.begin();
   return Explained(Find(set_->id)->Begin(id, static_cast<int>(mine), static_cast<int>(positions.size())), *set_);

@@ -49,7 +49,7 @@ class Communicators {
 
  private:
   // What the members of a set tell each other first. The id is for a communicator of which this rank is the first.
-  struct PeerAddress {
+  struct Introduction {
     NcclUniqueId id;
     DeviceIdentity device{};
   };

@@ -8,7 +8,6 @@
 #include "backends/nccl/launch.h"
 #include "backends/nccl/meaning.h"
 #include "backends/nccl/relay.h"
-#include "backends/nccl/rows.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "device/waker.h"

@@ -15,12 +15,12 @@ Status Relay::Begin(const Task& task, Communicator* communicator, Lane* lane) {
   task_ = &task;
   communicator_ = communicator;
   lane_ = lane;
-  exchange_ = &hosts_.try_emplace(task.set->id, world_, *task.set, settings_).first->second.cross;
+  exchange_ = &hosts_.try_emplace(task.set->id, world_, *task.set, settings_).first->second.exchange;
   is_back_ = false;
   total_bytes_ = task.TotalBytes();
   element_bytes_ = Reduces() ? SizeOf(task.dtype) : 1;
   shard_count_ = partition().ShardCount(total_bytes_);
-  carried_ = CarriedBy(partition().member);
+  owned_ = OwnedBy(partition().member);
   FRD_RETURN_IF_ERROR(FindTensors(task, lane, &tensors_));
   FRD_RETURN_IF_ERROR(FindPlaces());
   FRD_RETURN_IF_ERROR(AwaitInputs(task, lane));
@@ -31,7 +31,7 @@ Status Relay::Begin(const Task& task, Communicator* communicator, Lane* lane) {
                       });
 }
 
-Range Relay::CarriedBy(int member) const {
+Range Relay::OwnedBy(int member) const {
   const auto width = static_cast<int64_t>(element_bytes_);
   const Range elements =
       partition().Owns(member, shard_count_, static_cast<int64_t>(total_bytes_) / width, element_bytes_);
@@ -41,9 +41,9 @@ Range Relay::CarriedBy(int member) const {
 // One tensor, of which every member carries as much, in order.
 bool Relay::IsEven() const {
   const int members = partition().member_count();
-  if (tensors_.size() != 1 || carried_.size() * members != static_cast<int64_t>(total_bytes_)) return false;
+  if (tensors_.size() != 1 || owned_.size() * members != static_cast<int64_t>(total_bytes_)) return false;
   for (int m = 0; m < members; ++m) {
-    if (CarriedBy(m).size() != carried_.size()) return false;
+    if (OwnedBy(m).size() != owned_.size()) return false;
   }
   return true;
 }
@@ -53,7 +53,7 @@ Status Relay::FindPlaces() {
   if (carried_bytes() == 0) return Status::Ok();
   FRD_RETURN_IF_ERROR(lane_->pinned().Take(carried_bytes()));
   on_host_ = lane_->pinned().memory();
-  FRD_RETURN_IF_ERROR(ForEachPart(tensors_, carried_, [this](const Segment& tensor, size_t at, size_t, size_t bytes) {
+  FRD_RETURN_IF_ERROR(ForEachPart(tensors_, owned_, [this](const Segment& tensor, size_t at, size_t, size_t bytes) {
     if (bytes == carried_bytes()) place_ = At(tensor.output, at);
     return Status::Ok();
   }));
@@ -79,7 +79,7 @@ void Relay::ListReduce(const NcclReduction& reduction, CallList* calls) const {
                  reduction, m, comm, lane_->stream());
       return Status::Ok();
     };
-    ForEachPart(tensors_, CarriedBy(m), to_member);
+    ForEachPart(tensors_, OwnedBy(m), to_member);
   }
 }
 
@@ -96,7 +96,7 @@ Status Relay::Follow() {
   Device* const device = lane_->device();
   if (Reduces()) return device->CopyToHost(on_host_, place_, carried_bytes(), lane_->stream());
   if (!IsInRootsHost()) return Status::Ok();
-  return ForEachPart(tensors_, carried_, [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
+  return ForEachPart(tensors_, owned_, [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
     return device->CopyToHost(on_host_ + in_range, At(tensor.output, at), bytes, lane_->stream());
   });
 }
@@ -143,7 +143,7 @@ void Relay::ListReturn(CallList* calls) const {
       calls->Add(nccl_.broadcast, from, to, bytes, NcclType::kUint8, m, comm, lane_->stream());
       return Status::Ok();
     };
-    ForEachPart(tensors_, CarriedBy(m), from_member);
+    ForEachPart(tensors_, OwnedBy(m), from_member);
   }
 }
 
@@ -155,7 +155,7 @@ void Relay::Abort() {
 void Relay::Forget(int set_id) {
   const auto found = hosts_.find(set_id);
   if (found == hosts_.end()) return;
-  if (exchange_ == &found->second.cross) exchange_ = nullptr;
+  if (exchange_ == &found->second.exchange) exchange_ = nullptr;
   hosts_.erase(found);
 }
 

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <vector>
 
 #include "backends/nccl/calls.h"
@@ -50,9 +49,9 @@ class Relay {
  private:
   // The set, which the exchange needs for as long as it lives.
   struct Hosts {
-    Hosts(World* world, const ProcessSet& of, const Settings& settings) : set(of), cross(world, &set, settings) {}
+    Hosts(World* world, const ProcessSet& of, const Settings& settings) : set(of), exchange(world, &set, settings) {}
     const ProcessSet set;
-    ShardExchange cross;
+    ShardExchange exchange;
   };
 
   bool Reduces() const { return farandole::Reduces(task_->kind); }
@@ -60,8 +59,8 @@ class Relay {
   int RootsHost() const { return partition().layout->group_of[static_cast<size_t>(task_->root)]; }
   bool IsInRootsHost() const { return partition().group == RootsHost(); }
   bool IsMine(int member) const { return member == partition().member; }
-  Range CarriedBy(int member) const;
-  size_t carried_bytes() const { return static_cast<size_t>(carried_.size()); }
+  Range OwnedBy(int member) const;
+  size_t carried_bytes() const { return static_cast<size_t>(owned_.size()); }
   bool IsEven() const;
   bool IsAlone() const { return partition().member_count() == 1; }  // in its host
   Status FindPlaces();
@@ -84,7 +83,7 @@ class Relay {
   size_t element_bytes_ = 1;
   size_t total_bytes_ = 0;
   int shard_count_ = 1;
-  Range carried_;                 // by this member, in bytes of the vector
+  Range owned_;                   // by this member, in bytes of the vector
   std::byte* place_ = nullptr;    // of it on the device: in the output where that is one piece
   std::byte* on_host_ = nullptr;  // likewise, pinned
   bool is_back_ = false;

@@ -1,7 +1,7 @@
 // Records what operations do, from any thread, for a file that a thread of its own writes.
 //
 //   Operation::Complete, ProgressLoop -> Record -> ring          tens of nanoseconds; full: dropped and counted
-//   the writer, every 200 ms          ring -> trace_events -> trace_file
+//   the writer, every 200 ms          ring -> events -> file
 //
 // However slow the file system is, nobody else waits for it: Stop, too, leaves a writer alone that does not come back.
 // One timeline per process; off until Start. Any thread.

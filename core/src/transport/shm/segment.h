@@ -34,7 +34,7 @@ class SharedSegment {
 
   // A fresh segment of ours, zeroed. kInternal names the size when the machine has not got the memory.
   static Status Create(size_t size_bytes, SharedSegment* segment);
-  // An segment made by another rank. Takes the descriptor. kMismatch when its size or its seals are not as agreed.
+  // A segment made by another rank. Takes the descriptor. kMismatch when its size or its seals are not as agreed.
   static Status Attach(Descriptor memfd, size_t size_bytes, SharedSegment* segment);
 
   std::byte* data() const { return data_; }

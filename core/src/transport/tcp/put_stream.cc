@@ -87,7 +87,7 @@ Status PutStream::Flush(bool* moved) {
   message.msg_iovlen = count;
   const ssize_t sent = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return Status::Ok();
-  if (sent < 0) return {Code::kPeerLost, SystemError("data connection").message()};
+  if (sent < 0) return SendFailed("data connection");
   *moved = true;
   sent_bytes_ += static_cast<uint64_t>(sent);
   first_sent_bytes_ += static_cast<size_t>(sent);

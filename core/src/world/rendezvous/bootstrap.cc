@@ -69,8 +69,8 @@ class Start {
 
  private:
   void Step(TimePoint now);
-  Status StepLobby(TimePoint now);
-  Status StepCall(TimePoint now);
+  Status StepAcceptor(TimePoint now);
+  Status StepConnector(TimePoint now);
   void LetIn(AuthenticatedPeer peer, TimePoint now);
   void Read(int rank, TimePoint now);
   void OnLost(int rank, const std::string& how);
@@ -130,7 +130,7 @@ void Start::WatchAll() {
 }
 
 void Start::Step(TimePoint now) {
-  if (broken_.ok()) broken_ = server_ ? StepLobby(now) : StepCall(now);
+  if (broken_.ok()) broken_ = server_ ? StepAcceptor(now) : StepConnector(now);
   for (int r = 0; r < spec_.size && !decided(); ++r) {
     const auto at = static_cast<size_t>(r);
     if (control_[at].open() && set_.ready(control_[at].socket())) Read(r, now);
@@ -146,7 +146,7 @@ void Start::Step(TimePoint now) {
   Carry(now);
 }
 
-Status Start::StepLobby(TimePoint now) {
+Status Start::StepAcceptor(TimePoint now) {
   std::vector<AuthenticatedPeer> arrived;
   FRD_RETURN_IF_ERROR(acceptor_.Step(set_, now, &arrived));
   for (AuthenticatedPeer& peer : arrived) LetIn(std::move(peer), now);
@@ -171,7 +171,7 @@ void Start::LetIn(AuthenticatedPeer peer, TimePoint now) {
   refused_.back().EndSending();
 }
 
-Status Start::StepCall(TimePoint now) {
+Status Start::StepConnector(TimePoint now) {
   if (!connector_) return Status::Ok();
   FRD_RETURN_IF_ERROR(connector_->Step(now));
   if (!connector_->done()) return Status::Ok();
@@ -216,7 +216,7 @@ void Start::OnLost(int rank, const std::string& how) {
   }
 }
 
-// Letters and actions to where they belong, until there are none.
+// Carries messages and actions to where they belong, until there are none.
 void Start::Carry(TimePoint now) {
   for (;;) {
     const std::vector<AddressedMessage> messages = server_ ? server_->TakeOutgoing() : std::vector<AddressedMessage>();

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/failpoint.h"
-#include "common/log.h"
 #include "common/sha256.h"
 #include "transport/poll.h"
 

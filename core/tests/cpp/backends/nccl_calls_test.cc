@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "backends/nccl_rig.h"
+#include "support/thread_worlds.h"
 
 namespace farandole::tests {
 namespace {
@@ -25,7 +26,7 @@ TEST_F(NcclTest, AnAbortThatDoesNotComeBackIsLeftAlone) {
                         }),
             "");
   nccl_.Reset();
-  while (nccl_.live() > 0) std::this_thread::yield();
+  AwaitThat([this] { return nccl_.live() == 0; });
 }
 
 class NcclTestOfCalls : public NcclTest, public ::testing::WithParamInterface<const char*> {
@@ -34,7 +35,7 @@ class NcclTestOfCalls : public NcclTest, public ::testing::WithParamInterface<co
   void EndWhatHangs() {
     nccl_.Release();
     const auto ends = [this] { return nccl_.calls("ncclCommAbort") + nccl_.calls("ncclCommDestroy"); };
-    while (ends() < 2 || nccl_.live() > 0) std::this_thread::yield();
+    AwaitThat([&] { return ends() >= 2 && nccl_.live() == 0; });
   }
 };
 

@@ -180,8 +180,8 @@ TEST_P(NcclHosts, WhoeverWaitsForAnotherHostNamesItsRankAndMayGiveUp) {
     if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
     if (host_of(rank.rank()) != layout.group_count() - 1) {
       const auto names_others = [&] {
-        const std::vector<int> laggards = rig.backend->WaitingOn();
-        return !laggards.empty() && host_of(laggards[0]) != host_of(rank.rank());
+        const std::vector<int> late = rig.backend->WaitingOn();
+        return !late.empty() && host_of(late[0]) != host_of(rank.rank());
       };
       if (const std::string error = Reduce(rig, &values, Scale(), names_others); error != kGivenUp)
         return "does not say for whom it waits: " + error;

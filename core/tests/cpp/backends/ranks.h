@@ -1,4 +1,4 @@
-// Ranks as threads that hand works straight to a back end, without an engine and without agreement: every thread must
+// Ranks as threads that hand tasks straight to a back end, without an engine and without negotiation: every thread must
 // go through the same works in the same order.
 #pragma once
 

@@ -1,4 +1,4 @@
-// A description that is there already, as a proposal, and a layout: for tests of an agreement without an engine around.
+// A description that is there already, as a proposal, and a layout: for tests of a negotiation without an engine.
 #pragma once
 
 #include "controller/negotiation.h"

@@ -1,6 +1,6 @@
-// A whole job in one thread: agreements, their boards, the coordinator and the messages between them, moved on one step
-// at a time in an order drawn from a seed. What the engine does with threads, queues and sockets is done here by hand,
-// with nothing but what the controller's headers promise.
+// A whole job in one thread: negotiations, their boards, the coordinator and the messages between them, moved on one
+// step at a time in an order drawn from a seed. What the engine does with threads, queues and sockets is done here by
+// hand, with nothing but what the controller's headers promise.
 //
 // The oracle. Every call has a tag that is equal on all ranks that mean the same. Data of small operations are the
 // tags, one element for each position, so a result shows whose data, and of which use, went into it. Others are works:

@@ -46,11 +46,11 @@ void Meet(std::atomic<int>* arrived) {
   for (++*arrived; *arrived < 2;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-class UnlockedCopiesTest : public testing::TestWithParam<std::tuple<const char*, bool>> {};
-INSTANTIATE_TEST_SUITE_P(Points, UnlockedCopiesTest,
+class UnlockedCopies : public testing::TestWithParam<std::tuple<const char*, bool>> {};
+INSTANTIATE_TEST_SUITE_P(Points, UnlockedCopies,
                          testing::Combine(testing::Values("cells.put", "cells.fold"), testing::Bool()));
 
-TEST_P(UnlockedCopiesTest, OtherThreadsSubmitAndEndTheirOperationsMeanwhile) {
+TEST_P(UnlockedCopies, OtherThreadsSubmitAndEndTheirOperationsMeanwhile) {
   const auto [point, by_call] = GetParam();
   std::atomic<int> known{0}, armed{0}, judged{0};
   RunRanks({2}, [&, point = point, by_call = by_call](Engine& engine) {
@@ -66,6 +66,41 @@ TEST_P(UnlockedCopiesTest, OtherThreadsSubmitAndEndTheirOperationsMeanwhile) {
     Meet(&judged);
     if (engine.rank() == 0) Set("");
     many.join();
+  });
+}
+
+// Whoever hears that its operation has ended may free the tensor.
+TEST(UnlockedCopiesTest, NobodyHearsOfAnEndWhileTheDataAreCopied) {
+  std::atomic<int> known{0}, armed{0};
+  RunRanks({2}, [&](Engine& engine) {
+    Sum(engine, "many", kMany);
+    Meet(&known);
+    if (engine.rank() == 0) Set("cells.put=hold@1");
+    Meet(&armed);
+    const auto is_held = [] { return HeldAtFailpoints() == 1; };
+    if (engine.rank() == 1) {
+      AwaitThat(is_held);
+      OperationPtr pending;
+      ASSERT_TRUE(engine.Submit(Make(OpKind::kBarrier, {}, "of one rank"), &pending).ok());
+      return engine.Shutdown();  // with an operation in flight: the job ends
+    }
+    std::atomic<bool> is_done{false};
+    auto values = Values<float>(0, kMany);
+    Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "many");
+    request.done = [](void* done, const Status&, Event) { static_cast<std::atomic<bool>*>(done)->store(true); };
+    request.done_argument = &is_done;
+    OperationPtr many;
+    std::thread submitter([&] { ASSERT_TRUE(engine.Submit(std::move(request), &many).ok()); });
+    AwaitThat(is_held);
+    OperationPtr refused;
+    AwaitThat(
+        [&] { return !engine.Submit(Make(OpKind::kBarrier, {}), &refused).ok(); });  // it knows that the job ended
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));                     // in which it would say so
+    EXPECT_FALSE(is_done);
+    Set("");
+    submitter.join();
+    AwaitThat([&] { return is_done.load(); });
+    EXPECT_EQ(many->status().code(), Code::kPeerLost);
   });
 }
 

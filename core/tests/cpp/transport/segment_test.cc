@@ -73,7 +73,7 @@ TEST(SegmentTest, ASegmentOfAnotherSizeIsRefused) {
   std::exit(0);  // the sanitizer makes it 66 when it has found something
 }
 
-TEST(ArenaDeathTest, TheThreadSanitizerSeesARaceBetweenTwoRanks) {
+TEST(SegmentDeathTest, TheThreadSanitizerSeesARaceBetweenTwoRanks) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(WriteUnordered(), testing::ExitedWithCode(66), "data race");
 }

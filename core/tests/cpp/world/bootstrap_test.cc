@@ -25,7 +25,7 @@ std::vector<Status> Meet(std::vector<WorldSpec> specs, std::vector<std::unique_p
   return statuses;
 }
 
-TEST(BootstrapTest, RanksOfOneMachineShareOneArena) {
+TEST(BootstrapTest, RanksOfOneMachineShareOneSegment) {
   std::vector<std::unique_ptr<World>> worlds;
   for (const Status& status : Meet(SpecsOf(4, FreshStore()), &worlds)) ASSERT_TRUE(status.ok()) << status.message();
   for (int r = 0; r < 4; ++r) {
@@ -39,7 +39,7 @@ TEST(BootstrapTest, RanksOfOneMachineShareOneArena) {
   }
 }
 
-TEST(BootstrapTest, RanksWithoutArenasAreLinked) {
+TEST(BootstrapTest, RanksWithoutSharedMemoryAreLinked) {
   const int port = 20000 + getpid() % 12000;  // below those that the kernel gives to connections
   std::vector<WorldSpec> specs = SpecsOf(4, "tcp:127.0.0.1:" + std::to_string(port));
   specs[1].shares_memory = specs[3].shares_memory = false;

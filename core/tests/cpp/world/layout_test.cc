@@ -21,29 +21,29 @@ TEST(LayoutTest, RanksOfOneMachineFormAGroupWhereverTheyStand) {
   EXPECT_EQ(layout.shard_count(), 3);
 }
 
-TEST(LayoutTest, RanksWithoutArenasOrApartStandAlone) {
+TEST(LayoutTest, RanksWithoutSharedMemoryOrApartStandAlone) {
   std::vector<PeerInfo> peers = PeerInfos({"a", "a", "a", "a"});
   peers[1].shares_memory = false;
   const Layout layout = MakeLayout(peers, {false, false, true, false});
   EXPECT_EQ(layout.groups, (std::vector<std::vector<int>>{{0, 3}, {1}, {2}}));
 }
 
-TEST(LayoutTest, EveryLaneHasOneCarrierInEveryGroupAndCarriersKnowTheirLanes) {
+TEST(LayoutTest, EveryShardHasOneOwnerInEveryGroupAndOwnersKnowTheirShards) {
   for (int shard_count = 1; shard_count <= 17; ++shard_count) {
     for (int group_size = 1; group_size <= shard_count; ++group_size) {
       int carried = 0;
       for (int member = 0; member < group_size; ++member) {
-        const ShardRange lanes = ShardsOf(member, group_size, shard_count);
-        for (int lane = lanes.begin; lane < lanes.end; ++lane)
-          EXPECT_EQ(LaneCarrier(group_size, lane, shard_count), member);
-        carried += lanes.end - lanes.begin;
+        const ShardRange shards = ShardsOf(member, group_size, shard_count);
+        for (int shard = shards.begin; shard < shards.end; ++shard)
+          EXPECT_EQ(OwnerOfShard(group_size, shard, shard_count), member);
+        carried += shards.end - shards.begin;
       }
       EXPECT_EQ(carried, shard_count);
     }
   }
 }
 
-TEST(LayoutTest, MembersBeyondASingleLaneCarryNothing) {
+TEST(LayoutTest, MembersBeyondASingleShardOwnNothing) {
   EXPECT_EQ(ShardsOf(0, 4, 1).end - ShardsOf(0, 4, 1).begin, 1);
   for (int member = 1; member < 4; ++member) EXPECT_EQ(ShardsOf(member, 4, 1).begin, ShardsOf(member, 4, 1).end);
 }

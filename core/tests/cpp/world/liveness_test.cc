@@ -89,6 +89,41 @@ TEST(LivenessTest, WhoIsLeavingIsNotToBlameAndMayStillBeWaitedFor) {
   }
 }
 
+TEST(LivenessTest, AFarewellExcusesTheEndOfTheProcessAndOfDataConnections) {
+  for (const bool farewell_first : {true, false}) {
+    Liveness liveness;
+    if (farewell_first) liveness.OnFarewell(2);
+    liveness.OnConnectionClosed(2, kStart);
+    liveness.OnProcessEnded(2);
+    if (!farewell_first) liveness.OnFarewell(2);
+    EXPECT_FALSE(liveness.Judge(kStart + std::chrono::hours(1)));
+    EXPECT_FALSE(liveness.suspects_somebody());
+  }
+}
+
+// Its control connection is read to the end without the word: that is lost, and nobody else will pass it on.
+TEST(LivenessTest, AFarewellDoesNotExcuseAControlConnectionThatEndsWithoutTheWord) {
+  for (const bool farewell_first : {true, false}) {
+    Liveness liveness;
+    if (farewell_first) liveness.OnFarewell(2);
+    liveness.OnControlClosed(2, kStart);
+    if (!farewell_first) liveness.OnFarewell(2);
+    const auto verdict = liveness.Judge(kStart + Liveness::kSuspicion);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->rank, 2);
+  }
+}
+
+TEST(LivenessTest, TheWordItselfExcusesTheEndOfTheControlConnection) {
+  for (const bool word_first : {true, false}) {
+    Liveness liveness;
+    if (word_first) liveness.OnLeaving(2);
+    liveness.OnControlClosed(2, kStart);
+    if (!word_first) liveness.OnLeaving(2);
+    EXPECT_FALSE(liveness.Judge(kStart + std::chrono::hours(1)));
+  }
+}
+
 TEST(LivenessTest, WaitingIsVainAWhileAfterTheFirstHasLeft) {
   Liveness liveness;
   EXPECT_FALSE(liveness.WaitingIsVain(kStart));

@@ -6,8 +6,8 @@
 //   cannot share memory; data connections are blocked; strangers and doubles knock
 //
 //   rendezvous_simulation.cc         up to rank 0's word
-//   start_simulation_ready.cc   who is ready, and whom it blames when others end
-//   start_simulation_judge.cc   what must hold
+//   rendezvous_simulation_ready.cc   who is ready, and whom it blames when others end
+//   rendezvous_simulation_judge.cc   what must hold
 #pragma once
 
 #include <functional>
@@ -93,7 +93,7 @@ class RendezvousSimulation {
   void LoseControl(int r);
   bool Blocked(int a, int b) const { return blocked_.count({std::min(a, b), std::max(a, b)}) > 0; }
 
-  // start_simulation_ready.cc
+  // rendezvous_simulation_ready.cc
   TimePoint::duration SignDelay();
   void ShowEnd(int r);
   void EndLater(int r, int culprit);
