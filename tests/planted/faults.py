@@ -151,8 +151,8 @@ FAULTS = [
     Fault(
         name="the postscale factor is not applied",
         path="core/src/engine/small.cc",
-        before="Reduction reduction{reduce, {prescale * postscale, 1.0}};",
-        after="Reduction reduction{reduce, {prescale, 1.0}};",
+        before="Reduction reduction{request.reduce, {request.prescale * request.postscale, 1.0}};",
+        after="Reduction reduction{request.reduce, {request.prescale, 1.0}};",
         found_by="cpp AverageDividesAndScalesApply",
     ),
     Fault(
