@@ -80,7 +80,7 @@ def quick(session: nox.Session) -> None:
     """Before every commit: form, the pure tests, and one conformance per framework."""
     places = [ROOT / "core/tests/python/test_numpy_conformance.py", *ROOT.glob("plugins/*/tests/test_conformance.py")]
     files = ["tests/architecture", *(str(path.relative_to(ROOT)) for path in places)]
-    pure = cpp_jobs(session, suites_of("common", "algorithms", "controller"))  # without a process, thread or socket
+    pure = cpp_jobs(session, suites_of("common", "reduce", "algorithms", "controller"))  # no process, thread or socket
     run_jobs(session, form_jobs(session) | pure | python_jobs(session, by_itself(files)))
 
 
@@ -210,9 +210,9 @@ def cpp(session: nox.Session) -> None:
 def simulation(session: nox.Session) -> None:
     """100,000 random starts of jobs and as many jobs; FARANDOLE_SEEDS: how many else, FARANDOLE_SEED: one again."""
     os.environ.setdefault("FARANDOLE_SEEDS", "100000")
-    agreement = "SimulationTest|SeveralRanks|OneGroup|ProcessSets|Join|Death|Leave|SlowReader|Planted"
+    negotiation = "SimulationTest|SeveralRanks|OneGroup|ProcessSets|Join|Death|Leave|SlowReader|Planted"
     build = build_tests(session, ["-DFARANDOLE_TEST_SECONDS=3600"], MADE / "build" / "simulation")
-    run_ctest(session, build, ("-R", f"RendezvousSimulation|Liveness|{agreement}"), {})
+    run_ctest(session, build, ("-R", f"RendezvousSimulation|Liveness|{negotiation}"), {})
 
 
 @nox.session
@@ -236,14 +236,14 @@ def cpp_thread(session: nox.Session) -> None:
 
 @nox.session
 def cpp_aarch64(session: nox.Session) -> None:
-    """Compile for aarch64 with Debian's cross compiler; run the tests of core/src/common under qemu."""
+    """Compile for aarch64 with Debian's cross compiler; run the tests of core/src/common and reduce under qemu."""
     target = "aarch64-linux-gnu"
     if not (shutil.which(f"{target}-g++") and shutil.which("qemu-aarch64") and Path("/usr/src/googletest").is_dir()):
         session.error("something is missing (Debian, Ubuntu: apt install g++-aarch64-linux-gnu qemu-user libgtest-dev)")
     cross = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"]
     cross += [f"-DCMAKE_C_COMPILER={target}-gcc", f"-DCMAKE_CXX_COMPILER={target}-g++"]
     cross += [f"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/{target}"]
-    run_ctest(session, build_tests(session, cross, MADE / "build" / session.name), suites_of("common"), {})
+    run_ctest(session, build_tests(session, cross, MADE / "build" / session.name), suites_of("common", "reduce"), {})
 
 
 # ---- Form ------------------------------------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
 """Which schedule is fastest between hosts: link_bench in network namespaces, with delay and with a limited rate.
 
-    python3 core/benchmarks/hosts.py --programs FOLDER --switch PROGRAM --output docs/benchmarks/hosts.md
+    python3 core/benchmarks/hosts.py --programs FOLDER --switch PROGRAM --output /tmp/hosts.md
 
 FOLDER holds link_bench. A host is a network namespace; all stand on one bridge, so that this needs root, `ip` and `tc`.
-PROGRAM delays frames: `PROGRAM FILE PORT...` forwards what it receives at a port to the others; a line of FILE is
-`PORT microseconds 0 0 1`. Without it the networks with delay are left out.
+PROGRAM replaces the bridge where a network has delay: a switch in user space, `PROGRAM FILE PORT...`. A line of FILE is
+a port's name, its delay and jitter in microseconds, its lost frames in a million, and 1 where it forwards. A frame is
+delayed by both of its ports. Without PROGRAM the networks with delay are left out.
+
+The output has the tables of docs/benchmarks/hosts.md, whose text is written by hand.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ CLEARLY = 1.1  # times as fast: less is noise
 
 @dataclass(frozen=True)
 class Network:
-    """What lies between two hosts."""
+    """A network: the delay and the rate between two hosts."""
 
     title: str
     hop_us: int = 0  # one way
@@ -36,7 +39,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Row:
-    """What link_bench said about one operation of one size."""
+    """The times of one operation of one size in one network, as link_bench measured them."""
 
     network: Network
     hosts: int
@@ -100,7 +103,7 @@ def between(network: Network, hosts: int, switch: Path | None) -> Iterator[None]
     with tempfile.NamedTemporaryFile("w") as table:
         if network.hop_us:
             assert switch is not None
-            table.write("".join(f"{port} {network.hop_us // 2} 0 0 1\n" for port in ports))
+            table.write("".join(f"{port} {network.hop_us // 2} 0 0 1\n" for port in ports))  # a hop has two ports
             table.flush()
             for port in ports:
                 ip("-n", SWITCH, "link", "set", port, "nomaster")

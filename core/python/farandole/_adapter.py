@@ -74,7 +74,7 @@ class DeviceMemory(ABC, Generic[T]):
 
     @abstractmethod
     def device_of(self, tensor: T) -> Hashable:
-        """Which device a tensor that lies on one lies on."""
+        """The device of a tensor for which `holds` is true; equal for tensors of one device."""
 
     @abstractmethod
     def buffer(self, tensor: T) -> Buffer | None:

@@ -16,7 +16,7 @@ from farandole._environment import OURS, World, shows_details, status_file
 from farandole._errors import PeerLostError
 from farandole._native import core
 from farandole._rank_records import RankRecords
-from farandole._uncaught import Uncaught
+from farandole._uncaught import Uncaught, sentence_of
 
 
 class _Teller:
@@ -47,13 +47,19 @@ class _Teller:
         return os.getpid() == self.pid
 
     def say(self, raised: bool, because_of: int | None = None) -> None:
-        if self.records is None or not self.is_here:
-            return
-        self.note_lost()
-        self.records.part(self.rank, raised, self.lost[0] if self.lost else because_of)
+        if self.records is not None and self.is_here:
+            self.records.part(self.rank, raised, because_of)
 
     def note_lost(self) -> None:
+        """Look whose end has ended the world.
+
+        A rank looks before it asks who tells: a rank that ends later may blame this one already.
+        """
         self.lost = core.lost_rank() or self.lost
+
+    @property
+    def lost_rank(self) -> int | None:
+        return self.lost[0] if self.lost else None
 
     def who_tells(self, *things: str) -> list[int]:
         """The rank that tells the user each of them: the first that asks."""
@@ -63,20 +69,20 @@ class _Teller:
         return [self.rank for _ in things]
 
     def on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self.note_lost()
         is_interrupted = issubclass(kind, KeyboardInterrupt)
         if is_interrupted and self.records is not None and self.rank != 0 and not shows_details():
-            self.say(raised=True)  # Ctrl-C reaches all ranks, and one traceback tells where they were
+            self.say(raised=True, because_of=self.lost_rank)  # one traceback tells where Ctrl-C met the ranks
             return
         if is_interrupted or self.plain_hook is not sys.__excepthook__ or shows_details() or not self.is_here:
-            self.say(raised=True)
+            self.say(raised=True, because_of=self.lost_rank)
             self.plain_hook(kind, error, trace)
             return
-        self.note_lost()
         uncaught = Uncaught(error, trace)
         if self.lost is None or not _speaks_of(self.lost, error):
             self.tell(uncaught)
             return
-        self.say(raised=True)
+        self.say(raised=True, because_of=self.lost_rank)
         if self.who_tells(self.lost[1]) == [self.rank]:
             self.print(f"farandole: rank {self.rank} stops{uncaught.where}: {self.lost[1]}\n")
 
@@ -84,7 +90,8 @@ class _Teller:
         """Of the ranks that fail of one mistake one shows its traceback; another says where, if that is elsewhere."""
         text = uncaught.text  # takes longer than to ask, so that the line of another comes after it mostly
         first, why, place = self.who_tells(uncaught.mistake, uncaught.reason, uncaught.reason + uncaught.where)
-        self.say(raised=True, because_of=None if first == self.rank else first)
+        blamed = self.lost_rank if first == self.rank or self.lost else first
+        self.say(raised=True, because_of=blamed)
         if first == self.rank:
             self.print(text)
         elif place == self.rank:
@@ -117,7 +124,8 @@ def before_shutdown() -> None:
 
 def at_exit() -> None:
     """The interpreter ends."""
-    _teller.say(raised=False)
+    _teller.note_lost()
+    _teller.say(raised=False, because_of=_teller.lost_rank)
 
 
 def look_for_the_ended() -> None:
@@ -135,4 +143,4 @@ def look_for_the_ended() -> None:
 
 
 def _speaks_of(lost: tuple[int, str], error: BaseException) -> bool:
-    return isinstance(error, PeerLostError) or lost[1] in str(error)
+    return isinstance(error, PeerLostError) or lost[1] in sentence_of(error)

@@ -124,7 +124,10 @@ class RankRecords:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One rank at a time. The kernel unlocks for who dies; who was stopped is not waited for."""
+        """A context that one rank at a time is in. The kernel unlocks for a rank that dies.
+
+        A rank that was stopped inside holds the others up for _LOCK_SECONDS; then they go on without the lock.
+        """
         deadline = time.monotonic() + _LOCK_SECONDS
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # locks are of whom opens, not of the memory
         try:

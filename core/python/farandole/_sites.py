@@ -9,11 +9,14 @@ from types import FrameType
 _frameworks: set[str] = set()
 
 
-def place(frame: FrameType) -> str | None:
-    """File and line of a frame of the user's; None for one of Farandole's, of a framework, or of code it has made."""
+def place(frame: FrameType, line: int | None = None) -> str | None:
+    """File and line of a frame of the user's; None for one of Farandole's, of a framework, or of code it has made.
+
+    `line` replaces the frame's own, which moves on while the frame handles an exception.
+    """
     if _is_inside(frame.f_globals.get("__name__") or "") or _is_made(frame.f_code.co_filename):
         return None
-    return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return f"{_short(frame.f_code.co_filename)}:{line or frame.f_lineno}"
 
 
 def stack_level() -> int:

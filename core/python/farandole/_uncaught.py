@@ -1,4 +1,4 @@
-"""What is printed of an exception that nobody caught: down to the user's line, and what it was in one sentence.
+"""The text of an exception that nobody caught: the traceback down to the user's line, then one sentence.
 
 Traceback (most recent call last):
   File "train.py", line 7, in train            the user's frames; ours and the framework's below them tell nothing
@@ -21,7 +21,7 @@ _translations: list[Callable[[BaseException], BaseException | None]] = []
 
 
 def translate_errors(translation: Callable[[BaseException], BaseException | None]) -> None:
-    """From now on, ask this for what a framework raises in our place, with words of its own: our error, or None."""
+    """Register a function that returns our error for what a framework raised in place of it, else None."""
     _translations.append(translation)
 
 
@@ -29,31 +29,52 @@ class Uncaught:
     """An exception that ends this rank's program."""
 
     def __init__(self, error: BaseException, trace: TracebackType | None) -> None:
-        ours = next(filter(None, (translation(error) for translation in _translations)), None)
-        self._error = ours or error
-        self._is_ours = ours is not None or isinstance(error, (MismatchError, RecoverableError))
+        self._error = _translated(error)
+        self._is_ours = isinstance(self._error, (MismatchError, RecoverableError))
         self._trace = down_to_the_user(trace) if self._is_ours else trace
 
     @property
     def text(self) -> str:
-        """What is printed: one string, so that lines of other ranks do not come between."""
+        """All that is printed, in one string, so that lines of other ranks do not come between."""
         return "".join(traceback.format_exception(type(self._error), self._error, self._trace))
 
     @property
     def mistake(self) -> str:
-        """The same on all ranks that fail of one mistake; of ours there is one in a job, in one sentence or several."""
+        """The key by which ranks that fail of one mistake find each other: equal on all of them.
+
+        Of an error of ours it is the class alone, since ranks may word one mistake differently.
+        """
         return type(self._error).__name__ if self._is_ours else self.text
 
     @property
     def reason(self) -> str:
         """Its sentence, as another rank would say it."""
-        return _ELSEWHERE.sub("", str(self._error))
+        return _ELSEWHERE.sub("", sentence_of(self._error))
 
     @property
     def where(self) -> str:
         """The innermost line of the user's own, " at train.py:7"."""
-        frames = [frame for frame, _ in traceback.walk_tb(self._trace)]
-        return next((f" at {place(frame)}" for frame in reversed(frames) if _is_users(frame)), "")
+        frames = [*traceback.walk_tb(self._trace)]
+        return next((f" at {place(frame, line)}" for frame, line in reversed(frames) if _is_users(frame)), "")
+
+
+def sentence_of(error: BaseException) -> str:
+    """The error's own words; its class where `__str__` raises, which must not keep a rank from saying that it ends."""
+    try:
+        return str(error)
+    except Exception:
+        return f"{type(error).__name__}, whose __str__ raises"
+
+
+def _translated(error: BaseException) -> BaseException:
+    """Our error for what a framework raised in its place, with the notes and causes of that; else the error itself."""
+    ours = next(filter(None, (translation(error) for translation in _translations)), None)
+    if ours is None:
+        return error
+    for name in ("__notes__", "__cause__", "__context__", "__suppress_context__"):  # the last one is set by a cause
+        if hasattr(error, name):
+            setattr(ours, name, getattr(error, name))
+    return ours
 
 
 def down_to_the_user(trace: TracebackType | None) -> TracebackType | None:
@@ -71,6 +92,6 @@ def down_to_the_user(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_users(frame: FrameType) -> bool:
-    """Not so of the standard library, by which we and frameworks call our own functions."""
+    """Whether the frame runs code of the user's. The standard library's is not: frameworks and we call through it."""
     module = str(frame.f_globals.get("__name__") or "").partition(".")[0]
     return module not in sys.stdlib_module_names and place(frame) is not None

@@ -1,18 +1,20 @@
 """What an exception that nobody caught prints. Pure, but for the memory that ranks share."""
 
 import os
+import sys
+from types import SimpleNamespace
 
 import farandole
 import pytest
-from farandole import _uncaught
+from farandole import _parting, _uncaught
 from farandole._rank_records import RankRecords, make_memory
 from farandole._uncaught import Uncaught, translate_errors
 
 
-def calling(name, function):
-    """A function of the module `name` that calls `function`."""
+def calling(name, function, body="    return function()\n"):
+    """A function of the module `name` that calls `function`, in line 2 of its file unless `body` says otherwise."""
     space = {"__name__": name, "function": function}
-    exec(compile("def call():\n    return function()\n", f"{name}.py", "exec"), space)
+    exec(compile(f"def call():\n{body}", f"{name}.py", "exec"), space)
     return space["call"]
 
 
@@ -82,6 +84,63 @@ def test_what_a_framework_raises_in_our_place_is_translated(monkeypatch):
     assert "own words" in caught(RuntimeError("own words"), "train").text
 
 
+@pytest.fixture
+def translates(monkeypatch):
+    """Makes `translation` the only one."""
+
+    def use(translation):
+        monkeypatch.setattr(_uncaught, "_translations", [])
+        translate_errors(translation)
+
+    return use
+
+
+@pytest.mark.parametrize("kind", [ValueError, farandole.FarandoleError, farandole.NotInitializedError])
+@pytest.mark.usefixtures("in_farandole")
+def test_the_class_of_a_translated_error_decides_whether_it_is_shown_whole(translates, kind):
+    translates(lambda error: kind("ours"))
+    uncaught = caught(RuntimeError("a framework's words"), "train", "farandole.hooks")
+    assert '"farandole.hooks.py"' in uncaught.text and "ours" in uncaught.text
+    assert uncaught.mistake == uncaught.text
+
+
+def test_a_translated_error_keeps_notes_and_causes(translates):
+    def fail():
+        try:
+            raise KeyError("the context")
+        except KeyError:
+            error = RuntimeError("a framework's words")
+            error.__notes__ = ["a note"]
+            raise error from OSError("the cause")
+
+    translates(lambda error: farandole.MismatchError("ours"))
+    with pytest.raises(RuntimeError) as found:
+        fail()
+    uncaught = Uncaught(found.value, None)
+    assert "OSError: the cause" in uncaught.text and "KeyError" not in uncaught.text
+    assert sys.version_info < (3, 11) or "a note" in uncaught.text
+    found.value.__cause__ = None
+    found.value.__suppress_context__ = False
+    assert "KeyError: 'the context'" in Uncaught(found.value, None).text
+
+
+BODIES = {  # each calls `function` in line 3, and goes on in line 5
+    "finally": "    try:\n        function()\n    finally:\n        pass\n",
+    "except": "    try:\n        function()\n    except Exception as error:\n        raise\n",
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.usefixtures("in_farandole")
+def test_the_line_that_is_told_is_the_one_that_failed_not_the_one_that_handled_it(body):
+    def fail():
+        raise farandole.DeadlineError("x")
+
+    with pytest.raises(farandole.DeadlineError) as found:
+        calling("train", fail, BODIES[body])()
+    assert Uncaught(found.value, found.value.__traceback__.tb_next).where == " at train.py:3"
+
+
 def memory(size):
     descriptor = make_memory(size)
     return descriptor, f"/proc/self/fd/{descriptor}"
@@ -113,14 +172,73 @@ def test_of_ranks_that_ask_at_once_one_tells():
     for rank in range(8):
         children.append(os.fork())
         if children[-1] == 0:
-            os.close(start)
-            os.read(start_reader, 1)
-            told = RankRecords.open(path.replace("self", str(os.getppid())), 8).who_tells(rank, ["a"])
-            os.write(answers, bytes(told))
-            os._exit(0)
+            try:
+                os.close(start)
+                os.read(start_reader, 1)
+                told = RankRecords.open(path.replace("self", str(os.getppid())), 8).who_tells(rank, ["a"])
+                os.write(answers, bytes(told))
+            finally:
+                os._exit(0)  # whatever happens: a second pytest must not go on from here
     os.close(start)
     for child in children:
-        assert os.waitpid(child, 0)[1] == 0
-    assert len(set(os.read(answers_reader, 100))) == 1
+        os.waitpid(child, 0)
+    told = os.read(answers_reader, 100)
+    assert (len(told), len(set(told))) == (8, 1)
     for each in (descriptor, start_reader, answers_reader, answers):
         os.close(each)
+
+
+# ---- The hook
+
+
+@pytest.fixture
+def two(monkeypatch):
+    """Two ranks in this process, and `lost`, to which the rank that the core has found lost can be appended."""
+    descriptor, path = memory(2)
+    lost = []
+    monkeypatch.setattr(_parting, "core", SimpleNamespace(lost_rank=lambda: lost[-1] if lost else None))
+    ranks = [_parting._Teller() for _ in range(2)]
+    for rank, teller in enumerate(ranks):
+        teller.rank, teller.pid, teller.plain_hook = rank, os.getpid(), sys.__excepthook__
+        teller.records = RankRecords.open(path, 2)
+    yield SimpleNamespace(ranks=ranks, lost=lost)
+    os.close(descriptor)
+
+
+def blamed(two):
+    partings = [two.ranks[0].records.parting(rank) for rank in range(2)]
+    return [parting.blamed if parting else "nothing said" for parting in partings]
+
+
+def test_of_two_ranks_that_raise_alike_only_one_blames_the_other(two, monkeypatch):
+    """Rank 1 learns that rank 0 tells of their mistake, and has left before rank 0 goes on."""
+    zero, one = two.ranks
+    ask = zero.who_tells
+
+    def ask_and_be_overtaken(*things):
+        answer = ask(*things)
+        one.on_exception(KeyError, KeyError("no such column"), None)
+        two.lost.append((1, "rank 1 has left the job"))
+        return answer
+
+    monkeypatch.setattr(zero, "who_tells", ask_and_be_overtaken)
+    zero.on_exception(KeyError, KeyError("no such column"), None)
+    assert blamed(two) == [None, 0]
+
+
+def test_a_rank_blames_the_one_whose_end_it_had_seen(two, capsys):
+    two.lost.append((1, "rank 1 has left the job"))
+    two.ranks[0].on_exception(farandole.PeerLostError, farandole.PeerLostError("rank 1 has left the job"), None)
+    assert blamed(two) == [1, "nothing said"]
+    assert "farandole: rank 0 stops: rank 1 has left the job" in capsys.readouterr().err
+
+
+def test_an_error_whose_words_cannot_be_had_is_told(two, capsys):
+    class Unspeakable(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    two.lost.append((1, "rank 1 has left the job"))
+    two.ranks[0].on_exception(Unspeakable, Unspeakable(), None)
+    assert blamed(two) == [1, "nothing said"]
+    assert "Unspeakable" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import farandole_tensorflow as hvd
 import pytest
 import tensorflow as tf
 from farandole.testing import RanksFailed, World, spawn, world
-from farandole_tensorflow._errors import in_a_graph
+from farandole_tensorflow._errors import as_ours, in_a_graph
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -101,6 +101,24 @@ def test_our_sentence_is_found_among_tensorflows_words(frames, words):
     assert (type(error), str(error)) == (hvd.DeadlineError, "allreduce 'w': the ranks disagree")
 
 
+@pytest.mark.parametrize(
+    ("sentence", "kind"),
+    [
+        ("allreduce 'w': the ranks disagree", hvd.MismatchError),
+        ("farandole is not initialized; call init() first", hvd.NotInitializedError),
+        ("allreduce 'w' failed on rank 0: this rank called shutdown", hvd.NotInitializedError),
+        ("this is a forked child of a rank; only the rank itself can take part", hvd.NotInitializedError),
+    ],
+)
+def test_the_sentence_tells_a_mismatch_from_a_missing_world(sentence, kind):
+    """There is no world here, as after a program's `finally: hvd.shutdown()`."""
+    words = f"{OF_A_LAMBDA}{sentence}\n\t [[{{{{node allreduce}}}}]] [Op:__inference_step_11]"
+    of_a_graph = tf.errors.FailedPreconditionError(None, None, words)
+    assert type(in_a_graph(of_a_graph)) is kind
+    with pytest.raises(kind), as_ours():
+        raise tf.errors.FailedPreconditionError(None, None, sentence + " [Op:FarandoleAllreduce]")
+
+
 def test_what_others_operations_raise_is_left_to_tensorflow():
     theirs = OF_2_21 + "Incompatible shapes: [2] vs. [3]\n\t [[{{node allreduced/add}}]] [Op:__inference_step_11]"
     for error in (tf.errors.InvalidArgumentError(None, None, theirs), ValueError(ONE)):
@@ -157,7 +175,9 @@ def after_shutdown():
     reduce = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
     assert reduce(tf.ones(1)).numpy().tolist() == [hvd.size()]
     hvd.shutdown()
-    has(text_of(tf.errors.FailedPreconditionError, lambda: reduce(tf.ones(1))), "init()")
+    error = raised(tf.errors.FailedPreconditionError, lambda: reduce(tf.ones(1)))
+    has(str(error), "init()")
+    assert printed(error)[-1].startswith("farandole.NotInitializedError: "), printed(error)
     raised(hvd.NotInitializedError, lambda: hvd.allreduce(tf.ones(1)))
     hvd.init()
     assert reduce(tf.ones(1)).numpy().tolist() == [hvd.size()]

@@ -32,11 +32,15 @@ class Callbacks:
         self.BroadcastGlobalVariablesCallback = _made("BroadcastGlobalVariablesCallback", Broadcasting, base, means)
         self.MetricAverageCallback = _made("MetricAverageCallback", MetricAveraging, base)
         # As Keras's own callbacks call it, whose entry in the logs would stand beside ours otherwise.
-        is_2 = getattr(keras, "__version__", "2").startswith("2")  # TensorFlow's own Keras 2 does not say its version
-        rate = {"farandole_log": "lr" if is_2 else "learning_rate"}
+        rate = {"farandole_log": "lr" if is_keras_2(keras) else "learning_rate"}
         self.LearningRateScheduleCallback = _made("LearningRateScheduleCallback", Schedule, base, rate)
         self.LearningRateWarmupCallback = _made("LearningRateWarmupCallback", Warmup, base, rate)
         self.BestModelCheckpoint = _made("BestModelCheckpoint", BestOnly, checkpoint)
+
+
+def is_keras_2(keras: Any) -> bool:
+    """Whether this module is Keras 2. TensorFlow's own Keras 2 does not say its version."""
+    return bool(getattr(keras, "__version__", "2").startswith("2"))
 
 
 def _made(name: str, mixin: type, base: type, means: dict[str, Any] | None = None) -> Any:

@@ -119,7 +119,7 @@ class Relay:
         return [line for line, _ in self._tails.get(rank, ())]
 
     def shows_tail(self, rank: int, most_lines: int, is_told: bool = False) -> bool:
-        """Whether they all stand where our messages go, with at most so many lines of others after them.
+        """Tell whether a rank's tail is in sight above our messages, with at most `most_lines` of others after it.
 
         `is_told`: an exception has ended the rank; then it is enough that its last line, the exception's, stands there.
         """

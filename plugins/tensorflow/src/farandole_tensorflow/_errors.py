@@ -51,6 +51,11 @@ _BY_TENSORFLOWS = {
     theirs: _both("InvalidError" if ours is ValueError else ours.__name__, ours, theirs)
     for theirs, ours in _OURS.items()
 }
+# What the core and csrc/call.cc say where there is no world. TensorFlow has one class for that and for a mismatch.
+_NO_WORLD = re.compile(
+    r"(?:^|: )(?:farandole is not initialized|farandole_tensorflow was not imported"
+    r"|this is a forked child of a rank|this rank called shutdown)\b"
+)
 _NOT_INITIALIZED = _both("NotInitializedError", farandole.NotInitializedError, tf.errors.FailedPreconditionError)
 
 
@@ -63,22 +68,27 @@ def as_ours() -> Iterator[None]:
         kind = _BY_TENSORFLOWS.get(type(error))
         if kind is None:
             raise
-        if type(error) is tf.errors.FailedPreconditionError and not farandole.is_initialized():
+        if _lacks_a_world(error, _FRAME.sub("", error.message)):
             kind = _NOT_INITIALIZED
         raise kind(error) from None
 
 
 def in_a_graph(error: BaseException) -> BaseException | None:
-    """What a graph has raised since an operation of ours failed in it, as our class, with our sentence alone."""
+    """Our error, with our sentence alone, where a graph raised `error` because an operation of ours failed in it."""
     if not isinstance(error, tf.errors.OpError):
         return None
     found = _IN_A_GRAPH.search(error.message)
     kind = _OURS.get(type(error))
     if found is None or kind is None:
         return None
-    if kind is farandole.MismatchError and not farandole.is_initialized():
+    if _lacks_a_world(error, found["sentence"]):
         kind = farandole.NotInitializedError
     return kind(found["sentence"])
+
+
+def _lacks_a_world(error: Any, sentence: str) -> bool:
+    """Whether an operation failed because there was no world then; a later shutdown() must not change the answer."""
+    return type(error) is tf.errors.FailedPreconditionError and _NO_WORLD.search(sentence) is not None
 
 
 translate_errors(in_a_graph)
