@@ -168,8 +168,9 @@ class Framework:
         except nox.command.CommandFailed:
             return f"{self.called} cannot be installed, see above"
         try:
-            if self.lacking:
+            if self.lacking and not env.noted("import"):
                 env.run("python", "-c", f"import {self.plugin}", silent=True)
+                env.note("import", "done")
         except nox.command.CommandFailed:
             return f"{self.called} cannot be imported, see above; if a library is missing, install it ({self.lacking})"
         return ""
@@ -233,8 +234,7 @@ class Together:
         return " and ".join(lender.called for lender in self.lenders)
 
     def make(self, session: nox.Session) -> Environment | None:
-        found = [lender.make(session) for lender in self.lenders]
-        homes = [lender.home for lender in found if lender]
+        homes = [env.home for env in (lender.make(session) for lender in self.lenders) if env]
         if len(homes) < len(self.lenders):
             return None
         env = Environment(session, "-".join(lender.home for lender in self.lenders))
