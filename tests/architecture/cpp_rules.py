@@ -15,7 +15,7 @@ LAYERS["transport"] = {"common"}
 LAYERS["world"] = {"common", "transport"}
 LAYERS["algorithms"] = {"common", "reduce", "transport", "world"}
 LAYERS["device"] = {"common", "reduce", "transport", "world"}
-LAYERS["controller"] = {"common", "reduce", "transport", "world"}
+LAYERS["controller"] = {"common", "reduce", "transport", "world", "algorithms"}
 LAYERS["collectives"] = {"common", "reduce", "transport", "world", "algorithms", "device"}
 LAYERS["backends"] = {*LAYERS["collectives"], "collectives"}
 LAYERS["engine"] = {*LAYERS["backends"], "backends", "controller"}
@@ -34,6 +34,9 @@ _BRIDGES = ("core/gloo/",)
 _FOREIGN = re.compile(r"^(?:torch|ATen|c10|tensorflow|tsl|xla|mxnet|dlpack|nccl|mpi|gloo|cuda|cudart)\b|^cuda_")
 _PYTHON = re.compile(r"^(?:pybind11/|Python\.h$)")
 _ENVIRONMENT = re.compile(r"\b(?:secure_)?getenv\b|\b(?:set|unset|put|clear)env\b|\benviron\b")
+CHOOSER = "core/src/algorithms/choose_path."
+_PATH_KIND = re.compile(r"(?P<compares>(?:[!=]=|\bcase)\s*)?\bPathKind::k\w+")
+_ENDS = re.compile(r"\bdone_\.store\(true|\brequest\.done\(")
 ENVIRONMENT_FILE = "core/src/common/config.cc"
 # Registers with TensorFlow while it is loaded, before Python can call it.
 _READS_WHILE_LOADED = "plugins/tensorflow/csrc/door.cc"
@@ -117,6 +120,30 @@ def back_end_name_violations(files: Iterable[Source]) -> list[str]:
                     f"{source.path}:{line_of(source.text, match.start())}: names the back end {match.lastgroup}"
                 )
     return found
+
+
+def path_violations(files: Iterable[Source]) -> list[str]:
+    """One function chooses the path of an operation: elsewhere a PathKind is only compared with."""
+    found = []
+    for source in files:
+        if not source.path.startswith("core/src/") or source.path.startswith(CHOOSER):
+            continue
+        code = code_only(source.text)
+        for match in _PATH_KIND.finditer(code):
+            if not match["compares"]:
+                found.append(f"{source.path}:{line_of(code, match.start())}: {match[0]}; ChoosePath chooses ({CHOOSER})")
+    return found
+
+
+def second_ends(files: Iterable[Source]) -> list[str]:
+    """One place ends an operation: it marks it as done and calls the user's function."""
+    found: dict[str, list[str]] = {}
+    for source in files:
+        if source.path.startswith("core/src/"):
+            code = code_only(source.text)
+            for match in _ENDS.finditer(code):
+                found.setdefault(match[0], []).append(f"{source.path}:{line_of(code, match.start())}: {match[0]}")
+    return [place for places in found.values() if len(places) > 1 for place in places]
 
 
 def cpp_environment_violations(files: Iterable[Source]) -> list[str]:

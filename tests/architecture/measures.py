@@ -19,17 +19,17 @@ SOURCES = "core/src/"
 
 # figure -> the most it may be
 WORST: dict[str, float] = {
-    "files": 271,
-    "percent of files below 60 lines": 44.6,
+    "files": 266,
+    "percent of files below 60 lines": 41.4,
     "files above 500 lines": 0,
     "lines of the longest function": 40,
     "folders that include each other in a circle": 4,
-    "classes of more than 30 functions": 6,
+    "classes of more than 30 functions": 4,
 }
 
 # folder -> the least share of comments, in percent
 LEAST_COMMENTS = {
-    "algorithms": 22,
+    "algorithms": 26,
     "backends": 10,
     "collectives": 11,
     "common": 11,

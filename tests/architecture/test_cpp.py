@@ -7,6 +7,8 @@ from cpp_rules import (
     foreign_header_violations,
     layer_of,
     layer_violations,
+    path_violations,
+    second_ends,
 )
 from tree import cpp_sources
 
@@ -25,6 +27,14 @@ def test_nothing_is_compiled_against_a_framework() -> None:
 
 def test_back_ends_are_named_in_their_folder_only() -> None:
     assert back_end_name_violations(cpp_sources()) == []
+
+
+def test_one_function_chooses_the_path_of_an_operation() -> None:
+    assert path_violations(cpp_sources()) == []
+
+
+def test_an_operation_ends_in_one_place() -> None:
+    assert second_ends(cpp_sources()) == []
 
 
 def test_the_environment_is_read_in_one_cpp_file() -> None:
@@ -48,6 +58,24 @@ def test_files_belong_to_layers() -> None:
 def test_an_arrow_that_turns_round_is_found(plant: Plant) -> None:
     files = plant({"core/src/common/a.h": '#include <vector>\n#include "world/layout.h"\n'})
     assert layer_violations(files) == ["core/src/common/a.h:2: common may not know world (world/layout.h)"]
+
+
+def test_a_second_choice_of_a_path_is_found(plant: Plant) -> None:
+    files = plant(
+        {
+            "core/src/engine/a.cc": "bool Alone(PathKind kind) { return kind == PathKind::kSolo; }\n",
+            "core/src/engine/b.cc": "PathKind Choose() { return PathKind::kCells; }\n",
+        }
+    )
+    assert path_violations(files) == [
+        "core/src/engine/b.cc:1: PathKind::kCells; ChoosePath chooses (core/src/algorithms/choose_path.)"
+    ]
+
+
+def test_a_second_end_of_an_operation_is_found(plant: Plant) -> None:
+    ends = "void End() { done_.store(true); }\n"
+    assert second_ends(plant({"core/src/engine/a.cc": ends})) == []
+    assert len(second_ends(plant({"core/src/engine/a.cc": ends, "core/src/engine/b.cc": ends}))) == 2
 
 
 def test_branches_do_not_know_each_other(plant: Plant) -> None:

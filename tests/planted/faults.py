@@ -150,7 +150,7 @@ FAULTS = [
     # ---- core, engine
     Fault(
         name="the postscale factor is not applied",
-        path="core/src/engine/small.cc",
+        path="core/src/engine/operation.cc",
         before="Reduction reduction{request.reduce, {request.prescale * request.postscale, 1.0}};",
         after="Reduction reduction{request.reduce, {request.prescale, 1.0}};",
         found_by="cpp AverageDividesAndScalesApply",

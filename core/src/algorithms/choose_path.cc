@@ -1,7 +1,51 @@
 #include "algorithms/choose_path.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace farandole {
 namespace {
+
+// Where a core has such a cache, staging is faster than cells for a pair and more than kPairStagedBytes.
+constexpr int64_t kLargeCacheBytes = 2 << 20, kPairStagedBytes = 32 << 10;
+
+// Elements are reduced one by one, by our own back end, in host memory: whoever submits cannot copy or send what a
+// device has not computed yet.
+bool SumsOnHost(const PathFacts& facts) {
+  return facts.kind == OpKind::kAllreduce && !NeedsWholeTensors(facts.reduce) && !facts.on_device;
+}
+
+bool IsBetterStaged(const PathFacts& facts) {
+  return facts.set_size == 2 && facts.second_level_cache_bytes >= kLargeCacheBytes &&
+         facts.size_bytes > kPairStagedBytes;
+}
+
+bool FitsCells(const PathFacts& facts) {
+  const bool takes_part = facts.kind == OpKind::kBarrier || (SumsOnHost(facts) && !IsBetterStaged(facts));
+  return takes_part && !facts.in_log && facts.group_count == 1 && facts.set_size <= kMostCellMembers &&
+         facts.size_bytes <= CellLimitBytes(facts.set_size);
+}
+
+bool FitsEager(const PathFacts& facts) {
+  return SumsOnHost(facts) && !facts.in_log && facts.can_put && facts.size_bytes > 0 &&
+         facts.size_bytes <= EagerLimitBytes(facts.set_size);
+}
+
+struct Row {
+  PathKind kind;
+  bool (*matches)(const PathFacts& facts);
+};
+
+// The first that matches.
+constexpr Row kRows[] = {
+    {PathKind::kSolo, [](const PathFacts& facts) { return facts.set_size == 1; }},
+    {PathKind::kLibrary, [](const PathFacts& facts) { return facts.backend != 0; }},
+    {PathKind::kCells, FitsCells},
+    {PathKind::kEager, FitsEager},
+    {PathKind::kStaged, [](const PathFacts& facts) { return facts.group_count == 1; }},
+    {PathKind::kLinks, [](const PathFacts& facts) { return facts.largest_group == 1; }},
+    {PathKind::kTwoLevel, [](const PathFacts&) { return true; }},
+};
 
 // One hop instead of two, but n-1 times the data: worth it as long as the additional bytes take less time than a hop.
 // With 50 KB under way it wins at 48 KB sent by each participant, and loses at 112. With 12 KB under way (200 Mbit/s,
@@ -27,6 +71,25 @@ constexpr size_t kRingBlockBytes = 128 << 10;
 constexpr int kRingGatherers = 8;
 
 }  // namespace
+
+PathFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout) {
+  PathFacts facts;
+  facts.kind = kind;
+  facts.reduce = reduce;
+  facts.set_size = layout.size();
+  facts.group_count = layout.group_count();
+  facts.largest_group = layout.shard_count();
+  return facts;
+}
+
+PathKind ChoosePath(const PathFacts& facts) {
+  return std::find_if(std::begin(kRows), std::end(kRows), [&facts](const Row& row) { return row.matches(facts); })
+      ->kind;
+}
+
+int64_t CellLimitBytes(int set_size) { return (256 << 10) / std::max(set_size, 4); }
+
+int64_t EagerLimitBytes(int set_size) { return set_size == 2 ? kEagerMostBytes : (64 << 10) / (set_size - 1); }
 
 Algorithm ChooseAllreduce(size_t size_bytes, int participants, bool order_matters, Algorithm forced) {
   if (forced != Algorithm::kAuto) return forced;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/choose_path.h"
 #include "collectives/task.h"
 #include "common/config.h"
 #include "common/status.h"
@@ -19,21 +20,6 @@
 #include "world/world.h"
 
 namespace farandole {
-
-// What an operation asks of whoever performs it: what all ranks know of it alike, and before it is work.
-struct PathFacts {
-  OpKind kind = OpKind::kAllreduce;
-  DType dtype = DType::kFloat32;
-  ReduceOp reduce = ReduceOp::kSum;  // allreduce, reducescatter; never kAverage
-  int set_size = 1;
-  bool on_device = false;          // the tensors do not lie in host memory
-  Scale scale{};                   // allreduce, reducescatter
-  bool results_on_device = false;  // allgather, alltoall, reducescatter: may lie there, too
-  int group_count = 1;             // of ranks that share memory
-  bool has_network = true;         // between groups, the back end's library; where the user says so, only ours have
-
-  bool is_cut_off() const { return !has_network && group_count > 1; }
-};
 
 class Backend {
  public:

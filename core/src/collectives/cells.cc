@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "algorithms/choose_path.h"
 #include "common/failpoint.h"
 
 namespace farandole {
@@ -16,7 +17,7 @@ constexpr size_t kStepBytes = 32;
 void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellSegment* segments, size_t segment_count,
                int reader) {
   FRD_FAILPOINT("cells.fold");
-  const void* inputs[CellBuffer::kMostMembers];
+  const void* inputs[kMostCellMembers];
   size_t offset = 0;
   for (size_t i = 0; i < segment_count; ++i) {
     const CellSegment& segment = segments[i];

@@ -1,12 +1,7 @@
 #include "collectives/collectives.h"
 
 #include "algorithms/partition.h"
-#include "collectives/allgather.h"
-#include "collectives/allreduce.h"
-#include "collectives/alltoall.h"
-#include "collectives/broadcast.h"
 #include "collectives/iovector.h"
-#include "collectives/reducescatter.h"
 #include "common/failpoint.h"
 
 namespace farandole {
@@ -21,6 +16,12 @@ std::vector<int> SegmentMembers(const World& world, const ProcessSet& set) {
     members.push_back(world.layout.member_of[static_cast<size_t>(rank)]);
   }
   return members;
+}
+
+PathKind PathOf(const Task& task) {
+  PathFacts facts = FactsOf(task.kind, task.reduce, task.set->layout);
+  facts.in_log = true;
+  return ChoosePath(facts);
 }
 
 const std::byte* At(const void* memory, size_t offset) {
@@ -90,7 +91,7 @@ Status Collectives::LaunchWhenFree() {
   launched_ = true;
   if (TakesSplits(task_->kind)) {
     LaunchAlltoall();
-  } else if (all_apart()) {
+  } else if (PathOf(*task_) == PathKind::kLinks) {
     apart_ = std::make_unique<LinkOperation>(task_, &exchange_, &scratch_);
     return apart_->Start();
   } else {
@@ -100,26 +101,20 @@ Status Collectives::LaunchWhenFree() {
 }
 
 void Collectives::LaunchStaged() {
+  const StagedStart start{&staging_, next_round_, task_, &exchange_};
   switch (task_->kind) {
     case OpKind::kAllreduce:
-      staged_ = std::make_unique<StagedAllreduce>(&staging_, next_round_, task_, &exchange_);
+      staged_ = MakeStagedAllreduce(start);
       return;
     case OpKind::kBroadcast:
-      staged_ = std::make_unique<StagedBroadcast>(&staging_, next_round_, task_, &exchange_);
+      staged_ = MakeStagedBroadcast(start);
       return;
     case OpKind::kAllgather:
-      if (one_group()) {
-        staged_ = std::make_unique<StagedAllgather>(&staging_, next_round_, task_);
-      } else {
-        const Parts parts(set_.layout, task_->rank_bytes, 1, kSlotBytes);
-        staged_ = std::make_unique<GroupedAllgather>(&staging_, next_round_, task_, parts, &exchange_);
-      }
+      staged_ = MakeStagedAllgather(start);
       return;
-    case OpKind::kReducescatter: {
-      const Parts parts(set_.layout, task_->rank_bytes, SizeOf(task_->dtype), kSlotBytes);
-      staged_ = std::make_unique<StagedReducescatter>(&staging_, next_round_, task_, parts, &exchange_);
+    case OpKind::kReducescatter:
+      staged_ = MakeStagedReducescatter(start);
       return;
-    }
     default:  // nothing to move
       return;
   }
@@ -134,9 +129,9 @@ void Collectives::LaunchAlltoall() {
     ReadInput(segment, send_at[me], task_->send_bytes[me], At(segment.output, recv_at[me]));
   }
   if (staging_.count() > 1) {
-    staged_ = std::make_unique<StagedAlltoall>(&staging_, next_round_, task_, exchange_.partition().ranks());
+    staged_ = MakeStagedAlltoall({&staging_, next_round_, task_, &exchange_});
   }
-  if (one_group()) return;
+  if (set_.local()) return;
   std::vector<BlockMemory> sent, blocks;
   for (size_t p = 0; p < send_at.size(); ++p) {
     const bool elsewhere = set_.layout.group_of[p] != exchange_.partition().group;

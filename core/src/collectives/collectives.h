@@ -9,6 +9,7 @@
 
 #include <memory>
 
+#include "algorithms/choose_path.h"
 #include "collectives/links.h"
 #include "collectives/shard_exchange.h"
 #include "collectives/stages.h"
@@ -31,10 +32,6 @@ class Collectives {
   const ProcessSet& set() const { return set_; }
 
  private:
-  int group_count() const { return set_.layout.group_count(); }
-  bool one_group() const { return group_count() == 1; }
-  bool all_apart() const { return set_.layout.shard_count() == 1 && group_count() > 1; }
-
   Status LaunchWhenFree();
   void LaunchStaged();
   void LaunchAlltoall();

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "algorithms/partition.h"
 #include "collectives/shard_exchange.h"
@@ -93,5 +94,20 @@ class PartedOperation : public CrossingOperation {
   const Parts parts_;
   const int shard_count_;
 };
+
+// What an operation through staging starts from. REQUIRES: all outlive the operation.
+struct StagedStart {
+  const Staging* staging;
+  uint64_t first_round;  // the group's running number
+  const Task* task;
+  ShardExchange* exchange;
+};
+
+// One file for each collective.
+std::unique_ptr<StagedOperation> MakeStagedAllreduce(const StagedStart& start);
+std::unique_ptr<StagedOperation> MakeStagedBroadcast(const StagedStart& start);
+std::unique_ptr<StagedOperation> MakeStagedAllgather(const StagedStart& start);
+std::unique_ptr<StagedOperation> MakeStagedReducescatter(const StagedStart& start);
+std::unique_ptr<StagedOperation> MakeStagedAlltoall(const StagedStart& start);  // between members of the group
 
 }  // namespace farandole

@@ -17,7 +17,7 @@
 // - A result is written by combine(t+3), only after all have published t+3, and a member publishes t+3 after it
 //   finished t. Fixed slots matter: rounds of any size and kind use the same places, so no two operations overlap
 //   differently.
-// - Where there are two members, combine(t) may write its results into the other's slot t (allreduce.h). The other
+// - Where there are two members, combine(t) may write its results into the other's slot t (allreduce.cc). The other
 //   alone reads them there, in finish(t), before its own put(t+3). Of three members, one may be late to read what lies
 //   in the slot of another, who would not know.
 //

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <numeric>
 #include <vector>
 
 #include "common/types.h"
@@ -41,8 +42,18 @@ struct Task {
   std::vector<size_t> send_bytes;  // alltoall: what this rank sends to every position
   std::vector<size_t> recv_bytes;  // alltoall: what it gets from every position
 
-  size_t TotalBytes() const;   // of the segments' inputs
-  size_t ResultBytes() const;  // of this rank
+  // Of the segments' inputs.
+  size_t TotalBytes() const {
+    return std::accumulate(segments.begin(), segments.end(), size_t{0},
+                           [](size_t sum, const Segment& segment) { return sum + segment.size_bytes; });
+  }
+  // Of this rank.
+  size_t ResultBytes() const {
+    if (!AllocatesOutput(kind)) return TotalBytes();
+    if (TakesSplits(kind)) return std::accumulate(recv_bytes.begin(), recv_bytes.end(), size_t{0});
+    return RowsDiffer(kind) ? std::accumulate(rank_bytes.begin(), rank_bytes.end(), size_t{0})
+                            : rank_bytes[static_cast<size_t>(set->position)];
+  }
 };
 
 }  // namespace farandole

@@ -15,16 +15,12 @@
 
 namespace farandole {
 
-// Everybody sends everything to everybody: one hop instead of four (the negotiation's two and two of the data), as long
-// as the bytes take less time than hops. Two ranks send no more than they would otherwise.
-int64_t EagerLimitBytes(int set_size);
-
-// Eager operations: allreduces of no more than that in host memory, in a world with put streams.
+// Operations whose path is eager (algorithms/choose_path.h), in this world.
 bool IsEager(const Signature& signature, const ProcessSet& set, const Layout& world);
 
 class Inbox {
  public:
-  static constexpr size_t kMostBytes = 512 << 10;
+  static constexpr size_t kMostBytes = kEagerMostBytes;
 
   struct Slot {
     uint64_t sequence = 0;  // what the rank said when it came, see Negotiation::SequenceOf; 0: it has not come

@@ -13,7 +13,7 @@ bool IsSpan(int64_t offset, int64_t size_bytes) {
 }
 
 bool FitsCells(const Lead& lead, int set_size) {  // as WantedSpanBytes says
-  if (lead.payload_bytes < 0 || lead.payload_bytes > SmallLimitBytes(set_size) || set_size > CellBuffer::kMostMembers)
+  if (lead.payload_bytes < 0 || lead.payload_bytes > CellLimitBytes(set_size) || set_size > kMostCellMembers)
     return false;
   const size_t buffer_bytes = CellBuffer::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
   return 2 * static_cast<int64_t>(buffer_bytes) == lead.span_bytes;

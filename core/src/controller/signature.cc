@@ -52,6 +52,14 @@ int64_t Signature::TotalBytes() const {
   return total;
 }
 
+PathFacts FactsOf(const Signature& signature, const ProcessSet& set) {
+  PathFacts facts = FactsOf(signature.kind, signature.reduce, set.layout);
+  facts.on_device = signature.device != DeviceKind::kHost;
+  facts.backend = signature.backend;
+  facts.size_bytes = signature.TotalBytes();
+  return facts;
+}
+
 bool Description::IsValid() const {
   for (const TensorSpec& tensor : signature.tensors) {
     if (AnyNegative(tensor.shape)) return false;

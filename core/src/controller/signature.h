@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/choose_path.h"
 #include "common/status.h"
 #include "common/types.h"
 #include "common/wire.h"
@@ -62,6 +63,9 @@ struct Signature {
   // position (the rows for it).
   size_t ExtentCount(int set_size) const;
 };
+
+// What the choice of a path depends on, as every rank of the set knows it.
+PathFacts FactsOf(const Signature& signature, const ProcessSet& set);
 
 struct Description {
   // The user's name, or for an unnamed operation "#<fingerprint of the signature>.<turn modulo a window>".

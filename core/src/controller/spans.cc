@@ -15,20 +15,14 @@ int64_t Rounded(int64_t size_bytes) {
 
 }  // namespace
 
-int64_t SmallLimitBytes(int set_size) { return (256 << 10) / std::max(set_size, 4); }
-
 bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t second_level_cache_bytes) {
-  return signature.kind == OpKind::kAllreduce && set.size() == 2 && second_level_cache_bytes >= (2 << 20) &&
-         signature.TotalBytes() > (32 << 10);
+  PathFacts facts = FactsOf(signature, set);
+  facts.second_level_cache_bytes = second_level_cache_bytes;
+  return IsSmall(signature, set) && ChoosePath(facts) != PathKind::kCells;
 }
 
 bool IsSmall(const Signature& signature, const ProcessSet& set) {
-  const bool reduces = signature.kind == OpKind::kAllreduce && !NeedsWholeTensors(signature.reduce);
-  if (!(reduces || signature.kind == OpKind::kBarrier) || !set.local() || set.size() > CellBuffer::kMostMembers)
-    return false;
-  // Who submits cannot copy what a device has not computed yet.
-  return signature.backend == 0 && signature.device == DeviceKind::kHost &&
-         signature.TotalBytes() <= SmallLimitBytes(set.size());
+  return ChoosePath(FactsOf(signature, set)) == PathKind::kCells;
 }
 
 int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set) {

@@ -15,6 +15,8 @@ constexpr size_t kCopiedBytes = 16 << 10;
 // So many streams are asked in every pass while something is under way; more of them are left to the poller.
 constexpr size_t kAskedStreams = 4;
 constexpr size_t kKeptBytes = 16 << 20;
+// Folded at a time, while the rest is on its way.
+constexpr size_t kFoldBytes = 64 << 10;
 constexpr int kSmallestExponent = 6;
 
 int ExponentOf(size_t size_bytes) {
@@ -77,6 +79,7 @@ void Eager::Begin(OperationPtr operation) {
   auto running = std::make_unique<Running>();
   const ProcessSet& set = *operation->plan.set;
   running->operation = std::move(operation);
+  running->rank = world_->rank;
   running->reduction = ReductionOf(running->operation->request, set.size());
   running->segments.reserve(running->operation->request.tensors.size());
   running->peers.reserve(set.ranks.size());
@@ -84,7 +87,7 @@ void Eager::Begin(OperationPtr operation) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
     running->segments.push_back({tensor.input, tensor.output, tensor.dtype, elements});
   }
-  MakeOwn(running.get());
+  running->MakeOwn();
   for (int rank : set.ranks) running->peers.push_back({rank});
   for (int distance = 1; distance < set.size(); ++distance)
     PutTo(running.get(), (set.position + distance) % set.size());
@@ -181,8 +184,8 @@ PutStream::Room Eager::Expected() {
   if (!is_other || running.plan().inbox->at(running.use(), receiving_from_).has_data) return {};
   Spare& spare = spares_[static_cast<size_t>(receiving_from_)];
   if (spare.size_bytes != running.payload_bytes()) {
-    if (spare.data) GiveBack(std::move(spare.data), spare.size_bytes);
-    spare = {TakeMemory(running.payload_bytes()), running.payload_bytes()};
+    if (spare.data) memory_.GiveBack(std::move(spare.data), spare.size_bytes);
+    spare = {memory_.Take(running.payload_bytes()), running.payload_bytes()};
   }
   return {spare.data.get(), spare.data ? spare.size_bytes : 0};
 }
@@ -215,13 +218,101 @@ void Eager::OnData(size_t size_bytes) {
   landing.slot->received_bytes += size_bytes;
 }
 
+// ---- folding
+
+// Data that are scaled before they travel, that the fold uses as room, or that are not there: a rank that has joined
+// puts zeros.
+void Eager::Running::MakeOwn() {
+  const auto is_own = [&](const CellSegment& segment) {
+    const bool scaled = ScalesBeforeCrossing(segment.dtype, reduction.reduce);
+    const bool is_room = IsHalf(segment.dtype) && plan().set->size() > 2;
+    return segment.input == nullptr || is_room || (scaled && !reduction.scale.IsIdentity());
+  };
+  if (std::none_of(segments.begin(), segments.end(), is_own)) return;
+  const FloatingPointScope scope;
+  own.resize(payload_bytes());
+  std::byte* to = own.data();
+  for (const CellSegment& segment : segments) {
+    const bool scaled = ScalesBeforeCrossing(segment.dtype, reduction.reduce);
+    if (segment.input != nullptr) {
+      Fold(segment.dtype, reduction.reduce, &segment.input, 1, segment.element_count,
+           scaled ? reduction.scale : Scale(), to);
+    }
+    to += segment.size_bytes();
+  }
+}
+
+bool Eager::Progress(Running* running) {
+  running->FoldUpTo(Advanced(running));
+  if (!running->folded()) return false;
+  return std::all_of(running->peers.begin(), running->peers.end(), [&](const Peer& peer) {
+    return peer.rank == world_->rank || stream(peer.rank).sent_bytes() >= peer.sent_at;
+  });
+}
+
+// How many bytes are here from all and sent to all. Sends what had to wait for somebody who has come now.
+size_t Eager::Advanced(Running* running) {
+  size_t least = running->payload_bytes();
+  for (Peer& peer : running->peers) {
+    if (peer.rank == world_->rank) continue;
+    const Inbox::Slot& slot = running->plan().inbox->at(running->use(), peer.rank);
+    if (slot.sequence != 0) {
+      if (std::exchange(peer.on_credit, false))
+        credit_used_[static_cast<size_t>(peer.rank)] -= running->payload_bytes();
+      if (peer.sent_at == Peer::kNotQueued) SendData(running, &peer);
+    }
+    // Otherwise it means another operation, see Coordinator::UsesSaid.
+    least = std::min(least, slot.sequence == running->plan().sequence() ? slot.received_bytes : 0);
+    const uint64_t sent = stream(peer.rank).sent_bytes();
+    const uint64_t begin = peer.sent_at == Peer::kNotQueued ? sent : peer.sent_at - running->payload_bytes();
+    least = std::min<uint64_t>(least, sent > begin ? sent - begin : 0);
+  }
+  return least;
+}
+
+void Eager::Running::FoldUpTo(size_t available_bytes) {
+  while (!folded()) {
+    const CellSegment& folding = segments[segment];
+    const size_t width = SizeOf(folding.dtype);
+    const size_t here = available_bytes > offset_bytes ? available_bytes - offset_bytes : 0;
+    const size_t count = std::min(here / width, folding.element_count) - element;
+    const bool last = element + count == folding.element_count;
+    if (!last && count * width < kFoldBytes) return;
+    if (count > 0) FoldElements(count);
+    element += count;
+    if (!last) return;
+    offset_bytes += folding.size_bytes();
+    element = 0;
+    ++segment;
+  }
+}
+
+// The same bits as an exchange by schedule, see LinkOperation::StartAllreduce and Runner::Fold.
+void Eager::Running::FoldElements(size_t count) {
+  const CellSegment& folding = segments[segment];
+  if (folding.output == nullptr) return;
+  const FloatingPointScope scope;
+  const size_t done_bytes = element * SizeOf(folding.dtype), at = offset_bytes + done_bytes;
+  inputs.clear();
+  for (const Peer& peer : peers) {
+    const std::byte* input = plan().inbox->at(use(), peer.rank).data.get() + at;
+    if (peer.rank == rank)
+      input = own.empty() ? static_cast<const std::byte*>(folding.input) + done_bytes : own.data() + at;
+    inputs.push_back(input);
+  }
+  const Scale scale = ScalesBeforeCrossing(folding.dtype, reduction.reduce) ? Scale() : reduction.scale;
+  void* const output = static_cast<std::byte*>(folding.output) + done_bytes;
+  const bool rounded = IsHalf(folding.dtype) && inputs.size() > 2;
+  (rounded ? FoldRounded : Fold)(folding.dtype, reduction.reduce, inputs.data(), inputs.size(), count, scale, output);
+}
+
 // ---- ending
 
 OperationPtr Eager::End(Running* running) {
   const Negotiation::Plan& plan = running->plan();
   for (const Peer& peer : running->peers) {
     Inbox::Slot& slot = plan.inbox->at(running->use(), peer.rank);
-    if (slot.data) GiveBack(std::move(slot.data), running->payload_bytes());
+    if (slot.data) memory_.GiveBack(std::move(slot.data), running->payload_bytes());
     slot = Inbox::Slot();
   }
   std::lock_guard<std::mutex> lock(table_->mutex);
@@ -309,7 +400,13 @@ void Eager::Close() {
 
 // ---- memory
 
-std::unique_ptr<std::byte[]> Eager::TakeMemory(size_t size_bytes) {
+std::unique_ptr<std::byte[]> Eager::TakeMemoryFor(int rank, size_t size_bytes) {
+  Spare& spare = spares_[static_cast<size_t>(rank)];
+  if (spare.size_bytes != size_bytes) return memory_.Take(size_bytes);
+  return std::exchange(spare, {}).data;
+}
+
+std::unique_ptr<std::byte[]> KeptMemory::Take(size_t size_bytes) {
   const int exponent = ExponentOf(size_bytes);
   auto& kept = kept_[exponent];
   if (kept.empty()) return std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[size_t{1} << exponent]);
@@ -319,13 +416,7 @@ std::unique_ptr<std::byte[]> Eager::TakeMemory(size_t size_bytes) {
   return memory;
 }
 
-std::unique_ptr<std::byte[]> Eager::TakeMemoryFor(int rank, size_t size_bytes) {
-  Spare& spare = spares_[static_cast<size_t>(rank)];
-  if (spare.size_bytes != size_bytes) return TakeMemory(size_bytes);
-  return std::exchange(spare, {}).data;
-}
-
-void Eager::GiveBack(std::unique_ptr<std::byte[]> memory, size_t size_bytes) {
+void KeptMemory::GiveBack(std::unique_ptr<std::byte[]> memory, size_t size_bytes) {
   const int exponent = ExponentOf(size_bytes);
   if (kept_bytes_ + (size_t{1} << exponent) > kKeptBytes) return;
   kept_bytes_ += size_t{1} << exponent;

@@ -23,6 +23,17 @@
 
 namespace farandole {
 
+// Memory for received data, kept for more of them: powers of two, by exponent. The driver alone uses it.
+class KeptMemory {
+ public:
+  std::unique_ptr<std::byte[]> Take(size_t size_bytes);  // null when there is none
+  void GiveBack(std::unique_ptr<std::byte[]> memory, size_t size_bytes);
+
+ private:
+  std::vector<std::unique_ptr<std::byte[]>> kept_[21];
+  size_t kept_bytes_ = 0;
+};
+
 class Eager final : private PutStream::Receiver {
  public:
   // What a rank may be sent of operations to which it has not come, and may have to keep for so long.
@@ -70,16 +81,24 @@ class Eager final : private PutStream::Receiver {
     uint64_t sent_at = kNotQueued;  // where its copy of our data ends in the stream
     bool on_credit = false;
   };
+  // One operation under way, and how far it is folded.
   struct Running {
     OperationPtr operation;
+    int rank = 0;  // this one
     std::vector<CellSegment> segments;
     Reduction reduction;
     std::vector<std::byte> own;                         // our data, where they are not sent and folded as they lie
     std::vector<Peer> peers;                            // by position
     size_t segment = 0, offset_bytes = 0, element = 0;  // folded up to here
+    std::vector<const void*> inputs;                    // of one fold
+
     const Negotiation::Plan& plan() const { return operation->plan; }
     uint64_t use() const { return UsesIn(plan().sequence()); }
     size_t payload_bytes() const { return plan().inbox->payload_bytes(); }
+    bool folded() const { return segment == segments.size(); }
+    void MakeOwn();
+    void FoldUpTo(size_t available_bytes);
+    void FoldElements(size_t count);
   };
   struct Landing {  // of what a stream is receiving
     std::shared_ptr<Inbox> inbox;
@@ -94,7 +113,6 @@ class Eager final : private PutStream::Receiver {
   bool BeginSubmitted();
   void Begin(OperationPtr operation);
   void ForgetSubmitted(Ticket ticket);
-  void MakeOwn(Running* running) const;
   void PutTo(Running* running, int position);
   void SendHead(const Running& running, int rank, size_t payload_bytes);
   void SendData(Running* running, Peer* peer);
@@ -103,8 +121,6 @@ class Eager final : private PutStream::Receiver {
   void Receive(int rank, bool* moved, std::vector<Sign>* signs);
   bool Progress(Running* running);  // true when it is done
   size_t Advanced(Running* running);
-  void FoldUpTo(Running* running, size_t available_bytes);
-  void FoldElements(const Running& running, size_t count);
   OperationPtr End(Running* running);
   void ReportClosed(std::vector<Sign>* signs);
   PutStream& stream(int rank) { return world_->puts[static_cast<size_t>(rank)]; }
@@ -114,17 +130,13 @@ class Eager final : private PutStream::Receiver {
   Status OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) override;
   void OnData(size_t size_bytes) override;
 
-  // Memory of received data, kept for more of them: powers of two, by exponent.
-  std::unique_ptr<std::byte[]> TakeMemory(size_t size_bytes);
   std::unique_ptr<std::byte[]> TakeMemoryFor(int rank, size_t size_bytes);
-  void GiveBack(std::unique_ptr<std::byte[]> memory, size_t size_bytes);
 
   World* const world_;
   Table* const table_;
   Poller* const poller_;
   std::vector<int> others_;              // with a stream
   std::vector<OperationPtr> submitted_;  // empty; its memory is for those that come
-  std::vector<const void*> inputs_;      // of one fold
   std::vector<std::unique_ptr<Running>> running_;
   std::vector<size_t> credit_used_;  // by rank
   std::vector<Landing> landings_;    // by rank
@@ -133,8 +145,7 @@ class Eager final : private PutStream::Receiver {
   int receiving_from_ = 0;
   bool is_farewell_ = false;  // what has just been received from it
   Status refused_;
-  std::vector<std::unique_ptr<std::byte[]>> kept_[21];
-  size_t kept_bytes_ = 0;
+  KeptMemory memory_;
 };
 
 }  // namespace farandole

@@ -11,12 +11,6 @@
 namespace farandole {
 namespace {
 
-// Polling of a caller that waits, before it sleeps. The engine's own thread only pauses. With more ranks than cores a
-// caller that pauses keeps the one away for whom it waits, so it yields at once: four ranks on two cores took 1 to 20 %
-// less for 128 KB, and from 17 % less to 7 % more for 256 KB. (Pausing for the last one alone won 5 % at 4 bytes, and
-// lost as much with three.) A small call pauses under the table's lock, so others may wait as long for that.
-constexpr int kPauses = 20, kYields = 50;
-
 size_t BytesOf(const Request& request) {
   size_t total = 0;
   for (const Tensor& tensor : request.tensors) total += tensor.size_bytes();
@@ -36,10 +30,8 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   if (spec.size == 1) {
     // Nothing to carry; but what is wrong with more ranks is wrong with one.
     FRD_RETURN_IF_ERROR(Registry::FindAll(settings, backend_list));
-    engine->reset(new Engine(settings));
-    const Layout alone = MakeLayout({PeerInfo()}, {false});
-    (*engine)->alone_ = std::make_unique<ProcessSets>(alone, 0);
-    (*engine)->everybody_ = (*engine)->alone_->Find(0);
+    engine->reset(new Engine(settings, true));
+    (*engine)->everybody_ = (*engine)->solo_.FindSet(0);
     return Status::Ok();
   }
   FRD_RETURN_IF_ERROR(ProvideDescriptors(spec.size));
@@ -57,7 +49,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
 }
 
 Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* result) {
-  std::unique_ptr<Engine> engine(new Engine(settings));
+  std::unique_ptr<Engine> engine(new Engine(settings, false));
   engine->rank_ = world->rank;
   engine->size_ = world->size;
   engine->world_ = std::move(world);
@@ -66,28 +58,16 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->table_ =
       std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->board(), limits);
   engine->everybody_ = engine->table_->negotiation.FindSet(0);
-  const bool crowded = engine->world_->group->count() > static_cast<int>(std::thread::hardware_concurrency());
-  engine->pauses_ = crowded ? 0 : kPauses;
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &engine->backend_list_, settings.without_network));
-  engine->progress_ = std::make_unique<ProgressLoop>(engine->world_.get(), engine->table_.get(),
-                                                     &engine->progress_lock_, settings, engine->backend_list_);
-  if (const Status opened = engine->progress_->Open(); !opened.ok()) {
-    engine->progress_->GiveUp(opened);
-    return opened;
-  }
-  Arm(engine->world_->group->bell());
-  engine->loop_ = std::thread(&Engine::Loop, engine.get());
+  engine->driver_ =
+      std::make_unique<Driver>(engine->world_.get(), engine->table_.get(), settings, engine->backend_list_);
+  FRD_RETURN_IF_ERROR(engine->driver_->Start());
   *result = std::move(engine);
   return Status::Ok();
 }
 
 void Engine::Shutdown() {
-  if (!loop_.joinable()) return;
-  StopLoop();
-  while (!progress_lock_.TryTake()) progress_lock_.WaitForChange([] { return false; }, std::chrono::milliseconds(1));
-  progress_->Leave();
-  progress_->CloseConnections();
-  // The progress lock stays taken: there is nothing left to drive.
+  if (driver_) driver_->Leave();
 }
 
 // ---- submitting
@@ -105,11 +85,14 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   const OperationPtr& operation = *result;
   operation->plan.set = std::move(found);
   operation->submitted_ns = Timeline::Stamp();
-  const bool alone = !table_ || (set->size() == 1 && set->id != 0);
+  const bool alone = ChoosePath(FactsOf(operation->request, *set)) == PathKind::kSolo;
   if (!alone) FRD_RETURN_IF_ERROR(ChooseBackend(backend_list_, *set, operation.get()));
   FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
   operation->nvtx_range = Nvtx::Begin(*operation);
-  if (alone) return SubmitAlone(operation);
+  if (alone) {
+    solo_.Perform(operation);
+    return Status::Ok();
+  }
   table_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);
   const Status begun = Begin(operation, will_wait);
   if (!begun.ok()) operation->Abandon(begun);
@@ -159,36 +142,9 @@ void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
 
 ProcessSetPtr Engine::FindSet(int id) {
   if (id == 0) return everybody_;
-  std::lock_guard<std::mutex> lock(table_ ? table_->mutex : alone_mutex_);
-  return table_ ? table_->negotiation.FindSet(id) : alone_->Find(id);
-}
-
-Status Engine::SubmitAlone(const OperationPtr& operation) {
-  const Request& request = operation->request;
-  Status status;
-  if (operation->host_copy) {
-    status = PerformAloneFromDevice(operation);
-  } else if (CarriesTensors(request.kind)) {
-    status = PerformAlone(operation.get());
-  }
-  if (request.kind == OpKind::kJoin) operation->outputs = {NumbersOutput({rank_}, true)};
-  if (ChangesSets(request.kind)) status = ChangeSetsAlone(operation.get());
-  operation->Complete(status);
-  return Status::Ok();
-}
-
-Status Engine::ChangeSetsAlone(Operation* operation) {
-  const Request& request = operation->request;
-  std::lock_guard<std::mutex> lock(alone_mutex_);
-  if (request.kind == OpKind::kAddProcessSet) {
-    FRD_RETURN_IF_ERROR(alone_->CanAdd({0}));
-    operation->outputs = {NumbersOutput({alone_->Add({0})}, true)};
-    return Status::Ok();
-  }
-  const auto id = static_cast<int>(request.ranks[0]);
-  FRD_RETURN_IF_ERROR(alone_->CanRemove(id));
-  alone_->Remove(id);
-  return Status::Ok();
+  if (!table_) return solo_.FindSet(id);
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  return table_->negotiation.FindSet(id);
 }
 
 Status Engine::Mark(Request* request) const {
@@ -212,17 +168,6 @@ Status Engine::FindDevice(Operation* operation) {
   return found;
 }
 
-Status Engine::PerformAloneFromDevice(const OperationPtr& operation) {
-  std::lock_guard<std::mutex> lock(copies_mutex_);
-  return copies_.RunAlone(operation, [&operation](const Request& on_host) {
-    Operation stand_in(on_host);
-    stand_in.SetName(operation->name(), operation->turn());
-    const Status status = PerformAlone(&stand_in);
-    operation->outputs = std::move(stand_in.outputs);
-    return status;
-  });
-}
-
 Status Engine::SubmitJoin(const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
@@ -236,35 +181,19 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
   return Status::Ok();
 }
 
-// ---- waiting and driving
+// ---- waiting
 
 bool Engine::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
   if (operation->deferred || !operation->plan.cells || !table_->negotiation.IsReady(operation->plan)) return false;
   if (!CompleteIfReady(world_.get(), table_.get(), operation)) return operation->done();
   WakeForDeferred(world_.get(), *table_);
-  progress_lock_.NotifyWaiters();
+  driver_->NotifyWaiters();
   return true;
 }
 
 bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
-  return operation->done() || AwaitSmall(operation) || DriveOrSleep(*operation, limit_ms);
-}
-
-bool Engine::DriveOrSleep(const Operation& operation, int64_t limit_ms) {
-  const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
-  while (!operation.done() && Now() < limit) {
-    if (progress_lock_.TryTake()) {
-      Disarm(world_->group->bell());
-      DriveUntil(operation, limit);
-      ReleaseProgressLock();
-    } else {
-      const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
-      progress_lock_.WaitForChange([&operation] { return operation.done(); }, left);
-    }
-  }
-  if (!operation.done()) AskForBells(table_.get());
-  return operation.done();
+  return operation->done() || AwaitSmall(operation) || driver_->Wait(*operation, limit_ms);
 }
 
 bool Engine::Run(const RequestView& request, Status* status) {
@@ -273,15 +202,15 @@ bool Engine::Run(const RequestView& request, Status* status) {
   thread_local std::string name;  // it keeps its memory
   name = request.name;
   SmallCall call(request, name);
-  if (!Enter(world_.get(), table_.get(), &call, pauses_)) return false;
+  if (!Enter(world_.get(), table_.get(), &call, driver_->pauses())) return false;
   table_->bytes_submitted.fetch_add(call.size_bytes(), std::memory_order_relaxed);
   *status = Status::Ok();
-  if (!LookUntil([&] { return CompleteIfReady(world_.get(), table_.get(), &call); }, pauses_)) {
+  if (!LookUntil([&] { return CompleteIfReady(world_.get(), table_.get(), &call); }, driver_->pauses())) {
     std::lock_guard<std::mutex> lock(table_->mutex);
     table_->operations.MakeOperation();
   }
   if (!call.became()) return true;
-  while (!DriveOrSleep(*call.became(), kForGoodMs)) {
+  while (!driver_->Wait(*call.became(), kForGoodMs)) {
   }
   *status = call.became()->status();
   return true;
@@ -290,9 +219,10 @@ bool Engine::Run(const RequestView& request, Status* status) {
 // A small operation needs no driver: its data comes by itself. `paused`: so many of its pauses are spent.
 template <typename Look>
 bool Engine::LookUntil(Look look, int paused) {
-  for (int idle = paused; idle < pauses_ + kYields; ++idle) {
+  const int pauses = driver_->pauses();
+  for (int idle = paused; idle < pauses + Driver::kYields; ++idle) {
     if (look()) return true;
-    idle < pauses_ ? CpuPause() : std::this_thread::yield();
+    idle < pauses ? CpuPause() : std::this_thread::yield();
   }
   return false;
 }
@@ -300,92 +230,6 @@ bool Engine::LookUntil(Look look, int paused) {
 bool Engine::AwaitSmall(const OperationPtr& operation) {
   if (operation->deferred || !operation->plan.cells) return false;
   return LookUntil([&] { return Poll(operation); });
-}
-
-// Polling wins a few microseconds when the others are close, and ruins their compute when it goes on for long: a few
-// pauses, some yields, then sleep.
-void Engine::DriveUntil(const Operation& operation, TimePoint limit) {
-  constexpr int kSleepMs = 20;
-  for (int idle = 0; !operation.done();) {
-    if (progress_->Drive()) {
-      idle = 0;
-    } else if (++idle <= pauses_) {
-      CpuPause();
-    } else if (idle <= pauses_ + kYields) {
-      std::this_thread::yield();
-    } else {
-      if (Now() >= limit || stopping_) return;
-      AskForBells(table_.get());
-      Arm(world_->group->bell());
-      if (!progress_->Drive()) progress_->Sleep(kSleepMs);
-      Disarm(world_->group->bell());
-      progress_->LookAtDescriptors();
-      idle = pauses_;
-    }
-  }
-}
-
-// The bell is armed again before the progress lock is free, and then there is a last look: what came in between is left
-// to the loop thread.
-void Engine::ReleaseProgressLock() {
-  AskForBells(table_.get());
-  Arm(world_->group->bell());
-  const bool left_over = table_->in_flight > 0 && progress_->Drive();
-  progress_lock_.Release();
-  if (left_over) SignalEvent(world_->group->event());
-  if (table_->in_flight > 0 && parked_) {
-    std::lock_guard<std::mutex> lock(park_mutex_);
-    unpark_.notify_all();
-  }
-}
-
-void Engine::Loop() {
-  while (!stopping_) {
-    constexpr int kSleepMs = 50;
-    progress_->Sleep(kSleepMs);
-    if (stopping_) return;
-    if (progress_lock_.TryTake()) {
-      DriveWhileBusy();
-      progress_lock_.Release();
-    } else {
-      // What woke this thread may have been meant for the caller that drives and sleeps.
-      world_->group->RingSelf();
-      Park();
-    }
-  }
-}
-
-void Engine::DriveWhileBusy() {
-  DoorbellWord& bell = world_->group->bell();
-  Disarm(bell);
-  progress_->LookAtDescriptors();
-  for (int idle = 0;;) {
-    if (progress_->Drive()) {
-      idle = 0;
-    } else if (++idle <= kPauses) {
-      CpuPause();
-    } else {
-      AskForBells(table_.get());
-      Arm(bell);
-      if (!progress_->Drive()) return;
-      Disarm(bell);
-      idle = 0;
-    }
-  }
-}
-
-// A caller drives. Coming back at once would only take its processor; it says when it leaves work behind.
-void Engine::Park() {
-  std::unique_lock<std::mutex> lock(park_mutex_);
-  parked_ = true;
-  unpark_.wait_for(lock, std::chrono::milliseconds(2));
-  parked_ = false;
-}
-
-void Engine::StopLoop() {
-  stopping_ = true;
-  SignalEvent(world_->group->event());
-  loop_.join();
 }
 
 }  // namespace farandole

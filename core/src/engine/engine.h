@@ -2,24 +2,18 @@
 // done.
 //
 //   any thread   Submit ------> Table (negotiation, operations) <---- ProgressLoop
-//                Wait --------> ProgressLock ---> drives the progress loop
+//                Wait --------> Driver ---> drives the progress loop
 //
-// Who holds the progress lock drives: a thread in Wait, or the loop thread while nobody waits.
-//
-// A world of one rank has no progress loop and no thread: everything completes in Submit.
+// A world of one rank has no driver and no thread: everything completes in Submit.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 
 #include "common/config.h"
+#include "engine/driver.h"
 #include "engine/operation.h"
-#include "engine/progress_lock.h"
-#include "engine/progress_loop.h"
+#include "engine/solo.h"
 #include "engine/table.h"
 #include "world/rendezvous/bootstrap.h"
 
@@ -96,54 +90,29 @@ class Engine {
   uint64_t messages_sent() const { return table_ ? table_->messages_sent.load() : 0; }
 
  private:
-  explicit Engine(const Settings& settings) : devices_(settings.cuda_driver) {}
+  Engine(const Settings& settings, bool world_of_one) : devices_(settings.cuda_driver), solo_(world_of_one) {}
 
   Status Check(Request* request, const ProcessSet& set) const;
   Status Mark(Request* request) const;
   Status FindDevice(Operation* operation);
   ProcessSetPtr FindSet(int id);
   Status Begin(const OperationPtr& operation, bool will_wait);
-  Status SubmitAlone(const OperationPtr& operation);
-  Status ChangeSetsAlone(Operation* operation);
-  Status PerformAloneFromDevice(const OperationPtr& operation);
   Status SubmitJoin(const OperationPtr& operation);
 
   template <typename Look>
   bool LookUntil(Look look, int paused = 0);
   bool AwaitSmall(const OperationPtr& operation);
-  bool DriveOrSleep(const Operation& operation, int64_t limit_ms);
-  void DriveUntil(const Operation& operation, TimePoint limit);
-  void ReleaseProgressLock();
-  void Loop();
-  void DriveWhileBusy();
-  void Park();
-  void StopLoop();
 
   int rank_ = 0;
   int size_ = 1;
   BackendList backend_list_;
   Devices devices_;
   ResultPools results_;
+  Solo solo_;
   std::unique_ptr<World> world_;
   ProcessSetPtr everybody_;
   std::unique_ptr<Table> table_;
-  ProgressLock progress_lock_;
-  int pauses_ = 0;  // of a caller that waits, before it yields
-  std::unique_ptr<ProgressLoop> progress_;
-
-  // A world of one: its process sets.
-  std::mutex alone_mutex_;
-  std::unique_ptr<ProcessSets> alone_;
-
-  // In a world of one, where no progress loop has them.
-  std::mutex copies_mutex_;
-  HostCopies copies_;
-
-  std::thread loop_;
-  std::atomic<bool> stopping_{false};
-  std::atomic<bool> parked_{false};
-  std::mutex park_mutex_;
-  std::condition_variable unpark_;
+  std::unique_ptr<Driver> driver_;  // null in a world of one
 };
 
 }  // namespace farandole

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
+#include <new>
 
-#include "engine/small.h"
 #include "reduce/reduce.h"
 
 namespace farandole {
@@ -122,16 +124,51 @@ Status CheckRoot(const Request& request, const ProcessSet& set, int world_size) 
                              ToString(Shape(set.ranks.begin(), set.ranks.end())));
 }
 
+// Aligned so that frameworks can take it as their own. Null when there is none.
+std::shared_ptr<std::byte> HostMemory(size_t size_bytes) {
+  constexpr size_t kAlignment = 64;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, kAlignment, std::max<size_t>(size_bytes, 1)) != 0) return nullptr;
+  return {static_cast<std::byte*>(memory), &std::free};
+}
+
+// On a device where there is a pool, else on the host.
+Status AllocateMemory(ResultPool* pool, Output* output) {
+  if (pool != nullptr) return pool->Take(std::max<size_t>(output->size_bytes, 1), &output->memory);
+  output->memory = HostMemory(output->size_bytes);
+  return output->memory ? Status::Ok() : Internal("");
+}
+
 }  // namespace
+
+Reduction ReductionOf(const RequestFields& request, int set_size) {
+  Reduction reduction{request.reduce, {request.prescale * request.postscale, 1.0}};
+  if (request.reduce == ReduceOp::kAverage)
+    reduction = {ReduceOp::kSum, {reduction.scale.multiplier, static_cast<double>(set_size)}};
+  // Each of the factors of a product is scaled.
+  if (request.reduce == ReduceOp::kProduct)
+    reduction.scale.multiplier = std::pow(request.prescale, set_size) * request.postscale;
+  if (request.prescale < 0 && request.reduce == ReduceOp::kMin) reduction.reduce = ReduceOp::kMax;
+  if (request.prescale < 0 && request.reduce == ReduceOp::kMax) reduction.reduce = ReduceOp::kMin;
+  return reduction;
+}
+
+PathFacts FactsOf(const Request& request, const ProcessSet& set) {
+  const Reduction reduction = ReductionOf(request, set.size());
+  PathFacts facts = FactsOf(request.kind, reduction.reduce, set.layout);
+  facts.scale = reduction.scale;
+  facts.results_on_device = request.results_on_device;
+  return facts;
+}
 
 Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Operation* operation) {
   const Request& request = operation->request;
   if (backend_list.only_ours() || !CarriesTensors(request.kind)) return Status::Ok();
   std::vector<PathFacts> facts;
   for (const Tensor& tensor : request.tensors) {
-    const Reduction reduction = ReductionOf(request, set.size());
-    facts.push_back({request.kind, tensor.dtype, reduction.reduce, set.size(), tensor.device != 0, reduction.scale,
-                     request.results_on_device, set.layout.group_count()});
+    facts.push_back(FactsOf(request, set));
+    facts.back().dtype = tensor.dtype;
+    facts.back().on_device = tensor.device != 0;
   }
   operation->backend = backend_list.Choose(facts);
   if (operation->backend >= 0) return Status::Ok();
@@ -194,6 +231,36 @@ std::string Operation::Title() const {
   description.signature.kind = request.kind;
   description.signature.set = request.process_set;
   return description.Title();
+}
+
+// ---- results
+
+Status AllocateOutput(Operation* operation, size_t index, int64_t rows) {
+  const Tensor& tensor = operation->request.tensors[index];
+  Output output;
+  output.dtype = tensor.dtype;
+  output.shape = tensor.shape;
+  output.shape[0] = rows;
+  output.size_bytes = static_cast<size_t>(ElementCount(output.shape)) * SizeOf(output.dtype);
+  output.device = operation->device;
+  if (const Status allocated = AllocateMemory(operation->results.get(), &output); !allocated.ok()) {
+    return Internal(operation->Title() + ": no memory for a result of " + std::to_string(output.size_bytes >> 20) +
+                    " MB" + (allocated.message().empty() ? "" : ": " + allocated.message()));
+  }
+  if (operation->outputs.size() <= index) operation->outputs.resize(index + 1);
+  operation->outputs[index] = std::move(output);
+  return Status::Ok();
+}
+
+Output NumbersOutput(const std::vector<int64_t>& numbers, bool scalar) {
+  Output output;
+  output.dtype = DType::kInt64;
+  if (!scalar) output.shape = {static_cast<int64_t>(numbers.size())};
+  output.size_bytes = numbers.size() * sizeof(int64_t);
+  output.memory = HostMemory(output.size_bytes);
+  if (!output.memory) throw std::bad_alloc();
+  std::memcpy(output.memory.get(), numbers.data(), output.size_bytes);
+  return output;
 }
 
 Request Invitation(const Description& description) {

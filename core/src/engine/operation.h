@@ -22,6 +22,7 @@
 #include "engine/nvtx.h"
 #include "engine/recording.h"
 #include "engine/request.h"
+#include "reduce/reduce.h"
 
 namespace farandole {
 
@@ -83,32 +84,41 @@ class Operation final : public Proposal {
   bool done() const { return done_.load(); }
   const Status& status() const { return status_; }  // REQUIRES: done()
 
-  // The first call counts. What happens in done_function may destroy the caller's reference, so keep one.
-  void Complete(Status status) {
-    if (completing_.exchange(true)) return;
-    status_ = std::move(status);
-    if (submitted_ns != 0) RecordOperation(*this);
-    if (nvtx_range != 0) Nvtx::End(nvtx_range);
-    done_.store(true);  // sequentially consistent: before the look for waiters (progress_lock.h)
-    if (request.done != nullptr) request.done(request.done_argument, status_, event);
-  }
-
-  // Instead of Complete, for one that could not be submitted: whoever would wait for it need not.
-  void Abandon(Status status) {
-    if (nvtx_range != 0) Nvtx::End(nvtx_range);
-    status_ = std::move(status);
-    done_.store(true);
-  }
+  // Ends the operation; the first call counts. `done` may destroy the caller's reference, so keep one.
+  void Complete(Status status) { End(std::move(status), true); }
+  // Instead of Complete, for an operation that could not be submitted: its submitter learns it from Submit.
+  void Abandon(Status status) { End(std::move(status), false); }
 
  private:
+  // The one place where an operation ends. REQUIRES: its memory is not touched any more, no lock of ours is held.
+  void End(Status status, bool announced) {
+    if (ending_.exchange(true)) return;
+    status_ = std::move(status);
+    if (announced && submitted_ns != 0) RecordOperation(*this);
+    if (nvtx_range != 0) Nvtx::End(nvtx_range);
+    done_.store(true);  // sequentially consistent: before the look for waiters (progress_lock.h)
+    if (announced && request.done != nullptr) request.done(request.done_argument, status_, event);
+  }
+
   std::string name_;
   int64_t turn_ = -1;
   Status status_;
-  std::atomic<bool> completing_{false};
+  std::atomic<bool> ending_{false};
   std::atomic<bool> done_{false};
 };
 
 using OperationPtr = std::shared_ptr<Operation>;
+
+// The scale and reduction of an allreduce or reducescatter as the folds want them: an average is a sum with a divisor,
+// and a negative prescale turns minima into maxima.
+struct Reduction {
+  ReduceOp reduce = ReduceOp::kSum;
+  Scale scale;
+};
+Reduction ReductionOf(const RequestFields& request, int set_size);
+
+// What the choice of a path depends on, but for tensors and who performs it.
+PathFacts FactsOf(const Request& request, const ProcessSet& set);
 
 // Finds who performs the operation; kInvalid when nobody in the user's list can.
 Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Operation* operation);
@@ -116,6 +126,12 @@ Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Ope
 // What can be wrong with a request on this rank alone; kInvalid says what and what is allowed. Fills in the splits of
 // an alltoall that leaves them out.
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size);
+
+// Memory for the result of tensor `index`, with so many rows. kInternal when memory is short.
+Status AllocateOutput(Operation* operation, size_t index, int64_t rows);
+
+// A result that is a list of numbers (a scalar when `scalar`).
+Output NumbersOutput(const std::vector<int64_t>& numbers, bool scalar);
 
 // What a rank that has joined takes part in: all that the others said, without memory.
 Request Invitation(const Description& description);

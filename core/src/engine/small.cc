@@ -1,11 +1,5 @@
 #include "engine/small.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <new>
-
 #include "collectives/cells.h"
 
 namespace farandole {
@@ -32,38 +26,7 @@ class Segments {
   std::vector<CellSegment> many_;
 };
 
-void CopyInput(const Tensor& tensor, void* to) {
-  if (to != tensor.input && tensor.size_bytes() > 0) std::memcpy(to, tensor.input, tensor.size_bytes());
-}
-
-// Aligned so that frameworks can take it as their own. Null when there is none.
-std::shared_ptr<std::byte> HostMemory(size_t size_bytes) {
-  constexpr size_t kAlignment = 64;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, kAlignment, std::max<size_t>(size_bytes, 1)) != 0) return nullptr;
-  return {static_cast<std::byte*>(memory), &std::free};
-}
-
-// On a device where there is a pool, else on the host.
-Status AllocateMemory(ResultPool* pool, Output* output) {
-  if (pool != nullptr) return pool->Take(std::max<size_t>(output->size_bytes, 1), &output->memory);
-  output->memory = HostMemory(output->size_bytes);
-  return output->memory ? Status::Ok() : Internal("");
-}
-
 }  // namespace
-
-Reduction ReductionOf(const RequestFields& request, int set_size) {
-  Reduction reduction{request.reduce, {request.prescale * request.postscale, 1.0}};
-  if (request.reduce == ReduceOp::kAverage)
-    reduction = {ReduceOp::kSum, {reduction.scale.multiplier, static_cast<double>(set_size)}};
-  // Each of the factors of a product is scaled.
-  if (request.reduce == ReduceOp::kProduct)
-    reduction.scale.multiplier = std::pow(request.prescale, set_size) * request.postscale;
-  if (request.prescale < 0 && request.reduce == ReduceOp::kMin) reduction.reduce = ReduceOp::kMax;
-  if (request.prescale < 0 && request.reduce == ReduceOp::kMax) reduction.reduce = ReduceOp::kMin;
-  return reduction;
-}
 
 void PutSmall(Operation* operation, bool wants_bell) {
   const Segments segments(operation->request);
@@ -79,54 +42,31 @@ void FoldSmall(Operation* operation) {
   FoldCells(*plan.cells, reduction.reduce, reduction.scale, segments.data(), segments.count(), plan.set->position);
 }
 
-Status PerformAlone(Operation* operation) {
-  const Request& request = operation->request;
+// ---- a call
+
+void SmallCall::Put() {
+  const TensorView& tensor = asked_.tensors[0];
+  size_t count = 1;
+  for (const int64_t dimension : tensor.shape) count *= static_cast<size_t>(dimension);
+  segment_ = {tensor.input, tensor.output, tensor.dtype, count};
+  plan.cells->Put((*members)->position, &segment_, 1, plan.sequence());
+}
+
+void SmallCall::Take() {
   const FloatingPointScope scope;
-  Reduction reduction = ReductionOf(request, 1);
-  if (NeedsWholeTensors(reduction.reduce)) reduction.reduce = ReduceOp::kSum;
-  for (size_t i = 0; i < request.tensors.size(); ++i) {
-    const Tensor& tensor = request.tensors[i];
-    void* to = tensor.output;
-    if (AllocatesOutput(request.kind)) {
-      FRD_RETURN_IF_ERROR(AllocateOutput(operation, i, tensor.shape[0]));
-      to = operation->outputs[i].memory.get();
-    }
-    const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
-    Reduces(request.kind) ? Fold(tensor.dtype, reduction.reduce, &tensor.input, 1, elements, reduction.scale, to)
-                          : CopyInput(tensor, to);
-  }
-  if (TakesSplits(request.kind)) {
-    for (const Tensor& tensor : request.tensors) operation->outputs.push_back(NumbersOutput({tensor.shape[0]}, false));
-  }
-  return Status::Ok();
+  const ProcessSet& set = **members;
+  const Reduction reduction = ReductionOf(asked_, set.size());
+  FoldCells(*plan.cells, reduction.reduce, reduction.scale, &segment_, 1, set.position);
+  over_.store(true, std::memory_order_release);
 }
 
-Status AllocateOutput(Operation* operation, size_t index, int64_t rows) {
-  const Tensor& tensor = operation->request.tensors[index];
-  Output output;
-  output.dtype = tensor.dtype;
-  output.shape = tensor.shape;
-  output.shape[0] = rows;
-  output.size_bytes = static_cast<size_t>(ElementCount(output.shape)) * SizeOf(output.dtype);
-  output.device = operation->device;
-  if (const Status allocated = AllocateMemory(operation->results.get(), &output); !allocated.ok()) {
-    return Internal(operation->Title() + ": no memory for a result of " + std::to_string(output.size_bytes >> 20) +
-                    " MB" + (allocated.message().empty() ? "" : ": " + allocated.message()));
-  }
-  if (operation->outputs.size() <= index) operation->outputs.resize(index + 1);
-  operation->outputs[index] = std::move(output);
-  return Status::Ok();
-}
-
-Output NumbersOutput(const std::vector<int64_t>& numbers, bool scalar) {
-  Output output;
-  output.dtype = DType::kInt64;
-  if (!scalar) output.shape = {static_cast<int64_t>(numbers.size())};
-  output.size_bytes = numbers.size() * sizeof(int64_t);
-  output.memory = HostMemory(output.size_bytes);
-  if (!output.memory) throw std::bad_alloc();
-  std::memcpy(output.memory.get(), numbers.data(), output.size_bytes);
-  return output;
+OperationPtr SmallCall::Become() {
+  OperationPtr operation = std::make_shared<Operation>(Request(asked_));
+  operation->plan = plan;
+  operation->plan.set = *members;
+  became_ = operation;
+  over_.store(true, std::memory_order_release);
+  return operation;
 }
 
 }  // namespace farandole

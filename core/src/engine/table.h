@@ -12,7 +12,7 @@
 #include "engine/blocked.h"
 #include "engine/naming.h"
 #include "engine/operation.h"
-#include "engine/small_call.h"
+#include "engine/small.h"
 
 namespace farandole {
 

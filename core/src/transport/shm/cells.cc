@@ -33,7 +33,6 @@ CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes
       payload_offset_(payload_bytes > kInLineBytes ? sizeof(Line) : 0),
       member_count_(member_count) {
   static_assert(sizeof(Line) == 64 && std::atomic<uint64_t>::is_always_lock_free);
-  assert(member_count <= kMostMembers);
 }
 
 void CellBuffer::Clear() {

@@ -37,12 +37,11 @@ class CellBuffer {
  public:
   // A bit of the sequence word: this member may sleep, so whoever comes last has to ring its bell.
   static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
-  static constexpr int kMostMembers = 64;
 
   static size_t BytesFor(int member_count, size_t payload_bytes);
 
   // REQUIRES: `memory` is aligned to a cache line, was zero or cleared before the first use, and has BytesFor(...)
-  // bytes; member_count <= kMostMembers; the payload is as large for all members and uses.
+  // bytes; the payload is as large for all members and uses.
   CellBuffer(std::byte* memory, int member_count, size_t payload_bytes);
 
   // For other uses than those before. Some thread may still look whether an operation is ready that has ended

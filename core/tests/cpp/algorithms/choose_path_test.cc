@@ -2,10 +2,82 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
 namespace farandole {
 namespace {
 
 constexpr size_t kKilobyte = 1 << 10, kMegabyte = 1 << 20;
+
+// A sum of four bytes in host memory among the ranks of groups of these sizes.
+PathFacts SumAmong(const std::vector<int>& group_sizes) {
+  PathFacts facts;
+  facts.set_size = std::accumulate(group_sizes.begin(), group_sizes.end(), 0);
+  facts.group_count = static_cast<int>(group_sizes.size());
+  facts.largest_group = *std::max_element(group_sizes.begin(), group_sizes.end());
+  facts.size_bytes = 4;
+  facts.can_put = facts.largest_group == 1 && facts.group_count > 1;
+  return facts;
+}
+
+TEST(ChoosePath, EveryLayoutHasItsPathForSmallAndForLargeSums) {
+  const struct {
+    std::vector<int> groups;
+    PathKind small, large;
+  } kCases[] = {
+      {{1}, PathKind::kSolo, PathKind::kSolo},         {{2}, PathKind::kCells, PathKind::kStaged},
+      {{64}, PathKind::kCells, PathKind::kStaged},     {{65}, PathKind::kStaged, PathKind::kStaged},
+      {{1, 1, 1}, PathKind::kEager, PathKind::kLinks}, {{2, 1}, PathKind::kTwoLevel, PathKind::kTwoLevel},
+  };
+  for (const auto& c : kCases) {
+    PathFacts facts = SumAmong(c.groups);
+    EXPECT_EQ(ChoosePath(facts), c.small) << c.groups.size() << " groups, first of " << c.groups[0];
+    facts.size_bytes = 64 * kMegabyte;
+    EXPECT_EQ(ChoosePath(facts), c.large) << c.groups.size() << " groups, first of " << c.groups[0];
+    facts.backend = 1;
+    EXPECT_EQ(ChoosePath(facts), c.groups == std::vector<int>{1} ? PathKind::kSolo : PathKind::kLibrary);
+  }
+}
+
+TEST(ChoosePath, LimitsAreTheLastSizesThatGoTheShortWay) {
+  PathFacts cells = SumAmong({3}), eager = SumAmong({1, 1, 1});
+  cells.size_bytes = CellLimitBytes(3);
+  eager.size_bytes = EagerLimitBytes(3);
+  EXPECT_EQ(ChoosePath(cells), PathKind::kCells);
+  EXPECT_EQ(ChoosePath(eager), PathKind::kEager);
+  EXPECT_EQ(ChoosePath((++cells.size_bytes, cells)), PathKind::kStaged);
+  EXPECT_EQ(ChoosePath((++eager.size_bytes, eager)), PathKind::kLinks);
+  eager.size_bytes = 0;
+  EXPECT_EQ(ChoosePath(eager), PathKind::kLinks) << "nothing to put";
+}
+
+TEST(ChoosePath, OnlySumsOfElementsInHostMemoryBeginBeforeTheLogSaysSo) {
+  for (const std::vector<int>& groups : {std::vector<int>{2}, {1, 1}}) {
+    const PathKind otherwise = groups.size() == 1 ? PathKind::kStaged : PathKind::kLinks;
+    PathFacts on_device = SumAmong(groups), adasum = on_device, gather = on_device, in_log = on_device;
+    on_device.on_device = true;
+    adasum.reduce = ReduceOp::kAdasum;
+    gather.kind = OpKind::kAllgather;
+    in_log.in_log = true;
+    for (const PathFacts& facts : {on_device, adasum, gather, in_log}) EXPECT_EQ(ChoosePath(facts), otherwise);
+  }
+  PathFacts barrier = SumAmong({2});
+  barrier.kind = OpKind::kBarrier;
+  barrier.size_bytes = 0;
+  EXPECT_EQ(ChoosePath(barrier), PathKind::kCells);
+}
+
+TEST(ChoosePath, APairWithLargeCachesStagesWhatIsNotSmallEnough) {
+  PathFacts facts = SumAmong({2});
+  facts.second_level_cache_bytes = 2 << 20;
+  facts.size_bytes = 32 << 10;
+  EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
+  EXPECT_EQ(ChoosePath((++facts.size_bytes, facts)), PathKind::kStaged);
+  facts.second_level_cache_bytes = 0;
+  EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
+}
 
 TEST(ChooseAllreduce, WhatIsForcedIsTaken) {
   for (Algorithm forced : {Algorithm::kDirect, Algorithm::kRing, Algorithm::kTree, Algorithm::kExchange}) {

@@ -228,9 +228,9 @@ Bytes LeadFor(int id, const Description& description, const Layout& layout) {
 
 // The engine folds the result out of the span after Advance has returned, and only then may the span be another id's.
 TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
-  const Layout& layout = World({"a"});
+  const Layout& layout = World({"a", "a"});
   Member member(layout, 0);
-  const Board board(member.memory.data(), 0, 1);
+  const Board board(member.memory.data(), 0, 2);
   Negotiation& negotiation = member.negotiation;
   std::vector<Negotiation::Event> events;
   Negotiation::Plan plan;
@@ -242,7 +242,7 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(negotiation.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
   const float data[6] = {};
   const CellSegment segment{data, nullptr, DType::kFloat32, 6};
-  plan.cells->Put(0, &segment, 1, plan.sequence());
+  for (int each : {0, 1}) plan.cells->Put(each, &segment, 1, plan.sequence());
   ASSERT_TRUE(negotiation.IsReady(plan));
   ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
   EXPECT_FALSE(negotiation.IsReady(plan)) << "the log says what it is worth";
@@ -251,7 +251,8 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_EQ(events.size(), 1u);
   ASSERT_EQ(events[0].kind, Negotiation::Event::kTake);
-  EXPECT_FALSE(board.AllDoneWith(5, 1));
+  Board(member.memory.data(), 1, 2).DoneWith(5, 2);
+  EXPECT_FALSE(board.AllDoneWith(5, 2));
   EXPECT_TRUE(negotiation.HasNews()) << "the driver must come back";
   negotiation.TakeRing();
   negotiation.TakeOutgoing();

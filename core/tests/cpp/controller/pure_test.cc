@@ -217,7 +217,7 @@ TEST(CoordinatorTest, ExtentsGetTheirSpanHoweverFullTheSpansAre) {
   constexpr int kRanks = 8;
   Coordinator coordinator(LayoutOf(std::vector<std::string>(kRanks, "a")));
   Description small;
-  small.signature.tensors = {{DType::kFloat32, {SmallLimitBytes(kRanks) / 4}}};
+  small.signature.tensors = {{DType::kFloat32, {CellLimitBytes(kRanks) / 4}}};
   for (int i = 0; i < 200; ++i) {
     small.name = "w" + std::to_string(i);
     EXPECT_EQ(DescribeByAll(&coordinator, kRanks, small), (std::vector<std::string>{small.name}));

@@ -1,0 +1,136 @@
+#include "engine/driver.h"
+
+#include "engine/submit.h"
+
+namespace farandole {
+namespace {
+
+// The engine's own thread only pauses, so many times.
+constexpr int kThreadPauses = 20;
+
+}  // namespace
+
+Driver::Driver(World* world, Table* table, const Settings& settings, const BackendList& backend_list)
+    : world_(world), table_(table), progress_(world, table, &progress_lock_, settings, backend_list) {
+  const bool crowded = world->group->count() > static_cast<int>(std::thread::hardware_concurrency());
+  pauses_ = crowded ? 0 : kCallerPauses;
+}
+
+Status Driver::Start() {
+  if (const Status opened = progress_.Open(); !opened.ok()) {
+    progress_.GiveUp(opened);
+    return opened;
+  }
+  Arm(world_->group->bell());
+  thread_ = std::thread(&Driver::Run, this);
+  return Status::Ok();
+}
+
+void Driver::Leave() {
+  if (!thread_.joinable()) return;
+  stopping_ = true;
+  SignalEvent(world_->group->event());
+  thread_.join();
+  while (!progress_lock_.TryTake()) progress_lock_.WaitForChange([] { return false; }, std::chrono::milliseconds(1));
+  progress_.Leave();
+  progress_.CloseConnections();
+  // The progress lock stays taken: there is nothing left to drive.
+}
+
+bool Driver::Wait(const Operation& operation, int64_t limit_ms) {
+  const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
+  while (!operation.done() && Now() < limit) {
+    if (progress_lock_.TryTake()) {
+      Disarm(world_->group->bell());
+      DriveUntil(operation, limit);
+      ReleaseProgressLock();
+    } else {
+      const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
+      progress_lock_.WaitForChange([&operation] { return operation.done(); }, left);
+    }
+  }
+  if (!operation.done()) AskForBells(table_);
+  return operation.done();
+}
+
+// Polling wins a few microseconds when the others are close, and ruins their compute when it goes on for long: a few
+// pauses, some yields, then sleep.
+void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
+  constexpr int kSleepMs = 20;
+  for (int idle = 0; !operation.done();) {
+    if (progress_.Drive()) {
+      idle = 0;
+    } else if (++idle <= pauses_) {
+      CpuPause();
+    } else if (idle <= pauses_ + kYields) {
+      std::this_thread::yield();
+    } else {
+      if (Now() >= limit || stopping_) return;
+      AskForBells(table_);
+      Arm(world_->group->bell());
+      if (!progress_.Drive()) progress_.Sleep(kSleepMs);
+      Disarm(world_->group->bell());
+      progress_.LookAtDescriptors();
+      idle = pauses_;
+    }
+  }
+}
+
+// The bell is armed again before the progress lock is free, and then there is a last look: what came in between is left
+// to the loop thread.
+void Driver::ReleaseProgressLock() {
+  AskForBells(table_);
+  Arm(world_->group->bell());
+  const bool left_over = table_->in_flight > 0 && progress_.Drive();
+  progress_lock_.Release();
+  if (left_over) SignalEvent(world_->group->event());
+  if (table_->in_flight > 0 && parked_) {
+    std::lock_guard<std::mutex> lock(park_mutex_);
+    unpark_.notify_all();
+  }
+}
+
+void Driver::Run() {
+  while (!stopping_) {
+    constexpr int kSleepMs = 50;
+    progress_.Sleep(kSleepMs);
+    if (stopping_) return;
+    if (progress_lock_.TryTake()) {
+      DriveWhileBusy();
+      progress_lock_.Release();
+    } else {
+      // What woke this thread may have been meant for the caller that drives and sleeps.
+      world_->group->RingSelf();
+      Park();
+    }
+  }
+}
+
+void Driver::DriveWhileBusy() {
+  DoorbellWord& bell = world_->group->bell();
+  Disarm(bell);
+  progress_.LookAtDescriptors();
+  for (int idle = 0;;) {
+    if (progress_.Drive()) {
+      idle = 0;
+    } else if (++idle <= kThreadPauses) {
+      CpuPause();
+    } else {
+      AskForBells(table_);
+      Arm(bell);
+      if (!progress_.Drive()) return;
+      Disarm(bell);
+      idle = 0;
+    }
+  }
+}
+
+// A caller drives. Coming back at once would only take its processor; it says when it leaves work behind.
+void Driver::Park() {
+  std::unique_lock<std::mutex> lock(park_mutex_);
+  parked_ = true;
+  unpark_.wait_for(lock, std::chrono::milliseconds(2));
+  parked_ = false;
+}
+
+}  // namespace farandole

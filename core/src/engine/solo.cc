@@ -1,0 +1,84 @@
+#include "engine/solo.h"
+
+#include <cstring>
+
+namespace farandole {
+namespace {
+
+void CopyInput(const Tensor& tensor, void* to) {
+  if (to != tensor.input && tensor.size_bytes() > 0) std::memcpy(to, tensor.input, tensor.size_bytes());
+}
+
+// kInternal when memory is short.
+Status PerformOnHost(Operation* operation) {
+  const Request& request = operation->request;
+  const FloatingPointScope scope;
+  Reduction reduction = ReductionOf(request, 1);
+  if (NeedsWholeTensors(reduction.reduce)) reduction.reduce = ReduceOp::kSum;
+  for (size_t i = 0; i < request.tensors.size(); ++i) {
+    const Tensor& tensor = request.tensors[i];
+    void* to = tensor.output;
+    if (AllocatesOutput(request.kind)) {
+      FRD_RETURN_IF_ERROR(AllocateOutput(operation, i, tensor.shape[0]));
+      to = operation->outputs[i].memory.get();
+    }
+    const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
+    Reduces(request.kind) ? Fold(tensor.dtype, reduction.reduce, &tensor.input, 1, elements, reduction.scale, to)
+                          : CopyInput(tensor, to);
+  }
+  if (TakesSplits(request.kind)) {
+    for (const Tensor& tensor : request.tensors) operation->outputs.push_back(NumbersOutput({tensor.shape[0]}, false));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Solo::Solo(bool world_of_one) {
+  if (world_of_one) sets_ = std::make_unique<ProcessSets>(MakeLayout({PeerInfo()}, {false}), 0);
+}
+
+ProcessSetPtr Solo::FindSet(int id) {
+  std::lock_guard<std::mutex> lock(sets_mutex_);
+  return sets_->Find(id);
+}
+
+void Solo::Perform(const OperationPtr& operation) {
+  const Request& request = operation->request;
+  Status status;
+  if (operation->host_copy) {
+    status = PerformFromDevice(operation);
+  } else if (CarriesTensors(request.kind)) {
+    status = PerformOnHost(operation.get());
+  }
+  if (request.kind == OpKind::kJoin) operation->outputs = {NumbersOutput({0}, true)};
+  if (ChangesSets(request.kind)) status = ChangeSets(operation.get());
+  operation->Complete(status);
+}
+
+Status Solo::ChangeSets(Operation* operation) {
+  const Request& request = operation->request;
+  std::lock_guard<std::mutex> lock(sets_mutex_);
+  if (request.kind == OpKind::kAddProcessSet) {
+    FRD_RETURN_IF_ERROR(sets_->CanAdd({0}));
+    operation->outputs = {NumbersOutput({sets_->Add({0})}, true)};
+    return Status::Ok();
+  }
+  const auto id = static_cast<int>(request.ranks[0]);
+  FRD_RETURN_IF_ERROR(sets_->CanRemove(id));
+  sets_->Remove(id);
+  return Status::Ok();
+}
+
+Status Solo::PerformFromDevice(const OperationPtr& operation) {
+  std::lock_guard<std::mutex> lock(copies_mutex_);
+  return copies_.RunAlone(operation, [&operation](const Request& on_host) {
+    Operation stand_in(on_host);
+    stand_in.SetName(operation->name(), operation->turn());
+    const Status status = PerformOnHost(&stand_in);
+    operation->outputs = std::move(stand_in.outputs);
+    return status;
+  });
+}
+
+}  // namespace farandole
