@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from tree import line_of
 
@@ -46,17 +47,20 @@ def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match[0])
 
 
+@cache
 def without_comments(text: str) -> str:
     """The text with comments blanked; literals stay, so that included names can be read."""
     return _NOT_CODE.sub(lambda match: _blank(match) if match[0].startswith("/") else match[0], text)
 
 
+@cache
 def code_only(text: str) -> str:
     """The text with comments, literals and preprocessor lines blanked, every line where it was."""
     return _DIRECTIVE.sub(_blank, _NOT_CODE.sub(_blank, text))
 
 
-def functions(text: str) -> list[Function]:
+@cache
+def functions(text: str) -> tuple[Function, ...]:
     """The outermost function bodies; a lambda or a local class counts as lines of the function around it."""
     code = code_only(text)
     found = []
@@ -82,7 +86,7 @@ def functions(text: str) -> list[Function]:
             header_begin = offset + 1
         elif character == ";" and depth == 0:
             header_begin = offset + 1
-    return found
+    return tuple(found)
 
 
 def _opens_scope(header: str) -> bool:
@@ -114,6 +118,7 @@ def _function(code: str, begin: int, end: int) -> Function | None:
     return Function(title, line_of(code, begin), line_of(code, end))
 
 
+@cache
 def class_functions(text: str) -> dict[str, int]:
     """Class -> member functions that its body declares, without constructors, its destructor, and what is defaulted."""
     code = code_only(text)

@@ -27,7 +27,6 @@ from typing import IO
 
 _READ_AT_IMPORT = ("OMP_", "MKL_", "OPENBLAS_", "TF_", "KERAS_", "MXNET_", "TORCH_", "LD_", "PYTHONW")
 _MOST_TEMPLATES = 4
-_LATER = {"torch": ["torch._dynamo"]}  # what a framework imports at a first use: here an optimizer's step, in 2 seconds
 _STATUS = struct.Struct("!i")
 
 _modules: list[str] = []
@@ -35,8 +34,11 @@ _templates: dict[tuple[tuple[str, str], ...], _Template] = {}
 
 
 def preload(*modules: str) -> None:
-    """Let rank processes that start from now on begin with these modules imported."""
-    _modules[:] = [*dict.fromkeys([*_modules, *(name for each in modules for name in (each, *_LATER.get(each, [])))])]
+    """Let rank processes that start from now on begin with these modules imported.
+
+    A framework may import more at a first use: PyTorch `torch._dynamo` at an optimizer's step, TensorFlow `keras`.
+    """
+    _modules[:] = [*dict.fromkeys([*_modules, *modules])]
     end_templates()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import fcntl
+import gc
 import importlib
 import os
 import pickle
@@ -110,6 +111,7 @@ def _run(arguments: list[str]) -> None:
 if __name__ == "__main__":
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    gc.freeze()  # else each fork looks through all of it again, and copies the pages on which that counts
     with socket.socket(fileno=int(sys.argv[1])) as starter:
         command_of_fork = _serve(starter)
     _run(command_of_fork)
