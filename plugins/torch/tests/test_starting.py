@@ -1,12 +1,18 @@
-"""torch.distributed without an init_method, however the ranks are started; Farandole's back end beside gloo."""
+"""torch.distributed without an init_method, however the ranks are started; Farandole's back end beside gloo.
 
+The ranks are forks of a process that has imported PyTorch. FARANDOLE_LONG=1: by the starters' commands, too.
+"""
+
+import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from farandole.testing import spawn
 from versions import needs
+
+LONG = bool(os.environ.get("FARANDOLE_LONG"))
 
 pytestmark = [pytest.mark.timeout(180), needs(2, 7, "what the back end needs")]
 WORKS = """
@@ -27,13 +33,28 @@ def works(backend, **where):
     assert (farandole_torch.rank(), farandole_torch.size()) == (where.get("rank", farandole_torch.rank()), 2)
 """
 BY_ENVIRONMENT = WORKS + "\nworks('farandole')\n"
+BY_TORCHRUN = (
+    WORKS
+    + """
+import os
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+for name in [name for name in os.environ if name.startswith("FARANDOLE_")]:
+    del os.environ[name]
+here = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "test"}  # what --standalone means
+elastic_launch(LaunchConfig(1, 1, 2, start_method="fork", **here), works)("farandole")
+"""
+)
 BY_ITSELF = (
     WORKS
     + """
 if __name__ == "__main__":
-    import multiprocessing
+    import multiprocessing, os
+    for name in [name for name in os.environ if name.startswith("FARANDOLE_")]:
+        del os.environ[name]
+    context = multiprocessing.get_context(sys.argv[2])
     processes = [
-        multiprocessing.get_context("spawn").Process(
+        context.Process(
             target=works, args=["farandole"], kwargs={"rank": rank, "world_size": 2, "init_method": sys.argv[1]}
         )
         for rank in range(2)
@@ -53,21 +74,51 @@ def port():
         return free.getsockname()[1]
 
 
-@pytest.mark.parametrize(
-    ("starter", "text"),
-    [
-        (["farandole.launch", "run", "--no-prefix", "-np", "2"], BY_ENVIRONMENT),
-        (["torch.distributed.run", "--standalone", "--nproc-per-node", "2"], BY_ENVIRONMENT),
-        (None, BY_ITSELF),
-    ],
-    ids=["farandole run", "torchrun", "by itself"],
-)
-def test_the_ranks_find_each_other(tmp_path, starter, text):
-    script = Path(tmp_path, "train.py")
-    script.write_text(text)
-    where = [] if starter else [f"tcp://127.0.0.1:{port()}"]
-    command = [sys.executable, *(["-m", *starter] if starter else []), str(script), *where]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+PORT = port()
+
+
+def check(output):
     # Among what gloo says, perhaps; and the lines of two processes can mix.
-    assert [done.stdout.count(f"rank {rank} of 2 by farandole") for rank in range(2)] == [1, 1], done.stdout
+    assert [output.count(f"rank {rank} of 2 by farandole") for rank in range(2)] == [1, 1], output
+
+
+def as_torch_is_told(rank):
+    """By `farandole run`: see tests/launch/test_launch_environment.py."""
+    return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT)}
+
+
+def test_ranks_of_farandole_run_find_each_other(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(BY_ENVIRONMENT)
+    check("".join(spawn(2, script, timeout=120, env=as_torch_is_told)))
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [(BY_TORCHRUN, []), (BY_ITSELF, [f"tcp://127.0.0.1:{port()}", "fork"])],
+    ids=["torchrun", "by itself"],
+)
+def test_the_ranks_find_each_other(tmp_path, text, arguments):
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    check(spawn(1, script, *arguments, timeout=120)[0])
+
+
+if LONG:
+
+    @pytest.mark.parametrize(
+        ("starter", "text", "arguments"),
+        [
+            (["-m", "farandole.launch", "run", "--no-prefix", "-np", "2"], BY_ENVIRONMENT, []),
+            (["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"], BY_ENVIRONMENT, []),
+            ([], BY_ITSELF, [f"tcp://127.0.0.1:{port()}", "spawn"]),
+        ],
+        ids=["farandole run", "torchrun", "by itself"],
+    )
+    def test_the_ranks_of_a_command_find_each_other(tmp_path, starter, text, arguments):
+        script = tmp_path / "train.py"
+        script.write_text(text)
+        command = [sys.executable, *starter, str(script), *arguments]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        check(done.stdout)
