@@ -22,14 +22,14 @@ def launched(ranks: int) -> list[str]:
     return [sys.executable, "-m", "farandole.launch", "run", "-np", str(ranks), sys.executable]
 
 
-def run(command: list[str | Path], folder: Path, code: int = 0, **variables: str) -> list[str]:
+def run(command: list[str | Path], folder: Path, **variables: str) -> list[str]:
     """The lines that it prints on stdout."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**without_starters(), "PATH": path, **variables}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
-    assert done.returncode == code, f"ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout.splitlines()
 
 

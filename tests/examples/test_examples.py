@@ -9,7 +9,7 @@ from running import EPOCHS, EXAMPLES, LONG, accuracy, forked, launched, run
 
 pytestmark = pytest.mark.timeout(300)
 
-testing.preload("torch")
+testing.preload("torch", "torch._dynamo", "sklearn.datasets")
 
 DIGITS = EXAMPLES / "torch" / "digits.py"
 LINE = EXAMPLES / "numpy" / "line.py"

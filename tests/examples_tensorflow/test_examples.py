@@ -15,7 +15,7 @@ SAVED = {"keras": "checkpoint-digits.keras", "tape": "checkpoint-digits.weights.
 STARTERS = {"forked": (2, None), "farandole run": (2, launched(2)), "alone": (1, [sys.executable])}
 USED = ["farandole run", "alone"] if LONG else ["forked"]
 
-testing.preload("tensorflow")
+testing.preload("tensorflow", "keras", "sklearn.datasets")
 
 
 def started(starter, folder, script, *arguments):
@@ -36,7 +36,7 @@ def test_digits(tmp_path, starter, name):
 @pytest.mark.parametrize("starter", USED)
 def test_resnet_says_how_fast_it_is(tmp_path, starter):
     small = ["--image-size", "32", "--batch-size", "2", "--steps", "2", "--rounds", "1", "--compression", "bf16"]
-    network = [] if LONG else ["--model", "MobileNet"]  # a smaller graph than that of ResNet-50
+    network = [] if LONG else ["--model", "VGG16"]  # a smaller graph than that of ResNet-50
     lines = started(starter, tmp_path, TENSORFLOW / "resnet_synthetic.py", *small, *network)
     found = [re.search(r"round 1: loss [\d.]+, ([\d.]+) images/s on (\d) workers$", line) for line in lines]
     speeds = [(float(match[1]), int(match[2])) for match in found if match]
