@@ -1,3 +1,3 @@
 from farandole import testing
 
-testing.preload("tensorflow")
+testing.preload("tensorflow", "keras")

@@ -1,7 +1,10 @@
+import os
+
 from farandole import testing
 from versions import is_lacking
 
-testing.preload("torch")
+os.environ["KERAS_BACKEND"] = "torch"  # before Keras is imported, here and in the ranks
+testing.preload("torch", "torch._dynamo", "keras")  # an optimizer's first step imports torch._dynamo, in 2 seconds
 
 
 def pytest_configure(config):
