@@ -1,18 +1,14 @@
 """torch.distributed without an init_method, however the ranks are started; Farandole's back end beside gloo.
 
-The ranks are forks of a process that has imported PyTorch. FARANDOLE_LONG=1: by the starters' commands, too.
+The ranks are forks of a process that has imported PyTorch. tests/examples runs the starters' commands, with
+FARANDOLE_LONG=1.
 """
 
-import os
 import socket
-import subprocess
-import sys
 
 import pytest
 from farandole.testing import spawn
 from versions import needs
-
-LONG = bool(os.environ.get("FARANDOLE_LONG"))
 
 pytestmark = [pytest.mark.timeout(180), needs(2, 7, "what the back end needs")]
 WORKS = """
@@ -52,7 +48,7 @@ if __name__ == "__main__":
     import multiprocessing, os
     for name in [name for name in os.environ if name.startswith("FARANDOLE_")]:
         del os.environ[name]
-    context = multiprocessing.get_context(sys.argv[2])
+    context = multiprocessing.get_context("fork")
     processes = [
         context.Process(
             target=works, args=["farandole"], kwargs={"rank": rank, "world_size": 2, "init_method": sys.argv[1]}
@@ -74,51 +70,20 @@ def port():
         return free.getsockname()[1]
 
 
-PORT = port()
-
-
 def check(output):
     # Among what gloo says, perhaps; and the lines of two processes can mix.
     assert [output.count(f"rank {rank} of 2 by farandole") for rank in range(2)] == [1, 1], output
 
 
-def as_torch_is_told(rank):
-    """By `farandole run`: see tests/launch/test_launch_environment.py."""
-    return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT)}
-
-
 def test_ranks_of_farandole_run_find_each_other(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(BY_ENVIRONMENT)
-    check("".join(spawn(2, script, timeout=120, env=as_torch_is_told)))
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port())}  # as it tells torch
+    check("".join(spawn(2, script, timeout=120, env=lambda rank: {"RANK": str(rank), **meeting})))
 
 
-@pytest.mark.parametrize(
-    ("text", "arguments"),
-    [(BY_TORCHRUN, []), (BY_ITSELF, [f"tcp://127.0.0.1:{port()}", "fork"])],
-    ids=["torchrun", "by itself"],
-)
-def test_the_ranks_find_each_other(tmp_path, text, arguments):
+@pytest.mark.parametrize("text", [BY_TORCHRUN, BY_ITSELF], ids=["torchrun", "by itself"])
+def test_the_ranks_find_each_other(tmp_path, text):
     script = tmp_path / "train.py"
     script.write_text(text)
-    check(spawn(1, script, *arguments, timeout=120)[0])
-
-
-if LONG:
-
-    @pytest.mark.parametrize(
-        ("starter", "text", "arguments"),
-        [
-            (["-m", "farandole.launch", "run", "--no-prefix", "-np", "2"], BY_ENVIRONMENT, []),
-            (["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"], BY_ENVIRONMENT, []),
-            ([], BY_ITSELF, [f"tcp://127.0.0.1:{port()}", "spawn"]),
-        ],
-        ids=["farandole run", "torchrun", "by itself"],
-    )
-    def test_the_ranks_of_a_command_find_each_other(tmp_path, starter, text, arguments):
-        script = tmp_path / "train.py"
-        script.write_text(text)
-        command = [sys.executable, *starter, str(script), *arguments]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        check(done.stdout)
+    check(spawn(1, script, f"tcp://127.0.0.1:{port()}", timeout=120)[0])
