@@ -1,6 +1,5 @@
 """A rank dies in the middle of an operation: the others say who it was, soon, and nothing is left."""
 
-import contextlib
 import os
 import signal
 import socket
@@ -11,7 +10,7 @@ import uuid
 
 import psutil
 import pytest
-from farandole.testing import rank_environments
+from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -70,35 +69,6 @@ def script(tmp_path):
     return path
 
 
-def run_ranks(script, ranks, victim, *arguments):
-    """Exit codes and outputs of the ranks."""
-    with rank_environments(ranks) as environments:
-        processes = [
-            subprocess.Popen(
-                [sys.executable, script, *map(str, (victim, *arguments))],
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
-            for environment in environments
-        ]
-        try:
-            last_words = processes[victim].stdout.readline()  # not all of it: a child may hold the pipe open
-            outputs = [
-                last_words if rank == victim else process.communicate(timeout=60)[0]
-                for rank, process in enumerate(processes)
-            ]
-            processes[victim].wait(60)
-            return [process.returncode for process in processes], outputs
-        finally:
-            for process in processes:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-
 KINDS = ("allreduce", "async", "allgather", "broadcast")
 CASES = [(*place, kind, 4, "alone") for place in ((2, 0), (2, 1), (3, 1), (4, 3)) for kind in KINDS]
 CASES += [(3, victim, kind, 4_000_000, "with a child") for victim, kind in zip((0, 1, 2, 1), KINDS, strict=True)]
@@ -106,7 +76,7 @@ CASES += [(3, victim, kind, 4_000_000, "with a child") for victim, kind in zip((
 
 @pytest.mark.parametrize(("ranks", "victim", "kind", "count", "how"), CASES)
 def test_the_others_name_the_dead_rank_within_a_second(script, ranks, victim, kind, count, how):
-    codes, outputs = run_ranks(script, ranks, victim, how, kind, count)
+    codes, outputs = zip(*spawn(ranks, script, victim, how, kind, count, timeout=60, check=False), strict=True)
     died = float(outputs[victim])
     for rank in range(ranks):
         if rank == victim:

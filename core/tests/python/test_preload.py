@@ -13,6 +13,15 @@ from farandole.testing._ranks import starter_environment
 pytestmark = pytest.mark.timeout(120)
 
 
+@pytest.fixture(autouse=True)
+def nothing_else(monkeypatch):
+    """What conftest.py preloads is left alone, and so are the worlds that were started."""
+    monkeypatch.setattr(_starting, "_modules", [])
+    monkeypatch.setattr(_starting, "_templates", {})
+    yield
+    _starting.end_templates()
+
+
 @pytest.fixture
 def preloaded(tmp_path, monkeypatch):
     """A module that says, in a file, which process imported it."""
@@ -21,9 +30,7 @@ def preloaded(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     testing.preload("heavy")
-    yield lambda: (tmp_path / "importers").read_text().split()
-    _starting._modules.clear()
-    _starting.end_templates()
+    return lambda: (tmp_path / "importers").read_text().split()
 
 
 @pytest.fixture
@@ -98,12 +105,8 @@ def test_who_does_not_end_in_time_is_killed(preloaded, script):
 
 def test_a_module_that_cannot_be_imported_is_said():
     testing.preload("nothing_of_this_name")
-    try:
-        with pytest.raises(RuntimeError, match="the process that imports nothing_of_this_name has ended"):
-            World(1).run(os.getpid)
-    finally:
-        _starting._modules.clear()
-        _starting.end_templates()
+    with pytest.raises(RuntimeError, match="the process that imports nothing_of_this_name has ended"):
+        World(1).run(os.getpid)
 
 
 def test_a_command_that_is_not_python_is_not_forked(preloaded, tmp_path):

@@ -1,0 +1,3 @@
+from farandole import testing
+
+testing.preload("numpy", "cloudpickle")
