@@ -30,9 +30,9 @@ def push(count=5, name="pending"):
 
 
 def slow():
-    matrix = mx.nd.ones((1000, 1000))
+    matrix = mx.nd.ones((600, 600))
     for _ in range(8):
-        matrix = mx.nd.dot(matrix, matrix) / 1000
+        matrix = mx.nd.dot(matrix, matrix) / 600
     return matrix
 
 
