@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include "common/log.h"
-#include "engine/nvtx.h"
 #include "engine/on_device.h"
 #include "engine/small.h"
 #include "engine/submit.h"

@@ -19,7 +19,6 @@
 #include "controller/negotiation.h"
 #include "device/device.h"
 #include "device/result_pool.h"
-#include "engine/nvtx.h"
 #include "engine/recording.h"
 #include "engine/request.h"
 #include "reduce/reduce.h"

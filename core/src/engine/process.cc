@@ -5,7 +5,7 @@
 #include "backends/registry.h"
 #include "common/descriptor.h"
 #include "common/failpoint.h"
-#include "engine/nvtx.h"
+#include "engine/recording.h"
 #include "engine/trace/timeline.h"
 #include "transport/socket.h"
 

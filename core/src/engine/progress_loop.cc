@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "engine/recording.h"
 #include "engine/small.h"
 #include "engine/submit.h"
 #include "engine/tags.h"
@@ -283,7 +282,7 @@ bool ProgressLoop::RunTasks() {
 }
 
 void ProgressLoop::FinishTask(PlannedTask* planned) {
-  RecordWork(*planned);
+  RecordTask(*planned);
   for (const OperationPtr& operation : planned->operations) {
     if (--operation->tasks_left == 0) FinishCollective(operation);
   }

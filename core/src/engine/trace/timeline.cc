@@ -9,7 +9,6 @@
 
 #include "common/log.h"
 #include "engine/trace/file.h"
-#include "engine/trace/ring.h"
 
 namespace farandole {
 namespace {

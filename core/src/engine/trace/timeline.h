@@ -3,8 +3,8 @@
 //   Operation::Complete, ProgressLoop -> Record -> ring          tens of nanoseconds; full: dropped and counted
 //   the writer, every 200 ms          ring -> events -> file
 //
-// However slow the file system is, nobody else waits for it: Stop, too, leaves a writer alone that does not come back.
-// One timeline per process; off until Start. Any thread.
+// However slow the file system is, no other thread waits for it. Stop, too, leaves a writer alone that does not come
+// back. A process has one timeline, which is off until Start. Any thread.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "engine/nvtx.h"
+#include "engine/recording.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "engine/trace/file.h"
-#include "engine/trace/ring.h"
 
 namespace farandole {
 namespace {
