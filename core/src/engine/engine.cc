@@ -1,7 +1,7 @@
 #include "engine/engine.h"
 
 #include "common/log.h"
-#include "engine/on_device.h"
+#include "engine/device_copies.h"
 #include "engine/small.h"
 #include "engine/submit.h"
 #include "engine/trace/timeline.h"

@@ -1,10 +1,14 @@
-#include "engine/host_copies.h"
+#include "engine/device_copies.h"
 
 #include <algorithm>
 #include <thread>
 
 namespace farandole {
 namespace {
+
+constexpr size_t kLine = 64;
+
+size_t WholeLines(size_t size_bytes) { return (size_bytes + kLine - 1) / kLine * kLine; }
 
 constexpr std::chrono::microseconds kPollInterval{20};
 constexpr std::chrono::milliseconds kPatience{5000};
@@ -25,6 +29,142 @@ Request OnHost(const Request& request, const HostCopy& copy) {
 }
 
 }  // namespace
+
+// ---- which device
+
+Status FindDeviceOf(const Devices& devices, const Request& request, Device** result) {
+  Device*& found = *result;
+  found = nullptr;
+  for (const Tensor& tensor : request.tensors) {
+    if (tensor.device == static_cast<int32_t>(DeviceKind::kHost)) continue;
+    for (const void* address : {tensor.input, static_cast<const void*>(tensor.output)}) {
+      if (address == nullptr) continue;
+      Device* device = nullptr;
+      const Status looked_up = devices.Find(static_cast<DeviceKind>(tensor.device), address, &device);
+      if (!looked_up.ok() && tensor.size_bytes() == 0) continue;  // it need not have memory
+      FRD_RETURN_IF_ERROR(looked_up);
+      if (found != nullptr && device != found) {
+        return Invalid("its tensors lie on " + found->name() + " and on " + device->name() +
+                       "; use one operation for each device");
+      }
+      found = device;
+    }
+  }
+  return Status::Ok();
+}
+
+Status MarkReady(const Devices& devices, Request* request) {
+  Device* device = nullptr;
+  FRD_RETURN_IF_ERROR(FindDeviceOf(devices, *request, &device));
+  if (device == nullptr) return Status::Ok();
+  Event event = nullptr;
+  FRD_RETURN_IF_ERROR(device->MarkAll(&event));
+  if (event == nullptr) return Status::Ok();
+  request->mark = std::shared_ptr<void>(event, [device](Event each) { device->DestroyEvent(each); });
+  for (Tensor& tensor : request->tensors) tensor.ready_event = event;
+  return Status::Ok();
+}
+
+// ---- the memory of one operation
+
+CopyStreams::~CopyStreams() {
+  for (Stream stream : {in, out}) {
+    if (stream != nullptr) device->DestroyStream(stream);
+  }
+}
+
+Status CopyStreams::Open() {
+  FRD_RETURN_IF_ERROR(device->CreateStream(&in));
+  return device->CreateStream(&out);
+}
+
+HostCopy::HostCopy(Device* device, const Request& request, int rank)
+    : device_(device), request_(request), is_root_(OnlyRootSends(request.kind) && request.root == rank) {
+  for (const Tensor& tensor : request.tensors) {
+    offsets_.push_back(size_bytes_);
+    size_bytes_ += WholeLines(tensor.size_bytes());
+  }
+}
+
+HostCopy::~HostCopy() {
+  if (event_ != nullptr) device_->DestroyEvent(event_);
+}
+
+bool HostCopy::Reads() const { return !OnlyRootSends(request_.kind) || is_root_; }
+
+// The root of a broadcast has what it sends; results that the core has allocated are in host memory.
+bool HostCopy::Writes(const Tensor& tensor) const {
+  if (tensor.output == nullptr || tensor.size_bytes() == 0) return false;
+  return !is_root_ || tensor.output != tensor.input;
+}
+
+Status HostCopy::Keep(Status status) {
+  if (!status.ok()) failed_ = status;
+  return status;
+}
+
+Status HostCopy::CopyIn(CopyStreams* streams) {
+  FRD_RETURN_IF_ERROR(failed_);
+  streams_ = streams;
+  if (event_ == nullptr) FRD_RETURN_IF_ERROR(device_->CreateEvent(&event_));
+  FRD_RETURN_IF_ERROR(streams->pool.Take(size_bytes_, &block_));
+  state_ = State::kComing;
+  return Keep(EnqueueCopyIn());
+}
+
+// The stream waits where nothing is read too: the results may overwrite what the framework still computes with.
+Status HostCopy::EnqueueCopyIn() {
+  for (size_t i = 0; i < request_.tensors.size(); ++i) {
+    const Tensor& tensor = request_.tensors[i];
+    const size_t size_bytes = tensor.size_bytes();
+    if (tensor.ready_event != nullptr) FRD_RETURN_IF_ERROR(device_->WaitInStream(streams_->in, tensor.ready_event));
+    if (size_bytes == 0 || !Reads()) continue;
+    FRD_RETURN_IF_ERROR(device_->CopyToHost(at(i), tensor.input, size_bytes, streams_->in));
+  }
+  return device_->Record(event_, streams_->in);
+}
+
+Status HostCopy::CopyOut() {
+  state_ = State::kReturning;
+  return Keep(EnqueueCopyOut());
+}
+
+Status HostCopy::EnqueueCopyOut() {
+  for (size_t i = 0; i < request_.tensors.size(); ++i) {
+    const Tensor& tensor = request_.tensors[i];
+    if (!Writes(tensor)) continue;
+    returns_ = true;
+    FRD_RETURN_IF_ERROR(device_->CopyToDevice(tensor.output, at(i), tensor.size_bytes(), streams_->out));
+  }
+  if (returns_) return device_->Record(event_, streams_->out);
+  state_ = State::kOver;
+  return Status::Ok();
+}
+
+Status HostCopy::Poll() {
+  FRD_RETURN_IF_ERROR(failed_);
+  if (state_ != State::kComing && state_ != State::kReturning) return Status::Ok();
+  bool happened = false;
+  FRD_RETURN_IF_ERROR(Keep(device_->HasHappened(event_, &happened)));
+  if (happened) state_ = state_ == State::kComing ? State::kHere : State::kOver;
+  return Status::Ok();
+}
+
+void HostCopy::ReleaseMemory() {
+  if (block_.memory != nullptr) streams_->pool.GiveBack(block_);
+  block_ = Block();
+}
+
+Status MakeHostCopy(const Devices& devices, const Request& request, int rank, std::shared_ptr<HostCopy>* copy) {
+  Device* found = nullptr;
+  FRD_RETURN_IF_ERROR(FindDeviceOf(devices, request, &found));
+  const auto has_bytes = [](const Tensor& tensor) { return tensor.size_bytes() > 0; };
+  const bool any = std::any_of(request.tensors.begin(), request.tensors.end(), has_bytes);
+  if (found != nullptr && any) *copy = std::make_shared<HostCopy>(found, request, rank);
+  return Status::Ok();
+}
+
+// ---- all of them
 
 HostCopies::HostCopies(int wake_event, size_t ahead_bytes) : ahead_bytes_(ahead_bytes), waker_(wake_event) {}
 
@@ -65,9 +205,9 @@ Status HostCopies::Prepare(PlannedTask* planned, bool* ready) {
 // When memory is short, nothing has begun and the operation keeps its place.
 Status HostCopies::Begin(const OperationPtr& operation) {
   HostCopy* const copy = operation->host_copy.get();
-  CopyLane* lane = nullptr;
-  FRD_RETURN_IF_ERROR(LaneOf(copy->device(), &lane));
-  const Status begun = copy->CopyIn(lane);
+  CopyStreams* streams = nullptr;
+  FRD_RETURN_IF_ERROR(StreamsOf(copy->device(), &streams));
+  const Status begun = copy->CopyIn(streams);
   if (copy->state() == HostCopy::State::kWaiting) return begun;
   waiting_.erase(std::find(waiting_.begin(), waiting_.end(), operation));
   begun_.push_back(operation);
@@ -77,8 +217,8 @@ Status HostCopies::Begin(const OperationPtr& operation) {
 }
 
 void HostCopies::FreeSurplus() {
-  for (const auto& [device, lane] : lanes_) {
-    if (lane) lane->pool.FreeSurplus();  // null where its streams could not be made
+  for (const auto& [device, streams] : streams_) {
+    if (streams) streams->pool.FreeSurplus();  // null where its streams could not be made
   }
 }
 
@@ -189,14 +329,14 @@ Status HostCopies::TryAlone(const OperationPtr& operation, const std::function<S
   return complete ? Status::Ok() : completed[0].status;
 }
 
-Status HostCopies::LaneOf(Device* device, CopyLane** lane) {
-  std::unique_ptr<CopyLane>& known = lanes_[device];
+Status HostCopies::StreamsOf(Device* device, CopyStreams** streams) {
+  std::unique_ptr<CopyStreams>& known = streams_[device];
   if (!known) {
-    auto fresh = std::make_unique<CopyLane>(device);
+    auto fresh = std::make_unique<CopyStreams>(device);
     FRD_RETURN_IF_ERROR(fresh->Open());
     known = std::move(fresh);
   }
-  *lane = known.get();
+  *streams = known.get();
   return Status::Ok();
 }
 
