@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "controller/negotiation.h"
-#include "engine/blocked.h"
 #include "engine/naming.h"
 #include "engine/operation.h"
 #include "engine/small.h"
+#include "engine/stacks.h"
 
 namespace farandole {
 
