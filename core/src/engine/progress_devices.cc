@@ -6,7 +6,7 @@ namespace farandole {
 bool ProgressLoop::InputsReady(PlannedTask* planned) {
   bool ready = false;
   const Status prepared = copies_.Prepare(planned, &ready);
-  if (!prepared.ok()) Abort(prepared.code(), world_->rank, world_->NameOf(world_->rank) + ": " + prepared.message());
+  if (!prepared.ok()) Abort(failures_.OfThisRank(prepared));
   return prepared.ok() && ready;
 }
 

@@ -13,6 +13,11 @@ namespace {
 
 // Sockets are asked with a system call, so not in every pass: often where data or messages come over them.
 constexpr unsigned kOften = 8, kSometimes = 32, kSeldom = 256;
+constexpr int64_t kTickMs = 20;
+
+Aborted ToWire(const EpochEnd& failure) {
+  return {static_cast<int32_t>(failure.status.code()), failure.culprit, failure.status.message()};
+}
 
 }  // namespace
 
@@ -25,6 +30,7 @@ ProgressLoop::ProgressLoop(World* world, Table* table, ProgressLock* progress_lo
       registry_(world, settings, backend_list),
       copies_(world->group->event()),
       eager_(world, table, &poller_),
+      failures_(world, table),
       delays_(settings.warn_after_ms) {
   if (world->rank == 0) coordinator_.emplace(world->layout, sysconf(_SC_LEVEL2_CACHE_SIZE));
 }
@@ -126,7 +132,7 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
     case Negotiation::Event::kLeft:
       return OnLeft(event.rank);
     case Negotiation::Event::kAbort:
-      return Abort(event.status.code(), event.rank, event.status.message());
+      return Abort({event.status, event.rank});
   }
 }
 
@@ -144,9 +150,9 @@ void ProgressLoop::StartBatch(const Negotiation::Event& event) {
   const Status planned = PlanBatch(batch, settings_.fusion_threshold_bytes, &tasks);
   for (PlannedTask& task : tasks) tasks_.push_back(std::move(task));
   if (planned.ok()) return;
-  const Status here{planned.code(), world_->NameOf(world_->rank) + ": " + planned.message()};
-  Abort(here.code(), world_->rank, here.message());
-  for (const ReadyOperation& ready : batch) Finish(ready.operation, here);
+  const EpochEnd here = failures_.OfThisRank(planned);
+  Abort(here);
+  for (const ReadyOperation& ready : batch) Finish(ready.operation, here.status);
 }
 
 // Where it is enough that all have arrived.
@@ -188,7 +194,7 @@ void ProgressLoop::AcceptInvitation(const Negotiation::Event& event) {
   const bool entered_already = !event.items.empty();
   if (!entered_already) {
     const Status entered = Enter(world_, table_, operation, false);
-    if (!entered.ok() && !table_->is_broken) Abort(Code::kInternal, world_->rank, entered.message());
+    if (!entered.ok() && !table_->is_broken) Abort({Internal(entered.message()), world_->rank});
     return;
   }
   std::lock_guard<std::mutex> lock(table_->mutex);
@@ -236,9 +242,9 @@ bool ProgressLoop::AdvanceEager() {
   const bool moved = eager_.Advance(&done, &signs);
   for (const OperationPtr& operation : done) Finish(operation, Status::Ok());
   for (const Eager::Sign& sign : signs) {
-    if (sign.kind == Eager::Sign::kFarewell) liveness_.OnFarewell(sign.rank);
-    if (sign.kind == Eager::Sign::kClosed) liveness_.OnConnectionClosed(sign.rank, Now());
-    if (sign.kind == Eager::Sign::kBroken) Abort(sign.status.code(), sign.rank, sign.status.message());
+    if (sign.kind == Eager::Sign::kFarewell) failures_.OnFarewell(sign.rank);
+    if (sign.kind == Eager::Sign::kClosed) failures_.OnPutsClosed(sign.rank);
+    if (sign.kind == Eager::Sign::kBroken) Abort({sign.status, sign.rank});
   }
   return moved;
 }
@@ -260,13 +266,13 @@ bool ProgressLoop::RunTasks() {
           running_ ? running_->Start(&front.task)
                    : Internal("back end number " + std::to_string(front.task.backend) + " is not in use on this rank");
       if (!started.ok()) {
-        Abort(started.code(), world_->rank, started.message());
+        Abort({started, world_->rank});
         return true;
       }
     }
     bool done = false;
     if (const Status polled = running_->Poll(&moved, &done); !polled.ok()) {
-      if (!SuspectBrokenLinks() && !liveness_.suspects_somebody()) Abort(polled.code(), world_->rank, polled.message());
+      if (!failures_.SuspectBrokenLinks()) Abort({polled, world_->rank});
       return moved;
     }
     if (moved) last_progress_ = Now();
@@ -299,6 +305,142 @@ void ProgressLoop::Finish(const OperationPtr& operation, Status status) {
   table_->in_flight.fetch_sub(1);
   operation->Complete(std::move(status));
   progress_lock_->NotifyWaiters();
+}
+
+// ---- ranks that die or leave
+
+// Together: one may have ended because of the other.
+void ProgressLoop::OnDeaths(const std::vector<int>& ranks) {
+  for (int rank : ranks) {
+    poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
+    failures_.OnProcessEnded(rank);
+  }
+  if (!ranks.empty()) Judge(Now());
+}
+
+// The end of a connection alone is a weak sign: a rank that leaves says so on another way, which may be slower.
+void ProgressLoop::OnClosed(int rank) {
+  MessageStream& stream = world_->control[static_cast<size_t>(rank)];
+  if (!stream.open()) return;
+  poller_.Forget(stream.descriptor());
+  stream = MessageStream();
+  failures_.OnControlClosed(rank);
+}
+
+void ProgressLoop::OnLeft(int rank) {
+  if (rank == world_->rank) return;
+  const EpochEnd left = failures_.OnLeft(rank);
+  // Its data came before the word that it leaves: small operations that it took part in are not broken.
+  if (CompleteReady(world_, table_)) progress_lock_->NotifyWaiters();
+  failures_.Break(left);
+}
+
+// A rank that ends because of another's end has said so there before. After somebody has left, what is under way may
+// still need the one that is lost now.
+void ProgressLoop::Abort(const EpochEnd& failure) {
+  if (!table_->is_broken || !idle()) TellAll(failure);
+}
+
+void ProgressLoop::TellAll(const EpochEnd& failure) {
+  if (!failures_.TellGroup(failure)) return;
+  const Bytes message = Encode(ToWire(failure));
+  if (coordinator_) {
+    Coordinate(world_->rank, message);
+  } else {
+    Send(kCoordinatorRank, message);
+  }
+  if (!CheckAbortWord()) End(failure);  // another member is writing the word, or has died of that
+}
+
+bool ProgressLoop::CheckAbortWord() {
+  if (!failures_.is_told()) return false;
+  if (!table_->is_broken || !idle()) {
+    const EpochEnd told = failures_.Told();
+    End(told);
+    // The member that noticed told the coordinator, unless it is the one that is gone.
+    if (coordinator_ && !world_->one_group()) Coordinate(world_->rank, Encode(ToWire(told)));
+  }
+  return true;
+}
+
+void ProgressLoop::End(const EpochEnd& failure) {
+  failures_.Break(failure);
+  FailAll(failure.status, true);
+}
+
+// Completes what waits with an error, but for eager operations that can still be complete; with tasks_too everything,
+// what is under way, too.
+void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
+  std::vector<OperationPtr> failed = failures_.TakeWaiting(tasks_too ? nullptr : &eager_);
+  for (const OperationPtr& operation : failed) eager_.Recall(operation->plan.ticket);
+  if (tasks_too) {
+    if (running_ != nullptr) running_->Abort();
+    running_ = nullptr;
+    for (PlannedTask& planned : tasks_)
+      failed.insert(failed.end(), planned.operations.begin(), planned.operations.end());
+    tasks_.clear();
+    copies_.Drop();
+    if (copies_.SomebodyCannotWait()) AwaitCopies();
+    eager_.Drop();
+  }
+  if (!failed.empty() && reason.code() == Code::kPeerLost) failures_.NoteMissedLost();
+  for (const OperationPtr& operation : failed) Finish(operation, failures_.FailureOf(*operation, reason));
+}
+
+void ProgressLoop::Tick() {
+  const TimePoint now = Now();
+  if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
+  last_tick_ = now;
+  Judge(now);
+  // Everything that a rank that left took part in stands before that in the log, so what is still waiting waits in
+  // vain; but for a mismatch, which is told by message and may come a little later.
+  if (failures_.WaitingIsVain(now)) FailAll(table_->broken, false);
+  CheckDelays(now);
+}
+
+void ProgressLoop::Judge(TimePoint now) {
+  if (!failures_.suspects_somebody()) return;
+  ReadLog();  // a rank may have said that it leaves
+  if (const std::optional<EpochEnd> failure = failures_.Judge(now)) Abort(*failure);
+}
+
+void ProgressLoop::Leave() {
+  AwaitCopies();
+  const int pending = table_->in_flight;
+  // Who ends because another has left says so too, so that nobody takes it for dead.
+  if (pending == 0 && !failures_.is_told()) LeaveInGoodOrder();
+  // The others may still begin what this rank has come to, and would wait for it.
+  if (pending > 0) TellAll(failures_.OfShutdown(pending));
+  End({{Code::kNotInitialized, "this rank called shutdown"}, -1});
+}
+
+void ProgressLoop::GiveUp(const Status& reason) {
+  Abort(failures_.OfThisRank(reason));
+  CloseConnections();
+}
+
+void ProgressLoop::LeaveInGoodOrder() {
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    table_->negotiation.Leave();
+    table_->has_outgoing = true;
+  }
+  world_->group->RingOthers();
+  SendOutgoing();
+  eager_.SayFarewell();
+}
+
+void ProgressLoop::CloseConnections() {
+  for (auto& link : world_->links) link.reset();
+  eager_.EndSending();
+  for (MessageStream& stream : world_->control) stream.EndSending();
+  const TimePoint start = Now();
+  for (MessageStream& stream : world_->control) {
+    constexpr int64_t kPatienceMs = 100;
+    const int64_t left_ms = kPatienceMs - MillisecondsBetween(start, Now());
+    stream.CloseGently(left_ms > 0 ? static_cast<int>(left_ms) : 0);
+  }
+  eager_.Close();
 }
 
 }  // namespace farandole

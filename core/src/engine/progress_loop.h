@@ -18,10 +18,10 @@
 #include "engine/delays.h"
 #include "engine/device_copies.h"
 #include "engine/eager.h"
+#include "engine/failures.h"
 #include "engine/progress_lock.h"
 #include "engine/table.h"
 #include "transport/poll.h"
-#include "world/liveness.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -42,9 +42,6 @@ class ProgressLoop {
   // Looks at the descriptors in the next pass, whatever the interval: something woke us.
   void LookAtDescriptors() { passes_ = 0; }
 
-  // Ends the epoch for all ranks of the job. The first reason counts.
-  void Abort(Code code, int culprit, const std::string& reason);
-  void TellAll(Code code, int culprit, const std::string& reason);
   // Tells the others that this rank leaves: in good order when nothing is in flight, else as an abort. Completes what
   // is in flight.
   void Leave();
@@ -87,20 +84,18 @@ class ProgressLoop {
   void Send(int rank, const Bytes& message);
   void FlushControl(int rank);
 
-  // progress_faults.cc
+  // ranks that die or leave
   void OnDeaths(const std::vector<int>& ranks);
   void OnClosed(int rank);
-  bool SuspectBrokenLinks();
   void OnLeft(int rank);
+  void Abort(const EpochEnd& failure);
+  void TellAll(const EpochEnd& failure);
   bool CheckAbortWord();
   void Tick();
   void Judge(TimePoint now);
   void LeaveInGoodOrder();
-  void End(const Status& reason, int culprit);
-  void Break(Status reason, int culprit);
-  Status FailureOf(const Operation& operation, const Status& reason) const;
+  void End(const EpochEnd& failure);
   void FailAll(const Status& reason, bool tasks_too);
-  std::vector<OperationPtr> TakeWaiting(bool eager_too);
   bool idle() const { return tasks_.empty() && eager_.idle(); }
 
   // progress_stalls.cc
@@ -146,7 +141,7 @@ class ProgressLoop {
   std::atomic<int> longest_sleep_ms_{-1};  // running_'s, after the last pass
   TimePoint last_progress_ = Now();
 
-  Liveness liveness_;
+  FailureMonitor failures_;
   unsigned passes_ = 0;
   Delays delays_;
   std::map<std::string, std::vector<int>> absent_;  // by title: what rank 0 knows of who has not come

@@ -43,7 +43,7 @@ bool ProgressLoop::ReadControl(int rank) {
 // Rank 0 is the coordinator, so what comes to it is for the coordinator and what comes from it is for the negotiation.
 void ProgressLoop::Dispatch(int from, const Bytes& message) {
   const Status status = coordinator_ ? Coordinate(from, message) : Obey(message);
-  if (!status.ok()) Abort(status.code(), from, status.message());
+  if (!status.ok()) Abort({status, from});
 }
 
 // Rank 0 alone: what the coordinator makes of a message. An error means that the sender is none of us.
@@ -103,7 +103,7 @@ void ProgressLoop::Deliver(const std::vector<Outgoing>& messages) {
       continue;
     }
     const Status status = Obey(each.message);
-    if (!status.ok()) Abort(status.code(), world_->rank, status.message());
+    if (!status.ok()) Abort({status, world_->rank});
   }
 }
 
@@ -113,10 +113,10 @@ void ProgressLoop::Send(int rank, const Bytes& message) {
   stream.Queue(message);
   FlushControl(rank);
   if (!stream.open() || stream.unsent_bytes() <= kMostUnsentBytes) return;
-  Abort(Code::kDeadline, -1,
-        world_->NameOf(rank) + " has not read " + std::to_string(stream.unsent_bytes() >> 10) +
-            " KiB of messages about operations from rank " + std::to_string(world_->rank) +
-            ", more than may be kept for it; was it stopped, by SIGSTOP or a debugger?");
+  Abort({{Code::kDeadline, world_->NameOf(rank) + " has not read " + std::to_string(stream.unsent_bytes() >> 10) +
+                               " KiB of messages about operations from rank " + std::to_string(world_->rank) +
+                               ", more than may be kept for it; was it stopped, by SIGSTOP or a debugger?"},
+         -1});
 }
 
 // That the other end has closed is seen by reading, behind what it said before: that it leaves, for one thing.
@@ -126,7 +126,7 @@ void ProgressLoop::FlushControl(int rank) {
   const Status flushed = stream.Flush();
   if (flushed.ok()) return;
   stream.StopSending();
-  if (flushed.code() != Code::kPeerLost) Abort(flushed.code(), world_->rank, flushed.message());
+  if (flushed.code() != Code::kPeerLost) Abort({flushed, world_->rank});
 }
 
 }  // namespace farandole

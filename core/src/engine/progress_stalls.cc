@@ -214,10 +214,11 @@ void ProgressLoop::GiveUpWaiting(const Wait& wait, bool is_deadlock) {
   const std::string places = PlacesSince(Now() - std::chrono::milliseconds(wait.waited_ms));
   std::string names = NamesOf(wait.missing);
   if (names.back() == ',') names.pop_back();  // of a clause that ends here
-  Abort(Code::kDeadline, -1,
-        wait.operation->Title() + " has waited " + Seconds(wait.waited_ms) + " on rank " +
-            std::to_string(world_->rank) + " for " + names + HowTheyNeedUs(wait.missing, is_deadlock) + places +
-            (is_deadlock ? "" : "; raise FARANDOLE_TIMEOUT if that is normal"));
+  Abort(
+      {{Code::kDeadline, wait.operation->Title() + " has waited " + Seconds(wait.waited_ms) + " on rank " +
+                             std::to_string(world_->rank) + " for " + names + HowTheyNeedUs(wait.missing, is_deadlock) +
+                             places + (is_deadlock ? "" : "; raise FARANDOLE_TIMEOUT if that is normal")},
+       -1});
 }
 
 // What ranks said while others were waited for, before `begin`, is of no use to anybody now.

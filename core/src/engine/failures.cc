@@ -1,0 +1,138 @@
+#include "engine/failures.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "common/failpoint.h"
+
+namespace farandole {
+namespace {
+
+std::string LookAt(int rank) { return "; look at rank " + std::to_string(rank) + "'s output first"; }
+
+}  // namespace
+
+// ---- signs and the verdict
+
+EpochEnd FailureMonitor::OnLeft(int rank) {
+  liveness_.OnLeft(rank, Now());
+  const std::string why = world_->NameOf(rank) + " has left the job (its script ended or called shutdown)";
+  return {{Code::kPeerLost, why + LookAt(rank)}, rank};
+}
+
+// A link with unread bytes counts as whole: its end, if there is one, stands behind them, and a later look finds it.
+bool FailureMonitor::SuspectBrokenLinks() {
+  bool found = liveness_.suspects_somebody();
+  for (int r = 0; r < world_->size; ++r) {
+    const auto& link = world_->links[static_cast<size_t>(r)];
+    char byte = 0;
+    if (!link || link->descriptor() < 0 || liveness_.HasLeft(r)) continue;
+    const ssize_t got = recv(link->descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got > 0 || (got < 0 && errno == EAGAIN)) continue;
+    liveness_.OnConnectionClosed(r, Now());
+    found = true;
+  }
+  return found;
+}
+
+std::optional<EpochEnd> FailureMonitor::Judge(TimePoint now) {
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    for (int rank : table_->negotiation.Leaving()) liveness_.OnLeaving(rank);
+  }
+  const auto verdict = liveness_.Judge(now);
+  if (!verdict) return std::nullopt;
+  const std::string name = world_->NameOf(verdict->rank);
+  const bool ended = verdict->sign == Liveness::Sign::kProcessEnded;
+  const std::string what =
+      ended ? name + " died" : "the connection to " + name + " was lost; it died or its network did";
+  return EpochEnd{{Code::kPeerLost, what + LookAt(verdict->rank)}, verdict->rank};
+}
+
+// ---- the reason
+
+bool FailureMonitor::TellGroup(const EpochEnd& failure) {
+  AbortWord& word = world_->group->abort_word();
+  if (word.set()) return false;
+  word.Set(failure.status.code(), failure.culprit, failure.status.message());
+  world_->group->RingOthers();
+  return true;
+}
+
+EpochEnd FailureMonitor::Told() const {
+  const AbortWord& word = world_->group->abort_word();
+  return {{static_cast<Code>(word.code), word.text}, word.culprit};
+}
+
+void FailureMonitor::Break(const EpochEnd& failure) {
+  FRD_FAILPOINT("engine.break");
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  if (table_->broken.ok()) {
+    table_->broken = failure.status;
+    table_->broken_by = failure.culprit;
+  }
+  table_->is_broken = true;
+}
+
+// ---- operations that fail
+
+std::vector<OperationPtr> FailureMonitor::TakeWaiting(const Eager* spared) {
+  const std::vector<int> left = Left();
+  std::vector<OperationPtr> waiting;
+  std::unique_lock<std::mutex> lock(table_->mutex);
+  // A thread may copy from the memory of one of them without the lock; whoever hears of its end may free that.
+  while (table_->negotiation.AwaitsRelease()) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+  for (const OperationPtr& operation : table_->operations.All()) {
+    if (spared != nullptr && spared->MayComplete(*operation, left)) continue;
+    waiting.push_back(table_->operations.Take(operation->plan.ticket));
+  }
+  for (Deferred& each : table_->deferred) waiting.push_back(std::move(each.operation));
+  table_->deferred.clear();
+  table_->has_deferred = false;
+  if (table_->join) waiting.push_back(std::move(table_->join));
+  table_->join.reset();
+  table_->wants_join = false;
+  return waiting;
+}
+
+void FailureMonitor::NoteMissedLost() {
+  std::lock_guard<std::mutex> lock(table_->mutex);
+  table_->has_missed_lost = true;
+}
+
+std::vector<int> FailureMonitor::Left() const {
+  std::vector<int> left;
+  for (int r = 0; r < world_->size; ++r) {
+    if (liveness_.HasLeft(r)) left.push_back(r);
+  }
+  return left;
+}
+
+// ---- sentences
+
+EpochEnd FailureMonitor::OfThisRank(const Status& status) const {
+  return {{status.code(), world_->NameOf(world_->rank) + ": " + status.message()}, world_->rank};
+}
+
+// A reason that is known already is the first cause, and the one to tell.
+EpochEnd FailureMonitor::OfShutdown(int pending) const {
+  if (table_->is_broken) return {{Code::kPeerLost, table_->broken.message()}, table_->broken_by};
+  return {{Code::kPeerLost,
+           world_->NameOf(world_->rank) + " shut down with " + std::to_string(pending) + " operations in flight"},
+          world_->rank};
+}
+
+// A reason that speaks of the operation itself needs no other words.
+Status FailureMonitor::FailureOf(const Operation& operation, const Status& reason) const {
+  const std::string title = operation.Title();
+  if (reason.message().compare(0, title.size() + 1, title + " ") == 0) return reason;
+  return {reason.code(), title + " failed on rank " + std::to_string(world_->rank) + ": " + reason.message()};
+}
+
+}  // namespace farandole

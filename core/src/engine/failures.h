@@ -1,0 +1,74 @@
+// Why an epoch ends, and because of which rank.
+//
+//   signs (control plane, eager streams, back ends) --> Liveness --> Judge: an EpochEnd, if a rank is to blame
+//   an EpochEnd that this rank finds                --> TellGroup: the abort word, which all members read: Told
+//   the first EpochEnd                              --> Break: Table::broken, with which later calls are refused
+//
+// ProgressLoop owns the monitor and calls it with the ProgressLock. Nothing here ends an operation or sends a message:
+// ProgressLoop acts on what is returned.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/eager.h"
+#include "engine/table.h"
+#include "world/liveness.h"
+#include "world/world.h"
+
+namespace farandole {
+
+// A reason that ends the epoch for all ranks.
+struct EpochEnd {
+  Status status;
+  int culprit = -1;  // the rank because of which; -1: none is to blame
+};
+
+class FailureMonitor {
+ public:
+  FailureMonitor(World* world, Table* table) : world_(world), table_(table) {}
+
+  // Signs, in the order in which this rank sees them; see Liveness for what each weighs.
+  void OnProcessEnded(int rank) { liveness_.OnProcessEnded(rank); }
+  void OnControlClosed(int rank) { liveness_.OnControlClosed(rank, Now()); }
+  void OnPutsClosed(int rank) { liveness_.OnConnectionClosed(rank, Now()); }
+  void OnFarewell(int rank) { liveness_.OnFarewell(rank); }
+  // The rank has left in good order. Returns the reason for which operations fail that still wait for it.
+  EpochEnd OnLeft(int rank);
+  // A back end cannot go on. True when ended connections explain it, or soon will: then Judge names the rank.
+  bool SuspectBrokenLinks();
+
+  bool suspects_somebody() const { return liveness_.suspects_somebody(); }
+  // REQUIRES: the log is read as far as it can be, since a rank may have said there that it leaves.
+  std::optional<EpochEnd> Judge(TimePoint now);
+  // Somebody has left so long ago that what still waits for the negotiation waits in vain.
+  bool WaitingIsVain(TimePoint now) const { return liveness_.WaitingIsVain(now); }
+
+  // Tells the group. False when a reason stands there already: the first one counts.
+  bool TellGroup(const EpochEnd& failure);
+  bool is_told() const { return world_->group->abort_word().set(); }
+  EpochEnd Told() const;  // REQUIRES: is_told()
+
+  // From here on nothing can be submitted. The first reason counts.
+  void Break(const EpochEnd& failure);
+  // Takes the operations that wait for other ranks, not those whose tasks are under way. Where `spared` is given, its
+  // operations stay that can still be complete although ranks have left.
+  std::vector<OperationPtr> TakeWaiting(const Eager* spared);
+  // An operation of this rank fails because of a rank that is lost; see Engine::LostRank.
+  void NoteMissedLost();
+
+  // Sentences that need the names of ranks.
+  EpochEnd OfThisRank(const Status& status) const;
+  EpochEnd OfShutdown(int pending) const;  // with so many operations in flight
+  Status FailureOf(const Operation& operation, const Status& reason) const;
+
+ private:
+  std::vector<int> Left() const;
+
+  World* const world_;
+  Table* const table_;
+  Liveness liveness_;
+};
+
+}  // namespace farandole
