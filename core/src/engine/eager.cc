@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "engine/tags.h"
+#include "engine/control.h"
 #include "reduce/reduce.h"
 
 namespace farandole {

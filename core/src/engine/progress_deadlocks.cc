@@ -79,7 +79,7 @@ const Wait* ProgressLoop::FindDeadlock(std::vector<Wait>* waits) const {
 void ProgressLoop::AskThoseThatNeedUs(const std::vector<Wait>& waits) {
   if (table_->blocked.empty() || table_->has_native_callers) return;
   const uint64_t entered = Entered();
-  const bool is_known = coordinator_ || needed_entered_ == entered;  // what rank 0 has said
+  const bool is_known = control_.coordinator() != nullptr || needed_entered_ == entered;  // what rank 0 has said
   if (!is_known) needed_.clear();
   std::map<int, std::set<std::string>> needed;
   for (const Absence& each : NeededFor()) {
@@ -97,7 +97,7 @@ void ProgressLoop::AskThoseThatNeedUs(const std::vector<Wait>& waits) {
 // Marks the waits for ranks that wait for this one, or may: what they say decides whether it is a deadlock.
 void ProgressLoop::MarkMutual(std::vector<Wait>* waits) const {
   if (table_->blocked.empty() || table_->has_native_callers) return;
-  const bool is_known = coordinator_ || needed_entered_ == Entered();
+  const bool is_known = control_.coordinator() != nullptr || needed_entered_ == Entered();
   std::set<int64_t> needing;
   for (const Absence& each : NeededFor()) needing.insert(each.here.begin(), each.here.end());
   for (Wait& wait : *waits) {

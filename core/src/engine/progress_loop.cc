@@ -1,12 +1,9 @@
 #include "engine/progress_loop.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "engine/small.h"
 #include "engine/submit.h"
-#include "engine/tags.h"
 
 namespace farandole {
 namespace {
@@ -29,24 +26,13 @@ ProgressLoop::ProgressLoop(World* world, Table* table, ProgressLock* progress_lo
       settings_(settings),
       registry_(world, settings, backend_list),
       copies_(world->group->event()),
-      eager_(world, table, &poller_),
+      control_(world),
+      eager_(world, table, control_.poller()),
       failures_(world, table),
-      delays_(settings.warn_after_ms) {
-  if (world->rank == 0) coordinator_.emplace(world->layout, sysconf(_SC_LEVEL2_CACHE_SIZE));
-}
+      delays_(settings.warn_after_ms) {}
 
 Status ProgressLoop::Open() {
-  FRD_RETURN_IF_ERROR(poller_.Open());
-  FRD_RETURN_IF_ERROR(poller_.Watch(world_->group->event(), MakeTag(TagKind::kBell, 0)));
-  for (int r = 0; r < world_->size; ++r) {
-    const auto at = static_cast<size_t>(r);
-    if (world_->control[at].open())
-      FRD_RETURN_IF_ERROR(poller_.Watch(world_->control[at].descriptor(), MakeTag(TagKind::kControl, r)));
-    if (world_->pidfds[at].valid())
-      FRD_RETURN_IF_ERROR(poller_.Watch(world_->pidfds[at].get(), MakeTag(TagKind::kDeath, r)));
-    const bool linked = world_->links[at] && world_->links[at]->descriptor() >= 0;
-    if (linked) FRD_RETURN_IF_ERROR(poller_.Watch(world_->links[at]->descriptor(), MakeTag(TagKind::kLink, r), true));
-  }
+  FRD_RETURN_IF_ERROR(control_.Open());
   FRD_RETURN_IF_ERROR(eager_.Open());
   return registry_.Open();
 }
@@ -54,7 +40,7 @@ Status ProgressLoop::Open() {
 bool ProgressLoop::Drive() {
   bool moved = AdvanceEager();
   if (passes_++ % DescriptorInterval() == 0) {
-    moved |= ReadDescriptors();
+    moved |= Look();
     Tick();
   }
   moved |= PollCopies();
@@ -81,8 +67,7 @@ unsigned ProgressLoop::DescriptorInterval() const {
 
 void ProgressLoop::Sleep(int timeout_ms) const {
   const int longest_ms = longest_sleep_ms_.load(std::memory_order_relaxed);
-  std::vector<uint64_t> tags;
-  poller_.Wait(longest_ms < 0 ? timeout_ms : std::min(timeout_ms, longest_ms), &tags);
+  control_.Sleep(longest_ms < 0 ? timeout_ms : std::min(timeout_ms, longest_ms));
 }
 
 bool ProgressLoop::ReadLog() {
@@ -181,6 +166,56 @@ bool ProgressLoop::EnterDeferred() {
     }
   }
   return !operations.empty();
+}
+
+// ---- messages and signs
+
+bool ProgressLoop::Look() {
+  const bool found = control_.Look();
+  ActOnSigns();
+  return found;
+}
+
+// Last words come first: a rank that left in good order said so before its connection and its process ended. Ends of
+// processes are judged together, since one may have ended because of the other.
+void ProgressLoop::ActOnSigns() {
+  while (control_.has_signs()) {
+    const ControlPlane::Signs signs = control_.TakeSigns();
+    for (const Bytes& message : signs.messages) Obey(message);
+    for (const EpochEnd& failure : signs.failures) Abort(failure);
+    for (int rank : signs.puts) eager_.OnReadable(rank);
+    for (int rank : signs.closed) failures_.OnControlClosed(rank);
+    for (int rank : signs.ended) failures_.OnProcessEnded(rank);
+    if (!signs.ended.empty()) Judge(Now());
+  }
+}
+
+// What the coordinator says to this rank.
+void ProgressLoop::Obey(const Bytes& message) {
+  std::vector<Negotiation::Event> events;
+  Status status;
+  bool ring = false;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    status = table_->negotiation.OnMessage(message, &events);
+    ring = table_->negotiation.TakeRing();
+  }
+  if (ring) world_->group->RingOthers();
+  for (const Negotiation::Event& event : events) Handle(event);
+  if (!status.ok()) Abort({status, kCoordinatorRank});
+}
+
+bool ProgressLoop::SendOutgoing() {
+  if (!table_->has_outgoing.exchange(false)) return false;
+  std::vector<Bytes> messages;
+  {
+    std::lock_guard<std::mutex> lock(table_->mutex);
+    messages = table_->negotiation.TakeOutgoing();
+  }
+  table_->messages_sent.fetch_add(messages.size());
+  control_.ToCoordinator(messages);
+  ActOnSigns();  // on rank 0 the coordinator has answered
+  return !messages.empty();
 }
 
 // ---- joined
@@ -309,24 +344,6 @@ void ProgressLoop::Finish(const OperationPtr& operation, Status status) {
 
 // ---- ranks that die or leave
 
-// Together: one may have ended because of the other.
-void ProgressLoop::OnDeaths(const std::vector<int>& ranks) {
-  for (int rank : ranks) {
-    poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
-    failures_.OnProcessEnded(rank);
-  }
-  if (!ranks.empty()) Judge(Now());
-}
-
-// The end of a connection alone is a weak sign: a rank that leaves says so on another way, which may be slower.
-void ProgressLoop::OnClosed(int rank) {
-  MessageStream& stream = world_->control[static_cast<size_t>(rank)];
-  if (!stream.open()) return;
-  poller_.Forget(stream.descriptor());
-  stream = MessageStream();
-  failures_.OnControlClosed(rank);
-}
-
 void ProgressLoop::OnLeft(int rank) {
   if (rank == world_->rank) return;
   const EpochEnd left = failures_.OnLeft(rank);
@@ -343,12 +360,7 @@ void ProgressLoop::Abort(const EpochEnd& failure) {
 
 void ProgressLoop::TellAll(const EpochEnd& failure) {
   if (!failures_.TellGroup(failure)) return;
-  const Bytes message = Encode(ToWire(failure));
-  if (coordinator_) {
-    Coordinate(world_->rank, message);
-  } else {
-    Send(kCoordinatorRank, message);
-  }
+  control_.ToCoordinator({Encode(ToWire(failure))});
   if (!CheckAbortWord()) End(failure);  // another member is writing the word, or has died of that
 }
 
@@ -358,7 +370,7 @@ bool ProgressLoop::CheckAbortWord() {
     const EpochEnd told = failures_.Told();
     End(told);
     // The member that noticed told the coordinator, unless it is the one that is gone.
-    if (coordinator_ && !world_->one_group()) Coordinate(world_->rank, Encode(ToWire(told)));
+    if (world_->rank == kCoordinatorRank && !world_->one_group()) control_.ToCoordinator({Encode(ToWire(told))});
   }
   return true;
 }
@@ -433,13 +445,7 @@ void ProgressLoop::LeaveInGoodOrder() {
 void ProgressLoop::CloseConnections() {
   for (auto& link : world_->links) link.reset();
   eager_.EndSending();
-  for (MessageStream& stream : world_->control) stream.EndSending();
-  const TimePoint start = Now();
-  for (MessageStream& stream : world_->control) {
-    constexpr int64_t kPatienceMs = 100;
-    const int64_t left_ms = kPatienceMs - MillisecondsBetween(start, Now());
-    stream.CloseGently(left_ms > 0 ? static_cast<int>(left_ms) : 0);
-  }
+  control_.Close();
   eager_.Close();
 }
 

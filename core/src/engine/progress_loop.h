@@ -7,21 +7,19 @@
 #include <atomic>
 #include <deque>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "backends/registry.h"
-#include "controller/coordinator.h"
 #include "engine/batch.h"
+#include "engine/control.h"
 #include "engine/delays.h"
 #include "engine/device_copies.h"
 #include "engine/eager.h"
 #include "engine/failures.h"
 #include "engine/progress_lock.h"
 #include "engine/table.h"
-#include "transport/poll.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -72,21 +70,13 @@ class ProgressLoop {
   void AwaitCopies();
   void FinishCopied(const std::vector<HostCopies::Completed>& completed);
 
-  // progress_messages.cc
-  bool ReadDescriptors();
-  bool ReadControl(int rank);
-  void Dispatch(int from, const Bytes& message);
-  Status Coordinate(int from, const Bytes& message);
-  void FlushCoordinator();
-  Status Obey(const Bytes& message);
+  // messages and signs
+  bool Look();
+  void ActOnSigns();
+  void Obey(const Bytes& message);
   bool SendOutgoing();
-  void Deliver(const std::vector<Outgoing>& messages);
-  void Send(int rank, const Bytes& message);
-  void FlushControl(int rank);
 
   // ranks that die or leave
-  void OnDeaths(const std::vector<int>& ranks);
-  void OnClosed(int rank);
   void OnLeft(int rank);
   void Abort(const EpochEnd& failure);
   void TellAll(const EpochEnd& failure);
@@ -132,8 +122,7 @@ class ProgressLoop {
   const Settings settings_;
   Registry registry_;
   HostCopies copies_;
-  std::optional<Coordinator> coordinator_;  // on rank 0
-  Poller poller_;
+  ControlPlane control_;
   Eager eager_;
 
   std::deque<PlannedTask> tasks_;
@@ -169,7 +158,6 @@ class ProgressLoop {
   };
   std::map<int, Place> places_;  // where ranks that this one waited for said that they were
   TimePoint last_tick_ = Now();
-  std::vector<uint64_t> tags_;
 };
 
 }  // namespace farandole

@@ -113,8 +113,8 @@ void ProgressLoop::AddJoin(TimePoint now, std::vector<Wait>* waits) {
 
 // What only rank 0 can know; its answer may take a moment.
 void ProgressLoop::LearnWhoIsAbsent(TimePoint now) {
-  if (coordinator_) {
-    OnAbsent(coordinator_->Absences());
+  if (control_.coordinator() != nullptr) {
+    OnAbsent(control_.coordinator()->Absences());
     return;
   }
   if (asked_whom_ != TimePoint() && MillisecondsBetween(asked_whom_, now) < kAskAgainMs) return;
@@ -202,7 +202,7 @@ std::string ProgressLoop::NamesOf(const std::vector<int>& ranks) const {
   }
   if (ranks[0] == kOwnLibrary) return running_->StallReason();
   if (ranks[0] == kUnknownRanks)
-    return coordinator_ ? "other ranks" : "ranks that " + world_->NameOf(0) + " has not named";
+    return control_.coordinator() != nullptr ? "other ranks" : "ranks that " + world_->NameOf(0) + " has not named";
   std::string names;
   for (size_t i = 0; i < std::min(kMostNames, ranks.size()); ++i)
     names += (i == 0 ? "" : ", ") + world_->NameOf(ranks[i]);

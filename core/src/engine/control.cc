@@ -1,0 +1,150 @@
+#include "engine/control.h"
+
+#include <unistd.h>
+
+namespace farandole {
+namespace {
+
+constexpr size_t kMostUnsentBytes = 64 << 20;  // of messages to a rank that does not read them
+constexpr int64_t kPatienceMs = 100;           // with the other ends of connections that close
+
+}  // namespace
+
+ControlPlane::ControlPlane(World* world) : world_(world) {
+  if (world->rank == kCoordinatorRank) coordinator_.emplace(world->layout, sysconf(_SC_LEVEL2_CACHE_SIZE));
+}
+
+Status ControlPlane::Open() {
+  FRD_RETURN_IF_ERROR(poller_.Open());
+  FRD_RETURN_IF_ERROR(poller_.Watch(world_->group->event(), MakeTag(TagKind::kBell, 0)));
+  for (int r = 0; r < world_->size; ++r) {
+    const auto at = static_cast<size_t>(r);
+    if (stream(r).open()) FRD_RETURN_IF_ERROR(poller_.Watch(stream(r).descriptor(), MakeTag(TagKind::kControl, r)));
+    if (world_->pidfds[at].valid())
+      FRD_RETURN_IF_ERROR(poller_.Watch(world_->pidfds[at].get(), MakeTag(TagKind::kDeath, r)));
+    const bool linked = world_->links[at] && world_->links[at]->descriptor() >= 0;
+    if (linked) FRD_RETURN_IF_ERROR(poller_.Watch(world_->links[at]->descriptor(), MakeTag(TagKind::kLink, r), true));
+  }
+  return Status::Ok();
+}
+
+void ControlPlane::Sleep(int timeout_ms) const {
+  std::vector<uint64_t> tags;  // what they tell is for the next Look
+  poller_.Wait(timeout_ms, &tags);
+}
+
+bool ControlPlane::Look() {
+  tags_.clear();
+  poller_.Wait(0, &tags_);
+  bool found = false;
+  for (uint64_t tag : tags_) {
+    const int rank = RankOf(tag);
+    if (KindOf(tag) == TagKind::kBell) DrainEvent(world_->group->event());
+    if (KindOf(tag) == TagKind::kControl) found |= Receive(rank);
+    if (KindOf(tag) == TagKind::kPut) {
+      signs_.puts.push_back(rank);
+      found = true;
+    }
+    if (KindOf(tag) == TagKind::kDeath) {
+      poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
+      signs_.ended.push_back(rank);
+    }
+  }
+  for (int r = 0; r < world_->size; ++r) Flush(r);
+  return found;
+}
+
+// Whatever came before the end of the connection is taken first: a rank that leaves says so there.
+bool ControlPlane::Receive(int rank) {
+  if (!stream(rank).open()) return false;
+  std::vector<Bytes> messages;
+  const Status status = stream(rank).Receive(&messages);
+  const bool any = !messages.empty();
+  for (Bytes& message : messages) {
+    if (coordinator_) {
+      Coordinate(rank, message);
+    } else {
+      signs_.messages.push_back(std::move(message));
+    }
+  }
+  FlushCoordinator();
+  if (!status.ok() && stream(rank).open()) {
+    poller_.Forget(stream(rank).descriptor());
+    stream(rank) = MessageStream();
+    signs_.closed.push_back(rank);
+  }
+  return any;
+}
+
+// A message that the coordinator cannot read is of none of us.
+void ControlPlane::Coordinate(int from, const Bytes& message) {
+  std::vector<Outgoing> out;
+  const Status status = coordinator_->OnMessage(from, message, &out);
+  Deliver(out);
+  if (!status.ok()) signs_.failures.push_back({status, from});
+}
+
+// What the coordinator has kept until all messages at hand were in.
+void ControlPlane::FlushCoordinator() {
+  if (!coordinator_) return;
+  std::vector<Outgoing> out;
+  coordinator_->Flush(&out);
+  Deliver(out);
+}
+
+void ControlPlane::ToCoordinator(const std::vector<Bytes>& messages) {
+  for (const Bytes& message : messages) {
+    if (coordinator_) {
+      Coordinate(world_->rank, message);
+    } else {
+      Send(kCoordinatorRank, message);
+    }
+  }
+  FlushCoordinator();
+}
+
+void ControlPlane::Deliver(const std::vector<Outgoing>& messages) {
+  for (const Outgoing& each : messages) {
+    if (each.rank == world_->rank) {
+      signs_.messages.push_back(each.message);
+    } else {
+      Send(each.rank, each.message);
+    }
+  }
+}
+
+void ControlPlane::Send(int rank, const Bytes& message) {
+  MessageStream& to = stream(rank);
+  if (!to.open()) return;
+  to.Queue(message);
+  Flush(rank);
+  if (!to.open() || to.unsent_bytes() <= kMostUnsentBytes) return;
+  const std::string unread = std::to_string(to.unsent_bytes() >> 10) + " KiB of messages about operations";
+  signs_.failures.push_back(
+      {{Code::kDeadline, world_->NameOf(rank) + " has not read " + unread + " from rank " +
+                             std::to_string(world_->rank) +
+                             ", more than may be kept for it; was it stopped, by SIGSTOP or a debugger?"},
+       -1});
+}
+
+// The end of a connection is found by reading, behind what the other rank said before. So an error of sending that
+// means no more than that is none here.
+void ControlPlane::Flush(int rank) {
+  MessageStream& to = stream(rank);
+  if (!to.open()) return;
+  const Status flushed = to.Flush();
+  if (flushed.ok()) return;
+  to.StopSending();
+  if (flushed.code() != Code::kPeerLost) signs_.failures.push_back({flushed, world_->rank});
+}
+
+void ControlPlane::Close() {
+  for (MessageStream& each : world_->control) each.EndSending();
+  const TimePoint start = Now();
+  for (MessageStream& each : world_->control) {
+    const int64_t left_ms = kPatienceMs - MillisecondsBetween(start, Now());
+    each.CloseGently(left_ms > 0 ? static_cast<int>(left_ms) : 0);
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,88 @@
+// What this rank and the coordinator say to each other, and what else descriptors tell.
+//
+//   rank r   negotiation --ToCoordinator--> connection to rank 0      connection to rank 0 --> Signs::messages
+//   rank 0   the messages of all ranks --> Coordinator --> connections to the others; what is for rank 0 itself:
+//            Signs::messages
+//
+// ProgressLoop owns the ControlPlane and calls it with the ProgressLock; Sleep alone may be called by any thread.
+// Nothing here calls back: what was found waits as Signs until ProgressLoop takes it, and acting on signs may make new
+// ones.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "controller/coordinator.h"
+#include "engine/failures.h"
+#include "transport/poll.h"
+#include "world/world.h"
+
+namespace farandole {
+
+// What a descriptor in the poller stands for.
+enum class TagKind : uint32_t {
+  kBell = 0,     // a member of the group rang
+  kControl = 1,  // a message of `rank`
+  kDeath = 2,    // the process of `rank` has ended
+  kLink = 3,     // data of `rank` can move; only wakes
+  kPut = 4,      // what `rank` has put to eager operations, or room for what it gets
+};
+
+inline uint64_t MakeTag(TagKind kind, int rank) {
+  return static_cast<uint64_t>(kind) << 32 | static_cast<uint32_t>(rank);
+}
+inline TagKind KindOf(uint64_t tag) { return static_cast<TagKind>(tag >> 32); }
+inline int RankOf(uint64_t tag) { return static_cast<int>(static_cast<uint32_t>(tag)); }
+
+class ControlPlane {
+ public:
+  explicit ControlPlane(World* world);
+  Status Open();  // watches the bell, the connections and the processes of this machine
+
+  // Until a descriptor has something to say or the time is up.
+  void Sleep(int timeout_ms) const;
+  // One look at the descriptors, without waiting. True when it found something that is to be done.
+  bool Look();
+
+  struct Signs {
+    std::vector<Bytes> messages;     // of the coordinator to this rank's negotiation, in order
+    std::vector<EpochEnd> failures;  // the epoch cannot go on
+    std::vector<int> puts;           // ranks whose put streams have something
+    std::vector<int> closed;         // ranks whose control connections have ended; their last words are in `messages`
+    std::vector<int> ended;          // ranks whose processes have ended
+
+    bool any() const {
+      return !messages.empty() || !failures.empty() || !puts.empty() || !closed.empty() || !ended.empty();
+    }
+  };
+  bool has_signs() const { return signs_.any(); }
+  Signs TakeSigns() { return std::exchange(signs_, {}); }
+
+  // Messages of this rank. They are sent as far as the connection takes them; the rest follows in later looks.
+  void ToCoordinator(const std::vector<Bytes>& messages);
+
+  // Ends all control connections, each after what is queued for it, and waits a little for the other ends.
+  void Close();
+
+  const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }  // rank 0's
+  Poller* poller() { return &poller_; }
+
+ private:
+  bool Receive(int rank);
+  void Coordinate(int from, const Bytes& message);
+  void FlushCoordinator();
+  void Deliver(const std::vector<Outgoing>& messages);
+  void Send(int rank, const Bytes& message);
+  void Flush(int rank);
+  MessageStream& stream(int rank) { return world_->control[static_cast<size_t>(rank)]; }
+
+  World* const world_;
+  std::optional<Coordinator> coordinator_;  // on rank 0
+  Poller poller_;
+  std::vector<uint64_t> tags_;  // of one look; a member, so that it keeps its memory
+  Signs signs_;
+};
+
+}  // namespace farandole
