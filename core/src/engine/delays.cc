@@ -21,6 +21,7 @@ std::map<int, Delay> ByRank(const std::vector<Wait>& waits) {
       if (delay.first && delay.waited_ms >= wait.waited_ms) continue;
       delay.first = wait.operation;
       delay.waited_ms = wait.waited_ms;
+      delay.reason = wait.reason;
     }
   }
   return by_rank;

@@ -26,6 +26,7 @@ struct Wait {
   bool is_told_by_another = false;  // a rank of this machine that waits for the same
   bool is_under_way = false;        // all have come, and who is missing goes on without its program
   bool is_mutual = false;           // one of the missing may wait for this rank
+  std::string reason{};             // for kOwnDevice and kOwnLibrary: what is missing, "the library, which ...,"
 };
 
 // All that the same ranks let wait.
@@ -36,6 +37,7 @@ struct Delay {
   size_t operations = 0;
   bool is_ours_to_tell = false;  // of one of them at least
   bool is_mutual = false;        // one of them at least
+  std::string reason;            // of the first, see Wait
 };
 
 class Delays {

@@ -14,6 +14,10 @@ std::string LookAt(int rank) { return "; look at rank " + std::to_string(rank) +
 
 }  // namespace
 
+EpochEnd EndBecauseOf(const World& world, const Status& status) {
+  return {{status.code(), world.NameOf(world.rank) + ": " + status.message()}, world.rank};
+}
+
 // ---- signs and the verdict
 
 EpochEnd FailureMonitor::OnLeft(int rank) {
@@ -115,10 +119,6 @@ std::vector<int> FailureMonitor::Left() const {
 }
 
 // ---- sentences
-
-EpochEnd FailureMonitor::OfThisRank(const Status& status) const {
-  return {{status.code(), world_->NameOf(world_->rank) + ": " + status.message()}, world_->rank};
-}
 
 // A reason that is known already is the first cause, and the one to tell.
 EpochEnd FailureMonitor::OfShutdown(int pending) const {

@@ -25,6 +25,9 @@ struct EpochEnd {
   int culprit = -1;  // the rank because of which; -1: none is to blame
 };
 
+// This rank cannot go on.
+EpochEnd EndBecauseOf(const World& world, const Status& status);
+
 class FailureMonitor {
  public:
   FailureMonitor(World* world, Table* table) : world_(world), table_(table) {}
@@ -59,7 +62,6 @@ class FailureMonitor {
   void NoteMissedLost();
 
   // Sentences that need the names of ranks.
-  EpochEnd OfThisRank(const Status& status) const;
   EpochEnd OfShutdown(int pending) const;  // with so many operations in flight
   Status FailureOf(const Operation& operation, const Status& reason) const;
 

@@ -12,6 +12,12 @@ namespace {
 constexpr unsigned kOften = 8, kSometimes = 32, kSeldom = 256;
 constexpr int64_t kTickMs = 20;
 
+// Eager operations wait for no message.
+unsigned DescriptorInterval(const World& world, const Table& table, const Eager& eager) {
+  if (world.one_group()) return kSeldom;
+  return eager.asks() && table.in_flight == eager.count() ? kSometimes : kOften;
+}
+
 Aborted ToWire(const EpochEnd& failure) {
   return {static_cast<int32_t>(failure.status.code()), failure.culprit, failure.status.message()};
 }
@@ -24,9 +30,8 @@ ProgressLoop::ProgressLoop(World* world, Table* table, ProgressLock* progress_lo
       table_(table),
       progress_lock_(progress_lock),
       settings_(settings),
-      registry_(world, settings, backend_list),
-      copies_(world->group->event()),
       control_(world),
+      work_(world, settings, backend_list),
       eager_(world, table, control_.poller()),
       failures_(world, table),
       delays_(settings.warn_after_ms) {}
@@ -34,17 +39,16 @@ ProgressLoop::ProgressLoop(World* world, Table* table, ProgressLock* progress_lo
 Status ProgressLoop::Open() {
   FRD_RETURN_IF_ERROR(control_.Open());
   FRD_RETURN_IF_ERROR(eager_.Open());
-  return registry_.Open();
+  return work_.Open();
 }
 
 bool ProgressLoop::Drive() {
   bool moved = AdvanceEager();
-  if (passes_++ % DescriptorInterval() == 0) {
+  if (passes_++ % DescriptorInterval(*world_, *table_, eager_) == 0) {
     moved |= Look();
     Tick();
   }
   moved |= PollCopies();
-  longest_sleep_ms_.store(-1, std::memory_order_relaxed);
   if (CheckAbortWord()) return moved;
   if (CompleteReady(world_, table_)) {
     progress_lock_->NotifyWaiters();
@@ -55,18 +59,12 @@ bool ProgressLoop::Drive() {
   moved |= ReadLog();
   moved |= RunTasks();
   moved |= SendOutgoing();
-  if (running_ != nullptr) longest_sleep_ms_.store(running_->LongestSleepMs(), std::memory_order_relaxed);
+  work_.NoteLongestSleep();
   return moved;
 }
 
-// Eager operations wait for no message.
-unsigned ProgressLoop::DescriptorInterval() const {
-  if (world_->one_group()) return kSeldom;
-  return eager_.asks() && table_->in_flight == eager_.count() ? kSometimes : kOften;
-}
-
 void ProgressLoop::Sleep(int timeout_ms) const {
-  const int longest_ms = longest_sleep_ms_.load(std::memory_order_relaxed);
+  const int longest_ms = work_.longest_sleep_ms();
   control_.Sleep(longest_ms < 0 ? timeout_ms : std::min(timeout_ms, longest_ms));
 }
 
@@ -127,15 +125,11 @@ void ProgressLoop::StartBatch(const Negotiation::Event& event) {
     OperationPtr operation = TakeOperation(item.ticket);
     if (!operation) continue;
     if (FinishWithoutTask(operation, item)) continue;
-    copies_.Await(operation);
     batch.push_back({std::move(operation), item.extents});
   }
-  RecordBatch(batch);
-  std::vector<PlannedTask> tasks;
-  const Status planned = PlanBatch(batch, settings_.fusion_threshold_bytes, &tasks);
-  for (PlannedTask& task : tasks) tasks_.push_back(std::move(task));
+  const Status planned = work_.Add(batch);
   if (planned.ok()) return;
-  const EpochEnd here = failures_.OfThisRank(planned);
+  const EpochEnd here = EndBecauseOf(*world_, planned);
   Abort(here);
   for (const ReadyOperation& ready : batch) Finish(ready.operation, here.status);
 }
@@ -146,7 +140,7 @@ bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negoti
   if (CarriesTensors(request.kind)) return false;
   if (item.new_set >= 0) operation->outputs = {NumbersOutput({item.new_set}, true)};
   if (request.kind == OpKind::kRemoveProcessSet) {
-    registry_.Forget(static_cast<int>(request.ranks[0]));
+    work_.Forget(static_cast<int>(request.ranks[0]));
     table_->naming.Forget(static_cast<int>(request.ranks[0]));
   }
   Finish(operation, Status::Ok());
@@ -241,7 +235,7 @@ void ProgressLoop::AcceptInvitation(const Negotiation::Event& event) {
 
 // A rank joins when everything that it had begun is done.
 bool ProgressLoop::CheckJoin() {
-  if (!table_->wants_join || !tasks_.empty()) return false;
+  if (!table_->wants_join || !work_.empty()) return false;
   const Turns turns = table_->naming.turns();
   std::lock_guard<std::mutex> lock(table_->mutex);
   if (!table_->operations.empty() || table_->has_deferred || table_->negotiation.AwaitsRelease()) return false;
@@ -286,47 +280,30 @@ bool ProgressLoop::AdvanceEager() {
 
 // ---- tasks
 
+bool ProgressLoop::PollCopies() {
+  std::vector<WorkQueue::Ended> ended;
+  const bool moved = work_.PollCopies(&ended);
+  FinishAll(ended);
+  return moved;
+}
+
+// A back end that fails because another rank is gone says so before the ends of connections do: they say who it is.
 bool ProgressLoop::RunTasks() {
-  if (tasks_.empty()) return false;
-  const FloatingPointScope scope;
   bool moved = false;
-  while (!tasks_.empty()) {
-    PlannedTask& front = tasks_.front();
-    if (running_ == nullptr) {
-      if (!InputsReady(&front)) return moved;
-      running_ = registry_.At(front.task.backend);
-      last_progress_ = Now();
-      StampStart(&front);
-      const Status started =
-          running_ ? running_->Start(&front.task)
-                   : Internal("back end number " + std::to_string(front.task.backend) + " is not in use on this rank");
-      if (!started.ok()) {
-        Abort({started, world_->rank});
-        return true;
-      }
-    }
-    bool done = false;
-    if (const Status polled = running_->Poll(&moved, &done); !polled.ok()) {
-      if (!failures_.SuspectBrokenLinks()) Abort({polled, world_->rank});
-      return moved;
-    }
-    if (moved) last_progress_ = Now();
-    if (!done) return moved;
-    moved = true;
-    running_ = nullptr;
-    copies_.FreeSurplus();
-    PlannedTask finished = std::move(front);
-    tasks_.pop_front();
-    FinishTask(&finished);
+  for (bool finished = !work_.empty(); finished;) {
+    std::vector<WorkQueue::Ended> ended;
+    const WorkQueue::Outcome outcome = work_.Run(&ended);
+    moved |= outcome.moved;
+    finished = outcome.finished;
+    FinishAll(ended);
+    const bool is_anothers = outcome.may_be_a_link && failures_.SuspectBrokenLinks();
+    if (outcome.end && !is_anothers) Abort(*outcome.end);
   }
   return moved;
 }
 
-void ProgressLoop::FinishTask(PlannedTask* planned) {
-  RecordTask(*planned);
-  for (const OperationPtr& operation : planned->operations) {
-    if (--operation->tasks_left == 0) FinishCollective(operation);
-  }
+void ProgressLoop::FinishAll(const std::vector<WorkQueue::Ended>& ended) {
+  for (const auto& [operation, status] : ended) Finish(operation, status);
 }
 
 // Null when the operation was given up meanwhile.
@@ -386,13 +363,10 @@ void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
   std::vector<OperationPtr> failed = failures_.TakeWaiting(tasks_too ? nullptr : &eager_);
   for (const OperationPtr& operation : failed) eager_.Recall(operation->plan.ticket);
   if (tasks_too) {
-    if (running_ != nullptr) running_->Abort();
-    running_ = nullptr;
-    for (PlannedTask& planned : tasks_)
-      failed.insert(failed.end(), planned.operations.begin(), planned.operations.end());
-    tasks_.clear();
-    copies_.Drop();
-    if (copies_.SomebodyCannotWait()) AwaitCopies();
+    std::vector<WorkQueue::Ended> ended;
+    const std::vector<OperationPtr> cancelled = work_.Cancel(&ended);
+    FinishAll(ended);
+    failed.insert(failed.end(), cancelled.begin(), cancelled.end());
     eager_.Drop();
   }
   if (!failed.empty() && reason.code() == Code::kPeerLost) failures_.NoteMissedLost();
@@ -417,7 +391,9 @@ void ProgressLoop::Judge(TimePoint now) {
 }
 
 void ProgressLoop::Leave() {
-  AwaitCopies();
+  std::vector<WorkQueue::Ended> ended;
+  work_.AwaitCopies(&ended);
+  FinishAll(ended);
   const int pending = table_->in_flight;
   // Who ends because another has left says so too, so that nobody takes it for dead.
   if (pending == 0 && !failures_.is_told()) LeaveInGoodOrder();
@@ -427,7 +403,7 @@ void ProgressLoop::Leave() {
 }
 
 void ProgressLoop::GiveUp(const Status& reason) {
-  Abort(failures_.OfThisRank(reason));
+  Abort(EndBecauseOf(*world_, reason));
   CloseConnections();
 }
 

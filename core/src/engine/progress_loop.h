@@ -4,22 +4,19 @@
 //   Drive:  messages in -> coordinator (rank 0), negotiation -> log -> batches -> tasks -> back end -> operations end
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "backends/registry.h"
-#include "engine/batch.h"
 #include "engine/control.h"
 #include "engine/delays.h"
-#include "engine/device_copies.h"
 #include "engine/eager.h"
 #include "engine/failures.h"
 #include "engine/progress_lock.h"
 #include "engine/table.h"
+#include "engine/work_queue.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -47,7 +44,6 @@ class ProgressLoop {
 
  private:
   // progress_loop.cc: tasks
-  unsigned DescriptorInterval() const;
   bool ReadLog();
   void Handle(const Negotiation::Event& event);
   void StartBatch(const Negotiation::Event& event);
@@ -58,17 +54,11 @@ class ProgressLoop {
   OperationPtr Joined() const;
   void EndJoin(const Negotiation::Event& event);
   bool AdvanceEager();
+  bool PollCopies();
   bool RunTasks();
-  void FinishTask(PlannedTask* planned);
+  void FinishAll(const std::vector<WorkQueue::Ended>& ended);
   OperationPtr TakeOperation(Ticket ticket);
   void Finish(const OperationPtr& operation, Status status);
-
-  // progress_devices.cc: tensors that do not lie in host memory
-  bool InputsReady(PlannedTask* planned);
-  void FinishCollective(const OperationPtr& operation);
-  bool PollCopies();
-  void AwaitCopies();
-  void FinishCopied(const std::vector<HostCopies::Completed>& completed);
 
   // messages and signs
   bool Look();
@@ -86,12 +76,11 @@ class ProgressLoop {
   void LeaveInGoodOrder();
   void End(const EpochEnd& failure);
   void FailAll(const Status& reason, bool tasks_too);
-  bool idle() const { return tasks_.empty() && eager_.idle(); }
+  bool idle() const { return work_.empty() && eager_.idle(); }
 
   // progress_stalls.cc
   void CheckDelays(TimePoint now);
   std::vector<Wait> Waits(TimePoint now);
-  void AddRunning(TimePoint now, std::vector<Wait>* waits);
   void AddJoin(TimePoint now, std::vector<Wait>* waits);
   void LearnWhoIsAbsent(TimePoint now);
   void OnAbsent(const std::vector<Absence>& absences);
@@ -99,7 +88,7 @@ class ProgressLoop {
   std::string HowTheyNeedUs(const std::vector<int>& ranks, bool for_ever) const;
   std::vector<int> WhoIsMissing(const Operation& operation) const;
   bool AnotherTells(const Operation& operation, const std::vector<int>& missing) const;
-  std::string NamesOf(const std::vector<int>& ranks) const;
+  std::string NamesOf(const std::vector<int>& ranks, const std::string& reason) const;
   void Warn(const Delay& delay) const;
   void GiveUpWaiting(const Wait& wait, bool is_deadlock);
   std::string PlacesSince(TimePoint begin) const;
@@ -120,15 +109,9 @@ class ProgressLoop {
   Table* const table_;
   ProgressLock* const progress_lock_;
   const Settings settings_;
-  Registry registry_;
-  HostCopies copies_;
   ControlPlane control_;
+  WorkQueue work_;
   Eager eager_;
-
-  std::deque<PlannedTask> tasks_;
-  Backend* running_ = nullptr;             // performs tasks_.front()
-  std::atomic<int> longest_sleep_ms_{-1};  // running_'s, after the last pass
-  TimePoint last_progress_ = Now();
 
   FailureMonitor failures_;
   unsigned passes_ = 0;

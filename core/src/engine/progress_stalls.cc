@@ -23,7 +23,7 @@ std::string Seconds(int64_t milliseconds) {
 
 void ProgressLoop::CheckDelays(TimePoint now) {
   std::vector<Wait> waits = Waits(now);
-  AddRunning(now, &waits);
+  work_.AddStandstill(now, &waits);
   AddJoin(now, &waits);
   const auto longest = std::max_element(waits.begin(), waits.end(),
                                         [](const Wait& a, const Wait& b) { return a.waited_ms < b.waited_ms; });
@@ -64,7 +64,7 @@ void ProgressLoop::Warn(const Delay& delay) const {
   const bool one = delay.ranks.size() == 1 && delay.ranks[0] != kUnknownRanks;
   const bool names_ranks = delay.ranks[0] != kOwnDevice && delay.ranks[0] != kOwnLibrary;
   const std::string look = !names_ranks ? "" : one ? "look at its output first; " : "look at their output first; ";
-  Log(LogLevel::kWarning, NamesOf(delay.ranks) + (one ? " has" : " have") + " kept " + TitleOf(delay) +
+  Log(LogLevel::kWarning, NamesOf(delay.ranks, delay.reason) + (one ? " has" : " have") + " kept " + TitleOf(delay) +
                               " waiting for " + Seconds(delay.waited_ms) + HowTheyNeedUs(delay.ranks, false) + "; " +
                               look + "raise FARANDOLE_WARN_AFTER if that is normal");
 }
@@ -84,22 +84,6 @@ std::vector<Wait> ProgressLoop::Waits(TimePoint now) {
     waits.push_back({std::move(operation), waited_ms, {}});
   }
   return waits;
-}
-
-// The operation under way, when it has come to a standstill: others do not go on, or its input is not computed.
-void ProgressLoop::AddRunning(TimePoint now, std::vector<Wait>* waits) {
-  if (tasks_.empty()) return;
-  const OperationPtr& operation = tasks_.front().operations.front();
-  if (running_ != nullptr) {
-    std::vector<int> missing = running_->WaitingOn();
-    if (missing.empty()) missing = {running_->StallReason().empty() ? kUnknownRanks : kOwnLibrary};
-    waits->push_back({operation, MillisecondsBetween(last_progress_, now), std::move(missing)});
-    waits->back().is_under_way = true;
-  } else if (operation->host_copy) {
-    const TimePoint begin = std::max(last_progress_, operation->submitted);
-    waits->push_back({operation, MillisecondsBetween(begin, now), {kOwnDevice}});
-    waits->back().is_under_way = true;
-  }
 }
 
 // A rank that has joined waits for long only when it takes part in nothing: while the others go on, all is well.
@@ -195,12 +179,8 @@ bool ProgressLoop::AnotherTells(const Operation& operation, const std::vector<in
   return false;
 }
 
-std::string ProgressLoop::NamesOf(const std::vector<int>& ranks) const {
-  if (ranks[0] == kOwnDevice) {
-    const OperationPtr& operation = tasks_.front().operations.front();
-    return operation->host_copy->device()->name() + ", which has not computed its input yet,";
-  }
-  if (ranks[0] == kOwnLibrary) return running_->StallReason();
+std::string ProgressLoop::NamesOf(const std::vector<int>& ranks, const std::string& reason) const {
+  if (ranks[0] == kOwnDevice || ranks[0] == kOwnLibrary) return reason;
   if (ranks[0] == kUnknownRanks)
     return control_.coordinator() != nullptr ? "other ranks" : "ranks that " + world_->NameOf(0) + " has not named";
   std::string names;
@@ -212,7 +192,7 @@ std::string ProgressLoop::NamesOf(const std::vector<int>& ranks) const {
 
 void ProgressLoop::GiveUpWaiting(const Wait& wait, bool is_deadlock) {
   const std::string places = PlacesSince(Now() - std::chrono::milliseconds(wait.waited_ms));
-  std::string names = NamesOf(wait.missing);
+  std::string names = NamesOf(wait.missing, wait.reason);
   if (names.back() == ',') names.pop_back();  // of a clause that ends here
   Abort(
       {{Code::kDeadline, wait.operation->Title() + " has waited " + Seconds(wait.waited_ms) + " on rank " +

@@ -1,0 +1,142 @@
+#include "engine/work_queue.h"
+
+#include <algorithm>
+
+#include "engine/delays.h"
+#include "reduce/reduce.h"
+
+namespace farandole {
+
+WorkQueue::WorkQueue(World* world, const Settings& settings, const BackendList& backend_list)
+    : world_(world),
+      fusion_threshold_bytes_(settings.fusion_threshold_bytes),
+      registry_(world, settings, backend_list),
+      copies_(world->group->event()) {}
+
+Status WorkQueue::Add(const std::vector<ReadyOperation>& batch) {
+  for (const ReadyOperation& ready : batch) copies_.Await(ready.operation);
+  RecordBatch(batch);
+  std::vector<PlannedTask> tasks;
+  const Status planned = PlanBatch(batch, fusion_threshold_bytes_, &tasks);
+  for (PlannedTask& task : tasks) tasks_.push_back(std::move(task));
+  return planned;
+}
+
+WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
+  Outcome outcome;
+  if (tasks_.empty()) return outcome;
+  const FloatingPointScope scope;
+  const auto fail = [&outcome](EpochEnd end) {
+    outcome.end = std::move(end);
+    return std::move(outcome);
+  };
+  PlannedTask& front = tasks_.front();
+  if (running_ == nullptr) {
+    bool ready = false;
+    if (const Status prepared = copies_.Prepare(&front, &ready); !prepared.ok())
+      return fail(EndBecauseOf(*world_, prepared));
+    if (!ready) return outcome;
+    if (const Status started = Start(&front); !started.ok()) return fail({started, world_->rank});
+  }
+  const Status polled = running_->Poll(&outcome.moved, &outcome.finished);
+  outcome.may_be_a_link = !polled.ok();
+  if (!polled.ok()) return fail({polled, world_->rank});
+  if (outcome.moved) last_progress_ = Now();
+  if (!outcome.finished) return outcome;
+  outcome.moved = true;
+  running_ = nullptr;
+  copies_.FreeSurplus();
+  PlannedTask finished = std::move(front);
+  tasks_.pop_front();
+  FinishTask(&finished, ended);
+  return outcome;
+}
+
+Status WorkQueue::Start(PlannedTask* task) {
+  const int number = task->task.backend;
+  running_ = registry_.At(number);
+  last_progress_ = Now();
+  StampStart(task);
+  if (running_ == nullptr) return Internal("back end number " + std::to_string(number) + " is not in use on this rank");
+  return running_->Start(&task->task);
+}
+
+// An operation of several tasks is over with the last of them, and once its results are where they belong.
+void WorkQueue::FinishTask(PlannedTask* planned, std::vector<Ended>* ended) {
+  RecordTask(*planned);
+  for (const OperationPtr& operation : planned->operations) {
+    if (--operation->tasks_left > 0) continue;
+    bool complete = false;
+    const size_t first = ended->size();
+    const Status status = copies_.Return(operation, &complete);
+    if (complete) ended->push_back({operation, status});
+    TellWhere(ended, first);
+  }
+}
+
+bool WorkQueue::PollCopies(std::vector<Ended>* ended) {
+  if (!copies_.busy()) return false;
+  const size_t first = ended->size();
+  const bool moved = copies_.Poll(ended);
+  if (running_ == nullptr) copies_.FreeSurplus();  // which would wait for a task under way
+  TellWhere(ended, first);
+  return moved;
+}
+
+// The other ranks have their results, so what a device does wrong with a copy out is this rank's alone.
+void WorkQueue::TellWhere(std::vector<Ended>* ended, size_t first) const {
+  for (size_t i = first; i < ended->size(); ++i) {
+    Ended& each = (*ended)[i];
+    if (each.status.ok()) continue;
+    each.status = {each.status.code(), each.operation->Title() + " failed on rank " + std::to_string(world_->rank) +
+                                           ": " + each.status.message()};
+  }
+}
+
+void WorkQueue::AwaitCopies(std::vector<Ended>* ended) {
+  const size_t first = ended->size();
+  copies_.Drain(ended);
+  TellWhere(ended, first);
+}
+
+std::vector<OperationPtr> WorkQueue::Cancel(std::vector<Ended>* ended) {
+  if (running_ != nullptr) running_->Abort();
+  running_ = nullptr;
+  NoteLongestSleep();
+  std::vector<OperationPtr> cancelled;
+  for (PlannedTask& planned : tasks_)
+    cancelled.insert(cancelled.end(), planned.operations.begin(), planned.operations.end());
+  tasks_.clear();
+  copies_.Drop();
+  if (copies_.SomebodyCannotWait()) AwaitCopies(ended);
+  return cancelled;
+}
+
+void WorkQueue::AddStandstill(TimePoint now, std::vector<Wait>* waits) const {
+  if (tasks_.empty()) return;
+  const OperationPtr& operation = tasks_.front().operations.front();
+  Wait wait;
+  wait.operation = operation;
+  wait.is_under_way = true;
+  if (running_ != nullptr) {
+    wait.waited_ms = MillisecondsBetween(last_progress_, now);
+    wait.missing = running_->WaitingOn();
+    if (wait.missing.empty()) {
+      wait.reason = running_->StallReason();
+      wait.missing = {wait.reason.empty() ? kUnknownRanks : kOwnLibrary};
+    }
+  } else if (operation->host_copy) {
+    wait.waited_ms = MillisecondsBetween(std::max(last_progress_, operation->submitted), now);
+    wait.missing = {kOwnDevice};
+    wait.reason = operation->host_copy->device()->name() + ", which has not computed its input yet,";
+  } else {
+    return;
+  }
+  waits->push_back(std::move(wait));
+}
+
+void WorkQueue::NoteLongestSleep() {
+  longest_sleep_ms_.store(running_ == nullptr ? -1 : running_->LongestSleepMs(), std::memory_order_relaxed);
+}
+
+}  // namespace farandole
