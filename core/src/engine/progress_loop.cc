@@ -34,7 +34,7 @@ ProgressLoop::ProgressLoop(World* world, Table* table, ProgressLock* progress_lo
       work_(world, settings, backend_list),
       eager_(world, table, control_.poller()),
       failures_(world, table),
-      delays_(settings.warn_after_ms) {}
+      stalls_(world, table, control_.coordinator(), settings) {}
 
 Status ProgressLoop::Open() {
   FRD_RETURN_IF_ERROR(control_.Open());
@@ -105,13 +105,10 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
     case Negotiation::Event::kJoinEnd:
       return EndJoin(event);
     case Negotiation::Event::kAbsent:
-      return OnAbsent(event.absences);
     case Negotiation::Event::kAsked:
-      return Answer(event.rank);
     case Negotiation::Event::kAnswered:
-      return OnAnswer(event.rank, event.where);
     case Negotiation::Event::kRefused:
-      return OnRefused(event.rank, event.status.message());
+      return stalls_.On(event);
     case Negotiation::Event::kLeft:
       return OnLeft(event.rank);
     case Negotiation::Event::kAbort:
@@ -215,7 +212,7 @@ bool ProgressLoop::SendOutgoing() {
 // ---- joined
 
 void ProgressLoop::AcceptInvitation(const Negotiation::Event& event) {
-  if (const OperationPtr join = Joined()) join->submitted = Now();  // it is of use, so its wait begins anew
+  stalls_.OnInvited();
   auto operation = std::make_shared<Operation>(Invitation(event.description));
   operation->SetName(event.description.name, event.description.turn);
   operation->invited = true;
@@ -243,12 +240,6 @@ bool ProgressLoop::CheckJoin() {
   table_->negotiation.Join(turns);
   table_->has_outgoing = true;
   return true;
-}
-
-// This rank's join, once rank 0 is told of it; else null.
-OperationPtr ProgressLoop::Joined() const {
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  return table_->wants_join ? nullptr : table_->join;
 }
 
 void ProgressLoop::EndJoin(const Negotiation::Event& event) {
@@ -381,7 +372,9 @@ void ProgressLoop::Tick() {
   // Everything that a rank that left took part in stands before that in the log, so what is still waiting waits in
   // vain; but for a mismatch, which is told by message and may come a little later.
   if (failures_.WaitingIsVain(now)) FailAll(table_->broken, false);
-  CheckDelays(now);
+  std::vector<Wait> under_way;
+  work_.AddStandstill(now, &under_way);
+  if (const std::optional<EpochEnd> end = stalls_.Check(now, std::move(under_way))) Abort(*end);
 }
 
 void ProgressLoop::Judge(TimePoint now) {

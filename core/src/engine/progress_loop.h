@@ -4,17 +4,13 @@
 //   Drive:  messages in -> coordinator (rank 0), negotiation -> log -> batches -> tasks -> back end -> operations end
 #pragma once
 
-#include <deque>
-#include <map>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "engine/control.h"
-#include "engine/delays.h"
 #include "engine/eager.h"
 #include "engine/failures.h"
 #include "engine/progress_lock.h"
+#include "engine/stalls.h"
 #include "engine/table.h"
 #include "engine/work_queue.h"
 #include "world/world.h"
@@ -51,7 +47,6 @@ class ProgressLoop {
   bool EnterDeferred();
   void AcceptInvitation(const Negotiation::Event& event);
   bool CheckJoin();
-  OperationPtr Joined() const;
   void EndJoin(const Negotiation::Event& event);
   bool AdvanceEager();
   bool PollCopies();
@@ -78,33 +73,6 @@ class ProgressLoop {
   void FailAll(const Status& reason, bool tasks_too);
   bool idle() const { return work_.empty() && eager_.idle(); }
 
-  // progress_stalls.cc
-  void CheckDelays(TimePoint now);
-  std::vector<Wait> Waits(TimePoint now);
-  void AddJoin(TimePoint now, std::vector<Wait>* waits);
-  void LearnWhoIsAbsent(TimePoint now);
-  void OnAbsent(const std::vector<Absence>& absences);
-  std::vector<Absence> NeededFor() const;
-  std::string HowTheyNeedUs(const std::vector<int>& ranks, bool for_ever) const;
-  std::vector<int> WhoIsMissing(const Operation& operation) const;
-  bool AnotherTells(const Operation& operation, const std::vector<int>& missing) const;
-  std::string NamesOf(const std::vector<int>& ranks, const std::string& reason) const;
-  void Warn(const Delay& delay) const;
-  void GiveUpWaiting(const Wait& wait, bool is_deadlock);
-  std::string PlacesSince(TimePoint begin) const;
-  void Ask(std::vector<int> ranks, const std::map<int, std::set<std::string>>& needed = {});
-  void Answer(int asker);
-  void OnAnswer(int rank, const Whereabouts& where);
-  void OnRefused(int rank, const std::string& text) const;
-
-  // progress_deadlocks.cc
-  uint64_t Entered() const;
-  std::vector<std::string> WaitsOnlyFor(const std::string& stacks) const;
-  void NoteWhoIsStuck(int rank, const std::vector<std::string>& waits_only_for);
-  const Wait* FindDeadlock(std::vector<Wait>* waits) const;
-  void AskThoseThatNeedUs(const std::vector<Wait>& waits);
-  void MarkMutual(std::vector<Wait>* waits) const;
-
   World* const world_;
   Table* const table_;
   ProgressLock* const progress_lock_;
@@ -115,31 +83,7 @@ class ProgressLoop {
 
   FailureMonitor failures_;
   unsigned passes_ = 0;
-  Delays delays_;
-  std::map<std::string, std::vector<int>> absent_;  // by title: what rank 0 knows of who has not come
-  std::vector<Absence> needed_;                     // what others have come to and this rank has not, as rank 0 knows
-  std::deque<uint64_t> whom_entered_;  // see Table::entered: when rank 0 was asked, for each answer to come
-  uint64_t needed_entered_ = 0;        // when it was asked for needed_
-  struct Sought {
-    uint64_t entered;              // see Table::entered
-    std::set<std::string> titles;  // what the rank has come to and this one has not
-  };
-  std::map<int, std::deque<Sought>> sought_;  // by rank, for each answer to come
-  struct Stuck {
-    uint64_t entered;
-    TimePoint said;
-  };
-  std::map<int, Stuck> stuck_;  // who waits for this rank only, while Table::entered is that
-  TimePoint asked_whom_{};      // when it was last asked
-  std::set<int> told_of_;       // whose stacks are to be told as well, once they are here
-  Whereabouts where_;           // what this rank said when it was last asked
-  TimePoint answered_{};        // when this rank last said where it is
-  TimePoint asked_again_{};     // when it last asked those that wait for it
-  struct Place {
-    std::string frame;  // the innermost
-    TimePoint seen;
-  };
-  std::map<int, Place> places_;  // where ranks that this one waited for said that they were
+  StallInspector stalls_;
   TimePoint last_tick_ = Now();
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/delays.h"
+#include "engine/deadlocks.h"
 #include "reduce/reduce.h"
 
 namespace farandole {

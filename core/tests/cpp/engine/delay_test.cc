@@ -9,8 +9,8 @@
 #include <string>
 #include <thread>
 
-#include "engine/delays.h"
 #include "engine/stacks.h"
+#include "engine/stalls.h"
 #include "support/requests.h"
 #include "support/thread_worlds.h"
 

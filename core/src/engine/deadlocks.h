@@ -1,0 +1,85 @@
+// Ranks that wait for each other for ever.
+//
+// This rank, A, is about to find that B waits for it, and for nothing else:
+//
+//   A  sees that B has come to X, which lacks A      then asks B, and notes X
+//   B  answers: all my threads wait, and only for X
+//   A  has come to nothing meanwhile                 so X lacks it still, and B waits for ever
+//
+// If everything that A's own threads wait for lacks such a B, A waits for ever, too. Whoever is in doubt finds nothing:
+// then the wait's limit ends the epoch.
+//
+// StallInspector owns the detector and calls it with the ProgressLock.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "engine/table.h"
+
+namespace farandole {
+
+// Instead of ranks, in Wait::missing.
+inline constexpr int kUnknownRanks = -1;  // rank 0 has not said who
+inline constexpr int kOwnDevice = -2;     // the operation's input is not computed
+inline constexpr int kOwnLibrary = -3;    // only the back end can say what it is
+
+struct Wait {
+  OperationPtr operation;
+  int64_t waited_ms = 0;
+  std::vector<int> missing;
+  bool is_told_by_another = false;  // a rank of this machine that waits for the same
+  bool is_under_way = false;        // all have come, and who is missing goes on without its program
+  bool is_mutual = false;           // one of the missing may wait for this rank
+  std::string reason{};             // for kOwnDevice and kOwnLibrary: what is missing, "the library, which ...,"
+};
+
+class DeadlockDetector {
+ public:
+  explicit DeadlockDetector(Table* table) : table_(table) {}
+
+  // Titles of what all threads of the program wait for, by stacks of this process; none where one may still call
+  // something.
+  std::vector<std::string> WaitsOnlyFor(const std::string& stacks) const;
+
+  // Asks ranks where they are. All such questions go this way, since answers come in the order of the questions.
+  void Ask(const std::vector<int>& ranks) { Ask(ranks, {}); }
+  // Asks a few ranks that `waits` miss and that need this one whether their programs do nothing else.
+  void AskThoseThatNeedUs(const std::vector<Wait>& waits, const std::vector<Absence>& needed);
+  // The answer of a rank.
+  void OnAnswer(int rank, const std::vector<std::string>& waits_only_for);
+
+  // A deadlock needs a thread that waits here, and no others that nobody knows of.
+  bool IsPossible() const { return !table_->blocked.empty() && !table_->has_native_callers; }
+  // A wait that will never end, with the rank in `missing` that waits for this one only.
+  std::optional<Wait> Find(const std::vector<Wait>& waits) const;
+
+ private:
+  using Titles = std::set<std::string>;
+  void Ask(const std::vector<int>& ranks, const std::map<int, Titles>& needed);
+  uint64_t Entered() const;
+  int StuckAmong(const std::vector<int>& ranks, uint64_t entered) const;
+
+  Table* const table_;
+  struct Question {
+    uint64_t entered;  // Table::entered then
+    Titles titles;     // what the rank had come to and this one had not
+  };
+  std::map<int, std::deque<Question>> questions_;  // by rank, for each answer to come
+  struct Stuck {
+    uint64_t entered;  // it holds as long as Table::entered is that
+    TimePoint said;
+  };
+  std::map<int, Stuck> stuck_;  // who waits for this rank only
+};
+
+// Marks the waits for ranks that need this one, or may need it: their answers decide whether it is a deadlock.
+void MarkMutual(const std::vector<Absence>& needed, bool is_known, std::vector<Wait>* waits);
+
+}  // namespace farandole
