@@ -47,7 +47,7 @@ bool ControlPlane::Look() {
     }
     if (KindOf(tag) == TagKind::kDeath) {
       poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
-      signs_.ended.push_back(rank);
+      signs_.gone.push_back(rank);
     }
   }
   for (int r = 0; r < world_->size; ++r) Flush(r);
@@ -81,7 +81,7 @@ void ControlPlane::Coordinate(int from, const Bytes& message) {
   std::vector<Outgoing> out;
   const Status status = coordinator_->OnMessage(from, message, &out);
   Deliver(out);
-  if (!status.ok()) signs_.failures.push_back({status, from});
+  if (!status.ok()) signs_.ends.push_back({status, from});
 }
 
 // What the coordinator has kept until all messages at hand were in.
@@ -120,7 +120,7 @@ void ControlPlane::Send(int rank, const Bytes& message) {
   Flush(rank);
   if (!to.open() || to.unsent_bytes() <= kMostUnsentBytes) return;
   const std::string unread = std::to_string(to.unsent_bytes() >> 10) + " KiB of messages about operations";
-  signs_.failures.push_back(
+  signs_.ends.push_back(
       {{Code::kDeadline, world_->NameOf(rank) + " has not read " + unread + " from rank " +
                              std::to_string(world_->rank) +
                              ", more than may be kept for it; was it stopped, by SIGSTOP or a debugger?"},
@@ -135,7 +135,7 @@ void ControlPlane::Flush(int rank) {
   const Status flushed = to.Flush();
   if (flushed.ok()) return;
   to.StopSending();
-  if (flushed.code() != Code::kPeerLost) signs_.failures.push_back({flushed, world_->rank});
+  if (flushed.code() != Code::kPeerLost) signs_.ends.push_back({flushed, world_->rank});
 }
 
 void ControlPlane::Close() {

@@ -47,15 +47,13 @@ class ControlPlane {
   bool Look();
 
   struct Signs {
-    std::vector<Bytes> messages;     // of the coordinator to this rank's negotiation, in order
-    std::vector<EpochEnd> failures;  // the epoch cannot go on
-    std::vector<int> puts;           // ranks whose put streams have something
-    std::vector<int> closed;         // ranks whose control connections have ended; their last words are in `messages`
-    std::vector<int> ended;          // ranks whose processes have ended
+    std::vector<Bytes> messages;  // of the coordinator to this rank's negotiation, in order
+    std::vector<EpochEnd> ends;   // the epoch cannot go on
+    std::vector<int> puts;        // ranks whose put streams have something
+    std::vector<int> closed;      // ranks whose control connections have ended; their last words are in `messages`
+    std::vector<int> gone;        // ranks whose processes have ended
 
-    bool any() const {
-      return !messages.empty() || !failures.empty() || !puts.empty() || !closed.empty() || !ended.empty();
-    }
+    bool any() const { return !messages.empty() || !ends.empty() || !puts.empty() || !closed.empty() || !gone.empty(); }
   };
   bool has_signs() const { return signs_.any(); }
   Signs TakeSigns() { return std::exchange(signs_, {}); }

@@ -12,8 +12,7 @@
 #include <thread>
 
 #include "common/config.h"
-#include "engine/progress_lock.h"
-#include "engine/progress_loop.h"
+#include "engine/progress.h"
 #include "engine/table.h"
 #include "world/world.h"
 

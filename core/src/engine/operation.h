@@ -95,7 +95,7 @@ class Operation final : public Proposal {
     status_ = std::move(status);
     if (announced && submitted_ns != 0) RecordOperation(*this);
     if (nvtx_range != 0) Nvtx::End(nvtx_range);
-    done_.store(true);  // sequentially consistent: before the look for waiters (progress_lock.h)
+    done_.store(true);  // sequentially consistent: before the look for waiters (progress.h)
     if (announced && request.done != nullptr) request.done(request.done_argument, status_, event);
   }
 
