@@ -237,35 +237,37 @@ TEST(LeavingTest, AFailureAfterItHasLeftIsToldAtOnce) {
   });
 }
 
-// A connection on which messages from one end to the other can be held up.
-class SlowConnection {
+// A connection on which messages from one end to the other can be held up or lost.
+class BadConnection {
  public:
-  SlowConnection(MessageStream* from, MessageStream* to) {
+  BadConnection(MessageStream* from, MessageStream* to) {
     auto [near, inner_near] = SocketPair();
     auto [far, inner_far] = SocketPair();
     *from = MessageStream(std::move(near));
     *to = MessageStream(std::move(far));
     ends_[0] = std::move(inner_near);
     ends_[1] = std::move(inner_far);
-    there_ = std::thread([this] { Carry(ends_[0].get(), ends_[1].get(), &is_held_up_); });
-    back_ = std::thread([this] { Carry(ends_[1].get(), ends_[0].get(), &never_); });
+    there_ = std::thread([this] { Carry(ends_[0].get(), ends_[1].get(), is_held_up_, loses_); });
+    back_ = std::thread([this] { Carry(ends_[1].get(), ends_[0].get(), never_, never_); });
   }
   // REQUIRES: both ends are closed.
-  ~SlowConnection() {
+  ~BadConnection() {
     there_.join();
     back_.join();
   }
   void HoldUp(bool on) { is_held_up_ = on; }
+  // From here on only the end of the connection comes through.
+  void Lose() { loses_ = true; }
 
  private:
-  static void Carry(int from, int to, const std::atomic<bool>* is_held_up) {
+  static void Carry(int from, int to, const std::atomic<bool>& is_held_up, const std::atomic<bool>& loses) {
     char bytes[4096];
     for (ssize_t got = 1; got > 0;) {
       pollfd ready{from, POLLIN, 0};
       poll(&ready, 1, -1);
-      while (*is_held_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      while (is_held_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       got = recv(from, bytes, sizeof(bytes), MSG_DONTWAIT);
-      for (ssize_t sent = 0; sent < got;) {
+      for (ssize_t sent = loses ? got : 0; sent < got;) {
         const ssize_t moved = send(to, bytes + sent, static_cast<size_t>(got - sent), MSG_NOSIGNAL);
         if (moved < 0 && errno != EAGAIN) break;
         sent += std::max<ssize_t>(moved, 0);
@@ -275,7 +277,7 @@ class SlowConnection {
   }
 
   Descriptor ends_[2];
-  std::atomic<bool> is_held_up_{false}, never_{false};
+  std::atomic<bool> is_held_up_{false}, loses_{false}, never_{false};
   std::thread there_, back_;
 };
 
@@ -283,7 +285,7 @@ class SlowConnection {
 // sees the end of rank 1's process before it can read that rank 1 has left.
 TEST(LeavingTest, WhoHasSaidSoInTheLogIsNotTakenForDeadBeforeTheLogCanBeRead) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({3});
-  SlowConnection connection(&worlds[0]->control[2], &worlds[2]->control[0]);
+  BadConnection connection(&worlds[0]->control[2], &worlds[2]->control[0]);
   auto [process, its_end] = SocketPair();  // readable when the other is closed, as a pidfd when the process ends
   worlds[2]->pidfds[1] = std::move(process);
   std::atomic<bool> is_held_up{false}, has_ended{false};
@@ -305,6 +307,27 @@ TEST(LeavingTest, WhoHasSaidSoInTheLogIsNotTakenForDeadBeforeTheLogCanBeRead) {
     engine.Shutdown();
     end->Reset();
     has_ended = true;
+  });
+}
+
+// It has said on its connections for data that it leaves, so their ends are no sign of a death; but the word itself is
+// lost on the way to rank 0, with the connection. Whoever waits for it hears of that.
+TEST(LeavingTest, WhoseWordIsLostIsMissedByThoseThatWaitForIt) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1, 1});
+  BadConnection connection(&worlds[1]->control[0], &worlds[0]->control[1]);
+  RunWorlds(std::move(worlds), [&](Engine& engine) {
+    auto values = Values<float>(engine.rank(), 1000);
+    auto known = values;
+    ExpectDone(engine, Begin(engine, Sum(&known)));
+    if (engine.rank() == 1) {
+      connection.Lose();
+      return engine.Shutdown();
+    }
+    const OperationPtr operation = Begin(engine, Sum(&values));
+    ASSERT_TRUE(engine.Wait(operation, 30'000));
+    EXPECT_EQ(operation->status().code(), Code::kPeerLost);
+    const std::string text = operation->status().message();
+    EXPECT_NE(text.find("the connection to rank 1 (host host1, pid 1) was lost"), std::string::npos) << text;
   });
 }
 
