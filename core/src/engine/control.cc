@@ -14,6 +14,7 @@ ControlPlane::ControlPlane(World* world) : world_(world) {
   if (world->rank == kCoordinatorRank) coordinator_.emplace(world->layout, sysconf(_SC_LEVEL2_CACHE_SIZE));
 }
 
+// Links only wake: the path that moves their data looks at them in each pass.
 Status ControlPlane::Open() {
   FRD_RETURN_IF_ERROR(poller_.Open());
   FRD_RETURN_IF_ERROR(poller_.Watch(world_->group->event(), MakeTag(TagKind::kBell, 0)));
@@ -33,6 +34,8 @@ void ControlPlane::Sleep(int timeout_ms) const {
   poller_.Wait(timeout_ms, &tags);
 }
 
+// Whatever a connection did not take before is tried again in each look, whether or not poll says so: that costs a
+// system call only where something is queued.
 bool ControlPlane::Look() {
   tags_.clear();
   poller_.Wait(0, &tags_);
@@ -92,6 +95,7 @@ void ControlPlane::FlushCoordinator() {
   Deliver(out);
 }
 
+// On rank 0 the coordinator reads them at once. Its answer to rank 0 itself becomes a sign.
 void ControlPlane::ToCoordinator(const std::vector<Bytes>& messages) {
   for (const Bytes& message : messages) {
     if (coordinator_) {
@@ -103,6 +107,7 @@ void ControlPlane::ToCoordinator(const std::vector<Bytes>& messages) {
   FlushCoordinator();
 }
 
+// A message to this rank itself is no call of the negotiation: that would be a way up, in the middle of a look.
 void ControlPlane::Deliver(const std::vector<Outgoing>& messages) {
   for (const Outgoing& each : messages) {
     if (each.rank == world_->rank) {
@@ -113,6 +118,7 @@ void ControlPlane::Deliver(const std::vector<Outgoing>& messages) {
   }
 }
 
+// A rank that never reads would let its messages fill this rank's memory, so there is a limit.
 void ControlPlane::Send(int rank, const Bytes& message) {
   MessageStream& to = stream(rank);
   if (!to.open()) return;
@@ -138,6 +144,7 @@ void ControlPlane::Flush(int rank) {
   if (flushed.code() != Code::kPeerLost) signs_.ends.push_back({flushed, world_->rank});
 }
 
+// All ends are told first, so that the ranks wait for each other at one time and not one after the other.
 void ControlPlane::Close() {
   for (MessageStream& each : world_->control) each.EndSending();
   const TimePoint start = Now();

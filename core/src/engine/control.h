@@ -58,7 +58,7 @@ class ControlPlane {
   bool has_signs() const { return signs_.any(); }
   Signs TakeSigns() { return std::exchange(signs_, {}); }
 
-  // Messages of this rank. They are sent as far as the connection takes them; the rest follows in later looks.
+  // Messages of this rank's negotiation. The connection takes what it can; the rest follows in later looks.
   void ToCoordinator(const std::vector<Bytes>& messages);
 
   // Ends all control connections, each after what is queued for it, and waits a little for the other ends.

@@ -20,7 +20,7 @@ uint64_t DeadlockDetector::Entered() const {
   return table_->entered;
 }
 
-// A rank that has joined comes to everything by itself, and so do changes that concern the whole world.
+// A rank that has joined comes to everything by itself, so it is never the one that is waited for.
 std::vector<std::string> DeadlockDetector::WaitsOnlyFor(const std::string& stacks) const {
   const std::map<ThreadId, OperationPtr> awaited = table_->blocked.operations();
   if (awaited.empty() || table_->has_native_callers || table_->has_deferred) return {};
@@ -47,6 +47,7 @@ void DeadlockDetector::Ask(const std::vector<int>& ranks, const std::map<int, Ti
   table_->has_outgoing = true;
 }
 
+// Only a rank that needs this one can be part of a deadlock with it.
 void DeadlockDetector::AskThoseThatNeedUs(const std::vector<Wait>& waits, const std::vector<Absence>& needed) {
   std::map<int, Titles> by_rank;
   for (const Absence& each : needed) {
@@ -61,6 +62,7 @@ void DeadlockDetector::AskThoseThatNeedUs(const std::vector<Wait>& waits, const 
   Ask({ranks.begin(), ranks.end()}, by_rank);
 }
 
+// An answer counts if this rank has come to nothing since it asked: what the other needed then, it needs still.
 void DeadlockDetector::OnAnswer(int rank, const std::vector<std::string>& waits_only_for) {
   std::deque<Question>& asked = questions_[rank];
   if (asked.empty()) return;
@@ -82,6 +84,7 @@ int DeadlockDetector::StuckAmong(const std::vector<int>& ranks, uint64_t entered
   return kNobody;
 }
 
+// The stacks are looked at last: whatever a thread of this rank does meanwhile, it is seen there.
 std::optional<Wait> DeadlockDetector::Find(const std::vector<Wait>& waits) const {
   const uint64_t entered = Entered();
   std::map<std::string, Wait> lost;

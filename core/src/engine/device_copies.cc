@@ -32,6 +32,7 @@ Request OnHost(const Request& request, const HostCopy& copy) {
 
 // ---- which device
 
+// Both addresses are asked for: a result may lie on another device than the input.
 Status FindDeviceOf(const Devices& devices, const Request& request, Device** result) {
   Device*& found = *result;
   found = nullptr;
@@ -53,6 +54,7 @@ Status FindDeviceOf(const Devices& devices, const Request& request, Device** res
   return Status::Ok();
 }
 
+// The event is destroyed with the last copy of the request, on whatever thread that happens.
 Status MarkReady(const Devices& devices, Request* request) {
   Device* device = nullptr;
   FRD_RETURN_IF_ERROR(FindDeviceOf(devices, *request, &device));
@@ -103,6 +105,7 @@ Status HostCopy::Keep(Status status) {
   return status;
 }
 
+// Whatever can fail before the device is told comes first, so that a failure there leaves nothing begun.
 Status HostCopy::CopyIn(CopyStreams* streams) {
   FRD_RETURN_IF_ERROR(failed_);
   streams_ = streams;
@@ -124,6 +127,7 @@ Status HostCopy::EnqueueCopyIn() {
   return device_->Record(event_, streams_->in);
 }
 
+// The state changes before the device is told: when that fails half way, the device may use the block already.
 Status HostCopy::CopyOut() {
   state_ = State::kReturning;
   return Keep(EnqueueCopyOut());
@@ -178,6 +182,8 @@ void HostCopies::Await(const OperationPtr& operation) {
   if (operation->host_copy) waiting_.push_back(operation);
 }
 
+// Every operation of the task begins before any is waited for, so that the device copies all of them in one go. Memory
+// that is still on its way back is waited for before it is called short.
 Status HostCopies::Prepare(PlannedTask* planned, bool* ready) {
   *ready = true;
   for (const OperationPtr& operation : planned->operations) {
@@ -216,6 +222,7 @@ Status HostCopies::Begin(const OperationPtr& operation) {
   return begun;
 }
 
+// Freeing waits for the device, and so for a task under way; the caller knows that there is none.
 void HostCopies::FreeSurplus() {
   for (const auto& [device, streams] : streams_) {
     if (streams) streams->pool.FreeSurplus();  // null where its streams could not be made
@@ -234,6 +241,7 @@ bool HostCopies::BeginAhead() {
   return moved;
 }
 
+// With a done function the caller can wait for an event of the device; without one it waits for the end of the copy.
 Status HostCopies::Return(const OperationPtr& operation, bool* complete) {
   *complete = true;
   HostCopy* const copy = operation->host_copy.get();
@@ -280,6 +288,8 @@ void HostCopies::Release(Operation* operation) {
   if (copy->state() == HostCopy::State::kHere || copy->state() == HostCopy::State::kOver) copy->ReleaseMemory();
 }
 
+// What has begun cannot be taken back from the device. Its operation is over now, and its memory is kept until the end
+// of the copy.
 void HostCopies::Drop() {
   waiting_.clear();
   for (OperationPtr& operation : begun_) {
@@ -329,6 +339,7 @@ Status HostCopies::TryAlone(const OperationPtr& operation, const std::function<S
   return complete ? Status::Ok() : completed[0].status;
 }
 
+// Streams that could not be made are tried again by the next operation.
 Status HostCopies::StreamsOf(Device* device, CopyStreams** streams) {
   std::unique_ptr<CopyStreams>& known = streams_[device];
   if (!known) {

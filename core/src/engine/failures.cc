@@ -41,6 +41,7 @@ bool FailureMonitor::SuspectBrokenLinks() {
   return found;
 }
 
+// Whoever said in the log that it leaves is going, although this rank cannot read the log so far.
 std::optional<EpochEnd> FailureMonitor::Judge(TimePoint now) {
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
@@ -57,6 +58,7 @@ std::optional<EpochEnd> FailureMonitor::Judge(TimePoint now) {
 
 // ---- the reason
 
+// Members that sleep are woken, and read the word in their next pass.
 bool FailureMonitor::TellGroup(const EpochEnd& failure) {
   AbortWord& word = world_->group->abort_word();
   if (word.set()) return false;
@@ -70,6 +72,7 @@ EpochEnd FailureMonitor::Told() const {
   return {{static_cast<Code>(word.code), word.text}, word.culprit};
 }
 
+// Submitters check is_broken under the same lock, so no operation enters after this.
 void FailureMonitor::Break(const EpochEnd& failure) {
   FRD_FAILPOINT("engine.break");
   std::lock_guard<std::mutex> lock(table_->mutex);
@@ -105,6 +108,7 @@ std::vector<OperationPtr> FailureMonitor::TakeWaiting(const Eager* spared) {
   return waiting;
 }
 
+// The launcher asks for this: a rank that only missed another is not the one to blame.
 void FailureMonitor::NoteMissedLost() {
   std::lock_guard<std::mutex> lock(table_->mutex);
   table_->has_missed_lost = true;

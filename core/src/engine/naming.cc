@@ -36,6 +36,7 @@ OperationPtr Naming::Name(const OperationPtr& operation) {
   return before;
 }
 
+// A signature that comes back later begins a new window. That is safe: none of its names is in flight.
 void Naming::ForgetIdleWindows() {
   for (auto it = windows_.begin(); it != windows_.end();) {
     const Window& window = it->second;
@@ -48,6 +49,7 @@ Turns Naming::turns() const {
   return next_turn_;
 }
 
+// The most that any rank counted holds for all, so that the next turn is new on every rank.
 void Naming::CatchUp(const Turns& turns) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [set, turn] : turns) next_turn_[set] = std::max(next_turn_[set], turn);

@@ -47,6 +47,7 @@ void InstallForkHandler() {
 
 }  // namespace
 
+// g_mutex is free while the ranks meet, so other threads are told that there is no engine yet and do not wait.
 Status InitProcess(const WorldSpec& spec) {
   if (g_forked) return ForkedStatus();
   std::lock_guard<std::mutex> lock(g_init_mutex);
@@ -82,6 +83,7 @@ void ShutdownProcess() {
   Timeline::Stop();
 }
 
+// Whoever holds the result keeps the engine alive over a shutdown, which only ends it.
 std::shared_ptr<Engine> CurrentEngine(Status* status) {
   if (g_forked) {
     *status = ForkedStatus();

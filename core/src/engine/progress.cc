@@ -77,6 +77,8 @@ Status ProgressLoop::Open() {
   return work_.Open();
 }
 
+// What costs nothing to look at comes in every pass, descriptors in some. Data come before the signs of ends, and signs
+// before the log: what a rank did before it ended is done first.
 bool ProgressLoop::Drive() {
   bool moved = AdvanceEager();
   if (passes_++ % DescriptorInterval(*world_, *table_, eager_) == 0) {
@@ -108,6 +110,7 @@ void ProgressLoop::Sleep(int timeout_ms) const {
 
 // ---- the negotiation's events
 
+// Events are handled without the table's mutex, since an operation that ends may submit the next one.
 bool ProgressLoop::ReadLog() {
   std::vector<Negotiation::Event> events;
   bool moved = false;
@@ -124,7 +127,7 @@ bool ProgressLoop::ReadLog() {
   return moved;
 }
 
-// What the coordinator says to this rank.
+// A message of the coordinator to this rank.
 void ProgressLoop::Obey(const Bytes& message) {
   std::vector<Negotiation::Event> events;
   Status status;
@@ -173,6 +176,7 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
   }
 }
 
+// An operation that was given up meanwhile, after Break, is not in the table any more and is left out.
 void ProgressLoop::StartBatch(const Negotiation::Event& event) {
   std::vector<ReadyOperation> batch;
   for (const Negotiation::Item& item : event.items) {
@@ -188,7 +192,7 @@ void ProgressLoop::StartBatch(const Negotiation::Event& event) {
   for (const ReadyOperation& ready : batch) Finish(ready.operation, here.status);
 }
 
-// Where it is enough that all have arrived.
+// Operations without tensors are complete once every rank has arrived.
 bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negotiation::Item& item) {
   const Request& request = operation->request;
   if (CarriesTensors(request.kind)) return false;
@@ -201,6 +205,7 @@ bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negoti
   return true;
 }
 
+// All ranks have joined and go on together, so they count unnamed operations alike from here on.
 void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
   table_->naming.CatchUp(event.turns);
   OperationPtr join;
@@ -223,6 +228,7 @@ void ProgressLoop::OnLeft(int rank) {
 
 // ---- what owners return
 
+// Operations end before the signs are weighed: data that have come are not lost with the connection.
 bool ProgressLoop::AdvanceEager() {
   std::vector<OperationPtr> done;
   std::vector<Eager::Sign> signs;
@@ -265,6 +271,7 @@ bool ProgressLoop::RunTasks() {
   return moved;
 }
 
+// Unnamed operations whose name is free now.
 bool ProgressLoop::EnterDeferred() {
   if (!table_->has_deferred) return false;
   const std::vector<OperationPtr> operations = TakeDeferred(table_);
@@ -280,6 +287,7 @@ bool ProgressLoop::EnterDeferred() {
   return !operations.empty();
 }
 
+// Last in a pass, so that everything the pass has found goes in one message where it can.
 bool ProgressLoop::SendOutgoing() {
   if (!table_->has_outgoing.exchange(false)) return false;
   std::vector<Bytes> messages;
@@ -293,6 +301,7 @@ bool ProgressLoop::SendOutgoing() {
   return !messages.empty();
 }
 
+// What needs a clock: verdicts, and waits that take long.
 void ProgressLoop::Tick() {
   const TimePoint now = Now();
   if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
@@ -314,6 +323,7 @@ void ProgressLoop::Judge(TimePoint now) {
 
 // ---- the end of operations
 
+// The one place where the loop completes an operation. Whoever sleeps for it is woken.
 void ProgressLoop::Finish(const OperationPtr& operation, Status status) {
   if (operation->done()) return;
   table_->in_flight.fetch_sub(1);
@@ -349,6 +359,7 @@ void ProgressLoop::Abort(const EpochEnd& end) {
   if (!table_->is_broken || !idle()) TellAll(end);
 }
 
+// The group hears by the abort word, the others from the coordinator.
 void ProgressLoop::TellAll(const EpochEnd& end) {
   if (!failures_.TellGroup(end)) return;
   control_.ToCoordinator({Encode(ToWire(end))});
@@ -398,6 +409,7 @@ void ProgressLoop::GiveUp(const Status& reason) {
   CloseConnections();
 }
 
+// Each kind of connection ends its own direction before any waits for the other end.
 void ProgressLoop::CloseConnections() {
   for (auto& link : world_->links) link.reset();
   eager_.EndSending();

@@ -11,6 +11,7 @@ namespace farandole {
 
 // ---- records of operations and tasks
 
+// A field that is 0 says that the operation did not come to that point; see TraceRecord.
 void RecordOperation(const Operation& operation) {
   TraceRecord record;
   record.submitted = operation.submitted_ns;
@@ -26,6 +27,7 @@ void RecordOperation(const Operation& operation) {
   Timeline::Record(record);
 }
 
+// Operations that were agreed on before the timeline began have no time of agreement.
 void RecordBatch(const std::vector<ReadyOperation>& batch) {
   const int64_t now_ns = Timeline::Stamp();
   if (now_ns == 0 || batch.empty()) return;
@@ -38,6 +40,7 @@ void RecordBatch(const std::vector<ReadyOperation>& batch) {
   Timeline::Record(record);
 }
 
+// An operation of several tasks starts with the first.
 void StampStart(PlannedTask* planned) {
   planned->started_ns = Timeline::Stamp();
   for (const OperationPtr& operation : planned->operations) {
@@ -73,6 +76,7 @@ void Nvtx::Open(const std::string& library) {
   start_.store(start, std::memory_order_release);
 }
 
+// start_ is seen only after stop_ was set, so whoever has begun a range can end it.
 uint64_t Nvtx::Begin(const Operation& operation) {
   const Start start = start_.load(std::memory_order_acquire);
   return start == nullptr ? 0 : start(("farandole " + operation.Title()).c_str());

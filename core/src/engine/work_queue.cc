@@ -13,6 +13,7 @@ WorkQueue::WorkQueue(World* world, const Settings& settings, const BackendList& 
       registry_(world, settings, backend_list),
       copies_(world->group->event()) {}
 
+// Copies in are announced for the whole batch before its tasks are planned, so that they begin in the order of the log.
 Status WorkQueue::Add(const std::vector<ReadyOperation>& batch) {
   for (const ReadyOperation& ready : batch) copies_.Await(ready.operation);
   RecordBatch(batch);
@@ -22,6 +23,8 @@ Status WorkQueue::Add(const std::vector<ReadyOperation>& batch) {
   return planned;
 }
 
+// Only the first task moves. All ranks perform the tasks in the same order, so a later one would wait for ranks that
+// are still busy with the first.
 WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
   Outcome outcome;
   if (tasks_.empty()) return outcome;
@@ -52,6 +55,7 @@ WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
   return outcome;
 }
 
+// The list of back ends is equal on all ranks, so a number that is not in use is an error of ours.
 Status WorkQueue::Start(PlannedTask* task) {
   const int number = task->task.backend;
   running_ = registry_.At(number);
@@ -65,7 +69,7 @@ Status WorkQueue::Start(PlannedTask* task) {
 void WorkQueue::FinishTask(PlannedTask* planned, std::vector<Ended>* ended) {
   RecordTask(*planned);
   for (const OperationPtr& operation : planned->operations) {
-    if (--operation->tasks_left > 0) continue;
+    if (--operation->tasks_left > 0) continue;  // set by PlanBatch
     bool complete = false;
     const size_t first = ended->size();
     const Status status = copies_.Return(operation, &complete);
@@ -93,12 +97,14 @@ void WorkQueue::TellWhere(std::vector<Ended>* ended, size_t first) const {
   }
 }
 
+// Operations that end meanwhile are returned, also with an error of their own.
 void WorkQueue::AwaitCopies(std::vector<Ended>* ended) {
   const size_t first = ended->size();
   copies_.Drain(ended);
   TellWhere(ended, first);
 }
 
+// The back end lets go first: from then on nobody but a device touches the memory of the operations.
 std::vector<OperationPtr> WorkQueue::Cancel(std::vector<Ended>* ended) {
   if (running_ != nullptr) running_->Abort();
   running_ = nullptr;
@@ -112,6 +118,7 @@ std::vector<OperationPtr> WorkQueue::Cancel(std::vector<Ended>* ended) {
   return cancelled;
 }
 
+// A back end that can name no rank says in words what it waits for. Before it begins, only a device can be late.
 void WorkQueue::AddStandstill(TimePoint now, std::vector<Wait>* waits) const {
   if (tasks_.empty()) return;
   const OperationPtr& operation = tasks_.front().operations.front();

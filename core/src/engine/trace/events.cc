@@ -34,6 +34,7 @@ size_t CharacterAt(const std::string& text, size_t i) {
   return size < 2 || MayFollow(first, static_cast<unsigned char>(text[i + 1])) ? size : 0;
 }
 
+// JSON must be UTF-8, and a name may be anything: bytes that are no character become question marks.
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (size_t i = 0; i < text.size();) {

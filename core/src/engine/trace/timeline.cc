@@ -95,6 +95,7 @@ void Writer::Run() {
 
 }  // namespace
 
+// The ring outlives each timeline, so what late threads pushed for the one before is dropped here.
 Status Timeline::Start(const TimelineOptions& options) {
   std::lock_guard<std::mutex> lock(g_mutex);
   if (Current()) {
@@ -115,6 +116,7 @@ Status Timeline::Start(const TimelineOptions& options) {
   return Status::Ok();
 }
 
+// Waits for the writer as long as a working file system needs, then leaves it alone.
 bool Timeline::Stop() {
   std::shared_ptr<Writer> writer;
   {
