@@ -5,7 +5,7 @@
 #include <memory>
 #include <mutex>
 
-#include "engine/host_copies.h"
+#include "engine/device_copies.h"
 #include "engine/operation.h"
 #include "world/process_set.h"
 
