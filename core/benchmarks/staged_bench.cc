@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "backends/native.h"
+#include "backends/table.h"
 #include "common/clock.h"
 #include "transport/shm/segment.h"
 

@@ -82,15 +82,14 @@ def layer_violations(files: Iterable[Source]) -> list[str]:
 
 
 def back_end_isolation_violations(files: Iterable[Source]) -> list[str]:
-    """A back end's folder is included by itself and by the registry only."""
+    """A back end's folder is included by itself only: the table declares its rows instead."""
     found = []
     for source in files:
         own = re.match(r"core/src/backends/([^/]+)/", source.path)
         for line, _, name in _includes(source):
             target = re.match(r"backends/([^/]+)/", name)
-            registry = source.path.startswith("core/src/backends/registry.")
-            if target and layer_of(source.path) and not registry and (own is None or own[1] != target[1]):
-                found.append(f"{source.path}:{line}: only the registry knows the back end {target[1]} ({name})")
+            if target and layer_of(source.path) and (own is None or own[1] != target[1]):
+                found.append(f"{source.path}:{line}: only its own folder knows the back end {target[1]} ({name})")
     return found
 
 
@@ -109,10 +108,10 @@ def foreign_header_violations(files: Iterable[Source]) -> list[str]:
 
 
 def back_end_name_violations(files: Iterable[Source]) -> list[str]:
-    """Below core/src, a back end's name appears in its folder and in the registry, in comments no more than in code."""
+    """Below core/src, a back end's name appears in its folder and in the table, in comments no more than in code."""
     found = []
     for source in files:
-        if not source.path.startswith("core/src/") or source.path.startswith("core/src/backends/registry."):
+        if not source.path.startswith("core/src/") or source.path.startswith("core/src/backends/table."):
             continue
         for match in BACK_END_NAMES.finditer(source.text):
             if not source.path.startswith(f"core/src/backends/{match.lastgroup}/"):

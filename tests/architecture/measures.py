@@ -34,7 +34,7 @@ LEAST_COMMENTS = {
     "collectives": 11,
     "common": 11,
     "controller": 9,
-    "device": 10,
+    "device": 13,
     "engine": 9,
     "reduce": 13,
     "transport": 12,

@@ -17,7 +17,7 @@ def test_layers_know_only_what_lies_below_them() -> None:
     assert layer_violations(cpp_sources()) == []
 
 
-def test_only_the_registry_knows_a_back_end() -> None:
+def test_only_its_own_folder_knows_a_back_end() -> None:
     assert back_end_isolation_violations(cpp_sources()) == []
 
 
@@ -81,7 +81,7 @@ def test_a_second_end_of_an_operation_is_found(plant: Plant) -> None:
 def test_branches_do_not_know_each_other(plant: Plant) -> None:
     files = plant(
         {
-            "core/src/controller/a.cc": '#include "backends/registry.h"\n',
+            "core/src/controller/a.cc": '#include "backends/table.h"\n',
             "core/src/algorithms/b.cc": '#include "device/host.h"\n',
         }
     )
@@ -111,9 +111,9 @@ def test_the_c_header_is_included_at_the_border_only(plant: Plant) -> None:
     assert len(layer_violations(plant({"core/src/engine/engine.cc": line}))) == 1
 
 
-def test_a_back_end_known_beside_the_registry_is_found(plant: Plant) -> None:
+def test_a_back_end_known_outside_its_folder_is_found(plant: Plant) -> None:
     line = '#include "backends/nccl/nccl.h"\n'
-    assert back_end_isolation_violations(plant({"core/src/backends/registry.cc": line})) == []
+    assert len(back_end_isolation_violations(plant({"core/src/backends/table.cc": line}))) == 1
     assert back_end_isolation_violations(plant({"core/src/backends/nccl/nccl.cc": line})) == []
     assert len(back_end_isolation_violations(plant({"core/src/engine/engine.cc": line}))) == 1
 
@@ -135,7 +135,7 @@ def test_a_back_end_s_name_elsewhere_is_found(plant: Plant) -> None:
         {
             "core/src/engine/a.cc": "// as nccl does\nint kMpiRanks;\nint compiled, impi;\n",
             "core/src/backends/nccl/b.cc": "int nccl; // unlike Gloo\n",
-            "core/src/backends/registry.cc": "nccl mpi gloo\n",
+            "core/src/backends/table.cc": "nccl mpi gloo\n",
         }
     )
     assert back_end_name_violations(files) == [

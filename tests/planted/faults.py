@@ -186,14 +186,14 @@ FAULTS = [
     ),
     Fault(
         name="the MPI communicator of a removed set is not freed",
-        path="core/src/backends/mpi/communicators.cc",
+        path="core/src/backends/mpi/process.cc",
         before="  Free(known->second);\n  by_set_.erase(known);\n",
         after="  by_set_.erase(known);\n",
         found_by="cpp CommunicatorsAreGivenBack",
     ),
     Fault(
         name="a sum of one rank is scaled by NCCL, which leaves elements out",
-        path="core/src/backends/nccl/meaning.cc",
+        path="core/src/backends/nccl/library.cc",
         before="bool CanScale(int set_size) { return set_size > 1; }",
         after="bool CanScale(int set_size) { return set_size > 0; }",
         found_by="cpp ScaledSumsOfSeveralRanksOnly",

@@ -1,7 +1,8 @@
-// Something that can perform a collective among the ranks of a process set.
+// A back end performs collectives among the ranks of a process set.
 //
-// The engine hands over one piece of work after another, in the same order on every rank, and polls until it is done.
-// Nothing here blocks: Poll moves what can be moved and returns. The driver alone calls.
+// The engine hands over one task after another, in the same order on every rank, and polls until each is done. Only
+// Open blocks: Poll moves what can be moved and returns. The engine owns the back ends of its epoch (table.h); only the
+// holder of the ProgressLock calls them.
 #pragma once
 
 #include <cstddef>
@@ -21,30 +22,42 @@
 
 namespace farandole {
 
+// Libraries of collectives know these five and no join or barrier of ours; a kind that is added here later has an empty
+// cell. They reduce element by element, so what looks at whole tensors (Adasum) stays ours. Pure; any thread.
+inline bool LibrariesPerform(const PathFacts& facts) {
+  constexpr auto kPerformed = ByNumber<kOpKindCount, bool>(false, {{OpKind::kAllreduce, true},
+                                                                   {OpKind::kAllgather, true},
+                                                                   {OpKind::kBroadcast, true},
+                                                                   {OpKind::kAlltoall, true},
+                                                                   {OpKind::kReducescatter, true}});
+  if (!kPerformed[static_cast<size_t>(facts.kind)]) return false;
+  return !Reduces(facts.kind) || (Supports(facts.dtype, facts.reduce) && !NeedsWholeTensors(facts.reduce));
+}
+
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
-  // Once, by all ranks, before any work; may block, like the start of the world. Says what `find` of its kind says
-  // where there is no library.
+  // All ranks call it once, before any task; it may block, like the start of the world. Returns what `find` of its kind
+  // returns where there is no library.
   virtual Status Open() { return Status::Ok(); }
-  // REQUIRES: its kind supports the work, the work before is done. `task` stays valid until it is done or aborted.
+  // REQUIRES: its kind supports the task, the task before is done. `task` stays valid until it is done or aborted.
   virtual Status Start(const Task* task) = 0;
   // *moved: something happened. *done: the outputs are complete and the inputs no longer needed.
   virtual Status Poll(bool* moved, bool* done) = 0;
-  // The driver may sleep for so long before it calls Poll again: 0 is not at all, -1 is until something wakes it.
+  // How long the progress loop may sleep before it calls Poll again: 0 is not at all, -1 is until something wakes it.
   virtual int LongestSleepMs() const { return -1; }
-  // Ranks that the work at hand waits for, as far as this rank can tell; for reports.
+  // Ranks that the task at hand waits for, as far as this rank can tell; for reports.
   virtual std::vector<int> WaitingOn() const = 0;
-  // Where no rank can be named: what the work at hand waits for, and what to look at, "a library, which ...,".
+  // Where no rank can be named: what the task at hand waits for, and what to look at, "a library, which ...,".
   virtual std::string StallReason() const { return ""; }
-  // Drops the work at hand; its memory is not touched any more on return.
+  // Drops the task at hand; its memory is not touched any more on return.
   virtual void Abort() = 0;
-  // The set is gone; what was kept for it may go. REQUIRES: no work of it is under way.
+  // The set is gone; what was kept for it may go. REQUIRES: no task of it is under way.
   virtual void Forget(int set_id) = 0;
 };
 
-// What is declared of a back end before there is one: a row of the registry.
+// A row of the table (table.h): what is declared of a back end before there is one.
 struct BackendKind {
   const char* name;
   // Pure: every rank must come to the same.
@@ -60,9 +73,8 @@ struct BackendKind {
   // `host_backend` performs host collectives whatever the user's list: what ranks have to tell each other before their
   // library has met goes by it, in the order of the log.
   std::unique_ptr<Backend> (*make)(World* world, const Settings& settings, Backend* host_backend);
-  // Whether its library has met when its own launcher started the ranks; then they tell each other some bytes by it,
-  // before there is a world: (settings, rank, size, own bytes, those of all ranks). Blocks until all have called. Null:
-  // there is no such way.
+  // An allgather by a library whose own launcher started the ranks, before there is a world: (settings, rank, size, own
+  // bytes, those of all ranks). It blocks until all have called. Null where the library has no such way.
   Status (*exchange)(const Settings& settings, int rank, int size, const std::string& mine,
                      std::vector<std::string>* all) = nullptr;
 };

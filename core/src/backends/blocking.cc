@@ -1,19 +1,91 @@
 #include "backends/blocking.h"
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <functional>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <utility>
 
-#include "common/clock.h"
 #include "common/log.h"
 
 namespace farandole {
+
+// ---- CallThread
+
+struct CallThread::Shared {
+  void Loop();
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::atomic<bool> is_idle{true};  // changed under the mutex; read without it by the owner, who alone ends idleness
+  std::deque<Call> calls;           // guarded by it, as those below; the first is being made
+  std::function<void()> wake;
+  bool is_ending = false;
+  Status failed;
+};
+
+void CallThread::Shared::Loop() {
+  std::unique_lock<std::mutex> lock(mutex);
+  for (;;) {
+    changed.wait(lock, [this] { return is_ending || !calls.empty(); });
+    if (calls.empty()) return;
+    Call call = std::move(calls.front());
+    calls.pop_front();
+    lock.unlock();
+    Status status = call();
+    call = nullptr;  // once it is idle, nothing that the calls used is in use
+    lock.lock();
+    if (failed.ok()) failed = std::move(status);
+    is_idle = calls.empty();
+    changed.notify_all();
+    if (is_idle && wake) wake();
+  }
+}
+
+CallThread::~CallThread() {
+  if (!has_started()) return;
+  bool ends = false;
+  {
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->is_ending = true;
+    shared_->wake = nullptr;
+    ends = shared_->is_idle;
+    shared_->changed.notify_all();
+  }
+  ends ? thread_.join() : thread_.detach();
+}
+
+void CallThread::Start(std::function<void()> wake) {
+  shared_ = std::make_shared<Shared>();
+  shared_->wake = std::move(wake);
+  thread_ = std::thread([shared = shared_] { shared->Loop(); });
+}
+
+void CallThread::Submit(Call call) {
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  shared_->calls.push_back(std::move(call));
+  shared_->is_idle = false;
+  shared_->changed.notify_all();
+}
+
+bool CallThread::TakeResult(Status* status) {
+  if (!IsIdle()) return false;
+  if (!has_started()) return true;
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  *status = std::exchange(shared_->failed, Status());
+  return true;
+}
+
+bool CallThread::IsIdle() const { return !has_started() || shared_->is_idle; }
+
+bool CallThread::AwaitIdle(TimePoint end) {
+  if (!has_started()) return true;
+  std::unique_lock<std::mutex> lock(shared_->mutex);
+  return shared_->changed.wait_until(lock, end, [this] { return shared_->is_idle.load(); });
+}
+
+// ---- OutOfBandAllgather
 
 Status OutOfBandAllgather::Start(const ProcessSet& set, std::string peer_address) {
   const auto positions = static_cast<size_t>(set.size());
@@ -35,103 +107,31 @@ std::vector<std::string> OutOfBandAllgather::peer_addresses() const {
   return peer_addresses;
 }
 
+// ---- a back end
+
 namespace {
 
-// How long a library may take to heed an abort.
-constexpr std::chrono::seconds kPatience{5};
-// Libraries notice broken connections before anybody knows who is dead, and cannot say who it is.
+// Libraries notice broken connections before anybody knows who is dead, and cannot say who it is. So an error is held
+// back until the liveness of the world has had the time to name the rank.
 constexpr int64_t kSuspicionMs = 1000;
-
-// What the thread shares with the driver. It lives for as long as either of them uses it.
-class Worker {
- public:
-  using Job = std::function<Status()>;
-
-  Worker(std::shared_ptr<BlockingLibrary> library, std::function<void()> wake_driver)
-      : library_(std::move(library)), wake_driver_(std::move(wake_driver)) {}
-
-  static void Run(const std::shared_ptr<Worker>& worker) { worker->Loop(); }
-
-  void Submit(Job job) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    jobs_.push_back(std::move(job));
-    is_idle_ = false;
-    changed_.notify_all();
-  }
-
-  // Whether everything submitted is done; then *status is the first that went wrong.
-  bool TakeResult(Status* status) {
-    if (!is_idle_) return false;
-    std::lock_guard<std::mutex> lock(mutex_);
-    *status = std::move(failed_);
-    failed_ = Status();
-    return true;
-  }
-
-  bool AwaitIdle(std::chrono::seconds limit) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return is_idle_.load(); });
-  }
-
-  // The thread ends when it has done what it does; nobody is told of that any more.
-  void Stop() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-    wake_driver_ = nullptr;
-    changed_.notify_all();
-  }
-
-  BlockingLibrary* library() const { return library_.get(); }
-
- private:
-  void Loop() {
-    const FloatingPointScope scope;
-    std::unique_lock<std::mutex> lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-      if (stopping_) return;
-      const Job task = std::move(jobs_.front());
-      jobs_.pop_front();
-      lock.unlock();
-      Status status = task();
-      lock.lock();
-      if (failed_.ok()) failed_ = std::move(status);
-      is_idle_ = jobs_.empty();
-      changed_.notify_all();
-      if (is_idle_ && wake_driver_) wake_driver_();
-    }
-  }
-
-  const std::shared_ptr<BlockingLibrary> library_;
-  std::function<void()> wake_driver_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> jobs_;
-  std::atomic<bool> is_idle_{true};
-  bool stopping_ = false;
-  Status failed_;
-};
 
 class Blocking final : public Backend {
  public:
-  Blocking(const BackendKind& kind, World* world, Backend* host_backend, std::shared_ptr<BlockingLibrary> library)
-      : kind_(kind),
-        allgather_(host_backend),
-        worker_(std::make_shared<Worker>(std::move(library), [world] { world->group->RingSelf(); })) {}
+  Blocking(const BackendKind& kind, World* world, Backend* host_backend, std::shared_ptr<BlockingLibrary> library,
+           std::chrono::milliseconds patience)
+      : kind_(kind), world_(world), patience_(patience), allgather_(host_backend), library_(std::move(library)) {}
 
   ~Blocking() override {
-    if (!thread_.joinable()) return;
-    if (!worker_->AwaitIdle(std::chrono::seconds(0))) worker_->library()->Interrupt();
-    const bool ended = !is_stuck_ && worker_->AwaitIdle(kPatience);
-    worker_->Stop();
-    ended ? thread_.join() : thread_.detach();
+    if (thread_.IsIdle()) return;
+    library_->Interrupt();
+    if (!is_stuck_) thread_.AwaitIdle(Now() + patience_);
   }
 
   const char* name() const override { return kind_.name; }
 
   Status Open() override {
-    FRD_RETURN_IF_ERROR(worker_->library()->Open());
-    thread_ = std::thread(&Worker::Run, worker_);
+    FRD_RETURN_IF_ERROR(library_->Open());
+    thread_.Start([world = world_] { world->group->RingSelf(); });
     return Status::Ok();
   }
 
@@ -144,7 +144,7 @@ class Blocking final : public Backend {
       return Status::Ok();
     }
     std::string peer_address;
-    FRD_RETURN_IF_ERROR(worker_->library()->Greet(*task->set, &peer_address));
+    FRD_RETURN_IF_ERROR(library_->Greet(*task->set, &peer_address));
     if (peer_address.empty()) {
       Submit({}, true);
       return Status::Ok();
@@ -163,7 +163,7 @@ class Blocking final : public Backend {
       Submit(allgather_.peer_addresses(), true);
     }
     if (failed_.ok()) {
-      if (!worker_->TakeResult(&failed_)) return Status::Ok();
+      if (!thread_.TakeResult(&failed_)) return Status::Ok();
       *moved = true;
       failed_at_ = Now();
     }
@@ -182,12 +182,12 @@ class Blocking final : public Backend {
     state_ = State::kIdle;
     failed_ = Status();
     if (state == State::kGathering) allgather_.Abort();
-    if (state != State::kPerforming || worker_->AwaitIdle(std::chrono::seconds(0))) return;
-    worker_->library()->Interrupt();
-    is_stuck_ = !worker_->AwaitIdle(kPatience);
+    if (state != State::kPerforming || thread_.IsIdle()) return;
+    library_->Interrupt();
+    is_stuck_ = !thread_.AwaitIdle(Now() + patience_);
     if (is_stuck_) {
       Log(LogLevel::kWarning, std::string(kind_.name) + " has not come back within " +
-                                  std::to_string(kPatience.count()) +
+                                  std::to_string(patience_.count() / 1000) +
                                   " s from an operation that was given up, and may still write to its tensors; end "
                                   "this process rather than going on with it");
     }
@@ -195,9 +195,8 @@ class Blocking final : public Backend {
 
   void Forget(int set_id) override {
     if (met_.erase(set_id) == 0 || is_stuck_) return;
-    const auto worker = worker_.get();
-    worker_->Submit([worker, set_id] {
-      worker->library()->Forget(set_id);
+    thread_.Submit([library = library_, set_id] {
+      library->Forget(set_id);
       return Status::Ok();
     });
   }
@@ -205,35 +204,37 @@ class Blocking final : public Backend {
  private:
   enum class State { kIdle, kGathering, kPerforming };
 
-  // The work and its set are copied: a library that does not come back has them for as long as it likes.
+  // The task and its set are copied: a library that does not come back has them for as long as it likes.
   void Submit(std::vector<std::string> peer_addresses, bool meet) {
     if (meet) met_.insert(task_->set->id);
-    const auto worker = worker_.get();
-    worker_->Submit(
-        [worker, set = *task_->set, task = *task_, peer_addresses = std::move(peer_addresses), meet]() mutable {
-          task.set = &set;
-          if (meet) FRD_RETURN_IF_ERROR(worker->library()->Meet(set, peer_addresses));
-          return worker->library()->Perform(task);
-        });
+    thread_.Submit([library = library_, set = *task_->set, task = *task_, peer_addresses = std::move(peer_addresses),
+                    meet]() mutable {
+      const FloatingPointScope scope;  // libraries fold by our kernels
+      task.set = &set;
+      if (meet) FRD_RETURN_IF_ERROR(library->Meet(set, peer_addresses));
+      return library->Perform(task);
+    });
   }
 
   const BackendKind& kind_;
+  World* const world_;
+  const std::chrono::milliseconds patience_;
   OutOfBandAllgather allgather_;
-  const std::shared_ptr<Worker> worker_;
-  std::thread thread_;
+  const std::shared_ptr<BlockingLibrary> library_;
+  CallThread thread_;
   std::set<int> met_;  // the sets whose members have met, or are about to
   const Task* task_ = nullptr;
   State state_ = State::kIdle;
   bool is_stuck_ = false;
-  Status failed_;  // the work at hand has; told when who is dead had the time to be known
+  Status failed_;  // of the task at hand, held back
   TimePoint failed_at_{};
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> MakeBlocking(const BackendKind& kind, World* world, Backend* host_backend,
-                                      std::shared_ptr<BlockingLibrary> library) {
-  return std::make_unique<Blocking>(kind, world, host_backend, std::move(library));
+                                      std::shared_ptr<BlockingLibrary> library, std::chrono::milliseconds patience) {
+  return std::make_unique<Blocking>(kind, world, host_backend, std::move(library), patience);
 }
 
 }  // namespace farandole

@@ -1,24 +1,64 @@
-// A back end over a library whose calls block: one thread of its own performs the tasks, in the order of the log.
+// What back ends share whose library may block: a thread that makes its calls, what its ranks tell each other before
+// they have met in it, and a whole back end over a library of blocking collectives.
 //
-//   driver   Start: the set's first task: addresses of all members, by the host backend     Poll: is it done?
-//   thread                  Meet(set, addresses)  Perform(task) ...  Forget(set)
-//
-// A library that does not return keeps its thread: after an abort that it does not heed within a few seconds the thread
-// is left alone with everything that it uses, and the user is told.
-//
-// OutOfBandAllgather: the members of a process set tell each other some bytes, all of the same size, before their
-// library has met: the addresses where it listens, say. The host backend performs it, which needs no such thing, in the
-// order of the log. The driver alone uses it.
+//   CallThread             makes calls one after the other, and is left alone with one that does not return
+//   OutOfBandAllgather     addresses or ids of a set's members, carried by the host back end
+//   BlockingLibrary        what is done with a library; MakeBlocking makes a back end of it
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backends/backend.h"
+#include "common/clock.h"
 
 namespace farandole {
 
+// How long a library may take to heed an abort before it is left alone.
+inline constexpr std::chrono::milliseconds kAbortPatience{5000};
+
+// A thread that makes calls of a library in the order in which they were submitted. Its owner, which is one thread at a
+// time, asks later whether they have been made, so a call that blocks does not keep the owner.
+//
+// A call that does not return keeps the thread and everything that the calls use, even when the CallThread is gone:
+// each call owns what it uses. Calls that were submitted behind it are made if it returns after all.
+class CallThread {
+ public:
+  using Call = std::function<Status()>;
+
+  CallThread() = default;  // without a thread
+  // Ends the thread where it has nothing to do, else leaves it alone.
+  ~CallThread();
+  CallThread(const CallThread&) = delete;
+  CallThread& operator=(const CallThread&) = delete;
+
+  // The thread calls `wake`, where there is one, whenever it has made all calls, until the CallThread is gone.
+  void Start(std::function<void()> wake = nullptr);
+  bool has_started() const { return thread_.joinable(); }
+
+  // REQUIRES: it has started.
+  void Submit(Call call);
+  // Whether all calls have been made; *status is then the first error since it was last asked.
+  bool TakeResult(Status* status);
+  // Whether all calls have been made; also before the start.
+  bool IsIdle() const;
+  // Waits until all calls have been made. False where they have not been by `end`.
+  bool AwaitIdle(TimePoint end);
+
+ private:
+  struct Shared;  // the thread's and ours; whoever ends last frees it
+
+  std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+// Members of a process set tell each other some bytes, all of the same size, before their library has met: the
+// addresses where it listens, say. The host back end performs it, which needs no such thing, at its place in the log.
+// Only the holder of the ProgressLock uses it.
 class OutOfBandAllgather {
  public:
   explicit OutOfBandAllgather(Backend* host_backend) : host_backend_(host_backend) {}
@@ -39,27 +79,35 @@ class OutOfBandAllgather {
   Task task_;
 };
 
-// What is done with the library. Greet, Interrupt and Open in threads of the engine; the rest in the thread.
+// A library of collectives whose calls block. A CallThread performs the tasks, in the order of the log.
+//
+//   progress loop     Start: the set's first task: addresses of all members, out of band     Poll: is it done?
+//   thread                                            Meet(set, addresses)  Perform(task) ...  Forget(set)
+//
+// The progress loop calls Open, Greet and Interrupt; the thread calls the others.
 class BlockingLibrary {
  public:
   virtual ~BlockingLibrary() = default;
   // As Backend::Open.
   virtual Status Open() { return Status::Ok(); }
-  // What this rank tells the other members before the first work of the set, of the same size on every rank. Empty,
+  // What this rank tells the other members before the first task of the set, of the same size on every rank. Empty,
   // also on all: there is nothing to tell.
   virtual Status Greet(const ProcessSet& set, std::string* peer_address) {
     static_cast<void>(set), peer_address->clear();
     return Status::Ok();
   }
-  // Before the first work of the set. peer_addresses: by position, or none.
+  // Before the first task of the set. peer_addresses: by position, or none.
   virtual Status Meet(const ProcessSet& set, const std::vector<std::string>& peer_addresses) = 0;
   virtual Status Perform(const Task& task) = 0;
   virtual void Forget(int set_id) { static_cast<void>(set_id); }
-  // Makes Meet or Perform, which runs, return soon where the library can do that. Afterwards there is no other work.
+  // Makes a Meet or Perform that runs return soon, where the library can do that. No other task follows.
   virtual void Interrupt() {}
 };
 
+// patience: how long the library may take to heed Interrupt. Afterwards its thread is left alone with everything that
+// it uses, and the user is told.
 std::unique_ptr<Backend> MakeBlocking(const BackendKind& kind, World* world, Backend* host_backend,
-                                      std::shared_ptr<BlockingLibrary> library);
+                                      std::shared_ptr<BlockingLibrary> library,
+                                      std::chrono::milliseconds patience = kAbortPatience);
 
 }  // namespace farandole

@@ -4,11 +4,10 @@
 #include <new>
 
 namespace farandole {
-namespace {}  // namespace
 
 std::byte* Packing::Buffer::Reserve(size_t wanted_bytes) {
   if (wanted_bytes > size_bytes || !memory) {
-    memory.reset();  // before there is more
+    memory.reset();  // first, so that there is never room for both
     memory.reset(new (std::nothrow) std::byte[wanted_bytes > 0 ? wanted_bytes : 1]);
     size_bytes = memory ? wanted_bytes : 0;
   }
@@ -34,7 +33,7 @@ Status Packing::Pack(const Task& task) {
     output_ = outputs_.Reserve(output_bytes_);
     if (output_ == nullptr) return Short(output_bytes_);
   }
-  // Receivers read nothing, and the root's own memory must not be written before it is sent.
+  // A library broadcasts in one buffer. The root's is its input, which has the data; the receivers' is their output.
   if (!OnlyRootSends(task.kind)) return Status::Ok();
   if (IsRoot()) {
     output_ = const_cast<void*>(input_);
@@ -44,7 +43,7 @@ Status Packing::Pack(const Task& task) {
   return Status::Ok();
 }
 
-// Sums of halves are scaled before they travel, so that an average does not overflow.
+// Sums of halves are scaled before they travel, so that an average of large values does not overflow on its way.
 bool Packing::ScalesBefore() const {
   return Reduces(task_->kind) && !task_->scale.IsIdentity() && ScalesBeforeCrossing(task_->dtype, task_->reduce);
 }
@@ -74,7 +73,8 @@ void Packing::Unpack() {
   Scatter();
 }
 
-// To where it is not yet. What went to the memory of nobody stays there.
+// Copies results to segments that are not where the library wrote. A joined rank's segments have no memory, so what it
+// received stays in our buffer.
 void Packing::Scatter() const {
   if (!Fuses(task_->kind)) return;
   const auto* from = static_cast<const std::byte*>(output_);

@@ -1,12 +1,13 @@
-// A work as libraries of collectives want it: one input and one output without holes, and no scale.
+// Makes of a task what libraries of collectives know: one input and one output without holes, and no scale.
 //
-//   work   segments, memory of nobody, a scale        library   input -> output, one operation of one dtype
+//   task   segments, a joined rank without memory, a scale        library   input -> output, one operation of one dtype
 //
-//   Pack    several segments, a rank without memory, or halves that are scaled before they are rounded: copied together
-//           else the user's memory itself is handed out
-//   Unpack  copied back to where it belongs; everything else is scaled now
+//   Pack     hands out the user's memory itself where that will do. It copies together several segments, takes memory
+//            for a rank that has joined, and scales halves before they are rounded.
+//   Unpack   copies results back to where they belong, and scales everything else.
 //
-// One task at a time; the memory is kept for the next. Whoever performs the tasks calls.
+// One task at a time; the memory is kept for the next. It belongs to one library, and the thread that performs the
+// library's tasks calls.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +19,22 @@ namespace farandole {
 
 class Packing {
  public:
-  // kInternal when there is no memory. `work` stays valid until Unpack.
+  // kInternal when there is no memory. `task` stays valid until Unpack.
   Status Pack(const Task& task);
 
-  // allreduce: the same vector each; broadcast: one vector, the same pointer twice; allgather: this rank's part and all
-  // parts; alltoall: the parts for all and of all; reducescatter: the whole vector and this rank's part. They are equal
-  // where the operation is to be done in place; an allgather's input may lie at its place in the output.
+  //   allreduce        the same vector each
+  //   broadcast        one vector, the same pointer twice
+  //   allgather        this rank's part, and all parts
+  //   alltoall         the parts for all positions, and those of all
+  //   reducescatter    the whole vector, and this rank's part
+  //
+  // They are equal where the operation is to be done in place; an allgather's input may lie at its place in the output.
   const void* input() const { return input_; }
   void* output() const { return output_; }
   size_t input_bytes() const { return input_bytes_; }
   size_t output_bytes() const { return output_bytes_; }
 
-  // The library is done.
+  // REQUIRES: the library has written the output.
   void Unpack();
 
  private:
@@ -49,7 +54,7 @@ class Packing {
   const void* input_ = nullptr;
   void* output_ = nullptr;
   size_t input_bytes_ = 0, output_bytes_ = 0;
-  Buffer inputs_, outputs_;
+  Buffer inputs_, outputs_;  // what libraries read and write where the user's memory will not do
 };
 
 }  // namespace farandole

@@ -1,22 +1,69 @@
 #include "device/cuda.h"
 
+#include <dlfcn.h>
+
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
 
-#include "device/cuda_driver.h"
+#include "common/dynamic_library.h"
 
 namespace farandole {
 namespace {
 
+const char* LookUpAll(void* library, CudaDriver* d) {
+  return LookUp(library, &d->init, &d->get_error_name, &d->get_error_string, &d->device_get, &d->primary_context_retain,
+                &d->context_push, &d->context_pop, &d->exchange_capture_mode, &d->pointer_get_attribute,
+                &d->device_get_uuid, &d->memory_alloc, &d->memory_free, &d->memory_set, &d->host_alloc, &d->host_free,
+                &d->copy_to_host, &d->copy_to_device, &d->get_stream_priorities, &d->stream_create, &d->stream_destroy,
+                &d->stream_wait_event, &d->launch_host_function, &d->event_create, &d->event_destroy, &d->event_record,
+                &d->event_query, &d->context_synchronize);
+}
+
+Status Open(const std::string& path, CudaDriver* driver) {
+  // Local: a framework in this process must not find these names before its own.
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return Invalid(
+        "the CUDA driver cannot be opened: looked for " + path +
+        (path.find('/') == std::string::npos ? " where the system looks for libraries" : "") + " (" + dlerror() +
+        "); install NVIDIA's driver, set FARANDOLE_CUDA_DRIVER to the path of its libcuda.so.1, or hand in a "
+        "tensor in host memory");
+  }
+  driver->path = path;
+  if (const char* const missing = LookUpAll(library, driver)) {
+    return Invalid("the CUDA driver " + path + " has no function " + missing +
+                   "; it is no CUDA driver, or older than CUDA 10.1: update NVIDIA's driver");
+  }
+  LookUp(library, &driver->context_record_event);
+  return driver->Call(path, driver->init, 0u);
+}
+
+// Never destroyed: at exit other threads may still use them.
+Status OpenOnce(const std::string& path, const CudaDriver** driver) {
+  static auto* const mutex = new std::mutex();
+  static auto* const opened = new std::map<std::string, std::unique_ptr<const CudaDriver>>();
+  std::lock_guard<std::mutex> lock(*mutex);
+  std::unique_ptr<const CudaDriver>& known = (*opened)[path];
+  if (!known) {
+    auto fresh = std::make_unique<CudaDriver>();
+    FRD_RETURN_IF_ERROR(Open(path, fresh.get()));
+    known = std::move(fresh);
+  }
+  *driver = known.get();
+  return Status::Ok();
+}
+
+// One device of one driver. Nothing changes after Open, so threads share it without a lock.
 class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaDriver& driver, int ordinal)
       : driver_(driver), name_(std::string(NameOf(DeviceKind::kCuda)) + " " + std::to_string(ordinal)) {}
 
-  // The primary context is the one that frameworks use. It is kept: the process has it for as long as it trains.
+  // The primary context is the one that frameworks use, so memory and streams of both sides fit. It is never released:
+  // the process has it for as long as it trains.
   Status Open(int ordinal) {
     int handle = 0;
     FRD_RETURN_IF_ERROR(driver_.Call(name_, driver_.device_get, &handle, ordinal));
@@ -46,7 +93,7 @@ class CudaDevice final : public Device {
     return Run(driver_.host_alloc, memory, size_bytes, 0u);
   }
   void FreePinned(void* memory) override { Run(driver_.host_free, memory); }
-  // Others wait for what is in it: before computation that is launched later.
+  // The greatest priority: other ranks wait for what is in the stream, so it goes before computation launched later.
   Status CreateStream(Stream* stream) override {
     int least = 0, greatest = 0;
     FRD_RETURN_IF_ERROR(Run(driver_.get_stream_priorities, &least, &greatest));
@@ -88,8 +135,8 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // The context is current in this thread, and a framework that captures a graph in another thread is not disturbed by
-  // our calls, which are no part of it.
+  // Makes the context current in this thread while it lives. The relaxed capture mode lets our calls, which belong to
+  // no graph, be made while a framework captures one in another thread.
   class Scope {
    public:
     explicit Scope(const CudaDevice& device) : device_(device), driver_(device.driver_) {
@@ -109,7 +156,7 @@ class CudaDevice final : public Device {
    private:
     const CudaDevice& device_;
     const CudaDriver& driver_;
-    int capture_mode_ = kCudaCaptureModeRelaxed;  // inside the scope: the thread's own
+    int capture_mode_ = kCudaCaptureModeRelaxed;  // the driver exchanges it: inside the scope, the thread's own
     Status status_;
   };
 
@@ -126,6 +173,7 @@ class CudaDevice final : public Device {
   void* context_ = nullptr;
 };
 
+// kInvalid where the address is the host's, or none that the driver has given out.
 Status OrdinalOf(const CudaDriver& driver, const void* address, int* ordinal) {
   const auto pointer = reinterpret_cast<CudaPointer>(address);
   unsigned memory_type = 0;
@@ -144,11 +192,21 @@ Status OrdinalOf(const CudaDriver& driver, const void* address, int* ordinal) {
 
 }  // namespace
 
+Status CudaDriver::Failed(const char* call, int code, const std::string& where) const {
+  const char* error = nullptr;
+  const char* meaning = nullptr;
+  get_error_name.pointer(code, &error);
+  get_error_string.pointer(code, &meaning);
+  return Internal(std::string(call) + " failed on " + where + ": " + (error != nullptr ? error : "unknown CUDA error") +
+                  " (" + std::to_string(code) + ")" + (meaning != nullptr ? std::string(", ") + meaning : ""));
+}
+
 Status FindCudaDevice(const std::string& driver_path, const void* address, Device** device) {
   const CudaDriver* driver = nullptr;
-  FRD_RETURN_IF_ERROR(OpenCudaDriver(driver_path, &driver));
+  FRD_RETURN_IF_ERROR(OpenOnce(driver_path, &driver));
   int ordinal = 0;
   FRD_RETURN_IF_ERROR(OrdinalOf(*driver, address, &ordinal));
+  // Never destroyed, as the drivers.
   static auto* const mutex = new std::mutex();
   static auto* const devices = new std::map<std::pair<const CudaDriver*, int>, std::unique_ptr<CudaDevice>>();
   std::lock_guard<std::mutex> lock(*mutex);

@@ -17,8 +17,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "device/pinned_pool.h"
-#include "device/waker.h"
+#include "device/block_pools.h"
 #include "engine/batch.h"
 #include "engine/operation.h"
 

@@ -12,13 +12,13 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/registry.h"
+#include "backends/table.h"
 #include "common/clock.h"
 #include "common/status.h"
 #include "common/types.h"
 #include "controller/negotiation.h"
+#include "device/block_pools.h"
 #include "device/device.h"
-#include "device/result_pool.h"
 #include "engine/recording.h"
 #include "engine/request.h"
 #include "reduce/reduce.h"
@@ -64,7 +64,7 @@ class Operation final : public Proposal {
   std::shared_ptr<ResultPool> results;  // of `device`, where AllocatesOutput
   std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's, or their back end takes the device's
   Event event = nullptr;                // of host_copy; when done: what DoneFunction says
-  int backend = 0;                      // who performs it (backends/registry.h)
+  int backend = 0;                      // who performs it (backends/table.h)
   Negotiation::Plan plan;               // by the submitting thread, under the table's mutex
   std::atomic<bool> deferred{false};  // it is not submitted to the negotiation yet, see Defer; nobody looks at the plan
   bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here

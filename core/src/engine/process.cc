@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "backends/registry.h"
+#include "backends/table.h"
 #include "common/descriptor.h"
 #include "common/failpoint.h"
 #include "engine/recording.h"

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "backends/registry.h"
+#include "backends/table.h"
 #include "engine/batch.h"
 #include "engine/device_copies.h"
 #include "engine/failures.h"

@@ -62,6 +62,10 @@ class Library final : public FakeNccl {
   int Enter(const char* name) {
     std::unique_lock<std::mutex> lock(mutex_);
     ++calls_[name];
+    if (hangs_in_next_ == name) {
+      hangs_in_next_.clear();
+      released_.wait(lock, [this, round = releases_] { return releases_ != round; });
+    }
     released_.wait(lock, [&] { return hangs_in_ != name; });
     const auto failure = failures_.find(name);
     if (failure == failures_.end()) return kSuccess;
@@ -227,6 +231,8 @@ class Library final : public FakeNccl {
     version_ = VersionAtFirst();
     hangs_ = hangs_before_launch_ = refuses_shared_devices_ = false;
     hangs_in_.clear();
+    hangs_in_next_.clear();
+    ++releases_;
     released_.notify_all();
   }
   void SetVersion(int version) override {
@@ -253,9 +259,15 @@ class Library final : public FakeNccl {
     std::lock_guard<std::mutex> lock(mutex_);
     hangs_in_ = call;
   }
+  void HangInNext(const std::string& call) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    hangs_in_next_ = call;
+  }
   void Release() override {
     std::lock_guard<std::mutex> lock(mutex_);
     hangs_in_.clear();
+    hangs_in_next_.clear();
+    ++releases_;
     released_.notify_all();
   }
   void HangBeforeLaunch() override {
@@ -351,7 +363,8 @@ class Library final : public FakeNccl {
   FakeCuda& cuda_ = OpenCuda();
   std::mutex mutex_;
   int version_ = VersionAtFirst(), later_ = kSuccess, next_reduce_ = 0;
-  std::string hangs_in_;
+  std::string hangs_in_, hangs_in_next_;
+  int releases_ = 0;
   std::condition_variable released_;
   bool hangs_ = false, hangs_before_launch_ = false, refuses_shared_devices_ = false;
   std::map<std::string, int> failures_, calls_;

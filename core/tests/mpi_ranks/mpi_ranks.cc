@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "backends/mpi/collectives.h"
-#include "backends/mpi/communicators.h"
+#include "backends/mpi/process.h"
 #include "reduce/half.h"
 
 namespace {

@@ -1,9 +1,12 @@
-/* What libfarandole_gloo.so gives the core: Gloo's collectives behind plain C functions, since Gloo is C++ and has to
- * be compiled against. The library is built on its own (core/gloo/), against the Gloo that the system has; the core
- * opens it when the user asks for it.
+/* What libfarandole_gloo.so gives the core: Gloo's collectives behind plain C functions, since Gloo is C++ without a
+ * stable interface and has to be compiled against. The library is built on its own (core/gloo/), against the Gloo that
+ * the system has; the core opens it when the user asks for it, and refuses one of another FRD_GLOO_ABI.
  *
  * Sizes are bytes. A function that can fail returns 0 when it went well, else 1, and writes a sentence into `error`, of
- * FRD_GLOO_ERROR_BYTES. A context belongs to one process set: its functions are called by one thread, but for `close`.
+ * FRD_GLOO_ERROR_BYTES.
+ *
+ * The core owns a context from `listen` to `destroy`. A context belongs to one process set: its functions are called by
+ * one thread at a time, but for `close`.
  */
 #ifndef FARANDOLE_BACKENDS_GLOO_BRIDGE_H_
 #define FARANDOLE_BACKENDS_GLOO_BRIDGE_H_
@@ -37,6 +40,7 @@ typedef struct FrdGlooTable {
   void (*close)(void* context);
   void (*destroy)(void* context);
 
+  /* Each blocks until the other members have called it, too. Members give the same sizes. */
   int (*allreduce)(void* context, const void* input, void* output, size_t element_count, size_t element_bytes,
                    FrdGlooFold fold, void* argument, char* error); /* input may be output */
   int (*broadcast)(void* context, void* data, size_t size_bytes, int root, char* error);

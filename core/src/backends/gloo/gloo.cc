@@ -1,4 +1,6 @@
-#include "backends/gloo/gloo.h"
+// The Gloo back end: collectives over Gloo's own TCP connections, by libfarandole_gloo.so (bridge.h), which the user
+// has built.
+#include <dlfcn.h>
 
 #include <cstring>
 #include <map>
@@ -6,13 +8,73 @@
 #include <numeric>
 
 #include "backends/blocking.h"
-#include "backends/gloo/library.h"
+#include "backends/gloo/bridge.h"
 #include "backends/packing.h"
+#include "backends/table.h"
+#include "common/dynamic_library.h"
 
 namespace farandole {
 namespace {
 
-// Gloo's own limit for one operation is not ours: the engine knows for whom it waits, and for how long it may.
+// ---- the library
+
+constexpr char kFileName[] = "libfarandole_gloo.so";
+
+// Beside the library or program that this code is part of, where the core's package has it.
+std::string PathBesideUs() {
+  const std::string ours = PathOfThisCopy();
+  const size_t slash = ours.rfind('/');
+  return slash == std::string::npos ? kFileName : ours.substr(0, slash + 1) + kFileName;
+}
+
+std::string PathOf(const Settings& settings) {
+  const auto chosen = settings.libraries.find("gloo");
+  return chosen != settings.libraries.end() && !chosen->second.empty() ? chosen->second : PathBesideUs();
+}
+
+Status Open(const std::string& path, const FrdGlooTable** table) {
+  // Local: torch brings a Gloo of its own with the same names, and the two must not mix.
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return Invalid(
+        std::string("the back end gloo needs ") + kFileName + ", which cannot be opened (" + dlerror() +
+        "); install Gloo (Debian, Ubuntu: apt install libgloo-dev), build it from Farandole's sources (cmake -S "
+        "core/gloo -B build && cmake --build build), and set FARANDOLE_GLOO_LIB to its path; or take gloo out of "
+        "FARANDOLE_BACKEND");
+  }
+  const auto function = reinterpret_cast<FrdGlooTableFunction>(dlsym(library, FRD_GLOO_TABLE));
+  const FrdGlooTable* const found = function != nullptr ? function() : nullptr;
+  const bool fits = found != nullptr && found->abi == FRD_GLOO_ABI && found->struct_size >= sizeof(FrdGlooTable);
+  if (!fits) {
+    dlclose(library);
+    return Invalid(path + (found == nullptr ? " is no " : " is another version's ") + kFileName +
+                   "; build it from the sources of this version (core/gloo) and set FARANDOLE_GLOO_LIB to its path");
+  }
+  *table = found;
+  return Status::Ok();
+}
+
+// Opened once per path and kept for the life of the process, since a thread that is left alone may still use it. Any
+// thread may call. kInvalid says what was looked for and how to get it.
+Status OpenGloo(const Settings& settings, const FrdGlooTable** table) {
+  static std::mutex mutex;
+  static auto* const opened = new std::map<std::string, const FrdGlooTable*>();  // never destroyed
+  const std::string path = PathOf(settings);
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto known = opened->find(path);
+  if (known == opened->end()) {
+    FRD_RETURN_IF_ERROR(Open(path, table));
+    opened->emplace(path, *table);
+    return Status::Ok();
+  }
+  *table = known->second;
+  return Status::Ok();
+}
+
+// ---- what is done with it
+
+// Gloo would fail an operation after a time of its own, without a word about whom it waited for. The engine knows that,
+// and how long it may take, so Gloo's limit must never be the shorter one.
 constexpr int64_t kLongerThanAnyOperationMs = int64_t{24} * 3600 * 1000;
 
 struct Kernel {
@@ -26,6 +88,8 @@ void FoldTwo(void* kernel, void* output, const void* left, const void* right, si
   Fold(of->dtype, of->reduce, inputs, 2, element_count, Scale(), output);
 }
 
+// The contexts of the process sets. The progress loop may interrupt or greet while the thread of the library performs,
+// so what both use is under the mutex.
 class BlockingGloo final : public BlockingLibrary {
  public:
   BlockingGloo(const World& world, const Settings& settings) : rank_(world.rank), settings_(settings) {}
@@ -64,7 +128,7 @@ class BlockingGloo final : public BlockingLibrary {
     return Status::Ok();
   }
 
-  // Whatever runs in it fails; the epoch is over.
+  // Whatever runs in the context fails, and so does everything after it: the epoch is over.
   void Interrupt() override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (running_ != nullptr) table_->close(running_);
@@ -113,7 +177,7 @@ class BlockingGloo final : public BlockingLibrary {
     return table_->allreduce(context, packing_.input(), output, count, width, FoldTwo, &kernel, error);
   }
 
-  // Gloo has no such function: the whole is reduced, and this rank's part taken.
+  // Gloo has no such function: the ranks reduce the whole vector, and each takes its part.
   int Reducescatter(void* context, const Task& task, char* error) {
     whole_.resize(packing_.input_bytes());
     if (Reduce(context, task, whole_.data(), error) != 0) return 1;
@@ -133,21 +197,9 @@ class BlockingGloo final : public BlockingLibrary {
   Packing packing_;
   std::vector<std::byte> whole_;
   std::mutex mutex_;
-  std::map<int, void*> contexts_;  // by the set's id
-  void* running_ = nullptr;
+  std::map<int, void*> contexts_;  // by the set's id; guarded by it, as the next
+  void* running_ = nullptr;        // of the task at hand, or of the last
 };
-
-constexpr auto kPerformed = ByNumber<kOpKindCount, bool>(false, {{OpKind::kAllreduce, true},
-                                                                 {OpKind::kAllgather, true},
-                                                                 {OpKind::kBroadcast, true},
-                                                                 {OpKind::kAlltoall, true},
-                                                                 {OpKind::kReducescatter, true}});
-
-bool GlooSupports(const PathFacts& facts) {
-  if (!kPerformed[static_cast<size_t>(facts.kind)]) return false;
-  if (!Reduces(facts.kind)) return true;
-  return Supports(facts.dtype, facts.reduce) && !NeedsWholeTensors(facts.reduce);
-}
 
 Status FindGloo(const Settings& settings, std::string* library) {
   const FrdGlooTable* table = nullptr;
@@ -162,6 +214,6 @@ std::unique_ptr<Backend> MakeGloo(World* world, const Settings& settings, Backen
 
 }  // namespace
 
-const BackendKind kGloo{"gloo", GlooSupports, false, false, FindGloo, MakeGloo};
+const BackendKind kGloo{"gloo", LibrariesPerform, false, false, FindGloo, MakeGloo};
 
 }  // namespace farandole

@@ -1,14 +1,94 @@
 #include "backends/mpi/collectives.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace farandole {
 namespace {
 
+// ---- reductions
+
+// By which the library reduces: its own where it has them and they mean the same as ours.
+struct MpiReduction {
+  MpiHandle type;
+  MpiHandle op;
+};
+
+template <DType kDType, ReduceOp kReduce>
+void Reduce(void* input, void* in_and_out, int* count, void* /*type*/) {
+  const void* const inputs[] = {input, in_and_out};
+  Fold(kDType, kReduce, inputs, 2, static_cast<size_t>(*count), Scale(), in_and_out);
+}
+
+// MPI hands a reduction no argument of ours, so there is a function for each element type and reduction.
+template <size_t... kPairs>
+constexpr std::array<MpiReduceFunction, sizeof...(kPairs)> AllFunctions(std::index_sequence<kPairs...>) {
+  return {&Reduce<static_cast<DType>(kPairs / kReduceOpCount), static_cast<ReduceOp>(kPairs % kReduceOpCount)>...};
+}
+constexpr auto kFunctions = AllFunctions(std::make_index_sequence<size_t{kDTypeCount} * kReduceOpCount>());
+
+// An empty cell is a type that the library lacks. No library has types for 16-bit floats: what stands for them says
+// only how large they are, and a function of ours adds them.
+constexpr auto kTypes = ByNumber<kDTypeCount, MpiKnown>(MpiKnown::kNone, {{DType::kUint8, MpiKnown::kUint8},
+                                                                          {DType::kInt8, MpiKnown::kInt8},
+                                                                          {DType::kUint16, MpiKnown::kUint16},
+                                                                          {DType::kInt16, MpiKnown::kInt16},
+                                                                          {DType::kInt32, MpiKnown::kInt32},
+                                                                          {DType::kInt64, MpiKnown::kInt64},
+                                                                          {DType::kFloat16, MpiKnown::kUint16},
+                                                                          {DType::kBfloat16, MpiKnown::kUint16},
+                                                                          {DType::kFloat32, MpiKnown::kFloat},
+                                                                          {DType::kFloat64, MpiKnown::kDouble},
+                                                                          {DType::kBool, MpiKnown::kUint8}});
+constexpr auto kOps = ByNumber<kReduceOpCount, MpiKnown>(MpiKnown::kNone, {{ReduceOp::kSum, MpiKnown::kSum},
+                                                                           {ReduceOp::kMin, MpiKnown::kMin},
+                                                                           {ReduceOp::kMax, MpiKnown::kMax},
+                                                                           {ReduceOp::kProduct, MpiKnown::kProduct}});
+
+// kNone where a function of ours is needed: for types that the library lacks, and for the minimum and maximum of
+// floats, where the library's may lose a NaN.
+MpiKnown TheirOp(DType dtype, ReduceOp reduce) {
+  if (IsHalf(dtype) || dtype == DType::kBool) return MpiKnown::kNone;
+  const bool finds_extremes = reduce == ReduceOp::kMin || reduce == ReduceOp::kMax;
+  return IsFloating(dtype) && finds_extremes ? MpiKnown::kNone : kOps[static_cast<size_t>(reduce)];
+}
+
+// The library's type and op, made where it has none that means the same. REQUIRES: MpiKnows the type; reduce is neither
+// kAverage nor kAdasum.
+Status FindReduction(const MpiLibrary& library, DType dtype, ReduceOp reduce, MpiReduction* reduction) {
+  reduction->type = library.Known(kTypes[static_cast<size_t>(dtype)]);
+  if (const MpiKnown theirs = TheirOp(dtype, reduce); theirs != MpiKnown::kNone) {
+    reduction->op = library.Known(theirs);
+    return Status::Ok();
+  }
+  const MpiReduceFunction ours = kFunctions[static_cast<size_t>(dtype) * kReduceOpCount + static_cast<size_t>(reduce)];
+  // Made once per process, and never freed: an op stays as long as MPI.
+  static std::mutex mutex;
+  static auto* const made = new std::map<std::tuple<const MpiLibrary*, MpiReduceFunction>, MpiHandle>();
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto [place, is_new] = made->try_emplace({&library, ours});
+  if (is_new) {
+    constexpr int kCommutes = 1;
+    const Status created = library.Call(library.op_create, ours, kCommutes, &place->second);
+    if (!created.ok()) {
+      made->erase(place);
+      return created;
+    }
+  }
+  reduction->op = place->second;
+  return Status::Ok();
+}
+
+// ---- sizes
+
 size_t Sum(const std::vector<size_t>& sizes) { return std::accumulate(sizes.begin(), sizes.end(), size_t{0}); }
 
-// As MPI takes them. REQUIRES: they fit.
+// MPI counts elements in int. REQUIRES: they fit.
 std::vector<int> Counts(const std::vector<size_t>& sizes, size_t element_bytes) {
   std::vector<int> counts;
   for (const size_t size : sizes) counts.push_back(static_cast<int>(size / element_bytes));
@@ -31,10 +111,12 @@ Status InPieces(size_t size, size_t most, Piece piece) {
 
 }  // namespace
 
+bool MpiKnows(DType dtype) { return kTypes[static_cast<size_t>(dtype)] != MpiKnown::kNone; }
+
 Status MpiCollectives::Allreduce(MpiHandle communicator, DType dtype, ReduceOp reduce, const void* input, void* output,
                                  size_t element_count) const {
   MpiReduction reduction;
-  FRD_RETURN_IF_ERROR(FindMpiReduction(*library_, dtype, reduce, &reduction));
+  FRD_RETURN_IF_ERROR(FindReduction(*library_, dtype, reduce, &reduction));
   const size_t element_bytes = SizeOf(dtype);
   return InPieces(element_count, most_bytes_ / element_bytes, [&](size_t offset, int count) {
     char* const result = static_cast<char*>(output) + offset * element_bytes;
@@ -99,7 +181,7 @@ Status MpiCollectives::Alltoall(MpiHandle communicator, int position, const void
 Status MpiCollectives::Reducescatter(MpiHandle communicator, int position, DType dtype, ReduceOp reduce,
                                      const void* input, void* output, const std::vector<size_t>& rank_bytes) const {
   MpiReduction reduction;
-  FRD_RETURN_IF_ERROR(FindMpiReduction(*library_, dtype, reduce, &reduction));
+  FRD_RETURN_IF_ERROR(FindReduction(*library_, dtype, reduce, &reduction));
   const size_t element_bytes = SizeOf(dtype);
   if (Sum(rank_bytes) <= most_bytes_) {
     const std::vector<int> counts = Counts(rank_bytes, element_bytes);
@@ -119,7 +201,8 @@ Status MpiCollectives::Reducescatter(MpiHandle communicator, int position, DType
   return Status::Ok();
 }
 
-// The largest of all ranks: they must take the same way, and nobody else knows what this rank sends.
+// *size_bytes becomes the largest of all ranks'. The ranks must all call the same functions of MPI, and only this rank
+// knows what it sends.
 Status MpiCollectives::AgreeOnMost(MpiHandle communicator, size_t* size_bytes) const {
   auto most = static_cast<int64_t>(*size_bytes);
   FRD_RETURN_IF_ERROR(library_->Call(library_->allreduce, library_->in_place(), &most, 1,
@@ -128,10 +211,10 @@ Status MpiCollectives::AgreeOnMost(MpiHandle communicator, size_t* size_bytes) c
   return Status::Ok();
 }
 
-// As many messages on every rank, some of them empty.
+// Every rank sends as many messages, some of them empty, so that each finds its receiver.
 Status MpiCollectives::Exchange(MpiHandle communicator, int to, const char* sent, size_t send_bytes, int from,
                                 char* received, size_t recv_bytes, size_t rounds) const {
-  constexpr int kTag = 0;  // nobody else uses the communicator
+  constexpr int kTag = 0;  // any will do: only we use the communicator
   const MpiHandle byte = library_->Known(MpiKnown::kUint8);
   for (size_t round = 0; round < rounds; ++round) {
     const size_t send = std::min(most_bytes_, send_bytes), receive = std::min(most_bytes_, recv_bytes);

@@ -1,20 +1,27 @@
-// The collectives by MPI's calls, for any size: MPI counts in int, and libraries go wrong before that, so what is more
-// than `most_bytes` goes in several calls.
+// The collectives by MPI's calls, for any size. MPI counts in int, and libraries go wrong before that, so what is more
+// than `most_bytes` goes in several calls:
 //
 //   allreduce, broadcast    piece by piece
 //   allgather               a broadcast from every position, piece by piece
 //   reducescatter           a reduction to every position, piece by piece
 //   alltoall                position p exchanges with p + k and p - k, for each k, piece by piece
 //
-// Blocking; pure but for the communication. Any thread, one for each communicator at a time.
+// The library reduces by its own ops where they mean the same as ours, else by functions of ours that MPI calls: 16-bit
+// floats and bool it does not know, and in its minima and maxima a NaN may get lost.
+//
+// Every function blocks until the other ranks have called it, too. An object is a value: any thread, but one thread for
+// each communicator at a time.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
-#include "backends/mpi/process.h"
+#include "backends/mpi/library.h"
 
 namespace farandole {
+
+// Whether tensors of this type can be reduced. Pure; any thread.
+bool MpiKnows(DType dtype);
 
 class MpiCollectives {
  public:
@@ -24,15 +31,18 @@ class MpiCollectives {
   explicit MpiCollectives(const MpiLibrary* library, size_t most_bytes = kMostBytes)
       : library_(library), most_bytes_(most_bytes) {}
 
-  // input may be output.
+  // REQUIRES, where there is a dtype: MpiKnows it. input may be output.
   Status Allreduce(MpiHandle communicator, DType dtype, ReduceOp reduce, const void* input, void* output,
                    size_t element_count) const;
+  // The data of the root go to all others.
   Status Broadcast(MpiHandle communicator, int root, void* data, size_t size_bytes) const;
   // The input may lie at its place in the output. rank_bytes: the size of every position's part.
   Status Allgather(MpiHandle communicator, int position, const void* input, void* output,
                    const std::vector<size_t>& rank_bytes) const;
+  // send_bytes, recv_bytes: by position, the sizes of the parts that lie in input and output one after the other.
   Status Alltoall(MpiHandle communicator, int position, const void* input, const std::vector<size_t>& send_bytes,
                   void* output, const std::vector<size_t>& recv_bytes) const;
+  // The input is the whole vector, the output this rank's part. rank_bytes: as in Allgather.
   Status Reducescatter(MpiHandle communicator, int position, DType dtype, ReduceOp reduce, const void* input,
                        void* output, const std::vector<size_t>& rank_bytes) const;
 

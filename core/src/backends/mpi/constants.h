@@ -1,12 +1,12 @@
-// What MPI's header would define, for each of the binary interfaces that libraries have. No header is included: one
-// build of ours works with all of them.
+// The numbers and handles that MPI's header would define, for each of the binary interfaces that libraries have. No
+// header is included: one build of ours works with all of them.
 //
-//   interface   who                                   handles are    where the values come from
-//   kMpich      MPICH 3 to 5, Intel MPI, MVAPICH,     int            mpi.h of MPICH 4.0.2 (Debian) and 5.0.2 (wheel),
+//   interface   who                                   handles are    whose header has the values
+//   kMpich      MPICH 3 to 5, Intel MPI, MVAPICH,     int            MPICH 4.0.2 (Debian) and 5.0.2 (wheel),
 //               Cray's, ParaStation: libmpi.so.12                    fixed by the "MPICH ABI Compatibility Initiative"
 //   kStandard   MPICH 5, Intel MPI 2021.17 on,        pointers to    mpi_abi.h of MPICH 5.0.2 (wheel), which is that of
 //               Open MPI 6: libmpi_abi.so.1           no object      MPI 5.0's appendix A, ABI 1.0
-//   kOpenMpi    Open MPI 4 and 5: libmpi.so.40        addresses of   mpi.h of Open MPI 4.1.4 (Debian) and 5.0.11
+//   kOpenMpi    Open MPI 4 and 5: libmpi.so.40        addresses of   Open MPI 4.1.4 (Debian) and 5.0.11
 //                                                     its variables  (wheel): the names of variables
 //
 // tests/backends/test_mpi_constants.py compares them with the wheels' headers; Debian's were compared in November 2026.
@@ -22,7 +22,7 @@ namespace farandole {
 enum class MpiAbi { kMpich, kStandard, kOpenMpi };
 const char* NameOf(MpiAbi abi);  // "MPICH's", for "... binary interface"
 
-// A predefined handle. Of what we reduce, the library knows these types.
+// A predefined handle: communicators, error handlers, and of what we reduce the types and operations that MPI knows.
 enum class MpiKnown {
   kCommWorld,
   kErrorsReturn,

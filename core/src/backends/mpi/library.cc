@@ -101,7 +101,8 @@ Status Examine(void* library, MpiLibrary* found) {
   return FillKnown(library, found);
 }
 
-// Open MPI's plugins look for its names among all; the names of the others are nobody else's business.
+// Open MPI's plugins look for its names among those of the whole process. Other libraries need no such thing, and their
+// names would get in the way of another MPI's.
 void ShareNames(const MpiLibrary& library) {
   if (library.abi == MpiAbi::kOpenMpi) dlopen(library.path.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 }
@@ -113,7 +114,8 @@ bool IsInUse(void* library) {
   return function != nullptr && function(&flag) == kMpiSuccess && flag != 0;
 }
 
-// Of those that this process has loaded, one that is in use before others.
+// Null where this process has loaded none. A library that is in use (MPI_Init was called) goes before others: the
+// program communicates by it, and MPI is started once.
 void* FindLoaded(const std::vector<std::string>& names, std::string* path) {
   void* found = nullptr;
   if (void* const anywhere = dlsym(RTLD_DEFAULT, "MPI_Init_thread")) {  // linked, under whatever name
@@ -150,7 +152,7 @@ Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
       *path = candidate;
       *library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
       const char* const error = *library == nullptr ? dlerror() : nullptr;
-      // A library that is there and cannot be opened is worth a word.
+      // That a library is not there is no news; that it is there and cannot be opened is told.
       if (error != nullptr &&
           std::strstr(error, (candidate + ": cannot open shared object file: No such").c_str()) == nullptr)
         errors += std::string("; ") + error;
@@ -193,7 +195,7 @@ std::vector<std::string> MpiLibraryNames(const std::string& starter) {
 }
 
 std::string OwnLibraryFolder() {
-  const std::string own = FileOf(reinterpret_cast<const void*>(&OwnLibraryFolder));
+  const std::string own = PathOfThisCopy();
   const size_t packages = own.find("/site-packages/");
   const size_t python = own.rfind("/lib/python", packages);
   return packages == std::string::npos || python == std::string::npos ? "" : own.substr(0, python) + "/lib";

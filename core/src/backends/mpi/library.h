@@ -1,6 +1,7 @@
 // The functions of an MPI library that we use, looked up in it at run time; constants.h has its handles and numbers.
 //
-// A library is opened once and stays for the life of the process, since others in it may use it, too. Any thread.
+// A library is opened once and stays for the life of the process, since the program may use it, too. Any thread may
+// call what is here; what MPI allows to several threads at once is up to the level that StartMpi asks for.
 #pragma once
 
 #include <array>
@@ -13,15 +14,16 @@
 
 namespace farandole {
 
-// What the library means by it, and which member holds it, says its binary interface: `number` for MPICH's. In memory
-// both begin at the same place, so the address of a handle is right for all of them.
+// A handle of MPI: MPI_Comm, MPI_Datatype and so on. The library's binary interface decides which member holds it:
+// `number` for MPICH's. In memory both begin at the same place, so the address of a handle is right for all of them.
 union MpiHandle {
   void* pointer = nullptr;
   int number;
 };
 
+// Arguments as the library takes them: handles become Raw, all others stay.
 template <typename Raw>
-struct MpiRaw {  // Raw: what the library takes for a handle
+struct MpiRaw {
   template <typename Parameter>
   static Parameter Of(Parameter parameter) {
     return parameter;
@@ -46,7 +48,8 @@ inline void** MpiRaw<void*>::Of(MpiHandle* handle) {
   return &handle->pointer;
 }
 
-// Parameters as in MPI's C interface, with MpiHandle for MPI_Comm, MPI_Datatype and so on.
+// A function of MPI, with the parameters of its C interface and MpiHandle for all kinds of handles. All of them return
+// an error number.
 template <typename... Parameters>
 struct MpiFunction {
   const char* name;
@@ -123,11 +126,12 @@ struct MpiPlaces {
   std::vector<std::string> folders;  // looked into before the system's
 };
 
-// The names that are looked for, the first one first, which is decided by the launcher.
+// The names that are looked for, in this order. Open MPI's goes first where its launcher started the ranks: other
+// libraries would not find them.
 std::vector<std::string> MpiLibraryNames(const std::string& starter);
 
-// In this order: the wanted one, one that this process has loaded already, the first that there is. kInvalid says what
-// was looked for and what to do.
+// Takes the wanted library, else one that this process has loaded already, else the first that there is. kInvalid says
+// what was looked for and what to do.
 Status OpenMpiLibrary(const MpiPlaces& places, const MpiLibrary** library);
 
 // The folder `lib` of the Python environment in which this very program lies, where wheels put an MPI; else "".

@@ -1,29 +1,22 @@
-#include "backends/mpi/mpi.h"
-
+// The MPI back end: a library that is found at run time, and whose own launcher started the ranks.
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "backends/blocking.h"
 #include "backends/mpi/collectives.h"
-#include "backends/mpi/communicators.h"
 #include "backends/mpi/process.h"
 #include "backends/packing.h"
+#include "backends/table.h"
 
 namespace farandole {
 namespace {
 
-constexpr auto kPerformed = ByNumber<kOpKindCount, bool>(false, {{OpKind::kAllreduce, true},
-                                                                 {OpKind::kAllgather, true},
-                                                                 {OpKind::kBroadcast, true},
-                                                                 {OpKind::kAlltoall, true},
-                                                                 {OpKind::kReducescatter, true}});
-
-bool SupportsDemand(const PathFacts& facts) {
-  if (!kPerformed[static_cast<size_t>(facts.kind)]) return false;
-  return !Reduces(facts.kind) || MpiReduces(facts.dtype, facts.reduce);
+bool MpiSupports(const PathFacts& facts) {
+  return LibrariesPerform(facts) && (!Reduces(facts.kind) || MpiKnows(facts.dtype));
 }
 
+// A wheel puts its MPI into the Python environment, where the system does not look.
 Status FindLibrary(const Settings& settings, const MpiLibrary** library) {
   MpiPlaces places;
   if (const auto wanted = settings.libraries.find(kMpi.name); wanted != settings.libraries.end())
@@ -40,7 +33,8 @@ Status FindVersion(const Settings& settings, std::string* version) {
   return Status::Ok();
 }
 
-// A rank greets with its number in MPI_COMM_WORLD, by which the others find it there.
+// A rank greets with its number in MPI_COMM_WORLD, by which the others find it there. Our ranks may be some of MPI's,
+// and in another order.
 class BlockingMpi final : public BlockingLibrary {
  public:
   BlockingMpi(int world_size, const Settings& settings) : world_size_(world_size), settings_(settings) {}
@@ -74,7 +68,7 @@ class BlockingMpi final : public BlockingLibrary {
 
   void Forget(int set_id) override { communicators_->Forget(set_id); }
 
-  // MPI has no way to do that. Where its launcher sees that a rank has died, it ends the others.
+  // MPI has no way to wake its thread. Where its launcher sees that a rank has died, it ends the others.
   void Interrupt() override { LeaveMpiUnfinished(); }
 
  private:
@@ -123,6 +117,6 @@ std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* h
 
 }  // namespace
 
-const BackendKind kMpi = {"mpi", &SupportsDemand, false, false, &FindVersion, &Make, &Exchange};
+const BackendKind kMpi = {"mpi", &MpiSupports, false, false, &FindVersion, &Make, &Exchange};
 
 }  // namespace farandole

@@ -1,21 +1,23 @@
 #include "backends/mpi/process.h"
 
-#include <array>
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
-#include <map>
 #include <mutex>
-#include <tuple>
-#include <utility>
+#include <numeric>
+
+#include "backends/mpi/collectives.h"
 
 namespace farandole {
 namespace {
 
 std::mutex g_mutex;                         // one beginning at a time
 const MpiLibrary* g_begun_by_us = nullptr;  // guarded by g_mutex
-std::atomic<bool> g_unfinished{false};
-std::atomic<int> g_within{0};
+std::atomic<bool> g_unfinished{false};      // LeaveMpiUnfinished
+std::atomic<int> g_within{0};               // objects of WithinMpi
 
+// MPI_Finalize waits for threads that are within MPI, so it is left out where one may not come back.
 void FinishAtExit() {
   if (g_within > 0) return;
   std::lock_guard<std::mutex> lock(g_mutex);
@@ -25,6 +27,7 @@ void FinishAtExit() {
   g_begun_by_us->finalize(g_begun_by_us->abi);
 }
 
+// A thread of ours calls MPI, while the program's own threads may call it, too.
 Status CheckLevel(const MpiLibrary& library, int level, const std::string& what, const std::string& remedy) {
   if (level >= library.thread_multiple()) return Status::Ok();
   return Invalid(what + " without MPI_THREAD_MULTIPLE (level " + std::to_string(level) + " of " +
@@ -32,7 +35,7 @@ Status CheckLevel(const MpiLibrary& library, int level, const std::string& what,
                  "), but Farandole calls MPI in a thread of its own: " + remedy);
 }
 
-// MPICH ends a process that Open MPI's launcher has started, so it is not asked.
+// Checked before MPI_Init_thread is called: MPICH ends a process that Open MPI's launcher has started.
 Status CheckStarter(const MpiLibrary& library, const std::string& starter) {
   if (starter != "openmpi" || library.version.find("Open MPI") != std::string::npos) return Status::Ok();
   return Invalid("Open MPI's mpirun started this process, but the library is " + library.Title() +
@@ -47,46 +50,6 @@ Status Begin(const MpiLibrary& library) {
   std::atexit(&FinishAtExit);
   return CheckLevel(library, level, "MPI started",
                     "install a library that was built for threads, or set FARANDOLE_MPI_LIB to its path");
-}
-
-// ---- reductions of ours
-
-template <DType kDType, ReduceOp kReduce>
-void Reduce(void* input, void* in_and_out, int* count, void* /*type*/) {
-  const void* const inputs[] = {input, in_and_out};
-  Fold(kDType, kReduce, inputs, 2, static_cast<size_t>(*count), Scale(), in_and_out);
-}
-
-// MPI gives a reduction no argument of ours, so there is one for each element type and reduction.
-template <size_t... kPairs>
-constexpr std::array<MpiReduceFunction, sizeof...(kPairs)> AllFunctions(std::index_sequence<kPairs...>) {
-  return {&Reduce<static_cast<DType>(kPairs / kReduceOpCount), static_cast<ReduceOp>(kPairs % kReduceOpCount)>...};
-}
-constexpr auto kFunctions = AllFunctions(std::make_index_sequence<size_t{kDTypeCount} * kReduceOpCount>());
-
-// 16-bit floats have types of their own in no library: what stands for them says only how large they are.
-constexpr auto kTypes = ByNumber<kDTypeCount, MpiKnown>(MpiKnown::kNone, {{DType::kUint8, MpiKnown::kUint8},
-                                                                          {DType::kInt8, MpiKnown::kInt8},
-                                                                          {DType::kUint16, MpiKnown::kUint16},
-                                                                          {DType::kInt16, MpiKnown::kInt16},
-                                                                          {DType::kInt32, MpiKnown::kInt32},
-                                                                          {DType::kInt64, MpiKnown::kInt64},
-                                                                          {DType::kFloat16, MpiKnown::kUint16},
-                                                                          {DType::kBfloat16, MpiKnown::kUint16},
-                                                                          {DType::kFloat32, MpiKnown::kFloat},
-                                                                          {DType::kFloat64, MpiKnown::kDouble},
-                                                                          {DType::kBool, MpiKnown::kUint8}});
-constexpr auto kOps = ByNumber<kReduceOpCount, MpiKnown>(MpiKnown::kNone, {{ReduceOp::kSum, MpiKnown::kSum},
-                                                                           {ReduceOp::kMin, MpiKnown::kMin},
-                                                                           {ReduceOp::kMax, MpiKnown::kMax},
-                                                                           {ReduceOp::kProduct, MpiKnown::kProduct}});
-
-// kNone where one of ours is needed: for types that the library does not have, and since its minimum and maximum of
-// floats forget a NaN.
-MpiKnown TheirOp(DType dtype, ReduceOp reduce) {
-  if (IsHalf(dtype) || dtype == DType::kBool) return MpiKnown::kNone;
-  const bool finds_extremes = reduce == ReduceOp::kMin || reduce == ReduceOp::kMax;
-  return IsFloating(dtype) && finds_extremes ? MpiKnown::kNone : kOps[static_cast<size_t>(reduce)];
 }
 
 }  // namespace
@@ -115,32 +78,78 @@ void LeaveMpiUnfinished() { g_unfinished = true; }
 WithinMpi::WithinMpi() { ++g_within; }
 WithinMpi::~WithinMpi() { --g_within; }
 
-bool MpiReduces(DType dtype, ReduceOp reduce) {
-  return kTypes[static_cast<size_t>(dtype)] != MpiKnown::kNone && Supports(dtype, reduce) && !NeedsWholeTensors(reduce);
+Status FindPlaceInMpi(const MpiLibrary& library, int world_size, int* rank) {
+  const MpiHandle world = library.Known(MpiKnown::kCommWorld);
+  int size = 0;
+  FRD_RETURN_IF_ERROR(library.Call(library.comm_rank, world, rank));
+  FRD_RETURN_IF_ERROR(library.Call(library.comm_size, world, &size));
+  if (size >= world_size) return Status::Ok();
+  if (size == 1) {
+    return Invalid("of " + std::to_string(world_size) + " ranks this one is alone in MPI: " + library.Title() +
+                   " was not started by its own launcher. Start the job with the mpirun that comes with this library, "
+                   "or set FARANDOLE_MPI_LIB to the library that comes with the launcher you use");
+  }
+  return Invalid("MPI (" + library.Title() + ") has " + std::to_string(size) + " ranks, but this job has " +
+                 std::to_string(world_size) + ": start all of them with one mpirun");
 }
 
-Status FindMpiReduction(const MpiLibrary& library, DType dtype, ReduceOp reduce, MpiReduction* reduction) {
-  reduction->type = library.Known(kTypes[static_cast<size_t>(dtype)]);
-  if (const MpiKnown theirs = TheirOp(dtype, reduce); theirs != MpiKnown::kNone) {
-    reduction->op = library.Known(theirs);
-    return Status::Ok();
-  }
-  const MpiReduceFunction ours = kFunctions[static_cast<size_t>(dtype) * kReduceOpCount + static_cast<size_t>(reduce)];
-  // Made once per process: an op stays as long as MPI.
-  static std::mutex mutex;
-  static auto* const made = new std::map<std::tuple<const MpiLibrary*, MpiReduceFunction>, MpiHandle>();
-  std::lock_guard<std::mutex> lock(mutex);
-  const auto [place, is_new] = made->try_emplace({&library, ours});
-  if (is_new) {
-    constexpr int kCommutes = 1;
-    const Status created = library.Call(library.op_create, ours, kCommutes, &place->second);
-    if (!created.ok()) {
-      made->erase(place);
-      return created;
-    }
-  }
-  reduction->op = place->second;
+Status ExchangeByMpi(const MpiLibrary& library, int rank, int size, const std::string& mine,
+                     std::vector<std::string>* all) {
+  int place = -1;
+  FRD_RETURN_IF_ERROR(FindPlaceInMpi(library, size, &place));
+  if (place != rank)
+    return Invalid("this process is rank " + std::to_string(rank) + " by its launcher's variables, but rank " +
+                   std::to_string(place) + " in MPI (" + library.Title() + "): start all ranks with one mpirun");
+  std::vector<int> everybody(static_cast<size_t>(size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  MpiCommunicators communicators(&library);
+  FRD_RETURN_IF_ERROR(communicators.Make(0, everybody));
+  const MpiCollectives collectives(&library);
+  const std::vector<size_t> numbers(everybody.size(), sizeof(uint64_t));
+  std::vector<uint64_t> sizes(everybody.size());
+  const uint64_t own = mine.size();
+  FRD_RETURN_IF_ERROR(collectives.Allgather(communicators.Of(0), rank, &own, sizes.data(), numbers));
+  const std::vector<size_t> rank_bytes(sizes.begin(), sizes.end());
+  std::string joined(std::accumulate(rank_bytes.begin(), rank_bytes.end(), size_t{0}), '\0');
+  FRD_RETURN_IF_ERROR(collectives.Allgather(communicators.Of(0), rank, mine.data(), joined.data(), rank_bytes));
+  all->clear();
+  for (size_t at = 0, r = 0; r < rank_bytes.size(); at += rank_bytes[r++])
+    all->push_back(joined.substr(at, rank_bytes[r]));
   return Status::Ok();
 }
+
+MpiCommunicators::~MpiCommunicators() {
+  for (const auto& [set, communicator] : by_set_) Free(communicator);
+}
+
+// MPI_Comm_create_group is called by the members alone: other ranks may be busy, and need not know of the set.
+Status MpiCommunicators::Make(int set_id, const std::vector<int>& places) {
+  std::vector<int> sorted = places;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twin = std::adjacent_find(sorted.begin(), sorted.end()); twin != sorted.end())
+    return Invalid("two ranks of this job are rank " + std::to_string(*twin) + " in MPI (" + library_->Title() +
+                   "): start all of them with one mpirun");
+  const MpiHandle world = library_->Known(MpiKnown::kCommWorld);
+  MpiHandle everybody, group, communicator;
+  FRD_RETURN_IF_ERROR(library_->Call(library_->comm_group, world, &everybody));
+  FRD_RETURN_IF_ERROR(
+      library_->Call(library_->group_incl, everybody, static_cast<int>(places.size()), places.data(), &group));
+  constexpr int kTags = 1 << 14;  // MPI promises 32767
+  FRD_RETURN_IF_ERROR(library_->Call(library_->comm_create_group, world, group, set_id % kTags, &communicator));
+  FRD_RETURN_IF_ERROR(library_->Call(library_->group_free, &group));
+  FRD_RETURN_IF_ERROR(library_->Call(library_->group_free, &everybody));
+  by_set_.emplace(set_id, communicator);
+  // Without this handler the library ends the process at the first error.
+  return library_->Call(library_->comm_set_errhandler, communicator, library_->Known(MpiKnown::kErrorsReturn));
+}
+
+void MpiCommunicators::Forget(int set_id) {
+  const auto known = by_set_.find(set_id);
+  if (known == by_set_.end()) return;
+  Free(known->second);
+  by_set_.erase(known);
+}
+
+void MpiCommunicators::Free(MpiHandle communicator) const { library_->comm_free(library_->abi, &communicator); }
 
 }  // namespace farandole

@@ -1,19 +1,25 @@
-// NCCL's calls for one work, as one group, with the reduction that is made for them. The driver alone calls.
+// NCCL's calls for one task: a list of them, made as one group, with the reduction that is made for them.
+//
+//   CallList     calls with all that they use
+//   Calls        begins a list as one group, and makes and destroys the task's reduction
+//   Launch       a whole task among all its ranks
+//
+// Only the holder of the ProgressLock uses Calls and Launch. The thread of the communicator may make a list.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "backends/backend.h"
-#include "backends/nccl/communicator.h"
+#include "backends/nccl/communicators.h"
+#include "backends/nccl/stream.h"
 
 namespace farandole {
 
-// A work's reduction: it may be made by a call before the group, so it is read when the group is called.
+// A task's reduction. It may be made by a call before the group, so it is read when the group is called.
 using NcclReduction = std::shared_ptr<NcclReduce>;
 
-// Calls with all that they use, to be made later and perhaps in another thread, which may outlast the work.
+// Calls that are made later, perhaps in another thread, which may outlast the task: so they hold all that they use.
 class CallList {
  public:
   template <typename Signature, typename... Arguments>
@@ -21,7 +27,7 @@ class CallList {
     calls_.push_back(
         {function.name, [pointer = function.pointer, arguments...] { return pointer(Read(arguments)...); }});
   }
-  // As far as they do not fail. REQUIRES: within Communicator::Make.
+  // Makes them until one fails. REQUIRES: within Communicator::Make.
   Status Make(Communicator* communicator) const;
 
  private:
@@ -43,21 +49,45 @@ class Calls {
  public:
   explicit Calls(const NcclLibrary& nccl) : nccl_(nccl) {}
 
-  // `list` says which calls, with the work's reduction and these factors. REQUIRES: the communicator is ready, and of
-  // several ranks where there are factors (meaning.h); what was begun before has ended.
+  // `list` says which calls, with the task's reduction and these factors. REQUIRES: the communicator is ready, and of
+  // several ranks where there are factors (NcclSupports); what was begun before has ended.
   Status Begin(const Task& task, const Scale& scale, Communicator* communicator,
                const std::function<void(const NcclReduction&, CallList*)>& list);
   // The same for calls that reduce nothing.
   Status Begin(Communicator* communicator, const std::function<void(CallList*)>& list);
-  // The device is past them, and the communicator is ready, as it is to be again before the next calls.
+  // REQUIRES: the device is past the calls, and the communicator is ready, as it is to be again before the next calls.
   Status End();
 
  private:
-  Status Begin(Communicator* communicator, Caller::Calls first, const std::function<void(CallList*)>& list);
+  Status Begin(Communicator* communicator, CallThread::Call first, const std::function<void(CallList*)>& list);
 
   const NcclLibrary& nccl_;
   Communicator* communicator_ = nullptr;
-  NcclReduction scaled_sum_;  // made for this work; null: none
+  NcclReduction scaled_sum_;  // made for this task; null: none
+};
+
+// One task as calls of NCCL among all its ranks, a group of them where tensors are fused: nothing is packed.
+// Collectives along the first dimension are one call where all ranks have as many rows, else one for each rank.
+class Launch {
+ public:
+  explicit Launch(const NcclLibrary& nccl) : nccl_(nccl), calls_(nccl) {}
+
+  // After every tensor's ready event, in this stream. REQUIRES: the communicator is ready; what was launched before has
+  // ended.
+  Status Begin(const Task& task, Communicator* communicator, DeviceStream* stream);
+  // REQUIRES: the device is past it, and the communicator is ready, as it is to be again before the next.
+  Status End() { return calls_.End(); }
+
+ private:
+  Status TakeMemory(const Task& task);
+  void ListEach(const Task& task, const NcclReduction& reduction, CallList* calls) const;
+  void ListRows(const Task& task, const NcclReduction& reduction, CallList* calls) const;
+
+  const NcclLibrary& nccl_;
+  Calls calls_;
+  Communicator* communicator_ = nullptr;
+  DeviceStream* stream_ = nullptr;
+  std::vector<Segment> tensors_;
 };
 
 }  // namespace farandole

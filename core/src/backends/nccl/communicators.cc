@@ -1,24 +1,79 @@
 #include "backends/nccl/communicators.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <future>
 #include <set>
 #include <thread>
 
-#include "common/clock.h"
 #include "common/log.h"
 
 namespace farandole {
 namespace {
 
-// How long the end of all may take.
-constexpr std::chrono::milliseconds kPatience{2000};
-constexpr std::chrono::seconds kAbortPatience{5};
 constexpr std::chrono::microseconds kPollInterval{50};
+constexpr int kFirstForAnyThread = 22700;
 
 }  // namespace
+
+// ---- Communicator
+
+Communicator::Communicator(const NcclLibrary& nccl, Device* device) : nccl_(nccl), device_(device) {
+  if (nccl.version < kFirstForAnyThread) thread_.Start();
+}
+
+Status Communicator::Begin(const NcclUniqueId& id, int position, int size) {
+  return Make([this, id, position, size] {
+    NcclConfig config;
+    return Call(nccl_.init, &handle_, size, id, position, &config);
+  });
+}
+
+Status Communicator::Make(CallThread::Call calls) {
+  if (!thread_.has_started()) return device_->Within(calls);
+  thread_.Submit([self = shared_from_this(), calls = std::move(calls)] { return self->device_->Within(calls); });
+  return Status::Ok();
+}
+
+Status Communicator::Poll(bool* ready, int* code) {
+  *ready = false;
+  Status said;
+  if (!thread_.TakeResult(&said)) return Status::Ok();
+  FRD_RETURN_IF_ERROR(said);
+  *ready = handle_ == nullptr;
+  if (*ready) return Status::Ok();
+  const int asked = nccl_.get_async_error.pointer(handle_, code);
+  if (asked != kNcclSuccess) {
+    *code = asked;
+    return nccl_.Failed(nccl_.get_async_error.name, asked, handle_, device_->name());
+  }
+  if (*code == kNcclInProgress) return Status::Ok();
+  if (*code != kNcclSuccess) return nccl_.Failed("an operation", *code, handle_, device_->name());
+  *ready = !is_finishing_;
+  if (*ready) return Status::Ok();
+  return Make([this] {
+    const Status destroyed = Call(nccl_.destroy, handle_);
+    handle_ = nullptr;
+    return destroyed;
+  });
+}
+
+Status Communicator::Finish() {
+  is_finishing_ = true;
+  return Make([this] { return Call(nccl_.finalize, handle_); });
+}
+
+// What NCCL answers changes nothing any more.
+void Communicator::BeginAbort() {
+  if (!thread_.has_started()) thread_.Start();
+  static_cast<void>(Make([this] {
+    if (handle_ == nullptr) return Status::Ok();
+    const Status aborted = Call(nccl_.abort, handle_);
+    handle_ = nullptr;
+    return aborted;
+  }));
+}
+
+// ---- Communicators
 
 Communicator* Communicators::Find(int set_id) const {
   const auto found = communicators_.find(set_id);
@@ -35,10 +90,10 @@ std::vector<int> Communicators::PositionsOf(const ProcessSet& set) const {
   return all;
 }
 
-Status Communicators::Introduce(const ProcessSet& set, Device* device) {
+Status Communicators::Start(const ProcessSet& set, Device* device) {
   set_ = &set;
   device_ = device;
-  Introduction mine;
+  PeerAddress mine;
   mine.device = device->identity();
   if (PositionsOf(set)[0] == set.position) {
     FRD_RETURN_IF_ERROR(device->Within([&] {
@@ -47,40 +102,40 @@ Status Communicators::Introduce(const ProcessSet& set, Device* device) {
       return nccl_.Failed(nccl_.get_unique_id.name, code, nullptr, device->name());
     }));
   }
-  is_introducing_ = true;
+  is_gathering_ = true;
   return allgather_.Start(set, std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)));
 }
 
 Status Communicators::Poll(bool* moved, Communicator** made) {
-  bool introduced = false;
-  FRD_RETURN_IF_ERROR(allgather_.Poll(moved, &introduced));
-  if (!introduced) return Status::Ok();
-  is_introducing_ = false;
+  bool gathered = false;
+  FRD_RETURN_IF_ERROR(allgather_.Poll(moved, &gathered));
+  if (!gathered) return Status::Ok();
+  is_gathering_ = false;
   auto fresh = std::make_shared<Communicator>(nccl_, device_);
   *made = fresh.get();
   communicators_[set_->id] = std::move(fresh);
-  return Meet();
+  return Connect();
 }
 
-Status Communicators::Meet() {
-  const std::vector<std::string> introductions = allgather_.peer_addresses();
+Status Communicators::Connect() {
+  const std::vector<std::string> addresses = allgather_.peer_addresses();
   const std::vector<int> positions = PositionsOf(*set_);
   NcclUniqueId id;
   made_for_ = set_->id;
   ranks_.clear();
   devices_.clear();
   for (int position : positions) {
-    Introduction introduction;
-    std::memcpy(&introduction, introductions[static_cast<size_t>(position)].data(), sizeof(introduction));
-    if (devices_.empty()) id = introduction.id;
+    PeerAddress address;
+    std::memcpy(&address, addresses[static_cast<size_t>(position)].data(), sizeof(address));
+    if (devices_.empty()) id = address.id;
     ranks_.push_back(set_->ranks[static_cast<size_t>(position)]);
-    devices_.push_back(introduction.device);
+    devices_.push_back(address.device);
   }
   const auto mine = std::find(positions.begin(), positions.end(), set_->position) - positions.begin();
   return Explained(Find(set_->id)->Begin(id, static_cast<int>(mine), static_cast<int>(positions.size())), *set_);
 }
 
-// Between hosts NCCL needs a network that it can use.
+// Names the hosts where there are several, since between hosts NCCL needs a network that it can use.
 std::string Communicators::Advice(const ProcessSet& set) const {
   std::set<std::string> hosts;
   for (int position : PositionsOf(set)) {
@@ -95,7 +150,7 @@ std::string Communicators::Advice(const ProcessSet& set) const {
          "it say why; where there is none, set FARANDOLE_NCCL_NETWORK=0 on all ranks)";
 }
 
-// Ranks that share a device are what most often keeps a communicator from being made.
+// Ranks that share a device are named where there are some: that most often keeps a communicator from being made.
 Status Communicators::Explained(const Status& status, const ProcessSet& set) const {
   if (status.ok()) return status;
   for (size_t i = 0; i < devices_.size() && set.id == made_for_; ++i) {
@@ -137,7 +192,7 @@ bool Communicators::PollLeaving() {
   const auto gone = std::remove_if(leaving_.begin(), leaving_.end(), is_gone);
   const bool any = gone != leaving_.end();
   leaving_.erase(gone, leaving_.end());
-  AbortThose(std::move(failed));
+  AbortThose(failed);
   return any;
 }
 
@@ -145,7 +200,7 @@ bool Communicators::Close(bool in_order) {
   if (!in_order) return AbortAll(nullptr);
   for (auto& [id, communicator] : communicators_) Finish(std::move(communicator));
   communicators_.clear();
-  const TimePoint end = Now() + kPatience;
+  const TimePoint end = Now() + patience_.order;
   while (!leaving_.empty() && Now() < end) {
     if (!PollLeaving()) std::this_thread::sleep_for(kPollInterval);
   }
@@ -153,8 +208,8 @@ bool Communicators::Close(bool in_order) {
 }
 
 bool Communicators::Abort(Communicator* working) {
-  if (is_introducing_) allgather_.Abort();
-  is_introducing_ = false;
+  if (is_gathering_) allgather_.Abort();
+  is_gathering_ = false;
   return AbortAll(working);
 }
 
@@ -163,25 +218,34 @@ bool Communicators::AbortAll(Communicator* working) {
   for (auto& [id, communicator] : communicators_) all.push_back(std::move(communicator));
   leaving_.clear();
   communicators_.clear();
-  std::stable_partition(all.begin(), all.end(), [working](const auto& each) { return each.get() == working; });
-  AbortThose(std::move(all));
+  AbortThose(all, working);
   return !has_left_some_alone_;
 }
 
-void Communicators::AbortThose(std::vector<std::shared_ptr<Communicator>> those) {
+// `working` first: what the end of another frees waits for its calls on the device, and they wait for other ranks.
+void Communicators::AbortThose(const std::vector<std::shared_ptr<Communicator>>& those, Communicator* working) {
   if (those.empty()) return;
-  std::promise<void> ending;
-  const std::future<void> end = ending.get_future();
-  std::thread([those, ending = std::move(ending)]() mutable {
-    for (const auto& communicator : those) communicator->Abort();
-    those.clear();
-    ending.set_value();
-  }).detach();
-  if (end.wait_for(kAbortPatience) == std::future_status::ready) return;
-  has_left_some_alone_ = true;
+  const TimePoint begin = Now();
+  bool goes_on = true;
+  if (working != nullptr) {
+    working->BeginAbort();
+    goes_on = working->AwaitCalls(begin + patience_.abort);
+  }
+  for (size_t i = 0; i < those.size() && goes_on; ++i) {
+    if (those[i].get() == working) continue;
+    those[i]->BeginAbort();
+    goes_on = those[i]->AwaitCalls(begin + patience_.abort);
+  }
+  bool all_ended = true;
   const char* call = nullptr;
-  for (size_t i = 0; i < those.size() && call == nullptr; ++i) call = those[i]->CallUnderWay();
-  Log(LogLevel::kWarning, nccl_.name() + " has not come back within " + std::to_string(kAbortPatience.count()) +
+  for (const auto& communicator : those) {
+    if (communicator->AwaitCalls(begin + patience_.abort)) continue;
+    all_ended = false;
+    if (call == nullptr) call = communicator->CallUnderWay();
+  }
+  if (all_ended) return;
+  has_left_some_alone_ = true;
+  Log(LogLevel::kWarning, nccl_.name() + " has not come back within " + std::to_string(patience_.abort.count() / 1000) +
                               " s from " + (call != nullptr ? call : nccl_.abort.name) +
                               ", although what it did was given up, and is left alone with the memory that it may "
                               "still use; end this process rather than going on with its GPU");

@@ -1,14 +1,15 @@
-// The functions of NCCL that we use, looked up in its library at run time. No header of NCCL is included: the names,
-// numbers and layouts below are its binary interface, the same from 2.18 on.
+// The functions of NCCL that we use, looked up in its library at run time, and what of our operations NCCL has. No
+// header of NCCL is included: the names, numbers and layouts below are its binary interface, the same from 2.18 on.
 //
-// A library is opened once per path and stays for the life of the process, since a framework in it may use it too.
-// Any thread.
+// A library is opened once per path and stays for the life of the process, since a framework in it may use it too. The
+// functions of this file are for any thread; NCCL's own depend on its version (communicators.h).
 #pragma once
 
 #include <climits>
 #include <cstddef>
 #include <string>
 
+#include "backends/backend.h"
 #include "common/config.h"
 #include "common/status.h"
 
@@ -63,6 +64,7 @@ struct NcclFunction {
   Signature* pointer = nullptr;
 };
 
+// A library that was opened. Nothing changes afterwards, so threads share it without a lock.
 struct NcclLibrary {
   std::string path;  // as it was asked for
   int version = 0;   // 21803
@@ -95,8 +97,27 @@ struct NcclLibrary {
   Status Failed(const char* call, int code, NcclComm comm, const std::string& where) const;
 };
 
-// By the path that the user gives; else the library that is in this process already, a framework's; else the system's.
-// kInvalid says what was looked for and what to do.
+// Takes the path that the user gives, else the library that is in this process already, a framework's, else the
+// system's. kInvalid says what was looked for and what to do.
 Status OpenNccl(const Settings& settings, const NcclLibrary** library);
+
+// ---- our operations, in its words. Pure.
+
+// Operations on tensors of a device, with results there, unless NCCL would give something else than what we promise: it
+// has no 16-bit integers, its minimum and maximum of floats lose a NaN, and it scales nothing but sums of floats, of
+// several ranks.
+bool NcclSupports(const PathFacts& facts);
+// What it performs with our help (relay.h) among hosts between which it has no network.
+bool NcclRelays(OpKind kind);
+
+// kNone where NCCL has none. A bool is one byte, 0 or 1; its sum, an or, is a maximum.
+NcclType NcclTypeOf(DType dtype);
+NcclReduce NcclReduceOf(DType dtype, ReduceOp reduce);
+
+// The factor of a sum as a value of the type itself: NCCL multiplies every addend by it.
+struct NcclFactor {
+  alignas(8) unsigned char bytes[8] = {};
+};
+NcclFactor FactorOf(DType dtype, const Scale& scale);
 
 }  // namespace farandole

@@ -4,27 +4,24 @@
 #include <map>
 #include <thread>
 
-#include "backends/nccl/communicators.h"
-#include "backends/nccl/launch.h"
-#include "backends/nccl/meaning.h"
+#include "backends/nccl/calls.h"
 #include "backends/nccl/relay.h"
-#include "common/clock.h"
+#include "backends/table.h"
 #include "common/log.h"
-#include "device/waker.h"
 
 namespace farandole {
 namespace {
 
-// An error of a connection may come from the death of a rank, which is worth being told by name, and a little later.
+// An error of a connection may come from the death of a rank. It is held back for so long, in which the liveness of the
+// world may find the death, and name the rank.
 constexpr std::chrono::milliseconds kGrace{500};
-// How long a device may take to let go.
-constexpr std::chrono::milliseconds kPatience{5000};
 constexpr std::chrono::microseconds kPollInterval{50};
 // A thread of NCCL's own connects ranks and launches kernels, and tells nobody when it has: a launch takes some
 // microseconds, a connection a second.
 constexpr std::chrono::milliseconds kLaunchTime{2};
 
-// Alike on all ranks. What others send to each other in an alltoall is not known here.
+// All ranks come to the same. An alltoall moves something as far as is known here: what others send to each other is
+// not.
 bool MovesNothing(const Task& task) {
   if (TakesSplits(task.kind)) return false;
   return (RowsDiffer(task.kind) ? task.ResultBytes() : task.TotalBytes()) == 0;
@@ -32,11 +29,15 @@ bool MovesNothing(const Task& task) {
 
 class Nccl final : public Backend {
  public:
-  Nccl(World* world, Settings settings, Backend* host_backend)
-      : world_(world), settings_(std::move(settings)), host_backend_(host_backend), waker_(world->group->event()) {}
+  Nccl(World* world, Settings settings, Backend* host_backend, const NcclPatience& patience)
+      : world_(world),
+        settings_(std::move(settings)),
+        host_backend_(host_backend),
+        patience_(patience),
+        waker_(world->group->event()) {}
 
   ~Nccl() override {
-    if (communicators_ && !communicators_->Close(!world_->group->abort_word().set())) LeaveLanes();
+    if (communicators_ && !communicators_->Close(!world_->group->abort_word().set())) LeaveStreams();
   }
 
   const char* name() const override { return kNccl.name; }
@@ -44,7 +45,7 @@ class Nccl final : public Backend {
   Status Open() override {
     FRD_RETURN_IF_ERROR(OpenNccl(settings_, &nccl_));
     const bool has_network = settings_.without_network.count(name()) == 0;
-    communicators_ = std::make_unique<Communicators>(world_, *nccl_, host_backend_, has_network);
+    communicators_ = std::make_unique<Communicators>(world_, *nccl_, host_backend_, has_network, patience_);
     launch_ = std::make_unique<Launch>(*nccl_);
     relay_ = std::make_unique<Relay>(world_, settings_, *nccl_);
     return Status::Ok();
@@ -55,10 +56,10 @@ class Nccl final : public Backend {
     task_ = task;
     state_ = State::kOver;
     if (MovesNothing(*task)) return Status::Ok();
-    FRD_RETURN_IF_ERROR(Here(FindLane()));
+    FRD_RETURN_IF_ERROR(Here(FindStream()));
     communicator_ = communicators_->Find(task->set->id);
-    AwaitNccl(communicator_ != nullptr ? State::kOpening : State::kIntroducing);
-    return communicator_ != nullptr ? Status::Ok() : Here(communicators_->Introduce(*task->set, lane_->device()));
+    AwaitNccl(communicator_ != nullptr ? State::kOpening : State::kGathering);
+    return communicator_ != nullptr ? Status::Ok() : Here(communicators_->Start(*task->set, stream_->device()));
   }
 
   Status Poll(bool* moved, bool* done) override {
@@ -79,7 +80,7 @@ class Nccl final : public Backend {
   }
 
   std::vector<int> WaitingOn() const override {
-    if (state_ == State::kIntroducing) return communicators_->WaitingOn();
+    if (state_ == State::kGathering) return communicators_->WaitingOn();
     return state_ == State::kCrossing ? relay_->WaitingOn() : std::vector<int>();
   }
 
@@ -88,7 +89,7 @@ class Nccl final : public Backend {
     const bool connects = state_ == State::kOpening || state_ == State::kLaunching;
     const std::string advice = connects ? communicators_->Advice(*task_->set) : " (NCCL_DEBUG=INFO lets it say why)";
     if (const char* const call = CallUnderWay()) {
-      return nccl_->name() + ", which has not come back from " + call + " on " + lane_->device()->name() +
+      return nccl_->name() + ", which has not come back from " + call + " on " + stream_->device()->name() +
              (connects ? " and has not connected the ranks" : "") + advice + ",";
     }
     if (connects) return nccl_->name() + ", which has not connected the ranks" + advice + ",";
@@ -97,7 +98,7 @@ class Nccl final : public Backend {
     const std::string why = IsOnItsWayBack() ? "does another rank of this host wait for other hosts, is the GPU busy?"
                                              : "is the GPU busy with something else, or the network that "
                                                "NCCL_DEBUG=INFO names gone?";
-    return nccl_->name() + ", which does not come to an end on " + lane_->device()->name() + " (" + why + "),";
+    return nccl_->name() + ", which does not come to an end on " + stream_->device()->name() + " (" + why + "),";
   }
 
   void Abort() override {
@@ -109,9 +110,9 @@ class Nccl final : public Backend {
     Communicator* const working = is_on_device ? communicator_ : nullptr;
     communicator_ = nullptr;
     if (!communicators_->Abort(working)) {
-      LeaveLanes();
+      LeaveStreams();
     } else if (is_on_device) {
-      AwaitLane();
+      AwaitDevice();
     }
   }
 
@@ -121,15 +122,16 @@ class Nccl final : public Backend {
   }
 
  private:
-  // In a relay, launching and running come twice, and crossing between.
-  enum class State { kIntroducing, kOpening, kLaunching, kRunning, kCrossing, kEnding, kOver };
+  // A task goes through these from left to right. Where it is relayed, launching and running come twice, and crossing
+  // between them.
+  enum class State { kGathering, kOpening, kLaunching, kRunning, kCrossing, kEnding, kOver };
 
   Status Here(Status status) const {
     if (status.ok()) return status;
     return {status.code(), world_->NameOf(world_->rank) + ": " + status.message()};
   }
 
-  // NCCL inside the hosts, ours between them.
+  // Whether NCCL performs the task inside the hosts only, and ours between them.
   bool IsRelayed() const { return communicators_->AreOfHosts(*task_->set); }
   bool IsOnItsWayBack() const { return IsRelayed() && relay_->is_back(); }
 
@@ -139,7 +141,7 @@ class Nccl final : public Backend {
 
   // ---- the device
 
-  Status FindLane() {
+  Status FindStream() {
     Device* device = nullptr;
     if (const Communicator* const known = communicators_->Find(task_->set->id)) device = known->device();
     for (const Segment& segment : task_->segments) {
@@ -155,33 +157,33 @@ class Nccl final : public Backend {
     if (device == nullptr)
       return Invalid("this rank has joined before it had a tensor on a device, so NCCL does not know which is its own");
     last_device_ = device;
-    std::unique_ptr<Lane>& lane = lanes_[device];
-    lane_ = lane.get();
-    if (lane) return Status::Ok();
-    auto fresh = std::make_unique<Lane>(device);
+    std::unique_ptr<DeviceStream>& stream = streams_[device];
+    stream_ = stream.get();
+    if (stream) return Status::Ok();
+    auto fresh = std::make_unique<DeviceStream>(device);
     FRD_RETURN_IF_ERROR(fresh->Open());
-    lane = std::move(fresh);
-    lane_ = lane.get();
+    stream = std::move(fresh);
+    stream_ = stream.get();
     return Status::Ok();
   }
 
-  // The device gives up what it was told, now that the communicator is gone.
-  void AwaitLane() {
-    const TimePoint end = Now() + kPatience;
-    bool passed = !lane_->Mark().ok();  // then it is beyond hope
-    while (!passed && lane_->HasPassed(&passed).ok() && !passed && Now() < end)
+  // Waits until the device has given up what it was told, which it does now that the communicator is gone.
+  void AwaitDevice() {
+    const TimePoint end = Now() + patience_.device;
+    bool passed = !stream_->Mark().ok();  // a device that cannot record an event has failed
+    while (!passed && stream_->HasPassed(&passed).ok() && !passed && Now() < end)
       std::this_thread::sleep_for(kPollInterval);
     if (passed) return;
-    lane_->Leave();
-    Log(LogLevel::kWarning, lane_->device()->name() + " has not come back within " +
-                                std::to_string(kPatience.count() / 1000) +
+    stream_->Leave();
+    Log(LogLevel::kWarning, stream_->device()->name() + " has not come back within " +
+                                std::to_string(patience_.device.count() / 1000) +
                                 " s from an operation of NCCL that was given up, and may still write to its tensors; "
                                 "end this process rather than going on with it");
   }
 
-  // A call that has not come back may still use them.
-  void LeaveLanes() {
-    for (auto& [device, lane] : lanes_) lane->Leave();
+  // A call that has not come back may still use streams and scratch, so they are never freed.
+  void LeaveStreams() {
+    for (auto& [device, stream] : streams_) stream->Leave();
   }
 
   // ---- tasks
@@ -191,9 +193,9 @@ class Nccl final : public Backend {
     asked_ = Now();
   }
 
-  // A step of the work; as long as one leads to another at once, that one, too.
+  // Takes a step of the task and, as long as one leads to another at once, that one, too.
   Status Advance(bool* moved, bool* done) {
-    if (state_ == State::kIntroducing) {
+    if (state_ == State::kGathering) {
       FRD_RETURN_IF_ERROR(communicators_->Poll(moved, &communicator_));
       if (communicator_ == nullptr) return Status::Ok();
       AwaitNccl(State::kOpening);
@@ -218,12 +220,13 @@ class Nccl final : public Backend {
     switch (state_) {
       case State::kOpening:
         AwaitNccl(State::kLaunching);
-        return IsRelayed() ? relay_->Begin(*task_, communicator_, lane_) : launch_->Begin(*task_, communicator_, lane_);
+        return IsRelayed() ? relay_->Begin(*task_, communicator_, stream_)
+                           : launch_->Begin(*task_, communicator_, stream_);
       case State::kLaunching:
         state_ = State::kRunning;
         if (IsRelayed()) FRD_RETURN_IF_ERROR(relay_->Follow());
-        FRD_RETURN_IF_ERROR(lane_->Mark());
-        waker_.WakeAfter(lane_->device(), lane_->stream());
+        FRD_RETURN_IF_ERROR(stream_->Mark());
+        waker_.WakeAfter(stream_->device(), stream_->stream());
         return Status::Ok();
       case State::kRunning:
         return LookAtDevice();
@@ -237,7 +240,7 @@ class Nccl final : public Backend {
 
   Status LookAtDevice() {
     bool passed = false;
-    FRD_RETURN_IF_ERROR(lane_->HasPassed(&passed));
+    FRD_RETURN_IF_ERROR(stream_->HasPassed(&passed));
     if (!passed) return Status::Ok();
     const bool crosses = IsRelayed() && !relay_->is_back();
     AwaitNccl(crosses ? State::kCrossing : State::kEnding);
@@ -256,24 +259,26 @@ class Nccl final : public Backend {
   World* const world_;
   const Settings settings_;
   Backend* const host_backend_;
+  const NcclPatience patience_;
   const Waker waker_;
   const NcclLibrary* nccl_ = nullptr;
 
-  std::map<Device*, std::unique_ptr<Lane>> lanes_;
+  std::map<Device*, std::unique_ptr<DeviceStream>> streams_;
   std::unique_ptr<Communicators> communicators_;
   std::unique_ptr<Launch> launch_;
   std::unique_ptr<Relay> relay_;
   Device* last_device_ = nullptr;
   bool is_aborted_ = false;
 
+  // Of the task at hand.
   const Task* task_ = nullptr;
   State state_ = State::kOver;
-  TimePoint asked_{};  // for what this state waits for
-  Lane* lane_ = nullptr;
+  TimePoint asked_{};  // when NCCL was asked for what this state waits for
+  DeviceStream* stream_ = nullptr;
   Communicator* communicator_ = nullptr;
   Status failed_;
-  int code_ = 0;  // what NCCL said last
-  TimePoint said_from_{};
+  int code_ = 0;           // what NCCL said last
+  TimePoint said_from_{};  // when failed_ may be told
 };
 
 Status FindNccl(const Settings& settings, std::string* library) {
@@ -283,12 +288,17 @@ Status FindNccl(const Settings& settings, std::string* library) {
   return Status::Ok();
 }
 
-std::unique_ptr<Backend> MakeNccl(World* world, const Settings& settings, Backend* host_backend) {
-  return std::make_unique<Nccl>(world, settings, host_backend);
+std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* host_backend) {
+  return MakeNcclBackend(world, settings, host_backend);
 }
 
 }  // namespace
 
-const BackendKind kNccl{"nccl", NcclSupports, true, true, FindNccl, MakeNccl};
+std::unique_ptr<Backend> MakeNcclBackend(World* world, const Settings& settings, Backend* host_backend,
+                                         const NcclPatience& patience) {
+  return std::make_unique<Nccl>(world, settings, host_backend, patience);
+}
+
+const BackendKind kNccl{"nccl", NcclSupports, true, true, FindNccl, Make};
 
 }  // namespace farandole

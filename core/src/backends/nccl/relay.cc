@@ -1,8 +1,5 @@
 #include "backends/nccl/relay.h"
 
-#include "backends/nccl/meaning.h"
-#include "backends/nccl/tensors.h"
-
 namespace farandole {
 namespace {
 
@@ -11,19 +8,19 @@ std::byte* At(void* memory, size_t offset) { return static_cast<std::byte*>(memo
 
 }  // namespace
 
-Status Relay::Begin(const Task& task, Communicator* communicator, Lane* lane) {
+Status Relay::Begin(const Task& task, Communicator* communicator, DeviceStream* stream) {
   task_ = &task;
   communicator_ = communicator;
-  lane_ = lane;
+  stream_ = stream;
   exchange_ = &hosts_.try_emplace(task.set->id, world_, *task.set, settings_).first->second.exchange;
   is_back_ = false;
   total_bytes_ = task.TotalBytes();
   element_bytes_ = Reduces() ? SizeOf(task.dtype) : 1;
   shard_count_ = partition().ShardCount(total_bytes_);
   owned_ = OwnedBy(partition().member);
-  FRD_RETURN_IF_ERROR(FindTensors(task, lane, &tensors_));
+  FRD_RETURN_IF_ERROR(FindTensors(task, stream, &tensors_));
   FRD_RETURN_IF_ERROR(FindPlaces());
-  FRD_RETURN_IF_ERROR(AwaitInputs(task, lane));
+  FRD_RETURN_IF_ERROR(AwaitInputs(task, stream));
   return calls_.Begin(task, IsAlone() ? Scale() : task.scale, communicator,
                       [this](const NcclReduction& reduction, CallList* calls) {
                         if (Reduces()) return ListReduce(reduction, calls);
@@ -38,7 +35,7 @@ Range Relay::OwnedBy(int member) const {
   return {elements.begin * width, elements.end * width};
 }
 
-// One tensor, of which every member carries as much, in order.
+// Whether NCCL's own cut of a vector, into as many equal parts as there are members, is ours.
 bool Relay::IsEven() const {
   const int members = partition().member_count();
   if (tensors_.size() != 1 || owned_.size() * members != static_cast<int64_t>(total_bytes_)) return false;
@@ -48,35 +45,38 @@ bool Relay::IsEven() const {
   return true;
 }
 
+// Between the ways, what this member owns lies in one piece: in its output where that is one piece there, else in
+// scratch.
 Status Relay::FindPlaces() {
   place_ = on_host_ = nullptr;
   if (carried_bytes() == 0) return Status::Ok();
-  FRD_RETURN_IF_ERROR(lane_->pinned().Take(carried_bytes()));
-  on_host_ = lane_->pinned().memory();
+  FRD_RETURN_IF_ERROR(stream_->pinned().Take(carried_bytes()));
+  on_host_ = stream_->pinned().memory();
   FRD_RETURN_IF_ERROR(ForEachPart(tensors_, owned_, [this](const Segment& tensor, size_t at, size_t, size_t bytes) {
     if (bytes == carried_bytes()) place_ = At(tensor.output, at);
     return Status::Ok();
   }));
-  const bool wants_room = place_ == nullptr && goes_back();
-  if (!wants_room) return Status::Ok();
-  FRD_RETURN_IF_ERROR(lane_->room().Take(carried_bytes()));
-  place_ = lane_->room().memory();
+  const bool wants_place = place_ == nullptr && goes_back();
+  if (!wants_place) return Status::Ok();
+  FRD_RETURN_IF_ERROR(stream_->on_device().Take(carried_bytes()));
+  place_ = stream_->on_device().memory();
   return Status::Ok();
 }
 
-// A member that is not the root of a reduction gets nothing by it.
+// Every member is the root of a reduction of what it owns. Where it is not, its output is only named: NCCL writes
+// nothing there.
 void Relay::ListReduce(const NcclReduction& reduction, CallList* calls) const {
   const NcclComm comm = communicator_->handle();
   const NcclType type = NcclTypeOf(task_->dtype);
   if (IsEven()) {
     return calls->Add(nccl_.reduce_scatter, tensors_[0].input, static_cast<void*>(place_),
-                      carried_bytes() / element_bytes_, type, reduction, comm, lane_->stream());
+                      carried_bytes() / element_bytes_, type, reduction, comm, stream_->stream());
   }
   for (int m = 0; m < partition().member_count(); ++m) {
     const auto to_member = [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
       void* const to = IsMine(m) ? place_ + in_range : At(tensor.output, at);
       calls->Add(nccl_.reduce, static_cast<const void*>(At(tensor.input, at)), to, bytes / element_bytes_, type,
-                 reduction, m, comm, lane_->stream());
+                 reduction, m, comm, stream_->stream());
       return Status::Ok();
     };
     ForEachPart(tensors_, OwnedBy(m), to_member);
@@ -87,21 +87,22 @@ void Relay::ListBroadcast(CallList* calls) const {
   const int root = partition().layout->member_of[static_cast<size_t>(task_->root)];
   for (const Segment& tensor : tensors_) {
     calls->Add(nccl_.broadcast, tensor.input, tensor.output, tensor.size_bytes, NcclType::kUint8, root,
-               communicator_->handle(), lane_->stream());
+               communicator_->handle(), stream_->stream());
   }
 }
 
 Status Relay::Follow() {
   if (is_back_ || carried_bytes() == 0) return Status::Ok();
-  Device* const device = lane_->device();
-  if (Reduces()) return device->CopyToHost(on_host_, place_, carried_bytes(), lane_->stream());
+  Device* const device = stream_->device();
+  if (Reduces()) return device->CopyToHost(on_host_, place_, carried_bytes(), stream_->stream());
   if (!IsInRootsHost()) return Status::Ok();
   return ForEachPart(tensors_, owned_, [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
-    return device->CopyToHost(on_host_ + in_range, At(tensor.output, at), bytes, lane_->stream());
+    return device->CopyToHost(on_host_ + in_range, At(tensor.output, at), bytes, stream_->stream());
   });
 }
 
-// Factors are applied inside the hosts: by NCCL, but where this rank is the only one of its host (meaning.h).
+// Factors are applied inside the hosts: by NCCL, or here where this rank is the only one of its host, since NCCL's
+// kernel for one rank leaves out elements.
 Status Relay::Cross() {
   FRD_RETURN_IF_ERROR(calls_.End());
   const auto count = static_cast<int64_t>(total_bytes_ / element_bytes_);
@@ -126,7 +127,7 @@ Status Relay::PollCross(bool* moved, bool* done) {
 Status Relay::Return() {
   is_back_ = true;
   if (carried_bytes() > 0)
-    FRD_RETURN_IF_ERROR(lane_->device()->CopyToDevice(place_, on_host_, carried_bytes(), lane_->stream()));
+    FRD_RETURN_IF_ERROR(stream_->device()->CopyToDevice(place_, on_host_, carried_bytes(), stream_->stream()));
   return calls_.Begin(communicator_, [this](CallList* calls) { ListReturn(calls); });
 }
 
@@ -134,13 +135,13 @@ void Relay::ListReturn(CallList* calls) const {
   const NcclComm comm = communicator_->handle();
   if (IsEven()) {
     return calls->Add(nccl_.all_gather, static_cast<const void*>(place_), tensors_[0].output, carried_bytes(),
-                      NcclType::kUint8, comm, lane_->stream());
+                      NcclType::kUint8, comm, stream_->stream());
   }
   for (int m = 0; m < partition().member_count(); ++m) {
     const auto from_member = [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
       void* const to = At(tensor.output, at);
       const void* const from = IsMine(m) ? place_ + in_range : to;
-      calls->Add(nccl_.broadcast, from, to, bytes, NcclType::kUint8, m, comm, lane_->stream());
+      calls->Add(nccl_.broadcast, from, to, bytes, NcclType::kUint8, m, comm, stream_->stream());
       return Status::Ok();
     };
     ForEachPart(tensors_, OwnedBy(m), from_member);
@@ -151,7 +152,7 @@ void Relay::Abort() {
   if (exchange_ != nullptr) exchange_->Abort();
 }
 
-// What was performed last may have been the set's.
+// The exchange of the last task may be the set's, so nothing must ask it any more.
 void Relay::Forget(int set_id) {
   const auto found = hosts_.find(set_id);
   if (found == hosts_.end()) return;

@@ -1,5 +1,5 @@
 // One task among hosts between which NCCL has no network, an allreduce or a broadcast: NCCL inside each host, links of
-// ours between them (shard_exchange.h).
+// ours between them (shard_exchange.h). A host is a group of ranks that share memory.
 //
 //             allreduce                                           broadcast
 //   out       ncclReduce to every member of what it owns          ncclBroadcast in the root's host
@@ -9,15 +9,16 @@
 //             ncclBroadcast from every member of what it owns
 //
 // What a member owns (partition.h) is a range of the vector of all tensors. Where one tensor is cut evenly, the calls
-// inside the host are one ncclReduceScatter and one ncclAllGather. A host is a group of ranks that share memory. The
-// driver alone calls.
+// inside the host are one ncclReduceScatter and one ncclAllGather.
+//
+// The NCCL back end owns one Relay, which owns an exchange for each process set. Only the holder of the ProgressLock
+// calls. The back end waits for the communicator and the device between the steps.
 #pragma once
 
 #include <map>
 #include <vector>
 
 #include "backends/nccl/calls.h"
-#include "backends/nccl/lane.h"
 #include "collectives/shard_exchange.h"
 
 namespace farandole {
@@ -27,18 +28,19 @@ class Relay {
   Relay(World* world, const Settings& settings, const NcclLibrary& nccl)
       : world_(world), settings_(settings), nccl_(nccl), calls_(nccl) {}
 
-  // The calls of the way out, after every tensor's ready event. REQUIRES: the communicator, of the work's ranks of this
-  // host, is ready; what was launched before has ended; NcclRelays the operation.
-  Status Begin(const Task& task, Communicator* communicator, Lane* lane);
-  // Behind the calls of either way, when the communicator is ready.
+  // Begins the calls of the way out, after every tensor's ready event. REQUIRES: the communicator, of the task's ranks
+  // of this host, is ready; what was launched before has ended; NcclRelays the operation.
+  Status Begin(const Task& task, Communicator* communicator, DeviceStream* stream);
+  // Puts the copy to the host behind the calls of the way out, and nothing behind those of the way back. REQUIRES: the
+  // communicator is ready.
   Status Follow();
-  // The device is past the way out, and the communicator is ready.
+  // Begins the exchange. REQUIRES: the device is past the way out, and the communicator is ready.
   Status Cross();
   // REQUIRES: the communicator is ready.
   Status PollCross(bool* moved, bool* done);
-  // Whom the exchange waits for.
+  // The ranks of other hosts for which the exchange waits.
   std::vector<int> WaitingOn() const { return exchange_ != nullptr ? exchange_->WaitingOn() : std::vector<int>(); }
-  // After the exchange: whether there is a way back; its calls. REQUIRES: the communicator is ready.
+  // Whether there is a way back, and begins its calls. REQUIRES: the exchange is done, the communicator is ready.
   bool goes_back() const { return Reduces() || !IsInRootsHost(); }
   Status Return();
   bool is_back() const { return is_back_; }
@@ -47,7 +49,7 @@ class Relay {
   void Forget(int set_id);
 
  private:
-  // The set, which the exchange needs for as long as it lives.
+  // The exchange refers to the set for as long as it lives, while a task's set goes with the task.
   struct Hosts {
     Hosts(World* world, const ProcessSet& of, const Settings& settings) : set(of), exchange(world, &set, settings) {}
     const ProcessSet set;
@@ -74,18 +76,18 @@ class Relay {
   Calls calls_;
   std::map<int, Hosts> hosts_;  // by set
 
-  // Of the work at hand.
+  // Of the task at hand.
   const Task* task_ = nullptr;
   ShardExchange* exchange_ = nullptr;
   Communicator* communicator_ = nullptr;
-  Lane* lane_ = nullptr;
+  DeviceStream* stream_ = nullptr;
   std::vector<Segment> tensors_;
   size_t element_bytes_ = 1;
   size_t total_bytes_ = 0;
   int shard_count_ = 1;
-  Range owned_;                   // by this member, in bytes of the vector
-  std::byte* place_ = nullptr;    // of it on the device: in the output where that is one piece
-  std::byte* on_host_ = nullptr;  // likewise, pinned
+  Range owned_;                 // by this member, in bytes of the vector
+  std::byte* place_ = nullptr;  // where that is on the device: in the output where it is one piece there, else scratch
+  std::byte* on_host_ = nullptr;  // where that is in pinned host memory
   bool is_back_ = false;
 };
 

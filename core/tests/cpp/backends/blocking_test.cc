@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <cstring>
+#include <future>
 #include <map>
 #include <mutex>
 
@@ -202,6 +203,50 @@ TEST(Blocking, WorkThatIsAbortedEndsAndTheMemoryIsLeftAlone) {
                           return result == std::vector<float>(100, 5.0f) ? "" : "the result was written";
                         }),
             "");
+}
+
+// Performs when it is released, and not before: no interruption helps.
+class Deaf final : public BlockingLibrary {
+ public:
+  explicit Deaf(std::shared_future<void> released) : released_(std::move(released)) {}
+  ~Deaf() override { ended_.set_value(); }
+  Status Meet(const ProcessSet&, const std::vector<std::string>&) override { return Status::Ok(); }
+  Status Perform(const Task&) override {
+    released_.wait();
+    return Status::Ok();
+  }
+  std::future<void> ended() { return ended_.get_future(); }
+
+ private:
+  const std::shared_future<void> released_;
+  std::promise<void> ended_;
+};
+
+TEST(Blocking, ALibraryThatDoesNotComeBackIsLeftAloneWithWhatItUses) {
+  std::promise<void> release;
+  std::future<void> ended;
+  EXPECT_EQ(RunBackends({1},
+                        [&](Rank& rank) -> std::string {
+                          auto library = std::make_shared<Deaf>(release.get_future().share());
+                          ended = library->ended();
+                          const Rig rig(rank, [&](World* world, Backend* carrier) {
+                            return MakeBlocking(kThreads, world, carrier, std::move(library),
+                                                std::chrono::milliseconds(20));
+                          });
+                          const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
+                          float value = 1;
+                          Task task;
+                          task.set = &set;
+                          task.segments = {{&value, &value, sizeof(value)}};
+                          if (!rig.backend->Start(&task).ok()) return "it does not start";
+                          rig.backend->Abort();
+                          const std::string again = rig.backend->Start(&task).message();
+                          return again.find("has not come back") != std::string::npos ? "" : "again: " + again;
+                        }),
+            "");
+  EXPECT_NE(ended.wait_for(std::chrono::seconds(0)), std::future_status::ready) << "its thread may still use it";
+  release.set_value();
+  ended.wait();
 }
 
 TEST(Blocking, AnAbortedIntroductionEnds) {

@@ -1,6 +1,6 @@
 // Collectives over Gloo itself, ranks as threads. FARANDOLE_GLOO_LIB says where its library is; what is said when there
 // is none is tested without.
-#include "backends/gloo/gloo.h"
+#include "backends/table.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "backends/mpi/collectives.h"
-#include "backends/mpi/communicators.h"
 #include "backends/mpi/process.h"
 #include "support/fake_mpi.h"
 

@@ -2,6 +2,7 @@
 // still use stays.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
 #include <thread>
 
@@ -11,13 +12,20 @@
 namespace farandole::tests {
 namespace {
 
+// What hangs here hangs until the test releases it, so there is nothing to be patient for.
+NcclPatience None() {
+  NcclPatience patience;
+  patience.order = patience.abort = patience.device = std::chrono::milliseconds(50);
+  return patience;
+}
+
 // ncclCommAbort may wait for a kernel that does not end.
 TEST_F(NcclTest, AnAbortThatDoesNotComeBackIsLeftAlone) {
   nccl_.HangBeforeLaunch();
   nccl_.HangIn("ncclCommAbort");
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const NcclRig rig(rank);
+                          const NcclRig rig(rank, FakeSettings(), None());
                           const Ones ones(memories_, rank, rank.rank());
                           if (PerformUntilBothLaunch(rig, ones) != kGivenUp) return "it does not hang";
                           const TimePoint begin = Now();
@@ -45,7 +53,7 @@ TEST_P(NcclTestOfCalls, ACallThatDoesNotComeBackIsNamedAndLeftAlone) {
   nccl_.HangIn(call);
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const NcclRig rig(rank);
+                          const NcclRig rig(rank, FakeSettings(), None());
                           std::vector<float> values(5, 1.0f);
                           std::string told;
                           const auto both_hang = [&] {
@@ -73,7 +81,7 @@ TEST_P(NcclTestOfEnds, AnEndThatDoesNotComeBackIsLeftAlone) {
   nccl_.HangIn(GetParam());
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) {
-                          const NcclRig rig(rank);
+                          const NcclRig rig(rank, FakeSettings(), None());
                           std::vector<float> values(5, 1.0f);
                           return Reduce(rig, &values);
                         }),

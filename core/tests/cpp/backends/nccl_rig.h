@@ -7,9 +7,7 @@
 #include <atomic>
 #include <functional>
 
-#include "backends/nccl/meaning.h"
 #include "backends/nccl/nccl.h"
-#include "backends/nccl/rows.h"
 #include "backends/on_device.h"
 #include "backends/performed.h"
 #include "device/cuda.h"
@@ -30,10 +28,11 @@ inline constexpr const char* kGivenUp = "given up";
 
 // One rank's back end; the carrier is ours.
 struct NcclRig {
-  explicit NcclRig(const Rank& rank, const Settings& settings = FakeSettings())
+  explicit NcclRig(const Rank& rank, const Settings& settings = FakeSettings(),
+                   const NcclPatience& patience = NcclPatience())
       : world(const_cast<World*>(&rank.world())),
         registry(world, settings, BackendList()),
-        backend(kNccl.make(world, settings, registry.At(0))) {
+        backend(MakeNcclBackend(world, settings, registry.At(0), patience)) {
     EXPECT_EQ(backend->Open().message(), "");
   }
   std::string Perform(const Task& task, const Condition& gives_up = Never) const {
@@ -71,9 +70,9 @@ inline Task WorkOn(const ProcessSet& set, std::vector<float>* values) {
 // An allreduce of five ones on a device.
 struct Ones {
   Ones(Memories& memories, const Rank& rank, int ordinal)
-      : set(WholeWorld(rank.world().layout, rank.rank())),
-        task(WorkOn(set, &values)),
-        device(memories, ordinal, task) {}
+      : Ones(memories, ordinal, WholeWorld(rank.world().layout, rank.rank())) {}
+  Ones(Memories& memories, int ordinal, ProcessSet of)
+      : set(std::move(of)), task(WorkOn(set, &values)), device(memories, ordinal, task) {}
   const ProcessSet set;
   std::vector<float> values = std::vector<float>(5, 1.0f);
   const Task task;

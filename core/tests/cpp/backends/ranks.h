@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "backends/registry.h"
+#include "backends/table.h"
 #include "support/thread_worlds.h"
 
 namespace farandole::tests {

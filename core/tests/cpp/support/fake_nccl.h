@@ -34,8 +34,9 @@ class FakeNccl {
   virtual void FailLater(int code) = 0;
   // What is launched from now on ends only when it is aborted.
   virtual void Hang() = 0;
-  // Calls of that name do not come back before Release or Reset.
+  // Calls of that name do not come back before Release or Reset: all of them, or only the next one.
   virtual void HangIn(const std::string& call) = 0;
+  virtual void HangInNext(const std::string& call) = 0;
   virtual void Release() = 0;
   // What is called from now on never comes to a launch.
   virtual void HangBeforeLaunch() = 0;

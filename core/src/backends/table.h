@@ -1,8 +1,8 @@
 // The back ends of this build, and which of them performs what.
 //
-//   kinds of this build     every row has a number; 0 is ours, which is always there
-//   BackendList              the user's list: of those that support an operation, the first performs it
-//   Registry                the back ends of one epoch: ours, and those of the list
+//   rows            one for each kind; its place is its number, and 0 is ours, which is always there
+//   BackendList     the user's list: of those that support an operation, the first performs it
+//   Registry        the back ends of one epoch: ours, and those of the list
 //
 // An operation is given its back end when it is submitted, since the short cuts of the negotiation are for number 0
 // only. All ranks come to the same: it follows from what they agree upon and from settings that are equal everywhere.
@@ -18,6 +18,18 @@
 
 namespace farandole {
 
+// The rows. Each is defined in its own folder, which includes this file. This file includes none of them, so a back end
+// depends on nothing but what all back ends share.
+extern const BackendKind kNative;  // ours: shared memory inside a group, links between groups, all in host memory
+extern const BackendKind kGloo;    // its own TCP connections, by a library that the user has built (core/gloo)
+extern const BackendKind kMpi;     // an MPI library that is found at run time, started by its own launcher
+extern const BackendKind kNccl;    // tensors on CUDA devices, as they lie there, with results there
+
+// How much of the shared segment ours wants for each member of a group, and among how many ranks it can perform an
+// operation. Pure; any thread.
+size_t NativeStagingBytesPerMember();
+int NativeMostRanks(OpKind kind);
+
 // Pure; any thread.
 class BackendList {
  public:
@@ -26,7 +38,7 @@ class BackendList {
   static Status Read(const std::vector<std::string>& names, BackendList* backend_list,
                      const std::set<std::string>& without_network = {});
 
-  // Its number, or -1 when none of the list supports everything that is asked.
+  // The first back end's number, or -1 when none of the list supports everything that is asked.
   int Choose(const std::vector<PathFacts>& facts) const;
   // Nothing to choose: everything that ours does, it does.
   bool only_ours() const { return numbers_.size() == 1 && numbers_[0] == 0; }
@@ -40,7 +52,8 @@ class BackendList {
   std::set<int> without_network_;
 };
 
-// The driver alone uses it.
+// Owns the back ends of its epoch. Only the holder of the ProgressLock uses an object; the static functions are for any
+// thread.
 class Registry {
  public:
   Registry(World* world, const Settings& settings, const BackendList& backend_list);
@@ -49,7 +62,7 @@ class Registry {
   Backend* At(int number) const;  // null where it is not in the list
   void Forget(int set_id);
 
-  // What they are called, by number.
+  // Of the rows, by number.
   static std::vector<std::string> Names();
   static bool TakesDeviceMemory(int number);
   static bool Supports(int number, const PathFacts& facts);
@@ -64,10 +77,6 @@ class Registry {
   // What all ranks say, by rank, through the library of the launcher that started them; before there is a world.
   static Status Exchange(const Settings& settings, int rank, int size, const std::string& mine,
                          std::vector<std::string>* all);
-  // How much segment memory the back ends want for each member of a group.
-  static size_t StagingBytesPerMember();
-  // Among how many ranks an operation can be.
-  static int MostRanks(OpKind kind);
 
  private:
   std::vector<std::unique_ptr<Backend>> backends_;  // by number

@@ -1,5 +1,5 @@
 // Which back end performs what.
-#include "backends/registry.h"
+#include "backends/table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,67 @@
-#include "device/result_pool.h"
+#include "device/block_pools.h"
+
+#include <algorithm>
 
 namespace farandole {
 
+// Up to the next quarter of a power of two, so a block is at most a quarter larger than what was asked for.
+size_t IdleBlocks::RoundUp(size_t size_bytes) {
+  constexpr size_t kLeast = 64 << 10;
+  size_t power = kLeast;
+  while (power <= size_bytes / 2) power *= 2;
+  const size_t step = power / 4;
+  return std::max(kLeast, (size_bytes + step - 1) / step * step);
+}
+
+void IdleBlocks::Add(Block block) {
+  blocks_.push_front(block);
+  bytes_ += block.size_bytes;
+  largest_bytes_ = std::max(largest_bytes_, block.size_bytes);
+}
+
+std::vector<Block> IdleBlocks::TakeSurplus() {
+  std::vector<Block> surplus;
+  while (bytes_ > std::max(kBytes, largest_bytes_)) {
+    bytes_ -= blocks_.back().size_bytes;
+    surplus.push_back(blocks_.back());
+    blocks_.pop_back();
+  }
+  return surplus;
+}
+
+std::vector<Block> IdleBlocks::TakeAll() {
+  std::vector<Block> all(blocks_.begin(), blocks_.end());
+  blocks_.clear();
+  bytes_ = 0;
+  return all;
+}
+
+PinnedPool::~PinnedPool() {
+  for (const Block& block : idle_.TakeAll()) device_->FreePinned(block.memory);
+}
+
+Status PinnedPool::Take(size_t size_bytes, Block* block) {
+  *block = Block();
+  if (size_bytes == 0) return Status::Ok();
+  const size_t wanted_bytes = IdleBlocks::RoundUp(size_bytes);
+  if (idle_.Take(wanted_bytes, [](const Block&) { return true; }, block)) return Status::Ok();
+  void* memory = nullptr;
+  FRD_RETURN_IF_ERROR(device_->AllocatePinned(wanted_bytes, &memory));
+  *block = {static_cast<std::byte*>(memory), wanted_bytes};
+  return Status::Ok();
+}
+
+// Frees nothing, since the device may have work that waits for other ranks: FreeSurplus does, when it has none.
+void PinnedPool::GiveBack(Block block) {
+  if (block.memory == nullptr) return;
+  idle_.Add(block);
+}
+
+void PinnedPool::FreeSurplus() {
+  for (const Block& surplus : idle_.TakeSurplus()) device_->FreePinned(surplus.memory);
+}
+
+// The deleter holds the pool: a framework may drop the result after the engine has ended.
 Status ResultPool::Take(size_t size_bytes, std::shared_ptr<std::byte>* memory) {
   Block block;
   FRD_RETURN_IF_ERROR(Find(IdleBlocks::RoundUp(size_bytes), &block));
@@ -24,7 +84,7 @@ Status ResultPool::Find(size_t size_bytes, Block* block) {
   return Status::Ok();
 }
 
-// What lies idle in other sizes goes where there is no more.
+// Where the device has no more memory, blocks that lie idle in other sizes are freed first.
 Status ResultPool::Allocate(size_t size_bytes, Block* block) {
   void* memory = nullptr;
   if (const Status allocated = device_->Allocate(size_bytes, &memory); !allocated.ok()) {
@@ -41,7 +101,7 @@ Status ResultPool::Allocate(size_t size_bytes, Block* block) {
   return Status::Ok();
 }
 
-// What cannot be marked goes: freeing it waits for whoever uses it.
+// A block whose last use cannot be marked is freed, which waits for whoever uses it.
 void ResultPool::GiveBack(Block block) {
   if (!device_->MarkAll(&block.last_use).ok()) return Free({block});
   std::vector<Block> surplus;

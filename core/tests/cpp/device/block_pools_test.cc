@@ -1,9 +1,11 @@
-// Memory for results on the fake device: what comes back is taken again, when nothing uses it any more.
-#include "device/result_pool.h"
+// Memory that is kept, on the fake device: blocks that come back are taken again when nothing uses them any more.
+#include "device/block_pools.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -12,6 +14,94 @@
 
 namespace farandole {
 namespace {
+
+class PinnedPoolTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_.Reset();
+    memory_ = fake_.Allocate(0, 8);
+    ASSERT_TRUE(Devices(FakeCudaPath()).Find(DeviceKind::kCuda, memory_, &device_).ok());
+    pinned_before_ = fake_.pinned_bytes();
+    pool_ = std::make_unique<PinnedPool>(device_);
+  }
+  void TearDown() override {
+    pool_.reset();
+    EXPECT_EQ(fake_.pinned_bytes(), pinned_before_) << "the pool leaves memory behind";
+    fake_.Free(memory_);
+  }
+  Block Take(size_t size_bytes) {
+    Block block;
+    const Status status = pool_->Take(size_bytes, &block);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return block;
+  }
+  int allocations() { return fake_.calls("cuMemHostAlloc"); }
+
+  FakeCuda& fake_ = OpenFakeCuda();
+  void* memory_ = nullptr;
+  Device* device_ = nullptr;
+  size_t pinned_before_ = 0;
+  std::unique_ptr<PinnedPool> pool_;
+};
+
+TEST_F(PinnedPoolTest, BlocksHoldWhatIsAskedForAndWasteAtMostAQuarter) {
+  for (size_t size = 1; size < (size_t{1} << 30); size += size / 7 + 1) {
+    const size_t rounded = IdleBlocks::RoundUp(size);
+    ASSERT_GE(rounded, size);
+    ASSERT_LE(rounded, std::max(size_t{64} << 10, size + size / 4 + 1));
+    ASSERT_EQ(IdleBlocks::RoundUp(rounded), rounded);
+  }
+}
+
+TEST_F(PinnedPoolTest, ABlockThatCameBackIsGivenAgain) {
+  const Block first = Take(1'000'000);
+  pool_->GiveBack(first);
+  const Block second = Take(999'000);
+  EXPECT_EQ(second.memory, first.memory);
+  const Block third = Take(1'000'000);
+  EXPECT_NE(third.memory, second.memory) << "given twice";
+  EXPECT_EQ(allocations(), 2);
+  pool_->GiveBack(second);
+  pool_->GiveBack(third);
+}
+
+TEST_F(PinnedPoolTest, WhatLiesIdleIsBounded) {
+  std::vector<Block> blocks;
+  for (size_t total = 0; total <= IdleBlocks::kBytes; total += 64 << 20) blocks.push_back(Take(64 << 20));
+  for (const Block& block : blocks) pool_->GiveBack(block);
+  EXPECT_EQ(fake_.calls("cuMemFreeHost"), 0) << "which would wait for the device";
+  pool_->FreeSurplus();
+  EXPECT_LE(pool_->idle_bytes(), IdleBlocks::kBytes);
+  EXPECT_EQ(fake_.calls("cuMemFreeHost"), 1);
+  std::vector<Block> again;
+  for (size_t i = 1; i < blocks.size(); ++i) again.push_back(Take(64 << 20));
+  EXPECT_EQ(allocations(), static_cast<int>(blocks.size())) << "the others should have stayed";
+  for (const Block& block : again) {
+    EXPECT_NE(block.memory, blocks[0].memory) << "it was idle for longest";
+    pool_->GiveBack(block);
+  }
+}
+
+TEST_F(PinnedPoolTest, ASingleBlockBeyondTheBoundIsKept) {
+  const Block large = Take(IdleBlocks::kBytes * 2);
+  pool_->GiveBack(large);
+  const Block again = Take(IdleBlocks::kBytes * 2);
+  EXPECT_EQ(again.memory, large.memory);
+  pool_->GiveBack(again);
+}
+
+TEST_F(PinnedPoolTest, NothingIsAllocatedForNothing) {
+  EXPECT_EQ(Take(0).memory, nullptr);
+  EXPECT_EQ(allocations(), 0);
+}
+
+TEST_F(PinnedPoolTest, ARefusalNamesTheCall) {
+  fake_.Fail("cuMemHostAlloc", 2);
+  Block block;
+  EXPECT_EQ(pool_->Take(100, &block).message(),
+            "cuMemHostAlloc failed on CUDA device 0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory");
+  EXPECT_EQ(block.memory, nullptr);
+}
 
 using Memory = std::shared_ptr<std::byte>;
 

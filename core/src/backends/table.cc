@@ -1,15 +1,11 @@
-#include "backends/registry.h"
+#include "backends/table.h"
 
 #include <algorithm>
-
-#include "backends/gloo/gloo.h"
-#include "backends/mpi/mpi.h"
-#include "backends/native.h"
-#include "backends/nccl/nccl.h"
 
 namespace farandole {
 namespace {
 
+// A signature carries the number, and all ranks have the same version, so a row may stand anywhere behind the first.
 const BackendKind* const kKinds[] = {
     &kNative,
     &kGloo,
@@ -61,6 +57,7 @@ int BackendList::Choose(const std::vector<PathFacts>& facts) const {
   return -1;
 }
 
+// Whether a library has a network is the user's word for each back end, so it is filled in here.
 bool BackendList::Supports(int number, PathFacts facts) const {
   facts.has_network = without_network_.count(number) == 0;
   return Registry::Supports(number, facts);
@@ -74,6 +71,7 @@ std::string BackendList::ToString() const {
 
 // ---- Registry
 
+// Ours is there whatever the list: others reach their ranks by it before their own library has met.
 Registry::Registry(World* world, const Settings& settings, const BackendList& backend_list) : backends_(kKindCount) {
   backends_[0] = kNative.make(world, settings, nullptr);
   for (int number : backend_list.numbers()) {
@@ -128,6 +126,7 @@ bool Registry::AnyTakesDeviceMemory(const BackendList& backend_list) {
   return std::any_of(backend_list.numbers().begin(), backend_list.numbers().end(), TakesDeviceMemory);
 }
 
+// A library that is missing is said so rather than left out, so that ranks of which only some have it do not agree.
 std::vector<std::pair<std::string, std::string>> Registry::Libraries(const Settings& settings,
                                                                      const BackendList& backend_list) {
   std::vector<std::pair<std::string, std::string>> libraries;
@@ -147,9 +146,5 @@ Status Registry::Exchange(const Settings& settings, int rank, int size, const st
   }
   return Internal("no back end of this build meets by its launcher");
 }
-
-size_t Registry::StagingBytesPerMember() { return NativeStagingBytesPerMember(); }
-
-int Registry::MostRanks(OpKind kind) { return NativeMostRanks(kind); }
 
 }  // namespace farandole

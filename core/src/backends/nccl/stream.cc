@@ -1,0 +1,84 @@
+#include "backends/nccl/stream.h"
+
+namespace farandole {
+
+// ---- Scratch
+
+Scratch::~Scratch() {
+  for (std::byte* memory : taken_) (device_->*free_)(memory);
+}
+
+// Twice as much where the device has room, else no more than is needed.
+Status Scratch::Take(size_t size_bytes) {
+  if (size_bytes <= size_bytes_) return Status::Ok();
+  const size_t doubled_bytes = 2 * size_bytes_;
+  if (doubled_bytes > size_bytes && Add(doubled_bytes).ok()) return Status::Ok();
+  return Add(size_bytes);
+}
+
+Status Scratch::Add(size_t size_bytes) {
+  void* memory = nullptr;
+  FRD_RETURN_IF_ERROR((device_->*allocate_)(size_bytes, &memory));
+  taken_.push_back(static_cast<std::byte*>(memory));
+  size_bytes_ = size_bytes;
+  return Status::Ok();
+}
+
+// ---- DeviceStream
+
+DeviceStream::~DeviceStream() {
+  if (is_left_) return;
+  if (event_ != nullptr) device_->DestroyEvent(event_);
+  if (stream_ != nullptr) device_->DestroyStream(stream_);
+}
+
+Status DeviceStream::Open() {
+  FRD_RETURN_IF_ERROR(device_->CreateStream(&stream_));
+  return device_->CreateEvent(&event_);
+}
+
+Status DeviceStream::TakeZeros(size_t size_bytes) {
+  FRD_RETURN_IF_ERROR(zeros_.Take(size_bytes));
+  return device_->Zero(zeros(), size_bytes, stream_);
+}
+
+void DeviceStream::Leave() {
+  is_left_ = true;
+  for (Scratch* scratch : {&zeros_, &on_device_, &pinned_}) scratch->Leave();
+}
+
+// ---- a task's tensors
+
+Status AwaitInputs(const Task& task, DeviceStream* stream) {
+  for (const Segment& segment : task.segments) {
+    if (segment.ready_event == nullptr) continue;
+    FRD_RETURN_IF_ERROR(stream->device()->WaitInStream(stream->stream(), segment.ready_event));
+  }
+  return Status::Ok();
+}
+
+// A rank has joined when it has joined for all segments.
+Status TakeJoinedMemory(const Task& task, size_t size_bytes, DeviceStream* stream) {
+  const auto lacks_memory = [](const Segment& segment) { return segment.output == nullptr; };
+  const bool lacks = std::any_of(task.segments.begin(), task.segments.end(), lacks_memory);
+  return lacks && size_bytes > 0 ? stream->TakeZeros(size_bytes) : Status::Ok();
+}
+
+// A joined rank's tensors lie in the zeros one after the other: a fused group of calls must not write one place twice.
+Status FindTensors(const Task& task, DeviceStream* stream, std::vector<Segment>* tensors) {
+  FRD_RETURN_IF_ERROR(TakeJoinedMemory(task, task.TotalBytes(), stream));
+  tensors->clear();
+  std::byte* zeros = stream->zeros();
+  for (Segment segment : task.segments) {
+    if (segment.size_bytes == 0) continue;
+    if (segment.input == nullptr) segment.input = segment.output != nullptr ? segment.output : zeros;
+    if (segment.output == nullptr) {
+      segment.output = zeros;
+      zeros += segment.size_bytes;
+    }
+    tensors->push_back(segment);
+  }
+  return Status::Ok();
+}
+
+}  // namespace farandole

@@ -1,0 +1,124 @@
+// Memory that is kept for the next time, since allocating and freeing it may wait for a device.
+//
+//   IdleBlocks      blocks that nobody uses: of few sizes, and together up to a bound
+//   PinnedPool      pinned host memory, for copies between host and device
+//   ResultPool      memory on a device for results, which the framework drops when it likes
+//   ResultPools     one ResultPool for each device
+//
+// A pool owns what lies idle in it. A device outlives its pools.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/device.h"
+
+namespace farandole {
+
+struct Block {
+  std::byte* memory = nullptr;
+  size_t size_bytes = 0;
+  Event last_use = nullptr;  // null: nothing uses it any more
+};
+
+// Blocks have few sizes, four for each doubling, so that steps which differ a little find what the last one left. What
+// lies idle is bounded: beyond the bound, the block that was idle longest is to be freed. The owner synchronizes.
+class IdleBlocks {
+ public:
+  static constexpr size_t kBytes = size_t{256} << 20;
+  static size_t RoundUp(size_t size_bytes);
+
+  // Moves out the first block of this size for which usable(block) says so. REQUIRES: RoundUp gave the size.
+  template <typename Usable>
+  bool Take(size_t size_bytes, Usable usable, Block* block) {
+    for (auto each = blocks_.begin(); each != blocks_.end(); ++each) {
+      if (each->size_bytes != size_bytes || !usable(*each)) continue;
+      *block = *each;
+      bytes_ -= size_bytes;
+      blocks_.erase(each);
+      return true;
+    }
+    return false;
+  }
+
+  void Add(Block block);
+  // The blocks beyond the bound, which the caller frees.
+  std::vector<Block> TakeSurplus();
+  std::vector<Block> TakeAll();
+
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::list<Block> blocks_;  // the one used last first
+  size_t bytes_ = 0;
+  // A single block of more than the bound is kept, too: else it would be allocated every step.
+  size_t largest_bytes_ = 0;
+};
+
+// Only the holder of the ProgressLock uses it.
+class PinnedPool {
+ public:
+  explicit PinnedPool(Device* device) : device_(device) {}
+  ~PinnedPool();
+  PinnedPool(const PinnedPool&) = delete;
+  PinnedPool& operator=(const PinnedPool&) = delete;
+
+  // At least size_bytes; no memory at all for 0. An error when the device's driver has none left.
+  Status Take(size_t size_bytes, Block* block);
+  // REQUIRES: neither host nor device use it any more.
+  void GiveBack(Block block);
+  // Frees what is idle beyond the bound. REQUIRES: the device has no work that waits for other ranks. Freeing waits for
+  // the device, and the thread that would end such work is the one that frees.
+  void FreeSurplus();
+
+  size_t idle_bytes() const { return idle_.bytes(); }
+
+ private:
+  Device* const device_;
+  IdleBlocks idle_;
+};
+
+//   Take --> a result, which the framework uses in streams of its own --> dropped --> idle --> Take
+//
+// A framework that drops a result does not say in which streams it still uses it. So a block that comes back is marked
+// with all that the device has been told by then (Device::MarkAll), and is taken again only when that has happened.
+// Any thread may call. Results may outlive the engine that took them; they keep the pool.
+class ResultPool : public std::enable_shared_from_this<ResultPool> {
+ public:
+  explicit ResultPool(Device* device) : device_(device) {}
+  ~ResultPool() { Free(idle_.TakeAll()); }
+  ResultPool(const ResultPool&) = delete;
+  ResultPool& operator=(const ResultPool&) = delete;
+
+  // At least size_bytes > 0, which come back when the last copy of *memory goes. An error when the device has none,
+  // idle blocks included.
+  Status Take(size_t size_bytes, std::shared_ptr<std::byte>* memory);
+
+  size_t idle_bytes();
+
+ private:
+  Status Find(size_t size_bytes, Block* block);
+  Status Allocate(size_t size_bytes, Block* block);
+  void GiveBack(Block block);
+  void Free(const std::vector<Block>& blocks);  // waits for the device, so never under the mutex
+
+  Device* const device_;
+  std::mutex mutex_;
+  IdleBlocks idle_;  // guarded by it
+};
+
+// The engine's, one for each device. Any thread may call.
+class ResultPools {
+ public:
+  std::shared_ptr<ResultPool> Of(Device* device);
+
+ private:
+  std::mutex mutex_;
+  std::map<Device*, std::shared_ptr<ResultPool>> pools_;  // guarded by it
+};
+
+}  // namespace farandole
