@@ -222,19 +222,18 @@ bool Communicators::AbortAll(Communicator* working) {
   return !has_left_some_alone_;
 }
 
-// `working` first: what the end of another frees waits for its calls on the device, and they wait for other ranks.
+// Each in its own thread: NCCL may never return from one of them, which must not keep the others' memory and devices.
+// `working` has a head start: what the end of another frees waits for its calls on the device, and they wait for other
+// ranks.
 void Communicators::AbortThose(const std::vector<std::shared_ptr<Communicator>>& those, Communicator* working) {
   if (those.empty()) return;
   const TimePoint begin = Now();
-  bool goes_on = true;
   if (working != nullptr) {
     working->BeginAbort();
-    goes_on = working->AwaitCalls(begin + patience_.abort);
+    working->AwaitCalls(begin + patience_.abort / 5);
   }
-  for (size_t i = 0; i < those.size() && goes_on; ++i) {
-    if (those[i].get() == working) continue;
-    those[i]->BeginAbort();
-    goes_on = those[i]->AwaitCalls(begin + patience_.abort);
+  for (const auto& communicator : those) {
+    if (communicator.get() != working) communicator->BeginAbort();
   }
   bool all_ended = true;
   const char* call = nullptr;

@@ -37,6 +37,59 @@ TEST_F(NcclTest, AnAbortThatDoesNotComeBackIsLeftAlone) {
   AwaitThat([this] { return nccl_.live() == 0; });
 }
 
+struct HangingAbort {
+  int version;      // before 2.27, a thread of ours makes a communicator's calls
+  bool is_working;  // the communicator whose abort hangs has calls under way
+};
+
+class NcclTestOfAborts : public NcclTest, public ::testing::WithParamInterface<HangingAbort> {
+ protected:
+  // Until both ranks have come here for the nth time.
+  void AwaitBoth(int nth) {
+    ++came_;
+    while (came_ < 2 * nth) std::this_thread::yield();
+  }
+
+  std::atomic<int> came_{0};
+};
+
+TEST_P(NcclTestOfAborts, AnAbortThatDoesNotComeBackKeepsNoOtherCommunicator) {
+  nccl_.SetVersion(GetParam().version);
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank, FakeSettings(), None());
+                          const Ones first(memories_, rank, rank.rank());
+                          const Ones second(memories_, rank.rank(),
+                                            MakeProcessSet(rank.world().layout, rank.rank(), 1, {0, 1}, 1));
+                          for (const Ones* ones : {&first, &second}) {
+                            const std::string error = rig.Perform(ones->device.task());
+                            if (!error.empty()) return error;
+                          }
+                          AwaitBoth(1);
+                          if (GetParam().is_working) {
+                            nccl_.HangBeforeLaunch();
+                            const auto both_launch = [this] { return nccl_.calls("ncclGroupEnd") == 6; };
+                            if (rig.Perform(first.device.task(), both_launch) != kGivenUp) return "it does not hang";
+                          }
+                          nccl_.HangInNext("ncclCommAbort");  // of one rank
+                          AwaitBoth(2);
+                          rig.backend->Abort();
+                          return "";
+                        }),
+            "");
+  AwaitThat([this] { return nccl_.live() == 1; });
+  EXPECT_EQ(nccl_.calls("ncclCommAbort"), 4);
+  nccl_.Release();
+  AwaitThat([this] { return nccl_.live() == 0; });
+}
+
+INSTANTIATE_TEST_SUITE_P(Aborts, NcclTestOfAborts,
+                         ::testing::Values(HangingAbort{21803, false}, HangingAbort{21803, true},
+                                           HangingAbort{22700, false}, HangingAbort{22700, true}),
+                         [](const auto& each) {
+                           return std::to_string(each.param.version) + (each.param.is_working ? "Working" : "Idle");
+                         });
+
 class NcclTestOfCalls : public NcclTest, public ::testing::WithParamInterface<const char*> {
  protected:
   // Of both ranks: what had been left alone with the call comes to its end.
