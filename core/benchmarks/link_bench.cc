@@ -33,11 +33,9 @@
 #include <vector>
 
 #include "algorithms/choose_path.h"
-#include "algorithms/direct.h"
-#include "algorithms/ring.h"
-#include "algorithms/tree.h"
+#include "algorithms/schedules.h"
 #include "collectives/runner.h"
-#include "transport/tcp/tcp.h"
+#include "transport/link.h"
 
 using namespace farandole;
 
@@ -188,7 +186,7 @@ class Bench {
       : options_(options), shared_(shared), rank_(rank), participants_(options.participants), links_(sockets.size()) {
     for (size_t peer = 0; peer < sockets.size(); ++peer) {
       if (!sockets[peer].valid()) continue;
-      owned_.push_back(std::make_unique<TcpLink>(std::move(sockets[peer])));
+      owned_.push_back(MakeTcpLink(std::move(sockets[peer])));
       links_[peer] = owned_.back().get();
     }
   }

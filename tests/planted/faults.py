@@ -56,8 +56,8 @@ FAULTS = [
     Fault(
         name="received descriptors leak into child processes",
         path="core/src/transport/socket_io.cc",
-        before="recvmsg(fd, &carrier.message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);",
-        after="recvmsg(fd, &carrier.message, MSG_DONTWAIT);",
+        before="recvmsg(fd, &passing.message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);",
+        after="recvmsg(fd, &passing.message, MSG_DONTWAIT);",
         found_by="cpp ArriveInOrderWithTheirPayloadAndCloseOnExec",
     ),
     Fault(
@@ -89,7 +89,7 @@ FAULTS = [
     # ---- core, algorithms
     Fault(
         name="the ring passes the finished blocks on one step too early",
-        path="core/src/algorithms/ring.cc",
+        path="core/src/algorithms/schedules.cc",
         before="const int out = ring.Block(me + 1 - t), in = ring.Block(me - t);",
         after="const int out = ring.Block(me - t), in = ring.Block(me - t - 1);",
         found_by="cpp EveryBlockEndsCompleteOnEveryParticipant",

@@ -23,31 +23,31 @@ size_t DefaultChunkBytes(int block_count) {
 }
 
 ChunkMap ChunkMap::OfElements(int64_t element_count, size_t element_bytes, int block_count, size_t chunk_bytes) {
-  ChunkMap cut;
-  if (element_count == 0) return cut;
+  ChunkMap map;
+  if (element_count == 0) return map;
   if (chunk_bytes == 0) chunk_bytes = DefaultChunkBytes(block_count);
-  cut.element_count_ = element_count;
-  cut.element_bytes_ = static_cast<int64_t>(element_bytes);
-  cut.block_count_ = block_count;
-  const int64_t unit = kBorderBytes / cut.element_bytes_ * block_count;
-  cut.chunk_elements_ = EvenPiece(element_count, static_cast<int64_t>(chunk_bytes) / cut.element_bytes_, unit);
-  cut.chunk_count_ = DivideUp(element_count, cut.chunk_elements_);
-  cut.largest_block_bytes_ = cut.chunk_elements_ / block_count * element_bytes;
-  return cut;
+  map.element_count_ = element_count;
+  map.element_bytes_ = static_cast<int64_t>(element_bytes);
+  map.block_count_ = block_count;
+  const int64_t unit = kBorderBytes / map.element_bytes_ * block_count;
+  map.chunk_elements_ = EvenPiece(element_count, static_cast<int64_t>(chunk_bytes) / map.element_bytes_, unit);
+  map.chunk_count_ = DivideUp(element_count, map.chunk_elements_);
+  map.largest_block_bytes_ = map.chunk_elements_ / block_count * element_bytes;
+  return map;
 }
 
 ChunkMap ChunkMap::OfBlocks(std::vector<Range> blocks, size_t chunk_bytes) {
-  ChunkMap cut;
+  ChunkMap map;
   int64_t longest = 0;
   for (const Range& block : blocks) longest = std::max(longest, block.size());
-  if (longest == 0) return cut;
+  if (longest == 0) return map;
   if (chunk_bytes == 0) chunk_bytes = DefaultChunkBytes(static_cast<int>(blocks.size()));
   const int64_t most = static_cast<int64_t>(chunk_bytes) / static_cast<int64_t>(blocks.size());
-  cut.window_bytes_ = EvenPiece(longest, most, kBorderBytes);
-  cut.chunk_count_ = DivideUp(longest, cut.window_bytes_);
-  cut.largest_block_bytes_ = cut.window_bytes_;
-  cut.blocks_ = std::move(blocks);
-  return cut;
+  map.window_bytes_ = EvenPiece(longest, most, kBorderBytes);
+  map.chunk_count_ = DivideUp(longest, map.window_bytes_);
+  map.largest_block_bytes_ = map.window_bytes_;
+  map.blocks_ = std::move(blocks);
+  return map;
 }
 
 Range ChunkMap::Bytes(int64_t chunk, int block) const {
@@ -66,7 +66,8 @@ namespace {
 
 constexpr int kChunksUnderWay = 4;
 
-// One chunk in every state of the pipeline, and a few more so that a slow peer does not stop the others at once.
+// Room for one chunk in every state of the pipeline, and for a few more, so that a slow peer does not stop the others
+// at once.
 int64_t WindowOf(int phase_count) { return int64_t{LagOf(phase_count)} * (phase_count - 1) + kChunksUnderWay; }
 
 std::vector<int> ReadersOfSlots(const Schedule& schedule) {

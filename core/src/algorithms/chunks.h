@@ -13,10 +13,10 @@
 // StepCursor. The steps are dealt to queues: sends to one peer, receives from one peer, folds. Within a queue the order
 // is strict; queues wait for each other only through Progress. All participants order by (tick, older chunk first,
 // index in the schedule), where tick = chunk + phase * lag (drawn in schedule.h). So the two ends of a link agree
-// without a word, and every wait is for something earlier in that order: a schedule that cannot deadlock in one chunk
-// cannot deadlock in many.
+// without a message, and every wait is for something earlier in that order: a schedule that cannot deadlock in one
+// chunk cannot deadlock in many.
 //
-// Thread rule: one thread at a time.
+// The runner of one collective owns a map, its cursors and a Progress; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ size_t DefaultChunkBytes(int block_count);
 
 class ChunkMap {
  public:
-  ChunkMap() = default;  // nothing: no chunks
+  ChunkMap() = default;  // no chunks
 
   // `chunk_bytes` is the most bytes of one chunk over all its blocks, except that a block gets no less than 64; 0
   // stands for DefaultChunkBytes.

@@ -49,6 +49,7 @@ int Schedule::Fold(int phase, int block, std::vector<int> operands, bool scale, 
   return Append(std::move(step));
 }
 
+// Deals whole granules of one cache line to the blocks. The last granule may be cut short by the end of the elements.
 Range BlockRange(int64_t element_count, size_t element_bytes, int block, int block_count) {
   const int64_t granule = kBorderBytes / static_cast<int64_t>(element_bytes);
   const int64_t granules = (element_count + granule - 1) / granule;

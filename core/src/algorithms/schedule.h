@@ -1,9 +1,9 @@
 // A schedule says who sends which block to whom, and what is folded, for one chunk of one collective. It is pure
 // data: made by pure functions of (participants, me), tested without threads or sockets, cached, and repeated over
-// the chunks by the one loop in runner.h.
+// the chunks by the one loop in runner.h. Values; a schedule that does not change any more may be read by any thread.
 //
-// A chunk is cut into `block_count` blocks; chunks.h says where. Participants are numbered 0 .. participants-1 (segment
-// groups by lowest rank, or ranks); the caller maps them to links.
+// A chunk is cut into `block_count` blocks; chunks.h says where. Participants are numbered 0 .. participants-1
+// (shared-memory groups by lowest rank, or ranks); the caller maps them to links.
 //
 //   data     [ block 0 | block 1 | ... ]      the caller's memory, reduced or filled in place
 //   scratch  [ slot 0 ][ slot 1 ] ...         received partials, one block each, owned by the loop

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 
-#include "algorithms/direct.h"
-#include "algorithms/pairwise.h"
-#include "algorithms/ring.h"
-#include "algorithms/tree.h"
+#include "algorithms/schedules.h"
 #include "common/failpoint.h"
 
 namespace farandole {

@@ -1,7 +1,8 @@
 // Little-endian encoding of control messages, and decoding that survives any input.
 //
 // A Reader never reads past its end: after the first shortage every further read yields zero values and ok() stays
-// false, so a decoder reads all its fields first and asks once. Values; no thread rule.
+// false, so a decoder reads all its fields first and asks once. Both are values, each of one function and one thread; a
+// Reader does not own the bytes that it reads.
 #pragma once
 
 #include <cstdint>
@@ -53,11 +54,11 @@ class ByteReader {
     if (!Take(size)) return {};
     return {reinterpret_cast<const char*>(data_ - size), size};
   }
-  // For decoders: what was read is not a value that there is.
+  // For decoders that have read a value which cannot be.
   void Fail() { ok_ = false; }
   size_t left() const { return left_; }
   bool ok() const { return ok_; }
-  bool AtEnd() const { return ok_ && left_ == 0; }  // everything was there and nothing is left over
+  bool AtEnd() const { return ok_ && left_ == 0; }  // nothing was missing, and nothing is left over
 
  private:
   bool Take(size_t size_bytes) {

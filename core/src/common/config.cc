@@ -10,11 +10,11 @@
 namespace farandole {
 namespace {
 
-// Of what users write; the settings have `factor` of their own units in each.
+// A unit in which users write numbers. One of it is `factor` of the setting's own units.
 struct Unit {
   const char* name;
   double factor;
-  double most;  // with it, sums of points in time and sizes still fit
+  double most;  // the largest number: sums of points in time and sizes still fit
 };
 constexpr Unit kBytes{"bytes", 1, 1e18};
 constexpr Unit kSeconds{"seconds", 1000, 1e9};
@@ -96,8 +96,8 @@ std::map<std::string, std::string> ReadLibraries(const std::vector<std::string>&
 
 Status ReadSettings(Settings* settings) {
   *settings = Settings();
-  int arenas = 1, order = 0, algorithm = 0;
-  FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_ARENAS", {"0", "1"}, &arenas));
+  int shares_memory = 1, order = 0, algorithm = 0;
+  FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_ARENAS", {"0", "1"}, &shares_memory));
   FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_ORDER", {"fixed", "any"}, &order));
   FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_ALGORITHM", {"auto", "direct", "ring", "tree", "exchange"}, &algorithm));
   FRD_RETURN_IF_ERROR(ReadWord("FARANDOLE_LOG_LEVEL", {"error", "warning", "info", "debug"}, &settings->log_level));
@@ -105,13 +105,13 @@ Status ReadSettings(Settings* settings) {
   FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_START_TIMEOUT", kSeconds, &settings->start_timeout_ms));
   FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_WARN_AFTER", kSeconds, &settings->warn_after_ms));
   FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_TIMEOUT", kSeconds, &settings->timeout_ms));
-  settings->shares_memory = arenas == 1;
+  settings->shares_memory = shares_memory == 1;
   settings->any_order = order == 1;
   if (algorithm != 0) settings->algorithm = Variable("FARANDOLE_ALGORITHM");
   if (const std::string address = Variable("FARANDOLE_ADDRESS"); !address.empty())
     settings->interface_address = address;
   if (const std::string path = Variable("FARANDOLE_CUDA_DRIVER"); !path.empty()) settings->cuda_driver = path;
-  // Nvidia's profilers say so when they look on. FARANDOLE_NVTX=0: no ranges even then.
+  // Nvidia's profilers set a variable of theirs while they record. FARANDOLE_NVTX=0 means no ranges even then.
   settings->nvtx = Variable("FARANDOLE_NVTX");
   if (settings->nvtx.empty() && !Variable("NVTX_INJECTION64_PATH").empty()) settings->nvtx = "libnvToolsExt.so.1";
   if (settings->nvtx == "0") settings->nvtx.clear();

@@ -1,4 +1,7 @@
-// Settings of the core, read from the environment once per init: the only place in C++ that reads it.
+// Settings of the core, read from the environment once per init: the only place in C++ that reads the environment.
+//
+// Values. The engine owns the settings of its epoch and hands copies or references down; they do not change after
+// ReadSettings, so any thread may read them.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +20,17 @@ struct Settings {
   bool shares_memory = true;       // FARANDOLE_ARENAS=0: this rank shares no memory, as if on a machine of its own
   std::string algorithm = "auto";  // FARANDOLE_ALGORITHM: auto, direct, ring, tree, exchange
   bool any_order = false;          // FARANDOLE_ORDER=any: sums need not be folded in order R
-  // FARANDOLE_BACKEND, a list with commas: who performs operations, the preferred one first. Empty: the default
+  // FARANDOLE_BACKEND, a list with commas: the back ends to use, the preferred one first. Empty: the default
   std::vector<std::string> backends;
   // FARANDOLE_<NAME>_LIB for each of the list: its library, a name or a path
   std::map<std::string, std::string> libraries;
-  // Those of the list with FARANDOLE_<NAME>_NETWORK=0: their library has no network between hosts
+  // Back ends of the list with FARANDOLE_<NAME>_NETWORK=0: their library has no network between hosts
   std::set<std::string> without_network;
-  std::string starter;  // "openmpi" or "mpich" where one of their launchers started this process, by its variables
+  std::string starter;  // "openmpi" or "mpich" where its launcher's variables show that it started this process
   int64_t fusion_threshold_bytes =
       4 << 20;                         // FARANDOLE_FUSION_THRESHOLD: tensors are packed together up to this many bytes
   int64_t start_timeout_ms = 120'000;  // FARANDOLE_START_TIMEOUT (seconds): how long init waits for the other ranks
-  int64_t warn_after_ms = 10'000;      // FARANDOLE_WARN_AFTER (seconds): when an absent rank is first named
+  int64_t warn_after_ms = 10'000;      // FARANDOLE_WARN_AFTER (seconds): when a missing rank is first named
   int64_t timeout_ms = 1'800'000;  // FARANDOLE_TIMEOUT (seconds, 0 = never): when waiting for a rank becomes an error
   std::string interface_address = "127.0.0.1";  // FARANDOLE_ADDRESS: where data links to other machines listen
   std::string cuda_driver = "libcuda.so.1";     // FARANDOLE_CUDA_DRIVER: the driver's library, a name or a path
@@ -37,11 +40,11 @@ struct Settings {
   std::string failpoints;                       // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };
 
-// Those that must be the same on every rank, as variables and values: ranks that differ in them would wait for
+// The settings that must be the same on every rank, as variables and values: ranks that differ in them would wait for
 // different things, or sum in different orders.
 std::vector<std::pair<std::string, std::string>> SharedSettingsOf(const Settings& settings);
 
-// FARANDOLE_<NAME>_NETWORK of each back end of the list, which must be the same on every rank, too.
+// FARANDOLE_<NAME>_NETWORK of each back end of the list, which must be the same on every rank as well.
 std::vector<std::pair<std::string, std::string>> NetworksOf(const Settings& settings);
 
 // FARANDOLE_<NAME>_LIB of each name, "" where it is not set.

@@ -1,10 +1,10 @@
 // A file descriptor with an owner.
 //
-// Closed when its owner goes, so that no early return leaks a socket or a memfd. The system gives the number of a
-// closed descriptor to the next one, so whoever has to tell them apart asks for the serial. Move-only; one thread at a
-// time.
+// The owner's end closes it, so that no early return leaks a socket or a memfd. The system gives the number of a closed
+// descriptor to the next one, so code that must distinguish the two compares serials. Move-only; one thread at a time.
 //
-// A forked child has copies of all of them, by which a dead rank's connections would stay open: it calls CloseInChild.
+// A forked child has copies of all descriptors, which would keep a dead rank's connections open. So it calls
+// CloseInChild.
 #pragma once
 
 #include <unistd.h>
@@ -46,7 +46,7 @@ class Descriptor {
   }
 
   void Reset() {
-    const bool is_ours = process_ == process_now_;  // else the number may be another one's by now
+    const bool is_ours = process_ == process_now_;  // else another file of the child may have the number by now
     if (fd_ >= 0 && is_ours) {
       Note(false);
       ::close(fd_);  // EINTR is not retried: on Linux the number is free again whatever close says
@@ -54,8 +54,8 @@ class Descriptor {
     fd_ = -1;
   }
 
-  // Right after a fork, in the child, whose only thread this is: closes all that have an owner. The owners are the
-  // parent's; what they do to them is nothing here.
+  // Closes all descriptors that have an owner. Called right after a fork, in the child, by its only thread. The copies
+  // of the owners that the child has inherited do nothing afterwards, since `process_` no longer matches.
   static void CloseInChild() {
     ++process_now_;
     for (size_t word = 0; word < open_.size(); ++word) {
@@ -67,6 +67,7 @@ class Descriptor {
   }
 
  private:
+  // Sets or clears the bit of this number in open_.
   void Note(bool open) const {
     if (fd_ < 0 || process_ != process_now_ || static_cast<size_t>(fd_) / 64 >= open_.size()) return;
     const uint64_t bit = uint64_t{1} << (fd_ % 64);
@@ -76,11 +77,11 @@ class Descriptor {
 
   inline static std::atomic<uint64_t> last_serial_{0};
   inline static uint32_t process_now_ = 0;                        // how many forks lead to this process
-  inline static std::array<std::atomic<uint64_t>, 1024> open_{};  // bits: those below 65,536 that have an owner
+  inline static std::array<std::atomic<uint64_t>, 1024> open_{};  // a bit per number below 65,536 that has an owner
 
   int fd_ = -1;
   uint64_t serial_ = 0;
-  uint32_t process_ = 0;  // whose it is
+  uint32_t process_ = 0;  // process_now_ when it was made
 };
 
 }  // namespace farandole

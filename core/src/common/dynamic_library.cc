@@ -8,6 +8,7 @@
 namespace farandole {
 namespace {
 
+// A loaded object: the program or a shared library.
 struct Object {
   const void* base = nullptr;
   std::string path;
@@ -19,7 +20,8 @@ Object ObjectOf(const void* address) {
   return {info.dli_fbase, info.dli_fname != nullptr ? info.dli_fname : ""};
 }
 
-// Of the object that holds this code: internal, so no other copy's can be found in its place.
+// Its address lies in the object that holds this code. Internal, so that the linker cannot put another copy's in its
+// place.
 const char g_here = 0;
 
 int AddName(dl_phdr_info* info, size_t, void* names) {
@@ -34,7 +36,8 @@ std::string PathOfThisCopy() { return ObjectOf(&g_here).path; }
 
 std::string PathOfOtherCopy(const char* symbol) {
   const Object own = ObjectOf(&g_here);
-  std::vector<std::string> names;  // first listed, then asked: the list is read under the linker's lock
+  // First all names, then the questions: dl_iterate_phdr holds the linker's lock, and dlopen may take it.
+  std::vector<std::string> names;
   dl_iterate_phdr(&AddName, &names);
   for (const std::string& name : names) {
     void* const handle = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);

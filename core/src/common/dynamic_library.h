@@ -1,6 +1,8 @@
-// Libraries in this process: functions that are found by their names, and a second copy of this library, which is
-// refused. Two copies would each believe that they are the process's only core: two engines that bind the same
-// rendezvous name, two loops, objects of one handed to the other. Asks the dynamic linker; any thread may call.
+// Libraries in this process: finds functions by their names, and finds a second copy of this library.
+//
+// The bindings refuse a second copy. Two copies would each believe that they are the process's only core: two engines
+// would bind the same rendezvous name, and objects of one would be handed to the other. No state; the functions ask the
+// dynamic linker, and any thread may call them.
 #pragma once
 
 #include <dlfcn.h>
@@ -9,8 +11,8 @@
 
 namespace farandole {
 
-// Each `function` has a `name` and takes a `pointer`. Null when the library has all, else the name of one that is not
-// there.
+// Fills in the `pointer` of each function, which is looked up by its `name`. Null when the library has all of them,
+// else the name of one that it lacks.
 template <typename... Functions>
 const char* LookUp(void* library, Functions*... functions) {
   const char* missing = nullptr;
@@ -25,7 +27,7 @@ const char* LookUp(void* library, Functions*... functions) {
 // The file of the shared object (or program) that holds this code.
 std::string PathOfThisCopy();
 
-// The file of a loaded object, other than the one that holds this code, in which `symbol` is found; "" where there is
+// The file of another loaded object, not the one that holds this code, in which `symbol` is found; "" where there is
 // none.
 std::string PathOfOtherCopy(const char* symbol);
 

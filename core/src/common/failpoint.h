@@ -1,11 +1,14 @@
-// Named places where a test can make the world go wrong. Compiled in only with FARANDOLE_FAILPOINTS (test builds).
+// Named places where a test can make something go wrong. Compiled in only with FARANDOLE_FAILPOINTS (test builds); in
+// what is shipped the macros are empty.
+//
+// The process owns one set of failpoints, under a lock of its own. Any thread may visit one.
 //
 // FARANDOLE_FAILPOINTS="native.put=kill@3;board.arrive=delay:5%10": at the third visit of native.put the process kills
-// itself, one visit in ten of board.arrive, the same in every run, takes 5 ms longer. Actions: kill, stop, delay:<ms>,
-// hold (the visitor waits until the failpoints are replaced), error (the place reports that it failed, where it can:
-// those marked *).
+// itself; one visit in ten of board.arrive, the same in every run, takes 5 ms longer. Actions: kill, stop, delay:<ms>,
+// hold (the visitor waits until the failpoints are replaced), error (the place reports that it failed; only those
+// marked * can).
 //
-//   bootstrap.connected  bootstrap.admit  bootstrap.send      the start: reached rank 0, let a rank in, say something
+//   bootstrap.connected  bootstrap.admit  bootstrap.send      the start: rank 0 reached; a rank admitted; a message
 //   bootstrap.wait                                            the next pass over what has come in
 //   handshake.step*      shm_setup.enter*  shm_setup.hand_out*  each stage of a handshake; a member comes, is given all
 //   segment.create*      segment.attach*   link.listen*         shared memory; the data endpoint
@@ -15,7 +18,7 @@
 //                                                             from them; a fold of what has come
 //   link.send*           link.recv*                           data over tcp, by schedule
 //   put.send*            put.recv*                            data over tcp, of eager operations
-//   engine.break         abort.write                          the epoch ends; the group is being told why
+//   engine.break         abort.write                          the epoch ends; the reason is written for the group
 #pragma once
 
 #include <string>
@@ -24,8 +27,8 @@
 
 namespace farandole {
 
-// Replaces all failpoints. kInvalid when the text cannot be understood. Any thread, but before the visits it is meant
-// for.
+// Replaces all failpoints. kInvalid when the text cannot be understood. Any thread may call, before the visits that the
+// failpoints are meant for.
 Status SetFailpoints(const std::string& text);
 // Not ok where the action is `error`: kInternal, naming the failpoint.
 Status VisitFailpoint(const char* name);

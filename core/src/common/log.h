@@ -1,14 +1,36 @@
-// Lines for the user on stderr, one write each so that ranks do not tear each other's lines. Any thread.
+// Lines for the user on stderr. Each is one write, so that ranks do not tear each other's lines. Any thread may call.
 #pragma once
 
+#include <unistd.h>
+
+#include <atomic>
 #include <string>
 
 namespace farandole {
 
 enum class LogLevel : int { kError = 0, kWarning = 1, kInfo = 2, kDebug = 3 };
 
+// The process owns one level and one rank, whichever epoch it is in.
+struct LogState {
+  std::atomic<int> level{static_cast<int>(LogLevel::kWarning)};
+  std::atomic<int> rank{-1};  // none yet
+};
+inline LogState g_log;
+
 // Called at init; lines before it go out as rank -1 at level warning.
-void ConfigureLog(LogLevel level, int rank);
-void Log(LogLevel level, const std::string& text);
+inline void ConfigureLog(LogLevel level, int rank) {
+  g_log.level = static_cast<int>(level);
+  g_log.rank = rank;
+}
+
+inline void Log(LogLevel level, const std::string& text) {
+  if (static_cast<int>(level) > g_log.level) return;
+  static constexpr const char* kNames[] = {"error", "warning", "info", "debug"};
+  const int rank = g_log.rank;
+  const std::string who = rank < 0 ? "" : " rank " + std::to_string(rank);
+  const std::string line = "farandole" + who + " " + kNames[static_cast<int>(level)] + ": " + text + "\n";
+  // A full or closed stderr must not stop training.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
 
 }  // namespace farandole

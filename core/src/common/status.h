@@ -1,11 +1,13 @@
-// What happened, and how to say it.
+// How a function reports failure: a code and a sentence.
 //
 // Every function that can fail returns a Status; nothing in the core throws across a module border. The code decides
-// which Python exception is raised (see bindings/), the message is written for the person who reads it: who, what,
-// where, what next. Values are immutable after construction; any thread may read them.
+// which Python exception is raised (see bindings/); the message is for the user, and says who failed, in what, where,
+// and what to do next. Values are immutable after construction; any thread may read them.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -13,7 +15,7 @@ namespace farandole {
 
 enum class Code : int {
   kOk = 0,
-  kInvalid = 1,         // a call that cannot be, whatever the other ranks ask for    -> ValueError
+  kInvalid = 1,         // a call that is wrong whatever the other ranks ask for      -> ValueError
   kMismatch = 2,        // ranks disagree about one operation; the job goes on        -> MismatchError
   kPeerLost = 3,        // a rank died or left; this epoch is over                    -> PeerLostError
   kDeadline = 4,        // a live rank did not come in time; this epoch is over       -> DeadlineError
@@ -33,7 +35,7 @@ class Status {
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
-  // Of a kMismatch: the kinds of operation that the ranks called, a bit 1 << OpKind for each; 0 where all called one.
+  // Of a kMismatch: a bit 1 << OpKind for each kind of operation that ranks called; 0 where all called the same.
   uint32_t kinds() const { return kinds_; }
 
  private:
@@ -46,7 +48,7 @@ inline Status Invalid(std::string message) { return {Code::kInvalid, std::move(m
 inline Status Internal(std::string message) { return {Code::kInternal, std::move(message)}; }
 
 // "what: strerror(errno)". REQUIRES: errno still holds the error.
-Status SystemError(const std::string& what);
+inline Status SystemError(const std::string& what) { return Internal(what + ": " + std::strerror(errno)); }
 
 }  // namespace farandole
 

@@ -1,5 +1,5 @@
-// The words of every layer: element types, reductions, collectives, shapes. Their rows stand in types.def; what follows
-// from an element type, a reduction or a collective is asked by the functions below.
+// The types of every layer: element types, reductions, collectives, shapes. Their rows stand in types.def; functions
+// below answer what follows from an element type, a reduction or a collective. Pure functions and values; any thread.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ enum class OpKind : uint8_t {
 #include "common/types.def"
 };
 
-// Where tensors lie.
+// Where a tensor lies.
 enum class DeviceKind : int32_t { kHost = 0, kCuda = 1 };
 inline constexpr int kDeviceKindCount = 2;
 
@@ -86,7 +86,7 @@ constexpr const DTypeRow& RowOf(DType dtype) { return kDTypes[static_cast<size_t
 constexpr const ReduceOpRow& RowOf(ReduceOp reduce) { return kReduceOps[static_cast<size_t>(reduce)]; }
 constexpr const OpKindRow& RowOf(OpKind kind) { return kOpKinds[static_cast<size_t>(kind)]; }
 
-// Of a number that came from elsewhere.
+// Whether a number that came from elsewhere is a value of the enumeration.
 constexpr bool IsKnown(DType dtype) { return static_cast<int>(dtype) < kDTypeCount; }
 constexpr bool IsKnown(ReduceOp reduce) { return static_cast<int>(reduce) < kReduceOpCount; }
 constexpr bool IsKnown(DeviceKind device) { return device == DeviceKind::kHost || device == DeviceKind::kCuda; }
@@ -123,8 +123,8 @@ constexpr bool TakesSplits(OpKind kind) { return Has(kind, kTakesSplits); }
 constexpr bool ChangesSets(OpKind kind) { return Has(kind, kChangesSets); }
 constexpr bool ConcernsWholeWorld(OpKind kind) { return Has(kind, kOfWholeWorld); }
 
-// What a library calls ours, by number, from pairs of a word and its name there. A word that is left out has an empty
-// cell: the library lacks it.
+// A table by number of the names that a library has for our element types or reductions, made of pairs. A value without
+// a pair has an empty cell: the library lacks it.
 template <typename Name>
 struct LibraryName {
   int number;
@@ -140,7 +140,7 @@ constexpr std::array<Name, kCount> ByNumber(Name empty, const LibraryName<Name> 
   return cells;
 }
 
-// Elements that lie one after the other, and are somebody else's.
+// Elements that lie one after the other in memory that the caller owns.
 template <typename T>
 class Span {
  public:
@@ -162,7 +162,17 @@ inline bool operator==(Span<const int64_t> left, const std::vector<int64_t>& rig
 using Shape = std::vector<int64_t>;
 
 // Number of elements; 1 for a scalar (no dimensions). REQUIRES: no negative dimension.
-int64_t ElementCount(const Shape& shape);
-std::string ToString(const Shape& shape);  // "(3, 4)", "()" for a scalar
+inline int64_t ElementCount(const Shape& shape) {
+  int64_t count = 1;
+  for (int64_t dimension : shape) count *= dimension;
+  return count;
+}
+
+// "(3, 4)", "()" for a scalar
+inline std::string ToString(const Shape& shape) {
+  std::string text = "(";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// What travels, described once: a struct lists its fields in one function, of which encoding, decoding, equality and
-// whatever else looks at every field are made.
+// Wire structs described once: a struct lists its fields in one function, and encoding, decoding, equality and
+// everything else that looks at each field are made of that list.
 //
 //   struct Refused {
 //     int32_t rank = 0;
@@ -26,7 +26,7 @@
 
 namespace farandole {
 
-// Instead of a name: a field that is carried, and says nothing that the others do not.
+// Instead of a name: a field that is sent but not compared, because it follows from the others.
 inline constexpr const char* kNotCompared = nullptr;
 
 namespace wire {
@@ -80,7 +80,7 @@ class Encoder {
   ByteWriter* const writer_;
 };
 
-// After the first thing that cannot be, the reader has failed, and what is left of the values says nothing.
+// After the first impossible value the reader has failed, and the values read so far must not be used.
 class Decoder {
  public:
   explicit Decoder(ByteReader* reader) : reader_(reader) {}
@@ -131,7 +131,7 @@ class Decoder {
   }
 
  private:
-  // Everything takes a byte at least, so no count can ask for much more memory than the message has.
+  // Each element takes one byte at least, so no count can ask for much more memory than the message has.
   uint32_t Count() {
     const auto count = reader_->Get<uint32_t>();
     if (count > reader_->left()) reader_->Fail();
@@ -141,7 +141,7 @@ class Decoder {
   ByteReader* const reader_;
 };
 
-// Whether all that is compared is the same in both.
+// Whether all fields that are compared are the same in both structs.
 class Comparer {
  public:
   template <typename Left, typename Right>
@@ -159,7 +159,7 @@ void Encode(ByteWriter* writer, const T& value) {
   Encoder(writer).Put(value);
 }
 
-// The reader says whether it went well.
+// reader->ok() says afterwards whether the message was well formed.
 template <typename T>
 T Decode(ByteReader* reader) {
   T value{};

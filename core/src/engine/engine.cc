@@ -5,7 +5,6 @@
 #include "engine/small.h"
 #include "engine/submit.h"
 #include "engine/trace/timeline.h"
-#include "world/descriptors.h"
 
 namespace farandole {
 namespace {
@@ -33,7 +32,6 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
     (*engine)->everybody_ = (*engine)->solo_.FindSet(0);
     return Status::Ok();
   }
-  FRD_RETURN_IF_ERROR(ProvideDescriptors(spec.size));
   spec.plan = PlanFor(spec.size);
   spec.shares_memory = settings.shares_memory;
   if (!spec.interface_address.empty()) settings.interface_address = spec.interface_address;
@@ -55,7 +53,7 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   Negotiation::Limits limits;
   if (settings.log_entries > 0) limits.log_entries = settings.log_entries;
   engine->table_ =
-      std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->board(), limits);
+      std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->control_memory(), limits);
   engine->everybody_ = engine->table_->negotiation.FindSet(0);
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &engine->backend_list_, settings.without_network));
   engine->driver_ =

@@ -8,6 +8,7 @@
 #include "engine/recording.h"
 #include "engine/trace/timeline.h"
 #include "transport/socket.h"
+#include "transport/socket_io.h"
 
 namespace farandole {
 namespace {

@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-// A length below this part of what was added up to it is what rounding has left of nothing.
+// A square length below this part of the magnitudes that were added up to it is a rounding error: the vector is zero.
 constexpr double kNothing = 1e-13;
 
 template <class Memory, class Convert>
@@ -44,7 +44,7 @@ void WriteEach(const double* from, size_t element_count, Convert convert, char* 
   }
 }
 
-// The 16-bit types are rounded from float32, like everywhere else.
+// The 16-bit types are rounded from float32, as in every fold.
 void Write(DType dtype, const double* from, size_t first, size_t element_count, void* to) {
   char* const at = static_cast<char*>(to) + first * SizeOf(dtype);
   const auto narrow = [](double value) { return static_cast<float>(value); };
@@ -60,7 +60,7 @@ void Write(DType dtype, const double* from, size_t first, size_t element_count, 
   }
 }
 
-// In lanes, so that it becomes vector code without changing the order.
+// In lanes, so that the compiler makes vector code of it without changing the order of summation.
 double Product(const double* a, const double* b, size_t count) {
   constexpr size_t kLanes = 8;
   double sums[kLanes] = {};
@@ -74,11 +74,12 @@ double Product(const double* a, const double* b, size_t count) {
   return sum;
 }
 
-// The tree over inputs [begin, end), as coefficients.
+// The tree of Adasum over the inputs. A node is kept as the coefficients of its inputs, never as a vector.
 class Tree {
  public:
   Tree(size_t n, const std::vector<double>& gram) : n_(n), gram_(gram), coefficients_(n, 1.0) {}
 
+  // Folds inputs [begin, end) to one node.
   void Fold(size_t begin, size_t end) {
     if (end - begin <= 1) return;
     const size_t middle = begin + FirstPartOfR(end - begin);
@@ -92,7 +93,7 @@ class Tree {
   std::vector<double> Take() { return std::move(coefficients_); }
 
  private:
-  // The scalar product of two nodes; or the sum of the magnitudes of what is added up to it.
+  // The scalar product of two nodes; or, with `magnitudes`, the sum of the magnitudes of its terms.
   double Sum(size_t a_begin, size_t a_end, size_t b_begin, size_t b_end, bool magnitudes) const {
     double sum = 0;
     for (size_t i = a_begin; i < a_end; ++i) {
@@ -104,6 +105,7 @@ class Tree {
     return sum;
   }
 
+  // The factor of one of two nodes: 1 - a.b / 2|a|^2, and 1 for a node without length.
   double Share(double product, size_t begin, size_t end) const {
     const double square = Sum(begin, end, begin, end, false);
     if (!(square > kNothing * Sum(begin, end, begin, end, true))) return 1;

@@ -1,9 +1,9 @@
 // float16 (IEEE 754 binary16) and bfloat16, to and from float32.
 //
-// C++17 has neither type, so both live in a uint16_t. Narrowing rounds to nearest even; subnormals and infinities are
-// exact; a NaN stays a NaN, becomes quiet and keeps its sign and what fits of its payload. The templates work on one
-// value or on a vector of values (GCC's vector_size), so that scalar and vector code cannot disagree; flushing
-// subnormals to zero changes none of them. Pure functions; any thread may call them.
+// C++17 has neither type, so both are held in a uint16_t. Narrowing rounds to nearest even; subnormals and infinities
+// are exact; a NaN stays a NaN, becomes quiet and keeps its sign and as much of its payload as fits. The templates work
+// on one value or on a vector of values (GCC's vector_size), so that scalar and vector code cannot disagree. A
+// processor that flushes subnormals to zero gets the same results. Pure functions; any thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ FRD_INLINE To Reinterpret(const From& from) {
   return to;
 }
 
-// Bits is uint32_t or a vector of it, Float the float or vector of float of the same size. A signalling NaN goes on
+// Bits is uint32_t or a vector of it, Float the float or vector of float of the same size. A signalling NaN stays
 // signalling.
 template <class Float, class Bits>
 FRD_INLINE Float WidenFloat16(Bits half) {
@@ -42,7 +42,7 @@ template <class Float, class Bits>
 FRD_INLINE Bits NarrowFloat16(Float value) {
   const Bits bits = Reinterpret<Bits>(value);
   const Bits magnitude = bits & 0x7fffffffu;
-  // Adding 0.5 rounds a float32 below 2^-14 to units of 2^-24; the rest is read off the last bits.
+  // Adding 0.5 rounds a float32 below 2^-14 to units of 2^-24; the last bits of the sum are their number.
   const Bits counted = Reinterpret<Bits>(Reinterpret<Float>(magnitude) + 0.5f) - 0x3f000000u;
   const Bits odd = (magnitude >> 13) & 1u;
   const Bits rounded =
@@ -54,8 +54,8 @@ FRD_INLINE Bits NarrowFloat16(Float value) {
   return narrowed | ((bits >> 16) & 0x8000u);
 }
 
-// The upper 16 bits of the result are a bfloat16, the lower ones are left over. REQUIRES: no NaN whose lower bits would
-// carry into the sign; the quiet NaN 0x7fc00000 is fine.
+// The upper 16 bits of the result are a bfloat16; the lower ones have no meaning. REQUIRES: no NaN whose lower bits
+// would carry into the sign; the quiet NaN 0x7fc00000 is fine.
 template <class Bits>
 FRD_INLINE Bits RoundToUpperHalf(Bits bits) {
   return bits + 0x7fffu + ((bits >> 16) & 1u);

@@ -1,10 +1,10 @@
-// What the instruction sets have in common: one function each, chosen by reduce.cc.
+// What the instruction sets have in common: one function each, which reduce.cc chooses at run time.
 //
 //   reduce.cc ---> portable.cc --.
 //             ---> avx2.cc    ---+--> kernels.h   the same templates, compiled once per instruction set
 //             ---> avx512.cc  --'
 //
-// Pure functions; any thread may call them.
+// For the files of this folder only. Pure functions; any thread may call them.
 #pragma once
 
 #include <cstddef>

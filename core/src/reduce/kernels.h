@@ -1,12 +1,12 @@
 // The loops of Fold, written once for all instruction sets.
 //
-// Included by one <instruction set>.cc each, after vectors.h and a codec named Float16.
+// Each <instruction set>.cc includes it once, after vectors.h and a codec named Float16.
 //
 // A fold works element by element in one order (R), so neither lanes nor blocks matter to the bits. Up to four inputs
 // are folded in registers. More are cut into the subtrees of R with at most four leaves, whose results go through
 // blocks of 4 KB that stay in the first-level cache.
 //
-// Not a header of its own: the includer has isa.h. Pure functions; any thread may call them.
+// Not a header of its own: the includer has included isa.h. Pure functions; any thread may call them.
 #pragma once
 
 namespace farandole {
@@ -30,8 +30,8 @@ FRD_INLINE Pair<Element> FoldValues(const Pair<Element>* values) {
   }
 }
 
-// One node of R with up to four children: inputs as In has them, output as Out; kRoot says that Finish comes in
-// between.
+// One node of R with up to four children. Inputs lie in memory as codec In says, the output as Out; at the root Finish
+// is applied before the result is stored.
 template <class In, class Out, class Op, size_t kInputs, bool kRoot>
 struct Node {
   using Element = typename In::Element;
@@ -50,7 +50,7 @@ struct Node {
     }
   }
 
-  // Less than a step: through buffers, so that nothing outside the inputs and the output is touched.
+  // Less than one step goes through buffers, so that no byte outside the inputs and the output is touched.
   static __attribute__((noinline)) void Tail(const char* const* inputs, size_t element_count, Element factor,
                                              char* output) {
     char padded[kInputs][In::kStepBytes] = {};
@@ -64,22 +64,23 @@ struct Node {
     std::memcpy(output, result, Out::kPadded ? Out::kStepBytes : element_count * (Out::kStepBytes / kStep));
   }
 
-  // As Steps, and stores the result a second time, where lines have to come from another core: a step's is asked for
-  // kBytesAhead earlier. (512 to 2048 did equally well.) The input that lies apart may come from memory.
+  // As Steps, and stores the result a second time, into lines that have to come from another core: each is fetched
+  // kBytesAhead before its step. (512 to 2048 did equally well.) The input that is not also the copy may come from
+  // memory.
   static __attribute__((noinline)) void StepsTwice(const char* const* inputs, size_t steps, Element factor,
                                                    char* output, char* copy) {
     static_assert(kInputs == 2 && kRoot);
     constexpr size_t kBytesAhead = 1024;
     const char* const left = inputs[0];
     const char* const right = inputs[1];
-    const char* const apart = left == copy ? right : left;
+    const char* const other = left == copy ? right : left;
     const size_t copy_bytes = steps * Out::kStepBytes;
     for (size_t at = 0; at < kBytesAhead && at < copy_bytes; at += kLineBytes) AskForLine(copy + at);
     for (size_t i = 0; i < steps; ++i) {
       const size_t ahead = i * Out::kStepBytes + kBytesAhead;
       for (size_t at = 0; at < Out::kStepBytes; at += kLineBytes) {
         if (ahead + at < copy_bytes) AskForLine(copy + ahead + at);
-        AskToRead(apart + i * In::kStepBytes + kReadAheadBytes + at);
+        AskToRead(other + i * In::kStepBytes + kReadAheadBytes + at);
       }
       Pair<Element> value =
           ApplyPair<Element, Op>(In::Load(left + i * In::kStepBytes), In::Load(right + i * In::kStepBytes));
@@ -89,7 +90,7 @@ struct Node {
     }
   }
 
-  // copy: null, or where two inputs' result goes, too.
+  // copy: null, or where the result of two inputs is stored a second time.
   static void Run(const void* const* inputs, size_t offset, size_t element_count, Element factor, void* output,
                   void* copy = nullptr) {
     const char* from[kInputs];
@@ -111,7 +112,7 @@ struct Node {
   }
 };
 
-// A fold of any number of inputs. Codec: the inputs and the output; what lies between them is Partial.
+// A fold of any number of inputs. Inputs and output lie in memory as Codec says, results between them as Partial.
 template <class Codec, class Op>
 struct Tree {
   using Element = typename Codec::Element;
@@ -182,8 +183,8 @@ struct Tree {
 
 // ---- integers: folded in their own type, scaled in double
 
-// Toward zero; what does not fit becomes the nearest that does, a NaN becomes 0. Without branches, so that it
-// vectorises.
+// Toward zero; a value that does not fit becomes the nearest one that does, a NaN becomes 0. Without branches, so that
+// the compiler can vectorise it.
 template <class T>
 FRD_INLINE T Truncate(double value) {
   // Both borders are exact in double; kAbove is the first whole number that does not fit.
@@ -225,7 +226,7 @@ void FoldIntegers(const FoldCall& call) {
 
 // ---- dispatch
 
-// Each has Run<an operation of vectors.h>, for one element type; a row of types.def names it.
+// One struct per kind of element type, each with Run<an operation of vectors.h>. The rows of types.def name them.
 
 template <class Codec>
 struct Reals {
@@ -238,7 +239,8 @@ struct Reals {
   }
 };
 
-// What wraps is folded unsigned, since C++ defines it for unsigned elements only; the bits are the same.
+// Operations that wrap are folded unsigned, since C++ defines wrapping for unsigned elements only; the bits are the
+// same.
 template <class T>
 struct Integers {
   template <class Op>

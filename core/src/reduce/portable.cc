@@ -1,4 +1,4 @@
-// Fold for any machine: 16-byte vectors, which are SSE2 on x86-64 and NEON on aarch64.
+// Fold for any machine: 16-byte vectors, which are SSE2 on x86-64 and NEON on aarch64. isa.h says how it is chosen.
 #include <limits>
 #include <type_traits>
 
@@ -20,7 +20,7 @@ namespace farandole {
 namespace {
 
 #if defined(__aarch64__)
-// Every 64-bit Arm converts in hardware. The halves of a step go to first and second.
+// Every 64-bit Arm processor converts in hardware. The halves of a step go to first and second.
 struct Float16 : HalfWords {
   static FRD_INLINE Vector<float> Widen(const char* from) {
     return (Vector<float>)vcvt_f32_f16(LoadVector<float16x4_t>(from));

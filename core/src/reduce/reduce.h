@@ -7,8 +7,9 @@
 // without payload. Integers wrap, before they are scaled. For bool, sum = max = or, product = min = and.
 //
 // The instruction set (portable, AVX2, AVX-512) is chosen once at run time; all three give the same bits.
-// Functions are pure; any thread may call them. Buffers may be unaligned. `output` may be one of the inputs, never a
-// part of one.
+//
+// The caller owns all buffers, which may be unaligned. `output` may be one of the inputs, never a part of one.
+// Functions are pure; any thread may call them.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,8 @@
 namespace farandole {
 
 // Applied in the accumulator. Floats: value * (multiplier / divisor), one factor rounded to float32 (float64 for
-// float64). Integers: value * multiplier / divisor in double, truncated toward zero, saturated, NaN to 0; kept apart
-// because sum * (1 / 49.0) truncates to the wrong integer. Bool: ignored.
+// float64). Integers: value * multiplier / divisor in double, truncated toward zero, saturated, NaN to 0; the two are
+// separate because sum * (1 / 49.0) truncates to the wrong integer. Bool: ignored.
 struct Scale {
   double multiplier = 1.0;
   double divisor = 1.0;
@@ -34,18 +35,19 @@ size_t FirstPartOfR(size_t count);
 void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
           Scale scale, void* output);
 
-// As Fold of two inputs, and the result is stored a second time, where lines have to come from another core: they are
-// asked for in time. REQUIRES: `copy` is one of the inputs or apart from them; it is not `output`.
+// As Fold of two inputs, and stores the result a second time, into lines that another core has, which are fetched in
+// time. REQUIRES: `copy` is one of the inputs or does not overlap them; it is not `output`.
 void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
                void* output, void* copy);
 
-// As Fold of 16-bit floats, but rounded after each fold of two, as where partial results travel (the tree cannot but do
-// so, and every other way between groups follows it). The inputs serve as room and are lost.
+// As Fold of 16-bit floats, but rounded after each fold of two. Between groups the tree sends partial results, which
+// are rounded, so every other schedule rounds where the tree does. The inputs serve as scratch and are lost.
 void FoldRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
                  Scale scale, void* output);
 
-// Between groups, sums of 16-bit floats are scaled before they are rounded for the first time, which is when they leave
-// their group; everything else after the last fold.
+// Whether a group scales its partial result before the exchange between groups. Sums of 16-bit floats are rounded for
+// the first time when they leave their group, and are scaled before that; everything else is scaled after the last
+// fold.
 inline bool ScalesBeforeCrossing(DType dtype, ReduceOp reduce) { return IsHalf(dtype) && reduce == ReduceOp::kSum; }
 
 enum class Isa { kPortable = 0, kAvx2 = 1, kAvx512 = 2 };
@@ -53,8 +55,8 @@ Isa BestIsa();         // what this machine has
 Isa ActiveIsa();       // what Fold uses
 void UseIsa(Isa isa);  // tests and benchmarks only; REQUIRES: isa <= BestIsa() and no Fold running
 
-// Sets the floating-point control word to IEEE defaults (no flush-to-zero) for its lifetime: a framework may have
-// changed it in the thread that happens to drive, and results must not depend on who drives.
+// Sets the floating-point control word of this thread to IEEE defaults (no flush-to-zero) for its lifetime. A framework
+// may have changed it in the thread that drives the progress loop, and results must not depend on the thread.
 class FloatingPointScope {
  public:
   FloatingPointScope();

@@ -1,14 +1,14 @@
-// Vectors, what is done with them, and how elements lie in memory: the words in which kernels.h is written.
+// Vectors, operations on them, and how elements lie in memory: kernels.h is written in these terms.
 //
-// Included by one <instruction set>.cc each, after it has set the compiler's target and kVectorBytes. Everything
+// Each <instruction set>.cc includes it once, after it has set the compiler's target and kVectorBytes. Everything
 // stands in an unnamed namespace: with external names the linker would keep one copy of every template, perhaps the
-// AVX-512 one, and hand it to all.
+// AVX-512 one, for all instruction sets.
 //
 // What IEEE 754 or the hardware leave open is fixed here, so that all instruction sets give the same bits: a NaN that
 // was computed is stored as the positive quiet NaN without payload (which of two payloads survives depends on how the
 // compiler placed the operands), and -0 counts as less than +0 in min and max.
 //
-// Not a header of its own: the includer has isa.h. Pure functions; any thread may call them.
+// Not a header of its own: the includer has included isa.h. Pure functions; any thread may call them.
 #pragma once
 
 // Here, not earlier: clang wants the target set where functions on wide vectors are defined.
@@ -24,8 +24,7 @@ struct VectorOf {
 template <class Element>
 using Vector = typename VectorOf<Element>::type;
 
-// A step of every loop: two vectors. Two 16-bit floats fit where one float32 does, so a vector of them in memory is a
-// Pair.
+// A step of every loop: two vectors. A vector of 16-bit floats in memory widens to two vectors of float32, a Pair.
 template <class Element>
 struct Pair {
   Vector<Element> first;
@@ -45,9 +44,10 @@ FRD_INLINE void StoreVector(V value, char* to) {
   std::memcpy(to, &value, sizeof(value));
 }
 
-// ---- codecs: how elements lie in memory and what they are folded in (Element)
+// ---- codecs: how elements lie in memory, and the type in which they are folded (Element)
 //
-// kPadded: the memory is ours and holds whole steps, so that a loop may read and write behind the last element.
+// kPadded: the memory is a block of kernels.h and holds whole steps, so that a loop may read and write behind the last
+// element.
 
 template <class T>
 struct Plain {
@@ -77,8 +77,7 @@ struct Bool : Plain<uint8_t> {
   }
 };
 
-// Neighbours share 32 bits: the lower one goes to first, the upper one to second, without moving anything between
-// lanes.
+// Two neighbours share 32 bits: the lower one goes to first, the upper one to second, and no bits move between lanes.
 struct HalfWords {
   using Element = float;
   using Bits = Vector<uint32_t>;
@@ -99,7 +98,7 @@ struct Bfloat16 : HalfWords {
   }
 };
 
-// For machines that cannot convert; the others define their own Float16.
+// For processors without conversions in hardware; the files of the others define their own Float16.
 struct PortableFloat16 : HalfWords {
   static FRD_INLINE Pair<float> Load(const char* from) {
     const Bits words = LoadVector<Bits>(from);
@@ -132,10 +131,10 @@ constexpr bool kIsReal = std::is_floating_point<Element>::value;
 template <class Element>
 using VectorBits = Vector<typename BitsOf<Element>::type>;
 
-// kWraps: integers may leave their range. OfBools: what it is on 0 and 1, where or is the maximum, and and the minimum.
+// kWraps: integers may leave their range. OfBools: the operation on 0 and 1, where "or" is Max, and "and" is Min.
 struct Min;
 struct Max;
-struct NotFolded {};  // a reduction that is done in another way
+struct NotFolded {};  // a reduction without a fold of its own
 
 struct Sum {
   static constexpr bool kWraps = true;
@@ -155,8 +154,8 @@ struct Product {
   }
 };
 
-// Comparing both ways round gives the same value twice, but both operands where they are equal zeros or one is a NaN.
-// Or then makes -0 of two different zeros and keeps a NaN a NaN.
+// Both comparisons, left < right and right < left, pick the same value, except that of two zeros, or beside a NaN, they
+// pick both operands. The bitwise or of both picks then makes -0 of two different zeros and keeps a NaN a NaN.
 struct Min {
   static constexpr bool kWraps = false;
   using OfBools = Min;
@@ -174,7 +173,7 @@ struct Min {
   }
 };
 
-// As Min, of the negated values.
+// As Min, of the negated values: the sign bits are flipped before the bitwise or, and back after it.
 struct Max {
   static constexpr bool kWraps = false;
   using OfBools = Max;
@@ -199,7 +198,7 @@ FRD_INLINE Pair<Element> ApplyPair(Pair<Element> left, Pair<Element> right) {
   return {Op::template Apply<Element>(left.first, right.first), Op::template Apply<Element>(left.second, right.second)};
 }
 
-// What is done to the root of R. Integers are scaled elsewhere (ScaleIntegers).
+// Scales the root of R, and makes a NaN the quiet one. Integers are scaled in another way (ScaleIntegers).
 template <class Element>
 FRD_INLINE Vector<Element> Finish(Vector<Element> value, Element factor) {
   if constexpr (kIsReal<Element>) {

@@ -8,11 +8,20 @@
 namespace farandole {
 namespace {
 
+using std::chrono::milliseconds;
+
+// How many connections one step accepts: a flood of strangers must not keep the loop from its other work.
 constexpr int kAcceptedPerStep = 64;
+
+constexpr milliseconds kFirstPause{2};
+constexpr milliseconds kLongestPause{100};
+constexpr milliseconds kLongestAttempt{5000};  // then the name is looked up again: a restarted host may have moved
 
 bool IsPowerOfTwo(size_t number) { return (number & (number - 1)) == 0; }
 
 }  // namespace
+
+// ---- Acceptor
 
 void Acceptor::Open(Descriptor listener, const Key& key, Hello mine) {
   listener_ = std::move(listener);
@@ -22,32 +31,33 @@ void Acceptor::Open(Descriptor listener, const Key& key, Hello mine) {
 }
 
 void Acceptor::Close() {
-  seats_.clear();
+  pending_.clear();
   listener_.Reset();
 }
 
 void Acceptor::Watch(PollSet* set) const {
   set->Add(listener_, POLLIN);
-  for (const Seat& seat : seats_) {
-    set->Add(seat.connection, seat.handshake.events());
-    set->WakeAt(seat.handshake.limit());
+  for (const Pending& each : pending_) {
+    set->Add(each.connection, each.handshake.events());
+    set->WakeAt(each.handshake.limit());
   }
 }
 
 Status Acceptor::Step(const PollSet& set, TimePoint now, std::vector<AuthenticatedPeer>* peers) {
   if (!open()) return Status::Ok();
-  const bool knocked = set.ready(listener_);
-  for (auto seat = seats_.begin(); seat != seats_.end();) {
-    const bool due = set.ready(seat->connection) || now >= seat->handshake.limit();
-    const bool stays = !due || Advance(&*seat, now);
-    if (stays && seat->handshake.done()) peers->push_back({std::move(seat->connection), seat->handshake.theirs()});
-    seat = stays && seat->connection.valid() ? std::next(seat) : seats_.erase(seat);
+  const bool accepts = set.ready(listener_);
+  for (auto each = pending_.begin(); each != pending_.end();) {
+    const bool due = set.ready(each->connection) || now >= each->handshake.limit();
+    const bool stays = !due || Advance(&*each, now);
+    // The connection moves out of a handshake that is done, so that its entry goes below.
+    if (stays && each->handshake.done()) peers->push_back({std::move(each->connection), each->handshake.theirs()});
+    each = stays && each->connection.valid() ? std::next(each) : pending_.erase(each);
   }
-  return knocked ? AcceptAll(now) : Status::Ok();
+  return accepts ? AcceptAll(now) : Status::Ok();
 }
 
-bool Acceptor::Advance(Seat* seat, TimePoint now) {
-  const Status moved = seat->handshake.Step(seat->connection.get(), now);
+bool Acceptor::Advance(Pending* each, TimePoint now) {
+  const Status moved = each->handshake.Step(each->connection.get(), now);
   if (!moved.ok()) TurnAway(moved.message());
   return moved.ok();
 }
@@ -61,18 +71,20 @@ Status Acceptor::AcceptAll(TimePoint now) {
       TurnAway(accepted.message());
       continue;
     }
-    if (!accepted.ok() && seats_.empty()) return accepted;
-    // No room, here or in this process: strangers make it first.
-    if (!accepted.ok() || seats_.size() == kSeats) {
-      seats_.pop_front();
+    if (!accepted.ok() && pending_.empty()) return accepted;
+    // The list is full, or this process may open no more descriptors: closing the oldest pending one makes room.
+    if (!accepted.ok() || pending_.size() == kMostPending) {
+      pending_.pop_front();
       TurnAway("it had not proved itself when others needed its place");
     }
-    if (accepted.ok()) seats_.push_back({std::move(connection), Handshake(Handshake::Side::kServer, key_, mine_, now)});
+    if (accepted.ok()) {
+      pending_.push_back({std::move(connection), Handshake(Handshake::Side::kServer, key_, mine_, now)});
+    }
   }
   return Status::Ok();
 }
 
-// A flood of strangers shall not be a flood of lines.
+// Only the 1st, 2nd, 4th, 8th ... is logged, so that a flood of strangers is no flood of lines.
 void Acceptor::TurnAway(const std::string& reason) {
   last_reason_ = reason;
   if (!IsPowerOfTwo(++turned_away_)) return;
@@ -80,15 +92,7 @@ void Acceptor::TurnAway(const std::string& reason) {
   Log(LogLevel::kWarning, "turned a connection away" + AtEndpoint(endpoint_) + count + ": " + reason);
 }
 
-namespace {
-
-using std::chrono::milliseconds;
-
-constexpr milliseconds kFirstPause{2};
-constexpr milliseconds kLongestPause{100};
-constexpr milliseconds kLongestAttempt{5000};  // then the name is looked up again: a restarted host may have moved
-
-}  // namespace
+// ---- Connector
 
 Connector::Connector(std::string endpoint, const Key& key, Hello mine, TimePoint now)
     : endpoint_(std::move(endpoint)), key_(key), mine_(std::move(mine)), next_(now) {}
@@ -105,7 +109,8 @@ void Connector::Watch(PollSet* set) const {
 
 Status Connector::Step(TimePoint now) {
   const Status status = Attempt(now);
-  // Where the other end has ended nobody will be there when we come again; who does not know the key hangs up again.
+  // A server that closes the connection over our proof does not know the key, or has just ended. One that has ended
+  // does not answer the next attempt; one that lacks the key hangs up a second time, and then the error is final.
   const bool may_have_ended = handshake_ && handshake_->hung_up_on() && ++hung_up_on_ == 1;
   if (status.code() != Code::kPeerLost && status.code() != Code::kDeadline && !may_have_ended) return status;
   Retry(status.message(), now);

@@ -1,16 +1,18 @@
-// Both ends of a connection that has still to prove that it belongs to the job. An Acceptor makes many handshakes at
-// once, so that a stranger who says nothing keeps nobody else waiting.
+// Both ends of a connection that has still to prove that it belongs to the job.
 //
-//   Acceptor   listener -> [ handshake | handshake | ... at most kSeats ] -> AuthenticatedPeer, who holds the key
+//   Acceptor   listener -> [ handshake | handshake | ... at most kMostPending ] -> AuthenticatedPeer, which has the key
 //
-// A stranger costs one descriptor and some hundred bytes, for kHandshakeTimeout at most. When all seats are taken, the
-// oldest handshake is closed; a rank of the job whose handshake that was retries.
+// An Acceptor makes many handshakes at once, so that a silent stranger delays nobody else. A stranger costs one
+// descriptor and some hundred bytes, for kHandshakeTimeout at most. When kMostPending handshakes are under way, the
+// oldest is closed; if it was that of a rank, the rank retries.
 //
 //   Connector   connects to another rank and proves that it belongs to the job
 //
-// It retries, every few milliseconds and then less often, while nobody listens there yet or the other end hangs up
-// before it has proved itself (its listener may belong to an epoch that is just ending, or be crowded by strangers). It
-// blocks only to look a name up. One thread.
+// A Connector retries while nobody listens there yet, or while the other end hangs up before it has proved itself: its
+// listener may belong to an epoch that is just ending, or strangers may crowd it. The pauses grow from milliseconds to
+// a tenth of a second. A Connector blocks only to look a name up.
+//
+// The setting-up of a job owns both (world/rendezvous); one thread at a time.
 #pragma once
 
 #include <list>
@@ -31,38 +33,40 @@ struct AuthenticatedPeer {
 
 class Acceptor {
  public:
-  static constexpr size_t kSeats = 128;
+  static constexpr size_t kMostPending = 128;
 
+  // Takes the listener, whose peers must prove that they hold `key` and read `mine` as this rank's hello.
   void Open(Descriptor listener, const Key& key, Hello mine);
-  // Strangers and those who wait in the listener's queue are closed.
+  // Closes the pending connections and those in the listener's queue.
   void Close();
   bool open() const { return listener_.valid(); }
-  size_t seated() const { return seats_.size(); }
+  size_t pending() const { return pending_.size(); }
 
   void Watch(PollSet* set) const;
-  // Appends those who have proved themselves. An error means the listener itself.
+  // Appends the peers that have proved themselves. An error means the listener itself.
   Status Step(const PollSet& set, TimePoint now, std::vector<AuthenticatedPeer>* peers);
 
-  // How many were turned away, and why the last one was: a rank that is missed may be among them.
+  // How many connections were turned away, and why the last one was: a rank that is missing may be among them.
   size_t turned_away() const { return turned_away_; }
   const std::string& last_reason() const { return last_reason_; }
+  // Counts and logs a connection that the caller, or this, closes for that reason.
   void TurnAway(const std::string& reason);
 
  private:
-  struct Seat {
+  struct Pending {
     Descriptor connection;
     Handshake handshake;
   };
 
   Status AcceptAll(TimePoint now);
-  // False when its connection is of no further use.
-  bool Advance(Seat* seat, TimePoint now);
+  // False when the connection is of no further use.
+  bool Advance(Pending* each, TimePoint now);
 
   Descriptor listener_;
   std::string endpoint_;
   Key key_{};
   Hello mine_;
-  std::list<Seat> seats_;  // in order of arrival
+  std::list<Pending> pending_;  // in order of arrival
   size_t turned_away_ = 0;
   std::string last_reason_;
 };
@@ -72,7 +76,7 @@ class Connector {
   Connector(std::string endpoint, const Key& key, Hello mine, TimePoint now);
 
   void Watch(PollSet* set) const;
-  // An error is final: what is there is not one of us, or the system refused.
+  // An error is final: the other end is not a rank of this job, or the system refused.
   Status Step(TimePoint now);
 
   bool done() const { return handshake_ && handshake_->done(); }
@@ -85,7 +89,9 @@ class Connector {
   const std::string& last_refusal() const { return last_refusal_; }
 
  private:
+  // Goes on with the attempt under way, or begins one when it is time.
   Status Attempt(TimePoint now);
+  // Gives the attempt up and plans the next one.
   void Retry(const std::string& reason, TimePoint now);
 
   std::string endpoint_;
@@ -94,9 +100,9 @@ class Connector {
   std::optional<Handshake> handshake_;
   Descriptor connection_;
   size_t attempts_ = 0;
-  int hung_up_on_ = 0;  // times
+  int hung_up_on_ = 0;  // how often the other end closed the connection when this one had sent its proof
   std::chrono::milliseconds pause_{0};
-  TimePoint next_;  // when the next attempt begins, or this one is given up
+  TimePoint next_;  // between attempts: when the next one begins; else: when this one is given up
   std::string last_refusal_;
 };
 

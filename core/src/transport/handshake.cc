@@ -7,6 +7,8 @@
 
 #include "common/failpoint.h"
 #include "common/sha256.h"
+#include "transport/socket.h"
+#include "transport/socket_io.h"
 
 namespace farandole {
 namespace {
@@ -14,11 +16,11 @@ namespace {
 constexpr char kMagic[4] = {'F', 'R', 'D', 'L'};
 constexpr size_t kPurposeBytes = 16;
 constexpr size_t kNonceBytes = 32;
-// Magic and version: what every version there will ever be begins with.
+// Magic and version, with which the hellos of all versions begin.
 constexpr size_t kPrefixBytes = sizeof(kMagic) + sizeof(uint32_t);
 constexpr size_t kHelloBytes = kPrefixBytes + kPurposeBytes + sizeof(uint32_t) + sizeof(uint64_t) + kNonceBytes;
 
-// Of equal length, so that what follows them begins at the same place.
+// Of equal length, so that the hellos after them begin at the same offset.
 constexpr char kClientLabel[] = "farandole client v1";
 constexpr char kServerLabel[] = "farandole server v1";
 static_assert(sizeof(kClientLabel) == sizeof(kServerLabel), "labels of equal length");
@@ -99,7 +101,7 @@ Status Handshake::Step(int fd, TimePoint now) {
     const std::string peer = stage_ == kServerProof ? DescribePeer(fd) : "";
     const Status moved = Move(fd, &blocked);
     if (moved.code() == Code::kPeerLost && side_ == Side::kClient && stage_ == kServerProof) {
-      // What a server does that our proof did not convince.
+      // A server that the proof did not convince closes without a word.
       hung_up_on_ = true;
       return {Code::kMismatch,
               peer + " does not know this job's key (another job on this address?): it closed the connection " +
@@ -157,7 +159,6 @@ Status Handshake::CheckProof(int fd, const char* label) const {
   return {Code::kMismatch, DescribePeer(fd) + " does not know this job's key (another job on this address?)"};
 }
 
-// What the stage was to move has moved: judges it and enters the next.
 Status Handshake::Complete(int fd, TimePoint now) {
   FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("handshake.step"));
   const bool client = side_ == Side::kClient;
@@ -176,7 +177,7 @@ Status Handshake::Complete(int fd, TimePoint now) {
       Enter(kRest);
       return Status::Ok();
     case kAnswer:
-      // Another version got our hello too, so that its user reads both numbers as well.
+      // Our hello is sent before a wrong version is refused, so that the other rank's error names both versions, too.
       if (const Status same = CheckPrefix(fd, received_); !same.ok()) {
         DiscardUnread(fd);
         return same;

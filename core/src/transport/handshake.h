@@ -1,8 +1,8 @@
-// Who is there: mutual proof that both ends of a fresh connection know the job's key.
+// Mutual proof that both ends of a fresh connection know the job's key.
 //
-// Runs before anything else is read from a socket, because nothing that a stranger sends may reach a parser. The key
-// never crosses the wire, nonces make every proof good for one connection, and labels tell the directions apart, so
-// that a proof sent back to its maker (reflection) proves nothing.
+// A handshake runs before anything else is read from a socket, because nothing that a stranger sends may reach a
+// parser. The key never crosses the wire, nonces make every proof valid for one connection only, and labels distinguish
+// the directions, so that a proof sent back to its maker (reflection) proves nothing.
 //
 //   client                                                     server
 //     | hello_c ------------------------------------------------> |   wrong magic: closed without a word
@@ -10,13 +10,13 @@
 //     | HMAC(key, "farandole client v1" 0 | hello_c | hello_s) --> |   wrong: closed without a word
 //     | <-- HMAC(key, "farandole server v1" 0 | hello_c | hello_s) |
 //
-// The client proves first: a stranger who knocks gets the fixed hello and nothing that depends on the key.
+// The client proves first: a stranger who connects gets the fixed hello and nothing that depends on the key.
 //
 //   hello, 68 bytes, little-endian
 //   | magic "FRDL" 4 | version 4 | purpose 16 | rank 4 | epoch 8 | nonce 32 |
 //
-// A Handshake never blocks, so that one that comes to nothing keeps nobody waiting; it holds 200 bytes at most. One
-// thread at a time.
+// A Handshake never blocks, so that a failing one delays nobody else, and it holds 200 bytes at most. The Acceptor or
+// the Connector of its connection owns it; one thread at a time.
 #pragma once
 
 #include <array>
@@ -27,7 +27,6 @@
 #include "common/bytes.h"
 #include "common/clock.h"
 #include "common/status.h"
-#include "transport/socket.h"
 
 namespace farandole {
 
@@ -36,7 +35,7 @@ using Key = std::array<uint8_t, 32>;
 // Raised whenever anything that crosses a socket changes its meaning.
 inline constexpr uint32_t kProtocolVersion = 5;
 
-// No honest peer needs longer; a stranger that says nothing is forgotten after it.
+// No honest peer needs longer; the connection of a silent stranger is closed after it.
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{2000};
 
 struct Hello {
@@ -45,8 +44,8 @@ struct Hello {
   uint64_t epoch = 0;
 };
 
-// One end of one handshake. On success theirs() is what a holder of the key said; whether purpose, rank and epoch suit
-// is for the caller to decide. After an error the connection is of no further use: close it.
+// One end of one handshake. On success theirs() is what a holder of the key said; the caller decides whether purpose,
+// rank and epoch suit. After an error the connection is of no further use: close it.
 // kMismatch: another protocol, version or key; kPeerLost: it closed; kDeadline: it was not done by limit().
 class Handshake {
  public:
@@ -54,25 +53,27 @@ class Handshake {
 
   Handshake(Side side, const Key& key, Hello mine, TimePoint now);
 
-  // Moves what the socket gives and takes now.
+  // Moves what the socket gives and takes now. Ok while the handshake is under way, and when it is done.
   Status Step(int fd, TimePoint now);
   bool done() const { return stage_ == kDone; }
-  // What poll has to wait for before the next step.
+  // The events of poll to wait for before the next step.
   short events() const;
-  // A client gives a server all the time it wants until its first word: a server may be busy. Afterwards both are
-  // quick.
+  // A client waits without limit for the first bytes of a server, which may be busy. Afterwards both ends are quick.
   TimePoint limit() const { return limit_; }
   const Hello& theirs() const { return theirs_; }
   // The server hung up on our proof: it does not know the key, or it has just ended.
   bool hung_up_on() const { return hung_up_on_; }
 
  private:
-  // In the order of the drawing. Only a client has kOurs, only a server kAnswer; of the proofs one is sent, one
-  // received.
+  // In the order of the drawing. kOurs: a client sends its hello; kPrefix: magic and version of the other hello come
+  // in; kAnswer: a server sends its hello; kRest: the rest of the other hello comes in. Of the proofs each end sends
+  // one and receives the other.
   enum Stage { kOurs, kPrefix, kAnswer, kRest, kClientProof, kServerProof, kDone };
 
-  void Enter(Stage stage);             // says what moves in it
-  Status Move(int fd, bool* blocked);  // moves it
+  // Begins a stage: fills `moving_` with what it sends, or with room for what it receives.
+  void Enter(Stage stage);
+  Status Move(int fd, bool* blocked);
+  // Judges what has moved and enters the next stage.
   Status Complete(int fd, TimePoint now);
   Status EncodeOurs();
   Status CheckProof(int fd, const char* label) const;

@@ -9,12 +9,13 @@
 #include <string>
 
 #include "common/clock.h"
-#include "transport/socket.h"
+#include "transport/socket_io.h"
 
 namespace farandole {
 
 void MessageStream::Queue(const Bytes& message) {
   if (!is_sending_) return;
+  // Moves the rest to the front once half is sent, so that the buffer does not grow while the peer reads slowly.
   if (sent_ > outgoing_.size() / 2) {
     outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(sent_));
     sent_ = 0;
@@ -52,6 +53,7 @@ Status MessageStream::Receive(std::vector<Bytes>* messages) {
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0 && errno == EAGAIN) return Take(messages);
     if (moved <= 0) {
+      // What came before the end still counts.
       FRD_RETURN_IF_ERROR(Take(messages));
       return {Code::kPeerLost, "control connection closed"};
     }
@@ -59,7 +61,6 @@ Status MessageStream::Receive(std::vector<Bytes>* messages) {
   }
 }
 
-// What the first message in incoming_ lacks.
 size_t MessageStream::NeededBytes() const {
   constexpr size_t kHeader = sizeof(uint32_t);
   if (incoming_.size() < kHeader) return kHeader - incoming_.size();

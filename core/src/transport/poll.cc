@@ -9,14 +9,22 @@
 #include <array>
 #include <chrono>
 
-#include "transport/socket_wait.h"
+#include "transport/socket_io.h"
 
 namespace farandole {
 namespace {
 
-constexpr int64_t kCancelIntervalMs = 100;
+constexpr int64_t kCancelIntervalMs = 100;  // how soon a sleep notices that waits are cancelled
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+Descriptor OpenPidfd(pid_t pid) { return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
 
 }  // namespace
+
+// ---- PollSet
 
 void PollSet::Add(const Descriptor& descriptor, short events) {
   if (!descriptor.valid()) return;
@@ -44,6 +52,8 @@ bool PollSet::Wait() {
   wake_ = TimePoint::max();
   return !WaitsAreCancelled();
 }
+
+// ---- Poller
 
 Status Poller::Open() {
   epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
@@ -73,18 +83,10 @@ void Poller::Wait(int timeout_ms, std::vector<uint64_t>* tags) const {
   for (int i = 0; i < count; ++i) tags->push_back(events[static_cast<size_t>(i)].data.u64);
 }
 
-namespace {
-
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-
-Descriptor Open(pid_t pid) { return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
-
-}  // namespace
+// ---- pidfds
 
 Status OpenOwnPidfd(Descriptor* pidfd) {
-  *pidfd = Open(getpid());
+  *pidfd = OpenPidfd(getpid());
   return pidfd->valid() ? Status::Ok() : SystemError("pidfd_open (Linux 5.3 or newer is needed to share memory)");
 }
 
@@ -92,7 +94,7 @@ Descriptor PidfdOfPeer(int fd) {
   ucred peer = {};
   socklen_t size_bytes = sizeof(peer);
   const bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size_bytes) == 0 && peer.pid > 0;
-  return known ? Open(peer.pid) : Descriptor();
+  return known ? OpenPidfd(peer.pid) : Descriptor();
 }
 
 }  // namespace farandole

@@ -1,9 +1,10 @@
 // What a thread sleeps on.
 //
-//   PollSet   descriptors that are added anew for each sleep; one thread
-//   Poller    descriptors that are watched until they are forgotten; one thread changes them, any thread may wait
+//   PollSet   descriptors that are added anew for each sleep; the start of a job owns one. One thread
+//   Poller    descriptors that are watched until they are forgotten; the progress loop owns one. One thread changes
+//             them, any thread may wait
 //   pidfds    become readable when a process of this machine has ended. They name the process itself, never a successor
-//             with the same number, and nothing that the process forked keeps them quiet; any thread
+//             with the same number, and a child that the process forked does not delay them. Any thread
 #pragma once
 
 #include <poll.h>
@@ -24,10 +25,10 @@ class PollSet {
   void Add(const Descriptor& descriptor, short events);
   // The next Wait ends at this time or at an earlier one.
   void WakeAt(TimePoint time);
-  // Sleeps until a descriptor has something to say or the time has come. False: waits are cancelled, see socket.h.
+  // Sleeps until a descriptor is ready or the time has come. False: waits are cancelled, see socket_io.h.
   bool Wait();
 
-  // Of this very descriptor, not of one that had its number when Wait looked.
+  // Of this very descriptor, not of another that had its number when Wait looked.
   bool ready(const Descriptor& descriptor) const { return descriptor.valid() && ready_.count(descriptor.serial()) > 0; }
 
  private:
@@ -43,17 +44,19 @@ class Poller {
   // Reports `tag` when the descriptor is readable (or hung up). Edge-triggered descriptors also report writability,
   // each change once.
   Status Watch(int descriptor, uint64_t tag, bool edge_triggered = false);
-  // Reports writability, too, as long as it lasts.
+  // While on: reports writability, too, for as long as it lasts.
   void WatchWriting(int descriptor, uint64_t tag, bool on);
   void Forget(int descriptor);
 
-  // Appends the tags that have something to say. timeout_ms 0 looks without sleeping. A signal ends the sleep early.
+  // Appends the tags of the descriptors that are ready. timeout_ms 0 looks without sleeping. A signal ends the sleep
+  // early.
   void Wait(int timeout_ms, std::vector<uint64_t>* tags) const;
 
  private:
   Descriptor epoll_;
 };
 
+// Of this process, to be passed to others.
 Status OpenOwnPidfd(Descriptor* pidfd);
 
 // Of the process at the other end of a Unix socket; invalid when that is no Unix socket or the kernel does not say.

@@ -3,10 +3,12 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <bitset>
@@ -17,8 +19,7 @@
 #include <fstream>
 #include <memory>
 
-#include "transport/endpoint.h"
-#include "transport/socket_wait.h"
+#include "transport/socket_io.h"
 
 namespace farandole {
 namespace {
@@ -26,8 +27,109 @@ namespace {
 constexpr int kBufferBytes = 4 << 20;
 constexpr int kBacklog = 4096;
 
-// ---- addresses of a socket
+// ---- endpoint text to socket addresses and back
 
+struct Address {
+  sockaddr_storage storage = {};
+  socklen_t size_bytes = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  int family() const { return storage.ss_family; }
+};
+
+const char kUnixPrefix[] = "unix:";
+const char kTcpPrefix[] = "tcp:";
+
+bool StartsWith(const std::string& text, const char* prefix) {
+  return text.compare(0, std::strlen(prefix), prefix) == 0;
+}
+
+Status BadEndpoint(const std::string& endpoint, const std::string& why) {
+  return Invalid("'" + endpoint + "' is not an endpoint: " + why +
+                 " (write unix:<name>, tcp:<host>:<port> or tcp:[<IPv6 address>]:<port>)");
+}
+
+Status UnixAddress(const std::string& endpoint, std::vector<Address>* addresses) {
+  const std::string name = endpoint.substr(std::strlen(kUnixPrefix));
+  sockaddr_un path = {};
+  if (name.empty()) return BadEndpoint(endpoint, "the name is empty");
+  if (name.size() > sizeof(path.sun_path) - 1) return BadEndpoint(endpoint, "the name is longer than 107 bytes");
+  path.sun_family = AF_UNIX;
+  // A leading zero byte makes the name abstract: no file, gone with its last socket.
+  std::memcpy(path.sun_path + 1, name.data(), name.size());
+  Address address;
+  std::memcpy(&address.storage, &path, sizeof(path));
+  address.size_bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  addresses->push_back(address);
+  return Status::Ok();
+}
+
+Status SplitTcp(const std::string& endpoint, std::string* host, std::string* port) {
+  const std::string rest = endpoint.substr(std::strlen(kTcpPrefix));
+  const size_t colon = rest.rfind(':');
+  if (colon == std::string::npos) return BadEndpoint(endpoint, "the port is missing");
+  *host = rest.substr(0, colon);
+  *port = rest.substr(colon + 1);
+  const bool is_bracketed = host->size() > 2 && host->front() == '[' && host->back() == ']';
+  if (is_bracketed) {
+    *host = host->substr(1, host->size() - 2);
+  } else if (host->find_first_of(":[]") != std::string::npos) {
+    return BadEndpoint(endpoint, "an IPv6 address stands in [brackets]");
+  }
+  if (host->empty()) return BadEndpoint(endpoint, "the host is missing");
+  const bool is_number =
+      !port->empty() && port->size() <= 5 && port->find_first_not_of("0123456789") == std::string::npos;
+  if (!is_number || std::stoi(*port) > 65535) return BadEndpoint(endpoint, "the port is no number up to 65535");
+  return Status::Ok();
+}
+
+// kPeerLost when the name is not known: names of hosts that are just starting appear late.
+Status TcpAddresses(const std::string& endpoint, std::vector<Address>* addresses) {
+  std::string host, port;
+  FRD_RETURN_IF_ERROR(SplitTcp(endpoint, &host, &port));
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) return {Code::kPeerLost, endpoint + ": the host is not known (" + gai_strerror(error) + ")"};
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    Address address;
+    std::memcpy(&address.storage, each->ai_addr, each->ai_addrlen);
+    address.size_bytes = each->ai_addrlen;
+    addresses->push_back(address);
+  }
+  return Status::Ok();
+}
+
+// The addresses of an endpoint in the order to try. kInvalid: the text is wrong; kPeerLost: the host is not known, or
+// not yet.
+Status ResolveEndpoint(const std::string& endpoint, std::vector<Address>* addresses) {
+  if (StartsWith(endpoint, kUnixPrefix)) return UnixAddress(endpoint, addresses);
+  if (StartsWith(endpoint, kTcpPrefix)) return TcpAddresses(endpoint, addresses);
+  return BadEndpoint(endpoint, "it starts with neither unix: nor tcp:");
+}
+
+// Empty for an unnamed Unix socket.
+std::string EndpointOf(const Address& address) {
+  if (address.family() == AF_UNIX) {
+    constexpr size_t kNameAt = offsetof(sockaddr_un, sun_path) + 1;
+    if (address.size_bytes <= kNameAt) return "";
+    return kUnixPrefix +
+           std::string(reinterpret_cast<const char*>(&address.storage) + kNameAt, address.size_bytes - kNameAt);
+  }
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  const int error = getnameinfo(address.get(), address.size_bytes, host, sizeof(host), port, sizeof(port),
+                                NI_NUMERICHOST | NI_NUMERICSERV);
+  if (error != 0) return "";
+  const bool is_ipv6 = address.family() == AF_INET6;
+  return std::string(kTcpPrefix) + (is_ipv6 ? "[" : "") + host + (is_ipv6 ? "]:" : ":") + port;
+}
+
+// getsockname or getpeername, as a value.
 using NameFunction = int (*)(int, sockaddr*, socklen_t*);
 
 bool AddressOf(NameFunction getname, int fd, Address* address) {
@@ -38,7 +140,7 @@ bool AddressOf(NameFunction getname, int fd, Address* address) {
 // ---- options
 
 void SetOption(int fd, int level, int name, int value) {
-  // Tuning only: a kernel or a sandbox that refuses costs speed or notices a death later, it does not make us wrong.
+  // Tuning only: where a kernel or a sandbox refuses, we lose speed or notice a death later, and nothing else.
   (void)setsockopt(fd, level, name, &value, sizeof(value));
 }
 
@@ -71,7 +173,7 @@ void TuneTcp(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 10000);
 }
 
-// Invalid, with errno, where the system refuses.
+// An invalid descriptor, with errno, where the system refuses.
 Descriptor MakeSocket(int family) {
   Descriptor made(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!made.valid()) return made;
@@ -80,7 +182,7 @@ Descriptor MakeSocket(int family) {
   return made;
 }
 
-// Anybody on the machine may connect to an abstract name, or take it before us.
+// Refuses a peer of another user: each user of the machine may connect to an abstract name, or bind it before us.
 Status CheckUser(int fd, const std::string& who) {
   ucred peer = {};
   socklen_t size_bytes = sizeof(peer);
@@ -143,6 +245,31 @@ Status ListenAt(const std::string& endpoint, const Address& address, Descriptor*
   return Status::Ok();
 }
 
+// ---- addresses of interfaces
+
+struct AddressBytes {
+  const uint8_t* data = nullptr;  // null: an address by which other hosts cannot connect
+  size_t count = 0;
+};
+
+AddressBytes BytesOf(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(address);
+    return {reinterpret_cast<const uint8_t*>(&v4->sin_addr), sizeof(v4->sin_addr)};
+  }
+  if (address->sa_family != AF_INET6) return {};
+  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(address);
+  if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) return {};
+  return {reinterpret_cast<const uint8_t*>(&v6->sin6_addr), sizeof(v6->sin6_addr)};
+}
+
+// The length of a network's part, from its mask.
+size_t Ones(const AddressBytes& mask) {
+  size_t ones = 0;
+  for (size_t i = 0; i < mask.count; ++i) ones += std::bitset<8>(mask.data[i]).count();
+  return ones;
+}
+
 }  // namespace
 
 Status Listen(const std::string& endpoint, Descriptor* listener) {
@@ -175,8 +302,8 @@ Status Accept(int listener_fd, Deadline deadline, Descriptor* connection) {
     if (!WaitFor(listener_fd, POLLIN, deadline)) return {Code::kDeadline, "nobody connected in time"};
     Descriptor made(accept4(listener_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!made.valid()) {
-      // accept also reports what happened to the one connection it would have returned; only these mean the listener
-      // itself.
+      // accept also reports what happened to the one connection that it would have returned. Only these errors mean the
+      // listener itself.
       const bool is_ours = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ||
                            errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EFAULT || errno == EPERM;
       if (is_ours) return SystemError("cannot accept a connection");
@@ -223,32 +350,6 @@ std::string DescribePeer(int fd) {
   return "process " + std::to_string(peer.pid) + " on this machine";
 }
 
-namespace {
-
-struct Bytes {
-  const uint8_t* data = nullptr;  // null: of a family that does not matter here
-  size_t count = 0;
-};
-
-Bytes BytesOf(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(address);
-    return {reinterpret_cast<const uint8_t*>(&v4->sin_addr), sizeof(v4->sin_addr)};
-  }
-  if (address->sa_family != AF_INET6) return {};
-  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(address);
-  if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) return {};
-  return {reinterpret_cast<const uint8_t*>(&v6->sin6_addr), sizeof(v6->sin6_addr)};
-}
-
-size_t Ones(const Bytes& mask) {
-  size_t ones = 0;
-  for (size_t i = 0; i < mask.count; ++i) ones += std::bitset<8>(mask.data[i]).count();
-  return ones;
-}
-
-}  // namespace
-
 Status HostAddresses(std::vector<std::string>* addresses) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return SystemError("getifaddrs");
@@ -257,7 +358,7 @@ Status HostAddresses(std::vector<std::string>* addresses) {
   for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
     const bool reaches_others = (each->ifa_flags & IFF_UP) != 0 && (each->ifa_flags & IFF_LOOPBACK) == 0;
     if (!reaches_others || each->ifa_addr == nullptr || each->ifa_netmask == nullptr) continue;
-    const Bytes bytes = BytesOf(each->ifa_addr);
+    const AddressBytes bytes = BytesOf(each->ifa_addr);
     char text[INET6_ADDRSTRLEN];
     if (bytes.data == nullptr) continue;
     if (inet_ntop(each->ifa_addr->sa_family, bytes.data, text, sizeof(text)) == nullptr) continue;

@@ -1,4 +1,5 @@
-// Bytes, frames and descriptors over connected sockets (the second half of socket.h).
+#include "transport/socket_io.h"
+
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -13,22 +14,22 @@
 
 #include "common/bytes.h"
 #include "transport/socket.h"
-#include "transport/socket_wait.h"
 
 namespace farandole {
 namespace {
 
-constexpr int64_t kCancelIntervalMs = 100;
-std::atomic<bool> g_waits_cancelled{false};
-
 using std::chrono::milliseconds;
 
+constexpr int64_t kCancelIntervalMs = 100;      // how long a wait may take to notice that waits are cancelled
 constexpr size_t kDescriptorsPerMessage = 200;  // the kernel takes 253
+
+std::atomic<bool> g_waits_cancelled{false};
 
 bool IsTemporary(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 Status Lost(int fd, const std::string& what) { return {Code::kPeerLost, DescribePeer(fd) + " " + what}; }
 
+// `what` is "took" or "sent".
 Status Late(int fd, const std::string& what, size_t done_bytes, size_t size_bytes) {
   return {Code::kDeadline, DescribePeer(fd) + " " + what + " only " + std::to_string(done_bytes) + " of " +
                                std::to_string(size_bytes) + " bytes in time"};
@@ -42,7 +43,7 @@ Status TransferError(int fd, const char* call) {
   return SystemError(std::string(call) + " with " + DescribePeer(fd));
 }
 
-// Two pieces in one call, so that a short frame is one packet.
+// Sends two pieces with one system call, so that a short frame is one packet.
 Status SendPieces(int fd, iovec first, iovec second, Deadline deadline) {
   const size_t size_bytes = first.iov_len + second.iov_len;
   for (size_t done = 0; done < size_bytes;) {
@@ -74,33 +75,33 @@ struct alignas(cmsghdr) Control {
 };
 
 // The message that carries one byte and, in its control part, descriptors.
-struct Carrier {
+struct DescriptorMessage {
   char byte = 'D';
   iovec piece = {&byte, 1};
   Control control;
   msghdr message = {};
 
-  Carrier() {
+  DescriptorMessage() {
     message.msg_iov = &piece;
     message.msg_iovlen = 1;
     message.msg_control = control.bytes;
     message.msg_controllen = sizeof(control.bytes);
   }
-  Carrier(const Carrier&) = delete;
-  Carrier& operator=(const Carrier&) = delete;
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
 };
 
 Status SendSome(int fd, const int* descriptors, size_t count, Deadline deadline) {
-  Carrier carrier;
-  carrier.message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-  cmsghdr* const header = CMSG_FIRSTHDR(&carrier.message);
+  DescriptorMessage passing;
+  passing.message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+  cmsghdr* const header = CMSG_FIRSTHDR(&passing.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(count * sizeof(int));
   std::memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
   for (;;) {
-    if (sendmsg(fd, &carrier.message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1) return Status::Ok();
-    if (errno == ETOOMANYREFS && std::chrono::steady_clock::now() < deadline) {
+    if (sendmsg(fd, &passing.message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1) return Status::Ok();
+    if (errno == ETOOMANYREFS && Now() < deadline) {
       // As many descriptors as we may open are on their way already; the receivers make room.
       std::this_thread::sleep_for(milliseconds(1));
     } else if (!IsTemporary(errno)) {
@@ -127,12 +128,12 @@ void TakeAll(msghdr* message, std::vector<Descriptor>* descriptors) {
 Status RecvSome(int fd, size_t count, std::vector<Descriptor>* descriptors, Deadline deadline) {
   const size_t before = descriptors->size();
   for (;;) {
-    Carrier carrier;
-    const ssize_t got = recvmsg(fd, &carrier.message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    DescriptorMessage passing;
+    const ssize_t got = recvmsg(fd, &passing.message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got == 0) return Lost(fd, "closed the connection before it passed its descriptors");
     if (got > 0) {
-      TakeAll(&carrier.message, descriptors);
-      if ((carrier.message.msg_flags & MSG_CTRUNC) != 0) {
+      TakeAll(&passing.message, descriptors);
+      if ((passing.message.msg_flags & MSG_CTRUNC) != 0) {
         return Internal(
             "this process may not open the descriptors that were passed to it: raise the limit (ulimit -n)");
       }
@@ -150,7 +151,7 @@ Status RecvSome(int fd, size_t count, std::vector<Descriptor>* descriptors, Dead
 bool WaitFor(int fd, short events, Deadline deadline) {
   for (;;) {
     // Rounded up: waking a fraction of a millisecond early would spin until the deadline.
-    const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Now()).count();
     pollfd entry = {fd, events, 0};
     const int ready = poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left, 0, kCancelIntervalMs)));
     if (ready > 0) return true;

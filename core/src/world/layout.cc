@@ -5,18 +5,20 @@
 #include <string>
 
 namespace farandole {
+
 int Layout::shard_count() const {
   size_t most = 1;
   for (const auto& group : groups) most = std::max(most, group.size());
   return static_cast<int>(most);
 }
 
-Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& apart) {
+// Ranks are visited in order, so the groups are ordered by their lowest rank, and ranks ascend in each.
+Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& unshared) {
   Layout layout;
   std::map<std::string, size_t> group_by_machine;
   for (size_t r = 0; r < peers.size(); ++r) {
     size_t group = layout.groups.size();
-    if (peers[r].shares_memory && !apart[r]) group = group_by_machine.emplace(peers[r].machine, group).first->second;
+    if (peers[r].shares_memory && !unshared[r]) group = group_by_machine.emplace(peers[r].machine, group).first->second;
     if (group == layout.groups.size()) layout.groups.emplace_back();
     layout.group_of.push_back(static_cast<int>(group));
     layout.member_of.push_back(static_cast<int>(layout.groups[group].size()));
@@ -39,6 +41,7 @@ Layout Restrict(const Layout& layout, const std::vector<int>& ranks) {
   return restricted;
 }
 
+// OwnerOfShard and ShardsOf round alike: ShardsOf(m) are exactly the shards whose owner is m.
 int OwnerOfShard(int group_size, int shard, int shard_count) { return shard * group_size / shard_count; }
 
 ShardRange ShardsOf(int member, int group_size, int shard_count) {
@@ -50,14 +53,14 @@ ShardRange ShardsOf(int member, int group_size, int shard_count) {
 std::vector<int> Counterparts(const Layout& layout, int rank) {
   std::vector<int> ranks;
   for (int other = 0; other < layout.size(); ++other) {
-    const bool apart = layout.group_of[static_cast<size_t>(other)] != layout.group_of[static_cast<size_t>(rank)];
-    if (apart) ranks.push_back(other);
+    const bool same_group = layout.group_of[static_cast<size_t>(other)] == layout.group_of[static_cast<size_t>(rank)];
+    if (!same_group) ranks.push_back(other);
   }
   return ranks;
 }
 
 bool HasPutStreams(const Layout& layout) {
-  constexpr int kMostRanks = 64;
+  constexpr int kMostRanks = 64;  // a rank has as many descriptors more as there are others
   return layout.group_count() == layout.size() && layout.size() > 1 && layout.size() <= kMostRanks;
 }
 

@@ -1,5 +1,6 @@
-// Who shares memory with whom, and who owns which part of a vector between the groups. Pure functions of what
-// the ranks say about themselves.
+// Which ranks share memory, and which rank owns which part of a vector between the groups. Pure functions of what the
+// ranks say about themselves, so that all ranks compute the same; any thread may call them. The World and each process
+// set own a layout as a value.
 //
 //   group 0: ranks 0 1 2   shards 0 1 2
 //   group 1: ranks 3 4     shards 0,1 2
@@ -7,7 +8,7 @@
 // A vector is cut into K shards, K = the size of the largest group (1 for small messages). In group g its member
 // floor(s * |g| / K) owns shard s.
 //
-// A rank that shares no memory is a group of one, so tcp on one machine runs the very algorithms that run between
+// A rank without shared memory is a group of one, so tcp on one machine runs the same algorithms that run between
 // machines.
 #pragma once
 
@@ -28,8 +29,8 @@ struct Layout {
   int RankOf(int group, int member) const { return groups[static_cast<size_t>(group)][static_cast<size_t>(member)]; }
 };
 
-// apart[r]: rank r could not share memory although its PeerInfo promised to.
-Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& apart);
+// unshared[r]: rank r could not share memory although its PeerInfo promised that it could.
+Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& unshared);
 
 // The layout of some of the ranks, numbered 0, 1, ... in their order. REQUIRES: ranks ascend.
 Layout Restrict(const Layout& layout, const std::vector<int>& ranks);
@@ -44,11 +45,11 @@ struct ShardRange {
 };
 ShardRange ShardsOf(int member, int group_size, int shard_count);
 
-// The ranks of other groups: with all of them this rank may have to exchange data, ascending.
+// The ranks of other groups, ascending: with each of them this rank may have to exchange data.
 std::vector<int> Counterparts(const Layout& layout, int rank);
 
-// Whether ranks send each other what they put to eager operations (controller/inbox.h): where no two share memory, and
-// as long as one more connection between any two is no burden.
+// Whether ranks put the data of eager operations directly to each other: where no two share memory, and while the world
+// is small enough for one more connection between any two. Each rank then makes put streams while the job starts.
 bool HasPutStreams(const Layout& layout);
 
 }  // namespace farandole

@@ -5,10 +5,12 @@
 namespace farandole {
 namespace {
 
-constexpr int kTeller = 0;  // the rank that tells others why it ends; the least, so the first of those that have ended
+// The rank that tells the others why it ends. It is also the first in ended_, as the lowest rank.
+constexpr int kCoordinatorRank = 0;
 
 }  // namespace
 
+// An ended process is the better sign, so the connections of that rank are forgotten.
 void Liveness::OnProcessEnded(int rank) {
   if (IsGoing(rank) || farewells_.count(rank) > 0) return;
   closed_.erase(rank);
@@ -24,7 +26,7 @@ void Liveness::OnControlClosed(int rank, TimePoint now) {
   Suspect(rank, now);
 }
 
-// The first sign counts: it says who fell silent before whom.
+// The first sign of each rank counts, since blame goes to the rank that fell silent first.
 void Liveness::Suspect(int rank, TimePoint now) {
   if (!IsGoing(rank) && ended_.count(rank) == 0) closed_.emplace(rank, now);
 }
@@ -32,6 +34,7 @@ void Liveness::Suspect(int rank, TimePoint now) {
 void Liveness::OnFarewell(int rank) {
   farewells_.insert(rank);
   ended_.erase(rank);
+  // A closed control connection stays a sign: LEAVING should have come by it.
   if (control_closed_.count(rank) == 0) closed_.erase(rank);
 }
 
@@ -53,7 +56,7 @@ std::optional<Liveness::Verdict> Liveness::Judge(TimePoint now) {
     verdict = {*ended_.begin(), Sign::kProcessEnded};
     ended_.erase(verdict.rank);
   } else {
-    auto blamed = closed_.find(kTeller);
+    auto blamed = closed_.find(kCoordinatorRank);
     if (blamed == closed_.end()) {
       blamed = std::min_element(closed_.begin(), closed_.end(),
                                 [](const auto& a, const auto& b) { return a.second < b.second; });

@@ -1,17 +1,17 @@
-// Who is dead and who is to blame: weighs the signs of a running job. A pure state machine; the progress loop reports
-// what it sees and acts on the verdict.
+// Which rank has died and which is to blame: weighs the signs of a running job. A pure state machine.
 //
 //   process ended      sure, and at once (a pidfd of the same machine)
-//   connection closed  a hint: who leaves says so on another way, which may be slower, and who fails takes others with
-//                      it. After kSuspicion without a better explanation the first to fall silent is to blame; but
-//                      rank 0, if it is silent, for it tells the others because of whom it ends
-//   control closed     the same, of the connection by which it would have said that it leaves
-//   farewell           it has said so on a connection for data: the end of its process or of such a connection is no
-//                      sign, but the end of its control connection still is, for the word itself may be lost
-//   leaving            the word itself has come, so no end is a sign; what came before that word is still to be read
-//   left               in good order: no death, but nobody may wait for it any longer
+//   connection closed  a hint. A rank that leaves says so on another connection, which may be slower; and a rank that
+//                      fails makes others fail. After kSuspicion without a better explanation the first rank that fell
+//                      silent is to blame. Rank 0 is the exception: before it ends because of another rank it says
+//                      so, thus a silent rank 0 is to blame, whichever rank fell silent first
+//   control closed     the same, of the connection by which the rank would have said that it leaves
+//   farewell           the rank has said on a connection for data that it leaves: the end of its process or of such a
+//                      connection is no sign, but the end of its control connection still is, since LEAVING may be lost
+//   leaving            LEAVING has come, so no end is a sign; what came before it is still to be read
+//   left               in good order: no death, but no other rank may wait for it any longer
 //
-// One thread.
+// The progress loop owns it, reports what it sees and acts on the verdict. One thread.
 #pragma once
 
 #include <chrono>
@@ -40,10 +40,10 @@ class Liveness {
   void OnLeaving(int rank);
   void OnLeft(int rank, TimePoint now);
 
-  // Who is to blame, once per sign: a process that has ended before any connection that is only closed, and among
-  // several of them rank 0. REQUIRES: all signs that are there at `now` have been reported.
+  // The rank to blame, once per sign: a process that has ended before any connection that is only closed, and among
+  // several of them rank 0. REQUIRES: all signs that there are at `now` have been reported.
   std::optional<Verdict> Judge(TimePoint now);
-  // Somebody has left so long ago that what still waits for the negotiation waits in vain.
+  // A rank has left so long ago that operations which still wait for the negotiation wait in vain.
   bool WaitingIsVain(TimePoint now) const;
 
   bool HasLeft(int rank) const { return left_.count(rank) > 0; }
@@ -53,10 +53,11 @@ class Liveness {
   void Suspect(int rank, TimePoint now);
   bool IsGoing(int rank) const { return HasLeft(rank) || leaving_.count(rank) > 0; }
 
-  std::set<int> left_, leaving_, ended_;
-  std::set<int> farewells_, control_closed_;
-  std::map<int, TimePoint> closed_;
-  std::optional<TimePoint> left_since_;
+  std::set<int> left_, leaving_, farewells_;
+  std::set<int> ended_;              // without another explanation, and not judged yet
+  std::map<int, TimePoint> closed_;  // the same, with the time of the first sign
+  std::set<int> control_closed_;
+  std::optional<TimePoint> left_since_;  // when the first rank left
 };
 
 }  // namespace farandole

@@ -19,7 +19,7 @@ std::string Names(const std::vector<PeerInfo>& peers, const std::vector<int>& ra
   return text;
 }
 
-// One row per value; nothing when all that have come agree.
+// One row per value, with its ranks; "" when all PeerInfos that have come agree.
 template <typename Value>
 std::string Rows(const std::vector<PeerInfo>& peers, Value value, std::vector<int>* odd) {
   std::map<std::string, std::vector<int>> ranks_by_value;
@@ -63,7 +63,7 @@ Status PeerInfo::Decode(const std::string& text, PeerInfo* peer_info) {
   if (!start.ok() || peer_info->version.empty()) {
     return UnreadablePeerInfo();
   }
-  if (peer_info->version != CoreVersion()) return Status::Ok();
+  if (peer_info->version != CoreVersion()) return Status::Ok();  // the rest may have another form
   ByteReader reader(data, text.size());
   *peer_info = farandole::Decode<PeerInfo>(&reader);
   return reader.AtEnd() ? Status::Ok() : UnreadablePeerInfo();
@@ -82,10 +82,11 @@ std::string NamesOfRanks(const std::vector<PeerInfo>& peers, const std::vector<i
   return names;
 }
 
+// In the order of what explains most: another version may know other settings.
 Status CheckPeers(const std::vector<PeerInfo>& peers, std::vector<int>* odd) {
   odd->clear();
-  const auto refuse = [](const std::string& what, const std::string& rows, const std::string& mend) {
-    return Status(Code::kMismatch, what + rows + "\n" + mend);
+  const auto refuse = [](const std::string& what, const std::string& rows, const std::string& fix) {
+    return Status(Code::kMismatch, what + rows + "\n" + fix);
   };
   std::string rows = Rows(peers, [](const PeerInfo& peer_info) { return peer_info.version; }, odd);
   if (!rows.empty()) return refuse("the ranks run different versions of farandole:", rows, "Install one everywhere.");

@@ -1,17 +1,18 @@
-// ProcessSet: ranks that do collectives with each other, and who of them shares memory with whom. Set 0 is all ranks.
+// ProcessSet: ranks that do collectives with each other, and which of them share memory. Set 0 is all ranks.
 //
 // In a set a rank has a position, its place among the set's ranks in ascending order; roots, splits and gathered rows
-// are counted by position. `layout` is in positions, too; `ranks` leads back to the world.
+// are counted by position. `layout` is in positions, too; `ranks` maps a position to a rank of the world.
 //
 // Channels. Sets that overlap may be at different places in their work, so each has staging of its own in the segment:
-// its channel. Sets without a common rank share one. A channel that was used before is used on by a set with a higher
-// id, whose rounds are numbered from FirstRound(id), so what the old set left in its counters lies in the past.
+// its channel. Sets without a common rank share one channel. The channel of a removed set goes to a set with a higher
+// id, whose rounds are numbered from FirstRound(id). So the old set's numbers in the counters are lower than any round
+// of the new one, and no round of the new set takes them for its own.
 //
-// ProcessSets: all of a job, kept alike by every rank and by the coordinator; ids are given in the order of the log. A
-// set keeps its id for good, and an id that was removed is not given out again. A channel is: a new set takes the
-// lowest that no living set with a common rank has.
+// ProcessSets: all sets of a job, kept alike by every rank and by the coordinator. Ids are given in the order of the
+// log; no id is given twice. Channels are: a new set takes the lowest that no living set with a common rank has.
 //
-// Values; one thread at a time, and any thread once they do not change.
+// The negotiation owns a ProcessSets; operations under way share the ProcessSet that they use. One thread at a time
+// changes a ProcessSets; a ProcessSet does not change, so any thread may read it.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@
 
 namespace farandole {
 
-// Sets that share a rank, at one time, the world included. Memory of a channel that is not used costs address space
+// The most sets that may have a rank in common at one time, the world included. An unused channel costs address space
 // only.
 inline constexpr int kMaxChannels = 64;
 
@@ -39,7 +40,7 @@ struct ProcessSet {
   bool contains_me() const { return position >= 0; }
   int size() const { return static_cast<int>(ranks.size()); }
   int PositionOf(int rank) const;  // -1 when it is not in the set
-  // The set's members share memory, all of them.
+  // All members of the set share memory.
   bool local() const { return layout.group_count() == 1; }
 };
 
@@ -51,27 +52,29 @@ inline uint64_t FirstRound(int set_id) { return static_cast<uint64_t>(set_id) <<
 
 using ProcessSetPtr = std::shared_ptr<const ProcessSet>;
 
-Status NoProcessSet(int id, int my_rank);                     // for who wants to use one
-Status InUse(int id, const std::string& title, int my_rank);  // for who wants to remove one
+// Errors: of the use of a set that there is not, and of the removal of a set that the operation `title` still uses.
+Status NoProcessSet(int id, int my_rank);
+Status InUse(int id, const std::string& title, int my_rank);
 
 inline constexpr int kMaxSetId = (1 << 20) - 1;  // a word of the log has 20 bits for it
-// How far one rank can be behind another: every set asks all ranks.
+// How many sets one rank can be behind another, since making a set takes an agreement of all ranks.
 inline constexpr int kMaxSetsAhead = 4096;
 
 class ProcessSets {
  public:
-  // Set 0, all ranks, is there from the start.
+  // Has set 0, all ranks, from the start.
   ProcessSets(const Layout& world, int my_rank);
 
-  // Null when there is no such set, or no longer.
+  // Null for an id that is not given yet, or whose set is removed.
   ProcessSetPtr Find(int id) const;
-  // The same on every rank, so whoever is asked answers for all. kInvalid: its ranks are in as many sets as there are
-  // channels, or the job has made a million. REQUIRES: ranks ascend.
+  // The answer is the same on every rank, so that one rank can answer for all. kInvalid: these ranks are in as many
+  // sets as there are channels, or the job has made a million sets. REQUIRES: ranks ascend.
   Status CanAdd(const std::vector<int>& ranks) const;
   Status CanRemove(int id) const;  // kInvalid: there is none
   // The new set's id, or -1 when it cannot be added.
   int Add(std::vector<int> ranks);
   void Remove(int id);
+  // Whether the id may be that of a set which another rank has and this one is still to make.
   bool IsFuture(int id) const { return id >= next_id_ && id <= next_id_ + kMaxSetsAhead; }
 
  private:

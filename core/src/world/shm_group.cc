@@ -7,6 +7,7 @@
 namespace farandole {
 namespace {
 
+// Each part begins on a page, so that an untouched part costs no memory.
 constexpr size_t kPage = 4096;
 constexpr size_t kHeaderBytes = kPage;
 static_assert(sizeof(AbortWord) <= kHeaderBytes);
@@ -16,6 +17,7 @@ size_t Pages(size_t size_bytes) { return (size_bytes + kPage - 1) / kPage * kPag
 }  // namespace
 
 void AbortWord::Set(Code abort_code, int abort_culprit, const std::string& abort_text) {
+  // The exchange elects one writer, and the release below publishes the other fields.
   uint32_t expected = 0;
   if (!state.compare_exchange_strong(expected, 1)) return;
   FRD_FAILPOINT("abort.write");
@@ -26,7 +28,7 @@ void AbortWord::Set(Code abort_code, int abort_culprit, const std::string& abort
 }
 
 size_t ShmGroup::SegmentBytes(const SegmentPlan& plan, size_t member_count) {
-  return kHeaderBytes + Pages(member_count * sizeof(DoorbellWord)) + Pages(plan.board_bytes) +
+  return kHeaderBytes + Pages(member_count * sizeof(DoorbellWord)) + Pages(plan.control_bytes) +
          plan.channel_count * member_count * Pages(plan.staging_bytes_per_member);
 }
 
@@ -34,12 +36,13 @@ ShmGroup::ShmGroup(SharedSegment segment, std::vector<Descriptor> events, const 
     : segment_(std::move(segment)), events_(std::move(events)), plan_(plan), member_(member) {
   plan_.staging_bytes_per_member = Pages(plan.staging_bytes_per_member);
   bells_ = reinterpret_cast<DoorbellWord*>(segment_.data() + kHeaderBytes);
-  board_ = segment_.data() + kHeaderBytes + Pages(events_.size() * sizeof(DoorbellWord));
-  staging_ = board_ + Pages(plan.board_bytes);
+  control_memory_ = segment_.data() + kHeaderBytes + Pages(events_.size() * sizeof(DoorbellWord));
+  staging_ = control_memory_ + Pages(plan.control_bytes);
 }
 
 AbortWord& ShmGroup::abort_word() const { return *reinterpret_cast<AbortWord*>(segment_.data()); }
 
+// One fence serves all bells. A group of one saves it.
 void ShmGroup::RingOthers() const {
   if (count() == 1) return;
   RingFence();

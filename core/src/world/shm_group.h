@@ -1,11 +1,15 @@
-// This rank's shared-memory group: the memory its members share and the bells that wake them. A rank that shares no
-// memory has a group of its own, with the same memory layout and nobody to ring: the layers above know one case only.
+// This rank's shared-memory group: the memory its members share and the bells that wake them. A rank without shared
+// memory has a group of its own, with the same memory layout and no other member to ring, so that the layers above know
+// one case only.
 //
-//   segment   [ header: nonce, abort word | doorbell words, one per member | board | channel 0 | channel 1 | ... ]
-//   channel [ staging of member 0 | of member 1 | ... ]
+//   segment   [ header: abort word | doorbell words, one per member | control memory | channel 0 | channel 1 | ... ]
+//   channel   [ staging of member 0 | of member 1 | ... ]
 //
-// What board and staging mean is for the layers above; they say how large they must be. Any thread: nothing here
-// changes but the words in the memory, which are atomic.
+// The layers above say how large control memory and staging must be, and what they mean: the controller keeps its
+// counters and its log in the first, the data paths their chunks in the second.
+//
+// The World owns the group, and the group its segment and events. Any thread may use it: nothing changes but words in
+// the shared memory, which are atomic.
 #pragma once
 
 #include <atomic>
@@ -22,7 +26,7 @@
 namespace farandole {
 
 // Why an epoch ended for the whole group. The first writer wins; readers see all of it or nothing. A writer that dies
-// half way leaves it unreadable, so whoever writes goes by what it knows itself, too.
+// half way leaves it unreadable for good, so a rank that writes it also acts on what it knows itself.
 struct AbortWord {
   std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 set
   int32_t code;
@@ -34,9 +38,9 @@ struct AbortWord {
 };
 
 struct SegmentPlan {
-  size_t board_bytes = 0;
+  size_t control_bytes = 0;
   size_t staging_bytes_per_member = 0;
-  size_t channel_count = 1;  // process sets that overlap each have a staging of their own; see process_set.h
+  size_t channel_count = 1;  // process sets that overlap each have staging of their own; see process_set.h
 };
 
 class ShmGroup {
@@ -48,16 +52,17 @@ class ShmGroup {
 
   int member() const { return member_; }
   int count() const { return static_cast<int>(events_.size()); }
-  std::byte* board() const { return board_; }
+  std::byte* control_memory() const { return control_memory_; }
   std::byte* staging(int channel, int member) const {
     return staging_ + plan_.staging_bytes_per_member * static_cast<size_t>(channel * count() + member);
   }
   AbortWord& abort_word() const;
   size_t segment_bytes() const { return segment_.size_bytes(); }
+  // This rank's own event and doorbell word, on which it sleeps.
   int event() const { return events_[static_cast<size_t>(member_)].get(); }
   DoorbellWord& bell() const { return bells_[member_]; }
 
-  // Wakes the other members that sleep. What they shall see was written before.
+  // Wakes the other members that sleep. REQUIRES: what they have to see was written before.
   void RingOthers() const;
   void RingMember(int member) const;
   void RingSelf() const { RingMember(member_); }
@@ -68,7 +73,7 @@ class ShmGroup {
   SegmentPlan plan_;
   int member_;
   DoorbellWord* bells_;
-  std::byte* board_;
+  std::byte* control_memory_;
   std::byte* staging_;
 };
 

@@ -1,11 +1,12 @@
-// Everything this rank knows and holds of the others for one epoch: who they are, the memory shared with some, the
-// connections to the rest, and a descriptor that becomes readable when a rank of this machine dies.
+// Everything that this rank knows and holds of the others for one epoch.
 //
-//   control   every rank <-> rank 0, small messages     links   to counterparts in other groups, tensor data
-//   puts      to all others where no two share memory, data of eager operations
-//   group     shared memory and bells of this machine    pidfds  deaths on this machine
+//   peers     what each rank said about itself           layout  which ranks share memory
+//   group     shared memory and bells of this machine    pidfds  become readable when a rank of this machine ends
+//   control   every rank <-> rank 0, small messages      links   tensor data, to the ranks of other groups
+//   puts      data of eager operations, to all others, where no two ranks share memory
 //
-// Made by bootstrap.h, then used by the driver alone.
+// Bootstrap makes it and hands it to the engine, which owns it until the epoch ends. Its connections belong to the
+// thread that drives the progress loop; peers and layout do not change, and any thread may read them.
 #pragma once
 
 #include <memory>
@@ -36,7 +37,7 @@ struct World {
   bool one_group() const { return layout.group_count() == 1; }
   bool leader() const { return group->member() == 0; }
   // "rank 3 (host b, pid 4711)"
-  std::string NameOf(int other) const;
+  std::string NameOf(int other) const { return NameOfRank(peers, other); }
 };
 
 }  // namespace farandole

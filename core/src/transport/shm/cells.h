@@ -1,19 +1,19 @@
-// Cells: memory in which every member puts its whole input where all members see it, with a stamp behind the data.
-// collectives/cells.h folds it. Two buffers are used in turns; this is one of them:
+// Cells: shared memory into which every member puts its whole input, with a stamp behind the data. All members see it;
+// collectives/cells.h folds it. Two buffers are used in turns; a CellBuffer is one of them:
 //
 //   member 0   [ payload up to 56 bytes | sequence ] [ larger payload ...            ]
 //   member 1   [ payload up to 56 bytes | sequence ] [ larger payload ...            ]
 //
 // A small payload and its sequence number share a cache line, so one line has to cross between two members and no more.
 //
-// Uses are numbered 1, 2, 3 ... and use k lies in buffer k mod 2. Why no more signals are needed:
+// Uses are numbered 1, 2, 3 ... and use k lies in buffer k mod 2. These two facts make further signals unnecessary:
 // - A member reads what others have put after it saw their sequence number k, which they stored last (release and
 //   acquire).
 // - It overwrites its part of a buffer with use k + 2. It does so after use k + 1, in which it saw that all had put
-//   k + 1, and nobody puts k + 1 before it has read all of use k: the reads come before the writes.
-// So a member's sequence number in a buffer is k or k - 2 while somebody waits for k, never more.
+//   k + 1, and a member puts k + 1 only after it has read all of use k: the reads come before the writes.
+// So a member's sequence number in a buffer is k or k - 2 while another waits for k, never more.
 //
-// Thread rule: a value that points at memory; per member one thread at a time.
+// A value that points at memory of the group's segment, and owns none; per member one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@
 
 namespace farandole {
 
-// A tensor of the payload. A null input reads as zeros, a result for a null output is dropped.
+// A tensor of the payload. A null input reads as zeros; the result for a null output is dropped.
 struct CellSegment {
   const void* input = nullptr;
   void* output = nullptr;  // may be the input
@@ -35,7 +35,7 @@ struct CellSegment {
 
 class CellBuffer {
  public:
-  // A bit of the sequence word: this member may sleep, so whoever comes last has to ring its bell.
+  // A bit of the sequence word: this member may sleep, so the member that puts last has to ring its bell.
   static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
 
   static size_t BytesFor(int member_count, size_t payload_bytes);
@@ -44,16 +44,17 @@ class CellBuffer {
   // bytes; the payload is as large for all members and uses.
   CellBuffer(std::byte* memory, int member_count, size_t payload_bytes);
 
-  // For other uses than those before. Some thread may still look whether an operation is ready that has ended
-  // meanwhile.
+  // Forgets all uses, for another operation. Safe while a thread still asks whether an operation that has just ended is
+  // ready.
   void Clear();
   // REQUIRES: this member has folded the use before.
   void Put(int member, const CellSegment* segments, size_t segment_count, uint64_t sequence, bool wants_bell = false);
   bool HasPut(int member, uint64_t sequence) const { return LatestOf(member) == sequence; }
-  // What the member put last in this buffer; 0 before its first.
+  // The number of the use that the member put last in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->sequence.load(std::memory_order_acquire) & ~kWantsBell; }
   bool AllHavePut(uint64_t sequence) const;
-  // This member will put here before long. Others have read its lines, so the put would have to wait for them.
+  // Fetches the lines to which this member will soon put. The other members have read them, so the put would have to
+  // wait until their caches give them up.
   void AskForLinesOf(int member) const;
 
   bool WantsBell(int member) const {
@@ -67,7 +68,7 @@ class CellBuffer {
     return memory_ + static_cast<size_t>(member) * stride_bytes_ + payload_offset_;
   }
   int member_count() const { return member_count_; }
-  // Whether it stands in the line of the stamp, followed by zeros up to kInLineBytes.
+  // Whether the payload stands in the line of the stamp, followed by zeros up to kInLineBytes.
   bool payload_is_in_line() const { return payload_offset_ == 0; }
   static constexpr size_t kInLineBytes = 56;
 

@@ -1,15 +1,20 @@
 // How ranks wake one another.
 //
-// Each rank has an eventfd, and one word in memory that its peers can see. A rank that stops polling arms its word,
-// looks once more for work, and sleeps in epoll on the eventfd beside its sockets and its peers' pidfds, so that one
-// sleep hears everything: a ring, a message, a death. Ringing a rank that polls costs a fence and a load; ringing a
-// sleeper one write.
+// Each rank owns an eventfd, and one word in the group's shared memory that its peers can see. A rank that stops
+// polling arms its word, looks once more for work, and sleeps in epoll on the eventfd beside its sockets and its peers'
+// pidfds. So one sleep ends at any of these: a ring, a message, a death. Ringing a rank that polls costs a fence and a
+// load; ringing a sleeper costs one write.
 //
 //   sleeper:  armed = 1; fence; look again; epoll_wait
-//   ringer:   publish; fence; if armed and we clear it: write(eventfd)
+//   ringer:   publish; fence; if armed and the ringer clears it: write(eventfd)
 //
 // The two fences make sure that either the sleeper sees what was published or the ringer sees the armed word.
+//
+// Only a rank's own thread arms and disarms its word; any thread of any rank may ring.
 #pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -23,9 +28,23 @@ struct alignas(64) DoorbellWord {
   std::atomic<uint32_t> armed;
 };
 
-Status MakeEvent(Descriptor* event);
-void SignalEvent(int event);  // wakes whoever sleeps on it; async-signal-safe
-void DrainEvent(int event);
+inline Status MakeEvent(Descriptor* event) {
+  *event = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  return event->get() >= 0 ? Status::Ok() : SystemError("eventfd");
+}
+
+// Wakes the thread that sleeps on the event; async-signal-safe.
+inline void SignalEvent(int event) {
+  const uint64_t one = 1;
+  // Can fail only when the counter is full, and then the sleeper is awake already.
+  [[maybe_unused]] const ssize_t written = write(event, &one, sizeof(one));
+}
+
+// Forgets the signals so far, so that the next sleep lasts until a later one.
+inline void DrainEvent(int event) {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(event, &count, sizeof(count));
+}
 
 // Rings if armed. REQUIRES: a sequentially consistent fence since the publication (RingFence), once for many bells.
 inline void RingFence() { std::atomic_thread_fence(std::memory_order_seq_cst); }

@@ -15,6 +15,7 @@
 namespace farandole {
 namespace {
 
+// No rank can resize the file, so that no access behind its end is possible.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 }  // namespace
@@ -71,7 +72,7 @@ namespace {
 Status Map(int memfd, size_t size_bytes, std::byte** data) {
   void* const memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (memory == MAP_FAILED) return SystemError("mapping " + std::to_string(size_bytes >> 20) + " MB of shared memory");
-  // A forked child (a data loader, say) has no business here.
+  // A forked child (a data loader, say) must not touch the memory of its parent's group.
   madvise(memory, size_bytes, MADV_DONTFORK);
   *data = static_cast<std::byte*>(memory);
   return Status::Ok();
@@ -79,6 +80,7 @@ Status Map(int memfd, size_t size_bytes, std::byte** data) {
 
 #ifdef FRD_ONE_MAPPING
 
+// What this process has mapped, by inode. One lock, since ranks that are threads map in any order.
 struct Mapping {
   std::byte* data = nullptr;
   int users = 0;
@@ -95,7 +97,8 @@ std::map<ino_t, Mapping>& Mappings() {
 
 #ifdef FRD_ONE_MAPPING
 
-// All memfds lie in one file system of the kernel, and an inode in use is not used again.
+// The inode identifies the memfd: all memfds lie in one file system of the kernel, and an inode in use is not used
+// again.
 Status MapShared(int memfd, size_t size_bytes, std::byte** data) {
   struct stat facts{};
   if (fstat(memfd, &facts) != 0) return SystemError("fstat of shared memory");

@@ -1,13 +1,16 @@
 // Memory that the ranks of one machine share.
 //
-// A memfd has no name, so nothing stays behind after SIGKILL, /dev/shm may be as small as it likes, and nobody else can
-// open it. Its size is sealed (nobody can shrink it under a reader, which would be SIGBUS); the receiver checks the
-// seals before it maps. Pages are zero until first touched, and cost nothing until then. Move-only; the mapping lives
-// as long as the SharedSegment. An object belongs to one thread at a time; what lies in the memory has its own rules.
+// A segment is a memfd. A memfd has no name, so nothing stays behind after SIGKILL, the size of /dev/shm does not
+// matter, and only ranks that are handed its descriptor can open it. Its size is sealed: a peer that shrinks the file
+// under a reader would cause SIGBUS. The receiver checks the seals before it maps. Pages are zero until first touched,
+// and cost nothing until then.
 //
-// Two ranks see a segment at two addresses, and so do ranks that are threads of one test: a pointer that strays into
-// shared memory is found. The thread sanitizer, however, knows memory by its address, and would see no race between
-// such ranks. So in its builds a process maps a memfd once, however often it is asked for.
+// ShmGroup owns the segment of its group. Move-only; the mapping lives as long as the SharedSegment. One thread at a
+// time uses an object; what lies in the memory has its own rules.
+//
+// Two ranks see a segment at two addresses, and so do ranks that are threads of one test: tests find a pointer that was
+// written into shared memory by mistake. The thread sanitizer, however, knows memory by its address, and would see no
+// race between such ranks. So in its builds a process maps a memfd once, however often it is asked for.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +35,16 @@ class SharedSegment {
   SharedSegment(SharedSegment&& other) noexcept;
   SharedSegment& operator=(SharedSegment&& other) noexcept;
 
-  // A fresh segment of ours, zeroed. kInternal names the size when the machine has not got the memory.
+  // A fresh, zeroed segment. kInternal names the size when the machine lacks the memory.
   static Status Create(size_t size_bytes, SharedSegment* segment);
-  // A segment made by another rank. Takes the descriptor. kMismatch when its size or its seals are not as agreed.
+  // A segment that another rank has made. Takes the descriptor. kMismatch when its size or its seals are not as agreed.
   static Status Attach(Descriptor memfd, size_t size_bytes, SharedSegment* segment);
 
   std::byte* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
   int descriptor() const { return memfd_.get(); }
-  // The mapping needs no descriptor; a forked child that inherits one would keep the memory alive.
+  // Called once all members have the segment: a mapping needs no descriptor, and a forked child that inherits one would
+  // keep the memory alive.
   void CloseDescriptor() { memfd_.Reset(); }
 
  private:

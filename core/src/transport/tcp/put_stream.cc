@@ -10,17 +10,19 @@
 #include <cstring>
 
 #include "common/failpoint.h"
-#include "transport/socket.h"
+#include "transport/socket_io.h"
 
 namespace farandole {
 namespace {
 
-// At a time, so that sending and receiving take turns: a head and 512 KB, which whoever puts that much sends at once.
+// The most bytes of one system call, so that sending and receiving take turns: a head and 512 KB, which is the largest
+// put that goes out at once.
 constexpr size_t kStretchBytes = kPutHeadBytes + (512 << 10);
-// Read behind what is expected, and copied to where it belongs: small data come with one system call.
+// Bytes that are read behind the expected ones, and copied to where they belong: several small puts come with one
+// system call.
 constexpr size_t kBufferBytes = 8 << 10;
 constexpr size_t kMostPieces = 16;
-constexpr size_t kJoinedBytes = 64 << 10;  // copies that are queued one after the other become one piece up to here
+constexpr size_t kJoinedBytes = 64 << 10;  // copies that are queued one after the other form one piece up to this size
 
 }  // namespace
 
@@ -29,7 +31,6 @@ PutStream::PutStream(Descriptor socket) : socket_(std::move(socket)) {
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// False: it goes nowhere.
 bool PutStream::Count(size_t size_bytes) {
   queued_bytes_ += size_bytes;
   if (dropped_) sent_bytes_ = queued_bytes_;
@@ -108,12 +109,11 @@ Status PutStream::Receive(Receiver* receiver, bool* moved) {
     size_t moved_bytes = 0, wanted_bytes = 0;
     FRD_RETURN_IF_ERROR(Read(receiver, &moved_bytes, &wanted_bytes));
     if (moved_bytes > 0) *moved = true;
-    // A second try would find the socket empty. A whole stretch is enough for once.
+    // After a short read a second try would find the socket empty; after a whole stretch it is sending's turn.
     if (moved_bytes < wanted_bytes || moved_bytes >= kStretchBytes) return Status::Ok();
   }
 }
 
-// What is due, and what is expected behind it, comes to where it belongs; the rest through a buffer.
 Status PutStream::Read(Receiver* receiver, size_t* moved_bytes, size_t* wanted_bytes) {
   uint8_t buffer[kBufferBytes];
   iovec parts[3];
@@ -141,29 +141,27 @@ Status PutStream::Read(Receiver* receiver, size_t* moved_bytes, size_t* wanted_b
   size_t left = *moved_bytes;
   for (size_t i = 0; left > 0; ++i) {
     const size_t here = std::min(left, parts[i].iov_len);
-    FRD_RETURN_IF_ERROR(Deal(receiver, static_cast<std::byte*>(parts[i].iov_base), here));
+    FRD_RETURN_IF_ERROR(Distribute(receiver, static_cast<std::byte*>(parts[i].iov_base), here));
     left -= here;
   }
   return Status::Ok();
 }
 
-// Moves each byte to where it belongs, if it does not lie there. What came where something else was expected may belong
-// at a lower place of that memory.
-Status PutStream::Deal(Receiver* receiver, const std::byte* from, size_t size_bytes) {
+// memmove: data that came into expected memory but belong elsewhere may belong at a lower address of the same memory.
+Status PutStream::Distribute(Receiver* receiver, const std::byte* from, size_t size_bytes) {
   while (size_bytes > 0) {
     const bool of_head = left_bytes_ == 0;
     const size_t part_bytes = std::min(size_bytes, of_head ? kPutHeadBytes - head_bytes_ : left_bytes_);
     void* const to = of_head ? static_cast<void*>(head_.data() + head_bytes_) : to_;
     if (to != nullptr && to != from) std::memmove(to, from, part_bytes);
-    FRD_RETURN_IF_ERROR(Take(receiver, part_bytes));
+    FRD_RETURN_IF_ERROR(Advance(receiver, part_bytes));
     from += part_bytes;
     size_bytes -= part_bytes;
   }
   return Status::Ok();
 }
 
-// So many bytes more of the head or of the data are where they belong.
-Status PutStream::Take(Receiver* receiver, size_t size_bytes) {
+Status PutStream::Advance(Receiver* receiver, size_t size_bytes) {
   if (left_bytes_ == 0) {
     head_bytes_ += size_bytes;
     if (head_bytes_ < kPutHeadBytes) return Status::Ok();

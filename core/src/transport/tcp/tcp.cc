@@ -1,5 +1,4 @@
-#include "transport/tcp/tcp.h"
-
+// The link over a stream socket; link.h declares what makes one.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -7,20 +6,39 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "common/failpoint.h"
+#include "transport/link.h"
 
 namespace farandole {
 namespace {
 
-// Errors that say something about us, not about the peer or the way to it.
+// Errors whose cause is in this process, not in the peer or the way to it.
 bool IsOurs(int error) {
   return error == EBADF || error == ENOTSOCK || error == EFAULT || error == EINVAL || error == ENOMEM ||
          error == ENOBUFS;
 }
 
-}  // namespace
+class TcpLink final : public Link {
+ public:
+  TcpLink(Descriptor descriptor, std::string peer);
+  ~TcpLink() override;
+  TcpLink(const TcpLink&) = delete;
+  TcpLink& operator=(const TcpLink&) = delete;
+
+  Status TrySend(const void* data, size_t size_bytes, size_t* moved_bytes) override;
+  Status TryRecv(void* data, size_t size_bytes, size_t* moved_bytes) override;
+  int descriptor() const override { return descriptor_.get(); }
+
+ private:
+  Status Failure(const char* action, int error) const;
+
+  const Descriptor descriptor_;
+  const pid_t owner_;  // the process that made the link
+  const std::string peer_;
+};
 
 TcpLink::TcpLink(Descriptor descriptor, std::string peer)
     : descriptor_(std::move(descriptor)), owner_(getpid()), peer_(std::move(peer)) {
@@ -66,6 +84,12 @@ Status TcpLink::TryRecv(void* data, size_t size_bytes, size_t* moved_bytes) {
 Status TcpLink::Failure(const char* action, int error) const {
   const std::string what = std::string(action) + " " + peer_ + " failed: " + std::strerror(error);
   return {IsOurs(error) ? Code::kInternal : Code::kPeerLost, what};
+}
+
+}  // namespace
+
+std::unique_ptr<Link> MakeTcpLink(Descriptor socket, std::string peer) {
+  return std::make_unique<TcpLink>(std::move(socket), std::move(peer));
 }
 
 }  // namespace farandole

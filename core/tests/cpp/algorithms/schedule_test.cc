@@ -6,11 +6,8 @@
 #include <algorithm>
 #include <set>
 
-#include "algorithms/direct.h"
-#include "algorithms/pairwise.h"
-#include "algorithms/ring.h"
+#include "algorithms/schedules.h"
 #include "algorithms/simulation.h"
-#include "algorithms/tree.h"
 
 namespace farandole::tests {
 namespace {

@@ -4,8 +4,7 @@
 
 #include <utility>
 
-#include "algorithms/direct.h"
-#include "algorithms/ring.h"
+#include "algorithms/schedules.h"
 
 namespace farandole {
 namespace {

@@ -3,11 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "algorithms/direct.h"
 #include "algorithms/mesh.h"
 #include "algorithms/operations.h"
-#include "algorithms/ring.h"
-#include "algorithms/tree.h"
+#include "algorithms/schedules.h"
 
 namespace farandole::tests {
 namespace {

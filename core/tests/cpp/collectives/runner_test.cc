@@ -2,11 +2,9 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include "algorithms/direct.h"
 #include "algorithms/mesh.h"
 #include "algorithms/operations.h"
-#include "algorithms/ring.h"
-#include "algorithms/tree.h"
+#include "algorithms/schedules.h"
 #include "collectives/runner.h"
 
 namespace farandole::tests {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "transport/handshake.h"
-#include "transport/socket_wait.h"
+#include "transport/socket_io.h"
 
 namespace farandole {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "transport/socket.h"
-#include "transport/socket_wait.h"
+#include "transport/socket_io.h"
 
 namespace farandole {
 

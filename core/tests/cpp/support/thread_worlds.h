@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "transport/tcp/tcp.h"
+#include "transport/link.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -78,8 +78,8 @@ inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& 
     for (int peer : Counterparts(layout, static_cast<int>(r))) {
       if (static_cast<size_t>(peer) > r) continue;
       auto [low, high] = SocketPair();
-      worlds[static_cast<size_t>(peer)]->links[r] = std::make_unique<TcpLink>(std::move(low));
-      worlds[r]->links[static_cast<size_t>(peer)] = std::make_unique<TcpLink>(std::move(high));
+      worlds[static_cast<size_t>(peer)]->links[r] = MakeTcpLink(std::move(low));
+      worlds[r]->links[static_cast<size_t>(peer)] = MakeTcpLink(std::move(high));
       if (!HasPutStreams(layout)) continue;
       auto [put_low, put_high] = SocketPair();
       worlds[static_cast<size_t>(peer)]->puts[r] = PutStream(std::move(put_low));

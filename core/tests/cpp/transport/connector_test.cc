@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "support/specs.h"
+#include "transport/socket.h"
 
 namespace farandole {
 namespace {
@@ -37,7 +38,7 @@ class ConnectorTest : public testing::Test {
     return connector_.Step(Now());
   }
 
-  const std::string endpoint_ = FreshStore();
+  const std::string endpoint_ = FreshEndpoint();
   Descriptor listener_;
   Connector connector_{endpoint_, KeyOf(7), {"control", 1, 0}, Now()};
 };

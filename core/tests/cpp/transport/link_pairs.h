@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "support/loopback.h"
-#include "transport/tcp/tcp.h"
+#include "transport/link.h"
 
 namespace farandole::tests {
 
@@ -36,8 +36,7 @@ inline LinkPair LoopbackLinks() {
 inline LinkPair SocketPairLinks() {
   int ends[2];
   Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
-  return {std::make_unique<TcpLink>(Descriptor(ends[0]), "rank 1"),
-          std::make_unique<TcpLink>(Descriptor(ends[1]), "rank 0")};
+  return {MakeTcpLink(Descriptor(ends[0]), "rank 1"), MakeTcpLink(Descriptor(ends[1]), "rank 0")};
 }
 
 inline int BufferedSocket(int buffer_bytes) {
@@ -65,8 +64,7 @@ inline LinkPair TcpLinks(int buffer_bytes = 0) {
   const int accepted = accept(listener, nullptr, nullptr);
   Require(accepted >= 0, "accept");
   close(listener);
-  return {std::make_unique<TcpLink>(Descriptor(connected), "rank 1"),
-          std::make_unique<TcpLink>(Descriptor(accepted), "rank 0")};
+  return {MakeTcpLink(Descriptor(connected), "rank 1"), MakeTcpLink(Descriptor(accepted), "rank 0")};
 }
 
 struct Transport {

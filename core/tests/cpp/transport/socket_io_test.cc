@@ -13,6 +13,7 @@
 
 #include "support/connect.h"
 #include "transport/socket.h"
+#include "transport/socket_io.h"
 
 namespace farandole {
 namespace {

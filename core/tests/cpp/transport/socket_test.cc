@@ -1,5 +1,6 @@
 // Connections by endpoint text: who gets through, with which options, and what the errors say.
 #include "transport/socket.h"
+#include "transport/socket_io.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

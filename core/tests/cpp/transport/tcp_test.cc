@@ -1,5 +1,5 @@
 // What only a socket can get wrong; the rest is in link_suite_test.cc.
-#include "transport/tcp/tcp.h"
+#include "transport/link.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -57,10 +57,10 @@ TEST(TcpLink, ClosingIsSeenAlthoughAForkedChildHoldsACopy) {
 }
 
 TEST(TcpLink, AnErrorOfOursIsNotBlamedOnThePeer) {
-  TcpLink link(Descriptor(-1), "rank 1");
+  const std::unique_ptr<Link> link = MakeTcpLink(Descriptor(-1), "rank 1");
   char byte;
   size_t moved;
-  EXPECT_EQ(link.TryRecv(&byte, 1, &moved).code(), Code::kInternal);
+  EXPECT_EQ(link->TryRecv(&byte, 1, &moved).code(), Code::kInternal);
 }
 
 }  // namespace

@@ -1,24 +1,41 @@
-#include "world/rendezvous/shm_setup.h"
+#include "world/rendezvous/setup.h"
 
 #include <algorithm>
 
 #include "common/failpoint.h"
 #include "common/sha256.h"
+#include "transport/link.h"
 #include "transport/poll.h"
+#include "transport/socket.h"
+#include "transport/socket_io.h"
 
 namespace farandole {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kPurpose = "segment";
+// Purposes of connections, as the handshake names them.
+constexpr const char* kSegment = "segment";
+constexpr const char* kData = "data";
+constexpr const char* kPuts = "puts";
+
 constexpr size_t kDescriptorLimit = 16384;
 constexpr size_t kPayloadLimitBytes = 256;
 // Descriptors are passed by ranks that hold the key, in one piece.
 constexpr milliseconds kPassTimeout{2000};
 constexpr milliseconds kComeAgain{20};
 
+Status ListenForData(const std::string& address, Descriptor* listener) {
+  const Status status = Listen("tcp:" + address + ":0", listener);
+  if (status.ok()) return status;
+  return {status.code(), status.message() + "; FARANDOLE_ADDRESS is " + address +
+                             ", and must be an address of this host that the other machines reach: unset it or set it "
+                             "to one that `ip address` lists"};
+}
+
 }  // namespace
+
+// ---- ShmSetup
 
 std::string ShmSetup::Open() {
   uint8_t name[16];
@@ -30,12 +47,12 @@ std::string ShmSetup::Open() {
   }
   Descriptor listener;
   if (!Listen(endpoint, &listener).ok()) return "";
-  acceptor_.Open(std::move(listener), spec_.key, {kPurpose, static_cast<uint32_t>(spec_.rank), 0});
+  acceptor_.Open(std::move(listener), spec_.key, {kSegment, static_cast<uint32_t>(spec_.rank), 0});
   return endpoint;
 }
 
 // The round stands where the epoch does: meetings belong to one start.
-Hello ShmSetup::MyHello() const { return {kPurpose, static_cast<uint32_t>(spec_.rank), static_cast<uint64_t>(round_)}; }
+Hello ShmSetup::MyHello() const { return {kSegment, static_cast<uint32_t>(spec_.rank), static_cast<uint64_t>(round_)}; }
 
 void ShmSetup::Begin(TimePoint now, RendezvousClient* client) {
   ranks_ = client->group();
@@ -84,7 +101,7 @@ void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client)
 
 void ShmSetup::LetIn(AuthenticatedPeer peer, RendezvousClient* client) {
   const int rank = static_cast<int>(peer.hello.rank);
-  const bool welcome = peer.hello.purpose == kPurpose && client->MayEnter(rank, static_cast<int>(peer.hello.epoch));
+  const bool welcome = peer.hello.purpose == kSegment && client->MayEnter(rank, static_cast<int>(peer.hello.epoch));
   // Who comes too early comes again; see above.
   if (welcome) peers_[rank] = std::move(peer.connection);
 }
@@ -182,6 +199,99 @@ void ShmSetup::MoveInto(World* world) {
   }
   segment_.CloseDescriptor();
   world->group.emplace(std::move(segment_), std::move(events_), spec_.plan, static_cast<int>(member_));
+}
+
+// ---- LinkSetup
+
+void LinkSetup::Open(RendezvousClient* client) {
+  Descriptor listener;
+  std::string endpoint;
+  Status status = FRD_FAILPOINT_STATUS("link.listen");
+  if (status.ok()) status = ListenForData(spec_.interface_address, &listener);
+  if (status.ok()) status = BoundEndpoint(listener.get(), &endpoint);
+  if (status.ok()) acceptor_.Open(std::move(listener), spec_.key, {kData, static_cast<uint32_t>(spec_.rank), 0});
+  client->OnListening(status, endpoint);
+}
+
+void LinkSetup::Begin(TimePoint now, RendezvousClient* client) {
+  const auto call = [&](int peer, const char* purpose) {
+    const Hello mine{purpose, static_cast<uint32_t>(spec_.rank), 0};
+    connectors_.emplace(Connection(peer, purpose), Connector(client->endpoint_of(peer), spec_.key, mine, now));
+  };
+  for (int peer : client->links_to_open()) {
+    call(peer, kData);
+    if (HasPutStreams(client->layout())) call(peer, kPuts);
+  }
+  LetIn(client);
+}
+
+void LinkSetup::Watch(PollSet* set) const {
+  acceptor_.Watch(set);
+  for (const auto& [which, call] : connectors_) call.Watch(set);
+}
+
+void LinkSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client) {
+  std::vector<AuthenticatedPeer> arrived;
+  if (const Status status = acceptor_.Step(set, now, &arrived); !status.ok()) {
+    acceptor_.Close();
+    client->OnNoLink(spec_.rank, status.message());
+  }
+  for (AuthenticatedPeer& peer : arrived) {
+    const bool known = peer.hello.purpose == kData || peer.hello.purpose == kPuts;
+    if (known && peer.hello.rank < static_cast<uint32_t>(spec_.size))
+      waiting_[{static_cast<int>(peer.hello.rank), peer.hello.purpose}] = std::move(peer.connection);
+  }
+  LetIn(client);
+  for (auto call = connectors_.begin(); call != connectors_.end();) {
+    const Connection which = call->first;
+    Status status = call->second.Step(now);
+    const bool other =
+        status.ok() && call->second.done() && call->second.theirs().rank != static_cast<uint32_t>(which.first);
+    if (other) status = Internal("somebody else answers at " + call->second.endpoint());
+    const bool over = !status.ok() || call->second.done();
+    if (status.ok() && over) Keep(which, call->second.Take(), client);
+    call = over ? connectors_.erase(call) : std::next(call);
+    if (!status.ok()) client->OnNoLink(which.first, status.message());
+  }
+}
+
+void LinkSetup::LetIn(RendezvousClient* client) {
+  for (auto peer = waiting_.begin(); peer != waiting_.end();) {
+    if (!client->MayLink(peer->first.first)) {
+      ++peer;
+      continue;
+    }
+    Keep(peer->first, std::move(peer->second), client);
+    peer = waiting_.erase(peer);
+  }
+}
+
+void LinkSetup::Keep(const Connection& which, Descriptor descriptor, RendezvousClient* client) {
+  made_[which] = std::move(descriptor);
+  const int peer = which.first;
+  const bool all =
+      made_.count({peer, kData}) > 0 && (made_.count({peer, kPuts}) > 0 || !HasPutStreams(client->layout()));
+  if (all) client->OnLink(peer);
+}
+
+std::string LinkSetup::detail() const {
+  for (const auto& [which, call] : connectors_) {
+    if (!call.last_refusal().empty()) return "rank " + std::to_string(which.first) + ": " + call.last_refusal();
+  }
+  return "";
+}
+
+void LinkSetup::MoveInto(World* world) {
+  world->links.resize(static_cast<size_t>(world->size));
+  world->puts.resize(static_cast<size_t>(world->size));
+  for (auto& [which, connection] : made_) {
+    const auto peer = static_cast<size_t>(which.first);
+    if (which.second == kPuts) {
+      world->puts[peer] = PutStream(std::move(connection));
+    } else {
+      world->links[peer] = MakeTcpLink(std::move(connection), world->NameOf(which.first));
+    }
+  }
 }
 
 }  // namespace farandole

@@ -1,0 +1,55 @@
+// Waits, bytes and descriptors over connected sockets, for the setting-up of a job. The data plane moves its bytes
+// through link.h and put_stream.h instead.
+//
+// The caller owns the sockets, which may be blocking or not; no function blocks longer than its deadline. Any thread
+// may call; different threads use different sockets. The codes are those of socket.h.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/descriptor.h"
+#include "common/status.h"
+
+namespace farandole {
+
+// ---- waits
+
+// While set, every wait of the transport layer, in any thread, ends with kDeadline within a tenth of a second. Ctrl-C
+// during the start of a job sets it.
+void CancelWaits(bool cancel);
+bool WaitsAreCancelled();
+
+// True once poll reports any of `events` (or an error, which the next call on the descriptor will name); false at the
+// deadline and when waits are cancelled.
+bool WaitFor(int fd, short events, Deadline deadline);
+
+// ---- bytes
+
+// Move what the connection takes or gives now, which may be nothing. REQUIRES: size_bytes > 0.
+Status TrySend(int fd, const void* data, size_t size_bytes, size_t* moved_bytes);
+Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes);
+
+// What a failed send means. kPeerLost: the connection has ended; reading reports that end, too, after everything that
+// the peer sent before. kInternal: the system refused, and the connection goes on. REQUIRES: errno still holds the
+// error.
+Status SendFailed(const std::string& what);
+
+Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline);
+Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);
+
+// ---- descriptors
+
+// Passes open descriptors, any number of them, with a few bytes that say what they are. REQUIRES: a Unix socket.
+//
+//   | count, uint32 | length, uint32 | length bytes | one byte per <= 200 descriptors, which travel with it |
+//
+// Received descriptors are close-on-exec and in the order sent. The receiver takes no more than its limits (else
+// kMismatch).
+Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::string& payload, Deadline deadline);
+Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vector<Descriptor>* descriptors,
+                       std::string* payload, Deadline deadline);
+
+}  // namespace farandole
