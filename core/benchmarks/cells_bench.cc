@@ -115,7 +115,7 @@ class Member {
   int me_;
   std::vector<float> values_;
   std::vector<CellBuffer> buffers_;
-  CellSegment segment_;
+  CellTensor segment_;
   uint64_t exchanges_ = 0, uses_ = 0, meetings_ = 0;
 };
 

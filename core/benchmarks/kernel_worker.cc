@@ -22,7 +22,7 @@ class Kernel {
 
   void Sum(float* data, size_t count) {
     if (count != count_) Begin(count);
-    const farandole::CellSegment segment{data, data, farandole::DType::kFloat32, count};
+    const farandole::CellTensor segment{data, data, farandole::DType::kFloat32, count};
     ++uses_;
     farandole::CellBuffer& cells = *buffers_[uses_ % 2];
     cells.Put(me_, &segment, 1, uses_);

@@ -14,13 +14,13 @@ constexpr size_t kStepBytes = 32;
 
 }  // namespace
 
-void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellSegment* segments, size_t segment_count,
+void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* segments, size_t segment_count,
                int reader) {
   FRD_FAILPOINT("cells.fold");
   const void* inputs[kMostCellMembers];
   size_t offset = 0;
   for (size_t i = 0; i < segment_count; ++i) {
-    const CellSegment& segment = segments[i];
+    const CellTensor& segment = segments[i];
     const size_t size_bytes = segment.size_bytes();
     for (int m = 0; m < cells.member_count(); ++m) inputs[m] = cells.payload(m) + offset;
     const bool reads_own = reader >= 0 && segment.input != nullptr;

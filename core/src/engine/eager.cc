@@ -124,7 +124,7 @@ void Eager::SendData(Running* running, Peer* peer) {
   if (!running->own.empty()) {
     put(running->own.data(), running->own.size());
   } else {
-    for (const CellSegment& segment : running->segments) put(segment.input, segment.size_bytes());
+    for (const CellTensor& segment : running->segments) put(segment.input, segment.size_bytes());
   }
   peer->sent_at = to.queued_bytes();
 }
@@ -223,7 +223,7 @@ void Eager::OnData(size_t size_bytes) {
 // Data that are scaled before they travel, that the fold uses as room, or that are not there: a rank that has joined
 // puts zeros.
 void Eager::Running::MakeOwn() {
-  const auto is_own = [&](const CellSegment& segment) {
+  const auto is_own = [&](const CellTensor& segment) {
     const bool scaled = ScalesBeforeCrossing(segment.dtype, reduction.reduce);
     const bool is_room = IsHalf(segment.dtype) && plan().set->size() > 2;
     return segment.input == nullptr || is_room || (scaled && !reduction.scale.IsIdentity());
@@ -232,7 +232,7 @@ void Eager::Running::MakeOwn() {
   const FloatingPointScope scope;
   own.resize(payload_bytes());
   std::byte* to = own.data();
-  for (const CellSegment& segment : segments) {
+  for (const CellTensor& segment : segments) {
     const bool scaled = ScalesBeforeCrossing(segment.dtype, reduction.reduce);
     if (segment.input != nullptr) {
       Fold(segment.dtype, reduction.reduce, &segment.input, 1, segment.element_count,
@@ -272,7 +272,7 @@ size_t Eager::Advanced(Running* running) {
 
 void Eager::Running::FoldUpTo(size_t available_bytes) {
   while (!folded()) {
-    const CellSegment& folding = segments[segment];
+    const CellTensor& folding = segments[segment];
     const size_t width = SizeOf(folding.dtype);
     const size_t here = available_bytes > offset_bytes ? available_bytes - offset_bytes : 0;
     const size_t count = std::min(here / width, folding.element_count) - element;
@@ -289,7 +289,7 @@ void Eager::Running::FoldUpTo(size_t available_bytes) {
 
 // The same bits as an exchange by schedule, see LinkOperation::StartAllreduce and Runner::Fold.
 void Eager::Running::FoldElements(size_t count) {
-  const CellSegment& folding = segments[segment];
+  const CellTensor& folding = segments[segment];
   if (folding.output == nullptr) return;
   const FloatingPointScope scope;
   const size_t done_bytes = element * SizeOf(folding.dtype), at = offset_bytes + done_bytes;

@@ -85,7 +85,7 @@ class Eager final : private PutStream::Receiver {
   struct Running {
     OperationPtr operation;
     int rank = 0;  // this one
-    std::vector<CellSegment> segments;
+    std::vector<CellTensor> segments;
     Reduction reduction;
     std::vector<std::byte> own;                         // our data, where they are not sent and folded as they lie
     std::vector<Peer> peers;                            // by position

@@ -15,15 +15,15 @@ class Segments {
       at(i) = {tensor.input, tensor.output, tensor.dtype, static_cast<size_t>(ElementCount(tensor.shape))};
     }
   }
-  const CellSegment* data() const { return count_ > 1 ? many_.data() : &one_; }
+  const CellTensor* data() const { return count_ > 1 ? many_.data() : &one_; }
   size_t count() const { return count_; }
 
  private:
-  CellSegment& at(size_t i) { return count_ > 1 ? many_[i] : one_; }
+  CellTensor& at(size_t i) { return count_ > 1 ? many_[i] : one_; }
 
   size_t count_;
-  CellSegment one_;
-  std::vector<CellSegment> many_;
+  CellTensor one_;
+  std::vector<CellTensor> many_;
 };
 
 }  // namespace

@@ -70,7 +70,7 @@ class SmallCall final : public Proposal {
  private:
   const RequestView& asked_;
   const std::string& name_;
-  CellSegment segment_;  // from Put on
+  CellTensor segment_;  // from Put on
   OperationPtr became_;
   std::atomic<bool> over_{false};
 };

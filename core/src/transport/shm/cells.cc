@@ -45,14 +45,13 @@ void CellBuffer::AskForLinesOf(int member) const {
   for (size_t at = 0; at < end; at += kLineBytes) AskForLine(lines + at);
 }
 
-void CellBuffer::Put(int member, const CellSegment* segments, size_t segment_count, uint64_t sequence,
-                     bool wants_bell) {
+void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t sequence, bool wants_bell) {
   FRD_FAILPOINT("cells.put");
   std::byte* at = payload_to_write(member);
-  for (size_t i = 0; i < segment_count; ++i) {
-    const size_t size_bytes = segments[i].size_bytes();
-    if (segments[i].input != nullptr) {
-      std::memcpy(at, segments[i].input, size_bytes);
+  for (size_t i = 0; i < tensor_count; ++i) {
+    const size_t size_bytes = tensors[i].size_bytes();
+    if (tensors[i].input != nullptr) {
+      std::memcpy(at, tensors[i].input, size_bytes);
     } else {
       std::memset(at, 0, size_bytes);
     }

@@ -25,7 +25,7 @@
 namespace farandole {
 
 // A tensor of the payload. A null input reads as zeros; the result for a null output is dropped.
-struct CellSegment {
+struct CellTensor {
   const void* input = nullptr;
   void* output = nullptr;  // may be the input
   DType dtype = DType::kFloat32;
@@ -48,7 +48,7 @@ class CellBuffer {
   // ready.
   void Clear();
   // REQUIRES: this member has folded the use before.
-  void Put(int member, const CellSegment* segments, size_t segment_count, uint64_t sequence, bool wants_bell = false);
+  void Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t sequence, bool wants_bell = false);
   bool HasPut(int member, uint64_t sequence) const { return LatestOf(member) == sequence; }
   // The number of the use that the member put last in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->sequence.load(std::memory_order_acquire) & ~kWantsBell; }

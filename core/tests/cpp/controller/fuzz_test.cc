@@ -176,7 +176,7 @@ struct Member {
   }
   void Put(const Description& description, Negotiation::Plan* plan) {
     const float data[6] = {1, 2, 3, 4, 5, 6};
-    const CellSegment segment{data, nullptr, DType::kFloat32, 6};
+    const CellTensor segment{data, nullptr, DType::kFloat32, 6};
     plan->cells->Put(plan->set->position, &segment, description.signature.tensors.size(), plan->sequence());
     if (negotiation.IsReady(*plan)) negotiation.TakeReady(plan->ticket);
   }
@@ -241,7 +241,7 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_TRUE(negotiation.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
   const float data[6] = {};
-  const CellSegment segment{data, nullptr, DType::kFloat32, 6};
+  const CellTensor segment{data, nullptr, DType::kFloat32, 6};
   for (int each : {0, 1}) plan.cells->Put(each, &segment, 1, plan.sequence());
   ASSERT_TRUE(negotiation.IsReady(plan));
   ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());

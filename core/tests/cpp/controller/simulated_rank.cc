@@ -139,7 +139,7 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
 void SimulatedJob::Put(const Operation& operation) {
   const Signature& signature = operation.call.description.signature;
   std::vector<std::vector<int64_t>> data;
-  std::vector<CellSegment> segments;
+  std::vector<CellTensor> segments;
   for (const TensorSpec& tensor : signature.tensors) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
     std::vector<int64_t>& values = data.emplace_back(elements, 0);
@@ -371,7 +371,7 @@ void SimulatedJob::Fold(Rank* rank, const Operation& operation) {
     if (tensor.dtype != DType::kInt64) return Complain("not a tensor of ours");
   }
   std::vector<std::vector<int64_t>> data;
-  std::vector<CellSegment> segments;
+  std::vector<CellTensor> segments;
   for (const TensorSpec& tensor : operation.call.description.signature.tensors) {
     data.emplace_back(static_cast<size_t>(ElementCount(tensor.shape)), 0);
     segments.push_back({nullptr, data.back().data(), tensor.dtype, data.back().size()});

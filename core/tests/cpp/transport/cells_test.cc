@@ -60,8 +60,8 @@ std::string FoldOf(const std::vector<std::string>& inputs, const std::vector<Par
 }
 
 // The payload's tensors at `input`, results in place or at `output`.
-std::vector<CellSegment> SegmentsOf(const std::vector<Part>& parts, const char* input, char* output) {
-  std::vector<CellSegment> segments;
+std::vector<CellTensor> SegmentsOf(const std::vector<Part>& parts, const char* input, char* output) {
+  std::vector<CellTensor> segments;
   size_t offset = 0;
   for (const Part& part : parts) {
     segments.push_back({input + offset, output + offset, part.dtype, part.element_count});
@@ -84,7 +84,7 @@ struct Payload {
 
 std::string Allreduce(Payload& payload, uint64_t use, int member, std::string input, ReduceOp reduce, Scale scale) {
   CellBuffer& cells = payload.buffers[use & 1];
-  const std::vector<CellSegment> segments = SegmentsOf(payload.parts, input.data(), input.data());
+  const std::vector<CellTensor> segments = SegmentsOf(payload.parts, input.data(), input.data());
   cells.Put(member, segments.data(), segments.size(), use);
   while (!cells.AllHavePut(use)) std::this_thread::yield();
   const bool reads_own = use % 3 != 0;  // with either cells
@@ -155,8 +155,8 @@ TEST(Flat, AMemberWithoutMemoryGivesZerosAndTakesNothing) {
   Payload payload(2, {{DType::kInt32, 3}, {DType::kInt32, 20}});
   std::vector<int32_t> values(23, 7);
   auto* const bytes = reinterpret_cast<char*>(values.data());
-  const std::vector<CellSegment> mine = SegmentsOf(payload.parts, bytes, bytes);
-  const std::vector<CellSegment> none = {{nullptr, nullptr, DType::kInt32, 3}, {nullptr, nullptr, DType::kInt32, 20}};
+  const std::vector<CellTensor> mine = SegmentsOf(payload.parts, bytes, bytes);
+  const std::vector<CellTensor> none = {{nullptr, nullptr, DType::kInt32, 3}, {nullptr, nullptr, DType::kInt32, 20}};
   for (uint64_t use = 1; use <= 3; ++use) {
     CellBuffer& cells = payload.buffers[use & 1];
     cells.Put(0, mine.data(), mine.size(), use);
@@ -170,7 +170,7 @@ TEST(Flat, AMemberWithoutMemoryGivesZerosAndTakesNothing) {
 TEST(Flat, SaysWhoHasPut) {
   Payload payload(3, {{DType::kFloat32, 1}});
   float value = 1;
-  const CellSegment segment{&value, &value, DType::kFloat32, 1};
+  const CellTensor segment{&value, &value, DType::kFloat32, 1};
   CellBuffer& cells = payload.buffers[1];
   cells.Put(2, &segment, 1, 1);
   EXPECT_FALSE(cells.HasPut(0, 1));
