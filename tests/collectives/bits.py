@@ -44,7 +44,7 @@ class Configuration:
 
     @property
     def settings(self) -> list[Settings]:
-        mode = settings_of("mixed" if self.alone else "arenas", self.ranks, self.alone)
+        mode = settings_of("mixed" if self.alone else "shared", self.ranks, self.alone)
         common = {"FARANDOLE_FUSION_THRESHOLD": self.threshold, "FARANDOLE_ALGORITHM": self.algorithm}
         return [{**each, **common} for each in mode]
 

@@ -13,7 +13,7 @@ import farandole
 import farandole.numpy as fnp
 
 Settings = Mapping[str, str]
-MODES = ("arenas", "tcp", "mixed")
+MODES = ("shared", "tcp", "mixed")
 
 Members = tuple[int, ...]
 
@@ -28,8 +28,8 @@ def modes(ranks: int) -> tuple[str, ...]:
 
 def settings_of(mode: str, ranks: int, alone: Sequence[int] = ()) -> list[Settings]:
     """By rank. In the mode "mixed" the ranks `alone` share no memory, by default the first one."""
-    apart = {"arenas": (), "tcp": range(ranks), "mixed": alone or (0,)}[mode]
-    return [{"FARANDOLE_ARENAS": "0"} if rank in apart else {} for rank in range(ranks)]
+    without = {"shared": (), "tcp": range(ranks), "mixed": alone or (0,)}[mode]
+    return [{"FARANDOLE_ARENAS": "0"} if rank in without else {} for rank in range(ranks)]
 
 
 def place() -> int:

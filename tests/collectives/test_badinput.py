@@ -16,7 +16,7 @@ from misuses import MISUSES, ODD_BUT_RIGHT
 pytestmark = pytest.mark.timeout(120)
 
 SOON_S = 3.0  # generous: the machine may be busy
-PLACES = [(2, "arenas"), (2, "tcp"), (3, "arenas"), (3, "mixed")]
+PLACES = [(2, "shared"), (2, "tcp"), (3, "shared"), (3, "mixed")]
 places = pytest.mark.parametrize(("ranks", "mode"), PLACES, ids=str)
 
 
@@ -56,7 +56,7 @@ def judge_mismatch(case, rank, error, text):
 
 
 @pytest.mark.parametrize("members", [[0, 1], [0, 2], [1, 2]], ids=str)
-@pytest.mark.parametrize("mode", ["arenas", "mixed", "tcp"])
+@pytest.mark.parametrize("mode", ["shared", "mixed", "tcp"])
 def test_who_disagrees_in_a_process_set_is_told_there_alone(mode, members):
     answers = run(3, mode, attempts_in_sets.disagree_in_a_set, members)
     wrong = []
@@ -70,7 +70,7 @@ def test_who_disagrees_in_a_process_set_is_told_there_alone(mode, members):
 
 
 @pytest.mark.parametrize("members", [[0, 1], [0, 2], [1, 2]], ids=str)
-@pytest.mark.parametrize("mode", ["arenas", "mixed", "tcp"])
+@pytest.mark.parametrize("mode", ["shared", "mixed", "tcp"])
 def test_who_disagrees_while_another_rank_has_joined_is_told_and_a_joined_root_is_named(mode, members):
     answers = run(3, mode, attempts_in_sets.disagree_beside_a_joined_rank, members)
     cases = attempts_in_sets.cases_among(members)
@@ -91,7 +91,7 @@ def words_of(text):
     return {word for word in ("rank 0", "rank 1", "rank 2", "join") if word in text}
 
 
-@pytest.mark.parametrize("mode", ["arenas", "mixed", "tcp"])
+@pytest.mark.parametrize("mode", ["shared", "mixed", "tcp"])
 def test_who_disagrees_about_process_sets_is_told_with_both_values(mode):
     for rank, answer in enumerate(run(3, mode, attempts_in_sets.disagree_about_sets)):
         for case, told in zip(attempts_in_sets.SET_CASES, answer, strict=True):
@@ -143,7 +143,7 @@ def test_a_name_twice_in_flight_is_refused(ranks, mode):
 @pytest.mark.parametrize(
     ("kind", "leaves"), [(kind, False) for kind in attempts.ABSENT] + [(kind, True) for kind in attempts.LEFT]
 )
-@pytest.mark.parametrize(("ranks", "mode"), [(2, "arenas"), (3, "tcp")])
+@pytest.mark.parametrize(("ranks", "mode"), [(2, "shared"), (3, "tcp")])
 def test_who_does_not_come_is_named(ranks, mode, kind, leaves):
     answers = run(ranks, mode, attempts.one_never_calls, kind, leaves)
     for rank, (told, printed) in enumerate(answers):

@@ -36,7 +36,7 @@ def test_every_operation_and_its_gradient_are_what_they_mean(ranks, mode):
 
 def test_a_wrong_gradient_is_found():
     case = torch_cases.TorchCase(
-        Key(1, 2, "arenas", 0), 0, "allgather", (0, 1), True, "float64", shapes=[(0,)], rows=[[1, 2]]
+        Key(1, 2, "shared", 0), 0, "allgather", (0, 1), True, "float64", shapes=[(0,)], rows=[[1, 2]]
     )
     mine, other = case.weights(0, 1), case.weights(0, 0)
     want = case.expect_gradient(0, 1)

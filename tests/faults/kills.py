@@ -45,7 +45,7 @@ class Job:
     victim: int
     kind: str
     size_bytes: int
-    mode: str  # arenas, tcp, mixed
+    mode: str  # shared, tcp, mixed
     child: str  # "cloned": past every handler of fork, so that it holds all descriptors
     delay_s: float
 
@@ -62,7 +62,7 @@ def draw(seed: int, number: int) -> Job:
     dice = random.Random(f"{seed}.{number}")
     ranks = dice.choice([2, 2, 3, 4])
     size = int(LEAST_BYTES * (MOST_BYTES / LEAST_BYTES) ** dice.random())
-    mode = dice.choice(["arenas", "tcp"] if ranks == 2 else ["arenas", "tcp", "mixed"])
+    mode = dice.choice(["shared", "tcp"] if ranks == 2 else ["shared", "tcp", "mixed"])
     victim, kind, child = dice.randrange(ranks), dice.choice(KINDS), dice.choice(CHILDREN)
     # Who shares no memory is watched through its connections alone, so a child that keeps them open hides its death.
     if child == "cloned" and is_alone(mode, victim):

@@ -31,7 +31,7 @@ class Job:
     number: int
     ranks: int
     victim: int
-    mode: str  # arenas, tcp, mixed
+    mode: str  # shared, tcp, mixed
     child: str
     begin_s: list[float]  # by rank: when it calls init, once all have been forked
     kill_s: float
@@ -41,7 +41,7 @@ class Job:
 def draw(seed: int, number: int) -> Job:
     dice = random.Random(f"start.{seed}.{number}")
     ranks = dice.choice([2, 3, 4, 5])
-    mode = dice.choice(["arenas", "tcp"] if ranks == 2 else ["arenas", "tcp", "mixed"])
+    mode = dice.choice(["shared", "tcp"] if ranks == 2 else ["shared", "tcp", "mixed"])
     victim, child = dice.randrange(ranks), dice.choice(["none", "forked"])
     begin_s = [dice.random() * _LATEST_BEGIN_S for _ in range(ranks)]
     kill_s = begin_s[victim] + dice.random() * (_LATEST_KILL_S - begin_s[victim])

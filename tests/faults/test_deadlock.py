@@ -35,9 +35,9 @@ def call_different_things():
     return told(lambda: reduce("here" if farandole.rank() == 0 else "there"))
 
 
-@pytest.mark.parametrize("arenas", ["0", "1"])
-def test_two_ranks_that_call_different_things(arenas):
-    texts = spawn(2, call_different_things, timeout=60, env={**PATIENT, "FARANDOLE_ARENAS": arenas})
+@pytest.mark.parametrize("shares_memory", ["0", "1"])
+def test_two_ranks_that_call_different_things(shares_memory):
+    texts = spawn(2, call_different_things, timeout=60, env={**PATIENT, "FARANDOLE_ARENAS": shares_memory})
     for text in texts:
         assert "neither has a thread that could still call what the other needs" in text
         assert "allreduce 'here'" in text and "allreduce 'there'" in text and "join()" in text

@@ -109,9 +109,9 @@ def among_strangers(world, function, *arguments):
         return answers, crowd.visits, crowd.answers()
 
 
-@pytest.mark.parametrize("arenas", ["0", "1"])
-def test_strangers_at_doors_that_open_for_a_moment_have_no_effect(arenas):
-    with World(3, env={"FARANDOLE_ARENAS": arenas}, init=False) as world:
+@pytest.mark.parametrize("shares_memory", ["0", "1"])
+def test_strangers_at_endpoints_that_open_for_a_moment_have_no_effect(shares_memory):
+    with World(3, env={"FARANDOLE_ARENAS": shares_memory}, init=False) as world:
         answers, _, heard = among_strangers(world, live_often, 40)
     assert answers == [40, 40, 40]
     assert heard == []
@@ -129,9 +129,9 @@ def reduce_for(seconds):
     return steps, right
 
 
-@pytest.mark.parametrize("arenas", ["0", "1"])
-def test_strangers_while_a_job_runs_have_no_effect(arenas):
-    with World(2, env={"FARANDOLE_ARENAS": arenas}) as world:
+@pytest.mark.parametrize("shares_memory", ["0", "1"])
+def test_strangers_while_a_job_runs_have_no_effect(shares_memory):
+    with World(2, env={"FARANDOLE_ARENAS": shares_memory}) as world:
         answers, _, heard = among_strangers(world, reduce_for, 2.0)
     assert answers[0] == answers[1]
     assert answers[0][0] == answers[0][1] > 20
