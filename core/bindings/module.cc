@@ -140,7 +140,7 @@ void Init(int rank, int size, const std::string& store, const py::bytes& key, co
   spec.interface_address = address;
   spec.rank = rank;
   spec.size = size;
-  spec.store = store;
+  spec.rendezvous_endpoint = store;
   const std::string secret = key;
   if (size > 1 && secret.size() != spec.key.size())
     RaiseIfError(Invalid("the job key must have 32 bytes, not " + std::to_string(secret.size())));

@@ -169,7 +169,7 @@ int32_t ApiInit(const frd_world* world) {
     if (world->size > 1) {
       if (world->store == nullptr || world->key == nullptr)
         return Report(Invalid("a world of several ranks needs a store and a key"));
-      spec.store = world->store;
+      spec.rendezvous_endpoint = world->store;
       std::copy(world->key, world->key + spec.key.size(), spec.key.begin());
     }
     return Report(InitProcess(spec));

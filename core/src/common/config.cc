@@ -118,8 +118,8 @@ Status ReadSettings(Settings* settings) {
   settings->backends = ReadList("FARANDOLE_BACKEND");
   settings->libraries = ReadLibraries(settings->backends);
   FRD_RETURN_IF_ERROR(ReadNetworks(settings->backends, &settings->without_network));
-  if (!Variable("PMI_SIZE").empty()) settings->starter = "mpich";
-  if (!Variable("OMPI_COMM_WORLD_SIZE").empty()) settings->starter = "openmpi";
+  if (!Variable("PMI_SIZE").empty()) settings->launcher = "mpich";
+  if (!Variable("OMPI_COMM_WORLD_SIZE").empty()) settings->launcher = "openmpi";
   settings->failpoints = Variable("FARANDOLE_FAILPOINTS");
   return Status::Ok();
 }

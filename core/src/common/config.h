@@ -16,6 +16,7 @@
 
 namespace farandole {
 
+// Names in capitals are the variables; docs/guide/README.md explains them to users.
 struct Settings {
   bool shares_memory = true;       // FARANDOLE_ARENAS=0: this rank shares no memory, as if on a machine of its own
   std::string algorithm = "auto";  // FARANDOLE_ALGORITHM: auto, direct, ring, tree, exchange
@@ -26,7 +27,7 @@ struct Settings {
   std::map<std::string, std::string> libraries;
   // Back ends of the list with FARANDOLE_<NAME>_NETWORK=0: their library has no network between hosts
   std::set<std::string> without_network;
-  std::string starter;  // "openmpi" or "mpich" where its launcher's variables show that it started this process
+  std::string launcher;  // "openmpi" or "mpich" where its launcher's variables show that it started this process
   int64_t fusion_threshold_bytes =
       4 << 20;                         // FARANDOLE_FUSION_THRESHOLD: tensors are packed together up to this many bytes
   int64_t start_timeout_ms = 120'000;  // FARANDOLE_START_TIMEOUT (seconds): how long init waits for the other ranks
@@ -50,7 +51,10 @@ std::vector<std::pair<std::string, std::string>> NetworksOf(const Settings& sett
 // FARANDOLE_<NAME>_LIB of each name, "" where it is not set.
 std::map<std::string, std::string> ReadLibraries(const std::vector<std::string>& names);
 
-// kInvalid names the variable, its value and what is allowed.
+// Reads all variables anew, so that a later init sees their changes. A variable that is unset or empty leaves its
+// default. kInvalid names the variable, its value and what is allowed.
+//
+// REQUIRES: no other thread changes the environment meanwhile.
 Status ReadSettings(Settings* settings);
 
 }  // namespace farandole

@@ -43,6 +43,7 @@ std::string PathOfOtherCopy(const char* symbol) {
     void* const handle = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
     if (handle == nullptr) continue;
     const void* const address = dlsym(handle, symbol);
+    // dlsym also searches what the object depends on, which may be this one.
     const Object found = address != nullptr ? ObjectOf(address) : own;
     dlclose(handle);
     if (found.base != own.base) return found.path;

@@ -15,7 +15,7 @@
 #include "engine/operation.h"
 #include "engine/solo.h"
 #include "engine/table.h"
-#include "world/rendezvous/bootstrap.h"
+#include "world/world.h"
 
 namespace farandole {
 

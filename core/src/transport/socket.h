@@ -23,7 +23,10 @@
 
 namespace farandole {
 
-// Port 0 lets the kernel choose; BoundEndpoint says what it chose.
+// ---- listening
+
+// Tries the addresses of a name in their order and listens at the first one that the system allows. Port 0 lets the
+// kernel choose; BoundEndpoint says what it chose. kInternal: the system allows none.
 Status Listen(const std::string& endpoint, Descriptor* listener);
 
 // The endpoint others connect to: "tcp:127.0.0.1:40123", "unix:name".
@@ -32,17 +35,23 @@ Status BoundEndpoint(int fd, std::string* endpoint);
 // Waits for one connection. kMismatch: a process of another user connected and was refused; call again.
 Status Accept(int listener_fd, Deadline deadline, Descriptor* connection);
 
+// ---- connecting
+
 // An attempt in two halves that do not block (name look-ups excepted). The first begins to connect to one of the
 // endpoint's addresses: number `attempt`, counted round and round, so that each address gets its turn. Once poll
 // reports POLLOUT the second says whether the connection was made. kPeerLost when nobody listens there.
 Status BeginConnect(const std::string& endpoint, size_t attempt, Descriptor* connection);
 Status EndConnect(const std::string& endpoint, int fd);
 
+// ---- names
+
 // For messages: " at 10.0.0.2:4711"; "" for an abstract Unix socket, whose name tells users nothing.
 std::string AtEndpoint(const std::string& endpoint);
 
-// Who is at the other end, for messages: "tcp:10.0.0.2:4711", "unix:name", "process 4711 on this machine".
+// The other end of a connection, for messages: "tcp:10.0.0.2:4711", "unix:name", "process 4711 on this machine".
 std::string DescribePeer(int fd);
+
+// ---- this host
 
 // The addresses of the interfaces that are up, in their order, each with the length of its network's part:
 // "10.0.0.7/24", "2001:db8::7/64". Loopback is left out, and so are addresses that are valid on one link only.

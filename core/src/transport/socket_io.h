@@ -20,6 +20,7 @@ namespace farandole {
 // While set, every wait of the transport layer, in any thread, ends with kDeadline within a tenth of a second. Ctrl-C
 // during the start of a job sets it.
 void CancelWaits(bool cancel);
+// Asked by loops that sleep in another way than by WaitFor.
 bool WaitsAreCancelled();
 
 // True once poll reports any of `events` (or an error, which the next call on the descriptor will name); false at the
@@ -28,7 +29,8 @@ bool WaitFor(int fd, short events, Deadline deadline);
 
 // ---- bytes
 
-// Move what the connection takes or gives now, which may be nothing. REQUIRES: size_bytes > 0.
+// Move what the connection takes or gives now, which may be nothing. kPeerLost: the peer has closed or reset the
+// connection; of TrySend, bytes that came before can still be received. REQUIRES: size_bytes > 0.
 Status TrySend(int fd, const void* data, size_t size_bytes, size_t* moved_bytes);
 Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes);
 
@@ -37,6 +39,8 @@ Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes);
 // error.
 Status SendFailed(const std::string& what);
 
+// Block until everything has moved. kDeadline and kPeerLost say how much had: the connection is of no further use. For
+// short messages of the start only, since the caller notices nothing else meanwhile.
 Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline);
 Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);
 
@@ -46,8 +50,9 @@ Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);
 //
 //   | count, uint32 | length, uint32 | length bytes | one byte per <= 200 descriptors, which travel with it |
 //
-// Received descriptors are close-on-exec and in the order sent. The receiver takes no more than its limits (else
-// kMismatch).
+// Received descriptors are close-on-exec and in the order sent. The receiver takes no more than its limits, else
+// kMismatch; kInternal says when this process may not open as many. After an error the connection is of no further use,
+// and *descriptors has those that came.
 Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::string& payload, Deadline deadline);
 Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vector<Descriptor>* descriptors,
                        std::string* payload, Deadline deadline);

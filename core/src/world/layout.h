@@ -23,22 +23,27 @@ struct Layout {
   std::vector<int> group_of;             // by rank
   std::vector<int> member_of;            // by rank: its position in its group
 
+  // Of ranks; in a process set the "ranks" of its layout are positions.
   int size() const { return static_cast<int>(group_of.size()); }
   int group_count() const { return static_cast<int>(groups.size()); }
-  int shard_count() const;  // K
+  // K, the size of the largest group: then each of its members owns one shard.
+  int shard_count() const;
+  // The inverse of group_of and member_of.
   int RankOf(int group, int member) const { return groups[static_cast<size_t>(group)][static_cast<size_t>(member)]; }
 };
 
 // unshared[r]: rank r could not share memory although its PeerInfo promised that it could.
 Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& unshared);
 
-// The layout of some of the ranks, numbered 0, 1, ... in their order. REQUIRES: ranks ascend.
+// The layout of some of the ranks, numbered 0, 1, ... in their order, as a process set has it. Ranks that share memory
+// in the world share it here. REQUIRES: ranks ascend.
 Layout Restrict(const Layout& layout, const std::vector<int>& ranks);
 
 // The member of a group of group_size that owns `shard` of shard_count.
 int OwnerOfShard(int group_size, int shard, int shard_count);
 
-// The shards that `member` owns: [begin, end), possibly empty.
+// The shards that `member` of a group owns: [begin, end). A member owns several where its group is smaller than
+// another.
 struct ShardRange {
   int begin = 0;
   int end = 0;

@@ -8,7 +8,7 @@ namespace {
 
 Status UnreadablePeerInfo() { return Internal("what a rank said about itself cannot be read"); }
 
-// "ranks 0, 1 (host a), 3 (host b)"
+// "ranks 0, 1 (host a), 3 (host b)": a host is named once, after the last of its ranks in a row.
 std::string Names(const std::vector<PeerInfo>& peers, const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {

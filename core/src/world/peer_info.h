@@ -25,7 +25,7 @@ struct PeerInfo {
   bool shares_memory = true;     // false: FARANDOLE_ARENAS=0, or this machine does not let it listen
   std::string segment_endpoint;  // where this rank, as the leader of its group, would hand out the segment
   std::string version = CoreVersion();
-  int size = 0;  // how many ranks this one was told there are
+  int size = 0;  // the number of ranks that this one was started for
   SharedSettings settings = {};
 
   // The version and the host stand first in all versions, so that ranks of different versions can be named.

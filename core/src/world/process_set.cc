@@ -8,6 +8,7 @@
 
 namespace farandole {
 
+// Ranks ascend, so a binary search finds the position.
 int ProcessSet::PositionOf(int rank) const {
   const auto found = std::lower_bound(ranks.begin(), ranks.end(), rank);
   return found != ranks.end() && *found == rank ? static_cast<int>(found - ranks.begin()) : -1;
@@ -73,6 +74,7 @@ int ProcessSets::Add(std::vector<int> ranks) {
 
 void ProcessSets::Remove(int id) { sets_.erase(id); }
 
+// The lowest channel that no set with a rank in common has, so that all ranks choose the same.
 int ProcessSets::FreeChannel(const std::vector<int>& ranks) const {
   std::array<bool, kMaxChannels> taken{};
   for (const auto& [id, set] : sets_) {

@@ -51,6 +51,7 @@ void ShmGroup::RingOthers() const {
   }
 }
 
+// May be called for this rank itself, whose other thread sleeps.
 void ShmGroup::RingMember(int member) const {
   RingFence();
   Ring(bells_[member], events_[static_cast<size_t>(member)].get());

@@ -1,12 +1,13 @@
-// Everything that this rank knows and holds of the others for one epoch.
+// World: everything that this rank knows and holds of the others for one epoch. WorldSpec is what it is made from, and
+// Bootstrap makes it.
 //
 //   peers     what each rank said about itself           layout  which ranks share memory
 //   group     shared memory and bells of this machine    pidfds  become readable when a rank of this machine ends
 //   control   every rank <-> rank 0, small messages      links   tensor data, to the ranks of other groups
 //   puts      data of eager operations, to all others, where no two ranks share memory
 //
-// Bootstrap makes it and hands it to the engine, which owns it until the epoch ends. Its connections belong to the
-// thread that drives the progress loop; peers and layout do not change, and any thread may read them.
+// The engine owns the World until the epoch ends. Its connections belong to the thread that drives the progress loop;
+// peers and layout do not change, and any thread may read them.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/descriptor.h"
+#include "common/status.h"
+#include "transport/handshake.h"
 #include "transport/link.h"
 #include "transport/message_stream.h"
 #include "transport/tcp/put_stream.h"
@@ -28,7 +32,7 @@ struct World {
   int size = 1;
   std::vector<PeerInfo> peers;
   Layout layout;
-  std::optional<ShmGroup> group;
+  std::optional<ShmGroup> group;             // always there once the world is made
   std::vector<MessageStream> control;        // by rank: all but itself on rank 0, only [0] elsewhere
   std::vector<std::unique_ptr<Link>> links;  // by rank, null where there is none
   std::vector<PutStream> puts;               // by rank, not open where there is none
@@ -39,5 +43,23 @@ struct World {
   // "rank 3 (host b, pid 4711)"
   std::string NameOf(int other) const { return NameOfRank(peers, other); }
 };
+
+struct WorldSpec {
+  int rank = 0;
+  int size = 1;
+  std::string rendezvous_endpoint;       // where rank 0 listens, see transport/socket.h; unused when size is 1
+  std::shared_ptr<Descriptor> listener;  // of rank 0, where it listens there already
+  Key key{};                             // the job's secret
+  bool shares_memory = true;
+  std::string interface_address;  // where data links listen; empty: the engine takes that of the settings
+  SegmentPlan plan;
+  SharedSettings settings;  // must be the same on every rank
+};
+
+// Starts a job together with the other ranks. Blocks until the world is made, the start has failed, or the deadline has
+// come, and looks at nothing but its arguments; any thread may call. On failure *culprits, where given, are the ranks
+// that caused it.
+Status Bootstrap(const WorldSpec& spec, Deadline deadline, std::unique_ptr<World>* world,
+                 std::vector<int>* culprits = nullptr);
 
 }  // namespace farandole

@@ -21,7 +21,7 @@ Status FindLibrary(const Settings& settings, const MpiLibrary** library) {
   MpiPlaces places;
   if (const auto wanted = settings.libraries.find(kMpi.name); wanted != settings.libraries.end())
     places.wanted = wanted->second;
-  places.starter = settings.starter;
+  places.starter = settings.launcher;
   if (std::string folder = OwnLibraryFolder(); !folder.empty()) places.folders.push_back(std::move(folder));
   return OpenMpiLibrary(places, library);
 }
@@ -41,7 +41,7 @@ class BlockingMpi final : public BlockingLibrary {
 
   Status Open() override {
     FRD_RETURN_IF_ERROR(FindLibrary(settings_, &library_));
-    FRD_RETURN_IF_ERROR(StartMpi(*library_, settings_.starter));
+    FRD_RETURN_IF_ERROR(StartMpi(*library_, settings_.launcher));
     FRD_RETURN_IF_ERROR(FindPlaceInMpi(*library_, world_size_, &place_));
     communicators_ = std::make_unique<MpiCommunicators>(library_);
     return Status::Ok();
@@ -107,7 +107,7 @@ Status Exchange(const Settings& settings, int rank, int size, const std::string&
   const WithinMpi within;
   const MpiLibrary* library = nullptr;
   FRD_RETURN_IF_ERROR(FindLibrary(settings, &library));
-  FRD_RETURN_IF_ERROR(StartMpi(*library, settings.starter));
+  FRD_RETURN_IF_ERROR(StartMpi(*library, settings.launcher));
   return ExchangeByMpi(*library, rank, size, mine, all);
 }
 

@@ -1,5 +1,10 @@
-#include "world/rendezvous/bootstrap.h"
-
+// Makes a World: one loop that carries out, over real sockets, what the state machines of the start decide.
+//
+//   decide; pure    RendezvousServer (rank 0)   <- messages ->   RendezvousClient (every rank)
+//   act             Acceptor, streams                            Connector, stream, ShmSetup, LinkSetup
+//
+// The loop waits for no peer alone: connections that fail, ranks that die and rank 0's decisions are all noticed at
+// once. Everything here belongs to one call of Bootstrap, and to its thread.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -14,18 +19,19 @@
 #include "transport/socket.h"
 #include "world/rendezvous/server.h"
 #include "world/rendezvous/setup.h"
+#include "world/world.h"
 
 namespace farandole {
 namespace {
 
-constexpr const char* kPurpose = "control";
-constexpr int64_t kLastWordsMs = 200;
+constexpr const char* kPurpose = "control";  // of a connection, as the handshake names it
+constexpr int64_t kEndTimeoutMs = 200;       // for sending out why the start has failed
 
-// Of each other rank: its process, its bell or data connections, and on rank 0 its control connection.
+// Descriptors for each other rank: its process, its bell or data connections, and on rank 0 its control connection.
 constexpr rlim_t kForEachRank = 4, kForAll = 32;
-constexpr rlim_t kLeastForAll = 12;  // and one for each rank
+constexpr rlim_t kLeastForAll = 12;  // a world cannot start with fewer, and one more for each rank
 
-// 0 where the system does not say.
+// How many descriptors are open; 0 where the system does not say.
 rlim_t OpenNow() {
   DIR* const folder = opendir("/proc/self/fd");
   if (folder == nullptr) return 0;
@@ -35,8 +41,8 @@ rlim_t OpenNow() {
   return count;
 }
 
-// Raises the limit of open files of this process where it may. Else kInvalid says how many there are and how to have
-// more.
+// Raises the soft limit of open files of this process, as far as the hard limit allows. kInvalid when that is too
+// little for the world; it says how many are needed and how to raise the hard limit.
 Status ProvideDescriptors(int world_size) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return SystemError("getrlimit");
@@ -45,7 +51,7 @@ Status ProvideDescriptors(int world_size) {
   if (limit.rlim_cur >= wanted) return Status::Ok();
   rlimit raised = limit;
   raised.rlim_cur = std::min(wanted, limit.rlim_max);
-  setrlimit(RLIMIT_NOFILE, &raised);  // where it is refused, what there is may be enough
+  setrlimit(RLIMIT_NOFILE, &raised);  // if the system refuses, the present limit may be enough
   getrlimit(RLIMIT_NOFILE, &raised);
   const rlim_t least = open + kLeastForAll + static_cast<rlim_t>(world_size);
   if (raised.rlim_cur >= least) return Status::Ok();
@@ -62,7 +68,7 @@ std::string HostName() {
   return name;
 }
 
-// Ranks with equal answers see the same kernel, the same abstract socket names and the same user.
+// Ranks with equal answers share the kernel, the abstract socket names and the user, so they can share memory.
 std::string MachineIdentity() {
   std::string boot_id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
@@ -81,6 +87,7 @@ PeerInfo MyPeerInfo(const WorldSpec& spec, const std::string& segment_endpoint) 
 
 class Start {
  public:
+  // Listens for members before the client exists, since its PeerInfo names that endpoint.
   Start(const WorldSpec& spec, Deadline deadline)
       : spec_(spec),
         shm_setup_(spec),
@@ -90,30 +97,34 @@ class Start {
         pidfds_(static_cast<size_t>(spec.size)) {
     const TimePoint now = Now();
     if (spec.rank == 0) {
-      server_.emplace(spec.size, spec.store, now, deadline);
+      server_.emplace(spec.size, spec.rendezvous_endpoint, now, deadline);
     } else {
-      connector_.emplace(spec.store, spec.key, Hello{kPurpose, static_cast<uint32_t>(spec.rank), 0}, now);
+      connector_.emplace(spec.rendezvous_endpoint, spec.key, Hello{kPurpose, static_cast<uint32_t>(spec.rank), 0}, now);
     }
   }
 
-  // Until the client is over.
+  // Runs the loop until the client is over.
   Status Run();
-  void SayLastWords(const Status& why);
+  // After a failure: lets the other ranks read why.
+  void EndControl(const Status& why);
+  // After success.
   void MoveInto(World* world);
   const std::vector<int>& culprits() const { return client_.culprits(); }
-  // The word that ends the start is spoken. What comes now, ends of connections too, is for the engine to notice.
+  // The start is decided. What comes from now on, also the end of a connection, is for the engine to notice.
   bool decided() const { return server_ ? server_->over() : client_.over(); }
 
  private:
+  // One pass over everything that is ready.
   void Step(TimePoint now);
   Status StepAcceptor(TimePoint now);
   Status StepConnector(TimePoint now);
-  void LetIn(AuthenticatedPeer peer, TimePoint now);
+  void Admit(AuthenticatedPeer peer, TimePoint now);
   void Read(int rank, TimePoint now);
   void OnLost(int rank, const std::string& how);
-  void Carry(TimePoint now);
+  void Deliver(TimePoint now);
   void Perform(const RendezvousClient::Action& action, TimePoint now);
   void Send(int rank, const RendezvousMessage& message);
+  // What was refused last, for messages about a deadline.
   std::string Detail() const;
   void WatchAll();
 
@@ -123,12 +134,12 @@ class Start {
   std::optional<RendezvousServer> server_;  // on rank 0
   RendezvousClient client_;
   Acceptor acceptor_;                   // on rank 0
-  std::optional<Connector> connector_;  // elsewhere, until it is answered
+  std::optional<Connector> connector_;  // on the other ranks, until rank 0 has answered
   std::vector<MessageStream> control_;  // by rank
-  std::vector<MessageStream> refused_;  // who must not come in reads why
+  std::vector<MessageStream> refused_;  // of peers that were not admitted; they may still read why
   std::vector<Descriptor> pidfds_;      // of the other ends of control_, where the kernel says
   PollSet set_;
-  Status broken_;
+  Status broken_;  // why this rank cannot go on, where the client cannot know
 };
 
 Status Start::Run() {
@@ -137,12 +148,12 @@ Status Start::Run() {
     if (spec_.listener) {
       listener = std::move(*spec_.listener);
     } else {
-      FRD_RETURN_IF_ERROR(Listen(spec_.store, &listener));
+      FRD_RETURN_IF_ERROR(Listen(spec_.rendezvous_endpoint, &listener));
     }
     acceptor_.Open(std::move(listener), spec_.key, {kPurpose, 0, 0});
     client_.OnConnected(Now());
   }
-  Carry(Now());
+  Deliver(Now());
   while (!client_.over()) {
     WatchAll();
     FRD_FAILPOINT("bootstrap.wait");
@@ -171,27 +182,27 @@ void Start::Step(TimePoint now) {
   for (int r = 0; r < spec_.size && !decided(); ++r) {
     const auto at = static_cast<size_t>(r);
     if (control_[at].open() && set_.ready(control_[at].socket())) Read(r, now);
-    if (!decided() && set_.ready(pidfds_[at])) OnLost(r, "died");  // last words first
+    if (!decided() && set_.ready(pidfds_[at])) OnLost(r, "died");  // after its last messages
   }
   shm_setup_.Step(set_, now, &client_);
   link_setup_.Step(set_, now, &client_);
-  Carry(now);
-  // What has come in time counts, so time is looked at last.
+  Deliver(now);
+  // A message that has come in time counts, so deadlines are judged last.
   if (server_) server_->OnTime(now);
-  Carry(now);
+  Deliver(now);
   client_.OnTime(now, Detail());
-  Carry(now);
+  Deliver(now);
 }
 
 Status Start::StepAcceptor(TimePoint now) {
   std::vector<AuthenticatedPeer> arrived;
   FRD_RETURN_IF_ERROR(acceptor_.Step(set_, now, &arrived));
-  for (AuthenticatedPeer& peer : arrived) LetIn(std::move(peer), now);
+  for (AuthenticatedPeer& peer : arrived) Admit(std::move(peer), now);
   if (acceptor_.turned_away() > 0) server_->OnTurnedAway(acceptor_.last_reason());
   return Status::Ok();
 }
 
-void Start::LetIn(AuthenticatedPeer peer, TimePoint now) {
+void Start::Admit(AuthenticatedPeer peer, TimePoint now) {
   FRD_FAILPOINT("bootstrap.admit");
   if (peer.hello.purpose != kPurpose) return acceptor_.TurnAway("it came for another purpose: " + peer.hello.purpose);
   const auto at = static_cast<size_t>(peer.hello.rank);
@@ -221,7 +232,8 @@ Status Start::StepConnector(TimePoint now) {
   return Status::Ok();
 }
 
-// One message after the other, and none after the word that ends the start: it is for the engine.
+// Takes one message after the other, and none after the one that decides the start: the next ones are for the engine,
+// which reads them from the same socket.
 void Start::Read(int rank, TimePoint now) {
   MessageStream& stream = control_[static_cast<size_t>(rank)];
   for (;;) {
@@ -253,8 +265,9 @@ void Start::OnLost(int rank, const std::string& how) {
   }
 }
 
-// Carries messages and actions to where they belong, until there are none.
-void Start::Carry(TimePoint now) {
+// Delivers messages and performs actions until there are none, since each may cause others. On rank 0 server and client
+// are in one process, and their messages to each other cross no socket.
+void Start::Deliver(TimePoint now) {
   for (;;) {
     const std::vector<AddressedMessage> messages = server_ ? server_->TakeOutgoing() : std::vector<AddressedMessage>();
     for (const AddressedMessage& addressed : messages) {
@@ -279,7 +292,7 @@ void Start::Perform(const RendezvousClient::Action& action, TimePoint now) {
       return Send(0, action.message);
     case RendezvousClient::Action::kListen:
       return link_setup_.Open(&client_);
-    case RendezvousClient::Action::kMeet:
+    case RendezvousClient::Action::kShare:
       return shm_setup_.Begin(now, &client_);
     case RendezvousClient::Action::kHandOut:
       return shm_setup_.HandOut(&client_);
@@ -296,24 +309,24 @@ void Start::Send(int rank, const RendezvousMessage& message) {
   if (!stream.open()) return;
   FRD_FAILPOINT("bootstrap.send");
   stream.Queue(message.Encode());
-  (void)stream.Flush();  // reading notices that it has ended
+  (void)stream.Flush();  // an error shows again when the stream is read
 }
 
 std::string Start::Detail() const {
   if (connector_) return connector_->last_refusal();
-  const std::string linking = link_setup_.detail();
-  return linking.empty() ? shm_setup_.detail() : linking;
+  const std::string of_links = link_setup_.detail();
+  return of_links.empty() ? shm_setup_.detail() : of_links;
 }
 
-// Closing with unread bytes would take back what was said last.
-void Start::SayLastWords(const Status& why) {
+// Closes gently: closing with unread bytes would reset the connection, and the peer would lose the last messages.
+void Start::EndControl(const Status& why) {
   shm_setup_.TellGroup(why, culprits().empty() ? -1 : culprits()[0]);
   const TimePoint start = Now();
   for (auto* streams : {&control_, &refused_}) {
     for (MessageStream& stream : *streams) stream.EndSending();
   }
   for (MessageStream& stream : control_) {
-    stream.CloseGently(static_cast<int>(std::max<int64_t>(0, kLastWordsMs - MillisecondsBetween(start, Now()))));
+    stream.CloseGently(static_cast<int>(std::max<int64_t>(0, kEndTimeoutMs - MillisecondsBetween(start, Now()))));
   }
 }
 
@@ -336,7 +349,7 @@ Status Bootstrap(const WorldSpec& spec, Deadline deadline, std::unique_ptr<World
   const Status status = start.Run();
   if (culprits != nullptr) *culprits = start.culprits();
   if (!status.ok()) {
-    start.SayLastWords(status);
+    start.EndControl(status);
     return status;
   }
   auto world = std::make_unique<World>();

@@ -7,13 +7,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A leader that is stopped must not cost its members the whole start timeout. The leader knows who did not come, so it
-// speaks first, its members somewhat later.
-constexpr milliseconds kMeetingPatience{10'000};
-// Before the deadline ranks say, each at its time, what they know: first who did not meet or cannot be reached, which
-// only the ranks themselves know; then rank 0 is asked who is missed, so that all hear the same names.
+// How long an attempt to share memory may take. A leader that is stopped must not cost its members the whole start
+// timeout. The leader knows which member did not come, so it speaks first, and its members somewhat later.
+constexpr milliseconds kSharingPatience{10'000};
+// Before the deadline each rank says, at its own time, what it knows: first which rank did not share memory or cannot
+// be reached, which only the ranks themselves know; then rank 0 is asked which ranks are missing, so that all ranks
+// report the same names.
 constexpr milliseconds kLongestMargin{1'000};
 
+// "2.5 s"
 std::string Seconds(TimePoint from, TimePoint to) {
   const int64_t tenths = MillisecondsBetween(from, to) / 100;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
@@ -21,21 +23,77 @@ std::string Seconds(TimePoint from, TimePoint to) {
 
 }  // namespace
 
+// ---- SharingState
+
+void SharingState::Begin(int round, const std::vector<int>& group, TimePoint now, TimePoint limit) {
+  round_ = round;
+  if (shared_ && group == group_) return;
+  group_ = group;
+  absent_ = {group.begin(), group.end()};
+  absent_.erase(rank_);
+  shared_ = false;
+  open_ = true;
+  began_ = now;
+  limit_ = limit;
+}
+
+void SharingState::OnShared() {
+  shared_ = true;
+  open_ = false;
+}
+
+bool SharingState::OnMember(int rank) {
+  absent_.erase(rank);
+  return absent_.empty();
+}
+
+// Once memory is shared its connection means nothing any more.
+void SharingState::OnMemberGone(int rank) {
+  if (open_) absent_.insert(rank);
+}
+
+bool SharingState::MayEnter(int rank, int round) const {
+  return open_ && leads() && round == round_ && absent_.count(rank) > 0;
+}
+
+// ---- LinkingState
+
+void LinkingState::Begin(const Layout& layout, std::vector<std::string> endpoints, TimePoint limit) {
+  const std::vector<int> peers = Counterparts(layout, rank_);
+  missing_ = {peers.begin(), peers.end()};
+  endpoints_ = std::move(endpoints);
+  open_ = true;
+  limit_ = limit;
+}
+
+bool LinkingState::OnLink(int peer) {
+  missing_.erase(peer);
+  return missing_.empty();
+}
+
+std::vector<int> LinkingState::ToOpen() const { return {missing_.begin(), missing_.lower_bound(rank_)}; }
+
+// ---- RendezvousClient
+
 RendezvousClient::RendezvousClient(int rank, PeerInfo mine, TimePoint now, TimePoint deadline)
     : rank_(rank),
       mine_(std::move(mine)),
       began_(now),
       deadline_(deadline),
-      margin_(std::min<TimePoint::duration>(kLongestMargin, (deadline - now) / 10)) {}
+      margin_(std::min<TimePoint::duration>(kLongestMargin, (deadline - now) / 10)),
+      sharing_(rank),
+      linking_(rank) {}
 
-const std::vector<int>& RendezvousClient::group() const {
-  return layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank_)])];
+void RendezvousClient::Enter(Phase phase) {
+  phase_ = phase;
+  if (phase != kSharing) sharing_.Close();
+  if (phase != kLinking) linking_.Close();
 }
 
 void RendezvousClient::OnConnected(TimePoint now) {
-  if (phase_ != kComing) return;
-  came_to_rank_0_ = now;
-  phase_ = kWaiting;
+  if (phase_ != kConnecting) return;
+  connected_at_ = now;
+  Enter(kWaiting);
   Say({RendezvousMessage::kPeerInfo, 0, Code::kOk, {}, mine_.Encode(), {}});
 }
 
@@ -50,7 +108,7 @@ void RendezvousClient::OnMessage(const RendezvousMessage& message, TimePoint now
     case RendezvousMessage::kLinks:
       return OnLinks(message, now);
     case RendezvousMessage::kGo:
-      phase_ = kOver;
+      Enter(kOver);
       return Act(Action::kDone);
     case RendezvousMessage::kGiveUp:
       return Fail({message.code == Code::kOk ? Code::kInternal : message.code, message.text}, message.ranks);
@@ -61,6 +119,7 @@ void RendezvousClient::OnMessage(const RendezvousMessage& message, TimePoint now
 
 void RendezvousClient::OnLayout(const RendezvousMessage& message, TimePoint now) {
   missing_.clear();
+  // Only the first round carries the PeerInfos, since they do not change.
   if (message.round == 0) {
     peers_.assign(message.texts.size(), {});
     for (size_t r = 0; r < peers_.size(); ++r) {
@@ -68,162 +127,115 @@ void RendezvousClient::OnLayout(const RendezvousMessage& message, TimePoint now)
     }
   }
   if (static_cast<size_t>(rank_) >= peers_.size()) return GiveUp(Internal("rank 0 sent too few peers"), {0});
-  std::vector<bool> apart(peers_.size(), false);
+  std::vector<bool> unshared(peers_.size(), false);
   for (int r : message.ranks) {
-    if (r >= 0 && static_cast<size_t>(r) < apart.size()) apart[static_cast<size_t>(r)] = true;
+    if (r >= 0 && static_cast<size_t>(r) < unshared.size()) unshared[static_cast<size_t>(r)] = true;
   }
-  const std::vector<int> before = met_ ? group() : std::vector<int>();
-  layout_ = MakeLayout(peers_, apart);
-  round_ = message.round;
-  met_ = met_ && group() == before;
-  phase_ = kMeeting;
+  layout_ = MakeLayout(peers_, unshared);
+  const std::vector<int>& group = layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank_)])];
+  // A third of the time that is left, so that there is some for a second round and for links over tcp.
+  const auto patience = std::min<TimePoint::duration>(kSharingPatience, (deadline_ - now) / 3);
+  Enter(kSharing);
+  sharing_.Begin(message.round, group, now, now + patience + (group.front() == rank_ ? patience * 0 : patience / 5));
   if (layout_.group_count() > 1 && data_endpoint_.empty()) Act(Action::kListen);
-  if (met_) return TellOutcome();
-  came_.assign(peers_.size(), false);
-  // A third of the time that is left, so that there is some for a second meeting and for links over tcp.
-  const auto patience = std::min<TimePoint::duration>(kMeetingPatience, (deadline_ - now) / 3);
-  phase_deadline_ = now + patience + (leader() == rank_ ? patience * 0 : patience / 5);
-  meeting_since_ = now;
-  Act(Action::kMeet);
+  if (sharing_.shared()) return Report({}, data_endpoint_);
+  Act(Action::kShare);
 }
 
+// Memory may be shared before this rank listens for data; the outcome carries the endpoint, so it waits for both.
 void RendezvousClient::OnListening(const Status& status, const std::string& endpoint) {
   if (over()) return;
   if (!status.ok()) return GiveUp({status.code(), NameOfRank(peers_, rank_) + ": " + status.message()}, {rank_});
   data_endpoint_ = endpoint;
-  if (met_ && phase_ == kMeeting) TellOutcome();
+  if (sharing_.shared() && phase_ == kSharing) Report({}, data_endpoint_);
 }
 
-bool RendezvousClient::MayEnter(int rank, int round) const {
-  if (phase_ != kMeeting || round != round_ || leader() != rank_ || rank == rank_) return false;
-  const std::vector<int>& ranks = group();
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end() && !came_[static_cast<size_t>(rank)];
+void RendezvousClient::OnShared() {
+  if (!sharing_.open()) return;
+  sharing_.OnShared();
+  if (layout_.group_count() == 1 || !data_endpoint_.empty()) Report({}, data_endpoint_);
 }
 
-void RendezvousClient::OnEntered(int rank) {
-  came_[static_cast<size_t>(rank)] = true;
-  if (Absent().empty()) Act(Action::kHandOut);
+void RendezvousClient::OnNotShared(int blamed, const std::string& why) {
+  if (sharing_.open()) Report({blamed}, why);
 }
 
-void RendezvousClient::OnGone(int rank) {
-  if (phase_ == kMeeting && !met_) came_[static_cast<size_t>(rank)] = false;
-}
-
-std::vector<int> RendezvousClient::Absent() const {
-  std::vector<int> ranks;
-  for (int r : group()) {
-    if (r != rank_ && !came_[static_cast<size_t>(r)]) ranks.push_back(r);
-  }
-  return ranks;
-}
-
-void RendezvousClient::OnMet() {
-  if (phase_ != kMeeting || met_) return;
-  met_ = true;
-  if (layout_.group_count() == 1 || !data_endpoint_.empty()) TellOutcome();
-}
-
-void RendezvousClient::TellOutcome() {
-  phase_ = kSettled;
-  Say({RendezvousMessage::kOutcome, round_, Code::kOk, {}, data_endpoint_, {}});
-}
-
-void RendezvousClient::OnNotMet(int blamed, const std::string& why) { NotMet({blamed}, why); }
-
-void RendezvousClient::NotMet(std::vector<int> blamed, const std::string& why) {
-  if (phase_ != kMeeting || met_) return;
-  phase_ = kSettled;
-  if (blamed.empty()) blamed = {rank_};
-  Say({RendezvousMessage::kOutcome, round_, Code::kOk, std::move(blamed), why, {}});
+void RendezvousClient::Report(std::vector<int> blamed, const std::string& text) {
+  Enter(kReported);
+  Say({RendezvousMessage::kOutcome, sharing_.round(), Code::kOk, std::move(blamed), text, {}});
 }
 
 void RendezvousClient::OnLinks(const RendezvousMessage& message, TimePoint now) {
   if (message.texts.size() != peers_.size()) return GiveUp(Internal("rank 0 sent too few endpoints"), {0});
   missing_.clear();
-  endpoints_ = message.texts;
-  linked_.assign(peers_.size(), false);
-  phase_ = kLinking;
-  // Ranks that came earlier ask rank 0 earlier who is missed: a third of the time that is left is for that.
+  // A third of the time that is left is for asking rank 0 which ranks are missing: ranks that started earlier ask
+  // earlier.
   const auto patience = std::min<TimePoint::duration>((deadline_ - now) * 2 / 3, deadline_ - 2 * margin_ - now);
-  phase_deadline_ = now + std::max<TimePoint::duration>(patience, margin_ / 2);
+  Enter(kLinking);
+  linking_.Begin(layout_, message.texts, now + std::max<TimePoint::duration>(patience, margin_ / 2));
   Act(Action::kLink);
 }
 
-std::vector<int> RendezvousClient::links_to_open() const {
-  std::vector<int> ranks;
-  for (int peer : Counterparts(layout_, rank_)) {
-    if (peer < rank_) ranks.push_back(peer);
-  }
-  return ranks;
-}
-
-bool RendezvousClient::MayLink(int rank) const {
-  if (phase_ != kLinking || rank <= rank_ || rank >= layout_.size()) return false;
-  const auto at = static_cast<size_t>(rank);
-  return layout_.group_of[at] != layout_.group_of[static_cast<size_t>(rank_)] && !linked_[at];
-}
-
+// A link after the start has failed, or in another phase, means nothing.
 void RendezvousClient::OnLink(int peer) {
-  if (phase_ != kLinking) return;
-  linked_[static_cast<size_t>(peer)] = true;
-  if (!Unlinked().empty()) return;
-  phase_ = kSettled;
-  Say({RendezvousMessage::kReady, round_, Code::kOk, {}, "", {}});
+  if (!linking_.open() || !linking_.OnLink(peer)) return;
+  Enter(kReported);
+  Say({RendezvousMessage::kReady, sharing_.round(), Code::kOk, {}, "", {}});
 }
 
 void RendezvousClient::OnNoLink(int peer, const std::string& why) {
-  if (phase_ != kLinking) return;
+  if (!linking_.open()) return;
   const std::string name = NameOfRank(peers_, peer);
   GiveUp({Code::kPeerLost, NameOfRank(peers_, rank_) + " cannot open a data connection to " + name + ": " + why},
          {peer});
 }
 
-std::vector<int> RendezvousClient::Unlinked() const {
-  std::vector<int> ranks;
-  for (int peer : Counterparts(layout_, rank_)) {
-    if (!linked_[static_cast<size_t>(peer)]) ranks.push_back(peer);
-  }
-  return ranks;
-}
-
+// While this rank still connects, its Connector retries, so the loss of one connection means nothing.
 void RendezvousClient::OnServerLost(const std::string& how) {
-  if (over() || phase_ == kComing) return;
+  if (over() || phase_ == kConnecting) return;
   Fail({Code::kPeerLost, NameOfRank(peers_, 0) + " " + how + " while the job started"}, {0});
 }
 
+// The next deadline of the phase. Outside of sharing and linking it is that for asking rank 0, and then the last one.
 TimePoint RendezvousClient::next() const {
   if (over()) return TimePoint::max();
-  if (phase_ == kLinking || (phase_ == kMeeting && !met_)) return std::min(phase_deadline_, deadline_);
-  return phase_ == kComing || asked_ ? deadline_ : deadline_ - margin_;
+  if (linking_.open()) return std::min(linking_.limit(), deadline_);
+  if (sharing_.open()) return std::min(sharing_.limit(), deadline_);
+  return phase_ == kConnecting || asked_ ? deadline_ : deadline_ - margin_;
 }
 
+// An attempt to share memory that is late is reported, and the start goes on. A leader names the members that are
+// absent, a member only itself, since it cannot know which other rank the leader waits for.
 void RendezvousClient::OnTime(TimePoint now, const std::string& detail) {
   if (over() || now < next()) return;
-  if (now >= deadline_ || phase_ == kLinking) return OnDeadline(now, detail);
-  if (phase_ == kMeeting && !met_) {
-    const bool leads = leader() == rank_;
-    const std::string waited = "not met after " + Seconds(meeting_since_, now);
-    return NotMet(leads ? Absent() : std::vector<int>{rank_}, waited + (detail.empty() ? "" : ": " + detail));
+  if (now >= deadline_ || linking_.open()) return OnDeadline(now, detail);
+  if (sharing_.open()) {
+    std::vector<int> blamed = sharing_.leads() ? sharing_.Absent() : std::vector<int>();
+    if (blamed.empty()) blamed = {rank_};
+    const std::string waited = "no shared memory after " + Seconds(sharing_.began(), now);
+    return Report(std::move(blamed), waited + (detail.empty() ? "" : ": " + detail));
   }
   asked_ = true;
-  Say({RendezvousMessage::kGiveUp, round_, Code::kDeadline, {}, Seconds(began_, now), {}});
+  Say({RendezvousMessage::kGiveUp, sharing_.round(), Code::kDeadline, {}, Seconds(began_, now), {}});
 }
 
+// The start has failed for this rank. Each sentence says what the rank waited for, which depends on how far it came.
 void RendezvousClient::OnDeadline(TimePoint now, const std::string& detail) {
   const std::string me = NameOfRank(peers_, rank_) + " waited " + Seconds(began_, now) + " ";
   const std::string ending = detail.empty() ? "" : "; last: " + detail;
-  if (phase_ == kComing) {
+  if (phase_ == kConnecting) {
     return Fail({Code::kDeadline, me + "for rank 0: nobody to connect to" + ending +
                                       ". Check that rank 0 was started and still runs, and that its address and port "
                                       "can be reached from this host"},
                 {0});
   }
-  if (phase_ == kLinking) {
-    return GiveUp({Code::kDeadline, me + "for a data connection with " + NamesOfRanks(peers_, Unlinked()) +
+  if (linking_.open()) {
+    return GiveUp({Code::kDeadline, me + "for a data connection with " + NamesOfRanks(peers_, linking_.Missing()) +
                                         " before the start timeout (FARANDOLE_START_TIMEOUT)" + ending},
-                  Unlinked());
+                  linking_.Missing());
   }
-  if (now - came_to_rank_0_ < margin_ / 2) {
+  // Rank 0 had too little time to answer, so it is not to blame.
+  if (now - connected_at_ < margin_ / 2) {
     return GiveUp({Code::kDeadline, NameOfRank(peers_, rank_) +
                                         " reached rank 0 too short before its start timeout (FARANDOLE_START_TIMEOUT)"},
                   {rank_});
@@ -241,12 +253,12 @@ void RendezvousClient::Interrupt() {
 }
 
 void RendezvousClient::GiveUp(Status why, std::vector<int> culprits) {
-  Say({RendezvousMessage::kGiveUp, round_, why.code(), culprits, why.message(), {}});
+  Say({RendezvousMessage::kGiveUp, sharing_.round(), why.code(), culprits, why.message(), {}});
   Fail(std::move(why), std::move(culprits));
 }
 
 void RendezvousClient::Fail(Status why, std::vector<int> culprits) {
-  phase_ = kOver;
+  Enter(kOver);
   status_ = std::move(why);
   culprits_ = std::move(culprits);
   Act(Action::kFail);

@@ -1,4 +1,5 @@
-// What ranks and rank 0 say to each other while a job starts; see server.h and client.h. Values; no thread rule.
+// The messages between the ranks and rank 0 while a job starts; server.h and client.h say when they are sent. Values;
+// no thread rule.
 #pragma once
 
 #include <string>
@@ -10,16 +11,16 @@
 namespace farandole {
 
 struct RendezvousMessage {
-  // The numbers are none that the messages of a running job begin with.
+  // No message of a running job begins with one of these numbers.
   enum Kind : uint8_t {
     kPeerInfo = 0xE0,  // to rank 0      text: its PeerInfo
-    kWaiting,          // from rank 0    ranks: who is not there yet
-    kLayout,           // from rank 0    round, ranks: who is apart, texts: all PeerInfos (first round only)
-    kOutcome,  // to rank 0      round, ranks: whom to take apart (none: the group has met), text: why or data endpoint
-    kLinks,    // from rank 0    round, texts: data endpoints by rank
-    kReady,    // to rank 0      round: this rank is linked
-    kGo,       // from rank 0    everybody is ready
-    kGiveUp,   // both           code, text: why the job cannot start, ranks: because of whom; none: rank 0 knows
+    kWaiting,          // from rank 0    ranks: the ranks that are missing
+    kLayout,           // from rank 0    round, ranks: without shared memory, texts: all PeerInfos (first round only)
+    kOutcome,          // to rank 0      round, ranks: culprits (none: memory is shared), text: why or data endpoint
+    kLinks,            // from rank 0    round, texts: data endpoints by rank
+    kReady,            // to rank 0      round: this rank is linked
+    kGo,               // from rank 0    all ranks are ready
+    kGiveUp,           // both           code, text: why the job cannot start, ranks: the culprits; none: ask rank 0
   };
 
   Kind kind = kPeerInfo;

@@ -9,28 +9,29 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTellAgain{500};
+constexpr milliseconds kReportAgain{500};  // to all ranks, which name the missing ones if rank 0 falls silent
 constexpr milliseconds kFirstWarning{10'000};
 constexpr milliseconds kWarnAgain{60'000};
 
 }  // namespace
 
-RendezvousServer::RendezvousServer(int size, std::string place, TimePoint now, TimePoint deadline)
+RendezvousServer::RendezvousServer(int size, std::string endpoint, TimePoint now, TimePoint deadline)
     : size_(size),
-      place_(std::move(place)),
+      endpoint_(std::move(endpoint)),
       deadline_(deadline),
-      told_(now),
+      reported_at_(now),
       warn_at_(now + kFirstWarning),
       began_(now),
       here_(static_cast<size_t>(size), false),
       said_(static_cast<size_t>(size), false),
-      apart_(static_cast<size_t>(size), false),
+      unshared_(static_cast<size_t>(size), false),
       peers_(static_cast<size_t>(size)),
       outcomes_(static_cast<size_t>(size)) {
   for (PeerInfo& peer_info : peers_) peer_info.version.clear();
   here_[0] = true;
 }
 
+// Each rank may come once: a later process with the same rank is refused, and the first one stays.
 Status RendezvousServer::Admit(int rank, TimePoint now) {
   if (rank < 1 || rank >= size_) {
     return Invalid("rank " + std::to_string(rank) + " does not belong to a job of " + std::to_string(size_) + " ranks");
@@ -40,21 +41,23 @@ Status RendezvousServer::Admit(int rank, TimePoint now) {
     return Invalid(NameOfRank(peers_, rank) + " is there already; are two processes started with one rank?");
   if (over()) return {Code::kPeerLost, "the job is not starting any more"};
   here_[at] = true;
-  told_ = now;
+  reported_at_ = now;
   outgoing_.push_back({rank, {RendezvousMessage::kWaiting, 0, Code::kOk, Missing(), "", {}}});
   return Status::Ok();
 }
 
+// A message that does not fit the phase ends the start: its rank follows another protocol. Only an outcome of an
+// earlier round is ignored, since its rank may have sent it before it heard of the next.
 void RendezvousServer::OnMessage(int rank, const RendezvousMessage& message, TimePoint now) {
   if (over()) return;
   if (message.kind == RendezvousMessage::kGiveUp) {
-    // Nobody is named: who is missed is known best here.
+    // A rank that names nobody asks for the names: this server knows best which ranks are missing.
     if (message.ranks.empty()) return GiveUpWaiting(rank, message.text);
     GiveUp({message.code, message.text}, message.ranks);
   } else if (message.kind == RendezvousMessage::kPeerInfo && phase_ == kPeers) {
     OnPeerInfo(rank, message, now);
   } else if (message.kind == RendezvousMessage::kOutcome && phase_ != kPeers && message.round <= round_) {
-    if (message.round == round_ && phase_ == kMeeting) OnOutcome(rank, message, now);
+    if (message.round == round_ && phase_ == kSharing) OnOutcome(rank, message, now);
   } else if (message.kind == RendezvousMessage::kReady && phase_ == kLinking) {
     said_[static_cast<size_t>(rank)] = true;
     if (Missing().empty()) {
@@ -70,7 +73,7 @@ void RendezvousServer::OnPeerInfo(int rank, const RendezvousMessage& message, Ti
   PeerInfo& peer_info = peers_[static_cast<size_t>(rank)];
   if (const Status read = PeerInfo::Decode(message.text, &peer_info); !read.ok()) return GiveUp(read, {rank});
   said_[static_cast<size_t>(rank)] = true;
-  // A rank that expects another number of ranks need not be waited with: some will never come.
+  // A rank that expects another number of ranks ends the waiting at once, since some ranks will never come.
   const bool other_size = peer_info.version == PeerInfo::CoreVersion() && peer_info.size != size_;
   if (!other_size && !Missing().empty()) return;
   std::vector<int> odd;
@@ -79,11 +82,11 @@ void RendezvousServer::OnPeerInfo(int rank, const RendezvousMessage& message, Ti
 }
 
 void RendezvousServer::BeginRound(TimePoint now) {
-  layout_ = MakeLayout(peers_, apart_);
-  Enter(kMeeting, now);
+  layout_ = MakeLayout(peers_, unshared_);
+  Enter(kSharing, now);
   RendezvousMessage message{RendezvousMessage::kLayout, round_, Code::kOk, {}, "", {}};
   for (int r = 0; r < size_; ++r) {
-    if (apart_[static_cast<size_t>(r)]) message.ranks.push_back(r);
+    if (unshared_[static_cast<size_t>(r)]) message.ranks.push_back(r);
     if (round_ == 0) message.texts.push_back(peers_[static_cast<size_t>(r)].Encode());
   }
   ToAll(message);
@@ -93,7 +96,7 @@ void RendezvousServer::OnOutcome(int rank, const RendezvousMessage& message, Tim
   outcomes_[static_cast<size_t>(rank)] = message;
   said_[static_cast<size_t>(rank)] = true;
   for (const auto& group : layout_.groups) {
-    // One failure decides for its group: who still tries need not be waited for.
+    // One failure decides for its group, without the reports of the others.
     const bool decided =
         std::all_of(group.begin(), group.end(), [&](int r) { return said_[static_cast<size_t>(r)]; }) ||
         std::any_of(group.begin(), group.end(),
@@ -103,21 +106,22 @@ void RendezvousServer::OnOutcome(int rank, const RendezvousMessage& message, Tim
   EndRound(now);
 }
 
+// Decides what comes after a round: another one, the links, or go.
 void RendezvousServer::EndRound(TimePoint now) {
-  bool all_met = true;
+  bool all_shared = true;
   for (const auto& group : layout_.groups) {
     const auto failed = std::find_if(group.begin(), group.end(),
                                      [&](int r) { return !outcomes_[static_cast<size_t>(r)].ranks.empty(); });
     if (failed == group.end()) continue;
     const std::string& why = outcomes_[static_cast<size_t>(*failed)].text;
-    // Alone it needs no meeting, so this is no matter of sharing.
+    // A rank alone in its group shares with nobody, so it has failed for another reason.
     if (group.size() == 1) return GiveUp(Internal(NameOfRank(peers_, *failed) + ": " + why), {*failed});
-    all_met = false;
+    all_shared = false;
     notes_.push_back(NamesOfRanks(peers_, outcomes_[static_cast<size_t>(*failed)].ranks) +
                      " cannot share memory, tcp is used: " + why);
-    TakeApart(group);
+    MarkUnshared(group);
   }
-  if (!all_met) {
+  if (!all_shared) {
     ++round_;
     BeginRound(now);
   } else if (layout_.group_count() > 1) {
@@ -128,11 +132,11 @@ void RendezvousServer::EndRound(TimePoint now) {
   }
 }
 
-void RendezvousServer::TakeApart(const std::vector<int>& group) {
+void RendezvousServer::MarkUnshared(const std::vector<int>& group) {
   for (int r : group) {
-    if (round_ > 0) apart_[static_cast<size_t>(r)] = true;
+    if (round_ > 0) unshared_[static_cast<size_t>(r)] = true;
     for (int blamed : outcomes_[static_cast<size_t>(r)].ranks) {
-      if (std::find(group.begin(), group.end(), blamed) != group.end()) apart_[static_cast<size_t>(blamed)] = true;
+      if (std::find(group.begin(), group.end(), blamed) != group.end()) unshared_[static_cast<size_t>(blamed)] = true;
     }
   }
 }
@@ -146,8 +150,8 @@ void RendezvousServer::BeginLinking(TimePoint now) {
 
 void RendezvousServer::Enter(Phase phase, TimePoint now) {
   phase_ = phase;
-  told_ = now;
-  told_missing_.clear();
+  reported_at_ = now;
+  reported_missing_.clear();
   said_.assign(said_.size(), false);
   outcomes_.assign(outcomes_.size(), {});
 }
@@ -162,34 +166,34 @@ void RendezvousServer::OnTime(TimePoint now) {
   if (now >= deadline_) return GiveUpWaiting(0, std::to_string(MillisecondsBetween(began_, now) / 1000) + " s");
   if (now >= warn_at_) {
     notes_.push_back("rank 0 has waited " + std::to_string(MillisecondsBetween(began_, now) / 1000) + " s for " +
-                     NamesOfRanks(peers_, Missing()) + AtEndpoint(place_) +
+                     NamesOfRanks(peers_, Missing()) + AtEndpoint(endpoint_) +
                      "; look at the output there: did it end, or not call init()? The job gives up after " +
                      std::to_string(MillisecondsBetween(began_, deadline_) / 1000) + " s (FARANDOLE_START_TIMEOUT)");
     warn_at_ = now + kWarnAgain;
   }
-  if (now >= told_ + kTellAgain) TellWhoIsMissing(now);
+  if (now >= reported_at_ + kReportAgain) ReportMissing(now);
 }
 
-void RendezvousServer::TellWhoIsMissing(TimePoint now) {
-  told_ = now;
+void RendezvousServer::ReportMissing(TimePoint now) {
+  reported_at_ = now;
   std::vector<int> missing = Missing();
-  if (missing == told_missing_) return;
+  if (missing == reported_missing_) return;
   ToAll({RendezvousMessage::kWaiting, round_, Code::kOk, missing, "", {}});
-  told_missing_ = std::move(missing);
+  reported_missing_ = std::move(missing);
 }
 
 TimePoint RendezvousServer::next() const {
-  return over() ? TimePoint::max() : std::min({deadline_, warn_at_, told_ + kTellAgain});
+  return over() ? TimePoint::max() : std::min({deadline_, warn_at_, reported_at_ + kReportAgain});
 }
 
 void RendezvousServer::GiveUpWaiting(int rank, const std::string& how_long) {
   std::vector<int> odd;
   if (const Status same = CheckPeers(peers_, &odd); !same.ok()) return GiveUp(same, odd);
-  static constexpr const char* kNotYet[] = {"did not come", "did not meet the ranks that they share memory with",
+  static constexpr const char* kNotYet[] = {"did not come", "did not share memory with the ranks of their machine",
                                             "did not get a data connection to every other group", ""};
   const std::vector<int> missing = Missing();
   std::string text = NameOfRank(peers_, rank) + " waited " + how_long + " for " + NamesOfRanks(peers_, missing) +
-                     " of " + std::to_string(size_) + AtEndpoint(place_) + ": they " + kNotYet[phase_] +
+                     " of " + std::to_string(size_) + AtEndpoint(endpoint_) + ": they " + kNotYet[phase_] +
                      " before the start timeout (FARANDOLE_START_TIMEOUT)";
   if (phase_ == kPeers && !turned_away_.empty()) {
     text += "; connections were turned away, the last because " + turned_away_;
@@ -210,6 +214,7 @@ std::vector<int> RendezvousServer::Missing() const {
   return ranks;
 }
 
+// To all ranks that are connected by now.
 void RendezvousServer::ToAll(const RendezvousMessage& message) {
   for (int r = 0; r < size_; ++r) {
     if (here_[static_cast<size_t>(r)]) outgoing_.push_back({r, message});

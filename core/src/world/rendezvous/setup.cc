@@ -19,11 +19,12 @@ constexpr const char* kSegment = "segment";
 constexpr const char* kData = "data";
 constexpr const char* kPuts = "puts";
 
+// Limits of what a peer may pass.
 constexpr size_t kDescriptorLimit = 16384;
 constexpr size_t kPayloadLimitBytes = 256;
-// Descriptors are passed by ranks that hold the key, in one piece.
+// Only ranks that hold the key pass descriptors, and they do it in one piece, so a short blocking call is enough.
 constexpr milliseconds kPassTimeout{2000};
-constexpr milliseconds kComeAgain{20};
+constexpr milliseconds kRetryAfter{20};
 
 Status ListenForData(const std::string& address, Descriptor* listener) {
   const Status status = Listen("tcp:" + address + ":0", listener);
@@ -37,6 +38,7 @@ Status ListenForData(const std::string& address, Descriptor* listener) {
 
 // ---- ShmSetup
 
+// An abstract name is visible to all processes of the machine, so it is random and says nothing of the job.
 std::string ShmSetup::Open() {
   uint8_t name[16];
   if (!RandomBytes(name, sizeof(name)).ok()) return "";
@@ -51,12 +53,13 @@ std::string ShmSetup::Open() {
   return endpoint;
 }
 
-// The round stands where the epoch does: meetings belong to one start.
+// The round stands in the hello's field for the epoch, so that the leader can refuse a member of another round.
 Hello ShmSetup::MyHello() const { return {kSegment, static_cast<uint32_t>(spec_.rank), static_cast<uint64_t>(round_)}; }
 
+// Each round begins anew: what the last one has left belongs to a group that failed.
 void ShmSetup::Begin(TimePoint now, RendezvousClient* client) {
-  ranks_ = client->group();
-  round_ = client->round();
+  ranks_ = client->sharing().group();
+  round_ = client->sharing().round();
   member_ = static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), spec_.rank) - ranks_.begin());
   segment_ = SharedSegment();
   peers_.clear();
@@ -70,8 +73,8 @@ void ShmSetup::Begin(TimePoint now, RendezvousClient* client) {
   if (status.ok() && ranks_.size() > 1) status = OpenOwnPidfd(&pidfds_[member_]);
   if (status.ok() && member_ == 0)
     status = SharedSegment::Create(ShmGroup::SegmentBytes(spec_.plan, ranks_.size()), &segment_);
-  if (!status.ok()) return client->OnNotMet(spec_.rank, status.message());
-  if (ranks_.size() == 1) return client->OnMet();
+  if (!status.ok()) return client->OnNotShared(spec_.rank, status.message());
+  if (ranks_.size() == 1) return client->OnShared();
   if (member_ == 0) return;
   const std::string& endpoint = client->peers()[static_cast<size_t>(ranks_[0])].segment_endpoint;
   connector_.emplace(endpoint, spec_.key, MyHello(), now);
@@ -88,7 +91,7 @@ void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client)
   std::vector<AuthenticatedPeer> arrived;
   if (const Status status = acceptor_.Step(set, now, &arrived); !status.ok()) {
     acceptor_.Close();
-    client->OnNotMet(spec_.rank, status.message());
+    client->OnNotShared(spec_.rank, status.message());
   }
   for (AuthenticatedPeer& peer : arrived) LetIn(std::move(peer), client);
   std::vector<int> ready;
@@ -101,17 +104,19 @@ void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client)
 
 void ShmSetup::LetIn(AuthenticatedPeer peer, RendezvousClient* client) {
   const int rank = static_cast<int>(peer.hello.rank);
-  const bool welcome = peer.hello.purpose == kSegment && client->MayEnter(rank, static_cast<int>(peer.hello.epoch));
-  // Who comes too early comes again; see above.
-  if (welcome) peers_[rank] = std::move(peer.connection);
+  const auto round = static_cast<int>(peer.hello.epoch);
+  const bool may = peer.hello.purpose == kSegment && client->sharing().MayEnter(rank, round);
+  // A refused connection closes here, and its rank retries: it may be a round ahead of this leader.
+  if (may) peers_[rank] = std::move(peer.connection);
 }
 
+// Handles are the two descriptors by which other members wake this one and see it die: its event and its pidfd.
 void ShmSetup::TakeHandles(int rank, RendezvousClient* client) {
   const auto at = static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
   const Descriptor& connection = peers_[rank];
-  if (!client->MayEnter(rank, round_)) {
-    peers_.erase(rank);  // it has hung up, or says more than it has to say
-    client->OnGone(rank);
+  if (!client->sharing().MayEnter(rank, round_)) {
+    peers_.erase(rank);  // the member has hung up, or breaks the protocol
+    client->OnMemberGone(rank);
     return;
   }
   std::vector<Descriptor> handles;
@@ -123,12 +128,13 @@ void ShmSetup::TakeHandles(int rank, RendezvousClient* client) {
   }
   events_[at] = std::move(handles[0]);
   pidfds_[at] = std::move(handles[1]);
-  client->OnEntered(rank);
+  client->OnMember(rank);
 }
 
+// Every member gets the same descriptors, in the order of TakeShared: the segment, all events, all pidfds.
 void ShmSetup::HandOut(RendezvousClient* client) {
   const Status failed = FRD_FAILPOINT_STATUS("shm_setup.hand_out");
-  if (!failed.ok()) return client->OnNotMet(spec_.rank, failed.message());
+  if (!failed.ok()) return client->OnNotShared(spec_.rank, failed.message());
   std::vector<int> all{segment_.descriptor()};
   for (const Descriptor& event : events_) all.push_back(event.get());
   for (const Descriptor& pidfd : pidfds_) all.push_back(pidfd.get());
@@ -136,36 +142,38 @@ void ShmSetup::HandOut(RendezvousClient* client) {
     const auto peer = peers_.find(ranks_[m]);
     const Status sent = peer == peers_.end() ? Status(Code::kPeerLost, "it has hung up")
                                              : SendDescriptors(peer->second.get(), all, "", After(kPassTimeout));
-    if (!sent.ok()) return client->OnNotMet(ranks_[m], sent.message());
+    if (!sent.ok()) return client->OnNotShared(ranks_[m], sent.message());
   }
-  // The connections stay until the start is over: their end would look like a refusal to who has not read yet.
-  client->OnMet();
+  // The connections stay open until the start is over: a member that has not read yet would take their end for a
+  // refusal.
+  client->OnShared();
 }
 
+// A lost connection is a refusal, or a leader that ends; the client's deadline ends the retries.
 void ShmSetup::StepMember(const PollSet& set, TimePoint now, RendezvousClient* client) {
   Status status;
   if (connector_) {
     status = connector_->Step(now);
-    if (status.ok() && connector_->done()) status = Enter();
+    if (status.ok() && connector_->done()) status = SendHandles();
   } else if (leader_.valid() && set.ready(leader_)) {
     status = TakeShared();
     if (status.ok()) {
       leader_.Reset();
-      client->OnMet();
+      client->OnShared();
     }
   }
   if (status.code() == Code::kPeerLost) {
     leader_.Reset();
     const std::string& endpoint = client->peers()[static_cast<size_t>(ranks_[0])].segment_endpoint;
-    connector_.emplace(endpoint, spec_.key, MyHello(), now + kComeAgain);
+    connector_.emplace(endpoint, spec_.key, MyHello(), now + kRetryAfter);
   } else if (!status.ok()) {
     leader_.Reset();
     connector_.reset();
-    client->OnNotMet(spec_.rank, status.message());
+    client->OnNotShared(spec_.rank, status.message());
   }
 }
 
-Status ShmSetup::Enter() {
+Status ShmSetup::SendHandles() {
   FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("shm_setup.enter"));
   leader_ = connector_->Take();
   connector_.reset();
@@ -203,6 +211,7 @@ void ShmSetup::MoveInto(World* world) {
 
 // ---- LinkSetup
 
+// Port 0: the kernel chooses, and rank 0 tells the others.
 void LinkSetup::Open(RendezvousClient* client) {
   Descriptor listener;
   std::string endpoint;
@@ -214,20 +223,21 @@ void LinkSetup::Open(RendezvousClient* client) {
 }
 
 void LinkSetup::Begin(TimePoint now, RendezvousClient* client) {
-  const auto call = [&](int peer, const char* purpose) {
+  const auto connect = [&](int peer, const char* purpose) {
     const Hello mine{purpose, static_cast<uint32_t>(spec_.rank), 0};
-    connectors_.emplace(Connection(peer, purpose), Connector(client->endpoint_of(peer), spec_.key, mine, now));
+    connectors_.emplace(Connection(peer, purpose),
+                        Connector(client->linking().endpoint_of(peer), spec_.key, mine, now));
   };
-  for (int peer : client->links_to_open()) {
-    call(peer, kData);
-    if (HasPutStreams(client->layout())) call(peer, kPuts);
+  for (int peer : client->linking().ToOpen()) {
+    connect(peer, kData);
+    if (HasPutStreams(client->layout())) connect(peer, kPuts);
   }
   LetIn(client);
 }
 
 void LinkSetup::Watch(PollSet* set) const {
   acceptor_.Watch(set);
-  for (const auto& [which, call] : connectors_) call.Watch(set);
+  for (const auto& [which, connector] : connectors_) connector.Watch(set);
 }
 
 void LinkSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client) {
@@ -239,30 +249,32 @@ void LinkSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client
   for (AuthenticatedPeer& peer : arrived) {
     const bool known = peer.hello.purpose == kData || peer.hello.purpose == kPuts;
     if (known && peer.hello.rank < static_cast<uint32_t>(spec_.size))
-      waiting_[{static_cast<int>(peer.hello.rank), peer.hello.purpose}] = std::move(peer.connection);
+      early_[{static_cast<int>(peer.hello.rank), peer.hello.purpose}] = std::move(peer.connection);
   }
   LetIn(client);
-  for (auto call = connectors_.begin(); call != connectors_.end();) {
-    const Connection which = call->first;
-    Status status = call->second.Step(now);
-    const bool other =
-        status.ok() && call->second.done() && call->second.theirs().rank != static_cast<uint32_t>(which.first);
-    if (other) status = Internal("somebody else answers at " + call->second.endpoint());
-    const bool over = !status.ok() || call->second.done();
-    if (status.ok() && over) Keep(which, call->second.Take(), client);
-    call = over ? connectors_.erase(call) : std::next(call);
+  for (auto each = connectors_.begin(); each != connectors_.end();) {
+    const Connection which = each->first;
+    Connector& connector = each->second;
+    Status status = connector.Step(now);
+    // A port may have gone to another rank of this job, which has the key, too.
+    const bool other = status.ok() && connector.done() && connector.theirs().rank != static_cast<uint32_t>(which.first);
+    if (other) status = Internal("somebody else answers at " + connector.endpoint());
+    const bool over = !status.ok() || connector.done();
+    if (status.ok() && over) Keep(which, connector.Take(), client);
+    each = over ? connectors_.erase(each) : std::next(each);
     if (!status.ok()) client->OnNoLink(which.first, status.message());
   }
 }
 
+// A rank that hears of LINKS first connects first; its connections wait in early_ until this rank has heard, too.
 void LinkSetup::LetIn(RendezvousClient* client) {
-  for (auto peer = waiting_.begin(); peer != waiting_.end();) {
-    if (!client->MayLink(peer->first.first)) {
+  for (auto peer = early_.begin(); peer != early_.end();) {
+    if (!client->linking().MayLink(peer->first.first)) {
       ++peer;
       continue;
     }
     Keep(peer->first, std::move(peer->second), client);
-    peer = waiting_.erase(peer);
+    peer = early_.erase(peer);
   }
 }
 
@@ -275,8 +287,9 @@ void LinkSetup::Keep(const Connection& which, Descriptor descriptor, RendezvousC
 }
 
 std::string LinkSetup::detail() const {
-  for (const auto& [which, call] : connectors_) {
-    if (!call.last_refusal().empty()) return "rank " + std::to_string(which.first) + ": " + call.last_refusal();
+  for (const auto& [which, connector] : connectors_) {
+    if (connector.last_refusal().empty()) continue;
+    return "rank " + std::to_string(which.first) + ": " + connector.last_refusal();
   }
   return "";
 }

@@ -1,16 +1,8 @@
-// Shares a memory segment of the leader among the ranks of a group, as a RendezvousClient decides, and tells it the
-// result.
+// What ranks set up among themselves while a job starts: shared memory inside a group, data connections between groups.
+// A RendezvousClient decides; these two act, and tell it the result.
 //
-//   member                                               leader
-//     connects to the endpoint in the leader's PeerInfo    admits the ranks that its client names
-//     its event, its pidfd ---------------------------->   ... until all are there
-//     <---------------------------- the segment, all events, all pidfds
-//
-// The leader refuses a member that is in another round than itself; the member then retries. One thread.
-//
-// Makes the data connections to the ranks of other groups, as a RendezvousClient decides, and tells it the result. The
-// higher rank connects to the lower one, twice where there are put streams; a link is made when both connections are.
-// One thread.
+// bootstrap.cc owns one of each per start, and calls them in the thread of Bootstrap. Nothing here waits for one peer
+// alone, but for the passing of descriptors, which ranks do in one piece.
 #pragma once
 
 #include <map>
@@ -20,19 +12,27 @@
 #include <vector>
 
 #include "transport/connections.h"
-#include "world/rendezvous/bootstrap.h"
 #include "world/rendezvous/client.h"
+#include "world/world.h"
 
 namespace farandole {
 
+// Shares a memory segment of the leader among the ranks of a group.
+//
+//   member                                               leader
+//     connects to the endpoint in the leader's PeerInfo    admits the ranks that its client names
+//     its event, its pidfd ---------------------------->   ... until all are there
+//     <---------------------------- the segment, all events, all pidfds
+//
+// The leader refuses a member that is in another round than itself; the member then retries.
 class ShmSetup {
  public:
   explicit ShmSetup(const WorldSpec& spec) : spec_(spec) {}
 
-  // Where members would come; empty when this machine does not let us listen.
+  // Listens where members would come. "" when this machine does not let us listen; then this rank shares no memory.
   std::string Open();
 
-  void Begin(TimePoint now, RendezvousClient* client);  // kMeet
+  void Begin(TimePoint now, RendezvousClient* client);  // kShare
   void HandOut(RendezvousClient* client);               // kHandOut
   void Watch(PollSet* set) const;
   void Step(const PollSet& set, TimePoint now, RendezvousClient* client);
@@ -41,30 +41,32 @@ class ShmSetup {
 
   // REQUIRES: the client is done.
   void MoveInto(World* world);
-  // The start has failed for this rank. Others of its group may be on their way already: they find here because of whom
-  // when they see that this process ends. The last call.
+  // The start has failed for this rank. Others of its group may believe that it has succeeded: when they see that this
+  // process ends, they read in the segment which rank is to blame. The last call.
   void TellGroup(const Status& why, int culprit);
 
  private:
   void LetIn(AuthenticatedPeer peer, RendezvousClient* client);
   void TakeHandles(int rank, RendezvousClient* client);
   void StepMember(const PollSet& set, TimePoint now, RendezvousClient* client);
-  Status Enter();
+  Status SendHandles();
   Status TakeShared();
   Hello MyHello() const;
 
   const WorldSpec& spec_;
   Acceptor acceptor_;
-  std::vector<int> ranks_;
-  size_t member_ = 0;
+  std::vector<int> ranks_;  // of the group, as the round began; member m has rank ranks_[m]
+  size_t member_ = 0;       // this rank's place among them
   int round_ = 0;
   SharedSegment segment_;
   std::vector<Descriptor> events_, pidfds_;  // by member
-  std::map<int, Descriptor> peers_;          // of the leader, by rank
-  std::optional<Connector> connector_;       // of a member
-  Descriptor leader_;
+  std::map<int, Descriptor> peers_;          // on the leader: connections of members, by rank
+  std::optional<Connector> connector_;       // on a member, until the leader has let it in
+  Descriptor leader_;                        // on a member, from then on until it has the segment
 };
 
+// Makes the data connections to the ranks of other groups. The higher rank connects to the lower one, twice where there
+// are put streams; a link is made when both connections are.
 class LinkSetup {
  public:
   explicit LinkSetup(const WorldSpec& spec) : spec_(spec) {}
@@ -80,7 +82,7 @@ class LinkSetup {
   void MoveInto(World* world);
 
  private:
-  using Connection = std::pair<int, std::string>;  // a rank, and what it is for
+  using Connection = std::pair<int, std::string>;  // a rank, and what the connection is for
 
   void LetIn(RendezvousClient* client);
   void Keep(const Connection& which, Descriptor descriptor, RendezvousClient* client);
@@ -88,7 +90,7 @@ class LinkSetup {
   const WorldSpec& spec_;
   Acceptor acceptor_;
   std::map<Connection, Connector> connectors_;  // to lower ranks
-  std::map<Connection, Descriptor> waiting_;  // higher ranks that were told earlier than this one that links are wanted
+  std::map<Connection, Descriptor> early_;      // of higher ranks that heard before this one that links are wanted
   std::map<Connection, Descriptor> made_;
 };
 

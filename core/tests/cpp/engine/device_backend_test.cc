@@ -295,7 +295,7 @@ int BeRankOfAKernelThatHangs(WorldSpec spec, const int (&pipe)[2]) {
 }
 
 TEST(DeviceBackendKilled, ARankThatDiesWhileTheDeviceWorksIsNamedAndNobodyHangs) {
-  const std::vector<WorldSpec> specs = SpecsOf(2, FreshStore());
+  const std::vector<WorldSpec> specs = SpecsOf(2, FreshEndpoint());
   int pipe[2];
   ASSERT_EQ(pipe2(pipe, O_NONBLOCK | O_CLOEXEC), 0);
   const std::vector<int> statuses =

@@ -142,7 +142,7 @@ int BeRankOfHosts(WorldSpec spec, int victim, const int (&pipe)[2]) {
 
 TEST(DeviceHostsKilled, ARankThatDiesIsNamedOnBothHostsAndNobodyHangs) {
   for (const int victim : {1, 2}) {
-    const std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
+    const std::vector<WorldSpec> specs = SpecsOf(3, FreshEndpoint());
     int pipe[2];
     ASSERT_EQ(pipe2(pipe, O_NONBLOCK | O_CLOEXEC), 0);
     const std::vector<int> statuses =

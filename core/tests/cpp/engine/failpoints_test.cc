@@ -112,7 +112,7 @@ int BeRank(WorldSpec spec, bool shares_memory, const std::string& failpoint) {
 void KillAtVisit(const Place& place, int visit) {
   int size = 0;
   for (int members : place.groups) size += members;
-  const std::vector<WorldSpec> specs = SpecsOf(size, FreshStore());
+  const std::vector<WorldSpec> specs = SpecsOf(size, FreshEndpoint());
   const std::string failpoint = std::string(place.failpoint) + "=kill@" + std::to_string(visit);
   // The members of the first group share memory; the others are alone.
   const std::vector<int> statuses = ForkRanks(size, [&](int rank) {
@@ -187,7 +187,7 @@ struct HalfAStart {
 class HalfAStartTest : public testing::TestWithParam<HalfAStart> {};
 
 TEST_P(HalfAStartTest, RankZeroIsNamedNotWhoEndedBecauseOfIt) {
-  const std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
+  const std::vector<WorldSpec> specs = SpecsOf(3, FreshEndpoint());
   const std::string failpoint = "bootstrap.send=kill@" + std::to_string(GetParam().messages + 2);
   const std::vector<int> statuses = ForkRanks(3, [&](int rank) {
     Settings settings;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "world/rendezvous/bootstrap.h"
+#include "world/world.h"
 
 namespace farandole {
 
@@ -18,7 +18,7 @@ inline Key KeyOf(uint8_t byte) {
 }
 
 // A name that nobody has listened at.
-inline std::string FreshStore() {
+inline std::string FreshEndpoint() {
   static std::random_device device;
   return "unix:farandole-test-" + std::to_string(getpid()) + "-" + std::to_string(device());
 }
@@ -29,7 +29,7 @@ inline std::vector<WorldSpec> SpecsOf(int size, const std::string& store) {
     WorldSpec spec;
     spec.rank = r;
     spec.size = size;
-    spec.store = store;
+    spec.rendezvous_endpoint = store;
     spec.key = KeyOf(7);
     spec.interface_address = "127.0.0.1";
     spec.plan = {8192, 4096};

@@ -50,7 +50,7 @@ struct Outcome {
 };
 
 // Both ends at once; each closes its socket after an error, as callers do.
-Outcome Meet(const Key& client_key, const Key& server_key) {
+Outcome HandshakeOf(const Key& client_key, const Key& server_key) {
   Ends ends = MakeEnds();
   Outcome outcome;
   std::thread server([&] {
@@ -95,7 +95,7 @@ bool Says(const Status& status, const std::string& part) { return status.message
 // ---- honest peers
 
 TEST(Handshake, WithOneKeySucceedsAndTellsEachWhoTheOtherIs) {
-  const Outcome outcome = Meet(kKey, kKey);
+  const Outcome outcome = HandshakeOf(kKey, kKey);
   ASSERT_TRUE(outcome.client.ok()) << outcome.client.message();
   ASSERT_TRUE(outcome.server.ok()) << outcome.server.message();
   EXPECT_EQ(outcome.seen_by_server.purpose, kClientHello.purpose);
@@ -145,7 +145,7 @@ TEST(Handshake, NoNonceIsEverUsedTwice) {
 // ---- another key
 
 TEST(Handshake, WithAnotherKeyFailsOnBothEndsAndSaysWhatIsLikely) {
-  const Outcome outcome = Meet(kKey, kOtherKey);
+  const Outcome outcome = HandshakeOf(kKey, kOtherKey);
   for (const Status& status : {outcome.client, outcome.server}) {
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_TRUE(Says(status, "does not know this job's key (another job on this address?)")) << status.message();
@@ -173,64 +173,64 @@ TEST(Handshake, NamesTheEndpointThatDoesNotKnowTheKey) {
 TEST(Handshake, ADifferenceInTheLastBitOfTheKeyIsEnough) {
   Key close = kKey;
   close.back() ^= 1;
-  EXPECT_FALSE(Meet(kKey, close).server.ok());
+  EXPECT_FALSE(HandshakeOf(kKey, close).server.ok());
 }
 
 // ---- strangers at the server
 
-struct Knock {
+struct AttackedServer {
   Ends ends = MakeEnds();
   Status status;
   Hello theirs;
   std::thread server;
 
-  Knock() {
+  AttackedServer() {
     server = std::thread([this] {
       status = HandshakeServer(ends.server.get(), kKey, kServerHello, &theirs, Soon());
       ends.server.Reset();
     });
   }
-  ~Knock() {
+  ~AttackedServer() {
     if (server.joinable()) server.join();
   }
 };
 
 TEST(HandshakeServer, SaysNothingToAStrangerWithAnotherMagic) {
-  Knock knock;
-  Send(knock.ends.client.get(), "GET / HTTP/1.1\r\n\r\n");
-  knock.server.join();
-  EXPECT_EQ(knock.status.code(), Code::kMismatch);
-  EXPECT_TRUE(Says(knock.status, "does not speak Farandole's protocol")) << knock.status.message();
+  AttackedServer attacked;
+  Send(attacked.ends.client.get(), "GET / HTTP/1.1\r\n\r\n");
+  attacked.server.join();
+  EXPECT_EQ(attacked.status.code(), Code::kMismatch);
+  EXPECT_TRUE(Says(attacked.status, "does not speak Farandole's protocol")) << attacked.status.message();
   char byte;
-  EXPECT_EQ(recv(knock.ends.client.get(), &byte, 1, MSG_DONTWAIT) <= 0, true) << "not one byte";
+  EXPECT_EQ(recv(attacked.ends.client.get(), &byte, 1, MSG_DONTWAIT) <= 0, true) << "not one byte";
 }
 
 TEST(HandshakeServer, GivesAStrangerItsHelloAndNothingThatDependsOnTheKey) {
-  Knock knock;
-  Send(knock.ends.client.get(), HelloBytes("FRDL", kProtocolVersion));
-  Send(knock.ends.client.get(), std::string(kProofBytes, 'p'));
-  EXPECT_EQ(Receive(knock.ends.client.get(), kHelloBytes).substr(0, 4), "FRDL");
-  EXPECT_TRUE(IsClosedWithoutAnotherByte(knock.ends.client.get()));
-  knock.server.join();
-  EXPECT_EQ(knock.status.code(), Code::kMismatch);
+  AttackedServer attacked;
+  Send(attacked.ends.client.get(), HelloBytes("FRDL", kProtocolVersion));
+  Send(attacked.ends.client.get(), std::string(kProofBytes, 'p'));
+  EXPECT_EQ(Receive(attacked.ends.client.get(), kHelloBytes).substr(0, 4), "FRDL");
+  EXPECT_TRUE(IsClosedWithoutAnotherByte(attacked.ends.client.get()));
+  attacked.server.join();
+  EXPECT_EQ(attacked.status.code(), Code::kMismatch);
 }
 
 TEST(HandshakeServer, OfAnotherVersionNamesBothAndLetsTheClientNameThemToo) {
-  Knock knock;
-  Send(knock.ends.client.get(), HelloBytes("FRDL", 77));
-  EXPECT_EQ(Receive(knock.ends.client.get(), kHelloBytes).substr(0, 4), "FRDL");
-  knock.server.join();
-  EXPECT_EQ(knock.status.code(), Code::kMismatch);
-  EXPECT_TRUE(Says(knock.status, "version 77")) << knock.status.message();
-  EXPECT_TRUE(Says(knock.status, "version " + std::to_string(kProtocolVersion))) << knock.status.message();
+  AttackedServer attacked;
+  Send(attacked.ends.client.get(), HelloBytes("FRDL", 77));
+  EXPECT_EQ(Receive(attacked.ends.client.get(), kHelloBytes).substr(0, 4), "FRDL");
+  attacked.server.join();
+  EXPECT_EQ(attacked.status.code(), Code::kMismatch);
+  EXPECT_TRUE(Says(attacked.status, "version 77")) << attacked.status.message();
+  EXPECT_TRUE(Says(attacked.status, "version " + std::to_string(kProtocolVersion))) << attacked.status.message();
 }
 
 TEST(HandshakeServer, NoticesAHelloCutShort) {
-  Knock knock;
-  Send(knock.ends.client.get(), HelloBytes("FRDL", kProtocolVersion).substr(0, 20));
-  knock.ends.client.Reset();
-  knock.server.join();
-  EXPECT_EQ(knock.status.code(), Code::kPeerLost);
+  AttackedServer attacked;
+  Send(attacked.ends.client.get(), HelloBytes("FRDL", kProtocolVersion).substr(0, 20));
+  attacked.ends.client.Reset();
+  attacked.server.join();
+  EXPECT_EQ(attacked.status.code(), Code::kPeerLost);
 }
 
 TEST(HandshakeServer, SendsAStrangerThatSaysNothingAwayAfterTwoSeconds) {
@@ -274,10 +274,10 @@ TEST(HandshakeServer, IsNotConvincedByAProofMadeForAnotherConnection) {
     ends.server.Reset();
     client.join();
   }
-  Knock knock;
-  Send(knock.ends.client.get(), recorded);
-  knock.server.join();
-  EXPECT_EQ(knock.status.code(), Code::kMismatch);
+  AttackedServer attacked;
+  Send(attacked.ends.client.get(), recorded);
+  attacked.server.join();
+  EXPECT_EQ(attacked.status.code(), Code::kMismatch);
 }
 
 // ---- strangers at the client

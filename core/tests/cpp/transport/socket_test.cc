@@ -157,8 +157,8 @@ TEST(TcpEndpoint, ConnectionsSendAtOnceAndNoticeAVanishedHost) {
 }
 
 TEST(TcpEndpoint, WhereNobodyListensIsNotConnectedToByItself) {
-  // A socket for which the kernel chooses the very port that it connects to meets itself. The kernel walks, with random
-  // strides, through the ports of the lowest one's parity, so this many attempts come by.
+  // A socket for which the kernel chooses the very port that it connects to is connected to itself. The kernel walks,
+  // with random strides, through the ports of the lowest one's parity, so this many attempts come by.
   int lowest = 0, highest = 0;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> lowest >> highest;
   const std::string endpoint = "tcp:127.0.0.1:" + std::to_string(lowest + 2 * ((highest - lowest) / 4));

@@ -1,5 +1,5 @@
-// The real way into a world, ranks as threads: store, meeting, links.
-#include "world/rendezvous/bootstrap.h"
+// The real way into a world, ranks as threads: rendezvous, shared memory, links.
+#include "world/world.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 namespace farandole {
 namespace {
 
-std::vector<Status> Meet(std::vector<WorldSpec> specs, std::vector<std::unique_ptr<World>>* worlds,
-                         int limit_ms = 20'000) {
+std::vector<Status> StartAll(std::vector<WorldSpec> specs, std::vector<std::unique_ptr<World>>* worlds,
+                             int limit_ms = 20'000) {
   worlds->resize(specs.size());
   std::vector<std::future<Status>> ranks;
   const Deadline deadline = After(std::chrono::milliseconds(limit_ms));
@@ -27,7 +27,8 @@ std::vector<Status> Meet(std::vector<WorldSpec> specs, std::vector<std::unique_p
 
 TEST(BootstrapTest, RanksOfOneMachineShareOneSegment) {
   std::vector<std::unique_ptr<World>> worlds;
-  for (const Status& status : Meet(SpecsOf(4, FreshStore()), &worlds)) ASSERT_TRUE(status.ok()) << status.message();
+  for (const Status& status : StartAll(SpecsOf(4, FreshEndpoint()), &worlds))
+    ASSERT_TRUE(status.ok()) << status.message();
   for (int r = 0; r < 4; ++r) {
     World& world = *worlds[static_cast<size_t>(r)];
     EXPECT_TRUE(world.one_group());
@@ -44,7 +45,7 @@ TEST(BootstrapTest, RanksWithoutSharedMemoryAreLinked) {
   std::vector<WorldSpec> specs = SpecsOf(4, "tcp:127.0.0.1:" + std::to_string(port));
   specs[1].shares_memory = specs[3].shares_memory = false;
   std::vector<std::unique_ptr<World>> worlds;
-  for (const Status& status : Meet(specs, &worlds)) ASSERT_TRUE(status.ok()) << status.message();
+  for (const Status& status : StartAll(specs, &worlds)) ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(worlds[0]->layout.groups, (std::vector<std::vector<int>>{{0, 2}, {1}, {3}}));
   for (int r = 0; r < 4; ++r) {
     for (int peer : Counterparts(worlds[0]->layout, r))
@@ -54,11 +55,11 @@ TEST(BootstrapTest, RanksWithoutSharedMemoryAreLinked) {
 
 TEST(BootstrapTest, AnAddressThatIsNoneOfThisHostIsRefusedByTheNameOfItsVariable) {
   for (const char* address : {"192.0.2.1", "no host"}) {
-    std::vector<WorldSpec> specs = SpecsOf(2, FreshStore());
+    std::vector<WorldSpec> specs = SpecsOf(2, FreshEndpoint());
     specs[0].shares_memory = false;
     specs[1].interface_address = address;
     std::vector<std::unique_ptr<World>> worlds;
-    for (const Status& status : Meet(specs, &worlds)) {
+    for (const Status& status : StartAll(specs, &worlds)) {
       EXPECT_NE(status.message().find(std::string("FARANDOLE_ADDRESS is ") + address + ", and must be an address"),
                 std::string::npos)
           << status.message();
@@ -67,10 +68,10 @@ TEST(BootstrapTest, AnAddressThatIsNoneOfThisHostIsRefusedByTheNameOfItsVariable
 }
 
 TEST(BootstrapTest, AWrongKeyIsTurnedAwayAndTheOthersSayWhoIsMissing) {
-  std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
+  std::vector<WorldSpec> specs = SpecsOf(3, FreshEndpoint());
   specs[2].key = KeyOf(8);
   std::vector<std::unique_ptr<World>> worlds;
-  const std::vector<Status> statuses = Meet(specs, &worlds, 1500);
+  const std::vector<Status> statuses = StartAll(specs, &worlds, 1500);
   EXPECT_EQ(statuses[0].code(), Code::kDeadline)
       << statuses[0].message() << "; " << statuses[1].message() << "; " << statuses[2].message();
   EXPECT_NE(statuses[0].message().find("rank 2"), std::string::npos) << statuses[0].message();
@@ -78,30 +79,30 @@ TEST(BootstrapTest, AWrongKeyIsTurnedAwayAndTheOthersSayWhoIsMissing) {
 }
 
 TEST(BootstrapTest, TwoProcessesWithOneRankAreNotMistakenForTwoRanks) {
-  std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
+  std::vector<WorldSpec> specs = SpecsOf(3, FreshEndpoint());
   specs[2].rank = 1;
   std::vector<std::unique_ptr<World>> worlds;
-  const std::vector<Status> statuses = Meet(specs, &worlds, 1500);
+  const std::vector<Status> statuses = StartAll(specs, &worlds, 1500);
   EXPECT_EQ(statuses[0].code(), Code::kDeadline);
   EXPECT_NE(statuses[0].message().find("rank 2"), std::string::npos) << statuses[0].message();
 }
 
 TEST(BootstrapTest, OfTwoProcessesWithOneRankTheSecondIsTold) {
-  std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
+  std::vector<WorldSpec> specs = SpecsOf(3, FreshEndpoint());
   specs[2].rank = 1;
   std::vector<std::unique_ptr<World>> worlds;
-  const std::vector<Status> statuses = Meet(specs, &worlds, 1500);
+  const std::vector<Status> statuses = StartAll(specs, &worlds, 1500);
   const bool told = statuses[1].message().find("two processes started with one rank") != std::string::npos ||
                     statuses[2].message().find("two processes started with one rank") != std::string::npos;
   EXPECT_TRUE(told) << statuses[1].message() << "\n" << statuses[2].message();
 }
 
 TEST(BootstrapTest, ADifferentSettingIsRefusedOnAllRanksWithBothValues) {
-  std::vector<WorldSpec> specs = SpecsOf(3, FreshStore());
+  std::vector<WorldSpec> specs = SpecsOf(3, FreshEndpoint());
   for (WorldSpec& spec : specs) spec.settings = {{"FARANDOLE_ORDER", "fixed"}};
   specs[1].settings[0].second = "any";
   std::vector<std::unique_ptr<World>> worlds;
-  for (const Status& status : Meet(specs, &worlds)) {
+  for (const Status& status : StartAll(specs, &worlds)) {
     EXPECT_EQ(status.code(), Code::kMismatch);
     for (const char* part : {"FARANDOLE_ORDER=any: rank 1 (host", "FARANDOLE_ORDER=fixed: ranks 0, 2 (host"}) {
       EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
@@ -110,11 +111,11 @@ TEST(BootstrapTest, ADifferentSettingIsRefusedOnAllRanksWithBothValues) {
 }
 
 TEST(BootstrapTest, AtTheDeadlineEveryRankNamesTheOneThatDidNotCome) {
-  std::vector<WorldSpec> specs = SpecsOf(4, FreshStore());
+  std::vector<WorldSpec> specs = SpecsOf(4, FreshEndpoint());
   specs.erase(specs.begin() + 2);
   std::vector<std::unique_ptr<World>> worlds;
   const auto start = std::chrono::steady_clock::now();
-  for (const Status& status : Meet(specs, &worlds, 1200)) {
+  for (const Status& status : StartAll(specs, &worlds, 1200)) {
     EXPECT_EQ(status.code(), Code::kDeadline);
     EXPECT_NE(status.message().find("rank 2"), std::string::npos) << status.message();
   }
@@ -122,11 +123,11 @@ TEST(BootstrapTest, AtTheDeadlineEveryRankNamesTheOneThatDidNotCome) {
 }
 
 TEST(BootstrapTest, WhoFindsNobodySaysWhomHowLongAndWhy) {
-  std::vector<WorldSpec> specs = SpecsOf(2, FreshStore());
+  std::vector<WorldSpec> specs = SpecsOf(2, FreshEndpoint());
   specs.erase(specs.begin());
   std::vector<std::unique_ptr<World>> worlds;
   const auto start = std::chrono::steady_clock::now();
-  const Status status = Meet(specs, &worlds, 300)[0];
+  const Status status = StartAll(specs, &worlds, 300)[0];
   const auto spent = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(status.code(), Code::kDeadline);
   for (const char* const part : {"rank 1 waited 0.", "for rank 0", "refused", "Check"}) {
@@ -146,11 +147,13 @@ class TroubleTest : public testing::TestWithParam<Trouble> {
   ~TroubleTest() override { EXPECT_TRUE(SetFailpoints("").ok()); }
 };
 
-// The failpoint acts on whichever rank comes by first, so one rank is apart, and the others share memory all the same.
+// The failpoint acts on whichever rank comes by first, so one rank goes without shared memory, and the others share
+// memory all the same.
 TEST_P(TroubleTest, OfOneRankDoesNotCostTheOthersTheirSharedMemory) {
   ASSERT_TRUE(SetFailpoints(GetParam().failpoints).ok());
   std::vector<std::unique_ptr<World>> worlds;
-  for (const Status& status : Meet(SpecsOf(4, FreshStore()), &worlds)) ASSERT_TRUE(status.ok()) << status.message();
+  for (const Status& status : StartAll(SpecsOf(4, FreshEndpoint()), &worlds))
+    ASSERT_TRUE(status.ok()) << status.message();
   size_t together = 0;
   for (const auto& world : worlds) {
     EXPECT_EQ(world->layout.groups, worlds[0]->layout.groups);

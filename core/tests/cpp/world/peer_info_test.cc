@@ -7,7 +7,7 @@ namespace farandole {
 namespace {
 
 PeerInfo CardOf(const std::string& host) {
-  PeerInfo peer_info{host, "boot:4:0", 4711, true, "unix:meeting"};
+  PeerInfo peer_info{host, "boot:4:0", 4711, true, "unix:segment"};
   peer_info.size = 3;
   peer_info.settings = {{"FARANDOLE_ORDER", "fixed"}, {"FARANDOLE_FUSION_THRESHOLD", "4096"}};
   return peer_info;
@@ -19,7 +19,7 @@ TEST(PeerInfoTest, SurvivesTheWireAndRefusesAnythingElse) {
   ASSERT_TRUE(PeerInfo::Decode(peer_info.Encode(), &read).ok());
   EXPECT_EQ(read.host, "node7");
   EXPECT_EQ(read.pid, 4711);
-  EXPECT_EQ(read.segment_endpoint, "unix:meeting");
+  EXPECT_EQ(read.segment_endpoint, "unix:segment");
   EXPECT_EQ(read.size, 3);
   EXPECT_EQ(read.settings, peer_info.settings);
   const std::string text = peer_info.Encode();

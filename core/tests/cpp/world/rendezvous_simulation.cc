@@ -58,7 +58,7 @@ void RendezvousSimulation::Plan() {
         break;
       }
       case 4:
-        victim.cannot_make_arena = true;
+        victim.cannot_make_segment = true;
         break;
       case 5:
         victim.cannot_reach_leader = true;
@@ -76,7 +76,7 @@ void RendezvousSimulation::Plan() {
         break;
       }
       case 9:
-        rank(0).dies_at_letter = static_cast<int>(random_() % static_cast<uint64_t>(4 * size_));
+        rank(0).dies_at_message = static_cast<int>(random_() % static_cast<uint64_t>(4 * size_));
         break;
       case 10:
         victim.dies_at = victim.start + microseconds(random_() % 30'000);
@@ -139,8 +139,8 @@ void RendezvousSimulation::Run() {
 void RendezvousSimulation::StartRank(int r) {
   Rank& each = rank(r);
   each.client = std::make_unique<RendezvousClient>(r, peers_[static_cast<size_t>(r)], now_, each.deadline);
-  if (r != 0) return Knock(r);
-  server_ = std::make_unique<RendezvousServer>(size_, "the store", now_, each.deadline);
+  if (r != 0) return Connect(r);
+  server_ = std::make_unique<RendezvousServer>(size_, "the rendezvous endpoint", now_, each.deadline);
   each.connected = true;
   each.client->OnConnected(now_);
   for (int strangers = static_cast<int>(random_() % 3); strangers > 0; --strangers) {
@@ -148,13 +148,13 @@ void RendezvousSimulation::StartRank(int r) {
   }
 }
 
-void RendezvousSimulation::Knock(int r) {
+void RendezvousSimulation::Connect(int r) {
   if (rank(r).client->over()) return;
-  if (!listens() || rank(0).paused_until > now_) return At(now_ + milliseconds(50), r, [this, r] { Knock(r); });
+  if (!listens() || rank(0).paused_until > now_) return At(now_ + milliseconds(50), r, [this, r] { Connect(r); });
   At(now_ + Delay(), 0, [this, r] {
     Rank& each = rank(r);
     if (each.dead || each.client->over()) return;
-    if (!server_->Admit(r, now_).ok()) return At(now_ + milliseconds(50), r, [this, r] { Knock(r); });
+    if (!server_->Admit(r, now_).ok()) return At(now_ + milliseconds(50), r, [this, r] { Connect(r); });
     each.connected = true;
     At(Arrival(0, r), r, [this, r] { rank(r).client->OnConnected(now_); });
     // A second process with the same rank, or a rank that there is not: refused, whoever it says it is.
@@ -191,7 +191,7 @@ void RendezvousSimulation::After(int r) {
     again = false;
     if (r == 0 && server_) {
       for (const AddressedMessage& addressed : server_->TakeOutgoing()) {
-        if (each.messages++ == each.dies_at_letter) return Die(0);
+        if (each.messages++ == each.dies_at_message) return Die(0);
         Deliver(addressed);
         again = true;
       }
@@ -253,8 +253,8 @@ void RendezvousSimulation::Perform(int r, const RendezvousClient::Action& action
     case RendezvousClient::Action::kListen:
       return rank(r).cannot_listen ? client.OnListening(Internal("no port"), "")
                                    : client.OnListening(Status::Ok(), "data" + std::to_string(r));
-    case RendezvousClient::Action::kMeet:
-      return Meet(r);
+    case RendezvousClient::Action::kShare:
+      return Share(r);
     case RendezvousClient::Action::kHandOut:
       return HandOut(r);
     case RendezvousClient::Action::kLink:
@@ -267,29 +267,29 @@ void RendezvousSimulation::Perform(int r, const RendezvousClient::Action& action
   }
 }
 
-void RendezvousSimulation::Meet(int r) {
+void RendezvousSimulation::Share(int r) {
   Rank& each = rank(r);
   RendezvousClient& client = *each.client;
   ++each.attempt;
   each.entered.clear();
   each.segment = 0;
-  if (client.leader() != r) return Come(r, each.attempt, client.round());
+  if (client.sharing().leader() != r) return Come(r, each.attempt, client.sharing().round());
   // Alone, a rank needs little memory.
-  if (each.cannot_make_arena && client.group().size() > 1) return client.OnNotMet(r, "no memory");
-  each.segment = next_arena_++;
-  if (client.group().size() == 1) client.OnMet();
+  if (each.cannot_make_segment && client.sharing().group().size() > 1) return client.OnNotShared(r, "no memory");
+  each.segment = next_segment_++;
+  if (client.sharing().group().size() == 1) client.OnShared();
 }
 
 void RendezvousSimulation::Come(int r, int attempt, int round) {
   if (rank(r).cannot_reach_leader) return;
-  const int leader = rank(r).client->leader();
+  const int leader = rank(r).client->sharing().leader();
   At(now_ + Delay(), leader, [this, r, attempt, round, leader] {
     Rank& host = rank(leader);
     if (!host.client || rank(r).dead) return;
-    const bool may = !host.client->layout().groups.empty() && host.client->MayEnter(r, round);
+    const bool may = !host.client->layout().groups.empty() && host.client->sharing().MayEnter(r, round);
     if (may) {
       host.entered[r] = attempt;
-      return host.client->OnEntered(r);
+      return host.client->OnMember(r);
     }
     At(now_ + milliseconds(20), r, [this, r, attempt, round] {
       if (rank(r).attempt == attempt && !rank(r).client->over()) Come(r, attempt, round);
@@ -300,24 +300,24 @@ void RendezvousSimulation::Come(int r, int attempt, int round) {
 void RendezvousSimulation::HandOut(int r) {
   Rank& host = rank(r);
   for (const auto& [member, attempt] : host.entered) {
-    if (rank(member).dead && Chance(50)) return host.client->OnNotMet(member, "it has hung up");
+    if (rank(member).dead && Chance(50)) return host.client->OnNotShared(member, "it has hung up");
     const int segment = host.segment;
     const int to = member, its_attempt = attempt;
     At(now_ + Delay(), to, [this, to, its_attempt, segment] {
       Rank& each = rank(to);
       // What comes over a connection that was given up is never read.
       if (each.attempt != its_attempt) return;
-      if (each.cannot_attach) return each.client->OnNotMet(to, "no address space");
+      if (each.cannot_attach) return each.client->OnNotShared(to, "no address space");
       each.segment = segment;
-      each.client->OnMet();
+      each.client->OnShared();
     });
   }
-  host.client->OnMet();
+  host.client->OnShared();
 }
 
 void RendezvousSimulation::Link(int r) {
   LetIn(r);
-  for (int peer : rank(r).client->links_to_open()) Reach(r, peer);
+  for (int peer : rank(r).client->linking().ToOpen()) Reach(r, peer);
 }
 
 void RendezvousSimulation::Reach(int r, int peer) {
@@ -338,7 +338,7 @@ void RendezvousSimulation::Reach(int r, int peer) {
 void RendezvousSimulation::LetIn(int r) {
   Rank& each = rank(r);
   for (auto peer = each.waiting.begin(); peer != each.waiting.end();) {
-    if (!each.client->MayLink(*peer)) {
+    if (!each.client->linking().MayLink(*peer)) {
       ++peer;
       continue;
     }

@@ -3,7 +3,7 @@
 // follows from the seed.
 //
 //   ranks start late, die at any step, while they speak, or when they are ready, stop for a while or for good; machines
-//   cannot share memory; data connections are blocked; strangers and doubles knock
+//   cannot share memory; data connections are blocked; strangers connect, and second processes with one rank
 //
 //   rendezvous_simulation.cc         up to rank 0's word
 //   rendezvous_simulation_ready.cc   who is ready, and whom it blames when others end
@@ -44,11 +44,11 @@ class RendezvousSimulation {
     TimePoint start, deadline, over_at, paused_until = {}, timer = {};
     bool dead = false, connected = false, done = false;
     int steps = 0, dies_at_step = -1;
-    int messages = 0, dies_at_letter = -1;  // of rank 0
-    TimePoint dies_at = TimePoint::max();   // also when it is ready
-    bool cannot_make_arena = false, cannot_reach_leader = false, cannot_attach = false, cannot_listen = false;
+    int messages = 0, dies_at_message = -1;  // of rank 0
+    TimePoint dies_at = TimePoint::max();    // also when it is ready
+    bool cannot_make_segment = false, cannot_reach_leader = false, cannot_attach = false, cannot_listen = false;
     bool other_setting = false;
-    int attempt = 0;             // of coming into a meeting
+    int attempt = 0;             // of sharing memory
     int segment = 0;             // the one it holds
     std::map<int, int> entered;  // of a leader: rank -> attempt
     std::set<int> linked, waiting;
@@ -58,7 +58,7 @@ class RendezvousSimulation {
     bool ends = false;
     std::optional<int> blamed;
 
-    bool alone_at_fault() const { return cannot_make_arena || cannot_reach_leader || cannot_attach; }
+    bool alone_at_fault() const { return cannot_make_segment || cannot_reach_leader || cannot_attach; }
   };
   struct Event {
     TimePoint at;
@@ -77,14 +77,14 @@ class RendezvousSimulation {
   bool listens() const { return server_ && !server_->over() && !ranks_[0].dead; }
 
   void StartRank(int r);
-  void Knock(int r);
+  void Connect(int r);
   void Die(int r);
   void After(int r);
   void SetTimer(int r);
   void Deliver(const AddressedMessage& addressed);
   void Tell(int r, const RendezvousMessage& message);
   void Perform(int r, const RendezvousClient::Action& action);
-  void Meet(int r);
+  void Share(int r);
   void Come(int r, int attempt, int round);
   void HandOut(int r);
   void Link(int r);
@@ -120,7 +120,7 @@ class RendezvousSimulation {
   std::map<std::pair<int, int>, TimePoint> last_arrival_;
   std::set<std::pair<int, int>> blocked_;
   std::map<int, int> abort_words_;  // by segment: who is to blame
-  int next_arena_ = 1;
+  int next_segment_ = 1;
   int percent_slow_ = 0;
 };
 

@@ -53,7 +53,7 @@ std::string RendezvousSimulation::JudgeRank(int r, const std::set<int>& faulty) 
 // Ranks that are ready agree on everything: layout, shared memory, links.
 std::string RendezvousSimulation::JudgeReady() const {
   const Layout* layout = nullptr;
-  std::map<int, int> arena_by_group;
+  std::map<int, int> segment_by_group;
   for (int r = 0; r < size_; ++r) {
     const Rank& each = ranks_[static_cast<size_t>(r)];
     if (!each.done) continue;
@@ -61,7 +61,7 @@ std::string RendezvousSimulation::JudgeReady() const {
     if (layout == nullptr) layout = &mine;
     if (mine.groups != layout->groups) return "ready ranks disagree about their groups";
     const int group = mine.group_of[static_cast<size_t>(r)];
-    if (each.segment == 0 || arena_by_group.emplace(group, each.segment).first->second != each.segment)
+    if (each.segment == 0 || segment_by_group.emplace(group, each.segment).first->second != each.segment)
       return "rank " + std::to_string(r) + " does not share the segment of its group";
     for (int peer : Counterparts(mine, r)) {
       if (each.linked.count(peer) == 0) return "rank " + std::to_string(r) + " is ready without all its links";

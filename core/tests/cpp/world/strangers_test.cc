@@ -15,7 +15,7 @@
 #include "support/connect.h"
 #include "support/specs.h"
 #include "transport/connections.h"
-#include "world/rendezvous/bootstrap.h"
+#include "world/world.h"
 
 namespace farandole {
 namespace {
@@ -31,7 +31,7 @@ const char* const kWords[] = {
     "",  // half-open
 };
 
-// With one rank apart, so that all kinds of connections are made.
+// With one rank without shared memory, so that all kinds of connections are made.
 std::vector<WorldSpec> MixedSpecs(int size, const std::string& store) {
   std::vector<WorldSpec> specs = SpecsOf(size, store);
   specs.back().shares_memory = false;
@@ -60,30 +60,31 @@ std::set<std::string> InodesOfThisProcess() {
 }
 
 // Where this process listens, whatever for.
-std::vector<std::string> OpenDoors() {
+std::vector<std::string> OpenEndpoints() {
   const std::set<std::string> mine = InodesOfThisProcess();
-  std::vector<std::string> doors;
+  std::vector<std::string> endpoints;
   std::string line, word;
   for (std::ifstream file("/proc/net/tcp"); std::getline(file, line);) {
     std::istringstream fields(line);
     std::vector<std::string> words;
     while (fields >> word) words.push_back(word);
     if (words.size() < 10 || words[3] != "0A" || mine.count(words[9]) == 0) continue;
-    doors.push_back("tcp:127.0.0.1:" + std::to_string(std::stoi(words[1].substr(words[1].find(':') + 1), nullptr, 16)));
+    endpoints.push_back("tcp:127.0.0.1:" +
+                        std::to_string(std::stoi(words[1].substr(words[1].find(':') + 1), nullptr, 16)));
   }
   for (std::ifstream file("/proc/net/unix"); std::getline(file, line);) {
     std::istringstream fields(line);
     std::vector<std::string> words;
     while (fields >> word) words.push_back(word);
     const bool listens = words.size() == 8 && words[3] == "00010000" && mine.count(words[6]) > 0;
-    if (listens && words[7][0] == '@') doors.push_back("unix:" + words[7].substr(1));
+    if (listens && words[7][0] == '@') endpoints.push_back("unix:" + words[7].substr(1));
   }
-  return doors;
+  return endpoints;
 }
 
-Descriptor Knock(const std::string& door, const std::string& words) {
+Descriptor ConnectAsStranger(const std::string& endpoint, const std::string& words) {
   Descriptor connection;
-  if (ConnectOnce(door, After(milliseconds(500)), &connection).ok() && !words.empty())
+  if (ConnectOnce(endpoint, After(milliseconds(500)), &connection).ok() && !words.empty())
     (void)SendAll(connection.get(), words.data(), words.size(), After(milliseconds(500)));
   return connection;
 }
@@ -118,7 +119,7 @@ TEST(StrangersTest, AHundredWhoSayNothingDoNotKeepAJobFromStarting) {
   job.Begin(specs[0]);
   std::vector<Descriptor> silent;
   while (silent.size() < 100) {
-    silent.push_back(Knock(specs[0].store, ""));
+    silent.push_back(ConnectAsStranger(specs[0].rendezvous_endpoint, ""));
     if (!silent.back().valid()) silent.pop_back();
   }
   const auto start = std::chrono::steady_clock::now();
@@ -134,9 +135,10 @@ TEST(StrangersTest, AThousandOneAfterTheOtherGetNoAnswerAndChangeNothing) {
   Job job(specs.size());
   job.Begin(specs[0]);
   Descriptor first;
-  ASSERT_TRUE(ConnectRetry(specs[0].store, After(std::chrono::seconds(5)), &first).ok());
+  ASSERT_TRUE(ConnectRetry(specs[0].rendezvous_endpoint, After(std::chrono::seconds(5)), &first).ok());
   for (int i = 0; i < 1000; ++i) {
-    const Descriptor stranger = Knock(specs[0].store, kWords[static_cast<size_t>(i) % std::size(kWords)]);
+    const Descriptor stranger =
+        ConnectAsStranger(specs[0].rendezvous_endpoint, kWords[static_cast<size_t>(i) % std::size(kWords)]);
     EXPECT_FALSE(WasAnswered(stranger));
   }
   job.Begin(specs[1]);
@@ -145,18 +147,18 @@ TEST(StrangersTest, AThousandOneAfterTheOtherGetNoAnswerAndChangeNothing) {
 }
 
 TEST(StrangersTest, AtEveryDoorOfAJobThatStartsGetNoAnswer) {
-  // Each step takes long enough for strangers to find the doors that it opens.
+  // Each step takes long enough for strangers to find the endpoints that it opens.
   ASSERT_TRUE(SetFailpoints("bootstrap.send=delay:50").ok());
   for (int round = 0; round < 2; ++round) {
     const std::vector<WorldSpec> specs = MixedSpecs(4, FreePort());
     std::atomic<bool> over{false};
-    std::set<std::string> doors;
+    std::set<std::string> endpoints;
     std::thread strangers([&] {
       std::vector<Descriptor> connections;
       for (size_t i = 0; !over; ++i) {
-        for (const std::string& door : OpenDoors()) {
-          doors.insert(door);
-          connections.push_back(Knock(door, kWords[(i + connections.size()) % std::size(kWords)]));
+        for (const std::string& endpoint : OpenEndpoints()) {
+          endpoints.insert(endpoint);
+          connections.push_back(ConnectAsStranger(endpoint, kWords[(i + connections.size()) % std::size(kWords)]));
         }
         for (const Descriptor& connection : connections) EXPECT_FALSE(WasAnswered(connection));
         if (connections.size() > 200) connections.clear();
@@ -170,7 +172,7 @@ TEST(StrangersTest, AtEveryDoorOfAJobThatStartsGetNoAnswer) {
     job.ExpectStarted();
     over = true;
     strangers.join();
-    EXPECT_GE(doors.size(), 4u) << "store, meetings and data endpoints were found";
+    EXPECT_GE(endpoints.size(), 4u) << "rendezvous, segment and data endpoints were found";
   }
   ASSERT_TRUE(SetFailpoints("").ok());
 }
@@ -180,7 +182,7 @@ TEST(StrangersTest, FindNoDoorAtAJobThatRuns) {
   Job job(specs.size());
   for (const WorldSpec& spec : specs) job.Begin(spec);
   job.ExpectStarted();
-  EXPECT_EQ(OpenDoors(), std::vector<std::string>());
+  EXPECT_EQ(OpenEndpoints(), std::vector<std::string>());
 }
 
 TEST(AcceptorTest, SeatsSoManyStrangersAndNoMoreAndForgetsThem) {
@@ -191,7 +193,7 @@ TEST(AcceptorTest, SeatsSoManyStrangersAndNoMoreAndForgetsThem) {
   Acceptor acceptor;
   acceptor.Open(std::move(listener), KeyOf(7), {"control", 0, 0});
   std::vector<Descriptor> strangers;
-  for (int i = 0; i < 300; ++i) strangers.push_back(Knock(endpoint, "FR"));
+  for (int i = 0; i < 300; ++i) strangers.push_back(ConnectAsStranger(endpoint, "FR"));
   Connector honest(endpoint, KeyOf(7), {"control", 3, 0}, Now());
   std::vector<AuthenticatedPeer> peers;
   const auto start = Now();
