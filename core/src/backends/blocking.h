@@ -50,7 +50,7 @@ class CallThread {
   bool AwaitIdle(TimePoint end);
 
  private:
-  struct Shared;  // the thread's and ours; whoever ends last frees it
+  struct Shared;  // shared with the thread, which may outlive this
 
   std::shared_ptr<Shared> shared_;
   std::thread thread_;

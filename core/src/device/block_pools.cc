@@ -101,7 +101,7 @@ Status ResultPool::Allocate(size_t size_bytes, Block* block) {
   return Status::Ok();
 }
 
-// A block whose last use cannot be marked is freed, which waits for whoever uses it.
+// A block whose last use cannot be marked is freed, which waits for all that the device was told.
 void ResultPool::GiveBack(Block block) {
   if (!device_->MarkAll(&block.last_use).ok()) return Free({block});
   std::vector<Block> surplus;

@@ -7,6 +7,9 @@
  *
  * The core owns a context from `listen` to `destroy`. A context belongs to one process set: its functions are called by
  * one thread at a time, but for `close`.
+ *
+ *   listen -> the members tell each other their addresses -> connect -> allreduce, ... -> destroy
+ *                                                  close, at any time -> destroy
  */
 #ifndef FARANDOLE_BACKENDS_GLOO_BRIDGE_H_
 #define FARANDOLE_BACKENDS_GLOO_BRIDGE_H_
@@ -23,7 +26,8 @@ extern "C" {
 #define FRD_GLOO_ADDRESS_BYTES 256 /* of one connection, at most */
 #define FRD_GLOO_TABLE "frd_gloo_table"
 
-/* output[i] = left[i] reduced with right[i]; output may be one of the two. */
+/* The core's reduction, which Gloo calls in the thread of its caller: output[i] = left[i] reduced with right[i]. output
+ * may be one of the two. */
 typedef void (*FrdGlooFold)(void* argument, void* output, const void* left, const void* right, size_t element_count);
 
 typedef struct FrdGlooTable {

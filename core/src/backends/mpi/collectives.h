@@ -34,7 +34,7 @@ class MpiCollectives {
   // REQUIRES, where there is a dtype: MpiKnows it. input may be output.
   Status Allreduce(MpiHandle communicator, DType dtype, ReduceOp reduce, const void* input, void* output,
                    size_t element_count) const;
-  // The data of the root go to all others.
+  // The root's data go to all others, from and to one buffer on each rank.
   Status Broadcast(MpiHandle communicator, int root, void* data, size_t size_bytes) const;
   // The input may lie at its place in the output. rank_bytes: the size of every position's part.
   Status Allgather(MpiHandle communicator, int position, const void* input, void* output,
@@ -47,6 +47,7 @@ class MpiCollectives {
                        void* output, const std::vector<size_t>& rank_bytes) const;
 
  private:
+  // What alltoall is made of where it is too large for one call (collectives.cc).
   Status AgreeOnMost(MpiHandle communicator, size_t* size_bytes) const;
   Status Exchange(MpiHandle communicator, int to, const char* sent, size_t send_bytes, int from, char* received,
                   size_t recv_bytes, size_t rounds) const;

@@ -152,7 +152,7 @@ Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
       *path = candidate;
       *library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
       const char* const error = *library == nullptr ? dlerror() : nullptr;
-      // That a library is not there is no news; that it is there and cannot be opened is told.
+      // A name that is not there is only listed; a library that is there and cannot be opened is told with its error.
       if (error != nullptr &&
           std::strstr(error, (candidate + ": cannot open shared object file: No such").c_str()) == nullptr)
         errors += std::string("; ") + error;

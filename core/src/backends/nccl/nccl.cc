@@ -20,8 +20,8 @@ constexpr std::chrono::microseconds kPollInterval{50};
 // microseconds, a connection a second.
 constexpr std::chrono::milliseconds kLaunchTime{2};
 
-// All ranks come to the same. An alltoall moves something as far as is known here: what others send to each other is
-// not.
+// All ranks come to the same, since they all know the sizes. What other ranks send to each other in an alltoall they do
+// not know, so an alltoall is always taken to move something.
 bool MovesNothing(const Task& task) {
   if (TakesSplits(task.kind)) return false;
   return (RowsDiffer(task.kind) ? task.ResultBytes() : task.TotalBytes()) == 0;
