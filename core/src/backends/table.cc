@@ -24,7 +24,7 @@ std::string Joined(const std::vector<std::string>& names) {
 
 Status RefuseList(const std::vector<std::string>& names, const std::string& why) {
   std::string allowed;
-  for (const std::string& name : Registry::Names()) allowed += (allowed.empty() ? "" : ", ") + name;
+  for (const std::string& name : BackendTable::Names()) allowed += (allowed.empty() ? "" : ", ") + name;
   return Invalid("FARANDOLE_BACKEND=" + Joined(names) + ": " + why +
                  "; allowed: a list of these, the preferred one first: " + allowed);
 }
@@ -60,7 +60,7 @@ int BackendList::Choose(const std::vector<PathFacts>& facts) const {
 // Whether a library has a network is the user's word for each back end, so it is filled in here.
 bool BackendList::Supports(int number, PathFacts facts) const {
   facts.has_network = without_network_.count(number) == 0;
-  return Registry::Supports(number, facts);
+  return BackendTable::Supports(number, facts);
 }
 
 std::string BackendList::ToString() const {
@@ -69,45 +69,46 @@ std::string BackendList::ToString() const {
   return Joined(names);
 }
 
-// ---- Registry
+// ---- BackendTable
 
 // Ours is there whatever the list: others reach their ranks by it before their own library has met.
-Registry::Registry(World* world, const Settings& settings, const BackendList& backend_list) : backends_(kKindCount) {
+BackendTable::BackendTable(World* world, const Settings& settings, const BackendList& backend_list)
+    : backends_(kKindCount) {
   backends_[0] = kNative.make(world, settings, nullptr);
   for (int number : backend_list.numbers()) {
     if (number != 0) backends_[static_cast<size_t>(number)] = KindOf(number).make(world, settings, backends_[0].get());
   }
 }
 
-Status Registry::Open() {
+Status BackendTable::Open() {
   for (const auto& backend : backends_) {
     if (backend) FRD_RETURN_IF_ERROR(backend->Open());
   }
   return Status::Ok();
 }
 
-Backend* Registry::At(int number) const {
+Backend* BackendTable::At(int number) const {
   const auto at = static_cast<size_t>(number);
   return at < backends_.size() ? backends_[at].get() : nullptr;
 }
 
-void Registry::Forget(int set_id) {
+void BackendTable::Forget(int set_id) {
   for (const auto& backend : backends_) {
     if (backend) backend->Forget(set_id);
   }
 }
 
-std::vector<std::string> Registry::Names() {
+std::vector<std::string> BackendTable::Names() {
   std::vector<std::string> names;
   for (const BackendKind* kind : kKinds) names.push_back(kind->name);
   return names;
 }
 
-Status Registry::Find(int number, const Settings& settings, std::string* library) {
+Status BackendTable::Find(int number, const Settings& settings, std::string* library) {
   return KindOf(number).find(settings, library);
 }
 
-Status Registry::FindAll(const Settings& settings, const BackendList& backend_list) {
+Status BackendTable::FindAll(const Settings& settings, const BackendList& backend_list) {
   for (int number : backend_list.numbers()) {
     std::string library;
     FRD_RETURN_IF_ERROR(Find(number, settings, &library));
@@ -115,20 +116,20 @@ Status Registry::FindAll(const Settings& settings, const BackendList& backend_li
   return Status::Ok();
 }
 
-bool Registry::TakesDeviceMemory(int number) { return KindOf(number).takes_device_memory; }
+bool BackendTable::TakesDeviceMemory(int number) { return KindOf(number).takes_device_memory; }
 
-bool Registry::Supports(int number, const PathFacts& facts) {
+bool BackendTable::Supports(int number, const PathFacts& facts) {
   const BackendKind& kind = KindOf(number);
   return (kind.does_without_network || !facts.is_cut_off()) && kind.supports(facts);
 }
 
-bool Registry::AnyTakesDeviceMemory(const BackendList& backend_list) {
+bool BackendTable::AnyTakesDeviceMemory(const BackendList& backend_list) {
   return std::any_of(backend_list.numbers().begin(), backend_list.numbers().end(), TakesDeviceMemory);
 }
 
 // A library that is missing is said so rather than left out, so that ranks of which only some have it do not agree.
-std::vector<std::pair<std::string, std::string>> Registry::Libraries(const Settings& settings,
-                                                                     const BackendList& backend_list) {
+std::vector<std::pair<std::string, std::string>> BackendTable::Libraries(const Settings& settings,
+                                                                         const BackendList& backend_list) {
   std::vector<std::pair<std::string, std::string>> libraries;
   for (int number : backend_list.numbers()) {
     std::string library;
@@ -139,8 +140,8 @@ std::vector<std::pair<std::string, std::string>> Registry::Libraries(const Setti
   return libraries;
 }
 
-Status Registry::Exchange(const Settings& settings, int rank, int size, const std::string& mine,
-                          std::vector<std::string>* all) {
+Status BackendTable::Exchange(const Settings& settings, int rank, int size, const std::string& mine,
+                              std::vector<std::string>* all) {
   for (const BackendKind* kind : kKinds) {
     if (kind->exchange != nullptr) return kind->exchange(settings, rank, size, mine, all);
   }

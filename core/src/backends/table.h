@@ -1,8 +1,8 @@
 // The back ends of this build, and which of them performs what.
 //
-//   rows            one for each kind; its place is its number, and 0 is ours, which is always there
-//   BackendList     the user's list: of those that support an operation, the first performs it
-//   Registry        the back ends of one epoch: ours, and those of the list
+//   rows             one for each kind; its place is its number, and 0 is ours, which is always there
+//   BackendList      the user's list: of those that support an operation, the first performs it
+//   BackendTable     the back ends of one epoch: ours, and those of the list
 //
 // An operation is given its back end when it is submitted, since the short cuts of the negotiation are for number 0
 // only. All ranks come to the same: it follows from what they agree upon and from settings that are equal everywhere.
@@ -54,9 +54,9 @@ class BackendList {
 
 // Owns the back ends of its epoch. Only the holder of the ProgressLock uses an object; the static functions are for any
 // thread.
-class Registry {
+class BackendTable {
  public:
-  Registry(World* world, const Settings& settings, const BackendList& backend_list);
+  BackendTable(World* world, const Settings& settings, const BackendList& backend_list);
   // All ranks at the same time; may block until `settings` says that the start has taken too long.
   Status Open();
   Backend* At(int number) const;  // null where it is not in the list

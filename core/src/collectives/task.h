@@ -36,7 +36,7 @@ struct Task {
   ReduceOp reduce = ReduceOp::kSum;  // never kAverage: an average is a sum with a divisor
   Scale scale;
   int root = 0;     // a position
-  int backend = 0;  // who performs it: its number in the registry
+  int backend = 0;  // who performs it: its number in the table of back ends
   std::vector<Segment> segments;
   std::vector<size_t> rank_bytes;  // allgather, reducescatter: the size of every position's part
   std::vector<size_t> send_bytes;  // alltoall: what this rank sends to every position

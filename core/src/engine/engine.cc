@@ -27,7 +27,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &backend_list, settings.without_network));
   if (spec.size == 1) {
     // Nothing to carry; but what is wrong with more ranks is wrong with one.
-    FRD_RETURN_IF_ERROR(Registry::FindAll(settings, backend_list));
+    FRD_RETURN_IF_ERROR(BackendTable::FindAll(settings, backend_list));
     engine->reset(new Engine(settings, true));
     (*engine)->everybody_ = (*engine)->solo_.FindSet(0);
     return Status::Ok();
@@ -39,7 +39,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   spec.settings = SharedSettingsOf(settings);
   spec.settings.emplace_back("FARANDOLE_BACKEND", backend_list.ToString());
   for (auto& network : NetworksOf(settings)) spec.settings.push_back(std::move(network));
-  for (auto& library : Registry::Libraries(settings, backend_list)) spec.settings.push_back(std::move(library));
+  for (auto& library : BackendTable::Libraries(settings, backend_list)) spec.settings.push_back(std::move(library));
   std::unique_ptr<World> world;
   FRD_RETURN_IF_ERROR(Bootstrap(spec, After(std::chrono::milliseconds(settings.start_timeout_ms)), &world));
   return Start(std::move(world), settings, engine);
@@ -151,7 +151,7 @@ Status Engine::Mark(Request* request) const {
 }
 
 Status Engine::FindDevice(Operation* operation) {
-  const bool stays = Registry::TakesDeviceMemory(operation->backend);
+  const bool stays = BackendTable::TakesDeviceMemory(operation->backend);
   const Status found = stays ? FindDeviceOf(devices_, operation->request, &operation->device)
                              : MakeHostCopy(devices_, operation->request, rank_, &operation->host_copy);
   if (found.ok() && stays && AllocatesOutput(operation->request.kind) && operation->device == nullptr) {

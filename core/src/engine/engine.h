@@ -82,7 +82,7 @@ class Engine {
   // caller.
   bool reads_devices() const { return table_ != nullptr; }
   // Whether somebody in the user's list takes tensors as they lie on a device. Not in a world of one.
-  bool takes_device_memory() const { return table_ != nullptr && Registry::AnyTakesDeviceMemory(backend_list_); }
+  bool takes_device_memory() const { return table_ != nullptr && BackendTable::AnyTakesDeviceMemory(backend_list_); }
   // Because of which rank's end an operation of this rank has failed or was refused, and what is said of it; -1: none
   // has. A rank may leave that is no longer needed.
   int LostRank(std::string* reason) const;

@@ -178,7 +178,7 @@ Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Ope
   const std::string what = Reduces(request.kind) ? std::string(NameOf(request.reduce)) + " of " : "";
   const char* const where = refused->on_device ? " on a device" : " in host memory";
   return Refuse(request, "no back end of FARANDOLE_BACKEND=" + backend_list.ToString() + " performs " + what +
-                             NameOf(refused->dtype) + where + "; add " + Registry::Names()[0] + " to the list");
+                             NameOf(refused->dtype) + where + "; add " + BackendTable::Names()[0] + " to the list");
 }
 
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {

@@ -106,31 +106,31 @@ Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std:
   if (g_forked) return ForkedStatus();
   Settings settings;
   FRD_RETURN_IF_ERROR(ReadSettings(&settings));
-  settings.libraries = ReadLibraries(Registry::Names());
-  return Registry::Exchange(settings, rank, size, mine, all);
+  settings.libraries = ReadLibraries(BackendTable::Names());
+  return BackendTable::Exchange(settings, rank, size, mine, all);
 }
 
-std::vector<std::string> BackendNames() { return Registry::Names(); }
+std::vector<std::string> BackendNames() { return BackendTable::Names(); }
 
-bool BackendSupports(int number, const PathFacts& facts) { return Registry::Supports(number, facts); }
+bool BackendSupports(int number, const PathFacts& facts) { return BackendTable::Supports(number, facts); }
 
-bool BackendTakesDeviceMemory(int number) { return Registry::TakesDeviceMemory(number); }
+bool BackendTakesDeviceMemory(int number) { return BackendTable::TakesDeviceMemory(number); }
 
 bool SettingsTakeDeviceMemory() {
   Settings settings;
   BackendList backend_list;
   return ReadSettings(&settings).ok() && BackendList::Read(settings.backends, &backend_list).ok() &&
-         Registry::AnyTakesDeviceMemory(backend_list);
+         BackendTable::AnyTakesDeviceMemory(backend_list);
 }
 
 std::vector<BackendFound> FindBackends() {
-  const std::vector<std::string> names = Registry::Names();
+  const std::vector<std::string> names = BackendTable::Names();
   Settings settings;
   settings.libraries = ReadLibraries(names);
   std::vector<BackendFound> found;
   for (const std::string& name : names) {
     BackendFound each{name, "", ""};
-    each.missing = Registry::Find(static_cast<int>(found.size()), settings, &each.library).message();
+    each.missing = BackendTable::Find(static_cast<int>(found.size()), settings, &each.library).message();
     found.push_back(std::move(each));
   }
   return found;

@@ -10,7 +10,7 @@ namespace farandole {
 WorkQueue::WorkQueue(World* world, const Settings& settings, const BackendList& backend_list)
     : world_(world),
       fusion_threshold_bytes_(settings.fusion_threshold_bytes),
-      registry_(world, settings, backend_list),
+      backends_(world, settings, backend_list),
       copies_(world->group->event()) {}
 
 // Copies in are announced for the whole batch before its tasks are planned, so that they begin in the order of the log.
@@ -58,7 +58,7 @@ WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
 // The list of back ends is equal on all ranks, so a number that is not in use is an error of ours.
 Status WorkQueue::Start(PlannedTask* task) {
   const int number = task->task.backend;
-  running_ = registry_.At(number);
+  running_ = backends_.At(number);
   last_progress_ = Now();
   StampStart(task);
   if (running_ == nullptr) return Internal("back end number " + std::to_string(number) + " is not in use on this rank");

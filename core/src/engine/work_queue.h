@@ -26,12 +26,12 @@ struct Wait;
 class WorkQueue {
  public:
   WorkQueue(World* world, const Settings& settings, const BackendList& backend_list);
-  Status Open() { return registry_.Open(); }  // see Registry::Open
+  Status Open() { return backends_.Open(); }  // see BackendTable::Open
 
   // Appends the tasks of a batch. With an error some may be appended, and the epoch cannot go on.
   Status Add(const std::vector<ReadyOperation>& batch);
   // A process set is removed. REQUIRES: none of its tasks is in the queue.
-  void Forget(int set) { registry_.Forget(set); }
+  void Forget(int set) { backends_.Forget(set); }
 
   using Ended = HostCopies::Completed;  // an operation that is over, with its status
   struct Outcome {
@@ -66,7 +66,7 @@ class WorkQueue {
 
   World* const world_;
   const int64_t fusion_threshold_bytes_;
-  Registry registry_;
+  BackendTable backends_;
   HostCopies copies_;
   std::deque<PlannedTask> tasks_;
   Backend* running_ = nullptr;  // performs tasks_.front()

@@ -153,8 +153,8 @@ const BackendKind kThreads{"threads", nullptr, false, false, nullptr, nullptr};
 // One rank's back end over the house.
 struct HouseRig : Rig {
   HouseRig(House* house, const Rank& rank)
-      : Rig(rank, [&](World* world, Backend* carrier) {
-          return MakeBlocking(kThreads, world, carrier, std::make_shared<Threads>(house, rank.rank()));
+      : Rig(rank, [&](World* world, Backend* host_backend) {
+          return MakeBlocking(kThreads, world, host_backend, std::make_shared<Threads>(house, rank.rank()));
         }) {}
 };
 
@@ -229,8 +229,8 @@ TEST(Blocking, ALibraryThatDoesNotComeBackIsLeftAloneWithWhatItUses) {
                         [&](Rank& rank) -> std::string {
                           auto library = std::make_shared<Deaf>(release.get_future().share());
                           ended = library->ended();
-                          const Rig rig(rank, [&](World* world, Backend* carrier) {
-                            return MakeBlocking(kThreads, world, carrier, std::move(library),
+                          const Rig rig(rank, [&](World* world, Backend* host_backend) {
+                            return MakeBlocking(kThreads, world, host_backend, std::move(library),
                                                 std::chrono::milliseconds(20));
                           });
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());

@@ -43,8 +43,8 @@ TEST(Gloo, AnySequenceOfCollectivesGivesWhatTheDefinitionsSay) {
   for (const std::vector<int>& groups : {std::vector<int>{2}, std::vector<int>{2, 1}}) {
     EXPECT_EQ(RunBackends(groups,
                           [&](Rank& rank) {
-                            const Rig rig(rank, [&](World* world, Backend* carrier) {
-                              return kGloo.make(world, WithLibrary(path), carrier);
+                            const Rig rig(rank, [&](World* world, Backend* host_backend) {
+                              return kGloo.make(world, WithLibrary(path), host_backend);
                             });
                             return rig.PerformSequence(11, 150, true);
                           }),
@@ -58,8 +58,8 @@ TEST(Gloo, WorkThatIsAbortedEnds) {
   std::atomic<bool> over{false};
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const Rig rig(rank, [&](World* world, Backend* carrier) {
-                            return kGloo.make(world, WithLibrary(path), carrier);
+                          const Rig rig(rank, [&](World* world, Backend* host_backend) {
+                            return kGloo.make(world, WithLibrary(path), host_backend);
                           });
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                           std::vector<float> data(1000, 1.0f);

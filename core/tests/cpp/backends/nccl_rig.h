@@ -26,13 +26,13 @@ using Condition = std::function<bool()>;
 inline bool Never() { return false; }
 inline constexpr const char* kGivenUp = "given up";
 
-// One rank's back end; the carrier is ours.
+// One rank's back end; our own back end is the host backend.
 struct NcclRig {
   explicit NcclRig(const Rank& rank, const Settings& settings = FakeSettings(),
                    const NcclPatience& patience = NcclPatience())
       : world(const_cast<World*>(&rank.world())),
-        registry(world, settings, BackendList()),
-        backend(MakeNcclBackend(world, settings, registry.At(0), patience)) {
+        backends(world, settings, BackendList()),
+        backend(MakeNcclBackend(world, settings, backends.At(0), patience)) {
     EXPECT_EQ(backend->Open().message(), "");
   }
   std::string Perform(const Task& task, const Condition& gives_up = Never) const {
@@ -55,7 +55,7 @@ struct NcclRig {
     return error;
   }
   World* const world;
-  Registry registry;
+  BackendTable backends;
   std::unique_ptr<Backend> backend;
 };
 

@@ -404,12 +404,12 @@ TEST_F(NcclTest, ALibraryThatIsAbsentOldOrAnotherIsRefusedInOneSentence) {
 TEST_F(NcclTest, TheLibraryIsAmongWhatRanksCompare) {
   BackendList backend_list;
   ASSERT_TRUE(BackendList::Read({"nccl", "native"}, &backend_list).ok());
-  const auto found = Registry::Libraries(FakeSettings(), backend_list);
+  const auto found = BackendTable::Libraries(FakeSettings(), backend_list);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0], std::make_pair(std::string("library of nccl"), std::string("NCCL 2.18.3")));
   Settings absent = FakeSettings();
   absent.libraries["nccl"] = "/nowhere/libnccl.so.2";
-  EXPECT_EQ(Registry::Libraries(absent, backend_list)[0].second, "none");
+  EXPECT_EQ(BackendTable::Libraries(absent, backend_list)[0].second, "none");
 }
 
 // ---- what it supports

@@ -16,7 +16,7 @@ namespace farandole::tests {
 
 class Rank {
  public:
-  Rank(World* world, const Settings& settings) : world_(world), registry_(world, settings, BackendList()) {}
+  Rank(World* world, const Settings& settings) : world_(world), backends_(world, settings, BackendList()) {}
 
   int rank() const { return world_->rank; }
   const World& world() const { return *world_; }
@@ -27,7 +27,7 @@ class Rank {
 
   // "" or what went wrong.
   std::string Perform(const Task& task, std::chrono::seconds limit = std::chrono::seconds(110)) {
-    backend_ = registry_.At(task.backend);
+    backend_ = backends_.At(task.backend);
     if (backend_ == nullptr) return "not there";
     const auto deadline = std::chrono::steady_clock::now() + limit;
     Status status = backend_->Start(&task);
@@ -51,7 +51,7 @@ class Rank {
   }
 
   World* world_;
-  Registry registry_;
+  BackendTable backends_;
   Backend* backend_ = nullptr;
   std::chrono::milliseconds pause_{0};
 };

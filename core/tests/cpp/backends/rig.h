@@ -1,4 +1,4 @@
-// A back end by itself on one rank, ranks as threads, carried by ours where its ranks have to meet first.
+// A back end by itself on one rank, ranks as threads, with ours as host backend where its ranks have to meet first.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 namespace farandole::tests {
 
 struct Rig {
-  using Maker = std::function<std::unique_ptr<Backend>(World* world, Backend* carrier)>;
+  using Maker = std::function<std::unique_ptr<Backend>(World* world, Backend* host_backend)>;
 
   Rig(const Rank& rank, const Maker& make)
       : world(const_cast<World*>(&rank.world())),
@@ -51,7 +51,7 @@ struct Rig {
   }
 
   World* const world;
-  Registry ours;
+  BackendTable ours;
   const std::unique_ptr<Backend> backend;
 
  private:

@@ -116,14 +116,14 @@ TEST(Sizes, WorkThatIsAbortedLeavesMemoryAlone) {
                             if (rank.rank() != 0) return "";  // the others do not come
                             const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                             const Settings settings;
-                            Registry registry(const_cast<World*>(&rank.world()), settings, BackendList());
+                            BackendTable backends(const_cast<World*>(&rank.world()), settings, BackendList());
                             for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kAdasum}) {
                               std::vector<float> input(100000, 1.0f), output(100000, 5.0f);
                               Task task;
                               task.set = &set;
                               task.reduce = reduce;
                               task.segments = {{input.data(), output.data(), input.size() * sizeof(float)}};
-                              Backend* const backend = registry.At(0);
+                              Backend* const backend = backends.At(0);
                               bool moved = false, done = false;
                               Status status = backend->Start(&task);
                               for (int i = 0; status.ok() && i < 50; ++i) status = backend->Poll(&moved, &done);
