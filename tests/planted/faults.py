@@ -119,7 +119,7 @@ FAULTS = [
     Fault(
         name="the retired flag of a name is not read",
         path="core/src/controller/negotiation.cc",
-        before="  return !board_.IsRetired(plan.id);\n",
+        before="  return !memory_.counters.IsRetired(plan.id);\n",
         after="  return true;\n",
         found_by="cpp ReleaseTest",
     ),
@@ -134,10 +134,10 @@ FAULTS = [
         name="the last to be done with an id does not wake the leader",
         path="core/src/controller/negotiation_log.cc",
         before=(
-            "    if (board_.DoneWith(id, sharers_of_[static_cast<size_t>(id)])) ring_ = true;"
+            "    if (memory_.counters.DoneWith(id, sharers_of_[static_cast<size_t>(id)])) ring_ = true;"
             "  // the leader waits for this\n"
         ),
-        after="    board_.DoneWith(id, sharers_of_[static_cast<size_t>(id)]);\n",
+        after="    memory_.counters.DoneWith(id, sharers_of_[static_cast<size_t>(id)]);\n",
         found_by="cpp ReleaseTest",
     ),
     Fault(

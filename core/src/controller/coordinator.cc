@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "controller/board.h"
-#include "controller/sequence.h"
 #include "controller/signature.h"
 
 namespace farandole {

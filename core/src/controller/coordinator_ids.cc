@@ -1,10 +1,7 @@
 // Coordinator: the life of an id.
 #include <algorithm>
 
-#include "controller/board.h"
 #include "controller/coordinator.h"
-#include "controller/inbox.h"
-#include "controller/sequence.h"
 
 namespace farandole {
 namespace {

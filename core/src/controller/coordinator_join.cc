@@ -1,7 +1,6 @@
 // Coordinator: ranks that have no more data.
 #include <algorithm>
 
-#include "controller/board.h"
 #include "controller/coordinator.h"
 
 namespace farandole {

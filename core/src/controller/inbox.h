@@ -15,15 +15,12 @@
 
 namespace farandole {
 
-// Operations whose path is eager (algorithms/choose_path.h), in this world.
-bool IsEager(const Signature& signature, const ProcessSet& set, const Layout& world);
-
 class Inbox {
  public:
   static constexpr size_t kMostBytes = kEagerMostBytes;
 
   struct Slot {
-    uint64_t sequence = 0;  // what the rank said when it came, see Negotiation::SequenceOf; 0: it has not come
+    uint64_t sequence = 0;  // what the rank said when it came, see SequenceOf; 0: it has not come
     uint32_t round = 0;     // how often it had seen all ranks join
     bool has_data = false;  // its data have begun to come
     size_t received_bytes = 0;

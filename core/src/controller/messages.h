@@ -26,6 +26,8 @@
 // epoch.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -67,9 +69,14 @@ enum class MessageKind : uint8_t {
 };
 
 inline constexpr int kCoordinatorRank = 0;
+inline constexpr int kMaxIds = 4096;
+inline constexpr size_t kSpanBytes = 256u << 20;  // address space of all ids' spans; pages cost memory when touched
+inline constexpr int64_t kSpanAlignment = 256;    // and the smallest
 
 // What `from` sent cannot have come from one of us.
-Status Unreadable(int from);
+inline Status Unreadable(int from) {
+  return {Code::kPeerLost, "rank " + std::to_string(from) + " sent a control message that cannot be read"};
+}
 
 struct Outgoing {
   int rank;
@@ -80,7 +87,20 @@ struct Outgoing {
 using Turns = std::map<int32_t, int64_t>;
 
 // Of an id there can be.
-bool IsId(int32_t id);
+inline bool IsId(int32_t id) { return id >= 0 && id < kMaxIds; }
+
+// ---- sequences: what a rank says when it comes to an operation, how often it has come and with which turn. Equal on
+// all ranks, or they do not mean the same operation.
+
+// Never 0, which stands for a rank that has not come. turn: -1 when the user has named the operation.
+inline uint64_t SequenceOf(uint64_t use, int64_t turn) {
+  return (static_cast<uint64_t>(turn + 1) & 0x7fffffff) << 32 | static_cast<uint32_t>(use + 1);
+}
+inline uint64_t UsesIn(uint64_t sequence) { return static_cast<uint32_t>(sequence); }
+inline int64_t TurnIn(uint64_t sequence) { return static_cast<int64_t>(sequence >> 32) - 1; }
+// Uses of one id are counted in 32 bits. After so many the name asks for a new id, which is there long before they are
+// used up.
+inline constexpr uint64_t kMostUses = uint64_t{1} << 31;
 
 // ---- what each says; to be encoded with its kind. The rest are IdMessages, and DESCRIBE a Description.
 
@@ -179,7 +199,7 @@ struct Completion {
   static constexpr MessageKind kKind = MessageKind::kComplete;
   int32_t id = 0;
   uint64_t turn = 0;
-  uint64_t sequence = 0;         // what the members said, see sequence.h
+  uint64_t sequence = 0;         // what the members said, see SequenceOf
   std::vector<int64_t> extents;  // of the group's positions
 
   template <typename Visitor, typename... Self>
@@ -322,7 +342,7 @@ struct IdMessage {
 struct EagerPut {
   int32_t id = 0;
   uint32_t serial = 0;         // of the id's assignment
-  uint64_t sequence = 0;       // what the sender says, see sequence.h
+  uint64_t sequence = 0;       // what the sender says, see SequenceOf
   uint32_t round = 0;          // how often it has seen all ranks join
   uint32_t payload_bytes = 0;  // behind the head; 0: it has come, its data follow once the receiver has come, too
 
@@ -352,14 +372,39 @@ inline Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0) {
   return Encode(kind, IdMessage{id, value});
 }
 
-bool IsAbort(const Bytes& message);  // the whole of it can be read
+// The whole of it can be read.
+inline bool IsAbort(const Bytes& message) {
+  ByteReader reader(message);
+  const auto kind = reader.Get<MessageKind>();
+  Decode<Aborted>(&reader);
+  return reader.AtEnd() && kind == MessageKind::kAbort;
+}
 
 // Filled up to a cache line: the kernel copies data faster that are aligned behind it (2 % of 64 KB).
 inline constexpr size_t kEagerPutBytes = 64;
-Bytes EncodePut(const EagerPut& put);
-EagerPut DecodePut(ByteReader* reader);
-// Instead of a head: the sender leaves in good order, and nothing comes behind it.
-Bytes EncodeFarewell();
-bool IsFarewell(const uint8_t* head, size_t size_bytes);
+
+inline Bytes EncodePut(const EagerPut& put) {
+  ByteWriter writer(kEagerPutBytes);
+  Encode(&writer, put);
+  Bytes head = writer.Take();
+  head.resize(kEagerPutBytes);
+  return head;
+}
+
+inline EagerPut DecodePut(ByteReader* reader) {
+  const auto put = Decode<EagerPut>(reader);
+  while (reader->left() > 0 && reader->ok()) {
+    if (reader->Get<uint64_t>() != 0) reader->Fail();
+  }
+  return put;
+}
+
+// Instead of a head: the sender leaves in good order, and nothing comes behind it. No head looks like it, since there
+// is no such id.
+inline Bytes EncodeFarewell() { return Bytes(kEagerPutBytes, 0xff); }
+
+inline bool IsFarewell(const uint8_t* head, size_t size_bytes) {
+  return std::all_of(head, head + size_bytes, [](uint8_t byte) { return byte == 0xff; });
+}
 
 }  // namespace farandole

@@ -6,13 +6,10 @@
 #include "common/cache.h"
 
 namespace farandole {
-Negotiation::Negotiation(const Layout& layout, int rank, std::byte* board_memory, const Limits& limits)
-    : layout_(layout),
-      rank_(rank),
-      one_group_(layout.group_count() == 1),
-      limits_(limits),
-      board_(board_memory, layout.member_of[static_cast<size_t>(rank)], static_cast<int>(group().size()),
-             limits.log_entries),
+Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, const Limits& limits)
+    : limits_(limits),
+      group_(layout, rank),
+      memory_(memory, group_.member(), group_.size(), limits.log_entries),
       sets_(layout, rank) {
   books_[0] = std::make_unique<Book>();
   books_[0]->set = sets_.Find(0);
@@ -36,33 +33,14 @@ Negotiation::Event Negotiation::Event::OfRank(Kind kind, int rank, Status status
   return event;
 }
 
-const std::vector<int>& Negotiation::group() const {
-  return layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank_)])];
-}
-
-// Members of this group that are in the set, ascending.
-std::vector<int> Negotiation::MembersIn(const ProcessSet& set) const {
-  std::vector<int> members;
-  for (size_t m = 0; m < group().size(); ++m) {
-    if (set.PositionOf(group()[m]) >= 0) members.push_back(static_cast<int>(m));
-  }
-  return members;
-}
-
-int Negotiation::Sharers(const ProcessSet& set) const {
-  if (set.id == 0) return board_.member_count();
-  if (set.local() && set.contains_me()) return set.size();
-  return static_cast<int>(MembersIn(set).size());
-}
-
 // ---- submitting
 
 // Why the operation cannot begin on this rank; kOk when it can.
 Status Negotiation::Refusal(const Proposal& proposal, const Book* book) const {
-  if (book == nullptr || !book->IsOpen()) return NoProcessSet(proposal.set(), rank_);
+  if (book == nullptr || !book->IsOpen()) return NoProcessSet(proposal.set(), group_.rank());
   if (!book->set->contains_me()) {
-    return Invalid("rank " + std::to_string(rank_) + " is not in process set " + std::to_string(proposal.set()) +
-                   " and cannot take part in its operations");
+    return Invalid("rank " + std::to_string(group_.rank()) + " is not in process set " +
+                   std::to_string(proposal.set()) + " and cannot take part in its operations");
   }
   return Status::Ok();
 }
@@ -81,8 +59,8 @@ Status Negotiation::Submit(const Proposal& proposal, Plan* plan) {
   Name* const name = slot.get();
   if (name->in_flight) {
     const std::string first = name->description.site.empty() ? "" : " (submitted at " + name->description.site + ")";
-    return Invalid(name->description.Title() + " is already in flight on rank " + std::to_string(rank_) + first +
-                   "; wait for it before you submit that name again, or give it another name");
+    return Invalid(name->description.Title() + " is already in flight on rank " + std::to_string(group_.rank()) +
+                   first + "; wait for it before you submit that name again, or give it another name");
   }
   name->book = book;
   if (name->id >= 0 && proposal.Means(name->known)) {
@@ -121,7 +99,7 @@ Status Negotiation::CanRemove(int id) const {
   const auto book = books_.find(id);
   if (book == books_.end()) return Status::Ok();  // rank 0 says that there is none
   for (const auto& [key, name] : book->second->names) {
-    if (name->in_flight) return InUse(id, name->description.Title(), rank_);
+    if (name->in_flight) return InUse(id, name->description.Title(), group_.rank());
   }
   return Status::Ok();
 }
@@ -173,7 +151,8 @@ void Negotiation::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
   const uint64_t turn = name->next_turn++;
   if (turn == limits_.most_uses) outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
   if (name->small) {
-    plan->cells.emplace(BufferOf(*name, turn), name->book->set->size(), name->payload_bytes);  // a copy would cost 5 ns
+    // A copy of it would cost 5 ns.
+    plan->cells.emplace(memory_.spans.BufferOf(name->span, turn), name->book->set->size(), name->payload_bytes);
     plan->large = IsLarge(*name);
     plan->large ? Reserve(name) : EnterSmall(name);
   } else if (name->inbox) {
@@ -184,7 +163,7 @@ void Negotiation::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
   } else if (name->has_extents) {
     name->description.extents = proposal.Extents();
     const std::vector<int64_t>& extents = name->description.extents;
-    WriteExtents(BufferOf(*name, turn), static_cast<size_t>(plan->set->position) * extents.size(), extents);
+    memory_.spans.WriteExtents(name->span, turn, static_cast<size_t>(plan->set->position) * extents.size(), extents);
   }
 }
 
@@ -195,20 +174,20 @@ void Negotiation::Describe(Name* name) {
 
 Negotiation::Arrived Negotiation::Arrive(const Plan& plan) {
   const int sharers = sharers_of_[static_cast<size_t>(plan.id)];
-  const Board::Arrival arrival = board_.Arrive(plan.id, plan.sequence(), sharers);
+  const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(plan.id, plan.sequence(), sharers);
   if (arrival.retired) return Arrived::kRetired;
   if (!arrival.last) return Arrived::kCounted;
   if (plan.turn < 0 || AllMean(plan)) return Arrived::kLast;
   // Ranks that disagreed before are a window apart: nobody has come, and the coordinator pairs them by turn.
-  board_.TakeBack(plan.id, sharers);
+  memory_.counters.TakeBack(plan.id, sharers);
   outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, plan.id));
   return Arrived::kCounted;
 }
 
 bool Negotiation::AllMean(const Plan& plan) const {
-  const std::vector<int> members = MembersIn(*plan.set);
+  const std::vector<int> members = group_.MembersIn(*plan.set);
   return std::all_of(members.begin(), members.end(),
-                     [&](int m) { return board_.LatestOf(m, plan.id) == plan.sequence(); });
+                     [&](int m) { return memory_.counters.LatestOf(m, plan.id) == plan.sequence(); });
 }
 
 bool Negotiation::Redescribe(Ticket ticket) {
@@ -224,8 +203,8 @@ bool Negotiation::Redescribe(Ticket ticket) {
 }
 
 bool Negotiation::CompleteTogether(const Plan& plan) {
-  if (plan.set->local()) return board_.TryAppend({LogKind::kReady, plan.id, 0, plan.set->id});
-  board_.PushCompleted(plan.id);
+  if (plan.set->local()) return memory_.log.TryAppend({LogKind::kReady, plan.id, 0, plan.set->id});
+  memory_.log.PushCompleted(plan.id);
   return true;
 }
 
@@ -236,7 +215,7 @@ void Negotiation::CompleteLater(const Plan& plan) {
 
 bool Negotiation::AppendUnlogged() {
   const size_t before = unlogged_.size();
-  while (!unlogged_.empty() && board_.TryAppend(unlogged_.front())) unlogged_.pop_front();
+  while (!unlogged_.empty() && memory_.log.TryAppend(unlogged_.front())) unlogged_.pop_front();
   has_unlogged_ = !unlogged_.empty();
   if (unlogged_.size() != before) ring_ = true;
   return unlogged_.size() != before;
@@ -249,7 +228,7 @@ bool Negotiation::AppendUnlogged() {
 bool Negotiation::IsReady(const Plan& plan) const {
   if (!plan.cells->AllHavePut(plan.sequence())) return false;
   LoadLoadFence();
-  return !board_.IsRetired(plan.id);
+  return !memory_.counters.IsRetired(plan.id);
 }
 
 std::vector<Ticket> Negotiation::ReadySmall() const {
@@ -257,7 +236,7 @@ std::vector<Ticket> Negotiation::ReadySmall() const {
   for (const Name* name : small_) {
     if (!CellsOf(*name, name->next_turn - 1).AllHavePut(SequenceOf(name->use, name->description.turn))) continue;
     LoadLoadFence();
-    if (!board_.IsRetired(name->id)) ready.push_back(name->ticket);
+    if (!memory_.counters.IsRetired(name->id)) ready.push_back(name->ticket);
   }
   return ready;
 }
@@ -303,27 +282,14 @@ bool Negotiation::MustWaitFor(bool reserved) {
   return reserved;
 }
 
-// ---- spans
-
-std::byte* Negotiation::BufferOf(const Name& name, uint64_t turn) const {
-  if (name.span_offset < 0) return nullptr;
-  return board_.span(static_cast<size_t>(name.span_offset + static_cast<int64_t>(turn & 1) * name.span_bytes / 2));
-}
-
 CellBuffer Negotiation::CellsOf(const Name& name, uint64_t turn) const {
-  return {BufferOf(name, turn), name.book->set->size(), name.payload_bytes};
-}
-
-void Negotiation::WriteExtents(std::byte* buffer, size_t first, const std::vector<int64_t>& extents) const {
-  std::memcpy(buffer + first * sizeof(int64_t), extents.data(), extents.size() * sizeof(int64_t));
+  return memory_.spans.CellsOf(name.span, turn, name.book->set->size(), name.payload_bytes);
 }
 
 std::vector<int64_t> Negotiation::ReadExtents(const Name& name) const {
   const ProcessSet& set = *name.book->set;
-  std::vector<int64_t> extents(name.known.ExtentCount(set.size()) * static_cast<size_t>(set.size()));
-  if (!extents.empty())
-    std::memcpy(extents.data(), BufferOf(name, name.next_turn - 1), extents.size() * sizeof(int64_t));
-  return extents;
+  const size_t count = name.known.ExtentCount(set.size()) * static_cast<size_t>(set.size());
+  return memory_.spans.ReadExtents(name.span, name.next_turn - 1, 0, count);
 }
 
 // Names that come once and never again must not fill the memory.
@@ -339,17 +305,17 @@ void Negotiation::EraseIfIdle(Name* name) {
 
 void Negotiation::Join(const Turns& turns) {
   joined_ = true;
-  board_.ChangeJoined(+1);
-  outgoing_.push_back(Encode(Joined{rank_, turns}));
+  memory_.counters.ChangeJoined(+1);
+  outgoing_.push_back(Encode(Joined{group_.rank(), turns}));
 }
 
 void Negotiation::Leave() {
   // A log that stays full has a reader that is dead, and then nobody needs to be told.
   constexpr int kPatience = 10'000;
-  for (int i = 0; i < kPatience && !board_.TryAppend({LogKind::kLeft, rank_, 0, 0}); ++i)
-    board_.PublishHead(head_ = board_.log_end());
+  for (int i = 0; i < kPatience && !memory_.log.TryAppend({LogKind::kLeft, group_.rank(), 0, 0}); ++i)
+    memory_.log.PublishHead(head_ = memory_.log.end());
   ring_ = true;
-  if (!one_group_) outgoing_.push_back(EncodeIdMessage(MessageKind::kLeave, 0));
+  if (!group_.one_group()) outgoing_.push_back(EncodeIdMessage(MessageKind::kLeave, 0));
 }
 
 // What stands before it waits for a message, a seal or room in the log, which may take longer than their leaving.
@@ -360,7 +326,7 @@ std::set<int> Negotiation::Leaving() const {
     if (entry.kind == LogKind::kLeft) leaving.insert(entry.id);
   };
   uint64_t position = head_;
-  while (const std::optional<LogEntry> entry = board_.Read(position++)) look_at(*entry);
+  while (const std::optional<LogEntry> entry = memory_.log.Read(position++)) look_at(*entry);
   for (const auto& pending : pending_log_) look_at(pending.entry);
   for (const Bytes& message : deferred_) {
     ByteReader reader(message);
@@ -386,7 +352,7 @@ void Negotiation::Ask(const std::vector<int>& ranks) {
 void Negotiation::Answer(int asker, const Whereabouts& where) { outgoing_.push_back(Encode(Answered{asker, where})); }
 
 void Negotiation::TellOfRefusal(int64_t turn, const std::string& text) {
-  outgoing_.push_back(Encode(Refused{rank_, turn, text}));
+  outgoing_.push_back(Encode(Refused{group_.rank(), turn, text}));
 }
 
 std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
@@ -395,11 +361,11 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   if (name == nullptr || !name->counted || name->id < 0) return missing;
   if (name->inbox) return MissingPuts(*name);
   const ProcessSet& set = *name->book->set;
-  for (int m : MembersIn(set)) {
-    const int rank = group()[static_cast<size_t>(m)];
+  for (int m : group_.MembersIn(set)) {
+    const int rank = group_.RankOf(m);
     const bool here = name->small
                           ? UsesIn(CellsOf(*name, name->next_turn - 1).LatestOf(set.PositionOf(rank))) > name->use
-                          : UsesIn(board_.LatestOf(m, name->id)) > name->use;
+                          : UsesIn(memory_.counters.LatestOf(m, name->id)) > name->use;
     if (!here) missing.push_back(rank);
   }
   return missing;
@@ -414,18 +380,18 @@ std::vector<Absence> Negotiation::NeededFor() const {
     const ProcessSet& set = *name->book->set;
     int64_t turn = -1;
     std::vector<int64_t> here;
-    for (int m : MembersIn(set)) {
-      const int rank = group()[static_cast<size_t>(m)];
-      const uint64_t latest =
-          name->small ? CellsOf(*name, name->next_turn).LatestOf(set.PositionOf(rank)) : board_.LatestOf(m, id);
-      if (rank == rank_ || UsesIn(latest) < name->next_turn) continue;
+    for (int m : group_.MembersIn(set)) {
+      const int rank = group_.RankOf(m);
+      const uint64_t latest = name->small ? CellsOf(*name, name->next_turn).LatestOf(set.PositionOf(rank))
+                                          : memory_.counters.LatestOf(m, id);
+      if (rank == group_.rank() || UsesIn(latest) < name->next_turn) continue;
       turn = TurnIn(latest);
       here.push_back(rank);
     }
     if (here.empty()) continue;
     Description said = name->description;
     said.turn = turn;
-    needed.push_back({said.Title(), {rank_}, std::move(here)});
+    needed.push_back({said.Title(), {group_.rank()}, std::move(here)});
   }
   return needed;
 }

@@ -30,10 +30,9 @@
 #include <vector>
 
 #include "common/status.h"
-#include "controller/board.h"
+#include "controller/group_memory.h"
 #include "controller/inbox.h"
 #include "controller/messages.h"
-#include "controller/sequence.h"
 #include "controller/tickets.h"
 #include "transport/shm/cells.h"
 #include "world/process_set.h"
@@ -58,12 +57,12 @@ class Negotiation {
  public:
   // Smaller ones are for tests.
   struct Limits {
-    uint64_t most_uses = kMostUses;             // of an id, before its name asks for a new one
-    uint64_t log_entries = Board::kLogEntries;  // see Board
-    size_t locked_bytes = 4096;                 // of a small operation, that are copied and folded under the lock
+    uint64_t most_uses = kMostUses;        // of an id, before its name asks for a new one
+    uint64_t log_entries = GroupLog::kEntries;  // see GroupLog
+    size_t locked_bytes = 4096;            // of a small operation, that are copied and folded under the lock
   };
-  Negotiation(const Layout& layout, int rank, std::byte* board_memory, const Limits& limits);
-  Negotiation(const Layout& layout, int rank, std::byte* board_memory) : Negotiation(layout, rank, board_memory, {}) {}
+  Negotiation(const Layout& layout, int rank, std::byte* memory, const Limits& limits);
+  Negotiation(const Layout& layout, int rank, std::byte* memory) : Negotiation(layout, rank, memory, {}) {}
   ~Negotiation();
 
   // What Submit tells the caller to do.
@@ -114,7 +113,7 @@ class Negotiation {
   std::vector<Ticket> ReadySmall() const;
   void AskForBells();  // of those that come last to what is in flight
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }
-  bool AnyJoined() const { return board_.AnyJoined(); }
+  bool AnyJoined() const { return memory_.counters.AnyJoined(); }
 
   // Eager operations. Rank `from` has come, and put.payload_bytes of data follow, for *inbox; null when nobody waits
   // for them any more. An error means that the epoch cannot go on.
@@ -211,12 +210,8 @@ class Negotiation {
   bool IsLarge(const Name& name) const;
   bool MustWaitFor(bool reserved);
   bool AllMean(const Plan& plan) const;
-  std::byte* BufferOf(const Name& name, uint64_t turn) const;
   CellBuffer CellsOf(const Name& name, uint64_t turn) const;
-  void WriteExtents(std::byte* buffer, size_t first, const std::vector<int64_t>& extents) const;
   std::vector<int64_t> ReadExtents(const Name& name) const;
-  int Sharers(const ProcessSet& set) const;
-  std::vector<int> MembersIn(const ProcessSet& set) const;
   void EraseIfIdle(Name* name);
 
   // negotiation_log.cc
@@ -274,14 +269,10 @@ class Negotiation {
   bool AdvanceAsLeader();
   uint64_t SequenceHere(const Leading& leading) const;
   std::vector<int64_t> GroupExtents(const Leading& leading, uint64_t turn) const;
-  bool leader() const { return board_.member() == 0; }
-  const std::vector<int>& group() const;
 
-  const Layout layout_;
-  const int rank_;
-  const bool one_group_;
   const Limits limits_;
-  Board board_;
+  GroupMembers group_;
+  GroupMemory memory_;
   ProcessSets sets_;
 
   std::map<int, std::unique_ptr<Book>> books_;
@@ -332,6 +323,10 @@ class Negotiation {
     Lead lead;
     int sharers;  // members of this group in the set
     ProcessSetPtr set;
+    IdSpan span() const { return {lead.span_offset, lead.span_bytes}; }
+    CellBuffer CellsOf(const SpanMemory& spans, uint64_t use) const {
+      return spans.CellsOf(span(), use, set->size(), static_cast<size_t>(lead.payload_bytes));
+    }
   };
   std::map<int, Leading> leads_;
   uint64_t completed_head_ = 0;
@@ -348,8 +343,7 @@ struct Negotiation::Name {
   Description description;  // as last submitted
   Signature known;          // as assigned
   int id = -1;
-  int64_t span_offset = -1;
-  int64_t span_bytes = 0;
+  IdSpan span;
   bool small = false;
   size_t payload_bytes = 0;      // of a small one
   std::shared_ptr<Inbox> inbox;  // of an eager one

@@ -13,7 +13,7 @@ Status Negotiation::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>*
   if (retired) return put.payload_bytes > Inbox::kMostBytes ? Unreadable(from) : Status::Ok();
   const uint64_t use = UsesIn(put.sequence);
   const bool current = name->in_flight && name->counted && use + 1 == name->next_turn;
-  const bool is_other = from != rank_ && name->book->set->PositionOf(from) >= 0;
+  const bool is_other = from != group_.rank() && name->book->set->PositionOf(from) >= 0;
   if (!name->inbox || !is_other || (use != name->next_turn && !current)) return Unreadable(from);
   return Announce(from, put, name->inbox, inbox);
 }
@@ -21,9 +21,10 @@ Status Negotiation::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>*
 // Others may have heard of the id before us, and come to its second use while they are still at work on the first.
 Status Negotiation::OnEarlyPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
   const bool known = early_.count(put.serial) > 0;
-  if (UsesIn(put.sequence) != 1 || from == rank_ || (!known && early_.size() >= kMaxIds)) return Unreadable(from);
+  if (UsesIn(put.sequence) != 1 || from == group_.rank() || (!known && early_.size() >= kMaxIds))
+    return Unreadable(from);
   std::shared_ptr<Inbox>& early = early_[put.serial];
-  if (!early) early = std::make_shared<Inbox>(layout_.size());
+  if (!early) early = std::make_shared<Inbox>(group_.world().size());
   return Announce(from, put, early, inbox);
 }
 
@@ -49,7 +50,8 @@ void Negotiation::EndEager(Ticket ticket) {
 std::vector<int> Negotiation::MissingPuts(const Name& name) const {
   std::vector<int> missing;
   for (int rank : name.book->set->ranks) {
-    if (rank != rank_ && !name.inbox->IsComplete(name.inbox->at(name.next_turn - 1, rank))) missing.push_back(rank);
+    if (rank != group_.rank() && !name.inbox->IsComplete(name.inbox->at(name.next_turn - 1, rank)))
+      missing.push_back(rank);
   }
   return missing;
 }

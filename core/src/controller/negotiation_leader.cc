@@ -8,13 +8,13 @@ namespace farandole {
 
 // The leader must go on reading while the log is full, since it may itself be the slowest reader.
 void Negotiation::Append(const LogEntry& entry) {
-  if (pending_log_.empty() && board_.TryAppend(entry)) return;
+  if (pending_log_.empty() && memory_.log.TryAppend(entry)) return;
   pending_log_.push_back({entry, std::nullopt});
 }
 
 void Negotiation::AppendSeal(uint64_t end) {
   if (pending_log_.empty()) {
-    board_.SealOrRead(SealKind::kAcross, seals_written_++, end);
+    memory_.log.SealOrRead(SealKind::kAcross, seals_written_++, end);
   } else {
     pending_log_.push_back({{}, end});
   }
@@ -25,8 +25,8 @@ bool Negotiation::AppendPending() {
   while (!pending_log_.empty()) {
     const PendingEntry& next = pending_log_.front();
     if (next.seal) {
-      board_.SealOrRead(SealKind::kAcross, seals_written_++, *next.seal);
-    } else if (!board_.TryAppend(next.entry)) {
+      memory_.log.SealOrRead(SealKind::kAcross, seals_written_++, *next.seal);
+    } else if (!memory_.log.TryAppend(next.entry)) {
       break;
     }
     pending_log_.pop_front();
@@ -40,7 +40,7 @@ bool Negotiation::AppendPending() {
 // nobody took that use or will.
 uint64_t Negotiation::RetireInGroup(const Leading& leading) {
   const int id = leading.lead.id;
-  const uint64_t arrived = board_.Retire(id, leading.sharers);
+  const uint64_t arrived = memory_.counters.Retire(id, leading.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::vector<uint64_t> said = SaidHere(leading);
   if (leading.lead.eager != 0) return said[0];
@@ -59,17 +59,15 @@ std::vector<uint64_t> Negotiation::SaidHere(const Leading& leading) const {
   const Lead& lead = leading.lead;
   const ProcessSet& set = *leading.set;
   std::vector<uint64_t> said;
-  for (int m : MembersIn(set)) {
+  for (int m : group_.MembersIn(set)) {
     if (lead.cells == 0) {
-      said.push_back(board_.LatestOf(m, lead.id));
+      said.push_back(memory_.counters.LatestOf(m, lead.id));
       continue;
     }
     uint64_t latest = 0;
-    for (int64_t buffer = 0; buffer < 2; ++buffer) {
-      const int64_t offset = lead.span_offset + buffer * lead.span_bytes / 2;
-      const CellBuffer cells(board_.span(static_cast<size_t>(offset)), set.size(),
-                             static_cast<size_t>(lead.payload_bytes));
-      const uint64_t sequence = cells.LatestOf(set.PositionOf(group()[static_cast<size_t>(m)]));
+    for (uint64_t buffer = 0; buffer < 2; ++buffer) {
+      const CellBuffer cells = leading.CellsOf(memory_.spans, buffer);
+      const uint64_t sequence = cells.LatestOf(set.PositionOf(group_.RankOf(m)));
       if (UsesIn(sequence) > UsesIn(latest)) latest = sequence;
     }
     said.push_back(latest);
@@ -85,13 +83,13 @@ bool Negotiation::CanReportRetired(int id, uint64_t uses) const {
 }
 
 bool Negotiation::LeaderHasNews() const {
-  if (!leader()) return false;
-  if (board_.ReadCompleted(completed_head_).has_value()) return true;
+  if (!group_.is_leader()) return false;
+  if (memory_.log.ReadCompleted(completed_head_).has_value()) return true;
   for (const auto& [id, uses] : retiring_) {
     if (CanReportRetired(id, uses)) return true;
   }
   for (int id : freeing_) {
-    if (board_.AllDoneWith(id, leads_.at(id).sharers)) return true;
+    if (memory_.counters.AllDoneWith(id, leads_.at(id).sharers)) return true;
   }
   return false;
 }
@@ -99,7 +97,7 @@ bool Negotiation::LeaderHasNews() const {
 bool Negotiation::AdvanceAsLeader() {
   bool moved = AppendPending();
   const size_t before = outgoing_.size();
-  while (const std::optional<int> id = board_.ReadCompleted(completed_head_)) {
+  while (const std::optional<int> id = memory_.log.ReadCompleted(completed_head_)) {
     const auto leading = leads_.find(*id);
     if (leading == leads_.end()) break;  // LEAD is still to be read
     ++completed_head_;
@@ -115,11 +113,11 @@ bool Negotiation::AdvanceAsLeader() {
   }
   for (size_t i = 0; i < freeing_.size();) {
     const int id = freeing_[i];
-    if (!board_.AllDoneWith(id, leads_.at(id).sharers)) {
+    if (!memory_.counters.AllDoneWith(id, leads_.at(id).sharers)) {
       ++i;
       continue;
     }
-    board_.Reset(id);
+    memory_.counters.Reset(id);
     leads_.erase(id);
     completes_sent_[static_cast<size_t>(id)] = 0;
     outgoing_.push_back(EncodeIdMessage(MessageKind::kFree, id));
@@ -130,7 +128,7 @@ bool Negotiation::AdvanceAsLeader() {
 
 // What the members of the set here said when they came; all the same.
 uint64_t Negotiation::SequenceHere(const Leading& leading) const {
-  return board_.LatestOf(MembersIn(*leading.set).front(), leading.lead.id);
+  return memory_.counters.LatestOf(group_.MembersIn(*leading.set).front(), leading.lead.id);
 }
 
 // The extents of the members of this group, in the order of their positions.
@@ -138,12 +136,9 @@ std::vector<int64_t> Negotiation::GroupExtents(const Leading& leading, uint64_t 
   const size_t each = leading.lead.extent_count;
   std::vector<int64_t> extents;
   if (each == 0) return extents;
-  const int64_t offset = leading.lead.span_offset + static_cast<int64_t>(turn & 1) * leading.lead.span_bytes / 2;
-  const std::byte* const buffer = board_.span(static_cast<size_t>(offset));
-  for (int m : MembersIn(*leading.set)) {
-    const auto position = static_cast<size_t>(leading.set->PositionOf(group()[static_cast<size_t>(m)]));
-    std::vector<int64_t> one(each);
-    std::memcpy(one.data(), buffer + position * each * sizeof(int64_t), each * sizeof(int64_t));
+  for (int m : group_.MembersIn(*leading.set)) {
+    const auto position = static_cast<size_t>(leading.set->PositionOf(group_.RankOf(m)));
+    const std::vector<int64_t> one = memory_.spans.ReadExtents(leading.span(), turn, position * each, each);
     extents.insert(extents.end(), one.begin(), one.end());
   }
   return extents;

@@ -16,18 +16,18 @@ Negotiation::Event Broken() {
 
 bool Negotiation::HasNews() const {
   return !finished_.empty() || has_unlogged_ || !pending_log_.empty() || !deferred_.empty() || joined_ ||
-         board_.Read(head_).has_value() || LeaderHasNews();
+         memory_.log.Read(head_).has_value() || LeaderHasNews();
 }
 
 bool Negotiation::Advance(std::vector<Event>* events) {
   bool moved = ReleaseFinished();
   if (AppendUnlogged()) moved = true;
-  if (leader() && AdvanceAsLeader()) moved = true;
+  if (group_.is_leader() && AdvanceAsLeader()) moved = true;
   const uint64_t before = head_;
   do {
     ReadLog(events);
   } while (HandleDeferred(events));
-  if (head_ != before) board_.PublishHead(head_);
+  if (head_ != before) memory_.log.PublishHead(head_);
   const size_t count = events->size();
   if (takes_part_) Invite(events);
   return moved || head_ != before || events->size() != count;
@@ -35,7 +35,7 @@ bool Negotiation::Advance(std::vector<Event>* events) {
 
 void Negotiation::ReadLog(std::vector<Event>* events) {
   for (;;) {
-    const std::optional<LogEntry> entry = board_.Read(head_);
+    const std::optional<LogEntry> entry = memory_.log.Read(head_);
     if (!entry || !Consume(*entry, events)) return;
     ++head_;
     if (head_ == end_[kInside]) EmitBatch(true, events);
@@ -87,9 +87,9 @@ bool Negotiation::EnsureSealed(bool inside) {
   const size_t k = inside ? kInside : kAcross;
   if ((inside ? head_ : across_read_) < end_[k]) return true;
   if (inside) {
-    end_[k] = board_.SealOrRead(SealKind::kInside, batch_[k], one_group_ ? board_.log_end() : RunEnd());
+    end_[k] = memory_.log.SealOrRead(SealKind::kInside, batch_[k], group_.one_group() ? memory_.log.end() : RunEnd());
   } else {
-    const std::optional<uint64_t> end = board_.ReadSeal(SealKind::kAcross, batch_[k]);
+    const std::optional<uint64_t> end = memory_.log.ReadSeal(SealKind::kAcross, batch_[k]);
     if (!end) return false;
     end_[k] = *end;
   }
@@ -101,7 +101,7 @@ bool Negotiation::EnsureSealed(bool inside) {
 uint64_t Negotiation::RunEnd() const {
   uint64_t position = head_;
   for (;; ++position) {
-    const std::optional<LogEntry> entry = board_.Read(position);
+    const std::optional<LogEntry> entry = memory_.log.Read(position);
     if (!entry) return position;
     if (entry->kind != LogKind::kReady) continue;
     const ProcessSetPtr set = sets_.Find(entry->set);
@@ -193,7 +193,7 @@ void Negotiation::Forget(int id) {
 bool Negotiation::ReleaseFinished() {
   if (finished_.empty()) return false;
   for (int id : finished_) {
-    if (board_.DoneWith(id, sharers_of_[static_cast<size_t>(id)])) ring_ = true;  // the leader waits for this
+    if (memory_.counters.DoneWith(id, sharers_of_[static_cast<size_t>(id)])) ring_ = true;  // the leader waits for this
   }
   finished_.clear();
   return true;
@@ -213,7 +213,7 @@ bool Negotiation::EndJoin(std::vector<Event>* events) {
   events->push_back(std::move(*join_result_));
   join_result_.reset();
   opened_.clear();
-  if (joined_.exchange(false)) board_.ChangeJoined(-1);
+  if (joined_.exchange(false)) memory_.counters.ChangeJoined(-1);
   takes_part_ = false;
   return true;
 }
@@ -224,10 +224,11 @@ std::optional<uint64_t> Negotiation::WhatOthersSaid(const Name& name) const {
   if (opened != opened_.end() && UsesIn(opened->second) >= name.next_turn) return opened->second;
   const ProcessSet& set = *name.book->set;
   if (name.inbox) return WhatOthersPut(name);
-  for (int m : MembersIn(set)) {
-    if (m == board_.member()) continue;
-    const int position = set.PositionOf(group()[static_cast<size_t>(m)]);
-    const uint64_t said = name.small ? CellsOf(name, name.next_turn).LatestOf(position) : board_.LatestOf(m, name.id);
+  for (int m : group_.MembersIn(set)) {
+    if (m == group_.member()) continue;
+    const int position = set.PositionOf(group_.RankOf(m));
+    const uint64_t said =
+        name.small ? CellsOf(name, name.next_turn).LatestOf(position) : memory_.counters.LatestOf(m, name.id);
     if (UsesIn(said) >= name.next_turn) return said;
   }
   return std::nullopt;
@@ -241,8 +242,8 @@ void Negotiation::Invite(std::vector<Event>* events) {
     if (name == nullptr || name->in_flight || name->id != id) continue;  // an id that the name had before
     const std::optional<uint64_t> said = WhatOthersSaid(*name);
     if (!said) continue;
-    if (board_.Read(head_).has_value()) return;
-    if (HasRoot(name->known.kind) && name->known.root == rank_) {
+    if (memory_.log.Read(head_).has_value()) return;
+    if (HasRoot(name->known.kind) && name->known.root == group_.rank()) {
       // No data to send: described anew, it is refused.
       if (refused_.insert(name->id).second) outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
       continue;

@@ -66,7 +66,7 @@ Status Negotiation::OnAbort(ByteReader* reader, std::vector<Event>* events) cons
   // An abort without a known reason is still one; it must not pass for a success.
   const auto code = static_cast<Code>(aborted.code);
   Status status(IsKnown(code) && code != Code::kOk ? code : Code::kInternal, aborted.text);
-  const bool known = aborted.culprit >= 0 && aborted.culprit < layout_.size();
+  const bool known = aborted.culprit >= 0 && aborted.culprit < group_.world().size();
   events->push_back(Event::OfRank(Event::kAbort, known ? aborted.culprit : -1, std::move(status)));
   return Status::Ok();
 }
@@ -95,21 +95,20 @@ bool Negotiation::Accept(Name* name, const Assignment& assignment) {
   if (!without && (wanted_bytes == 0 || !IsSpan(span_offset, wanted_bytes))) return false;
   name->id = assignment.id;
   name->known = signature;
-  name->span_offset = span_offset;
-  name->span_bytes = wanted_bytes;
+  name->span = {span_offset, wanted_bytes};
   name->small = span_offset >= 0 && IsSmall(signature, set);
   name->payload_bytes = name->small ? static_cast<size_t>(signature.TotalBytes()) : 0;
   name->inbox.reset();
-  if (IsEager(signature, set, layout_)) {
+  if (IsEager(signature, set, group_.world())) {
     const auto early = early_.find(assignment.serial);
-    name->inbox = early != early_.end() ? early->second : std::make_shared<Inbox>(layout_.size());
+    name->inbox = early != early_.end() ? early->second : std::make_shared<Inbox>(group_.world().size());
     if (early != early_.end()) early_.erase(early);
     if (!name->inbox->Expect(static_cast<size_t>(signature.TotalBytes()))) return false;
   }
   name->has_extents = signature.ExtentCount(set.size()) > 0;
   name->next_turn = 1;
   by_id_[id] = name;
-  sharers_of_[id] = Sharers(set);
+  sharers_of_[id] = group_.SharersOf(set);
   serial_of_[id] = assignment.serial;
   last_serial_ = std::max(last_serial_, assignment.serial);
   ++name->ids_held;
@@ -125,7 +124,7 @@ Status Negotiation::OnInvite(ByteReader* reader, std::vector<Event>* events, boo
   *early = book == books_.end() && sets_.IsFuture(description.signature.set);
   if (*early) return Status::Ok();
   if (book == books_.end() || !book->second->set->contains_me()) return Unreadable(kCoordinatorRank);
-  if (!FitsSet(description, book->second->set->size(), layout_.size())) return Unreadable(kCoordinatorRank);
+  if (!FitsSet(description, book->second->set->size(), group_.world().size())) return Unreadable(kCoordinatorRank);
   std::unique_ptr<Name>& slot = book->second->names[description.name];
   if (!slot) slot = std::make_unique<Name>();
   // The log says how that use ends, but for a small one that the others have completed: had it not been complete, the
@@ -175,7 +174,7 @@ Status Negotiation::OnJoinResult(ByteReader* reader) {
   auto result = Decode<JoinResult>(reader);
   Event event = Event::OfRank(Event::kJoinEnd, result.rank);
   event.turns = std::move(result.turns);
-  if (!reader->AtEnd() || !joined_ || event.rank < 0 || event.rank >= layout_.size())
+  if (!reader->AtEnd() || !joined_ || event.rank < 0 || event.rank >= group_.world().size())
     return Unreadable(kCoordinatorRank);
   join_result_ = std::move(event);
   return Status::Ok();
@@ -183,12 +182,12 @@ Status Negotiation::OnJoinResult(ByteReader* reader) {
 
 Status Negotiation::OnLead(ByteReader* reader, bool* early) {
   const auto lead = Decode<Lead>(reader);
-  if (!reader->AtEnd() || !leader()) return Unreadable(kCoordinatorRank);
+  if (!reader->AtEnd() || !group_.is_leader()) return Unreadable(kCoordinatorRank);
   if (leads_.count(lead.id) > 0) return Unreadable(kCoordinatorRank);
   const bool has_span = lead.span_offset >= 0;
   if (has_span && !IsSpan(lead.span_offset, lead.span_bytes)) return Unreadable(kCoordinatorRank);
   if (!has_span && (lead.cells != 0 || lead.extent_count > 0)) return Unreadable(kCoordinatorRank);
-  if (lead.eager != 0 && (has_span || !HasPutStreams(layout_))) return Unreadable(kCoordinatorRank);
+  if (lead.eager != 0 && (has_span || !HasPutStreams(group_.world()))) return Unreadable(kCoordinatorRank);
   const ProcessSetPtr set = sets_.Find(lead.set);
   *early = !set && sets_.IsFuture(lead.set);
   if (*early) return Status::Ok();
@@ -197,16 +196,15 @@ Status Negotiation::OnLead(ByteReader* reader, bool* early) {
   if (buffer_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
   if (lead.cells != 0 && !FitsCells(lead, set->size())) return Unreadable(kCoordinatorRank);
   // Whoever had the memory before may have left sequence numbers in it.
-  for (int64_t at = lead.span_offset; lead.cells != 0 && at < lead.span_offset + lead.span_bytes;
-       at += lead.span_bytes / 2)
-    CellBuffer(board_.span(static_cast<size_t>(at)), set->size(), static_cast<size_t>(lead.payload_bytes)).Clear();
-  leads_[lead.id] = {lead, Sharers(*set), set};
+  const Leading leading{lead, group_.SharersOf(*set), set};
+  for (uint64_t buffer = 0; lead.cells != 0 && buffer < 2; ++buffer) leading.CellsOf(memory_.spans, buffer).Clear();
+  leads_[lead.id] = leading;
   return Status::Ok();
 }
 
 Status Negotiation::OnReady(ByteReader* reader) {
   const auto ready = Decode<ReadyBatch>(reader);
-  if (!reader->AtEnd() || !leader()) return Unreadable(kCoordinatorRank);
+  if (!reader->AtEnd() || !group_.is_leader()) return Unreadable(kCoordinatorRank);
   uint64_t across = 0;
   for (const ReadyItem& item : ready.items) {
     const auto found = leads_.find(item.id);
@@ -217,10 +215,7 @@ Status Negotiation::OnReady(ByteReader* reader) {
       return Unreadable(kCoordinatorRank);
     if (std::any_of(item.extents.begin(), item.extents.end(), [](int64_t extent) { return extent < 0; }))
       return Unreadable(kCoordinatorRank);
-    if (!item.extents.empty()) {
-      const int64_t offset = lead.span_offset + static_cast<int64_t>(item.turn & 1) * lead.span_bytes / 2;
-      WriteExtents(board_.span(static_cast<size_t>(offset)), 0, item.extents);
-    }
+    memory_.spans.WriteExtents(found->second.span(), item.turn, 0, item.extents);
     if (!set.local()) ++across;
     Append({LogKind::kReady, item.id, 0, item.set});
   }
@@ -232,7 +227,7 @@ Status Negotiation::OnReady(ByteReader* reader) {
 
 Status Negotiation::OnStacks(ByteReader* reader, std::vector<Event>* events) const {
   auto answer = Decode<Answered>(reader);
-  if (!reader->AtEnd() || answer.rank < 0 || answer.rank >= layout_.size()) return Unreadable(kCoordinatorRank);
+  if (!reader->AtEnd() || answer.rank < 0 || answer.rank >= group_.world().size()) return Unreadable(kCoordinatorRank);
   events->push_back(Event::OfRank(Event::kAnswered, answer.rank));
   events->back().where = std::move(answer.where);
   return Status::Ok();
@@ -240,7 +235,8 @@ Status Negotiation::OnStacks(ByteReader* reader, std::vector<Event>* events) con
 
 Status Negotiation::OnRefused(ByteReader* reader, std::vector<Event>* events) const {
   const auto refused = Decode<Refused>(reader);
-  if (!reader->AtEnd() || refused.rank < 0 || refused.rank >= layout_.size()) return Unreadable(kCoordinatorRank);
+  if (!reader->AtEnd() || refused.rank < 0 || refused.rank >= group_.world().size())
+    return Unreadable(kCoordinatorRank);
   events->push_back(Event::OfRank(Event::kRefused, refused.rank, {Code::kInvalid, refused.text}));
   return Status::Ok();
 }
@@ -253,7 +249,7 @@ Status Negotiation::OnAbsent(ByteReader* reader, std::vector<Event>* events) con
   for (const Absence& absence : event.absences) {
     for (const std::vector<int64_t>& ranks : {absence.ranks, absence.here}) {
       are_ranks = are_ranks && std::all_of(ranks.begin(), ranks.end(),
-                                           [&](int64_t rank) { return rank >= 0 && rank < layout_.size(); });
+                                           [&](int64_t rank) { return rank >= 0 && rank < group_.world().size(); });
     }
   }
   if (!are_ranks) return Unreadable(kCoordinatorRank);
@@ -272,15 +268,15 @@ Status Negotiation::OnIdMessage(MessageKind kind, ByteReader* reader, std::vecto
     opened_[id] = value;
     return Status::Ok();
   }
-  if (kind == MessageKind::kTell && id < layout_.size()) {
+  if (kind == MessageKind::kTell && id < group_.world().size()) {
     events->push_back(Event::OfRank(Event::kAsked, id));
     return Status::Ok();
   }
-  if (kind == MessageKind::kLeft && id == kCoordinatorRank && !leader()) {
+  if (kind == MessageKind::kLeft && id == kCoordinatorRank && !group_.is_leader()) {
     coordinator_leaves_ = true;
     return Status::Ok();
   }
-  if (!leader()) return Unreadable(kCoordinatorRank);
+  if (!group_.is_leader()) return Unreadable(kCoordinatorRank);
   const auto lead = leads_.find(id);
   if (kind == MessageKind::kRetire && lead != leads_.end()) {
     retiring_[id] = RetireInGroup(lead->second);
@@ -288,7 +284,7 @@ Status Negotiation::OnIdMessage(MessageKind kind, ByteReader* reader, std::vecto
              std::find(freeing_.begin(), freeing_.end(), id) == freeing_.end()) {
     Append({LogKind::kRetired, id, static_cast<uint8_t>(value), lead->second.lead.set});
     freeing_.push_back(id);
-  } else if (kind == MessageKind::kLeft && id < layout_.size()) {
+  } else if (kind == MessageKind::kLeft && id < group_.world().size()) {
     Append({LogKind::kLeft, id, 0, 0});
   } else if (kind == MessageKind::kJoinEnd) {
     Append({LogKind::kJoinEnd, 0, 0, 0});

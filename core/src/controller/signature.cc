@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "transport/shm/cells.h"
+
 namespace farandole {
 namespace {
 
@@ -206,6 +208,31 @@ Status FindMismatch(const std::map<int, Description>& descriptions) {
     return {Code::kMismatch, std::move(text), DifferentKinds(descriptions)};
   }
   return Status::Ok();
+}
+
+// ---- short cuts
+
+bool IsSmall(const Signature& signature, const ProcessSet& set) {
+  return ChoosePath(FactsOf(signature, set)) == PathKind::kCells;
+}
+
+bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t second_level_cache_bytes) {
+  PathFacts facts = FactsOf(signature, set);
+  facts.second_level_cache_bytes = second_level_cache_bytes;
+  return IsSmall(signature, set) && ChoosePath(facts) != PathKind::kCells;
+}
+
+int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set) {
+  const auto extents = static_cast<int64_t>(signature.ExtentCount(set.size()));
+  if (extents > 0) return 2 * static_cast<int64_t>(sizeof(int64_t)) * set.size() * extents;
+  if (!IsSmall(signature, set)) return 0;
+  return 2 * static_cast<int64_t>(CellBuffer::BytesFor(set.size(), static_cast<size_t>(signature.TotalBytes())));
+}
+
+bool IsEager(const Signature& signature, const ProcessSet& set, const Layout& world) {
+  PathFacts facts = FactsOf(signature, set);
+  facts.can_put = HasPutStreams(world);
+  return ChoosePath(facts) == PathKind::kEager;
 }
 
 }  // namespace farandole

@@ -102,4 +102,20 @@ uint64_t Fingerprint(const Signature& signature);
 // both their values. REQUIRES: descriptions is not empty.
 Status FindMismatch(const std::map<int, Description>& descriptions);
 
+// ---- Paths that begin before the log says so (algorithms/choose_path.h).
+
+// Small operations: those whose path is cells.
+bool IsSmall(const Signature& signature, const ProcessSet& set);
+
+// Whether a small operation is nevertheless faster without a span, on a machine whose cores have second-level caches of
+// this size (0: not known). The coordinator alone asks, so that all ranks do the same.
+bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t second_level_cache_bytes);
+
+// Bytes of span that an operation wants, two buffers: the extents of all positions, or the data of a small one. 0 when
+// it wants none.
+int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set);
+
+// Operations whose path is eager, in this world.
+bool IsEager(const Signature& signature, const ProcessSet& set, const Layout& world);
+
 }  // namespace farandole

@@ -1,9 +1,5 @@
 #include "controller/spans.h"
 
-#include <algorithm>
-
-#include "transport/shm/cells.h"
-
 namespace farandole {
 namespace {
 
@@ -14,23 +10,6 @@ int64_t Rounded(int64_t size_bytes) {
 }
 
 }  // namespace
-
-bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t second_level_cache_bytes) {
-  PathFacts facts = FactsOf(signature, set);
-  facts.second_level_cache_bytes = second_level_cache_bytes;
-  return IsSmall(signature, set) && ChoosePath(facts) != PathKind::kCells;
-}
-
-bool IsSmall(const Signature& signature, const ProcessSet& set) {
-  return ChoosePath(FactsOf(signature, set)) == PathKind::kCells;
-}
-
-int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set) {
-  const auto extents = static_cast<int64_t>(signature.ExtentCount(set.size()));
-  if (extents > 0) return 2 * static_cast<int64_t>(sizeof(int64_t)) * set.size() * extents;
-  if (!IsSmall(signature, set)) return 0;
-  return 2 * static_cast<int64_t>(CellBuffer::BytesFor(set.size(), static_cast<size_t>(signature.TotalBytes())));
-}
 
 SpanAllocator::SpanAllocator(int64_t capacity_bytes) {
   int64_t block = kSpanAlignment;

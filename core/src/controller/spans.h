@@ -1,5 +1,4 @@
-// Small pieces of the board's span memory: what an operation wants of it, on which all ranks must be of one mind, and
-// who gives it out, in powers of two: the coordinator alone. Pure.
+// Gives out pieces of the span memory, in powers of two. The coordinator alone asks. Pure.
 //
 // Buddies: a block is halved until it is small enough, and a half that comes back joins its other half as soon as that
 // is free too. So however the memory was cut before, all of it fits everything again once all of it is back.
@@ -9,23 +8,9 @@
 #include <map>
 #include <set>
 
-#include "controller/signature.h"
-#include "world/process_set.h"
+#include "controller/messages.h"
 
 namespace farandole {
-
-inline constexpr int64_t kSpanAlignment = 256;  // and the smallest
-
-// Whether a small operation is nevertheless faster without a span, on a machine whose cores have second-level caches of
-// this size (0: not known). The coordinator alone asks, so that all ranks do the same.
-bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t second_level_cache_bytes);
-
-// Small operations: those whose path is cells (algorithms/choose_path.h).
-bool IsSmall(const Signature& signature, const ProcessSet& set);
-
-// Bytes of span that an operation wants, two halves: the extents of all positions, or the data of a small one. 0 when
-// it wants none.
-int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set);
 
 class SpanAllocator {
  public:

@@ -18,7 +18,7 @@ size_t BytesOf(const Request& request) {
 }  // namespace
 
 SegmentPlan Engine::PlanFor(int world_size) {
-  return {Board::BytesFor(world_size), NativeStagingBytesPerMember(), kMaxChannels};
+  return {GroupMemory::BytesFor(world_size), NativeStagingBytesPerMember(), kMaxChannels};
 }
 
 Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine) {

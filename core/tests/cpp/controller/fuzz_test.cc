@@ -145,7 +145,7 @@ void TakePut(int from, const Bytes& head, Negotiation* negotiation) {
 }
 
 struct Member {
-  Member(const Layout& layout, int rank) : memory(Board::BytesFor(2)), negotiation(layout, rank, memory.data()) {}
+  Member(const Layout& layout, int rank) : memory(GroupMemory::BytesFor(2)), negotiation(layout, rank, memory.data()) {}
   Pages memory;
   Negotiation negotiation;
   Ticket latest = 0;
@@ -230,7 +230,7 @@ Bytes LeadFor(int id, const Description& description, const Layout& layout) {
 TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   const Layout& layout = World({"a", "a"});
   Member member(layout, 0);
-  const Board board(member.memory.data(), 0, 2);
+  const GroupMemory group(member.memory.data(), 0, 2);
   Negotiation& negotiation = member.negotiation;
   std::vector<Negotiation::Event> events;
   Negotiation::Plan plan;
@@ -251,8 +251,8 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_EQ(events.size(), 1u);
   ASSERT_EQ(events[0].kind, Negotiation::Event::kTake);
-  Board(member.memory.data(), 1, 2).DoneWith(5, 2);
-  EXPECT_FALSE(board.AllDoneWith(5, 2));
+  GroupMemory(member.memory.data(), 1, 2).counters.DoneWith(5, 2);
+  EXPECT_FALSE(group.counters.AllDoneWith(5, 2));
   EXPECT_TRUE(negotiation.HasNews()) << "the driver must come back";
   negotiation.TakeRing();
   negotiation.TakeOutgoing();
@@ -271,8 +271,8 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentTurnsIsNotComplete) {
     const int id = uses;
     const Lead lead{id, 0, 0, 0, 0, -1, 0, 0};
     ASSERT_TRUE(leader.negotiation.OnMessage(Encode(lead), &events).ok());
-    Board(leader.memory.data(), 0, 2).Arrive(id, SequenceOf(0, turns.first), 2);
-    Board(leader.memory.data(), 1, 2).Arrive(id, SequenceOf(0, turns.second), 2);
+    GroupMemory(leader.memory.data(), 0, 2).counters.Arrive(id, SequenceOf(0, turns.first), 2);
+    GroupMemory(leader.memory.data(), 1, 2).counters.Arrive(id, SequenceOf(0, turns.second), 2);
     ASSERT_TRUE(leader.negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
     leader.negotiation.Advance(&events);
     const std::vector<Bytes> said = leader.negotiation.TakeOutgoing();

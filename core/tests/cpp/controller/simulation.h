@@ -37,7 +37,7 @@ class Simulated : public testing::TestWithParam<Sizes> {
     const uint64_t first = only > 0 ? only : 1, last = only > 0 ? only : count;
     for (uint64_t seed = first; seed <= last && !HasFailure(); ++seed) {
       SCOPED_TRACE("FARANDOLE_SEED=" + std::to_string(seed));
-      SimulatedJob job(GetParam(), seed, planted, {most_uses, seed % 4 == 0 ? 16 : Board::kLogEntries});
+      SimulatedJob job(GetParam(), seed, planted, {most_uses, seed % 4 == 0 ? 16 : GroupLog::kEntries});
       body(job, seed);
       if (planted != Planted::kNone) continue;
       EXPECT_EQ(job.complaint(), "");

@@ -1,5 +1,5 @@
-// The board by itself: cells, the log, seals.
-#include "controller/board.h"
+// The memory of a group by itself: counters, the log, seals.
+#include "controller/group_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "controller/sequence.h"
+#include "controller/messages.h"
 #include "support/pages.h"
 #include "transport/shm/cells.h"
 
@@ -16,71 +16,75 @@ namespace {
 
 constexpr uint64_t kRing = 4 * kMaxIds;
 
-struct BoardMemory : Pages {
-  explicit BoardMemory(int members) : Pages(Board::BytesFor(members)) {}
+struct CounterPages : Pages {
+  explicit CounterPages(int members) : Pages(ArrivalCounters::BytesFor(members)) {}
 };
 
-TEST(BoardTest, TheLastArriverOfEachUseIsToldSo) {
-  BoardMemory memory(3);
-  Board board(memory.data(), 0, 3);
+struct LogPages : Pages {
+  explicit LogPages(int members) : Pages(GroupLog::BytesFor(members)) {}
+};
+
+TEST(ArrivalCountersTest, TheLastArriverOfEachUseIsToldSo) {
+  CounterPages memory(3);
+  ArrivalCounters counters(memory.data(), 0, 3);
   for (uint64_t use = 1; use <= 4; ++use) {
-    EXPECT_FALSE(board.Arrive(5, use, 3).last);
-    EXPECT_FALSE(board.Arrive(5, use, 3).last);
-    EXPECT_TRUE(board.Arrive(5, use, 3).last);
+    EXPECT_FALSE(counters.Arrive(5, use, 3).last);
+    EXPECT_FALSE(counters.Arrive(5, use, 3).last);
+    EXPECT_TRUE(counters.Arrive(5, use, 3).last);
   }
-  EXPECT_EQ(board.Retire(5, 3), 4u);
-  EXPECT_TRUE(board.IsRetired(5));
-  EXPECT_TRUE(board.Arrive(5, 5, 3).retired);
+  EXPECT_EQ(counters.Retire(5, 3), 4u);
+  EXPECT_TRUE(counters.IsRetired(5));
+  EXPECT_TRUE(counters.Arrive(5, 5, 3).retired);
 }
 
-TEST(BoardTest, SharersAreFewerThanMembersWhereASetIs) {
-  BoardMemory memory(3);
-  Board board(memory.data(), 0, 3);
-  EXPECT_FALSE(board.Arrive(5, 1, 2).last);
-  EXPECT_TRUE(board.Arrive(5, 1, 2).last);
-  EXPECT_TRUE(board.Arrive(6, 1, 1).last);
-  EXPECT_FALSE(board.DoneWith(5, 2));
-  EXPECT_FALSE(board.AllDoneWith(5, 2));
-  EXPECT_TRUE(board.DoneWith(5, 2));
-  EXPECT_TRUE(board.AllDoneWith(5, 2));
+TEST(ArrivalCountersTest, SharersAreFewerThanMembersWhereASetIs) {
+  CounterPages memory(3);
+  ArrivalCounters counters(memory.data(), 0, 3);
+  EXPECT_FALSE(counters.Arrive(5, 1, 2).last);
+  EXPECT_TRUE(counters.Arrive(5, 1, 2).last);
+  EXPECT_TRUE(counters.Arrive(6, 1, 1).last);
+  EXPECT_FALSE(counters.DoneWith(5, 2));
+  EXPECT_FALSE(counters.AllDoneWith(5, 2));
+  EXPECT_TRUE(counters.DoneWith(5, 2));
+  EXPECT_TRUE(counters.AllDoneWith(5, 2));
 }
 
-TEST(BoardTest, AUseThatIsTakenBackIsNotCounted) {
-  BoardMemory memory(2);
-  Board board(memory.data(), 0, 2), other(memory.data(), 1, 2);
-  board.Arrive(5, 1, 2);
+TEST(ArrivalCountersTest, AUseThatIsTakenBackIsNotCounted) {
+  CounterPages memory(2);
+  ArrivalCounters counters(memory.data(), 0, 2), other(memory.data(), 1, 2);
+  counters.Arrive(5, 1, 2);
   EXPECT_TRUE(other.Arrive(5, 1, 2).last);
-  board.Arrive(5, 2, 2);
+  counters.Arrive(5, 2, 2);
   EXPECT_TRUE(other.Arrive(5, 3, 2).last);
-  board.TakeBack(5, 2);
-  EXPECT_EQ(board.LatestOf(0, 5), 2u);
-  EXPECT_EQ(board.LatestOf(1, 5), 3u);
-  EXPECT_EQ(board.Retire(5, 2), 1u);
-  board.Reset(5);
-  EXPECT_FALSE(board.IsRetired(5));
-  EXPECT_EQ(board.LatestOf(1, 5), 0u);
+  counters.TakeBack(5, 2);
+  EXPECT_EQ(counters.LatestOf(0, 5), 2u);
+  EXPECT_EQ(counters.LatestOf(1, 5), 3u);
+  EXPECT_EQ(counters.Retire(5, 2), 1u);
+  counters.Reset(5);
+  EXPECT_FALSE(counters.IsRetired(5));
+  EXPECT_EQ(counters.LatestOf(1, 5), 0u);
 }
 
-TEST(BoardTest, EntriesAreReadInOrderOverManyRoundsOfTheRing) {
-  BoardMemory memory(1);
-  Board board(memory.data(), 0, 1);
+TEST(LogTest, EntriesAreReadInOrderOverManyRoundsOfTheRing) {
+  LogPages memory(1);
+  GroupLog log(memory.data(), 0, 1, kRing);
   for (uint64_t i = 0; i < 100'000; ++i) {
-    EXPECT_FALSE(board.Read(i).has_value());
-    ASSERT_TRUE(board.TryAppend({LogKind::kRetired, static_cast<int>(i % kMaxIds), static_cast<uint8_t>(i),
-                                 static_cast<int>(i * 11 & kMaxSetId)}));
-    const auto entry = board.Read(i);
+    EXPECT_FALSE(log.Read(i).has_value());
+    ASSERT_TRUE(log.TryAppend({LogKind::kRetired, static_cast<int>(i % kMaxIds), static_cast<uint8_t>(i),
+                               static_cast<int>(i * 11 & kMaxSetId)}));
+    const auto entry = log.Read(i);
     ASSERT_TRUE(entry.has_value());
     ASSERT_EQ(entry->kind, LogKind::kRetired);
     ASSERT_EQ(entry->id, static_cast<int>(i % kMaxIds));
     ASSERT_EQ(entry->uses, static_cast<uint8_t>(i));
     ASSERT_EQ(entry->set, static_cast<int>(i * 11 & kMaxSetId));
-    board.PublishHead(i + 1);
+    log.PublishHead(i + 1);
   }
 }
 
-TEST(BoardTest, AFullLogTakesNothingUntilTheSlowestHasRead) {
-  BoardMemory memory(2);
-  Board fast(memory.data(), 0, 2), slow(memory.data(), 1, 2);
+TEST(LogTest, AFullLogTakesNothingUntilTheSlowestHasRead) {
+  LogPages memory(2);
+  GroupLog fast(memory.data(), 0, 2, kRing), slow(memory.data(), 1, 2, kRing);
   for (uint64_t i = 0; i < kRing; ++i) {
     ASSERT_TRUE(fast.TryAppend({LogKind::kReady, 1, 0, 0})) << i;
     fast.PublishHead(i + 1);
@@ -88,7 +92,7 @@ TEST(BoardTest, AFullLogTakesNothingUntilTheSlowestHasRead) {
   EXPECT_FALSE(fast.TryAppend({LogKind::kReady, 2, 0, 0}));
   EXPECT_FALSE(slow.TryAppend({LogKind::kReady, 2, 0, 0}));
   EXPECT_EQ(slow.Read(0)->id, 1) << "nothing was overwritten";
-  EXPECT_EQ(fast.log_end(), kRing);
+  EXPECT_EQ(fast.end(), kRing);
   slow.PublishHead(2);
   EXPECT_TRUE(fast.TryAppend({LogKind::kReady, 2, 0, 0}));
   EXPECT_TRUE(slow.TryAppend({LogKind::kReady, 3, 0, 0}));
@@ -96,9 +100,9 @@ TEST(BoardTest, AFullLogTakesNothingUntilTheSlowestHasRead) {
   EXPECT_EQ(slow.Read(kRing + 1)->id, 3);
 }
 
-TEST(BoardTest, AllReadersGetTheSealOfTheFirst) {
-  BoardMemory memory(2);
-  Board first(memory.data(), 0, 2), second(memory.data(), 1, 2);
+TEST(LogTest, AllReadersGetTheSealOfTheFirst) {
+  LogPages memory(2);
+  GroupLog first(memory.data(), 0, 2, kRing), second(memory.data(), 1, 2, kRing);
   for (uint64_t batch = 0; batch < 40'000; ++batch) {
     EXPECT_FALSE(first.ReadSeal(SealKind::kInside, batch).has_value());
     const uint64_t end = batch * 3 + 5;
@@ -109,17 +113,17 @@ TEST(BoardTest, AllReadersGetTheSealOfTheFirst) {
   }
 }
 
-TEST(BoardTest, ConcurrentArrivalsHaveExactlyOneLastPerUse) {
+TEST(ArrivalCountersTest, ConcurrentArrivalsHaveExactlyOneLastPerUse) {
   constexpr int kMembers = 4, kUses = 5000;
-  BoardMemory memory(kMembers);
+  CounterPages memory(kMembers);
   std::atomic<int> lasts{0};
   std::atomic<uint64_t> use_done{0};
   std::vector<std::thread> threads;
   for (int m = 0; m < kMembers; ++m) {
     threads.emplace_back([&, m] {
-      Board board(memory.data(), m, kMembers);
+      ArrivalCounters counters(memory.data(), m, kMembers);
       for (uint64_t use = 0; use < kUses; ++use) {
-        if (board.Arrive(1, use + 1, kMembers).last) {
+        if (counters.Arrive(1, use + 1, kMembers).last) {
           lasts.fetch_add(1);
           use_done.store(use + 1);
         }

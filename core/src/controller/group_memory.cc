@@ -1,0 +1,225 @@
+#include "controller/group_memory.h"
+
+#include <algorithm>
+
+#include "common/failpoint.h"
+
+namespace farandole {
+namespace {
+
+constexpr uint64_t kRetiredFlag = 1ull << 63;
+constexpr size_t kRingEntries = GroupLog::kEntries;
+constexpr size_t kPage = 4096;
+constexpr int kSealKinds = 2;
+
+constexpr size_t Pages(size_t size_bytes) { return (size_bytes + kPage - 1) / kPage * kPage; }
+
+// Ring words carry the number of the ring's lap from 1 on, so that a word of the last lap, or a zero, is never taken
+// for a fresh one.
+constexpr int kPayloadBits = 44;
+constexpr uint64_t kPayloadMask = (1ull << kPayloadBits) - 1;
+
+uint64_t LapOf(uint64_t position) { return (position / kRingEntries + 1) & ((1ull << (64 - kPayloadBits)) - 1); }
+uint64_t Tagged(uint64_t position, uint64_t payload) {
+  return LapOf(position) << kPayloadBits | (payload & kPayloadMask);
+}
+bool IsFresh(uint64_t word, uint64_t position) { return word >> kPayloadBits == LapOf(position); }
+
+// set (20 bits) | id (12) | uses (8) | kind (4)
+uint64_t Pack(const LogEntry& entry) {
+  return static_cast<uint64_t>(entry.set) << 24 | static_cast<uint64_t>(entry.id) << 12 |
+         static_cast<uint64_t>(entry.uses) << 4 | static_cast<uint64_t>(entry.kind);
+}
+LogEntry Unpack(uint64_t payload) {
+  return {static_cast<LogKind>(payload & 0xf), static_cast<int>(payload >> 12 & 0xfff),
+          static_cast<uint8_t>(payload >> 4), static_cast<int>(payload >> 24 & kMaxSetId)};
+}
+
+}  // namespace
+
+std::vector<int> GroupMembers::MembersIn(const ProcessSet& set) const {
+  std::vector<int> members;
+  for (int m = 0; m < size(); ++m) {
+    if (set.PositionOf(RankOf(m)) >= 0) members.push_back(m);
+  }
+  return members;
+}
+
+int GroupMembers::SharersOf(const ProcessSet& set) const {
+  if (set.id == 0) return size();
+  if (set.local() && set.contains_me()) return set.size();
+  return static_cast<int>(MembersIn(set).size());
+}
+
+// ---- counters
+
+struct alignas(64) ArrivalCounters::Cell {
+  std::atomic<uint64_t> count;  // arrivals; the top bit says retired
+  std::atomic<uint32_t> done_with;
+};
+
+struct alignas(64) ArrivalCounters::Line {
+  std::atomic<uint64_t> value;
+};
+
+size_t ArrivalCounters::BytesFor(int member_count) {
+  return Pages(sizeof(Line)) + Pages(sizeof(Cell) * kMaxIds) +
+         Pages(sizeof(uint64_t) * kMaxIds) * static_cast<size_t>(member_count);
+}
+
+ArrivalCounters::ArrivalCounters(std::byte* memory, int member, int member_count)
+    : member_(member), member_count_(member_count) {
+  joined_ = reinterpret_cast<Line*>(memory);
+  cells_ = reinterpret_cast<Cell*>(memory += Pages(sizeof(Line)));
+  arrivals_ = reinterpret_cast<std::atomic<uint64_t>*>(memory + Pages(sizeof(Cell) * kMaxIds));
+}
+
+ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t sequence, int sharers) {
+  FRD_FAILPOINT("board.arrive");
+  said(member_, id).store(sequence, std::memory_order_relaxed);
+  const uint64_t before = cells_[id].count.fetch_add(1);
+  if ((before & kRetiredFlag) != 0) return {true, false};
+  return {false, (before + 1) % static_cast<uint64_t>(sharers) == 0};
+}
+
+void ArrivalCounters::TakeBack(int id, int sharers) { cells_[id].count.fetch_sub(static_cast<uint64_t>(sharers)); }
+
+uint64_t ArrivalCounters::Retire(int id, int sharers) {
+  const uint64_t before = cells_[id].count.fetch_or(kRetiredFlag) & ~kRetiredFlag;
+  return before / static_cast<uint64_t>(sharers);
+}
+
+bool ArrivalCounters::IsRetired(int id) const {
+  return (cells_[id].count.load(std::memory_order_acquire) & kRetiredFlag) != 0;
+}
+
+bool ArrivalCounters::DoneWith(int id, int sharers) {
+  return cells_[id].done_with.fetch_add(1) + 1 == static_cast<uint32_t>(sharers);
+}
+
+bool ArrivalCounters::AllDoneWith(int id, int sharers) const {
+  return cells_[id].done_with.load() == static_cast<uint32_t>(sharers);
+}
+
+void ArrivalCounters::Reset(int id) {
+  for (int m = 0; m < member_count_; ++m) said(m, id).store(0, std::memory_order_relaxed);
+  cells_[id].done_with.store(0);
+  cells_[id].count.store(0);
+}
+
+uint64_t ArrivalCounters::LatestOf(int member, int id) const {
+  return said(member, id).load(std::memory_order_relaxed);
+}
+
+void ArrivalCounters::ChangeJoined(int by) {
+  joined_->value.fetch_add(static_cast<uint64_t>(static_cast<int64_t>(by)));
+}
+bool ArrivalCounters::AnyJoined() const { return joined_->value.load() != 0; }
+
+// ---- log
+
+struct alignas(64) GroupLog::Line {
+  std::atomic<uint64_t> value;
+};
+
+struct GroupLog::Ring {
+  alignas(128) std::atomic<uint64_t> tail;
+  alignas(128) std::atomic<uint64_t> words[kRingEntries];
+};
+
+size_t GroupLog::BytesFor(int member_count) {
+  return Pages(sizeof(Line) * static_cast<size_t>(member_count)) + Pages(sizeof(Ring)) * (2 + kSealKinds);
+}
+
+GroupLog::GroupLog(std::byte* memory, int member, int member_count, uint64_t entries)
+    : member_(member), member_count_(member_count), entries_(entries) {
+  static_assert(sizeof(Ring) % 128 == 0 && Pages(sizeof(Ring)) * kSealKinds >= sizeof(Ring) * kSealKinds);
+  heads_ = reinterpret_cast<Line*>(memory);
+  log_ = reinterpret_cast<Ring*>(memory += Pages(sizeof(Line) * static_cast<size_t>(member_count)));
+  seals_ = reinterpret_cast<Ring*>(memory += Pages(sizeof(Ring)));
+  completed_ = reinterpret_cast<Ring*>(memory + Pages(sizeof(Ring)) * kSealKinds);
+}
+
+bool GroupLog::TryAppend(const LogEntry& entry) {
+  uint64_t position = log_->tail.load(std::memory_order_relaxed);
+  do {
+    if (position - known_head_.load(std::memory_order_relaxed) < entries_) continue;
+    const uint64_t slowest = SlowestHead();
+    known_head_.store(slowest, std::memory_order_relaxed);
+    if (position - slowest >= entries_) return false;
+  } while (!log_->tail.compare_exchange_weak(position, position + 1));
+  log_->words[position % kRingEntries].store(Tagged(position, Pack(entry)), std::memory_order_release);
+  return true;
+}
+
+uint64_t GroupLog::SlowestHead() const {
+  uint64_t slowest = ~uint64_t{0};
+  for (int m = 0; m < member_count_; ++m) slowest = std::min(slowest, heads_[m].value.load(std::memory_order_acquire));
+  return slowest;
+}
+
+void GroupLog::PublishHead(uint64_t position) { heads_[member_].value.store(position, std::memory_order_release); }
+
+std::optional<LogEntry> GroupLog::Read(uint64_t position) const {
+  const uint64_t word = log_->words[position % kRingEntries].load(std::memory_order_acquire);
+  if (!IsFresh(word, position)) return std::nullopt;
+  return Unpack(word & kPayloadMask);
+}
+
+uint64_t GroupLog::end() const { return log_->tail.load(std::memory_order_acquire); }
+
+uint64_t GroupLog::SealOrRead(SealKind kind, uint64_t batch, uint64_t proposed_end) {
+  std::atomic<uint64_t>& seal = seals_[static_cast<int>(kind)].words[batch % kRingEntries];
+  uint64_t word = seal.load(std::memory_order_acquire);
+  if (!IsFresh(word, batch)) {
+    const uint64_t wanted = Tagged(batch, proposed_end);
+    if (seal.compare_exchange_strong(word, wanted)) word = wanted;
+  }
+  return word & kPayloadMask;
+}
+
+std::optional<uint64_t> GroupLog::ReadSeal(SealKind kind, uint64_t batch) const {
+  const auto& seal = seals_[static_cast<int>(kind)].words[batch % kRingEntries];
+  const uint64_t word = seal.load(std::memory_order_acquire);
+  if (!IsFresh(word, batch)) return std::nullopt;
+  return word & kPayloadMask;
+}
+
+void GroupLog::PushCompleted(int id) {
+  const uint64_t position = completed_->tail.fetch_add(1);
+  completed_->words[position % kRingEntries].store(Tagged(position, static_cast<uint64_t>(id)),
+                                                   std::memory_order_release);
+}
+
+std::optional<int> GroupLog::ReadCompleted(uint64_t position) const {
+  const uint64_t word = completed_->words[position % kRingEntries].load(std::memory_order_acquire);
+  if (!IsFresh(word, position)) return std::nullopt;
+  return static_cast<int>(word & kPayloadMask);
+}
+
+// ---- spans
+
+void SpanMemory::WriteExtents(const IdSpan& span, uint64_t use, size_t first,
+                              const std::vector<int64_t>& extents) const {
+  if (extents.empty()) return;
+  std::memcpy(BufferOf(span, use) + first * sizeof(int64_t), extents.data(), extents.size() * sizeof(int64_t));
+}
+
+std::vector<int64_t> SpanMemory::ReadExtents(const IdSpan& span, uint64_t use, size_t first, size_t count) const {
+  std::vector<int64_t> extents(count);
+  if (count > 0) std::memcpy(extents.data(), BufferOf(span, use) + first * sizeof(int64_t), count * sizeof(int64_t));
+  return extents;
+}
+
+// ---- all of it
+
+size_t GroupMemory::BytesFor(int member_count) {
+  return ArrivalCounters::BytesFor(member_count) + GroupLog::BytesFor(member_count) + kSpanBytes;
+}
+
+GroupMemory::GroupMemory(std::byte* memory, int member, int member_count, uint64_t log_entries)
+    : counters(memory, member, member_count),
+      log(memory + ArrivalCounters::BytesFor(member_count), member, member_count, log_entries),
+      spans(memory + ArrivalCounters::BytesFor(member_count) + GroupLog::BytesFor(member_count)) {}
+
+}  // namespace farandole

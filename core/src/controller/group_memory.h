@@ -1,0 +1,196 @@
+// What a shared-memory group negotiates in: counters of arrival, the log that tells all members what comes next, and
+// memory for small data.
+//
+// All of it lies in one piece of memory that is handed in (a segment, or the heap in simulations) and holds no
+// pointers:
+//
+//   counters  joined    [ how many members have joined ]
+//             cells     [ id 0 | id 1 | ... ]          one line each: how often members arrived, with the retired flag
+//             arrivals  [ member ][ id ]               what each member said when it last came
+//   log       heads     [ member 0 | member 1 | ... ]  one line each: how far the member has read the log
+//             entries   [ e e e e ... ]                ring of entries in total order, tagged by lap
+//             seals     [ s s s ... ] x 2              where batches end: of sets inside this group, across groups
+//             completed [ e e ... ]                    several groups only: what the leader has to tell the coordinator
+//   spans     [ bytes ]                                per-id memory from the coordinator: small data, extents
+//
+// Thread rule: every operation is one atomic step, so any thread of any member may use all of it at any time, and a
+// member that dies leaves it readable. What says REQUIRES asks the caller for more.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "controller/messages.h"
+#include "transport/shm/cells.h"
+#include "world/layout.h"
+#include "world/process_set.h"
+
+namespace farandole {
+
+// This rank and the ranks it shares memory with. A value that does not change.
+class GroupMembers {
+ public:
+  GroupMembers(const Layout& world, int rank)
+      : world_(world), rank_(rank), group_(static_cast<size_t>(world.group_of[static_cast<size_t>(rank)])) {}
+
+  const Layout& world() const { return world_; }
+  int rank() const { return rank_; }
+  bool one_group() const { return world_.group_count() == 1; }
+  int size() const { return static_cast<int>(world_.groups[group_].size()); }
+  int member() const { return world_.member_of[static_cast<size_t>(rank_)]; }
+  bool is_leader() const { return member() == 0; }
+  int RankOf(int member) const { return world_.groups[group_][static_cast<size_t>(member)]; }
+
+  // Members that are in the set, ascending.
+  std::vector<int> MembersIn(const ProcessSet& set) const;
+  // How many there are. Counted only where it is not known otherwise.
+  int SharersOf(const ProcessSet& set) const;
+
+ private:
+  const Layout world_;
+  const int rank_;
+  const size_t group_;
+};
+
+// Counts how often members came to an id, and closes ids. The retired flag and the count are one word, so an arrival is
+// either before the flag, and counted, or after it, and told so. `sharers`: how many members are in the id's set.
+class ArrivalCounters {
+ public:
+  static size_t BytesFor(int member_count);
+  // REQUIRES: the memory is aligned to a page, and zero when the first member sees it.
+  ArrivalCounters(std::byte* memory, int member, int member_count);
+
+  struct Arrival {
+    bool retired = false;  // not counted: describe instead
+    bool last = false;     // this one completed the use
+  };
+  // `sequence` is what this member says of it, for the others to read; not 0.
+  Arrival Arrive(int id, uint64_t sequence, int sharers);
+  // As if nobody had come to the use that has just been completed. REQUIRES: only its last arriver says so.
+  void TakeBack(int id, int sharers);
+  // Closes the id: whoever arrives from now on is told. Returns how many uses were completed.
+  uint64_t Retire(int id, int sharers);
+  bool IsRetired(int id) const;
+  // This member will not touch the id again. True for the last member.
+  bool DoneWith(int id, int sharers);
+  bool AllDoneWith(int id, int sharers) const;
+  void Reset(int id);                           // REQUIRES: AllDoneWith, and the id is not yet given out again
+  uint64_t LatestOf(int member, int id) const;  // what it said last; 0: it never came
+
+  // Joined members have to be woken by every arrival.
+  void ChangeJoined(int by);
+  bool AnyJoined() const;
+
+ private:
+  struct Cell;
+  struct Line;
+  std::atomic<uint64_t>& said(int member, int id) const {
+    return arrivals_[static_cast<size_t>(member) * kMaxIds + static_cast<size_t>(id)];
+  }
+
+  int member_;
+  int member_count_;
+  Line* joined_;
+  Cell* cells_;
+  std::atomic<uint64_t>* arrivals_;
+};
+
+enum class LogKind : uint8_t {
+  kReady = 1,    // all ranks of the set have arrived: run it in a batch
+  kRetired = 2,  // the id means nothing from here on
+  kLeft = 3,     // a rank has left the job
+  kJoinEnd = 4,  // all ranks had joined; they go on together
+};
+
+struct LogEntry {
+  LogKind kind = LogKind::kReady;
+  int id = 0;        // kLeft: the rank
+  uint8_t uses = 0;  // kRetired: how many uses were completed, modulo 256
+  int set = 0;
+};
+
+// Batches of sets inside the group are sealed by their first reader, those of sets across groups by the leader.
+enum class SealKind { kInside = 0, kAcross = 1 };
+
+// What comes next, in one order for all members. Why its rings do not overflow: an append looks at the slowest reader
+// first, and reading needs no user code, only the engine's thread. There is an entry for every seal. An id is among the
+// completed ones once, until the coordinator has answered.
+class GroupLog {
+ public:
+  static constexpr uint64_t kEntries = 4 * kMaxIds;
+  static size_t BytesFor(int member_count);
+  // entries: so many that some member has not read make the log full, the same for all members. REQUIRES: as
+  // ArrivalCounters; entries <= kEntries.
+  GroupLog(std::byte* memory, int member, int member_count, uint64_t entries);
+
+  // False when the slowest reader is a whole ring behind; try again.
+  bool TryAppend(const LogEntry& entry);
+  std::optional<LogEntry> Read(uint64_t position) const;
+  uint64_t end() const;
+  void PublishHead(uint64_t position);  // this member has read everything before it
+  // Where batch b ends, as agreed by all readers: the first to ask decides that it is `proposed_end`.
+  uint64_t SealOrRead(SealKind kind, uint64_t batch, uint64_t proposed_end);
+  std::optional<uint64_t> ReadSeal(SealKind kind, uint64_t batch) const;
+
+  // To the leader.
+  void PushCompleted(int id);
+  std::optional<int> ReadCompleted(uint64_t position) const;
+
+ private:
+  struct Line;
+  struct Ring;
+  uint64_t SlowestHead() const;
+
+  int member_;
+  int member_count_;
+  uint64_t entries_;
+  Line* heads_;
+  Ring* log_;
+  Ring* seals_;  // one per SealKind
+  Ring* completed_;
+  std::atomic<uint64_t> known_head_{0};  // of the slowest reader, when last looked
+};
+
+// Where the span of an id lies.
+struct IdSpan {
+  int64_t offset = -1;  // -1: it has none
+  int64_t size_bytes = 0;
+};
+
+// The spans: their two buffers, and what stands in them. Use k lies in buffer k mod 2. REQUIRES (all): the caller takes
+// part in that use, or is the leader that writes for it.
+class SpanMemory {
+ public:
+  explicit SpanMemory(std::byte* memory) : memory_(memory) {}
+
+  // Null where there is no span.
+  std::byte* BufferOf(const IdSpan& span, uint64_t use) const {
+    if (span.offset < 0) return nullptr;
+    return memory_ + span.offset + static_cast<int64_t>(use & 1) * (span.size_bytes / 2);
+  }
+  CellBuffer CellsOf(const IdSpan& span, uint64_t use, int set_size, size_t payload_bytes) const {
+    return {BufferOf(span, use), set_size, payload_bytes};
+  }
+  // `first`: the place of the first of them among those of all positions.
+  void WriteExtents(const IdSpan& span, uint64_t use, size_t first, const std::vector<int64_t>& extents) const;
+  std::vector<int64_t> ReadExtents(const IdSpan& span, uint64_t use, size_t first, size_t count) const;
+
+ private:
+  std::byte* memory_;
+};
+
+// All three in one piece of memory. REQUIRES: as ArrivalCounters and GroupLog.
+struct GroupMemory {
+  static size_t BytesFor(int member_count);
+  GroupMemory(std::byte* memory, int member, int member_count, uint64_t log_entries = GroupLog::kEntries);
+
+  ArrivalCounters counters;
+  GroupLog log;
+  SpanMemory spans;
+};
+
+}  // namespace farandole
