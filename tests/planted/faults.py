@@ -112,8 +112,8 @@ FAULTS = [
     Fault(
         name="a stall names the ranks that have come instead of those that are missing",
         path="core/src/controller/coordinator.cc",
-        before="if (gathering.count(rank) == 0 && !HasJoined(rank)) missing.push_back(rank);",
-        after="if (gathering.count(rank) > 0 && !HasJoined(rank)) missing.push_back(rank);",
+        before="if (!is_here(rank) && !joined_.Has(rank)) missing.push_back(rank);",
+        after="if (is_here(rank) && !joined_.Has(rank)) missing.push_back(rank);",
         found_by="cpp StalledNamesWhoHasNotDescribed",
     ),
     Fault(
@@ -142,9 +142,9 @@ FAULTS = [
     ),
     Fault(
         name="the ranks that have joined are not forgotten at the end of a join",
-        path="core/src/controller/coordinator_join.cc",
-        before="  joined_.clear();\n  joined_turns_.clear();\n",
-        after="  joined_turns_.clear();\n",
+        path="core/src/controller/coordinator.cc",
+        before="  ranks_.clear();\n  turns_.clear();\n",
+        after="  turns_.clear();\n",
         found_by="cpp OperationsOfTheOthersGoOnAndAllBeginAnew",
     ),
     # ---- core, engine

@@ -9,22 +9,103 @@ namespace {
 
 std::string KeyOfTurn(int64_t turn) { return "t" + std::to_string(turn); }
 
-// Unnamed operations are matched by their turn, whatever they turn out to be, so that a disagreement is seen.
-std::pair<int, std::string> GatheringKey(const Description& description) {
+std::pair<int, std::string> KeyOf(const Description& description) {
   const std::string name = description.named() ? "n" + description.name : KeyOfTurn(description.turn);
   return {description.signature.set, name};
 }
 
+std::vector<int> OthersOf(const ProcessSet& set, const std::vector<int>& missing) {
+  std::vector<int> others;
+  for (int rank : set.ranks) {
+    if (std::find(missing.begin(), missing.end(), rank) == missing.end()) others.push_back(rank);
+  }
+  return others;
+}
+
 }  // namespace
 
-Coordinator::Coordinator(const Layout& layout, int64_t second_level_cache_bytes)
-    : layout_(layout),
-      second_level_cache_bytes_(second_level_cache_bytes),
-      sets_(layout, 0),
-      spans_(static_cast<int64_t>(kSpanBytes)),
-      ids_(kMaxIds) {
-  for (int id = 0; id < kMaxIds; ++id) free_ids_.push_back(id);
+// ---- who has joined
+
+void JoinTally::Add(int rank, const Turns& turns) {
+  ranks_.insert(rank);
+  for (const auto& [set, turn] : turns) turns_[set] = std::max(turns_[set], turn);
 }
+
+void JoinTally::Clear() {
+  ranks_.clear();
+  turns_.clear();
+}
+
+// ---- descriptions
+
+std::optional<Gathering> DescriptionTable::Add(int from, Description description, const ProcessSet& set) {
+  const Key key = KeyOf(description);
+  Gathering& gathering = gathering_[key];
+  gathering[from] = std::move(description);
+  if (!IsComplete(gathering, set)) return std::nullopt;
+  Gathering complete = std::move(gathering);
+  gathering_.erase(key);
+  return complete;
+}
+
+std::optional<Gathering> DescriptionTable::TakeComplete(const ProcessSets& sets) {
+  const auto found = std::find_if(gathering_.begin(), gathering_.end(), [&](const auto& entry) {
+    return IsComplete(entry.second, *sets.Find(entry.first.first));
+  });
+  if (found == gathering_.end()) return std::nullopt;
+  Gathering complete = std::move(found->second);
+  gathering_.erase(found);
+  return complete;
+}
+
+bool DescriptionTable::IsComplete(const Gathering& gathering, const ProcessSet& set) const {
+  return std::all_of(set.ranks.begin(), set.ranks.end(),
+                     [&](int rank) { return gathering.count(rank) > 0 || joined_.Has(rank); });
+}
+
+bool DescriptionTable::IsAwaited(int set) const {
+  const auto gathering = gathering_.lower_bound({set, ""});
+  return gathering != gathering_.end() && gathering->first.first == set;
+}
+
+std::vector<int> DescriptionTable::Refuse(const Refused& refused) {
+  refused_[refused.rank] = refused;
+  std::vector<int> ranks;
+  const auto waiting = gathering_.find({0, KeyOfTurn(refused.turn)});
+  if (waiting == gathering_.end()) return ranks;
+  for (const auto& [rank, description] : waiting->second) {
+    if (ChangesSets(description.signature.kind)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::vector<Refused> DescriptionTable::RefusalsOf(int from, const Description& description) const {
+  std::vector<Refused> refusals;
+  if (!ChangesSets(description.signature.kind)) return refusals;
+  for (const auto& [rank, refused] : refused_) {
+    if (rank != from && refused.turn == description.turn) refusals.push_back(refused);
+  }
+  return refusals;
+}
+
+std::vector<DescriptionTable::Waiting> DescriptionTable::All() const {
+  std::vector<Waiting> all;
+  for (const auto& [key, gathering] : gathering_) {
+    Waiting waiting{key.first, gathering.begin()->second.Title(), {}};
+    for (const auto& [rank, description] : gathering) waiting.here.push_back(rank);
+    all.push_back(std::move(waiting));
+  }
+  return all;
+}
+
+// ---- the coordinator
+
+Coordinator::Coordinator(const Layout& layout, int64_t second_level_cache_bytes)
+    : leaders_(layout),
+      sets_(layout, kCoordinatorRank),
+      descriptions_(joined_),
+      order_(leaders_),
+      ids_(sets_, leaders_, &order_, second_level_cache_bytes) {}
 
 Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoing>* out) {
   ByteReader reader(message);
@@ -36,26 +117,25 @@ Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoi
   if (kind == MessageKind::kRefused) return OnRefused(from, &reader, out);
   if (kind == MessageKind::kJoin) return OnJoin(from, &reader, out);
   if (kind == MessageKind::kAbort) return OnAbort(from, message, out);
-  const int id = reader.Get<int32_t>();
-  const auto value = reader.Get<uint64_t>();
-  if (!reader.AtEnd() || id < 0 || id >= kMaxIds) return Unreadable(from);
+  const auto [id, value] = Decode<IdMessage>(&reader);
+  if (!reader.AtEnd() || !IsId(id)) return Unreadable(from);
   if (kind == MessageKind::kLeave) {
     OnLeave(from, out);
     return Status::Ok();
   }
   if (kind == MessageKind::kWhom) {
-    OnWhom(from, out);
+    out->push_back({from, Encode(Absent{Absences()})});
     return Status::Ok();
   }
-  return OnIdMessage(from, kind, id, value, out);
+  return ids_.OnIdMessage(from, kind, id, value, out);
 }
 
 // Every rank tells its own group; the others hear it from here, after everything that was ready before. When it is rank
 // 0, whose connections end, it tells each of them, since the first of their group may be slow to write it down.
 void Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
   Flush(out);
-  for (const auto& group : layout_.groups) {
-    if (layout_.group_of[static_cast<size_t>(from)] == layout_.group_of[static_cast<size_t>(group[0])]) continue;
+  for (const auto& group : leaders_.world().groups) {
+    if (leaders_.GroupOf(from) == leaders_.GroupOf(group[0])) continue;
     for (int rank : group) {
       if (rank == group[0] || from == kCoordinatorRank)
         out->push_back({rank, EncodeIdMessage(MessageKind::kLeft, from)});
@@ -63,76 +143,64 @@ void Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
   }
 }
 
+// Whoever hears of an abort may abort in turn; forwarding those too would be ranks times ranks messages.
+Status Coordinator::OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out) {
+  if (!IsAbort(message)) return Unreadable(from);
+  if (std::exchange(aborted_, true)) return Status::Ok();
+  for (int rank = 0; rank < leaders_.world().size(); ++rank) {
+    if (rank != from) out->push_back({rank, message});
+  }
+  return Status::Ok();
+}
+
+// ---- unknown names
+
 Status Coordinator::OnDescribe(int from, ByteReader* reader, std::vector<Outgoing>* out) {
   auto description = Decode<Description>(reader);
   const ProcessSetPtr set = sets_.Find(description.signature.set);
-  if (!reader->AtEnd() || !set || set->PositionOf(from) < 0 || HasJoined(from)) return Unreadable(from);
-  if (!FitsSet(description, set->size(), layout_.size())) return Unreadable(from);
-  if (const std::optional<int> live = LiveIdOf(from, set->id, description.name)) StartRetiring(*live, out);
-  const auto key = GatheringKey(description);
-  Gathering& gathering = gathering_[key];
-  TellOfRefusals(from, description, out);
-  gathering[from] = std::move(description);
-  if (!IsComplete(gathering, *set)) return Status::Ok();
-  const Gathering complete = std::move(gathering);
-  gathering_.erase(key);
-  Decide(complete, out);
+  if (!reader->AtEnd() || !set || set->PositionOf(from) < 0 || joined_.Has(from)) return Unreadable(from);
+  if (!FitsSet(description, set->size(), leaders_.world().size())) return Unreadable(from);
+  if (const std::optional<int> live = ids_.LiveIdOf(from, set->id, description.name)) ids_.StartRetiring(*live, out);
+  for (const Refused& refused : descriptions_.RefusalsOf(from, description)) out->push_back({from, Encode(refused)});
+  std::optional<Gathering> complete = descriptions_.Add(from, std::move(description), *set);
+  if (complete) Decide(std::move(*complete), out);
   return Status::Ok();
 }
 
-// It goes on without having taken its turn, so it may still come; but nobody shall wait for it in the dark.
+// It goes on without having taken its turn, so it may still come.
 Status Coordinator::OnRefused(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  auto refused = Decode<Refused>(reader);
+  const auto refused = Decode<Refused>(reader);
   if (!reader->AtEnd() || refused.rank != from) return Unreadable(from);
-  refused_[from] = std::move(refused);
-  const auto waiting = gathering_.find({0, KeyOfTurn(refused_[from].turn)});
-  if (waiting == gathering_.end()) return Status::Ok();
-  for (const auto& [rank, description] : waiting->second) {
-    if (ChangesSets(description.signature.kind)) out->push_back({rank, Encode(refused_[from])});
-  }
+  for (int rank : descriptions_.Refuse(refused)) out->push_back({rank, Encode(refused)});
   return Status::Ok();
 }
 
-void Coordinator::TellOfRefusals(int to, const Description& description, std::vector<Outgoing>* out) const {
-  if (!ChangesSets(description.signature.kind)) return;
-  for (const auto& [rank, refused] : refused_) {
-    if (rank != to && refused.turn == description.turn) out->push_back({to, Encode(refused)});
-  }
-}
-
-bool Coordinator::IsComplete(const Gathering& gathering, const ProcessSet& set) const {
-  return std::all_of(set.ranks.begin(), set.ranks.end(),
-                     [&](int rank) { return gathering.count(rank) > 0 || HasJoined(rank); });
-}
-
-void Coordinator::Decide(const Gathering& gathering, std::vector<Outgoing>* out) {
+void Coordinator::Decide(Gathering gathering, std::vector<Outgoing>* out) {
   const Signature& signature = gathering.begin()->second.signature;
   const ProcessSetPtr set = sets_.Find(signature.set);
   Status decided = Refusal(gathering, *set);
   if (decided.ok()) decided = ChangeSets(signature, out);
-  if (!decided.ok()) {
-    for (const auto& [rank, description] : gathering)
-      out->push_back(
-          {rank, Encode(Failure{set->id, description.name, decided.code(), decided.message(), decided.kinds()})});
-    return;
+  if (decided.ok()) return ids_.Assign(std::move(gathering), out);
+  for (const auto& [rank, description] : gathering) {
+    const Failure failure{set->id, description.name, decided.code(), decided.message(), decided.kinds()};
+    out->push_back({rank, Encode(failure)});
   }
-  waiting_for_id_.push_back(gathering);
-  AssignWaiting(out);
 }
 
-Status Coordinator::Refusal(const Gathering& gathering, const ProcessSet& set) {
+Status Coordinator::Refusal(const Gathering& gathering, const ProcessSet& set) const {
   const Description& first = gathering.begin()->second;
   FRD_RETURN_IF_ERROR(FindMismatch(gathering));
   if (WantedSpanBytes(first.signature, set) > static_cast<int64_t>(kSpanBytes) / 4)
     return Invalid(first.Title() + " has more tensors than fit; call it with fewer at a time");
-  if (HasRoot(first.signature.kind) && HasJoined(first.signature.root)) {
+  if (HasRoot(first.signature.kind) && joined_.Has(first.signature.root)) {
     return {Code::kMismatch, first.Title() + ": its root, rank " + std::to_string(first.signature.root) +
                                  ", has joined and has no data to send; choose a rank that still has data"};
   }
   return Status::Ok();
 }
 
-// The table of sets changes here, before any rank can know of it; the ranks follow when they read the log.
+// The table of sets changes here, before any rank can know of it; the ranks follow when they read the log. No rank of
+// ours removes a set in which it has something in flight.
 Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>* out) {
   if (signature.kind == OpKind::kAddProcessSet) {
     const std::vector<int> ranks(signature.ranks.begin(), signature.ranks.end());
@@ -141,88 +209,98 @@ Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>
   } else if (signature.kind == OpKind::kRemoveProcessSet) {
     const auto id = static_cast<int>(signature.ranks[0]);
     FRD_RETURN_IF_ERROR(sets_.CanRemove(id));
-    if (IsAwaited(id))
+    if (descriptions_.IsAwaited(id) || ids_.IsAwaited(id))
       return Invalid("process set " + std::to_string(id) + " cannot be removed while it has operations in flight");
-    RetireSet(id, out);
+    ids_.RetireSet(id, out);
     sets_.Remove(id);
   }
   return Status::Ok();
 }
 
-// No rank of ours removes a set in which it has something in flight.
-bool Coordinator::IsAwaited(int set) const {
-  const auto gathering = gathering_.lower_bound({set, ""});
-  if (gathering != gathering_.end() && gathering->first.first == set) return true;
-  return std::any_of(waiting_for_id_.begin(), waiting_for_id_.end(),
-                     [&](const Gathering& waiting) { return waiting.begin()->second.signature.set == set; });
-}
+// ---- known names of sets across groups
 
 Status Coordinator::OnComplete(int from, ByteReader* reader, std::vector<Outgoing>* out) {
   auto completion = Decode<Completion>(reader);
   if (!reader->AtEnd()) return Unreadable(from);
-  Id& id = ids_[static_cast<size_t>(completion.id)];
-  const bool in_use = id.state == Id::kLive || id.state == Id::kRetiring;
-  if (!in_use || id.eager || !IsLeaderIn(from, *id.set)) return Unreadable(from);
-  const int group = layout_.group_of[static_cast<size_t>(from)];
+  const IdTable::Id& id = ids_.at(completion.id);
+  if (!id.IsInUse() || id.eager || !leaders_.IsLeaderIn(from, *id.set)) return Unreadable(from);
+  const int group = leaders_.GroupOf(from);
   if (!AreExtentsOf(id, group, completion.extents)) return Unreadable(from);
-  if (id.completed.empty()) id.sequence = completion.sequence;
-  if (id.sequence != completion.sequence) {
+  const int number = completion.id;
+  const uint64_t use = completion.turn;
+  if (order_.Complete(group, id.set, id.signature, std::move(completion))) {
+    OpenFor(number, out);
+  } else {
     // Unnamed operations of groups that disagreed before: not this use, but described anew and paired by turn.
-    id.uses = std::min(id.uses, completion.turn - 1);
-    if (id.state == Id::kLive) StartRetiring(completion.id, out);
-    return Status::Ok();
+    ids_.OnDisagreement(number, use, out);
   }
-  id.turn = completion.turn;
-  id.completed[group] = std::move(completion.extents);
-  if (id.completed.size() < static_cast<size_t>(id.set->layout.group_count())) {
-    OpenFor(completion.id, out);
-    return Status::Ok();
-  }
-  ready_.push_back({completion.id, id.set->id, completion.turn, InPositionOrder(id)});
-  id.completed.clear();
   return Status::Ok();
 }
 
-bool Coordinator::IsLeaderIn(int rank, const ProcessSet& set) const {
-  const int group = layout_.group_of[static_cast<size_t>(rank)];
-  return layout_.member_of[static_cast<size_t>(rank)] == 0 && MembersOf(group, set) > 0;
-}
-
-int Coordinator::MembersOf(int group, const ProcessSet& set) const {
-  const auto& ranks = layout_.groups[static_cast<size_t>(group)];
-  return static_cast<int>(
-      std::count_if(ranks.begin(), ranks.end(), [&](int rank) { return set.PositionOf(rank) >= 0; }));
-}
-
-bool Coordinator::AreExtentsOf(const Id& id, int group, const std::vector<int64_t>& extents) const {
+bool Coordinator::AreExtentsOf(const IdTable::Id& id, int group, const std::vector<int64_t>& extents) const {
   const size_t each = id.signature.ExtentCount(id.set->size());
-  if (extents.size() != each * static_cast<size_t>(MembersOf(group, *id.set))) return false;
+  if (extents.size() != each * static_cast<size_t>(leaders_.MembersOf(group, *id.set))) return false;
   return std::all_of(extents.begin(), extents.end(), [](int64_t extent) { return extent >= 0; });
 }
 
-// Whoever hears of an abort may abort in turn; forwarding those too would be ranks times ranks messages.
-Status Coordinator::OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out) {
-  if (!IsAbort(message)) return Unreadable(from);
-  if (std::exchange(aborted_, true)) return Status::Ok();
-  for (int rank = 0; rank < layout_.size(); ++rank) {
-    if (rank != from) out->push_back({rank, message});
+// ---- ranks that have no more data
+
+Status Coordinator::OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* out) {
+  const auto joined = Decode<Joined>(reader);
+  if (!reader->AtEnd() || joined_.Has(from)) return Unreadable(from);
+  joined_.Add(from, joined.turns);
+  if (joined_.size() == leaders_.world().size()) {
+    EndJoin(from, out);
+    return Status::Ok();
   }
+  out->push_back({from, EncodeIdMessage(MessageKind::kJoined, 0)});  // before any invitation
+  // One at a time: a decision may remove a set.
+  while (std::optional<Gathering> complete = descriptions_.TakeComplete(sets_)) Decide(std::move(*complete), out);
+  for (int id = 0; id < kMaxIds; ++id) OpenFor(id, out);
   return Status::Ok();
 }
 
+// Nobody has anything in flight. The result goes to every rank, the moment of going on stands in the logs: whatever is
+// begun after it comes behind it.
+void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
+  Flush(out);
+  const Bytes result = Encode(JoinResult{{last, joined_.turns()}});
+  for (int rank = 0; rank < leaders_.world().size(); ++rank) out->push_back({rank, result});
+  for (const auto& group : leaders_.world().groups)
+    out->push_back({group[0], EncodeIdMessage(MessageKind::kJoinEnd, 0)});
+  joined_.Clear();
+}
+
+// Groups whose members in the set have all joined see nobody arrive; they are told that others wait.
+void Coordinator::OpenFor(int number, std::vector<Outgoing>* out) const {
+  const BatchOrder::Partial* const partial = order_.FindPartial(number);
+  if (joined_.empty() || partial == nullptr) return;
+  for (int rank : ids_.at(number).set->ranks) {
+    const bool waited_for = partial->extents.count(leaders_.GroupOf(rank)) == 0;
+    if (waited_for && joined_.Has(rank))
+      out->push_back({rank, EncodeIdMessage(MessageKind::kOpen, number, partial->sequence)});
+  }
+}
+
+// ---- who waits for whom
+
 // Somebody waits for long, and wants to know where those are that do not come.
-Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out) {
+Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out) const {
   const auto asked = Decode<Asked>(reader);
   if (!reader->AtEnd()) return Unreadable(from);
   for (int64_t rank : asked.ranks) {
-    if (rank < 0 || rank >= layout_.size()) return Unreadable(from);
+    if (rank < 0 || rank >= leaders_.world().size()) return Unreadable(from);
     out->push_back({static_cast<int>(rank), EncodeIdMessage(MessageKind::kTell, from)});
   }
   return Status::Ok();
 }
 
-void Coordinator::OnWhom(int from, std::vector<Outgoing>* out) const {
-  out->push_back({from, Encode(Absent{Absences()})});
+Status Coordinator::OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out) const {
+  auto answer = Decode<Answered>(reader);
+  const int asker = std::exchange(answer.rank, from);
+  if (!reader->AtEnd() || asker < 0 || asker >= leaders_.world().size()) return Unreadable(from);
+  out->push_back({asker, Encode(answer)});
+  return Status::Ok();
 }
 
 std::vector<Absence> Coordinator::Absences() const {
@@ -234,98 +312,38 @@ std::vector<Absence> Coordinator::Absences() const {
   return absences;
 }
 
-std::vector<int> Coordinator::Missing(const Gathering& gathering, const ProcessSet& set) const {
-  std::vector<int> missing;
-  for (int rank : set.ranks) {
-    if (gathering.count(rank) == 0 && !HasJoined(rank)) missing.push_back(rank);
-  }
-  return missing;
-}
-
-std::vector<int> Coordinator::OthersOf(const ProcessSet& set, const std::vector<int>& missing) {
-  std::vector<int> others;
-  for (int rank : set.ranks) {
-    if (std::find(missing.begin(), missing.end(), rank) == missing.end()) others.push_back(rank);
-  }
-  return others;
-}
-
-// Of a known one that some groups have come to: all of the others, since nobody here knows which of them it is.
-std::vector<int> Coordinator::Missing(const Id& id) const {
-  std::vector<int> missing;
-  if (id.completed.empty()) return missing;
-  for (int rank : id.set->ranks) {
-    const bool is_in = id.completed.count(layout_.group_of[static_cast<size_t>(rank)]) > 0;
-    if (!is_in && !HasJoined(rank)) missing.push_back(rank);
-  }
-  return missing;
-}
-
-Status Coordinator::OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  auto answer = Decode<Answered>(reader);
-  const int asker = std::exchange(answer.rank, from);
-  if (!reader->AtEnd() || asker < 0 || asker >= layout_.size()) return Unreadable(from);
-  out->push_back({asker, Encode(answer)});
-  return Status::Ok();
-}
-
-// Each leader gets what concerns its group, all of it in one message, so that all groups of a set cut alike.
-void Coordinator::Flush(std::vector<Outgoing>* out) {
-  if (ready_.empty()) return;
-  for (int g = 0; g < layout_.group_count(); ++g) {
-    ReadyBatch batch;
-    for (const ReadyItem& item : ready_) {
-      if (MembersOf(g, *ids_[static_cast<size_t>(item.id)].set) > 0) batch.items.push_back(item);
-    }
-    if (!batch.items.empty()) out->push_back({layout_.groups[static_cast<size_t>(g)][0], Encode(batch)});
-  }
-  ready_.clear();
-}
-
-void Coordinator::ToLeaders(const ProcessSet& set, const Bytes& message, std::vector<Outgoing>* out) const {
-  for (int g = 0; g < layout_.group_count(); ++g) {
-    if (MembersOf(g, set) > 0) out->push_back({layout_.groups[static_cast<size_t>(g)][0], message});
-  }
-}
-
-std::vector<int64_t> Coordinator::InPositionOrder(const Id& id) const {
-  const size_t each = id.signature.ExtentCount(id.set->size());
-  std::vector<int64_t> extents;
-  if (each == 0) return extents;
-  std::map<int, size_t> read;  // by group: how many of its members' are in
-  for (int rank : id.set->ranks) {
-    const int group = layout_.group_of[static_cast<size_t>(rank)];
-    const auto begin = id.completed.at(group).begin() + static_cast<std::ptrdiff_t>(each * read[group]++);
-    extents.insert(extents.end(), begin, begin + static_cast<std::ptrdiff_t>(each));
-  }
-  return extents;
-}
-
-std::string Coordinator::TitleOf(const Id& id) {
-  Description description;
-  description.name = id.names.begin()->second;
-  description.turn = TurnIn(id.sequence);
-  description.signature = id.signature;
-  return description.Title();
-}
-
+// Of a known operation that some groups have come to, all ranks of the others are missing: nobody here knows which of
+// them it is.
 std::vector<Coordinator::Waiting> Coordinator::Stalled() const {
   std::vector<Waiting> all;
-  for (const auto& [key, gathering] : gathering_) {
-    const ProcessSetPtr set = sets_.Find(key.first);
+  const auto missing_of = [this](const ProcessSet& set, const auto& is_here) {
+    std::vector<int> missing;
+    for (int rank : set.ranks) {
+      if (!is_here(rank) && !joined_.Has(rank)) missing.push_back(rank);
+    }
+    return missing;
+  };
+  for (DescriptionTable::Waiting& waiting : descriptions_.All()) {
+    const ProcessSetPtr set = sets_.Find(waiting.set);
     if (!set) continue;
-    Waiting waiting{gathering.begin()->second.Title(), Missing(gathering, *set), {}};
-    for (const auto& [rank, description] : gathering) waiting.here.push_back(rank);
-    all.push_back(std::move(waiting));
+    const auto is_here = [&](int rank) {
+      return std::find(waiting.here.begin(), waiting.here.end(), rank) != waiting.here.end();
+    };
+    all.push_back({std::move(waiting.title), missing_of(*set, is_here), waiting.here});
   }
-  for (int number : live_ids_) {
-    const Id& id = ids_[static_cast<size_t>(number)];
-    if (id.completed.empty()) continue;
-    const std::vector<int> missing = Missing(id);
-    all.push_back({TitleOf(id), missing, OthersOf(*id.set, missing)});
+  for (int id : ids_.live()) {
+    const BatchOrder::Partial* const partial = order_.FindPartial(id);
+    if (partial == nullptr) continue;
+    const ProcessSet& set = *ids_.at(id).set;
+    const auto is_here = [&](int rank) { return partial->extents.count(leaders_.GroupOf(rank)) > 0; };
+    const std::vector<int> missing = missing_of(set, is_here);
+    all.push_back({ids_.TitleOf(id, partial->sequence), missing, OthersOf(set, missing)});
   }
-  if (!joined_.empty())
-    all.push_back({NameOf(OpKind::kJoin), Missing({}, *sets_.Find(0)), {joined_.begin(), joined_.end()}});
+  const auto nobody = [](int) { return false; };
+  if (!joined_.empty()) {
+    const std::set<int>& here = joined_.ranks();
+    all.push_back({NameOf(OpKind::kJoin), missing_of(*sets_.Find(0), nobody), {here.begin(), here.end()}});
+  }
   return all;
 }
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "controller/negotiation.h"
-#include "controller/spans.h"
+#include "controller/id_table.h"
 
 namespace farandole {
 namespace {

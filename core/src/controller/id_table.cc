@@ -1,0 +1,337 @@
+#include "controller/id_table.h"
+
+#include <algorithm>
+
+namespace farandole {
+namespace {
+
+// Nearly always all ranks have one name for an id; saying so once saves a name for each of them.
+constexpr int kAllRanks = -1;
+
+std::map<int, std::string> NamesIn(const Gathering& gathering) {
+  std::map<int, std::string> names;
+  const std::string& first = gathering.begin()->second.name;
+  bool equal = true;
+  for (const auto& [rank, description] : gathering) {
+    equal = equal && description.name == first;
+    names[rank] = description.name;
+  }
+  if (equal) return {{kAllRanks, first}};
+  return names;
+}
+
+// What a rank that has joined brings: nothing.
+Description WithoutData(Description description, int set_size) {
+  description.extents.assign(description.signature.ExtentCount(set_size), 0);
+  return description;
+}
+
+int64_t Rounded(int64_t size_bytes) {
+  int64_t rounded = kSpanAlignment;
+  while (rounded < size_bytes) rounded *= 2;
+  return rounded;
+}
+
+}  // namespace
+
+// ---- spans
+
+SpanAllocator::SpanAllocator(int64_t capacity_bytes) {
+  int64_t block = kSpanAlignment;
+  while (block <= capacity_bytes / 2) block *= 2;
+  // Largest first, so that each block starts at a multiple of its size.
+  for (int64_t offset = 0; block >= kSpanAlignment; block /= 2) {
+    if (offset + block > capacity_bytes) continue;
+    free_[block].insert(offset);
+    offset += block;
+  }
+}
+
+int64_t SpanAllocator::Take(int64_t size_bytes) {
+  if (size_bytes <= 0 || free_.empty() || size_bytes > free_.rbegin()->first) return -1;
+  const int64_t wanted = Rounded(size_bytes);
+  auto fitting = free_.lower_bound(wanted);
+  while (fitting != free_.end() && fitting->second.empty()) ++fitting;
+  if (fitting == free_.end()) return -1;
+  int64_t block = fitting->first;
+  const int64_t offset = *fitting->second.begin();
+  fitting->second.erase(fitting->second.begin());
+  while (block > wanted) {
+    block /= 2;
+    free_[block].insert(offset + block);
+  }
+  return offset;
+}
+
+void SpanAllocator::GiveBack(int64_t offset, int64_t size_bytes) {
+  if (offset < 0) return;
+  int64_t block = Rounded(size_bytes);
+  while (free_[block].erase(offset ^ block) > 0) {
+    offset &= ~block;
+    block *= 2;
+  }
+  free_[block].insert(offset);
+}
+
+// ---- leaders
+
+int Leaders::MembersOf(int group, const ProcessSet& set) const {
+  const auto& ranks = world_.groups[static_cast<size_t>(group)];
+  return static_cast<int>(
+      std::count_if(ranks.begin(), ranks.end(), [&](int rank) { return set.PositionOf(rank) >= 0; }));
+}
+
+bool Leaders::IsLeaderIn(int rank, const ProcessSet& set) const {
+  return world_.member_of[static_cast<size_t>(rank)] == 0 && MembersOf(GroupOf(rank), set) > 0;
+}
+
+void Leaders::Tell(const ProcessSet& set, const Bytes& message, std::vector<Outgoing>* out) const {
+  for (int g = 0; g < world_.group_count(); ++g) {
+    if (MembersOf(g, set) > 0) out->push_back({world_.groups[static_cast<size_t>(g)][0], message});
+  }
+}
+
+// ---- the order of batches
+
+const BatchOrder::Partial* BatchOrder::FindPartial(int id) const {
+  const auto found = partial_.find(id);
+  return found == partial_.end() ? nullptr : &found->second;
+}
+
+bool BatchOrder::Complete(int group, const ProcessSetPtr& set, const Signature& signature, Completion completion) {
+  Partial& partial = partial_[completion.id];
+  if (partial.extents.empty()) partial.sequence = completion.sequence;
+  if (partial.sequence != completion.sequence) return false;
+  partial.extents[group] = std::move(completion.extents);
+  if (partial.extents.size() < static_cast<size_t>(set->layout.group_count())) return true;
+  const size_t each = signature.ExtentCount(set->size());
+  Add({completion.id, set->id, completion.turn, InPositionOrder(partial, *set, each)}, set);
+  partial_.erase(completion.id);
+  return true;
+}
+
+// Each leader gets what concerns its group, all of it in one message, so that all groups of a set cut alike.
+void BatchOrder::Flush(std::vector<Outgoing>* out) {
+  if (ready_.empty()) return;
+  const Layout& world = leaders_.world();
+  for (int g = 0; g < world.group_count(); ++g) {
+    ReadyBatch batch;
+    for (const auto& [item, set] : ready_) {
+      if (leaders_.MembersOf(g, *set) > 0) batch.items.push_back(item);
+    }
+    if (!batch.items.empty()) out->push_back({world.groups[static_cast<size_t>(g)][0], Encode(batch)});
+  }
+  ready_.clear();
+}
+
+// Each group has said the extents of its members, in the order of their positions.
+std::vector<int64_t> BatchOrder::InPositionOrder(const Partial& partial, const ProcessSet& set, size_t each) const {
+  std::vector<int64_t> extents;
+  if (each == 0) return extents;
+  std::map<int, size_t> read;  // by group: how many of its members' are in
+  for (int rank : set.ranks) {
+    const int group = leaders_.GroupOf(rank);
+    const auto begin = partial.extents.at(group).begin() + static_cast<std::ptrdiff_t>(each * read[group]++);
+    extents.insert(extents.end(), begin, begin + static_cast<std::ptrdiff_t>(each));
+  }
+  return extents;
+}
+
+// ---- ids
+
+IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order, int64_t second_level_cache_bytes)
+    : sets_(sets),
+      leaders_(leaders),
+      order_(order),
+      second_level_cache_bytes_(second_level_cache_bytes),
+      spans_(static_cast<int64_t>(kSpanBytes)),
+      ids_(kMaxIds) {
+  for (int id = 0; id < kMaxIds; ++id) free_.push_back(id);
+}
+
+std::optional<int> IdTable::LiveIdOf(int rank, int set, const std::string& name) const {
+  auto found = by_name_.find({rank, {set, name}});
+  if (found == by_name_.end()) found = by_name_.find({kAllRanks, {set, name}});
+  if (found == by_name_.end()) return std::nullopt;
+  return found->second;
+}
+
+bool IdTable::IsAwaited(int set) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const Gathering& waiting) { return waiting.begin()->second.signature.set == set; });
+}
+
+std::string IdTable::TitleOf(int id, uint64_t sequence) const {
+  Description description;
+  description.name = at(id).names.begin()->second;
+  description.turn = TurnIn(sequence);
+  description.signature = at(id).signature;
+  return description.Title();
+}
+
+Status IdTable::OnIdMessage(int from, MessageKind kind, int number, uint64_t value, std::vector<Outgoing>* out) {
+  const Id& id = at(number);
+  if (kind == MessageKind::kStuck) {
+    if (id.state == Id::kLive && id.set->PositionOf(from) >= 0) StartRetiring(number, out);
+    return Status::Ok();
+  }
+  const bool retires = kind == MessageKind::kRetireInfo && id.state == Id::kRetiring;
+  const bool frees = kind == MessageKind::kFree && id.state == Id::kRetired;
+  if (!(retires || frees) || !leaders_.IsLeaderIn(from, *id.set)) return Unreadable(from);
+  retires ? OnRetireInfo(number, value, out) : OnFree(number, out);
+  return Status::Ok();
+}
+
+// ---- giving out
+
+void IdTable::Assign(Gathering gathering, std::vector<Outgoing>* out) {
+  waiting_.push_back(std::move(gathering));
+  AssignWaiting(out);
+}
+
+// Why this comes to an end: while the first in the queue does not fit, some id is live (and one more is retired here)
+// or on its way to being free (and that calls this again); and once all are free, all memory is one piece again.
+void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
+  while (!waiting_.empty()) {
+    const Signature& signature = waiting_.front().begin()->second.signature;
+    const ProcessSetPtr set = sets_.Find(signature.set);
+    const int64_t wanted_bytes = WantedSpanBytes(signature, *set);
+    const bool staged = IsBetterStaged(signature, *set, second_level_cache_bytes_);
+    const int64_t span_offset = staged ? -1 : spans_.Take(wanted_bytes);
+    // A small tensor without a span is merely slower; extents have no other way.
+    const bool no_span = span_offset < 0 && signature.ExtentCount(set->size()) > 0;
+    if (free_.empty() || no_span) {
+      spans_.GiveBack(span_offset, wanted_bytes);
+      RetireOldest(out);
+      return;
+    }
+    AssignNow(waiting_.front(), span_offset, out);
+    waiting_.pop_front();
+  }
+}
+
+void IdTable::RetireOldest(std::vector<Outgoing>* out) {
+  while (!live_.empty()) {
+    const int oldest = live_.front();
+    live_.pop_front();
+    if (at(oldest).state != Id::kLive) continue;
+    StartRetiring(oldest, out);
+    return;
+  }
+}
+
+// The leaders hear of the id before any rank can use it.
+void IdTable::AssignNow(const Gathering& gathering, int64_t span_offset, std::vector<Outgoing>* out) {
+  const int number = Take(gathering, span_offset);
+  const Id& id = at(number);
+  const bool small = span_offset >= 0 && IsSmall(id.signature, *id.set);
+  Lead lead;
+  lead.id = number;
+  lead.set = id.set->id;
+  lead.extent_count = static_cast<uint32_t>(id.signature.ExtentCount(id.set->size()));
+  lead.cells = small;
+  lead.payload_bytes = small ? id.signature.TotalBytes() : 0;
+  lead.span_offset = span_offset;
+  lead.span_bytes = WantedSpanBytes(id.signature, *id.set);
+  lead.eager = id.eager;
+  leaders_.Tell(*id.set, Encode(lead), out);
+  TellRanks(number, gathering, out);
+}
+
+int IdTable::Take(const Gathering& gathering, int64_t span_offset) {
+  const int number = free_.front();
+  free_.pop_front();
+  Id& id = ids_[static_cast<size_t>(number)];
+  id = Id();
+  id.state = Id::kLive;
+  id.names = NamesIn(gathering);
+  id.signature = gathering.begin()->second.signature;
+  id.set = sets_.Find(id.signature.set);
+  id.span_offset = span_offset;
+  id.eager = IsEager(id.signature, *id.set, leaders_.world());
+  for (const auto& [rank, name] : id.names) by_name_[{rank, {id.set->id, name}}] = number;
+  live_.push_back(number);
+  return number;
+}
+
+// Who described it gets the id, who has joined is invited; and its first use is ready.
+void IdTable::TellRanks(int number, const Gathering& gathering, std::vector<Outgoing>* out) {
+  const Id& id = at(number);
+  const int set_size = id.set->size();
+  const uint32_t serial = ++last_serial_;
+  ReadyItem item{number, id.set->id, 0, {}};
+  for (int rank : id.set->ranks) {
+    const auto found = gathering.find(rank);
+    if (found != gathering.end()) {
+      const Description& theirs = found->second;
+      out->push_back({rank, Encode(Assignment{theirs.name, id.set->id, number, id.span_offset, serial})});
+      item.extents.insert(item.extents.end(), theirs.extents.begin(), theirs.extents.end());
+    } else {
+      const Assignment assignment{"", id.set->id, number, id.span_offset, serial};
+      out->push_back({rank, Encode(Invited{assignment, WithoutData(gathering.begin()->second, set_size)})});
+      item.extents.insert(item.extents.end(), id.signature.ExtentCount(set_size), 0);
+    }
+  }
+  order_->Add(std::move(item), id.set);
+}
+
+// ---- retiring
+
+void IdTable::StartRetiring(int number, std::vector<Outgoing>* out) {
+  Id& id = ids_[static_cast<size_t>(number)];
+  id.state = Id::kRetiring;
+  id.answers = 0;
+  for (const auto& [rank, name] : id.names) {
+    const auto found = by_name_.find({rank, {id.set->id, name}});
+    if (found != by_name_.end() && found->second == number) by_name_.erase(found);
+  }
+  leaders_.Tell(*id.set, EncodeIdMessage(MessageKind::kRetire, number), out);
+}
+
+void IdTable::RetireSet(int set, std::vector<Outgoing>* out) {
+  for (int number = 0; number < kMaxIds; ++number) {
+    const Id& id = at(number);
+    if (id.state == Id::kLive && id.set->id == set) StartRetiring(number, out);
+  }
+}
+
+void IdTable::OnDisagreement(int number, uint64_t use, std::vector<Outgoing>* out) {
+  Id& id = ids_[static_cast<size_t>(number)];
+  id.uses = std::min(id.uses, use - 1);
+  if (id.state == Id::kLive) StartRetiring(number, out);
+}
+
+// A rank that came to an eager use has come for good, so a use is complete when all have come to it. Ranks that came to
+// the same last use with different turns meant different operations: nobody took that one.
+uint64_t IdTable::UsesSaid(Id* id, uint64_t value) {
+  if (!id->eager) return value;
+  if (id->answers == 0) id->said = value;
+  id->differ = id->differ || value != id->said;
+  id->most_uses = std::max(id->most_uses, UsesIn(value));
+  return UsesIn(value);
+}
+
+void IdTable::OnRetireInfo(int number, uint64_t value, std::vector<Outgoing>* out) {
+  Id& id = ids_[static_cast<size_t>(number)];
+  id.uses = std::min(id.uses, UsesSaid(&id, value));
+  if (++id.answers < id.set->layout.group_count()) return;
+  if (id.differ && id.uses == id.most_uses) --id.uses;
+  // What is ready comes first in every log; an operation that only some groups had completed is described again.
+  order_->Flush(out);
+  order_->ForgetPartial(number);
+  id.state = Id::kRetired;
+  id.answers = 0;
+  leaders_.Tell(*id.set, EncodeIdMessage(MessageKind::kRetired, number, id.uses), out);
+}
+
+void IdTable::OnFree(int number, std::vector<Outgoing>* out) {
+  Id& id = ids_[static_cast<size_t>(number)];
+  if (++id.answers < id.set->layout.group_count()) return;
+  spans_.GiveBack(id.span_offset, WantedSpanBytes(id.signature, *id.set));
+  id = Id();
+  free_.push_back(number);
+  live_.erase(std::remove(live_.begin(), live_.end(), number), live_.end());
+  AssignWaiting(out);
+}
+
+}  // namespace farandole

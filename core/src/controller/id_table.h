@@ -1,0 +1,153 @@
+// The coordinator's ids: which name has which, where their spans lie, how they retire, and in which order what is
+// complete runs.
+//
+//   id:  free -> live -> retiring (RETIRE to leaders, RETIRE_INFO back) -> retired (RETIRED into the logs)
+//        -> FREE by all -> free
+//
+// Pure state machines on rank 0: messages in, messages out. Thread rule: the holder of the ProgressLock.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/status.h"
+#include "controller/messages.h"
+#include "controller/signature.h"
+#include "world/process_set.h"
+
+namespace farandole {
+
+// Descriptions of one operation, by rank.
+using Gathering = std::map<int, Description>;
+
+// Gives out pieces of the span memory, in powers of two.
+//
+// Buddies: a block is halved until it is small enough, and a half that comes back joins its other half as soon as that
+// is free too. So however the memory was cut before, all of it fits everything again once all of it is back.
+class SpanAllocator {
+ public:
+  explicit SpanAllocator(int64_t capacity_bytes);
+
+  // Offset of at least size_bytes, or -1 when there is no room (the operation then does without) or size_bytes is 0.
+  int64_t Take(int64_t size_bytes);
+  // REQUIRES: offset came from Take(size_bytes).
+  void GiveBack(int64_t offset, int64_t size_bytes);
+
+ private:
+  std::map<int64_t, std::set<int64_t>> free_;  // size, a power of two -> offsets, multiples of the size
+};
+
+// The first ranks of the groups, which speak for them. A value that does not change.
+class Leaders {
+ public:
+  explicit Leaders(const Layout& world) : world_(world) {}
+
+  const Layout& world() const { return world_; }
+  int GroupOf(int rank) const { return world_.group_of[static_cast<size_t>(rank)]; }
+  // The members of that group that are in the set.
+  int MembersOf(int group, const ProcessSet& set) const;
+  // The rank leads a group that has members in the set.
+  bool IsLeaderIn(int rank, const ProcessSet& set) const;
+  void Tell(const ProcessSet& set, const Bytes& message, std::vector<Outgoing>* out) const;
+
+ private:
+  const Layout world_;
+};
+
+// Which groups have completed the current use of an id, and in which order complete uses run.
+class BatchOrder {
+ public:
+  explicit BatchOrder(const Leaders& leaders) : leaders_(leaders) {}
+
+  // A use that some groups have completed, and others have not.
+  struct Partial {
+    uint64_t sequence = 0;                        // what the first group said
+    std::map<int, std::vector<int64_t>> extents;  // by group of the world
+  };
+  // Null where no group has completed the current use.
+  const Partial* FindPartial(int id) const;
+  // False when an earlier group said otherwise, so that they mean different operations.
+  bool Complete(int group, const ProcessSetPtr& set, const Signature& signature, Completion completion);
+  void ForgetPartial(int id) { partial_.erase(id); }
+
+  void Add(ReadyItem item, ProcessSetPtr set) { ready_.emplace_back(std::move(item), std::move(set)); }
+  // Sends what has become ready since the last call as one batch.
+  void Flush(std::vector<Outgoing>* out);
+
+ private:
+  std::vector<int64_t> InPositionOrder(const Partial& partial, const ProcessSet& set, size_t each) const;
+
+  const Leaders& leaders_;
+  std::map<int, Partial> partial_;  // by id
+  std::vector<std::pair<ReadyItem, ProcessSetPtr>> ready_;
+};
+
+class IdTable {
+ public:
+  // second_level_cache_bytes: see IsBetterStaged. All of them outlive the table.
+  IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order, int64_t second_level_cache_bytes);
+
+  struct Id {
+    enum { kFree, kLive, kRetiring, kRetired } state = kFree;
+    std::map<int, std::string> names;  // by rank, or one for kAllRanks
+    Signature signature;
+    ProcessSetPtr set;
+    int64_t span_offset = -1;
+    bool eager = false;
+    // While it retires.
+    int answers = 0;               // RETIRE_INFO, then FREE
+    uint64_t uses = ~uint64_t{0};  // the least that any group has completed
+    uint64_t said = 0;             // by the first group, of an eager one: what its rank said last
+    bool differ = false;           // another group said otherwise
+    uint64_t most_uses = 0;        // that any group said of an eager one
+
+    bool IsInUse() const { return state == kLive || state == kRetiring; }
+  };
+  const Id& at(int id) const { return ids_[static_cast<size_t>(id)]; }
+  std::optional<int> LiveIdOf(int rank, int set, const std::string& name) const;
+  // Live ids, oldest first, without those that were retired for want of room.
+  const std::deque<int>& live() const { return live_; }
+  // Some operation of the set waits for an id.
+  bool IsAwaited(int set) const;
+  std::string TitleOf(int id, uint64_t sequence) const;
+
+  // Gives the operation an id, perhaps when others have given theirs back. All ranks of it agree.
+  void Assign(Gathering gathering, std::vector<Outgoing>* out);
+  void StartRetiring(int id, std::vector<Outgoing>* out);
+  void RetireSet(int set, std::vector<Outgoing>* out);
+  // Two groups disagree about this use: it is not complete, and all describe it anew.
+  void OnDisagreement(int id, uint64_t use, std::vector<Outgoing>* out);
+  // STUCK, RETIRE_INFO and FREE.
+  Status OnIdMessage(int from, MessageKind kind, int id, uint64_t value, std::vector<Outgoing>* out);
+
+ private:
+  void OnRetireInfo(int id, uint64_t value, std::vector<Outgoing>* out);
+  static uint64_t UsesSaid(Id* id, uint64_t value);
+  void OnFree(int id, std::vector<Outgoing>* out);
+  void AssignWaiting(std::vector<Outgoing>* out);
+  void AssignNow(const Gathering& gathering, int64_t span_offset, std::vector<Outgoing>* out);
+  int Take(const Gathering& gathering, int64_t span_offset);
+  void TellRanks(int id, const Gathering& gathering, std::vector<Outgoing>* out);
+  void RetireOldest(std::vector<Outgoing>* out);
+
+  const ProcessSets& sets_;
+  const Leaders& leaders_;
+  BatchOrder* const order_;
+  const int64_t second_level_cache_bytes_;
+  SpanAllocator spans_;
+  std::vector<Id> ids_;
+  std::deque<int> free_;
+  std::deque<int> live_;
+  // Live ids by rank, set and name, since the ranks may count unnamed operations differently after a disagreement.
+  std::map<std::pair<int, std::pair<int, std::string>>, int> by_name_;
+  std::deque<Gathering> waiting_;
+  uint32_t last_serial_ = 0;
+};
+
+}  // namespace farandole
