@@ -118,26 +118,26 @@ FAULTS = [
     ),
     Fault(
         name="the retired flag of a name is not read",
-        path="core/src/controller/negotiation.cc",
-        before="  return !memory_.counters.IsRetired(plan.id);\n",
+        path="core/src/controller/name_table.cc",
+        before="  return !counters_.IsRetired(admission.id);\n",
         after="  return true;\n",
         found_by="cpp ReleaseTest",
     ),
     Fault(
         name="a span is given up while a thread copies or folds it",
-        path="core/src/controller/negotiation_log.cc",
-        before="  if (mine && MustWaitFor(name->reserved && name->id == entry.id)) return false;\n",
+        path="core/src/controller/log_reader.cc",
+        before="  if (mine && in_flight_.MustWaitFor(name->reserved && name->id == entry.id)) return false;\n",
         after="",
         found_by="cpp SimulationTest",
     ),
     Fault(
         name="the last to be done with an id does not wake the leader",
-        path="core/src/controller/negotiation_log.cc",
+        path="core/src/controller/log_reader.cc",
         before=(
-            "    if (memory_.counters.DoneWith(id, sharers_of_[static_cast<size_t>(id)])) ring_ = true;"
+            "    if (memory_.counters.DoneWith(id, names_.sharers_of(id))) outbox_.Ring();"
             "  // the leader waits for this\n"
         ),
-        after="    memory_.counters.DoneWith(id, sharers_of_[static_cast<size_t>(id)]);\n",
+        after="    memory_.counters.DoneWith(id, names_.sharers_of(id));\n",
         found_by="cpp ReleaseTest",
     ),
     Fault(

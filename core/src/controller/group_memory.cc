@@ -1,6 +1,7 @@
 #include "controller/group_memory.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/failpoint.h"
 
@@ -195,6 +196,43 @@ std::optional<int> GroupLog::ReadCompleted(uint64_t position) const {
   const uint64_t word = completed_->words[position % kRingEntries].load(std::memory_order_acquire);
   if (!IsFresh(word, position)) return std::nullopt;
   return static_cast<int>(word & kPayloadMask);
+}
+
+// ---- entries that wait
+
+void LogQueue::Append(const LogEntry& entry) {
+  if (!empty() || !log_.TryAppend(entry)) AppendLater(entry);
+}
+
+void LogQueue::AppendSeal(uint64_t end) {
+  if (!empty()) return Push({{}, end});
+  log_.SealOrRead(SealKind::kAcross, seals_written_++, end);
+}
+
+void LogQueue::Push(const Waiting& waiting) {
+  waiting_.push_back(waiting);
+  empty_ = false;
+}
+
+bool LogQueue::AppendWaiting() {
+  const size_t before = waiting_.size();
+  while (!waiting_.empty()) {
+    const Waiting& next = waiting_.front();
+    if (next.seal) {
+      log_.SealOrRead(SealKind::kAcross, seals_written_++, *next.seal);
+    } else if (!log_.TryAppend(next.entry)) {
+      break;
+    }
+    waiting_.pop_front();
+  }
+  empty_ = waiting_.empty();
+  return waiting_.size() != before;
+}
+
+void LogQueue::AddLeaving(std::set<int>* leaving) const {
+  for (const Waiting& waiting : waiting_) {
+    if (!waiting.seal && waiting.entry.kind == LogKind::kLeft) leaving->insert(waiting.entry.id);
+  }
 }
 
 // ---- spans

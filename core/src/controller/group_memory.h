@@ -20,8 +20,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <deque>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "controller/messages.h"
@@ -35,14 +36,17 @@ namespace farandole {
 class GroupMembers {
  public:
   GroupMembers(const Layout& world, int rank)
-      : world_(world), rank_(rank), group_(static_cast<size_t>(world.group_of[static_cast<size_t>(rank)])) {}
+      : world_(world),
+        rank_(rank),
+        member_(world.member_of[static_cast<size_t>(rank)]),
+        group_(static_cast<size_t>(world.group_of[static_cast<size_t>(rank)])) {}
 
   const Layout& world() const { return world_; }
   int rank() const { return rank_; }
   bool one_group() const { return world_.group_count() == 1; }
   int size() const { return static_cast<int>(world_.groups[group_].size()); }
-  int member() const { return world_.member_of[static_cast<size_t>(rank_)]; }
-  bool is_leader() const { return member() == 0; }
+  int member() const { return member_; }
+  bool is_leader() const { return member_ == 0; }
   int RankOf(int member) const { return world_.groups[group_][static_cast<size_t>(member)]; }
 
   // Members that are in the set, ascending.
@@ -53,6 +57,7 @@ class GroupMembers {
  private:
   const Layout world_;
   const int rank_;
+  const int member_;
   const size_t group_;
 };
 
@@ -155,10 +160,45 @@ class GroupLog {
   std::atomic<uint64_t> known_head_{0};  // of the slowest reader, when last looked
 };
 
+// Owns entries that wait for room in the log. Thread rule: one thread at a time, but empty() from any.
+class LogQueue {
+ public:
+  explicit LogQueue(GroupLog* log) : log_(*log) {}
+
+  bool empty() const { return empty_; }
+  // Into the log, or behind what waits.
+  void Append(const LogEntry& entry);
+  void AppendLater(const LogEntry& entry) { Push({entry, std::nullopt}); }
+  // Where the next batch of sets across groups ends, likewise. REQUIRES: this rank is the leader.
+  void AppendSeal(uint64_t end);
+  // As much as there is room for; true when it was something.
+  bool AppendWaiting();
+  // The ranks that have left, as what waits here says.
+  void AddLeaving(std::set<int>* leaving) const;
+
+ private:
+  struct Waiting {
+    LogEntry entry;
+    std::optional<uint64_t> seal;  // instead of the entry
+  };
+  void Push(const Waiting& waiting);
+
+  GroupLog& log_;
+  std::deque<Waiting> waiting_;
+  std::atomic<bool> empty_{true};
+  uint64_t seals_written_ = 0;
+};
+
 // Where the span of an id lies.
 struct IdSpan {
   int64_t offset = -1;  // -1: it has none
   int64_t size_bytes = 0;
+  // It lies in the memory.
+  bool IsValid() const {
+    const auto all_bytes = static_cast<int64_t>(kSpanBytes);
+    return offset >= 0 && offset % kSpanAlignment == 0 && size_bytes >= 0 && size_bytes <= all_bytes &&
+           offset <= all_bytes - size_bytes;
+  }
 };
 
 // The spans: their two buffers, and what stands in them. Use k lies in buffer k mod 2. REQUIRES (all): the caller takes

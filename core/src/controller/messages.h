@@ -174,11 +174,11 @@ struct Lead {
   int32_t id = -1;
   int32_t set = 0;
   uint32_t extent_count = 0;  // of each rank
-  uint8_t cells = 0;          // small: see transport/shm/cells.h
+  bool cells = false;         // small: see transport/shm/cells.h
   int64_t payload_bytes = 0;  // of a small one
   int64_t span_offset = -1;
   int64_t span_bytes = 0;
-  uint8_t eager = 0;  // see inbox.h
+  bool eager = false;  // see inbox.h
 
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {

@@ -1,372 +1,392 @@
 #include "controller/negotiation.h"
 
 #include <algorithm>
-#include <cstring>
-
-#include "common/cache.h"
+#include <utility>
 
 namespace farandole {
+namespace {
+
+// Why the operation cannot begin on this rank; kOk when it can.
+Status Refusal(int set, const SetNames* names, int rank) {
+  if (names == nullptr || !names->IsOpen()) return NoProcessSet(set, rank);
+  if (!names->set->contains_me()) {
+    return Invalid("rank " + std::to_string(rank) + " is not in process set " + std::to_string(set) +
+                   " and cannot take part in its operations");
+  }
+  return Status::Ok();
+}
+
+Status AlreadyInFlight(const Description& description, int rank) {
+  const std::string first = description.site.empty() ? "" : " (submitted at " + description.site + ")";
+  return Invalid(description.Title() + " is already in flight on rank " + std::to_string(rank) + first +
+                 "; wait for it before you submit that name again, or give it another name");
+}
+
+// ---- messages that change no state here
+
+Status OnAbort(ByteReader* reader, const Layout& world, NegotiationEvents* events) {
+  const auto aborted = Decode<Aborted>(reader);
+  if (!reader->AtEnd()) return Unreadable(kCoordinatorRank);
+  // An abort without a known reason is still one; it must not pass for a success.
+  const auto code = static_cast<Code>(aborted.code);
+  Status status(IsKnown(code) && code != Code::kOk ? code : Code::kInternal, aborted.text);
+  const bool known = aborted.culprit >= 0 && aborted.culprit < world.size();
+  events->push_back(
+      NegotiationEvent::OfRank(NegotiationEvent::kAbort, known ? aborted.culprit : -1, std::move(status)));
+  return Status::Ok();
+}
+
+Status OnStacks(ByteReader* reader, const Layout& world, NegotiationEvents* events) {
+  auto answer = Decode<Answered>(reader);
+  if (!reader->AtEnd() || answer.rank < 0 || answer.rank >= world.size()) return Unreadable(kCoordinatorRank);
+  events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAnswered, answer.rank));
+  events->back().where = std::move(answer.where);
+  return Status::Ok();
+}
+
+Status OnRefused(ByteReader* reader, const Layout& world, NegotiationEvents* events) {
+  const auto refused = Decode<Refused>(reader);
+  if (!reader->AtEnd() || refused.rank < 0 || refused.rank >= world.size()) return Unreadable(kCoordinatorRank);
+  const Status status{Code::kInvalid, refused.text};
+  events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kRefused, refused.rank, status));
+  return Status::Ok();
+}
+
+Status OnAbsent(ByteReader* reader, const Layout& world, NegotiationEvents* events) {
+  NegotiationEvent event;
+  event.kind = NegotiationEvent::kAbsent;
+  event.absences = Decode<Absent>(reader).absences;
+  bool are_ranks = reader->AtEnd();
+  for (const Absence& absence : event.absences) {
+    for (const std::vector<int64_t>& ranks : {absence.ranks, absence.here}) {
+      are_ranks = are_ranks && std::all_of(ranks.begin(), ranks.end(),
+                                           [&](int64_t rank) { return rank >= 0 && rank < world.size(); });
+    }
+  }
+  if (!are_ranks) return Unreadable(kCoordinatorRank);
+  events->push_back(std::move(event));
+  return Status::Ok();
+}
+
+}  // namespace
+
+// ---- submitting
+
 Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, const Limits& limits)
     : limits_(limits),
       group_(layout, rank),
       memory_(memory, group_.member(), group_.size(), limits.log_entries),
-      sets_(layout, rank) {
-  books_[0] = std::make_unique<Book>();
-  books_[0]->set = sets_.Find(0);
-  everybody_ = books_[0].get();
-}
+      outbox_(rank),
+      names_(group_),
+      in_flight_(memory_.counters, memory_.spans, limits.locked_bytes),
+      inboxes_(group_, names_),
+      join_(group_, &memory_, names_, in_flight_, &outbox_),
+      leader_(group_, &memory_, names_, &outbox_),
+      log_(group_, &memory_, &names_, &in_flight_, &join_, &outbox_),
+      messages_(group_, &names_, &in_flight_, &inboxes_, &join_, &leader_),
+      unlogged_(&memory_.log) {}
 
-Negotiation::~Negotiation() = default;
-
-Negotiation::Event Negotiation::Event::About(Kind kind, Ticket ticket) {
-  Event event;
-  event.kind = kind;
-  event.items.push_back({ticket, {}, -1});
-  return event;
-}
-
-Negotiation::Event Negotiation::Event::OfRank(Kind kind, int rank, Status status) {
-  Event event;
-  event.kind = kind;
-  event.rank = rank;
-  event.status = std::move(status);
-  return event;
-}
-
-// ---- submitting
-
-// Why the operation cannot begin on this rank; kOk when it can.
-Status Negotiation::Refusal(const Proposal& proposal, const Book* book) const {
-  if (book == nullptr || !book->IsOpen()) return NoProcessSet(proposal.set(), group_.rank());
-  if (!book->set->contains_me()) {
-    return Invalid("rank " + std::to_string(group_.rank()) + " is not in process set " +
-                   std::to_string(proposal.set()) + " and cannot take part in its operations");
+Status Negotiation::Submit(const DescribedOperation& operation, Admission* admission) {
+  SetNames* const names = names_.Names(operation.set());
+  FRD_RETURN_IF_ERROR(Refusal(operation.set(), names, group_.rank()));
+  Name* const name = names_.FindOrAdd(names, operation.name());
+  if (name->in_flight) return AlreadyInFlight(name->description, group_.rank());
+  if (name->id < 0 || !operation.Means(name->known)) return Describe(operation, name, admission);
+  if (admission->set != names->set) admission->set = names->set;  // counting references costs more than looking
+  Admit(name, operation, admission);
+  if (name->has_extents) {
+    name->description.extents = operation.Extents();
+    const std::vector<int64_t>& extents = name->description.extents;
+    const size_t first = static_cast<size_t>(name->set().position) * extents.size();
+    memory_.spans.WriteExtents(name->span, name->next_use - 1, first, extents);
   }
   return Status::Ok();
 }
 
-Negotiation::Book* Negotiation::FindBook(int set) const {
-  if (set == 0) return everybody_;
-  const auto found = books_.find(set);
-  return found == books_.end() ? nullptr : found->second.get();
-}
-
-Status Negotiation::Submit(const Proposal& proposal, Plan* plan) {
-  Book* const book = FindBook(proposal.set());
-  FRD_RETURN_IF_ERROR(Refusal(proposal, book));
-  std::unique_ptr<Name>& slot = book->names[proposal.name()];
-  if (!slot) slot = std::make_unique<Name>();
-  Name* const name = slot.get();
-  if (name->in_flight) {
-    const std::string first = name->description.site.empty() ? "" : " (submitted at " + name->description.site + ")";
-    return Invalid(name->description.Title() + " is already in flight on rank " + std::to_string(group_.rank()) +
-                   first + "; wait for it before you submit that name again, or give it another name");
+Status Negotiation::Describe(const DescribedOperation& operation, Name* name, Admission* admission) {
+  Description description = operation.Describe();
+  const Signature& signature = description.signature;
+  if (signature.kind == OpKind::kRemoveProcessSet) {
+    FRD_RETURN_IF_ERROR(CanRemove(static_cast<int>(signature.ranks.at(0))));
+    names_.Close(signature);
   }
-  name->book = book;
-  if (name->id >= 0 && proposal.Means(name->known)) {
-    plan->ticket = Begin(name);
-    if (plan->set != book->set) plan->set = book->set;  // counting references costs more than looking
-    PlanKnown(name, proposal, plan);
-    return Status::Ok();
-  }
-  Description description = proposal.Describe();
-  if (description.signature.kind == OpKind::kRemoveProcessSet) {
-    const auto removed = static_cast<int>(description.signature.ranks.at(0));
-    FRD_RETURN_IF_ERROR(CanRemove(removed));
-    CloseSet(removed);
-  }
-  plan->ticket = Begin(name);
-  plan->set = book->set;
+  admission->ticket = in_flight_.Begin(name);
+  admission->set = name->of->set;
   name->description = std::move(description);
   name->id = -1;
-  Describe(name);
+  outbox_.Send(Encode(MessageKind::kDescribe, name->description));
   return Status::Ok();
 }
 
-const ProcessSetPtr* Negotiation::SubmitSmall(const Proposal& proposal, Plan* plan) {
-  Book* const book = FindBook(proposal.set());
-  if (book == nullptr || !book->IsOpen() || !book->set->contains_me()) return nullptr;
-  const auto found = book->names.find(proposal.name());
-  if (found == book->names.end()) return nullptr;
+const ProcessSetPtr* Negotiation::SubmitSmall(const NamedOperation& operation, Admission* admission) {
+  SetNames* const names = names_.Names(operation.set());
+  if (names == nullptr || !names->IsOpen() || !names->set->contains_me()) return nullptr;
+  const auto found = names->names.find(operation.name());
+  if (found == names->names.end()) return nullptr;
   Name* const name = found->second.get();
-  if (!name->small || name->in_flight || name->id < 0 || !proposal.Means(name->known)) return nullptr;
-  plan->ticket = Begin(name);
-  PlanKnown(name, proposal, plan);
-  return &book->set;
+  if (!name->small || name->in_flight || name->id < 0 || !operation.Means(name->known)) return nullptr;
+  Admit(name, operation, admission);
+  return &names->set;
 }
 
-Status Negotiation::CanRemove(int id) const {
-  const auto book = books_.find(id);
-  if (book == books_.end()) return Status::Ok();  // rank 0 says that there is none
-  for (const auto& [key, name] : book->second->names) {
-    if (name->in_flight) return InUse(id, name->description.Title(), group_.rank());
-  }
-  return Status::Ok();
+// A known one begins.
+void Negotiation::Admit(Name* name, const NamedOperation& operation, Admission* admission) {
+  admission->ticket = in_flight_.Begin(name);
+  name->description.turn = admission->turn = operation.turn();
+  if (name->description.site != operation.site()) name->description.site = operation.site();  // nearly always the same
+  if (name->next_use == limits_.most_uses) outbox_.Send(MessageKind::kStuck, name->id);
+  in_flight_.Count(name, admission);
+  if (!name->inbox) return;
+  admission->serial = names_.serial_of(name->id);
+  admission->round = join_.round();
 }
 
-// Nothing may begin in a set while the ranks agree on its removal.
-void Negotiation::CloseSet(int id) {
-  const auto book = books_.find(id);
-  if (book != books_.end() && id != 0) ++book->second->removals;
-}
-
-Ticket Negotiation::Begin(Name* name) {
-  name->in_flight = true;
-  name->counted = false;
-  return name->ticket = in_flight_.Add(name);
-}
-
-void Negotiation::End(Name* name) {
-  LeaveSmall(name);
-  in_flight_.Remove(name->ticket);
-  name->in_flight = false;
-}
-
-void Negotiation::EndWith(Event::Kind kind, Name* name, std::vector<Event>* events) {
-  events->push_back(Event::About(kind, name->ticket));
-  End(name);
-}
-
-void Negotiation::EnterSmall(Name* name) {
-  name->small_at = small_.size();
-  small_.push_back(name);
-  small_count_.store(small_.size(), std::memory_order_relaxed);
-}
-
-void Negotiation::LeaveSmall(Name* name) {
-  if (name->counted && name->inbox) --eager_count_;
-  if (!name->counted || !name->small || name->reserved) return;
-  small_[name->small_at] = small_.back();
-  small_[name->small_at]->small_at = name->small_at;
-  small_.pop_back();
-  small_count_.store(small_.size(), std::memory_order_relaxed);
-}
-
-void Negotiation::PlanKnown(Name* name, const Proposal& proposal, Plan* plan) {
-  name->description.turn = plan->turn = proposal.turn();
-  if (name->description.site != proposal.site()) name->description.site = proposal.site();  // nearly always the same
-  name->counted = true;
-  plan->id = name->id;
-  plan->use = name->use = name->next_turn - 1;
-  const uint64_t turn = name->next_turn++;
-  if (turn == limits_.most_uses) outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
-  if (name->small) {
-    // A copy of it would cost 5 ns.
-    plan->cells.emplace(memory_.spans.BufferOf(name->span, turn), name->book->set->size(), name->payload_bytes);
-    plan->large = IsLarge(*name);
-    plan->large ? Reserve(name) : EnterSmall(name);
-  } else if (name->inbox) {
-    plan->inbox = name->inbox;
-    plan->serial = serial_of_[static_cast<size_t>(name->id)];
-    plan->round = round_;
-    ++eager_count_;
-  } else if (name->has_extents) {
-    name->description.extents = proposal.Extents();
-    const std::vector<int64_t>& extents = name->description.extents;
-    memory_.spans.WriteExtents(name->span, turn, static_cast<size_t>(plan->set->position) * extents.size(), extents);
-  }
-}
-
-void Negotiation::Describe(Name* name) {
-  name->counted = false;
-  outgoing_.push_back(Encode(MessageKind::kDescribe, name->description));
-}
-
-Negotiation::Arrived Negotiation::Arrive(const Plan& plan) {
-  const int sharers = sharers_of_[static_cast<size_t>(plan.id)];
-  const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(plan.id, plan.sequence(), sharers);
+Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
+  const int id = admission.id;
+  const int sharers = names_.sharers_of(id);
+  const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(id, admission.sequence(), sharers);
   if (arrival.retired) return Arrived::kRetired;
   if (!arrival.last) return Arrived::kCounted;
-  if (plan.turn < 0 || AllMean(plan)) return Arrived::kLast;
+  if (admission.turn < 0) return Arrived::kLast;
+  const std::vector<int> members = group_.MembersIn(*admission.set);
+  const bool all_mean = std::all_of(members.begin(), members.end(), [&](int member) {
+    return memory_.counters.LatestOf(member, id) == admission.sequence();
+  });
+  if (all_mean) return Arrived::kLast;
   // Ranks that disagreed before are a window apart: nobody has come, and the coordinator pairs them by turn.
-  memory_.counters.TakeBack(plan.id, sharers);
-  outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, plan.id));
+  memory_.counters.TakeBack(id, sharers);
+  outbox_.Send(MessageKind::kStuck, id);
   return Arrived::kCounted;
-}
-
-bool Negotiation::AllMean(const Plan& plan) const {
-  const std::vector<int> members = group_.MembersIn(*plan.set);
-  return std::all_of(members.begin(), members.end(),
-                     [&](int m) { return memory_.counters.LatestOf(m, plan.id) == plan.sequence(); });
 }
 
 bool Negotiation::Redescribe(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   name->id = -1;
-  if (joined_) {
-    End(name);
+  if (join_.joined()) {
+    in_flight_.End(name);
     return false;
   }
-  LeaveSmall(name);
-  Describe(name);
+  in_flight_.Uncount(name);
+  outbox_.Send(Encode(MessageKind::kDescribe, name->description));
   return true;
 }
 
-bool Negotiation::CompleteTogether(const Plan& plan) {
-  if (plan.set->local()) return memory_.log.TryAppend({LogKind::kReady, plan.id, 0, plan.set->id});
-  memory_.log.PushCompleted(plan.id);
+bool Negotiation::CompleteTogether(const Admission& admission) {
+  if (admission.set->local()) return memory_.log.TryAppend({LogKind::kReady, admission.id, 0, admission.set->id});
+  memory_.log.PushCompleted(admission.id);
   return true;
 }
 
-void Negotiation::CompleteLater(const Plan& plan) {
-  unlogged_.push_back({LogKind::kReady, plan.id, 0, plan.set->id});
-  has_unlogged_ = true;
+void Negotiation::CompleteLater(const Admission& admission) {
+  unlogged_.AppendLater({LogKind::kReady, admission.id, 0, admission.set->id});
 }
 
-bool Negotiation::AppendUnlogged() {
-  const size_t before = unlogged_.size();
-  while (!unlogged_.empty() && memory_.log.TryAppend(unlogged_.front())) unlogged_.pop_front();
-  has_unlogged_ = !unlogged_.empty();
-  if (unlogged_.size() != before) ring_ = true;
-  return unlogged_.size() != before;
-}
-
-// ---- small operations
-
-// A leader that retires the id sets its flag first and counts then; we look for the flag after we have seen everybody.
-// If we do not see the flag, the leader sees everybody, too, and the use counts as completed for all.
-bool Negotiation::IsReady(const Plan& plan) const {
-  if (!plan.cells->AllHavePut(plan.sequence())) return false;
-  LoadLoadFence();
-  return !memory_.counters.IsRetired(plan.id);
-}
-
-std::vector<Ticket> Negotiation::ReadySmall() const {
-  std::vector<Ticket> ready;
-  for (const Name* name : small_) {
-    if (!CellsOf(*name, name->next_turn - 1).AllHavePut(SequenceOf(name->use, name->description.turn))) continue;
-    LoadLoadFence();
-    if (!memory_.counters.IsRetired(name->id)) ready.push_back(name->ticket);
-  }
-  return ready;
-}
-
-void Negotiation::AskForBells() {
-  for (const Name* name : small_) CellsOf(*name, name->next_turn - 1).AskForBell(name->book->set->position);
-}
-
-bool Negotiation::TakeReady(Ticket ticket) {
+void Negotiation::EndEager(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
-  if (name == nullptr || !name->counted || !name->small || name->reserved) return false;
-  CellsOf(*name, name->next_turn).AskForLinesOf(name->book->set->position);
-  if (IsLarge(*name)) {
-    LeaveSmall(name);
-    Reserve(name);
-    name->taken = true;
-  } else {
-    End(name);
+  in_flight_.End(name);
+  log_.ForgetIfRetiring(name);
+}
+
+// ---- what others say
+
+bool Negotiation::HasNews() const {
+  return log_.HasNews() || !unlogged_.empty() || messages_.HasWaiting() || join_.joined() || leader_.HasNews();
+}
+
+bool Negotiation::Advance(NegotiationEvents* events) {
+  bool moved = log_.ReleaseFinished();
+  if (unlogged_.AppendWaiting()) {
+    outbox_.Ring();
+    moved = true;
   }
-  return true;
+  if (leader_.Advance()) moved = true;
+  const uint64_t before = log_.head();
+  do {
+    log_.Read(events);
+  } while (messages_.ReadWaiting(events));
+  if (log_.head() != before) log_.PublishHead();
+  const size_t count = events->size();
+  if (join_.takes_part()) join_.Invite(log_.head(), events);
+  return moved || log_.head() != before || events->size() != count;
 }
 
-bool Negotiation::IsLarge(const Name& name) const { return name.payload_bytes > limits_.locked_bytes; }
-
-void Negotiation::Reserve(Name* name) {
-  name->reserved = true;
-  name->taken = false;
-  ++reserved_count_;
+Status MessageReader::Read(const Bytes& message, NegotiationEvents* events) {
+  bool early = HasWaiting();
+  Status status;
+  if (!early) status = Handle(message, events, false, &early);
+  if (early) waiting_.push_back(message);
+  return status;
 }
 
-bool Negotiation::Release(Ticket ticket) {
-  Name* const name = in_flight_.Find(ticket);
-  if (name == nullptr || !name->reserved) return false;
-  --reserved_count_;
-  if (name->taken) End(name);
-  name->reserved = false;
-  if (name->in_flight) EnterSmall(name);
-  return reserved_count_ == 0 ? std::exchange(waits_for_release_, false) : waits_for_release_;
+bool MessageReader::ReadWaiting(NegotiationEvents* events) {
+  bool handled = false;
+  while (HasWaiting()) {
+    bool early = false;
+    const Status status = Handle(waiting_.front(), events, true, &early);
+    if (early) break;
+    if (!status.ok()) {
+      const Status broken = Unreadable(kCoordinatorRank);
+      events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, -1, broken));
+    }
+    waiting_.pop_front();
+    handled = true;
+  }
+  return handled;
 }
 
-bool Negotiation::MustWaitFor(bool reserved) {
-  waits_for_release_ = waits_for_release_ || reserved;
-  return reserved;
+// *early: it speaks of a process set whose making stands in the log, or of a name after a use whose end stands there,
+// where we have not read it yet. log_is_read: as far as it can be understood without more messages.
+Status MessageReader::Handle(const Bytes& message, NegotiationEvents* events, bool log_is_read, bool* early) {
+  ByteReader reader(message);
+  const auto kind = reader.Get<MessageKind>();
+  switch (kind) {
+    case MessageKind::kAssign:
+      return OnAssign(&reader);
+    case MessageKind::kInvite:
+      return OnInvite(&reader, events, log_is_read, early);
+    case MessageKind::kError:
+      return OnError(&reader, events);
+    case MessageKind::kLead:
+      return leader_.OnLead(&reader, early);
+    case MessageKind::kReady:
+      return leader_.OnReady(&reader);
+    case MessageKind::kJoinResult:
+      return OnJoinResult(&reader);
+    case MessageKind::kStacks:
+      return OnStacks(&reader, group_.world(), events);
+    case MessageKind::kRefused:
+      return OnRefused(&reader, group_.world(), events);
+    case MessageKind::kAbsent:
+      return OnAbsent(&reader, group_.world(), events);
+    case MessageKind::kAbort:
+      return OnAbort(&reader, group_.world(), events);
+    default:
+      return OnIdMessage(kind, &reader, events);
+  }
 }
 
-CellBuffer Negotiation::CellsOf(const Name& name, uint64_t turn) const {
-  return memory_.spans.CellsOf(name.span, turn, name.book->set->size(), name.payload_bytes);
+Status MessageReader::OnAssign(ByteReader* reader) {
+  const auto assignment = Decode<Assignment>(reader);
+  if (!reader->AtEnd()) return Unreadable(kCoordinatorRank);
+  Name* const name = names_.Find(assignment.set, assignment.name);
+  const bool described = name != nullptr && name->in_flight && !name->counted && name->id < 0;
+  if (!described || !Assign(name, assignment)) return Unreadable(kCoordinatorRank);
+  return Status::Ok();
 }
 
-std::vector<int64_t> Negotiation::ReadExtents(const Name& name) const {
-  const ProcessSet& set = *name.book->set;
-  const size_t count = name.known.ExtentCount(set.size()) * static_cast<size_t>(set.size());
-  return memory_.spans.ReadExtents(name.span, name.next_turn - 1, 0, count);
+// The name has the id from here on. False when the coordinator cannot have meant that.
+bool MessageReader::Assign(Name* name, const Assignment& assignment) {
+  return names_.Assign(name, assignment) && inboxes_.Open(name, assignment.serial);
 }
 
-// Names that come once and never again must not fill the memory.
-void Negotiation::EraseIfIdle(Name* name) {
-  if (name->id >= 0 || name->in_flight || name->ids_held > 0) return;
-  Book* const book = name->book;
-  const std::string key = name->description.name;  // a copy: erasing by a reference into the erased is undefined
-  book->names.erase(key);
-  if (book->removed && book->names.empty()) books_.erase(book->set->id);
+// This rank has joined, so it did not describe the operation; it is in flight here all the same.
+Status MessageReader::OnInvite(ByteReader* reader, NegotiationEvents* events, bool log_is_read, bool* early) {
+  auto invited = Decode<Invited>(reader);
+  Description& description = invited.description;
+  SetNames* const names = names_.Names(description.signature.set);
+  if (!reader->AtEnd() || !join_.takes_part()) return Unreadable(kCoordinatorRank);
+  *early = names == nullptr && names_.IsFutureSet(description.signature.set);
+  if (*early) return Status::Ok();
+  if (names == nullptr || !names->set->contains_me()) return Unreadable(kCoordinatorRank);
+  if (!FitsSet(description, names->set->size(), group_.world().size())) return Unreadable(kCoordinatorRank);
+  Name* const name = names_.FindOrAdd(names, description.name);
+  // The log says how that use ends, but for a small one that the others have completed: had it not been complete, the
+  // log would have said so before anybody could describe the operation anew.
+  if (name->in_flight && log_is_read) TakeIfAllHavePut(name, events);
+  *early = name->in_flight;
+  if (*early) return Status::Ok();
+  name->description = description;
+  name->id = -1;
+  if (!Assign(name, invited.assignment)) return Unreadable(kCoordinatorRank);
+  events->push_back(NegotiationEvent::About(NegotiationEvent::kInvited, in_flight_.Begin(name)));
+  events->back().description = std::move(description);
+  return Status::Ok();
 }
 
-// ---- joining, leaving and reporting
-
-void Negotiation::Join(const Turns& turns) {
-  joined_ = true;
-  memory_.counters.ChangeJoined(+1);
-  outgoing_.push_back(Encode(Joined{group_.rank(), turns}));
+void MessageReader::TakeIfAllHavePut(Name* name, NegotiationEvents* events) {
+  if (!name->counted || !name->small || in_flight_.MustWaitFor(name->reserved)) return;
+  if (in_flight_.AllHavePut(*name)) in_flight_.EndWith(NegotiationEvent::kTake, name, events);
 }
+
+Status MessageReader::OnError(ByteReader* reader, NegotiationEvents* events) {
+  const auto failure = Decode<Failure>(reader);
+  const bool refuses = failure.code == Code::kMismatch || failure.code == Code::kInvalid;  // and the job goes on
+  if (!reader->AtEnd() || !refuses) return Unreadable(kCoordinatorRank);
+  Name* const name = names_.Find(failure.set, failure.name);
+  if (name == nullptr || !name->in_flight) return Unreadable(kCoordinatorRank);
+  if (name->counted || name->id >= 0) return Unreadable(kCoordinatorRank);  // only what was described can be refused
+  const Signature& signature = name->description.signature;
+  if (signature.kind == OpKind::kRemoveProcessSet) names_.Reopen(signature);
+  in_flight_.EndWith(NegotiationEvent::kFailed, name, events);
+  events->back().status = Status(failure.code, failure.text, failure.kinds);
+  names_.EraseIfIdle(name);
+  return Status::Ok();
+}
+
+Status MessageReader::OnJoinResult(ByteReader* reader) {
+  auto result = Decode<JoinResult>(reader);
+  if (!reader->AtEnd() || !join_.OnResult(std::move(result))) return Unreadable(kCoordinatorRank);
+  return Status::Ok();
+}
+
+Status MessageReader::OnIdMessage(MessageKind kind, ByteReader* reader, NegotiationEvents* events) {
+  const auto message = Decode<IdMessage>(reader);
+  if (!reader->AtEnd() || !IsId(message.id)) return Unreadable(kCoordinatorRank);
+  if (kind == MessageKind::kJoined && join_.OnJoined()) return Status::Ok();
+  if (kind == MessageKind::kOpen && join_.OnOpen(message.id, message.value)) return Status::Ok();
+  if (kind == MessageKind::kTell && message.id < group_.world().size()) {
+    events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAsked, message.id));
+    return Status::Ok();
+  }
+  if (kind == MessageKind::kLeft && message.id == kCoordinatorRank && !leader_.leads()) {
+    coordinator_leaves_ = true;
+    return Status::Ok();
+  }
+  return leader_.OnIdMessage(kind, message);
+}
+
+// ---- leaving and reporting
 
 void Negotiation::Leave() {
   // A log that stays full has a reader that is dead, and then nobody needs to be told.
   constexpr int kPatience = 10'000;
-  for (int i = 0; i < kPatience && !memory_.log.TryAppend({LogKind::kLeft, group_.rank(), 0, 0}); ++i)
-    memory_.log.PublishHead(head_ = memory_.log.end());
-  ring_ = true;
-  if (!group_.one_group()) outgoing_.push_back(EncodeIdMessage(MessageKind::kLeave, 0));
+  for (int i = 0; i < kPatience && !memory_.log.TryAppend({LogKind::kLeft, group_.rank(), 0, 0}); ++i) log_.SkipAll();
+  outbox_.Ring();
+  if (!group_.one_group()) outbox_.Send(MessageKind::kLeave, 0);
 }
 
-// What stands before it waits for a message, a seal or room in the log, which may take longer than their leaving.
 std::set<int> Negotiation::Leaving() const {
   std::set<int> leaving;
-  if (coordinator_leaves_) leaving.insert(kCoordinatorRank);
-  const auto look_at = [&leaving](const LogEntry& entry) {
-    if (entry.kind == LogKind::kLeft) leaving.insert(entry.id);
-  };
-  uint64_t position = head_;
-  while (const std::optional<LogEntry> entry = memory_.log.Read(position++)) look_at(*entry);
-  for (const auto& pending : pending_log_) look_at(pending.entry);
-  for (const Bytes& message : deferred_) {
+  log_.AddLeaving(&leaving);
+  leader_.AddLeaving(&leaving);
+  messages_.AddLeaving(&leaving);
+  return leaving;
+}
+
+void MessageReader::AddLeaving(std::set<int>* leaving) const {
+  if (coordinator_leaves_) leaving->insert(kCoordinatorRank);
+  for (const Bytes& message : waiting_) {
     ByteReader reader(message);
     if (reader.Get<MessageKind>() != MessageKind::kLeft) continue;
     const auto left = Decode<IdMessage>(&reader);
-    if (reader.AtEnd()) leaving.insert(left.id);
+    if (reader.AtEnd()) leaving->insert(left.id);
   }
-  return leaving;
 }
 
 void Negotiation::ReportStuck(Ticket ticket) {
   const Name* const name = in_flight_.Find(ticket);
-  if (name == nullptr || !name->counted) return;
-  outgoing_.push_back(EncodeIdMessage(MessageKind::kStuck, name->id));
-}
-
-void Negotiation::AskWhom() { outgoing_.push_back(EncodeIdMessage(MessageKind::kWhom, 0)); }
-
-void Negotiation::Ask(const std::vector<int>& ranks) {
-  outgoing_.push_back(Encode(Asked{{ranks.begin(), ranks.end()}}));
-}
-
-void Negotiation::Answer(int asker, const Whereabouts& where) { outgoing_.push_back(Encode(Answered{asker, where})); }
-
-void Negotiation::TellOfRefusal(int64_t turn, const std::string& text) {
-  outgoing_.push_back(Encode(Refused{group_.rank(), turn, text}));
+  if (name != nullptr && name->counted) outbox_.Send(MessageKind::kStuck, name->id);
 }
 
 std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   std::vector<int> missing;
   const Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted || name->id < 0) return missing;
-  if (name->inbox) return MissingPuts(*name);
-  const ProcessSet& set = *name->book->set;
-  for (int m : group_.MembersIn(set)) {
+  const uint64_t use = name->next_use - 1;
+  if (name->inbox) return name->inbox->Missing(name->set(), group_.rank(), use);
+  for (int m : group_.MembersIn(name->set())) {
     const int rank = group_.RankOf(m);
-    const bool here = name->small
-                          ? UsesIn(CellsOf(*name, name->next_turn - 1).LatestOf(set.PositionOf(rank))) > name->use
-                          : UsesIn(memory_.counters.LatestOf(m, name->id)) > name->use;
-    if (!here) missing.push_back(rank);
+    if (UsesIn(in_flight_.SaidBy(m, rank, *name, use)) <= name->use) missing.push_back(rank);
   }
   return missing;
 }
@@ -374,24 +394,21 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
 std::vector<Absence> Negotiation::NeededFor() const {
   std::vector<Absence> needed;
   for (int id = 0; id < kMaxIds; ++id) {
-    const Name* const name = by_id_[static_cast<size_t>(id)];
-    if (name == nullptr || name->id != id || name->in_flight || name->inbox || !name->book->set->contains_me())
-      continue;
-    const ProcessSet& set = *name->book->set;
-    int64_t turn = -1;
+    const Name* const name = names_.Current(id);
+    if (name == nullptr || name->in_flight || name->inbox || !name->set().contains_me()) continue;
+    uint64_t said = 0;
     std::vector<int64_t> here;
-    for (int m : group_.MembersIn(set)) {
+    for (int m : group_.MembersIn(name->set())) {
       const int rank = group_.RankOf(m);
-      const uint64_t latest = name->small ? CellsOf(*name, name->next_turn).LatestOf(set.PositionOf(rank))
-                                          : memory_.counters.LatestOf(m, id);
-      if (rank == group_.rank() || UsesIn(latest) < name->next_turn) continue;
-      turn = TurnIn(latest);
+      const uint64_t latest = in_flight_.SaidBy(m, rank, *name, name->next_use);
+      if (rank == group_.rank() || UsesIn(latest) < name->next_use) continue;
+      said = latest;
       here.push_back(rank);
     }
     if (here.empty()) continue;
-    Description said = name->description;
-    said.turn = turn;
-    needed.push_back({said.Title(), {group_.rank()}, std::move(here)});
+    Description description = name->description;
+    description.turn = TurnIn(said);
+    needed.push_back({description.Title(), {group_.rank()}, std::move(here)});
   }
   return needed;
 }

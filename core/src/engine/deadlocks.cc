@@ -43,7 +43,7 @@ void DeadlockDetector::Ask(const std::vector<int>& ranks, const std::map<int, Ti
     const auto known = needed.find(rank);
     questions_[rank].push_back({table_->entered, known == needed.end() ? Titles() : known->second});
   }
-  table_->negotiation.Ask(asked);
+  table_->negotiation.outbox().Ask(asked);
   table_->has_outgoing = true;
 }
 

@@ -131,7 +131,7 @@ void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
     if (table_->is_broken || table_->join) return;
-    table_->negotiation.TellOfRefusal(turn, text);
+    table_->negotiation.outbox().TellOfRefusal(turn, text);
     table_->has_outgoing = true;
   }
   world_->group->RingSelf();

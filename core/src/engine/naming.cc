@@ -25,7 +25,7 @@ OperationPtr Naming::Name(const OperationPtr& operation) {
     operation->SetName("#sets." + std::to_string(turn), turn);
     return nullptr;
   }
-  const uint64_t fingerprint = Fingerprint(operation->Describe().signature);
+  const uint64_t fingerprint = Fingerprint(SignatureOf(request));
   if (windows_.size() >= kMostWindows) ForgetIdleWindows();
   Window& window = windows_[fingerprint];
   window.resize(kWindow);

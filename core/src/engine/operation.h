@@ -36,7 +36,7 @@ struct Output {
 
 class HostCopy;
 
-class Operation final : public Proposal {
+class Operation final : public DescribedOperation {
  public:
   explicit Operation(Request asked) : request(std::move(asked)), name_(request.name) {}
 

@@ -119,8 +119,8 @@ bool ProgressLoop::ReadLog() {
     if (!table_->negotiation.HasNews()) return false;
     std::lock_guard<std::mutex> lock(table_->mutex);
     moved = table_->negotiation.Advance(&events);
-    ring = table_->negotiation.TakeRing();
-    if (table_->negotiation.HasOutgoing()) table_->has_outgoing = true;
+    ring = table_->negotiation.outbox().TakeRing();
+    if (!table_->negotiation.outbox().empty()) table_->has_outgoing = true;
   }
   if (ring) world_->group->RingOthers();
   for (const Negotiation::Event& event : events) Handle(event);
@@ -135,7 +135,7 @@ void ProgressLoop::Obey(const Bytes& message) {
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
     status = table_->negotiation.OnMessage(message, &events);
-    ring = table_->negotiation.TakeRing();
+    ring = table_->negotiation.outbox().TakeRing();
   }
   if (ring) world_->group->RingOthers();
   for (const Negotiation::Event& event : events) Handle(event);
@@ -293,7 +293,7 @@ bool ProgressLoop::SendOutgoing() {
   std::vector<Bytes> messages;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    messages = table_->negotiation.TakeOutgoing();
+    messages = table_->negotiation.outbox().Take();
   }
   table_->messages_sent.fetch_add(messages.size());
   control_.ToCoordinator(messages);

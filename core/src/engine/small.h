@@ -31,7 +31,7 @@ void FoldSmall(Operation* operation);  // REQUIRES: all have put
 //
 // Thread rule: under the table's mutex, but for over(), and the plan, which does not change after Enter, and Put and
 // Take where the plan is large, see Negotiation::Release.
-class SmallCall final : public Proposal {
+class SmallCall final : public NamedOperation {
  public:
   // `asked`, and its name as a string, live as long as the call.
   SmallCall(const RequestView& asked, const std::string& name) : asked_(asked), name_(name) {}
@@ -49,9 +49,7 @@ class SmallCall final : public Proposal {
   const std::string& name() const override { return name_; }
   int64_t turn() const override { return -1; }
   std::string_view site() const override { return asked_.site; }
-  std::vector<int64_t> Extents() const override { return {}; }
   bool Means(const Signature& signature) const override { return farandole::Means(asked_, signature); }
-  Description Describe() const override { return Operation(Request(asked_)).Describe(); }
 
   void Put();
   // Folds, and is over. REQUIRES: all have put, and the negotiation has been told that the result is taken.

@@ -214,7 +214,7 @@ void StallInspector::LearnWhoIsAbsent(TimePoint now) {
   asked_whom_ = now;
   std::lock_guard<std::mutex> lock(table_->mutex);
   whom_entered_.push_back(table_->entered);
-  table_->negotiation.AskWhom();
+  table_->negotiation.outbox().AskWhom();
   table_->has_outgoing = true;
 }
 
@@ -344,7 +344,7 @@ void StallInspector::Answer(int asker) {
     answered_ = now;
   }
   std::lock_guard<std::mutex> lock(table_->mutex);
-  table_->negotiation.Answer(asker, where_);
+  table_->negotiation.outbox().Answer(asker, where_);
   table_->has_outgoing = true;
 }
 

@@ -53,7 +53,7 @@ Status Insert(World* world, Table* table, const OperationPtr& operation, bool po
       table->has_eager = entered->wakes_driver = true;
     }
   }
-  if (negotiation.HasOutgoing()) {
+  if (!negotiation.outbox().empty()) {
     table->has_outgoing = true;
     entered->wakes_driver = true;
   }
@@ -175,7 +175,7 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks) {
     if (call->members == nullptr) return false;
     ++table->entered;
     if (!call->plan.large) call->Put();
-    if (negotiation.HasOutgoing()) table->has_outgoing = true;
+    if (!negotiation.outbox().empty()) table->has_outgoing = true;
     RingFence();
     if (!call->plan.large && BecomesReady(negotiation, call->plan, looks)) {
       RingForSmall(world, call->plan, **call->members);

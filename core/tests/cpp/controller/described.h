@@ -1,13 +1,13 @@
-// A description that is there already, as a proposal, and a layout: for tests of a negotiation without an engine.
+// A description that is there already, as an operation, and a layout: for tests of a negotiation without an engine.
 #pragma once
 
 #include "controller/negotiation.h"
 
 namespace farandole {
 
-class DescribedProposal final : public Proposal {
+class ReadyDescription final : public DescribedOperation {
  public:
-  explicit DescribedProposal(const Description& description) : description_(description) {}
+  explicit ReadyDescription(const Description& description) : description_(description) {}
   int set() const override { return description_.signature.set; }
   const std::string& name() const override { return description_.name; }
   int64_t turn() const override { return description_.turn; }

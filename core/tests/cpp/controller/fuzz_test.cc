@@ -150,6 +150,15 @@ struct Member {
   Negotiation negotiation;
   Ticket latest = 0;
   Negotiation::Plan eager;
+  bool joined = false;
+
+  void Join() {
+    negotiation.Join({{0, 7}});
+    joined = true;
+  }
+  void See(const std::vector<Negotiation::Event>& events) {
+    for (const Negotiation::Event& event : events) joined = joined && event.kind != Negotiation::Event::kJoinEnd;
+  }
 
   // As the engine does when the data are folded.
   void EndEager() {
@@ -163,9 +172,9 @@ struct Member {
   void Submit(std::mt19937* random) {
     Description description = Descriptions()[(*random)() % Descriptions().size()];
     if ((*random)() % 4 == 0) description.name = Descriptions()[(*random)() % 4].name;
-    if (negotiation.joined()) return;
+    if (joined) return;
     Negotiation::Plan plan;
-    if (!negotiation.Submit(DescribedProposal(description), &plan).ok()) return;
+    if (!negotiation.Submit(ReadyDescription(description), &plan).ok()) return;
     latest = plan.ticket;
     if (plan.id < 0) return;
     if (plan.cells) return Put(description, &plan);
@@ -197,12 +206,13 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
       TakePut(static_cast<int>(random() % machines.size()), random() % 2 ? head : Mutated(head, &random),
               &member.negotiation);
       member.EndEager();
-      if (seed % 3 == 0 && i == 100) member.negotiation.Join({{0, 7}});
+      if (seed % 3 == 0 && i == 100) member.Join();
       member.negotiation.AskForBells();
       for (Ticket ticket : member.negotiation.ReadySmall()) member.negotiation.TakeReady(ticket);
       member.negotiation.ReportStuck(member.latest);
       member.negotiation.MissingRanks(member.latest);
-      member.negotiation.TakeOutgoing();
+      member.negotiation.outbox().Take();
+      member.See(events);
       events.clear();
     }
   }
@@ -234,12 +244,12 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   Negotiation& negotiation = member.negotiation;
   std::vector<Negotiation::Event> events;
   Negotiation::Plan plan;
-  ASSERT_TRUE(negotiation.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
+  ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &plan).ok());
   ASSERT_TRUE(negotiation.OnMessage(LeadFor(5, Descriptions()[0], layout), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"w", 0, 5, 0}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{5, 0, 0, {}}}}), &events).ok());
   ASSERT_TRUE(negotiation.Advance(&events));
-  ASSERT_TRUE(negotiation.Submit(DescribedProposal(Descriptions()[0]), &plan).ok());
+  ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &plan).ok());
   const float data[6] = {};
   const CellTensor segment{data, nullptr, DType::kFloat32, 6};
   for (int each : {0, 1}) plan.cells->Put(each, &segment, 1, plan.sequence());
@@ -254,12 +264,12 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   GroupMemory(member.memory.data(), 1, 2).counters.DoneWith(5, 2);
   EXPECT_FALSE(group.counters.AllDoneWith(5, 2));
   EXPECT_TRUE(negotiation.HasNews()) << "the driver must come back";
-  negotiation.TakeRing();
-  negotiation.TakeOutgoing();
+  negotiation.outbox().TakeRing();
+  negotiation.outbox().Take();
   EXPECT_TRUE(negotiation.Advance(&events));
-  EXPECT_TRUE(negotiation.TakeRing());
-  ASSERT_TRUE(negotiation.HasOutgoing());
-  EXPECT_EQ(negotiation.TakeOutgoing().back(), EncodeIdMessage(MessageKind::kFree, 5));
+  EXPECT_TRUE(negotiation.outbox().TakeRing());
+  ASSERT_FALSE(negotiation.outbox().empty());
+  EXPECT_EQ(negotiation.outbox().Take().back(), EncodeIdMessage(MessageKind::kFree, 5));
 }
 
 // A leader that retires the id while the last arriver has still to take the use back: both see that the turns differ.
@@ -275,7 +285,7 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentTurnsIsNotComplete) {
     GroupMemory(leader.memory.data(), 1, 2).counters.Arrive(id, SequenceOf(0, turns.second), 2);
     ASSERT_TRUE(leader.negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
     leader.negotiation.Advance(&events);
-    const std::vector<Bytes> said = leader.negotiation.TakeOutgoing();
+    const std::vector<Bytes> said = leader.negotiation.outbox().Take();
     ASSERT_EQ(said.size(), 1u);
     EXPECT_EQ(said[0], EncodeIdMessage(MessageKind::kRetireInfo, id, static_cast<uint64_t>(uses)));
   }
@@ -288,7 +298,7 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   Negotiation& negotiation = member.negotiation;
   std::vector<Negotiation::Event> events;
   Negotiation::Plan plan;
-  ASSERT_TRUE(negotiation.Submit(DescribedProposal(Descriptions()[4]), &plan).ok());
+  ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[4]), &plan).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"#sets.0", 0, 0, -1}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{0, 0, 0, 0, 0, -1, 0}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{0, 0, 0, {}}}}), &events).ok());
@@ -339,7 +349,7 @@ TEST(DecodeTest, SpansBeyondTheBoardAreRefused) {
     Member member(LayoutOf({"a", "a"}), 0);
     std::vector<Negotiation::Event> events;
     Negotiation::Plan plan;
-    ASSERT_TRUE(member.negotiation.Submit(DescribedProposal(Descriptions()[1]), &plan).ok());
+    ASSERT_TRUE(member.negotiation.Submit(ReadyDescription(Descriptions()[1]), &plan).ok());
     EXPECT_FALSE(member.negotiation.OnMessage(Encode(Assignment{"g", 0, 0, offset}), &events).ok()) << offset;
     Lead lead = LeadOf(1, World({"a", "a"}));
     EXPECT_TRUE(member.negotiation.OnMessage(Encode(lead), &events).ok());

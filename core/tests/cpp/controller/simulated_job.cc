@@ -167,7 +167,7 @@ std::string SimulatedJob::Waiting() const {
 
 bool SimulatedJob::Collect(int r) {
   const size_t before = to_coordinator_[static_cast<size_t>(r)].size();
-  for (Bytes& message : ranks_[static_cast<size_t>(r)]->negotiation.TakeOutgoing())
+  for (Bytes& message : ranks_[static_cast<size_t>(r)]->negotiation.outbox().Take())
     to_coordinator_[static_cast<size_t>(r)].push_back(std::move(message));
   return to_coordinator_[static_cast<size_t>(r)].size() != before;
 }

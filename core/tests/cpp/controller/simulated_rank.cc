@@ -103,11 +103,11 @@ std::shared_ptr<SimulatedJob::Operation> SimulatedJob::NameIt(Rank* rank, Descri
 // False when the rank has to wait with this call.
 bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation) {
   Negotiation::Plan& plan = operation->plan;
-  const DescribedProposal proposal(operation->call.description);
+  const ReadyDescription description(operation->call.description);
   const bool blocks = (operation->call.tag + static_cast<uint64_t>(rank->number)) % 2 == 0;
-  const ProcessSetPtr* const set = blocks ? rank->negotiation.SubmitSmall(proposal, &plan) : nullptr;
+  const ProcessSetPtr* const set = blocks ? rank->negotiation.SubmitSmall(description, &plan) : nullptr;
   if (set != nullptr) plan.set = *set;
-  const Status status = set != nullptr ? Status::Ok() : rank->negotiation.Submit(proposal, &plan);
+  const Status status = set != nullptr ? Status::Ok() : rank->negotiation.Submit(description, &plan);
   if (!status.ok()) {
     const bool later = status.message().find("in flight") != std::string::npos;
     if (!later || operation->invited) Complain("rank " + std::to_string(rank->number) + ": " + status.message());

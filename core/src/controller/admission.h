@@ -1,0 +1,176 @@
+// What the engine and the negotiation tell each other: what wants to begin, what the submitter then has to do, and what
+// has happened since. Values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/status.h"
+#include "controller/inbox.h"
+#include "controller/messages.h"
+#include "transport/shm/cells.h"
+#include "world/process_set.h"
+
+namespace farandole {
+
+// The number of an operation in flight; never 0. The low half is a place in a table, the high half counts how often the
+// place was used, so that an old ticket finds nothing.
+using Ticket = uint64_t;
+
+inline size_t PlaceOf(Ticket ticket) { return static_cast<uint32_t>(ticket); }
+
+// Tickets, and what each stands for: found, added and removed without searching. Thread rule: one thread at a time.
+template <typename T>
+class Tickets {
+ public:
+  Ticket Add(T* value) {
+    if (free_.empty()) {
+      free_.push_back(slots_.size());
+      slots_.emplace_back();
+    }
+    const size_t place = free_.back();
+    free_.pop_back();
+    Slot& slot = slots_[place];
+    slot.value = value;
+    return static_cast<Ticket>(++slot.uses) << 32 | place;
+  }
+  // Null when there is no such ticket, or no longer.
+  T* Find(Ticket ticket) const {
+    const size_t place = PlaceOf(ticket);
+    const bool known = place < slots_.size() && slots_[place].uses == static_cast<uint32_t>(ticket >> 32);
+    return known ? slots_[place].value : nullptr;
+  }
+  void Remove(Ticket ticket) {
+    if (Find(ticket) == nullptr) return;
+    slots_[PlaceOf(ticket)].value = nullptr;
+    free_.push_back(PlaceOf(ticket));
+  }
+
+ private:
+  struct Slot {
+    T* value = nullptr;
+    uint32_t uses = 0;
+  };
+  std::vector<Slot> slots_;
+  std::vector<size_t> free_;
+};
+
+// An operation that wants to begin, as the name table sees it. Most operations are known, and then no more is asked.
+class NamedOperation {
+ public:
+  virtual ~NamedOperation() = default;
+  virtual int set() const = 0;
+  virtual const std::string& name() const = 0;
+  virtual int64_t turn() const = 0;  // -1 when the user has named it
+  virtual std::string_view site() const = 0;
+  virtual bool Means(const Signature& signature) const = 0;
+};
+
+// One that can say in full what it is, for rank 0 to hear. Making a description costs more than all the rest of a small
+// operation.
+class DescribedOperation : public NamedOperation {
+ public:
+  virtual std::vector<int64_t> Extents() const = 0;
+  virtual Description Describe() const = 0;
+};
+
+// What the submitter has to do for an operation that begins.
+struct Admission {
+  Ticket ticket = 0;
+  ProcessSetPtr set;
+  int id = -1;  // -1: it was described; nothing more to do until an event names the ticket
+  uint64_t use = 0;
+  int64_t turn = -1;                // of an unnamed operation; all that meet in one use must have the same
+  std::optional<CellBuffer> cells;  // small: where all members put their data, with sequence()
+  bool large = false;               // of a small one: too large to be copied and folded under the lock, see Release
+  // Eager: where those of the others come. Having arrived, this rank sends them its own, with `serial` and `round`.
+  std::shared_ptr<Inbox> inbox;
+  uint32_t serial = 0;
+  uint32_t round = 0;
+  uint64_t sequence() const { return SequenceOf(use, turn); }
+};
+
+// What the driver has to do for operations that were submitted.
+struct NegotiationEvent {
+  struct Item {
+    Ticket ticket = 0;
+    std::vector<int64_t> extents;  // of all positions, see Signature::ExtentCount
+    int new_set = -1;              // add_process_set: its id
+  };
+  enum Kind {
+    kBatch,      // run `items`, in this order; equal on all ranks of their sets
+    kTake,       // items[0] is small and ready; take its result now
+    kRecalled,   // items[0] is eager and not all came; it is described anew, what was put to it is dropped
+    kFailed,     // items[0]: `status`
+    kWithdrawn,  // items[0]: this rank has joined, and is out of the operation until it is invited again
+    kInvited,    // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
+    kJoinEnd,    // all had joined, `rank` last; `turns` are the most that anybody counted
+    kAbsent,     // what rank 0 knows of who has not come: `absences`
+    kAsked,      // rank `rank` wants to know where this one is
+    kAnswered,   // where rank `rank` is: `where`
+    kRefused,    // rank `rank` has not changed the process sets as this one is about to: `status`'s message
+    kLeft,       // `rank` left in good order; what is still in flight will never complete
+    kAbort,      // `status`: this epoch is over; `rank` is to blame (or -1)
+  } kind = kBatch;
+  std::vector<Item> items;
+  Status status;
+  int rank = -1;
+  Description description;
+  Turns turns;
+  std::vector<Absence> absences;
+  Whereabouts where;
+
+  static NegotiationEvent About(Kind kind, Ticket ticket) {
+    NegotiationEvent event;
+    event.kind = kind;
+    event.items.push_back({ticket, {}, -1});
+    return event;
+  }
+  static NegotiationEvent OfRank(Kind kind, int rank, Status status = Status()) {
+    NegotiationEvent event;
+    event.kind = kind;
+    event.rank = rank;
+    event.status = std::move(status);
+    return event;
+  }
+};
+using NegotiationEvents = std::vector<NegotiationEvent>;
+
+// What this rank has to say: to the coordinator, and to sleeping members that should look at the group's memory.
+// Thread rule: the lock of Operations.
+class Outbox {
+ public:
+  explicit Outbox(int rank) : rank_(rank) {}
+
+  void Send(Bytes message) { messages_.push_back(std::move(message)); }
+  void Send(MessageKind kind, int id, uint64_t value = 0) { Send(EncodeIdMessage(kind, id, value)); }
+  bool empty() const { return messages_.empty(); }
+  size_t size() const { return messages_.size(); }
+  // The caller delivers them.
+  std::vector<Bytes> Take() { return std::exchange(messages_, {}); }
+
+  // Something was written that a sleeping member should see.
+  void Ring() { ring_ = true; }
+  bool TakeRing() { return std::exchange(ring_, false); }
+
+  // For whom this rank waits, as far as rank 0 knows.
+  void AskWhom() { Send(MessageKind::kWhom, 0); }
+  // Where these ranks are.
+  void Ask(const std::vector<int>& ranks) { Send(Encode(Asked{{ranks.begin(), ranks.end()}})); }
+  void Answer(int asker, const Whereabouts& where) { Send(Encode(Answered{asker, where})); }
+  // This rank has not begun a change of process sets in which the others may wait for it.
+  void TellOfRefusal(int64_t turn, const std::string& text) { Send(Encode(Refused{rank_, turn, text})); }
+
+ private:
+  const int rank_;
+  std::vector<Bytes> messages_;
+  bool ring_ = false;
+};
+
+}  // namespace farandole

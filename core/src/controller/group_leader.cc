@@ -1,0 +1,211 @@
+#include "controller/group_leader.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+bool FitsCells(const Lead& lead, int set_size) {  // as WantedSpanBytes says
+  if (lead.payload_bytes < 0 || lead.payload_bytes > CellLimitBytes(set_size) || set_size > kMostCellMembers)
+    return false;
+  const size_t buffer_bytes = CellBuffer::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
+  return 2 * static_cast<int64_t>(buffer_bytes) == lead.span_bytes;
+}
+
+}  // namespace
+
+// ---- what the coordinator says
+
+// What can be said without the set.
+bool GroupLeader::IsValid(const Lead& lead) const {
+  const IdSpan span{lead.span_offset, lead.span_bytes};
+  const bool has_span = lead.span_offset >= 0;
+  if (leads_.count(lead.id) > 0 || (has_span && !span.IsValid())) return false;
+  if (!has_span && (lead.cells || lead.extent_count > 0)) return false;
+  return !lead.eager || (!has_span && HasPutStreams(group_.world()));
+}
+
+Status GroupLeader::OnLead(ByteReader* reader, bool* early) {
+  const auto lead = Decode<Lead>(reader);
+  if (!reader->AtEnd() || !leads() || !IsValid(lead)) return Unreadable(kCoordinatorRank);
+  const ProcessSetPtr set = names_.FindSet(lead.set);
+  *early = !set && names_.IsFutureSet(lead.set);
+  if (*early) return Status::Ok();
+  if (!set) return Unreadable(kCoordinatorRank);
+  const int64_t buffer_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.extent_count * set->size();
+  if (buffer_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
+  if (lead.cells && !FitsCells(lead, set->size())) return Unreadable(kCoordinatorRank);
+  const Leading leading{lead, group_.SharersOf(*set), set};
+  // Whoever had the memory before may have left sequence numbers in it.
+  for (uint64_t buffer = 0; lead.cells && buffer < 2; ++buffer) leading.CellsOf(memory_.spans, buffer).Clear();
+  leads_[lead.id] = leading;
+  return Status::Ok();
+}
+
+bool GroupLeader::IsValid(const ReadyItem& item) const {
+  const auto found = leads_.find(item.id);
+  if (found == leads_.end() || found->second.lead.set != item.set) return false;
+  const size_t count = size_t{found->second.lead.extent_count} * static_cast<size_t>(found->second.set->size());
+  return item.extents.size() == count &&
+         std::none_of(item.extents.begin(), item.extents.end(), [](int64_t extent) { return extent < 0; });
+}
+
+Status GroupLeader::OnReady(ByteReader* reader) {
+  const auto ready = Decode<ReadyBatch>(reader);
+  if (!reader->AtEnd() || !leads()) return Unreadable(kCoordinatorRank);
+  uint64_t across = 0;
+  for (const ReadyItem& item : ready.items) {
+    if (!IsValid(item)) return Unreadable(kCoordinatorRank);
+    const Leading& leading = leads_.at(item.id);
+    memory_.spans.WriteExtents(leading.span(), item.turn, 0, item.extents);
+    if (!leading.set->local()) ++across;
+    pending_.Append({LogKind::kReady, item.id, 0, item.set});
+  }
+  // Of sets across groups only the coordinator cuts batches, so that all their groups have the same.
+  if (across > 0) pending_.AppendSeal(across_written_ += across);
+  outbox_.Ring();
+  return Status::Ok();
+}
+
+Status GroupLeader::OnIdMessage(MessageKind kind, const IdMessage& message) {
+  const int id = message.id;
+  const auto lead = leads_.find(id);
+  if (!leads()) return Unreadable(kCoordinatorRank);
+  if (kind == MessageKind::kRetire && lead != leads_.end()) {
+    retiring_[id] = Retire(lead->second);
+  } else if (kind == MessageKind::kRetired && lead != leads_.end() &&
+             std::find(freeing_.begin(), freeing_.end(), id) == freeing_.end()) {
+    pending_.Append({LogKind::kRetired, id, static_cast<uint8_t>(message.value), lead->second.lead.set});
+    freeing_.push_back(id);
+  } else if (kind == MessageKind::kLeft && id < group_.world().size()) {
+    pending_.Append({LogKind::kLeft, id, 0, 0});
+  } else if (kind == MessageKind::kJoinEnd) {
+    pending_.Append({LogKind::kJoinEnd, 0, 0, 0});
+  } else {
+    return Unreadable(kCoordinatorRank);
+  }
+  outbox_.Ring();
+  return Status::Ok();
+}
+
+// ---- ids that retire
+
+// Closes the id. Returns how many uses are complete in this group, and never more: who comes later is told, or finds
+// out, see UsesInFlight::IsReady. What the members said of the last use counts, too: with different turns they meant
+// different operations, and nobody took that use or will.
+uint64_t GroupLeader::Retire(const Leading& leading) {
+  const uint64_t arrived = memory_.counters.Retire(leading.lead.id, leading.sharers);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const std::vector<uint64_t> said = SaidHere(leading);
+  if (leading.lead.eager) return said[0];
+  uint64_t most = 0, least = ~uint64_t{0};
+  for (uint64_t sequence : said) {
+    most = std::max(most, UsesIn(sequence));
+    least = std::min(least, UsesIn(sequence));
+  }
+  const uint64_t uses = leading.lead.cells ? least : arrived;
+  const bool all_mean = std::all_of(said.begin(), said.end(), [&](uint64_t sequence) { return sequence == said[0]; });
+  return most == uses && !all_mean ? uses - 1 : uses;
+}
+
+// What each member of the set here said last.
+std::vector<uint64_t> GroupLeader::SaidHere(const Leading& leading) const {
+  std::vector<uint64_t> said;
+  for (int m : group_.MembersIn(*leading.set)) {
+    if (!leading.lead.cells) {
+      said.push_back(memory_.counters.LatestOf(m, leading.lead.id));
+      continue;
+    }
+    uint64_t latest = 0;
+    for (uint64_t buffer = 0; buffer < 2; ++buffer) {
+      const CellBuffer cells = leading.CellsOf(memory_.spans, buffer);
+      const uint64_t sequence = cells.LatestOf(leading.set->PositionOf(group_.RankOf(m)));
+      if (UsesIn(sequence) > UsesIn(latest)) latest = sequence;
+    }
+    said.push_back(latest);
+  }
+  return said;
+}
+
+// A completed use is reported before the id is reported closed. Inside the group nothing is reported, the log has it.
+bool GroupLeader::CanReportRetired(int id, uint64_t uses) const {
+  const auto leading = leads_.find(id);
+  if (leading == leads_.end() || leading->second.lead.eager) return true;
+  return leading->second.set->local() || completes_sent_[static_cast<size_t>(id)] == uses;
+}
+
+// ---- what the coordinator is told
+
+bool GroupLeader::HasNews() const {
+  if (!pending_.empty()) return true;
+  if (!leads()) return false;
+  if (memory_.log.ReadCompleted(completed_head_).has_value()) return true;
+  for (const auto& [id, uses] : retiring_) {
+    if (CanReportRetired(id, uses)) return true;
+  }
+  for (int id : freeing_) {
+    if (memory_.counters.AllDoneWith(id, leads_.at(id).sharers)) return true;
+  }
+  return false;
+}
+
+bool GroupLeader::Advance() {
+  if (!leads()) return false;
+  const bool appended = pending_.AppendWaiting();
+  if (appended) outbox_.Ring();
+  const size_t before = outbox_.size();
+  ReportCompleted();
+  ReportRetired();
+  FreeIds();
+  return appended || outbox_.size() != before;
+}
+
+void GroupLeader::ReportCompleted() {
+  while (const std::optional<int> id = memory_.log.ReadCompleted(completed_head_)) {
+    const auto found = leads_.find(*id);
+    if (found == leads_.end()) return;  // LEAD is still to be read
+    ++completed_head_;
+    const uint64_t use = ++completes_sent_[static_cast<size_t>(*id)];
+    // What the members of the set here said when they came; all the same.
+    const Leading& leading = found->second;
+    const uint64_t sequence = memory_.counters.LatestOf(group_.MembersIn(*leading.set).front(), *id);
+    outbox_.Send(Encode(Completion{*id, use, sequence, ExtentsHere(leading, use)}));
+  }
+}
+
+// The extents of the members of this group, in the order of their positions.
+std::vector<int64_t> GroupLeader::ExtentsHere(const Leading& leading, uint64_t use) const {
+  const size_t each = leading.lead.extent_count;
+  std::vector<int64_t> extents;
+  if (each == 0) return extents;
+  for (int m : group_.MembersIn(*leading.set)) {
+    const auto position = static_cast<size_t>(leading.set->PositionOf(group_.RankOf(m)));
+    const std::vector<int64_t> one = memory_.spans.ReadExtents(leading.span(), use, position * each, each);
+    extents.insert(extents.end(), one.begin(), one.end());
+  }
+  return extents;
+}
+
+void GroupLeader::ReportRetired() {
+  for (auto it = retiring_.begin(); it != retiring_.end();) {
+    const auto [id, uses] = *it;
+    const bool reported = CanReportRetired(id, uses);
+    if (reported) outbox_.Send(MessageKind::kRetireInfo, id, uses);
+    it = reported ? retiring_.erase(it) : std::next(it);
+  }
+}
+
+void GroupLeader::FreeIds() {
+  const auto is_free = [this](int id) {
+    if (!memory_.counters.AllDoneWith(id, leads_.at(id).sharers)) return false;
+    memory_.counters.Reset(id);
+    leads_.erase(id);
+    completes_sent_[static_cast<size_t>(id)] = 0;
+    outbox_.Send(MessageKind::kFree, id);
+    return true;
+  };
+  freeing_.erase(std::remove_if(freeing_.begin(), freeing_.end(), is_free), freeing_.end());
+}
+
+}  // namespace farandole

@@ -1,0 +1,76 @@
+#include "controller/inbox.h"
+
+#include <algorithm>
+
+#include "controller/name_table.h"
+
+namespace farandole {
+namespace {
+
+Status Announce(int from, const EagerPut& put, const std::shared_ptr<Inbox>& to, std::shared_ptr<Inbox>* inbox) {
+  if (put.payload_bytes > 0 && !to->Expect(put.payload_bytes)) return Unreadable(from);
+  Inbox::Slot& slot = to->at(UsesIn(put.sequence), from);
+  const bool again = slot.sequence != 0;
+  if (again && (slot.sequence != put.sequence || slot.has_data || put.payload_bytes == 0)) return Unreadable(from);
+  slot.sequence = put.sequence;
+  slot.round = put.round;
+  slot.has_data = put.payload_bytes > 0;
+  *inbox = to;
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::vector<int> Inbox::Missing(const ProcessSet& set, int me, uint64_t use) {
+  std::vector<int> missing;
+  for (int rank : set.ranks) {
+    if (rank != me && !IsComplete(at(use, rank))) missing.push_back(rank);
+  }
+  return missing;
+}
+
+// Eager data come on a way of their own, so they may be here before we have read that the joining has ended: then they
+// are of the next round.
+std::optional<uint64_t> Inbox::Said(const ProcessSet& set, uint64_t use, uint32_t round) {
+  for (int rank : set.ranks) {
+    const Slot& slot = at(use, rank);
+    if (slot.round == round && UsesIn(slot.sequence) >= use) return slot.sequence;
+  }
+  return std::nullopt;
+}
+
+bool Inboxes::Open(Name* name, uint32_t serial) {
+  last_serial_ = std::max(last_serial_, serial);
+  name->inbox.reset();
+  if (!IsEager(name->known, name->set(), group_.world())) return true;
+  const auto early = early_.find(serial);
+  name->inbox = early != early_.end() ? early->second : std::make_shared<Inbox>(group_.world().size());
+  if (early != early_.end()) early_.erase(early);
+  return name->inbox->Expect(static_cast<size_t>(name->known.TotalBytes()));
+}
+
+// A rank that has put to a use has come to the ones before, too, and no use can begin before all have come to the one
+// before: so what comes is for the use in flight here, or for the next one.
+Status Inboxes::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
+  if (put.serial > last_serial_) return OnEarlyPut(from, put, inbox);
+  const Name* const name = names_.Current(put.id);
+  const bool retired = name == nullptr || put.serial != names_.serial_of(put.id);
+  if (retired) return put.payload_bytes > Inbox::kMostBytes ? Unreadable(from) : Status::Ok();
+  const uint64_t use = UsesIn(put.sequence);
+  const bool current = name->in_flight && name->counted && use + 1 == name->next_use;
+  const bool is_other = from != group_.rank() && name->set().PositionOf(from) >= 0;
+  if (!name->inbox || !is_other || (use != name->next_use && !current)) return Unreadable(from);
+  return Announce(from, put, name->inbox, inbox);
+}
+
+// Others may have heard of the id before us, and come to its second use while they are still at work on the first.
+Status Inboxes::OnEarlyPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
+  const bool known = early_.count(put.serial) > 0;
+  if (UsesIn(put.sequence) != 1 || from == group_.rank() || (!known && early_.size() >= kMaxIds))
+    return Unreadable(from);
+  std::shared_ptr<Inbox>& early = early_[put.serial];
+  if (!early) early = std::make_shared<Inbox>(group_.world().size());
+  return Announce(from, put, early, inbox);
+}
+
+}  // namespace farandole

@@ -1,0 +1,79 @@
+// Reads the group's log: batches to run, ids that retire, ranks that leave, the end of a join.
+//
+//   READY of a set inside the group   its batch ends at a position of the log; the first reader decides where
+//   READY of a set across groups      its batch ends at a number of such entries; the leader says where
+//   RETIRED, LEFT, JOIN_END           take effect where they stand
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "controller/admission.h"
+#include "controller/group_memory.h"
+#include "controller/join.h"
+#include "controller/name_table.h"
+
+namespace farandole {
+
+// Owns how far this rank has read, and the batches that it is reading. It changes names, ids and joins where the log
+// says so, and nobody else does that.
+//
+// Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews without that.
+class LogReader {
+ public:
+  LogReader(const GroupMembers& group, GroupMemory* memory, NameTable* names, UsesInFlight* in_flight, JoinState* join,
+            Outbox* outbox)
+      : group_(group), memory_(*memory), names_(*names), in_flight_(*in_flight), join_(*join), outbox_(*outbox) {}
+
+  uint64_t head() const { return head_; }  // this rank has read everything before it
+  bool HasNews() const { return !finished_.empty() || memory_.log.Read(head_).has_value(); }
+
+  // As far as it can be understood.
+  void Read(NegotiationEvents* events);
+  // Says so to those that append.
+  void PublishHead() { memory_.log.PublishHead(head_); }
+  // Whatever comes does not matter to this rank any more.
+  void SkipAll() { memory_.log.PublishHead(head_ = memory_.log.end()); }
+  // Gives up the spans of ids that were forgotten. REQUIRES: the events of the last Read are handled.
+  bool ReleaseFinished();
+
+  // Its use has ended; where its id retires, that was the last.
+  void ForgetIfRetiring(Name* name);
+  // Ranks that have left, says what this rank has not read.
+  void AddLeaving(std::set<int>* leaving) const;
+
+ private:
+  enum Where { kInside, kAcross };
+  // The batches of sets inside the group, or across groups.
+  struct Batches {
+    uint64_t end = 0;           // of the current one: a position of the log, or a number of entries
+    uint64_t next = 0;          // the number of the next one
+    NegotiationEvent building;  // what this rank runs of the current one
+  };
+
+  bool Consume(const LogEntry& entry, NegotiationEvents* events);
+  bool ConsumeReady(const LogEntry& entry, Name* name, NegotiationEvents* events);
+  bool FindEnd(Where where);
+  uint64_t RunEnd() const;
+  bool IsInside(int set) const;
+  bool Complete(Name* name, int id, Where where);
+  void Emit(Where where, NegotiationEvents* events);
+  void OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* events);
+  bool EndUse(Name* name, uint8_t uses, NegotiationEvents* events);
+  bool EndJoin(NegotiationEvents* events);
+  void Forget(int id);
+
+  const GroupMembers& group_;
+  GroupMemory& memory_;
+  NameTable& names_;
+  UsesInFlight& in_flight_;
+  JoinState& join_;
+  Outbox& outbox_;
+  uint64_t head_ = 0;
+  uint64_t across_read_ = 0;  // READY entries of sets across groups before head_
+  Batches batches_[2];
+  std::vector<int> finished_;  // forgotten, but the span may be needed until the events of the last Read are handled
+};
+
+}  // namespace farandole

@@ -1,0 +1,188 @@
+#include "controller/name_table.h"
+
+#include <algorithm>
+
+#include "common/cache.h"
+
+namespace farandole {
+// ---- process sets
+
+NameTable::NameTable(const GroupMembers& group) : group_(group), sets_(group.world(), group.rank()) {
+  everybody_ = (by_set_[0] = std::make_unique<SetNames>(sets_.Find(0))).get();
+}
+
+Status NameTable::CanRemove(int set) const {
+  const SetNames* const names = Names(set);
+  if (names == nullptr) return Status::Ok();  // rank 0 says that there is none
+  for (const auto& [key, name] : names->names) {
+    if (name->in_flight) return InUse(set, name->description.Title(), group_.rank());
+  }
+  return Status::Ok();
+}
+
+void NameTable::Close(const Signature& removal) {
+  const auto set = static_cast<int>(removal.ranks.at(0));
+  if (SetNames* const names = Names(set); names != nullptr && set != 0) ++names->removals;
+}
+
+void NameTable::Reopen(const Signature& removal) {
+  SetNames* const names = Names(static_cast<int>(removal.ranks.at(0)));
+  if (names != nullptr && names->removals > 0) --names->removals;
+}
+
+// Rank 0 has found before that it can be done.
+bool NameTable::ChangeSets(const Signature& change, int* new_set) {
+  if (change.kind == OpKind::kAddProcessSet) {
+    *new_set = sets_.Add({change.ranks.begin(), change.ranks.end()});
+    if (*new_set < 0) return false;
+    by_set_[*new_set] = std::make_unique<SetNames>(sets_.Find(*new_set));
+  } else if (change.kind == OpKind::kRemoveProcessSet) {
+    const auto id = static_cast<int>(change.ranks.at(0));
+    if (id == 0) return false;
+    sets_.Remove(id);
+    SetNames* const names = Names(id);
+    if (names == nullptr) return true;
+    names->removed = true;  // its ids retire one by one
+    if (names->names.empty()) by_set_.erase(id);
+  }
+  return true;
+}
+
+// ---- names and ids
+
+Name* NameTable::Find(int set, const std::string& name) const {
+  const SetNames* const names = Names(set);
+  if (names == nullptr) return nullptr;
+  const auto found = names->names.find(name);
+  return found == names->names.end() ? nullptr : found->second.get();
+}
+
+Name* NameTable::FindOrAdd(SetNames* names, const std::string& name) {
+  std::unique_ptr<Name>& slot = names->names[name];
+  if (!slot) slot = std::make_unique<Name>(names);
+  return slot.get();
+}
+
+void NameTable::EraseIfIdle(Name* name) {
+  if (name->id >= 0 || name->in_flight || name->ids_held > 0) return;
+  SetNames* const names = name->of;
+  const std::string key = name->description.name;  // a copy: erasing by a reference into the erased is undefined
+  names->names.erase(key);
+  if (names->removed && names->names.empty()) by_set_.erase(names->set->id);
+}
+
+bool NameTable::Assign(Name* name, const Assignment& assignment) {
+  const ProcessSet& set = name->set();
+  const Signature& signature = name->description.signature;
+  Id& id = ids_[static_cast<size_t>(assignment.id)];
+  if (id.name != nullptr) return false;
+  const IdSpan span{assignment.span_offset, WantedSpanBytes(signature, set)};
+  const bool without = span.offset == -1 && signature.ExtentCount(set.size()) == 0;
+  if (!without && (span.size_bytes == 0 || !span.IsValid())) return false;
+  name->id = assignment.id;
+  name->known = signature;
+  name->span = span;
+  name->small = span.offset >= 0 && IsSmall(signature, set);
+  name->payload_bytes = name->small ? static_cast<size_t>(signature.TotalBytes()) : 0;
+  name->has_extents = signature.ExtentCount(set.size()) > 0;
+  name->next_use = 1;
+  ++name->ids_held;
+  id = {name, group_.SharersOf(set), assignment.serial};
+  return true;
+}
+
+void NameTable::Forget(int id) {
+  Name*& name = ids_[static_cast<size_t>(id)].name;
+  --name->ids_held;
+  name = nullptr;
+}
+
+// ---- in flight
+
+void UsesInFlight::Uncount(Name* name) {
+  Leave(name);
+  name->counted = false;
+}
+
+void UsesInFlight::Leave(Name* name) {
+  if (name->counted && name->inbox) --eager_count_;
+  if (!name->counted || !name->small || name->reserved) return;
+  small_[name->small_at] = small_.back();
+  small_[name->small_at]->small_at = name->small_at;
+  small_.pop_back();
+  small_count_.store(small_.size(), std::memory_order_relaxed);
+}
+
+void UsesInFlight::End(Name* name) {
+  Leave(name);
+  tickets_.Remove(name->ticket);
+  name->in_flight = false;
+}
+
+void UsesInFlight::EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationEvents* events) {
+  events->push_back(NegotiationEvent::About(kind, name->ticket));
+  End(name);
+}
+
+// ---- small operations
+
+// A leader that retires the id sets its flag first and counts then; we look for the flag after we have seen everybody.
+// If we do not see the flag, the leader sees everybody, too, and the use counts as completed for all.
+bool UsesInFlight::IsReady(const Admission& admission) const {
+  if (!admission.cells->AllHavePut(admission.sequence())) return false;
+  LoadLoadFence();
+  return !counters_.IsRetired(admission.id);
+}
+
+bool UsesInFlight::AllHavePut(const Name& name) const {
+  return CellsOf(name, name.next_use - 1).AllHavePut(SequenceOf(name.use, name.description.turn));
+}
+
+std::vector<Ticket> UsesInFlight::Ready() const {
+  std::vector<Ticket> ready;
+  for (const Name* name : small_) {
+    if (!AllHavePut(*name)) continue;
+    LoadLoadFence();
+    if (!counters_.IsRetired(name->id)) ready.push_back(name->ticket);
+  }
+  return ready;
+}
+
+void UsesInFlight::AskForBells() const {
+  for (const Name* name : small_) CellsOf(*name, name->next_use - 1).AskForBell(name->set().position);
+}
+
+void UsesInFlight::TakeAll(NegotiationEvents* events) {
+  while (!small_.empty()) EndWith(NegotiationEvent::kTake, small_.back(), events);
+}
+
+bool UsesInFlight::Take(Ticket ticket) {
+  Name* const name = Find(ticket);
+  if (name == nullptr || !name->counted || !name->small || name->reserved) return false;
+  CellsOf(*name, name->next_use).AskForLinesOf(name->set().position);
+  if (IsLarge(*name)) {
+    Leave(name);
+    Reserve(name);
+    name->taken = true;
+  } else {
+    End(name);
+  }
+  return true;
+}
+
+bool UsesInFlight::Release(Ticket ticket) {
+  Name* const name = Find(ticket);
+  if (name == nullptr || !name->reserved) return false;
+  --reserved_count_;
+  if (name->taken) End(name);
+  name->reserved = false;
+  if (name->in_flight) Enter(name);
+  return reserved_count_ == 0 ? std::exchange(waits_for_release_, false) : waits_for_release_;
+}
+
+bool UsesInFlight::MustWaitFor(bool reserved) {
+  waits_for_release_ = waits_for_release_ || reserved;
+  return reserved;
+}
+
+}  // namespace farandole

@@ -1,0 +1,226 @@
+// The names that this rank knows, the ids they have, and which of their uses are in flight.
+//
+// Thread rule: the lock of Operations, but for what says otherwise.
+//
+// Submit, the copy into the span and Arrive are one step under that lock. Nothing else may come between, or the id
+// could change its meaning under the arrival.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/status.h"
+#include "controller/admission.h"
+#include "controller/group_memory.h"
+#include "controller/inbox.h"
+#include "controller/messages.h"
+#include "world/process_set.h"
+
+namespace farandole {
+
+struct SetNames;
+
+// Everything known about one name in one process set.
+struct Name {
+  explicit Name(SetNames* of) : of(of) {}
+  inline const ProcessSet& set() const;
+
+  SetNames* const of;
+  Description description;  // as last submitted
+
+  // What the id says, as assigned. -1: the name has none, and has to be described.
+  int id = -1;
+  Signature known;
+  IdSpan span;
+  bool small = false;
+  size_t payload_bytes = 0;      // of a small one
+  std::shared_ptr<Inbox> inbox;  // of an eager one
+  bool has_extents = false;
+  uint64_t next_use = 0;  // of the id; use 0 is the described one
+  // Ids that still mean this name: the current one, and former ones until RETIRED is read.
+  int ids_held = 0;
+  bool retiring = false;  // RETIRED was read, but one completed use is still to come
+
+  // The use in flight; UsesInFlight changes these.
+  Ticket ticket = 0;
+  bool in_flight = false;
+  bool counted = false;  // it has arrived at the counter, or put its data, as `use`
+  uint64_t use = 0;
+  size_t small_at = 0;    // its place among the small ones
+  bool reserved = false;  // a thread copies its data into the span, or folds them, without the lock
+  bool taken = false;     // that thread is folding
+};
+
+// The names of one process set.
+struct SetNames {
+  explicit SetNames(ProcessSetPtr set) : set(std::move(set)) {}
+  // Nothing may begin in a set while the ranks agree on its removal.
+  bool IsOpen() const { return !removed && removals == 0; }
+
+  const ProcessSetPtr set;
+  int removals = 0;      // that this rank has called and rank 0 has not refused
+  bool removed = false;  // says the log
+  std::unordered_map<std::string, std::unique_ptr<Name>> names;
+};
+
+const ProcessSet& Name::set() const { return *of->set; }
+
+// Owns names, ids and process sets. Ids are taken back in the order of the log, so a name means the same on all ranks
+// that have read as far.
+class NameTable {
+ public:
+  explicit NameTable(const GroupMembers& group);
+
+  // ---- process sets
+  ProcessSetPtr FindSet(int id) const { return sets_.Find(id); }
+  bool IsFutureSet(int id) const { return sets_.IsFuture(id); }  // its making stands in the log, unread
+  SetNames* Names(int set) const {                               // null when there is none, or no longer
+    if (set == 0) return everybody_;
+    const auto found = by_set_.find(set);
+    return found == by_set_.end() ? nullptr : found->second.get();
+  }
+  Status CanRemove(int set) const;        // kInvalid: it has operations in flight here
+  void Close(const Signature& removal);   // this rank calls it,
+  void Reopen(const Signature& removal);  // and rank 0 has refused it
+  // The log says that the set is made, or removed. *new_set: the id. False when that cannot be.
+  bool ChangeSets(const Signature& change, int* new_set);
+
+  // ---- names
+  Name* Find(int set, const std::string& name) const;
+  Name* FindOrAdd(SetNames* names, const std::string& name);
+  // Names that come once and never again must not fill the memory.
+  void EraseIfIdle(Name* name);
+
+  // ---- ids
+  // Gives the name its id. False when the coordinator cannot have meant that.
+  bool Assign(Name* name, const Assignment& assignment);
+  Name* at(int id) const { return ids_[static_cast<size_t>(id)].name; }
+  // Likewise, but null for an id that the name had before.
+  Name* Current(int id) const {
+    Name* const name = at(id);
+    return name != nullptr && name->id == id ? name : nullptr;
+  }
+  uint32_t serial_of(int id) const { return ids_[static_cast<size_t>(id)].serial; }
+  int sharers_of(int id) const { return ids_[static_cast<size_t>(id)].sharers; }
+  // The id means nothing any more. The name stays.
+  void Forget(int id);
+
+ private:
+  struct Id {
+    Name* name = nullptr;
+    int sharers = 0;  // members of this group in the set
+    uint32_t serial = 0;
+  };
+
+  const GroupMembers& group_;
+  ProcessSets sets_;
+  std::map<int, std::unique_ptr<SetNames>> by_set_;
+  SetNames* everybody_;  // the names of set 0
+  std::array<Id, kMaxIds> ids_;
+};
+
+// Owns what is in flight on this rank, and which thread works on the data of a small operation.
+//
+// A small operation that is too large to be copied and folded under the lock is reserved while a thread does so without
+// it: nobody else takes the result, and the log is read no further than the entry that would give the span to others.
+class UsesInFlight {
+ public:
+  // locked_bytes: see Negotiation::Limits.
+  UsesInFlight(const ArrivalCounters& counters, const SpanMemory& spans, size_t locked_bytes)
+      : counters_(counters), spans_(spans), locked_bytes_(locked_bytes) {}
+
+  Ticket Begin(Name* name) {
+    name->in_flight = true;
+    name->counted = false;
+    return name->ticket = tickets_.Add(name);
+  }
+  // The use in flight has an id: it is the next of that. Fills in what the submitter must know of it.
+  void Count(Name* name, Admission* admission);
+  // It has none any more, and is described anew.
+  void Uncount(Name* name);
+  void End(Name* name);
+  void EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationEvents* events);
+  Name* Find(Ticket ticket) const { return tickets_.Find(ticket); }  // null: no longer
+  size_t eager_count() const { return eager_count_; }
+
+  // ---- small operations
+  bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }  // any thread
+  CellBuffer CellsOf(const Name& name, uint64_t use) const {
+    return spans_.CellsOf(name.span, use, name.set().size(), name.payload_bytes);
+  }
+  // What a member of this group said when it came to the name last; of a small one, in the buffer of that use.
+  uint64_t SaidBy(int member, int rank, const Name& name, uint64_t use) const {
+    if (!name.small) return counters_.LatestOf(member, name.id);
+    return CellsOf(name, use).LatestOf(name.set().PositionOf(rank));
+  }
+  // All have put their data, and the id is not retired. Any thread.
+  bool IsReady(const Admission& admission) const;
+  bool AllHavePut(const Name& name) const;  // even where the id is retired
+  std::vector<Ticket> Ready() const;
+  void AskForBells() const;
+  // Whatever is still in flight is complete.
+  void TakeAll(NegotiationEvents* events);
+  // False when the result was taken, or the operation is described anew.
+  bool Take(Ticket ticket);
+  // The thread that had reserved it is done. True when somebody has waited for it.
+  bool Release(Ticket ticket);
+  // True where `reserved` is, and then Release says that somebody has waited.
+  bool MustWaitFor(bool reserved);
+  bool AwaitsRelease() { return MustWaitFor(reserved_count_ > 0); }
+
+ private:
+  bool IsLarge(const Name& name) const { return name.payload_bytes > locked_bytes_; }
+  void Enter(Name* name);
+  void Leave(Name* name);
+  void Reserve(Name* name);
+
+  const ArrivalCounters counters_;
+  const SpanMemory spans_;
+  const size_t locked_bytes_;
+  Tickets<Name> tickets_;
+  std::vector<Name*> small_;  // put by this rank and not reserved
+  std::atomic<size_t> small_count_{0};
+  size_t reserved_count_ = 0;
+  bool waits_for_release_ = false;  // somebody does, for one of them
+  size_t eager_count_ = 0;
+};
+
+// Inline, since a small operation takes no longer than a few calls.
+inline void UsesInFlight::Enter(Name* name) {
+  name->small_at = small_.size();
+  small_.push_back(name);
+  small_count_.store(small_.size(), std::memory_order_relaxed);
+}
+
+inline void UsesInFlight::Reserve(Name* name) {
+  name->reserved = true;
+  name->taken = false;
+  ++reserved_count_;
+}
+
+inline void UsesInFlight::Count(Name* name, Admission* admission) {
+  name->counted = true;
+  admission->id = name->id;
+  admission->use = name->use = name->next_use - 1;
+  const uint64_t use = name->next_use++;
+  if (name->small) {
+    // A copy of it would cost 5 ns.
+    admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes);
+    admission->large = IsLarge(*name);
+    admission->large ? Reserve(name) : Enter(name);
+  } else if (name->inbox) {
+    admission->inbox = name->inbox;
+    ++eager_count_;
+  }
+}
+
+}  // namespace farandole
