@@ -227,7 +227,7 @@ Status Coordinator::OnComplete(int from, ByteReader* reader, std::vector<Outgoin
   const int group = leaders_.GroupOf(from);
   if (!AreExtentsOf(id, group, completion.extents)) return Unreadable(from);
   const int number = completion.id;
-  const uint64_t use = completion.turn;
+  const uint64_t use = completion.use;
   if (order_.Complete(group, id.set, id.signature, std::move(completion))) {
     OpenFor(number, out);
   } else {

@@ -58,12 +58,12 @@ Status GroupLeader::OnReady(ByteReader* reader) {
   for (const ReadyItem& item : ready.items) {
     if (!IsValid(item)) return Unreadable(kCoordinatorRank);
     const Leading& leading = leads_.at(item.id);
-    memory_.spans.WriteExtents(leading.span(), item.turn, 0, item.extents);
+    memory_.spans.WriteExtents(leading.span(), item.use, 0, item.extents);
     if (!leading.set->local()) ++across;
     pending_.Append({LogKind::kReady, item.id, 0, item.set});
   }
   // Of sets across groups only the coordinator cuts batches, so that all their groups have the same.
-  if (across > 0) pending_.AppendSeal(across_written_ += across);
+  if (across > 0) pending_.AppendBatchEnd(across_written_ += across);
   outbox_.Ring();
   return Status::Ok();
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kRetiredFlag = 1ull << 63;
 constexpr size_t kRingEntries = GroupLog::kEntries;
 constexpr size_t kPage = 4096;
-constexpr int kSealKinds = 2;
+constexpr int kBatchKinds = 2;
 
 constexpr size_t Pages(size_t size_bytes) { return (size_bytes + kPage - 1) / kPage * kPage; }
 
@@ -129,16 +129,16 @@ struct GroupLog::Ring {
 };
 
 size_t GroupLog::BytesFor(int member_count) {
-  return Pages(sizeof(Line) * static_cast<size_t>(member_count)) + Pages(sizeof(Ring)) * (2 + kSealKinds);
+  return Pages(sizeof(Line) * static_cast<size_t>(member_count)) + Pages(sizeof(Ring)) * (2 + kBatchKinds);
 }
 
 GroupLog::GroupLog(std::byte* memory, int member, int member_count, uint64_t entries)
     : member_(member), member_count_(member_count), entries_(entries) {
-  static_assert(sizeof(Ring) % 128 == 0 && Pages(sizeof(Ring)) * kSealKinds >= sizeof(Ring) * kSealKinds);
+  static_assert(sizeof(Ring) % 128 == 0 && Pages(sizeof(Ring)) * kBatchKinds >= sizeof(Ring) * kBatchKinds);
   heads_ = reinterpret_cast<Line*>(memory);
   log_ = reinterpret_cast<Ring*>(memory += Pages(sizeof(Line) * static_cast<size_t>(member_count)));
-  seals_ = reinterpret_cast<Ring*>(memory += Pages(sizeof(Ring)));
-  completed_ = reinterpret_cast<Ring*>(memory + Pages(sizeof(Ring)) * kSealKinds);
+  batch_ends_ = reinterpret_cast<Ring*>(memory += Pages(sizeof(Ring)));
+  completed_ = reinterpret_cast<Ring*>(memory + Pages(sizeof(Ring)) * kBatchKinds);
 }
 
 bool GroupLog::TryAppend(const LogEntry& entry) {
@@ -169,19 +169,19 @@ std::optional<LogEntry> GroupLog::Read(uint64_t position) const {
 
 uint64_t GroupLog::end() const { return log_->tail.load(std::memory_order_acquire); }
 
-uint64_t GroupLog::SealOrRead(SealKind kind, uint64_t batch, uint64_t proposed_end) {
-  std::atomic<uint64_t>& seal = seals_[static_cast<int>(kind)].words[batch % kRingEntries];
-  uint64_t word = seal.load(std::memory_order_acquire);
+uint64_t GroupLog::DecideBatchEnd(BatchKind kind, uint64_t batch, uint64_t proposed_end) {
+  std::atomic<uint64_t>& batch_end = batch_ends_[static_cast<int>(kind)].words[batch % kRingEntries];
+  uint64_t word = batch_end.load(std::memory_order_acquire);
   if (!IsFresh(word, batch)) {
     const uint64_t wanted = Tagged(batch, proposed_end);
-    if (seal.compare_exchange_strong(word, wanted)) word = wanted;
+    if (batch_end.compare_exchange_strong(word, wanted)) word = wanted;
   }
   return word & kPayloadMask;
 }
 
-std::optional<uint64_t> GroupLog::ReadSeal(SealKind kind, uint64_t batch) const {
-  const auto& seal = seals_[static_cast<int>(kind)].words[batch % kRingEntries];
-  const uint64_t word = seal.load(std::memory_order_acquire);
+std::optional<uint64_t> GroupLog::ReadBatchEnd(BatchKind kind, uint64_t batch) const {
+  const auto& batch_end = batch_ends_[static_cast<int>(kind)].words[batch % kRingEntries];
+  const uint64_t word = batch_end.load(std::memory_order_acquire);
   if (!IsFresh(word, batch)) return std::nullopt;
   return word & kPayloadMask;
 }
@@ -204,9 +204,9 @@ void LogQueue::Append(const LogEntry& entry) {
   if (!empty() || !log_.TryAppend(entry)) AppendLater(entry);
 }
 
-void LogQueue::AppendSeal(uint64_t end) {
+void LogQueue::AppendBatchEnd(uint64_t end) {
   if (!empty()) return Push({{}, end});
-  log_.SealOrRead(SealKind::kAcross, seals_written_++, end);
+  log_.DecideBatchEnd(BatchKind::kAcross, batches_written_++, end);
 }
 
 void LogQueue::Push(const Waiting& waiting) {
@@ -218,8 +218,8 @@ bool LogQueue::AppendWaiting() {
   const size_t before = waiting_.size();
   while (!waiting_.empty()) {
     const Waiting& next = waiting_.front();
-    if (next.seal) {
-      log_.SealOrRead(SealKind::kAcross, seals_written_++, *next.seal);
+    if (next.batch_end) {
+      log_.DecideBatchEnd(BatchKind::kAcross, batches_written_++, *next.batch_end);
     } else if (!log_.TryAppend(next.entry)) {
       break;
     }
@@ -231,7 +231,7 @@ bool LogQueue::AppendWaiting() {
 
 void LogQueue::AddLeaving(std::set<int>* leaving) const {
   for (const Waiting& waiting : waiting_) {
-    if (!waiting.seal && waiting.entry.kind == LogKind::kLeft) leaving->insert(waiting.entry.id);
+    if (!waiting.batch_end && waiting.entry.kind == LogKind::kLeft) leaving->insert(waiting.entry.id);
   }
 }
 

@@ -9,7 +9,7 @@
 //             arrivals  [ member ][ id ]               what each member said when it last came
 //   log       heads     [ member 0 | member 1 | ... ]  one line each: how far the member has read the log
 //             entries   [ e e e e ... ]                ring of entries in total order, tagged by lap
-//             seals     [ s s s ... ] x 2              where batches end: of sets inside this group, across groups
+//             ends      [ n n n ... ] x 2              where batches end: of sets inside this group, across groups
 //             completed [ e e ... ]                    several groups only: what the leader has to tell the coordinator
 //   spans     [ bytes ]                                per-id memory from the coordinator: small data, extents
 //
@@ -118,11 +118,11 @@ struct LogEntry {
   int set = 0;
 };
 
-// Batches of sets inside the group are sealed by their first reader, those of sets across groups by the leader.
-enum class SealKind { kInside = 0, kAcross = 1 };
+// Of sets inside the group: the first reader decides where a batch ends. Of sets across groups: the leader does.
+enum class BatchKind { kInside = 0, kAcross = 1 };
 
 // What comes next, in one order for all members. Why its rings do not overflow: an append looks at the slowest reader
-// first, and reading needs no user code, only the engine's thread. There is an entry for every seal. An id is among the
+// first, and reading needs no user code, only the engine's thread. Every batch has an entry. An id is among the
 // completed ones once, until the coordinator has answered.
 class GroupLog {
  public:
@@ -138,8 +138,8 @@ class GroupLog {
   uint64_t end() const;
   void PublishHead(uint64_t position);  // this member has read everything before it
   // Where batch b ends, as agreed by all readers: the first to ask decides that it is `proposed_end`.
-  uint64_t SealOrRead(SealKind kind, uint64_t batch, uint64_t proposed_end);
-  std::optional<uint64_t> ReadSeal(SealKind kind, uint64_t batch) const;
+  uint64_t DecideBatchEnd(BatchKind kind, uint64_t batch, uint64_t proposed_end);
+  std::optional<uint64_t> ReadBatchEnd(BatchKind kind, uint64_t batch) const;
 
   // To the leader.
   void PushCompleted(int id);
@@ -155,7 +155,7 @@ class GroupLog {
   uint64_t entries_;
   Line* heads_;
   Ring* log_;
-  Ring* seals_;  // one per SealKind
+  Ring* batch_ends_;  // one per BatchKind
   Ring* completed_;
   std::atomic<uint64_t> known_head_{0};  // of the slowest reader, when last looked
 };
@@ -170,7 +170,7 @@ class LogQueue {
   void Append(const LogEntry& entry);
   void AppendLater(const LogEntry& entry) { Push({entry, std::nullopt}); }
   // Where the next batch of sets across groups ends, likewise. REQUIRES: this rank is the leader.
-  void AppendSeal(uint64_t end);
+  void AppendBatchEnd(uint64_t end);
   // As much as there is room for; true when it was something.
   bool AppendWaiting();
   // The ranks that have left, as what waits here says.
@@ -179,14 +179,14 @@ class LogQueue {
  private:
   struct Waiting {
     LogEntry entry;
-    std::optional<uint64_t> seal;  // instead of the entry
+    std::optional<uint64_t> batch_end;  // instead of the entry
   };
   void Push(const Waiting& waiting);
 
   GroupLog& log_;
   std::deque<Waiting> waiting_;
   std::atomic<bool> empty_{true};
-  uint64_t seals_written_ = 0;
+  uint64_t batches_written_ = 0;
 };
 
 // Where the span of an id lies.

@@ -105,7 +105,7 @@ bool BatchOrder::Complete(int group, const ProcessSetPtr& set, const Signature& 
   partial.extents[group] = std::move(completion.extents);
   if (partial.extents.size() < static_cast<size_t>(set->layout.group_count())) return true;
   const size_t each = signature.ExtentCount(set->size());
-  Add({completion.id, set->id, completion.turn, InPositionOrder(partial, *set, each)}, set);
+  Add({completion.id, set->id, completion.use, InPositionOrder(partial, *set, each)}, set);
   partial_.erase(completion.id);
   return true;
 }

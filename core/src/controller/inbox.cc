@@ -54,7 +54,7 @@ bool Inboxes::Open(Name* name, uint32_t serial) {
 Status Inboxes::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
   if (put.serial > last_serial_) return OnEarlyPut(from, put, inbox);
   const Name* const name = names_.Current(put.id);
-  const bool retired = name == nullptr || put.serial != names_.serial_of(put.id);
+  const bool retired = name == nullptr || put.serial != name->serial;
   if (retired) return put.payload_bytes > Inbox::kMostBytes ? Unreadable(from) : Status::Ok();
   const uint64_t use = UsesIn(put.sequence);
   const bool current = name->in_flight && name->counted && use + 1 == name->next_use;

@@ -59,9 +59,9 @@ bool LogReader::FindEnd(Where where) {
   if ((where == kInside ? head_ : across_read_) < batches.end) return true;
   if (where == kInside) {
     const uint64_t proposed = group_.one_group() ? memory_.log.end() : RunEnd();
-    batches.end = memory_.log.SealOrRead(SealKind::kInside, batches.next, proposed);
+    batches.end = memory_.log.DecideBatchEnd(BatchKind::kInside, batches.next, proposed);
   } else {
-    const std::optional<uint64_t> end = memory_.log.ReadSeal(SealKind::kAcross, batches.next);
+    const std::optional<uint64_t> end = memory_.log.ReadBatchEnd(BatchKind::kAcross, batches.next);
     if (!end) return false;
     batches.end = *end;
   }

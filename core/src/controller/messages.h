@@ -89,8 +89,8 @@ using Turns = std::map<int32_t, int64_t>;
 // Of an id there can be.
 inline bool IsId(int32_t id) { return id >= 0 && id < kMaxIds; }
 
-// ---- sequences: what a rank says when it comes to an operation, how often it has come and with which turn. Equal on
-// all ranks, or they do not mean the same operation.
+// ---- sequences: what a rank says when it comes to an operation. One holds how often the rank has come, and the turn.
+// All ranks say the same, or they do not mean the same operation.
 
 // Never 0, which stands for a rank that has not come. turn: -1 when the user has named the operation.
 inline uint64_t SequenceOf(uint64_t use, int64_t turn) {
@@ -198,33 +198,33 @@ struct Lead {
 struct Completion {
   static constexpr MessageKind kKind = MessageKind::kComplete;
   int32_t id = 0;
-  uint64_t turn = 0;
+  uint64_t use = 0;
   uint64_t sequence = 0;         // what the members said, see SequenceOf
   std::vector<int64_t> extents;  // of the group's positions
 
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {
     visit("id", self.id...);
-    visit("turn", self.turn...);
+    visit("use", self.use...);
     visit("sequence", self.sequence...);
     visit("extents", self.extents...);
   }
   bool IsValid() const { return IsId(id); }
 };
 
-// What a leader appends to its group's log. The extents of all positions, one after the other, go into half `turn` & 1
-// of the span.
+// What a leader appends to its group's log. The extents of all positions, one after the other, go into the buffer of
+// this use.
 struct ReadyItem {
   int32_t id = 0;
   int32_t set = 0;
-  uint64_t turn = 0;
+  uint64_t use = 0;
   std::vector<int64_t> extents;
 
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {
     visit("id", self.id...);
     visit("set", self.set...);
-    visit("turn", self.turn...);
+    visit("use", self.use...);
     visit("extents", self.extents...);
   }
 };

@@ -81,13 +81,14 @@ bool NameTable::Assign(Name* name, const Assignment& assignment) {
   if (!without && (span.size_bytes == 0 || !span.IsValid())) return false;
   name->id = assignment.id;
   name->known = signature;
+  name->serial = assignment.serial;
   name->span = span;
   name->small = span.offset >= 0 && IsSmall(signature, set);
   name->payload_bytes = name->small ? static_cast<size_t>(signature.TotalBytes()) : 0;
   name->has_extents = signature.ExtentCount(set.size()) > 0;
   name->next_use = 1;
   ++name->ids_held;
-  id = {name, group_.SharersOf(set), assignment.serial};
+  id = {name, group_.SharersOf(set)};
   return true;
 }
 
@@ -105,8 +106,13 @@ void UsesInFlight::Uncount(Name* name) {
 }
 
 void UsesInFlight::Leave(Name* name) {
-  if (name->counted && name->inbox) --eager_count_;
-  if (!name->counted || !name->small || name->reserved) return;
+  if (!name->counted) return;
+  if (name->inbox) --eager_count_;
+  if (name->small && !name->reserved) LeaveSmall(name);
+}
+
+// The last one takes its place.
+void UsesInFlight::LeaveSmall(Name* name) {
   small_[name->small_at] = small_.back();
   small_[name->small_at]->small_at = name->small_at;
   small_.pop_back();
@@ -115,6 +121,10 @@ void UsesInFlight::Leave(Name* name) {
 
 void UsesInFlight::End(Name* name) {
   Leave(name);
+  EndTicket(name);
+}
+
+void UsesInFlight::EndTicket(Name* name) {
   tickets_.Remove(name->ticket);
   name->in_flight = false;
 }
@@ -160,12 +170,12 @@ bool UsesInFlight::Take(Ticket ticket) {
   Name* const name = Find(ticket);
   if (name == nullptr || !name->counted || !name->small || name->reserved) return false;
   CellsOf(*name, name->next_use).AskForLinesOf(name->set().position);
+  LeaveSmall(name);
   if (IsLarge(*name)) {
-    Leave(name);
     Reserve(name);
     name->taken = true;
   } else {
-    End(name);
+    EndTicket(name);
   }
   return true;
 }

@@ -44,6 +44,7 @@ struct Name {
   bool small = false;
   size_t payload_bytes = 0;      // of a small one
   std::shared_ptr<Inbox> inbox;  // of an eager one
+  uint32_t serial = 0;           // of the assignment
   bool has_extents = false;
   uint64_t next_use = 0;  // of the id; use 0 is the described one
   // Ids that still mean this name: the current one, and former ones until RETIRED is read.
@@ -109,7 +110,6 @@ class NameTable {
     Name* const name = at(id);
     return name != nullptr && name->id == id ? name : nullptr;
   }
-  uint32_t serial_of(int id) const { return ids_[static_cast<size_t>(id)].serial; }
   int sharers_of(int id) const { return ids_[static_cast<size_t>(id)].sharers; }
   // The id means nothing any more. The name stays.
   void Forget(int id);
@@ -118,7 +118,6 @@ class NameTable {
   struct Id {
     Name* name = nullptr;
     int sharers = 0;  // members of this group in the set
-    uint32_t serial = 0;
   };
 
   const GroupMembers& group_;
@@ -143,8 +142,9 @@ class UsesInFlight {
     name->counted = false;
     return name->ticket = tickets_.Add(name);
   }
-  // The use in flight has an id: it is the next of that. Fills in what the submitter must know of it.
-  void Count(Name* name, Admission* admission);
+  // The use in flight has an id: it is the next of that. Fills in what the submitter must know of it. round: see
+  // JoinState.
+  void Count(Name* name, uint32_t round, Admission* admission);
   // It has none any more, and is described anew.
   void Uncount(Name* name);
   void End(Name* name);
@@ -181,6 +181,8 @@ class UsesInFlight {
   bool IsLarge(const Name& name) const { return name.payload_bytes > locked_bytes_; }
   void Enter(Name* name);
   void Leave(Name* name);
+  void LeaveSmall(Name* name);
+  void EndTicket(Name* name);
   void Reserve(Name* name);
 
   const ArrivalCounters counters_;
@@ -207,7 +209,7 @@ inline void UsesInFlight::Reserve(Name* name) {
   ++reserved_count_;
 }
 
-inline void UsesInFlight::Count(Name* name, Admission* admission) {
+inline void UsesInFlight::Count(Name* name, uint32_t round, Admission* admission) {
   name->counted = true;
   admission->id = name->id;
   admission->use = name->use = name->next_use - 1;
@@ -219,6 +221,8 @@ inline void UsesInFlight::Count(Name* name, Admission* admission) {
     admission->large ? Reserve(name) : Enter(name);
   } else if (name->inbox) {
     admission->inbox = name->inbox;
+    admission->serial = name->serial;
+    admission->round = round;
     ++eager_count_;
   }
 }

@@ -135,10 +135,7 @@ void Negotiation::Admit(Name* name, const NamedOperation& operation, Admission* 
   name->description.turn = admission->turn = operation.turn();
   if (name->description.site != operation.site()) name->description.site = operation.site();  // nearly always the same
   if (name->next_use == limits_.most_uses) outbox_.Send(MessageKind::kStuck, name->id);
-  in_flight_.Count(name, admission);
-  if (!name->inbox) return;
-  admission->serial = names_.serial_of(name->id);
-  admission->round = join_.round();
+  in_flight_.Count(name, join_.round(), admission);
 }
 
 Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {

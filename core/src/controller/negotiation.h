@@ -160,8 +160,8 @@ class Negotiation {
   bool AnyJoined() const { return memory_.counters.AnyJoined(); }
   // Says that this rank leaves. REQUIRES: nothing in flight.
   void Leave();
-  // Ranks that have said so, where it stands behind what this rank cannot read yet: it waits for a message, a seal or
-  // room in the log, which may take longer than their leaving.
+  // Ranks that have said so, where it stands behind what this rank cannot read yet. That may wait for a message, for
+  // where a batch ends or for room in the log, longer than their leaving takes.
   std::set<int> Leaving() const;
 
   // ---- who waits for whom
