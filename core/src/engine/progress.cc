@@ -256,7 +256,8 @@ void ProgressLoop::ActOnSigns() {
   }
 }
 
-// A back end that fails because another rank is gone says so before the ends of connections do: they say who it is.
+// A back end may fail because another rank is gone. Then the ended connections, or those that will have ended soon, say
+// which rank that is, and the verdict on it ends the epoch.
 bool ProgressLoop::RunTasks() {
   bool moved = false;
   for (bool finished = !work_.empty(); finished;) {
@@ -287,7 +288,7 @@ bool ProgressLoop::EnterDeferred() {
   return !operations.empty();
 }
 
-// Last in a pass, so that everything the pass has found goes in one message where it can.
+// Comes last in a pass, so that whatever the pass has caused goes out with it.
 bool ProgressLoop::SendOutgoing() {
   if (!table_->has_outgoing.exchange(false)) return false;
   std::vector<Bytes> messages;

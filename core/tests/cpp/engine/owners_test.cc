@@ -1,0 +1,209 @@
+// The owners of an engine's state, each without the others: what they return, for the progress loop to act on.
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "engine/control.h"
+#include "engine/failures.h"
+#include "engine/stacks.h"
+#include "engine/stalls.h"
+#include "support/requests.h"
+#include "support/thread_worlds.h"
+
+namespace farandole {
+namespace {
+
+OperationPtr BarrierCalled(const std::string& name) {
+  return std::make_shared<Operation>(Make(OpKind::kBarrier, {}, name));
+}
+
+Table EmptyTableOf(const World& world) { return {world.layout, world.rank, world.group->board(), {}}; }
+
+// ---- ControlPlane
+
+TEST(ControlPlaneTest, LastWordsAreThereWithTheEndOfTheirConnectionAndOfTheirProcess) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
+  auto [process, its_end] = SocketPair();  // readable when the other is closed, as a pidfd when the process ends
+  worlds[1]->pidfds[0] = std::move(process);
+  ControlPlane plane(worlds[1].get());
+  ASSERT_TRUE(plane.Open().ok());
+  EXPECT_FALSE(plane.Look());
+  EXPECT_FALSE(plane.has_signs());
+  const Bytes first{1, 2, 3}, last{4};
+  MessageStream& stream = worlds[0]->control[1];
+  for (const Bytes& message : {first, last}) stream.Queue(message);
+  ASSERT_TRUE(stream.Flush().ok());
+  stream = MessageStream();
+  its_end.Reset();
+  EXPECT_TRUE(plane.Look());
+  const ControlPlane::Signs signs = plane.TakeSigns();
+  EXPECT_EQ(signs.messages, (std::vector<Bytes>{first, last}));
+  EXPECT_EQ(signs.closed, std::vector<int>{0});
+  EXPECT_EQ(signs.gone, std::vector<int>{0});
+  EXPECT_TRUE(signs.ends.empty());
+  EXPECT_FALSE(plane.Look()) << "each sign comes once";
+  EXPECT_FALSE(plane.has_signs());
+}
+
+TEST(ControlPlaneTest, WhoSaysToRankZeroWhatItCannotReadIsToBlame) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1, 1});
+  ControlPlane plane(worlds[0].get());
+  ASSERT_TRUE(plane.Open().ok());
+  MessageStream& stream = worlds[2]->control[0];
+  stream.Queue({255, 255});
+  ASSERT_TRUE(stream.Flush().ok());
+  EXPECT_TRUE(plane.Look());
+  const ControlPlane::Signs signs = plane.TakeSigns();
+  ASSERT_EQ(signs.ends.size(), 1u);
+  EXPECT_EQ(signs.ends[0].culprit, 2);
+  EXPECT_FALSE(signs.ends[0].status.ok());
+}
+
+// ---- FailureMonitor
+
+TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({2});
+  Table first = EmptyTableOf(*worlds[0]), second = EmptyTableOf(*worlds[1]);
+  FailureMonitor here(worlds[0].get(), &first), there(worlds[1].get(), &second);
+  EXPECT_FALSE(there.is_told());
+  EXPECT_TRUE(here.TellGroup({{Code::kPeerLost, "rank 7 died"}, 7}));
+  EXPECT_FALSE(there.TellGroup({{Code::kDeadline, "too late"}, -1}));
+  ASSERT_TRUE(there.is_told());
+  EXPECT_EQ(there.Told().status.message(), "rank 7 died");
+  EXPECT_EQ(there.Told().culprit, 7);
+  there.Break(there.Told());
+  there.Break({{Code::kNotInitialized, "shut down"}, -1});
+  EXPECT_TRUE(second.is_broken);
+  EXPECT_EQ(second.broken_by, 7);
+  EXPECT_EQ(there.OfShutdown(3).status.message(), "rank 7 died") << "the first cause is told";
+}
+
+TEST(FailureMonitorTest, AnEndedConnectionIsBlamedWhenItsTimeIsOver) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
+  Table table = EmptyTableOf(*worlds[0]);
+  FailureMonitor failures(worlds[0].get(), &table);
+  EXPECT_FALSE(failures.SuspectBrokenLinks());
+  worlds[1]->links[0].reset();
+  EXPECT_TRUE(failures.SuspectBrokenLinks());
+  ASSERT_TRUE(failures.suspects_somebody());
+  const auto end = failures.Judge(Now() + Liveness::kSuspicion);
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->culprit, 1);
+  EXPECT_EQ(end->status.message().find("the connection to rank 1 (host host1, pid 1) was lost"), 0u);
+  EXPECT_FALSE(failures.suspects_somebody());
+}
+
+// ---- StallInspector
+
+TEST(StallInspectorTest, AWaitBeyondTheLimitEndsTheEpochWithWhatIsKnownOfIt) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
+  Table table = EmptyTableOf(*worlds[1]);
+  Settings settings;
+  settings.timeout_ms = 5000;
+  settings.warn_after_ms = 10'000;
+  StallInspector stalls(worlds[1].get(), &table, nullptr, settings);
+  Negotiation::Event absent;
+  absent.kind = Negotiation::Event::kAbsent;
+  absent.absences = {{"barrier 'metric'", {1}, {0}}};
+  stalls.On(absent);
+  Wait wait{BarrierCalled("batch"), 4999, {0}};
+  EXPECT_FALSE(stalls.Check(Now(), {wait}));
+  wait.waited_ms = 5000;
+  const auto end = stalls.Check(Now(), {wait});
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->status.code(), Code::kDeadline);
+  EXPECT_EQ(end->status.message().find("barrier 'batch' has waited 5 s on rank 1 for rank 0 (host host0, pid 1), while "
+                                       "rank 0 waits for this one to call barrier 'metric'"),
+            0u)
+      << end->status.message();
+}
+
+TEST(StallInspectorTest, WhatIsNoRankIsToldInItsOwnWords) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({2});
+  Table table = EmptyTableOf(*worlds[1]);
+  Settings settings;
+  settings.timeout_ms = 5000;
+  StallInspector stalls(worlds[1].get(), &table, nullptr, settings);
+  Wait wait{BarrierCalled("w"), 6000, {kOwnDevice}};
+  wait.reason = "GPU 3, which has not computed its input yet,";
+  const auto end = stalls.Check(Now(), {wait});
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->status.message(),
+            "barrier 'w' has waited 6 s on rank 1 for GPU 3, which has not computed its input yet; raise "
+            "FARANDOLE_TIMEOUT if that is normal");
+}
+
+// ---- DeadlockDetector
+
+std::string OnlyThisThread() {
+  char text[120];
+  std::snprintf(text, sizeof text, "Thread 0x%lx (most recent call first):\n  File \"train.py\", line 3 in main\n",
+                static_cast<unsigned long>(pthread_self()));
+  return text;
+}
+
+// This rank waits for rank 1, which is known to have come to something else that lacks this rank.
+class DeadlockDetectorTest : public testing::Test {
+ protected:
+  DeadlockDetectorTest() {
+    SetStackFunction(&OnlyThisThread);
+    table_.blocked.Add(wait_.operation);
+  }
+  ~DeadlockDetectorTest() override {
+    table_.blocked.Remove();
+    SetStackFunction(nullptr);
+  }
+  void Ask() { detector_.AskThoseThatNeedUs({wait_}, {{"barrier 'metric'", {0}, {1}}}); }
+  bool Finds() { return detector_.Find({wait_}).has_value(); }
+
+  std::vector<std::unique_ptr<World>> worlds_ = ThreadWorlds({1, 1});
+  Table table_{worlds_[0]->layout, 0, worlds_[0]->group->board(), {}};
+  DeadlockDetector detector_{&table_};
+  Wait wait_{BarrierCalled("batch"), 1000, {1}};
+};
+
+TEST_F(DeadlockDetectorTest, ARankThatWaitsForThisOneOnlyIsFound) {
+  Ask();
+  EXPECT_FALSE(Finds());
+  detector_.OnAnswer(1, {"barrier 'metric'"});
+  ASSERT_TRUE(Finds());
+  EXPECT_EQ(detector_.Find({wait_})->missing, std::vector<int>{1});
+}
+
+TEST_F(DeadlockDetectorTest, ARankThatWaitsForSomethingElseTooIsNot) {
+  Ask();
+  detector_.OnAnswer(1, {"barrier 'metric'", "barrier 'other'"});
+  EXPECT_FALSE(Finds());
+  Ask();
+  detector_.OnAnswer(1, {});
+  EXPECT_FALSE(Finds()) << "it may still call something";
+}
+
+TEST_F(DeadlockDetectorTest, AnAnswerIsVoidOnceThisRankHasComeToSomething) {
+  Ask();
+  ++table_.entered;
+  detector_.OnAnswer(1, {"barrier 'metric'"});
+  EXPECT_FALSE(Finds()) << "that may have been what rank 1 needs";
+  Ask();
+  detector_.OnAnswer(1, {"barrier 'metric'"});
+  EXPECT_TRUE(Finds());
+  ++table_.entered;
+  EXPECT_FALSE(Finds());
+}
+
+TEST_F(DeadlockDetectorTest, AThreadHereThatMayStillCallSomethingIsADoubt) {
+  Ask();
+  detector_.OnAnswer(1, {"barrier 'metric'"});
+  SetStackFunction(
+      [] { return "Thread 0x1 (most recent call first):\n  File \"a.py\", line 1 in f\n" + OnlyThisThread(); });
+  EXPECT_FALSE(Finds());
+  SetStackFunction(&OnlyThisThread);
+  wait_.is_under_way = true;
+  EXPECT_FALSE(Finds()) << "the back end ends it";
+}
+
+}  // namespace
+}  // namespace farandole
