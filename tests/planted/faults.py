@@ -79,7 +79,7 @@ FAULTS = [
         name="a second process with a rank that is there already is let in",
         path="core/src/world/rendezvous/server.cc",
         before=(
-            "  if (here_[at])\n"
+            "  if (connected_[at])\n"
             "    return Invalid(NameOfRank(peers_, rank)"
             ' + " is there already; are two processes started with one rank?");\n'
         ),

@@ -177,7 +177,7 @@ void Eager::Receive(int rank, bool* moved, std::vector<Sign>* signs) {
 }
 
 // Where one operation is under way, its data come next, unless that rank does things in another order.
-PutStream::Room Eager::Expected() {
+PutStream::Slice Eager::Expected() {
   if (running_.size() != 1) return {};
   const Running& running = *running_.front();
   const bool is_other = running.plan().set->PositionOf(receiving_from_) >= 0;

@@ -126,7 +126,7 @@ class Eager final : private PutStream::Receiver {
   PutStream& stream(int rank) { return world_->puts[static_cast<size_t>(rank)]; }
 
   // PutStream::Receiver
-  PutStream::Room Expected() override;
+  PutStream::Slice Expected() override;
   Status OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) override;
   void OnData(size_t size_bytes) override;
 

@@ -125,8 +125,8 @@ Status PutStream::Read(Receiver* receiver, size_t* moved_bytes, size_t* wanted_b
     want(to_, std::min(left_bytes_, kStretchBytes));
   } else {
     want(head_.data() + head_bytes_, kPutHeadBytes - head_bytes_);
-    const Room room = receiver->Expected();
-    want(room.data, std::min(room.size_bytes, kStretchBytes));
+    const Slice slice = receiver->Expected();
+    want(slice.data, std::min(slice.size_bytes, kStretchBytes));
   }
   if (to_ == nullptr || left_bytes_ <= kStretchBytes) want(buffer, kBufferBytes);
   msghdr message{};

@@ -26,7 +26,7 @@ using PutHead = std::array<uint8_t, kPutHeadBytes>;
 
 class PutStream {
  public:
-  struct Room {
+  struct Slice {
     std::byte* data = nullptr;
     size_t size_bytes = 0;
   };
@@ -36,7 +36,7 @@ class PutStream {
     virtual ~Receiver() = default;
     // Memory into which the next data may come in one system call with their head. They are not copied if OnHead then
     // says that they belong there; in any case the memory is overwritten.
-    virtual Room Expected() = 0;
+    virtual Slice Expected() = 0;
     // Says where the `*size_bytes` bytes behind the head go; null: nowhere. Receive returns its error.
     virtual Status OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) = 0;
     // So many more bytes of the data have come.

@@ -19,16 +19,16 @@ RendezvousServer::RendezvousServer(int size, std::string endpoint, TimePoint now
     : size_(size),
       endpoint_(std::move(endpoint)),
       deadline_(deadline),
-      reported_at_(now),
+      missing_reported_at_(now),
       warn_at_(now + kFirstWarning),
       began_(now),
-      here_(static_cast<size_t>(size), false),
-      said_(static_cast<size_t>(size), false),
+      connected_(static_cast<size_t>(size), false),
+      reported_(static_cast<size_t>(size), false),
       unshared_(static_cast<size_t>(size), false),
       peers_(static_cast<size_t>(size)),
       outcomes_(static_cast<size_t>(size)) {
   for (PeerInfo& peer_info : peers_) peer_info.version.clear();
-  here_[0] = true;
+  connected_[0] = true;
 }
 
 // Each rank may come once: a later process with the same rank is refused, and the first one stays.
@@ -37,11 +37,11 @@ Status RendezvousServer::Admit(int rank, TimePoint now) {
     return Invalid("rank " + std::to_string(rank) + " does not belong to a job of " + std::to_string(size_) + " ranks");
   }
   const auto at = static_cast<size_t>(rank);
-  if (here_[at])
+  if (connected_[at])
     return Invalid(NameOfRank(peers_, rank) + " is there already; are two processes started with one rank?");
   if (over()) return {Code::kPeerLost, "the job is not starting any more"};
-  here_[at] = true;
-  reported_at_ = now;
+  connected_[at] = true;
+  missing_reported_at_ = now;
   outgoing_.push_back({rank, {RendezvousMessage::kWaiting, 0, Code::kOk, Missing(), "", {}}});
   return Status::Ok();
 }
@@ -59,7 +59,7 @@ void RendezvousServer::OnMessage(int rank, const RendezvousMessage& message, Tim
   } else if (message.kind == RendezvousMessage::kOutcome && phase_ != kPeers && message.round <= round_) {
     if (message.round == round_ && phase_ == kSharing) OnOutcome(rank, message, now);
   } else if (message.kind == RendezvousMessage::kReady && phase_ == kLinking) {
-    said_[static_cast<size_t>(rank)] = true;
+    reported_[static_cast<size_t>(rank)] = true;
     if (Missing().empty()) {
       ToAll({RendezvousMessage::kGo, round_, Code::kOk, {}, "", {}});
       phase_ = kOver;
@@ -72,7 +72,7 @@ void RendezvousServer::OnMessage(int rank, const RendezvousMessage& message, Tim
 void RendezvousServer::OnPeerInfo(int rank, const RendezvousMessage& message, TimePoint now) {
   PeerInfo& peer_info = peers_[static_cast<size_t>(rank)];
   if (const Status read = PeerInfo::Decode(message.text, &peer_info); !read.ok()) return GiveUp(read, {rank});
-  said_[static_cast<size_t>(rank)] = true;
+  reported_[static_cast<size_t>(rank)] = true;
   // A rank that expects another number of ranks ends the waiting at once, since some ranks will never come.
   const bool other_size = peer_info.version == PeerInfo::CoreVersion() && peer_info.size != size_;
   if (!other_size && !Missing().empty()) return;
@@ -94,11 +94,11 @@ void RendezvousServer::BeginRound(TimePoint now) {
 
 void RendezvousServer::OnOutcome(int rank, const RendezvousMessage& message, TimePoint now) {
   outcomes_[static_cast<size_t>(rank)] = message;
-  said_[static_cast<size_t>(rank)] = true;
+  reported_[static_cast<size_t>(rank)] = true;
   for (const auto& group : layout_.groups) {
     // One failure decides for its group, without the reports of the others.
     const bool decided =
-        std::all_of(group.begin(), group.end(), [&](int r) { return said_[static_cast<size_t>(r)]; }) ||
+        std::all_of(group.begin(), group.end(), [&](int r) { return reported_[static_cast<size_t>(r)]; }) ||
         std::any_of(group.begin(), group.end(),
                     [&](int r) { return !outcomes_[static_cast<size_t>(r)].ranks.empty(); });
     if (!decided) return;
@@ -150,9 +150,9 @@ void RendezvousServer::BeginLinking(TimePoint now) {
 
 void RendezvousServer::Enter(Phase phase, TimePoint now) {
   phase_ = phase;
-  reported_at_ = now;
+  missing_reported_at_ = now;
   reported_missing_.clear();
-  said_.assign(said_.size(), false);
+  reported_.assign(reported_.size(), false);
   outcomes_.assign(outcomes_.size(), {});
 }
 
@@ -171,11 +171,11 @@ void RendezvousServer::OnTime(TimePoint now) {
                      std::to_string(MillisecondsBetween(began_, deadline_) / 1000) + " s (FARANDOLE_START_TIMEOUT)");
     warn_at_ = now + kWarnAgain;
   }
-  if (now >= reported_at_ + kReportAgain) ReportMissing(now);
+  if (now >= missing_reported_at_ + kReportAgain) ReportMissing(now);
 }
 
 void RendezvousServer::ReportMissing(TimePoint now) {
-  reported_at_ = now;
+  missing_reported_at_ = now;
   std::vector<int> missing = Missing();
   if (missing == reported_missing_) return;
   ToAll({RendezvousMessage::kWaiting, round_, Code::kOk, missing, "", {}});
@@ -183,7 +183,7 @@ void RendezvousServer::ReportMissing(TimePoint now) {
 }
 
 TimePoint RendezvousServer::next() const {
-  return over() ? TimePoint::max() : std::min({deadline_, warn_at_, reported_at_ + kReportAgain});
+  return over() ? TimePoint::max() : std::min({deadline_, warn_at_, missing_reported_at_ + kReportAgain});
 }
 
 void RendezvousServer::GiveUpWaiting(int rank, const std::string& how_long) {
@@ -209,7 +209,7 @@ void RendezvousServer::GiveUp(Status why, std::vector<int> culprits) {
 std::vector<int> RendezvousServer::Missing() const {
   std::vector<int> ranks;
   for (int r = 0; r < size_; ++r) {
-    if (!said_[static_cast<size_t>(r)]) ranks.push_back(r);
+    if (!reported_[static_cast<size_t>(r)]) ranks.push_back(r);
   }
   return ranks;
 }
@@ -217,7 +217,7 @@ std::vector<int> RendezvousServer::Missing() const {
 // To all ranks that are connected by now.
 void RendezvousServer::ToAll(const RendezvousMessage& message) {
   for (int r = 0; r < size_; ++r) {
-    if (here_[static_cast<size_t>(r)]) outgoing_.push_back({r, message});
+    if (connected_[static_cast<size_t>(r)]) outgoing_.push_back({r, message});
   }
 }
 

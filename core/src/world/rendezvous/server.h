@@ -73,11 +73,12 @@ class RendezvousServer {
   const int size_;
   const std::string endpoint_;
   const TimePoint deadline_;
-  TimePoint reported_at_, warn_at_;  // when missing ranks were last reported to all, and are next named in the log
+  TimePoint missing_reported_at_;  // when missing ranks were last reported to all
+  TimePoint warn_at_;              // when they are next named in the log
   const TimePoint began_;
   Phase phase_ = kPeers;
   int round_ = 0;
-  std::vector<bool> here_, said_, unshared_;  // by rank; said_: it has reported what the phase waits for
+  std::vector<bool> connected_, reported_, unshared_;  // by rank; reported_: it has reported what the phase waits for
   std::vector<PeerInfo> peers_;
   std::vector<RendezvousMessage> outcomes_;
   std::vector<int> reported_missing_;

@@ -26,7 +26,7 @@ constexpr size_t kSizes[] = {1, 100, 5000, 70'000, 600'000};
 // Expects one of these sizes next, and is often wrong.
 class Taker final : public PutStream::Receiver {
  public:
-  PutStream::Room Expected() override {
+  PutStream::Slice Expected() override {
     if (room_.empty() && random_() % 3 != 0) room_.resize(kSizes[random_() % std::size(kSizes)]);
     return {room_.data(), room_.size()};
   }
