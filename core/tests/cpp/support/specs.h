@@ -23,13 +23,13 @@ inline std::string FreshEndpoint() {
   return "unix:farandole-test-" + std::to_string(getpid()) + "-" + std::to_string(device());
 }
 
-inline std::vector<WorldSpec> SpecsOf(int size, const std::string& store) {
+inline std::vector<WorldSpec> SpecsOf(int size, const std::string& endpoint) {
   std::vector<WorldSpec> specs;
   for (int r = 0; r < size; ++r) {
     WorldSpec spec;
     spec.rank = r;
     spec.size = size;
-    spec.rendezvous_endpoint = store;
+    spec.rendezvous_endpoint = endpoint;
     spec.key = KeyOf(7);
     spec.interface_address = "127.0.0.1";
     spec.plan = {8192, 4096};
