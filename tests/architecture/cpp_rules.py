@@ -130,7 +130,9 @@ def path_violations(files: Iterable[Source]) -> list[str]:
         code = code_only(source.text)
         for match in _PATH_KIND.finditer(code):
             if not match["compares"]:
-                found.append(f"{source.path}:{line_of(code, match.start())}: {match[0]}; ChoosePath chooses ({CHOOSER})")
+                found.append(
+                    f"{source.path}:{line_of(code, match.start())}: {match[0]}; ChoosePath chooses ({CHOOSER})"
+                )
     return found
 
 

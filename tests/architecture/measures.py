@@ -19,23 +19,23 @@ SOURCES = "core/src/"
 
 # figure -> the most it may be
 WORST: dict[str, float] = {
-    "files": 266,
-    "percent of files below 60 lines": 41.4,
+    "files": 209,
+    "percent of files below 60 lines": 15.3,
     "files above 500 lines": 0,
     "lines of the longest function": 40,
-    "folders that include each other in a circle": 4,
-    "classes of more than 30 functions": 4,
+    "folders that include each other in a circle": 0,
+    "classes of more than 30 functions": 0,
 }
 
 # folder -> the least share of comments, in percent
 LEAST_COMMENTS = {
-    "algorithms": 26,
-    "backends": 10,
+    "algorithms": 28,
+    "backends": 13,
     "collectives": 11,
     "common": 13,
-    "controller": 9,
+    "controller": 12,
     "device": 13,
-    "engine": 9,
+    "engine": 11,
     "reduce": 13,
     "transport": 15,
     "world": 13,

@@ -16,8 +16,8 @@
 #include <memory>
 #include <vector>
 
-#include "device/device.h"
 #include "device/block_pools.h"
+#include "device/device.h"
 #include "engine/batch.h"
 #include "engine/operation.h"
 
