@@ -343,7 +343,7 @@ TEST(DecodeTest, AnAbortIsNeverASuccess) {
   }
 }
 
-TEST(DecodeTest, SpansBeyondTheBoardAreRefused) {
+TEST(DecodeTest, SpansBeyondTheMemoryAreRefused) {
   const auto end = static_cast<int64_t>(kSpanBytes);
   for (int64_t offset : {int64_t{-1}, int64_t{-4096}, int64_t{64}, end, end - 8, INT64_MAX}) {
     Member member(LayoutOf({"a", "a"}), 0);

@@ -16,11 +16,11 @@ Layout MakeGroups(const std::vector<int>& sizes) {
 SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted, Negotiation::Limits limits)
     : layout_(MakeGroups(groups)), random_(seed), planted_(planted), coordinator_(layout_) {
   for (const auto& group : layout_.groups)
-    boards_.push_back(std::make_unique<Pages>(GroupMemory::BytesFor(static_cast<int>(group.size()))));
+    memories_.push_back(std::make_unique<Pages>(GroupMemory::BytesFor(static_cast<int>(group.size()))));
   if (seed % 2 == 0) limits.locked_bytes = 0;
   for (int r = 0; r < layout_.size(); ++r) {
-    std::byte* const board = boards_[static_cast<size_t>(layout_.group_of[static_cast<size_t>(r)])]->data();
-    ranks_.push_back(std::make_unique<Rank>(layout_, r, board, limits));
+    std::byte* const memory = memories_[static_cast<size_t>(layout_.group_of[static_cast<size_t>(r)])]->data();
+    ranks_.push_back(std::make_unique<Rank>(layout_, r, memory, limits));
   }
   to_rank_.resize(ranks_.size());
   to_coordinator_.resize(ranks_.size());

@@ -1,6 +1,6 @@
-// A whole job in one thread: negotiations, their boards, the coordinator and the messages between them, moved on one
-// step at a time in an order drawn from a seed. What the engine does with threads, queues and sockets is done here by
-// hand, with nothing but what the controller's headers promise.
+// A whole job in one thread: negotiations, their groups' memory, the coordinator and the messages between them, moved
+// on one step at a time in an order drawn from a seed. What the engine does with threads, queues and sockets is done
+// here by hand, with nothing but what the controller's headers promise.
 //
 // The oracle. Every call has a tag that is equal on all ranks that mean the same. Data of small operations are the
 // tags, one element for each position, so a result shows whose data, and of which use, went into it. Others are works:
@@ -153,7 +153,7 @@ class SimulatedJob {
   std::mt19937_64 random_;
   const Planted planted_;
   Coordinator coordinator_;
-  std::vector<std::unique_ptr<Pages>> boards_;  // by group
+  std::vector<std::unique_ptr<Pages>> memories_;  // by group
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::deque<Bytes>> to_rank_, to_coordinator_;
   std::map<std::pair<int, int>, std::deque<Parcel>> puts_;  // by sender and receiver
@@ -186,10 +186,10 @@ struct SimulatedJob::Work {
 };
 
 struct SimulatedJob::Rank {
-  Rank(const Layout& layout, int number, std::byte* board, const Negotiation::Limits& limits)
+  Rank(const Layout& layout, int number, std::byte* memory, const Negotiation::Limits& limits)
       : number(number),
         group(layout.group_of[static_cast<size_t>(number)]),
-        negotiation(layout, number, board, limits) {}
+        negotiation(layout, number, memory, limits) {}
   const int number;
   const int group;
   Negotiation negotiation;

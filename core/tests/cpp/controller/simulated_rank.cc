@@ -147,9 +147,9 @@ void SimulatedJob::Put(const Operation& operation) {
     if (position < elements) values[position] = static_cast<int64_t>(operation.call.tag);
     segments.push_back({operation.invited ? nullptr : values.data(), nullptr, tensor.dtype, elements});
   }
-  CellBuffer half = *operation.plan.cells;
-  half.Put(operation.plan.set->position, segments.data(), segments.size(), operation.plan.sequence(),
-           random_() % 2 == 0);
+  CellBuffer cells = *operation.plan.cells;
+  cells.Put(operation.plan.set->position, segments.data(), segments.size(), operation.plan.sequence(),
+            random_() % 2 == 0);
 }
 
 std::vector<int64_t> SimulatedJob::DataOf(const Operation& operation) const {

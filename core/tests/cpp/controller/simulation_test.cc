@@ -1,5 +1,5 @@
-// Negotiations, boards and the coordinator in one thread, in random order: messages wait, ranks run ahead, names change
-// their meaning, ids run out. A failure replays from its seed (FARANDOLE_SEED).
+// Negotiations, their groups' memory and the coordinator in one thread, in random order: messages wait, ranks run
+// ahead, names change their meaning, ids run out. A failure replays from its seed (FARANDOLE_SEED).
 #include "controller/simulation.h"
 
 namespace farandole {

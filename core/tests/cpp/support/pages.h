@@ -1,5 +1,5 @@
-// Memory as a fresh segment's: zero, and aligned to a page, which the board's cache lines rely on. Costs memory only
-// where it is touched, so that a test may make thousands of boards.
+// Memory as a fresh segment's: zero, and aligned to a page, which the counters' cache lines rely on. Costs memory only
+// where it is touched, so that a test may make thousands of groups.
 #pragma once
 
 #include <sys/mman.h>
