@@ -143,8 +143,8 @@ FAULTS = [
     Fault(
         name="the ranks that have joined are not forgotten at the end of a join",
         path="core/src/controller/coordinator.cc",
-        before="  ranks_.clear();\n  turns_.clear();\n",
-        after="  turns_.clear();\n",
+        before="  ranks_.clear();\n  sequence_numbers_.clear();\n",
+        after="  sequence_numbers_.clear();\n",
         found_by="cpp OperationsOfTheOthersGoOnAndAllBeginAnew",
     ),
     # ---- core, engine

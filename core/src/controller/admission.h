@@ -67,7 +67,7 @@ class NamedOperation {
   virtual ~NamedOperation() = default;
   virtual int set() const = 0;
   virtual const std::string& name() const = 0;
-  virtual int64_t turn() const = 0;  // -1 when the user has named it
+  virtual int64_t sequence_number() const = 0;  // -1 when the user has named it
   virtual std::string_view site() const = 0;
   virtual bool Means(const Signature& signature) const = 0;
 };
@@ -76,7 +76,7 @@ class NamedOperation {
 // operation.
 class DescribedOperation : public NamedOperation {
  public:
-  virtual std::vector<int64_t> Extents() const = 0;
+  virtual std::vector<int64_t> Counts() const = 0;
   virtual Description Describe() const = 0;
 };
 
@@ -86,22 +86,22 @@ struct Admission {
   ProcessSetPtr set;
   int id = -1;  // -1: it was described; nothing more to do until an event names the ticket
   uint64_t use = 0;
-  int64_t turn = -1;                // of an unnamed operation; all that meet in one use must have the same
-  std::optional<CellBuffer> cells;  // small: where all members put their data, with sequence()
+  int64_t sequence_number = -1;     // of an unnamed operation; all that meet in one use must have the same
+  std::optional<CellBuffer> cells;  // small: where all members put their data, with stamp()
   bool large = false;               // of a small one: too large to be copied and folded under the lock, see Release
   // Eager: where those of the others come. Having arrived, this rank sends them its own, with `serial` and `round`.
   std::shared_ptr<Inbox> inbox;
   uint32_t serial = 0;
   uint32_t round = 0;
-  uint64_t sequence() const { return SequenceOf(use, turn); }
+  uint64_t stamp() const { return StampOf(use, sequence_number); }
 };
 
 // What the driver has to do for operations that were submitted.
 struct NegotiationEvent {
   struct Item {
     Ticket ticket = 0;
-    std::vector<int64_t> extents;  // of all positions, see Signature::ExtentCount
-    int new_set = -1;              // add_process_set: its id
+    std::vector<int64_t> counts;  // of all positions, see Signature::CountsPerRank
+    int new_set = -1;             // add_process_set: its id
   };
   enum Kind {
     kBatch,      // run `items`, in this order; equal on all ranks of their sets
@@ -110,7 +110,7 @@ struct NegotiationEvent {
     kFailed,     // items[0]: `status`
     kWithdrawn,  // items[0]: this rank has joined, and is out of the operation until it is invited again
     kInvited,    // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
-    kJoinEnd,    // all had joined, `rank` last; `turns` are the most that anybody counted
+    kJoinEnd,    // all had joined, `rank` last; `sequence_numbers` are the most that anybody counted
     kAbsent,     // what rank 0 knows of who has not come: `absences`
     kAsked,      // rank `rank` wants to know where this one is
     kAnswered,   // where rank `rank` is: `where`
@@ -122,7 +122,7 @@ struct NegotiationEvent {
   Status status;
   int rank = -1;
   Description description;
-  Turns turns;
+  SequenceNumbers sequence_numbers;
   std::vector<Absence> absences;
   Whereabouts where;
 
@@ -165,7 +165,9 @@ class Outbox {
   void Ask(const std::vector<int>& ranks) { Send(Encode(Asked{{ranks.begin(), ranks.end()}})); }
   void Answer(int asker, const Whereabouts& where) { Send(Encode(Answered{asker, where})); }
   // This rank has not begun a change of process sets in which the others may wait for it.
-  void TellOfRefusal(int64_t turn, const std::string& text) { Send(Encode(Refused{rank_, turn, text})); }
+  void TellOfRefusal(int64_t sequence_number, const std::string& text) {
+    Send(Encode(Refused{rank_, sequence_number, text}));
+  }
 
  private:
   const int rank_;

@@ -7,10 +7,11 @@
 namespace farandole {
 namespace {
 
-std::string KeyOfTurn(int64_t turn) { return "t" + std::to_string(turn); }
+std::string KeyOfSequenceNumber(int64_t sequence_number) { return "t" + std::to_string(sequence_number); }
 
 std::pair<int, std::string> KeyOf(const Description& description) {
-  const std::string name = description.named() ? "n" + description.name : KeyOfTurn(description.turn);
+  const std::string name =
+      description.named() ? "n" + description.name : KeyOfSequenceNumber(description.sequence_number);
   return {description.signature.set, name};
 }
 
@@ -26,14 +27,15 @@ std::vector<int> OthersOf(const ProcessSet& set, const std::vector<int>& missing
 
 // ---- who has joined
 
-void JoinTally::Add(int rank, const Turns& turns) {
+void JoinTally::Add(int rank, const SequenceNumbers& sequence_numbers) {
   ranks_.insert(rank);
-  for (const auto& [set, turn] : turns) turns_[set] = std::max(turns_[set], turn);
+  for (const auto& [set, sequence_number] : sequence_numbers)
+    sequence_numbers_[set] = std::max(sequence_numbers_[set], sequence_number);
 }
 
 void JoinTally::Clear() {
   ranks_.clear();
-  turns_.clear();
+  sequence_numbers_.clear();
 }
 
 // ---- descriptions
@@ -71,7 +73,7 @@ bool DescriptionTable::IsAwaited(int set) const {
 std::vector<int> DescriptionTable::Refuse(const Refused& refused) {
   refused_[refused.rank] = refused;
   std::vector<int> ranks;
-  const auto waiting = gathering_.find({0, KeyOfTurn(refused.turn)});
+  const auto waiting = gathering_.find({0, KeyOfSequenceNumber(refused.sequence_number)});
   if (waiting == gathering_.end()) return ranks;
   for (const auto& [rank, description] : waiting->second) {
     if (ChangesSets(description.signature.kind)) ranks.push_back(rank);
@@ -83,7 +85,7 @@ std::vector<Refused> DescriptionTable::RefusalsOf(int from, const Description& d
   std::vector<Refused> refusals;
   if (!ChangesSets(description.signature.kind)) return refusals;
   for (const auto& [rank, refused] : refused_) {
-    if (rank != from && refused.turn == description.turn) refusals.push_back(refused);
+    if (rank != from && refused.sequence_number == description.sequence_number) refusals.push_back(refused);
   }
   return refusals;
 }
@@ -167,7 +169,7 @@ Status Coordinator::OnDescribe(int from, ByteReader* reader, std::vector<Outgoin
   return Status::Ok();
 }
 
-// It goes on without having taken its turn, so it may still come.
+// It goes on without having taken its sequence number, so it may still come.
 Status Coordinator::OnRefused(int from, ByteReader* reader, std::vector<Outgoing>* out) {
   const auto refused = Decode<Refused>(reader);
   if (!reader->AtEnd() || refused.rank != from) return Unreadable(from);
@@ -225,22 +227,23 @@ Status Coordinator::OnComplete(int from, ByteReader* reader, std::vector<Outgoin
   const IdTable::Id& id = ids_.at(completion.id);
   if (!id.IsInUse() || id.eager || !leaders_.IsLeaderIn(from, *id.set)) return Unreadable(from);
   const int group = leaders_.GroupOf(from);
-  if (!AreExtentsOf(id, group, completion.extents)) return Unreadable(from);
+  if (!AreCountsOf(id, group, completion.counts)) return Unreadable(from);
   const int number = completion.id;
   const uint64_t use = completion.use;
   if (order_.Complete(group, id.set, id.signature, std::move(completion))) {
     OpenFor(number, out);
   } else {
-    // Unnamed operations of groups that disagreed before: not this use, but described anew and paired by turn.
+    // Unnamed operations of groups that disagreed before: not this use, but described anew and paired by their sequence
+    // numbers.
     ids_.OnDisagreement(number, use, out);
   }
   return Status::Ok();
 }
 
-bool Coordinator::AreExtentsOf(const IdTable::Id& id, int group, const std::vector<int64_t>& extents) const {
-  const size_t each = id.signature.ExtentCount(id.set->size());
-  if (extents.size() != each * static_cast<size_t>(leaders_.MembersOf(group, *id.set))) return false;
-  return std::all_of(extents.begin(), extents.end(), [](int64_t extent) { return extent >= 0; });
+bool Coordinator::AreCountsOf(const IdTable::Id& id, int group, const std::vector<int64_t>& counts) const {
+  const size_t each = id.signature.CountsPerRank(id.set->size());
+  if (counts.size() != each * static_cast<size_t>(leaders_.MembersOf(group, *id.set))) return false;
+  return std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count >= 0; });
 }
 
 // ---- ranks that have no more data
@@ -248,7 +251,7 @@ bool Coordinator::AreExtentsOf(const IdTable::Id& id, int group, const std::vect
 Status Coordinator::OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* out) {
   const auto joined = Decode<Joined>(reader);
   if (!reader->AtEnd() || joined_.Has(from)) return Unreadable(from);
-  joined_.Add(from, joined.turns);
+  joined_.Add(from, joined.sequence_numbers);
   if (joined_.size() == leaders_.world().size()) {
     EndJoin(from, out);
     return Status::Ok();
@@ -264,7 +267,7 @@ Status Coordinator::OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* 
 // begun after it comes behind it.
 void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   Flush(out);
-  const Bytes result = Encode(JoinResult{{last, joined_.turns()}});
+  const Bytes result = Encode(JoinResult{{last, joined_.sequence_numbers()}});
   for (int rank = 0; rank < leaders_.world().size(); ++rank) out->push_back({rank, result});
   for (const auto& group : leaders_.world().groups)
     out->push_back({group[0], EncodeIdMessage(MessageKind::kJoinEnd, 0)});
@@ -276,9 +279,9 @@ void Coordinator::OpenFor(int number, std::vector<Outgoing>* out) const {
   const BatchOrder::Partial* const partial = order_.FindPartial(number);
   if (joined_.empty() || partial == nullptr) return;
   for (int rank : ids_.at(number).set->ranks) {
-    const bool waited_for = partial->extents.count(leaders_.GroupOf(rank)) == 0;
+    const bool waited_for = partial->counts.count(leaders_.GroupOf(rank)) == 0;
     if (waited_for && joined_.Has(rank))
-      out->push_back({rank, EncodeIdMessage(MessageKind::kOpen, number, partial->sequence)});
+      out->push_back({rank, EncodeIdMessage(MessageKind::kOpen, number, partial->stamp)});
   }
 }
 
@@ -335,9 +338,9 @@ std::vector<Coordinator::Waiting> Coordinator::Stalled() const {
     const BatchOrder::Partial* const partial = order_.FindPartial(id);
     if (partial == nullptr) continue;
     const ProcessSet& set = *ids_.at(id).set;
-    const auto is_here = [&](int rank) { return partial->extents.count(leaders_.GroupOf(rank)) > 0; };
+    const auto is_here = [&](int rank) { return partial->counts.count(leaders_.GroupOf(rank)) > 0; };
     const std::vector<int> missing = missing_of(set, is_here);
-    all.push_back({ids_.TitleOf(id, partial->sequence), missing, OthersOf(set, missing)});
+    all.push_back({ids_.TitleOf(id, partial->stamp), missing, OthersOf(set, missing)});
   }
   const auto nobody = [](int) { return false; };
   if (!joined_.empty()) {

@@ -28,21 +28,21 @@ namespace farandole {
 // Who has joined, since all went on together last.
 class JoinTally {
  public:
-  void Add(int rank, const Turns& turns);
+  void Add(int rank, const SequenceNumbers& sequence_numbers);
   bool Has(int rank) const { return ranks_.count(rank) > 0; }
   bool empty() const { return ranks_.empty(); }
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::set<int>& ranks() const { return ranks_; }
-  const Turns& turns() const { return turns_; }  // the most that any of them counted
+  const SequenceNumbers& sequence_numbers() const { return sequence_numbers_; }  // the most that any of them counted
   void Clear();
 
  private:
   std::set<int> ranks_;
-  Turns turns_;
+  SequenceNumbers sequence_numbers_;
 };
 
-// What some ranks of a set have described, and the others have not. Unnamed operations are matched by their turn,
-// whatever they turn out to be, so that a disagreement is seen.
+// What some ranks of a set have described, and the others have not. Unnamed operations are matched by their sequence
+// numbers, whatever they turn out to be, so that a disagreement is seen.
 class DescriptionTable {
  public:
   explicit DescriptionTable(const JoinTally& joined) : joined_(joined) {}
@@ -56,7 +56,7 @@ class DescriptionTable {
   // Rank `refused.rank` has refused a change of process sets by itself. Returns whom to tell: it may still come, but
   // nobody shall wait for it without knowing.
   std::vector<int> Refuse(const Refused& refused);
-  // What other ranks have refused in the turn of this change of process sets.
+  // What other ranks have refused under the number of this change of process sets.
   std::vector<Refused> RefusalsOf(int from, const Description& description) const;
 
   struct Waiting {
@@ -67,7 +67,7 @@ class DescriptionTable {
   std::vector<Waiting> All() const;
 
  private:
-  using Key = std::pair<int, std::string>;  // set; name, or turn of an unnamed operation
+  using Key = std::pair<int, std::string>;  // set; name, or sequence number of an unnamed operation
   bool IsComplete(const Gathering& gathering, const ProcessSet& set) const;
 
   const JoinTally& joined_;
@@ -110,7 +110,7 @@ class Coordinator {
   void Decide(Gathering gathering, std::vector<Outgoing>* out);
   Status Refusal(const Gathering& gathering, const ProcessSet& set) const;
   Status ChangeSets(const Signature& signature, std::vector<Outgoing>* out);
-  bool AreExtentsOf(const IdTable::Id& id, int group, const std::vector<int64_t>& extents) const;
+  bool AreCountsOf(const IdTable::Id& id, int group, const std::vector<int64_t>& counts) const;
   void OpenFor(int id, std::vector<Outgoing>* out) const;
   void EndJoin(int last, std::vector<Outgoing>* out);
 

@@ -22,7 +22,7 @@ bool GroupLeader::IsValid(const Lead& lead) const {
   const IdSpan span{lead.span_offset, lead.span_bytes};
   const bool has_span = lead.span_offset >= 0;
   if (leads_.count(lead.id) > 0 || (has_span && !span.IsValid())) return false;
-  if (!has_span && (lead.cells || lead.extent_count > 0)) return false;
+  if (!has_span && (lead.cells || lead.counts_per_rank > 0)) return false;
   return !lead.eager || (!has_span && HasPutStreams(group_.world()));
 }
 
@@ -33,11 +33,11 @@ Status GroupLeader::OnLead(ByteReader* reader, bool* early) {
   *early = !set && names_.IsFutureSet(lead.set);
   if (*early) return Status::Ok();
   if (!set) return Unreadable(kCoordinatorRank);
-  const int64_t buffer_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.extent_count * set->size();
+  const int64_t buffer_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.counts_per_rank * set->size();
   if (buffer_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
   if (lead.cells && !FitsCells(lead, set->size())) return Unreadable(kCoordinatorRank);
   const Leading leading{lead, group_.SharersOf(*set), set};
-  // Whoever had the memory before may have left sequence numbers in it.
+  // Whoever had the memory before may have left stamps in it.
   for (uint64_t buffer = 0; lead.cells && buffer < 2; ++buffer) leading.CellsOf(memory_.spans, buffer).Clear();
   leads_[lead.id] = leading;
   return Status::Ok();
@@ -46,9 +46,9 @@ Status GroupLeader::OnLead(ByteReader* reader, bool* early) {
 bool GroupLeader::IsValid(const ReadyItem& item) const {
   const auto found = leads_.find(item.id);
   if (found == leads_.end() || found->second.lead.set != item.set) return false;
-  const size_t count = size_t{found->second.lead.extent_count} * static_cast<size_t>(found->second.set->size());
-  return item.extents.size() == count &&
-         std::none_of(item.extents.begin(), item.extents.end(), [](int64_t extent) { return extent < 0; });
+  const size_t count = size_t{found->second.lead.counts_per_rank} * static_cast<size_t>(found->second.set->size());
+  return item.counts.size() == count &&
+         std::none_of(item.counts.begin(), item.counts.end(), [](int64_t count) { return count < 0; });
 }
 
 Status GroupLeader::OnReady(ByteReader* reader) {
@@ -58,7 +58,7 @@ Status GroupLeader::OnReady(ByteReader* reader) {
   for (const ReadyItem& item : ready.items) {
     if (!IsValid(item)) return Unreadable(kCoordinatorRank);
     const Leading& leading = leads_.at(item.id);
-    memory_.spans.WriteExtents(leading.span(), item.use, 0, item.extents);
+    memory_.spans.WriteCounts(leading.span(), item.use, 0, item.counts);
     if (!leading.set->local()) ++across;
     pending_.Append({LogKind::kReady, item.id, 0, item.set});
   }
@@ -92,20 +92,20 @@ Status GroupLeader::OnIdMessage(MessageKind kind, const IdMessage& message) {
 // ---- ids that retire
 
 // Closes the id. Returns how many uses are complete in this group, and never more: who comes later is told, or finds
-// out, see UsesInFlight::IsReady. What the members said of the last use counts, too: with different turns they meant
-// different operations, and nobody took that use or will.
+// out, see UsesInFlight::IsReady. What the members said of the last use counts, too: with different sequence numbers
+// they meant different operations, and nobody took that use or will.
 uint64_t GroupLeader::Retire(const Leading& leading) {
   const uint64_t arrived = memory_.counters.Retire(leading.lead.id, leading.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::vector<uint64_t> said = SaidHere(leading);
   if (leading.lead.eager) return said[0];
   uint64_t most = 0, least = ~uint64_t{0};
-  for (uint64_t sequence : said) {
-    most = std::max(most, UsesIn(sequence));
-    least = std::min(least, UsesIn(sequence));
+  for (uint64_t stamp : said) {
+    most = std::max(most, UsesIn(stamp));
+    least = std::min(least, UsesIn(stamp));
   }
   const uint64_t uses = leading.lead.cells ? least : arrived;
-  const bool all_mean = std::all_of(said.begin(), said.end(), [&](uint64_t sequence) { return sequence == said[0]; });
+  const bool all_mean = std::all_of(said.begin(), said.end(), [&](uint64_t stamp) { return stamp == said[0]; });
   return most == uses && !all_mean ? uses - 1 : uses;
 }
 
@@ -120,8 +120,8 @@ std::vector<uint64_t> GroupLeader::SaidHere(const Leading& leading) const {
     uint64_t latest = 0;
     for (uint64_t buffer = 0; buffer < 2; ++buffer) {
       const CellBuffer cells = leading.CellsOf(memory_.spans, buffer);
-      const uint64_t sequence = cells.LatestOf(leading.set->PositionOf(group_.RankOf(m)));
-      if (UsesIn(sequence) > UsesIn(latest)) latest = sequence;
+      const uint64_t stamp = cells.LatestOf(leading.set->PositionOf(group_.RankOf(m)));
+      if (UsesIn(stamp) > UsesIn(latest)) latest = stamp;
     }
     said.push_back(latest);
   }
@@ -169,22 +169,22 @@ void GroupLeader::ReportCompleted() {
     const uint64_t use = ++completes_sent_[static_cast<size_t>(*id)];
     // What the members of the set here said when they came; all the same.
     const Leading& leading = found->second;
-    const uint64_t sequence = memory_.counters.LatestOf(group_.MembersIn(*leading.set).front(), *id);
-    outbox_.Send(Encode(Completion{*id, use, sequence, ExtentsHere(leading, use)}));
+    const uint64_t stamp = memory_.counters.LatestOf(group_.MembersIn(*leading.set).front(), *id);
+    outbox_.Send(Encode(Completion{*id, use, stamp, CountsHere(leading, use)}));
   }
 }
 
-// The extents of the members of this group, in the order of their positions.
-std::vector<int64_t> GroupLeader::ExtentsHere(const Leading& leading, uint64_t use) const {
-  const size_t each = leading.lead.extent_count;
-  std::vector<int64_t> extents;
-  if (each == 0) return extents;
+// The counts of the members of this group, in the order of their positions.
+std::vector<int64_t> GroupLeader::CountsHere(const Leading& leading, uint64_t use) const {
+  const size_t each = leading.lead.counts_per_rank;
+  std::vector<int64_t> counts;
+  if (each == 0) return counts;
   for (int m : group_.MembersIn(*leading.set)) {
     const auto position = static_cast<size_t>(leading.set->PositionOf(group_.RankOf(m)));
-    const std::vector<int64_t> one = memory_.spans.ReadExtents(leading.span(), use, position * each, each);
-    extents.insert(extents.end(), one.begin(), one.end());
+    const std::vector<int64_t> one = memory_.spans.ReadCounts(leading.span(), use, position * each, each);
+    counts.insert(counts.end(), one.begin(), one.end());
   }
-  return extents;
+  return counts;
 }
 
 void GroupLeader::ReportRetired() {

@@ -56,7 +56,7 @@ class GroupLeader {
   bool IsValid(const ReadyItem& item) const;
   uint64_t Retire(const Leading& leading);
   std::vector<uint64_t> SaidHere(const Leading& leading) const;
-  std::vector<int64_t> ExtentsHere(const Leading& leading, uint64_t use) const;
+  std::vector<int64_t> CountsHere(const Leading& leading, uint64_t use) const;
   bool CanReportRetired(int id, uint64_t uses) const;
   void ReportCompleted();
   void ReportRetired();

@@ -75,9 +75,9 @@ ArrivalCounters::ArrivalCounters(std::byte* memory, int member, int member_count
   arrivals_ = reinterpret_cast<std::atomic<uint64_t>*>(memory + Pages(sizeof(Cell) * kMaxIds));
 }
 
-ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t sequence, int sharers) {
+ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t stamp, int sharers) {
   FRD_FAILPOINT("board.arrive");
-  said(member_, id).store(sequence, std::memory_order_relaxed);
+  said(member_, id).store(stamp, std::memory_order_relaxed);
   const uint64_t before = cells_[id].count.fetch_add(1);
   if ((before & kRetiredFlag) != 0) return {true, false};
   return {false, (before + 1) % static_cast<uint64_t>(sharers) == 0};
@@ -237,16 +237,15 @@ void LogQueue::AddLeaving(std::set<int>* leaving) const {
 
 // ---- spans
 
-void SpanMemory::WriteExtents(const IdSpan& span, uint64_t use, size_t first,
-                              const std::vector<int64_t>& extents) const {
-  if (extents.empty()) return;
-  std::memcpy(BufferOf(span, use) + first * sizeof(int64_t), extents.data(), extents.size() * sizeof(int64_t));
+void SpanMemory::WriteCounts(const IdSpan& span, uint64_t use, size_t first, const std::vector<int64_t>& counts) const {
+  if (counts.empty()) return;
+  std::memcpy(BufferOf(span, use) + first * sizeof(int64_t), counts.data(), counts.size() * sizeof(int64_t));
 }
 
-std::vector<int64_t> SpanMemory::ReadExtents(const IdSpan& span, uint64_t use, size_t first, size_t count) const {
-  std::vector<int64_t> extents(count);
-  if (count > 0) std::memcpy(extents.data(), BufferOf(span, use) + first * sizeof(int64_t), count * sizeof(int64_t));
-  return extents;
+std::vector<int64_t> SpanMemory::ReadCounts(const IdSpan& span, uint64_t use, size_t first, size_t count) const {
+  std::vector<int64_t> counts(count);
+  if (count > 0) std::memcpy(counts.data(), BufferOf(span, use) + first * sizeof(int64_t), count * sizeof(int64_t));
+  return counts;
 }
 
 // ---- all of it

@@ -11,7 +11,7 @@
 //             entries   [ e e e e ... ]                ring of entries in total order, tagged by lap
 //             ends      [ n n n ... ] x 2              where batches end: of sets inside this group, across groups
 //             completed [ e e ... ]                    several groups only: what the leader has to tell the coordinator
-//   spans     [ bytes ]                                per-id memory from the coordinator: small data, extents
+//   spans     [ bytes ]                                per-id memory from the coordinator: small data, counts
 //
 // Thread rule: every operation is one atomic step, so any thread of any member may use all of it at any time, and a
 // member that dies leaves it readable. What says REQUIRES asks the caller for more.
@@ -73,8 +73,8 @@ class ArrivalCounters {
     bool retired = false;  // not counted: describe instead
     bool last = false;     // this one completed the use
   };
-  // `sequence` is what this member says of it, for the others to read; not 0.
-  Arrival Arrive(int id, uint64_t sequence, int sharers);
+  // `stamp` is what this member says of it, for the others to read; not 0.
+  Arrival Arrive(int id, uint64_t stamp, int sharers);
   // As if nobody had come to the use that has just been completed. REQUIRES: only its last arriver says so.
   void TakeBack(int id, int sharers);
   // Closes the id: whoever arrives from now on is told. Returns how many uses were completed.
@@ -216,8 +216,8 @@ class SpanMemory {
     return {BufferOf(span, use), set_size, payload_bytes};
   }
   // `first`: the place of the first of them among those of all positions.
-  void WriteExtents(const IdSpan& span, uint64_t use, size_t first, const std::vector<int64_t>& extents) const;
-  std::vector<int64_t> ReadExtents(const IdSpan& span, uint64_t use, size_t first, size_t count) const;
+  void WriteCounts(const IdSpan& span, uint64_t use, size_t first, const std::vector<int64_t>& counts) const;
+  std::vector<int64_t> ReadCounts(const IdSpan& span, uint64_t use, size_t first, size_t count) const;
 
  private:
   std::byte* memory_;

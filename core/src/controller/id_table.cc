@@ -22,7 +22,7 @@ std::map<int, std::string> NamesIn(const Gathering& gathering) {
 
 // What a rank that has joined brings: nothing.
 Description WithoutData(Description description, int set_size) {
-  description.extents.assign(description.signature.ExtentCount(set_size), 0);
+  description.counts.assign(description.signature.CountsPerRank(set_size), 0);
   return description;
 }
 
@@ -100,11 +100,11 @@ const BatchOrder::Partial* BatchOrder::FindPartial(int id) const {
 
 bool BatchOrder::Complete(int group, const ProcessSetPtr& set, const Signature& signature, Completion completion) {
   Partial& partial = partial_[completion.id];
-  if (partial.extents.empty()) partial.sequence = completion.sequence;
-  if (partial.sequence != completion.sequence) return false;
-  partial.extents[group] = std::move(completion.extents);
-  if (partial.extents.size() < static_cast<size_t>(set->layout.group_count())) return true;
-  const size_t each = signature.ExtentCount(set->size());
+  if (partial.counts.empty()) partial.stamp = completion.stamp;
+  if (partial.stamp != completion.stamp) return false;
+  partial.counts[group] = std::move(completion.counts);
+  if (partial.counts.size() < static_cast<size_t>(set->layout.group_count())) return true;
+  const size_t each = signature.CountsPerRank(set->size());
   Add({completion.id, set->id, completion.use, InPositionOrder(partial, *set, each)}, set);
   partial_.erase(completion.id);
   return true;
@@ -124,17 +124,17 @@ void BatchOrder::Flush(std::vector<Outgoing>* out) {
   ready_.clear();
 }
 
-// Each group has said the extents of its members, in the order of their positions.
+// Each group has said the counts of its members, in the order of their positions.
 std::vector<int64_t> BatchOrder::InPositionOrder(const Partial& partial, const ProcessSet& set, size_t each) const {
-  std::vector<int64_t> extents;
-  if (each == 0) return extents;
+  std::vector<int64_t> counts;
+  if (each == 0) return counts;
   std::map<int, size_t> read;  // by group: how many of its members' are in
   for (int rank : set.ranks) {
     const int group = leaders_.GroupOf(rank);
-    const auto begin = partial.extents.at(group).begin() + static_cast<std::ptrdiff_t>(each * read[group]++);
-    extents.insert(extents.end(), begin, begin + static_cast<std::ptrdiff_t>(each));
+    const auto begin = partial.counts.at(group).begin() + static_cast<std::ptrdiff_t>(each * read[group]++);
+    counts.insert(counts.end(), begin, begin + static_cast<std::ptrdiff_t>(each));
   }
-  return extents;
+  return counts;
 }
 
 // ---- ids
@@ -161,10 +161,10 @@ bool IdTable::IsAwaited(int set) const {
                      [&](const Gathering& waiting) { return waiting.begin()->second.signature.set == set; });
 }
 
-std::string IdTable::TitleOf(int id, uint64_t sequence) const {
+std::string IdTable::TitleOf(int id, uint64_t stamp) const {
   Description description;
   description.name = at(id).names.begin()->second;
-  description.turn = TurnIn(sequence);
+  description.sequence_number = SequenceNumberIn(stamp);
   description.signature = at(id).signature;
   return description.Title();
 }
@@ -198,8 +198,8 @@ void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
     const int64_t wanted_bytes = WantedSpanBytes(signature, *set);
     const bool staged = IsBetterStaged(signature, *set, second_level_cache_bytes_);
     const int64_t span_offset = staged ? -1 : spans_.Take(wanted_bytes);
-    // A small tensor without a span is merely slower; extents have no other way.
-    const bool no_span = span_offset < 0 && signature.ExtentCount(set->size()) > 0;
+    // A small tensor without a span is merely slower; counts have no other way.
+    const bool no_span = span_offset < 0 && signature.CountsPerRank(set->size()) > 0;
     if (free_.empty() || no_span) {
       spans_.GiveBack(span_offset, wanted_bytes);
       RetireOldest(out);
@@ -228,7 +228,7 @@ void IdTable::AssignNow(const Gathering& gathering, int64_t span_offset, std::ve
   Lead lead;
   lead.id = number;
   lead.set = id.set->id;
-  lead.extent_count = static_cast<uint32_t>(id.signature.ExtentCount(id.set->size()));
+  lead.counts_per_rank = static_cast<uint32_t>(id.signature.CountsPerRank(id.set->size()));
   lead.cells = small;
   lead.payload_bytes = small ? id.signature.TotalBytes() : 0;
   lead.span_offset = span_offset;
@@ -265,11 +265,11 @@ void IdTable::TellRanks(int number, const Gathering& gathering, std::vector<Outg
     if (found != gathering.end()) {
       const Description& theirs = found->second;
       out->push_back({rank, Encode(Assignment{theirs.name, id.set->id, number, id.span_offset, serial})});
-      item.extents.insert(item.extents.end(), theirs.extents.begin(), theirs.extents.end());
+      item.counts.insert(item.counts.end(), theirs.counts.begin(), theirs.counts.end());
     } else {
       const Assignment assignment{"", id.set->id, number, id.span_offset, serial};
       out->push_back({rank, Encode(Invited{assignment, WithoutData(gathering.begin()->second, set_size)})});
-      item.extents.insert(item.extents.end(), id.signature.ExtentCount(set_size), 0);
+      item.counts.insert(item.counts.end(), id.signature.CountsPerRank(set_size), 0);
     }
   }
   order_->Add(std::move(item), id.set);
@@ -302,7 +302,7 @@ void IdTable::OnDisagreement(int number, uint64_t use, std::vector<Outgoing>* ou
 }
 
 // A rank that came to an eager use has come for good, so a use is complete when all have come to it. Ranks that came to
-// the same last use with different turns meant different operations: nobody took that one.
+// the same last use with different sequence numbers meant different operations: nobody took that one.
 uint64_t IdTable::UsesSaid(Id* id, uint64_t value) {
   if (!id->eager) return value;
   if (id->answers == 0) id->said = value;

@@ -67,8 +67,8 @@ class BatchOrder {
 
   // A use that some groups have completed, and others have not.
   struct Partial {
-    uint64_t sequence = 0;                        // what the first group said
-    std::map<int, std::vector<int64_t>> extents;  // by group of the world
+    uint64_t stamp = 0;                          // what the first group said
+    std::map<int, std::vector<int64_t>> counts;  // by group of the world
   };
   // Null where no group has completed the current use.
   const Partial* FindPartial(int id) const;
@@ -115,7 +115,7 @@ class IdTable {
   const std::deque<int>& live() const { return live_; }
   // Some operation of the set waits for an id.
   bool IsAwaited(int set) const;
-  std::string TitleOf(int id, uint64_t sequence) const;
+  std::string TitleOf(int id, uint64_t stamp) const;
 
   // Gives the operation an id, perhaps when others have given theirs back. All ranks of it agree.
   void Assign(Gathering gathering, std::vector<Outgoing>* out);

@@ -9,10 +9,10 @@ namespace {
 
 Status Announce(int from, const EagerPut& put, const std::shared_ptr<Inbox>& to, std::shared_ptr<Inbox>* inbox) {
   if (put.payload_bytes > 0 && !to->Expect(put.payload_bytes)) return Unreadable(from);
-  Inbox::Slot& slot = to->at(UsesIn(put.sequence), from);
-  const bool again = slot.sequence != 0;
-  if (again && (slot.sequence != put.sequence || slot.has_data || put.payload_bytes == 0)) return Unreadable(from);
-  slot.sequence = put.sequence;
+  Inbox::Slot& slot = to->at(UsesIn(put.stamp), from);
+  const bool again = slot.stamp != 0;
+  if (again && (slot.stamp != put.stamp || slot.has_data || put.payload_bytes == 0)) return Unreadable(from);
+  slot.stamp = put.stamp;
   slot.round = put.round;
   slot.has_data = put.payload_bytes > 0;
   *inbox = to;
@@ -34,7 +34,7 @@ std::vector<int> Inbox::Missing(const ProcessSet& set, int me, uint64_t use) {
 std::optional<uint64_t> Inbox::Said(const ProcessSet& set, uint64_t use, uint32_t round) {
   for (int rank : set.ranks) {
     const Slot& slot = at(use, rank);
-    if (slot.round == round && UsesIn(slot.sequence) >= use) return slot.sequence;
+    if (slot.round == round && UsesIn(slot.stamp) >= use) return slot.stamp;
   }
   return std::nullopt;
 }
@@ -56,7 +56,7 @@ Status Inboxes::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inb
   const Name* const name = names_.Current(put.id);
   const bool retired = name == nullptr || put.serial != name->serial;
   if (retired) return put.payload_bytes > Inbox::kMostBytes ? Unreadable(from) : Status::Ok();
-  const uint64_t use = UsesIn(put.sequence);
+  const uint64_t use = UsesIn(put.stamp);
   const bool current = name->in_flight && name->counted && use + 1 == name->next_use;
   const bool is_other = from != group_.rank() && name->set().PositionOf(from) >= 0;
   if (!name->inbox || !is_other || (use != name->next_use && !current)) return Unreadable(from);
@@ -66,8 +66,7 @@ Status Inboxes::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inb
 // Others may have heard of the id before us, and come to its second use while they are still at work on the first.
 Status Inboxes::OnEarlyPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
   const bool known = early_.count(put.serial) > 0;
-  if (UsesIn(put.sequence) != 1 || from == group_.rank() || (!known && early_.size() >= kMaxIds))
-    return Unreadable(from);
+  if (UsesIn(put.stamp) != 1 || from == group_.rank() || (!known && early_.size() >= kMaxIds)) return Unreadable(from);
   std::shared_ptr<Inbox>& early = early_[put.serial];
   if (!early) early = std::make_shared<Inbox>(group_.world().size());
   return Announce(from, put, early, inbox);

@@ -30,7 +30,7 @@ class Inbox {
   static constexpr size_t kMostBytes = kEagerMostBytes;
 
   struct Slot {
-    uint64_t sequence = 0;  // what the rank said when it came, see SequenceOf; 0: it has not come
+    uint64_t stamp = 0;     // what the rank said when it came, see StampOf; 0: it has not come
     uint32_t round = 0;     // how often it had seen all ranks join
     bool has_data = false;  // its data have begun to come
     size_t received_bytes = 0;

@@ -4,10 +4,10 @@
 
 namespace farandole {
 
-void JoinState::Join(const Turns& turns) {
+void JoinState::Join(const SequenceNumbers& sequence_numbers) {
   joined_ = true;
   memory_.counters.ChangeJoined(+1);
-  outbox_.Send(Encode(Joined{group_.rank(), turns}));
+  outbox_.Send(Encode(Joined{group_.rank(), sequence_numbers}));
 }
 
 bool JoinState::OnJoined() {
@@ -23,7 +23,7 @@ bool JoinState::OnOpen(int id, uint64_t said) {
 bool JoinState::OnResult(JoinResult result) {
   if (!joined_ || result.rank < 0 || result.rank >= group_.world().size()) return false;
   result_ = NegotiationEvent::OfRank(NegotiationEvent::kJoinEnd, result.rank);
-  result_->turns = std::move(result.turns);
+  result_->sequence_numbers = std::move(result.sequence_numbers);
   return true;
 }
 
@@ -78,8 +78,8 @@ NegotiationEvent JoinState::InvitationTo(const Name& name, uint64_t said) {
   event.kind = NegotiationEvent::kInvited;
   event.description = name.description;
   event.description.signature = name.known;
-  event.description.turn = TurnIn(said);
-  event.description.extents.assign(name.known.ExtentCount(name.set().size()), 0);
+  event.description.sequence_number = SequenceNumberIn(said);
+  event.description.counts.assign(name.known.CountsPerRank(name.set().size()), 0);
   return event;
 }
 

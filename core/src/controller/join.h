@@ -31,7 +31,7 @@ class JoinState {
   bool HasResult() const { return result_.has_value(); }
 
   // REQUIRES: nothing in flight.
-  void Join(const Turns& turns);
+  void Join(const SequenceNumbers& sequence_numbers);
   // What rank 0 says. False when it cannot have meant that.
   bool OnJoined();
   bool OnOpen(int id, uint64_t said);

@@ -92,8 +92,8 @@ void LogReader::Emit(Where where, NegotiationEvents* events) {
 bool LogReader::Complete(Name* name, int id, Where where) {
   if (!name->in_flight || name->id != id) return false;
   const auto set_size = static_cast<size_t>(name->set().size());
-  const size_t count = name->known.ExtentCount(name->set().size()) * set_size;
-  NegotiationEvent::Item item{name->ticket, memory_.spans.ReadExtents(name->span, name->next_use - 1, 0, count), -1};
+  const size_t count = name->known.CountsPerRank(name->set().size()) * set_size;
+  NegotiationEvent::Item item{name->ticket, memory_.spans.ReadCounts(name->span, name->next_use - 1, 0, count), -1};
   in_flight_.End(name);
   if (!names_.ChangeSets(name->known, &item.new_set)) return false;
   batches_[where].building.items.push_back(std::move(item));

@@ -8,16 +8,16 @@
 //                           ABORT      this epoch cannot go on
 //                           WHOM       for whom do I wait?
 //                           ASK        where are these ranks?                  STACKS  here (the answer)
-//   leader -> coordinator   COMPLETE   all of my group have arrived at this id (with their extents)
+//   leader -> coordinator   COMPLETE   all of my group have arrived at this id (with their counts)
 //                           RETIRE_INFO  the id is closed in my group after so many uses (eager: what we said last)
 //                           FREE       nobody in my group will touch the id again
 //   coordinator -> rank     ASSIGN     a name's id and span           INVITE  that and all else, to one that has joined
 //                           ERROR      why it cannot be               OPEN    an operation waits for joined ranks alone
-//                           JOINED     it has heard JOIN              JOIN_RESULT  who joined last, turns
+//                           JOINED     it has heard JOIN              JOIN_RESULT  who joined last, sequence numbers
 //                           ABSENT     who has not come to what       TELL    somebody asks where you are
 //                           STACKS     where that rank is             ABORT
 //   coordinator -> leader   LEAD       what a leader must know of an id
-//                           READY      a batch: ids in order, with all extents
+//                           READY      a batch: ids in order, with all counts
 //                           RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
 //
 //   rank -> rank            PUT        I have come to an eager operation; my data; a connection of its own (inbox.h)
@@ -84,20 +84,20 @@ struct Outgoing {
 };
 
 // How many unnamed operations a rank has submitted, by process set: what a rank that joined has missed.
-using Turns = std::map<int32_t, int64_t>;
+using SequenceNumbers = std::map<int32_t, int64_t>;
 
 // Of an id there can be.
 inline bool IsId(int32_t id) { return id >= 0 && id < kMaxIds; }
 
-// ---- sequences: what a rank says when it comes to an operation. One holds how often the rank has come, and the turn.
-// All ranks say the same, or they do not mean the same operation.
+// ---- stamps: what a rank says when it comes to an operation. One holds how often the rank has come, and the sequence
+// number. All ranks say the same, or they do not mean the same operation.
 
-// Never 0, which stands for a rank that has not come. turn: -1 when the user has named the operation.
-inline uint64_t SequenceOf(uint64_t use, int64_t turn) {
-  return (static_cast<uint64_t>(turn + 1) & 0x7fffffff) << 32 | static_cast<uint32_t>(use + 1);
+// Never 0, which stands for a rank that has not come. sequence_number: -1 when the user has named the operation.
+inline uint64_t StampOf(uint64_t use, int64_t sequence_number) {
+  return (static_cast<uint64_t>(sequence_number + 1) & 0x7fffffff) << 32 | static_cast<uint32_t>(use + 1);
 }
-inline uint64_t UsesIn(uint64_t sequence) { return static_cast<uint32_t>(sequence); }
-inline int64_t TurnIn(uint64_t sequence) { return static_cast<int64_t>(sequence >> 32) - 1; }
+inline uint64_t UsesIn(uint64_t stamp) { return static_cast<uint32_t>(stamp); }
+inline int64_t SequenceNumberIn(uint64_t stamp) { return static_cast<int64_t>(stamp >> 32) - 1; }
 // Uses of one id are counted in 32 bits. After so many the name asks for a new id, which is there long before they are
 // used up.
 inline constexpr uint64_t kMostUses = uint64_t{1} << 31;
@@ -173,9 +173,9 @@ struct Lead {
   static constexpr MessageKind kKind = MessageKind::kLead;
   int32_t id = -1;
   int32_t set = 0;
-  uint32_t extent_count = 0;  // of each rank
-  bool cells = false;         // small: see transport/shm/cells.h
-  int64_t payload_bytes = 0;  // of a small one
+  uint32_t counts_per_rank = 0;  // of each rank
+  bool cells = false;            // small: see transport/shm/cells.h
+  int64_t payload_bytes = 0;     // of a small one
   int64_t span_offset = -1;
   int64_t span_bytes = 0;
   bool eager = false;  // see inbox.h
@@ -184,7 +184,7 @@ struct Lead {
   static void Visit(Visitor&& visit, Self&... self) {
     visit("id", self.id...);
     visit("set", self.set...);
-    visit("extent count", self.extent_count...);
+    visit("counts per rank", self.counts_per_rank...);
     visit("cells", self.cells...);
     visit("payload bytes", self.payload_bytes...);
     visit("span offset", self.span_offset...);
@@ -199,33 +199,33 @@ struct Completion {
   static constexpr MessageKind kKind = MessageKind::kComplete;
   int32_t id = 0;
   uint64_t use = 0;
-  uint64_t sequence = 0;         // what the members said, see SequenceOf
-  std::vector<int64_t> extents;  // of the group's positions
+  uint64_t stamp = 0;           // what the members said, see StampOf
+  std::vector<int64_t> counts;  // of the group's positions
 
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {
     visit("id", self.id...);
     visit("use", self.use...);
-    visit("sequence", self.sequence...);
-    visit("extents", self.extents...);
+    visit("stamp", self.stamp...);
+    visit("counts", self.counts...);
   }
   bool IsValid() const { return IsId(id); }
 };
 
-// What a leader appends to its group's log. The extents of all positions, one after the other, go into the buffer of
+// What a leader appends to its group's log. The counts of all positions, one after the other, go into the buffer of
 // this use.
 struct ReadyItem {
   int32_t id = 0;
   int32_t set = 0;
   uint64_t use = 0;
-  std::vector<int64_t> extents;
+  std::vector<int64_t> counts;
 
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {
     visit("id", self.id...);
     visit("set", self.set...);
     visit("use", self.use...);
-    visit("extents", self.extents...);
+    visit("counts", self.counts...);
   }
 };
 struct ReadyBatch {
@@ -295,17 +295,17 @@ struct Answered {
   }
 };
 
-// Rank `rank` has by itself refused to change the process sets, when it was about to take this turn of set 0.
+// Rank `rank` has by itself refused to change the process sets, when it was about to take this number of set 0.
 struct Refused {
   static constexpr MessageKind kKind = MessageKind::kRefused;
   int32_t rank = 0;
-  int64_t turn = 0;
+  int64_t sequence_number = 0;
   std::string text;
 
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {
     visit("rank", self.rank...);
-    visit("turn", self.turn...);
+    visit("sequence number", self.sequence_number...);
     visit("text", self.text...);
   }
 };
@@ -313,12 +313,12 @@ struct Refused {
 struct Joined {
   static constexpr MessageKind kKind = MessageKind::kJoin;
   int32_t rank = 0;
-  Turns turns;
+  SequenceNumbers sequence_numbers;
 
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {
     visit("rank", self.rank...);
-    visit("turns", self.turns...);
+    visit("sequence numbers", self.sequence_numbers...);
   }
 };
 struct JoinResult : Joined {  // of who was last
@@ -342,7 +342,7 @@ struct IdMessage {
 struct EagerPut {
   int32_t id = 0;
   uint32_t serial = 0;         // of the id's assignment
-  uint64_t sequence = 0;       // what the sender says, see SequenceOf
+  uint64_t stamp = 0;          // what the sender says, see StampOf
   uint32_t round = 0;          // how often it has seen all ranks join
   uint32_t payload_bytes = 0;  // behind the head; 0: it has come, its data follow once the receiver has come, too
 
@@ -350,7 +350,7 @@ struct EagerPut {
   static void Visit(Visitor&& visit, Self&... self) {
     visit("id", self.id...);
     visit("serial", self.serial...);
-    visit("sequence", self.sequence...);
+    visit("stamp", self.stamp...);
     visit("round", self.round...);
     visit("payload bytes", self.payload_bytes...);
   }

@@ -77,7 +77,7 @@ bool NameTable::Assign(Name* name, const Assignment& assignment) {
   Id& id = ids_[static_cast<size_t>(assignment.id)];
   if (id.name != nullptr) return false;
   const IdSpan span{assignment.span_offset, WantedSpanBytes(signature, set)};
-  const bool without = span.offset == -1 && signature.ExtentCount(set.size()) == 0;
+  const bool without = span.offset == -1 && signature.CountsPerRank(set.size()) == 0;
   if (!without && (span.size_bytes == 0 || !span.IsValid())) return false;
   name->id = assignment.id;
   name->known = signature;
@@ -85,7 +85,7 @@ bool NameTable::Assign(Name* name, const Assignment& assignment) {
   name->span = span;
   name->small = span.offset >= 0 && IsSmall(signature, set);
   name->payload_bytes = name->small ? static_cast<size_t>(signature.TotalBytes()) : 0;
-  name->has_extents = signature.ExtentCount(set.size()) > 0;
+  name->has_counts = signature.CountsPerRank(set.size()) > 0;
   name->next_use = 1;
   ++name->ids_held;
   id = {name, group_.SharersOf(set)};
@@ -139,13 +139,13 @@ void UsesInFlight::EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationE
 // A leader that retires the id sets its flag first and counts then; we look for the flag after we have seen everybody.
 // If we do not see the flag, the leader sees everybody, too, and the use counts as completed for all.
 bool UsesInFlight::IsReady(const Admission& admission) const {
-  if (!admission.cells->AllHavePut(admission.sequence())) return false;
+  if (!admission.cells->AllHavePut(admission.stamp())) return false;
   LoadLoadFence();
   return !counters_.IsRetired(admission.id);
 }
 
 bool UsesInFlight::AllHavePut(const Name& name) const {
-  return CellsOf(name, name.next_use - 1).AllHavePut(SequenceOf(name.use, name.description.turn));
+  return CellsOf(name, name.next_use - 1).AllHavePut(StampOf(name.use, name.description.sequence_number));
 }
 
 std::vector<Ticket> UsesInFlight::Ready() const {

@@ -45,7 +45,7 @@ struct Name {
   size_t payload_bytes = 0;      // of a small one
   std::shared_ptr<Inbox> inbox;  // of an eager one
   uint32_t serial = 0;           // of the assignment
-  bool has_extents = false;
+  bool has_counts = false;
   uint64_t next_use = 0;  // of the id; use 0 is the described one
   // Ids that still mean this name: the current one, and former ones until RETIRED is read.
   int ids_held = 0;

@@ -94,11 +94,11 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   if (name->id < 0 || !operation.Means(name->known)) return Describe(operation, name, admission);
   if (admission->set != names->set) admission->set = names->set;  // counting references costs more than looking
   Admit(name, operation, admission);
-  if (name->has_extents) {
-    name->description.extents = operation.Extents();
-    const std::vector<int64_t>& extents = name->description.extents;
-    const size_t first = static_cast<size_t>(name->set().position) * extents.size();
-    memory_.spans.WriteExtents(name->span, name->next_use - 1, first, extents);
+  if (name->has_counts) {
+    name->description.counts = operation.Counts();
+    const std::vector<int64_t>& counts = name->description.counts;
+    const size_t first = static_cast<size_t>(name->set().position) * counts.size();
+    memory_.spans.WriteCounts(name->span, name->next_use - 1, first, counts);
   }
   return Status::Ok();
 }
@@ -132,7 +132,7 @@ const ProcessSetPtr* Negotiation::SubmitSmall(const NamedOperation& operation, A
 // A known one begins.
 void Negotiation::Admit(Name* name, const NamedOperation& operation, Admission* admission) {
   admission->ticket = in_flight_.Begin(name);
-  name->description.turn = admission->turn = operation.turn();
+  name->description.sequence_number = admission->sequence_number = operation.sequence_number();
   if (name->description.site != operation.site()) name->description.site = operation.site();  // nearly always the same
   if (name->next_use == limits_.most_uses) outbox_.Send(MessageKind::kStuck, name->id);
   in_flight_.Count(name, join_.round(), admission);
@@ -141,16 +141,17 @@ void Negotiation::Admit(Name* name, const NamedOperation& operation, Admission* 
 Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
   const int id = admission.id;
   const int sharers = names_.sharers_of(id);
-  const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(id, admission.sequence(), sharers);
+  const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(id, admission.stamp(), sharers);
   if (arrival.retired) return Arrived::kRetired;
   if (!arrival.last) return Arrived::kCounted;
-  if (admission.turn < 0) return Arrived::kLast;
+  if (admission.sequence_number < 0) return Arrived::kLast;
   const std::vector<int> members = group_.MembersIn(*admission.set);
   const bool all_mean = std::all_of(members.begin(), members.end(), [&](int member) {
-    return memory_.counters.LatestOf(member, id) == admission.sequence();
+    return memory_.counters.LatestOf(member, id) == admission.stamp();
   });
   if (all_mean) return Arrived::kLast;
-  // Ranks that disagreed before are a window apart: nobody has come, and the coordinator pairs them by turn.
+  // Ranks that disagreed before are a window apart: nobody has come, and the coordinator pairs them by their sequence
+  // numbers.
   memory_.counters.TakeBack(id, sharers);
   outbox_.Send(MessageKind::kStuck, id);
   return Arrived::kCounted;
@@ -404,7 +405,7 @@ std::vector<Absence> Negotiation::NeededFor() const {
     }
     if (here.empty()) continue;
     Description description = name->description;
-    description.turn = TurnIn(said);
+    description.sequence_number = SequenceNumberIn(said);
     needed.push_back({description.Title(), {group_.rank()}, std::move(here)});
   }
   return needed;

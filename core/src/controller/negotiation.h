@@ -83,7 +83,6 @@ class MessageReader {
 
 class Negotiation {
  public:
-  using Plan = Admission;
   using Event = NegotiationEvent;
   using Item = NegotiationEvent::Item;
 
@@ -140,7 +139,7 @@ class Negotiation {
   Status OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
     return inboxes_.OnPut(from, put, inbox);
   }
-  // All have come with the admission's sequence, and their data are folded. From here on that buffer of the inbox may
+  // All have come with the admission's stamp, and their data are folded. From here on that buffer of the inbox may
   // be cleared.
   void EndEager(Ticket ticket);
 
@@ -156,7 +155,7 @@ class Negotiation {
   // ---- joining and leaving
   // Once rank 0 has heard it, this rank takes part in everything with zeros, until all ranks have joined. REQUIRES:
   // nothing in flight.
-  void Join(const Turns& turns) { join_.Join(turns); }
+  void Join(const SequenceNumbers& sequence_numbers) { join_.Join(sequence_numbers); }
   bool AnyJoined() const { return memory_.counters.AnyJoined(); }
   // Says that this rank leaves. REQUIRES: nothing in flight.
   void Leave();

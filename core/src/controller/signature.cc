@@ -34,7 +34,7 @@ bool CanBeCounted(const std::vector<TensorSpec>& tensors) {
 
 bool FitsSet(const Description& description, int set_size, int world_size) {
   const Signature& signature = description.signature;
-  if (description.extents.size() != signature.ExtentCount(set_size)) return false;
+  if (description.counts.size() != signature.CountsPerRank(set_size)) return false;
   const std::vector<int64_t>& ranks = signature.ranks;
   if (signature.kind == OpKind::kRemoveProcessSet) return ranks.size() == 1 && ranks[0] <= kMaxSetId;
   if (signature.kind != OpKind::kAddProcessSet) return ranks.empty();
@@ -42,7 +42,7 @@ bool FitsSet(const Description& description, int set_size, int world_size) {
   return !ranks.empty() && ascend && ranks.back() < world_size;
 }
 
-size_t Signature::ExtentCount(int set_size) const {
+size_t Signature::CountsPerRank(int set_size) const {
   if (!RowsDiffer(kind)) return 0;
   return TakesSplits(kind) ? tensors.size() * static_cast<size_t>(set_size) : tensors.size();
 }
@@ -67,7 +67,7 @@ bool Description::IsValid() const {
     if (AnyNegative(tensor.shape)) return false;
   }
   if (signature.set < 0 || signature.tensors.empty() == CarriesTensors(signature.kind)) return false;
-  if (AnyNegative(extents) || AnyNegative(signature.ranks)) return false;
+  if (AnyNegative(counts) || AnyNegative(signature.ranks)) return false;
   return RowsDiffer(signature.kind) || CanBeCounted(signature.tensors);
 }
 
@@ -75,7 +75,7 @@ std::string Description::Title() const {
   const std::string of_set = signature.set == 0 ? "" : " of process set " + std::to_string(signature.set);
   if (ConcernsWholeWorld(signature.kind)) return NameOf(signature.kind);
   if (named()) return std::string(NameOf(signature.kind)) + " '" + name + "'" + of_set;
-  return std::string("unnamed ") + NameOf(signature.kind) + " number " + std::to_string(turn) + of_set;
+  return std::string("unnamed ") + NameOf(signature.kind) + " number " + std::to_string(sequence_number) + of_set;
 }
 
 namespace {
@@ -223,8 +223,8 @@ bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t s
 }
 
 int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set) {
-  const auto extents = static_cast<int64_t>(signature.ExtentCount(set.size()));
-  if (extents > 0) return 2 * static_cast<int64_t>(sizeof(int64_t)) * set.size() * extents;
+  const auto counts = static_cast<int64_t>(signature.CountsPerRank(set.size()));
+  if (counts > 0) return 2 * static_cast<int64_t>(sizeof(int64_t)) * set.size() * counts;
   if (!IsSmall(signature, set)) return 0;
   return 2 * static_cast<int64_t>(CellBuffer::BytesFor(set.size(), static_cast<size_t>(signature.TotalBytes())));
 }

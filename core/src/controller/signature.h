@@ -58,24 +58,24 @@ struct Signature {
   }
   bool operator==(const Signature& other) const { return AllEqual(*this, other); }
   bool operator!=(const Signature& other) const { return !(*this == other); }
-  int64_t TotalBytes() const;  // not for allgather and alltoall, whose first dimension stands in the extents
+  int64_t TotalBytes() const;  // not for allgather and alltoall, whose first dimension stands in the counts
   // How many numbers each rank adds that may differ: allgather one per tensor (its rows), alltoall one per tensor and
   // position (the rows for it).
-  size_t ExtentCount(int set_size) const;
+  size_t CountsPerRank(int set_size) const;
 };
 
 // What the choice of a path depends on, as every rank of the set knows it.
 PathFacts FactsOf(const Signature& signature, const ProcessSet& set);
 
 struct Description {
-  // The user's name, or for an unnamed operation "#<fingerprint of the signature>.<turn modulo a window>".
+  // The user's name, or for an unnamed operation "#<fingerprint of the signature>.<sequence number modulo a window>".
   std::string name;
-  int64_t turn = -1;  // unnamed operations: how many this rank had submitted before; -1 for named ones
+  int64_t sequence_number = -1;  // unnamed operations: how many this rank had submitted before; -1 for named ones
   Signature signature;
-  std::vector<int64_t> extents;  // Signature::ExtentCount of them, tensor by tensor
-  std::string site;              // where the user's script called, "train.py:12"; "" when not known. For messages only
+  std::vector<int64_t> counts;  // Signature::CountsPerRank of them, tensor by tensor
+  std::string site;             // where the user's script called, "train.py:12"; "" when not known. For messages only
 
-  bool named() const { return turn < 0; }
+  bool named() const { return sequence_number < 0; }
   // "allreduce 'grad.w'" or "unnamed allreduce number 7"
   std::string Title() const;
 
@@ -85,14 +85,14 @@ struct Description {
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {
     visit("name", self.name...);
-    visit("turn", self.turn...);
+    visit("sequence number", self.sequence_number...);
     visit("signature", self.signature...);
-    visit("extents", self.extents...);
+    visit("counts", self.counts...);
     visit("site", self.site...);
   }
 };
 
-// Its extents and ranks are such as a rank of a set of this size may send.
+// Its counts and ranks are such as a rank of a set of this size may send.
 bool FitsSet(const Description& description, int set_size, int world_size);
 
 // 64 bits that differ, in practice, when the signatures do; for names of unnamed operations, never for correctness.
@@ -111,7 +111,7 @@ bool IsSmall(const Signature& signature, const ProcessSet& set);
 // this size (0: not known). The coordinator alone asks, so that all ranks do the same.
 bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t second_level_cache_bytes);
 
-// Bytes of span that an operation wants, two buffers: the extents of all positions, or the data of a small one. 0 when
+// Bytes of span that an operation wants, two buffers: the counts of all positions, or the data of a small one. 0 when
 // it wants none.
 int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set);
 

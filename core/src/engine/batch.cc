@@ -16,7 +16,7 @@ struct Piece {
 
   Operation* operation() const { return ready->operation.get(); }
   const Tensor& tensor() const { return ready->operation->request.tensors[index]; }
-  const ProcessSet& set() const { return *ready->operation->plan.set; }
+  const ProcessSet& set() const { return *ready->operation->admission.set; }
 };
 
 Task TaskOf(const Piece& piece) {
@@ -61,21 +61,21 @@ Status CompleteRows(Piece* piece) {
   const size_t row_bytes = RowBytes(piece->tensor());
   int64_t rows = 0;
   for (size_t p = 0; p < static_cast<size_t>(piece->set().size()); ++p) {
-    const int64_t of_position = piece->ready->extents[p * tensors + piece->index];
+    const int64_t of_position = piece->ready->counts[p * tensors + piece->index];
     rows += of_position;
     piece->task.rank_bytes.push_back(static_cast<size_t>(of_position) * row_bytes);
   }
   return AllocateRows(piece, rows);
 }
 
-// extents [ position ][ tensor ][ receiver ]: what everybody sends to everybody.
+// counts [ position ][ tensor ][ receiver ]: what everybody sends to everybody.
 Status CompleteSplits(Piece* piece) {
   const auto positions = static_cast<size_t>(piece->set().size());
   const auto me = static_cast<size_t>(piece->set().position);
   const size_t tensors = piece->operation()->request.tensors.size();
   const size_t row_bytes = RowBytes(piece->tensor());
   const auto rows_from_to = [&](size_t from, size_t to) {
-    return piece->ready->extents[(from * tensors + piece->index) * positions + to];
+    return piece->ready->counts[(from * tensors + piece->index) * positions + to];
   };
   std::vector<int64_t> received;
   for (size_t p = 0; p < positions; ++p) {

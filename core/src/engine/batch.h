@@ -11,7 +11,7 @@ namespace farandole {
 
 struct ReadyOperation {
   OperationPtr operation;
-  std::vector<int64_t> extents;  // position by position, see Signature::ExtentCount
+  std::vector<int64_t> counts;  // position by position, see Signature::CountsPerRank
 };
 
 // Task, and beside each of its segments the operation, and which of its tensors, that it comes from.

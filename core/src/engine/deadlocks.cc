@@ -91,7 +91,7 @@ std::optional<Wait> DeadlockDetector::Find(const std::vector<Wait>& waits) const
   for (const Wait& wait : waits) {
     // A back end ends what is under way, and the holders of the ProgressLocks end eager operations, whatever the
     // programs do.
-    if (wait.is_under_way || wait.operation->plan.inbox) continue;
+    if (wait.is_under_way || wait.operation->admission.inbox) continue;
     const int stuck = StuckAmong(wait.missing, entered);
     if (stuck == kNobody) continue;
     Wait& found = lost[wait.operation->Title()];

@@ -77,7 +77,7 @@ bool Eager::BeginSubmitted() {
 
 void Eager::Begin(OperationPtr operation) {
   auto running = std::make_unique<Running>();
-  const ProcessSet& set = *operation->plan.set;
+  const ProcessSet& set = *operation->admission.set;
   running->operation = std::move(operation);
   running->rank = world_->rank;
   running->reduction = ReductionOf(running->operation->request, set.size());
@@ -97,7 +97,7 @@ void Eager::Begin(OperationPtr operation) {
 void Eager::PutTo(Running* running, int position) {
   Peer& peer = running->peers[static_cast<size_t>(position)];
   size_t& used = credit_used_[static_cast<size_t>(peer.rank)];
-  const bool has_come = running->plan().inbox->at(running->use(), peer.rank).sequence != 0;
+  const bool has_come = running->admission().inbox->at(running->use(), peer.rank).stamp != 0;
   if (!has_come && used + running->payload_bytes() > kCreditBytes) return SendHead(*running, peer.rank, 0);
   if (!has_come) {
     used += running->payload_bytes();
@@ -107,9 +107,9 @@ void Eager::PutTo(Running* running, int position) {
 }
 
 void Eager::SendHead(const Running& running, int rank, size_t payload_bytes) {
-  const Negotiation::Plan& plan = running.plan();
-  const Bytes head =
-      EncodePut({plan.id, plan.serial, plan.sequence(), plan.round, static_cast<uint32_t>(payload_bytes)});
+  const Admission& admission = running.admission();
+  const Bytes head = EncodePut(
+      {admission.id, admission.serial, admission.stamp(), admission.round, static_cast<uint32_t>(payload_bytes)});
   static_assert(kEagerPutBytes == kPutHeadBytes);
   stream(rank).Queue(head.data(), head.size());
 }
@@ -180,8 +180,8 @@ void Eager::Receive(int rank, bool* moved, std::vector<Sign>* signs) {
 PutStream::Slice Eager::Expected() {
   if (running_.size() != 1) return {};
   const Running& running = *running_.front();
-  const bool is_other = running.plan().set->PositionOf(receiving_from_) >= 0;
-  if (!is_other || running.plan().inbox->at(running.use(), receiving_from_).has_data) return {};
+  const bool is_other = running.admission().set->PositionOf(receiving_from_) >= 0;
+  if (!is_other || running.admission().inbox->at(running.use(), receiving_from_).has_data) return {};
   Spare& spare = spares_[static_cast<size_t>(receiving_from_)];
   if (spare.size_bytes != running.payload_bytes()) {
     if (spare.data) memory_.GiveBack(std::move(spare.data), spare.size_bytes);
@@ -205,7 +205,7 @@ Status Eager::OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) {
   FRD_RETURN_IF_ERROR(refused_);
   *size_bytes = put.payload_bytes;
   if (!landing.inbox || put.payload_bytes == 0) return Status::Ok();
-  landing.slot = &landing.inbox->at(UsesIn(put.sequence), receiving_from_);
+  landing.slot = &landing.inbox->at(UsesIn(put.stamp), receiving_from_);
   landing.slot->data = TakeMemoryFor(receiving_from_, put.payload_bytes);
   if (!landing.slot->data)
     return refused_ = Internal("no memory for " + std::to_string(put.payload_bytes) + " bytes that another rank sent");
@@ -225,7 +225,7 @@ void Eager::OnData(size_t size_bytes) {
 void Eager::Running::MakeOwn() {
   const auto is_own = [&](const CellTensor& segment) {
     const bool scaled = ScalesBeforeCrossing(segment.dtype, reduction.reduce);
-    const bool is_room = IsHalf(segment.dtype) && plan().set->size() > 2;
+    const bool is_room = IsHalf(segment.dtype) && admission().set->size() > 2;
     return segment.input == nullptr || is_room || (scaled && !reduction.scale.IsIdentity());
   };
   if (std::none_of(segments.begin(), segments.end(), is_own)) return;
@@ -255,14 +255,14 @@ size_t Eager::Advanced(Running* running) {
   size_t least = running->payload_bytes();
   for (Peer& peer : running->peers) {
     if (peer.rank == world_->rank) continue;
-    const Inbox::Slot& slot = running->plan().inbox->at(running->use(), peer.rank);
-    if (slot.sequence != 0) {
+    const Inbox::Slot& slot = running->admission().inbox->at(running->use(), peer.rank);
+    if (slot.stamp != 0) {
       if (std::exchange(peer.on_credit, false))
         credit_used_[static_cast<size_t>(peer.rank)] -= running->payload_bytes();
       if (peer.sent_at == Peer::kNotQueued) SendData(running, &peer);
     }
     // Otherwise it means another operation, see Coordinator::UsesSaid.
-    least = std::min(least, slot.sequence == running->plan().sequence() ? slot.received_bytes : 0);
+    least = std::min(least, slot.stamp == running->admission().stamp() ? slot.received_bytes : 0);
     const uint64_t sent = stream(peer.rank).sent_bytes();
     const uint64_t begin = peer.sent_at == Peer::kNotQueued ? sent : peer.sent_at - running->payload_bytes();
     least = std::min<uint64_t>(least, sent > begin ? sent - begin : 0);
@@ -295,7 +295,7 @@ void Eager::Running::FoldElements(size_t count) {
   const size_t done_bytes = element * SizeOf(folding.dtype), at = offset_bytes + done_bytes;
   inputs.clear();
   for (const Peer& peer : peers) {
-    const std::byte* input = plan().inbox->at(use(), peer.rank).data.get() + at;
+    const std::byte* input = admission().inbox->at(use(), peer.rank).data.get() + at;
     if (peer.rank == rank)
       input = own.empty() ? static_cast<const std::byte*>(folding.input) + done_bytes : own.data() + at;
     inputs.push_back(input);
@@ -309,15 +309,15 @@ void Eager::Running::FoldElements(size_t count) {
 // ---- ending
 
 OperationPtr Eager::End(Running* running) {
-  const Negotiation::Plan& plan = running->plan();
+  const Admission& admission = running->admission();
   for (const Peer& peer : running->peers) {
-    Inbox::Slot& slot = plan.inbox->at(running->use(), peer.rank);
+    Inbox::Slot& slot = admission.inbox->at(running->use(), peer.rank);
     if (slot.data) memory_.GiveBack(std::move(slot.data), running->payload_bytes());
     slot = Inbox::Slot();
   }
   std::lock_guard<std::mutex> lock(table_->mutex);
-  table_->negotiation.EndEager(plan.ticket);
-  table_->operations.Take(plan.ticket);
+  table_->negotiation.EndEager(admission.ticket);
+  table_->operations.Take(admission.ticket);
   return running->operation;
 }
 
@@ -329,7 +329,7 @@ void Eager::ReportClosed(std::vector<Sign>* signs) {
     for (const Peer& peer : running->peers) {
       const auto at = static_cast<size_t>(peer.rank);
       if (peer.rank == world_->rank || stream(peer.rank).open() || reported_closed_[at]) continue;
-      Inbox& inbox = *running->plan().inbox;
+      Inbox& inbox = *running->admission().inbox;
       if (inbox.IsComplete(inbox.at(running->use(), peer.rank))) continue;
       reported_closed_[at] = true;
       signs->push_back({peer.rank, Sign::kClosed});
@@ -340,7 +340,7 @@ void Eager::ReportClosed(std::vector<Sign>* signs) {
 void Eager::Recall(Ticket ticket) {
   ForgetSubmitted(ticket);
   const auto found = std::find_if(running_.begin(), running_.end(),
-                                  [ticket](const auto& running) { return running->plan().ticket == ticket; });
+                                  [ticket](const auto& running) { return running->admission().ticket == ticket; });
   if (found == running_.end()) return;
   for (const Peer& peer : (*found)->peers) {
     if (peer.rank == world_->rank) continue;
@@ -354,17 +354,17 @@ void Eager::Recall(Ticket ticket) {
 void Eager::ForgetSubmitted(Ticket ticket) {
   std::lock_guard<std::mutex> lock(table_->mutex);
   std::vector<OperationPtr>& submitted = table_->eager;
-  const auto is_it = [ticket](const OperationPtr& operation) { return operation->plan.ticket == ticket; };
+  const auto is_it = [ticket](const OperationPtr& operation) { return operation->admission.ticket == ticket; };
   submitted.erase(std::remove_if(submitted.begin(), submitted.end(), is_it), submitted.end());
 }
 
 bool Eager::MayComplete(const Operation& operation, const std::vector<int>& left) const {
-  const Negotiation::Plan& plan = operation.plan;
+  const Admission& admission = operation.admission;
   const bool runs = std::any_of(running_.begin(), running_.end(),
                                 [&](const auto& running) { return running->operation.get() == &operation; });
   return runs && std::none_of(left.begin(), left.end(), [&](int rank) {
-           if (plan.set->PositionOf(rank) < 0 || world_->puts[static_cast<size_t>(rank)].open()) return false;
-           return plan.inbox->at(UsesIn(plan.sequence()), rank).sequence == 0;
+           if (admission.set->PositionOf(rank) < 0 || world_->puts[static_cast<size_t>(rank)].open()) return false;
+           return admission.inbox->at(UsesIn(admission.stamp()), rank).stamp == 0;
          });
 }
 

@@ -92,9 +92,9 @@ class Eager final : private PutStream::Receiver {
     size_t segment = 0, offset_bytes = 0, element = 0;  // folded up to here
     std::vector<const void*> inputs;                    // of one fold
 
-    const Negotiation::Plan& plan() const { return operation->plan; }
-    uint64_t use() const { return UsesIn(plan().sequence()); }
-    size_t payload_bytes() const { return plan().inbox->payload_bytes(); }
+    const Admission& admission() const { return operation->admission; }
+    uint64_t use() const { return UsesIn(admission().stamp()); }
+    size_t payload_bytes() const { return admission().inbox->payload_bytes(); }
     bool folded() const { return segment == segments.size(); }
     void MakeOwn();
     void FoldUpTo(size_t available_bytes);

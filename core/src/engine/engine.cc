@@ -80,7 +80,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   if (request.ready == Ready::kAfterAll) FRD_RETURN_IF_ERROR(Mark(&request));
   *result = std::make_shared<Operation>(std::move(request));
   const OperationPtr& operation = *result;
-  operation->plan.set = std::move(found);
+  operation->admission.set = std::move(found);
   operation->submitted_ns = Timeline::Stamp();
   const bool alone = ChoosePath(FactsOf(operation->request, *set)) == PathKind::kSolo;
   if (!alone) FRD_RETURN_IF_ERROR(ChooseBackend(backend_list_, *set, operation.get()));
@@ -104,7 +104,7 @@ Status Engine::Begin(const OperationPtr& operation, bool will_wait) {
   return Enter(world_.get(), table_.get(), operation, will_wait);
 }
 
-// Before the operation takes its turn, so that a rank that goes on after a refusal keeps in step.
+// Before the operation takes its sequence number, so that a rank that goes on after a refusal keeps in step.
 Status Engine::Check(Request* request, const ProcessSet& set) const {
   FRD_RETURN_IF_ERROR(CheckRequest(request, set, size_));
   if (!table_ || request->kind != OpKind::kRemoveProcessSet) return Status::Ok();
@@ -126,12 +126,12 @@ int Engine::LostRank(std::string* reason) const {
 
 void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
   if (!table_) return;
-  const int64_t turn = table_->naming.turns()[0];
+  const int64_t sequence_number = table_->naming.sequence_numbers()[0];
   const std::string text = (site.empty() ? "" : " (" + site + ")") + ": " + why;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
     if (table_->is_broken || table_->join) return;
-    table_->negotiation.outbox().TellOfRefusal(turn, text);
+    table_->negotiation.outbox().TellOfRefusal(sequence_number, text);
     table_->has_outgoing = true;
   }
   world_->group->RingSelf();
@@ -182,7 +182,8 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 
 bool Engine::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
-  if (operation->deferred || !operation->plan.cells || !table_->negotiation.IsReady(operation->plan)) return false;
+  if (operation->deferred || !operation->admission.cells || !table_->negotiation.IsReady(operation->admission))
+    return false;
   if (!CompleteIfReady(world_.get(), table_.get(), operation)) return operation->done();
   WakeForDeferred(world_.get(), *table_);
   driver_->NotifyWaiters();
@@ -225,7 +226,7 @@ bool Engine::LookUntil(Look look, int paused) {
 }
 
 bool Engine::AwaitSmall(const OperationPtr& operation) {
-  if (operation->deferred || !operation->plan.cells) return false;
+  if (operation->deferred || !operation->admission.cells) return false;
   return LookUntil([&] { return Poll(operation); });
 }
 

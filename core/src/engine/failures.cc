@@ -97,7 +97,7 @@ std::vector<OperationPtr> FailureMonitor::TakeWaiting(const Eager* spared) {
   }
   for (const OperationPtr& operation : table_->operations.All()) {
     if (spared != nullptr && spared->MayComplete(*operation, left)) continue;
-    waiting.push_back(table_->operations.Take(operation->plan.ticket));
+    waiting.push_back(table_->operations.Take(operation->admission.ticket));
   }
   for (Deferred& each : table_->deferred) waiting.push_back(std::move(each.operation));
   table_->deferred.clear();

@@ -19,20 +19,20 @@ OperationPtr InFlight(const std::weak_ptr<Operation>& operation) {
 OperationPtr Naming::Name(const OperationPtr& operation) {
   const Request& request = operation->request;
   std::lock_guard<std::mutex> lock(mutex_);
-  const int64_t turn = next_turn_[request.process_set]++;
+  const int64_t sequence_number = next_sequence_number_[request.process_set]++;
   if (ChangesSets(request.kind)) {
     // Never known, so that rank 0 always hears of it.
-    operation->SetName("#sets." + std::to_string(turn), turn);
+    operation->SetName("#sets." + std::to_string(sequence_number), sequence_number);
     return nullptr;
   }
   const uint64_t fingerprint = Fingerprint(SignatureOf(request));
   if (windows_.size() >= kMostWindows) ForgetIdleWindows();
   Window& window = windows_[fingerprint];
   window.resize(kWindow);
-  const size_t at = static_cast<size_t>(turn) % kWindow;
+  const size_t at = static_cast<size_t>(sequence_number) % kWindow;
   OperationPtr before = InFlight(window[at]);
   window[at] = operation;
-  operation->SetName("#" + std::to_string(fingerprint) + "." + std::to_string(at), turn);
+  operation->SetName("#" + std::to_string(fingerprint) + "." + std::to_string(at), sequence_number);
   return before;
 }
 
@@ -44,20 +44,21 @@ void Naming::ForgetIdleWindows() {
   }
 }
 
-Turns Naming::turns() const {
+SequenceNumbers Naming::sequence_numbers() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return next_turn_;
+  return next_sequence_number_;
 }
 
-// The most that any rank counted holds for all, so that the next turn is new on every rank.
-void Naming::CatchUp(const Turns& turns) {
+// The most that any rank counted holds for all, so that the next sequence_number is new on every rank.
+void Naming::CatchUp(const SequenceNumbers& sequence_numbers) {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [set, turn] : turns) next_turn_[set] = std::max(next_turn_[set], turn);
+  for (const auto& [set, sequence_number] : sequence_numbers)
+    next_sequence_number_[set] = std::max(next_sequence_number_[set], sequence_number);
 }
 
 void Naming::Forget(int set) {
   std::lock_guard<std::mutex> lock(mutex_);
-  next_turn_.erase(set);
+  next_sequence_number_.erase(set);
 }
 
 }  // namespace farandole

@@ -204,7 +204,7 @@ Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
 
 // ---- as the negotiation sees it
 
-std::vector<int64_t> Operation::Extents() const {
+std::vector<int64_t> Operation::Counts() const {
   if (TakesSplits(request.kind)) return request.splits;
   std::vector<int64_t> rows;
   if (RowsDiffer(request.kind)) {
@@ -216,9 +216,9 @@ std::vector<int64_t> Operation::Extents() const {
 Description Operation::Describe() const {
   Description description;
   description.name = name_;
-  description.turn = turn_;
+  description.sequence_number = sequence_number_;
   description.site = request.site;
-  description.extents = Extents();
+  description.counts = Counts();
   description.signature = SignatureOf(request);
   description.signature.backend = backend;
   return description;
@@ -227,7 +227,7 @@ Description Operation::Describe() const {
 std::string Operation::Title() const {
   Description description;
   description.name = name_;
-  description.turn = turn_;
+  description.sequence_number = sequence_number_;
   description.signature.kind = request.kind;
   description.signature.set = request.process_set;
   return description.Title();
@@ -282,7 +282,7 @@ Request Invitation(const Description& description) {
     if (RowsDiffer(request.kind)) tensor.shape.insert(tensor.shape.begin(), 0);
     request.tensors.push_back(std::move(tensor));
   }
-  if (TakesSplits(request.kind)) request.splits = description.extents;  // zeros: nothing for anybody
+  if (TakesSplits(request.kind)) request.splits = description.counts;  // zeros: nothing for anybody
   return request;
 }
 

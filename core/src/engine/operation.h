@@ -43,16 +43,16 @@ class Operation final : public DescribedOperation {
   // As the negotiation sees it.
   int set() const override { return request.process_set; }
   const std::string& name() const override { return name_; }
-  int64_t turn() const override { return turn_; }
+  int64_t sequence_number() const override { return sequence_number_; }
   std::string_view site() const override { return request.site; }
-  std::vector<int64_t> Extents() const override;
+  std::vector<int64_t> Counts() const override;
   bool Means(const Signature& signature) const override { return farandole::Means(request, signature); }
   Description Describe() const override;
 
-  bool named() const { return turn_ < 0; }
-  void SetName(std::string name, int64_t turn) {  // of one that the user did not name; before it is submitted
+  bool named() const { return sequence_number_ < 0; }
+  void SetName(std::string name, int64_t sequence_number) {  // of an unnamed one, before it is submitted
     name_ = std::move(name);
-    turn_ = turn;
+    sequence_number_ = sequence_number;
   }
   std::string Title() const;  // "allreduce 'grad.w'" or "unnamed allreduce number 7"
 
@@ -65,8 +65,8 @@ class Operation final : public DescribedOperation {
   std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's, or their back end takes the device's
   Event event = nullptr;                // of host_copy; when done: what DoneFunction says
   int backend = 0;                      // who performs it (backends/table.h)
-  Negotiation::Plan plan;               // by the submitting thread, under the table's mutex
-  std::atomic<bool> deferred{false};  // it is not submitted to the negotiation yet, see Defer; nobody looks at the plan
+  Admission admission;                  // by the submitting thread, under the table's mutex
+  std::atomic<bool> deferred{false};    // not submitted to the negotiation yet, see Defer; nobody looks at `admission`
   bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here
 
   // For a timeline, if one is recorded (Timeline::Stamp); else 0.
@@ -100,7 +100,7 @@ class Operation final : public DescribedOperation {
   }
 
   std::string name_;
-  int64_t turn_ = -1;
+  int64_t sequence_number_ = -1;
   Status status_;
   std::atomic<bool> ending_{false};
   std::atomic<bool> done_{false};

@@ -30,11 +30,11 @@ OperationPtr TakeOperation(Table* table, Ticket ticket) {
 
 // Tells rank 0 that this rank joins, once everything that it had begun is done. True when that was told.
 bool TellOfJoin(Table* table) {
-  const Turns turns = table->naming.turns();
+  const SequenceNumbers sequence_numbers = table->naming.sequence_numbers();
   std::lock_guard<std::mutex> lock(table->mutex);
   if (!table->operations.empty() || table->has_deferred || table->negotiation.AwaitsRelease()) return false;
   table->wants_join = false;
-  table->negotiation.Join(turns);
+  table->negotiation.Join(sequence_numbers);
   table->has_outgoing = true;
   return true;
 }
@@ -43,7 +43,7 @@ bool TellOfJoin(Table* table) {
 // already needs a place in the table only.
 Status TakePart(World* world, Table* table, const Negotiation::Event& event) {
   auto operation = std::make_shared<Operation>(Invitation(event.description));
-  operation->SetName(event.description.name, event.description.turn);
+  operation->SetName(event.description.name, event.description.sequence_number);
   operation->invited = true;
   operation->backend = event.description.signature.backend;
   if (event.items.empty()) {
@@ -51,8 +51,8 @@ Status TakePart(World* world, Table* table, const Negotiation::Event& event) {
     return entered.ok() || table->is_broken ? Status::Ok() : Internal(entered.message());
   }
   std::lock_guard<std::mutex> lock(table->mutex);
-  operation->plan.ticket = event.items[0].ticket;
-  operation->plan.set = table->negotiation.FindSet(event.description.signature.set);
+  operation->admission.ticket = event.items[0].ticket;
+  operation->admission.set = table->negotiation.FindSet(event.description.signature.set);
   table->operations.Put(operation);
   table->in_flight.fetch_add(1);
   return Status::Ok();
@@ -183,7 +183,7 @@ void ProgressLoop::StartBatch(const Negotiation::Event& event) {
     OperationPtr operation = TakeOperation(table_, item.ticket);
     if (!operation) continue;
     if (FinishWithoutTask(operation, item)) continue;
-    batch.push_back({std::move(operation), item.extents});
+    batch.push_back({std::move(operation), item.counts});
   }
   const Status planned = work_.Add(batch);
   if (planned.ok()) return;
@@ -207,7 +207,7 @@ bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negoti
 
 // All ranks have joined and go on together, so they count unnamed operations alike from here on.
 void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
-  table_->naming.CatchUp(event.turns);
+  table_->naming.CatchUp(event.sequence_numbers);
   OperationPtr join;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
@@ -340,7 +340,7 @@ void ProgressLoop::FinishAll(const std::vector<WorkQueue::Ended>& ended) {
 // what is under way, too.
 void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
   std::vector<OperationPtr> failed = failures_.TakeWaiting(tasks_too ? nullptr : &eager_);
-  for (const OperationPtr& operation : failed) eager_.Recall(operation->plan.ticket);
+  for (const OperationPtr& operation : failed) eager_.Recall(operation->admission.ticket);
   if (tasks_too) {
     std::vector<WorkQueue::Ended> ended;
     const std::vector<OperationPtr> cancelled = work_.Cancel(&ended);

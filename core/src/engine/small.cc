@@ -30,16 +30,17 @@ class Segments {
 
 void PutSmall(Operation* operation, bool wants_bell) {
   const Segments segments(operation->request);
-  Negotiation::Plan& plan = operation->plan;
-  plan.cells->Put(plan.set->position, segments.data(), segments.count(), plan.sequence(), wants_bell);
+  Admission& admission = operation->admission;
+  admission.cells->Put(admission.set->position, segments.data(), segments.count(), admission.stamp(), wants_bell);
 }
 
 void FoldSmall(Operation* operation) {
   const FloatingPointScope scope;
   const Segments segments(operation->request);
-  const Reduction reduction = ReductionOf(operation->request, operation->plan.set->size());
-  const Negotiation::Plan& plan = operation->plan;
-  FoldCells(*plan.cells, reduction.reduce, reduction.scale, segments.data(), segments.count(), plan.set->position);
+  const Reduction reduction = ReductionOf(operation->request, operation->admission.set->size());
+  const Admission& admission = operation->admission;
+  FoldCells(*admission.cells, reduction.reduce, reduction.scale, segments.data(), segments.count(),
+            admission.set->position);
 }
 
 // ---- a call
@@ -49,21 +50,21 @@ void SmallCall::Put() {
   size_t count = 1;
   for (const int64_t dimension : tensor.shape) count *= static_cast<size_t>(dimension);
   segment_ = {tensor.input, tensor.output, tensor.dtype, count};
-  plan.cells->Put((*members)->position, &segment_, 1, plan.sequence());
+  admission.cells->Put((*members)->position, &segment_, 1, admission.stamp());
 }
 
 void SmallCall::Take() {
   const FloatingPointScope scope;
   const ProcessSet& set = **members;
   const Reduction reduction = ReductionOf(asked_, set.size());
-  FoldCells(*plan.cells, reduction.reduce, reduction.scale, &segment_, 1, set.position);
+  FoldCells(*admission.cells, reduction.reduce, reduction.scale, &segment_, 1, set.position);
   over_.store(true, std::memory_order_release);
 }
 
 OperationPtr SmallCall::Become() {
   OperationPtr operation = std::make_shared<Operation>(Request(asked_));
-  operation->plan = plan;
-  operation->plan.set = *members;
+  operation->admission = admission;
+  operation->admission.set = *members;
   became_ = operation;
   over_.store(true, std::memory_order_release);
   return operation;

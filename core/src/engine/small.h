@@ -1,6 +1,6 @@
 // Small operations: every member puts its input where all see it and folds by itself (transport/shm/cells.h).
 //
-// Thread rule: PutSmall and FoldSmall under the table's mutex, or, where the plan is large, between the negotiation's
+// Thread rule: PutSmall and FoldSmall under the table's mutex, or, where the admission is large, between the negotiation's
 // Submit or TakeReady and its Release.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace farandole {
 
-// REQUIRES: the plan has cells.
+// REQUIRES: the admission has cells.
 void PutSmall(Operation* operation, bool wants_bell);
 void FoldSmall(Operation* operation);  // REQUIRES: all have put
 
@@ -29,8 +29,8 @@ void FoldSmall(Operation* operation);  // REQUIRES: all have put
 // is ready (the driver, when ranks die, ids retire or the time is up, or the caller, before it sleeps) makes it an
 // Operation, which then goes its usual way.
 //
-// Thread rule: under the table's mutex, but for over(), and the plan, which does not change after Enter, and Put and
-// Take where the plan is large, see Negotiation::Release.
+// Thread rule: under the table's mutex, but for over(), and the admission, which does not change after Enter, and Put and
+// Take where the admission is large, see Negotiation::Release.
 class SmallCall final : public NamedOperation {
  public:
   // `asked`, and its name as a string, live as long as the call.
@@ -47,7 +47,7 @@ class SmallCall final : public NamedOperation {
   // As the negotiation sees it.
   int set() const override { return asked_.process_set; }
   const std::string& name() const override { return name_; }
-  int64_t turn() const override { return -1; }
+  int64_t sequence_number() const override { return -1; }
   std::string_view site() const override { return asked_.site; }
   bool Means(const Signature& signature) const override { return farandole::Means(asked_, signature); }
 
@@ -61,7 +61,7 @@ class SmallCall final : public NamedOperation {
   bool over() const { return over_.load(std::memory_order_acquire); }
   const OperationPtr& became() const { return became_; }  // null: the result is there. REQUIRES: over()
 
-  Negotiation::Plan plan;  // its set is left out: counting references costs more than all else here
+  Admission admission;  // its set is left out: counting references costs more than all else here
   const ProcessSetPtr* members = nullptr;
   size_t size_bytes() const { return segment_.size_bytes(); }  // REQUIRES: Put
 

@@ -144,7 +144,7 @@ std::vector<Wait> StallInspector::Waits(TimePoint now) {
     const int64_t waited_ms = MillisecondsBetween(operation->submitted, now);
     if (waited_ms >= kStuckMs && !operation->named() && !operation->stuck_reported) {
       operation->stuck_reported = true;
-      table_->negotiation.ReportStuck(operation->plan.ticket);
+      table_->negotiation.ReportStuck(operation->admission.ticket);
       table_->has_outgoing = true;
     }
     waits.push_back({std::move(operation), waited_ms, {}});
@@ -186,7 +186,7 @@ std::vector<int> StallInspector::WhoIsMissing(const Operation& operation) const 
   std::vector<int> missing;
   {
     std::lock_guard<std::mutex> lock(table_->mutex);
-    missing = table_->negotiation.MissingRanks(operation.plan.ticket);
+    missing = table_->negotiation.MissingRanks(operation.admission.ticket);
   }
   if (!missing.empty()) return missing;
   const auto absent = absent_.find(operation.Title());
@@ -202,7 +202,7 @@ bool StallInspector::AnotherTells(const Operation& operation, const std::vector<
   const auto here = static_cast<size_t>(layout.group_of[static_cast<size_t>(world_->rank)]);
   for (int rank : layout.groups[here]) {
     if (rank == world_->rank) return false;
-    if (!Contains(missing, rank) && operation.plan.set->PositionOf(rank) >= 0) return true;
+    if (!Contains(missing, rank) && operation.admission.set->PositionOf(rank) >= 0) return true;
   }
   return false;
 }

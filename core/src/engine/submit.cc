@@ -31,24 +31,24 @@ void Withdraw(Table* table, Ticket ticket) {
 // Who holds a handle looks for itself, and asks for bells before it sleeps.
 bool WantsBell(const Operation& operation, bool polling) { return !polling && operation.request.done != nullptr; }
 
-// Submission, copy and arrival are one step under the lock, see negotiation.h; but for the copy of a large plan.
+// Submission, copy and arrival are one step under the lock, see negotiation.h; but for the copy of a large one.
 Status Insert(World* world, Table* table, const OperationPtr& operation, bool polling, Entered* entered) {
   std::lock_guard<std::mutex> lock(table->mutex);
   const bool has_joined = table->join && !operation->invited && !operation->deferred;
   if (table->is_broken || has_joined) return RefuseAfter(table, *world, *operation);
   Negotiation& negotiation = table->negotiation;
-  Negotiation::Plan& plan = operation->plan;
-  FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &plan));
+  Admission& admission = operation->admission;
+  FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
   ++table->entered;
   table->operations.Put(operation);
   table->in_flight.fetch_add(1);
-  if (plan.cells) {
-    if (!plan.large) PutSmall(operation.get(), WantsBell(*operation, polling));
-  } else if (plan.id >= 0) {
-    entered->arrived = negotiation.Arrive(plan);
+  if (admission.cells) {
+    if (!admission.large) PutSmall(operation.get(), WantsBell(*operation, polling));
+  } else if (admission.id >= 0) {
+    entered->arrived = negotiation.Arrive(admission);
     const bool retired = entered->arrived == Negotiation::Arrived::kRetired;
-    if (retired && !negotiation.Redescribe(plan.ticket)) Withdraw(table, plan.ticket);
-    if (plan.inbox && !retired) {
+    if (retired && !negotiation.Redescribe(admission.ticket)) Withdraw(table, admission.ticket);
+    if (admission.inbox && !retired) {
       table->eager.push_back(operation);
       table->has_eager = entered->wakes_driver = true;
     }
@@ -61,22 +61,22 @@ Status Insert(World* world, Table* table, const OperationPtr& operation, bool po
 }
 
 // The log is full while some rank does not read it: perhaps this one, whose driver has to go on.
-void Complete(Table* table, const Negotiation::Plan& plan) {
-  if (table->negotiation.CompleteTogether(plan)) return;
+void Complete(Table* table, const Admission& admission) {
+  if (table->negotiation.CompleteTogether(admission)) return;
   std::lock_guard<std::mutex> lock(table->mutex);
-  table->negotiation.CompleteLater(plan);
+  table->negotiation.CompleteLater(admission);
 }
 
 // Wakes those that sleep in wait for what has just come.
-void RingForSmall(World* world, const Negotiation::Plan& plan, const ProcessSet& set) {
+void RingForSmall(World* world, const Admission& admission, const ProcessSet& set) {
   for (int position = 0; position < set.size(); ++position) {
-    if (position == set.position || !plan.cells->WantsBell(position)) continue;
+    if (position == set.position || !admission.cells->WantsBell(position)) continue;
     const auto rank = static_cast<size_t>(set.ranks[static_cast<size_t>(position)]);
     world->group->RingMember(world->layout.member_of[rank]);
   }
 }
 
-// This thread has put, or folded, the data of a large plan without the lock.
+// This thread has put, or folded, the data of a large one without the lock.
 void Release(World* world, Table* table, Ticket ticket) {
   bool wakes_driver;
   {
@@ -87,26 +87,26 @@ void Release(World* world, Table* table, Ticket ticket) {
 }
 
 // Of a small operation that all have put, and that this thread may take. Null when it was given up, or was a call that
-// is over now. Under the lock, where the result of a plan that is not large is folded, too, since the span may be
+// is over now. Under the lock, where the result of one that is not large is folded, too, since the span may be
 // another's as soon as the negotiation goes on.
 OperationPtr TakeSmall(Table* table, Ticket ticket) {
   SmallCall* const call = table->operations.TakeCall(ticket);
-  if (call != nullptr && !call->plan.large) {
+  if (call != nullptr && !call->admission.large) {
     table->in_flight.fetch_sub(1);
     call->Take();
     return nullptr;
   }
   OperationPtr operation = call != nullptr ? call->Become() : table->operations.Take(ticket);
-  if (operation && !operation->plan.large) FoldSmall(operation.get());
+  if (operation && !operation->admission.large) FoldSmall(operation.get());
   return operation;
 }
 
 // Looks at least once. A look that is too early takes the line from the one who is about to write it, and who has to
 // send for it once more; hence a pause before the first.
-bool BecomesReady(const Negotiation& negotiation, const Negotiation::Plan& plan, int looks) {
+bool BecomesReady(const Negotiation& negotiation, const Admission& admission, int looks) {
   do {
     CpuPause();
-    if (negotiation.IsReady(plan)) return true;
+    if (negotiation.IsReady(admission)) return true;
   } while (--looks > 0);
   return false;
 }
@@ -121,21 +121,21 @@ OperationPtr TakeIfReady(Table* table, Ticket ticket) {
 
 // After TakeIfReady or TakeSmall. Without the lock: who hears of it may submit.
 void FinishTaken(World* world, Table* table, const OperationPtr& operation) {
-  if (operation->plan.large) {
+  if (operation->admission.large) {
     FoldSmall(operation.get());
-    Release(world, table, operation->plan.ticket);
+    Release(world, table, operation->admission.ticket);
   }
   table->in_flight.fetch_sub(1);
   operation->Complete(Status::Ok());
 }
 
-// Copies without the lock. The set cannot be removed before the plan is released, hence a reference from before.
+// Copies without the lock. The set cannot be removed before the admission is released, hence a reference from before.
 void PutLarge(World* world, Table* table, SmallCall* call) {
   const ProcessSetPtr set = *call->members;
   call->Put();
-  Release(world, table, call->plan.ticket);
+  Release(world, table, call->admission.ticket);
   RingFence();
-  if (table->negotiation.IsReady(call->plan)) RingForSmall(world, call->plan, *set);
+  if (table->negotiation.IsReady(call->admission)) RingForSmall(world, call->admission, *set);
 }
 
 }  // namespace
@@ -143,27 +143,27 @@ void PutLarge(World* world, Table* table, SmallCall* call) {
 Status Enter(World* world, Table* table, const OperationPtr& operation, bool polling) {
   Entered entered;
   FRD_RETURN_IF_ERROR(Insert(world, table, operation, polling, &entered));
-  const Negotiation::Plan& plan = operation->plan;
-  if (plan.cells) {
-    if (plan.large) {
+  const Admission& admission = operation->admission;
+  if (admission.cells) {
+    if (admission.large) {
       PutSmall(operation.get(), WantsBell(*operation, polling));
-      Release(world, table, plan.ticket);
+      Release(world, table, admission.ticket);
     }
     RingFence();
     if (table->negotiation.AnyJoined()) world->group->RingOthers();
-    if (!table->negotiation.IsReady(plan)) return Status::Ok();
-    RingForSmall(world, plan, *plan.set);
+    if (!table->negotiation.IsReady(admission)) return Status::Ok();
+    RingForSmall(world, admission, *admission.set);
     if (CompleteIfReady(world, table, operation)) WakeForDeferred(world, *table);
     return Status::Ok();
   }
-  const bool last = entered.arrived == Negotiation::Arrived::kLast && !plan.inbox;
-  if (last) Complete(table, plan);
-  if (last || (plan.id >= 0 && table->negotiation.AnyJoined())) world->group->RingOthers();
+  const bool last = entered.arrived == Negotiation::Arrived::kLast && !admission.inbox;
+  if (last) Complete(table, admission);
+  if (last || (admission.id >= 0 && table->negotiation.AnyJoined())) world->group->RingOthers();
   if ((last || entered.wakes_driver) && !polling) world->group->RingSelf();
   return Status::Ok();
 }
 
-// All but the copy of a large plan is one step under the lock: once the call is over, its set may be removed. The first
+// All but the copy of a large one is one step under the lock: once the call is over, its set may be removed. The first
 // looks are, too, for the others are mostly close, and giving the lock up and taking it again costs as much as their
 // lines do.
 bool Enter(World* world, Table* table, SmallCall* call, int looks) {
@@ -171,22 +171,22 @@ bool Enter(World* world, Table* table, SmallCall* call, int looks) {
     std::lock_guard<std::mutex> lock(table->mutex);
     if (table->is_broken || table->join || table->operations.has_call()) return false;
     Negotiation& negotiation = table->negotiation;
-    call->members = negotiation.SubmitSmall(*call, &call->plan);
+    call->members = negotiation.SubmitSmall(*call, &call->admission);
     if (call->members == nullptr) return false;
     ++table->entered;
-    if (!call->plan.large) call->Put();
+    if (!call->admission.large) call->Put();
     if (!negotiation.outbox().empty()) table->has_outgoing = true;
     RingFence();
-    if (!call->plan.large && BecomesReady(negotiation, call->plan, looks)) {
-      RingForSmall(world, call->plan, **call->members);
-      negotiation.TakeReady(call->plan.ticket);
+    if (!call->admission.large && BecomesReady(negotiation, call->admission, looks)) {
+      RingForSmall(world, call->admission, **call->members);
+      negotiation.TakeReady(call->admission.ticket);
       call->Take();
     } else {
       table->operations.Put(call);
       table->in_flight.fetch_add(1);
     }
   }
-  if (call->plan.large) PutLarge(world, table, call);
+  if (call->admission.large) PutLarge(world, table, call);
   if (table->negotiation.AnyJoined()) world->group->RingOthers();
   return true;
 }
@@ -231,24 +231,25 @@ void AskForBells(Table* table) {
 bool CompleteIfReady(World* world, Table* table, const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(table->mutex);
-    const Negotiation::Plan& plan = operation->plan;
-    if (!plan.cells || !table->negotiation.IsReady(plan) || !TakeIfReady(table, plan.ticket)) return false;
+    const Admission& admission = operation->admission;
+    if (!admission.cells || !table->negotiation.IsReady(admission) || !TakeIfReady(table, admission.ticket))
+      return false;
   }
   FinishTaken(world, table, operation);
   return true;
 }
 
 bool CompleteIfReady(World* world, Table* table, SmallCall* call) {
-  if (call->over() || !table->negotiation.IsReady(call->plan)) return call->over();
-  const Ticket ticket = call->plan.ticket;
+  if (call->over() || !table->negotiation.IsReady(call->admission)) return call->over();
+  const Ticket ticket = call->admission.ticket;
   {
     std::lock_guard<std::mutex> lock(table->mutex);
-    if (call->over() || !table->negotiation.IsReady(call->plan) || !table->negotiation.TakeReady(ticket))
+    if (call->over() || !table->negotiation.IsReady(call->admission) || !table->negotiation.TakeReady(ticket))
       return call->over();
     table->operations.TakeCall(ticket);
-    if (!call->plan.large) call->Take();
+    if (!call->admission.large) call->Take();
   }
-  if (call->plan.large) {
+  if (call->admission.large) {
     call->Take();
     Release(world, table, ticket);
   }

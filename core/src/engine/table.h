@@ -24,7 +24,7 @@ class OperationTable {
   void Put(SmallCall* call) { call_ = call; }
   // Null when it is another one's, or no longer there.
   SmallCall* TakeCall(Ticket ticket) {
-    return call_ != nullptr && call_->plan.ticket == ticket ? std::exchange(call_, nullptr) : nullptr;
+    return call_ != nullptr && call_->admission.ticket == ticket ? std::exchange(call_, nullptr) : nullptr;
   }
   void MakeOperation() {
     if (call_ == nullptr) return;
@@ -34,11 +34,11 @@ class OperationTable {
   }
 
   void Put(const OperationPtr& operation) {
-    const size_t place = PlaceOf(operation->plan.ticket);
+    const size_t place = PlaceOf(operation->admission.ticket);
     if (place >= operations_.size()) operations_.resize(place + 1);
     OperationPtr& slot = operations_[place];
     // The negotiation is done with the one before, but the driver has still to take it.
-    if (slot) late_[slot->plan.ticket] = std::move(slot);
+    if (slot) late_[slot->admission.ticket] = std::move(slot);
     slot = operation;
     ++count_;
   }
@@ -46,7 +46,8 @@ class OperationTable {
   OperationPtr Take(Ticket ticket) {
     MakeOperation();
     const size_t place = PlaceOf(ticket);
-    const bool here = place < operations_.size() && operations_[place] && operations_[place]->plan.ticket == ticket;
+    const bool here =
+        place < operations_.size() && operations_[place] && operations_[place]->admission.ticket == ticket;
     if (!here) return TakeLate(ticket);
     --count_;
     return std::move(operations_[place]);

@@ -36,7 +36,7 @@ CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes
 }
 
 void CellBuffer::Clear() {
-  for (int member = 0; member < member_count_; ++member) line(member)->sequence.store(0, std::memory_order_release);
+  for (int member = 0; member < member_count_; ++member) line(member)->stamp.store(0, std::memory_order_release);
 }
 
 void CellBuffer::AskForLinesOf(int member) const {
@@ -45,7 +45,7 @@ void CellBuffer::AskForLinesOf(int member) const {
   for (size_t at = 0; at < end; at += kLineBytes) AskForLine(lines + at);
 }
 
-void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t sequence, bool wants_bell) {
+void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
   FRD_FAILPOINT("cells.put");
   std::byte* at = payload_to_write(member);
   for (size_t i = 0; i < tensor_count; ++i) {
@@ -58,12 +58,12 @@ void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count,
     at += size_bytes;
   }
   // The release publishes the payload along with the number.
-  line(member)->sequence.store(wants_bell ? sequence | kWantsBell : sequence, std::memory_order_release);
+  line(member)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
 }
 
-bool CellBuffer::AllHavePut(uint64_t sequence) const {
+bool CellBuffer::AllHavePut(uint64_t stamp) const {
   for (int m = 0; m < member_count_; ++m) {
-    if (!HasPut(m, sequence)) return false;
+    if (!HasPut(m, stamp)) return false;
   }
   return true;
 }

@@ -1,17 +1,17 @@
 // Cells: shared memory into which every member puts its whole input, with a stamp behind the data. All members see it;
 // collectives/cells.h folds it. Two buffers are used in turns; a CellBuffer is one of them:
 //
-//   member 0   [ payload up to 56 bytes | sequence ] [ larger payload ...            ]
-//   member 1   [ payload up to 56 bytes | sequence ] [ larger payload ...            ]
+//   member 0   [ payload up to 56 bytes | stamp ] [ larger payload ...            ]
+//   member 1   [ payload up to 56 bytes | stamp ] [ larger payload ...            ]
 //
-// A small payload and its sequence number share a cache line, so one line has to cross between two members and no more.
+// A small payload and its stamp share a cache line, so one line has to cross between two members and no more.
 //
 // Uses are numbered 1, 2, 3 ... and use k lies in buffer k mod 2. These two facts make further signals unnecessary:
-// - A member reads what others have put after it saw their sequence number k, which they stored last (release and
+// - A member reads what others have put after it saw their stamp number k, which they stored last (release and
 //   acquire).
 // - It overwrites its part of a buffer with use k + 2. It does so after use k + 1, in which it saw that all had put
 //   k + 1, and a member puts k + 1 only after it has read all of use k: the reads come before the writes.
-// So a member's sequence number in a buffer is k or k - 2 while another waits for k, never more.
+// So a member's stamp number in a buffer is k or k - 2 while another waits for k, never more.
 //
 // A value that points at memory of the group's segment, and owns none; per member one thread at a time.
 #pragma once
@@ -35,7 +35,7 @@ struct CellTensor {
 
 class CellBuffer {
  public:
-  // A bit of the sequence word: this member may sleep, so the member that puts last has to ring its bell.
+  // A bit of the stamp word: this member may sleep, so the member that puts last has to ring its bell.
   static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
 
   static size_t BytesFor(int member_count, size_t payload_bytes);
@@ -48,20 +48,18 @@ class CellBuffer {
   // ready.
   void Clear();
   // REQUIRES: this member has folded the use before.
-  void Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t sequence, bool wants_bell = false);
-  bool HasPut(int member, uint64_t sequence) const { return LatestOf(member) == sequence; }
+  void Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell = false);
+  bool HasPut(int member, uint64_t stamp) const { return LatestOf(member) == stamp; }
   // The number of the use that the member put last in this buffer; 0 before its first.
-  uint64_t LatestOf(int member) const { return line(member)->sequence.load(std::memory_order_acquire) & ~kWantsBell; }
-  bool AllHavePut(uint64_t sequence) const;
+  uint64_t LatestOf(int member) const { return line(member)->stamp.load(std::memory_order_acquire) & ~kWantsBell; }
+  bool AllHavePut(uint64_t stamp) const;
   // Fetches the lines to which this member will soon put. The other members have read them, so the put would have to
   // wait until their caches give them up.
   void AskForLinesOf(int member) const;
 
-  bool WantsBell(int member) const {
-    return (line(member)->sequence.load(std::memory_order_relaxed) & kWantsBell) != 0;
-  }
+  bool WantsBell(int member) const { return (line(member)->stamp.load(std::memory_order_relaxed) & kWantsBell) != 0; }
   // REQUIRES: this member has put, and no other thread changes its line.
-  void AskForBell(int member) { line(member)->sequence.fetch_or(kWantsBell); }
+  void AskForBell(int member) { line(member)->stamp.fetch_or(kWantsBell); }
 
   // The payload of a member.
   const std::byte* payload(int member) const {
@@ -75,7 +73,7 @@ class CellBuffer {
  private:
   struct alignas(64) Line {
     std::byte payload[kInLineBytes];
-    std::atomic<uint64_t> sequence;
+    std::atomic<uint64_t> stamp;
   };
   static size_t StrideOf(size_t payload_bytes);
 

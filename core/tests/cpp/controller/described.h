@@ -10,9 +10,9 @@ class ReadyDescription final : public DescribedOperation {
   explicit ReadyDescription(const Description& description) : description_(description) {}
   int set() const override { return description_.signature.set; }
   const std::string& name() const override { return description_.name; }
-  int64_t turn() const override { return description_.turn; }
+  int64_t sequence_number() const override { return description_.sequence_number; }
   std::string_view site() const override { return description_.site; }
-  std::vector<int64_t> Extents() const override { return description_.extents; }
+  std::vector<int64_t> Counts() const override { return description_.counts; }
   bool Means(const Signature& signature) const override { return description_.signature == signature; }
   Description Describe() const override { return description_; }
 

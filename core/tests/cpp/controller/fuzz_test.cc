@@ -19,7 +19,7 @@ Description Describe(const std::string& name, OpKind kind) {
   description.name = name;
   description.signature.kind = kind;
   if (CarriesTensors(kind)) description.signature.tensors = {{DType::kFloat32, {2, 3}}};
-  if (kind == OpKind::kAllgather) description.extents = {4};
+  if (kind == OpKind::kAllgather) description.counts = {4};
   if (kind == OpKind::kAddProcessSet) description.signature.ranks = {0, 1};
   if (kind == OpKind::kRemoveProcessSet) description.signature.ranks = {1};
   return description;
@@ -55,7 +55,7 @@ Lead LeadOf(int id, const Layout& layout) {
   const int64_t span_bytes = WantedSpanBytes(signature, world);
   return {id,
           0,
-          static_cast<uint32_t>(signature.ExtentCount(layout.size())),
+          static_cast<uint32_t>(signature.CountsPerRank(layout.size())),
           small,
           small ? signature.TotalBytes() : 0,
           span_bytes > 0 ? id * 4096 : -1,
@@ -79,7 +79,7 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
   for (int id = 0; id < count; ++id) {
     const Description& description = Descriptions()[static_cast<size_t>(id)];
     const Lead lead = LeadOf(id, layout);
-    const std::vector<int64_t> extents(lead.extent_count * static_cast<size_t>(layout.size()), 4);
+    const std::vector<int64_t> counts(lead.counts_per_rank * static_cast<size_t>(layout.size()), 4);
     all.push_back(Encode(MessageKind::kDescribe, description));
     all.push_back(Encode(Failure{description.signature.set, description.name, Code::kInvalid, "no"}));
     all.push_back(Encode(Assignment{description.name, description.signature.set, id, lead.span_offset, Serial(id)}));
@@ -87,8 +87,8 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     all.push_back(Encode(lead));
     all.push_back(Encode(Asked{{0, 1}}));
     all.push_back(Encode(Absent{{{description.name, {0, 1}, {2}}, {"", {}, {}}}}));
-    all.push_back(Encode(Completion{id, 1, 1, std::vector<int64_t>(lead.extent_count, 4)}));
-    all.push_back(Encode(ReadyBatch{{{id, description.signature.set, 1, extents}}}));
+    all.push_back(Encode(Completion{id, 1, 1, std::vector<int64_t>(lead.counts_per_rank, 4)}));
+    all.push_back(Encode(ReadyBatch{{{id, description.signature.set, 1, counts}}}));
     for (auto kind :
          {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kRetireInfo, MessageKind::kFree, MessageKind::kRetire,
           MessageKind::kRetired, MessageKind::kLeft, MessageKind::kOpen, MessageKind::kTell, MessageKind::kWhom}) {
@@ -101,7 +101,7 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
 Bytes ValidPut(std::mt19937* random) {
   const bool has_data = (*random)() % 2 == 0;
   return EncodePut(
-      {0, Serial(0), SequenceOf((*random)() % 3, -1), static_cast<uint32_t>((*random)() % 2), has_data ? 24u : 0u});
+      {0, Serial(0), StampOf((*random)() % 3, -1), static_cast<uint32_t>((*random)() % 2), has_data ? 24u : 0u});
 }
 
 Bytes Mutated(Bytes bytes, std::mt19937* random) {
@@ -138,8 +138,8 @@ void TakePut(int from, const Bytes& head, Negotiation* negotiation) {
   const EagerPut put = DecodePut(&reader);
   std::shared_ptr<Inbox> inbox;
   if (!reader.AtEnd() || !negotiation->OnPut(from, put, &inbox).ok() || !inbox) return;
-  Inbox::Slot& slot = inbox->at(UsesIn(put.sequence), from);
-  EXPECT_EQ(slot.sequence, put.sequence);
+  Inbox::Slot& slot = inbox->at(UsesIn(put.stamp), from);
+  EXPECT_EQ(slot.stamp, put.stamp);
   EXPECT_TRUE(put.payload_bytes == 0 || put.payload_bytes == inbox->payload_bytes());
   slot.received_bytes += put.payload_bytes;
 }
@@ -149,7 +149,7 @@ struct Member {
   Pages memory;
   Negotiation negotiation;
   Ticket latest = 0;
-  Negotiation::Plan eager;
+  Admission eager;
   bool joined = false;
 
   void Join() {
@@ -163,7 +163,7 @@ struct Member {
   // As the engine does when the data are folded.
   void EndEager() {
     if (!eager.inbox || !negotiation.MissingRanks(eager.ticket).empty()) return;
-    for (int rank : eager.set->ranks) eager.inbox->at(UsesIn(eager.sequence()), rank) = Inbox::Slot();
+    for (int rank : eager.set->ranks) eager.inbox->at(UsesIn(eager.stamp()), rank) = Inbox::Slot();
     negotiation.EndEager(eager.ticket);
     eager = {};
   }
@@ -173,21 +173,21 @@ struct Member {
     Description description = Descriptions()[(*random)() % Descriptions().size()];
     if ((*random)() % 4 == 0) description.name = Descriptions()[(*random)() % 4].name;
     if (joined) return;
-    Negotiation::Plan plan;
-    if (!negotiation.Submit(ReadyDescription(description), &plan).ok()) return;
-    latest = plan.ticket;
-    if (plan.id < 0) return;
-    if (plan.cells) return Put(description, &plan);
-    const Negotiation::Arrived arrived = negotiation.Arrive(plan);
-    if (arrived == Negotiation::Arrived::kRetired) negotiation.Redescribe(plan.ticket);
-    if (arrived == Negotiation::Arrived::kLast && plan.inbox) eager = plan;
-    if (arrived == Negotiation::Arrived::kLast && !plan.inbox) negotiation.CompleteTogether(plan);
+    Admission admission;
+    if (!negotiation.Submit(ReadyDescription(description), &admission).ok()) return;
+    latest = admission.ticket;
+    if (admission.id < 0) return;
+    if (admission.cells) return Put(description, &admission);
+    const Negotiation::Arrived arrived = negotiation.Arrive(admission);
+    if (arrived == Negotiation::Arrived::kRetired) negotiation.Redescribe(admission.ticket);
+    if (arrived == Negotiation::Arrived::kLast && admission.inbox) eager = admission;
+    if (arrived == Negotiation::Arrived::kLast && !admission.inbox) negotiation.CompleteTogether(admission);
   }
-  void Put(const Description& description, Negotiation::Plan* plan) {
+  void Put(const Description& description, Admission* admission) {
     const float data[6] = {1, 2, 3, 4, 5, 6};
     const CellTensor segment{data, nullptr, DType::kFloat32, 6};
-    plan->cells->Put(plan->set->position, &segment, description.signature.tensors.size(), plan->sequence());
-    if (negotiation.IsReady(*plan)) negotiation.TakeReady(plan->ticket);
+    admission->cells->Put(admission->set->position, &segment, description.signature.tensors.size(), admission->stamp());
+    if (negotiation.IsReady(*admission)) negotiation.TakeReady(admission->ticket);
   }
 };
 
@@ -232,7 +232,7 @@ Status Decoded(const Description& description) {
 
 Bytes LeadFor(int id, const Description& description, const Layout& layout) {
   const ProcessSet world = WholeWorld(layout, 0);
-  return Encode(Lead{id, 0, static_cast<uint32_t>(description.signature.ExtentCount(layout.size())), 1,
+  return Encode(Lead{id, 0, static_cast<uint32_t>(description.signature.CountsPerRank(layout.size())), 1,
                      description.signature.TotalBytes(), 0, WantedSpanBytes(description.signature, world)});
 }
 
@@ -243,19 +243,19 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   const GroupMemory group(member.memory.data(), 0, 2);
   Negotiation& negotiation = member.negotiation;
   std::vector<Negotiation::Event> events;
-  Negotiation::Plan plan;
-  ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &plan).ok());
+  Admission admission;
+  ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
   ASSERT_TRUE(negotiation.OnMessage(LeadFor(5, Descriptions()[0], layout), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"w", 0, 5, 0}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{5, 0, 0, {}}}}), &events).ok());
   ASSERT_TRUE(negotiation.Advance(&events));
-  ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &plan).ok());
+  ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
   const float data[6] = {};
   const CellTensor segment{data, nullptr, DType::kFloat32, 6};
-  for (int each : {0, 1}) plan.cells->Put(each, &segment, 1, plan.sequence());
-  ASSERT_TRUE(negotiation.IsReady(plan));
+  for (int each : {0, 1}) admission.cells->Put(each, &segment, 1, admission.stamp());
+  ASSERT_TRUE(negotiation.IsReady(admission));
   ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
-  EXPECT_FALSE(negotiation.IsReady(plan)) << "the log says what it is worth";
+  EXPECT_FALSE(negotiation.IsReady(admission)) << "the log says what it is worth";
   ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetired, 5, 1), &events).ok());
   events.clear();
   ASSERT_TRUE(negotiation.Advance(&events));
@@ -272,17 +272,17 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   EXPECT_EQ(negotiation.outbox().Take().back(), EncodeIdMessage(MessageKind::kFree, 5));
 }
 
-// A leader that retires the id while the last arriver has still to take the use back: both see that the turns differ.
-TEST(RetireTest, AUseWhoseMembersMeantDifferentTurnsIsNotComplete) {
+// A leader that retires the id while the last arriver has still to take the use back: both see that they differ.
+TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
   const Layout& layout = World({"a", "a"});
   Member leader(layout, 0);
   std::vector<Negotiation::Event> events;
-  for (const auto& [turns, uses] : {std::pair{std::pair{5, 69}, 0}, std::pair{std::pair{5, 5}, 1}}) {
+  for (const auto& [sequence_numbers, uses] : {std::pair{std::pair{5, 69}, 0}, std::pair{std::pair{5, 5}, 1}}) {
     const int id = uses;
     const Lead lead{id, 0, 0, 0, 0, -1, 0, 0};
     ASSERT_TRUE(leader.negotiation.OnMessage(Encode(lead), &events).ok());
-    GroupMemory(leader.memory.data(), 0, 2).counters.Arrive(id, SequenceOf(0, turns.first), 2);
-    GroupMemory(leader.memory.data(), 1, 2).counters.Arrive(id, SequenceOf(0, turns.second), 2);
+    GroupMemory(leader.memory.data(), 0, 2).counters.Arrive(id, StampOf(0, sequence_numbers.first), 2);
+    GroupMemory(leader.memory.data(), 1, 2).counters.Arrive(id, StampOf(0, sequence_numbers.second), 2);
     ASSERT_TRUE(leader.negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
     leader.negotiation.Advance(&events);
     const std::vector<Bytes> said = leader.negotiation.outbox().Take();
@@ -297,8 +297,8 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   Member member(layout, 0);
   Negotiation& negotiation = member.negotiation;
   std::vector<Negotiation::Event> events;
-  Negotiation::Plan plan;
-  ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[4]), &plan).ok());
+  Admission admission;
+  ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[4]), &admission).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"#sets.0", 0, 0, -1}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{0, 0, 0, 0, 0, -1, 0}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{0, 0, 0, {}}}}), &events).ok());
@@ -321,12 +321,12 @@ TEST(DecodeTest, ADescriptionOutOfRangeIsRefused) {
   bad[1].signature.reduce = static_cast<ReduceOp>(kReduceOpCount);
   bad[2].signature.tensors[0].dtype = static_cast<DType>(kDTypeCount);
   bad[3].signature.tensors[0].shape = {3, -1};
-  bad[4].extents = {};
-  bad[5].extents = {1, 2};
-  bad[6].extents = {-1};
-  bad[7].signature.kind = OpKind::kAllreduce;  // with extents
+  bad[4].counts = {};
+  bad[5].counts = {1, 2};
+  bad[6].counts = {-1};
+  bad[7].signature.kind = OpKind::kAllreduce;  // with counts
   bad[8].signature.tensors = {};
-  bad[8].extents = {};
+  bad[8].counts = {};
   bad[9] = Descriptions()[0];
   bad[9].signature.tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
   for (size_t i = 0; i < bad.size(); ++i) EXPECT_EQ(Decoded(bad[i]).code(), Code::kPeerLost) << i;
@@ -348,8 +348,8 @@ TEST(DecodeTest, SpansBeyondTheMemoryAreRefused) {
   for (int64_t offset : {int64_t{-1}, int64_t{-4096}, int64_t{64}, end, end - 8, INT64_MAX}) {
     Member member(LayoutOf({"a", "a"}), 0);
     std::vector<Negotiation::Event> events;
-    Negotiation::Plan plan;
-    ASSERT_TRUE(member.negotiation.Submit(ReadyDescription(Descriptions()[1]), &plan).ok());
+    Admission admission;
+    ASSERT_TRUE(member.negotiation.Submit(ReadyDescription(Descriptions()[1]), &admission).ok());
     EXPECT_FALSE(member.negotiation.OnMessage(Encode(Assignment{"g", 0, 0, offset}), &events).ok()) << offset;
     Lead lead = LeadOf(1, World({"a", "a"}));
     EXPECT_TRUE(member.negotiation.OnMessage(Encode(lead), &events).ok());

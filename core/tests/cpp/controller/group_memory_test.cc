@@ -135,14 +135,14 @@ TEST(ArrivalCountersTest, ConcurrentArrivalsHaveExactlyOneLastPerUse) {
   EXPECT_EQ(lasts.load(), kUses);
 }
 
-TEST(SequenceTest, UseAndTurnAreInItAndItIsNeverZero) {
+TEST(StampTest, UseAndSequenceNumberAreInItAndItIsNeverZero) {
   for (uint64_t use : {uint64_t{0}, uint64_t{5}, uint64_t{1} << 31}) {
-    for (int64_t turn : {int64_t{-1}, int64_t{0}, int64_t{64}, int64_t{1} << 29}) {
-      const uint64_t sequence = SequenceOf(use, turn);
-      EXPECT_NE(sequence, 0u);
-      EXPECT_EQ(sequence & CellBuffer::kWantsBell, 0u);
-      EXPECT_EQ(UsesIn(sequence), use + 1);
-      EXPECT_EQ(TurnIn(sequence), turn);
+    for (int64_t sequence_number : {int64_t{-1}, int64_t{0}, int64_t{64}, int64_t{1} << 29}) {
+      const uint64_t stamp = StampOf(use, sequence_number);
+      EXPECT_NE(stamp, 0u);
+      EXPECT_EQ(stamp & CellBuffer::kWantsBell, 0u);
+      EXPECT_EQ(UsesIn(stamp), use + 1);
+      EXPECT_EQ(SequenceNumberIn(stamp), sequence_number);
     }
   }
 }

@@ -213,7 +213,7 @@ std::vector<std::string> DescribeByAll(Coordinator* coordinator, int size, const
   return assigned;
 }
 
-TEST(CoordinatorTest, ExtentsGetTheirSpanHoweverFullTheSpansAre) {
+TEST(CoordinatorTest, CountsGetTheirSpanHoweverFullTheSpansAre) {
   constexpr int kRanks = 8;
   Coordinator coordinator(LayoutOf(std::vector<std::string>(kRanks, "a")));
   Description small;
@@ -227,7 +227,7 @@ TEST(CoordinatorTest, ExtentsGetTheirSpanHoweverFullTheSpansAre) {
   for (size_t tensors : {size_t{1}, size_t{1000}, size_t{100'000}}) {
     gather.name = "g" + std::to_string(tensors);
     gather.signature.tensors.assign(tensors, {DType::kFloat32, {}});
-    gather.extents.assign(tensors, 2);
+    gather.counts.assign(tensors, 2);
     EXPECT_EQ(DescribeByAll(&coordinator, kRanks, gather), (std::vector<std::string>{gather.name}));
   }
 }
@@ -320,17 +320,17 @@ TEST(CoordinatorTest, SetsOfRanksThatCannotBeAreRefused) {
   }
 }
 
-TEST(CoordinatorTest, ExtentsThatDoNotFitTheSetAreRefused) {
+TEST(CoordinatorTest, CountsThatDoNotFitTheSetAreRefused) {
   Description gather = Base();
   gather.signature.kind = OpKind::kAlltoall;
   for (size_t count : {size_t{0}, size_t{1}, size_t{3}}) {
     Coordinator coordinator(LayoutOf({"a", "b"}));
-    gather.extents.assign(count, 1);
+    gather.counts.assign(count, 1);
     std::vector<Outgoing> out;
     EXPECT_FALSE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, gather), &out).ok()) << count;
   }
   Coordinator coordinator(LayoutOf({"a", "b"}));
-  gather.extents.assign(2, 1);
+  gather.counts.assign(2, 1);
   std::vector<Outgoing> out;
   EXPECT_TRUE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, gather), &out).ok());
 }

@@ -16,7 +16,7 @@ struct Call {
   enum Kind { kOperation, kWait, kJoin, kLeave } kind = kOperation;
   uint64_t tag = 0;  // equal on the ranks that mean the same call by it; never 0
   Description description;
-  bool unnamed = false;  // turn and name are given when it is made
+  bool unnamed = false;  // sequence number and name are given when it is made
   bool may_fail = false;
 };
 
@@ -49,13 +49,13 @@ inline Description Broadcast(const std::string& name, int root, int set = 0) {
 inline Description Allgather(const std::string& name, int64_t rows, int set = 0) {
   Description description = Of(OpKind::kAllgather, name, set);
   description.signature.tensors[0].shape = {3};
-  description.extents = {rows};
+  description.counts = {rows};
   return description;
 }
 inline Description Alltoall(const std::string& name, std::vector<int64_t> rows, int set = 0) {
   Description description = Of(OpKind::kAlltoall, name, set);
   description.signature.tensors[0].shape = {3};
-  description.extents = std::move(rows);
+  description.counts = std::move(rows);
   return description;
 }
 

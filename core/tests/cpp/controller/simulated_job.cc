@@ -150,7 +150,7 @@ std::string SimulatedJob::Waiting() const {
     text += "rank " + std::to_string(rank->number) + (rank->has_joined ? " (joined)" : "") + ":";
     for (const auto& [ticket, operation] : rank->in_flight) {
       text += " " + operation->call.description.Title() + "/" + operation->call.description.name + "@" +
-              std::to_string(operation->plan.id);
+              std::to_string(operation->admission.id);
     }
     if (!rank->works.empty()) {
       const Work& work = rank->works.front();
@@ -253,14 +253,15 @@ bool SimulatedJob::TakeSmall(int r) {
     ready = rank.negotiation.ReadySmall();
   } else {
     for (const auto& [ticket, operation] : rank.in_flight) {
-      if (operation->plan.cells && IsReady(rank, *operation)) ready.push_back(ticket);
+      if (operation->admission.cells && IsReady(rank, *operation)) ready.push_back(ticket);
     }
   }
   bool taken = false;
   for (Ticket ticket : ready) {
     if (!rank.negotiation.TakeReady(ticket)) continue;
     taken = true;
-    if (const auto large = rank.in_flight.find(ticket); large != rank.in_flight.end() && large->second->plan.large) {
+    if (const auto large = rank.in_flight.find(ticket);
+        large != rank.in_flight.end() && large->second->admission.large) {
       large->second->taken = true;
       rank.reserved.push_back(Remove(&rank, ticket));
     } else {
@@ -278,7 +279,7 @@ bool SimulatedJob::GoOn(int r) {
   const std::shared_ptr<Operation> operation = *pick;
   rank.reserved.erase(pick);
   operation->taken ? Fold(&rank, *operation) : Put(*operation);
-  rank.negotiation.Release(operation->plan.ticket);
+  rank.negotiation.Release(operation->admission.ticket);
   if (operation->taken) Finish(&rank, *operation, Status::Ok());
   return true;
 }
@@ -302,7 +303,7 @@ bool SimulatedJob::DeliverPutFrom(int from, int to) {
   const Status status = rank.negotiation.OnPut(from, parcel.head, &inbox);
   if (!status.ok()) Complain("rank " + std::to_string(to) + " refused data: " + status.message());
   if (!inbox || parcel.head.payload_bytes == 0) return true;
-  Inbox::Slot& slot = inbox->at(UsesIn(parcel.head.sequence), from);
+  Inbox::Slot& slot = inbox->at(UsesIn(parcel.head.stamp), from);
   slot.data = std::make_unique<std::byte[]>(parcel.head.payload_bytes);
   std::memcpy(slot.data.get(), parcel.data.data(), parcel.head.payload_bytes);
   slot.received_bytes = parcel.head.payload_bytes;
@@ -312,12 +313,12 @@ bool SimulatedJob::DeliverPutFrom(int from, int to) {
 bool SimulatedJob::TakeEager(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
   for (const auto& [ticket, operation] : rank.in_flight) {
-    if (rank.gone || !operation->plan.inbox || !HasAll(*operation)) continue;
+    if (rank.gone || !operation->admission.inbox || !HasAll(*operation)) continue;
     const std::shared_ptr<Operation> done = operation;
-    const ProcessSet& set = *done->plan.set;
+    const ProcessSet& set = *done->admission.set;
     std::vector<int64_t> sums = DataOf(*done);
     for (int member : set.ranks) {
-      Inbox::Slot& slot = done->plan.inbox->at(UsesIn(done->plan.sequence()), member);
+      Inbox::Slot& slot = done->admission.inbox->at(UsesIn(done->admission.stamp()), member);
       if (slot.data) {
         const auto* const theirs = reinterpret_cast<const int64_t*>(slot.data.get());
         for (size_t i = 0; i < sums.size(); ++i) sums[i] += theirs[i];

@@ -122,7 +122,7 @@ class SimulatedJob {
   void PutToOthers(int r, const Operation& operation);
   std::vector<int64_t> DataOf(const Operation& operation) const;
   bool HasAll(const Operation& operation) const;
-  bool IsHere(const Negotiation::Plan& plan, const Inbox::Slot& slot) const;
+  bool IsHere(const Admission& admission, const Inbox::Slot& slot) const;
   bool AppendToLog(Rank* rank);
   bool JoinIfIdle(Rank* rank);
   bool LeaveIfIdle(Rank* rank);
@@ -143,7 +143,7 @@ class SimulatedJob {
   bool PerformWork(int r);
   void CheckWork(const ProcessSet& set);
   void CheckSmall(const Rank& rank, const Operation& operation, const std::vector<int64_t>& sums);
-  void CheckExtents(const Rank& rank, const Operation& operation, const std::vector<int64_t>& extents);
+  void CheckCounts(const Rank& rank, const Operation& operation, const std::vector<int64_t>& counts);
   void CheckOutcome(const Rank& rank, const Operation& operation, const Status& status);
   void NoteWhoHadJoined(const Rank& rank, const Operation& operation);
   void CheckLast(const Rank& rank, int last);
@@ -172,11 +172,11 @@ class SimulatedJob {
 // One that takes no part in the negotiation's own rules for names.
 struct SimulatedJob::Operation {
   Call call;
-  Negotiation::Plan plan;
+  Admission admission;
   bool invited = false;
   bool taken = false;  // by a thread that folds it
   bool stuck_reported = false;
-  std::vector<int64_t> extents;
+  std::vector<int64_t> counts;
   int set() const { return call.description.signature.set; }
 };
 
@@ -197,9 +197,9 @@ struct SimulatedJob::Rank {
   std::map<Ticket, std::shared_ptr<Operation>> in_flight;
   std::vector<std::shared_ptr<Operation>> reserved;  // whose data a thread copies or folds
   std::deque<Work> works;
-  Events unhandled;                          // the driver is slow
-  std::vector<Negotiation::Plan> to_append;  // complete, but not in the log yet
-  Turns turns;
+  Events unhandled;                  // the driver is slow
+  std::vector<Admission> to_append;  // complete, but not in the log yet
+  SequenceNumbers sequence_numbers;
   std::map<std::string, std::weak_ptr<Operation>> slots;  // who uses a name of the window
   struct Held {
     std::shared_ptr<Operation> operation;

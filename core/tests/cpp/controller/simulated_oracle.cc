@@ -36,7 +36,7 @@ void SimulatedJob::CheckWork(const ProcessSet& set) {
       const Work& work = ranks_[static_cast<size_t>(member)]->works.front();
       if (work.operations.size() != first.operations.size()) return Complain("works differ in what they join");
       const Operation& operation = *work.operations[i];
-      if (operation.call.description.signature != one.call.description.signature || operation.extents != one.extents)
+      if (operation.call.description.signature != one.call.description.signature || operation.counts != one.counts)
         return Complain("ranks run " + one.call.description.Title() + " differently");
       if (operation.invited) continue;
       if (tag != 0 && operation.call.tag != tag) return Complain("ranks run different calls at a time");
@@ -52,7 +52,7 @@ void SimulatedJob::CheckWork(const ProcessSet& set) {
 
 void SimulatedJob::CheckSmall(const Rank& rank, const Operation& operation, const std::vector<int64_t>& sums) {
   if (operation.invited) return;
-  const ProcessSet& set = *operation.plan.set;
+  const ProcessSet& set = *operation.admission.set;
   for (size_t i = 0; i < sums.size(); ++i) {
     const bool takes_part = i < set.ranks.size() && CallOf(operation.call.tag, set.ranks[i]) != nullptr;
     const int64_t expected = takes_part ? static_cast<int64_t>(operation.call.tag) : 0;
@@ -63,26 +63,26 @@ void SimulatedJob::CheckSmall(const Rank& rank, const Operation& operation, cons
   }
 }
 
-void SimulatedJob::CheckExtents(const Rank& rank, const Operation& operation, const std::vector<int64_t>& extents) {
+void SimulatedJob::CheckCounts(const Rank& rank, const Operation& operation, const std::vector<int64_t>& counts) {
   if (operation.invited) return;  // compared with the others' when the work is done
-  const ProcessSet& set = *operation.plan.set;
+  const ProcessSet& set = *operation.admission.set;
   std::vector<int64_t> expected;
   for (int member : set.ranks) {
     const Call* const call = CallOf(operation.call.tag, member);
-    const std::vector<int64_t> none(operation.call.description.extents.size(), 0);
-    const std::vector<int64_t>& theirs = call != nullptr ? call->description.extents : none;
+    const std::vector<int64_t> none(operation.call.description.counts.size(), 0);
+    const std::vector<int64_t>& theirs = call != nullptr ? call->description.counts : none;
     expected.insert(expected.end(), theirs.begin(), theirs.end());
   }
-  if (extents != expected)
-    Complain("rank " + std::to_string(rank.number) + " got " + ToString(extents) + " for " + ToString(expected) +
-             " as the extents of " + operation.call.description.Title());
+  if (counts != expected)
+    Complain("rank " + std::to_string(rank.number) + " got " + ToString(counts) + " for " + ToString(expected) +
+             " as the counts of " + operation.call.description.Title());
 }
 
 void SimulatedJob::CheckOutcome(const Rank& rank, const Operation& operation, const Status& status) {
   if (operation.invited || operation.call.may_fail) return;
   const Signature& signature = operation.call.description.signature;
   bool expected = false;
-  for (int member : operation.plan.set->ranks) {
+  for (int member : operation.admission.set->ranks) {
     const Call* const call = CallOf(operation.call.tag, member);
     expected = expected || (call != nullptr && call->description.signature != signature);
   }
@@ -95,7 +95,7 @@ void SimulatedJob::CheckOutcome(const Rank& rank, const Operation& operation, co
 // The rank has still to join, those that did not make its call have done so.
 void SimulatedJob::NoteWhoHadJoined(const Rank& rank, const Operation& operation) {
   if (operation.invited) return;
-  for (int member : operation.plan.set->ranks) {
+  for (int member : operation.admission.set->ranks) {
     if (CallOf(operation.call.tag, member) == nullptr) had_joined_.emplace(rank.joins_seen, member);
   }
 }

@@ -67,7 +67,7 @@ bool SimulatedJob::SubmitCall(Rank* rank, const Call& call) {
   if (call.description.signature.kind == OpKind::kRemoveProcessSet && !rank->held.empty()) return false;
   auto operation = std::make_shared<Operation>();
   operation->call = call;
-  const Turns before = rank->turns;
+  const SequenceNumbers before = rank->sequence_numbers;
   std::shared_ptr<Operation> user;
   if (call.unnamed) user = NameIt(rank, &operation->call.description);
   if (user) rank->held.push_back({operation, user});
@@ -75,7 +75,7 @@ bool SimulatedJob::SubmitCall(Rank* rank, const Call& call) {
     if (call.unnamed) rank->slots[operation->call.description.name] = operation;
     return true;
   }
-  rank->turns = before;
+  rank->sequence_numbers = before;
   return false;
 }
 
@@ -90,44 +90,44 @@ bool SimulatedJob::EnterHeld(Rank* rank) {
 
 // As engine/naming.h does it.
 std::shared_ptr<SimulatedJob::Operation> SimulatedJob::NameIt(Rank* rank, Description* description) {
-  description->turn = rank->turns[description->signature.set]++;
+  description->sequence_number = rank->sequence_numbers[description->signature.set]++;
   if (ChangesSets(description->signature.kind)) {
-    description->name = "#sets." + std::to_string(description->turn);
+    description->name = "#sets." + std::to_string(description->sequence_number);
     return nullptr;
   }
   const std::string prefix = "#" + std::to_string(Fingerprint(description->signature)) + ".";
-  description->name = prefix + std::to_string(description->turn % window_);
+  description->name = prefix + std::to_string(description->sequence_number % window_);
   return rank->slots[description->name].lock();
 }
 
 // False when the rank has to wait with this call.
 bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation) {
-  Negotiation::Plan& plan = operation->plan;
+  Admission& admission = operation->admission;
   const ReadyDescription description(operation->call.description);
   const bool blocks = (operation->call.tag + static_cast<uint64_t>(rank->number)) % 2 == 0;
-  const ProcessSetPtr* const set = blocks ? rank->negotiation.SubmitSmall(description, &plan) : nullptr;
-  if (set != nullptr) plan.set = *set;
-  const Status status = set != nullptr ? Status::Ok() : rank->negotiation.Submit(description, &plan);
+  const ProcessSetPtr* const set = blocks ? rank->negotiation.SubmitSmall(description, &admission) : nullptr;
+  if (set != nullptr) admission.set = *set;
+  const Status status = set != nullptr ? Status::Ok() : rank->negotiation.Submit(description, &admission);
   if (!status.ok()) {
     const bool later = status.message().find("in flight") != std::string::npos;
     if (!later || operation->invited) Complain("rank " + std::to_string(rank->number) + ": " + status.message());
     return false;
   }
-  rank->in_flight[plan.ticket] = operation;
-  if (plan.cells && plan.large && !operation->invited) {
+  rank->in_flight[admission.ticket] = operation;
+  if (admission.cells && admission.large && !operation->invited) {
     rank->reserved.push_back(operation);
-  } else if (plan.cells) {
+  } else if (admission.cells) {
     Put(*operation);
-    if (plan.large) rank->negotiation.Release(plan.ticket);
-  } else if (plan.id >= 0) {
-    const Negotiation::Arrived arrived = rank->negotiation.Arrive(plan);
-    if (arrived == Negotiation::Arrived::kRetired && !rank->negotiation.Redescribe(plan.ticket))
-      Remove(rank, plan.ticket);
-    if (arrived == Negotiation::Arrived::kRetired) plan.inbox.reset();
-    if (plan.inbox) {
+    if (admission.large) rank->negotiation.Release(admission.ticket);
+  } else if (admission.id >= 0) {
+    const Negotiation::Arrived arrived = rank->negotiation.Arrive(admission);
+    if (arrived == Negotiation::Arrived::kRetired && !rank->negotiation.Redescribe(admission.ticket))
+      Remove(rank, admission.ticket);
+    if (arrived == Negotiation::Arrived::kRetired) admission.inbox.reset();
+    if (admission.inbox) {
       PutToOthers(rank->number, *operation);
     } else if (arrived == Negotiation::Arrived::kLast) {
-      rank->to_append.push_back(plan);
+      rank->to_append.push_back(admission);
       if (random_() % 2 == 0) AppendToLog(rank);
     }
   }
@@ -143,32 +143,32 @@ void SimulatedJob::Put(const Operation& operation) {
   for (const TensorSpec& tensor : signature.tensors) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
     std::vector<int64_t>& values = data.emplace_back(elements, 0);
-    const auto position = static_cast<size_t>(operation.plan.set->position);
+    const auto position = static_cast<size_t>(operation.admission.set->position);
     if (position < elements) values[position] = static_cast<int64_t>(operation.call.tag);
     segments.push_back({operation.invited ? nullptr : values.data(), nullptr, tensor.dtype, elements});
   }
-  CellBuffer cells = *operation.plan.cells;
-  cells.Put(operation.plan.set->position, segments.data(), segments.size(), operation.plan.sequence(),
+  CellBuffer cells = *operation.admission.cells;
+  cells.Put(operation.admission.set->position, segments.data(), segments.size(), operation.admission.stamp(),
             random_() % 2 == 0);
 }
 
 std::vector<int64_t> SimulatedJob::DataOf(const Operation& operation) const {
   std::vector<int64_t> data(static_cast<size_t>(operation.call.description.signature.TotalBytes()) / sizeof(int64_t),
                             0);
-  const auto position = static_cast<size_t>(operation.plan.set->position);
+  const auto position = static_cast<size_t>(operation.admission.set->position);
   if (!operation.invited && position < data.size()) data[position] = static_cast<int64_t>(operation.call.tag);
   return data;
 }
 
 // Some say first that they have come, and send their data later: nobody else tells them when.
 void SimulatedJob::PutToOthers(int r, const Operation& operation) {
-  const Negotiation::Plan& plan = operation.plan;
+  const Admission& admission = operation.admission;
   const std::vector<int64_t> data = DataOf(operation);
   const auto bytes = static_cast<uint32_t>(data.size() * sizeof(int64_t));
-  for (int other : plan.set->ranks) {
+  for (int other : admission.set->ranks) {
     if (other == r) continue;
     std::deque<Parcel>& queue = puts_[{r, other}];
-    const EagerPut head{plan.id, plan.serial, plan.sequence(), plan.round, 0};
+    const EagerPut head{admission.id, admission.serial, admission.stamp(), admission.round, 0};
     if (random_() % 4 == 0) queue.push_back({head, {}});
     queue.push_back({head, data});
     queue.back().head.payload_bytes = bytes;
@@ -176,15 +176,16 @@ void SimulatedJob::PutToOthers(int r, const Operation& operation) {
 }
 
 bool SimulatedJob::HasAll(const Operation& operation) const {
-  const Negotiation::Plan& plan = operation.plan;
+  const Admission& admission = operation.admission;
   int here = 0;
-  for (int member : plan.set->ranks) here += IsHere(plan, plan.inbox->at(UsesIn(plan.sequence()), member));
-  return here == plan.set->size() - 1;
+  for (int member : admission.set->ranks)
+    here += IsHere(admission, admission.inbox->at(UsesIn(admission.stamp()), member));
+  return here == admission.set->size() - 1;
 }
 
-bool SimulatedJob::IsHere(const Negotiation::Plan& plan, const Inbox::Slot& slot) const {
-  const bool meant = slot.sequence == plan.sequence();
-  return meant && (plan.inbox->IsComplete(slot) || planted_ == Planted::kHeadIsEnough);
+bool SimulatedJob::IsHere(const Admission& admission, const Inbox::Slot& slot) const {
+  const bool meant = slot.stamp == admission.stamp();
+  return meant && (admission.inbox->IsComplete(slot) || planted_ == Planted::kHeadIsEnough);
 }
 
 // False when nothing could be appended.
@@ -202,7 +203,7 @@ bool SimulatedJob::AppendToLog(Rank* rank) {
 
 bool SimulatedJob::JoinIfIdle(Rank* rank) {
   if (!rank->to_append.empty()) return false;
-  rank->negotiation.Join(rank->turns);
+  rank->negotiation.Join(rank->sequence_numbers);
   rank->has_joined = true;
   Collect(rank->number);
   return true;
@@ -232,7 +233,7 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
     case Negotiation::Event::kTake:
       return Take(rank, event.items[0].ticket);
     case Negotiation::Event::kRecalled:  // what was put is dropped where it comes
-      return rank->in_flight.at(event.items[0].ticket)->plan.inbox.reset();
+      return rank->in_flight.at(event.items[0].ticket)->admission.inbox.reset();
     case Negotiation::Event::kFailed:
       if (const auto operation = Remove(rank, event.items[0].ticket)) Finish(rank, *operation, event.status);
       return;
@@ -264,15 +265,15 @@ void SimulatedJob::HandleBatch(Rank* rank, std::vector<Negotiation::Item> items)
     const std::shared_ptr<Operation> operation = Remove(rank, item.ticket);
     if (!operation) continue;
     const Signature& signature = operation->call.description.signature;
-    CheckExtents(*rank, *operation, item.extents);
-    operation->extents = item.extents;
+    CheckCounts(*rank, *operation, item.counts);
+    operation->counts = item.counts;
     if (ChangesSets(signature.kind)) HandleChangeOfSets(rank, *operation, item.new_set);
     if (!CarriesTensors(signature.kind)) {
       Finish(rank, *operation, Status::Ok());
       continue;
     }
     batch.push_back(operation);
-    const int64_t size_bytes = signature.ExtentCount(1) > 0 ? 64 : signature.TotalBytes();
+    const int64_t size_bytes = signature.CountsPerRank(1) > 0 ? 64 : signature.TotalBytes();
     fuse_items.push_back(
         {signature.set, signature.kind, signature.tensors[0].dtype, signature.reduce, signature.root, {}, size_bytes});
   }
@@ -280,7 +281,7 @@ void SimulatedJob::HandleBatch(Rank* rank, std::vector<Negotiation::Item> items)
   for (const std::vector<size_t>& group : Fuse(fuse_items, kThresholdBytes)) {
     Work work;
     for (size_t i : group) work.operations.push_back(batch[i]);
-    work.set = work.operations[0]->plan.set;
+    work.set = work.operations[0]->admission.set;
     rank->works.push_back(std::move(work));
   }
 }
@@ -308,9 +309,9 @@ void SimulatedJob::HandleInvitation(Rank* rank, const Negotiation::Event& event)
     Enter(rank, operation);
     return;
   }
-  operation->plan.ticket = event.items[0].ticket;
-  operation->plan.set = rank->negotiation.FindSet(event.description.signature.set);
-  rank->in_flight[operation->plan.ticket] = operation;
+  operation->admission.ticket = event.items[0].ticket;
+  operation->admission.set = rank->negotiation.FindSet(event.description.signature.set);
+  rank->in_flight[operation->admission.ticket] = operation;
 }
 
 void SimulatedJob::HandleJoinEnd(Rank* rank, const Negotiation::Event& event) {
@@ -319,7 +320,8 @@ void SimulatedJob::HandleJoinEnd(Rank* rank, const Negotiation::Event& event) {
     Complain("rank " + std::to_string(rank->number) + " goes on with operations in flight: " + Waiting());
   CheckLast(*rank, event.rank);
   ++rank->joins_seen;
-  for (const auto& [set, turn] : event.turns) rank->turns[set] = std::max(rank->turns[set], turn);
+  for (const auto& [set, sequence_number] : event.sequence_numbers)
+    rank->sequence_numbers[set] = std::max(rank->sequence_numbers[set], sequence_number);
   rank->has_joined = false;
 }
 
@@ -329,9 +331,10 @@ void SimulatedJob::HandleLeft(Rank* rank, int left) {
   while (DeliverPutFrom(left, rank->number)) continue;  // it closes its connections behind what it has sent
   for (const auto& [ticket, operation] : rank->in_flight) {
     const bool took_part = CallOf(operation->call.tag, left) != nullptr;
-    const Negotiation::Plan& plan = operation->plan;
-    bool ready = plan.cells && rank->negotiation.IsReady(plan);
-    if (took_part && plan.inbox) ready = plan.inbox->IsComplete(plan.inbox->at(UsesIn(plan.sequence()), left));
+    const Admission& admission = operation->admission;
+    bool ready = admission.cells && rank->negotiation.IsReady(admission);
+    if (took_part && admission.inbox)
+      ready = admission.inbox->IsComplete(admission.inbox->at(UsesIn(admission.stamp()), left));
     if (took_part && !ready)
       Complain("rank " + std::to_string(left) + " left before " + operation->call.description.name);
   }
@@ -351,12 +354,12 @@ std::shared_ptr<SimulatedJob::Operation> SimulatedJob::Remove(Rank* rank, Ticket
 }
 
 bool SimulatedJob::IsReady(const Rank& rank, const Operation& operation) const {
-  if (rank.negotiation.IsReady(operation.plan)) return true;
+  if (rank.negotiation.IsReady(operation.admission)) return true;
   if (planted_ != Planted::kEarlyReady) return false;
   int here = 0;
-  for (int p = 0; p < operation.plan.set->size(); ++p)
-    here += operation.plan.cells->HasPut(p, operation.plan.sequence());
-  return here >= operation.plan.set->size() - 1;
+  for (int p = 0; p < operation.admission.set->size(); ++p)
+    here += operation.admission.cells->HasPut(p, operation.admission.stamp());
+  return here >= operation.admission.set->size() - 1;
 }
 
 void SimulatedJob::Take(Rank* rank, Ticket ticket) {
@@ -376,7 +379,7 @@ void SimulatedJob::Fold(Rank* rank, const Operation& operation) {
     data.emplace_back(static_cast<size_t>(ElementCount(tensor.shape)), 0);
     segments.push_back({nullptr, data.back().data(), tensor.dtype, data.back().size()});
   }
-  FoldCells(*operation.plan.cells, ReduceOp::kSum, {1.0, 1.0}, segments.data(), segments.size());
+  FoldCells(*operation.admission.cells, ReduceOp::kSum, {1.0, 1.0}, segments.data(), segments.size());
   for (const std::vector<int64_t>& sums : data) CheckSmall(*rank, operation, sums);
 }
 

@@ -62,7 +62,7 @@ TEST_P(SimulationTest, TensorsOfOneCallStayTogether) {
   });
 }
 
-TEST_P(SimulationTest, EveryRankGetsTheExtentsOfTheRightUse) {
+TEST_P(SimulationTest, EveryRankGetsTheCountsOfTheRightUse) {
   ForSeeds(10, [](SimulatedJob& job, uint64_t seed) {
     Scripts scripts(job.size());
     for (int i = 0; i < 30; ++i) {
@@ -81,7 +81,7 @@ TEST_P(SimulationTest, EveryRankGetsTheExtentsOfTheRightUse) {
   });
 }
 
-TEST_P(SimulationTest, UnnamedOperationsAreMatchedByTheirTurn) {
+TEST_P(SimulationTest, UnnamedOperationsAreMatchedByTheirSequenceNumber) {
   ForSeeds(10, [](SimulatedJob& job, uint64_t) {
     Scripts scripts(job.size());
     for (int i = 0; i < 60; ++i) {
@@ -185,7 +185,7 @@ TEST_P(SeveralRanksTest, UnnamedOperationsThatDifferFailAndTheOthersDoNot) {
   });
 }
 
-// A turn and the one a window later have one name, so ranks that differ in the first may meet in the second.
+// A sequence number and the one a window later have one name, so ranks that differ in the first may meet in the second.
 TEST_P(SeveralRanksTest, RanksThatAreAWindowApartDoNotMeet) {
   ForSeeds(20, [](SimulatedJob& job, uint64_t seed) {
     const int window = seed % 4 == 0 ? 64 : 3;
@@ -196,7 +196,8 @@ TEST_P(SeveralRanksTest, RanksThatAreAWindowApartDoNotMeet) {
       Scripts scripts(job.size());
       for (int i = 0; i < 2 * window; ++i) scripts.AllUnnamed(Sum("", common));
       for (int i = 0; i < 3 * window; ++i) {
-        // Only in the first window they differ: one rank comes to the name with its turn, the other a window later.
+        // Only in the first window they differ: one rank comes to the name with its sequence number, the other a window
+        // later.
         scripts.On(scripts.Everyone(), [&](int rank) { return Sum("", i < window && rank == odd ? 9 : common); }, true);
       }
       EXPECT_TRUE(job.Run(scripts));

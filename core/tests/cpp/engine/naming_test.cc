@@ -11,21 +11,21 @@ namespace farandole {
 namespace {
 
 // Ranks are not equally far: where one has to wait for a name another finds it free, and both must mean the same one.
-TEST(NamingTest, ANameIsThatOfItsTurnWhateverIsInFlight) {
+TEST(NamingTest, ANameIsThatOfItsSequenceNumberWhateverIsInFlight) {
   constexpr size_t kWindow = 64, kCalls = 3 * kWindow;
   Naming waiting, idle;
   std::vector<float> values(3);
   const auto make = [&] { return std::make_shared<Operation>(Make(OpKind::kAllreduce, {TensorOf(values, &values)})); };
   std::vector<OperationPtr> in_flight;
-  for (size_t turn = 0; turn < kCalls; ++turn) {
+  for (size_t sequence_number = 0; sequence_number < kCalls; ++sequence_number) {
     const OperationPtr done = make();
     EXPECT_EQ(idle.Name(done), nullptr);
     done->Complete(Status::Ok());
     in_flight.push_back(make());
     const OperationPtr before = waiting.Name(in_flight.back());
-    EXPECT_EQ(before, turn < kWindow ? nullptr : in_flight[turn - kWindow]);
+    EXPECT_EQ(before, sequence_number < kWindow ? nullptr : in_flight[sequence_number - kWindow]);
     EXPECT_EQ(in_flight.back()->name(), done->name());
-    EXPECT_EQ(in_flight.back()->turn(), static_cast<int64_t>(turn));
+    EXPECT_EQ(in_flight.back()->sequence_number(), static_cast<int64_t>(sequence_number));
   }
 }
 

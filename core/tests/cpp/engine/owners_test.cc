@@ -20,7 +20,7 @@ OperationPtr BarrierCalled(const std::string& name) {
   return std::make_shared<Operation>(Make(OpKind::kBarrier, {}, name));
 }
 
-Table EmptyTableOf(const World& world) { return {world.layout, world.rank, world.group->board(), {}}; }
+Table EmptyTableOf(const World& world) { return {world.layout, world.rank, world.group->control_memory(), {}}; }
 
 // ---- ControlPlane
 
@@ -160,7 +160,7 @@ class DeadlockDetectorTest : public testing::Test {
   bool Finds() { return detector_.Find({wait_}).has_value(); }
 
   std::vector<std::unique_ptr<World>> worlds_ = ThreadWorlds({1, 1});
-  Table table_{worlds_[0]->layout, 0, worlds_[0]->group->board(), {}};
+  Table table_{worlds_[0]->layout, 0, worlds_[0]->group->control_memory(), {}};
   DeadlockDetector detector_{&table_};
   Wait wait_{BarrierCalled("batch"), 1000, {1}};
 };
