@@ -1,11 +1,11 @@
-// The one that decides what the groups cannot decide for themselves: gives names their ids, finds that ranks disagree,
-// retires ids, and, where there are several groups, puts completed operations into one order and cuts it into batches.
+// Coordinator decides what one group cannot decide alone. It gives names their ids, finds that ranks disagree, retires
+// ids, and, where there are several groups, puts completed operations into one order and cuts it into batches.
 //
 //   name: unknown --all ranks DESCRIBE, equal--> ASSIGN id --> live --DESCRIBE (changed), STUCK, full table--> retiring
 //                 \--not equal--> ERROR, still unknown
 //
-// What becomes of an id is drawn in id_table.h; messages.h has the words. Ranks that have joined describe nothing: an
-// operation is complete without them and they are invited to it. When all have, everybody goes on.
+// id_table.h draws what becomes of an id; messages.h lists the messages. Ranks that have joined describe nothing: an
+// operation is complete without them, and they are invited to it. When all ranks have joined, all go on together.
 //
 // A pure state machine on rank 0: messages in, messages out, no clock, no threads, no sockets. Thread rule: the holder
 // of the ProgressLock. Coordinator decides; its members own the state, one each.
@@ -25,7 +25,7 @@
 
 namespace farandole {
 
-// Who has joined, since all went on together last.
+// Owns which ranks have joined since all went on together last.
 class JoinTally {
  public:
   void Add(int rank, const SequenceNumbers& sequence_numbers);
@@ -41,7 +41,7 @@ class JoinTally {
   SequenceNumbers sequence_numbers_;
 };
 
-// What some ranks of a set have described, and the others have not. Unnamed operations are matched by their sequence
+// Owns what some ranks of a set have described, and others have not. Unnamed operations are matched by their sequence
 // numbers, whatever they turn out to be, so that a disagreement is seen.
 class DescriptionTable {
  public:

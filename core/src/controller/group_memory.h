@@ -13,8 +13,8 @@
 //             completed [ e e ... ]                    several groups only: what the leader has to tell the coordinator
 //   spans     [ bytes ]                                per-id memory from the coordinator: small data, counts
 //
-// Thread rule: every operation is one atomic step, so any thread of any member may use all of it at any time, and a
-// member that dies leaves it readable. What says REQUIRES asks the caller for more.
+// Thread rule of counters and log: every operation is one atomic step, so any thread of any member may call it at any
+// time, and a member that dies leaves the memory readable. Where more is asked of the caller, REQUIRES says so.
 #pragma once
 
 #include <atomic>

@@ -26,7 +26,7 @@ namespace farandole {
 // Descriptions of one operation, by rank.
 using Gathering = std::map<int, Description>;
 
-// Gives out pieces of the span memory, in powers of two.
+// Owns which pieces of the span memory are free, and gives them out in powers of two.
 //
 // Buddies: a block is halved until it is small enough, and a half that comes back joins its other half as soon as that
 // is free too. So however the memory was cut before, all of it fits everything again once all of it is back.
@@ -60,7 +60,7 @@ class Leaders {
   const Layout world_;
 };
 
-// Which groups have completed the current use of an id, and in which order complete uses run.
+// Owns which groups have completed the current use of an id, and in which order complete uses run.
 class BatchOrder {
  public:
   explicit BatchOrder(const Leaders& leaders) : leaders_(leaders) {}
@@ -88,6 +88,7 @@ class BatchOrder {
   std::vector<std::pair<ReadyItem, ProcessSetPtr>> ready_;
 };
 
+// Owns the ids, their names and spans, and the operations that wait for an id.
 class IdTable {
  public:
   // second_level_cache_bytes: see IsBetterStaged. All of them outlive the table.

@@ -1,8 +1,8 @@
-// Where the data lie that other ranks have put to an eager operation: an allreduce between ranks that share no memory,
-// each of which sends everybody its data as soon as it comes, so that everybody folds as soon as all have come.
+// An inbox holds the data that other ranks have put to an eager operation: an allreduce between ranks that share no
+// memory. Each rank sends its data to all others as soon as it comes, and folds as soon as all data are there.
 //
-// A use k lies in buffer k mod 2. Nobody puts to use k + 1 before it has got everybody's data of use k, so at most two
-// are under way at a time.
+// Use k lies in buffer k mod 2. No rank puts to use k + 1 before it has got all data of use k, so at most two uses are
+// under way at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// What ranks and the coordinator (on rank 0) say to each other. Only what is new or has changed is said; the steady
-// state of one group needs no message at all, that of several groups one per group and batch in each direction.
+// The messages of ranks and the coordinator (on rank 0). They say only what is new or has changed: the steady state of
+// one group needs no message at all, that of several groups one per group and batch in each direction.
 //
 //   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise
 //                           STUCK      an id should be described anew (unnamed ones in several ids, a joined

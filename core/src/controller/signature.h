@@ -111,7 +111,7 @@ bool IsSmall(const Signature& signature, const ProcessSet& set);
 // this size (0: not known). The coordinator alone asks, so that all ranks do the same.
 bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t second_level_cache_bytes);
 
-// Bytes of span that an operation wants, two buffers: the counts of all positions, or the data of a small one. 0 when
+// Bytes of span that an operation wants, both buffers: the counts of all positions, or the data of a small one. 0 when
 // it wants none.
 int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set);
 
