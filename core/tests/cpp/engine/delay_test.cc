@@ -136,7 +136,7 @@ class LateRankTest : public testing::TestWithParam<std::vector<int>> {};
 TEST_P(LateRankTest, OneRankOfEachMachineNamesWhoIsLateInOneWarning) {
   const size_t warnings = GetParam().size() == 1 ? 1 : 2;
   Settings settings;
-  settings.warn_after_ms = 200;
+  settings.warn_after_ms = 1000;  // ranks 0 and 1 come to all operations meanwhile, on any machine
   SetStackFunction(&SayWhere);
   const Said said;
   std::atomic<int> started{0};
