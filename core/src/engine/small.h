@@ -1,7 +1,7 @@
 // Small operations: every member puts its input where all see it and folds by itself (transport/shm/cells.h).
 //
-// Thread rule: PutSmall and FoldSmall under the table's mutex, or, where the admission is large, between the negotiation's
-// Submit or TakeReady and its Release.
+// Thread rule: PutSmall and FoldSmall under the table's mutex, or, where the admission is large, between the
+// negotiation's Submit or TakeReady and its Release.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ void FoldSmall(Operation* operation);  // REQUIRES: all have put
 // is ready (the driver, when ranks die, ids retire or the time is up, or the caller, before it sleeps) makes it an
 // Operation, which then goes its usual way.
 //
-// Thread rule: under the table's mutex, but for over(), and the admission, which does not change after Enter, and Put and
+// Thread rule: under the table's mutex, but for over(); the admission, which does not change after Enter; and Put and
 // Take where the admission is large, see Negotiation::Release.
 class SmallCall final : public NamedOperation {
  public:
