@@ -16,10 +16,10 @@
 //
 // State machines over a group's memory and messages, without threads or sockets; simulated as they are.
 //
-// Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: CompleteTogether, IsReady,
+// Thread rule: one call at a time, under the Table's mutex, but for what needs no lock: CompleteTogether, IsReady,
 // AnyJoined and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
-// Operations. Submit, the copy into the span and Arrive are one step under the lock: nothing else may come between, or
-// the id could change its meaning under the arrival.
+// the Table's mutex. Submit, the copy into the span and Arrive are one step under the lock: nothing else may come
+// between, or the id could change its meaning under the arrival.
 //
 // After a rank has joined, and rank 0 has heard of it, Advance and OnMessage invite it to every operation of the
 // others; the engine then takes part with zeros.
@@ -44,8 +44,8 @@
 namespace farandole {
 
 // Owns the messages of the coordinator that speak of what this rank has still to read in the log, and all behind them.
-// It hands the others to those whose state they change. Thread rule: the holder of the ProgressLock, under the lock of
-// Operations; HasWaiting without that.
+// It hands the others to those whose state they change. Thread rule: the holder of the ProgressLock, under the Table's
+// mutex; HasWaiting without that.
 class MessageReader {
  public:
   MessageReader(const GroupMembers& group, NameTable* names, UsesInFlight* in_flight, Inboxes* inboxes, JoinState* join,
