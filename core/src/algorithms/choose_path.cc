@@ -38,7 +38,7 @@ struct Row {
 
 // The first that matches.
 constexpr Row kRows[] = {
-    {PathKind::kSolo, [](const PathFacts& facts) { return facts.set_size == 1; }},
+    {PathKind::kSolo, [](const PathFacts& facts) { return IsSolo(facts.set_size); }},
     {PathKind::kLibrary, [](const PathFacts& facts) { return facts.backend != 0; }},
     {PathKind::kCells, FitsCells},
     {PathKind::kEager, FitsEager},

@@ -73,6 +73,8 @@ struct PathFacts {
 PathFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout);
 
 PathKind ChoosePath(const PathFacts& facts);
+// Whether the path is kSolo: asked for every operation, so by the one fact on which that depends.
+constexpr bool IsSolo(int set_size) { return set_size == 1; }
 
 // More ranks than this would read too much of each other.
 inline constexpr int kMostCellMembers = 64;

@@ -82,7 +82,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   const OperationPtr& operation = *result;
   operation->admission.set = std::move(found);
   operation->submitted_ns = Timeline::Stamp();
-  const bool alone = ChoosePath(FactsOf(operation->request, *set)) == PathKind::kSolo;
+  const bool alone = IsSolo(set->size());
   if (!alone) FRD_RETURN_IF_ERROR(ChooseBackend(backend_list_, *set, operation.get()));
   FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
   operation->nvtx_range = Nvtx::Begin(*operation);
