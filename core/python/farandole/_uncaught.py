@@ -92,6 +92,6 @@ def down_to_the_user(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_users(frame: FrameType) -> bool:
-    """Whether the frame runs code of the user's. The standard library's is not: frameworks and we call through it."""
+    """True for a frame of the user's own code. The standard library's do not count: frameworks call through it."""
     module = str(frame.f_globals.get("__name__") or "").partition(".")[0]
     return module not in sys.stdlib_module_names and place(frame) is not None

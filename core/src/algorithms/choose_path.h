@@ -1,5 +1,5 @@
-// How the data of an operation get to the other ranks: ChoosePath says it, for every operation, and nobody else does.
-// Between groups, ChooseAllreduce and ChooseAllgather say by which schedule. Pure functions; any thread.
+// ChoosePath says by which path the data of an operation get to the other ranks, and nothing else says it. Between
+// groups, ChooseAllreduce and ChooseAllgather say by which schedule. Pure functions; any thread.
 //
 //   one rank                        solo        its result is its own contribution      engine/solo.h
 //   the user's list names another   library     it has its own way                      backends/
@@ -48,7 +48,8 @@ namespace farandole {
 
 enum class PathKind : uint8_t { kSolo, kLibrary, kCells, kEager, kStaged, kLinks, kTwoLevel };
 
-// What the choice depends on. The first eight are also what a back end is asked when the user's list is read.
+// The facts on which the choice depends. By the first nine a back end of the user's list says whether it can perform an
+// operation.
 struct PathFacts {
   OpKind kind = OpKind::kAllreduce;
   DType dtype = DType::kFloat32;
@@ -73,7 +74,7 @@ struct PathFacts {
 PathFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout);
 
 PathKind ChoosePath(const PathFacts& facts);
-// Whether the path is kSolo: asked for every operation, so by the one fact on which that depends.
+// True where the path is kSolo. The engine asks this of every operation, so it takes one fact instead of all.
 constexpr bool IsSolo(int set_size) { return set_size == 1; }
 
 // More ranks than this would read too much of each other.

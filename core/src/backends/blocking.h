@@ -1,5 +1,5 @@
-// What back ends share whose library may block: a thread that makes its calls, what its ranks tell each other before
-// they have met in it, and a whole back end over a library of blocking collectives.
+// Back ends whose library may block share three things: a thread that makes the library's calls, an allgather before
+// the ranks have met in the library, and a whole back end over blocking collectives.
 //
 //   CallThread             makes calls one after the other, and is left alone with one that does not return
 //   OutOfBandAllgather     addresses or ids of a set's members, carried by the host back end
@@ -42,9 +42,9 @@ class CallThread {
 
   // REQUIRES: it has started.
   void Submit(Call call);
-  // Whether all calls have been made; *status is then the first error since it was last asked.
+  // True when all calls have been made; *status is then the first error since the last TakeResult.
   bool TakeResult(Status* status);
-  // Whether all calls have been made; also before the start.
+  // True when all calls have been made, and before the start.
   bool IsIdle() const;
   // Waits until all calls have been made. False where they have not been by `end`.
   bool AwaitIdle(TimePoint end);
@@ -90,8 +90,8 @@ class BlockingLibrary {
   virtual ~BlockingLibrary() = default;
   // As Backend::Open.
   virtual Status Open() { return Status::Ok(); }
-  // What this rank tells the other members before the first task of the set, of the same size on every rank. Empty,
-  // also on all: there is nothing to tell.
+  // Sets *peer_address to the bytes that the other members need from this rank before the first task of the set. All
+  // members give as many; none where the library needs none.
   virtual Status Greet(const ProcessSet& set, std::string* peer_address) {
     static_cast<void>(set), peer_address->clear();
     return Status::Ok();

@@ -1,5 +1,5 @@
-// What the engine and the negotiation tell each other: what wants to begin, what the submitter then has to do, and what
-// has happened since. Values.
+// Values between the engine and the negotiation: an operation that wants to begin, what its submitter has to do then,
+// and the events that follow.
 #pragma once
 
 #include <cstddef>

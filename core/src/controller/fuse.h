@@ -1,4 +1,4 @@
-// Which of the tensors that became ready together travel together. Pure, and equal on every rank because its input is.
+// Fuse says which tensors of a batch travel together. Pure, and equal on every rank because its input is.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the first member of a group does for it: writes what the coordinator says into the log, and tells the
-// coordinator what the group has completed and closed.
+// The first member of a group leads it: it writes what the coordinator says into the log, and tells the coordinator
+// what the group has completed and closed.
 #pragma once
 
 #include <array>

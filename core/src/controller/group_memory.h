@@ -1,5 +1,5 @@
-// What a shared-memory group negotiates in: counters of arrival, the log that tells all members what comes next, and
-// memory for small data.
+// The memory in which a shared-memory group negotiates: counters of arrival, the log that tells all members what comes
+// next, and memory for small data.
 //
 // All of it lies in one piece of memory that is handed in (a segment, or the heap in simulations) and holds no
 // pointers:

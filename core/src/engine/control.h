@@ -1,4 +1,4 @@
-// What this rank and the coordinator say to each other, and what else descriptors tell.
+// The control plane carries messages between this rank and the coordinator, and reads all other descriptors.
 //
 //   rank r   negotiation --ToCoordinator--> connection to rank 0      connection to rank 0 --> Signs::messages
 //   rank 0   the messages of all ranks --> Coordinator --> connections to the others; what is for rank 0 itself:

@@ -77,7 +77,7 @@ void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
 }
 
 // The bell is armed again before the progress lock is free, and then there is a last look: what came in between is left
-// to the loop thread.
+// to the thread of this class.
 void Driver::ReleaseProgressLock() {
   AskForBells(table_);
   Arm(world_->group->bell());

@@ -1,4 +1,4 @@
-// Who drives the progress loop, and what everybody else does meanwhile.
+// The driver decides which thread drives the progress loop; the others sleep meanwhile.
 //
 //   a caller in Wait   takes the progress lock and drives, or sleeps while another thread drives
 //   the thread here    sleeps at the doorbell; drives while nobody waits, and parks while a caller drives

@@ -1,4 +1,4 @@
-// Why an epoch ends, and because of which rank.
+// The failure monitor finds why an epoch ends, and because of which rank.
 //
 //   signs (control plane, eager streams, back ends) --> Liveness --> Judge: an EpochEnd, if a rank is to blame
 //   an EpochEnd that this rank finds                --> TellGroup: the abort word, which all members read: Told

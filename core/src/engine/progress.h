@@ -1,4 +1,4 @@
-// Who drives this rank, and what driving does.
+// The progress of this rank: the right to drive it, and one pass of driving.
 //
 //   ProgressLock   the right to drive; any thread
 //   ProgressLoop   one pass over everything that may have something to do; whoever holds the lock

@@ -1,5 +1,5 @@
-// What operations leave behind for those who look at time: records for a timeline, ranges for Nvidia's profilers. Both
-// are off, and cost one look at an atomic, until somebody asks for them. Any thread, but for what a batch records.
+// Operations leave records for a timeline and ranges for Nvidia's profilers. Both are off, and cost one look at an
+// atomic, until they are asked for. Any thread, but for what a batch records.
 #pragma once
 
 #include <atomic>

@@ -6,9 +6,9 @@ namespace farandole {
 namespace {
 
 // Nearly always one tensor, which needs no memory of its own.
-class Segments {
+class CellTensors {
  public:
-  explicit Segments(const Request& request) : count_(request.tensors.size()) {
+  explicit CellTensors(const Request& request) : count_(request.tensors.size()) {
     if (count_ > 1) many_.resize(count_);
     for (size_t i = 0; i < count_; ++i) {
       const Tensor& tensor = request.tensors[i];
@@ -29,17 +29,17 @@ class Segments {
 }  // namespace
 
 void PutSmall(Operation* operation, bool wants_bell) {
-  const Segments segments(operation->request);
+  const CellTensors tensors(operation->request);
   Admission& admission = operation->admission;
-  admission.cells->Put(admission.set->position, segments.data(), segments.count(), admission.stamp(), wants_bell);
+  admission.cells->Put(admission.set->position, tensors.data(), tensors.count(), admission.stamp(), wants_bell);
 }
 
 void FoldSmall(Operation* operation) {
   const FloatingPointScope scope;
-  const Segments segments(operation->request);
+  const CellTensors tensors(operation->request);
   const Reduction reduction = ReductionOf(operation->request, operation->admission.set->size());
   const Admission& admission = operation->admission;
-  FoldCells(*admission.cells, reduction.reduce, reduction.scale, segments.data(), segments.count(),
+  FoldCells(*admission.cells, reduction.reduce, reduction.scale, tensors.data(), tensors.count(),
             admission.set->position);
 }
 

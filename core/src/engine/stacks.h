@@ -1,5 +1,5 @@
-// What the threads of the program on this rank do: where they are, for ranks that wait for this one, and which of them
-// wait for an operation and can call nothing else.
+// The threads of the program on this rank: where they are, for ranks that wait for this one, and which of them wait
+// for an operation and can call nothing else.
 //
 // The core knows no interpreter. A binding that can look at the program's threads says so once, by SetStackFunction.
 // Any thread.

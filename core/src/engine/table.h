@@ -1,5 +1,5 @@
-// What submitting threads and the driver share: the negotiation, the operations in flight, and the reason why there are
-// no more.
+// The Table holds the state that submitting threads share with the progress loop: the negotiation, the operations in
+// flight, and the reason why no more begin.
 #pragma once
 
 #include <atomic>

@@ -39,7 +39,7 @@ class Callbacks:
 
 
 def is_keras_2(keras: Any) -> bool:
-    """Whether this module is Keras 2. TensorFlow's own Keras 2 does not say its version."""
+    """True for Keras 2. TensorFlow's own Keras 2 does not say its version."""
     return bool(getattr(keras, "__version__", "2").startswith("2"))
 
 

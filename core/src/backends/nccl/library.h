@@ -19,7 +19,6 @@ namespace farandole {
 using NcclComm = void*;
 inline constexpr int kNcclSuccess = 0;
 inline constexpr int kNcclSystemError = 2;
-inline constexpr int kNcclInvalidUsage = 5;
 inline constexpr int kNcclRemoteError = 6;
 inline constexpr int kNcclInProgress = 7;
 inline constexpr int kNcclScalarOfHost = 1;  // ncclScalarHostImmediate

@@ -1,4 +1,4 @@
-// What the tasks of one device use of it, and their tensors as NCCL's calls take them.
+// The parts of a device that its tasks use, and their tensors as NCCL's calls take them.
 //
 //   Scratch          memory that is kept from one task to the next
 //   DeviceStream     a stream, an event behind the last task, and scratch
