@@ -1,11 +1,9 @@
 #include "engine/failures.h"
 
-#include <sys/socket.h>
-
-#include <cerrno>
 #include <thread>
 
 #include "common/failpoint.h"
+#include "transport/socket_io.h"
 
 namespace farandole {
 namespace {
@@ -26,15 +24,11 @@ EpochEnd FailureMonitor::OnLeft(int rank) {
   return {{Code::kPeerLost, why + LookAt(rank)}, rank};
 }
 
-// A link with unread bytes counts as whole: its end, if there is one, stands behind them, and a later look finds it.
 bool FailureMonitor::SuspectBrokenLinks() {
   bool found = liveness_.suspects_somebody();
   for (int r = 0; r < world_->size; ++r) {
     const auto& link = world_->links[static_cast<size_t>(r)];
-    char byte = 0;
-    if (!link || link->descriptor() < 0 || liveness_.HasLeft(r)) continue;
-    const ssize_t got = recv(link->descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got > 0 || (got < 0 && errno == EAGAIN)) continue;
+    if (!link || link->descriptor() < 0 || liveness_.HasLeft(r) || !HasPeerClosed(link->descriptor())) continue;
     liveness_.OnConnectionClosed(r, Now());
     found = true;
   }

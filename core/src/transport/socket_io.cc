@@ -159,6 +159,11 @@ bool WaitFor(int fd, short events, Deadline deadline) {
   }
 }
 
+bool HasPeerClosed(int fd) {
+  pollfd entry = {fd, POLLRDHUP, 0};
+  return poll(&entry, 1, 0) > 0;
+}
+
 void CancelWaits(bool cancel) { g_waits_cancelled = cancel; }
 bool WaitsAreCancelled() { return g_waits_cancelled; }
 

@@ -27,6 +27,9 @@ bool WaitsAreCancelled();
 // deadline and when waits are cancelled.
 bool WaitFor(int fd, short events, Deadline deadline);
 
+// The peer has closed or reset the connection, also where bytes that came before still wait to be read. Never waits.
+bool HasPeerClosed(int fd);
+
 // ---- bytes
 
 // Move what the connection takes or gives now, which may be nothing. kPeerLost: the peer has closed or reset the

@@ -81,6 +81,19 @@ TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
   EXPECT_EQ(there.OfShutdown(3).status.message(), "rank 7 died") << "the first cause is told";
 }
 
+// A task that sends fails before it has read what came, and then the rank itself would be blamed.
+TEST(FailureMonitorTest, AConnectionEndsAlsoWhereDataStandUnread) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
+  Table table = EmptyTableOf(*worlds[0]);
+  FailureMonitor failures(worlds[0].get(), &table);
+  size_t moved_bytes = 0;
+  ASSERT_TRUE(worlds[1]->links[0]->TrySend("data", 4, &moved_bytes).ok());
+  ASSERT_EQ(moved_bytes, 4u);
+  EXPECT_FALSE(failures.SuspectBrokenLinks()) << "data are no sign of an end";
+  worlds[1]->links[0].reset();
+  EXPECT_TRUE(failures.SuspectBrokenLinks());
+}
+
 TEST(FailureMonitorTest, AnEndedConnectionIsBlamedWhenItsTimeIsOver) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
   Table table = EmptyTableOf(*worlds[0]);
