@@ -99,7 +99,7 @@ void Driver::Run() {
       DriveWhileBusy();
       progress_lock_.Release();
     } else {
-      // What woke this thread may have been meant for the caller that drives and sleeps.
+      // One epoll_wait alone hears of a link's data. This one has, and the caller that drives sleeps in another.
       world_->group->RingSelf();
       Park();
     }

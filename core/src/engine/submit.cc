@@ -28,7 +28,7 @@ void Withdraw(Table* table, Ticket ticket) {
   table->in_flight.fetch_sub(1);
 }
 
-// Who holds a handle looks for itself, and asks for bells before it sleeps.
+// A thread that waits by a handle looks for itself, and sets this bit before it sleeps (AskForBells).
 bool WantsBell(const Operation& operation, bool polling) { return !polling && operation.request.done != nullptr; }
 
 // Submission, copy and arrival are one step under the lock, see negotiation.h; but for the copy of a large one.
@@ -67,7 +67,9 @@ void Complete(Table* table, const Admission& admission) {
   table->negotiation.CompleteLater(admission);
 }
 
-// Wakes those that sleep in wait for what has just come.
+// Wakes the ranks that sleep until all have put. The caller is the last to put: of two that put at the same time at
+// least one sees both stamps, since each fences between its own stamp and its look. REQUIRES: RingFence since the put,
+// then IsReady.
 void RingForSmall(World* world, const Admission& admission, const ProcessSet& set) {
   for (int position = 0; position < set.size(); ++position) {
     if (position == set.position || !admission.cells->WantsBell(position)) continue;

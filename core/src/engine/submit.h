@@ -20,7 +20,8 @@ Status Defer(World* world, Table* table, const OperationPtr& operation, Operatio
 // Those that can be entered now. The driver.
 std::vector<OperationPtr> TakeDeferred(Table* table);
 
-// Before this rank sleeps: whoever comes last to one of its small operations shall ring.
+// Marks this rank as one that sleeps: the last rank to put to one of its small operations rings it. REQUIRES: before
+// the bell is armed, and then another look.
 void AskForBells(Table* table);
 
 // After a caller, not the driver, has completed an operation: another one may have waited for its name.

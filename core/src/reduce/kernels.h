@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kLeafInputs = 4;
 constexpr size_t kBlockBytes = 4096;
 
-// R of at most four values.
+// R of at most four values, written out: 3 are 2 and 1, 4 are 2 and 2, as FirstPartOfR says.
 template <class Element, class Op, size_t kInputs>
 FRD_INLINE Pair<Element> FoldValues(const Pair<Element>* values) {
   if constexpr (kInputs == 1) {
@@ -136,19 +136,13 @@ struct Tree {
     }
   }
 
-  static size_t LargestPowerOfTwoBelow(size_t count) {
-    size_t power = 1;
-    while (power * 2 < count) power *= 2;
-    return power;
-  }
-
   // R of one block. REQUIRES: element_count <= kBlockElements; `partial` has room for whole steps.
   static void Subtree(const void* const* inputs, size_t input_count, size_t offset, size_t element_count,
                       Element* partial) {
     if (input_count <= kLeafInputs)
       return Leaves<Between, false>(inputs, input_count, offset, element_count, 1, partial);
     alignas(64) Element right[kBlockElements];
-    const size_t first = LargestPowerOfTwoBelow(input_count);
+    const size_t first = FirstPartOfR(input_count);
     Subtree(inputs, first, offset, element_count, partial);
     Subtree(inputs + first, input_count - first, offset, element_count, right);
     const void* const both[] = {partial, right};
@@ -159,7 +153,7 @@ struct Tree {
                     char* output) {
     alignas(64) Element left[kBlockElements];
     alignas(64) Element right[kBlockElements];
-    const size_t first = LargestPowerOfTwoBelow(input_count);
+    const size_t first = FirstPartOfR(input_count);
     Subtree(inputs, first, offset, element_count, left);
     Subtree(inputs + first, input_count - first, offset, element_count, right);
     const void* const both[] = {left, right};

@@ -1,9 +1,10 @@
 // Element-wise folds, the only place in the core that looks at values.
 //
 // Order. R over a list S is the value itself if |S| = 1, else R(first p) + R(rest) with p the largest power of two
-// below |S|. Every fold obeys R over its inputs, so the bits of a result depend on who takes part, never on arrival,
-// chunk or algorithm. float16 and bfloat16 are widened, folded and scaled in float32, and rounded once (to nearest
-// even). NaN propagates through min and max, -0 is less than +0; a NaN that was computed is the positive quiet one
+// below |S|. Every fold obeys R over its inputs: first those of a group in the order of its ranks, then those of the
+// groups. So the bits of a result depend on who takes part and who shares memory, never on arrival or chunk.
+// docs/design/data-plane.md says where R is decided, and what gives it up. float16 and bfloat16 are widened, folded and
+// scaled in float32, and rounded once (to nearest even); between groups see FoldRounded. NaN propagates through min and max, -0 is less than +0; a NaN that was computed is the positive quiet one
 // without payload. Integers wrap, before they are scaled. For bool, sum = max = or, product = min = and.
 //
 // The instruction set (portable, AVX2, AVX-512) is chosen once at run time; all three give the same bits.
@@ -27,7 +28,7 @@ struct Scale {
   bool IsIdentity() const { return multiplier == divisor; }
 };
 
-// How many values of a list stand in the first half of R. REQUIRES: count >= 2.
+// How many values of a list stand in the first half of R: the largest power of two below `count`. REQUIRES: count >= 2.
 size_t FirstPartOfR(size_t count);
 
 // output[i] = scale(R(inputs[0][i], inputs[1][i], ...)).

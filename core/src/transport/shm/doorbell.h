@@ -10,7 +10,7 @@
 //
 // The two fences make sure that either the sleeper sees what was published or the ringer sees the armed word.
 //
-// Only a rank's own thread arms and disarms its word; any thread of any rank may ring.
+// Only a rank's own threads arm and disarm its word; any thread of any rank may ring, which clears it.
 #pragma once
 
 #include <sys/eventfd.h>
