@@ -87,6 +87,11 @@ PathKind ChoosePath(const PathFacts& facts) {
       ->kind;
 }
 
+bool IsPossible(PathKind path, PathFacts facts) {
+  facts.in_log = !BeginsAtSubmit(path);
+  return ChoosePath(facts) == path;
+}
+
 int64_t CellLimitBytes(int set_size) { return (256 << 10) / std::max(set_size, 4); }
 
 int64_t EagerLimitBytes(int set_size) { return set_size == 2 ? kEagerMostBytes : (64 << 10) / (set_size - 1); }

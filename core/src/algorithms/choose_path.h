@@ -9,8 +9,9 @@
 //   only groups of one rank         links       a schedule, on the tensors themselves   collectives/links.h
 //   otherwise                       two-level   staged inside, a schedule for each shard between groups
 //
-// All ranks must come to the same, so facts are what every rank knows alike. Only rank 0 knows the caches of the
-// machine and whether a span is free for cells; the others learn from it whether an operation goes by cells.
+// Rank 0 chooses for a name, since it alone knows the caches of the machine and whether a span is free for cells; the
+// others learn the path with the name's id (ASSIGN, LEAD). What runs in a batch of the log is chosen on each rank again,
+// by facts that every rank knows alike.
 //
 // The limits of schedules come from network namespaces with delay and a limited rate: benchmarks/hosts.py,
 // docs/benchmarks/hosts.md. What counts is a hop's time times the rate, the bytes that are under way: 10 Gbit/s and
@@ -47,6 +48,10 @@
 namespace farandole {
 
 enum class PathKind : uint8_t { kSolo, kLibrary, kCells, kEager, kStaged, kLinks, kTwoLevel };
+constexpr bool IsKnown(PathKind path) { return path <= PathKind::kTwoLevel; }
+// On such a path data go out when the operation is submitted, and so announce it. On the others it begins when the log
+// says that all ranks have come.
+constexpr bool BeginsAtSubmit(PathKind path) { return path == PathKind::kCells || path == PathKind::kEager; }
 
 // The facts on which the choice depends. By the first nine a back end of the user's list says whether it can perform an
 // operation.
@@ -64,7 +69,7 @@ struct PathFacts {
   int backend = 0;         // who performs it, by number; 0 is the engine's own
   int64_t size_bytes = 0;  // of all tensors
   bool can_put = false;    // every two ranks of the world have a stream for eager data
-  bool in_log = false;     // it runs in a batch of the log, so neither by cells nor eagerly: the first use of a name
+  bool in_log = false;     // it runs in a batch of the log, so no path that begins at submission: the first use of a name
   int64_t second_level_cache_bytes = 0;  // of a core of rank 0's machine; 0: not known
 
   bool is_cut_off() const { return !has_network && group_count > 1; }
@@ -74,6 +79,8 @@ struct PathFacts {
 PathFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout);
 
 PathKind ChoosePath(const PathFacts& facts);
+// Whether rank 0 can have chosen it, as far as a rank without its facts can tell.
+bool IsPossible(PathKind path, PathFacts facts);
 // True where the path is kSolo. The engine asks this of every operation, so it takes one fact instead of all.
 constexpr bool IsSolo(int set_size) { return set_size == 1; }
 

@@ -192,7 +192,7 @@ void Coordinator::Decide(Gathering gathering, std::vector<Outgoing>* out) {
 Status Coordinator::Refusal(const Gathering& gathering, const ProcessSet& set) const {
   const Description& first = gathering.begin()->second;
   FRD_RETURN_IF_ERROR(FindMismatch(gathering));
-  if (WantedSpanBytes(first.signature, set) > static_cast<int64_t>(kSpanBytes) / 4)
+  if (CountsSpanBytes(first.signature, set) > static_cast<int64_t>(kSpanBytes) / 4)
     return Invalid(first.Title() + " has more tensors than fit; call it with fewer at a time");
   if (HasRoot(first.signature.kind) && joined_.Has(first.signature.root)) {
     return {Code::kMismatch, first.Title() + ": its root, rank " + std::to_string(first.signature.root) +
@@ -225,7 +225,7 @@ Status Coordinator::OnComplete(int from, ByteReader* reader, std::vector<Outgoin
   auto completion = Decode<Completion>(reader);
   if (!reader->AtEnd()) return Unreadable(from);
   const IdTable::Id& id = ids_.at(completion.id);
-  if (!id.IsInUse() || id.eager || !leaders_.IsLeaderIn(from, *id.set)) return Unreadable(from);
+  if (!id.IsInUse() || id.path == PathKind::kEager || !leaders_.IsLeaderIn(from, *id.set)) return Unreadable(from);
   const int group = leaders_.GroupOf(from);
   if (!AreCountsOf(id, group, completion.counts)) return Unreadable(from);
   const int number = completion.id;

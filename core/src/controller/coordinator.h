@@ -77,7 +77,7 @@ class DescriptionTable {
 
 class Coordinator {
  public:
-  // second_level_cache_bytes: of a core of this machine, 0 when that is not known (IsBetterStaged).
+  // second_level_cache_bytes: of a core of this machine, 0 when that is not known (PathFacts).
   explicit Coordinator(const Layout& layout, int64_t second_level_cache_bytes = 0);
   Coordinator(const Coordinator&) = delete;
 

@@ -6,7 +6,7 @@
 namespace farandole {
 namespace {
 
-bool FitsCells(const Lead& lead, int set_size) {  // as WantedSpanBytes says
+bool FitsCells(const Lead& lead, int set_size) {  // as SpanBytesOf says
   if (lead.payload_bytes < 0 || lead.payload_bytes > CellLimitBytes(set_size) || set_size > kMostCellMembers)
     return false;
   const size_t buffer_bytes = CellBuffer::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
@@ -22,8 +22,8 @@ bool GroupLeader::IsValid(const Lead& lead) const {
   const IdSpan span{lead.span_offset, lead.span_bytes};
   const bool has_span = lead.span_offset >= 0;
   if (leads_.count(lead.id) > 0 || (has_span && !span.IsValid())) return false;
-  if (!has_span && (lead.cells || lead.counts_per_rank > 0)) return false;
-  return !lead.eager || (!has_span && HasPutStreams(group_.world()));
+  if (!has_span && (lead.cells() || lead.counts_per_rank > 0)) return false;
+  return !lead.eager() || (!has_span && HasPutStreams(group_.world()));
 }
 
 Status GroupLeader::OnLead(ByteReader* reader, bool* early) {
@@ -35,10 +35,10 @@ Status GroupLeader::OnLead(ByteReader* reader, bool* early) {
   if (!set) return Unreadable(kCoordinatorRank);
   const int64_t buffer_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.counts_per_rank * set->size();
   if (buffer_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
-  if (lead.cells && !FitsCells(lead, set->size())) return Unreadable(kCoordinatorRank);
+  if (lead.cells() && !FitsCells(lead, set->size())) return Unreadable(kCoordinatorRank);
   const Leading leading{lead, group_.SharersOf(*set), set};
   // Whoever had the memory before may have left stamps in it.
-  for (uint64_t buffer = 0; lead.cells && buffer < 2; ++buffer) leading.CellsOf(memory_.spans, buffer).Clear();
+  for (uint64_t buffer = 0; lead.cells() && buffer < 2; ++buffer) leading.CellsOf(memory_.spans, buffer).Clear();
   leads_[lead.id] = leading;
   return Status::Ok();
 }
@@ -98,13 +98,13 @@ uint64_t GroupLeader::Retire(const Leading& leading) {
   const uint64_t arrived = memory_.counters.Retire(leading.lead.id, leading.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::vector<uint64_t> said = SaidHere(leading);
-  if (leading.lead.eager) return said[0];
+  if (leading.lead.eager()) return said[0];
   uint64_t most = 0, least = ~uint64_t{0};
   for (uint64_t stamp : said) {
     most = std::max(most, UsesIn(stamp));
     least = std::min(least, UsesIn(stamp));
   }
-  const uint64_t uses = leading.lead.cells ? least : arrived;
+  const uint64_t uses = leading.lead.cells() ? least : arrived;
   const bool all_mean = std::all_of(said.begin(), said.end(), [&](uint64_t stamp) { return stamp == said[0]; });
   return most == uses && !all_mean ? uses - 1 : uses;
 }
@@ -113,7 +113,7 @@ uint64_t GroupLeader::Retire(const Leading& leading) {
 std::vector<uint64_t> GroupLeader::SaidHere(const Leading& leading) const {
   std::vector<uint64_t> said;
   for (int m : group_.MembersIn(*leading.set)) {
-    if (!leading.lead.cells) {
+    if (!leading.lead.cells()) {
       said.push_back(memory_.counters.LatestOf(m, leading.lead.id));
       continue;
     }
@@ -131,7 +131,7 @@ std::vector<uint64_t> GroupLeader::SaidHere(const Leading& leading) const {
 // A completed use is reported before the id is reported closed. Inside the group nothing is reported, the log has it.
 bool GroupLeader::CanReportRetired(int id, uint64_t uses) const {
   const auto leading = leads_.find(id);
-  if (leading == leads_.end() || leading->second.lead.eager) return true;
+  if (leading == leads_.end() || leading->second.lead.eager()) return true;
   return leading->second.set->local() || completes_sent_[static_cast<size_t>(id)] == uses;
 }
 

@@ -195,17 +195,22 @@ void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
   while (!waiting_.empty()) {
     const Signature& signature = waiting_.front().begin()->second.signature;
     const ProcessSetPtr set = sets_.Find(signature.set);
-    const int64_t wanted_bytes = WantedSpanBytes(signature, *set);
-    const bool staged = IsBetterStaged(signature, *set, second_level_cache_bytes_);
-    const int64_t span_offset = staged ? -1 : spans_.Take(wanted_bytes);
+    PathFacts facts = FactsOfAll(signature, *set);
+    PathKind path = ChoosePath(facts);
+    const int64_t wanted_bytes = SpanBytesOf(signature, *set, path);
+    const int64_t span_offset = spans_.Take(wanted_bytes);
+    const bool no_span = span_offset < 0 && wanted_bytes > 0;
     // A small tensor without a span is merely slower; counts have no other way.
-    const bool no_span = span_offset < 0 && signature.CountsPerRank(set->size()) > 0;
-    if (free_.empty() || no_span) {
+    if (free_.empty() || (no_span && path != PathKind::kCells)) {
       spans_.GiveBack(span_offset, wanted_bytes);
       RetireOldest(out);
       return;
     }
-    AssignNow(waiting_.front(), span_offset, out);
+    if (no_span) {
+      facts.in_log = true;
+      path = ChoosePath(facts);
+    }
+    AssignNow(waiting_.front(), path, span_offset, out);
     waiting_.pop_front();
   }
 }
@@ -220,25 +225,30 @@ void IdTable::RetireOldest(std::vector<Outgoing>* out) {
   }
 }
 
+PathFacts IdTable::FactsOfAll(const Signature& signature, const ProcessSet& set) const {
+  PathFacts facts = FactsOf(signature, set);
+  facts.can_put = HasPutStreams(leaders_.world());
+  facts.second_level_cache_bytes = second_level_cache_bytes_;
+  return facts;
+}
+
 // The leaders hear of the id before any rank can use it.
-void IdTable::AssignNow(const Gathering& gathering, int64_t span_offset, std::vector<Outgoing>* out) {
-  const int number = Take(gathering, span_offset);
+void IdTable::AssignNow(const Gathering& gathering, PathKind path, int64_t span_offset, std::vector<Outgoing>* out) {
+  const int number = Take(gathering, path, span_offset);
   const Id& id = at(number);
-  const bool small = span_offset >= 0 && IsSmall(id.signature, *id.set);
   Lead lead;
   lead.id = number;
   lead.set = id.set->id;
   lead.counts_per_rank = static_cast<uint32_t>(id.signature.CountsPerRank(id.set->size()));
-  lead.cells = small;
-  lead.payload_bytes = small ? id.signature.TotalBytes() : 0;
+  lead.path = path;
+  lead.payload_bytes = lead.cells() ? id.signature.TotalBytes() : 0;
   lead.span_offset = span_offset;
-  lead.span_bytes = WantedSpanBytes(id.signature, *id.set);
-  lead.eager = id.eager;
+  lead.span_bytes = SpanBytesOf(id.signature, *id.set, path);
   leaders_.Tell(*id.set, Encode(lead), out);
   TellRanks(number, gathering, out);
 }
 
-int IdTable::Take(const Gathering& gathering, int64_t span_offset) {
+int IdTable::Take(const Gathering& gathering, PathKind path, int64_t span_offset) {
   const int number = free_.front();
   free_.pop_front();
   Id& id = ids_[static_cast<size_t>(number)];
@@ -247,8 +257,8 @@ int IdTable::Take(const Gathering& gathering, int64_t span_offset) {
   id.names = NamesIn(gathering);
   id.signature = gathering.begin()->second.signature;
   id.set = sets_.Find(id.signature.set);
+  id.path = path;
   id.span_offset = span_offset;
-  id.eager = IsEager(id.signature, *id.set, leaders_.world());
   for (const auto& [rank, name] : id.names) by_name_[{rank, {id.set->id, name}}] = number;
   live_.push_back(number);
   return number;
@@ -264,10 +274,10 @@ void IdTable::TellRanks(int number, const Gathering& gathering, std::vector<Outg
     const auto found = gathering.find(rank);
     if (found != gathering.end()) {
       const Description& theirs = found->second;
-      out->push_back({rank, Encode(Assignment{theirs.name, id.set->id, number, id.span_offset, serial})});
+      out->push_back({rank, Encode(Assignment{theirs.name, id.set->id, number, id.path, id.span_offset, serial})});
       item.counts.insert(item.counts.end(), theirs.counts.begin(), theirs.counts.end());
     } else {
-      const Assignment assignment{"", id.set->id, number, id.span_offset, serial};
+      const Assignment assignment{"", id.set->id, number, id.path, id.span_offset, serial};
       out->push_back({rank, Encode(Invited{assignment, WithoutData(gathering.begin()->second, set_size)})});
       item.counts.insert(item.counts.end(), id.signature.CountsPerRank(set_size), 0);
     }
@@ -304,7 +314,7 @@ void IdTable::OnDisagreement(int number, uint64_t use, std::vector<Outgoing>* ou
 // A rank that came to an eager use has come for good, so a use is complete when all have come to it. Ranks that came to
 // the same last use with different sequence numbers meant different operations: nobody took that one.
 uint64_t IdTable::UsesSaid(Id* id, uint64_t value) {
-  if (!id->eager) return value;
+  if (id->path != PathKind::kEager) return value;
   if (id->answers == 0) id->said = value;
   id->differ = id->differ || value != id->said;
   id->most_uses = std::max(id->most_uses, UsesIn(value));
@@ -327,7 +337,7 @@ void IdTable::OnRetireInfo(int number, uint64_t value, std::vector<Outgoing>* ou
 void IdTable::OnFree(int number, std::vector<Outgoing>* out) {
   Id& id = ids_[static_cast<size_t>(number)];
   if (++id.answers < id.set->layout.group_count()) return;
-  spans_.GiveBack(id.span_offset, WantedSpanBytes(id.signature, *id.set));
+  spans_.GiveBack(id.span_offset, SpanBytesOf(id.signature, *id.set, id.path));
   id = Id();
   free_.push_back(number);
   live_.erase(std::remove(live_.begin(), live_.end(), number), live_.end());

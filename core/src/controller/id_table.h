@@ -91,7 +91,7 @@ class BatchOrder {
 // Owns the ids, their names and spans, and the operations that wait for an id.
 class IdTable {
  public:
-  // second_level_cache_bytes: see IsBetterStaged. All of them outlive the table.
+  // second_level_cache_bytes: see PathFacts. All others outlive the table.
   IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order, int64_t second_level_cache_bytes);
 
   struct Id {
@@ -99,8 +99,8 @@ class IdTable {
     std::map<int, std::string> names;  // by rank, or one for kAllRanks
     Signature signature;
     ProcessSetPtr set;
+    PathKind path = PathKind::kTwoLevel;
     int64_t span_offset = -1;
-    bool eager = false;
     // While it retires.
     int answers = 0;               // RETIRE_INFO, then FREE
     uint64_t uses = ~uint64_t{0};  // the least that any group has completed
@@ -132,8 +132,9 @@ class IdTable {
   static uint64_t UsesSaid(Id* id, uint64_t value);
   void OnFree(int id, std::vector<Outgoing>* out);
   void AssignWaiting(std::vector<Outgoing>* out);
-  void AssignNow(const Gathering& gathering, int64_t span_offset, std::vector<Outgoing>* out);
-  int Take(const Gathering& gathering, int64_t span_offset);
+  PathFacts FactsOfAll(const Signature& signature, const ProcessSet& set) const;
+  void AssignNow(const Gathering& gathering, PathKind path, int64_t span_offset, std::vector<Outgoing>* out);
+  int Take(const Gathering& gathering, PathKind path, int64_t span_offset);
   void TellRanks(int id, const Gathering& gathering, std::vector<Outgoing>* out);
   void RetireOldest(std::vector<Outgoing>* out);
 

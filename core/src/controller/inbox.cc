@@ -42,7 +42,7 @@ std::optional<uint64_t> Inbox::Said(const ProcessSet& set, uint64_t use, uint32_
 bool Inboxes::Open(Name* name, uint32_t serial) {
   last_serial_ = std::max(last_serial_, serial);
   name->inbox.reset();
-  if (!IsEager(name->known, name->set(), group_.world())) return true;
+  if (name->path != PathKind::kEager) return true;
   const auto early = early_.find(serial);
   name->inbox = early != early_.end() ? early->second : std::make_shared<Inbox>(group_.world().size());
   if (early != early_.end()) early_.erase(early);

@@ -118,7 +118,7 @@ void LogReader::OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* 
 // to come: the last arriver's entry, or data.
 bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
   const bool completed = static_cast<int8_t>(static_cast<uint8_t>(name->use) - uses) < 0;
-  if (completed && !name->small) {
+  if (completed && !name->small()) {
     name->retiring = true;
     return false;
   }

@@ -11,7 +11,7 @@
 //   leader -> coordinator   COMPLETE   all of my group have arrived at this id (with their counts)
 //                           RETIRE_INFO  the id is closed in my group after so many uses (eager: what we said last)
 //                           FREE       nobody in my group will touch the id again
-//   coordinator -> rank     ASSIGN     a name's id and span           INVITE  that and all else, to one that has joined
+//   coordinator -> rank     ASSIGN     a name's id, path, span         INVITE  that and all else, to one that has joined
 //                           ERROR      why it cannot be               OPEN    an operation waits for joined ranks alone
 //                           JOINED     it has heard JOIN              JOIN_RESULT  who joined last, sequence numbers
 //                           ABSENT     who has not come to what       TELL    somebody asks where you are
@@ -109,6 +109,7 @@ struct Assignment {
   std::string name;
   int32_t set = 0;
   int32_t id = -1;
+  PathKind path = PathKind::kTwoLevel;  // of its uses, but for the first, which is in the log
   int64_t span_offset = -1;
   uint32_t serial = 0;  // counts all that were given out, so that what was put to a former name of the id is told apart
 
@@ -117,6 +118,7 @@ struct Assignment {
     visit("name", self.name...);
     visit("set", self.set...);
     visit("id", self.id...);
+    visit("path", self.path...);
     visit("span offset", self.span_offset...);
     visit("serial", self.serial...);
   }
@@ -174,24 +176,24 @@ struct Lead {
   int32_t id = -1;
   int32_t set = 0;
   uint32_t counts_per_rank = 0;  // of each rank
-  bool cells = false;            // small: see transport/shm/cells.h
-  int64_t payload_bytes = 0;     // of a small one
+  PathKind path = PathKind::kTwoLevel;
+  int64_t payload_bytes = 0;  // in cells
   int64_t span_offset = -1;
   int64_t span_bytes = 0;
-  bool eager = false;  // see inbox.h
 
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {
     visit("id", self.id...);
     visit("set", self.set...);
     visit("counts per rank", self.counts_per_rank...);
-    visit("cells", self.cells...);
+    visit("path", self.path...);
     visit("payload bytes", self.payload_bytes...);
     visit("span offset", self.span_offset...);
     visit("span bytes", self.span_bytes...);
-    visit("eager", self.eager...);
   }
   bool IsValid() const { return IsId(id); }
+  bool cells() const { return path == PathKind::kCells; }
+  bool eager() const { return path == PathKind::kEager; }
 };
 
 // COMPLETE

@@ -76,15 +76,18 @@ bool NameTable::Assign(Name* name, const Assignment& assignment) {
   const Signature& signature = name->description.signature;
   Id& id = ids_[static_cast<size_t>(assignment.id)];
   if (id.name != nullptr) return false;
-  const IdSpan span{assignment.span_offset, WantedSpanBytes(signature, set)};
-  const bool without = span.offset == -1 && signature.CountsPerRank(set.size()) == 0;
-  if (!without && (span.size_bytes == 0 || !span.IsValid())) return false;
+  PathFacts facts = FactsOf(signature, set);
+  facts.can_put = HasPutStreams(group_.world());
+  if (!IsPossible(assignment.path, facts)) return false;
+  const IdSpan span{assignment.span_offset, SpanBytesOf(signature, set, assignment.path)};
+  const bool has_span = span.offset != -1;
+  if (has_span != (span.size_bytes > 0) || (has_span && !span.IsValid())) return false;
   name->id = assignment.id;
   name->known = signature;
   name->serial = assignment.serial;
   name->span = span;
-  name->small = span.offset >= 0 && IsSmall(signature, set);
-  name->payload_bytes = name->small ? static_cast<size_t>(signature.TotalBytes()) : 0;
+  name->path = assignment.path;
+  name->payload_bytes = name->small() ? static_cast<size_t>(signature.TotalBytes()) : 0;
   name->has_counts = signature.CountsPerRank(set.size()) > 0;
   name->next_use = 1;
   ++name->ids_held;
@@ -108,7 +111,7 @@ void UsesInFlight::Uncount(Name* name) {
 void UsesInFlight::Leave(Name* name) {
   if (!name->counted) return;
   if (name->inbox) --eager_count_;
-  if (name->small && !name->reserved) LeaveSmall(name);
+  if (name->small() && !name->reserved) LeaveSmall(name);
 }
 
 // The last one takes its place.
@@ -168,7 +171,7 @@ void UsesInFlight::TakeAll(NegotiationEvents* events) {
 
 bool UsesInFlight::Take(Ticket ticket) {
   Name* const name = Find(ticket);
-  if (name == nullptr || !name->counted || !name->small || name->reserved) return false;
+  if (name == nullptr || !name->counted || !name->small() || name->reserved) return false;
   CellsOf(*name, name->next_use).AskForLinesOf(name->set().position);
   LeaveSmall(name);
   if (IsLarge(*name)) {

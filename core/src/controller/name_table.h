@@ -33,6 +33,7 @@ struct SetNames;
 struct Name {
   explicit Name(SetNames* of) : of(of) {}
   inline const ProcessSet& set() const;
+  bool small() const { return path == PathKind::kCells; }
 
   SetNames* const of;
   Description description;  // as last submitted
@@ -41,7 +42,7 @@ struct Name {
   int id = -1;
   Signature known;
   IdSpan span;
-  bool small = false;
+  PathKind path = PathKind::kTwoLevel;
   size_t payload_bytes = 0;      // of a small one
   std::shared_ptr<Inbox> inbox;  // of an eager one
   uint32_t serial = 0;           // of the assignment
@@ -159,7 +160,7 @@ class UsesInFlight {
   }
   // What a member of this group said when it came to the name last; of a small one, in the buffer of that use.
   uint64_t SaidBy(int member, int rank, const Name& name, uint64_t use) const {
-    if (!name.small) return counters_.LatestOf(member, name.id);
+    if (!name.small()) return counters_.LatestOf(member, name.id);
     return CellsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
   // All have put their data, and the id is not retired. Any thread.
@@ -214,7 +215,7 @@ inline void UsesInFlight::Count(Name* name, uint32_t round, Admission* admission
   admission->id = name->id;
   admission->use = name->use = name->next_use - 1;
   const uint64_t use = name->next_use++;
-  if (name->small) {
+  if (name->small()) {
     // A copy of it would cost 5 ns.
     admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes);
     admission->large = IsLarge(*name);

@@ -124,7 +124,7 @@ const ProcessSetPtr* Negotiation::SubmitSmall(const NamedOperation& operation, A
   const auto found = names->names.find(operation.name());
   if (found == names->names.end()) return nullptr;
   Name* const name = found->second.get();
-  if (!name->small || name->in_flight || name->id < 0 || !operation.Means(name->known)) return nullptr;
+  if (!name->small() || name->in_flight || name->id < 0 || !operation.Means(name->known)) return nullptr;
   Admit(name, operation, admission);
   return &names->set;
 }
@@ -302,7 +302,7 @@ Status MessageReader::OnInvite(ByteReader* reader, NegotiationEvents* events, bo
 }
 
 void MessageReader::TakeIfAllHavePut(Name* name, NegotiationEvents* events) {
-  if (!name->counted || !name->small || in_flight_.MustWaitFor(name->reserved)) return;
+  if (!name->counted || !name->small() || in_flight_.MustWaitFor(name->reserved)) return;
   if (in_flight_.AllHavePut(*name)) in_flight_.EndWith(NegotiationEvent::kTake, name, events);
 }
 

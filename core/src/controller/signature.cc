@@ -210,29 +210,16 @@ Status FindMismatch(const std::map<int, Description>& descriptions) {
   return Status::Ok();
 }
 
-// ---- short cuts
+// ---- spans
 
-bool IsSmall(const Signature& signature, const ProcessSet& set) {
-  return ChoosePath(FactsOf(signature, set)) == PathKind::kCells;
-}
-
-bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t second_level_cache_bytes) {
-  PathFacts facts = FactsOf(signature, set);
-  facts.second_level_cache_bytes = second_level_cache_bytes;
-  return IsSmall(signature, set) && ChoosePath(facts) != PathKind::kCells;
-}
-
-int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set) {
+int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set) {
   const auto counts = static_cast<int64_t>(signature.CountsPerRank(set.size()));
-  if (counts > 0) return 2 * static_cast<int64_t>(sizeof(int64_t)) * set.size() * counts;
-  if (!IsSmall(signature, set)) return 0;
-  return 2 * static_cast<int64_t>(CellBuffer::BytesFor(set.size(), static_cast<size_t>(signature.TotalBytes())));
+  return 2 * static_cast<int64_t>(sizeof(int64_t)) * set.size() * counts;
 }
 
-bool IsEager(const Signature& signature, const ProcessSet& set, const Layout& world) {
-  PathFacts facts = FactsOf(signature, set);
-  facts.can_put = HasPutStreams(world);
-  return ChoosePath(facts) == PathKind::kEager;
+int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, PathKind path) {
+  if (path != PathKind::kCells) return CountsSpanBytes(signature, set);
+  return 2 * static_cast<int64_t>(CellBuffer::BytesFor(set.size(), static_cast<size_t>(signature.TotalBytes())));
 }
 
 }  // namespace farandole

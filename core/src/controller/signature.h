@@ -64,7 +64,7 @@ struct Signature {
   size_t CountsPerRank(int set_size) const;
 };
 
-// What the choice of a path depends on, as every rank of the set knows it.
+// What the choice of a path depends on, as every rank of the set knows it by itself.
 PathFacts FactsOf(const Signature& signature, const ProcessSet& set);
 
 struct Description {
@@ -102,20 +102,10 @@ uint64_t Fingerprint(const Signature& signature);
 // both their values. REQUIRES: descriptions is not empty.
 Status FindMismatch(const std::map<int, Description>& descriptions);
 
-// ---- Paths that begin before the log says so (algorithms/choose_path.h).
-
-// Small operations: those whose path is cells.
-bool IsSmall(const Signature& signature, const ProcessSet& set);
-
-// Whether a small operation is nevertheless faster without a span, on a machine whose cores have second-level caches of
-// this size (0: not known). The coordinator alone asks, so that all ranks do the same.
-bool IsBetterStaged(const Signature& signature, const ProcessSet& set, int64_t second_level_cache_bytes);
-
-// Bytes of span that an operation wants, both buffers: the counts of all positions, or the data of a small one. 0 when
-// it wants none.
-int64_t WantedSpanBytes(const Signature& signature, const ProcessSet& set);
-
-// Operations whose path is eager, in this world.
-bool IsEager(const Signature& signature, const ProcessSet& set, const Layout& world);
+// Bytes of span that the counts of all positions take, both buffers.
+int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set);
+// Bytes of span that an operation needs on its path, both buffers: for counts, or for the data in cells. 0: it needs
+// none.
+int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, PathKind path);
 
 }  // namespace farandole

@@ -33,7 +33,7 @@ namespace farandole {
 using Key = std::array<uint8_t, 32>;
 
 // Raised whenever anything that crosses a socket changes its meaning.
-inline constexpr uint32_t kProtocolVersion = 5;
+inline constexpr uint32_t kProtocolVersion = 6;
 
 // No honest peer needs longer; the connection of a silent stranger is closed after it.
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{2000};

@@ -41,6 +41,22 @@ TEST(ChoosePath, EveryLayoutHasItsPathForSmallAndForLargeSums) {
   }
 }
 
+// A rank knows neither rank 0's caches nor whether a span is free.
+TEST(ChoosePath, ARankBelievesWhatRankZeroCanHaveChosen) {
+  PathFacts pair = SumAmong({2}), far = SumAmong({1, 1}), mixed = SumAmong({2, 1});
+  EXPECT_TRUE(IsPossible(PathKind::kCells, pair));
+  EXPECT_TRUE(IsPossible(PathKind::kStaged, pair)) << "no span was free";
+  EXPECT_FALSE(IsPossible(PathKind::kEager, pair));
+  EXPECT_FALSE(IsPossible(PathKind::kSolo, pair));
+  EXPECT_TRUE(IsPossible(PathKind::kEager, far));
+  EXPECT_FALSE(IsPossible(PathKind::kCells, far));
+  EXPECT_TRUE(IsPossible(PathKind::kTwoLevel, mixed));
+  EXPECT_FALSE(IsPossible(PathKind::kEager, mixed));
+  pair.size_bytes = far.size_bytes = 64 * kMegabyte;
+  EXPECT_FALSE(IsPossible(PathKind::kCells, pair));
+  EXPECT_FALSE(IsPossible(PathKind::kEager, far));
+}
+
 TEST(ChoosePath, LimitsAreTheLastSizesThatGoTheShortWay) {
   PathFacts cells = SumAmong({3}), eager = SumAmong({1, 1, 1});
   cells.size_bytes = CellLimitBytes(3);

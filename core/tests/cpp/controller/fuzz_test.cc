@@ -51,16 +51,17 @@ const Layout& World(const std::vector<std::string>& machines) {
 Lead LeadOf(int id, const Layout& layout) {
   const Signature& signature = Descriptions()[static_cast<size_t>(id)].signature;
   const ProcessSet world = WholeWorld(layout, 0);
-  const bool small = IsSmall(signature, world);
-  const int64_t span_bytes = WantedSpanBytes(signature, world);
+  PathFacts facts = FactsOf(signature, world);
+  facts.can_put = HasPutStreams(layout);
+  const PathKind path = ChoosePath(facts);
+  const int64_t span_bytes = SpanBytesOf(signature, world, path);
   return {id,
           0,
           static_cast<uint32_t>(signature.CountsPerRank(layout.size())),
-          small,
-          small ? signature.TotalBytes() : 0,
+          path,
+          path == PathKind::kCells ? signature.TotalBytes() : 0,
           span_bytes > 0 ? id * 4096 : -1,
-          span_bytes,
-          IsEager(signature, world, layout)};
+          span_bytes};
 }
 
 uint32_t Serial(int id) { return static_cast<uint32_t>(id) + 1; }
@@ -82,8 +83,9 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     const std::vector<int64_t> counts(lead.counts_per_rank * static_cast<size_t>(layout.size()), 4);
     all.push_back(Encode(MessageKind::kDescribe, description));
     all.push_back(Encode(Failure{description.signature.set, description.name, Code::kInvalid, "no"}));
-    all.push_back(Encode(Assignment{description.name, description.signature.set, id, lead.span_offset, Serial(id)}));
-    all.push_back(Encode(Invited{{"", 0, id, lead.span_offset, Serial(id)}, description}));
+    const Assignment assigned{description.name, description.signature.set, id, lead.path, lead.span_offset, Serial(id)};
+    all.push_back(Encode(assigned));
+    all.push_back(Encode(Invited{{"", 0, id, lead.path, lead.span_offset, Serial(id)}, description}));
     all.push_back(Encode(lead));
     all.push_back(Encode(Asked{{0, 1}}));
     all.push_back(Encode(Absent{{{description.name, {0, 1}, {2}}, {"", {}, {}}}}));
@@ -232,8 +234,9 @@ Status Decoded(const Description& description) {
 
 Bytes LeadFor(int id, const Description& description, const Layout& layout) {
   const ProcessSet world = WholeWorld(layout, 0);
-  return Encode(Lead{id, 0, static_cast<uint32_t>(description.signature.CountsPerRank(layout.size())), 1,
-                     description.signature.TotalBytes(), 0, WantedSpanBytes(description.signature, world)});
+  const Signature& signature = description.signature;
+  return Encode(Lead{id, 0, static_cast<uint32_t>(signature.CountsPerRank(layout.size())), PathKind::kCells,
+                     signature.TotalBytes(), 0, SpanBytesOf(signature, world, PathKind::kCells)});
 }
 
 // The engine folds the result out of the span after Advance has returned, and only then may the span be another id's.
@@ -246,7 +249,7 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   Admission admission;
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
   ASSERT_TRUE(negotiation.OnMessage(LeadFor(5, Descriptions()[0], layout), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"w", 0, 5, 0}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"w", 0, 5, PathKind::kCells, 0}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{5, 0, 0, {}}}}), &events).ok());
   ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
@@ -279,7 +282,7 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
   std::vector<Negotiation::Event> events;
   for (const auto& [sequence_numbers, uses] : {std::pair{std::pair{5, 69}, 0}, std::pair{std::pair{5, 5}, 1}}) {
     const int id = uses;
-    const Lead lead{id, 0, 0, 0, 0, -1, 0, 0};
+    const Lead lead{id, 0, 0, PathKind::kStaged, 0, -1, 0};
     ASSERT_TRUE(leader.negotiation.OnMessage(Encode(lead), &events).ok());
     GroupMemory(leader.memory.data(), 0, 2).counters.Arrive(id, StampOf(0, sequence_numbers.first), 2);
     GroupMemory(leader.memory.data(), 1, 2).counters.Arrive(id, StampOf(0, sequence_numbers.second), 2);
@@ -299,10 +302,10 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   std::vector<Negotiation::Event> events;
   Admission admission;
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[4]), &admission).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"#sets.0", 0, 0, -1}), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{0, 0, 0, 0, 0, -1, 0}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"#sets.0", 0, 0, PathKind::kStaged, -1}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{0, 0, 0, PathKind::kStaged, 0, -1, 0}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{0, 0, 0, {}}}}), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{1, 1, 0, 0, 0, -1, 0}), &events).ok()) << "set 1 is in the log, unread";
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{1, 1, 0, PathKind::kStaged, 0, -1, 0}), &events).ok()) << "set 1 is in the log, unread";
   ASSERT_TRUE(negotiation.OnMessage(Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}), &events).ok());
   EXPECT_TRUE(events.empty());
   EXPECT_TRUE(negotiation.HasNews());
@@ -311,7 +314,7 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   EXPECT_EQ(events[0].kind, Negotiation::Event::kBatch);
   EXPECT_EQ(events[0].items[0].new_set, 1);
   EXPECT_EQ(events[1].kind, Negotiation::Event::kAbort);
-  EXPECT_FALSE(negotiation.OnMessage(Encode(Lead{2, 1 << 20, 0, 0, 0, -1, 0}), &events).ok()) << "no such future";
+  EXPECT_FALSE(negotiation.OnMessage(Encode(Lead{2, 1 << 20, 0, PathKind::kStaged, 0, -1, 0}), &events).ok()) << "no such future";
 }
 
 TEST(DecodeTest, ADescriptionOutOfRangeIsRefused) {
@@ -350,7 +353,7 @@ TEST(DecodeTest, SpansBeyondTheMemoryAreRefused) {
     std::vector<Negotiation::Event> events;
     Admission admission;
     ASSERT_TRUE(member.negotiation.Submit(ReadyDescription(Descriptions()[1]), &admission).ok());
-    EXPECT_FALSE(member.negotiation.OnMessage(Encode(Assignment{"g", 0, 0, offset}), &events).ok()) << offset;
+    EXPECT_FALSE(member.negotiation.OnMessage(Encode(Assignment{"g", 0, 0, PathKind::kStaged, offset}), &events).ok()) << offset;
     Lead lead = LeadOf(1, World({"a", "a"}));
     EXPECT_TRUE(member.negotiation.OnMessage(Encode(lead), &events).ok());
     lead.id = 2;
