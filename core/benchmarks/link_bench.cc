@@ -33,7 +33,7 @@
 #include <vector>
 
 #include "algorithms/choose_path.h"
-#include "algorithms/schedules.h"
+#include "algorithms/schedule.h"
 #include "collectives/runner.h"
 #include "transport/link.h"
 

@@ -1,4 +1,4 @@
-"""The tables of core/src/backends/mpi/constants.h beside the headers that MPI libraries bring."""
+"""The tables of core/src/backends/mpi/library.h beside the headers that MPI libraries bring."""
 
 import os
 import subprocess

@@ -89,7 +89,7 @@ FAULTS = [
     # ---- core, algorithms
     Fault(
         name="the ring passes the finished blocks on one step too early",
-        path="core/src/algorithms/schedules.cc",
+        path="core/src/algorithms/schedule.cc",
         before="const int out = ring.Block(me + 1 - t), in = ring.Block(me - t);",
         after="const int out = ring.Block(me - t), in = ring.Block(me - t - 1);",
         found_by="cpp EveryBlockEndsCompleteOnEveryParticipant",

@@ -5,13 +5,13 @@
 //   the user's list names another   library     it has its own way                      backends/
 //   one group, small                cells       every rank folds what all have put      collectives/cells.h
 //   only groups of one rank, small  eager       every rank sends its input to all       engine/eager.h
-//   one group                       staged      rounds through shared memory            collectives/stages.h
-//   only groups of one rank         links       a schedule, on the tensors themselves   collectives/links.h
+//   one group                       staged      rounds through shared memory            collectives/staging.h
+//   only groups of one rank         links       a schedule, on the tensors themselves   collectives/collectives.h
 //   otherwise                       two-level   staged inside, a schedule for each shard between groups
 //
-// Rank 0 chooses for a name, since it alone knows the caches of the machine and whether a span is free for cells; the
-// others learn the path with the name's id (ASSIGN, LEAD). What runs in a batch of the log is chosen on each rank again,
-// by facts that every rank knows alike.
+// Rank 0 chooses for a name, since it alone knows the caches of the machine and whether a span is free for cells. The
+// others learn the path with the name's id (ASSIGN, LEAD). For what runs in a batch of the log each rank chooses again,
+// by facts that all know alike.
 //
 // The limits of schedules come from network namespaces with delay and a limited rate: benchmarks/hosts.py,
 // docs/benchmarks/hosts.md. What counts is a hop's time times the rate, the bytes that are under way: 10 Gbit/s and
@@ -69,7 +69,7 @@ struct PathFacts {
   int backend = 0;         // who performs it, by number; 0 is the engine's own
   int64_t size_bytes = 0;  // of all tensors
   bool can_put = false;    // every two ranks of the world have a stream for eager data
-  bool in_log = false;     // it runs in a batch of the log, so no path that begins at submission: the first use of a name
+  bool in_log = false;  // it runs in a batch of the log, so no path that begins at submission: the first use of a name
   int64_t second_level_cache_bytes = 0;  // of a core of rank 0's machine; 0: not known
 
   bool is_cut_off() const { return !has_network && group_count > 1; }

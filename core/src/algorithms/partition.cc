@@ -1,8 +1,10 @@
 #include "algorithms/partition.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace farandole {
+
 namespace {
 
 // A piece is longer than its even share by less than two cache lines, one because borders fall on lines.
@@ -70,6 +72,162 @@ Parts::Piece Parts::Within(const Piece& piece, Range bytes_of_round) {
   const size_t skipped = begin - piece.round_offset;
   if (begin >= end) return {piece.position, piece.vector_offset, piece.part_offset, piece.round_offset, 0};
   return {piece.position, piece.vector_offset + skipped, piece.part_offset + skipped, begin, end - begin};
+}
+
+namespace {
+
+int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The least multiple of `unit` that cuts `total` to as many pieces as `most` would, so that the last piece is not a
+// sliver. REQUIRES: total > 0.
+int64_t EvenPiece(int64_t total, int64_t most, int64_t unit) {
+  const int64_t pieces = DivideUp(total, std::max(most / unit, int64_t{1}) * unit);
+  return DivideUp(DivideUp(total, pieces), unit) * unit;
+}
+
+}  // namespace
+
+size_t DefaultChunkBytes(int block_count) {
+  constexpr size_t kBlockBytes = 256 << 10, kMostBytes = 1 << 20;
+  return std::min(kMostBytes, block_count * kBlockBytes);
+}
+
+ChunkMap ChunkMap::OfElements(int64_t element_count, size_t element_bytes, int block_count, size_t chunk_bytes) {
+  ChunkMap map;
+  if (element_count == 0) return map;
+  if (chunk_bytes == 0) chunk_bytes = DefaultChunkBytes(block_count);
+  map.element_count_ = element_count;
+  map.element_bytes_ = static_cast<int64_t>(element_bytes);
+  map.block_count_ = block_count;
+  const int64_t unit = kBorderBytes / map.element_bytes_ * block_count;
+  map.chunk_elements_ = EvenPiece(element_count, static_cast<int64_t>(chunk_bytes) / map.element_bytes_, unit);
+  map.chunk_count_ = DivideUp(element_count, map.chunk_elements_);
+  map.largest_block_bytes_ = map.chunk_elements_ / block_count * element_bytes;
+  return map;
+}
+
+ChunkMap ChunkMap::OfBlocks(std::vector<Range> blocks, size_t chunk_bytes) {
+  ChunkMap map;
+  int64_t longest = 0;
+  for (const Range& block : blocks) longest = std::max(longest, block.size());
+  if (longest == 0) return map;
+  if (chunk_bytes == 0) chunk_bytes = DefaultChunkBytes(static_cast<int>(blocks.size()));
+  const int64_t most = static_cast<int64_t>(chunk_bytes) / static_cast<int64_t>(blocks.size());
+  map.window_bytes_ = EvenPiece(longest, most, kBorderBytes);
+  map.chunk_count_ = DivideUp(longest, map.window_bytes_);
+  map.largest_block_bytes_ = map.window_bytes_;
+  map.blocks_ = std::move(blocks);
+  return map;
+}
+
+Range ChunkMap::Bytes(int64_t chunk, int block) const {
+  if (!blocks_.empty()) {
+    const Range& whole = blocks_[block];
+    const auto border = [&](int64_t window) { return std::min(whole.end, whole.begin + window * window_bytes_); };
+    return {border(chunk), border(chunk + 1)};
+  }
+  const int64_t first = chunk * chunk_elements_;
+  const int64_t count = std::min(chunk_elements_, element_count_ - first);
+  const Range range = BlockRange(count, element_bytes_, block, block_count_);
+  return {(first + range.begin) * element_bytes_, (first + range.end) * element_bytes_};
+}
+
+namespace {
+
+constexpr int kChunksUnderWay = 4;
+
+// Room for one chunk in every state of the pipeline, and for a few more, so that a slow peer does not stop the others
+// at once.
+int64_t WindowOf(int phase_count) { return int64_t{LagOf(phase_count)} * (phase_count - 1) + kChunksUnderWay; }
+
+std::vector<int> ReadersOfSlots(const Schedule& schedule) {
+  std::vector<int> readers(schedule.slot_count, 0);
+  for (size_t i = 0; i < schedule.steps.size(); ++i) {
+    for (int operand : schedule.steps[i].operands) {
+      if (operand != kOwnData) readers[operand] = static_cast<int>(i);
+    }
+  }
+  return readers;
+}
+
+}  // namespace
+
+int LagOf(int phase_count) {
+  const int waits = std::max(1, phase_count - 1);
+  return (kChunksUnderWay + waits - 1) / waits;
+}
+
+StepCursor::StepCursor(const Schedule& schedule, const std::vector<int>& steps) {
+  const int64_t lag = LagOf(schedule.phase_count);
+  for (int step : steps) stops_.push_back({step, schedule.steps[step].phase * lag});
+  std::stable_sort(stops_.begin(), stops_.end(), [](const Stop& a, const Stop& b) { return a.delay > b.delay; });
+}
+
+void StepCursor::Restart(int64_t chunk_count) {
+  chunk_count_ = chunk_count;
+  tick_ = 0;
+  at_ = 0;
+  last_tick_ = stops_.empty() || chunk_count == 0 ? -1 : chunk_count - 1 + stops_.front().delay;
+  SkipToChunk();
+}
+
+void StepCursor::Next() {
+  ++at_;
+  SkipToChunk();
+}
+
+// At the beginning and at the end some stops belong to chunks that do not exist.
+void StepCursor::SkipToChunk() {
+  for (; !ended(); ++tick_, at_ = 0) {
+    for (; at_ < stops_.size(); ++at_) {
+      if (chunk() >= 0 && chunk() < chunk_count_) return;
+    }
+  }
+}
+
+Progress::Progress(const Schedule* schedule)
+    : schedule_(schedule),
+      window_(WindowOf(schedule->phase_count)),
+      reader_of_slot_(ReadersOfSlots(*schedule)),
+      chunk_in_row_(window_),
+      left_in_row_(window_),
+      complete_(window_ * schedule->steps.size()) {}
+
+void Progress::Restart(int64_t chunk_count) {
+  // A participant without steps (a broadcast to itself) has nothing to wait for.
+  chunks_left_ = schedule_->steps.empty() ? 0 : chunk_count;
+  for (int64_t row = 0; row < window_; ++row) chunk_in_row_[row] = row;
+  std::fill(left_in_row_.begin(), left_in_row_.end(), schedule_->steps.size());
+  std::fill(complete_.begin(), complete_.end(), uint8_t{0});
+}
+
+bool Progress::Ready(int64_t chunk, int step) const {
+  if (chunk_in_row_[Row(chunk)] != chunk) return false;
+  const Step& it = schedule_->steps[step];
+  for (int earlier : it.after) {
+    if (!IsComplete(chunk, earlier)) return false;
+  }
+  return it.kind != StepKind::kRecvScratch || SlotIsFree(chunk, it.slot);
+}
+
+void Progress::Complete(int64_t chunk, int step) {
+  const size_t row = Row(chunk), step_count = schedule_->steps.size();
+  complete_[row * step_count + step] = 1;
+  if (--left_in_row_[row] > 0) return;
+  std::fill_n(complete_.begin() + row * step_count, step_count, uint8_t{0});
+  left_in_row_[row] = step_count;
+  chunk_in_row_[row] += window_;
+  --chunks_left_;
+}
+
+bool Progress::IsComplete(int64_t chunk, int step) const {
+  const size_t row = Row(chunk);
+  if (chunk_in_row_[row] != chunk) return chunk_in_row_[row] > chunk;
+  return complete_[row * schedule_->steps.size() + step] != 0;
+}
+
+bool Progress::SlotIsFree(int64_t chunk, int slot) const {
+  return chunk < kSlotDepth || IsComplete(chunk - kSlotDepth, reader_of_slot_[slot]);
 }
 
 }  // namespace farandole

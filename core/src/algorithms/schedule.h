@@ -2,15 +2,15 @@
 // data: made by pure functions of (participants, me), tested without threads or sockets, cached, and repeated over
 // the chunks by the one loop in runner.h. Values; a schedule that does not change any more may be read by any thread.
 //
-// A chunk is cut into `block_count` blocks; chunks.h says where. Participants are numbered 0 .. participants-1
+// A chunk is cut into `block_count` blocks; partition.h says where. Participants are numbered 0 .. participants-1
 // (shared-memory groups by lowest rank, or ranks); the caller maps them to links.
 //
 //   data     [ block 0 | block 1 | ... ]      the caller's memory, reduced or filled in place
 //   scratch  [ slot 0 ][ slot 1 ] ...         received partials, one block each, owned by the loop
 //
 // Phases are the software pipeline over the chunks: at tick k the loop takes phase 0 of chunk k, phase 1 of chunk k -
-// lag, phase 2 of chunk k - 2 lag ... (chunks.h), so that a link carries other chunks while this chunk waits for a fold
-// or a far rank.
+// lag, phase 2 of chunk k - 2 lag ... (partition.h), so that a link carries other chunks while this chunk waits for a
+// fold or a far rank.
 //
 //   tick           0           1           2           3           4          lag = 2, three chunks, three phases
 //   chunk 0     phase 0                 phase 1                 phase 2
@@ -80,5 +80,105 @@ inline constexpr int64_t kBorderBytes = 64;
 // Elements of `block` when `element_count` elements are cut into `block_count` blocks of nearly equal size. Borders
 // fall on multiples of kBorderBytes; blocks may be empty. REQUIRES: element_bytes is 1, 2, 4 or 8.
 Range BlockRange(int64_t element_count, size_t element_bytes, int block, int block_count);
+
+// ---- The schedules, one function each. Pure; any thread. collectives/shard_exchange.cc picks one, by choose_path.h.
+//
+//   schedule                 data per participant and direction   hops                folds in order R (reduce.h)
+//   DirectAllreduce          2 (n-1)/n                            2                   yes
+//   ExchangeAll              n-1                                  1                   yes
+//   RingAllreduce            2 (n-1)/n                            2 (n-1)             no
+//   TreeAllreduce            1, at an inner node up to log2(n)    2 log2(n)           yes
+//   PairwiseReduceScatter    (n-1)/n                              1                   yes
+//   DirectAllgather          n-1 blocks                           1                   folds nothing
+//   RingAllgather            n-1 blocks                           n-1                 folds nothing
+//   PairwiseAlltoall         n-1 blocks                           1                   folds nothing
+//   TreeBroadcast            1, at an inner node up to log2(n)    log2(n)             folds nothing
+//
+// Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", 2005
+// (direct, pairwise, tree); P. Patarasuk, X. Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of
+// Workstations", 2009 (ring).
+//
+// REQUIRES everywhere: 0 <= me, root < participants.
+
+// ---- direct: every participant talks to every other, nobody forwards
+//
+//   DirectAllreduce, three participants, block j owned by j:
+//
+//     phase 0                               fold by the owner                phase 1
+//     0 : sends block 1 -> 1, block 2 -> 2     0 : block 0 = R(of 0, 1, 2)      0 : sends block 0 -> 1, 2
+//     1 : sends block 2 -> 2, block 0 -> 0     1 : block 1 = R(of 0, 1, 2)      1 : sends block 1 -> 2, 0
+//     2 : sends block 0 -> 0, block 1 -> 1     2 : block 2 = R(of 0, 1, 2)      2 : sends block 2 -> 0, 1
+//
+// It moves the bytes of a ring in two hops, and the owner sees all contributions at once, so it can fold in order R.
+// At distance d each participant sends to me + d and receives from me - d (modulo the number of participants), so that
+// n participants send to n different receivers at any time.
+
+// One block per participant; block j is folded by participant j.
+Schedule DirectAllreduce(int participants, int me);
+
+// For small messages: one block, sent whole to all others; each participant folds in order R. One hop.
+Schedule ExchangeAll(int participants, int me);
+
+// One block per participant; mine is in place already.
+Schedule DirectAllgather(int participants, int me);
+
+// ---- pairwise: every participant has something else for every other one, and nobody forwards
+//
+// The distances are those of direct. All steps may be under way at once: the links decide which of them move.
+
+// Block j is what goes to participant j, block participants + j what comes from it. Blocks differ in size, and a
+// participant knows those of its own only; that is enough, because no step waits for another one.
+Schedule PairwiseAlltoall(int participants, int me);
+
+// One block per participant; block j is folded by participant j. The others' blocks are only read.
+Schedule PairwiseReduceScatter(int participants, int me);
+
+// ---- ring: each participant sends to the next and receives from the previous one only
+//
+//      .--> 0 --> 1 --.        reduce-scatter, step t: participant i sends block i - t, folds block i - t - 1
+//      |              |        allgather, step t:      participant i sends block i + 1 - t, receives block i - t
+//      '--- 3 <-- 2 <-'        (all modulo the number of participants)
+//
+//   blocks "sent, folded"    participant 0       1        2        3
+//   reduce-scatter  t = 0            0, 3     1, 0     2, 1     3, 2
+//                   t = 1            3, 2     0, 3     1, 0     2, 1
+//                   t = 2            2, 1     3, 2     0, 3     1, 0
+//   complete                            1        2        3        0
+//
+// A participant needs two links only. The sum of block b starts at participant b and goes round, an order that differs
+// from R and from block to block: only for two participants, integers, minimum and maximum (where order cannot matter),
+// or when the user allows any order.
+//
+// Every step has its own phase: while block sums of one chunk travel, the links carry other steps of other chunks.
+
+// One block per participant.
+Schedule RingAllreduce(int participants, int me);
+
+// One block per participant; mine is in place already.
+Schedule RingAllgather(int participants, int me);
+
+// ---- tree: few messages, for data too small to fill the links, over any number of participants
+//
+// The parent of participant i is i without its lowest set bit:
+//
+//   0 --+-- 1                      level 0: odd numbers send to their left neighbour
+//       +-- 2 --- 3                level 1: 2, 6 send to 0, 4
+//       +-- 4 --+-- 5              level 2: 4 sends to 0
+//               +-- 6              (7 participants; 7 would hang below 6)
+//
+// The reduction up this tree is order R: R(S) = R(first p) + R(rest), p the largest power of two below |S|. Claim:
+// after level j, participant i (a multiple of 2^(j+1)) holds R(S), S = {i .. i+2^(j+1)-1} as far as these exist. Before
+// level 0 it holds itself, R of one. At level j it holds R of the 2^j participants from i on, and its child i+2^j, if
+// there is one, R of those from i+2^j on, which are between 1 and 2^j many. So |S| lies in (2^j, 2^(j+1)], p is 2^j,
+// and the fold (mine, child's) is R(first p) + R(rest). Without a child nothing is added and the claim holds as it
+// stands.
+//
+// Each level has its own phase, so a long message flows through the tree chunk by chunk.
+
+// One block: reduced up to participant 0 in order R, then broadcast down the same tree, the farthest child first.
+Schedule TreeAllreduce(int participants, int me);
+
+// One block, down the tree whose participant 0 is the root and whose numbers run on from there, modulo participants.
+Schedule TreeBroadcast(int participants, int me, int root);
 
 }  // namespace farandole

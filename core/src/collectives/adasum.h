@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "collectives/collectives.h"
-#include "collectives/links.h"
 #include "collectives/task.h"
 
 namespace farandole {

@@ -13,8 +13,7 @@
 #include <memory>
 
 #include "algorithms/partition.h"
-#include "collectives/iovector.h"
-#include "collectives/stages.h"
+#include "collectives/staging.h"
 #include "collectives/task.h"
 
 namespace farandole {

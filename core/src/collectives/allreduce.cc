@@ -23,8 +23,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "collectives/iovector.h"
-#include "collectives/stages.h"
+#include "collectives/staging.h"
+#include "collectives/task.h"
 #include "common/cache.h"
 
 namespace farandole {

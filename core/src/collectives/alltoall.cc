@@ -12,8 +12,7 @@
 #include <memory>
 
 #include "algorithms/partition.h"
-#include "collectives/iovector.h"
-#include "collectives/stages.h"
+#include "collectives/staging.h"
 #include "collectives/task.h"
 #include "common/cache.h"
 

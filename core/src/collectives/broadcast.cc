@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "collectives/iovector.h"
 #include "collectives/shard_exchange.h"
-#include "collectives/stages.h"
+#include "collectives/staging.h"
+#include "collectives/task.h"
 
 namespace farandole {
 namespace {

@@ -1,7 +1,7 @@
 #include "collectives/collectives.h"
 
 #include "algorithms/partition.h"
-#include "collectives/iovector.h"
+#include "collectives/task.h"
 #include "common/failpoint.h"
 
 namespace farandole {

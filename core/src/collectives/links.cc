@@ -1,11 +1,11 @@
-#include "collectives/links.h"
+#include "collectives/collectives.h"
 
 #include <algorithm>
 #include <new>
 #include <string>
 
 #include "algorithms/partition.h"
-#include "collectives/iovector.h"
+#include "collectives/task.h"
 
 namespace farandole {
 namespace {

@@ -9,8 +9,8 @@
 // The folds and their order are those of allreduce, so are the bits.
 #include <memory>
 
-#include "collectives/iovector.h"
-#include "collectives/stages.h"
+#include "collectives/staging.h"
+#include "collectives/task.h"
 
 namespace farandole {
 namespace {

@@ -1,7 +1,7 @@
 // The one loop that carries out schedules: moves bytes over links, folds, and repeats the schedule over all chunks.
 //
 // It never blocks, sleeps or spins: Advance moves what can be moved now and returns. Where and when is decided by pure
-// parts: the schedule says what, chunks.h where and in which order and what may go.
+// parts: the schedule says what, partition.h where and in which order and what may go.
 //
 // A Runner is made once per (schedule, links) and started for every operation; between equal or smaller operations it
 // allocates nothing. Runners over the same links take turns: all ranks start them in the same order, the next after the
@@ -15,7 +15,7 @@
 #include <memory>
 #include <vector>
 
-#include "algorithms/chunks.h"
+#include "algorithms/partition.h"
 #include "algorithms/schedule.h"
 #include "common/status.h"
 #include "common/types.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "algorithms/schedules.h"
+#include "algorithms/schedule.h"
 #include "common/failpoint.h"
 
 namespace farandole {

@@ -143,7 +143,7 @@ struct NegotiationEvent {
 using NegotiationEvents = std::vector<NegotiationEvent>;
 
 // What this rank has to say: to the coordinator, and to sleeping members that should look at the group's memory.
-// Thread rule: the Table's mutex.
+// Thread rule: the lock of Operations.
 class Outbox {
  public:
   explicit Outbox(int rank) : rank_(rank) {}

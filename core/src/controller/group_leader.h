@@ -19,7 +19,7 @@ namespace farandole {
 // Owns the ids that the group's leader leads, how far it has reported them, and what waits for room in the log.
 //
 // The leader goes on reading while the log is full, since it may itself be the slowest reader: what does not fit waits.
-// Thread rule: the holder of the ProgressLock, under the Table's mutex; HasNews without that. A rank
+// Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews without that. A rank
 // that does not lead owns nothing here, and refuses these messages.
 class GroupLeader {
  public:

@@ -23,7 +23,7 @@ namespace farandole {
 struct Name;
 class NameTable;
 
-// Of one id. Thread rule: what the slots say is changed under the Table's mutex; the data in them are the holder's
+// Of one id. Thread rule: what the slots say is changed under the lock of Operations; the data in them are the holder's
 // of the ProgressLock.
 class Inbox {
  public:
@@ -62,7 +62,7 @@ class Inbox {
 };
 
 // Owns the inboxes of ids of which this rank has still to hear. PUTs come on connections of their own, so other ranks
-// may have heard of an id before, and use it already. Thread rule: the Table's mutex.
+// may have heard of an id before, and use it already. Thread rule: the lock of Operations.
 class Inboxes {
  public:
   Inboxes(const GroupMembers& group, const NameTable& names) : group_(group), names_(names) {}

@@ -17,7 +17,7 @@ namespace farandole {
 // Owns whether this rank has joined, in which round, and to what it is still invited.
 //
 // A rank has joined (joined) before rank 0 has heard of it (takes_part). Only from then on it helps: before, its help
-// could let another rank end its last operation and be heard first. Thread rule: the Table's mutex, but for what
+// could let another rank end its last operation and be heard first. Thread rule: the lock of Operations, but for what
 // says otherwise.
 class JoinState {
  public:

@@ -19,7 +19,7 @@ namespace farandole {
 // Owns how far this rank has read, and the batches that it is reading. It changes names, ids and joins where the log
 // says so, and nobody else does that.
 //
-// Thread rule: the holder of the ProgressLock, under the Table's mutex; HasNews without that.
+// Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews without that.
 class LogReader {
  public:
   LogReader(const GroupMembers& group, GroupMemory* memory, NameTable* names, UsesInFlight* in_flight, JoinState* join,

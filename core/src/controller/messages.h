@@ -11,7 +11,7 @@
 //   leader -> coordinator   COMPLETE   all of my group have arrived at this id (with their counts)
 //                           RETIRE_INFO  the id is closed in my group after so many uses (eager: what we said last)
 //                           FREE       nobody in my group will touch the id again
-//   coordinator -> rank     ASSIGN     a name's id, path, span         INVITE  that and all else, to one that has joined
+//   coordinator -> rank     ASSIGN     a name's id, path and span     INVITE  that and all else, to one that has joined
 //                           ERROR      why it cannot be               OPEN    an operation waits for joined ranks alone
 //                           JOINED     it has heard JOIN              JOIN_RESULT  who joined last, sequence numbers
 //                           ABSENT     who has not come to what       TELL    somebody asks where you are

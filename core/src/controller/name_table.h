@@ -1,6 +1,6 @@
 // The names that this rank knows, the ids they have, and which of their uses are in flight.
 //
-// Thread rule: the Table's mutex, but for what says otherwise.
+// Thread rule: the lock of Operations, but for what says otherwise.
 //
 // Submit, the copy into the span and Arrive are one step under that lock. Nothing else may come between, or the id
 // could change its meaning under the arrival.

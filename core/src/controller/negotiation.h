@@ -16,9 +16,9 @@
 //
 // State machines over a group's memory and messages, without threads or sockets; simulated as they are.
 //
-// Thread rule: one call at a time, under the Table's mutex, but for what needs no lock: CompleteTogether, IsReady,
+// Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: CompleteTogether, IsReady,
 // AnyJoined and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
-// the Table's mutex. Submit, the copy into the span and Arrive are one step under the lock: nothing else may come
+// the lock of Operations. Submit, the copy into the span and Arrive are one step under the lock: nothing else may come
 // between, or the id could change its meaning under the arrival.
 //
 // After a rank has joined, and rank 0 has heard of it, Advance and OnMessage invite it to every operation of the

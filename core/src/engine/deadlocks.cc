@@ -16,14 +16,14 @@ constexpr int kNobody = -1;
 }  // namespace
 
 uint64_t DeadlockDetector::Entered() const {
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  return table_->entered;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  return operations_->entered;
 }
 
 // A rank that has joined comes to everything by itself, so it is never the one that is waited for.
 std::vector<std::string> DeadlockDetector::WaitsOnlyFor(const std::string& stacks) const {
-  const std::map<ThreadId, OperationPtr> awaited = table_->blocked.operations();
-  if (awaited.empty() || table_->has_native_callers || table_->has_deferred) return {};
+  const std::map<ThreadId, OperationPtr> awaited = operations_->blocked.operations();
+  if (awaited.empty() || operations_->has_native_callers || operations_->has_deferred) return {};
   std::set<ThreadId> threads;
   std::vector<std::string> titles;
   for (const auto& [thread, operation] : awaited) {
@@ -38,13 +38,13 @@ void DeadlockDetector::Ask(const std::vector<int>& ranks, const std::map<int, Ti
   std::vector<int> asked;  // without what stands instead of ranks
   std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(asked), [](int rank) { return rank >= 0; });
   if (asked.empty()) return;
-  std::lock_guard<std::mutex> lock(table_->mutex);
+  std::lock_guard<std::mutex> lock(operations_->mutex);
   for (int rank : asked) {
     const auto known = needed.find(rank);
-    questions_[rank].push_back({table_->entered, known == needed.end() ? Titles() : known->second});
+    questions_[rank].push_back({operations_->entered, known == needed.end() ? Titles() : known->second});
   }
-  table_->negotiation.outbox().Ask(asked);
-  table_->has_outgoing = true;
+  operations_->negotiation.outbox().Ask(asked);
+  operations_->has_outgoing = true;
 }
 
 // Only a rank that needs this one can be part of a deadlock with it.
@@ -98,7 +98,7 @@ std::optional<Wait> DeadlockDetector::Find(const std::vector<Wait>& waits) const
     found = wait;
     found.missing = {stuck};
   }
-  if (lost.empty() || table_->blocked.empty()) return std::nullopt;
+  if (lost.empty() || operations_->blocked.empty()) return std::nullopt;
   const auto is_lost = [&](const std::string& title) { return lost.count(title) > 0; };
   const std::vector<std::string> titles = WaitsOnlyFor(StacksOfThisProcess());
   if (titles.empty() || !std::all_of(titles.begin(), titles.end(), is_lost)) return std::nullopt;

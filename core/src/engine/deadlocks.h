@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "engine/table.h"
+#include "engine/operations.h"
 
 namespace farandole {
 
@@ -42,7 +42,7 @@ struct Wait {
 
 class DeadlockDetector {
  public:
-  explicit DeadlockDetector(Table* table) : table_(table) {}
+  explicit DeadlockDetector(Operations* operations) : operations_(operations) {}
 
   // Titles of what all threads of the program wait for, by stacks of this process; none where one may still call
   // something.
@@ -56,7 +56,7 @@ class DeadlockDetector {
   void OnAnswer(int rank, const std::vector<std::string>& waits_only_for);
 
   // A deadlock needs a thread that waits here, and no others that nobody knows of.
-  bool IsPossible() const { return !table_->blocked.empty() && !table_->has_native_callers; }
+  bool IsPossible() const { return !operations_->blocked.empty() && !operations_->has_native_callers; }
   // A wait that will never end, with the rank in `missing` that waits for this one only.
   std::optional<Wait> Find(const std::vector<Wait>& waits) const;
 
@@ -66,14 +66,14 @@ class DeadlockDetector {
   uint64_t Entered() const;
   int StuckAmong(const std::vector<int>& ranks, uint64_t entered) const;
 
-  Table* const table_;
+  Operations* const operations_;
   struct Question {
-    uint64_t entered;  // Table::entered then
+    uint64_t entered;  // Operations::entered then
     Titles titles;     // what the rank had come to and this one had not
   };
   std::map<int, std::deque<Question>> questions_;  // by rank, for each answer to come
   struct Stuck {
-    uint64_t entered;  // it holds as long as Table::entered is that
+    uint64_t entered;  // it holds as long as Operations::entered is that
     TimePoint said;
   };
   std::map<int, Stuck> stuck_;  // who waits for this rank only

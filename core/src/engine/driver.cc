@@ -1,6 +1,6 @@
 #include "engine/driver.h"
 
-#include "engine/submit.h"
+#include "engine/operations.h"
 
 namespace farandole {
 namespace {
@@ -10,8 +10,8 @@ constexpr int kThreadPauses = 20;
 
 }  // namespace
 
-Driver::Driver(World* world, Table* table, const Settings& settings, const BackendList& backend_list)
-    : world_(world), table_(table), progress_(world, table, &progress_lock_, settings, backend_list) {
+Driver::Driver(World* world, Operations* operations, const Settings& settings, const BackendList& backend_list)
+    : world_(world), operations_(operations), progress_(world, operations, &progress_lock_, settings, backend_list) {
   const bool crowded = world->group->count() > static_cast<int>(std::thread::hardware_concurrency());
   pauses_ = crowded ? 0 : kCallerPauses;
 }
@@ -49,7 +49,7 @@ bool Driver::Wait(const Operation& operation, int64_t limit_ms) {
       progress_lock_.WaitForChange([&operation] { return operation.done(); }, left);
     }
   }
-  if (!operation.done()) AskForBells(table_);
+  if (!operation.done()) AskForBells(operations_);
   return operation.done();
 }
 
@@ -66,7 +66,7 @@ void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
       std::this_thread::yield();
     } else {
       if (Now() >= limit || stopping_) return;
-      AskForBells(table_);
+      AskForBells(operations_);
       Arm(world_->group->bell());
       if (!progress_.Drive()) progress_.Sleep(kSleepMs);
       Disarm(world_->group->bell());
@@ -79,12 +79,12 @@ void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
 // The bell is armed again before the progress lock is free, and then there is a last look: what came in between is left
 // to the thread of this class.
 void Driver::ReleaseProgressLock() {
-  AskForBells(table_);
+  AskForBells(operations_);
   Arm(world_->group->bell());
-  const bool left_over = table_->in_flight > 0 && progress_.Drive();
+  const bool left_over = operations_->in_flight > 0 && progress_.Drive();
   progress_lock_.Release();
   if (left_over) SignalEvent(world_->group->event());
-  if (table_->in_flight > 0 && parked_) {
+  if (operations_->in_flight > 0 && parked_) {
     std::lock_guard<std::mutex> lock(park_mutex_);
     unpark_.notify_all();
   }
@@ -116,7 +116,7 @@ void Driver::DriveWhileBusy() {
     } else if (++idle <= kThreadPauses) {
       CpuPause();
     } else {
-      AskForBells(table_);
+      AskForBells(operations_);
       Arm(bell);
       if (!progress_.Drive()) return;
       Disarm(bell);

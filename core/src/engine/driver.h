@@ -12,15 +12,15 @@
 #include <thread>
 
 #include "common/config.h"
+#include "engine/operations.h"
 #include "engine/progress.h"
-#include "engine/table.h"
 #include "world/world.h"
 
 namespace farandole {
 
 class Driver {
  public:
-  Driver(World* world, Table* table, const Settings& settings, const BackendList& backend_list);
+  Driver(World* world, Operations* operations, const Settings& settings, const BackendList& backend_list);
   // Opens connections to libraries and begins to drive. After an error the others have been told.
   Status Start();
   // Leaves the world. Afterwards nobody drives any more. No-op where Start has not been Ok.
@@ -29,7 +29,7 @@ class Driver {
   // Polling of a caller that waits, before it sleeps. With more ranks than cores a caller that pauses keeps the rank
   // away for which it waits, so it yields at once: for 128 KB four ranks on two cores took 1 to 20 % less, for 256 KB
   // from 17 % less to 7 % more. (Pausing for the last one alone won 5 % at 4 bytes, and lost as much with three.) A
-  // small call pauses under the table's lock, so others may wait as long for that.
+  // small call pauses under the lock of Operations, so others may wait as long for that.
   static constexpr int kCallerPauses = 20, kYields = 50;
   int pauses() const { return pauses_; }  // before it yields; 0 where there are more ranks than cores
 
@@ -45,7 +45,7 @@ class Driver {
   void Park();
 
   World* const world_;
-  Table* const table_;
+  Operations* const operations_;
   int pauses_ = 0;
   ProgressLock progress_lock_;
   ProgressLoop progress_;

@@ -27,7 +27,8 @@ int ExponentOf(size_t size_bytes) {
 
 }  // namespace
 
-Eager::Eager(World* world, Table* table, Poller* poller) : world_(world), table_(table), poller_(poller) {
+Eager::Eager(World* world, Operations* operations, Poller* poller)
+    : world_(world), operations_(operations), poller_(poller) {
   const auto size = static_cast<size_t>(world->size);
   world_->puts.resize(size);
   for (int r = 0; r < world_->size; ++r) {
@@ -65,10 +66,10 @@ bool Eager::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs) {
 // ---- putting
 
 bool Eager::BeginSubmitted() {
-  if (!table_->has_eager.exchange(false)) return false;
+  if (!operations_->has_eager.exchange(false)) return false;
   {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    submitted_.swap(table_->eager);
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    submitted_.swap(operations_->eager);
   }
   for (OperationPtr& operation : submitted_) Begin(std::move(operation));
   submitted_.clear();
@@ -199,8 +200,8 @@ Status Eager::OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) {
   landing = Landing();
   if (!reader.AtEnd()) return refused_ = Unreadable(receiving_from_);
   {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    refused_ = table_->negotiation.OnPut(receiving_from_, put, &landing.inbox);
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    refused_ = operations_->negotiation.OnPut(receiving_from_, put, &landing.inbox);
   }
   FRD_RETURN_IF_ERROR(refused_);
   *size_bytes = put.payload_bytes;
@@ -315,9 +316,9 @@ OperationPtr Eager::End(Running* running) {
     if (slot.data) memory_.GiveBack(std::move(slot.data), running->payload_bytes());
     slot = Inbox::Slot();
   }
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  table_->negotiation.EndEager(admission.ticket);
-  table_->operations.Take(admission.ticket);
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  operations_->negotiation.EndEager(admission.ticket);
+  operations_->by_ticket.Take(admission.ticket);
   return running->operation;
 }
 
@@ -352,8 +353,8 @@ void Eager::Recall(Ticket ticket) {
 
 // What has been submitted since the last pass is not begun yet, and must not be any more.
 void Eager::ForgetSubmitted(Ticket ticket) {
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  std::vector<OperationPtr>& submitted = table_->eager;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  std::vector<OperationPtr>& submitted = operations_->eager;
   const auto is_it = [ticket](const OperationPtr& operation) { return operation->admission.ticket == ticket; };
   submitted.erase(std::remove_if(submitted.begin(), submitted.end(), is_it), submitted.end());
 }
@@ -371,8 +372,8 @@ bool Eager::MayComplete(const Operation& operation, const std::vector<int>& left
 void Eager::Drop() {
   for (int rank : others_) stream(rank).Drop();
   running_.clear();
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  table_->eager.clear();
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  operations_->eager.clear();
 }
 
 void Eager::SayFarewell() {

@@ -1,7 +1,7 @@
 // Eager operations on this rank (controller/inbox.h): sends the others what it puts, takes what they put, folds as far
 // as all of it is there, and says which operations are done.
 //
-//   Submit -> Table::eager -> put streams          put streams -> inboxes -> fold -> EndEager
+//   Submit -> Operations::eager -> put streams          put streams -> inboxes -> fold -> EndEager
 //
 // Data are sent at once while the receiver has credit; beyond that the head goes alone, and the data follow when the
 // receiver has come: then it is its own memory that they take. Results are written where inputs may lie, so no byte is
@@ -14,8 +14,8 @@
 #include <memory>
 #include <vector>
 
+#include "engine/operations.h"
 #include "engine/small.h"
-#include "engine/table.h"
 #include "transport/poll.h"
 #include "transport/shm/cells.h"
 #include "transport/tcp/put_stream.h"
@@ -39,7 +39,7 @@ class Eager final : private PutStream::Receiver {
   // What a rank may be sent of operations to which it has not come, and may have to keep for so long.
   static constexpr size_t kCreditBytes = 4 << 20;
 
-  Eager(World* world, Table* table, Poller* poller);
+  Eager(World* world, Operations* operations, Poller* poller);
   Status Open();  // the poller watches the streams
 
   struct Sign {
@@ -133,7 +133,7 @@ class Eager final : private PutStream::Receiver {
   std::unique_ptr<std::byte[]> TakeMemoryFor(int rank, size_t size_bytes);
 
   World* const world_;
-  Table* const table_;
+  Operations* const operations_;
   Poller* const poller_;
   std::vector<int> others_;              // with a stream
   std::vector<OperationPtr> submitted_;  // empty; its memory is for those that come

@@ -2,8 +2,8 @@
 
 #include "common/log.h"
 #include "engine/device_copies.h"
+#include "engine/operations.h"
 #include "engine/small.h"
-#include "engine/submit.h"
 #include "engine/trace/timeline.h"
 
 namespace farandole {
@@ -52,12 +52,12 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->world_ = std::move(world);
   Negotiation::Limits limits;
   if (settings.log_entries > 0) limits.log_entries = settings.log_entries;
-  engine->table_ =
-      std::make_unique<Table>(engine->world_->layout, engine->rank_, engine->world_->group->control_memory(), limits);
-  engine->everybody_ = engine->table_->negotiation.FindSet(0);
+  engine->operations_ = std::make_unique<Operations>(engine->world_->layout, engine->rank_,
+                                                     engine->world_->group->control_memory(), limits);
+  engine->everybody_ = engine->operations_->negotiation.FindSet(0);
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &engine->backend_list_, settings.without_network));
   engine->driver_ =
-      std::make_unique<Driver>(engine->world_.get(), engine->table_.get(), settings, engine->backend_list_);
+      std::make_unique<Driver>(engine->world_.get(), engine->operations_.get(), settings, engine->backend_list_);
   FRD_RETURN_IF_ERROR(engine->driver_->Start());
   *result = std::move(engine);
   return Status::Ok();
@@ -90,7 +90,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
     solo_.Perform(operation);
     return Status::Ok();
   }
-  table_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);
+  operations_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);
   const Status begun = Begin(operation, will_wait);
   if (!begun.ok()) operation->Abandon(begun);
   return begun;
@@ -99,49 +99,49 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
 Status Engine::Begin(const OperationPtr& operation, bool will_wait) {
   if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
   OperationPtr before;
-  if (operation->request.name.empty()) before = table_->naming.Name(operation);
-  if (before) return Defer(world_.get(), table_.get(), operation, std::move(before));
-  return Enter(world_.get(), table_.get(), operation, will_wait);
+  if (operation->request.name.empty()) before = operations_->naming.Name(operation);
+  if (before) return Defer(world_.get(), operations_.get(), operation, std::move(before));
+  return Enter(world_.get(), operations_.get(), operation, will_wait);
 }
 
 // Before the operation takes its sequence number, so that a rank that goes on after a refusal keeps in step.
 Status Engine::Check(Request* request, const ProcessSet& set) const {
   FRD_RETURN_IF_ERROR(CheckRequest(request, set, size_));
-  if (!table_ || request->kind != OpKind::kRemoveProcessSet) return Status::Ok();
+  if (!operations_ || request->kind != OpKind::kRemoveProcessSet) return Status::Ok();
   const auto removed = static_cast<int>(request->ranks[0]);
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  for (const Deferred& waiting : table_->deferred) {
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  for (const Deferred& waiting : operations_->deferred) {
     if (waiting.operation->set() == removed) return InUse(removed, waiting.operation->Title(), rank_);
   }
-  return table_->negotiation.CanRemove(removed);
+  return operations_->negotiation.CanRemove(removed);
 }
 
 int Engine::LostRank(std::string* reason) const {
-  if (!table_) return -1;
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  if (!table_->has_missed_lost || table_->broken_by == rank_) return -1;
-  *reason = table_->broken.message();
-  return table_->broken_by;
+  if (!operations_) return -1;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  if (!operations_->has_missed_lost || operations_->broken_by == rank_) return -1;
+  *reason = operations_->broken.message();
+  return operations_->broken_by;
 }
 
 void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
-  if (!table_) return;
-  const int64_t sequence_number = table_->naming.sequence_numbers()[0];
+  if (!operations_) return;
+  const int64_t sequence_number = operations_->naming.sequence_numbers()[0];
   const std::string text = (site.empty() ? "" : " (" + site + ")") + ": " + why;
   {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    if (table_->is_broken || table_->join) return;
-    table_->negotiation.outbox().TellOfRefusal(sequence_number, text);
-    table_->has_outgoing = true;
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    if (operations_->is_broken || operations_->join) return;
+    operations_->negotiation.outbox().TellOfRefusal(sequence_number, text);
+    operations_->has_outgoing = true;
   }
   world_->group->RingSelf();
 }
 
 ProcessSetPtr Engine::FindSet(int id) {
   if (id == 0) return everybody_;
-  if (!table_) return solo_.FindSet(id);
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  return table_->negotiation.FindSet(id);
+  if (!operations_) return solo_.FindSet(id);
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  return operations_->negotiation.FindSet(id);
 }
 
 Status Engine::Mark(Request* request) const {
@@ -167,12 +167,14 @@ Status Engine::FindDevice(Operation* operation) {
 
 Status Engine::SubmitJoin(const OperationPtr& operation) {
   {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    if (table_->is_broken) return {table_->broken.code(), "join cannot start: " + table_->broken.message()};
-    if (table_->join) return Invalid("rank " + std::to_string(rank_) + " has joined already; wait for that to end");
-    table_->join = operation;
-    table_->wants_join = true;
-    table_->in_flight.fetch_add(1);
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    if (operations_->is_broken)
+      return {operations_->broken.code(), "join cannot start: " + operations_->broken.message()};
+    if (operations_->join)
+      return Invalid("rank " + std::to_string(rank_) + " has joined already; wait for that to end");
+    operations_->join = operation;
+    operations_->wants_join = true;
+    operations_->in_flight.fetch_add(1);
   }
   world_->group->RingSelf();
   return Status::Ok();
@@ -182,10 +184,10 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 
 bool Engine::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
-  if (operation->deferred || !operation->admission.cells || !table_->negotiation.IsReady(operation->admission))
+  if (operation->deferred || !operation->admission.cells || !operations_->negotiation.IsReady(operation->admission))
     return false;
-  if (!CompleteIfReady(world_.get(), table_.get(), operation)) return operation->done();
-  WakeForDeferred(world_.get(), *table_);
+  if (!CompleteIfReady(world_.get(), operations_.get(), operation)) return operation->done();
+  WakeForDeferred(world_.get(), *operations_);
   driver_->NotifyWaiters();
   return true;
 }
@@ -195,17 +197,17 @@ bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
 }
 
 bool Engine::Run(const RequestView& request, Status* status) {
-  if (!table_ || !SmallCall::CanBe(request)) return false;
+  if (!operations_ || !SmallCall::CanBe(request)) return false;
   if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
   thread_local std::string name;  // it keeps its memory
   name = request.name;
   SmallCall call(request, name);
-  if (!Enter(world_.get(), table_.get(), &call, driver_->pauses())) return false;
-  table_->bytes_submitted.fetch_add(call.size_bytes(), std::memory_order_relaxed);
+  if (!Enter(world_.get(), operations_.get(), &call, driver_->pauses())) return false;
+  operations_->bytes_submitted.fetch_add(call.size_bytes(), std::memory_order_relaxed);
   *status = Status::Ok();
-  if (!LookUntil([&] { return CompleteIfReady(world_.get(), table_.get(), &call); }, driver_->pauses())) {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    table_->operations.MakeOperation();
+  if (!LookUntil([&] { return CompleteIfReady(world_.get(), operations_.get(), &call); }, driver_->pauses())) {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    operations_->by_ticket.MakeOperation();
   }
   if (!call.became()) return true;
   while (!driver_->Wait(*call.became(), kForGoodMs)) {

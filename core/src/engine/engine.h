@@ -1,7 +1,7 @@
 // The engine of one rank: takes requests, agrees on them with the other ranks, performs them, and says when they are
 // done.
 //
-//   any thread   Submit ------> Table (negotiation, operations) <---- ProgressLoop
+//   any thread   Submit ------> Operations (negotiation, in flight) <---- ProgressLoop
 //                Wait --------> Driver ---> drives the progress loop
 //
 // A world of one rank has no driver and no thread: everything completes in Submit.
@@ -13,8 +13,8 @@
 #include "common/config.h"
 #include "engine/driver.h"
 #include "engine/operation.h"
+#include "engine/operations.h"
 #include "engine/solo.h"
-#include "engine/table.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -61,18 +61,18 @@ class Engine {
   class OnlyWaiting {
    public:
     OnlyWaiting(Engine* engine, const OperationPtr& operation) : engine_(engine) {
-      engine_->table_->blocked.Add(operation);
+      engine_->operations_->blocked.Add(operation);
     }
-    ~OnlyWaiting() { engine_->table_->blocked.Remove(); }
+    ~OnlyWaiting() { engine_->operations_->blocked.Remove(); }
     OnlyWaiting(const OnlyWaiting&) = delete;
     OnlyWaiting& operator=(const OnlyWaiting&) = delete;
 
    private:
     Engine* const engine_;
   };
-  // There are threads that submit and are not the program's own, see Table.
+  // There are threads that submit and are not the program's own, see Operations.
   void NoteNativeCaller() {
-    if (table_) table_->has_native_callers.store(true, std::memory_order_relaxed);
+    if (operations_) operations_->has_native_callers.store(true, std::memory_order_relaxed);
   }
 
   int rank() const { return rank_; }
@@ -80,14 +80,16 @@ class Engine {
   const World* world() const { return world_.get(); }  // null in a world of one
   // The core takes tensors on a device in a world of several ranks only: alone it has no driver that copies beside the
   // caller.
-  bool reads_devices() const { return table_ != nullptr; }
+  bool reads_devices() const { return operations_ != nullptr; }
   // Whether somebody in the user's list takes tensors as they lie on a device. Not in a world of one.
-  bool takes_device_memory() const { return table_ != nullptr && BackendTable::AnyTakesDeviceMemory(backend_list_); }
+  bool takes_device_memory() const {
+    return operations_ != nullptr && BackendTable::AnyTakesDeviceMemory(backend_list_);
+  }
   // Because of which rank's end an operation of this rank has failed or was refused, and what is said of it; -1: none
   // has. A rank may leave that is no longer needed.
   int LostRank(std::string* reason) const;
-  uint64_t bytes_submitted() const { return table_ ? table_->bytes_submitted.load() : 0; }
-  uint64_t messages_sent() const { return table_ ? table_->messages_sent.load() : 0; }
+  uint64_t bytes_submitted() const { return operations_ ? operations_->bytes_submitted.load() : 0; }
+  uint64_t messages_sent() const { return operations_ ? operations_->messages_sent.load() : 0; }
 
  private:
   Engine(const Settings& settings, bool world_of_one) : devices_(settings.cuda_driver), solo_(world_of_one) {}
@@ -111,7 +113,7 @@ class Engine {
   Solo solo_;
   std::unique_ptr<World> world_;
   ProcessSetPtr everybody_;
-  std::unique_ptr<Table> table_;
+  std::unique_ptr<Operations> operations_;
   std::unique_ptr<Driver> driver_;  // null in a world of one
 };
 

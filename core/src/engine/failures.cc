@@ -38,8 +38,8 @@ bool FailureMonitor::SuspectBrokenLinks() {
 // Whoever said in the log that it leaves is going, although this rank cannot read the log so far.
 std::optional<EpochEnd> FailureMonitor::Judge(TimePoint now) {
   {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    for (int rank : table_->negotiation.Leaving()) liveness_.OnLeaving(rank);
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    for (int rank : operations_->negotiation.Leaving()) liveness_.OnLeaving(rank);
   }
   const auto verdict = liveness_.Judge(now);
   if (!verdict) return std::nullopt;
@@ -69,12 +69,12 @@ EpochEnd FailureMonitor::Told() const {
 // Submitters check is_broken under the same lock, so no operation enters after this.
 void FailureMonitor::Break(const EpochEnd& failure) {
   FRD_FAILPOINT("engine.break");
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  if (table_->broken.ok()) {
-    table_->broken = failure.status;
-    table_->broken_by = failure.culprit;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  if (operations_->broken.ok()) {
+    operations_->broken = failure.status;
+    operations_->broken_by = failure.culprit;
   }
-  table_->is_broken = true;
+  operations_->is_broken = true;
 }
 
 // ---- operations that fail
@@ -82,30 +82,30 @@ void FailureMonitor::Break(const EpochEnd& failure) {
 std::vector<OperationPtr> FailureMonitor::TakeWaiting(const Eager* spared) {
   const std::vector<int> left = Left();
   std::vector<OperationPtr> waiting;
-  std::unique_lock<std::mutex> lock(table_->mutex);
+  std::unique_lock<std::mutex> lock(operations_->mutex);
   // A thread may copy from the memory of one of them without the lock; whoever hears of its end may free that.
-  while (table_->negotiation.AwaitsRelease()) {
+  while (operations_->negotiation.AwaitsRelease()) {
     lock.unlock();
     std::this_thread::yield();
     lock.lock();
   }
-  for (const OperationPtr& operation : table_->operations.All()) {
+  for (const OperationPtr& operation : operations_->by_ticket.All()) {
     if (spared != nullptr && spared->MayComplete(*operation, left)) continue;
-    waiting.push_back(table_->operations.Take(operation->admission.ticket));
+    waiting.push_back(operations_->by_ticket.Take(operation->admission.ticket));
   }
-  for (Deferred& each : table_->deferred) waiting.push_back(std::move(each.operation));
-  table_->deferred.clear();
-  table_->has_deferred = false;
-  if (table_->join) waiting.push_back(std::move(table_->join));
-  table_->join.reset();
-  table_->wants_join = false;
+  for (Deferred& each : operations_->deferred) waiting.push_back(std::move(each.operation));
+  operations_->deferred.clear();
+  operations_->has_deferred = false;
+  if (operations_->join) waiting.push_back(std::move(operations_->join));
+  operations_->join.reset();
+  operations_->wants_join = false;
   return waiting;
 }
 
 // The launcher asks for this: a rank that only missed another is not the one to blame.
 void FailureMonitor::NoteMissedLost() {
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  table_->has_missed_lost = true;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  operations_->has_missed_lost = true;
 }
 
 std::vector<int> FailureMonitor::Left() const {
@@ -120,7 +120,7 @@ std::vector<int> FailureMonitor::Left() const {
 
 // A reason that is known already is the first cause, and the one to tell.
 EpochEnd FailureMonitor::OfShutdown(int pending) const {
-  if (table_->is_broken) return {{Code::kPeerLost, table_->broken.message()}, table_->broken_by};
+  if (operations_->is_broken) return {{Code::kPeerLost, operations_->broken.message()}, operations_->broken_by};
   return {{Code::kPeerLost,
            world_->NameOf(world_->rank) + " shut down with " + std::to_string(pending) + " operations in flight"},
           world_->rank};

@@ -2,7 +2,7 @@
 //
 //   signs (control plane, eager streams, back ends) --> Liveness --> Judge: an EpochEnd, if a rank is to blame
 //   an EpochEnd that this rank finds                --> TellGroup: the abort word, which all members read: Told
-//   the first EpochEnd                              --> Break: Table::broken, with which later calls are refused
+//   the first EpochEnd                              --> Break: Operations::broken, with which later calls are refused
 //
 // ProgressLoop owns the monitor and calls it with the ProgressLock. Nothing here ends an operation or sends a message:
 // ProgressLoop acts on what is returned.
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/eager.h"
-#include "engine/table.h"
+#include "engine/operations.h"
 #include "world/liveness.h"
 #include "world/world.h"
 
@@ -30,7 +30,7 @@ EpochEnd EndBecauseOf(const World& world, const Status& status);
 
 class FailureMonitor {
  public:
-  FailureMonitor(World* world, Table* table) : world_(world), table_(table) {}
+  FailureMonitor(World* world, Operations* operations) : world_(world), operations_(operations) {}
 
   // Signs, in the order in which this rank sees them; see Liveness for what each weighs.
   void OnProcessEnded(int rank) { liveness_.OnProcessEnded(rank); }
@@ -69,7 +69,7 @@ class FailureMonitor {
   std::vector<int> Left() const;
 
   World* const world_;
-  Table* const table_;
+  Operations* const operations_;
   Liveness liveness_;
 };
 

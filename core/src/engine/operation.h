@@ -65,7 +65,7 @@ class Operation final : public DescribedOperation {
   std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's, or their back end takes the device's
   Event event = nullptr;                // of host_copy; when done: what DoneFunction says
   int backend = 0;                      // who performs it (backends/table.h)
-  Admission admission;                  // by the submitting thread, under the table's mutex
+  Admission admission;                  // by the submitting thread, under the lock of Operations
   std::atomic<bool> deferred{false};    // not submitted to the negotiation yet, see Defer; nobody looks at `admission`
   bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here
 

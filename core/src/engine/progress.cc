@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/operations.h"
 #include "engine/small.h"
-#include "engine/submit.h"
 
 namespace farandole {
 namespace {
@@ -13,9 +13,9 @@ constexpr unsigned kOften = 8, kSometimes = 32, kSeldom = 256;
 constexpr int64_t kTickMs = 20;
 
 // Eager operations wait for no message.
-unsigned DescriptorInterval(const World& world, const Table& table, const Eager& eager) {
+unsigned DescriptorInterval(const World& world, const Operations& operations, const Eager& eager) {
   if (world.one_group()) return kSeldom;
-  return eager.asks() && table.in_flight == eager.count() ? kSometimes : kOften;
+  return eager.asks() && operations.in_flight == eager.count() ? kSometimes : kOften;
 }
 
 Aborted ToWire(const EpochEnd& end) {
@@ -23,53 +23,54 @@ Aborted ToWire(const EpochEnd& end) {
 }
 
 // Null when the operation was given up meanwhile.
-OperationPtr TakeOperation(Table* table, Ticket ticket) {
-  std::lock_guard<std::mutex> lock(table->mutex);
-  return table->operations.Take(ticket);
+OperationPtr TakeOperation(Operations* operations, Ticket ticket) {
+  std::lock_guard<std::mutex> lock(operations->mutex);
+  return operations->by_ticket.Take(ticket);
 }
 
 // Tells rank 0 that this rank joins, once everything that it had begun is done. True when that was told.
-bool TellOfJoin(Table* table) {
-  const SequenceNumbers sequence_numbers = table->naming.sequence_numbers();
-  std::lock_guard<std::mutex> lock(table->mutex);
-  if (!table->operations.empty() || table->has_deferred || table->negotiation.AwaitsRelease()) return false;
-  table->wants_join = false;
-  table->negotiation.Join(sequence_numbers);
-  table->has_outgoing = true;
+bool TellOfJoin(Operations* operations) {
+  const SequenceNumbers sequence_numbers = operations->naming.sequence_numbers();
+  std::lock_guard<std::mutex> lock(operations->mutex);
+  if (!operations->by_ticket.empty() || operations->has_deferred || operations->negotiation.AwaitsRelease())
+    return false;
+  operations->wants_join = false;
+  operations->negotiation.Join(sequence_numbers);
+  operations->has_outgoing = true;
   return true;
 }
 
 // This rank has joined, and takes part in an operation of the others. An invitation to what the negotiation has entered
-// already needs a place in the table only.
-Status TakePart(World* world, Table* table, const Negotiation::Event& event) {
+// already needs a place in Operations only.
+Status TakePart(World* world, Operations* operations, const Negotiation::Event& event) {
   auto operation = std::make_shared<Operation>(Invitation(event.description));
   operation->SetName(event.description.name, event.description.sequence_number);
   operation->invited = true;
   operation->backend = event.description.signature.backend;
   if (event.items.empty()) {
-    const Status entered = Enter(world, table, operation, false);
-    return entered.ok() || table->is_broken ? Status::Ok() : Internal(entered.message());
+    const Status entered = Enter(world, operations, operation, false);
+    return entered.ok() || operations->is_broken ? Status::Ok() : Internal(entered.message());
   }
-  std::lock_guard<std::mutex> lock(table->mutex);
+  std::lock_guard<std::mutex> lock(operations->mutex);
   operation->admission.ticket = event.items[0].ticket;
-  operation->admission.set = table->negotiation.FindSet(event.description.signature.set);
-  table->operations.Put(operation);
-  table->in_flight.fetch_add(1);
+  operation->admission.set = operations->negotiation.FindSet(event.description.signature.set);
+  operations->by_ticket.Put(operation);
+  operations->in_flight.fetch_add(1);
   return Status::Ok();
 }
 
 }  // namespace
 
-ProgressLoop::ProgressLoop(World* world, Table* table, ProgressLock* progress_lock, const Settings& settings,
+ProgressLoop::ProgressLoop(World* world, Operations* operations, ProgressLock* progress_lock, const Settings& settings,
                            const BackendList& backend_list)
     : world_(world),
-      table_(table),
+      operations_(operations),
       progress_lock_(progress_lock),
       control_(world),
       work_(world, settings, backend_list),
-      eager_(world, table, control_.poller()),
-      failures_(world, table),
-      stalls_(world, table, control_.coordinator(), settings) {}
+      eager_(world, operations, control_.poller()),
+      failures_(world, operations),
+      stalls_(world, operations, control_.coordinator(), settings) {}
 
 Status ProgressLoop::Open() {
   FRD_RETURN_IF_ERROR(control_.Open());
@@ -81,7 +82,7 @@ Status ProgressLoop::Open() {
 // before the log: what a rank did before it ended is done first.
 bool ProgressLoop::Drive() {
   bool moved = AdvanceEager();
-  if (passes_++ % DescriptorInterval(*world_, *table_, eager_) == 0) {
+  if (passes_++ % DescriptorInterval(*world_, *operations_, eager_) == 0) {
     moved |= control_.Look();
     ActOnSigns();
     Tick();
@@ -90,12 +91,12 @@ bool ProgressLoop::Drive() {
   moved |= work_.PollCopies(&ended);
   FinishAll(ended);
   if (CheckAbortWord()) return moved;
-  if (CompleteReady(world_, table_)) {
+  if (CompleteReady(world_, operations_)) {
     progress_lock_->NotifyWaiters();
     moved = true;
   }
   moved |= EnterDeferred();
-  moved |= table_->wants_join && work_.empty() && TellOfJoin(table_);
+  moved |= operations_->wants_join && work_.empty() && TellOfJoin(operations_);
   moved |= ReadLog();
   moved |= RunTasks();
   moved |= SendOutgoing();
@@ -110,17 +111,17 @@ void ProgressLoop::Sleep(int timeout_ms) const {
 
 // ---- the negotiation's events
 
-// Events are handled without the table's mutex, since an operation that ends may submit the next one.
+// Events are handled without the lock of Operations, since an operation that ends may submit the next one.
 bool ProgressLoop::ReadLog() {
   std::vector<Negotiation::Event> events;
   bool moved = false;
   bool ring = false;
   {
-    if (!table_->negotiation.HasNews()) return false;
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    moved = table_->negotiation.Advance(&events);
-    ring = table_->negotiation.outbox().TakeRing();
-    if (!table_->negotiation.outbox().empty()) table_->has_outgoing = true;
+    if (!operations_->negotiation.HasNews()) return false;
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    moved = operations_->negotiation.Advance(&events);
+    ring = operations_->negotiation.outbox().TakeRing();
+    if (!operations_->negotiation.outbox().empty()) operations_->has_outgoing = true;
   }
   if (ring) world_->group->RingOthers();
   for (const Negotiation::Event& event : events) Handle(event);
@@ -133,9 +134,9 @@ void ProgressLoop::Obey(const Bytes& message) {
   Status status;
   bool ring = false;
   {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    status = table_->negotiation.OnMessage(message, &events);
-    ring = table_->negotiation.outbox().TakeRing();
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    status = operations_->negotiation.OnMessage(message, &events);
+    ring = operations_->negotiation.outbox().TakeRing();
   }
   if (ring) world_->group->RingOthers();
   for (const Negotiation::Event& event : events) Handle(event);
@@ -147,20 +148,21 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
     case Negotiation::Event::kBatch:
       return StartBatch(event);
     case Negotiation::Event::kTake:
-      CompleteSmall(world_, table_, event.items[0].ticket);
+      CompleteSmall(world_, operations_, event.items[0].ticket);
       return progress_lock_->NotifyWaiters();
     case Negotiation::Event::kFailed:
-      if (const OperationPtr operation = TakeOperation(table_, event.items[0].ticket)) Finish(operation, event.status);
+      if (const OperationPtr operation = TakeOperation(operations_, event.items[0].ticket))
+        Finish(operation, event.status);
       return;
     case Negotiation::Event::kRecalled:
       return eager_.Recall(event.items[0].ticket);
     case Negotiation::Event::kWithdrawn:
       eager_.Recall(event.items[0].ticket);
-      if (TakeOperation(table_, event.items[0].ticket)) table_->in_flight.fetch_sub(1);
+      if (TakeOperation(operations_, event.items[0].ticket)) operations_->in_flight.fetch_sub(1);
       return;
     case Negotiation::Event::kInvited:
       stalls_.OnInvited();
-      if (const Status taken = TakePart(world_, table_, event); !taken.ok()) Abort({taken, world_->rank});
+      if (const Status taken = TakePart(world_, operations_, event); !taken.ok()) Abort({taken, world_->rank});
       return;
     case Negotiation::Event::kJoinEnd:
       return OnJoinEnd(event);
@@ -176,11 +178,11 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
   }
 }
 
-// An operation that was given up meanwhile, after Break, is not in the table any more and is left out.
+// An operation that was given up meanwhile, after Break, is not in flight any more and is left out.
 void ProgressLoop::StartBatch(const Negotiation::Event& event) {
   std::vector<ReadyOperation> batch;
   for (const Negotiation::Item& item : event.items) {
-    OperationPtr operation = TakeOperation(table_, item.ticket);
+    OperationPtr operation = TakeOperation(operations_, item.ticket);
     if (!operation) continue;
     if (FinishWithoutTask(operation, item)) continue;
     batch.push_back({std::move(operation), item.counts});
@@ -199,7 +201,7 @@ bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negoti
   if (item.new_set >= 0) operation->outputs = {NumbersOutput({item.new_set}, true)};
   if (request.kind == OpKind::kRemoveProcessSet) {
     work_.Forget(static_cast<int>(request.ranks[0]));
-    table_->naming.Forget(static_cast<int>(request.ranks[0]));
+    operations_->naming.Forget(static_cast<int>(request.ranks[0]));
   }
   Finish(operation, Status::Ok());
   return true;
@@ -207,11 +209,11 @@ bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negoti
 
 // All ranks have joined and go on together, so they count unnamed operations alike from here on.
 void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
-  table_->naming.CatchUp(event.sequence_numbers);
+  operations_->naming.CatchUp(event.sequence_numbers);
   OperationPtr join;
   {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    join = std::move(table_->join);
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    join = std::move(operations_->join);
   }
   if (!join) return;
   join->outputs = {NumbersOutput({event.rank}, true)};
@@ -222,7 +224,7 @@ void ProgressLoop::OnLeft(int rank) {
   if (rank == world_->rank) return;
   const EpochEnd left = failures_.OnLeft(rank);
   // Its data came before the word that it leaves: small operations that it took part in are not broken.
-  if (CompleteReady(world_, table_)) progress_lock_->NotifyWaiters();
+  if (CompleteReady(world_, operations_)) progress_lock_->NotifyWaiters();
   failures_.Break(left);
 }
 
@@ -274,15 +276,15 @@ bool ProgressLoop::RunTasks() {
 
 // Unnamed operations whose name is free now.
 bool ProgressLoop::EnterDeferred() {
-  if (!table_->has_deferred) return false;
-  const std::vector<OperationPtr> operations = TakeDeferred(table_);
+  if (!operations_->has_deferred) return false;
+  const std::vector<OperationPtr> operations = TakeDeferred(operations_);
   for (const OperationPtr& operation : operations) {
-    const Status entered = Enter(world_, table_, operation, false);
+    const Status entered = Enter(world_, operations_, operation, false);
     operation->deferred = false;
     if (!entered.ok()) {
       Finish(operation, entered);
     } else {
-      table_->in_flight.fetch_sub(1);  // it was counted when it was deferred, and again now
+      operations_->in_flight.fetch_sub(1);  // it was counted when it was deferred, and again now
     }
   }
   return !operations.empty();
@@ -290,13 +292,13 @@ bool ProgressLoop::EnterDeferred() {
 
 // Comes last in a pass, so that whatever the pass has caused goes out with it.
 bool ProgressLoop::SendOutgoing() {
-  if (!table_->has_outgoing.exchange(false)) return false;
+  if (!operations_->has_outgoing.exchange(false)) return false;
   std::vector<Bytes> messages;
   {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    messages = table_->negotiation.outbox().Take();
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    messages = operations_->negotiation.outbox().Take();
   }
-  table_->messages_sent.fetch_add(messages.size());
+  operations_->messages_sent.fetch_add(messages.size());
   control_.ToCoordinator(messages);
   ActOnSigns();  // on rank 0 the coordinator has answered
   return !messages.empty();
@@ -310,7 +312,7 @@ void ProgressLoop::Tick() {
   Judge(now);
   // Everything that a rank that left took part in stands before that in the log, so what is still waiting waits in
   // vain; but for a mismatch, which is told by message and may come a little later.
-  if (failures_.WaitingIsVain(now)) FailAll(table_->broken, false);
+  if (failures_.WaitingIsVain(now)) FailAll(operations_->broken, false);
   std::vector<Wait> under_way;
   work_.AddStandstill(now, &under_way);
   if (const std::optional<EpochEnd> end = stalls_.Check(now, std::move(under_way))) Abort(*end);
@@ -327,7 +329,7 @@ void ProgressLoop::Judge(TimePoint now) {
 // The one place where the loop completes an operation. Whoever sleeps for it is woken.
 void ProgressLoop::Finish(const OperationPtr& operation, Status status) {
   if (operation->done()) return;
-  table_->in_flight.fetch_sub(1);
+  operations_->in_flight.fetch_sub(1);
   operation->Complete(std::move(status));
   progress_lock_->NotifyWaiters();
 }
@@ -357,7 +359,7 @@ void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
 // A rank that ends because of another's end has said so there before. After somebody has left, what is under way may
 // still need the one that is lost now.
 void ProgressLoop::Abort(const EpochEnd& end) {
-  if (!table_->is_broken || !idle()) TellAll(end);
+  if (!operations_->is_broken || !idle()) TellAll(end);
 }
 
 // The group hears by the abort word, the others from the coordinator.
@@ -369,7 +371,7 @@ void ProgressLoop::TellAll(const EpochEnd& end) {
 
 bool ProgressLoop::CheckAbortWord() {
   if (!failures_.is_told()) return false;
-  if (!table_->is_broken || !idle()) {
+  if (!operations_->is_broken || !idle()) {
     const EpochEnd told = failures_.Told();
     End(told);
     // The member that noticed told the coordinator, unless it is the one that is gone.
@@ -387,16 +389,16 @@ void ProgressLoop::Leave() {
   std::vector<WorkQueue::Ended> ended;
   work_.AwaitCopies(&ended);
   FinishAll(ended);
-  const int pending = table_->in_flight;
+  const int pending = operations_->in_flight;
   if (pending > 0) {
     // The others may still begin what this rank has come to, and would wait for it.
     TellAll(failures_.OfShutdown(pending));
   } else if (!failures_.is_told()) {
     // Whoever ends because another has left says so, too, so that nobody takes it for dead.
     {
-      std::lock_guard<std::mutex> lock(table_->mutex);
-      table_->negotiation.Leave();
-      table_->has_outgoing = true;
+      std::lock_guard<std::mutex> lock(operations_->mutex);
+      operations_->negotiation.Leave();
+      operations_->has_outgoing = true;
     }
     world_->group->RingOthers();
     SendOutgoing();

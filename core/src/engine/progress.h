@@ -19,8 +19,8 @@
 #include "engine/control.h"
 #include "engine/eager.h"
 #include "engine/failures.h"
+#include "engine/operations.h"
 #include "engine/stalls.h"
-#include "engine/table.h"
 #include "engine/work_queue.h"
 #include "world/world.h"
 
@@ -64,11 +64,11 @@ class ProgressLock {
 //   FailureMonitor  liveness, abort word, the reason                -> an end
 //   StallInspector  waits, delays, deadlocks                        -> an end
 //
-// The negotiation lies in the Table, which submitting threads share under its mutex. The loop alone completes
+// The negotiation lies in Operations, which submitting threads share under its lock. The loop alone completes
 // operations and ends the epoch.
 class ProgressLoop {
  public:
-  ProgressLoop(World* world, Table* table, ProgressLock* progress_lock, const Settings& settings,
+  ProgressLoop(World* world, Operations* operations, ProgressLock* progress_lock, const Settings& settings,
                const BackendList& backend_list);
   Status Open();  // prepares the poller and the back ends; before the first Drive
   // It cannot go on, and the others are told why; instead of Leave.
@@ -119,7 +119,7 @@ class ProgressLoop {
   bool idle() const { return work_.empty() && eager_.idle(); }
 
   World* const world_;
-  Table* const table_;
+  Operations* const operations_;
   ProgressLock* const progress_lock_;
 
   ControlPlane control_;

@@ -1,6 +1,6 @@
 // Small operations: every member puts its input where all see it and folds by itself (transport/shm/cells.h).
 //
-// Thread rule: PutSmall and FoldSmall under the table's mutex, or, where the admission is large, between the
+// Thread rule: PutSmall and FoldSmall under the lock of Operations, or, where the admission is large, between the
 // negotiation's Submit or TakeReady and its Release.
 #pragma once
 
@@ -25,12 +25,12 @@ void FoldSmall(Operation* operation);  // REQUIRES: all have put
 // have come, and folds; nobody else needs to know of it, so it lives on the caller's stack and takes no memory of its
 // own: making and sharing an Operation costs nearly as much as all the rest (2 ranks, 4 bytes: 0.27 us of 0.63).
 //
-// One for which the others do not come at once is entered in the table. Whoever has more to say about it than that it
+// One for which the others do not come at once is entered in Operations. Whoever has more to say about it than that it
 // is ready (the driver, when ranks die, ids retire or the time is up, or the caller, before it sleeps) makes it an
 // Operation, which then goes its usual way.
 //
-// Thread rule: under the table's mutex, but for over(); the admission, which does not change after Enter; and Put and
-// Take where the admission is large, see Negotiation::Release.
+// Thread rule: under the lock of Operations, but for over(); the admission, which does not change after Enter; and Put
+// and Take where the admission is large, see Negotiation::Release.
 class SmallCall final : public NamedOperation {
  public:
   // `asked`, and its name as a string, live as long as the call.

@@ -101,15 +101,15 @@ std::string TitleOf(const Delay& delay) {
 
 // ---- one look at everything that this rank waits for
 
-StallInspector::StallInspector(const World* world, Table* table, const Coordinator* coordinator,
+StallInspector::StallInspector(const World* world, Operations* operations, const Coordinator* coordinator,
                                const Settings& settings)
     : world_(world),
-      table_(table),
+      operations_(operations),
       coordinator_(coordinator),
       timeout_ms_(settings.timeout_ms),
       patience_ms_(timeout_ms_ <= 0 ? settings.warn_after_ms : std::min(settings.warn_after_ms, timeout_ms_ / 2)),
       delays_(settings.warn_after_ms),
-      deadlocks_(table) {}
+      deadlocks_(operations) {}
 
 std::optional<EpochEnd> StallInspector::Check(TimePoint now, std::vector<Wait> under_way) {
   std::vector<Wait> waits = Waits(now);
@@ -137,15 +137,15 @@ std::optional<EpochEnd> StallInspector::Check(TimePoint now, std::vector<Wait> u
 
 // Operations that not all ranks have submitted.
 std::vector<Wait> StallInspector::Waits(TimePoint now) {
-  std::lock_guard<std::mutex> lock(table_->mutex);
+  std::lock_guard<std::mutex> lock(operations_->mutex);
   std::vector<Wait> waits;
-  for (OperationPtr& operation : table_->operations.All()) {
+  for (OperationPtr& operation : operations_->by_ticket.All()) {
     if (operation->submitted == TimePoint()) operation->submitted = now;
     const int64_t waited_ms = MillisecondsBetween(operation->submitted, now);
     if (waited_ms >= kStuckMs && !operation->named() && !operation->stuck_reported) {
       operation->stuck_reported = true;
-      table_->negotiation.ReportStuck(operation->admission.ticket);
-      table_->has_outgoing = true;
+      operations_->negotiation.ReportStuck(operation->admission.ticket);
+      operations_->has_outgoing = true;
     }
     waits.push_back({std::move(operation), waited_ms, {}});
   }
@@ -154,15 +154,15 @@ std::vector<Wait> StallInspector::Waits(TimePoint now) {
 
 // This rank's join, once rank 0 is told of it; else null.
 OperationPtr StallInspector::Joined() const {
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  return table_->wants_join ? nullptr : table_->join;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  return operations_->wants_join ? nullptr : operations_->join;
 }
 
 // A rank that has joined waits for long only when it takes part in nothing: while the others go on, all is well.
 void StallInspector::AddJoin(TimePoint now, std::vector<Wait>* waits) const {
   const OperationPtr join = Joined();
   if (!join) return;
-  const bool takes_part = table_->in_flight > 1;
+  const bool takes_part = operations_->in_flight > 1;
   if (takes_part || join->submitted == TimePoint()) join->submitted = now;
   if (!takes_part) waits->push_back({join, MillisecondsBetween(join->submitted, now), {}});
 }
@@ -185,8 +185,8 @@ void StallInspector::NameMissing(std::vector<Wait>* waits) const {
 std::vector<int> StallInspector::WhoIsMissing(const Operation& operation) const {
   std::vector<int> missing;
   {
-    std::lock_guard<std::mutex> lock(table_->mutex);
-    missing = table_->negotiation.MissingRanks(operation.admission.ticket);
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    missing = operations_->negotiation.MissingRanks(operation.admission.ticket);
   }
   if (!missing.empty()) return missing;
   const auto absent = absent_.find(operation.Title());
@@ -197,7 +197,7 @@ std::vector<int> StallInspector::WhoIsMissing(const Operation& operation) const 
 // first warns. (Which ranks have joined, and wait for nothing, is not known.)
 bool StallInspector::AnotherTells(const Operation& operation, const std::vector<int>& missing) const {
   const bool is_join = operation.request.kind == OpKind::kJoin;
-  if (missing[0] == kUnknownRanks || (!is_join && table_->negotiation.AnyJoined())) return false;
+  if (missing[0] == kUnknownRanks || (!is_join && operations_->negotiation.AnyJoined())) return false;
   const Layout& layout = world_->layout;
   const auto here = static_cast<size_t>(layout.group_of[static_cast<size_t>(world_->rank)]);
   for (int rank : layout.groups[here]) {
@@ -212,10 +212,10 @@ void StallInspector::LearnWhoIsAbsent(TimePoint now) {
   if (coordinator_ != nullptr) return OnAbsent(coordinator_->Absences());
   if (!IsTime(asked_whom_, kAskAgainMs, now)) return;
   asked_whom_ = now;
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  whom_entered_.push_back(table_->entered);
-  table_->negotiation.outbox().AskWhom();
-  table_->has_outgoing = true;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  whom_entered_.push_back(operations_->entered);
+  operations_->negotiation.outbox().AskWhom();
+  operations_->has_outgoing = true;
 }
 
 void StallInspector::OnAbsent(const std::vector<Absence>& absences) {
@@ -239,18 +239,18 @@ void StallInspector::OnAbsent(const std::vector<Absence>& absences) {
 // What rank 0 has said of that holds until this rank comes to another operation. On rank 0 it is never old.
 bool StallInspector::KnowsWhoNeedsUs() const {
   if (coordinator_ != nullptr) return true;
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  return needed_entered_ == table_->entered;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  return needed_entered_ == operations_->entered;
 }
 
 // Operations that other ranks have come to and this rank has not: of ranks that share memory with it as they are now,
 // of others as rank 0 has said.
 std::vector<Absence> StallInspector::NeededFor() const {
   std::vector<Absence> needed = needed_;
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  for (Absence& each : table_->negotiation.NeededFor()) needed.push_back(std::move(each));
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  for (Absence& each : operations_->negotiation.NeededFor()) needed.push_back(std::move(each));
   std::set<std::string> here;  // rank 0 knows of whole groups only
-  for (const OperationPtr& operation : table_->operations.All()) here.insert(operation->Title());
+  for (const OperationPtr& operation : operations_->by_ticket.All()) here.insert(operation->Title());
   const auto is_here = [&here](const Absence& each) { return here.count(each.title) > 0; };
   needed.erase(std::remove_if(needed.begin(), needed.end(), is_here), needed.end());
   return needed;
@@ -343,9 +343,9 @@ void StallInspector::Answer(int asker) {
     where_.waits_only_for = deadlocks_.WaitsOnlyFor(where_.stacks);
     answered_ = now;
   }
-  std::lock_guard<std::mutex> lock(table_->mutex);
-  table_->negotiation.outbox().Answer(asker, where_);
-  table_->has_outgoing = true;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  operations_->negotiation.outbox().Answer(asker, where_);
+  operations_->has_outgoing = true;
 }
 
 void StallInspector::OnAnswer(int rank, const Whereabouts& where) {

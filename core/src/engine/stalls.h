@@ -22,7 +22,7 @@
 #include "controller/coordinator.h"
 #include "engine/deadlocks.h"
 #include "engine/failures.h"
-#include "engine/table.h"
+#include "engine/operations.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -61,9 +61,9 @@ std::string TitleOf(const Delay& delay);
 class StallInspector {
  public:
   // coordinator: rank 0's, which knows who is absent; null elsewhere.
-  StallInspector(const World* world, Table* table, const Coordinator* coordinator, const Settings& settings);
+  StallInspector(const World* world, Operations* operations, const Coordinator* coordinator, const Settings& settings);
 
-  // Looks at everything that this rank waits for: the operations of the Table, its join, and `under_way`. Warns of
+  // Looks at everything that this rank waits for: the operations in flight, its join, and `under_way`. Warns of
   // delays. Returns why the epoch ends when a wait is beyond the limit or will never end.
   std::optional<EpochEnd> Check(TimePoint now, std::vector<Wait> under_way);
 
@@ -93,7 +93,7 @@ class StallInspector {
   OperationPtr Joined() const;
 
   const World* const world_;
-  Table* const table_;
+  Operations* const operations_;
   const Coordinator* const coordinator_;
   const int64_t timeout_ms_;   // of a wait; 0 or less: there is no limit
   const int64_t patience_ms_;  // with a wait, before anybody is asked
@@ -106,7 +106,7 @@ class StallInspector {
   TimePoint asked_whom_{};                          // when it was last asked
   std::map<std::string, std::vector<int>> absent_;  // by title: who has not come
   std::vector<Absence> needed_;                     // what others have come to and this rank has not
-  uint64_t needed_entered_ = 0;                     // Table::entered when rank 0 was asked for needed_
+  uint64_t needed_entered_ = 0;                     // Operations::entered when rank 0 was asked for needed_
   std::deque<uint64_t> whom_entered_;               // likewise, for each answer to come
 
   // Where ranks are.

@@ -4,8 +4,9 @@
 // below |S|. Every fold obeys R over its inputs: first those of a group in the order of its ranks, then those of the
 // groups. So the bits of a result depend on who takes part and who shares memory, never on arrival or chunk.
 // docs/design/data-plane.md says where R is decided, and what gives it up. float16 and bfloat16 are widened, folded and
-// scaled in float32, and rounded once (to nearest even); between groups see FoldRounded. NaN propagates through min and max, -0 is less than +0; a NaN that was computed is the positive quiet one
-// without payload. Integers wrap, before they are scaled. For bool, sum = max = or, product = min = and.
+// scaled in float32, and rounded once (to nearest even); between groups see FoldRounded. NaN propagates through min and
+// max, -0 is less than +0; a NaN that was computed is the positive quiet one without payload. Integers wrap, before
+// they are scaled. For bool, sum = max = or, product = min = and.
 //
 // The instruction set (portable, AVX2, AVX-512) is chosen once at run time; all three give the same bits.
 //

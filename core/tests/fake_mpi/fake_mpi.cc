@@ -6,7 +6,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "backends/mpi/constants.h"
+#include "backends/mpi/library.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define MPI_CALL extern "C" EXPORT int

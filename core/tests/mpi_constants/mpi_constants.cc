@@ -1,4 +1,4 @@
-// Do the tables of backends/mpi/constants.h say what an MPI library's own header says?
+// Do the tables of backends/mpi/library.h say what an MPI library's own header says?
 //
 //   c++ -std=c++17 -I core/src -I <prefix>/include -DHEADER='<mpi.h>' -DABI=kMpich mpi_constants.cc && ./a.out
 //
@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <string>
 
-#include "backends/mpi/constants.h"
+#include "backends/mpi/library.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "algorithms/chunks.h"
+#include "algorithms/partition.h"
 
 #include <gtest/gtest.h>
 

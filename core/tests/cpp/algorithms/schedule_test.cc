@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <set>
 
-#include "algorithms/schedules.h"
 #include "algorithms/simulation.h"
 
 namespace farandole::tests {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/chunks.h"
+#include "algorithms/partition.h"
 #include "algorithms/schedule.h"
 
 namespace farandole::tests {

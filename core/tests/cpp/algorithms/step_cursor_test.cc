@@ -1,10 +1,10 @@
-#include "algorithms/chunks.h"
+#include "algorithms/partition.h"
 
 #include <gtest/gtest.h>
 
 #include <utility>
 
-#include "algorithms/schedules.h"
+#include "algorithms/schedule.h"
 
 namespace farandole {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "algorithms/mesh.h"
 #include "algorithms/operations.h"
-#include "algorithms/schedules.h"
+#include "algorithms/schedule.h"
 
 namespace farandole::tests {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "algorithms/mesh.h"
 #include "algorithms/operations.h"
-#include "algorithms/schedules.h"
+#include "algorithms/schedule.h"
 #include "collectives/runner.h"
 
 namespace farandole::tests {

@@ -305,7 +305,8 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"#sets.0", 0, 0, PathKind::kStaged, -1}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{0, 0, 0, PathKind::kStaged, 0, -1, 0}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{0, 0, 0, {}}}}), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{1, 1, 0, PathKind::kStaged, 0, -1, 0}), &events).ok()) << "set 1 is in the log, unread";
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{1, 1, 0, PathKind::kStaged, 0, -1, 0}), &events).ok())
+      << "set 1 is in the log, unread";
   ASSERT_TRUE(negotiation.OnMessage(Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}), &events).ok());
   EXPECT_TRUE(events.empty());
   EXPECT_TRUE(negotiation.HasNews());
@@ -314,7 +315,8 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   EXPECT_EQ(events[0].kind, Negotiation::Event::kBatch);
   EXPECT_EQ(events[0].items[0].new_set, 1);
   EXPECT_EQ(events[1].kind, Negotiation::Event::kAbort);
-  EXPECT_FALSE(negotiation.OnMessage(Encode(Lead{2, 1 << 20, 0, PathKind::kStaged, 0, -1, 0}), &events).ok()) << "no such future";
+  EXPECT_FALSE(negotiation.OnMessage(Encode(Lead{2, 1 << 20, 0, PathKind::kStaged, 0, -1, 0}), &events).ok())
+      << "no such future";
 }
 
 TEST(DecodeTest, ADescriptionOutOfRangeIsRefused) {
@@ -353,7 +355,8 @@ TEST(DecodeTest, SpansBeyondTheMemoryAreRefused) {
     std::vector<Negotiation::Event> events;
     Admission admission;
     ASSERT_TRUE(member.negotiation.Submit(ReadyDescription(Descriptions()[1]), &admission).ok());
-    EXPECT_FALSE(member.negotiation.OnMessage(Encode(Assignment{"g", 0, 0, PathKind::kStaged, offset}), &events).ok()) << offset;
+    EXPECT_FALSE(member.negotiation.OnMessage(Encode(Assignment{"g", 0, 0, PathKind::kStaged, offset}), &events).ok())
+        << offset;
     Lead lead = LeadOf(1, World({"a", "a"}));
     EXPECT_TRUE(member.negotiation.OnMessage(Encode(lead), &events).ok());
     lead.id = 2;

@@ -8,71 +8,10 @@
 
 #include "controller/coordinator.h"
 #include "controller/described.h"
-#include "controller/fuse.h"
 #include "controller/signature.h"
 
 namespace farandole {
 namespace {
-
-using Groups = std::vector<std::vector<size_t>>;
-
-FuseItem Item(DType dtype, int64_t size_bytes) {
-  return {0, OpKind::kAllreduce, dtype, ReduceOp::kSum, 0, {}, size_bytes};
-}
-
-TEST(FuseTest, EqualKindsShareUpToTheThreshold) {
-  const std::vector<FuseItem> items{Item(DType::kFloat32, 40), Item(DType::kFloat64, 40), Item(DType::kFloat32, 60),
-                                    Item(DType::kFloat32, 1)};
-  EXPECT_EQ(Fuse(items, 100), (Groups{{0, 2}, {1}, {3}}));
-}
-
-TEST(FuseTest, ALargerTensorIsAlone) {
-  EXPECT_EQ(Fuse({Item(DType::kFloat32, 101), Item(DType::kFloat32, 1), Item(DType::kFloat32, 1)}, 100),
-            (Groups{{0}, {1, 2}}));
-}
-
-TEST(FuseTest, DifferentScalesReductionsAndRootsStayApart) {
-  std::vector<FuseItem> items(4, Item(DType::kFloat32, 4));
-  items[1].scale.multiplier = 0.5;
-  items[2].reduce = ReduceOp::kMax;
-  items[3].kind = OpKind::kAllgather;
-  EXPECT_EQ(Fuse(items, 100).size(), 4u);
-}
-
-// As of an average and of a sum with a factor: integers are divided by 3 and multiplied by 1/3 with other results.
-TEST(FuseTest, ScalesWithOneQuotientStayApart) {
-  std::vector<FuseItem> items(2, Item(DType::kInt64, 8));
-  items[0].scale = {1.0, 3.0};
-  items[1].scale = {1.0 / 3.0, 1.0};
-  EXPECT_EQ(Fuse(items, 100), (Groups{{0}, {1}}));
-}
-
-TEST(FuseTest, BroadcastsOfOneRootShareWhateverTheirDtype) {
-  std::vector<FuseItem> items{Item(DType::kFloat32, 4), Item(DType::kInt64, 8), Item(DType::kInt64, 8)};
-  for (FuseItem& item : items) item.kind = OpKind::kBroadcast;
-  items[2].root = 1;
-  EXPECT_EQ(Fuse(items, 100), (Groups{{0, 1}, {2}}));
-}
-
-TEST(FuseTest, EveryItemIsInExactlyOneGroup) {
-  std::mt19937 random(3);
-  for (int round = 0; round < 200; ++round) {
-    std::vector<FuseItem> items;
-    for (size_t i = 0; i < random() % 40; ++i)
-      items.push_back(Item(random() % 2 ? DType::kFloat32 : DType::kInt32, random() % 60));
-    std::multiset<size_t> seen;
-    for (const auto& group : Fuse(items, 100)) {
-      int64_t bytes = 0;
-      for (size_t i : group) {
-        seen.insert(i);
-        bytes += items[i].size_bytes;
-      }
-      EXPECT_LE(bytes, 100);
-    }
-    ASSERT_EQ(seen.size(), items.size());
-    ASSERT_EQ(std::set<size_t>(seen.begin(), seen.end()).size(), items.size());
-  }
-}
 
 Description Base() {
   Description description;

@@ -3,8 +3,8 @@
 
 #include "collectives/cells.h"
 #include "controller/described.h"
-#include "controller/fuse.h"
 #include "controller/simulated_job.h"
+#include "engine/batch.h"
 
 namespace farandole {
 namespace {

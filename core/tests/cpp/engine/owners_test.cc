@@ -20,7 +20,9 @@ OperationPtr BarrierCalled(const std::string& name) {
   return std::make_shared<Operation>(Make(OpKind::kBarrier, {}, name));
 }
 
-Table EmptyTableOf(const World& world) { return {world.layout, world.rank, world.group->control_memory(), {}}; }
+Operations EmptyOperationsOf(const World& world) {
+  return {world.layout, world.rank, world.group->control_memory(), {}};
+}
 
 // ---- ControlPlane
 
@@ -66,7 +68,7 @@ TEST(ControlPlaneTest, WhoSaysToRankZeroWhatItCannotReadIsToBlame) {
 
 TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({2});
-  Table first = EmptyTableOf(*worlds[0]), second = EmptyTableOf(*worlds[1]);
+  Operations first = EmptyOperationsOf(*worlds[0]), second = EmptyOperationsOf(*worlds[1]);
   FailureMonitor here(worlds[0].get(), &first), there(worlds[1].get(), &second);
   EXPECT_FALSE(there.is_told());
   EXPECT_TRUE(here.TellGroup({{Code::kPeerLost, "rank 7 died"}, 7}));
@@ -84,8 +86,8 @@ TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
 // A task that sends fails before it has read what came, and then the rank itself would be blamed.
 TEST(FailureMonitorTest, AConnectionEndsAlsoWhereDataStandUnread) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
-  Table table = EmptyTableOf(*worlds[0]);
-  FailureMonitor failures(worlds[0].get(), &table);
+  Operations operations = EmptyOperationsOf(*worlds[0]);
+  FailureMonitor failures(worlds[0].get(), &operations);
   size_t moved_bytes = 0;
   ASSERT_TRUE(worlds[1]->links[0]->TrySend("data", 4, &moved_bytes).ok());
   ASSERT_EQ(moved_bytes, 4u);
@@ -96,8 +98,8 @@ TEST(FailureMonitorTest, AConnectionEndsAlsoWhereDataStandUnread) {
 
 TEST(FailureMonitorTest, AnEndedConnectionIsBlamedWhenItsTimeIsOver) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
-  Table table = EmptyTableOf(*worlds[0]);
-  FailureMonitor failures(worlds[0].get(), &table);
+  Operations operations = EmptyOperationsOf(*worlds[0]);
+  FailureMonitor failures(worlds[0].get(), &operations);
   EXPECT_FALSE(failures.SuspectBrokenLinks());
   worlds[1]->links[0].reset();
   EXPECT_TRUE(failures.SuspectBrokenLinks());
@@ -113,11 +115,11 @@ TEST(FailureMonitorTest, AnEndedConnectionIsBlamedWhenItsTimeIsOver) {
 
 TEST(StallInspectorTest, AWaitBeyondTheLimitEndsTheEpochWithWhatIsKnownOfIt) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
-  Table table = EmptyTableOf(*worlds[1]);
+  Operations operations = EmptyOperationsOf(*worlds[1]);
   Settings settings;
   settings.timeout_ms = 5000;
   settings.warn_after_ms = 10'000;
-  StallInspector stalls(worlds[1].get(), &table, nullptr, settings);
+  StallInspector stalls(worlds[1].get(), &operations, nullptr, settings);
   Negotiation::Event absent;
   absent.kind = Negotiation::Event::kAbsent;
   absent.absences = {{"barrier 'metric'", {1}, {0}}};
@@ -136,10 +138,10 @@ TEST(StallInspectorTest, AWaitBeyondTheLimitEndsTheEpochWithWhatIsKnownOfIt) {
 
 TEST(StallInspectorTest, WhatIsNoRankIsToldInItsOwnWords) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({2});
-  Table table = EmptyTableOf(*worlds[1]);
+  Operations operations = EmptyOperationsOf(*worlds[1]);
   Settings settings;
   settings.timeout_ms = 5000;
-  StallInspector stalls(worlds[1].get(), &table, nullptr, settings);
+  StallInspector stalls(worlds[1].get(), &operations, nullptr, settings);
   Wait wait{BarrierCalled("w"), 6000, {kOwnDevice}};
   wait.reason = "GPU 3, which has not computed its input yet,";
   const auto end = stalls.Check(Now(), {wait});
@@ -163,18 +165,18 @@ class DeadlockDetectorTest : public testing::Test {
  protected:
   DeadlockDetectorTest() {
     SetStackFunction(&OnlyThisThread);
-    table_.blocked.Add(wait_.operation);
+    operations_.blocked.Add(wait_.operation);
   }
   ~DeadlockDetectorTest() override {
-    table_.blocked.Remove();
+    operations_.blocked.Remove();
     SetStackFunction(nullptr);
   }
   void Ask() { detector_.AskThoseThatNeedUs({wait_}, {{"barrier 'metric'", {0}, {1}}}); }
   bool Finds() { return detector_.Find({wait_}).has_value(); }
 
   std::vector<std::unique_ptr<World>> worlds_ = ThreadWorlds({1, 1});
-  Table table_{worlds_[0]->layout, 0, worlds_[0]->group->control_memory(), {}};
-  DeadlockDetector detector_{&table_};
+  Operations operations_{worlds_[0]->layout, 0, worlds_[0]->group->control_memory(), {}};
+  DeadlockDetector detector_{&operations_};
   Wait wait_{BarrierCalled("batch"), 1000, {1}};
 };
 
@@ -197,13 +199,13 @@ TEST_F(DeadlockDetectorTest, ARankThatWaitsForSomethingElseTooIsNot) {
 
 TEST_F(DeadlockDetectorTest, AnAnswerIsVoidOnceThisRankHasComeToSomething) {
   Ask();
-  ++table_.entered;
+  ++operations_.entered;
   detector_.OnAnswer(1, {"barrier 'metric'"});
   EXPECT_FALSE(Finds()) << "that may have been what rank 1 needs";
   Ask();
   detector_.OnAnswer(1, {"barrier 'metric'"});
   EXPECT_TRUE(Finds());
-  ++table_.entered;
+  ++operations_.entered;
   EXPECT_FALSE(Finds());
 }
 

@@ -1,5 +1,9 @@
-// The Table holds the state that submitting threads share with the progress loop: the negotiation, the operations in
-// flight, and the reason why no more begin.
+// Operations holds the state that submitting threads share with the progress loop: the negotiation, the operations in
+// flight, and the reason why no more begin. Its functions bring an operation to its place in the negotiation, where it
+// is described, counted in, or, when it is small, put where all members fold it.
+//
+// Any thread; the driver submits, too, when this rank was invited after it had joined. Lock order: the ProgressLock,
+// then `mutex`.
 #pragma once
 
 #include <atomic>
@@ -13,11 +17,12 @@
 #include "engine/operation.h"
 #include "engine/small.h"
 #include "engine/stacks.h"
+#include "world/world.h"
 
 namespace farandole {
 
 // Operations by ticket. One thread at a time.
-class OperationTable {
+class OperationsByTicket {
  public:
   // One blocking call that is no operation yet; it becomes one when anything below asks for it.
   bool has_call() const { return call_ != nullptr; }
@@ -84,13 +89,13 @@ struct Deferred {
   OperationPtr operation, before;
 };
 
-struct Table {
-  Table(const Layout& layout, int rank, std::byte* board, const Negotiation::Limits& limits)
+struct Operations {
+  Operations(const Layout& layout, int rank, std::byte* board, const Negotiation::Limits& limits)
       : negotiation(layout, rank, board, limits) {}
 
   std::mutex mutex;  // guards everything below but the atomics and naming
   Negotiation negotiation;
-  OperationTable operations;        // submitted, not yet taken by the driver
+  OperationsByTicket by_ticket;     // submitted, not yet taken by the driver
   std::vector<OperationPtr> eager;  // come to, the driver has still to put their data
   std::vector<Deferred> deferred;   // in the order in which they were submitted
   OperationPtr join;                // this rank's join, from its submission to its end
@@ -115,5 +120,33 @@ struct Table {
   std::atomic<uint64_t> bytes_submitted{0};
   std::atomic<uint64_t> messages_sent{0};
 };
+
+// polling: the caller waits for the operation next and does not sleep before it has called AskForBells, so nobody needs
+// to wake it.
+Status Enter(World* world, Operations* operations, const OperationPtr& operation, bool polling);
+
+// A call that is to be looked at next; it is over already when the others come within so many `looks` (at least one),
+// with a pause before each. False, and nothing is done, when it must be an operation from the beginning.
+bool Enter(World* world, Operations* operations, SmallCall* call, int looks);
+
+// To be entered once `before`, which has its name, is done. Any thread.
+Status Defer(World* world, Operations* operations, const OperationPtr& operation, OperationPtr before);
+// Those that can be entered now. The driver.
+std::vector<OperationPtr> TakeDeferred(Operations* operations);
+
+// Marks this rank as one that sleeps: the last rank to put to one of its small operations rings it. REQUIRES: before
+// the bell is armed, and then another look.
+void AskForBells(Operations* operations);
+
+// After a caller, not the driver, has completed an operation: another one may have waited for its name.
+void WakeForDeferred(World* world, const Operations& operations);
+
+// Completes the small operation when all have put their data and nobody else has completed it. Any thread.
+bool CompleteIfReady(World* world, Operations* operations, const OperationPtr& operation);
+bool CompleteIfReady(World* world, Operations* operations, SmallCall* call);
+// All of them. True when there were any. The driver.
+bool CompleteReady(World* world, Operations* operations);
+// One that the negotiation says is ready, and has ended: its span is this rank's until the driver reads the log again.
+void CompleteSmall(World* world, Operations* operations, Ticket ticket);
 
 }  // namespace farandole

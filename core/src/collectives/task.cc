@@ -1,4 +1,4 @@
-#include "collectives/iovector.h"
+#include "collectives/task.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,0 +1,285 @@
+#include "engine/operations.h"
+
+#include <algorithm>
+
+#include "common/clock.h"
+#include "engine/small.h"
+
+namespace farandole {
+namespace {
+
+struct Entered {
+  Negotiation::Arrived arrived = Negotiation::Arrived::kCounted;
+  bool wakes_driver = false;
+};
+
+Status RefuseAfter(Operations* operations, const World& world, const Operation& operation) {
+  const std::string what = operation.Title() + " cannot start on rank " + std::to_string(world.rank);
+  if (operations->is_broken) {
+    operations->has_missed_lost = operations->has_missed_lost || operations->broken.code() == Code::kPeerLost;
+    return {operations->broken.code(),
+            what + ": " + operations->broken.message() + "; call shutdown and init to begin anew"};
+  }
+  return Invalid(what + ": this rank has joined; wait for join to end first");
+}
+
+// An invitation that came too late; there will be another one.
+void Withdraw(Operations* operations, Ticket ticket) {
+  operations->by_ticket.Take(ticket);
+  operations->in_flight.fetch_sub(1);
+}
+
+// A thread that waits by a handle looks for itself, and sets this bit before it sleeps (AskForBells).
+bool WantsBell(const Operation& operation, bool polling) { return !polling && operation.request.done != nullptr; }
+
+// Submission, copy and arrival are one step under the lock, see negotiation.h; but for the copy of a large one.
+Status Insert(World* world, Operations* operations, const OperationPtr& operation, bool polling, Entered* entered) {
+  std::lock_guard<std::mutex> lock(operations->mutex);
+  const bool has_joined = operations->join && !operation->invited && !operation->deferred;
+  if (operations->is_broken || has_joined) return RefuseAfter(operations, *world, *operation);
+  Negotiation& negotiation = operations->negotiation;
+  Admission& admission = operation->admission;
+  FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
+  ++operations->entered;
+  operations->by_ticket.Put(operation);
+  operations->in_flight.fetch_add(1);
+  if (admission.cells) {
+    if (!admission.large) PutSmall(operation.get(), WantsBell(*operation, polling));
+  } else if (admission.id >= 0) {
+    entered->arrived = negotiation.Arrive(admission);
+    const bool retired = entered->arrived == Negotiation::Arrived::kRetired;
+    if (retired && !negotiation.Redescribe(admission.ticket)) Withdraw(operations, admission.ticket);
+    if (admission.inbox && !retired) {
+      operations->eager.push_back(operation);
+      operations->has_eager = entered->wakes_driver = true;
+    }
+  }
+  if (!negotiation.outbox().empty()) {
+    operations->has_outgoing = true;
+    entered->wakes_driver = true;
+  }
+  return Status::Ok();
+}
+
+// The log is full while some rank does not read it: perhaps this one, whose driver has to go on.
+void Complete(Operations* operations, const Admission& admission) {
+  if (operations->negotiation.CompleteTogether(admission)) return;
+  std::lock_guard<std::mutex> lock(operations->mutex);
+  operations->negotiation.CompleteLater(admission);
+}
+
+// Wakes the ranks that sleep until all have put. The caller is the last to put: of two that put at the same time at
+// least one sees both stamps, since each fences between its own stamp and its look. REQUIRES: RingFence since the put,
+// then IsReady.
+void RingForSmall(World* world, const Admission& admission, const ProcessSet& set) {
+  for (int position = 0; position < set.size(); ++position) {
+    if (position == set.position || !admission.cells->WantsBell(position)) continue;
+    const auto rank = static_cast<size_t>(set.ranks[static_cast<size_t>(position)]);
+    world->group->RingMember(world->layout.member_of[rank]);
+  }
+}
+
+// This thread has put, or folded, the data of a large one without the lock.
+void Release(World* world, Operations* operations, Ticket ticket) {
+  bool wakes_driver;
+  {
+    std::lock_guard<std::mutex> lock(operations->mutex);
+    wakes_driver = operations->negotiation.Release(ticket);
+  }
+  if (wakes_driver) world->group->RingSelf();
+}
+
+// Of a small operation that all have put, and that this thread may take. Null when it was given up, or was a call that
+// is over now. Under the lock, where the result of one that is not large is folded, too, since the span may be
+// another's as soon as the negotiation goes on.
+OperationPtr TakeSmall(Operations* operations, Ticket ticket) {
+  SmallCall* const call = operations->by_ticket.TakeCall(ticket);
+  if (call != nullptr && !call->admission.large) {
+    operations->in_flight.fetch_sub(1);
+    call->Take();
+    return nullptr;
+  }
+  OperationPtr operation = call != nullptr ? call->Become() : operations->by_ticket.Take(ticket);
+  if (operation && !operation->admission.large) FoldSmall(operation.get());
+  return operation;
+}
+
+// Looks at least once. A look that is too early takes the line from the one who is about to write it, and who has to
+// send for it once more; hence a pause before the first.
+bool BecomesReady(const Negotiation& negotiation, const Admission& admission, int looks) {
+  do {
+    CpuPause();
+    if (negotiation.IsReady(admission)) return true;
+  } while (--looks > 0);
+  return false;
+}
+
+// Null when another thread has taken it, it was given up, or was a call that is over now. Under the lock.
+OperationPtr TakeIfReady(Operations* operations, Ticket ticket) {
+  if (!operations->negotiation.TakeReady(ticket)) return nullptr;
+  OperationPtr operation = TakeSmall(operations, ticket);
+  if (!operation) operations->negotiation.Release(ticket);
+  return operation;
+}
+
+// After TakeIfReady or TakeSmall. Without the lock: who hears of it may submit.
+void FinishTaken(World* world, Operations* operations, const OperationPtr& operation) {
+  if (operation->admission.large) {
+    FoldSmall(operation.get());
+    Release(world, operations, operation->admission.ticket);
+  }
+  operations->in_flight.fetch_sub(1);
+  operation->Complete(Status::Ok());
+}
+
+// Copies without the lock. The set cannot be removed before the admission is released, hence a reference from before.
+void PutLarge(World* world, Operations* operations, SmallCall* call) {
+  const ProcessSetPtr set = *call->members;
+  call->Put();
+  Release(world, operations, call->admission.ticket);
+  RingFence();
+  if (operations->negotiation.IsReady(call->admission)) RingForSmall(world, call->admission, *set);
+}
+
+}  // namespace
+
+Status Enter(World* world, Operations* operations, const OperationPtr& operation, bool polling) {
+  Entered entered;
+  FRD_RETURN_IF_ERROR(Insert(world, operations, operation, polling, &entered));
+  const Admission& admission = operation->admission;
+  if (admission.cells) {
+    if (admission.large) {
+      PutSmall(operation.get(), WantsBell(*operation, polling));
+      Release(world, operations, admission.ticket);
+    }
+    RingFence();
+    if (operations->negotiation.AnyJoined()) world->group->RingOthers();
+    if (!operations->negotiation.IsReady(admission)) return Status::Ok();
+    RingForSmall(world, admission, *admission.set);
+    if (CompleteIfReady(world, operations, operation)) WakeForDeferred(world, *operations);
+    return Status::Ok();
+  }
+  const bool last = entered.arrived == Negotiation::Arrived::kLast && !admission.inbox;
+  if (last) Complete(operations, admission);
+  if (last || (admission.id >= 0 && operations->negotiation.AnyJoined())) world->group->RingOthers();
+  if ((last || entered.wakes_driver) && !polling) world->group->RingSelf();
+  return Status::Ok();
+}
+
+// All but the copy of a large one is one step under the lock: once the call is over, its set may be removed. The first
+// looks are, too, for the others are mostly close, and giving the lock up and taking it again costs as much as their
+// lines do.
+bool Enter(World* world, Operations* operations, SmallCall* call, int looks) {
+  {
+    std::lock_guard<std::mutex> lock(operations->mutex);
+    if (operations->is_broken || operations->join || operations->by_ticket.has_call()) return false;
+    Negotiation& negotiation = operations->negotiation;
+    call->members = negotiation.SubmitSmall(*call, &call->admission);
+    if (call->members == nullptr) return false;
+    ++operations->entered;
+    if (!call->admission.large) call->Put();
+    if (!negotiation.outbox().empty()) operations->has_outgoing = true;
+    RingFence();
+    if (!call->admission.large && BecomesReady(negotiation, call->admission, looks)) {
+      RingForSmall(world, call->admission, **call->members);
+      negotiation.TakeReady(call->admission.ticket);
+      call->Take();
+    } else {
+      operations->by_ticket.Put(call);
+      operations->in_flight.fetch_add(1);
+    }
+  }
+  if (call->admission.large) PutLarge(world, operations, call);
+  if (operations->negotiation.AnyJoined()) world->group->RingOthers();
+  return true;
+}
+
+Status Defer(World* world, Operations* operations, const OperationPtr& operation, OperationPtr before) {
+  {
+    std::lock_guard<std::mutex> lock(operations->mutex);
+    if (operations->is_broken || operations->join) return RefuseAfter(operations, *world, *operation);
+    operation->deferred = true;
+    operations->deferred.push_back({operation, std::move(before)});
+    operations->has_deferred = true;
+    operations->in_flight.fetch_add(1);
+  }
+  world->group->RingSelf();  // the one before may be done already
+  return Status::Ok();
+}
+
+std::vector<OperationPtr> TakeDeferred(Operations* operations) {
+  std::vector<OperationPtr> taken;
+  std::lock_guard<std::mutex> lock(operations->mutex);
+  const auto waits = [&taken](const Deferred& waiting) {
+    if (!waiting.before->done()) return true;
+    taken.push_back(waiting.operation);
+    return false;
+  };
+  operations->deferred.erase(std::stable_partition(operations->deferred.begin(), operations->deferred.end(), waits),
+                             operations->deferred.end());
+  operations->has_deferred = !operations->deferred.empty();
+  return taken;
+}
+
+void WakeForDeferred(World* world, const Operations& operations) {
+  if (operations.has_deferred) world->group->RingSelf();
+}
+
+void AskForBells(Operations* operations) {
+  if (!operations->negotiation.has_small()) return;
+  std::lock_guard<std::mutex> lock(operations->mutex);
+  operations->negotiation.AskForBells();
+}
+
+bool CompleteIfReady(World* world, Operations* operations, const OperationPtr& operation) {
+  {
+    std::lock_guard<std::mutex> lock(operations->mutex);
+    const Admission& admission = operation->admission;
+    if (!admission.cells || !operations->negotiation.IsReady(admission) || !TakeIfReady(operations, admission.ticket))
+      return false;
+  }
+  FinishTaken(world, operations, operation);
+  return true;
+}
+
+bool CompleteIfReady(World* world, Operations* operations, SmallCall* call) {
+  if (call->over() || !operations->negotiation.IsReady(call->admission)) return call->over();
+  const Ticket ticket = call->admission.ticket;
+  {
+    std::lock_guard<std::mutex> lock(operations->mutex);
+    if (call->over() || !operations->negotiation.IsReady(call->admission) || !operations->negotiation.TakeReady(ticket))
+      return call->over();
+    operations->by_ticket.TakeCall(ticket);
+    if (!call->admission.large) call->Take();
+  }
+  if (call->admission.large) {
+    call->Take();
+    Release(world, operations, ticket);
+  }
+  operations->in_flight.fetch_sub(1);
+  return true;
+}
+
+bool CompleteReady(World* world, Operations* operations) {
+  if (!operations->negotiation.has_small()) return false;
+  std::vector<OperationPtr> taken;
+  {
+    std::lock_guard<std::mutex> lock(operations->mutex);
+    for (Ticket ticket : operations->negotiation.ReadySmall()) {
+      if (OperationPtr operation = TakeIfReady(operations, ticket)) taken.push_back(std::move(operation));
+    }
+  }
+  for (const OperationPtr& operation : taken) FinishTaken(world, operations, operation);
+  return !taken.empty();
+}
+
+void CompleteSmall(World* world, Operations* operations, Ticket ticket) {
+  OperationPtr operation;
+  {
+    std::lock_guard<std::mutex> lock(operations->mutex);
+    operation = TakeSmall(operations, ticket);
+  }
+  if (operation) FinishTaken(world, operations, operation);
+}
+
+}  // namespace farandole
