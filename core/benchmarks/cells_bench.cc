@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/cells.h"
 #include "common/clock.h"
+#include "engine/small.h"
 
 using namespace farandole;
 

@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include "collectives/cells.h"
 #include "common/clock.h"
+#include "engine/small.h"
 #include "worker.h"
 
 namespace {

@@ -157,7 +157,7 @@ FAULTS = [
     ),
     Fault(
         name="an unnamed operation does not wait for the one in flight under its name",
-        path="core/src/engine/naming.cc",
+        path="core/src/engine/operations.cc",
         before="  OperationPtr before = InFlight(window[at]);\n  window[at] = operation;\n",
         after="  OperationPtr before = InFlight(window[at]);\n",
         found_by="cpp NamingTest",

@@ -99,7 +99,7 @@ class IdTable {
     std::map<int, std::string> names;  // by rank, or one for kAllRanks
     Signature signature;
     ProcessSetPtr set;
-    PathKind path = PathKind::kTwoLevel;
+    PathKind path{};
     int64_t span_offset = -1;
     // While it retires.
     int answers = 0;               // RETIRE_INFO, then FREE

@@ -109,7 +109,7 @@ struct Assignment {
   std::string name;
   int32_t set = 0;
   int32_t id = -1;
-  PathKind path = PathKind::kTwoLevel;  // of its uses, but for the first, which is in the log
+  PathKind path{};  // of its uses, but for the first, which is in the log
   int64_t span_offset = -1;
   uint32_t serial = 0;  // counts all that were given out, so that what was put to a former name of the id is told apart
 
@@ -176,7 +176,7 @@ struct Lead {
   int32_t id = -1;
   int32_t set = 0;
   uint32_t counts_per_rank = 0;  // of each rank
-  PathKind path = PathKind::kTwoLevel;
+  PathKind path{};
   int64_t payload_bytes = 0;  // in cells
   int64_t span_offset = -1;
   int64_t span_bytes = 0;

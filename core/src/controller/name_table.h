@@ -42,7 +42,7 @@ struct Name {
   int id = -1;
   Signature known;
   IdSpan span;
-  PathKind path = PathKind::kTwoLevel;
+  PathKind path{};
   size_t payload_bytes = 0;      // of a small one
   std::shared_ptr<Inbox> inbox;  // of an eager one
   uint32_t serial = 0;           // of the assignment

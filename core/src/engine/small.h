@@ -1,4 +1,6 @@
-// Small operations: every member puts its input where all see it and folds by itself (transport/shm/cells.h).
+// Small operations, whose path is cells: every member puts its input where all see it and folds everything by itself
+// (transport/shm/cells.h). That moves n times the bytes that a reduce-scatter would, but needs one wait, and for small
+// payloads nothing else counts.
 //
 // Thread rule: PutSmall and FoldSmall under the lock of Operations, or, where the admission is large, between the
 // negotiation's Submit or TakeReady and its Release.
@@ -16,6 +18,12 @@
 #include "transport/shm/cells.h"
 
 namespace farandole {
+
+// Folds all members' segments in order R into the outputs. Member `reader`, unless it is -1, reads its own inputs where
+// they are instead of what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not 5.1).
+// REQUIRES: AllHavePut; the reader's inputs are as they were put; an IEEE environment as FloatingPointScope makes it.
+void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* segments, size_t segment_count,
+               int reader = -1);
 
 // REQUIRES: the admission has cells.
 void PutSmall(Operation* operation, bool wants_bell);

@@ -1,5 +1,5 @@
 // Cells: shared memory into which every member puts its whole input, with a stamp behind the data. All members see it;
-// collectives/cells.h folds it. Two buffers are used in turns; a CellBuffer is one of them:
+// engine/small.h folds it. Two buffers are used in turns; a CellBuffer is one of them:
 //
 //   member 0   [ payload up to 56 bytes | stamp ] [ larger payload ...            ]
 //   member 1   [ payload up to 56 bytes | stamp ] [ larger payload ...            ]

@@ -1,4 +1,4 @@
-// Fusion, validation, spans, process sets and the coordinator, each by itself.
+// Validation, spans, process sets and the coordinator, each by itself.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,10 +1,10 @@
 // SimulatedJob: what a rank's engine does.
 #include <algorithm>
 
-#include "collectives/cells.h"
 #include "controller/described.h"
 #include "controller/simulated_job.h"
 #include "engine/batch.h"
+#include "engine/small.h"
 
 namespace farandole {
 namespace {
@@ -88,7 +88,7 @@ bool SimulatedJob::EnterHeld(Rank* rank) {
   return true;
 }
 
-// As engine/naming.h does it.
+// As Naming (engine/operations.h) does it.
 std::shared_ptr<SimulatedJob::Operation> SimulatedJob::NameIt(Rank* rank, Description* description) {
   description->sequence_number = rank->sequence_numbers[description->signature.set]++;
   if (ChangesSets(description->signature.kind)) {

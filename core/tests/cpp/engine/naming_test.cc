@@ -1,5 +1,5 @@
 // Names of operations that the user has not named.
-#include "engine/naming.h"
+#include "engine/operations.h"
 
 #include <gtest/gtest.h>
 

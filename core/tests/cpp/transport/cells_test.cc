@@ -1,4 +1,4 @@
-#include "collectives/cells.h"
+#include "engine/small.h"
 
 #include <gtest/gtest.h>
 
