@@ -6,7 +6,7 @@
 //   one group, small                cells       every rank folds what all have put      engine/small.h
 //   only groups of one rank, small  eager       every rank sends its input to all       engine/eager.h
 //   one group                       staged      rounds through shared memory            collectives/staging.h
-//   only groups of one rank         links       a schedule, on the tensors themselves   collectives/collectives.h
+//   only groups of one rank         links       a schedule, on the tensors themselves   collectives/links.h
 //   otherwise                       two-level   staged inside, a schedule for each shard between groups
 //
 // Rank 0 chooses for a name, since it alone knows the caches of the machine and whether a span is free for cells. The

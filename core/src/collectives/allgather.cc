@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "algorithms/partition.h"
+#include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
 
@@ -158,12 +159,50 @@ bool GroupedAllgather::Finish(uint64_t t) {
   return true;
 }
 
+// ---- over links
+
+class AllgatherOnLinks final : public LinkOperation {
+ public:
+  explicit AllgatherOnLinks(const LinkStart& start) : LinkOperation(start) {}
+  Status Start() override;
+  void Finish() override;
+};
+
+Status AllgatherOnLinks::Start() {
+  const Segment& segment = task_->segments[0];
+  const std::vector<size_t>& sizes = task_->rank_bytes;
+  const std::vector<size_t> offsets = PartOffsets(sizes);
+  auto* output = static_cast<std::byte*>(segment.output);
+  if (output == nullptr &&
+      exchange_->AllgatherOf(*std::max_element(sizes.begin(), sizes.end())) != Algorithm::kDirect) {
+    output = scratch_->Get(offsets.back() + sizes.back() + 1);
+    if (output == nullptr) return Internal("no memory for what is passed on");
+  }
+  std::vector<BlockMemory> blocks;
+  for (size_t p = 0; p < offsets.size(); ++p) {
+    blocks.push_back({p == me_ ? segment.input : nullptr, output ? output + offsets[p] : nullptr, sizes[p]});
+  }
+  exchange_->Allgather(0, 1, std::move(blocks));
+  return Status::Ok();
+}
+
+void AllgatherOnLinks::Finish() {
+  const Segment& segment = task_->segments[0];
+  if (segment.output == nullptr) return;
+  auto* const mine = static_cast<std::byte*>(segment.output) + PartOffsets(task_->rank_bytes)[me_];
+  if (mine != segment.input) ReadInput(segment, 0, task_->rank_bytes[me_], mine);
+}
+
 }  // namespace
 
 std::unique_ptr<StagedOperation> MakeStagedAllgather(const StagedStart& start) {
   if (start.task->set->local()) return std::make_unique<StagedAllgather>(start.staging, start.first_round, start.task);
   const Parts parts(start.task->set->layout, start.task->rank_bytes, 1, kSlotBytes);
   return std::make_unique<GroupedAllgather>(start.staging, start.first_round, start.task, parts, start.exchange);
+}
+
+std::unique_ptr<LinkOperation> MakeAllgatherOnLinks(const LinkStart& start) {
+  return std::make_unique<AllgatherOnLinks>(start);
 }
 
 }  // namespace farandole

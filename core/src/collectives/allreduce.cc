@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
 #include "common/cache.h"
@@ -210,10 +211,38 @@ bool StagedAllreduce::Finish(uint64_t t) {
   return true;
 }
 
+// ---- over links
+
+class AllreduceOnLinks final : public VectorOnLinks {
+ public:
+  explicit AllreduceOnLinks(const LinkStart& start) : VectorOnLinks(start) {}
+  Status Start() override;
+};
+
+Status AllreduceOnLinks::Start() {
+  const size_t size_bytes = vector_.size_bytes();
+  if (size_bytes == 0) return Status::Ok();
+  FRD_RETURN_IF_ERROR(FindPlace());
+  const auto* source = static_cast<const std::byte*>(vector_.Input(0, size_bytes));
+  if (source == nullptr) {
+    vector_.ReadInput(0, size_bytes, place_);
+    source = place_;
+  }
+  const size_t element_count = size_bytes / SizeOf(task_->dtype);
+  Scale scale = task_->scale;
+  if (ScalesFirst()) ScaleInto(place_, size_bytes, &source, &scale);
+  exchange_->Allreduce(*task_, scale, place_, static_cast<int64_t>(element_count), 1, source);
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::unique_ptr<StagedOperation> MakeStagedAllreduce(const StagedStart& start) {
   return std::make_unique<StagedAllreduce>(start.staging, start.first_round, start.task, start.exchange);
+}
+
+std::unique_ptr<LinkOperation> MakeAllreduceOnLinks(const LinkStart& start) {
+  return std::make_unique<AllreduceOnLinks>(start);
 }
 
 }  // namespace farandole

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "algorithms/partition.h"
+#include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
 #include "common/cache.h"
@@ -123,11 +124,53 @@ void StagedAlltoall::ReadHeaders() {
 
 bool StagedAlltoall::Finish(uint64_t t) { return staging_->AllCombined(number(t) + 1); }
 
+// ---- between groups, and over links
+
+const std::byte* At(const void* memory, size_t offset) {
+  return memory ? static_cast<const std::byte*>(memory) + offset : nullptr;
+}
+std::byte* At(void* memory, size_t offset) { return memory ? static_cast<std::byte*>(memory) + offset : nullptr; }
+
+// What this rank sends to itself, and, straight between the tensors, what goes to other groups and comes from there.
+void StartElsewhere(const Task& task, ShardExchange* exchange) {
+  const Segment& segment = task.segments[0];
+  const std::vector<size_t> send_at = PartOffsets(task.send_bytes), recv_at = PartOffsets(task.recv_bytes);
+  const auto me = static_cast<size_t>(task.set->position);
+  if (segment.output != nullptr) {
+    ReadInput(segment, send_at[me], task.send_bytes[me], At(segment.output, recv_at[me]));
+  }
+  if (task.set->local()) return;
+  std::vector<BlockMemory> sent, blocks;
+  for (size_t p = 0; p < send_at.size(); ++p) {
+    const bool elsewhere = task.set->layout.group_of[p] != exchange->partition().group;
+    sent.push_back({At(segment.input, send_at[p]), nullptr, elsewhere ? task.send_bytes[p] : 0});
+    blocks.push_back({nullptr, At(segment.output, recv_at[p]), elsewhere ? task.recv_bytes[p] : 0});
+  }
+  blocks.insert(blocks.begin(), sent.begin(), sent.end());
+  exchange->Alltoall(std::move(blocks));
+}
+
+class AlltoallOnLinks final : public LinkOperation {
+ public:
+  explicit AlltoallOnLinks(const LinkStart& start) : LinkOperation(start) {}
+  Status Start() override {
+    StartElsewhere(*task_, exchange_);
+    return Status::Ok();
+  }
+};
+
 }  // namespace
 
+// One stage: through staging between members of a group, over the links between all others, both at once.
 std::unique_ptr<StagedOperation> MakeStagedAlltoall(const StagedStart& start) {
+  StartElsewhere(*start.task, start.exchange);
+  if (start.staging->count() == 1) return nullptr;
   return std::make_unique<StagedAlltoall>(start.staging, start.first_round, start.task,
                                           start.exchange->partition().ranks());
+}
+
+std::unique_ptr<LinkOperation> MakeAlltoallOnLinks(const LinkStart& start) {
+  return std::make_unique<AlltoallOnLinks>(start);
 }
 
 }  // namespace farandole

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "collectives/links.h"
 #include "collectives/shard_exchange.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
@@ -93,10 +94,36 @@ bool StagedBroadcast::Finish(uint64_t t) {
   return true;
 }
 
+// ---- over links
+
+class BroadcastOnLinks final : public VectorOnLinks {
+ public:
+  explicit BroadcastOnLinks(const LinkStart& start) : VectorOnLinks(start) {}
+  Status Start() override;
+};
+
+Status BroadcastOnLinks::Start() {
+  const size_t size_bytes = vector_.size_bytes();
+  if (size_bytes == 0) return Status::Ok();
+  const bool is_root = static_cast<int>(me_) == task_->root;
+  // The root's memory is only read.
+  if (is_root) place_ = static_cast<std::byte*>(const_cast<void*>(vector_.Input(0, size_bytes)));
+  if (place_ == nullptr) {
+    FRD_RETURN_IF_ERROR(FindPlace());
+    if (is_root) vector_.ReadInput(0, size_bytes, place_);
+  }
+  exchange_->Broadcast(place_, static_cast<int64_t>(size_bytes), 1, task_->root);
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::unique_ptr<StagedOperation> MakeStagedBroadcast(const StagedStart& start) {
   return std::make_unique<StagedBroadcast>(start.staging, start.first_round, start.task, start.exchange);
+}
+
+std::unique_ptr<LinkOperation> MakeBroadcastOnLinks(const LinkStart& start) {
+  return std::make_unique<BroadcastOnLinks>(start);
 }
 
 }  // namespace farandole

@@ -1,7 +1,5 @@
 #include "collectives/collectives.h"
 
-#include "algorithms/partition.h"
-#include "collectives/task.h"
 #include "common/failpoint.h"
 
 namespace farandole {
@@ -23,11 +21,6 @@ PathKind PathOf(const Task& task) {
   facts.in_log = true;
   return ChoosePath(facts);
 }
-
-const std::byte* At(const void* memory, size_t offset) {
-  return memory ? static_cast<const std::byte*>(memory) + offset : nullptr;
-}
-std::byte* At(void* memory, size_t offset) { return memory ? static_cast<std::byte*>(memory) + offset : nullptr; }
 
 }  // namespace
 
@@ -61,6 +54,7 @@ Status Collectives::Poll(bool* moved, bool* done) {
     FRD_FAILPOINT("native.finish");
     apart_->Finish();
     apart_.reset();
+    scratch_.Release();
   }
   task_ = nullptr;
   *moved = *done = true;
@@ -89,57 +83,12 @@ Status Collectives::LaunchWhenFree() {
     entered_ = true;
   }
   launched_ = true;
-  if (TakesSplits(task_->kind)) {
-    LaunchAlltoall();
-  } else if (PathOf(*task_) == PathKind::kLinks) {
-    apart_ = std::make_unique<LinkOperation>(task_, &exchange_, &scratch_);
-    return apart_->Start();
-  } else {
-    LaunchStaged();
+  if (PathOf(*task_) == PathKind::kLinks) {
+    apart_ = MakeOnLinks({task_, &exchange_, &scratch_});
+    return apart_ ? apart_->Start() : Status::Ok();
   }
+  staged_ = MakeStaged({&staging_, next_round_, task_, &exchange_});
   return Status::Ok();
-}
-
-void Collectives::LaunchStaged() {
-  const StagedStart start{&staging_, next_round_, task_, &exchange_};
-  switch (task_->kind) {
-    case OpKind::kAllreduce:
-      staged_ = MakeStagedAllreduce(start);
-      return;
-    case OpKind::kBroadcast:
-      staged_ = MakeStagedBroadcast(start);
-      return;
-    case OpKind::kAllgather:
-      staged_ = MakeStagedAllgather(start);
-      return;
-    case OpKind::kReducescatter:
-      staged_ = MakeStagedReducescatter(start);
-      return;
-    default:  // nothing to move
-      return;
-  }
-}
-
-// One stage: through staging between members of a group, over the links between all others, both at once.
-void Collectives::LaunchAlltoall() {
-  const Segment& segment = task_->segments[0];
-  const std::vector<size_t> send_at = PartOffsets(task_->send_bytes), recv_at = PartOffsets(task_->recv_bytes);
-  const auto me = static_cast<size_t>(set_.position);
-  if (segment.output != nullptr) {
-    ReadInput(segment, send_at[me], task_->send_bytes[me], At(segment.output, recv_at[me]));
-  }
-  if (staging_.count() > 1) {
-    staged_ = MakeStagedAlltoall({&staging_, next_round_, task_, &exchange_});
-  }
-  if (set_.local()) return;
-  std::vector<BlockMemory> sent, blocks;
-  for (size_t p = 0; p < send_at.size(); ++p) {
-    const bool elsewhere = set_.layout.group_of[p] != exchange_.partition().group;
-    sent.push_back({At(segment.input, send_at[p]), nullptr, elsewhere ? task_->send_bytes[p] : 0});
-    blocks.push_back({nullptr, At(segment.output, recv_at[p]), elsewhere ? task_->recv_bytes[p] : 0});
-  }
-  blocks.insert(blocks.begin(), sent.begin(), sent.end());
-  exchange_.Alltoall(std::move(blocks));
 }
 
 }  // namespace farandole

@@ -9,6 +9,7 @@
 // The folds and their order are those of allreduce, so are the bits.
 #include <memory>
 
+#include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
 
@@ -118,12 +119,47 @@ bool StagedReducescatter::Finish(uint64_t t) {
   return true;
 }
 
+// ---- over links
+
+class ReducescatterOnLinks final : public LinkOperation {
+ public:
+  explicit ReducescatterOnLinks(const LinkStart& start) : LinkOperation(start) {}
+  Status Start() override;
+};
+
+Status ReducescatterOnLinks::Start() {
+  const Segment& segment = task_->segments[0];
+  const std::vector<size_t> offsets = PartOffsets(task_->rank_bytes);
+  const size_t size_bytes = offsets.back() + task_->rank_bytes.back();
+  const auto* source = static_cast<const std::byte*>(segment.input);
+  Scale scale = task_->scale;
+  if (ScalesFirst() && size_bytes > 0 && source != nullptr) {
+    std::byte* const scaled = scratch_->Get(size_bytes);
+    if (scaled == nullptr)
+      return Internal("no memory: " + std::to_string(size_bytes) + " bytes for a tensor that is scaled");
+    ScaleInto(scaled, size_bytes, &source, &scale);
+  } else if (ScalesFirst()) {
+    scale = Scale();  // zeros
+  }
+  std::vector<BlockMemory> blocks;
+  for (size_t p = 0; p < offsets.size(); ++p) {
+    blocks.push_back(
+        {source ? source + offsets[p] : nullptr, p == me_ ? segment.output : nullptr, task_->rank_bytes[p]});
+  }
+  exchange_->ReduceScatter(*task_, scale, 0, 1, std::move(blocks));
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::unique_ptr<StagedOperation> MakeStagedReducescatter(const StagedStart& start) {
   const Task& task = *start.task;
   const Parts parts(task.set->layout, task.rank_bytes, SizeOf(task.dtype), kSlotBytes);
   return std::make_unique<StagedReducescatter>(start.staging, start.first_round, start.task, parts, start.exchange);
+}
+
+std::unique_ptr<LinkOperation> MakeReducescatterOnLinks(const LinkStart& start) {
+  return std::make_unique<ReducescatterOnLinks>(start);
 }
 
 }  // namespace farandole

@@ -150,4 +150,16 @@ void CrossingOperation::MakeNext(bool* moved) {
   *moved = true;
 }
 
+std::unique_ptr<StagedOperation> MakeStagedNothing(const StagedStart&) { return nullptr; }
+
+std::unique_ptr<StagedOperation> MakeStaged(const StagedStart& start) {
+  switch (start.task->kind) {
+#define FRD_OP_KIND(enumerator, number, name, traits, moved) \
+  case OpKind::enumerator:                                   \
+    return MakeStaged##moved(start);
+#include "common/types.def"
+  }
+  return nullptr;
+}
+
 }  // namespace farandole

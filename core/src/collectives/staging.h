@@ -178,11 +178,12 @@ struct StagedStart {
   ShardExchange* exchange;
 };
 
-// One file for each collective.
-std::unique_ptr<StagedOperation> MakeStagedAllreduce(const StagedStart& start);
-std::unique_ptr<StagedOperation> MakeStagedBroadcast(const StagedStart& start);
-std::unique_ptr<StagedOperation> MakeStagedAllgather(const StagedStart& start);
-std::unique_ptr<StagedOperation> MakeStagedReducescatter(const StagedStart& start);
-std::unique_ptr<StagedOperation> MakeStagedAlltoall(const StagedStart& start);  // between members of the group
+// What moves the data of each collective, as types.def names it: MakeStagedAllreduce stands in allreduce.cc. It gives
+// the exchange what goes to other groups. Null where this rank has nothing to do in staging.
+#define FRD_OP_KIND(enumerator, number, name, traits, moved) \
+  std::unique_ptr<StagedOperation> MakeStaged##moved(const StagedStart& start);
+#include "common/types.def"
+
+std::unique_ptr<StagedOperation> MakeStaged(const StagedStart& start);  // the one of its kind
 
 }  // namespace farandole

@@ -288,7 +288,7 @@ void Eager::Running::FoldUpTo(size_t available_bytes) {
   }
 }
 
-// The same bits as an exchange by schedule, see LinkOperation::StartAllreduce and Runner::Fold.
+// The same bits as an exchange by schedule, see AllreduceOnLinks and Runner::Fold.
 void Eager::Running::FoldElements(size_t count) {
   const CellTensor& folding = segments[segment];
   if (folding.output == nullptr) return;

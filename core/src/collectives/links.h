@@ -1,0 +1,86 @@
+// Collectives among ranks of which no two share memory: over links, straight from and to the tensors where these are
+// one piece of memory; otherwise (fused tensors, ranks without memory) by way of scratch memory.
+//
+//   LinkOperation        hands its work to the exchange, and finishes when that is done
+//   VectorOnLinks        a LinkOperation whose result is one vector: allreduce, broadcast
+//
+// The driver alone uses it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "collectives/shard_exchange.h"
+#include "collectives/task.h"
+
+namespace farandole {
+
+// Memory that is kept from one operation to the next.
+class Scratch {
+ public:
+  // Null when there is no memory. What was in it is lost.
+  std::byte* Get(size_t size_bytes);
+  // Large rooms are given back.
+  void Release();
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  size_t size_bytes_ = 0;
+};
+
+// What an operation over links starts from. REQUIRES: every group of the set is one rank, there are two or more; all
+// outlive the operation.
+struct LinkStart {
+  const Task* task;
+  ShardExchange* exchange;
+  Scratch* scratch;
+};
+
+class LinkOperation {
+ public:
+  virtual ~LinkOperation() = default;
+
+  // Hands the work to the exchange.
+  virtual Status Start() = 0;
+  // The exchange is done.
+  virtual void Finish() {}
+
+ protected:
+  explicit LinkOperation(const LinkStart& start)
+      : task_(start.task),
+        exchange_(start.exchange),
+        scratch_(start.scratch),
+        me_(static_cast<size_t>(start.task->set->position)) {}
+
+  bool ScalesFirst() const;
+  // From here on the source is in `place`, and nothing is left to scale.
+  void ScaleInto(std::byte* place, size_t size_bytes, const std::byte** source, Scale* scale) const;
+
+  const Task* const task_;
+  ShardExchange* const exchange_;
+  Scratch* const scratch_;
+  const size_t me_;
+};
+
+class VectorOnLinks : public LinkOperation {
+ public:
+  void Finish() override;
+
+ protected:
+  explicit VectorOnLinks(const LinkStart& start) : LinkOperation(start), vector_(&start.task->segments) {}
+
+  // The output where it is one piece of memory, else scratch memory.
+  Status FindPlace();
+
+  const IoVector vector_;
+  std::byte* place_ = nullptr;  // where the result comes into being
+};
+
+// What moves the data of each collective, as types.def names it: MakeAllreduceOnLinks stands in allreduce.cc.
+#define FRD_OP_KIND(enumerator, number, name, traits, moved) \
+  std::unique_ptr<LinkOperation> Make##moved##OnLinks(const LinkStart& start);
+#include "common/types.def"
+
+std::unique_ptr<LinkOperation> MakeOnLinks(const LinkStart& start);  // the one of its kind; null: nothing to move
+
+}  // namespace farandole
