@@ -135,6 +135,10 @@ def test_a_back_end_s_name_elsewhere_is_found(plant: Plant) -> None:
         {
             "core/src/engine/a.cc": "// as nccl does\nint kMpiRanks;\nint compiled, impi;\n",
             "core/src/backends/nccl/b.cc": "int nccl; // unlike Gloo\n",
+            "core/src/backends/mpi/c.cc": "",
+            "core/src/backends/gloo/d.cc": "",
+            "core/src/backends/echo/e.cc": "int echo;\n",
+            "core/src/world/f.cc": "int echoes; auto& x = kEcho;\n",
             "core/src/backends/table.cc": "nccl mpi gloo\n",
         }
     )
@@ -142,6 +146,7 @@ def test_a_back_end_s_name_elsewhere_is_found(plant: Plant) -> None:
         "core/src/backends/nccl/b.cc:1: names the back end gloo",
         "core/src/engine/a.cc:1: names the back end nccl",
         "core/src/engine/a.cc:2: names the back end mpi",
+        "core/src/world/f.cc:1: names the back end echo",
     ]
 
 

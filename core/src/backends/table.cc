@@ -5,13 +5,9 @@
 namespace farandole {
 namespace {
 
-// A signature carries the number, and all ranks have the same version, so a row may stand anywhere behind the first.
-const BackendKind* const kKinds[] = {
-    &kNative,
-    &kGloo,
-    &kMpi,
-    &kNccl,
-};
+#define FRD_ADDRESS(kind) &kind,
+const BackendKind* const kKinds[] = {FRD_BACKENDS(FRD_ADDRESS)};
+#undef FRD_ADDRESS
 constexpr size_t kKindCount = std::size(kKinds);
 
 const BackendKind& KindOf(int number) { return *kKinds[static_cast<size_t>(number)]; }

@@ -18,12 +18,19 @@
 
 namespace farandole {
 
-// The rows. Each is defined in its own folder, which includes this file. This file includes none of them, so a back end
-// depends on nothing but what all back ends share.
-extern const BackendKind kNative;  // ours: shared memory inside a group, links between groups, all in host memory
-extern const BackendKind kGloo;    // its own TCP connections, by a library that the user has built (core/gloo)
-extern const BackendKind kMpi;     // an MPI library that is found at run time, started by its own launcher
-extern const BackendKind kNccl;    // tensors on CUDA devices, as they lie there, with results there
+// The rows, by number. Each is defined in its own folder, which includes this file. This file includes none of them, so
+// a back end depends on nothing but what all back ends share. A signature carries the number, and all ranks have the
+// same version, so a row may stand anywhere behind the first.
+//
+//   kNative   ours: shared memory inside a group, links between groups, all in host memory
+//   kGloo     its own TCP connections, by a library that the user has built (core/gloo)
+//   kMpi      an MPI library that is found at run time, started by its own launcher
+//   kNccl     tensors on CUDA devices, as they lie there, with results there
+#define FRD_BACKENDS(ROW) ROW(kNative) ROW(kGloo) ROW(kMpi) ROW(kNccl)
+
+#define FRD_DECLARE(kind) extern const BackendKind kind;
+FRD_BACKENDS(FRD_DECLARE)
+#undef FRD_DECLARE
 
 // How much of the shared segment ours wants for each member of a group, and among how many ranks it can perform an
 // operation. Pure; any thread.
