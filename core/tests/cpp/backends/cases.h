@@ -7,6 +7,7 @@
 #include "backends/ranks.h"
 #include "backends/reduction_oracle.h"
 #include "reduce/half.h"
+#include "support/reductions.h"
 
 namespace farandole::tests {
 
@@ -41,14 +42,14 @@ class CaseMaker {
   Case Make(int positions) {
     constexpr OpKind kKinds[] = {OpKind::kAllreduce, OpKind::kAllreduce, OpKind::kBroadcast,
                                  OpKind::kAllgather, OpKind::kAlltoall,  OpKind::kReducescatter};
-    constexpr ReduceOp kReduces[] = {ReduceOp::kSum, ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax,
-                                     ReduceOp::kProduct};
     constexpr Scale kScales[] = {{}, {}, {1.0, 3.0}, {0.5, 1.0}, {3.0, 7.0}};
     Case made;
     made.seed = static_cast<uint32_t>(random_());
     made.kind = kKinds[Below(std::size(kKinds))];
     made.dtype = static_cast<DType>(Below(kDTypeCount));
-    made.reduce = kReduces[Below(std::size(kReduces))];
+    std::vector<ReduceOp> reductions = FoldedReductions(made.dtype);
+    reductions.insert(reductions.begin(), ReduceOp::kSum);
+    made.reduce = reductions[Below(reductions.size())];
     made.scale = kScales[Below(std::size(kScales))];
     made.root = static_cast<int>(Below(static_cast<size_t>(positions)));
     made.in_place = Below(2) == 0;

@@ -55,9 +55,10 @@ struct Rig {
   const std::unique_ptr<Backend> backend;
 
  private:
-  // Sums of halves that are scaled before they travel are rounded once more than in one group of ours.
+  // Sums of halves are scaled before they travel, and products after; in one group of ours both are rounded once less.
   static bool IsRoundedOtherwise(const Case& c) {
-    return IsHalf(c.dtype) && c.reduce == ReduceOp::kSum && !c.scale.IsIdentity();
+    const bool rounds = c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProduct;
+    return IsHalf(c.dtype) && rounds && !c.scale.IsIdentity();
   }
 };
 

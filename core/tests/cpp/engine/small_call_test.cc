@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/reductions.h"
 #include "support/requests.h"
 #include "support/thread_worlds.h"
 
@@ -112,7 +113,9 @@ void ExpectTheSameBits(Engine& engine, DType dtype, ReduceOp reduce, int64_t cou
 TEST_P(SmallCallTest, GivesTheBitsOfAnOperation) {
   Run([](Engine& engine) {
     for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
-      for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+      std::vector<ReduceOp> reductions = tests::FoldedReductions(static_cast<DType>(dtype));
+      reductions.push_back(ReduceOp::kAverage);
+      for (const ReduceOp reduce : reductions) {
         for (int64_t count : {1, 9, 300})
           ExpectTheSameBits(engine, static_cast<DType>(dtype), reduce, count, dtype % 2 == 0 ? 2.0 : -0.5);
       }

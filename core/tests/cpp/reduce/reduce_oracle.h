@@ -17,20 +17,42 @@ namespace farandole::tests {
 
 template <class T>
 T RealPair(ReduceOp reduce, T left, T right) {
-  if (reduce == ReduceOp::kSum) return left + right;
-  if (reduce == ReduceOp::kProduct) return left * right;
-  if (std::isnan(left) || std::isnan(right)) return std::numeric_limits<T>::quiet_NaN();
   const bool left_is_less = left < right || (left == right && std::signbit(left) && !std::signbit(right));
-  return left_is_less == (reduce == ReduceOp::kMin) ? left : right;
+  const bool finds_nan = std::isnan(left) || std::isnan(right);
+  switch (reduce) {
+    case ReduceOp::kSum:
+      return left + right;
+    case ReduceOp::kProduct:
+      return left * right;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+      if (finds_nan) return std::numeric_limits<T>::quiet_NaN();
+      return left_is_less == (reduce == ReduceOp::kMin) ? left : right;
+    case ReduceOp::kAverage:
+    case ReduceOp::kAdasum:
+      break;  // no folds
+  }
+  return {};
 }
 
 template <class T>
 T IntegerPair(ReduceOp reduce, T left, T right) {
-  if (reduce == ReduceOp::kMin) return left < right ? left : right;
-  if (reduce == ReduceOp::kMax) return left < right ? right : left;
   const uint64_t wide_left = static_cast<uint64_t>(static_cast<int64_t>(left));
   const uint64_t wide_right = static_cast<uint64_t>(static_cast<int64_t>(right));
-  return static_cast<T>(reduce == ReduceOp::kSum ? wide_left + wide_right : wide_left * wide_right);
+  switch (reduce) {
+    case ReduceOp::kSum:
+      return static_cast<T>(wide_left + wide_right);
+    case ReduceOp::kProduct:
+      return static_cast<T>(wide_left * wide_right);
+    case ReduceOp::kMin:
+      return left < right ? left : right;
+    case ReduceOp::kMax:
+      return left < right ? right : left;
+    case ReduceOp::kAverage:
+    case ReduceOp::kAdasum:
+      break;  // no folds
+  }
+  return {};
 }
 
 template <class T>

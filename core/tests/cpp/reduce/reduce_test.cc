@@ -7,10 +7,11 @@
 #include <cstring>
 #include <random>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "reduce/reduce_oracle.h"
+#include "support/reductions.h"
 
 namespace farandole {
 namespace {
@@ -77,10 +78,19 @@ std::vector<const char*> FirstOf(const std::vector<std::string>& buffers, size_t
   return pointers;
 }
 
-class FoldMatrix : public ::testing::TestWithParam<std::tuple<int, ReduceOp>> {
+std::vector<std::pair<DType, ReduceOp>> AllFolds() {
+  std::vector<std::pair<DType, ReduceOp>> folds;
+  for (int type = 0; type < kDTypeCount; ++type) {
+    const auto dtype = static_cast<DType>(type);
+    for (const ReduceOp reduce : tests::FoldedReductions(dtype)) folds.emplace_back(dtype, reduce);
+  }
+  return folds;
+}
+
+class FoldMatrix : public ::testing::TestWithParam<std::pair<DType, ReduceOp>> {
  protected:
-  DType dtype() const { return static_cast<DType>(std::get<0>(GetParam())); }
-  ReduceOp reduce() const { return std::get<1>(GetParam()); }
+  DType dtype() const { return GetParam().first; }
+  ReduceOp reduce() const { return GetParam().second; }
   size_t element_bytes() const { return SizeOf(dtype()); }
 
   std::string Folded(const std::vector<const char*>& inputs, size_t element_count) const {
@@ -177,14 +187,9 @@ TEST_P(FoldMatrix, TwiceStoresTheSameBitsInBothPlaces) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FoldMatrix,
-                         ::testing::Combine(::testing::Range(0, kDTypeCount),
-                                            ::testing::Values(ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax,
-                                                              ReduceOp::kProduct)),
-                         [](const auto& info) {
-                           return std::string(NameOf(static_cast<DType>(std::get<0>(info.param)))) + "_" +
-                                  NameOf(std::get<1>(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(All, FoldMatrix, ::testing::ValuesIn(AllFolds()), [](const auto& info) {
+  return std::string(NameOf(info.param.first)) + "_" + NameOf(info.param.second);
+});
 
 }  // namespace
 }  // namespace farandole
