@@ -14,11 +14,16 @@ def make(values, shape, dtype):
     return tf.reshape(tf.cast(tf.constant(values, "float64" if "float" in dtype else "int64"), dtype), shape)
 
 
+DTYPES = (
+    *("uint8", "int8", "uint16", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64", "bool"),
+)
 SUBJECT = conformance.Subject(
     module=farandole_tensorflow,
     make=make,
     values=lambda tensor: tf.reshape(tensor, [-1]).numpy().tolist(),
-    unsupported=lambda: tf.zeros(3, tf.complex64),
+    unsupported=lambda: tf.zeros(3, tf.complex128),
+    dtypes=DTYPES,
     absent=frozenset(ELSEWHERE),
 )
 test_conformance = conformance.tests(SUBJECT)

@@ -10,7 +10,11 @@ from farandole.plugin import DType
 
 Tensor = Any  # tf.Tensor; TensorFlow is not read by the type checker
 
-_TF_DTYPES = {dtype: getattr(tf, dtype.title) for dtype in DType}
+_NAMES = (  # the rows of csrc/types.cc
+    *("uint8", "int8", "uint16", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64", "bool"),
+)
+_TF_DTYPES = {DType[name.upper()]: getattr(tf, name) for name in _NAMES}
 _DTYPES = {tf_dtype: dtype for dtype, tf_dtype in _TF_DTYPES.items()}
 
 
@@ -24,7 +28,7 @@ class Casts:
             ValueError: an element type that cannot be reduced or sent.
         """
         if tensor.dtype not in _DTYPES:
-            known = ", ".join(dtype.title for dtype in DType)
+            known = ", ".join(_NAMES)
             raise ValueError(f"tensors of dtype {tensor.dtype.name} cannot be reduced or sent; supported are {known}")
         return _DTYPES[tensor.dtype], tensor.shape
 
