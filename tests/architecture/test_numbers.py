@@ -8,6 +8,7 @@ from tree import ROOT
 
 _TABLE = "core/src/common/types.def"
 _HEADERS = ("core/include/farandole/farandole.h", "core/tests/first_release/farandole.h")
+_RANDOM_CASES = "tests/collectives/operations.py"
 _ADAPTER, _WORDS = "core/python/farandole/_adapter.py", "core/python/farandole/_ops.py"
 
 Row = tuple[str, ...]
@@ -59,3 +60,11 @@ def test_python_has_the_numbers() -> None:
 def test_python_has_the_rows_of_element_types() -> None:
     expected = {name.upper(): (int(number), kind, int(size)) for _, number, name, kind, size, _ in rows("FRD_DTYPE")}
     assert members(_ADAPTER, "DType") == expected
+
+
+def test_random_cases_are_drawn_of_every_collective() -> None:
+    tree = ast.parse((ROOT / _RANDOM_CASES).read_text())
+    tables = (node.value for node in tree.body if isinstance(node, ast.Assign) and "OPERATIONS" in ast.dump(node))
+    drawn = {ast.literal_eval(key) for table in tables if isinstance(table, ast.Dict) for key in table.keys if key}
+    carrying = {name for _, _, name, traits, _ in rows("FRD_OP_KIND") if "kCarriesTensors" in traits}
+    assert carrying - drawn == set(), f"{_RANDOM_CASES} has no row of it"

@@ -34,16 +34,22 @@ class Row:
     factor: float = 1.0  # of the sum: what makes it an average, prescale and postscale
 
 
+_REDUCING = (Kind.ALLREDUCE, Kind.REDUCESCATTER)
+_ALWAYS_OURS = (Kind.BARRIER, Kind.JOIN, Kind.ADD_PROCESS_SET, Kind.REMOVE_PROCESS_SET)
+_TITLES = {ReduceOp.MIN: "min, max", ReduceOp.ADASUM: "Adasum"}  # the others by their names
+_ELSEWHERE = (ReduceOp.AVERAGE, ReduceOp.MAX)  # a sum with factors; beside min
+
+
 def _rows() -> list[Row]:
     rows = []
-    for kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
+    for kind in _REDUCING:
         word = kind.name.lower()
-        rows.append(Row(f"{word}: sum", kind))
-        rows.append(Row(f"{word}: average, or a sum with factors", kind, factor=0.5))
-        rows.append(Row(f"{word}: min, max", kind, ReduceOp.MIN))
-        rows.append(Row(f"{word}: product", kind, ReduceOp.PRODUCT))
-        rows.append(Row(f"{word}: Adasum", kind, ReduceOp.ADASUM))
-    others = (Kind.ALLGATHER, Kind.BROADCAST, Kind.ALLTOALL)
+        for reduce in ReduceOp:
+            if reduce not in _ELSEWHERE:
+                rows.append(Row(f"{word}: {_TITLES.get(reduce, reduce.name.lower())}", kind, reduce))
+            if reduce is ReduceOp.SUM:
+                rows.append(Row(f"{word}: average, or a sum with factors", kind, factor=0.5))
+    others = sorted(set(Kind) - {*_REDUCING, *_ALWAYS_OURS})
     return rows + [Row(kind.name.lower(), kind) for kind in others]
 
 

@@ -13,13 +13,13 @@ def test_the_page_holds_what_is_declared():
 
 def test_native_performs_what_every_other_back_end_does():
     for back_end in core.back_ends:
-        for row in (Row("", kind, reduce) for kind in list(Kind)[:6] for reduce in ReduceOp if reduce != 1):
+        for row in (Row("", kind, reduce) for kind in Kind for reduce in ReduceOp if reduce != 1):
             assert performed(back_end, row, False) <= performed("native", row, False), (back_end, row)
 
 
 def test_who_has_no_network_between_hosts_performs_nothing_there_unless_it_does_without():
     relayed = {Kind.ALLREDUCE, Kind.BROADCAST}
-    for row in (Row("", kind) for kind in list(Kind)[:6]):
+    for row in (Row("", kind) for kind in Kind):
         assert performed("native", row, False, cut_off=True) == performed("native", row, False)
         assert not performed("gloo", row, False, cut_off=True) | performed("mpi", row, False, cut_off=True)
         expected = performed("nccl", row, True) if row.kind in relayed else set()

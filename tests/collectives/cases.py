@@ -46,7 +46,7 @@ class Case:
     op: str = "Sum"
     prescale: float = 1.0
     postscale: float = 1.0
-    root: int = 0  # a global rank
+    root: int = -1  # a global rank; -1: the operation has no root
     joined: frozenset[int] = frozenset()  # global ranks that have no more data when the case is performed
 
     @property

@@ -96,7 +96,7 @@ def start(case: Case, arrays: list[np.ndarray], words: dict[str, Any]) -> Any:
 
 
 def has_no_root(case: Case) -> bool:
-    return case.operation == "broadcast" and case.root in case.joined
+    return case.root in case.joined
 
 
 def judge(case: Case, arrays: list[np.ndarray], result: Any) -> list[str]:

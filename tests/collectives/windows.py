@@ -79,7 +79,7 @@ def last_to_join(window: Window) -> set[int]:
     most = max(window.stops)
     late = {rank for rank in world if window.stops[rank] == most}
     # A rank has joined before a late one where a case of both could not end without that.
-    shared = [case for case in window.cases if late & set(case.members) - case.joined and case.operation != "broadcast"]
+    shared = [case for case in window.cases if late & set(case.members) - case.joined and case.root < 0]
     awaited = {rank for case in shared for rank in case.members if rank in case.joined}
     return late if world - late <= awaited else world
 

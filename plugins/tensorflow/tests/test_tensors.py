@@ -60,7 +60,7 @@ def other_things():
     for wrong in (tf.SparseTensor([[0]], [1.0], [2]), tf.ragged.constant([[1], []])):
         with pytest.raises(TypeError, match="to_tensor"):
             hvd.allreduce(wrong)
-    for wrong in (tf.constant("text"), tf.zeros(1, tf.complex64), tf.zeros(1, tf.uint32)):
+    for wrong in (tf.constant("text"), tf.zeros(1, tf.complex128), tf.zeros(1, tf.uint32)):
         with pytest.raises(ValueError, match="supported are uint8"):
             hvd.allgather(wrong)
     with pytest.raises(TypeError, match="compression must be"):
