@@ -167,7 +167,7 @@ def python_version(session: nox.Session, version: str) -> None:
 def soak(session: nox.Session) -> None:
     """The long forms: 25,000 random cases, 2,000 settings, 1,000 kills, all examples. Arguments after -- choose."""
     folders = ["tests/collectives", "tests/faults", "tests/parity", "plugins/torch/tests/test_drawn_training.py"]
-    runs = chosen(session.posargs, [*folders, *(folder for folder in suites() if "examples" in folder)])
+    runs = chosen(session.posargs, [*folders, *(each for each in suites() if "examples" in each or "_mxnet" in each)])
     run_jobs(session, python_jobs(session, runs, options=["-s"], variables={"FARANDOLE_LONG": "1"}), most=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -10,6 +11,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from collections.abc import Iterator
 from email.parser import Parser
 from pathlib import Path
 
@@ -48,12 +50,14 @@ class Empty:
         pip = [sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "--disable-pip-version-check"]
         self._run(*pip, "install", "--only-binary", ":all:", *arguments)
 
-    def borrow(self) -> None:
-        """Let it have, after its own packages, those of the environment that these tests run in."""
-        (self.folder() / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-
-    def folder(self) -> Path:
-        return Path(self.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    @contextlib.contextmanager
+    def borrowing(self) -> Iterator[Empty]:
+        """Within the block it has, after its own packages, those of the environment that these tests run in."""
+        folder = self.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+        lent = Path(folder, "lent.pth")
+        lent.write_text(sysconfig.get_path("purelib") + "\n")
+        yield self
+        lent.unlink()
 
 
 def strangers_in(wheel: Path) -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,16 +20,22 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Empty:
     return empty
 
 
+@pytest.fixture
+def with_numpy(bare: Empty) -> Iterator[Empty]:
+    """numpy is lent by the environment of this test, and so is PyTorch, large as it is."""
+    with bare.borrowing():
+        yield bare
+
+
 @pytest.fixture(scope="module")
-def with_torch(tmp_path_factory: pytest.TempPathFactory) -> Empty:
-    """Our wheels are installed; PyTorch, large as it is, and numpy are lent by the environment of this test."""
-    empty = Empty(tmp_path_factory.mktemp("torch"))
-    empty.install(str(wheel_of("farandole")))
-    empty.install("--no-deps", str(wheel_of("farandole_torch")))
-    torch = importlib.util.find_spec("torch")
-    assert torch is not None and torch.origin is not None
-    (empty.folder() / "lent.pth").write_text(f"{Path(torch.origin).parents[1]}\n")  # comes after its own packages
-    return empty
+def with_plugin(bare: Empty) -> Empty:
+    bare.install("--no-deps", str(wheel_of("farandole_torch")))
+    return bare
+
+
+@pytest.fixture
+def with_torch(with_plugin: Empty, with_numpy: Empty) -> Empty:
+    return with_numpy
 
 
 def test_no_compiler_is_in_reach(bare: Empty) -> None:
@@ -58,7 +64,7 @@ def test_the_module_is_linked_to_no_framework_and_no_communication_library(bare:
     assert [name for name in mapped if re.match(r"lib(?:nccl|mpi|gloo|cuda|cudart|torch|tensorflow|mxnet)", name)] == []
 
 
-def test_two_ranks_add_numpy_arrays(with_torch: Empty, tmp_path: Path) -> None:
+def test_two_ranks_add_numpy_arrays(with_numpy: Empty, tmp_path: Path) -> None:
     script = tmp_path / "add.py"
     script.write_text("""
 import sys
@@ -72,7 +78,7 @@ assert total.tolist() == [2.0 * i + 1.0 for i in range(1000)], total
 print("sum is right on", fnp.rank(), "of", fnp.size())
 fnp.shutdown()
 """)
-    output = with_torch.run("farandole", "run", "-np", "2", "python", str(script))
+    output = with_numpy.run("farandole", "run", "-np", "2", "python", str(script))
     assert "sum is right on 0 of 2" in output
     assert "sum is right on 1 of 2" in output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,18 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-def with_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Empty:
-    """What `pip install farandole farandole-tensorflow` brings, beside the TensorFlow that is here: it is 250 MB."""
+def without_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Empty:
+    """What `pip install farandole farandole-tensorflow` brings."""
     empty = Empty(tmp_path_factory.mktemp("tensorflow"))
     empty.install(str(wheel_of("farandole")), str(wheel_of("farandole_tensorflow")))
-    empty.borrow()
     return empty
+
+
+@pytest.fixture
+def with_tensorflow(without_tensorflow: Empty) -> Iterator[Empty]:
+    """The same, beside the TensorFlow that is here: it is 250 MB."""
+    with without_tensorflow.borrowing() as empty:
+        yield empty
 
 
 def test_one_binary_serves_every_python_and_needs_nothing_but_the_system(tmp_path: Path) -> None:
@@ -67,8 +74,6 @@ def test_doctor_finds_nothing_to_mend_about_it(with_tensorflow: Empty) -> None:
     assert re.search(r"OK +plugin tensorflow +farandole-tensorflow", said), said
 
 
-def test_without_tensorflow_it_says_what_to_install(tmp_path: Path) -> None:
-    empty = Empty(tmp_path / "bare")
-    empty.install(str(wheel_of("farandole")), str(wheel_of("farandole_tensorflow")))
+def test_without_tensorflow_it_says_what_to_install(without_tensorflow: Empty) -> None:
     code = "try: import farandole_tensorflow\nexcept ImportError as error: print(error)"
-    assert "python -m pip install tensorflow" in empty.run("python", "-c", code)
+    assert "python -m pip install tensorflow" in without_tensorflow.run("python", "-c", code)
