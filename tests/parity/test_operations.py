@@ -1,7 +1,8 @@
 """Same numbers in, same bits out: in numpy and in the framework that is here. The suite runs beside each framework.
 
 What numpy's face gives is compared with formulas, so frameworks that cannot be in one process have the same bits, too.
-FARANDOLE_LONG=1: every element type in a graph of TensorFlow's, too, whose kernels are those of eager calls.
+FARANDOLE_LONG=1: every element type in a graph of TensorFlow's, too, whose kernels are those of eager calls. By default
+one of each kind: bool, a whole number, a float that is added in float32, and float32.
 """
 
 import os
@@ -32,7 +33,7 @@ def test_numpy_has_the_bits_of_the_formulas(dtype):
 
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))
-IN_A_GRAPH = DTYPES if LONG else ("bool", "uint8", "int32", "float16", "bfloat16", "float32")
+IN_A_GRAPH = DTYPES if LONG else ("bool", "int32", "bfloat16", "float32")
 CASES = [
     (framework, way, dtype)
     for framework in FRAMEWORKS
