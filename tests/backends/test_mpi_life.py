@@ -156,7 +156,7 @@ farandole.init()
 data = numpy.ones(4_000_000)  # nearly all of its time is the library's
 frd.allreduce(data)
 if farandole.rank() == 1:
-    threading.Timer(1.0, lambda: os.kill(os.getpid(), 9)).start()
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), 9)).start()
 try:
     while True:
         frd.allreduce(data)
@@ -175,7 +175,7 @@ def test_a_job_whose_rank_dies_in_mpi_ends(kind, ranks, tmp_path):
     assert "rank 1" in text or "signal 9" in text or "signal: 9" in text, text
 
 
-# Rank 1 comes last, and dies when rank 0 has computed for 100 ms, which it does in the library only: of an operation
+# Rank 1 comes last, and dies when rank 0 has computed for 50 ms, which it does in the library only: of an operation
 # that takes longer than that.
 DIES_WITHIN = """
 import os, pathlib, time
@@ -188,7 +188,7 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 farandole.init()
-data = numpy.ones(32_000_000)
+data = numpy.ones(16_000_000)
 frd.allreduce(data, name="large")
 root, *_ = farandole.allgather_object(os.getpid())
 farandole.barrier()
@@ -196,7 +196,7 @@ if farandole.rank() == 1:
     time.sleep(1)
     before = cpu_seconds(root)
     frd.allreduce_async(data, name="large")
-    while cpu_seconds(root) < before + 0.1:
+    while cpu_seconds(root) < before + 0.05:
         time.sleep(0.005)
     os.kill(os.getpid(), 9)
 try:
