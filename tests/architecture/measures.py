@@ -19,8 +19,8 @@ SOURCES = "core/src/"
 
 # figure -> the most it may be
 WORST: dict[str, float] = {
-    "files": 191,
-    "percent of files below 60 lines": 9.9,
+    "files": 190,
+    "percent of files below 60 lines": 10,
     "files above 500 lines": 0,
     "lines of the longest function": 40,
     "folders that include each other in a circle": 0,

@@ -19,7 +19,7 @@
 #include "controller/negotiation.h"
 #include "device/block_pools.h"
 #include "device/device.h"
-#include "engine/recording.h"
+#include "engine/trace/timeline.h"
 #include "engine/request.h"
 #include "reduce/reduce.h"
 

@@ -5,7 +5,6 @@
 #include "backends/table.h"
 #include "common/descriptor.h"
 #include "common/failpoint.h"
-#include "engine/recording.h"
 #include "engine/trace/timeline.h"
 #include "transport/socket.h"
 #include "transport/socket_io.h"

@@ -1,4 +1,4 @@
-#include "engine/recording.h"
+#include "engine/trace/timeline.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
