@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/operation.h"
-#include "engine/trace/timeline.h"
+#include "engine/timeline.h"
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include "common/dynamic_library.h"
 #include "engine/process.h"
 #include "engine/stacks.h"
-#include "engine/trace/timeline.h"
+#include "engine/timeline.h"
 #include "farandole/farandole.h"
 
 namespace py = pybind11;

@@ -4,7 +4,7 @@
 #include "engine/device_copies.h"
 #include "engine/operations.h"
 #include "engine/small.h"
-#include "engine/trace/timeline.h"
+#include "engine/timeline.h"
 
 namespace farandole {
 namespace {

@@ -19,8 +19,8 @@
 #include "controller/negotiation.h"
 #include "device/block_pools.h"
 #include "device/device.h"
-#include "engine/trace/timeline.h"
 #include "engine/request.h"
+#include "engine/timeline.h"
 #include "reduce/reduce.h"
 
 namespace farandole {

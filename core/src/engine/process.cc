@@ -5,7 +5,7 @@
 #include "backends/table.h"
 #include "common/descriptor.h"
 #include "common/failpoint.h"
-#include "engine/trace/timeline.h"
+#include "engine/timeline.h"
 #include "transport/socket.h"
 #include "transport/socket_io.h"
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(120)
 
 def events_of(path, killed=False):
     text = Path(path).read_text().rstrip()
-    return json.loads(text + "]" * (killed and not text.endswith("]")))  # see engine/trace/file.h
+    return json.loads(text + "]" * (killed and not text.endswith("]")))  # see engine/trace_file.h
 
 
 def begins(events, category=None):

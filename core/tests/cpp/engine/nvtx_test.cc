@@ -1,4 +1,4 @@
-#include "engine/trace/timeline.h"
+#include "engine/timeline.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

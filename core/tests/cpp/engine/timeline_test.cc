@@ -1,4 +1,4 @@
-#include "engine/trace/timeline.h"
+#include "engine/timeline.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/trace/file.h"
+#include "engine/trace_file.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/trace/timeline.h"
+#include "engine/timeline.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@
 #include "common/log.h"
 #include "engine/batch.h"
 #include "engine/operation.h"
-#include "engine/trace/file.h"
+#include "engine/trace_file.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "engine/trace/file.h"
+#include "engine/trace_file.h"
 
 #include <fcntl.h>
 

@@ -90,8 +90,8 @@ class Timeline {
   inline static std::atomic<bool> on_{false}, marks_batches_{false};
 };
 
-// ---- records of operations, and ranges for Nvidia's profilers. Both are off, and cost one look at an atomic, until they
-// are asked for. Any thread, but for what a batch records.
+// ---- records of operations, and ranges for Nvidia's profilers. Both are off, and cost one look at an atomic, until
+// they are asked for. Any thread, but for what a batch records.
 
 class Operation;
 struct PlannedTask;
