@@ -71,6 +71,7 @@ def train(how):
     if how == "late" and hvd.rank() == 1: time.sleep(60)
     if how == "late": hvd.allreduce(np.ones(2), name="x")
     if how == "column": raise KeyError("no such column")
+    if how == "root": hvd.broadcast(np.ones(2), root_rank=7)
     for _ in range(2 + (hvd.rank() == 1)):
         hvd.allreduce(np.ones(2))
     hvd.broadcast(np.ones(2), 0, name="x")
@@ -81,6 +82,7 @@ SENTENCES = {  # in what order their ranks fail is not known
     "late": r"farandole\.DeadlineError: .* has waited 3.* for rank 1",
     "batch": r"farandole\.DeadlineError: .* they wait for each other",
     "column": r"KeyError: 'no such column'",
+    "root": r"ValueError: root_rank=7 is not a rank of this world",
 }
 
 

@@ -30,8 +30,9 @@ class Uncaught:
 
     def __init__(self, error: BaseException, trace: TracebackType | None) -> None:
         self._error = _translated(error)
-        self._is_ours = isinstance(self._error, (MismatchError, RecoverableError))
-        self._trace = down_to_the_user(trace) if self._is_ours else trace
+        self._is_of_all_ranks = isinstance(self._error, (MismatchError, RecoverableError))
+        is_ours = self._is_of_all_ranks or _is_refusal(self._error, trace, is_translated=self._error is not error)
+        self._trace = down_to_the_user(trace) if is_ours else trace
 
     @property
     def text(self) -> str:
@@ -42,9 +43,9 @@ class Uncaught:
     def mistake(self) -> str:
         """The key by which ranks that fail of one mistake find each other: equal on all of them.
 
-        Of an error of ours it is the class alone, since ranks may word one mistake differently.
+        Of an error that all ranks raise it is the class alone, since ranks may word one mistake differently.
         """
-        return type(self._error).__name__ if self._is_ours else self.text
+        return type(self._error).__name__ if self._is_of_all_ranks else self.text
 
     @property
     def reason(self) -> str:
@@ -75,6 +76,18 @@ def _translated(error: BaseException) -> BaseException:
         if hasattr(error, name):
             setattr(ours, name, getattr(error, name))
     return ours
+
+
+def _is_refusal(error: BaseException, trace: TracebackType | None, is_translated: bool) -> bool:
+    """Whether Farandole has refused a call that this rank made, whatever the others call."""
+    if type(error).__module__ == "farandole":  # NotInitializedError, and those of plugins
+        return isinstance(error, ValueError)
+    return type(error) in (ValueError, TypeError) and (is_translated or _is_raised_by_us(trace))
+
+
+def _is_raised_by_us(trace: TracebackType | None) -> bool:
+    frames = [frame for frame, _ in traceback.walk_tb(trace)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__") or "").startswith("farandole")
 
 
 def down_to_the_user(trace: TracebackType | None) -> TracebackType | None:

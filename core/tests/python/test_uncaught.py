@@ -49,11 +49,37 @@ def test_our_errors_are_shown_down_to_the_users_line(kind):
     assert uncaught.where == " at lightning.py:2"
 
 
-@pytest.mark.parametrize("error", [ValueError("no such column"), farandole.FarandoleError("a bug of ours")])
+class InvalidError(ValueError):
+    """As plugins make it, of ValueError and of a class of their framework."""
+
+    __module__ = "farandole"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("a bad root"), TypeError("no tensor"), InvalidError("a bad root"), farandole.NotInitializedError("x")],
+)
+@pytest.mark.usefixtures("in_farandole")
+def test_a_call_that_we_refuse_on_this_rank_is_shown_down_to_the_users_line(error):
+    uncaught = caught(error, "train", "farandole.numpy")
+    assert "farandole.numpy" not in uncaught.text and "in fail" not in uncaught.text
+    assert uncaught.where == " at train.py:2"
+    assert uncaught.mistake == uncaught.text  # another rank may have made another mistake of the same class
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("a bug of ours"), UnicodeError("a file"), farandole.FarandoleError("a bug of ours")]
+)
 @pytest.mark.usefixtures("in_farandole")
 def test_other_errors_are_shown_whole(error):
     text = caught(error, "train", "farandole.numpy").text
     assert '"farandole.numpy.py"' in text and "in fail" in text
+
+
+@pytest.mark.parametrize("error", [ValueError("no such column"), TypeError("no table")])
+def test_what_others_raise_is_shown_whole(error, monkeypatch):
+    monkeypatch.setitem(globals(), "__name__", "contextlib")  # no frame of the user's, so that cutting would show
+    assert "in fail" in caught(error, "train").text
 
 
 @pytest.mark.usefixtures("in_farandole")
@@ -95,12 +121,15 @@ def translates(monkeypatch):
     return use
 
 
-@pytest.mark.parametrize("kind", [ValueError, farandole.FarandoleError, farandole.NotInitializedError])
+@pytest.mark.parametrize(
+    ("kind", "is_whole"),
+    [(farandole.FarandoleError, True), (ValueError, False), (farandole.NotInitializedError, False)],
+)
 @pytest.mark.usefixtures("in_farandole")
-def test_the_class_of_a_translated_error_decides_whether_it_is_shown_whole(translates, kind):
+def test_the_class_of_a_translated_error_decides_whether_it_is_shown_whole(translates, kind, is_whole):
     translates(lambda error: kind("ours"))
     uncaught = caught(RuntimeError("a framework's words"), "train", "farandole.hooks")
-    assert '"farandole.hooks.py"' in uncaught.text and "ours" in uncaught.text
+    assert ('"farandole.hooks.py"' in uncaught.text) is is_whole and "ours" in uncaught.text
     assert uncaught.mistake == uncaught.text
 
 
