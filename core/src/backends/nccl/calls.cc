@@ -28,8 +28,8 @@ Status CallList::Make(Communicator* communicator) const {
   return Status::Ok();
 }
 
-Status Calls::Begin(const Task& task, const Scale& scale, Communicator* communicator,
-                    const std::function<void(const NcclReduction&, CallList*)>& list) {
+void Calls::Begin(const Task& task, const Scale& scale, Communicator* communicator,
+                  const std::function<void(const NcclReduction&, CallList*)>& list) {
   const auto reduction = std::make_shared<NcclReduce>(NcclReduceOf(task.dtype, task.reduce));
   CallThread::Call make_sum = [] { return Status::Ok(); };
   if (IsScaled(task, scale)) {
@@ -40,27 +40,27 @@ Status Calls::Begin(const Task& task, const Scale& scale, Communicator* communic
                                 kNcclScalarOfHost, communicator->handle());
     };
   }
-  return Begin(communicator, std::move(make_sum), [&](CallList* calls) { list(reduction, calls); });
+  Begin(communicator, std::move(make_sum), [&](CallList* calls) { list(reduction, calls); });
 }
 
-Status Calls::Begin(Communicator* communicator, const std::function<void(CallList*)>& list) {
-  return Begin(communicator, [] { return Status::Ok(); }, list);
+void Calls::Begin(Communicator* communicator, const std::function<void(CallList*)>& list) {
+  Begin(communicator, [] { return Status::Ok(); }, list);
 }
 
-Status Calls::Begin(Communicator* communicator, CallThread::Call first, const std::function<void(CallList*)>& list) {
+void Calls::Begin(Communicator* communicator, CallThread::Call first, const std::function<void(CallList*)>& list) {
   communicator_ = communicator;
   CallList calls;
   list(&calls);
-  return communicator->Make([&nccl = nccl_, communicator, first = std::move(first), calls = std::move(calls)] {
+  communicator->Make([&nccl = nccl_, communicator, first = std::move(first), calls = std::move(calls)] {
     FRD_RETURN_IF_ERROR(first());
     return MakeAsGroup(nccl, communicator, calls);
   });
 }
 
-Status Calls::End() {
-  if (!scaled_sum_) return Status::Ok();
+void Calls::End() {
+  if (!scaled_sum_) return;
   const NcclReduce made = *std::exchange(scaled_sum_, nullptr);
-  return communicator_->Make([&nccl = nccl_, communicator = communicator_, made] {
+  communicator_->Make([&nccl = nccl_, communicator = communicator_, made] {
     return communicator->Call(nccl.destroy_reduce, made, communicator->handle());
   });
 }
@@ -137,9 +137,10 @@ Status Launch::Begin(const Task& task, Communicator* communicator, DeviceStream*
   stream_ = stream;
   FRD_RETURN_IF_ERROR(TakeMemory(task));
   FRD_RETURN_IF_ERROR(AwaitInputs(task, stream));
-  return calls_.Begin(task, task.scale, communicator, [&](const NcclReduction& reduction, CallList* calls) {
+  calls_.Begin(task, task.scale, communicator, [&](const NcclReduction& reduction, CallList* calls) {
     AllocatesOutput(task.kind) ? ListRows(task, reduction, calls) : ListEach(task, reduction, calls);
   });
+  return Status::Ok();
 }
 
 Status Launch::TakeMemory(const Task& task) {

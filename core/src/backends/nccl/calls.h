@@ -4,7 +4,7 @@
 //   Calls        begins a list as one group, and makes and destroys the task's reduction
 //   Launch       a whole task among all its ranks
 //
-// Only the holder of the ProgressLock uses Calls and Launch. The thread of the communicator may make a list.
+// Only the holder of the ProgressLock uses Calls and Launch. The thread of the communicator makes a list.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace farandole {
 // A task's reduction. It may be made by a call before the group, so it is read when the group is called.
 using NcclReduction = std::shared_ptr<NcclReduce>;
 
-// Calls that are made later, perhaps in another thread, which may outlast the task: so they hold all that they use.
+// Calls that are made later, in another thread, which may outlast the task: so they hold all that they use.
 class CallList {
  public:
   template <typename Signature, typename... Arguments>
@@ -51,15 +51,15 @@ class Calls {
 
   // `list` says which calls, with the task's reduction and these factors. REQUIRES: the communicator is ready, and of
   // several ranks where there are factors (NcclSupports); what was begun before has ended.
-  Status Begin(const Task& task, const Scale& scale, Communicator* communicator,
-               const std::function<void(const NcclReduction&, CallList*)>& list);
+  void Begin(const Task& task, const Scale& scale, Communicator* communicator,
+             const std::function<void(const NcclReduction&, CallList*)>& list);
   // The same for calls that reduce nothing.
-  Status Begin(Communicator* communicator, const std::function<void(CallList*)>& list);
+  void Begin(Communicator* communicator, const std::function<void(CallList*)>& list);
   // REQUIRES: the device is past the calls, and the communicator is ready, as it is to be again before the next calls.
-  Status End();
+  void End();
 
  private:
-  Status Begin(Communicator* communicator, CallThread::Call first, const std::function<void(CallList*)>& list);
+  void Begin(Communicator* communicator, CallThread::Call first, const std::function<void(CallList*)>& list);
 
   const NcclLibrary& nccl_;
   Communicator* communicator_ = nullptr;
@@ -76,7 +76,7 @@ class Launch {
   // ended.
   Status Begin(const Task& task, Communicator* communicator, DeviceStream* stream);
   // REQUIRES: the device is past it, and the communicator is ready, as it is to be again before the next.
-  Status End() { return calls_.End(); }
+  void End() { calls_.End(); }
 
  private:
   Status TakeMemory(const Task& task);

@@ -11,27 +11,22 @@ namespace farandole {
 namespace {
 
 constexpr std::chrono::microseconds kPollInterval{50};
-constexpr int kFirstForAnyThread = 22700;
 
 }  // namespace
 
 // ---- Communicator
 
-Communicator::Communicator(const NcclLibrary& nccl, Device* device) : nccl_(nccl), device_(device) {
-  if (nccl.version < kFirstForAnyThread) thread_.Start();
-}
+Communicator::Communicator(const NcclLibrary& nccl, Device* device) : nccl_(nccl), device_(device) { thread_.Start(); }
 
-Status Communicator::Begin(const NcclUniqueId& id, int position, int size) {
-  return Make([this, id, position, size] {
+void Communicator::Begin(const NcclUniqueId& id, int position, int size) {
+  Make([this, id, position, size] {
     NcclConfig config;
     return Call(nccl_.init, &handle_, size, id, position, &config);
   });
 }
 
-Status Communicator::Make(CallThread::Call calls) {
-  if (!thread_.has_started()) return device_->Within(calls);
+void Communicator::Make(CallThread::Call calls) {
   thread_.Submit([self = shared_from_this(), calls = std::move(calls)] { return self->device_->Within(calls); });
-  return Status::Ok();
 }
 
 Status Communicator::Poll(bool* ready, int* code) {
@@ -50,27 +45,27 @@ Status Communicator::Poll(bool* ready, int* code) {
   if (*code != kNcclSuccess) return nccl_.Failed("an operation", *code, handle_, device_->name());
   *ready = !is_finishing_;
   if (*ready) return Status::Ok();
-  return Make([this] {
+  Make([this] {
     const Status destroyed = Call(nccl_.destroy, handle_);
     handle_ = nullptr;
     return destroyed;
   });
+  return Status::Ok();
 }
 
-Status Communicator::Finish() {
+void Communicator::Finish() {
   is_finishing_ = true;
-  return Make([this] { return Call(nccl_.finalize, handle_); });
+  Make([this] { return Call(nccl_.finalize, handle_); });
 }
 
 // What NCCL answers changes nothing any more.
 void Communicator::BeginAbort() {
-  if (!thread_.has_started()) thread_.Start();
-  static_cast<void>(Make([this] {
+  Make([this] {
     if (handle_ == nullptr) return Status::Ok();
     const Status aborted = Call(nccl_.abort, handle_);
     handle_ = nullptr;
     return aborted;
-  }));
+  });
 }
 
 // ---- Communicators
@@ -90,23 +85,34 @@ std::vector<int> Communicators::PositionsOf(const ProcessSet& set) const {
   return all;
 }
 
-Status Communicators::Start(const ProcessSet& set, Device* device) {
+void Communicators::Start(const ProcessSet& set, Device* device) {
   set_ = &set;
   device_ = device;
-  PeerAddress mine;
-  mine.device = device->identity();
-  if (PositionsOf(set)[0] == set.position) {
-    FRD_RETURN_IF_ERROR(device->Within([&] {
-      const int code = nccl_.get_unique_id.pointer(&mine.id);
+  mine_ = std::make_shared<PeerAddress>();
+  mine_->device = device->identity();
+  if (PositionsOf(set)[0] == set.position) AskForId();
+}
+
+// NCCL's first call of all looks for a network.
+void Communicators::AskForId() {
+  if (!id_thread_.has_started()) id_thread_.Start();
+  id_thread_.Submit([&nccl = nccl_, device = device_, mine = mine_] {
+    return device->Within([&] {
+      const int code = nccl.get_unique_id.pointer(&mine->id);
       if (code == kNcclSuccess) return Status::Ok();
-      return nccl_.Failed(nccl_.get_unique_id.name, code, nullptr, device->name());
-    }));
-  }
-  is_gathering_ = true;
-  return allgather_.Start(set, std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)));
+      return nccl.Failed(nccl.get_unique_id.name, code, nullptr, device->name());
+    });
+  });
 }
 
 Status Communicators::Poll(bool* moved, Communicator** made) {
+  if (!is_gathering_) {
+    Status asked;
+    if (!id_thread_.TakeResult(&asked)) return Status::Ok();
+    FRD_RETURN_IF_ERROR(asked);
+    is_gathering_ = *moved = true;
+    return allgather_.Start(*set_, std::string(reinterpret_cast<const char*>(mine_.get()), sizeof(*mine_)));
+  }
   bool gathered = false;
   FRD_RETURN_IF_ERROR(allgather_.Poll(moved, &gathered));
   if (!gathered) return Status::Ok();
@@ -114,10 +120,11 @@ Status Communicators::Poll(bool* moved, Communicator** made) {
   auto fresh = std::make_shared<Communicator>(nccl_, device_);
   *made = fresh.get();
   communicators_[set_->id] = std::move(fresh);
-  return Connect();
+  Connect();
+  return Status::Ok();
 }
 
-Status Communicators::Connect() {
+void Communicators::Connect() {
   const std::vector<std::string> addresses = allgather_.peer_addresses();
   const std::vector<int> positions = PositionsOf(*set_);
   NcclUniqueId id;
@@ -132,7 +139,7 @@ Status Communicators::Connect() {
     devices_.push_back(address.device);
   }
   const auto mine = std::find(positions.begin(), positions.end(), set_->position) - positions.begin();
-  return Explained(Find(set_->id)->Begin(id, static_cast<int>(mine), static_cast<int>(positions.size())), *set_);
+  Find(set_->id)->Begin(id, static_cast<int>(mine), static_cast<int>(positions.size()));
 }
 
 // Names the hosts where there are several, since between hosts NCCL needs a network that it can use.
@@ -173,11 +180,8 @@ void Communicators::Forget(int set_id) {
 }
 
 void Communicators::Finish(std::shared_ptr<Communicator> communicator) {
-  if (communicator->Finish().ok()) {
-    leaving_.push_back(std::move(communicator));
-  } else {
-    AbortThose({std::move(communicator)});
-  }
+  communicator->Finish();
+  leaving_.push_back(std::move(communicator));
 }
 
 bool Communicators::PollLeaving() {

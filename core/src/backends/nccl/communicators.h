@@ -26,13 +26,14 @@ namespace farandole {
 //   Begin -> Poll ... ready -> Make -> Poll ... ready -> Make -> ... -> Finish -> Poll ... ready -> destroyed
 //                             BeginAbort, at any time -> AwaitCalls -> nothing is left
 //
-// Before 2.27, NCCL keeps what a call has only begun in variables of the thread that made it, until it is complete.
-// That thread must live on, begin nothing for another communicator meanwhile, and be the one that aborts. The holder of
-// the ProgressLock changes, may end, and drives all communicators, so each communicator has a thread of its own. A call
-// that is to begin something may block all the same; then the operation ends by its deadline, and the thread is left
-// alone.
+// A call that is to begin something may block all the same: the first one opens libraries and looks for a network, a
+// destroy waits for the device, any waits for a lock of CUDA's driver, and settings of the user's make all of them
+// block. So each communicator has a thread of its own, which makes its calls. Where a call does not come back, the
+// operation ends by its deadline, and the thread is left alone.
 //
-// From 2.27 on the holder of the ProgressLock makes the calls, except aborts.
+// Before 2.27 there is a second reason. NCCL keeps what a call has only begun in variables of the thread that made it,
+// until it is complete. That thread must live on, begin nothing for another communicator meanwhile, and be the one that
+// aborts. The holder of the ProgressLock changes, may end, and drives all communicators.
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   Communicator(const NcclLibrary& nccl, Device* device);
@@ -41,12 +42,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  Status Begin(const NcclUniqueId& id, int position, int size);
+  void Begin(const NcclUniqueId& id, int position, int size);
   // *ready: what was called has been done, as far as the host is concerned. An error of the calls comes up once; one
   // of earlier work of the device, or of the connections to the others, comes up for good. `code` is NCCL's.
   Status Poll(bool* ready, int* code);
   // An orderly end, for which the members wait for one another. Once it is ready, nothing is left.
-  Status Finish();
+  void Finish();
   // Has its thread free it and end what the device does for it, without the other ranks, after the calls that were made
   // before. Those and NCCL's abort may take for ever, so it is the thread that waits, and AwaitCalls that gives up.
   void BeginAbort();
@@ -61,9 +62,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // The call of NCCL that has not returned; null: none. Any thread.
   const char* CallUnderWay() const { return call_.load(); }
 
-  // Has calls of this communicator made, each by Call, with its device current. Where its thread makes them, an error
-  // is Poll's to say. They keep what they use: a call that does not return outlasts the task.
-  Status Make(CallThread::Call calls);
+  // Has its thread make calls, each by Call, with its device current; an error is Poll's to say. They keep what they
+  // use: a call that does not return outlasts the task.
+  void Make(CallThread::Call calls);
 
   // REQUIRES: within Make.
   template <typename Signature, typename... Arguments>
@@ -96,7 +97,8 @@ struct NcclPatience {
   std::chrono::milliseconds device{5000};            // for a device to let go of what it was told
 };
 
-//   Start -> Poll: the members' addresses (NCCL's id, the device), carried by ours -> a communicator that opens
+//   Start -> Poll: NCCL's id, made by a thread -> the members' addresses (the id, the device), carried by ours
+//         -> a communicator that opens
 //
 // A communicator has all ranks of a set, or, where NCCL has no network between hosts, those of this host.
 class Communicators {
@@ -110,10 +112,12 @@ class Communicators {
   bool AreOfHosts(const ProcessSet& set) const { return !has_network_ && set.layout.group_count() > 1; }
 
   // `set` stays valid until the communicator is there or Abort.
-  Status Start(const ProcessSet& set, Device* device);
+  void Start(const ProcessSet& set, Device* device);
   // *made becomes the communicator once its ranks know each other's addresses; it is not ready yet.
   Status Poll(bool* moved, Communicator** made);
-  std::vector<int> WaitingOn() const { return allgather_.WaitingOn(); }
+  std::vector<int> WaitingOn() const { return is_gathering_ ? allgather_.WaitingOn() : std::vector<int>(); }
+  // The call of NCCL, before there is a communicator, that has not returned; null: none.
+  const char* CallUnderWay() const { return id_thread_.IsIdle() ? nullptr : nccl_.get_unique_id.name; }
 
   // What to look at when the ranks of this set's communicator are not connected.
   std::string Advice(const ProcessSet& set) const;
@@ -138,7 +142,8 @@ class Communicators {
 
   // The positions of those who are in a communicator with this rank.
   std::vector<int> PositionsOf(const ProcessSet& set) const;
-  Status Connect();
+  void AskForId();
+  void Connect();
   void Finish(std::shared_ptr<Communicator> communicator);
   void AbortThose(const std::vector<std::shared_ptr<Communicator>>& those, Communicator* working = nullptr);
   bool AbortAll(Communicator* working);
@@ -156,6 +161,8 @@ class Communicators {
   // Of the communicator that is made now.
   const ProcessSet* set_ = nullptr;
   Device* device_ = nullptr;
+  std::shared_ptr<PeerAddress> mine_;  // the thread's while it is at the call
+  CallThread id_thread_;
   // Of the one made last.
   int made_for_ = -1;                    // the set
   std::vector<int> ranks_;               // of the world

@@ -59,7 +59,8 @@ class Nccl final : public Backend {
     FRD_RETURN_IF_ERROR(Here(FindStream()));
     communicator_ = communicators_->Find(task->set->id);
     AwaitNccl(communicator_ != nullptr ? State::kOpening : State::kGathering);
-    return communicator_ != nullptr ? Status::Ok() : Here(communicators_->Start(*task->set, stream_->device()));
+    if (communicator_ == nullptr) communicators_->Start(*task->set, stream_->device());
+    return Status::Ok();
   }
 
   Status Poll(bool* moved, bool* done) override {
@@ -74,7 +75,8 @@ class Nccl final : public Backend {
 
   int LongestSleepMs() const override {
     const bool is_asked = state_ == State::kOpening || state_ == State::kLaunching || state_ == State::kEnding;
-    const bool is_called = state_ == State::kCrossing && communicator_->IsBusy();
+    const bool is_called = (state_ == State::kCrossing && communicator_->IsBusy()) ||
+                           (state_ == State::kGathering && communicators_->CallUnderWay() != nullptr);
     if (!is_asked && !is_called) return -1;
     return Now() - asked_ < kLaunchTime ? 0 : 1;
   }
@@ -136,6 +138,7 @@ class Nccl final : public Backend {
   bool IsOnItsWayBack() const { return IsRelayed() && relay_->is_back(); }
 
   const char* CallUnderWay() const {
+    if (state_ == State::kGathering) return communicators_->CallUnderWay();
     return state_ != State::kOver && communicator_ != nullptr ? communicator_->CallUnderWay() : nullptr;
   }
 
@@ -244,8 +247,12 @@ class Nccl final : public Backend {
     if (!passed) return Status::Ok();
     const bool crosses = IsRelayed() && !relay_->is_back();
     AwaitNccl(crosses ? State::kCrossing : State::kEnding);
-    if (crosses) return relay_->Cross();
-    return IsRelayed() ? Status::Ok() : launch_->End();
+    if (crosses) {
+      relay_->Cross();
+    } else if (!IsRelayed()) {
+      launch_->End();
+    }
+    return Status::Ok();
   }
 
   Status LookAtCrossing(bool* moved) {

@@ -7,8 +7,8 @@
 //
 // Communicators are made in the order of the log (communicators.h). Nothing here blocks, with two exceptions: an abort,
 // which gives NCCL and the device a few seconds each to let go of the tensors, and CUDA's driver, where memory is taken
-// from it. A call of NCCL older than 2.27 that does not come back keeps a thread of ours (communicators.h), not the
-// progress loop. A task is done when the device is past it, so an error that comes up meanwhile is that task's.
+// from it. A call of NCCL that does not come back keeps a thread of ours (communicators.h), not the progress loop. A
+// task is done when the device is past it, so an error that comes up meanwhile is that task's.
 //
 // It owns its communicators and one stream for each device. The devices are the process's (device.h), and so is NCCL's
 // library, which a framework may use as well. Only the holder of the ProgressLock uses a back end.

@@ -21,11 +21,12 @@ Status Relay::Begin(const Task& task, Communicator* communicator, DeviceStream* 
   FRD_RETURN_IF_ERROR(FindTensors(task, stream, &tensors_));
   FRD_RETURN_IF_ERROR(FindPlaces());
   FRD_RETURN_IF_ERROR(AwaitInputs(task, stream));
-  return calls_.Begin(task, IsAlone() ? Scale() : task.scale, communicator,
-                      [this](const NcclReduction& reduction, CallList* calls) {
-                        if (Reduces()) return ListReduce(reduction, calls);
-                        if (IsInRootsHost()) ListBroadcast(calls);
-                      });
+  calls_.Begin(task, IsAlone() ? Scale() : task.scale, communicator,
+               [this](const NcclReduction& reduction, CallList* calls) {
+                 if (Reduces()) return ListReduce(reduction, calls);
+                 if (IsInRootsHost()) ListBroadcast(calls);
+               });
+  return Status::Ok();
 }
 
 Range Relay::OwnedBy(int member) const {
@@ -103,8 +104,8 @@ Status Relay::Follow() {
 
 // Factors are applied inside the hosts: by NCCL, or here where this rank is the only one of its host, since NCCL's
 // kernel for one rank leaves out elements.
-Status Relay::Cross() {
-  FRD_RETURN_IF_ERROR(calls_.End());
+void Relay::Cross() {
+  calls_.End();
   const auto count = static_cast<int64_t>(total_bytes_ / element_bytes_);
   if (Reduces()) {
     if (IsAlone() && !task_->scale.IsIdentity()) {
@@ -115,7 +116,6 @@ Status Relay::Cross() {
   } else {
     exchange_->Broadcast(on_host_, count, shard_count_, RootsHost());
   }
-  return Status::Ok();
 }
 
 Status Relay::PollCross(bool* moved, bool* done) {
@@ -128,7 +128,8 @@ Status Relay::Return() {
   is_back_ = true;
   if (carried_bytes() > 0)
     FRD_RETURN_IF_ERROR(stream_->device()->CopyToDevice(place_, on_host_, carried_bytes(), stream_->stream()));
-  return calls_.Begin(communicator_, [this](CallList* calls) { ListReturn(calls); });
+  calls_.Begin(communicator_, [this](CallList* calls) { ListReturn(calls); });
+  return Status::Ok();
 }
 
 void Relay::ListReturn(CallList* calls) const {

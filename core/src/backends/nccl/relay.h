@@ -35,7 +35,7 @@ class Relay {
   // communicator is ready.
   Status Follow();
   // Begins the exchange. REQUIRES: the device is past the way out, and the communicator is ready.
-  Status Cross();
+  void Cross();
   // REQUIRES: the communicator is ready.
   Status PollCross(bool* moved, bool* done);
   // The ranks of other hosts for which the exchange waits.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <tuple>
 
 #include "backends/nccl_rig.h"
 #include "support/thread_worlds.h"
@@ -38,7 +39,7 @@ TEST_F(NcclTest, AnAbortThatDoesNotComeBackIsLeftAlone) {
 }
 
 struct HangingAbort {
-  int version;      // before 2.27, a thread of ours makes a communicator's calls
+  int version;      // before 2.27, a call that has begun belongs to its thread
   bool is_working;  // the communicator whose abort hangs has calls under way
 };
 
@@ -90,20 +91,28 @@ INSTANTIATE_TEST_SUITE_P(Aborts, NcclTestOfAborts,
                            return std::to_string(each.param.version) + (each.param.is_working ? "Working" : "Idle");
                          });
 
-class NcclTestOfCalls : public NcclTest, public ::testing::WithParamInterface<const char*> {
+class NcclTestOfCalls : public NcclTest, public ::testing::WithParamInterface<std::tuple<int, const char*>> {
  protected:
+  void SetUp() override {
+    NcclTest::SetUp();
+    nccl_.SetVersion(std::get<0>(GetParam()));
+  }
   // Of both ranks: what had been left alone with the call comes to its end.
   void EndWhatHangs() {
     nccl_.Release();
     const auto ends = [this] { return nccl_.calls("ncclCommAbort") + nccl_.calls("ncclCommDestroy"); };
     AwaitThat([&] { return ends() >= 2 && nccl_.live() == 0; });
   }
+
+  const std::string call_ = std::get<1>(GetParam());
 };
 
-// Before 2.27, where a thread of ours makes the calls.
+std::string CallAndVersion(const ::testing::TestParamInfo<std::tuple<int, const char*>>& each) {
+  return std::get<1>(each.param) + std::to_string(std::get<0>(each.param));
+}
+
 TEST_P(NcclTestOfCalls, ACallThatDoesNotComeBackIsNamedAndLeftAlone) {
-  const std::string call = GetParam();
-  nccl_.HangIn(call);
+  nccl_.HangIn(call_);
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
                           const NcclRig rig(rank, FakeSettings(), None());
@@ -111,27 +120,54 @@ TEST_P(NcclTestOfCalls, ACallThatDoesNotComeBackIsNamedAndLeftAlone) {
                           std::string told;
                           const auto both_hang = [&] {
                             told = rig.backend->StallReason();
-                            return nccl_.calls(call) == 2 && told.find(call) != std::string::npos;
+                            return nccl_.calls(call_) == 2 && told.find(call_) != std::string::npos;
                           };
                           const std::string error = Reduce(rig, &values, {1.0, 2.0}, both_hang);
                           if (error != kGivenUp) return "it does not hang: " + error;
                           if (rig.backend->LongestSleepMs() < 0) return "nobody would see that it has come back";
                           rig.backend->Abort();
-                          const std::string named = "NCCL 2.18.3, which has not come back from " + call + " on CUDA ";
-                          return told.find(named) == 0 ? "" : told;
+                          const std::string named = ", which has not come back from " + call_ + " on CUDA ";
+                          const bool is_told = told.find("NCCL 2.") == 0 && told.find(named) != std::string::npos;
+                          return is_told ? "" : told;
                         }),
             "");
   EXPECT_EQ(nccl_.calls("ncclCommAbort"), 0) << "the thread that may call it is at another call";
   EndWhatHangs();
 }
 
+const auto kVersions = ::testing::Values(21803, 22809);
 INSTANTIATE_TEST_SUITE_P(Calls, NcclTestOfCalls,
-                         ::testing::Values("ncclCommInitRankConfig", "ncclGroupEnd", "ncclRedOpDestroy"));
+                         ::testing::Combine(kVersions, ::testing::Values("ncclCommInitRankConfig", "ncclGroupEnd",
+                                                                         "ncclRedOpDestroy")),
+                         CallAndVersion);
+
+// One rank makes NCCL's id, and the other waits for that rank.
+TEST_F(NcclTest, AnIdThatDoesNotComeIsNamedAndLeftAlone) {
+  const std::string call = "ncclGetUniqueId";
+  nccl_.HangIn(call);
+  EXPECT_EQ(RunBackends({2},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank, FakeSettings(), None());
+                          std::vector<float> values(5, 1.0f);
+                          std::string told;
+                          const auto hangs = [&] {
+                            told = rig.backend->StallReason();
+                            const bool is_asked = rank.rank() == 1 || told.find(call) != std::string::npos;
+                            return nccl_.calls(call) == 1 && is_asked;
+                          };
+                          const std::string error = Reduce(rig, &values, Scale(), hangs);
+                          if (error != kGivenUp) return "it does not hang: " + error;
+                          rig.backend->Abort();
+                          return "";
+                        }),
+            "");
+  nccl_.Release();
+}
 
 using NcclTestOfEnds = NcclTestOfCalls;
 
 TEST_P(NcclTestOfEnds, AnEndThatDoesNotComeBackIsLeftAlone) {
-  nccl_.HangIn(GetParam());
+  nccl_.HangIn(call_);
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) {
                           const NcclRig rig(rank, FakeSettings(), None());
@@ -142,7 +178,9 @@ TEST_P(NcclTestOfEnds, AnEndThatDoesNotComeBackIsLeftAlone) {
   EndWhatHangs();
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, NcclTestOfEnds, ::testing::Values("ncclCommFinalize", "ncclCommDestroy"));
+INSTANTIATE_TEST_SUITE_P(Calls, NcclTestOfEnds,
+                         ::testing::Combine(kVersions, ::testing::Values("ncclCommFinalize", "ncclCommDestroy")),
+                         CallAndVersion);
 
 }  // namespace
 }  // namespace farandole::tests
