@@ -145,12 +145,13 @@ void Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
   }
 }
 
-// Whoever hears of an abort may abort in turn; forwarding those too would be ranks times ranks messages.
+// Whoever hears of an abort may abort in turn; forwarding those too would be ranks times ranks messages. The rank that
+// told hears it, too: it may wait for whether another was first.
 Status Coordinator::OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out) {
   if (!IsAbort(message)) return Unreadable(from);
   if (std::exchange(aborted_, true)) return Status::Ok();
   for (int rank = 0; rank < leaders_.world().size(); ++rank) {
-    if (rank != from) out->push_back({rank, message});
+    if (rank != from || rank != kCoordinatorRank) out->push_back({rank, message});
   }
   return Status::Ok();
 }

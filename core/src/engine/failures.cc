@@ -1,6 +1,7 @@
 #include "engine/failures.h"
 
 #include <thread>
+#include <utility>
 
 #include "common/failpoint.h"
 #include "transport/socket_io.h"
@@ -25,7 +26,7 @@ EpochEnd FailureMonitor::OnLeft(int rank) {
 }
 
 bool FailureMonitor::SuspectBrokenLinks() {
-  bool found = liveness_.suspects_somebody();
+  bool found = held_ || liveness_.suspects_somebody();
   for (int r = 0; r < world_->size; ++r) {
     const auto& link = world_->links[static_cast<size_t>(r)];
     if (!link || link->descriptor() < 0 || liveness_.HasLeft(r) || !HasPeerClosed(link->descriptor())) continue;
@@ -47,7 +48,7 @@ std::optional<EpochEnd> FailureMonitor::Judge(TimePoint now) {
   const bool ended = verdict->sign == Liveness::Sign::kProcessEnded;
   const std::string what =
       ended ? name + " died" : "the connection to " + name + " was lost; it died or its network did";
-  return EpochEnd{{Code::kPeerLost, what + LookAt(verdict->rank)}, verdict->rank};
+  return EpochEnd{{Code::kPeerLost, what + LookAt(verdict->rank)}, verdict->rank, !ended};
 }
 
 // ---- the reason
@@ -64,6 +65,17 @@ bool FailureMonitor::TellGroup(const EpochEnd& failure) {
 EpochEnd FailureMonitor::Told() const {
   const AbortWord& word = world_->group->abort_word();
   return {{static_cast<Code>(word.code), word.text}, word.culprit};
+}
+
+void FailureMonitor::Hold(const EpochEnd& failure, TimePoint now) {
+  if (held_) return;
+  held_ = failure;
+  held_until_ = now + kWordPatience;
+}
+
+std::optional<EpochEnd> FailureMonitor::TakeOverdue(TimePoint now) {
+  if (!held_ || now < held_until_) return std::nullopt;
+  return std::exchange(held_, std::nullopt);
 }
 
 // Submitters check is_broken under the same lock, so no operation enters after this.

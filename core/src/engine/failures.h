@@ -2,16 +2,19 @@
 //
 //   signs (control plane, eager streams, back ends) --> Liveness --> Judge: an EpochEnd, if a rank is to blame
 //   an EpochEnd that this rank finds                --> TellGroup: the abort word, which all members read: Told
+//   one of which another rank may say otherwise     --> Hold, TakeOverdue: the other's counts, if it comes in time
 //   the first EpochEnd                              --> Break: Operations::broken, with which later calls are refused
 //
 // ProgressLoop owns the monitor and calls it with the ProgressLock. Nothing here ends an operation or sends a message:
 // ProgressLoop acts on what is returned.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "engine/eager.h"
 #include "engine/operations.h"
 #include "world/liveness.h"
@@ -22,7 +25,8 @@ namespace farandole {
 // A reason that ends the epoch for all ranks.
 struct EpochEnd {
   Status status;
-  int culprit = -1;  // the rank because of which; -1: none is to blame
+  int culprit = -1;         // the rank because of which; -1: none is to blame
+  bool is_guessed = false;  // the culprit may live, and blame this rank
 };
 
 // This rank cannot go on.
@@ -30,6 +34,9 @@ EpochEnd EndBecauseOf(const World& world, const Status& status);
 
 class FailureMonitor {
  public:
+  // For another rank's word about an end that this one has found, too.
+  static constexpr std::chrono::milliseconds kWordPatience{500};
+
   FailureMonitor(World* world, Operations* operations) : world_(world), operations_(operations) {}
 
   // Signs, in the order in which this rank sees them; see Liveness for what each weighs.
@@ -53,6 +60,16 @@ class FailureMonitor {
   bool is_told() const { return world_->group->abort_word().set(); }
   EpochEnd Told() const;  // REQUIRES: is_told()
 
+  // A connection between two ranks that live ends for both, and each would blame the other. Rank 0 hears both and says
+  // which of them it is for all. It needs no other's word, and is to blame itself where it cannot be asked.
+  bool IsForRankZeroToSay(const EpochEnd& failure) const {
+    return failure.is_guessed && world_->rank != kCoordinatorRank && failure.culprit != kCoordinatorRank;
+  }
+  // Another rank has been asked, or is writing the abort word: this end waits. The first that waits counts.
+  void Hold(const EpochEnd& failure, TimePoint now);
+  // The end that has waited in vain, once.
+  std::optional<EpochEnd> TakeOverdue(TimePoint now);
+
   // From here on nothing can be submitted. The first reason counts.
   void Break(const EpochEnd& failure);
   // Takes the operations that wait for other ranks, not those whose tasks are under way. Where `spared` is given, its
@@ -71,6 +88,8 @@ class FailureMonitor {
   World* const world_;
   Operations* const operations_;
   Liveness liveness_;
+  std::optional<EpochEnd> held_;
+  TimePoint held_until_{};
 };
 
 }  // namespace farandole

@@ -310,6 +310,7 @@ void ProgressLoop::Tick() {
   if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
   last_tick_ = now;
   Judge(now);
+  EndIfOverdue(now);
   // Everything that a rank that left took part in stands before that in the log, so what is still waiting waits in
   // vain; but for a mismatch, which is told by message and may come a little later.
   if (failures_.WaitingIsVain(now)) FailAll(operations_->broken, false);
@@ -359,14 +360,24 @@ void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
 // A rank that ends because of another's end has said so there before. After somebody has left, what is under way may
 // still need the one that is lost now.
 void ProgressLoop::Abort(const EpochEnd& end) {
-  if (!operations_->is_broken || !idle()) TellAll(end);
+  if (operations_->is_broken && idle()) return;
+  if (!failures_.IsForRankZeroToSay(end)) return TellAll(end);
+  control_.ToCoordinator({Encode(ToWire(end))});
+  failures_.Hold(end, Now());
 }
 
 // The group hears by the abort word, the others from the coordinator.
 void ProgressLoop::TellAll(const EpochEnd& end) {
   if (!failures_.TellGroup(end)) return;
   control_.ToCoordinator({Encode(ToWire(end))});
-  if (!CheckAbortWord()) End(end);  // another member is writing the word, or has died of that
+  if (!CheckAbortWord()) failures_.Hold(end, Now());  // another member is writing the word, or has died of that
+}
+
+void ProgressLoop::EndIfOverdue(TimePoint now) {
+  const std::optional<EpochEnd> own = failures_.TakeOverdue(now);
+  if (!own) return;
+  failures_.TellGroup(*own);
+  if (!CheckAbortWord()) End(*own);
 }
 
 bool ProgressLoop::CheckAbortWord() {
@@ -393,6 +404,7 @@ void ProgressLoop::Leave() {
   if (pending > 0) {
     // The others may still begin what this rank has come to, and would wait for it.
     TellAll(failures_.OfShutdown(pending));
+    EndIfOverdue(TimePoint::max());
   } else if (!failures_.is_told()) {
     // Whoever ends because another has left says so, too, so that nobody takes it for dead.
     {

@@ -114,6 +114,7 @@ class ProgressLoop {
   // The end of the epoch.
   void Abort(const EpochEnd& end);
   void TellAll(const EpochEnd& end);
+  void EndIfOverdue(TimePoint now);
   bool CheckAbortWord();
   void End(const EpochEnd& end);
   bool idle() const { return work_.empty() && eager_.idle(); }

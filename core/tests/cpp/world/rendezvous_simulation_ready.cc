@@ -1,6 +1,7 @@
 // Ranks that are ready: which signs of the others' ends they see, late and in any order, and what their engines make of
 // them: the abort word of the group counts first, then the verdict of Liveness over all signs at hand; whoever blames
-// somebody tells its group by the abort word and all others through rank 0, and ends soon after.
+// somebody tells its group by the abort word and all others through rank 0, and ends soon after. Who has nothing better
+// than closed connections asks rank 0 first, unless rank 0 is what they speak against.
 #include <algorithm>
 
 #include "world/rendezvous_simulation.h"
@@ -11,7 +12,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLongestLife{5};  // of a process that has given up
+constexpr milliseconds kLongestLife{5};     // of a process that has given up
+constexpr milliseconds kWordPatience{500};  // as FailureMonitor has it
 // One end, what a rank says of it to rank 0 and what rank 0 says to all: together less than Liveness::kSuspicion.
 constexpr milliseconds kSlowSign{25};
 constexpr int kPercentSlow = 10;
@@ -66,7 +68,9 @@ void RendezvousSimulation::Look(int r) {
   const auto verdict = each.liveness.Judge(now_);
   if (!verdict) return;
   TellBlame(r, verdict->rank);
-  Blame(r, verdict->rank);
+  const bool is_guessed = verdict->sign == Liveness::Sign::kConnectionClosed;
+  if (!is_guessed || r == 0 || verdict->rank == 0) return Blame(r, verdict->rank);
+  At(now_ + kWordPatience, r, [this, r, culprit = verdict->rank] { Blame(r, culprit); });
 }
 
 void RendezvousSimulation::Blame(int r, int culprit) {
