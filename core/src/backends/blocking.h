@@ -18,9 +18,6 @@
 
 namespace farandole {
 
-// How long a library may take to heed an abort before it is left alone.
-inline constexpr std::chrono::milliseconds kAbortPatience{5000};
-
 // A thread that makes calls of a library in the order in which they were submitted. Its owner, which is one thread at a
 // time, asks later whether they have been made, so a call that blocks does not keep the owner.
 //
@@ -107,7 +104,6 @@ class BlockingLibrary {
 // patience: how long the library may take to heed Interrupt. Afterwards its thread is left alone with everything that
 // it uses, and the user is told.
 std::unique_ptr<Backend> MakeBlocking(const BackendKind& kind, World* world, Backend* host_backend,
-                                      std::shared_ptr<BlockingLibrary> library,
-                                      std::chrono::milliseconds patience = kAbortPatience);
+                                      std::shared_ptr<BlockingLibrary> library, std::chrono::milliseconds patience);
 
 }  // namespace farandole

@@ -38,7 +38,8 @@ struct Settings {
   std::string nvtx;                             // FARANDOLE_NVTX: library of ranges for profilers; "": none
   int log_level = 1;                            // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
   uint64_t log_entries = 0;                     // for tests: how many make the log of a group full; 0: as many as fit
-  std::string failpoints;                       // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
+  int64_t abort_patience_ms = 5000;  // for tests: how long a library may take to heed an abort, then it is left alone
+  std::string failpoints;            // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };
 
 // The settings that must be the same on every rank, as variables and values: ranks that differ in them would wait for

@@ -209,7 +209,8 @@ Status FindGloo(const Settings& settings, std::string* library) {
 }
 
 std::unique_ptr<Backend> MakeGloo(World* world, const Settings& settings, Backend* host_backend) {
-  return MakeBlocking(kGloo, world, host_backend, std::make_shared<BlockingGloo>(*world, settings));
+  return MakeBlocking(kGloo, world, host_backend, std::make_shared<BlockingGloo>(*world, settings),
+                      std::chrono::milliseconds(settings.abort_patience_ms));
 }
 
 }  // namespace

@@ -112,7 +112,8 @@ Status Exchange(const Settings& settings, int rank, int size, const std::string&
 }
 
 std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* host_backend) {
-  return MakeBlocking(kMpi, world, host_backend, std::make_shared<BlockingMpi>(world->size, settings));
+  return MakeBlocking(kMpi, world, host_backend, std::make_shared<BlockingMpi>(world->size, settings),
+                      std::chrono::milliseconds(settings.abort_patience_ms));
 }
 
 }  // namespace

@@ -92,9 +92,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
 // How long the ends may take.
 struct NcclPatience {
-  std::chrono::milliseconds order{2000};             // for an orderly end of all communicators
-  std::chrono::milliseconds abort = kAbortPatience;  // for calls and aborts of communicators, then they are left alone
-  std::chrono::milliseconds device{5000};            // for a device to let go of what it was told
+  std::chrono::milliseconds order{2000};   // for an orderly end of all communicators
+  std::chrono::milliseconds abort{5000};   // for calls and aborts of communicators, then they are left alone
+  std::chrono::milliseconds device{5000};  // for a device to let go of what it was told
 };
 
 //   Start -> Poll: NCCL's id, made by a thread -> the members' addresses (the id, the device), carried by ours

@@ -296,7 +296,9 @@ Status FindNccl(const Settings& settings, std::string* library) {
 }
 
 std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* host_backend) {
-  return MakeNcclBackend(world, settings, host_backend);
+  NcclPatience patience;
+  patience.abort = std::chrono::milliseconds(settings.abort_patience_ms);
+  return MakeNcclBackend(world, settings, host_backend, patience);
 }
 
 }  // namespace

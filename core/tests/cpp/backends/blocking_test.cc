@@ -154,7 +154,8 @@ const BackendKind kThreads{"threads", nullptr, false, false, nullptr, nullptr};
 struct HouseRig : Rig {
   HouseRig(House* house, const Rank& rank)
       : Rig(rank, [&](World* world, Backend* host_backend) {
-          return MakeBlocking(kThreads, world, host_backend, std::make_shared<Threads>(house, rank.rank()));
+          return MakeBlocking(kThreads, world, host_backend, std::make_shared<Threads>(house, rank.rank()),
+                              std::chrono::seconds(5));
         }) {}
 };
 

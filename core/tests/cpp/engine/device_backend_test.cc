@@ -36,8 +36,7 @@ class DeviceBackend : public OnFakeGpus<testing::TestWithParam<std::vector<int>>
   }
 
   // Of an allreduce that does not come to an end: all ranks say why.
-  void ExpectDeadline(const std::string& why) {
-    Settings settings = SettingsOfFakes();
+  void ExpectDeadline(const std::string& why, Settings settings = SettingsOfFakes()) {
     settings.timeout_ms = 1000;
     Run(
         [&why](Engine& engine, Framework& framework) {
@@ -226,7 +225,9 @@ TEST_P(DeviceBackend, RanksThatAreNotConnectedWhenTheyPerformAreADeadlineForEver
 
 TEST_P(DeviceBackend, ACallThatDoesNotComeBackIsADeadlineForEverybody) {
   nccl_.HangIn("ncclCommInitRankConfig");
-  ExpectDeadline("for NCCL 2.18.3, which has not come back from ncclCommInitRankConfig on CUDA device ");
+  Settings settings = SettingsOfFakes();
+  settings.abort_patience_ms = 50;  // it hangs until the test releases it
+  ExpectDeadline("for NCCL 2.18.3, which has not come back from ncclCommInitRankConfig on CUDA device ", settings);
   nccl_.Release();  // what was left alone comes to its end
   while (nccl_.calls("ncclCommAbort") < nccl_.calls("ncclCommInitRankConfig") || nccl_.live() > 0)
     std::this_thread::yield();
