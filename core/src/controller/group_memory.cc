@@ -54,7 +54,7 @@ int GroupMembers::SharersOf(const ProcessSet& set) const {
 
 // ---- counters
 
-struct alignas(64) ArrivalCounters::Cell {
+struct alignas(64) ArrivalCounters::Counter {
   std::atomic<uint64_t> count;  // arrivals; the top bit says retired
   std::atomic<uint32_t> done_with;
 };
@@ -64,48 +64,51 @@ struct alignas(64) ArrivalCounters::Line {
 };
 
 size_t ArrivalCounters::BytesFor(int member_count) {
-  return Pages(sizeof(Line)) + Pages(sizeof(Cell) * kMaxIds) +
+  return Pages(sizeof(Line)) + Pages(sizeof(Counter) * kMaxIds) +
          Pages(sizeof(uint64_t) * kMaxIds) * static_cast<size_t>(member_count);
 }
 
 ArrivalCounters::ArrivalCounters(std::byte* memory, int member, int member_count)
     : member_(member), member_count_(member_count) {
   joined_ = reinterpret_cast<Line*>(memory);
-  cells_ = reinterpret_cast<Cell*>(memory += Pages(sizeof(Line)));
-  arrivals_ = reinterpret_cast<std::atomic<uint64_t>*>(memory + Pages(sizeof(Cell) * kMaxIds));
+  counters_ = reinterpret_cast<Counter*>(memory += Pages(sizeof(Line)));
+  arrivals_ = reinterpret_cast<std::atomic<uint64_t>*>(memory + Pages(sizeof(Counter) * kMaxIds));
 }
 
+// The stamp first: whoever sees the arrival counted may read what this member said of it.
 ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t stamp, int sharers) {
   FRD_FAILPOINT("board.arrive");
   said(member_, id).store(stamp, std::memory_order_relaxed);
-  const uint64_t before = cells_[id].count.fetch_add(1);
+  const uint64_t before = counters_[id].count.fetch_add(1);
   if ((before & kRetiredFlag) != 0) return {true, false};
   return {false, (before + 1) % static_cast<uint64_t>(sharers) == 0};
 }
 
-void ArrivalCounters::TakeBack(int id, int sharers) { cells_[id].count.fetch_sub(static_cast<uint64_t>(sharers)); }
+void ArrivalCounters::TakeBack(int id, int sharers) { counters_[id].count.fetch_sub(static_cast<uint64_t>(sharers)); }
 
+// One step closes the id and says how often it was used, so no arrival falls in between.
 uint64_t ArrivalCounters::Retire(int id, int sharers) {
-  const uint64_t before = cells_[id].count.fetch_or(kRetiredFlag) & ~kRetiredFlag;
+  const uint64_t before = counters_[id].count.fetch_or(kRetiredFlag) & ~kRetiredFlag;
   return before / static_cast<uint64_t>(sharers);
 }
 
 bool ArrivalCounters::IsRetired(int id) const {
-  return (cells_[id].count.load(std::memory_order_acquire) & kRetiredFlag) != 0;
+  return (counters_[id].count.load(std::memory_order_acquire) & kRetiredFlag) != 0;
 }
 
 bool ArrivalCounters::DoneWith(int id, int sharers) {
-  return cells_[id].done_with.fetch_add(1) + 1 == static_cast<uint32_t>(sharers);
+  return counters_[id].done_with.fetch_add(1) + 1 == static_cast<uint32_t>(sharers);
 }
 
 bool ArrivalCounters::AllDoneWith(int id, int sharers) const {
-  return cells_[id].done_with.load() == static_cast<uint32_t>(sharers);
+  return counters_[id].done_with.load() == static_cast<uint32_t>(sharers);
 }
 
+// The counter comes last: from then on the id can be given out again.
 void ArrivalCounters::Reset(int id) {
   for (int m = 0; m < member_count_; ++m) said(m, id).store(0, std::memory_order_relaxed);
-  cells_[id].done_with.store(0);
-  cells_[id].count.store(0);
+  counters_[id].done_with.store(0);
+  counters_[id].count.store(0);
 }
 
 uint64_t ArrivalCounters::LatestOf(int member, int id) const {

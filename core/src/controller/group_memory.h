@@ -5,7 +5,7 @@
 // pointers:
 //
 //   counters  joined    [ how many members have joined ]
-//             cells     [ id 0 | id 1 | ... ]          one line each: how often members arrived, with the retired flag
+//             counters  [ id 0 | id 1 | ... ]          one line each: how often members arrived, with the retired flag
 //             arrivals  [ member ][ id ]               what each member said when it last came
 //   log       heads     [ member 0 | member 1 | ... ]  one line each: how far the member has read the log
 //             entries   [ e e e e ... ]                ring of entries in total order, tagged by lap
@@ -91,7 +91,7 @@ class ArrivalCounters {
   bool AnyJoined() const;
 
  private:
-  struct Cell;
+  struct Counter;
   struct Line;
   std::atomic<uint64_t>& said(int member, int id) const {
     return arrivals_[static_cast<size_t>(member) * kMaxIds + static_cast<size_t>(id)];
@@ -100,7 +100,7 @@ class ArrivalCounters {
   int member_;
   int member_count_;
   Line* joined_;
-  Cell* cells_;
+  Counter* counters_;
   std::atomic<uint64_t>* arrivals_;
 };
 

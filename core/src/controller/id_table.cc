@@ -298,6 +298,7 @@ void IdTable::StartRetiring(int number, std::vector<Outgoing>* out) {
   leaders_.Tell(*id.set, EncodeIdMessage(MessageKind::kRetire, number), out);
 }
 
+// A set that is removed takes its names with it.
 void IdTable::RetireSet(int set, std::vector<Outgoing>* out) {
   for (int number = 0; number < kMaxIds; ++number) {
     const Id& id = at(number);

@@ -4,12 +4,14 @@
 
 namespace farandole {
 
+// The counter is raised first, so that members that come to an operation from now on wake this one.
 void JoinState::Join(const SequenceNumbers& sequence_numbers) {
   joined_ = true;
   memory_.counters.ChangeJoined(+1);
   outbox_.Send(Encode(Joined{group_.rank(), sequence_numbers}));
 }
 
+// Until rank 0 has heard of it, the others may still count on this rank to describe and to come.
 bool JoinState::OnJoined() {
   if (joined_) takes_part_ = true;
   return joined_;
@@ -73,6 +75,7 @@ void JoinState::Invite(uint64_t head, NegotiationEvents* events) {
   }
 }
 
+// As the others mean it, with zeros for counts: this rank adds no rows.
 NegotiationEvent JoinState::InvitationTo(const Name& name, uint64_t said) {
   NegotiationEvent event;
   event.kind = NegotiationEvent::kInvited;

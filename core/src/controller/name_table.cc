@@ -20,6 +20,7 @@ Status NameTable::CanRemove(int set) const {
   return Status::Ok();
 }
 
+// A removal may be called again before the log says that the set is gone, hence a count.
 void NameTable::Close(const Signature& removal) {
   const auto set = static_cast<int>(removal.ranks.at(0));
   if (SetNames* const names = Names(set); names != nullptr && set != 0) ++names->removals;
@@ -71,6 +72,7 @@ void NameTable::EraseIfIdle(Name* name) {
   if (names->removed && names->names.empty()) by_set_.erase(names->set->id);
 }
 
+// Everything that follows from the id is worked out once, here, and not for each use.
 bool NameTable::Assign(Name* name, const Assignment& assignment) {
   const ProcessSet& set = name->set();
   const Signature& signature = name->description.signature;

@@ -103,6 +103,8 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   return Status::Ok();
 }
 
+// An id of another signature stays as it is until the coordinator retires it: the others may still use it. This rank
+// only lets go of it, and describes what it means now.
 Status Negotiation::Describe(const DescribedOperation& operation, Name* name, Admission* admission) {
   Description description = operation.Describe();
   const Signature& signature = description.signature;
@@ -118,6 +120,7 @@ Status Negotiation::Describe(const DescribedOperation& operation, Name* name, Ad
   return Status::Ok();
 }
 
+// Known names take this way, so it asks for nothing that the name does not already hold.
 const ProcessSetPtr* Negotiation::SubmitSmall(const NamedOperation& operation, Admission* admission) {
   SetNames* const names = names_.Names(operation.set());
   if (names == nullptr || !names->IsOpen() || !names->set->contains_me()) return nullptr;
@@ -157,6 +160,7 @@ Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
   return Arrived::kCounted;
 }
 
+// The arrival was not counted, so this rank alone describes; the others find the id retired when they come.
 bool Negotiation::Redescribe(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   name->id = -1;

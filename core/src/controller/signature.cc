@@ -181,6 +181,7 @@ class FirstDifference {
   Difference found_;
 };
 
+// By the order in which Visit lists the fields: the first difference is the one that explains the others.
 Difference Compare(const Signature& a, const Signature& b) {
   FirstDifference differ(RowsDiffer(a.kind));
   Signature::Visit(differ, a, b);

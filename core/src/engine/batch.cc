@@ -19,6 +19,7 @@ struct Piece {
   const ProcessSet& set() const { return *ready->operation->admission.set; }
 };
 
+// A task takes pointers out of the operation, which stays alive beside it in its PlannedTask.
 Task TaskOf(const Piece& piece) {
   const Request& request = piece.operation()->request;
   const Tensor& tensor = piece.tensor();
@@ -113,6 +114,7 @@ FuseItem ItemOf(const Task& task) {
       task.backend};
 }
 
+// The first piece gives the task its kind, type and scale, which Fuse has found to be those of all.
 PlannedTask Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
   PlannedTask planned;
   for (size_t i : group) {
@@ -131,6 +133,8 @@ PlannedTask Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
 
 }  // namespace
 
+// Outputs are allocated here, on every rank at the same place of the log, and not when the operation was submitted: for
+// allgather and alltoall their size is known only now.
 Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_threshold_bytes,
                  std::vector<PlannedTask>* tasks) {
   std::vector<Piece> pieces;

@@ -299,6 +299,7 @@ void HostCopies::Drop() {
   begun_.clear();
 }
 
+// An owner that was promised to hear only once its tensors are readable has no event to wait for.
 bool HostCopies::SomebodyCannotWait() const {
   return std::any_of(leaving_.begin(), leaving_.end(),
                      [](const Leaving& each) { return each.operation->request.done_when_readable; });
@@ -311,6 +312,7 @@ void HostCopies::Drain(std::vector<Completed>* completed) {
   }
 }
 
+// For a rank alone: there is no progress loop, so the caller itself waits for the device.
 Status HostCopies::RunAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform) {
   const Status status = TryAlone(operation, perform);
   if (status.ok()) return status;

@@ -26,6 +26,7 @@ Status Driver::Start() {
   return Status::Ok();
 }
 
+// The loop thread is joined before the last words, which need the ProgressLock for good.
 void Driver::Leave() {
   if (!thread_.joinable()) return;
   stopping_ = true;
@@ -37,6 +38,8 @@ void Driver::Leave() {
   // The progress lock stays taken: there is nothing left to drive.
 }
 
+// Drives while it has the ProgressLock, else sleeps until the holder lets go or the operation is done. A thread that
+// gives up (limit_ms) leaves its operation to the loop thread, hence the bells.
 bool Driver::Wait(const Operation& operation, int64_t limit_ms) {
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
   while (!operation.done() && Now() < limit) {
@@ -90,6 +93,8 @@ void Driver::ReleaseProgressLock() {
   }
 }
 
+// The loop thread: nobody waits for it, so it sleeps as long as nothing happens, and leaves the work to a caller that
+// drives already.
 void Driver::Run() {
   while (!stopping_) {
     constexpr int kSleepMs = 50;
@@ -106,6 +111,8 @@ void Driver::Run() {
   }
 }
 
+// The order of the last three steps before a sleep is the same here as in DriveUntil, and none may be left out: ask for
+// bells, arm the own bell, look once more.
 void Driver::DriveWhileBusy() {
   DoorbellWord& bell = world_->group->bell();
   Disarm(bell);

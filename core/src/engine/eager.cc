@@ -76,6 +76,7 @@ bool Eager::BeginSubmitted() {
   return true;
 }
 
+// Each rank begins with its next neighbour, so that not all send to the same rank first.
 void Eager::Begin(OperationPtr operation) {
   auto running = std::make_unique<Running>();
   const ProcessSet& set = *operation->admission.set;
@@ -95,6 +96,8 @@ void Eager::Begin(OperationPtr operation) {
   running_.push_back(std::move(running));
 }
 
+// A rank that has not come yet takes data on credit, which bounds what waits in its memory. Beyond that it gets the
+// head alone, and the data once it has come.
 void Eager::PutTo(Running* running, int position) {
   Peer& peer = running->peers[static_cast<size_t>(position)];
   size_t& used = credit_used_[static_cast<size_t>(peer.rank)];
@@ -115,6 +118,8 @@ void Eager::SendHead(const Running& running, int rank, size_t payload_bytes) {
   stream(rank).Queue(head.data(), head.size());
 }
 
+// Small data are copied, so the operation can end before the kernel has taken them; large ones stay in the tensor, and
+// the operation ends when the last byte is sent.
 void Eager::SendData(Running* running, Peer* peer) {
   PutStream& to = stream(peer->rank);
   SendHead(*running, peer->rank, running->payload_bytes());
@@ -134,6 +139,7 @@ void Eager::SendData(Running* running, Peer* peer) {
 
 bool Eager::asks() const { return !running_.empty() && others_.size() <= kAskedStreams; }
 
+// With few streams a look at each costs less than poll; with many only those that poll has named are read.
 bool Eager::MoveBytes(std::vector<Sign>* signs) {
   bool moved = false;
   for (int rank : others_) {
@@ -243,6 +249,7 @@ void Eager::Running::MakeOwn() {
   }
 }
 
+// Folded, and everything sent that is still read from the tensors.
 bool Eager::Progress(Running* running) {
   running->FoldUpTo(Advanced(running));
   if (!running->folded()) return false;
@@ -271,6 +278,7 @@ size_t Eager::Advanced(Running* running) {
   return least;
 }
 
+// In pieces of at least kFoldBytes, while the rest is under way, and the end of a tensor however short it is.
 void Eager::Running::FoldUpTo(size_t available_bytes) {
   while (!folded()) {
     const CellTensor& folding = segments[segment];
@@ -309,6 +317,7 @@ void Eager::Running::FoldElements(size_t count) {
 
 // ---- ending
 
+// The slots are cleared before the negotiation may give this buffer of the inbox to a later use.
 OperationPtr Eager::End(Running* running) {
   const Admission& admission = running->admission();
   for (const Peer& peer : running->peers) {

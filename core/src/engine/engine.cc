@@ -21,6 +21,8 @@ SegmentPlan Engine::PlanFor(int world_size) {
   return {GroupMemory::BytesFor(world_size), NativeStagingBytesPerMember(), kMaxChannels};
 }
 
+// What all ranks must have alike goes to rank 0 with this rank's greeting and is compared there: settings, the list of
+// back ends, their libraries and networks.
 Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine) {
   ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);
   BackendList backend_list;
@@ -45,6 +47,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   return Start(std::move(world), settings, engine);
 }
 
+// The driver starts last: from then on messages of others are answered.
 Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* result) {
   std::unique_ptr<Engine> engine(new Engine(settings, false));
   engine->rank_ = world->rank;
@@ -69,6 +72,8 @@ void Engine::Shutdown() {
 
 // ---- submitting
 
+// What can be refused here is refused before the operation has a sequence number or a ticket, so a wrong call leaves
+// this rank in step with the others. From Begin on the operation is the negotiation's.
 Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   ProcessSetPtr found = FindSet(request.process_set);
   if (!found) return NoProcessSet(request.process_set, rank_);
@@ -96,6 +101,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   return begun;
 }
 
+// An unnamed operation whose name is in flight waits for that one (Naming).
 Status Engine::Begin(const OperationPtr& operation, bool will_wait) {
   if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
   OperationPtr before;
@@ -116,6 +122,7 @@ Status Engine::Check(Request* request, const ProcessSet& set) const {
   return operations_->negotiation.CanRemove(removed);
 }
 
+// A rank that this one misses, but did not end because of itself: see the launcher's verdict.
 int Engine::LostRank(std::string* reason) const {
   if (!operations_) return -1;
   std::lock_guard<std::mutex> lock(operations_->mutex);
@@ -124,6 +131,7 @@ int Engine::LostRank(std::string* reason) const {
   return operations_->broken_by;
 }
 
+// The others may have submitted the change already, and would wait for this rank until the deadline.
 void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
   if (!operations_) return;
   const int64_t sequence_number = operations_->naming.sequence_numbers()[0];
@@ -150,6 +158,8 @@ Status Engine::Mark(Request* request) const {
   return {marked.code(), Operation(*request).Title() + ": " + marked.message()};
 }
 
+// Where the back end takes the device's memory nothing is copied; else the operation gets a copy on the host, and its
+// task begins when that is filled.
 Status Engine::FindDevice(Operation* operation) {
   const bool stays = BackendTable::TakesDeviceMemory(operation->backend);
   const Status found = stays ? FindDeviceOf(devices_, operation->request, &operation->device)
@@ -165,6 +175,7 @@ Status Engine::FindDevice(Operation* operation) {
   return found;
 }
 
+// The driver tells rank 0, once everything that this rank has begun is done.
 Status Engine::SubmitJoin(const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
@@ -182,6 +193,7 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 
 // ---- waiting
 
+// Other ranks see by themselves that all have put, so only threads of this process are woken.
 bool Engine::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
   if (operation->deferred || !operation->admission.cells || !operations_->negotiation.IsReady(operation->admission))
@@ -196,6 +208,8 @@ bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
   return operation->done() || AwaitSmall(operation) || driver_->Wait(*operation, limit_ms);
 }
 
+// A timeline and a profiler want to see an operation, and a list with other back ends has to be asked: then there is no
+// short cut. The call lives on this stack until it is over or has become an operation.
 bool Engine::Run(const RequestView& request, Status* status) {
   if (!operations_ || !SmallCall::CanBe(request)) return false;
   if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;

@@ -29,6 +29,8 @@ Status CountElements(const Request& request, const Tensor& tensor, int64_t* elem
   return Status::Ok();
 }
 
+// In the order in which a user would want to hear it: first what is no tensor at all, then what the operation cannot do
+// with one, then memory.
 Status CheckTensor(const Request& request, const Tensor& tensor) {
   int64_t elements = 0;
   FRD_RETURN_IF_ERROR(CountElements(request, tensor, &elements));
@@ -68,6 +70,7 @@ Status FillInSplits(Request* request, int64_t positions) {
   return Status::Ok();
 }
 
+// Every row goes to exactly one receiver.
 Status CheckSplits(Request* request, int set_size) {
   const auto positions = static_cast<size_t>(set_size);
   if (request->splits.empty()) return FillInSplits(request, set_size);
@@ -95,6 +98,7 @@ Status CheckSplits(Request* request, int set_size) {
   return Status::Ok();
 }
 
+// Ascending ranks give a set one description, which the ranks can compare.
 Status CheckRanks(const Request& request, int world_size) {
   if (request.kind == OpKind::kRemoveProcessSet) {
     const bool one = request.ranks.size() == 1 && request.ranks[0] > 0;
@@ -113,6 +117,7 @@ Status CheckRanks(const Request& request, int world_size) {
   return Status::Ok();
 }
 
+// A root is a rank of the world, whatever the set, as in `broadcast(root_rank=3)`.
 Status CheckRoot(const Request& request, const ProcessSet& set, int world_size) {
   if (request.root < 0 || request.root >= world_size) {
     return Refuse(request, "root rank " + std::to_string(request.root) + " is out of range; this job has ranks 0 to " +
@@ -141,6 +146,8 @@ Status AllocateMemory(ResultPool* pool, Output* output) {
 
 }  // namespace
 
+// The prescale factor goes into the fold's one factor where that is exact: f(s x) = s f(x) for a sum, s^n f(x) for a
+// product, and for minima and maxima with a sign that swaps them.
 Reduction ReductionOf(const RequestFields& request, int set_size) {
   Reduction reduction{request.reduce, {request.prescale * request.postscale, 1.0}};
   if (request.reduce == ReduceOp::kAverage)
@@ -161,6 +168,7 @@ PathFacts FactsOf(const Request& request, const ProcessSet& set) {
   return facts;
 }
 
+// One back end performs all tensors of a grouped call, so that they end together.
 Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Operation* operation) {
   const Request& request = operation->request;
   if (backend_list.only_ours() || !CarriesTensors(request.kind)) return Status::Ok();
@@ -181,6 +189,7 @@ Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Ope
                              NameOf(refused->dtype) + where + "; add " + BackendTable::Names()[0] + " to the list");
 }
 
+// What concerns the whole request comes before its tensors, which may be many.
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
   if (request->tensors.empty() == CarriesTensors(request->kind)) {
     return Refuse(*request, request->tensors.empty() ? "no tensors were given" : "it takes no tensors");

@@ -89,7 +89,11 @@ class Operation final : public DescribedOperation {
   void Abandon(Status status) { End(std::move(status), false); }
 
  private:
-  // The one place where an operation ends. REQUIRES: its memory is not touched any more, no lock of ours is held.
+  // The one place where an operation ends. What makes an end safe, and what the simulation of jobs holds:
+  // - Its path is done, has failed, or was cancelled by a call that has returned. Then nobody touches its memory.
+  // - Whoever took it out of Operations ends it, so two threads never end one operation with different results.
+  // - No lock of ours is held, since `done` may submit the next operation.
+  // - Nobody leaves the world before the operations in flight have ended.
   void End(Status status, bool announced) {
     if (ending_.exchange(true)) return;
     status_ = std::move(status);

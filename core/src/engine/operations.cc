@@ -208,6 +208,7 @@ Status Defer(World* world, Operations* operations, const OperationPtr& operation
   return Status::Ok();
 }
 
+// The operations before were in this process's hands, so no message is waited for: whoever ends one wakes the driver.
 std::vector<OperationPtr> TakeDeferred(Operations* operations) {
   std::vector<OperationPtr> taken;
   std::lock_guard<std::mutex> lock(operations->mutex);
@@ -232,6 +233,7 @@ void AskForBells(Operations* operations) {
   operations->negotiation.AskForBells();
 }
 
+// A small operation has two that may take it: the thread that waits for it, and the driver. The ticket decides.
 bool CompleteIfReady(World* world, Operations* operations, const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(operations->mutex);

@@ -72,6 +72,7 @@ Status CheckNotForked() { return g_forked ? ForkedStatus() : Status::Ok(); }
 
 void CancelInit(bool cancel) { CancelWaits(cancel); }
 
+// The engine ends while others may still hold it: their calls are refused from then on.
 void ShutdownProcess() {
   if (g_forked) return;
   std::shared_ptr<Engine> engine;
@@ -101,6 +102,7 @@ Status ListenForRanks(const std::string& endpoint, Descriptor* listener, std::st
   return BoundEndpoint(listener->get(), bound);
 }
 
+// Before there is an engine: a library whose own launcher started the ranks hands their addresses round.
 Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std::vector<std::string>* all) {
   if (g_forked) return ForkedStatus();
   Settings settings;
@@ -122,6 +124,7 @@ bool SettingsTakeDeviceMemory() {
          BackendTable::AnyTakesDeviceMemory(backend_list);
 }
 
+// For `doctor`: opens each library as a job would, and says what is missing.
 std::vector<BackendFound> FindBackends() {
   const std::vector<std::string> names = BackendTable::Names();
   Settings settings;

@@ -143,6 +143,7 @@ void ProgressLoop::Obey(const Bytes& message) {
   if (!status.ok()) Abort({status, kCoordinatorRank});
 }
 
+// What a kind of event asks for stands in controller/admission.h.
 void ProgressLoop::Handle(const Negotiation::Event& event) {
   switch (event.kind) {
     case Negotiation::Event::kBatch:
@@ -357,8 +358,9 @@ void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
 
 // ---- the end of the epoch
 
-// A rank that ends because of another's end has said so there before. After somebody has left, what is under way may
-// still need the one that is lost now.
+// Nothing is to be told twice: an epoch that has ended (operations are refused, and none is under way) has its reason.
+// One that only refuses goes on, since a rank has left in good order: what is under way may still need the rank that is
+// lost now.
 void ProgressLoop::Abort(const EpochEnd& end) {
   if (operations_->is_broken && idle()) return;
   if (!failures_.IsForRankZeroToSay(end)) return TellAll(end);
@@ -373,6 +375,7 @@ void ProgressLoop::TellAll(const EpochEnd& end) {
   if (!CheckAbortWord()) failures_.Hold(end, Now());  // another member is writing the word, or has died of that
 }
 
+// Another rank was asked which rank is lost, and has not answered: this rank goes by what it knows.
 void ProgressLoop::EndIfOverdue(TimePoint now) {
   const std::optional<EpochEnd> own = failures_.TakeOverdue(now);
   if (!own) return;
@@ -396,6 +399,8 @@ void ProgressLoop::End(const EpochEnd& end) {
   FailAll(end.status, true);
 }
 
+// This rank's last words. Whoever reads them knows that it left, and does not take the end of its connections for a
+// death. REQUIRES: the loop thread has ended, so nobody else drives.
 void ProgressLoop::Leave() {
   std::vector<WorkQueue::Ended> ended;
   work_.AwaitCopies(&ended);

@@ -62,6 +62,7 @@ struct Assign {
   }
 };
 
+// The fields of a Said stand in the order of Signature::Visit's, which compares them one by one.
 template <typename SomeRequest>
 bool AreAlike(const SomeRequest& request, const Signature& signature) {
   const Said said(request);

@@ -57,6 +57,7 @@ void SmallCall::Put() {
   admission.cells->Put((*members)->position, &segment_, 1, admission.stamp());
 }
 
+// The release of `over_` is the caller's to see: after it this thread does not touch the call any more.
 void SmallCall::Take() {
   const FloatingPointScope scope;
   const ProcessSet& set = **members;
@@ -65,6 +66,7 @@ void SmallCall::Take() {
   over_.store(true, std::memory_order_release);
 }
 
+// The request is copied now, since the caller's view of it may be gone before the operation is.
 OperationPtr SmallCall::Become() {
   OperationPtr operation = std::make_shared<Operation>(Request(asked_));
   operation->admission = admission;

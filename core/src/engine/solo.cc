@@ -9,6 +9,7 @@ void CopyInput(const Tensor& tensor, void* to) {
   if (to != tensor.input && tensor.size_bytes() > 0) std::memcpy(to, tensor.input, tensor.size_bytes());
 }
 
+// A sum over one rank is its input, scaled; and what takes splits sends all rows to itself.
 // kInternal when memory is short.
 Status PerformOnHost(Operation* operation) {
   const Request& request = operation->request;
@@ -43,6 +44,7 @@ ProcessSetPtr Solo::FindSet(int id) {
   return sets_->Find(id);
 }
 
+// Changes of process sets carry no tensors; a join is over at once, with this rank as the last.
 void Solo::Perform(const OperationPtr& operation) {
   const Request& request = operation->request;
   Status status;
@@ -70,6 +72,7 @@ Status Solo::ChangeSets(Operation* operation) {
   return Status::Ok();
 }
 
+// One copy at a time: HostCopies is for one thread, and any thread may submit.
 Status Solo::PerformFromDevice(const OperationPtr& operation) {
   std::lock_guard<std::mutex> lock(copies_mutex_);
   return copies_.RunAlone(operation, [&operation](const Request& on_host) {

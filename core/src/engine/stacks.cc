@@ -90,6 +90,7 @@ std::string StacksOfThisProcess() {
   return stacks;
 }
 
+// A thread that waits for our own operation and one that waits to be given work cannot call anything; any other may.
 bool NoOthersMayCall(const std::string& stacks, const std::set<uint64_t>& threads) {
   const std::vector<std::string> lines = LinesOf(stacks);
   const bool is_whole = !lines.empty() && IsHead(lines[0]);  // the front may be cut off

@@ -31,6 +31,7 @@ std::string Seconds(int64_t milliseconds) {
   return text;
 }
 
+// Several operations may wait for one rank: the one that has waited longest stands for all of them.
 std::map<int, Delay> ByRank(const std::vector<Wait>& waits) {
   std::map<int, Delay> by_rank;
   for (const Wait& wait : waits) {
@@ -48,6 +49,7 @@ std::map<int, Delay> ByRank(const std::vector<Wait>& waits) {
   return by_rank;
 }
 
+// Ranks that are late in the same way share one sentence.
 void Merge(int rank, const Delay& of_rank, std::vector<Delay>* delays) {
   const auto same = std::find_if(delays->begin(), delays->end(), [&](const Delay& delay) {
     return delay.first == of_rank.first && delay.operations == of_rank.operations &&

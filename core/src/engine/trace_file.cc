@@ -37,6 +37,8 @@ Status TraceFile::Open(const std::string& path) {
   return Status::Ok();
 }
 
+// An append overwrites the end of the array and writes it again behind, so the file is a whole array after every write.
+// Spaces fill a page whose rest is too short for the next event.
 Status TraceFile::Append(const std::string& events) {
   for (size_t from = 0; from < events.size();) {
     const size_t around = Length(kBetweenEvents) + Length(kEnd);

@@ -45,8 +45,8 @@ class WorkQueue {
   // True when something was done.
   bool PollCopies(std::vector<Ended>* ended);
 
-  // All tasks are given up: nobody touches the memory of their operations any more, which are returned. Copies of a
-  // device that has not come to an end are awaited where an operation could not tell that it still reads its memory.
+  // Gives up all tasks and returns their operations, whose memory nobody touches any more. A device that still copies
+  // from or to that memory is awaited, where its operation could not tell its owner so.
   std::vector<OperationPtr> Cancel(std::vector<Ended>* ended);
   // Waits for results that are on their way to a device, a few seconds at most.
   void AwaitCopies(std::vector<Ended>* ended);
