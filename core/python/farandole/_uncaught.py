@@ -7,6 +7,7 @@ farandole.MismatchError: allreduce 'x': the ranks disagree ...
 
 from __future__ import annotations
 
+import dis
 import re
 import sys
 import traceback
@@ -82,12 +83,19 @@ def _is_refusal(error: BaseException, trace: TracebackType | None, is_translated
     """Whether Farandole has refused a call that this rank made, whatever the others call."""
     if type(error).__module__ == "farandole":  # NotInitializedError, and those of plugins
         return isinstance(error, ValueError)
-    return type(error) in (ValueError, TypeError) and (is_translated or _is_raised_by_us(trace))
+    if type(error) not in (ValueError, TypeError):
+        return False
+    return is_translated or _is_raised_by_us(trace, by_statement=type(error) is TypeError)
 
 
-def _is_raised_by_us(trace: TracebackType | None) -> bool:
-    frames = [frame for frame, _ in traceback.walk_tb(trace)]
-    return bool(frames) and str(frames[-1].f_globals.get("__name__") or "").startswith("farandole")
+def _is_raised_by_us(trace: TracebackType | None, by_statement: bool) -> bool:
+    """Whether one of our frames is the innermost. by_statement: it says `raise`, so the error is no mistake of ours."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not str(trace.tb_frame.f_globals.get("__name__") or "").startswith("farandole"):
+        return False
+    operation = dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]]
+    return operation == "RAISE_VARARGS" or not by_statement
 
 
 def down_to_the_user(trace: TracebackType | None) -> TracebackType | None:

@@ -56,13 +56,13 @@ struct Task {
   }
 };
 
-// Fused tensors as one vector, without packing them first: a range of it is copied straight between the tensors and
-// staging. Where a tensor has no memory (a rank that has joined), zeros are read and nothing is written. A value that
-// points at the segments; any thread.
 // size_bytes of a tensor, from offset on.
 void ReadInput(const Segment& segment, size_t offset, size_t size_bytes, void* to);
 void WriteOutput(const Segment& segment, size_t offset, size_t size_bytes, const void* from);
 
+// Fused tensors as one vector, without packing them first: a range of it is copied straight between the tensors and
+// staging. Where a tensor has no memory (a rank that has joined), zeros are read and nothing is written. A value that
+// points at the segments; any thread.
 class IoVector {
  public:
   explicit IoVector(const std::vector<Segment>* segments);

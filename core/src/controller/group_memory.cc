@@ -104,7 +104,7 @@ bool ArrivalCounters::AllDoneWith(int id, int sharers) const {
   return counters_[id].done_with.load() == static_cast<uint32_t>(sharers);
 }
 
-// The counter comes last: from then on the id can be given out again.
+// The counter comes last: until then it says that the id is retired.
 void ArrivalCounters::Reset(int id) {
   for (int m = 0; m < member_count_; ++m) said(m, id).store(0, std::memory_order_relaxed);
   counters_[id].done_with.store(0);

@@ -120,7 +120,7 @@ Status Negotiation::Describe(const DescribedOperation& operation, Name* name, Ad
   return Status::Ok();
 }
 
-// Known names take this way, so it asks for nothing that the name does not already hold.
+// Takes operations whose name is known. Everything else is left to Submit.
 const ProcessSetPtr* Negotiation::SubmitSmall(const NamedOperation& operation, Admission* admission) {
   SetNames* const names = names_.Names(operation.set());
   if (names == nullptr || !names->IsOpen() || !names->set->contains_me()) return nullptr;
@@ -160,7 +160,7 @@ Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
   return Arrived::kCounted;
 }
 
-// The arrival was not counted, so this rank alone describes; the others find the id retired when they come.
+// The arrival was not counted, so this rank describes the operation anew.
 bool Negotiation::Redescribe(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   name->id = -1;

@@ -114,7 +114,7 @@ FuseItem ItemOf(const Task& task) {
       task.backend};
 }
 
-// The first piece gives the task its kind, type and scale, which Fuse has found to be those of all.
+// The first piece gives the task its kind, and a sum its type and scale: Fuse joins sums only where those are equal.
 PlannedTask Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
   PlannedTask planned;
   for (size_t i : group) {

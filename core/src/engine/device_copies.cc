@@ -312,7 +312,7 @@ void HostCopies::Drain(std::vector<Completed>* completed) {
   }
 }
 
-// For a rank alone: there is no progress loop, so the caller itself waits for the device.
+// For a set of one rank, whose operations do not pass the progress loop: the caller itself waits for the device.
 Status HostCopies::RunAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform) {
   const Status status = TryAlone(operation, perform);
   if (status.ok()) return status;

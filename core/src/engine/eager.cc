@@ -118,8 +118,7 @@ void Eager::SendHead(const Running& running, int rank, size_t payload_bytes) {
   stream(rank).Queue(head.data(), head.size());
 }
 
-// Small data are copied, so the operation can end before the kernel has taken them; large ones stay in the tensor, and
-// the operation ends when the last byte is sent.
+// Small data are copied behind their head. Large ones are sent from the tensor, which stays until they are sent.
 void Eager::SendData(Running* running, Peer* peer) {
   PutStream& to = stream(peer->rank);
   SendHead(*running, peer->rank, running->payload_bytes());
@@ -249,7 +248,7 @@ void Eager::Running::MakeOwn() {
   }
 }
 
-// Folded, and everything sent that is still read from the tensors.
+// Folded, and everything sent.
 bool Eager::Progress(Running* running) {
   running->FoldUpTo(Advanced(running));
   if (!running->folded()) return false;

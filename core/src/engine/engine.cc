@@ -122,7 +122,7 @@ Status Engine::Check(Request* request, const ProcessSet& set) const {
   return operations_->negotiation.CanRemove(removed);
 }
 
-// A rank that this one misses, but did not end because of itself: see the launcher's verdict.
+// -1 where this rank itself ended the epoch. The launcher asks for this before it says which rank failed first.
 int Engine::LostRank(std::string* reason) const {
   if (!operations_) return -1;
   std::lock_guard<std::mutex> lock(operations_->mutex);

@@ -26,7 +26,8 @@ EpochEnd FailureMonitor::OnLeft(int rank) {
 }
 
 bool FailureMonitor::SuspectBrokenLinks() {
-  bool found = held_ || liveness_.suspects_somebody();
+  if (held_) return true;
+  bool found = liveness_.suspects_somebody();
   for (int r = 0; r < world_->size; ++r) {
     const auto& link = world_->links[static_cast<size_t>(r)];
     if (!link || link->descriptor() < 0 || liveness_.HasLeft(r) || !HasPeerClosed(link->descriptor())) continue;
@@ -68,7 +69,7 @@ EpochEnd FailureMonitor::Told() const {
 }
 
 void FailureMonitor::Hold(const EpochEnd& failure, TimePoint now) {
-  if (held_) return;
+  if (held_ && (!held_->is_guessed || failure.is_guessed)) return;
   held_ = failure;
   held_until_ = now + kWordPatience;
 }

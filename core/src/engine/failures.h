@@ -65,8 +65,11 @@ class FailureMonitor {
   bool IsForRankZeroToSay(const EpochEnd& failure) const {
     return failure.is_guessed && world_->rank != kCoordinatorRank && failure.culprit != kCoordinatorRank;
   }
-  // Another rank has been asked, or is writing the abort word: this end waits. The first that waits counts.
+  // Another rank has been asked, or is writing the abort word: this end waits. The first that waits counts, but a guess
+  // gives way to one that is sure.
   void Hold(const EpochEnd& failure, TimePoint now);
+  // An end that is sure waits: no work goes on meanwhile.
+  bool holds_sure_end() const { return held_ && !held_->is_guessed; }
   // The end that has waited in vain, once.
   std::optional<EpochEnd> TakeOverdue(TimePoint now);
 

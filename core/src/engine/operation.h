@@ -90,7 +90,8 @@ class Operation final : public DescribedOperation {
 
  private:
   // The one place where an operation ends. What makes an end safe, and what the simulation of jobs holds:
-  // - Its path is done, has failed, or was cancelled by a call that has returned. Then nobody touches its memory.
+  // - Its path is done, has failed, or was cancelled by a call that has returned. Then nobody touches its memory, but a
+  //   library that did not heed the abort in time.
   // - Whoever took it out of Operations ends it, so two threads never end one operation with different results.
   // - No lock of ours is held, since `done` may submit the next operation.
   // - Nobody leaves the world before the operations in flight have ended.

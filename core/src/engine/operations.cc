@@ -208,7 +208,7 @@ Status Defer(World* world, Operations* operations, const OperationPtr& operation
   return Status::Ok();
 }
 
-// The operations before were in this process's hands, so no message is waited for: whoever ends one wakes the driver.
+// Each waits for another operation of this rank, and whoever ends that one wakes the driver.
 std::vector<OperationPtr> TakeDeferred(Operations* operations) {
   std::vector<OperationPtr> taken;
   std::lock_guard<std::mutex> lock(operations->mutex);

@@ -90,7 +90,7 @@ bool ProgressLoop::Drive() {
   std::vector<WorkQueue::Ended> ended;
   moved |= work_.PollCopies(&ended);
   FinishAll(ended);
-  if (CheckAbortWord()) return moved;
+  if (CheckAbortWord() || failures_.holds_sure_end()) return moved;
   if (CompleteReady(world_, operations_)) {
     progress_lock_->NotifyWaiters();
     moved = true;
@@ -192,6 +192,7 @@ void ProgressLoop::StartBatch(const Negotiation::Event& event) {
   if (planned.ok()) return;
   const EpochEnd here = EndBecauseOf(*world_, planned);
   Abort(here);
+  End(here);  // at once, since nobody may touch the memory of these operations any more; the first reason counts
   for (const ReadyOperation& ready : batch) Finish(ready.operation, here.status);
 }
 
@@ -358,7 +359,7 @@ void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
 
 // ---- the end of the epoch
 
-// Nothing is to be told twice: an epoch that has ended (operations are refused, and none is under way) has its reason.
+// An epoch that has ended (operations are refused, and none is under way) has its reason, and no other is told.
 // One that only refuses goes on, since a rank has left in good order: what is under way may still need the rank that is
 // lost now.
 void ProgressLoop::Abort(const EpochEnd& end) {
@@ -370,12 +371,13 @@ void ProgressLoop::Abort(const EpochEnd& end) {
 
 // The group hears by the abort word, the others from the coordinator.
 void ProgressLoop::TellAll(const EpochEnd& end) {
-  if (!failures_.TellGroup(end)) return;
+  if (failures_.holds_sure_end() || !failures_.TellGroup(end)) return;
   control_.ToCoordinator({Encode(ToWire(end))});
   if (!CheckAbortWord()) failures_.Hold(end, Now());  // another member is writing the word, or has died of that
 }
 
-// Another rank was asked which rank is lost, and has not answered: this rank goes by what it knows.
+// Rank 0 was to say which rank is lost, or another member to finish the abort word, and has not: this rank goes by what
+// it knows.
 void ProgressLoop::EndIfOverdue(TimePoint now) {
   const std::optional<EpochEnd> own = failures_.TakeOverdue(now);
   if (!own) return;
@@ -405,6 +407,7 @@ void ProgressLoop::Leave() {
   std::vector<WorkQueue::Ended> ended;
   work_.AwaitCopies(&ended);
   FinishAll(ended);
+  EndIfOverdue(TimePoint::max());  // an end that waits is the reason to tell
   const int pending = operations_->in_flight;
   if (pending > 0) {
     // The others may still begin what this rank has come to, and would wait for it.

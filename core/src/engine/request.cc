@@ -62,7 +62,7 @@ struct Assign {
   }
 };
 
-// The fields of a Said stand in the order of Signature::Visit's, which compares them one by one.
+// Visit reads the fields of both by their names, so a Said needs each that a Signature has.
 template <typename SomeRequest>
 bool AreAlike(const SomeRequest& request, const Signature& signature) {
   const Said said(request);

@@ -57,7 +57,7 @@ void SmallCall::Put() {
   admission.cells->Put((*members)->position, &segment_, 1, admission.stamp());
 }
 
-// The release of `over_` is the caller's to see: after it this thread does not touch the call any more.
+// `over_` comes last: the caller's thread may return then, and the call lies on its stack.
 void SmallCall::Take() {
   const FloatingPointScope scope;
   const ProcessSet& set = **members;

@@ -26,11 +26,14 @@ Status WorkQueue::Add(const std::vector<ReadyOperation>& batch) {
 // Only the first task moves. All ranks perform the tasks in the same order, so a later one would wait for ranks that
 // are still busy with the first.
 WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
+  if (failed_) return *failed_;
   Outcome outcome;
   if (tasks_.empty()) return outcome;
   const FloatingPointScope scope;
-  const auto fail = [&outcome](EpochEnd end) {
+  const auto fail = [this, &outcome](EpochEnd end) {
     outcome.end = std::move(end);
+    failed_ = outcome;
+    failed_->moved = false;
     return std::move(outcome);
   };
   PlannedTask& front = tasks_.front();
@@ -108,6 +111,7 @@ void WorkQueue::AwaitCopies(std::vector<Ended>* ended) {
 std::vector<OperationPtr> WorkQueue::Cancel(std::vector<Ended>* ended) {
   if (running_ != nullptr) running_->Abort();
   running_ = nullptr;
+  failed_.reset();
   NoteLongestSleep();
   std::vector<OperationPtr> cancelled;
   for (PlannedTask& planned : tasks_)

@@ -40,7 +40,8 @@ class WorkQueue {
     std::optional<EpochEnd> end;  // the epoch cannot go on
     bool may_be_a_link = false;   // `end` may follow from the end of another rank, which is then to blame
   };
-  // Goes on with the first task. Whoever calls completes `ended` before the next task begins.
+  // Goes on with the first task. Whoever calls completes `ended` before the next task begins. A failure is final: until
+  // Cancel every call returns it again, and no back end is asked.
   Outcome Run(std::vector<Ended>* ended);
   // True when something was done.
   bool PollCopies(std::vector<Ended>* ended);
@@ -70,6 +71,7 @@ class WorkQueue {
   HostCopies copies_;
   std::deque<PlannedTask> tasks_;
   Backend* running_ = nullptr;  // performs tasks_.front()
+  std::optional<Outcome> failed_;
   TimePoint last_progress_ = Now();
   std::atomic<int> longest_sleep_ms_{-1};
 };

@@ -26,7 +26,7 @@
 namespace farandole {
 
 // Why an epoch ended for the whole group. The first writer wins; readers see all of it or nothing. A writer that dies
-// half way leaves it unreadable for good, so a rank that writes it also acts on what it knows itself.
+// half way leaves it unreadable for good. So a rank that finds it so waits a moment, and then acts on what it knows.
 struct AbortWord {
   std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 set
   int32_t code;

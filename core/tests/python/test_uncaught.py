@@ -76,6 +76,13 @@ def test_other_errors_are_shown_whole(error):
     assert '"farandole.numpy.py"' in text and "in fail" in text
 
 
+def test_a_type_error_that_no_statement_raises_is_a_bug_of_ours_and_shown_whole():
+    add = calling("farandole.numpy", None, "  return None + 1")
+    with pytest.raises(TypeError) as found:
+        calling("train", add)()
+    assert '"farandole.numpy.py"' in Uncaught(found.value, found.value.__traceback__.tb_next).text
+
+
 @pytest.mark.parametrize("error", [ValueError("no such column"), TypeError("no table")])
 def test_what_others_raise_is_shown_whole(error, monkeypatch):
     monkeypatch.setitem(globals(), "__name__", "contextlib")  # no frame of the user's, so that cutting would show

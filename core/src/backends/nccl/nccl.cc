@@ -74,9 +74,9 @@ class Nccl final : public Backend {
   }
 
   int LongestSleepMs() const override {
-    const bool is_asked = state_ == State::kOpening || state_ == State::kLaunching || state_ == State::kEnding;
-    const bool is_called = (state_ == State::kCrossing && communicator_->IsBusy()) ||
-                           (state_ == State::kGathering && communicators_->CallUnderWay() != nullptr);
+    const bool is_asked = state_ == State::kGathering || state_ == State::kOpening || state_ == State::kLaunching ||
+                          state_ == State::kEnding;
+    const bool is_called = state_ == State::kCrossing && communicator_->IsBusy();
     if (!is_asked && !is_called) return -1;
     return Now() - asked_ < kLaunchTime ? 0 : 1;
   }

@@ -64,6 +64,35 @@ TEST(ControlPlaneTest, WhoSaysToRankZeroWhatItCannotReadIsToBlame) {
   EXPECT_FALSE(signs.ends[0].status.ok());
 }
 
+// ---- WorkQueue
+
+// What a ring of two passes on finds no memory. Until the tasks are cancelled, a failed one is neither begun again nor
+// taken for done.
+TEST(WorkQueueTest, AFailureIsFinal) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
+  Settings settings;
+  settings.algorithm = "ring";
+  BackendList backend_list;
+  ASSERT_TRUE(BackendList::Read({"native"}, &backend_list).ok());
+  WorkQueue queue(worlds[0].get(), settings, backend_list);
+  ASSERT_TRUE(queue.Open().ok());
+  constexpr int64_t kRows = int64_t{1} << 58;
+  auto operation = std::make_shared<Operation>(Make(OpKind::kAllgather, {TensorOf<float>({}, nullptr)}, "x"));
+  operation->invited = true;
+  operation->admission.set = std::make_shared<ProcessSet>(WholeWorld(worlds[0]->layout, 0));
+  ASSERT_TRUE(queue.Add({{operation, {kRows, kRows}}}).ok());
+  std::vector<WorkQueue::Ended> ended;
+  for (int pass = 0; pass < 3; ++pass) {
+    const WorkQueue::Outcome outcome = queue.Run(&ended);
+    ASSERT_TRUE(outcome.end) << "pass " << pass;
+    EXPECT_FALSE(outcome.finished);
+    EXPECT_NE(outcome.end->status.message().find("no memory"), std::string::npos) << outcome.end->status.message();
+  }
+  EXPECT_TRUE(ended.empty());
+  EXPECT_EQ(queue.Cancel(&ended), std::vector<OperationPtr>{operation});
+  EXPECT_FALSE(queue.Run(&ended).end);
+}
+
 // ---- FailureMonitor
 
 TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
@@ -94,6 +123,24 @@ TEST(FailureMonitorTest, AConnectionEndsAlsoWhereDataStandUnread) {
   EXPECT_FALSE(failures.SuspectBrokenLinks()) << "data are no sign of an end";
   worlds[1]->links[0].reset();
   EXPECT_TRUE(failures.SuspectBrokenLinks());
+}
+
+TEST(FailureMonitorTest, AGuessThatWaitsGivesWayToAnEndThatIsSure) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1, 1});
+  Operations operations = EmptyOperationsOf(*worlds[1]);
+  FailureMonitor failures(worlds[1].get(), &operations);
+  const TimePoint now = Now();
+  EpochEnd guess{{Code::kPeerLost, "rank 2 was lost"}, 2, true}, sure{{Code::kDeadline, "too late"}, -1};
+  failures.Hold(guess, now);
+  EXPECT_FALSE(failures.holds_sure_end()) << "rank 0 may say that it was another rank";
+  failures.Hold(sure, now);
+  EXPECT_TRUE(failures.holds_sure_end());
+  failures.Hold(guess, now);
+  EXPECT_FALSE(failures.TakeOverdue(now));
+  const auto end = failures.TakeOverdue(now + FailureMonitor::kWordPatience);
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->status.message(), "too late");
+  EXPECT_FALSE(failures.TakeOverdue(TimePoint::max())) << "it is told once";
 }
 
 TEST(FailureMonitorTest, AnEndedConnectionIsBlamedWhenItsTimeIsOver) {
