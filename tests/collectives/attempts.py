@@ -174,7 +174,8 @@ ABSENT = (  # join may wait for long: others have more data
     *NAMELESS[:-1],
 )
 LEFT = (*ABSENT, "join")
-QUICKEST = {"FARANDOLE_TIMEOUT": "0.4", "FARANDOLE_WARN_AFTER": "0.1"}
+# Between the warning and the deadline rank 0 answers who is missing, however busy the machine is.
+QUICKEST = {"FARANDOLE_TIMEOUT": "1.2", "FARANDOLE_WARN_AFTER": "0.1"}
 
 
 def one_never_calls(settings: list[Settings], kind: str, leaves: bool) -> tuple[Told, str]:
@@ -189,7 +190,7 @@ def one_never_calls(settings: list[Settings], kind: str, leaves: bool) -> tuple[
             if absent:
                 if leaves:
                     farandole.shutdown()
-                time.sleep(0.8)
+                time.sleep(1.8)
             else:
                 perform_waiting(kind)
         except farandole.FarandoleError as error:
