@@ -80,7 +80,7 @@ def _translated(error: BaseException) -> BaseException:
 
 
 def _is_refusal(error: BaseException, trace: TracebackType | None, is_translated: bool) -> bool:
-    """Whether Farandole has refused a call that this rank made, whatever the others call."""
+    """True where Farandole refused a call of this rank alone, whatever the other ranks call."""
     if type(error).__module__ == "farandole":  # NotInitializedError, and those of plugins
         return isinstance(error, ValueError)
     if type(error) not in (ValueError, TypeError):
@@ -89,7 +89,7 @@ def _is_refusal(error: BaseException, trace: TracebackType | None, is_translated
 
 
 def _is_raised_by_us(trace: TracebackType | None, by_statement: bool) -> bool:
-    """Whether one of our frames is the innermost. by_statement: it says `raise`, so the error is no mistake of ours."""
+    """True where the innermost frame is ours; by_statement: and says `raise`, so that our own bugs are shown whole."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None or not str(trace.tb_frame.f_globals.get("__name__") or "").startswith("farandole"):

@@ -79,7 +79,7 @@ struct PathFacts {
 PathFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout);
 
 PathKind ChoosePath(const PathFacts& facts);
-// Whether rank 0 can have chosen it, as far as a rank without its facts can tell.
+// True where rank 0 may have chosen `path`, for all that the asking rank knows: it lacks rank 0's caches and spans.
 bool IsPossible(PathKind path, PathFacts facts);
 // True where the path is kSolo. The engine asks this of every operation, so it takes one fact instead of all.
 constexpr bool IsSolo(int set_size) { return set_size == 1; }

@@ -131,7 +131,7 @@ const std::byte* At(const void* memory, size_t offset) {
 }
 std::byte* At(void* memory, size_t offset) { return memory ? static_cast<std::byte*>(memory) + offset : nullptr; }
 
-// What this rank sends to itself, and, straight between the tensors, what goes to other groups and comes from there.
+// Copies this rank's own part, and starts the exchange with other groups, straight between the tensors.
 void StartElsewhere(const Task& task, ShardExchange* exchange) {
   const Segment& segment = task.segments[0];
   const std::vector<size_t> send_at = PartOffsets(task.send_bytes), recv_at = PartOffsets(task.recv_bytes);

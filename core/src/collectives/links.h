@@ -28,7 +28,7 @@ class Scratch {
   size_t size_bytes_ = 0;
 };
 
-// What an operation over links starts from. REQUIRES: every group of the set is one rank, there are two or more; all
+// An operation over links starts from these. REQUIRES: every group of the set is one rank, there are two or more; all
 // outlive the operation.
 struct LinkStart {
   const Task* task;
@@ -76,7 +76,7 @@ class VectorOnLinks : public LinkOperation {
   std::byte* place_ = nullptr;  // where the result comes into being
 };
 
-// What moves the data of each collective, as types.def names it: MakeAllreduceOnLinks stands in allreduce.cc.
+// One function for each word in the last column of types.def: MakeAllreduceOnLinks stands in allreduce.cc.
 #define FRD_OP_KIND(enumerator, number, name, traits, moved) \
   std::unique_ptr<LinkOperation> Make##moved##OnLinks(const LinkStart& start);
 #include "common/types.def"

@@ -170,7 +170,7 @@ class PartedOperation : public CrossingOperation {
   const int shard_count_;
 };
 
-// What an operation through staging starts from. REQUIRES: all outlive the operation.
+// An operation through staging starts from these. REQUIRES: all outlive the operation.
 struct StagedStart {
   const Staging* staging;
   uint64_t first_round;  // the group's running number
@@ -178,8 +178,8 @@ struct StagedStart {
   ShardExchange* exchange;
 };
 
-// What moves the data of each collective, as types.def names it: MakeStagedAllreduce stands in allreduce.cc. It gives
-// the exchange what goes to other groups. Null where this rank has nothing to do in staging.
+// One function for each word in the last column of types.def: MakeStagedAllreduce stands in allreduce.cc. It gives the
+// exchange what goes to other groups. Null where this rank has nothing to do in staging.
 #define FRD_OP_KIND(enumerator, number, name, traits, moved) \
   std::unique_ptr<StagedOperation> MakeStaged##moved(const StagedStart& start);
 #include "common/types.def"
