@@ -6,7 +6,8 @@
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
-#include <stdexcept>
+
+#include "errors.h"
 
 namespace farandole_mxnet {
 namespace {
@@ -18,10 +19,6 @@ constexpr size_t kElementBytes[] = {1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1};
 
 std::shared_mutex world_mutex;  // shared while the core's enqueue runs, which shutdown must not meet
 int64_t generation = 0;         // guarded by it; of worlds
-// Around completions with an error, and the end of the arrays that carry it: MXNet adds each to one list, and looks
-// there for that of an array that goes, without a lock of its own. The thread may come back here, when what it
-// completes lets another call begin, which fails at once.
-std::recursive_mutex errors_mutex;
 std::atomic<bool> has_failed{false};
 std::atomic<bool> has_lost_gradient{false};
 std::mutex failure_mutex;
@@ -344,9 +341,8 @@ void Call::Complete() {
     completion.callback(completion.engine, completion.operation, nullptr);
     FreeArrays();
   } else {
-    const std::runtime_error error(ClassOf(outcome_.code) + outcome_.message);
-    const std::lock_guard<std::recursive_mutex> lock(errors_mutex);
-    completion.callback(completion.engine, completion.operation, &error);
+    const std::lock_guard<std::recursive_mutex> lock(ErrorsMutex());
+    Fail(completion, ClassOf(outcome_.code) + outcome_.message);
     FreeArrays();
   }
   CallOrder().Ended(this);  // nothing of this call is MXNet's to do any more: it may end itself now

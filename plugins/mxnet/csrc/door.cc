@@ -1,5 +1,6 @@
 // What Python calls, by ctypes. Every function returns at once, but the two that say so.
 #include "call.h"
+#include "errors.h"
 
 namespace {
 
@@ -29,6 +30,11 @@ DOOR int32_t farandole_mxnet_open(const char* library, const frd_api* core) {
   }
   farandole_mxnet::core = core;
   return FRD_OK;
+}
+
+DOOR int32_t farandole_mxnet_make_room_for_errors(void* scratch) {
+  const std::string error = farandole_mxnet::MakeRoomForErrors(scratch);
+  return error.empty() ? FRD_OK : Report({FRD_INTERNAL, error});
 }
 
 DOOR int32_t farandole_mxnet_push(int32_t operation, int32_t count, void** inputs, void** outputs, const char* name,

@@ -24,6 +24,7 @@ constexpr int kMxDefaultStorage = 0;
 // mxnet::FnProperty. Operations of this kind have threads and a queue ordered by priority of their own; ordinary ones
 // wait behind all computation that is ready.
 constexpr int kMxCpuPrioritized = 3;
+constexpr int kMxNoSkip = 7;  // runs although what it writes carries an error
 
 // mxnet::engine::CallbackOnComplete, to be copied while the operation runs and called once, from any thread. `error` is
 // a std::runtime_error, which dmlc::Error derives from without adding to it; null for success.

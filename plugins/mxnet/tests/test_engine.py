@@ -1,10 +1,12 @@
 """Collectives as operations of MXNet's engine: dependencies, many in flight, forks, other engines."""
 
+import ctypes
 import os
 import statistics
 import time
 from unittest import mock
 
+import farandole
 import farandole_mxnet as hvd
 import mxnet as mx
 import numpy as np
@@ -100,6 +102,32 @@ def go_on_after_errors():
 
 def test_an_operation_whose_input_failed_is_not_begun():
     world(2).run(go_on_after_errors)
+
+
+def errors_of_mxnet():
+    """Begin, end and capacity of the list into which MXNet 1.9.1 puts every error; no C function shows it."""
+    library = ctypes.CDLL(mx.libinfo.find_lib_path()[0])
+    engine = library._ZN5mxnet6Engine3GetEv  # mxnet::Engine::Get()
+    engine.restype = ctypes.c_void_p
+    return (ctypes.c_uint64 * 3).from_address(engine() + 0x78)[:]
+
+
+def fail_many_times():
+    before = errors_of_mxnet()
+    results = [hvd.allreduce(mx.nd.ones((3 + hvd.rank(),)), name=f"bad.{k}") for k in range(500)]
+    for result in results:
+        with pytest.raises(farandole.MismatchError):
+            result.wait_to_read()
+    after = errors_of_mxnet()
+    bytes_of_one = 16
+    assert after[1] - before[1] == 500 * bytes_of_one
+    assert (after[0], after[2]) == (before[0], before[2])
+    mx.nd.waitall()
+
+
+def test_the_memory_of_mxnets_list_of_errors_is_not_moved():
+    """MXNet searches it in other threads without a lock: who searched while it moved damaged the heap."""
+    world(2).run(fail_many_times)
 
 
 def layouts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import time
 from collections.abc import Sequence
@@ -47,8 +48,22 @@ def _opened() -> ctypes.CDLL:
     return library
 
 
+def _make_room_for_errors() -> None:
+    """Let MXNet's list of errors have its memory before anything fails: it grows without a lock (csrc/errors.h).
+
+    Waits for what MXNet's engine has to do, and raises what failed there before and nobody has read.
+    """
+    mx.nd.waitall()
+    scratch = mx.nd.empty((1,))
+    if _library.farandole_mxnet_make_room_for_errors(scratch.handle):
+        raise RuntimeError(_text())
+    with contextlib.suppress(mx.base.MXNetError):
+        mx.nd.waitall()
+
+
 _check_version()
 _library = _opened()
+_make_room_for_errors()
 
 
 def push(

@@ -1,0 +1,30 @@
+// How an operation of MXNet's engine fails.
+//
+// MXNet 1.9 adds every error to one std::vector, which WaitForAll looks through, and has no lock for it. The end of a
+// failed operation appends; a thread that deletes an array with an error, or that runs an operation which reads one,
+// searches. Two appends at once, or a search while an append moves the vector to larger memory, damage the heap. Our
+// own ends take turns here. MXNet's searches cannot be locked, so the vector gets its memory before anything fails:
+// then an append moves nothing, and a search always finds the error that it looks for.
+#pragma once
+
+#include <mutex>
+#include <string>
+
+#include "mxnet_api.h"
+
+namespace farandole_mxnet {
+
+// Held around the end of a failed operation and of the arrays that carry its error. Recursive: the end may let another
+// call begin in this thread, which fails at once.
+std::recursive_mutex& ErrorsMutex();
+
+// Ends the operation with an error. MXNet raises the Python class that is registered for the text's first word. Any
+// thread that holds ErrorsMutex.
+void Fail(const MxCompletion& completion, const std::string& text);
+
+// Pushes operations that write `scratch` and fail, one after the other: after the next WaitForAll, which raises that
+// error, MXNet's vector is empty and has memory for kErrorRoom errors. MXNet's last error, or "".
+constexpr int kErrorRoom = 4096;
+std::string MakeRoomForErrors(NDArrayHandle scratch);
+
+}  // namespace farandole_mxnet
