@@ -12,7 +12,7 @@ from farandole._handles import Handle
 from farandole._ops import Average, Kind, ReduceOp, check_not_adasum
 from farandole._process_sets import ProcessSet, size_of
 from farandole._recorder import Recorder
-from farandole._sites import pass_over
+from farandole._sites import pass_over, register_plugin
 from farandole._submit import Submitter
 
 T = TypeVar("T")
@@ -23,6 +23,7 @@ class RowCollectives(Generic[T]):
 
     def __init__(self, adapter: Adapter[T], recorder: Recorder[T] | None = None) -> None:
         """`recorder`: makes new tensors remember those that they came from; without it they have no gradient."""
+        register_plugin(type(adapter).__module__)
         if adapter.package:
             pass_over(adapter.package)
         self.adapter = adapter

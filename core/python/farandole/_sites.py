@@ -6,6 +6,7 @@ import os
 import sys
 from types import FrameType
 
+_ours = {"farandole"}
 _frameworks: set[str] = set()
 
 
@@ -33,8 +34,19 @@ def pass_over(package: str) -> None:
     _frameworks.add(package)
 
 
+def register_plugin(module: str) -> None:
+    """From now on, the package of this module is Farandole's; a user's may have a name that begins alike."""
+    _ours.add(module.partition(".")[0])
+
+
+def is_ours(module: str) -> bool:
+    """Whether the module is Farandole's, or a plugin's."""
+    return module.partition(".")[0] in _ours
+
+
 def _is_inside(module: str) -> bool:
-    return module[:9] == "farandole" or module.partition(".")[0] in _frameworks
+    package = module.partition(".")[0]
+    return package in _ours or package in _frameworks
 
 
 def _is_made(path: str) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 
 from farandole._errors import MismatchError, RecoverableError
-from farandole._sites import place
+from farandole._sites import is_ours, place
 
 _ELSEWHERE = re.compile(r"^.*? failed on rank \d+: ")  # of an operation that failed of what another rank has found
 _translations: list[Callable[[BaseException], BaseException | None]] = []
@@ -92,7 +92,7 @@ def _is_raised_by_us(trace: TracebackType | None, by_statement: bool) -> bool:
     """True where the innermost frame is ours; by_statement: and says `raise`, so that our own bugs are shown whole."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    if trace is None or not str(trace.tb_frame.f_globals.get("__name__") or "").startswith("farandole"):
+    if trace is None or not is_ours(str(trace.tb_frame.f_globals.get("__name__") or "")):
         return False
     operation = dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]]
     return operation == "RAISE_VARARGS" or not by_statement

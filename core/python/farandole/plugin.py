@@ -21,7 +21,7 @@ from farandole._native import core as _core
 from farandole._ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
 from farandole._process_sets import is_alone
 from farandole._recorder import Recorder
-from farandole._sites import pass_over
+from farandole._sites import pass_over, register_plugin
 from farandole._uncaught import translate_errors
 from farandole._world import init_as
 
@@ -58,6 +58,7 @@ __all__ = [
     "predivide_factors",
     "reducing",
     "reduction",
+    "register_plugin",
     "rooted",
     "takes_device_memory",
     "translate_errors",

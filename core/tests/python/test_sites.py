@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from farandole import MismatchError
 from farandole._native import core
-from farandole._sites import pass_over, place
+from farandole._sites import pass_over, place, register_plugin
 from farandole.testing import spawn, world
 
 pytestmark = pytest.mark.timeout(120)
@@ -39,9 +39,16 @@ def test_files_below_the_working_directory_are_named_from_there(tmp_path, monkey
 @pytest.mark.parametrize("module", ["farandole_torch._operations", "farandole", "someones_framework.hooks"])
 def test_our_own_frames_and_the_frameworks_are_passed_over(module):
     pass_over("someones_framework")
+    register_plugin("farandole_torch._adapter")
     space = {"__name__": module, "asked": _asked}
     exec(compile("def call():\n    return asked()\n", "inside.py", "exec"), space)
     assert os.path.basename(space["call"]()).startswith("test_sites.py:")
+
+
+def test_a_users_module_may_have_a_name_that_begins_as_ours():
+    space = {"__name__": "farandole_of_mine.train", "asked": _asked}
+    exec(compile("\n\nsite = asked()\n", "mine.py", "exec"), space)
+    assert space["site"] == "mine.py:3"
 
 
 def test_an_interrupt_while_the_place_is_sought_is_raised_and_the_place_found_the_next_time():

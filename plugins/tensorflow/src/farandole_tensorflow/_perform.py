@@ -15,13 +15,14 @@ from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
-from farandole.plugin import Kind, Parameters, await_earlier, call_site, pass_over
+from farandole.plugin import Kind, Parameters, await_earlier, call_site, pass_over, register_plugin
 
 from farandole_tensorflow import _xla
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._errors import as_ours
 from farandole_tensorflow._native import is_asynchronous, operations
 
+register_plugin(__name__)
 for _package in ("tensorflow", "keras", "tf_keras"):
     pass_over(_package)  # they call us, from what the user has given them
 
