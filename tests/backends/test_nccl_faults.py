@@ -32,6 +32,11 @@ try:
     if what == "asynchronous error":
         hvd.barrier()
         gpu.nccl.fake_nccl_hang()
+    if what == "killed at rest":
+        assert hvd.allreduce(torch.ones(10), op=hvd.Sum)[0].item() == hvd.size()
+        if hvd.rank() == 1:
+            os.write(1, f"{time.monotonic()}\\n".encode())
+            os.kill(os.getpid(), signal.SIGKILL)
     tensor = torch.ones(100)
     if what == "no memory":
         handle = hvd.allgather_async(tensor, name="grad")
@@ -87,6 +92,10 @@ def killed_and_survivors(results):
 
 def test_a_rank_that_is_killed_in_ncclallreduce_is_named_to_all(tmp_path):
     killed_and_survivors(run_ranks(tmp_path, "killed in the kernel", 3))
+
+
+def test_communicators_at_rest_end_with_the_world_also_while_somebody_keeps_a_handle(tmp_path):
+    killed_and_survivors(run_ranks(tmp_path, "killed at rest", 3))
 
 
 def test_a_rank_that_is_killed_while_ranks_are_connected_is_named_to_all(tmp_path):

@@ -94,6 +94,11 @@ void BackendTable::Forget(int set_id) {
   }
 }
 
+// The others first: the host's carries their addresses.
+void BackendTable::Close() {
+  for (auto backend = backends_.rbegin(); backend != backends_.rend(); ++backend) backend->reset();
+}
+
 std::vector<std::string> BackendTable::Names() {
   std::vector<std::string> names;
   for (const BackendKind* kind : kKinds) names.push_back(kind->name);

@@ -68,6 +68,8 @@ class BackendTable {
   Status Open();
   Backend* At(int number) const;  // null where it is not in the list
   void Forget(int set_id);
+  // Frees what the libraries hold, for which those that end in order wait a while. At gives null from then on.
+  void Close();
 
   // Of the rows, by number.
   static std::vector<std::string> Names();

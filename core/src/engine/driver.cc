@@ -34,7 +34,7 @@ void Driver::Leave() {
   thread_.join();
   while (!progress_lock_.TryTake()) progress_lock_.WaitForChange([] { return false; }, std::chrono::milliseconds(1));
   progress_.Leave();
-  progress_.CloseConnections();
+  progress_.Close();
   // The progress lock stays taken: there is nothing left to drive.
 }
 

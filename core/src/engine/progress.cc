@@ -429,15 +429,16 @@ void ProgressLoop::Leave() {
 
 void ProgressLoop::GiveUp(const Status& reason) {
   Abort(EndBecauseOf(*world_, reason));
-  CloseConnections();
+  Close();
 }
 
 // Each kind of connection ends its own direction before any waits for the other end.
-void ProgressLoop::CloseConnections() {
+void ProgressLoop::Close() {
   for (auto& link : world_->links) link.reset();
   eager_.EndSending();
   control_.Close();
   eager_.Close();
+  work_.CloseBackends();
 }
 
 }  // namespace farandole

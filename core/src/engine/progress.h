@@ -85,7 +85,8 @@ class ProgressLoop {
   // Tells the others that this rank leaves: in good order when nothing is in flight, else as an end of the epoch.
   // Completes what is in flight.
   void Leave();
-  void CloseConnections();
+  // Ends the connections, and frees what libraries hold: the engine itself lives on while the user keeps a handle.
+  void Close();
 
  private:
   // The negotiation's events.

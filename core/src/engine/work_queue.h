@@ -52,6 +52,9 @@ class WorkQueue {
   // Waits for results that are on their way to a device, a few seconds at most.
   void AwaitCopies(std::vector<Ended>* ended);
 
+  // REQUIRES: it is empty, and stays so.
+  void CloseBackends() { backends_.Close(); }
+
   bool empty() const { return tasks_.empty(); }
   // Appends what the first task waits for, if it does not go on.
   void AddStandstill(TimePoint now, std::vector<Wait>* waits) const;
