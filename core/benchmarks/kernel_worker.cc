@@ -22,17 +22,17 @@ class Kernel {
 
   void Sum(float* data, size_t count) {
     if (count != count_) Begin(count);
-    const farandole::CellTensor segment{data, data, farandole::DType::kFloat32, count};
+    const farandole::CellTensor tensor{data, data, farandole::DType::kFloat32, count};
     ++uses_;
     farandole::CellBuffer& cells = *buffers_[uses_ % 2];
-    cells.Put(me_, &segment, 1, uses_);
+    cells.Put(me_, &tensor, 1, uses_);
     int pauses = 0;
     do {
       farandole::CpuPause();
       if (++pauses > kPauses) sched_yield();
     } while (!cells.AllHavePut(uses_));
     buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
-    farandole::FoldCells(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &segment, 1, me_);
+    farandole::FoldCells(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, me_);
   }
 
  private:

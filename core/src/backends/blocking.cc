@@ -95,7 +95,7 @@ Status OutOfBandAllgather::Start(const ProcessSet& set, std::string peer_address
   task_.kind = OpKind::kAllgather;
   task_.set = &set;
   task_.dtype = DType::kUint8;
-  task_.segments = {{peer_address_.data(), all_.data(), peer_address_.size()}};
+  task_.buffers = {{peer_address_.data(), all_.data(), peer_address_.size()}};
   task_.rank_bytes.assign(positions, peer_address_.size());
   return host_backend_->Start(&task_);
 }

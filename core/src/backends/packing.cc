@@ -18,11 +18,11 @@ Status Packing::Pack(const Task& task) {
   task_ = &task;
   input_bytes_ = task.TotalBytes();
   output_bytes_ = task.ResultBytes();
-  const Segment& first = task.segments[0];
+  const IoBuffer& first = task.buffers[0];
   input_ = first.input;
   output_ = first.output;
   const bool lacks_input = first.input == nullptr && input_bytes_ > 0;
-  if (task.segments.size() > 1 || lacks_input || ScalesBefore()) {
+  if (task.buffers.size() > 1 || lacks_input || ScalesBefore()) {
     std::byte* const packed = inputs_.Reserve(input_bytes_);
     if (packed == nullptr) return Short(input_bytes_);
     Gather(packed);
@@ -52,15 +52,15 @@ void Packing::Gather(std::byte* to) const {
   const bool receives = OnlyRootSends(task_->kind) && !IsRoot();
   if (receives) return;
   const FloatingPointScope scope;
-  for (const Segment& segment : task_->segments) {
-    if (segment.input == nullptr) {
-      std::memset(to, 0, segment.size_bytes);
+  for (const IoBuffer& buffer : task_->buffers) {
+    if (buffer.input == nullptr) {
+      std::memset(to, 0, buffer.size_bytes);
     } else if (ScalesBefore()) {
-      Fold(task_->dtype, task_->reduce, &segment.input, 1, segment.size_bytes / SizeOf(task_->dtype), task_->scale, to);
-    } else if (segment.size_bytes > 0) {
-      std::memcpy(to, segment.input, segment.size_bytes);
+      Fold(task_->dtype, task_->reduce, &buffer.input, 1, buffer.size_bytes / SizeOf(task_->dtype), task_->scale, to);
+    } else if (buffer.size_bytes > 0) {
+      std::memcpy(to, buffer.input, buffer.size_bytes);
     }
-    to += segment.size_bytes;
+    to += buffer.size_bytes;
   }
 }
 
@@ -73,15 +73,15 @@ void Packing::Unpack() {
   Scatter();
 }
 
-// Copies results to segments that are not where the library wrote. A joined rank's segments have no memory, so what it
+// Copies results to buffers that are not where the library wrote. A joined rank's buffers have no memory, so what it
 // received stays in our buffer.
 void Packing::Scatter() const {
   if (!Fuses(task_->kind)) return;
   const auto* from = static_cast<const std::byte*>(output_);
-  for (const Segment& segment : task_->segments) {
-    const bool elsewhere = segment.output != nullptr && segment.output != from && segment.size_bytes > 0;
-    if (elsewhere) std::memcpy(segment.output, from, segment.size_bytes);
-    from += segment.size_bytes;
+  for (const IoBuffer& buffer : task_->buffers) {
+    const bool elsewhere = buffer.output != nullptr && buffer.output != from && buffer.size_bytes > 0;
+    if (elsewhere) std::memcpy(buffer.output, from, buffer.size_bytes);
+    from += buffer.size_bytes;
   }
 }
 

@@ -1,8 +1,8 @@
 // Makes of a task what libraries of collectives know: one input and one output without holes, and no scale.
 //
-//   task   segments, a joined rank without memory, a scale        library   input -> output, one operation of one dtype
+//   task   buffers, a joined rank without memory, a scale        library   input -> output, one operation of one dtype
 //
-//   Pack     hands out the user's memory itself where that will do. It copies together several segments, takes memory
+//   Pack     hands out the user's memory itself where that will do. It copies together several buffers, takes memory
 //            for a rank that has joined, and scales halves before they are rounded.
 //   Unpack   copies results back to where they belong, and scales everything else.
 //

@@ -19,7 +19,7 @@ std::vector<size_t> Slices(const Task& task, size_t n) {
   const size_t width = SizeOf(task.dtype);
   std::vector<size_t> bytes;
   for (size_t p = 0; p < n; ++p) {
-    const auto element_count = static_cast<int64_t>(task.segments[0].size_bytes / width);
+    const auto element_count = static_cast<int64_t>(task.buffers[0].size_bytes / width);
     const Range slice = BlockRange(element_count, width, static_cast<int>(p), static_cast<int>(n));
     bytes.push_back(static_cast<size_t>(slice.size()) * width);
   }
@@ -48,7 +48,7 @@ Status Adasum::Start() {
 
 Status Adasum::StartExchange() {
   moving_.kind = OpKind::kAlltoall;
-  moving_.segments = {{task_->segments[0].input, slices_begin_, task_->segments[0].size_bytes}};
+  moving_.buffers = {{task_->buffers[0].input, slices_begin_, task_->buffers[0].size_bytes}};
   moving_.send_bytes = slice_bytes_;
   moving_.recv_bytes.assign(n_, slice_bytes_[me_]);
   return collectives_->Start(&moving_);
@@ -59,19 +59,19 @@ Status Adasum::StartGather() {
   if (n_ <= kMostGathered) {
     grams_.resize(n_ * gram_.size());
     moving_.kind = OpKind::kAllgather;
-    moving_.segments = {{gram_.data(), grams_.data(), gram_bytes}};
+    moving_.buffers = {{gram_.data(), grams_.data(), gram_bytes}};
     moving_.rank_bytes.assign(n_, gram_bytes);
   } else {
     moving_.kind = OpKind::kAllreduce;
     moving_.dtype = DType::kFloat64;
-    moving_.segments = {{gram_.data(), gram_.data(), gram_bytes}};
+    moving_.buffers = {{gram_.data(), gram_.data(), gram_bytes}};
   }
   return collectives_->Start(&moving_);
 }
 
 Status Adasum::StartCollect() {
   moving_.kind = OpKind::kAllgather;
-  moving_.segments = {{slices_begin_ + me_ * slice_bytes_[me_], task_->segments[0].output, slice_bytes_[me_]}};
+  moving_.buffers = {{slices_begin_ + me_ * slice_bytes_[me_], task_->buffers[0].output, slice_bytes_[me_]}};
   moving_.rank_bytes = slice_bytes_;
   return collectives_->Start(&moving_);
 }

@@ -70,15 +70,15 @@ size_t StagedAllgather::ChunkOf(int member, uint64_t t) const {
 void StagedAllgather::Put(uint64_t t) {
   const int me = staging_->member();
   std::byte* const slot = staging_->slot(me, number(t));
-  ReadInput(task_->segments[0], t * kSlotBytes, ChunkOf(me, t), slot);
-  WriteOutput(task_->segments[0], offsets_[static_cast<size_t>(me)] + t * kSlotBytes, ChunkOf(me, t), slot);
+  ReadInput(task_->buffers[0], t * kSlotBytes, ChunkOf(me, t), slot);
+  WriteOutput(task_->buffers[0], offsets_[static_cast<size_t>(me)] + t * kSlotBytes, ChunkOf(me, t), slot);
 }
 
 Status StagedAllgather::Combine(uint64_t t, bool* ready, bool* /*moved*/) {
   if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
   for (int k = 1; k < staging_->count(); ++k) {
     const int member = (staging_->member() + k) % staging_->count();
-    WriteOutput(task_->segments[0], offsets_[static_cast<size_t>(member)] + t * kSlotBytes, ChunkOf(member, t),
+    WriteOutput(task_->buffers[0], offsets_[static_cast<size_t>(member)] + t * kSlotBytes, ChunkOf(member, t),
                 staging_->slot(member, number(t)));
   }
   *ready = true;
@@ -104,7 +104,7 @@ Range GroupedAllgather::ShardOf(Range region, int shard) const {
 void GroupedAllgather::Put(uint64_t t) {
   for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
     if (piece.position != task_->set->position) continue;
-    ReadInput(task_->segments[0], piece.part_offset, piece.size_bytes, SlotOf(piece, t));
+    ReadInput(task_->buffers[0], piece.part_offset, piece.size_bytes, SlotOf(piece, t));
   }
 }
 
@@ -115,7 +115,7 @@ void GroupedAllgather::Make(uint64_t t) {
 
 void GroupedAllgather::TakeOwnGroup(uint64_t t) {
   for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
-    if (IsInMyGroup(piece)) WriteOutput(task_->segments[0], piece.vector_offset, piece.size_bytes, SlotOf(piece, t));
+    if (IsInMyGroup(piece)) WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes, SlotOf(piece, t));
   }
 }
 
@@ -152,7 +152,7 @@ bool GroupedAllgather::Finish(uint64_t t) {
       if (IsInMyGroup(whole)) continue;
       const auto group = static_cast<size_t>(partition.layout->group_of[static_cast<size_t>(whole.position)]);
       const Parts::Piece piece = Parts::Within(whole, ShardOf(regions[group], shard));
-      WriteOutput(task_->segments[0], piece.vector_offset, piece.size_bytes,
+      WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes,
                   staging_->result(owner, number(t)) + piece.round_offset);
     }
   }
@@ -169,10 +169,10 @@ class AllgatherOnLinks final : public LinkOperation {
 };
 
 Status AllgatherOnLinks::Start() {
-  const Segment& segment = task_->segments[0];
+  const IoBuffer& buffer = task_->buffers[0];
   const std::vector<size_t>& sizes = task_->rank_bytes;
   const std::vector<size_t> offsets = PartOffsets(sizes);
-  auto* output = static_cast<std::byte*>(segment.output);
+  auto* output = static_cast<std::byte*>(buffer.output);
   if (output == nullptr &&
       exchange_->AllgatherOf(*std::max_element(sizes.begin(), sizes.end())) != Algorithm::kDirect) {
     output = scratch_->Get(offsets.back() + sizes.back() + 1);
@@ -180,17 +180,17 @@ Status AllgatherOnLinks::Start() {
   }
   std::vector<BlockMemory> blocks;
   for (size_t p = 0; p < offsets.size(); ++p) {
-    blocks.push_back({p == me_ ? segment.input : nullptr, output ? output + offsets[p] : nullptr, sizes[p]});
+    blocks.push_back({p == me_ ? buffer.input : nullptr, output ? output + offsets[p] : nullptr, sizes[p]});
   }
   exchange_->Allgather(0, 1, std::move(blocks));
   return Status::Ok();
 }
 
 void AllgatherOnLinks::Finish() {
-  const Segment& segment = task_->segments[0];
-  if (segment.output == nullptr) return;
-  auto* const mine = static_cast<std::byte*>(segment.output) + PartOffsets(task_->rank_bytes)[me_];
-  if (mine != segment.input) ReadInput(segment, 0, task_->rank_bytes[me_], mine);
+  const IoBuffer& buffer = task_->buffers[0];
+  if (buffer.output == nullptr) return;
+  auto* const mine = static_cast<std::byte*>(buffer.output) + PartOffsets(task_->rank_bytes)[me_];
+  if (mine != buffer.input) ReadInput(buffer, 0, task_->rank_bytes[me_], mine);
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ void StagedAlltoall::Put(uint64_t t) {
   }
   for (const Stretch& stretch : sent_) {
     InRound(stretch.stream_offset, stretch.size_bytes, t, [&](uint64_t within, uint64_t in_slot, uint64_t size_bytes) {
-      ReadInput(task_->segments[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
+      ReadInput(task_->buffers[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
     });
   }
 }
@@ -94,7 +94,7 @@ Status StagedAlltoall::Combine(uint64_t t, bool* ready, bool* /*moved*/) {
     const int from = (staging_->member() + staging_->count() - static_cast<int>(i) - 1) % staging_->count();
     const std::byte* const slot = staging_->slot(from, number(t));
     InRound(stretch.stream_offset, stretch.size_bytes, t, [&](uint64_t within, uint64_t in_slot, uint64_t size_bytes) {
-      WriteOutput(task_->segments[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
+      WriteOutput(task_->buffers[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
     });
   }
   *ready = true;
@@ -133,18 +133,18 @@ std::byte* At(void* memory, size_t offset) { return memory ? static_cast<std::by
 
 // Copies this rank's own part, and starts the exchange with other groups, straight between the tensors.
 void StartElsewhere(const Task& task, ShardExchange* exchange) {
-  const Segment& segment = task.segments[0];
+  const IoBuffer& buffer = task.buffers[0];
   const std::vector<size_t> send_at = PartOffsets(task.send_bytes), recv_at = PartOffsets(task.recv_bytes);
   const auto me = static_cast<size_t>(task.set->position);
-  if (segment.output != nullptr) {
-    ReadInput(segment, send_at[me], task.send_bytes[me], At(segment.output, recv_at[me]));
+  if (buffer.output != nullptr) {
+    ReadInput(buffer, send_at[me], task.send_bytes[me], At(buffer.output, recv_at[me]));
   }
   if (task.set->local()) return;
   std::vector<BlockMemory> sent, blocks;
   for (size_t p = 0; p < send_at.size(); ++p) {
     const bool elsewhere = task.set->layout.group_of[p] != exchange->partition().group;
-    sent.push_back({At(segment.input, send_at[p]), nullptr, elsewhere ? task.send_bytes[p] : 0});
-    blocks.push_back({nullptr, At(segment.output, recv_at[p]), elsewhere ? task.recv_bytes[p] : 0});
+    sent.push_back({At(buffer.input, send_at[p]), nullptr, elsewhere ? task.send_bytes[p] : 0});
+    blocks.push_back({nullptr, At(buffer.output, recv_at[p]), elsewhere ? task.recv_bytes[p] : 0});
   }
   blocks.insert(blocks.begin(), sent.begin(), sent.end());
   exchange->Alltoall(std::move(blocks));

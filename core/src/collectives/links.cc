@@ -34,9 +34,9 @@ void LinkOperation::ScaleInto(std::byte* place, size_t size_bytes, const std::by
 }
 
 Status VectorOnLinks::FindPlace() {
-  const bool one_piece = task_->segments.size() == 1 && task_->segments[0].output != nullptr;
+  const bool one_piece = task_->buffers.size() == 1 && task_->buffers[0].output != nullptr;
   const size_t size_bytes = vector_.size_bytes();
-  place_ = one_piece ? static_cast<std::byte*>(task_->segments[0].output) : scratch_->Get(size_bytes);
+  place_ = one_piece ? static_cast<std::byte*>(task_->buffers[0].output) : scratch_->Get(size_bytes);
   if (place_ != nullptr) return Status::Ok();
   return Internal("no memory: " + std::to_string(size_bytes) + " bytes for tensors that are exchanged together");
 }

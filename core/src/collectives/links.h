@@ -67,7 +67,7 @@ class VectorOnLinks : public LinkOperation {
   void Finish() override;
 
  protected:
-  explicit VectorOnLinks(const LinkStart& start) : LinkOperation(start), vector_(&start.task->segments) {}
+  explicit VectorOnLinks(const LinkStart& start) : LinkOperation(start), vector_(&start.task->buffers) {}
 
   // The output where it is one piece of memory, else scratch memory.
   Status FindPlace();

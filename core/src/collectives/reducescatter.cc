@@ -44,7 +44,7 @@ Parts::Piece StagedReducescatter::MyPiece(uint64_t t) const {
 
 Range StagedReducescatter::ShardsIn(Range region, int member) const {
   const auto width = static_cast<int64_t>(element_bytes());
-  const Range elements = exchange_->partition().Owns(member, shard_count_, region.size() / width, element_bytes());
+  const Range elements = exchange_->partition().ShardOf(member, shard_count_, region.size() / width, element_bytes());
   return {region.begin + elements.begin * width, region.begin + elements.end * width};
 }
 
@@ -52,8 +52,8 @@ void StagedReducescatter::Put(uint64_t t) {
   std::byte* const slot = staging_->slot(staging_->member(), number(t));
   for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
     const bool read_in_place =
-        one_group() && piece.position == task_->set->position && task_->segments[0].input != nullptr;
-    if (!read_in_place) ReadInput(task_->segments[0], piece.vector_offset, piece.size_bytes, slot + piece.round_offset);
+        one_group() && piece.position == task_->set->position && task_->buffers[0].input != nullptr;
+    if (!read_in_place) ReadInput(task_->buffers[0], piece.vector_offset, piece.size_bytes, slot + piece.round_offset);
   }
 }
 
@@ -65,16 +65,15 @@ void StagedReducescatter::Make(uint64_t t) {
 
 void StagedReducescatter::FoldOwnPart(uint64_t t) {
   const Parts::Piece piece = MyPiece(t);
-  const Segment& segment = task_->segments[0];
-  if (piece.size_bytes == 0 || segment.output == nullptr) return;
+  const IoBuffer& buffer = task_->buffers[0];
+  if (piece.size_bytes == 0 || buffer.output == nullptr) return;
   std::vector<const void*> inputs;
   for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + piece.round_offset);
-  if (segment.input != nullptr) {
-    inputs[static_cast<size_t>(staging_->member())] =
-        static_cast<const std::byte*>(segment.input) + piece.vector_offset;
+  if (buffer.input != nullptr) {
+    inputs[static_cast<size_t>(staging_->member())] = static_cast<const std::byte*>(buffer.input) + piece.vector_offset;
   }
   Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(), piece.size_bytes / element_bytes(), task_->scale,
-       static_cast<std::byte*>(segment.output) + piece.part_offset);
+       static_cast<std::byte*>(buffer.output) + piece.part_offset);
 }
 
 void StagedReducescatter::FoldOwnShards(uint64_t t) {
@@ -113,7 +112,7 @@ bool StagedReducescatter::Finish(uint64_t t) {
   const Parts::Piece mine = MyPiece(t);
   for (int m = 0; m < staging_->count(); ++m) {
     const Parts::Piece piece = Parts::Within(mine, ShardsIn(region, m));
-    WriteOutput(task_->segments[0], piece.part_offset, piece.size_bytes,
+    WriteOutput(task_->buffers[0], piece.part_offset, piece.size_bytes,
                 staging_->result(m, number(t)) + piece.round_offset);
   }
   return true;
@@ -128,10 +127,10 @@ class ReducescatterOnLinks final : public LinkOperation {
 };
 
 Status ReducescatterOnLinks::Start() {
-  const Segment& segment = task_->segments[0];
+  const IoBuffer& buffer = task_->buffers[0];
   const std::vector<size_t> offsets = PartOffsets(task_->rank_bytes);
   const size_t size_bytes = offsets.back() + task_->rank_bytes.back();
-  const auto* source = static_cast<const std::byte*>(segment.input);
+  const auto* source = static_cast<const std::byte*>(buffer.input);
   Scale scale = task_->scale;
   if (ScalesFirst() && size_bytes > 0 && source != nullptr) {
     std::byte* const scaled = scratch_->Get(size_bytes);
@@ -144,7 +143,7 @@ Status ReducescatterOnLinks::Start() {
   std::vector<BlockMemory> blocks;
   for (size_t p = 0; p < offsets.size(); ++p) {
     blocks.push_back(
-        {source ? source + offsets[p] : nullptr, p == me_ ? segment.output : nullptr, task_->rank_bytes[p]});
+        {source ? source + offsets[p] : nullptr, p == me_ ? buffer.output : nullptr, task_->rank_bytes[p]});
   }
   exchange_->ReduceScatter(*task_, scale, 0, 1, std::move(blocks));
   return Status::Ok();

@@ -27,39 +27,39 @@ void* CopyAhead(void* to, const void* from, size_t size_bytes) {
 
 CopyFunction CopyFor(size_t vector_bytes) { return vector_bytes > kCachedBytes ? &CopyAhead : &std::memcpy; }
 
-void Read(const Segment& segment, size_t offset, size_t size_bytes, void* to, CopyFunction copy) {
+void Read(const IoBuffer& buffer, size_t offset, size_t size_bytes, void* to, CopyFunction copy) {
   if (size_bytes == 0) return;
-  if (segment.input == nullptr) {
+  if (buffer.input == nullptr) {
     std::memset(to, 0, size_bytes);
   } else {
-    copy(to, static_cast<const char*>(segment.input) + offset, size_bytes);
+    copy(to, static_cast<const char*>(buffer.input) + offset, size_bytes);
   }
 }
 
-void Write(const Segment& segment, size_t offset, size_t size_bytes, const void* from, CopyFunction copy) {
-  if (size_bytes == 0 || segment.output == nullptr) return;
-  char* const to = static_cast<char*>(segment.output) + offset;
+void Write(const IoBuffer& buffer, size_t offset, size_t size_bytes, const void* from, CopyFunction copy) {
+  if (size_bytes == 0 || buffer.output == nullptr) return;
+  char* const to = static_cast<char*>(buffer.output) + offset;
   if (to != from) copy(to, from, size_bytes);
 }
 
 }  // namespace
 
-void ReadInput(const Segment& segment, size_t offset, size_t size_bytes, void* to) {
-  Read(segment, offset, size_bytes, to, &std::memcpy);
+void ReadInput(const IoBuffer& buffer, size_t offset, size_t size_bytes, void* to) {
+  Read(buffer, offset, size_bytes, to, &std::memcpy);
 }
 
-void WriteOutput(const Segment& segment, size_t offset, size_t size_bytes, const void* from) {
-  Write(segment, offset, size_bytes, from, &std::memcpy);
+void WriteOutput(const IoBuffer& buffer, size_t offset, size_t size_bytes, const void* from) {
+  Write(buffer, offset, size_bytes, from, &std::memcpy);
 }
 
-IoVector::IoVector(const std::vector<Segment>* segments) : segments_(segments) {
-  for (const Segment& segment : *segments) {
+IoVector::IoVector(const std::vector<IoBuffer>* buffers) : buffers_(buffers) {
+  for (const IoBuffer& buffer : *buffers) {
     begins_.push_back(size_bytes_);
-    size_bytes_ += segment.size_bytes;
+    size_bytes_ += buffer.size_bytes;
   }
 }
 
-// The last segment that begins at or before the offset.
+// The last buffer that begins at or before the offset.
 size_t IoVector::Find(size_t offset) const {
   return static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin()) - 1;
 }
@@ -68,10 +68,10 @@ template <typename Visit>
 void IoVector::ForEachPiece(size_t offset, size_t size_bytes, Visit visit) const {
   size_t passed = 0;
   for (size_t i = Find(offset); passed < size_bytes; ++i) {
-    const Segment& segment = (*segments_)[i];
+    const IoBuffer& buffer = (*buffers_)[i];
     const size_t within = offset + passed - begins_[i];
-    const size_t piece = std::min(segment.size_bytes - within, size_bytes - passed);
-    if (piece > 0) visit(segment, within, passed, piece);
+    const size_t piece = std::min(buffer.size_bytes - within, size_bytes - passed);
+    if (piece > 0) visit(buffer, within, passed, piece);
     passed += piece;
   }
 }
@@ -79,33 +79,33 @@ void IoVector::ForEachPiece(size_t offset, size_t size_bytes, Visit visit) const
 void IoVector::ReadInput(size_t offset, size_t size_bytes, void* to) const {
   if (size_bytes == 0) return;
   const CopyFunction copy = CopyFor(size_bytes_);
-  ForEachPiece(offset, size_bytes, [&](const Segment& segment, size_t within, size_t passed, size_t piece) {
-    Read(segment, within, piece, static_cast<char*>(to) + passed, copy);
+  ForEachPiece(offset, size_bytes, [&](const IoBuffer& buffer, size_t within, size_t passed, size_t piece) {
+    Read(buffer, within, piece, static_cast<char*>(to) + passed, copy);
   });
 }
 
 void IoVector::WriteOutput(size_t offset, size_t size_bytes, const void* from) const {
   if (size_bytes == 0) return;
   const CopyFunction copy = CopyFor(size_bytes_);
-  ForEachPiece(offset, size_bytes, [&](const Segment& segment, size_t within, size_t passed, size_t piece) {
-    Write(segment, within, piece, static_cast<const char*>(from) + passed, copy);
+  ForEachPiece(offset, size_bytes, [&](const IoBuffer& buffer, size_t within, size_t passed, size_t piece) {
+    Write(buffer, within, piece, static_cast<const char*>(from) + passed, copy);
   });
 }
 
 const void* IoVector::Input(size_t offset, size_t size_bytes) const {
   if (size_bytes == 0) return nullptr;
   const size_t i = Find(offset);
-  const Segment& segment = (*segments_)[i];
-  if (segment.input == nullptr || offset - begins_[i] + size_bytes > segment.size_bytes) return nullptr;
-  return static_cast<const char*>(segment.input) + (offset - begins_[i]);
+  const IoBuffer& buffer = (*buffers_)[i];
+  if (buffer.input == nullptr || offset - begins_[i] + size_bytes > buffer.size_bytes) return nullptr;
+  return static_cast<const char*>(buffer.input) + (offset - begins_[i]);
 }
 
 void* IoVector::Output(size_t offset, size_t size_bytes) const {
   if (size_bytes == 0) return nullptr;
   const size_t i = Find(offset);
-  const Segment& segment = (*segments_)[i];
-  if (segment.output == nullptr || offset - begins_[i] + size_bytes > segment.size_bytes) return nullptr;
-  return static_cast<char*>(segment.output) + (offset - begins_[i]);
+  const IoBuffer& buffer = (*buffers_)[i];
+  if (buffer.output == nullptr || offset - begins_[i] + size_bytes > buffer.size_bytes) return nullptr;
+  return static_cast<char*>(buffer.output) + (offset - begins_[i]);
 }
 
 }  // namespace farandole

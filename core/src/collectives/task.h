@@ -15,7 +15,7 @@ namespace farandole {
 // A piece of contiguous memory of one tensor. input and output may be the same in allreduce and broadcast; elsewhere
 // they do not overlap, except that an allgather's input may lie at its place in the output. A rank that has joined
 // takes part without memory: a null input reads as zeros, what would go to a null output is dropped.
-struct Segment {
+struct IoBuffer {
   const void* input = nullptr;
   void* output = nullptr;
   size_t size_bytes = 0;
@@ -23,12 +23,12 @@ struct Segment {
   Event ready_event = nullptr;  // on a device: after it the input is valid and the output may be written
 };
 
-// allreduce, broadcast: the segments are one vector, in order (fused tensors); broadcast reads the root's inputs.
-// allgather: segments[0].input is this rank's part, segments[0].output takes all parts in rank order.
-// alltoall: segments[0].input holds the parts for all positions, in order; segments[0].output takes those of
+// allreduce, broadcast: the buffers are one vector, in order (fused tensors); broadcast reads the root's inputs.
+// allgather: buffers[0].input is this rank's part, buffers[0].output takes all parts in rank order.
+// alltoall: buffers[0].input holds the parts for all positions, in order; buffers[0].output takes those of
 //   all positions.
-// reducescatter: segments[0].input is the whole vector, segments[0].output takes this rank's part of the reduction.
-// barrier: no segments.
+// reducescatter: buffers[0].input is the whole vector, buffers[0].output takes this rank's part of the reduction.
+// barrier: no buffers.
 struct Task {
   OpKind kind = OpKind::kAllreduce;
   const ProcessSet* set = nullptr;  // never null; this rank is in it. Valid until the work is done or aborted
@@ -37,15 +37,15 @@ struct Task {
   Scale scale;
   int root = 0;     // a position
   int backend = 0;  // who performs it: its number in the table of back ends
-  std::vector<Segment> segments;
+  std::vector<IoBuffer> buffers;
   std::vector<size_t> rank_bytes;  // allgather, reducescatter: the size of every position's part
   std::vector<size_t> send_bytes;  // alltoall: what this rank sends to every position
   std::vector<size_t> recv_bytes;  // alltoall: what it gets from every position
 
-  // Of the segments' inputs.
+  // Of the buffers' inputs.
   size_t TotalBytes() const {
-    return std::accumulate(segments.begin(), segments.end(), size_t{0},
-                           [](size_t sum, const Segment& segment) { return sum + segment.size_bytes; });
+    return std::accumulate(buffers.begin(), buffers.end(), size_t{0},
+                           [](size_t sum, const IoBuffer& buffer) { return sum + buffer.size_bytes; });
   }
   // Of this rank.
   size_t ResultBytes() const {
@@ -57,15 +57,15 @@ struct Task {
 };
 
 // size_bytes of a tensor, from offset on.
-void ReadInput(const Segment& segment, size_t offset, size_t size_bytes, void* to);
-void WriteOutput(const Segment& segment, size_t offset, size_t size_bytes, const void* from);
+void ReadInput(const IoBuffer& buffer, size_t offset, size_t size_bytes, void* to);
+void WriteOutput(const IoBuffer& buffer, size_t offset, size_t size_bytes, const void* from);
 
 // Fused tensors as one vector, without packing them first: a range of it is copied straight between the tensors and
 // staging. Where a tensor has no memory (a rank that has joined), zeros are read and nothing is written. A value that
-// points at the segments; any thread.
+// points at the buffers; any thread.
 class IoVector {
  public:
-  explicit IoVector(const std::vector<Segment>* segments);
+  explicit IoVector(const std::vector<IoBuffer>* buffers);
 
   size_t size_bytes() const { return size_bytes_; }
   void ReadInput(size_t offset, size_t size_bytes, void* to) const;
@@ -79,7 +79,7 @@ class IoVector {
   template <typename Visit>
   void ForEachPiece(size_t offset, size_t size_bytes, Visit visit) const;
 
-  const std::vector<Segment>* segments_;
+  const std::vector<IoBuffer>* buffers_;
   std::vector<size_t> begins_;
   size_t size_bytes_ = 0;
 };

@@ -12,7 +12,7 @@ namespace {
 struct Piece {
   const ReadyOperation* ready;
   size_t index;
-  Task task;  // with one segment
+  Task task;  // with one buffer
 
   Operation* operation() const { return ready->operation.get(); }
   const Tensor& tensor() const { return ready->operation->request.tensors[index]; }
@@ -34,10 +34,10 @@ Task TaskOf(const Piece& piece) {
     task.reduce = reduction.reduce;
     task.scale = reduction.scale;
   }
-  task.segments = {{tensor.input, tensor.output, tensor.size_bytes()}};
+  task.buffers = {{tensor.input, tensor.output, tensor.size_bytes()}};
   if (Device* const device = piece.operation()->device) {
-    task.segments[0].device = device;
-    task.segments[0].ready_event = tensor.ready_event;
+    task.buffers[0].device = device;
+    task.buffers[0].ready_event = tensor.ready_event;
   }
   return task;
 }
@@ -52,7 +52,7 @@ size_t RowBytes(const Tensor& tensor) {
 Status AllocateRows(Piece* piece, int64_t rows) {
   if (piece->operation()->invited) return Status::Ok();
   FRD_RETURN_IF_ERROR(AllocateOutput(piece->operation(), piece->index, rows));
-  piece->task.segments[0].output = piece->operation()->outputs[piece->index].memory.get();
+  piece->task.buffers[0].output = piece->operation()->outputs[piece->index].memory.get();
   return Status::Ok();
 }
 
@@ -125,7 +125,7 @@ PlannedTask Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
     if (planned.operations.size() == 1) {
       planned.task = std::move(piece.task);
     } else {
-      planned.task.segments.push_back(piece.task.segments[0]);
+      planned.task.buffers.push_back(piece.task.buffers[0]);
     }
   }
   return planned;

@@ -35,7 +35,7 @@ struct ReadyOperation {
   std::vector<int64_t> counts;  // position by position, see Signature::CountsPerRank
 };
 
-// Task, and beside each of its segments the operation, and which of its tensors, that it comes from.
+// Task, and beside each of its buffers the operation, and which of its tensors, that it comes from.
 struct PlannedTask {
   Task task;
   std::vector<OperationPtr> operations;

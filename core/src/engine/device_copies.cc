@@ -197,13 +197,13 @@ Status HostCopies::Prepare(PlannedTask* planned, bool* ready) {
     if (copy->state() != HostCopy::State::kHere) *ready = false;
   }
   if (!*ready) return Status::Ok();
-  for (size_t i = 0; i < planned->task.segments.size(); ++i) {
+  for (size_t i = 0; i < planned->task.buffers.size(); ++i) {
     const Operation& operation = *planned->operations[i];
     if (!operation.host_copy) continue;
     const size_t tensor = planned->tensors[i];
-    Segment& segment = planned->task.segments[i];
-    segment.input = operation.host_copy->at(tensor);
-    if (operation.request.tensors[tensor].output != nullptr) segment.output = operation.host_copy->at(tensor);
+    IoBuffer& buffer = planned->task.buffers[i];
+    buffer.input = operation.host_copy->at(tensor);
+    if (operation.request.tensors[tensor].output != nullptr) buffer.output = operation.host_copy->at(tensor);
   }
   return Status::Ok();
 }

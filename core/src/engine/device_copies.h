@@ -122,7 +122,7 @@ class HostCopies {
 
   // The operation's turn comes; its host copy may be null, and then nothing is done here.
   void Await(const OperationPtr& operation);
-  // *ready: the inputs are here and the task's segments point at them. An error is the device's.
+  // *ready: the inputs are here and the task's buffers point at them. An error is the device's.
   Status Prepare(PlannedTask* planned, bool* ready);
   // The collective is done. *complete: so is the operation, with the status returned; else Poll will say so.
   Status Return(const OperationPtr& operation, bool* complete);

@@ -83,11 +83,11 @@ void Eager::Begin(OperationPtr operation) {
   running->operation = std::move(operation);
   running->rank = world_->rank;
   running->reduction = ReductionOf(running->operation->request, set.size());
-  running->segments.reserve(running->operation->request.tensors.size());
+  running->tensors.reserve(running->operation->request.tensors.size());
   running->peers.reserve(set.ranks.size());
   for (const Tensor& tensor : running->operation->request.tensors) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
-    running->segments.push_back({tensor.input, tensor.output, tensor.dtype, elements});
+    running->tensors.push_back({tensor.input, tensor.output, tensor.dtype, elements});
   }
   running->MakeOwn();
   for (int rank : set.ranks) running->peers.push_back({rank});
@@ -129,7 +129,7 @@ void Eager::SendData(Running* running, Peer* peer) {
   if (!running->own.empty()) {
     put(running->own.data(), running->own.size());
   } else {
-    for (const CellTensor& segment : running->segments) put(segment.input, segment.size_bytes());
+    for (const CellTensor& tensor : running->tensors) put(tensor.input, tensor.size_bytes());
   }
   peer->sent_at = to.queued_bytes();
 }
@@ -229,22 +229,22 @@ void Eager::OnData(size_t size_bytes) {
 // Data that are scaled before they travel, that the fold uses as room, or that are not there: a rank that has joined
 // puts zeros.
 void Eager::Running::MakeOwn() {
-  const auto is_own = [&](const CellTensor& segment) {
-    const bool scaled = ScalesBeforeCrossing(segment.dtype, reduction.reduce);
-    const bool is_room = IsHalf(segment.dtype) && admission().set->size() > 2;
-    return segment.input == nullptr || is_room || (scaled && !reduction.scale.IsIdentity());
+  const auto is_own = [&](const CellTensor& tensor) {
+    const bool scaled = ScalesBeforeCrossing(tensor.dtype, reduction.reduce);
+    const bool is_room = IsHalf(tensor.dtype) && admission().set->size() > 2;
+    return tensor.input == nullptr || is_room || (scaled && !reduction.scale.IsIdentity());
   };
-  if (std::none_of(segments.begin(), segments.end(), is_own)) return;
+  if (std::none_of(tensors.begin(), tensors.end(), is_own)) return;
   const FloatingPointScope scope;
   own.resize(payload_bytes());
   std::byte* to = own.data();
-  for (const CellTensor& segment : segments) {
-    const bool scaled = ScalesBeforeCrossing(segment.dtype, reduction.reduce);
-    if (segment.input != nullptr) {
-      Fold(segment.dtype, reduction.reduce, &segment.input, 1, segment.element_count,
-           scaled ? reduction.scale : Scale(), to);
+  for (const CellTensor& tensor : tensors) {
+    const bool scaled = ScalesBeforeCrossing(tensor.dtype, reduction.reduce);
+    if (tensor.input != nullptr) {
+      Fold(tensor.dtype, reduction.reduce, &tensor.input, 1, tensor.element_count, scaled ? reduction.scale : Scale(),
+           to);
     }
-    to += segment.size_bytes();
+    to += tensor.size_bytes();
   }
 }
 
@@ -280,7 +280,7 @@ size_t Eager::Advanced(Running* running) {
 // In pieces of at least kFoldBytes, while the rest is under way, and the end of a tensor however short it is.
 void Eager::Running::FoldUpTo(size_t available_bytes) {
   while (!folded()) {
-    const CellTensor& folding = segments[segment];
+    const CellTensor& folding = tensors[folded_tensors];
     const size_t width = SizeOf(folding.dtype);
     const size_t here = available_bytes > offset_bytes ? available_bytes - offset_bytes : 0;
     const size_t count = std::min(here / width, folding.element_count) - element;
@@ -291,13 +291,13 @@ void Eager::Running::FoldUpTo(size_t available_bytes) {
     if (!last) return;
     offset_bytes += folding.size_bytes();
     element = 0;
-    ++segment;
+    ++folded_tensors;
   }
 }
 
 // The same bits as an exchange by schedule, see AllreduceOnLinks and Runner::Fold.
 void Eager::Running::FoldElements(size_t count) {
-  const CellTensor& folding = segments[segment];
+  const CellTensor& folding = tensors[folded_tensors];
   if (folding.output == nullptr) return;
   const FloatingPointScope scope;
   const size_t done_bytes = element * SizeOf(folding.dtype), at = offset_bytes + done_bytes;

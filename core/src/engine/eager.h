@@ -85,17 +85,17 @@ class Eager final : private PutStream::Receiver {
   struct Running {
     OperationPtr operation;
     int rank = 0;  // this one
-    std::vector<CellTensor> segments;
+    std::vector<CellTensor> tensors;
     Reduction reduction;
-    std::vector<std::byte> own;                         // our data, where they are not sent and folded as they lie
-    std::vector<Peer> peers;                            // by position
-    size_t segment = 0, offset_bytes = 0, element = 0;  // folded up to here
-    std::vector<const void*> inputs;                    // of one fold
+    std::vector<std::byte> own;  // our data, where they are not sent and folded as they lie
+    std::vector<Peer> peers;     // by position
+    size_t folded_tensors = 0, offset_bytes = 0, element = 0;  // folded up to here
+    std::vector<const void*> inputs;                           // of one fold
 
     const Admission& admission() const { return operation->admission; }
     uint64_t use() const { return UsesIn(admission().stamp()); }
     size_t payload_bytes() const { return admission().inbox->payload_bytes(); }
-    bool folded() const { return segment == segments.size(); }
+    bool folded() const { return folded_tensors == tensors.size(); }
     void MakeOwn();
     void FoldUpTo(size_t available_bytes);
     void FoldElements(size_t count);

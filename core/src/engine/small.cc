@@ -53,8 +53,8 @@ void SmallCall::Put() {
   const TensorView& tensor = asked_.tensors[0];
   size_t count = 1;
   for (const int64_t dimension : tensor.shape) count *= static_cast<size_t>(dimension);
-  segment_ = {tensor.input, tensor.output, tensor.dtype, count};
-  admission.cells->Put((*members)->position, &segment_, 1, admission.stamp());
+  tensor_ = {tensor.input, tensor.output, tensor.dtype, count};
+  admission.cells->Put((*members)->position, &tensor_, 1, admission.stamp());
 }
 
 // `over_` comes last: the caller's thread may return then, and the call lies on its stack.
@@ -62,7 +62,7 @@ void SmallCall::Take() {
   const FloatingPointScope scope;
   const ProcessSet& set = **members;
   const Reduction reduction = ReductionOf(asked_, set.size());
-  FoldCells(*admission.cells, reduction.reduce, reduction.scale, &segment_, 1, set.position);
+  FoldCells(*admission.cells, reduction.reduce, reduction.scale, &tensor_, 1, set.position);
   over_.store(true, std::memory_order_release);
 }
 
@@ -78,34 +78,34 @@ OperationPtr SmallCall::Become() {
 
 namespace {
 
-// What every instruction set folds in whole steps. A payload within the line is followed by zeros or the next segment,
-// so folding a little more than the segment, aside, spares the careful handling of odd ends: 13 ns instead of 21.
+// What every instruction set folds in whole steps. A payload within the line is followed by zeros or the next tensor,
+// so folding a little more than the tensor, aside, spares the careful handling of odd ends: 13 ns instead of 21.
 constexpr size_t kStepBytes = 32;
 
 }  // namespace
 
-void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* segments, size_t segment_count,
+void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t segment_count,
                int reader) {
   FRD_FAILPOINT("cells.fold");
   const void* inputs[kMostCellMembers];
   size_t offset = 0;
   for (size_t i = 0; i < segment_count; ++i) {
-    const CellTensor& segment = segments[i];
-    const size_t size_bytes = segment.size_bytes();
+    const CellTensor& tensor = tensors[i];
+    const size_t size_bytes = tensor.size_bytes();
     for (int m = 0; m < cells.member_count(); ++m) inputs[m] = cells.payload(m) + offset;
-    const bool reads_own = reader >= 0 && segment.input != nullptr;
-    if (reads_own) inputs[reader] = segment.input;
+    const bool reads_own = reader >= 0 && tensor.input != nullptr;
+    if (reads_own) inputs[reader] = tensor.input;
     const auto fold = [&](size_t element_count, void* output) {
-      Fold(segment.dtype, reduce, inputs, static_cast<size_t>(cells.member_count()), element_count, scale, output);
+      Fold(tensor.dtype, reduce, inputs, static_cast<size_t>(cells.member_count()), element_count, scale, output);
     };
-    if (segment.output != nullptr && cells.payload_is_in_line() && size_bytes < kStepBytes &&
+    if (tensor.output != nullptr && cells.payload_is_in_line() && size_bytes < kStepBytes &&
         offset + kStepBytes <= CellBuffer::kInLineBytes) {
       alignas(kStepBytes) std::byte own[kStepBytes] = {}, result[kStepBytes];
-      if (reads_own) inputs[reader] = std::memcpy(own, segment.input, size_bytes);
-      fold(kStepBytes / SizeOf(segment.dtype), result);
-      std::memcpy(segment.output, result, size_bytes);
-    } else if (segment.output != nullptr) {
-      fold(segment.element_count, segment.output);
+      if (reads_own) inputs[reader] = std::memcpy(own, tensor.input, size_bytes);
+      fold(kStepBytes / SizeOf(tensor.dtype), result);
+      std::memcpy(tensor.output, result, size_bytes);
+    } else if (tensor.output != nullptr) {
+      fold(tensor.element_count, tensor.output);
     }
     offset += size_bytes;
   }

@@ -19,10 +19,10 @@
 
 namespace farandole {
 
-// Folds all members' segments in order R into the outputs. Member `reader`, unless it is -1, reads its own inputs where
+// Folds all members' tensors in order R into the outputs. Member `reader`, unless it is -1, reads its own inputs where
 // they are instead of what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not 5.1).
 // REQUIRES: AllHavePut; the reader's inputs are as they were put; an IEEE environment as FloatingPointScope makes it.
-void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* segments, size_t segment_count,
+void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
                int reader = -1);
 
 // REQUIRES: the admission has cells.
@@ -71,12 +71,12 @@ class SmallCall final : public NamedOperation {
 
   Admission admission;  // its set is left out: counting references costs more than all else here
   const ProcessSetPtr* members = nullptr;
-  size_t size_bytes() const { return segment_.size_bytes(); }  // REQUIRES: Put
+  size_t size_bytes() const { return tensor_.size_bytes(); }  // REQUIRES: Put
 
  private:
   const RequestView& asked_;
   const std::string& name_;
-  CellTensor segment_;  // from Put on
+  CellTensor tensor_;  // from Put on
   OperationPtr became_;
   std::atomic<bool> over_{false};
 };

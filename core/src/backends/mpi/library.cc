@@ -140,7 +140,7 @@ Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
     return Invalid("the MPI library of FARANDOLE_MPI_LIB=" + places.wanted + " cannot be opened (" + dlerror() +
                    "); give the path of a libmpi.so.40, libmpi.so.12 or libmpi_abi.so.1, or leave it unset");
   }
-  const std::vector<std::string> names = MpiLibraryNames(places.starter);
+  const std::vector<std::string> names = MpiLibraryNames(places.launcher);
   *library = FindLoaded(names, path);
   std::string looked_for, errors;
   for (const std::string& name : names) {
@@ -184,13 +184,13 @@ Status MpiLibrary::Failed(const char* call, int code) const {
                   std::to_string(code) + ", " + version + ")");
 }
 
-std::vector<std::string> MpiLibraryNames(const std::string& starter) {
+std::vector<std::string> MpiLibraryNames(const std::string& launcher) {
   std::vector<std::string> names;
   const auto append = [&](const auto& more) { names.insert(names.end(), std::begin(more), std::end(more)); };
-  if (starter == "openmpi") append(kOpenMpiNames);
+  if (launcher == "openmpi") append(kOpenMpiNames);
   append(kStandardNames);
   append(kMpichNames);
-  if (starter != "openmpi") append(kOpenMpiNames);
+  if (launcher != "openmpi") append(kOpenMpiNames);
   return names;
 }
 

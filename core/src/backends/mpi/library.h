@@ -194,13 +194,13 @@ struct MpiLibrary {
 struct MpiPlaces {
   std::string wanted;  // a path or name, then no other will do; "" for any
   std::string
-      starter;  // "openmpi" or "mpich": whose launcher started this process, so whose library it must be; else ""
+      launcher;  // "openmpi" or "mpich": whose launcher started this process, so whose library it must be; else ""
   std::vector<std::string> folders;  // looked into before the system's
 };
 
 // The names that are looked for, in this order. Open MPI's goes first where its launcher started the ranks: other
 // libraries would not find them.
-std::vector<std::string> MpiLibraryNames(const std::string& starter);
+std::vector<std::string> MpiLibraryNames(const std::string& launcher);
 
 // Takes the wanted library, else one that this process has loaded already, else the first that there is. kInvalid says
 // what was looked for and what to do.

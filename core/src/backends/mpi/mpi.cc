@@ -21,7 +21,7 @@ Status FindLibrary(const Settings& settings, const MpiLibrary** library) {
   MpiPlaces places;
   if (const auto wanted = settings.libraries.find(kMpi.name); wanted != settings.libraries.end())
     places.wanted = wanted->second;
-  places.starter = settings.launcher;
+  places.launcher = settings.launcher;
   if (std::string folder = OwnLibraryFolder(); !folder.empty()) places.folders.push_back(std::move(folder));
   return OpenMpiLibrary(places, library);
 }

@@ -36,8 +36,8 @@ Status CheckLevel(const MpiLibrary& library, int level, const std::string& what,
 }
 
 // Checked before MPI_Init_thread is called: MPICH ends a process that Open MPI's launcher has started.
-Status CheckStarter(const MpiLibrary& library, const std::string& starter) {
-  if (starter != "openmpi" || library.version.find("Open MPI") != std::string::npos) return Status::Ok();
+Status CheckLauncher(const MpiLibrary& library, const std::string& launcher) {
+  if (launcher != "openmpi" || library.version.find("Open MPI") != std::string::npos) return Status::Ok();
   return Invalid("Open MPI's mpirun started this process, but the library is " + library.Title() +
                  ": start the job with the mpirun that comes with this library, or set FARANDOLE_MPI_LIB to the "
                  "libmpi.so.40 of the mpirun you use");
@@ -54,7 +54,7 @@ Status Begin(const MpiLibrary& library) {
 
 }  // namespace
 
-Status StartMpi(const MpiLibrary& library, const std::string& starter) {
+Status StartMpi(const MpiLibrary& library, const std::string& launcher) {
   std::lock_guard<std::mutex> lock(g_mutex);
   int finalized = 0, initialized = 0, level = 0;
   FRD_RETURN_IF_ERROR(library.Call(library.finalized, &finalized));
@@ -64,7 +64,7 @@ Status StartMpi(const MpiLibrary& library, const std::string& starter) {
                    "and end MPI when the program ends");
   FRD_RETURN_IF_ERROR(library.Call(library.initialized, &initialized));
   if (initialized == 0) {
-    FRD_RETURN_IF_ERROR(CheckStarter(library, starter));
+    FRD_RETURN_IF_ERROR(CheckLauncher(library, launcher));
     return Begin(library);
   }
   FRD_RETURN_IF_ERROR(library.Call(library.query_thread, &level));

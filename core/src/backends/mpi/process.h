@@ -14,8 +14,8 @@
 
 namespace farandole {
 
-// Afterwards MPI is there for all threads. kInvalid says why it cannot be. starter: as MpiPlaces has it.
-Status StartMpi(const MpiLibrary& library, const std::string& starter);
+// Afterwards MPI is there for all threads. kInvalid says why it cannot be. launcher: as MpiPlaces has it.
+Status StartMpi(const MpiLibrary& library, const std::string& launcher);
 
 // Says that a thread of ours may be within MPI, in a call that does not end: MPI_Finalize would wait for it, so it is
 // not called any more.

@@ -150,7 +150,7 @@ Status Launch::TakeMemory(const Task& task) {
 
 void Launch::ListEach(const Task& task, const NcclReduction& reduction, CallList* calls) const {
   const NcclComm comm = communicator_->handle();
-  for (const Segment& tensor : tensors_) {
+  for (const IoBuffer& tensor : tensors_) {
     if (OnlyRootSends(task.kind)) {
       calls->Add(nccl_.broadcast, tensor.input, tensor.output, tensor.size_bytes, NcclType::kUint8, task.root, comm,
                  stream_->stream());
@@ -163,14 +163,14 @@ void Launch::ListEach(const Task& task, const NcclReduction& reduction, CallList
 
 // A joined rank's input is zeros, and its result goes behind them.
 void Launch::ListRows(const Task& task, const NcclReduction& reduction, CallList* calls) const {
-  const Segment& segment = task.segments[0];
+  const IoBuffer& buffer = task.buffers[0];
   const Rows rows{
       nccl_,
       communicator_->handle(),
       task,
       stream_->stream(),
-      segment.input != nullptr ? static_cast<const std::byte*>(segment.input) : stream_->zeros(),
-      segment.output != nullptr ? static_cast<std::byte*>(segment.output) : stream_->zeros() + segment.size_bytes,
+      buffer.input != nullptr ? static_cast<const std::byte*>(buffer.input) : stream_->zeros(),
+      buffer.output != nullptr ? static_cast<std::byte*>(buffer.output) : stream_->zeros() + buffer.size_bytes,
       calls};
   if (Reduces(task.kind)) return rows.Scatter(reduction);
   TakesSplits(task.kind) ? rows.Exchange() : rows.Gather();

@@ -87,7 +87,7 @@ class Launch {
   Calls calls_;
   Communicator* communicator_ = nullptr;
   DeviceStream* stream_ = nullptr;
-  std::vector<Segment> tensors_;
+  std::vector<IoBuffer> tensors_;
 };
 
 }  // namespace farandole

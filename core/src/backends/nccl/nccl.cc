@@ -147,14 +147,14 @@ class Nccl final : public Backend {
   Status FindStream() {
     Device* device = nullptr;
     if (const Communicator* const known = communicators_->Find(task_->set->id)) device = known->device();
-    for (const Segment& segment : task_->segments) {
-      if (segment.device == nullptr) continue;
-      if (device != nullptr && device != segment.device) {
+    for (const IoBuffer& buffer : task_->buffers) {
+      if (buffer.device == nullptr) continue;
+      if (device != nullptr && device != buffer.device) {
         return Invalid("tensors of process set " + std::to_string(task_->set->id) + " lie on " + device->name() +
-                       " and on " + segment.device->name() +
+                       " and on " + buffer.device->name() +
                        "; with NCCL a rank has one device for all of a set: choose it once, by local_rank()");
       }
-      device = segment.device;
+      device = buffer.device;
     }
     if (device == nullptr) device = last_device_;
     if (device == nullptr)

@@ -32,7 +32,7 @@ Status Relay::Begin(const Task& task, Communicator* communicator, DeviceStream* 
 Range Relay::OwnedBy(int member) const {
   const auto width = static_cast<int64_t>(element_bytes_);
   const Range elements =
-      partition().Owns(member, shard_count_, static_cast<int64_t>(total_bytes_) / width, element_bytes_);
+      partition().ShardOf(member, shard_count_, static_cast<int64_t>(total_bytes_) / width, element_bytes_);
   return {elements.begin * width, elements.end * width};
 }
 
@@ -53,7 +53,7 @@ Status Relay::FindPlaces() {
   if (carried_bytes() == 0) return Status::Ok();
   FRD_RETURN_IF_ERROR(stream_->pinned().Take(carried_bytes()));
   on_host_ = stream_->pinned().memory();
-  FRD_RETURN_IF_ERROR(ForEachPart(tensors_, owned_, [this](const Segment& tensor, size_t at, size_t, size_t bytes) {
+  FRD_RETURN_IF_ERROR(ForEachPart(tensors_, owned_, [this](const IoBuffer& tensor, size_t at, size_t, size_t bytes) {
     if (bytes == carried_bytes()) place_ = At(tensor.output, at);
     return Status::Ok();
   }));
@@ -74,7 +74,7 @@ void Relay::ListReduce(const NcclReduction& reduction, CallList* calls) const {
                       carried_bytes() / element_bytes_, type, reduction, comm, stream_->stream());
   }
   for (int m = 0; m < partition().member_count(); ++m) {
-    const auto to_member = [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
+    const auto to_member = [&](const IoBuffer& tensor, size_t at, size_t in_range, size_t bytes) {
       void* const to = IsMine(m) ? place_ + in_range : At(tensor.output, at);
       calls->Add(nccl_.reduce, static_cast<const void*>(At(tensor.input, at)), to, bytes / element_bytes_, type,
                  reduction, m, comm, stream_->stream());
@@ -86,7 +86,7 @@ void Relay::ListReduce(const NcclReduction& reduction, CallList* calls) const {
 
 void Relay::ListBroadcast(CallList* calls) const {
   const int root = partition().layout->member_of[static_cast<size_t>(task_->root)];
-  for (const Segment& tensor : tensors_) {
+  for (const IoBuffer& tensor : tensors_) {
     calls->Add(nccl_.broadcast, tensor.input, tensor.output, tensor.size_bytes, NcclType::kUint8, root,
                communicator_->handle(), stream_->stream());
   }
@@ -97,7 +97,7 @@ Status Relay::Follow() {
   Device* const device = stream_->device();
   if (Reduces()) return device->CopyToHost(on_host_, place_, carried_bytes(), stream_->stream());
   if (!IsInRootsHost()) return Status::Ok();
-  return ForEachPart(tensors_, owned_, [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
+  return ForEachPart(tensors_, owned_, [&](const IoBuffer& tensor, size_t at, size_t in_range, size_t bytes) {
     return device->CopyToHost(on_host_ + in_range, At(tensor.output, at), bytes, stream_->stream());
   });
 }
@@ -139,7 +139,7 @@ void Relay::ListReturn(CallList* calls) const {
                       NcclType::kUint8, comm, stream_->stream());
   }
   for (int m = 0; m < partition().member_count(); ++m) {
-    const auto from_member = [&](const Segment& tensor, size_t at, size_t in_range, size_t bytes) {
+    const auto from_member = [&](const IoBuffer& tensor, size_t at, size_t in_range, size_t bytes) {
       void* const to = At(tensor.output, at);
       const void* const from = IsMine(m) ? place_ + in_range : to;
       calls->Add(nccl_.broadcast, from, to, bytes, NcclType::kUint8, m, comm, stream_->stream());

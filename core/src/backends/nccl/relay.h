@@ -81,7 +81,7 @@ class Relay {
   ShardExchange* exchange_ = nullptr;
   Communicator* communicator_ = nullptr;
   DeviceStream* stream_ = nullptr;
-  std::vector<Segment> tensors_;
+  std::vector<IoBuffer> tensors_;
   size_t element_bytes_ = 1;
   size_t total_bytes_ = 0;
   int shard_count_ = 1;

@@ -50,33 +50,33 @@ void DeviceStream::Leave() {
 // ---- a task's tensors
 
 Status AwaitInputs(const Task& task, DeviceStream* stream) {
-  for (const Segment& segment : task.segments) {
-    if (segment.ready_event == nullptr) continue;
-    FRD_RETURN_IF_ERROR(stream->device()->WaitInStream(stream->stream(), segment.ready_event));
+  for (const IoBuffer& buffer : task.buffers) {
+    if (buffer.ready_event == nullptr) continue;
+    FRD_RETURN_IF_ERROR(stream->device()->WaitInStream(stream->stream(), buffer.ready_event));
   }
   return Status::Ok();
 }
 
-// A rank has joined when it has joined for all segments.
+// A rank has joined when it has joined for all buffers.
 Status TakeJoinedMemory(const Task& task, size_t size_bytes, DeviceStream* stream) {
-  const auto lacks_memory = [](const Segment& segment) { return segment.output == nullptr; };
-  const bool lacks = std::any_of(task.segments.begin(), task.segments.end(), lacks_memory);
+  const auto lacks_memory = [](const IoBuffer& buffer) { return buffer.output == nullptr; };
+  const bool lacks = std::any_of(task.buffers.begin(), task.buffers.end(), lacks_memory);
   return lacks && size_bytes > 0 ? stream->TakeZeros(size_bytes) : Status::Ok();
 }
 
 // A joined rank's tensors lie in the zeros one after the other: a fused group of calls must not write one place twice.
-Status FindTensors(const Task& task, DeviceStream* stream, std::vector<Segment>* tensors) {
+Status FindTensors(const Task& task, DeviceStream* stream, std::vector<IoBuffer>* tensors) {
   FRD_RETURN_IF_ERROR(TakeJoinedMemory(task, task.TotalBytes(), stream));
   tensors->clear();
   std::byte* zeros = stream->zeros();
-  for (Segment segment : task.segments) {
-    if (segment.size_bytes == 0) continue;
-    if (segment.input == nullptr) segment.input = segment.output != nullptr ? segment.output : zeros;
-    if (segment.output == nullptr) {
-      segment.output = zeros;
-      zeros += segment.size_bytes;
+  for (IoBuffer buffer : task.buffers) {
+    if (buffer.size_bytes == 0) continue;
+    if (buffer.input == nullptr) buffer.input = buffer.output != nullptr ? buffer.output : zeros;
+    if (buffer.output == nullptr) {
+      buffer.output = zeros;
+      zeros += buffer.size_bytes;
     }
-    tensors->push_back(segment);
+    tensors->push_back(buffer);
   }
   return Status::Ok();
 }

@@ -87,15 +87,15 @@ Status AwaitInputs(const Task& task, DeviceStream* stream);
 Status TakeJoinedMemory(const Task& task, size_t size_bytes, DeviceStream* stream);
 
 // Of an allreduce or a broadcast: every tensor that has elements, with memory for input and output.
-Status FindTensors(const Task& task, DeviceStream* stream, std::vector<Segment>* tensors);
+Status FindTensors(const Task& task, DeviceStream* stream, std::vector<IoBuffer>* tensors);
 
 // Calls visit(tensor, where in it, where in the range, size) for the parts of a range of the vector of all tensors, in
 // bytes, until one fails.
 template <typename Visit>
-Status ForEachPart(const std::vector<Segment>& tensors, Range range, Visit visit) {
+Status ForEachPart(const std::vector<IoBuffer>& tensors, Range range, Visit visit) {
   const auto range_begin = static_cast<size_t>(range.begin), range_end = static_cast<size_t>(range.end);
   size_t tensor_begin = 0;
-  for (const Segment& tensor : tensors) {
+  for (const IoBuffer& tensor : tensors) {
     const size_t begin = std::max(tensor_begin, range_begin);
     const size_t end = std::min(tensor_begin + tensor.size_bytes, range_end);
     if (begin < end) FRD_RETURN_IF_ERROR(visit(tensor, begin - tensor_begin, begin - range_begin, end - begin));

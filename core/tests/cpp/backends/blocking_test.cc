@@ -176,7 +176,7 @@ TEST(Blocking, AnAverageOfHalvesThatWouldOverflowDoesNot) {
                           task.set = &set;
                           task.dtype = DType::kFloat16;
                           task.scale.divisor = 2;
-                          task.segments = {{large.data(), output.data(), large.size() * 2}};
+                          task.buffers = {{large.data(), output.data(), large.size() * 2}};
                           const std::string error = rig.Perform(task);
                           return error.empty() && output != large ? "overflow" : error;
                         }),
@@ -192,7 +192,7 @@ TEST(Blocking, WorkThatIsAbortedEndsAndTheMemoryIsLeftAlone) {
                           std::vector<float> data(100, 2.0f), result(100, 5.0f);
                           Task task;
                           task.set = &set;
-                          task.segments = {{data.data(), result.data(), data.size() * sizeof(float)}};
+                          task.buffers = {{data.data(), result.data(), data.size() * sizeof(float)}};
                           if (const std::string error = rig.Perform(task); !error.empty()) return error;
                           if (rank.rank() != 0) return "";  // does not come a second time
                           result.assign(100, 5.0f);
@@ -238,7 +238,7 @@ TEST(Blocking, ALibraryThatDoesNotComeBackIsLeftAloneWithWhatItUses) {
                           float value = 1;
                           Task task;
                           task.set = &set;
-                          task.segments = {{&value, &value, sizeof(value)}};
+                          task.buffers = {{&value, &value, sizeof(value)}};
                           if (!rig.backend->Start(&task).ok()) return "it does not start";
                           rig.backend->Abort();
                           const std::string again = rig.backend->Start(&task).message();
@@ -260,7 +260,7 @@ TEST(Blocking, AnAbortedIntroductionEnds) {
                           float value = 1;
                           Task task;
                           task.set = &set;
-                          task.segments = {{&value, &value, sizeof(value)}};
+                          task.buffers = {{&value, &value, sizeof(value)}};
                           bool moved = false, done = false;
                           Status status = rig.backend->Start(&task);
                           for (int i = 0; i < 100 && status.ok(); ++i) status = rig.backend->Poll(&moved, &done);

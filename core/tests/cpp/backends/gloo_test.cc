@@ -65,7 +65,7 @@ TEST(Gloo, WorkThatIsAbortedEnds) {
                           std::vector<float> data(1000, 1.0f);
                           Task task;
                           task.set = &set;
-                          task.segments = {{data.data(), data.data(), data.size() * sizeof(float)}};
+                          task.buffers = {{data.data(), data.data(), data.size() * sizeof(float)}};
                           if (const std::string error = rig.Perform(task); !error.empty()) return error;
                           while (rank.rank() != 0 && !over) std::this_thread::yield();
                           if (rank.rank() != 0) return "";  // does not come again

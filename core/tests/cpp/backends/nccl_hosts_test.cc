@@ -121,7 +121,7 @@ TEST_P(NcclHosts, AnAverageOf16BitFloatsDoesNotOverflow) {
     task.set = &set;
     task.dtype = DType::kFloat16;
     task.scale = {1.0, static_cast<double>(set.size())};
-    task.segments = {{values.data(), values.data(), values.size() * sizeof(uint16_t)}};
+    task.buffers = {{values.data(), values.data(), values.size() * sizeof(uint16_t)}};
     const OnDevice device(memories_, rank.rank() % 2, task);
     if (const std::string error = rig.Perform(device.task()); !error.empty()) return error;
     device.CopyBack();
@@ -139,12 +139,12 @@ TEST_P(NcclHosts, ItWaitsForEveryTensorsReadyEvent) {
     std::vector<float> values(20'000);
     Task task;
     task.set = &set;
-    task.segments = {{values.data(), values.data(), values.size() * sizeof(float)}};
+    task.buffers = {{values.data(), values.data(), values.size() * sizeof(float)}};
     OnDevice device(memories_, rank.rank() % 2, task);
     void* const stream = cuda_.MakeStream(rank.rank() % 2);
-    auto* const contents = static_cast<float*>(cuda_.Contents(device.task().segments[0].input));
+    auto* const contents = static_cast<float*>(cuda_.Contents(device.task().buffers[0].input));
     cuda_.Launch(stream, [contents] { std::fill(contents, contents + 20'000, 4.0f); });
-    device.task().segments[0].ready_event = cuda_.RecordNewEvent(stream);
+    device.task().buffers[0].ready_event = cuda_.RecordNewEvent(stream);
     if (const std::string error = rig.Perform(device.task()); !error.empty()) return error;
     device.CopyBack();
     const auto expected = 4.0f * static_cast<float>(set.size());

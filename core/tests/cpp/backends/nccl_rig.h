@@ -63,7 +63,7 @@ struct NcclRig {
 inline Task WorkOn(const ProcessSet& set, std::vector<float>* values) {
   Task task;
   task.set = &set;
-  task.segments = {{values->data(), values->data(), values->size() * sizeof(float)}};
+  task.buffers = {{values->data(), values->data(), values->size() * sizeof(float)}};
   return task;
 }
 

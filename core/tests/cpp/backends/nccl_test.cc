@@ -85,13 +85,13 @@ TEST_F(NcclTest, ItWaitsForEveryTensorsReadyEvent) {
                           std::vector<float> first(10), second(10);
                           Task task;
                           task.set = &set;
-                          task.segments = {{first.data(), first.data(), 40}, {second.data(), second.data(), 40}};
+                          task.buffers = {{first.data(), first.data(), 40}, {second.data(), second.data(), 40}};
                           OnDevice device(memories_, rank.rank(), task);
                           void* const stream = cuda_.MakeStream(rank.rank());
-                          for (Segment& segment : device.task().segments) {
-                            auto* const contents = static_cast<float*>(cuda_.Contents(segment.input));
+                          for (IoBuffer& buffer : device.task().buffers) {
+                            auto* const contents = static_cast<float*>(cuda_.Contents(buffer.input));
                             cuda_.Launch(stream, [contents] { std::fill(contents, contents + 10, 4.0f); });
-                            segment.ready_event = cuda_.RecordNewEvent(stream);
+                            buffer.ready_event = cuda_.RecordNewEvent(stream);
                           }
                           const std::string error = rig.Perform(device.task());
                           device.CopyBack();
@@ -345,7 +345,7 @@ TEST_F(NcclTest, MemoryForARankThatHasJoinedMayBeShort) {
     cuda_.Fail("cuMemAlloc_v2", 2);
     Task task;
     task.set = &set;
-    task.segments = {{nullptr, nullptr, 20}};
+    task.buffers = {{nullptr, nullptr, 20}};
     const std::string error = rig.Perform(task);
     rig.backend->Abort();
     return error;
@@ -362,7 +362,7 @@ TEST_F(NcclTest, ARankThatJoinsBeforeItHasADeviceIsTold) {
     std::vector<float> values(5, 1.0f);
     Task task;
     task.set = &set;
-    task.segments = {{nullptr, nullptr, 20}};
+    task.buffers = {{nullptr, nullptr, 20}};
     const auto other_is_told = [&told] { return told.load(); };
     const std::string error = rank.rank() == 0 ? Reduce(rig, &values, Scale(), other_is_told) : rig.Perform(task);
     told = told || rank.rank() == 1;

@@ -39,27 +39,26 @@ class Memories {
 class OnDevice {
  public:
   OnDevice(Memories& memories, int ordinal, const Task& on_host) : memories_(memories), host_(on_host), task_(on_host) {
-    for (Segment& segment : task_.segments) {
-      const bool in_place = segment.input == segment.output;
-      segment.input = Move(ordinal, segment.input, segment.size_bytes);
-      segment.output =
-          in_place ? const_cast<void*>(segment.input) : Move(ordinal, segment.output, OutputBytes(segment));
-      if (segment.input != nullptr) FindCudaDevice(FakeCudaPath(), segment.input, &segment.device);
+    for (IoBuffer& buffer : task_.buffers) {
+      const bool in_place = buffer.input == buffer.output;
+      buffer.input = Move(ordinal, buffer.input, buffer.size_bytes);
+      buffer.output = in_place ? const_cast<void*>(buffer.input) : Move(ordinal, buffer.output, OutputBytes(buffer));
+      if (buffer.input != nullptr) FindCudaDevice(FakeCudaPath(), buffer.input, &buffer.device);
     }
   }
   const Task& task() const { return task_; }
   Task& task() { return task_; }
   void CopyBack() const {
-    for (size_t i = 0; i < task_.segments.size(); ++i) {
-      const Segment& segment = host_.segments[i];
-      if (segment.output == nullptr || OutputBytes(segment) == 0) continue;
-      std::memcpy(segment.output, memories_.cuda().Contents(task_.segments[i].output), OutputBytes(segment));
+    for (size_t i = 0; i < task_.buffers.size(); ++i) {
+      const IoBuffer& buffer = host_.buffers[i];
+      if (buffer.output == nullptr || OutputBytes(buffer) == 0) continue;
+      std::memcpy(buffer.output, memories_.cuda().Contents(task_.buffers[i].output), OutputBytes(buffer));
     }
   }
 
  private:
-  size_t OutputBytes(const Segment& segment) const {
-    return AllocatesOutput(host_.kind) ? host_.ResultBytes() : segment.size_bytes;
+  size_t OutputBytes(const IoBuffer& buffer) const {
+    return AllocatesOutput(host_.kind) ? host_.ResultBytes() : buffer.size_bytes;
   }
   void* Move(int ordinal, const void* from, size_t size_bytes) {
     if (from == nullptr) return nullptr;

@@ -72,9 +72,9 @@ class Performed {
     size_t at = 0;
     for (size_t count : whole ? case_.counts : std::vector<size_t>{InputCount(me_)}) {
       const size_t size_bytes = count * case_.width();
-      Segment segment{(in_place_ ? output_ : input_).data() + at, output_.data() + at, size_bytes};
-      if (Joined(me_)) segment = {nullptr, nullptr, size_bytes};
-      task_.segments.push_back(segment);
+      IoBuffer buffer{(in_place_ ? output_ : input_).data() + at, output_.data() + at, size_bytes};
+      if (Joined(me_)) buffer = {nullptr, nullptr, size_bytes};
+      task_.buffers.push_back(buffer);
       at += size_bytes;
     }
   }

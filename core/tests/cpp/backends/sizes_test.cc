@@ -92,7 +92,7 @@ TEST(Sizes, ElementsAreCountedInMoreThan32Bits) {
                             Task task;
                             task.set = &set;
                             task.dtype = DType::kUint8;
-                            task.segments = {{data.begin(), data.begin(), element_count}};
+                            task.buffers = {{data.begin(), data.begin(), element_count}};
                             const std::string error = rank.Perform(task, std::chrono::seconds(300));
                             if (!error.empty()) return error;
                             size_t sum = 0, expected_sum = 0;
@@ -122,7 +122,7 @@ TEST(Sizes, WorkThatIsAbortedLeavesMemoryAlone) {
                               Task task;
                               task.set = &set;
                               task.reduce = reduce;
-                              task.segments = {{input.data(), output.data(), input.size() * sizeof(float)}};
+                              task.buffers = {{input.data(), output.data(), input.size() * sizeof(float)}};
                               Backend* const backend = backends.At(0);
                               bool moved = false, done = false;
                               Status status = backend->Start(&task);

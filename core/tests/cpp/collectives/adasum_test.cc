@@ -17,13 +17,13 @@ Case CaseOf(DType dtype, Scale scale) {
   return c;
 }
 
-Task TaskOf(const Case& c, const ProcessSet& set, Segment segment) {
+Task TaskOf(const Case& c, const ProcessSet& set, IoBuffer buffer) {
   Task task;
   task.set = &set;
   task.dtype = c.dtype;
   task.reduce = ReduceOp::kAdasum;
   task.scale = c.scale;
-  task.segments = {segment};
+  task.buffers = {buffer};
   return task;
 }
 
@@ -142,9 +142,9 @@ TEST(NativeAdasum, ARankThatHasJoinedAddsNothing) {
                             const Case c = CaseOf(DType::kFloat64, {});
                             const size_t element_count = 777;
                             std::string data = InputOf(c, set.position, element_count);
-                            Segment segment{data.data(), data.data(), data.size()};
-                            if (set.position == 1) segment.input = segment.output = nullptr;
-                            const std::string error = rank.Perform(TaskOf(c, set, segment));
+                            IoBuffer buffer{data.data(), data.data(), data.size()};
+                            if (set.position == 1) buffer.input = buffer.output = nullptr;
+                            const std::string error = rank.Perform(TaskOf(c, set, buffer));
                             if (!error.empty() || set.position == 1) return error;
                             return Compare(c, Values(c, data), Expected(c, set.size(), 1, element_count));
                           }),

@@ -19,10 +19,10 @@ TEST(IoVectorTest, RangesReadAndWriteAsIfTheTensorsWereOneVector) {
       for (char& value : inputs.back()) whole.push_back(value = static_cast<char>(random()));
       outputs.emplace_back(inputs.back().size(), 0);
     }
-    std::vector<Segment> segments;
+    std::vector<IoBuffer> buffers;
     for (size_t i = 0; i < inputs.size(); ++i)
-      segments.push_back({inputs[i].data(), outputs[i].data(), inputs[i].size()});
-    const IoVector vector(&segments);
+      buffers.push_back({inputs[i].data(), outputs[i].data(), inputs[i].size()});
+    const IoVector vector(&buffers);
     ASSERT_EQ(vector.size_bytes(), whole.size());
     for (size_t begin = 0; begin < whole.size();) {
       const size_t size = std::min<size_t>(1 + random() % 40, whole.size() - begin);
@@ -43,8 +43,8 @@ TEST(IoVectorTest, RangesReadAndWriteAsIfTheTensorsWereOneVector) {
 TEST(IoVectorTest, VectorsBeyondTheCachesAreCopiedAsOthers) {
   std::vector<char> input((5 << 20) + 3), output(input.size()), piece(300'001);
   for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<char>(i * 7919 >> 5);
-  const std::vector<Segment> segments{{input.data(), output.data(), input.size()}};
-  const IoVector vector(&segments);
+  const std::vector<IoBuffer> buffers{{input.data(), output.data(), input.size()}};
+  const IoVector vector(&buffers);
   for (size_t begin = 0; begin < input.size(); begin += piece.size()) {
     const size_t size = std::min(piece.size(), input.size() - begin);
     vector.ReadInput(begin, size, piece.data());
@@ -55,8 +55,8 @@ TEST(IoVectorTest, VectorsBeyondTheCachesAreCopiedAsOthers) {
 
 TEST(IoVectorTest, ARangeInOneTensorIsItsMemory) {
   char a[4], b[4];
-  const std::vector<Segment> segments{{a, a, 4}, {b, b, 4}};
-  const IoVector vector(&segments);
+  const std::vector<IoBuffer> buffers{{a, a, 4}, {b, b, 4}};
+  const IoVector vector(&buffers);
   EXPECT_EQ(vector.Input(1, 3), a + 1);
   EXPECT_EQ(vector.Input(4, 4), b);
   EXPECT_EQ(vector.Input(3, 2), nullptr);

@@ -139,16 +139,16 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
 void SimulatedJob::Put(const Operation& operation) {
   const Signature& signature = operation.call.description.signature;
   std::vector<std::vector<int64_t>> data;
-  std::vector<CellTensor> segments;
+  std::vector<CellTensor> tensors;
   for (const TensorSpec& tensor : signature.tensors) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
     std::vector<int64_t>& values = data.emplace_back(elements, 0);
     const auto position = static_cast<size_t>(operation.admission.set->position);
     if (position < elements) values[position] = static_cast<int64_t>(operation.call.tag);
-    segments.push_back({operation.invited ? nullptr : values.data(), nullptr, tensor.dtype, elements});
+    tensors.push_back({operation.invited ? nullptr : values.data(), nullptr, tensor.dtype, elements});
   }
   CellBuffer cells = *operation.admission.cells;
-  cells.Put(operation.admission.set->position, segments.data(), segments.size(), operation.admission.stamp(),
+  cells.Put(operation.admission.set->position, tensors.data(), tensors.size(), operation.admission.stamp(),
             random_() % 2 == 0);
 }
 
@@ -374,12 +374,12 @@ void SimulatedJob::Fold(Rank* rank, const Operation& operation) {
     if (tensor.dtype != DType::kInt64) return Complain("not a tensor of ours");
   }
   std::vector<std::vector<int64_t>> data;
-  std::vector<CellTensor> segments;
+  std::vector<CellTensor> tensors;
   for (const TensorSpec& tensor : operation.call.description.signature.tensors) {
     data.emplace_back(static_cast<size_t>(ElementCount(tensor.shape)), 0);
-    segments.push_back({nullptr, data.back().data(), tensor.dtype, data.back().size()});
+    tensors.push_back({nullptr, data.back().data(), tensor.dtype, data.back().size()});
   }
-  FoldCells(*operation.admission.cells, ReduceOp::kSum, {1.0, 1.0}, segments.data(), segments.size());
+  FoldCells(*operation.admission.cells, ReduceOp::kSum, {1.0, 1.0}, tensors.data(), tensors.size());
   for (const std::vector<int64_t>& sums : data) CheckSmall(*rank, operation, sums);
 }
 

@@ -62,14 +62,14 @@ std::string FoldOf(const std::vector<std::string>& inputs, const std::vector<Par
 }
 
 // The payload's tensors at `input`, results in place or at `output`.
-std::vector<CellTensor> SegmentsOf(const std::vector<Part>& parts, const char* input, char* output) {
-  std::vector<CellTensor> segments;
+std::vector<CellTensor> TensorsOf(const std::vector<Part>& parts, const char* input, char* output) {
+  std::vector<CellTensor> tensors;
   size_t offset = 0;
   for (const Part& part : parts) {
-    segments.push_back({input + offset, output + offset, part.dtype, part.element_count});
+    tensors.push_back({input + offset, output + offset, part.dtype, part.element_count});
     offset += part.element_count * SizeOf(part.dtype);
   }
-  return segments;
+  return tensors;
 }
 
 // One payload that is reduced again and again, as a name is in training.
@@ -86,11 +86,11 @@ struct Payload {
 
 std::string Allreduce(Payload& payload, uint64_t use, int member, std::string input, ReduceOp reduce, Scale scale) {
   CellBuffer& cells = payload.buffers[use & 1];
-  const std::vector<CellTensor> segments = SegmentsOf(payload.parts, input.data(), input.data());
-  cells.Put(member, segments.data(), segments.size(), use);
+  const std::vector<CellTensor> tensors = TensorsOf(payload.parts, input.data(), input.data());
+  cells.Put(member, tensors.data(), tensors.size(), use);
   while (!cells.AllHavePut(use)) std::this_thread::yield();
   const bool reads_own = use % 3 != 0;  // with either cells
-  FoldCells(cells, reduce, scale, segments.data(), segments.size(), reads_own ? member : -1);
+  FoldCells(cells, reduce, scale, tensors.data(), tensors.size(), reads_own ? member : -1);
   return input;
 }
 
@@ -157,7 +157,7 @@ TEST(Flat, AMemberWithoutMemoryGivesZerosAndTakesNothing) {
   Payload payload(2, {{DType::kInt32, 3}, {DType::kInt32, 20}});
   std::vector<int32_t> values(23, 7);
   auto* const bytes = reinterpret_cast<char*>(values.data());
-  const std::vector<CellTensor> mine = SegmentsOf(payload.parts, bytes, bytes);
+  const std::vector<CellTensor> mine = TensorsOf(payload.parts, bytes, bytes);
   const std::vector<CellTensor> none = {{nullptr, nullptr, DType::kInt32, 3}, {nullptr, nullptr, DType::kInt32, 20}};
   for (uint64_t use = 1; use <= 3; ++use) {
     CellBuffer& cells = payload.buffers[use & 1];
@@ -172,15 +172,15 @@ TEST(Flat, AMemberWithoutMemoryGivesZerosAndTakesNothing) {
 TEST(Flat, SaysWhoHasPut) {
   Payload payload(3, {{DType::kFloat32, 1}});
   float value = 1;
-  const CellTensor segment{&value, &value, DType::kFloat32, 1};
+  const CellTensor tensor{&value, &value, DType::kFloat32, 1};
   CellBuffer& cells = payload.buffers[1];
-  cells.Put(2, &segment, 1, 1);
+  cells.Put(2, &tensor, 1, 1);
   EXPECT_FALSE(cells.HasPut(0, 1));
   EXPECT_TRUE(cells.HasPut(2, 1));
   EXPECT_FALSE(cells.HasPut(2, 3));
   EXPECT_FALSE(cells.AllHavePut(1));
-  cells.Put(0, &segment, 1, 1);
-  cells.Put(1, &segment, 1, 1);
+  cells.Put(0, &tensor, 1, 1);
+  cells.Put(1, &tensor, 1, 1);
   EXPECT_TRUE(cells.AllHavePut(1));
 }
 
