@@ -70,7 +70,7 @@ class Turn {
 // called.
 struct PyHandle {
   PyObject_HEAD Kept kept;
-  std::shared_ptr<Engine> engine;  // null once somebody has waited
+  std::shared_ptr<Engine> engine;  // null once somebody has waited for it, or for one that was made from it
   PyObject* origin;
   PyObject* function;
   std::unique_ptr<Turn> turn;  // to call the function
@@ -176,6 +176,15 @@ PyType_Slot g_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&Destroy)}, {Py
 PyType_Spec g_spec = {"farandole._core.Handle", sizeof(PyHandle), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, g_slots};
 
+// The operation is over, so neither this handle nor those that it was made from need the engine or the source.
+void LetGo(PyHandle* handle) {
+  handle->engine.reset();
+  PyObject* const origin = Py_XNewRef(handle->origin);  // what the source's end runs may drop it
+  Py_CLEAR(handle->kept.source);
+  if (origin != nullptr) LetGo(From(origin));
+  Py_XDECREF(origin);
+}
+
 }  // namespace
 
 bool AddHandleType(PyObject* module) {
@@ -205,8 +214,7 @@ bool WaitFor(PyObject* handle) {
       }
       if (!operation.done() && PyErr_CheckSignals() != 0) return false;
     }
-    self->engine.reset();
-    Py_CLEAR(self->kept.source);
+    LetGo(self);
   }
   if (operation.status().ok()) return true;
   // Ctrl-C goes to all ranks: who has heard of it, too, does not blame one that has left because of it.

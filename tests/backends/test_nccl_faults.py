@@ -32,8 +32,14 @@ try:
     if what == "asynchronous error":
         hvd.barrier()
         gpu.nccl.fake_nccl_hang()
-    if what == "killed at rest":
-        assert hvd.allreduce(torch.ones(10), op=hvd.Sum)[0].item() == hvd.size()
+    if what.endswith("at rest"):
+        kept = hvd.allreduce_async(torch.ones(10), op=hvd.Sum)
+        while not hvd.poll(kept):
+            time.sleep(0.01)
+        if what == "left at rest":
+            hvd.shutdown()
+            assert gpu.nccl.fake_nccl_live() == 0, "a communicator is left behind"
+            sys.exit()
         if hvd.rank() == 1:
             os.write(1, f"{time.monotonic()}\\n".encode())
             os.kill(os.getpid(), signal.SIGKILL)
@@ -94,8 +100,10 @@ def test_a_rank_that_is_killed_in_ncclallreduce_is_named_to_all(tmp_path):
     killed_and_survivors(run_ranks(tmp_path, "killed in the kernel", 3))
 
 
-def test_communicators_at_rest_end_with_the_world_also_while_somebody_keeps_a_handle(tmp_path):
+def test_shutdown_frees_communicators_also_while_the_user_keeps_a_handle(tmp_path):
     killed_and_survivors(run_ranks(tmp_path, "killed at rest", 3))
+    results = run_ranks(tmp_path, "left at rest", 2)
+    assert [code for code, _, _ in results] == [0, 0], results
 
 
 def test_a_rank_that_is_killed_while_ranks_are_connected_is_named_to_all(tmp_path):

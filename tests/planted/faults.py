@@ -324,4 +324,11 @@ FAULTS = [
         after="_library = _opened()\n",
         found_by="plugins/mxnet/tests/test_engine.py::test_the_memory_of_mxnets_list_of_errors_is_not_moved",
     ),
+    Fault(
+        name="shutdown keeps what libraries hold while the user keeps a handle",
+        path="core/src/engine/progress.cc",
+        before="  work_.CloseBackends();\n",
+        after="",
+        found_by="tests/backends/test_nccl_faults.py::test_shutdown_frees_communicators_also_while_the_user_keeps_a_handle",
+    ),
 ]

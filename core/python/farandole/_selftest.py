@@ -12,7 +12,7 @@ import json
 import sys
 
 _FLOAT32, _SUM, _ALLREDUCE = 8, 0, 0
-_LENGTHS = (1, 1000, 300_000)  # finished by the last arriver, small, longer than a segment
+_LENGTHS = (1, 1000, 300_000)  # finished by the last arriver, small, longer than a slot of staging
 
 
 def main() -> None:

@@ -35,8 +35,9 @@ def pass_over(package: str) -> None:
 
 
 def register_plugin(module: str) -> None:
-    """From now on, the package of this module is Farandole's; a user's may have a name that begins alike."""
-    _ours.add(module.partition(".")[0])
+    """Count the module's top-level package as Farandole's. No prefix is compared: a user's may be farandole_x."""
+    if module != "__main__":
+        _ours.add(module.partition(".")[0])
 
 
 def is_ours(module: str) -> bool:

@@ -32,8 +32,8 @@ class Uncaught:
     def __init__(self, error: BaseException, trace: TracebackType | None) -> None:
         self._error = _translated(error)
         self._is_of_all_ranks = isinstance(self._error, (MismatchError, RecoverableError))
-        is_ours = self._is_of_all_ranks or _is_refusal(self._error, trace, is_translated=self._error is not error)
-        self._trace = down_to_the_user(trace) if is_ours else trace
+        is_cut = self._is_of_all_ranks or _is_refusal(self._error, trace, is_translated=self._error is not error)
+        self._trace = down_to_the_user(trace) if is_cut else trace
 
     @property
     def text(self) -> str:

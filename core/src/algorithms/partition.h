@@ -42,7 +42,7 @@ struct Partition {
   }
 
   // Elements that `of_member` of this group owns when element_count elements are cut into shard_count shards.
-  Range ShardOf(int of_member, int shard_count, int64_t element_count, size_t element_bytes) const {
+  Range OwnedBy(int of_member, int shard_count, int64_t element_count, size_t element_bytes) const {
     const ShardRange shards = ShardsOf(of_member, member_count(), shard_count);
     if (shards.begin == shards.end) return {};
     return {BlockRange(element_count, element_bytes, shards.begin, shard_count).begin,

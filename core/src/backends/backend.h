@@ -1,8 +1,8 @@
 // A back end performs collectives among the ranks of a process set.
 //
 // The engine hands over one task after another, in the same order on every rank, and polls until each is done. Only
-// Open blocks: Poll moves what can be moved and returns. The engine owns the back ends of its epoch (table.h); only the
-// holder of the ProgressLock calls them.
+// Open and the destructor block: Poll moves what can be moved and returns. The engine owns the back ends of its epoch
+// (table.h); only the holder of the ProgressLock calls them.
 #pragma once
 
 #include <cstddef>

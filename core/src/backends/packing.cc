@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-std::byte* Packing::Buffer::Reserve(size_t wanted_bytes) {
+std::byte* Packing::Scratch::Reserve(size_t wanted_bytes) {
   if (wanted_bytes > size_bytes || !memory) {
     memory.reset();  // first, so that there is never room for both
     memory.reset(new (std::nothrow) std::byte[wanted_bytes > 0 ? wanted_bytes : 1]);

@@ -38,7 +38,7 @@ class Packing {
   void Unpack();
 
  private:
-  struct Buffer {
+  struct Scratch {
     std::unique_ptr<std::byte[]> memory;
     size_t size_bytes = 0;
     std::byte* Reserve(size_t wanted_bytes);  // null when there is none
@@ -54,7 +54,7 @@ class Packing {
   const void* input_ = nullptr;
   void* output_ = nullptr;
   size_t input_bytes_ = 0, output_bytes_ = 0;
-  Buffer inputs_, outputs_;  // what libraries read and write where the user's memory will not do
+  Scratch inputs_, outputs_;  // what libraries read and write where the user's memory will not do
 };
 
 }  // namespace farandole

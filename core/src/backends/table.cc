@@ -94,7 +94,7 @@ void BackendTable::Forget(int set_id) {
   }
 }
 
-// The others first: the host's carries their addresses.
+// Ours last: the others hold a pointer to it.
 void BackendTable::Close() {
   for (auto backend = backends_.rbegin(); backend != backends_.rend(); ++backend) backend->reset();
 }

@@ -68,7 +68,8 @@ class BackendTable {
   Status Open();
   Backend* At(int number) const;  // null where it is not in the list
   void Forget(int set_id);
-  // Frees what the libraries hold, for which those that end in order wait a while. At gives null from then on.
+  // Destroys all back ends, which may wait some seconds for their libraries and the other ranks. At gives null from
+  // then on. REQUIRES: no task is under way.
   void Close();
 
   // Of the rows, by number.

@@ -83,7 +83,7 @@ class StagedAllreduce final : public CrossingOperation {
     int64_t element_count;
   };
   Chunk chunk(uint64_t t) const;
-  Range ShardOf(int member, uint64_t t) const;  // in bytes of the chunk
+  Range OwnedBy(int member, uint64_t t) const;  // in bytes of the chunk
   bool FoldsIntoSlots() const { return staging_->count() == 2; }
   std::byte* ResultOf(int member, uint64_t t) const;  // where the shards that it owns lie once combined
   void FoldOwnShards(uint64_t t);
@@ -117,8 +117,8 @@ StagedAllreduce::Chunk StagedAllreduce::chunk(uint64_t t) const {
   return {offset, static_cast<int64_t>(std::min(chunk_bytes_, vector_.size_bytes() - offset) / element_bytes_)};
 }
 
-Range StagedAllreduce::ShardOf(int member, uint64_t t) const {
-  const Range elements = exchange_->partition().ShardOf(member, shard_count_, chunk(t).element_count, element_bytes_);
+Range StagedAllreduce::OwnedBy(int member, uint64_t t) const {
+  const Range elements = exchange_->partition().OwnedBy(member, shard_count_, chunk(t).element_count, element_bytes_);
   const auto width = static_cast<int64_t>(element_bytes_);
   return {elements.begin * width, elements.end * width};
 }
@@ -126,7 +126,7 @@ Range StagedAllreduce::ShardOf(int member, uint64_t t) const {
 void StagedAllreduce::Put(uint64_t t) {
   const auto [offset, element_count] = chunk(t);
   const size_t end = static_cast<size_t>(element_count) * element_bytes_;
-  const Range own = ShardOf(staging_->member(), t);
+  const Range own = OwnedBy(staging_->member(), t);
   const auto own_begin = static_cast<size_t>(own.begin), own_bytes = static_cast<size_t>(own.size());
   std::byte* const slot = staging_->slot(staging_->member(), number(t));
   if (vector_.Input(offset + own_begin, own_bytes) == nullptr) {
@@ -145,17 +145,17 @@ void StagedAllreduce::Make(uint64_t t) {
   FoldOwnShards(t);
   if (OutputIsFinal()) return;
   exchange_->Allreduce(*task_, ScalesInGroup() ? Scale() : task_->scale,
-                       ResultOf(staging_->member(), t) + ShardOf(staging_->member(), t).begin, chunk(t).element_count,
+                       ResultOf(staging_->member(), t) + OwnedBy(staging_->member(), t).begin, chunk(t).element_count,
                        shard_count_);
 }
 
 // In one group FoldOwnShards has written out what is final.
 void StagedAllreduce::Exchanged(uint64_t t) {
-  if (!OutputIsFinal()) WriteOutput(t, ShardOf(staging_->member(), t), staging_->member());
+  if (!OutputIsFinal()) WriteOutput(t, OwnedBy(staging_->member(), t), staging_->member());
 }
 
 void StagedAllreduce::FoldOwnShards(uint64_t t) {
-  const Range own = ShardOf(staging_->member(), t);
+  const Range own = OwnedBy(staging_->member(), t);
   if (own.size() == 0) return;
   const auto begin = static_cast<size_t>(own.begin), size_bytes = static_cast<size_t>(own.size());
   FindInputs(t, own);
@@ -205,7 +205,7 @@ bool StagedAllreduce::Finish(uint64_t t) {
     const int member = (staging_->member() + finished_members_) % staging_->count();
     if (member == staging_->member()) continue;
     if (!staging_->HasCombined(member, number(t) + 1)) return false;
-    WriteOutput(t, ShardOf(member, t), member);
+    WriteOutput(t, OwnedBy(member, t), member);
   }
   finished_members_ = 0;
   return true;

@@ -68,7 +68,7 @@ Status StagedBroadcast::Combine(uint64_t t, bool* ready, bool* moved) {
   std::byte* const place = in_root_group_ ? staging_->slot(source, number(t)) : staging_->result(source, number(t));
   if (!crossing_ && exchange_->partition().group_count() > 1) {
     const auto size_bytes = static_cast<int64_t>(size(t));
-    const Range carried = exchange_->partition().ShardOf(staging_->member(), shard_count_, size_bytes, 1);
+    const Range carried = exchange_->partition().OwnedBy(staging_->member(), shard_count_, size_bytes, 1);
     exchange_->Broadcast(place + carried.begin, size_bytes, shard_count_, root_group_);
     crossing_ = true;
   }
@@ -87,7 +87,7 @@ bool StagedBroadcast::Finish(uint64_t t) {
   if (in_root_group_) return !IsRoot() || staging_->AllCombined(number(t) + 1);
   if (!staging_->AllCombined(number(t) + 1)) return false;
   for (int m = 0; m < staging_->count(); ++m) {
-    const Range shard = exchange_->partition().ShardOf(m, shard_count_, static_cast<int64_t>(size(t)), 1);
+    const Range shard = exchange_->partition().OwnedBy(m, shard_count_, static_cast<int64_t>(size(t)), 1);
     vector_.WriteOutput(offset(t) + static_cast<size_t>(shard.begin), static_cast<size_t>(shard.size()),
                         staging_->result(m, number(t)) + shard.begin);
   }

@@ -29,7 +29,7 @@ class StagedReducescatter final : public PartedOperation {
   bool one_group() const { return exchange_->partition().group_count() == 1; }
   size_t element_bytes() const { return SizeOf(task_->dtype); }
   Parts::Piece MyPiece(uint64_t t) const;
-  Range ShardsIn(Range region, int member) const;  // what the member owns of a region
+  Range OwnedIn(Range region, int member) const;  // what the member owns of a region
   void FoldOwnPart(uint64_t t);
   void FoldOwnShards(uint64_t t);
   void StartCrossing(uint64_t t);
@@ -42,9 +42,9 @@ Parts::Piece StagedReducescatter::MyPiece(uint64_t t) const {
   return pieces[i];
 }
 
-Range StagedReducescatter::ShardsIn(Range region, int member) const {
+Range StagedReducescatter::OwnedIn(Range region, int member) const {
   const auto width = static_cast<int64_t>(element_bytes());
-  const Range elements = exchange_->partition().ShardOf(member, shard_count_, region.size() / width, element_bytes());
+  const Range elements = exchange_->partition().OwnedBy(member, shard_count_, region.size() / width, element_bytes());
   return {region.begin + elements.begin * width, region.begin + elements.end * width};
 }
 
@@ -79,7 +79,7 @@ void StagedReducescatter::FoldOwnPart(uint64_t t) {
 void StagedReducescatter::FoldOwnShards(uint64_t t) {
   const Scale scale = ScalesBeforeCrossing(*task_) ? task_->scale : Scale();
   for (const Range& region : parts_.RegionsOf(parts_.PiecesOf(t))) {
-    const Range mine = ShardsIn(region, staging_->member());
+    const Range mine = OwnedIn(region, staging_->member());
     if (mine.size() == 0) continue;
     std::vector<const void*> inputs;
     for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + mine.begin);
@@ -111,7 +111,7 @@ bool StagedReducescatter::Finish(uint64_t t) {
   const Range region = parts_.RegionsOf(parts_.PiecesOf(t))[static_cast<size_t>(exchange_->partition().group)];
   const Parts::Piece mine = MyPiece(t);
   for (int m = 0; m < staging_->count(); ++m) {
-    const Parts::Piece piece = Parts::Within(mine, ShardsIn(region, m));
+    const Parts::Piece piece = Parts::Within(mine, OwnedIn(region, m));
     WriteOutput(task_->buffers[0], piece.part_offset, piece.size_bytes,
                 staging_->result(m, number(t)) + piece.round_offset);
   }

@@ -31,7 +31,7 @@ void ShardExchange::Allreduce(const Task& task, Scale scale, std::byte* data, in
   const size_t width = SizeOf(task.dtype);
   const bool order_matters = OrderMatters(task.dtype, task.reduce) && !any_order_;
   const ShardRange shards = Shards(shard_count);
-  const int64_t first = partition_.ShardOf(partition_.member, shard_count, element_count, width).begin;
+  const int64_t first = partition_.OwnedBy(partition_.member, shard_count, element_count, width).begin;
   for (int shard = shards.begin; shard < shards.end; ++shard) {
     const Range elements = BlockRange(element_count, width, shard, shard_count);
     if (elements.size() == 0) continue;
@@ -51,7 +51,7 @@ void ShardExchange::Allreduce(const Task& task, Scale scale, std::byte* data, in
 
 void ShardExchange::Broadcast(std::byte* data, int64_t size_bytes, int shard_count, int root_group) {
   const ShardRange shards = Shards(shard_count);
-  const int64_t first = partition_.ShardOf(partition_.member, shard_count, size_bytes, 1).begin;
+  const int64_t first = partition_.OwnedBy(partition_.member, shard_count, size_bytes, 1).begin;
   for (int shard = shards.begin; shard < shards.end; ++shard) {
     const Range bytes = BlockRange(size_bytes, 1, shard, shard_count);
     if (bytes.size() == 0) continue;

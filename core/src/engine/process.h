@@ -20,7 +20,7 @@ Status CheckNotForked();
 Status InitProcess(const WorldSpec& spec);
 // While set, an InitProcess that waits for others in another thread gives up soon.
 void CancelInit(bool cancel);
-// Leaves the world. No-op when there is none. REQUIRES: no thread of this process is inside a call.
+// Leaves the world. No-op when there is none. Calls that are under way in other threads end with an error.
 void ShutdownProcess();
 // Null, and *status says why, before init, after shutdown and in a forked child.
 std::shared_ptr<Engine> CurrentEngine(Status* status);

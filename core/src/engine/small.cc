@@ -84,12 +84,12 @@ constexpr size_t kStepBytes = 32;
 
 }  // namespace
 
-void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t segment_count,
+void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
                int reader) {
   FRD_FAILPOINT("cells.fold");
   const void* inputs[kMostCellMembers];
   size_t offset = 0;
-  for (size_t i = 0; i < segment_count; ++i) {
+  for (size_t i = 0; i < tensor_count; ++i) {
     const CellTensor& tensor = tensors[i];
     const size_t size_bytes = tensor.size_bytes();
     for (int m = 0; m < cells.member_count(); ++m) inputs[m] = cells.payload(m) + offset;

@@ -1,10 +1,11 @@
 // How an operation of MXNet's engine fails.
 //
-// MXNet 1.9 adds every error to one std::vector, which WaitForAll looks through, and has no lock for it. The end of a
-// failed operation appends; a thread that deletes an array with an error, or that runs an operation which reads one,
-// searches. Two appends at once, or a search while an append moves the vector to larger memory, damage the heap. Our
-// own ends take turns here. MXNet's searches cannot be locked, so the vector gets its memory before anything fails:
-// then an append moves nothing, and a search always finds the error that it looks for.
+// MXNet 1.9 adds every error to one std::vector, which WaitForAll looks through and empties, and has no lock for it.
+// The end of a failed operation appends; a thread that deletes an array with an error, or that runs an operation which
+// reads one, searches. Two appends at once, or a search while an append moves the vector to larger memory, damage the
+// heap. Our own ends take turns here. MXNet's searches cannot be locked, so the vector gets its memory before anything
+// fails: until kErrorRoom errors stand in it, an append moves nothing, and a search finds the error that it looks for.
+// The ends of MXNet's own operators that fail at the same moment take no turns.
 #pragma once
 
 #include <mutex>
@@ -22,9 +23,10 @@ std::recursive_mutex& ErrorsMutex();
 // thread that holds ErrorsMutex.
 void Fail(const MxCompletion& completion, const std::string& text);
 
+constexpr int kErrorRoom = 4096;
+
 // Pushes operations that write `scratch` and fail, one after the other: after the next WaitForAll, which raises that
 // error, MXNet's vector is empty and has memory for kErrorRoom errors. MXNet's last error, or "".
-constexpr int kErrorRoom = 4096;
 std::string MakeRoomForErrors(NDArrayHandle scratch);
 
 }  // namespace farandole_mxnet

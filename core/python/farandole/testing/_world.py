@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from farandole import _environment
+from farandole._sites import is_ours
 from farandole.testing import _wire
 from farandole.testing._ranks import (
     Process,
@@ -196,11 +197,7 @@ def by_value(*functions: Callable[..., Any] | None) -> Iterator[None]:
     import cloudpickle
 
     names = {getattr(function, "__module__", None) or "" for function in functions if function is not None}
-    modules = [
-        sys.modules[name]
-        for name in names
-        if name in sys.modules and name != "__main__" and not name.startswith("farandole")
-    ]
+    modules = [sys.modules[name] for name in names if name in sys.modules and name != "__main__" and not is_ours(name)]
     modules = [module for module in modules if module.__name__ not in cloudpickle.list_registry_pickle_by_value()]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)

@@ -32,7 +32,7 @@ Status Relay::Begin(const Task& task, Communicator* communicator, DeviceStream* 
 Range Relay::OwnedBy(int member) const {
   const auto width = static_cast<int64_t>(element_bytes_);
   const Range elements =
-      partition().ShardOf(member, shard_count_, static_cast<int64_t>(total_bytes_) / width, element_bytes_);
+      partition().OwnedBy(member, shard_count_, static_cast<int64_t>(total_bytes_) / width, element_bytes_);
   return {elements.begin * width, elements.end * width};
 }
 

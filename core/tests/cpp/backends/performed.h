@@ -25,7 +25,7 @@ class Performed {
     const bool whole = c.kind == OpKind::kAllreduce || c.kind == OpKind::kBroadcast;
     in_place_ = c.in_place && whole;
     if (in_place_) output_ = input_;
-    AddSegments(whole);
+    AddBuffers(whole);
     for (size_t count : c.parts) task_.rank_bytes.push_back(count * c.width());
     for (int p = 0; p < set.size(); ++p) {
       task_.send_bytes.push_back(Cell(me_, p) * c.width());
@@ -68,7 +68,7 @@ class Performed {
     return count;
   }
 
-  void AddSegments(bool whole) {
+  void AddBuffers(bool whole) {
     size_t at = 0;
     for (size_t count : whole ? case_.counts : std::vector<size_t>{InputCount(me_)}) {
       const size_t size_bytes = count * case_.width();

@@ -187,8 +187,8 @@ struct Member {
   }
   void Put(const Description& description, Admission* admission) {
     const float data[6] = {1, 2, 3, 4, 5, 6};
-    const CellTensor segment{data, nullptr, DType::kFloat32, 6};
-    admission->cells->Put(admission->set->position, &segment, description.signature.tensors.size(), admission->stamp());
+    const CellTensor tensor{data, nullptr, DType::kFloat32, 6};
+    admission->cells->Put(admission->set->position, &tensor, description.signature.tensors.size(), admission->stamp());
     if (negotiation.IsReady(*admission)) negotiation.TakeReady(admission->ticket);
   }
 };
@@ -254,8 +254,8 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
   const float data[6] = {};
-  const CellTensor segment{data, nullptr, DType::kFloat32, 6};
-  for (int each : {0, 1}) admission.cells->Put(each, &segment, 1, admission.stamp());
+  const CellTensor tensor{data, nullptr, DType::kFloat32, 6};
+  for (int each : {0, 1}) admission.cells->Put(each, &tensor, 1, admission.stamp());
   ASSERT_TRUE(negotiation.IsReady(admission));
   ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
   EXPECT_FALSE(negotiation.IsReady(admission)) << "the log says what it is worth";

@@ -56,7 +56,7 @@ def _make_room_for_errors() -> None:
     mx.nd.waitall()
     scratch = mx.nd.empty((1,))
     if _library.farandole_mxnet_make_room_for_errors(scratch.handle):
-        raise RuntimeError(_text())
+        raise ImportError(_library.farandole_mxnet_text().decode())
     with contextlib.suppress(mx.base.MXNetError):
         mx.nd.waitall()
 

@@ -21,7 +21,7 @@ import farandole
 import farandole_torch_autoload
 import torch.distributed as dist
 from farandole import ProcessSet
-from farandole.plugin import init_as
+from farandole.plugin import init_as, register_plugin
 
 from farandole_torch._process_group import ProcessGroup
 from farandole_torch._versions import require
@@ -99,3 +99,4 @@ def rendezvous(url: str, *_: Any, **__: Any) -> Iterator[tuple[Any, int, int]]:
 
 
 farandole_torch_autoload.register()
+register_plugin(farandole_torch_autoload.__name__)  # through which torch.distributed calls us
