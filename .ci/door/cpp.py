@@ -42,8 +42,7 @@ def build_target(session: nox.Session, target: str, options: Sequence[str], buil
 
 
 def build_tests(session: nox.Session, options: Sequence[str] = (), build: Path | None = None) -> Path:
-    more = ["-DFARANDOLE_TESTS=ON", *find_gtest(session), *options]
-    return build_target(session, "farandole_tests", more, build)
+    return build_target(session, "farandole_tests", ["-DFARANDOLE_TESTS=ON", *find_gtest(session), *options], build)
 
 
 def run_ctest(
