@@ -51,8 +51,8 @@ def run_ctest(
     """Run the C++ tests in this folder: those that `select`, or arguments after --, names to ctest (-R some_test)."""
     results = build / "results.xml"
     ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error", *(session.posargs or select)]
-    halt = "halt_on_error=1:allocator_may_return_null=1"  # a test asks for more memory than there is
-    variables |= {"ASAN_OPTIONS": halt, "UBSAN_OPTIONS": f"{halt}:print_stacktrace=1", "TSAN_OPTIONS": halt}
+    common = "halt_on_error=1:allocator_may_return_null=1"  # a test asks for more memory than there is
+    variables |= {"ASAN_OPTIONS": common, "UBSAN_OPTIONS": f"{common}:print_stacktrace=1", "TSAN_OPTIONS": common}
     with own_folder() as temporary:
         parallel = ["--parallel", str((os.cpu_count() or 1) + 2), "--output-junit", str(results)]  # some only wait
         build_environment(session).run(*wrapper, *ctest, *parallel, variables=temporary | variables)

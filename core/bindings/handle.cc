@@ -179,7 +179,7 @@ PyType_Spec g_spec = {"farandole._core.Handle", sizeof(PyHandle), 0,
 // The operation is over, so neither this handle nor those that it was made from need the engine or the source.
 void LetGo(PyHandle* handle) {
   handle->engine.reset();
-  PyObject* const origin = Py_XNewRef(handle->origin);  // what the source's end runs may drop it
+  PyObject* const origin = Py_XNewRef(handle->origin);  // the end of the source may run Python, which may drop it
   Py_CLEAR(handle->kept.source);
   if (origin != nullptr) LetGo(From(origin));
   Py_XDECREF(origin);

@@ -36,12 +36,12 @@ def pass_over(package: str) -> None:
 
 def register_plugin(module: str) -> None:
     """Count the module's top-level package as Farandole's. No prefix is compared: a user's may be farandole_x."""
-    if module != "__main__":
+    if module != "__main__":  # an adapter in the user's own script makes no other code of it ours
         _ours.add(module.partition(".")[0])
 
 
 def is_ours(module: str) -> bool:
-    """Whether the module is Farandole's, or a plugin's."""
+    """True where the module's top-level package is farandole or was registered by a plugin."""
     return module.partition(".")[0] in _ours
 
 
