@@ -16,7 +16,7 @@ namespace {
 bool IsNegative(int64_t value) { return value < 0; }
 bool AnyNegative(const std::vector<int64_t>& values) { return std::any_of(values.begin(), values.end(), IsNegative); }
 
-// False when the bytes of all tensors together are no number, so that TotalBytes may be asked of anything decoded.
+// False when the bytes of all tensors, or of a row of each, exceed 64 bits: TotalBytes would overflow.
 bool CanBeCounted(const std::vector<TensorSpec>& tensors) {
   int64_t left_bytes = std::numeric_limits<int64_t>::max() / 2;
   for (const TensorSpec& tensor : tensors) {
@@ -68,7 +68,7 @@ bool Description::IsValid() const {
   }
   if (signature.set < 0 || signature.tensors.empty() == CarriesTensors(signature.kind)) return false;
   if (AnyNegative(counts) || AnyNegative(signature.ranks)) return false;
-  return RowsDiffer(signature.kind) || CanBeCounted(signature.tensors);
+  return CanBeCounted(signature.tensors);
 }
 
 std::string Description::Title() const {

@@ -18,14 +18,18 @@ std::string Title(const Request& request) {
 
 Status Refuse(const Request& request, const std::string& why) { return Invalid(Title(request) + ": " + why); }
 
+// Limits the product of the dimensions that are not 0, so that the size of a row can be computed where there are no rows.
 Status CountElements(const Request& request, const Tensor& tensor, int64_t* elements) {
-  *elements = 1;
+  int64_t product = 1;
+  bool empty = false;
   for (int64_t dimension : tensor.shape) {
     if (dimension < 0) return Refuse(request, "shape " + ToString(tensor.shape) + " has a negative dimension");
-    if (dimension > 0 && *elements > std::numeric_limits<int64_t>::max() / 16 / dimension)
+    empty |= dimension == 0;
+    if (dimension > std::numeric_limits<int64_t>::max() / 16 / product)
       return Refuse(request, "shape " + ToString(tensor.shape) + " has too many elements");
-    *elements *= dimension;
+    product *= std::max<int64_t>(dimension, 1);
   }
+  *elements = empty ? 0 : product;
   return Status::Ok();
 }
 

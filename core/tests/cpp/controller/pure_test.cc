@@ -274,6 +274,20 @@ TEST(CoordinatorTest, CountsThatDoNotFitTheSetAreRefused) {
   EXPECT_TRUE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, gather), &out).ok());
 }
 
+TEST(CoordinatorTest, ShapesWhoseBytesExceed64BitsAreRefused) {
+  for (const OpKind kind : {OpKind::kAllreduce, OpKind::kAllgather}) {
+    Description description = Base();
+    description.signature.kind = kind;
+    if (RowsDiffer(kind)) description.counts = {0};
+    description.signature.tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
+    Coordinator coordinator(LayoutOf({"a", "b"}));
+    std::vector<Outgoing> out;
+    EXPECT_FALSE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, description), &out).ok()) << NameOf(kind);
+    description.signature.tensors[0].shape = {int64_t{1} << 40, 1};
+    EXPECT_TRUE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, description), &out).ok()) << NameOf(kind);
+  }
+}
+
 TEST(ProcessSetsTest, ASetTakesTheLowestChannelThatNoCommonRankUses) {
   ProcessSets sets(LayoutOf({"a", "a", "b", "b"}), 1);
   EXPECT_EQ(sets.Find(0)->channel, 0);

@@ -143,6 +143,19 @@ TEST_P(RefusalTest, MemoryForAResultThatTheCoreAllocatesIsRefused) {
   });
 }
 
+TEST_P(RefusalTest, NoRowsOfASizeThatCannotBeCountedAreRefused) {
+  Run([](Engine& engine) {
+    std::vector<float> none;
+    Tensor tensor = TensorOf<float>(none, nullptr);
+    tensor.shape = {0, int64_t{1} << 40, int64_t{1} << 40};
+    const Status status = SubmitAndWait(engine, Make(OpKind::kAllgather, {tensor}, "x"));
+    EXPECT_EQ(status.code(), Code::kInvalid);
+    EXPECT_EQ(status.message(), "allgather 'x': shape (0, 1099511627776, 1099511627776) has too many elements");
+    tensor.shape = {0, int64_t{1} << 40};
+    EXPECT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllgather, {tensor}, "x")).ok());
+  });
+}
+
 TEST_P(RefusalTest, AReductionThatTheTypeLacksIsToldWhatToDo) {
   Run([](Engine& engine) {
     const std::vector<int64_t> values(2, 1);
