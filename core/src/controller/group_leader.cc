@@ -54,16 +54,17 @@ bool GroupLeader::IsValid(const ReadyItem& item) const {
 Status GroupLeader::OnReady(ByteReader* reader) {
   const auto ready = Decode<ReadyBatch>(reader);
   if (!reader->AtEnd() || !leads()) return Unreadable(kCoordinatorRank);
-  uint64_t across = 0;
+  const auto is_valid = [this](const ReadyItem& item) { return IsValid(item); };
+  if (!std::all_of(ready.items.begin(), ready.items.end(), is_valid)) return Unreadable(kCoordinatorRank);
+  // The coordinator ends the batches of sets across groups, so that all their groups have the same ones. The end
+  // precedes the entries: members read them as they come, and a batch may have more than the log has room for.
+  const auto across = std::count_if(ready.items.begin(), ready.items.end(),
+                                    [this](const ReadyItem& item) { return !leads_.at(item.id).set->local(); });
+  if (across > 0) pending_.AppendBatchEnd(across_written_ += static_cast<uint64_t>(across));
   for (const ReadyItem& item : ready.items) {
-    if (!IsValid(item)) return Unreadable(kCoordinatorRank);
-    const Leading& leading = leads_.at(item.id);
-    memory_.spans.WriteCounts(leading.span(), item.use, 0, item.counts);
-    if (!leading.set->local()) ++across;
+    memory_.spans.WriteCounts(leads_.at(item.id).span(), item.use, 0, item.counts);
     pending_.Append({LogKind::kReady, item.id, 0, item.set});
   }
-  // Of sets across groups only the coordinator cuts batches, so that all their groups have the same.
-  if (across > 0) pending_.AppendBatchEnd(across_written_ += across);
   outbox_.Ring();
   return Status::Ok();
 }

@@ -122,8 +122,9 @@ struct LogEntry {
 enum class BatchKind { kInside = 0, kAcross = 1 };
 
 // What comes next, in one order for all members. Why its rings do not overflow: an append looks at the slowest reader
-// first, and reading needs no user code, only the engine's thread. Every batch has an entry. An id is among the
-// completed ones once, until the coordinator has answered.
+// first, and reading needs no user code, only the engine's thread. Every batch has an entry, and at most one end is
+// written before its entries. An id has at most one READY that some member has not read, and it is among the completed
+// ones once, until the coordinator has answered.
 class GroupLog {
  public:
   static constexpr uint64_t kEntries = 4 * kMaxIds;

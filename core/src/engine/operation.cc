@@ -18,7 +18,7 @@ std::string Title(const Request& request) {
 
 Status Refuse(const Request& request, const std::string& why) { return Invalid(Title(request) + ": " + why); }
 
-// Limits the product of the dimensions that are not 0, so that the size of a row can be computed where there are no rows.
+// Limits the product of the dimensions that are not 0, so that the size of a row can be computed without any rows.
 Status CountElements(const Request& request, const Tensor& tensor, int64_t* elements) {
   int64_t product = 1;
   bool empty = false;

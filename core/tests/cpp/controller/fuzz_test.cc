@@ -275,6 +275,31 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   EXPECT_EQ(negotiation.outbox().Take().back(), EncodeIdMessage(MessageKind::kFree, 5));
 }
 
+TEST(BatchTest, MayHaveMoreEntriesThanTheLog) {
+  constexpr int kOperations = 6;
+  const Layout& layout = World({"a", "b"});
+  Pages memory(GroupMemory::BytesFor(1));
+  Negotiation::Limits limits;
+  limits.log_entries = 4;
+  Negotiation negotiation(layout, 0, memory.data(), limits);
+  std::vector<Negotiation::Event> events;
+  ReadyBatch batch;
+  for (int id = 0; id < kOperations; ++id) {
+    Description description = Descriptions()[0];
+    description.name = "sum" + std::to_string(id);
+    Admission admission;
+    ASSERT_TRUE(negotiation.Submit(ReadyDescription(description), &admission).ok());
+    ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{id, 0, 0, PathKind::kLinks, 0, -1, 0}), &events).ok());
+    const Assignment assignment{description.name, 0, id, PathKind::kLinks, -1};
+    ASSERT_TRUE(negotiation.OnMessage(Encode(assignment), &events).ok());
+    batch.items.push_back({id, 0, 0, {}});
+  }
+  ASSERT_TRUE(negotiation.OnMessage(Encode(batch), &events).ok());
+  while (negotiation.Advance(&events)) continue;
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].items.size(), static_cast<size_t>(kOperations));
+}
+
 // A leader that retires the id while the last arriver has still to take the use back: both see that they differ.
 TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
   const Layout& layout = World({"a", "a"});
