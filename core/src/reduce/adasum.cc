@@ -11,7 +11,7 @@ namespace farandole {
 namespace {
 
 // A squared length below this fraction of the sum of its terms' magnitudes is a rounding error: the vector is zero.
-constexpr double kNothing = 1e-13;
+constexpr double kZeroLength = 1e-13;
 
 template <class Memory, class Convert>
 void ReadEach(const void* from, size_t element_count, Convert convert, double* to) {
@@ -108,7 +108,7 @@ class Tree {
   // The factor of one of two nodes: 1 - a.b / 2|a|^2, and 1 for a node of length 0.
   double Share(double product, size_t begin, size_t end) const {
     const double square = Sum(begin, end, begin, end, false);
-    if (!(square > kNothing * Sum(begin, end, begin, end, true))) return 1;
+    if (!(square > kZeroLength * Sum(begin, end, begin, end, true))) return 1;
     return 1 - product / (2 * square);
   }
 
