@@ -1,4 +1,4 @@
-// What rank 0 says of ranks that do not come.
+// The warnings of rank 0 about missing ranks.
 #include "world/rendezvous/server.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace farandole {
 namespace {
 
-TEST(RendezvousServerTest, WhoWaitsForLongIsToldWhatToDo) {
+TEST(RendezvousServerTest, AWarningAboutALongWaitSaysWhatToDo) {
   const TimePoint begin = TimePoint() + std::chrono::hours(1);
   RendezvousServer server(2, "tcp:host:1", begin, begin + std::chrono::seconds(120));
   PeerInfo peer_info;
