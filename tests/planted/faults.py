@@ -99,7 +99,7 @@ FAULTS = [
         path="core/src/algorithms/choose_path.cc",
         before="if (n > 2 && !order_matters && block_bytes >= kRingBlockBytes)",
         after="if (n > 2 && order_matters && block_bytes >= kRingBlockBytes)",
-        found_by="cpp LongDataIsFoldedByOwnersInOrderAndRoundTheRingWithout",
+        found_by="cpp LongDataTakesDirectInOrderAndTheRingInAnyOrder",
     ),
     # ---- core, controller
     Fault(
