@@ -9,7 +9,8 @@ namespace {
 // Where a core has a cache of this size, staging is faster than cells for two ranks and more than kPairStagedBytes.
 constexpr int64_t kLargeCacheBytes = 2 << 20, kPairStagedBytes = 32 << 10;
 
-// An allreduce of single elements in host memory. A submitter cannot copy or send what a device has not computed yet.
+// An allreduce that works element by element, in host memory. A submitter cannot copy or send what a device has not
+// computed yet.
 bool SumsOnHost(const PathFacts& facts) {
   return facts.kind == OpKind::kAllreduce && !NeedsWholeTensors(facts.reduce) && !facts.on_device;
 }

@@ -2,8 +2,8 @@
 // ChooseAllreduce and ChooseAllgather choose the schedule. Pure functions; any thread.
 //
 //   one rank                        solo        its result is its own contribution      engine/solo.h
-//   the user's list names another   library     it has its own way                      backends/
-//   one group, small                cells       every rank folds what all have put      engine/small.h
+//   the user's list names another   library     the library moves the data itself       backends/
+//   one group, small                cells       every rank folds the inputs of all      engine/small.h
 //   only groups of one rank, small  eager       every rank sends its input to all       engine/eager.h
 //   one group                       staged      rounds through shared memory            collectives/staging.h
 //   only groups of one rank         links       a schedule, on the tensors themselves   collectives/links.h

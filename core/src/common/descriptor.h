@@ -50,7 +50,7 @@ class Descriptor {
     const bool is_ours = process_ == process_now_;  // in a child, another file may have this number by now
     if (fd_ >= 0 && is_ours) {
       Note(false);
-      ::close(fd_);  // EINTR is not retried: on Linux the number is free again whatever close says
+      ::close(fd_);  // EINTR is not retried: on Linux the number is free whatever close returns
     }
     fd_ = -1;
   }

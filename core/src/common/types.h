@@ -1,5 +1,6 @@
-// The types of every layer: element types, reductions, collectives, shapes. Their rows stand in types.def; functions
-// below answer what follows from an element type, a reduction or a collective. Pure functions and values; any thread.
+// The types of every layer: element types, reductions, collectives, shapes. Their rows stand in types.def; the
+// functions below return the properties of an element type, a reduction or a collective. Pure functions and values; any
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,7 @@ enum class OpKind : uint8_t {
 #include "common/types.def"
 };
 
-// Where a tensor lies.
+// The kind of memory in which a tensor lies.
 enum class DeviceKind : int32_t { kHost = 0, kCuda = 1 };
 inline constexpr int kDeviceKindCount = 2;
 

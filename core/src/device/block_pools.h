@@ -1,8 +1,8 @@
 // Pools of memory for reuse, since allocating and freeing such memory may wait for a device.
 //
-//   IdleBlocks      blocks that nobody uses: of few sizes, and together up to a bound
+//   IdleBlocks      unused blocks of few sizes, up to a bound on their bytes
 //   PinnedPool      pinned host memory, for copies between host and device
-//   ResultPool      memory on a device for results, which the framework drops when it likes
+//   ResultPool      memory on a device for results, which the framework drops at any time
 //   ResultPools     one ResultPool for each device
 //
 // A pool owns its idle blocks. A device outlives its pools.

@@ -4,9 +4,9 @@
 // stands in an unnamed namespace: with external names the linker would keep one copy of every template, perhaps the
 // AVX-512 one, for all instruction sets.
 //
-// What IEEE 754 or the hardware leave open is fixed here, so that all instruction sets give the same bits: a NaN that
-// was computed is stored as the positive quiet NaN without payload (which of two payloads survives depends on how the
-// compiler placed the operands), and -0 counts as less than +0 in min and max.
+// These functions fix what IEEE 754 or the hardware leave open, so that all instruction sets give the same bits: a NaN
+// that was computed is stored as the positive quiet NaN without payload (which of two payloads survives depends on how
+// the compiler placed the operands), and -0 counts as less than +0 in min and max.
 //
 // REQUIRES: the including file has included isa.h. Pure functions; any thread may call them.
 #pragma once

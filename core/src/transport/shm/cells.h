@@ -1,16 +1,15 @@
-// Cells: shared memory into which every member puts its whole input, with a stamp behind the data. Every member reads
-// all inputs, and engine/small.h folds them. Two buffers are used in turns; a CellBuffer is one of them:
+// Cells: shared memory into which every member puts its whole input, and then a stamp. Every member reads all inputs,
+// and engine/small.h folds them. Two buffers are used in turns; a CellBuffer is one of them:
 //
 //   member 0   [ payload up to 56 bytes | stamp ] [ larger payload ...            ]
 //   member 1   [ payload up to 56 bytes | stamp ] [ larger payload ...            ]
 //
 // A small payload and its stamp share a cache line, so only one line crosses between two members.
 //
-// Uses are numbered 1, 2, 3 ... and use k lies in buffer k mod 2. These two facts make further signals unnecessary:
-// - A member reads what others have put after it saw their stamp number k, which they stored last (release and
-//   acquire).
-// - It overwrites its part of a buffer with use k + 2. It does so after use k + 1, in which it saw that all had put
-//   k + 1, and a member puts k + 1 only after it has read all of use k: the reads come before the writes.
+// Uses have the numbers 1, 2, 3 ..., and use k lies in buffer k mod 2. Two facts make further signals unnecessary:
+// - A member stores its stamp k last (release). The others read its data only after they saw that stamp (acquire).
+// - A member overwrites its part of a buffer for use k + 2 only after use k + 1, in which it saw that all members had
+//   put k + 1. Each member puts k + 1 only after it has read all of use k, so those reads precede the writes.
 // So while a member waits for k, another member's number in this buffer is k - 2 or k, never more.
 //
 // A CellBuffer points into the group's segment and owns no memory. One thread at a time uses the part of a member.

@@ -6,7 +6,7 @@
 // and cost nothing until then.
 //
 // ShmGroup owns the segment of its group. Move-only; the mapping lives as long as the SharedSegment. One thread at a
-// time uses an object; what lies in the memory has its own rules.
+// time uses an object; the data in the memory have their own rules.
 //
 // Two ranks see a segment at two addresses. This also holds for ranks that are threads of one test, so tests find a
 // pointer that was written into shared memory by mistake. The thread sanitizer, however, identifies memory by its

@@ -38,7 +38,7 @@ Status RendezvousServer::Admit(int rank, TimePoint now) {
   }
   const auto at = static_cast<size_t>(rank);
   if (connected_[at])
-    return Invalid(NameOfRank(peers_, rank) + " is there already; are two processes started with one rank?");
+    return Invalid(NameOfRank(peers_, rank) + " has connected already; there are two processes started with one rank");
   if (over()) return {Code::kPeerLost, "the job is not starting any more"};
   connected_[at] = true;
   missing_reported_at_ = now;
@@ -106,7 +106,7 @@ void RendezvousServer::OnOutcome(int rank, const RendezvousMessage& message, Tim
   EndRound(now);
 }
 
-// Decides what comes after a round: another one, the links, or go.
+// Decides what follows a round: another round, the links, or the end of the start.
 void RendezvousServer::EndRound(TimePoint now) {
   bool all_shared = true;
   for (const auto& group : layout_.groups) {
@@ -167,7 +167,7 @@ void RendezvousServer::OnTime(TimePoint now) {
   if (now >= warn_at_) {
     notes_.push_back("rank 0 has waited " + std::to_string(MillisecondsBetween(began_, now) / 1000) + " s for " +
                      NamesOfRanks(peers_, Missing()) + AtEndpoint(endpoint_) +
-                     "; look at the output there: did it end, or not call init()? The job gives up after " +
+                     "; look at the output there: it may have ended, or not called init(). The job gives up after " +
                      std::to_string(MillisecondsBetween(began_, deadline_) / 1000) + " s (FARANDOLE_START_TIMEOUT)");
     warn_at_ = now + kWarnAgain;
   }

@@ -267,7 +267,7 @@ TEST(CudaDriverTest, ALibraryThatIsNoDriverIsRefusedByAFunctionThatItLacks) {
 }
 
 TEST(CudaDriverTest, ADriverWithoutADeviceSaysSoAndMayBeTriedAgain) {
-  // A library of its own, which nobody has initialized.
+  // A separate copy of the library, which is not initialized yet.
   const std::string path = testing::TempDir() + "/libfake_cuda_" + std::to_string(getpid()) + ".so";
   std::filesystem::copy_file(FakeCudaPath(), path);
   FakeCuda& fake = OpenFakeCuda(path);

@@ -17,8 +17,8 @@ TEST(RendezvousServerTest, AWarningAboutALongWaitSaysWhatToDo) {
   server.OnTime(begin + std::chrono::seconds(10));
   EXPECT_EQ(server.TakeNotes(),
             (std::vector<std::string>{
-                "rank 0 has waited 10 s for rank 1 at host:1; look at the output there: did it end, or not "
-                "call init()? The job gives up after 120 s (FARANDOLE_START_TIMEOUT)"}));
+                "rank 0 has waited 10 s for rank 1 at host:1; look at the output there: it may have ended, "
+                "or not called init(). The job gives up after 120 s (FARANDOLE_START_TIMEOUT)"}));
 }
 
 }  // namespace
