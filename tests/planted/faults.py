@@ -76,12 +76,12 @@ FAULTS = [
         found_by="cpp LivenessTest",
     ),
     Fault(
-        name="a second process with a rank that is there already is let in",
+        name="a second process with a rank that has connected already is admitted",
         path="core/src/world/rendezvous/server.cc",
         before=(
             "  if (connected_[at])\n"
             "    return Invalid(NameOfRank(peers_, rank)"
-            ' + " is there already; are two processes started with one rank?");\n'
+            ' + " has connected already; there are two processes started with one rank");\n'
         ),
         after="",
         found_by="cpp OfTwoProcessesWithOneRankTheSecondIsTold",
@@ -99,7 +99,7 @@ FAULTS = [
         path="core/src/algorithms/choose_path.cc",
         before="if (n > 2 && !order_matters && block_bytes >= kRingBlockBytes)",
         after="if (n > 2 && order_matters && block_bytes >= kRingBlockBytes)",
-        found_by="cpp LongDataIsFoldedByOwnersInOrderAndRoundTheRingWithout",
+        found_by="cpp LongDataTakesDirectInOrderAndTheRingInAnyOrder",
     ),
     # ---- core, controller
     Fault(

@@ -6,11 +6,11 @@
 namespace farandole {
 namespace {
 
-// Where a core has such a cache, staging is faster than cells for a pair and more than kPairStagedBytes.
+// Where a core has a cache of this size, staging is faster than cells for two ranks and more than kPairStagedBytes.
 constexpr int64_t kLargeCacheBytes = 2 << 20, kPairStagedBytes = 32 << 10;
 
-// Elements are reduced one by one, by our own back end, in host memory: whoever submits cannot copy or send what a
-// device has not computed yet.
+// An allreduce that works element by element, in host memory. A submitter cannot copy or send what a device has not
+// computed yet.
 bool SumsOnHost(const PathFacts& facts) {
   return facts.kind == OpKind::kAllreduce && !NeedsWholeTensors(facts.reduce) && !facts.on_device;
 }
@@ -36,7 +36,7 @@ struct Row {
   bool (*matches)(const PathFacts& facts);
 };
 
-// The first that matches.
+// The first row that matches decides.
 constexpr Row kRows[] = {
     {PathKind::kSolo, [](const PathFacts& facts) { return IsSolo(facts.set_size); }},
     {PathKind::kLibrary, [](const PathFacts& facts) { return facts.backend != 0; }},
@@ -47,27 +47,27 @@ constexpr Row kRows[] = {
     {PathKind::kTwoLevel, [](const PathFacts&) { return true; }},
 };
 
-// One hop instead of two, but n-1 times the data: worth it as long as the additional bytes take less time than a hop.
-// With 50 KB under way it wins at 48 KB sent by each participant, and loses at 112. With 12 KB under way (200 Mbit/s,
-// 0.5 ms) it loses at 32 and 48 KB, by 1.2 and 1.9.
+// Exchange takes one hop instead of two, but sends n-1 times the data. It wins as long as the additional bytes take
+// less time than a hop. With 50 KB under way it wins at 48 KB sent by each participant, and loses at 112. With 12 KB
+// under way (200 Mbit/s, 0.5 ms) it loses at 32 and 48 KB, by factors of 1.2 and 1.9.
 constexpr size_t kExchangeSentBytes = 64 << 10;
 
 // Direct sends 2 (n-1) messages at about 2 us each; a tree has 2 log2(n) hops. With small blocks and more than this
-// many participants the messages take longer than the hops. Computed: with up to 8 hosts, any delay and up to 256 KB
-// direct or exchange is ahead of the tree. With 16 hosts on two cores, 1 KB and 0.5 ms a hop, exchange takes 2.4 ms and
-// the tree 4.9; with 32, which share the cores' time for each message, 13.8 and 7.0.
+// many participants the messages take longer than the hops. The limit is computed: for up to 8 hosts, any delay and up
+// to 256 KB, direct or exchange was faster than the tree. With 16 hosts on two cores, 1 KB and 0.5 ms a hop, exchange
+// takes 2.4 ms and the tree 4.9; with 32 hosts, which share the cores, 13.8 and 7.0.
 constexpr size_t kTreeParticipants = 64;
 constexpr size_t kTreeBlockBytes = 1 << 10;
 
-// The ring needs two links where direct needs n-1, and no receiver is sent to by several at once. It has more hops,
-// which long blocks hide. Its speed beside that of direct, where a rate is the limit and 3 to 8 hosts sum 1 MB: 0.93 to
-// 1.24 with 12 KB or less under way, 0.78 to 1.02 with 50 KB; 4 MB: 0.97 to 1.06, and 0.81 to 1.18. Blocks of 64 and
-// 85 KB: 0.51 to 0.99 in nine of ten networks.
+// The ring needs two links where direct needs n-1, and each receiver has only one sender. It has more hops, which long
+// blocks hide. Its speed relative to direct, where a rate is the limit and 3 to 8 hosts sum 1 MB: 0.93 to 1.24 with 12
+// KB or less under way, 0.78 to 1.02 with 50 KB; 4 MB: 0.97 to 1.06, and 0.81 to 1.18. Blocks of 64 and 85 KB: 0.51 to
+// 0.99 in nine of ten networks.
 constexpr size_t kRingBlockBytes = 128 << 10;
 
-// In a direct allgather n-1 send to each at once. With 8 participants and blocks of 128 and 256 KB the ring's speed
-// beside it is 0.99 to 1.49, 1.21 in the geometric mean, where there is delay or a rate; 0.81 and 0.98 where there is
-// neither. With 64 KB it is 0.69 to 1.20, with 4 participants 0.97 to 1.16 and 0.67.
+// In a direct allgather n-1 participants send to each receiver at once. With 8 participants and blocks of 128 and 256
+// KB the ring's relative speed is 0.99 to 1.49, 1.21 in the geometric mean, where there is delay or a rate; 0.81 and
+// 0.98 where there is neither. With 64 KB it is 0.69 to 1.20, with 4 participants 0.97 to 1.16 and 0.67.
 constexpr int kRingGatherers = 8;
 
 }  // namespace

@@ -1,23 +1,23 @@
-// ChoosePath says by which path the data of an operation get to the other ranks, and nothing else says it. Between
-// groups, ChooseAllreduce and ChooseAllgather say by which schedule. Pure functions; any thread.
+// ChoosePath alone decides by which path the data of an operation reach the other ranks. Between groups,
+// ChooseAllreduce and ChooseAllgather choose the schedule. Pure functions; any thread.
 //
 //   one rank                        solo        its result is its own contribution      engine/solo.h
-//   the user's list names another   library     it has its own way                      backends/
-//   one group, small                cells       every rank folds what all have put      engine/small.h
+//   the user's list names another   library     the library moves the data itself       backends/
+//   one group, small                cells       every rank folds the inputs of all      engine/small.h
 //   only groups of one rank, small  eager       every rank sends its input to all       engine/eager.h
 //   one group                       staged      rounds through shared memory            collectives/staging.h
 //   only groups of one rank         links       a schedule, on the tensors themselves   collectives/links.h
 //   otherwise                       two-level   staged inside, a schedule for each shard between groups
 //
-// Rank 0 chooses for a name, since it alone knows the caches of the machine and whether a span is free for cells. The
-// others learn the path with the name's id (ASSIGN, LEAD). For what runs in a batch of the log each rank chooses again,
-// by facts that all know alike.
+// Rank 0 chooses the path of a name, since only rank 0 knows the size of its caches and whether a span is free for
+// cells. The others learn the path with the name's id (ASSIGN, LEAD). For operations in a batch of the log each rank
+// chooses again, from facts that are equal on all ranks.
 //
 // The limits of schedules come from network namespaces with delay and a limited rate: benchmarks/hosts.py,
-// docs/benchmarks/hosts.md. What counts is a hop's time times the rate, the bytes that are under way: 10 Gbit/s and
-// 40 us are 50 KB, as are 200 Mbit/s and 2 ms, which two cores can play for eight hosts. Without delay the hosts share
-// the machine's cores. The schedule with the fewest messages is the fastest there, the tree, whose participants sleep
-// most of the time; between machines nobody profits from that, so such figures decide nothing here.
+// docs/benchmarks/hosts.md. The bytes under way, a hop's time times the rate, characterize a network: 10 Gbit/s and 40
+// us are 50 KB. So are 200 Mbit/s and 2 ms, which two cores can simulate for eight hosts. Without delay the hosts
+// compete for the machine's cores, and the tree is fastest, because it has the fewest messages and its participants
+// sleep most of the time. Between machines that is no advantage, so the limits ignore such figures.
 //
 //   200 Mbit/s, 2 ms a hop, one rank each, milliseconds
 //   hosts   bytes  exchange  direct   ring   tree
@@ -49,42 +49,42 @@ namespace farandole {
 
 enum class PathKind : uint8_t { kSolo, kLibrary, kCells, kEager, kStaged, kLinks, kTwoLevel };
 constexpr bool IsKnown(PathKind path) { return path <= PathKind::kTwoLevel; }
-// On such a path data go out when the operation is submitted, and so announce it. On the others it begins when the log
-// says that all ranks have come.
+// On such a path the data leave at submission and so announce the operation. On other paths the operation begins when
+// the log says that all ranks have arrived.
 constexpr bool BeginsAtSubmit(PathKind path) { return path == PathKind::kCells || path == PathKind::kEager; }
 
-// The facts on which the choice depends. By the first nine a back end of the user's list says whether it can perform an
-// operation.
+// The facts on which the choice depends. From the first nine a backend of the user's list decides whether it can
+// perform an operation.
 struct PathFacts {
   OpKind kind = OpKind::kAllreduce;
   DType dtype = DType::kFloat32;
-  ReduceOp reduce = ReduceOp::kSum;  // allreduce, reducescatter; never kAverage where a back end is asked
+  ReduceOp reduce = ReduceOp::kSum;  // allreduce, reducescatter; never kAverage when a backend is asked
   int set_size = 1;
-  bool on_device = false;          // the tensors do not lie in host memory
+  bool on_device = false;          // the tensors lie in device memory
   Scale scale{};                   // allreduce, reducescatter
-  bool results_on_device = false;  // allgather, alltoall, reducescatter: may lie there, too
+  bool results_on_device = false;  // allgather, alltoall, reducescatter: results may lie there, too
   int group_count = 1;             // of ranks that share memory
-  bool has_network = true;         // between groups, the back end's library; where the user says so, only ours have
+  bool has_network = true;         // whether the backend's library has a network between groups
   int largest_group = 1;
-  int backend = 0;         // who performs it, by number; 0 is the engine's own
-  int64_t size_bytes = 0;  // of all tensors
-  bool can_put = false;    // every two ranks of the world have a stream for eager data
-  bool in_log = false;  // it runs in a batch of the log, so no path that begins at submission: the first use of a name
-  int64_t second_level_cache_bytes = 0;  // of a core of rank 0's machine; 0: not known
+  int backend = 0;                       // the number of the backend that performs it; 0: the engine's own
+  int64_t size_bytes = 0;                // of all tensors
+  bool can_put = false;                  // every pair of ranks in the world has a stream for eager data
+  bool in_log = false;                   // runs in a batch of the log, so not on a path that begins at submission
+  int64_t second_level_cache_bytes = 0;  // of a core of rank 0's machine; 0: unknown
 
   bool is_cut_off() const { return !has_network && group_count > 1; }
 };
 
-// With what the layout of a process set says.
+// The facts that follow from the operation and the layout of its process set.
 PathFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout);
 
 PathKind ChoosePath(const PathFacts& facts);
-// True where rank 0 may have chosen `path`, for all that the asking rank knows: it lacks rank 0's caches and spans.
+// Whether rank 0 may have chosen `path`. The calling rank does not know rank 0's caches and free spans.
 bool IsPossible(PathKind path, PathFacts facts);
-// True where the path is kSolo. The engine asks this of every operation, so it takes one fact instead of all.
+// Whether the path is kSolo. The engine calls this for every operation, so it takes one fact instead of all.
 constexpr bool IsSolo(int set_size) { return set_size == 1; }
 
-// More ranks than this would read too much of each other.
+// With more ranks each member would have to read too much.
 inline constexpr int kMostCellMembers = 64;
 // The largest allreduce whose data go through cells. Two cores of an Intel Xeon, cells beside staged, interleaved,
 // minimum in microseconds:
@@ -94,24 +94,24 @@ inline constexpr int kMostCellMembers = 64;
 //   3 ranks   7.1 | 15.6     10 | 17.6     16 | 23       28 | 34       52 | 53
 //   4 ranks   8.3 | 14.3     12 | 16.6     19 | 23       36 | 35       74 | 61
 //
-// More than four ranks have not been measured; with a core for each, many would read too much. For two ranks and 64 KB
-// nearer cores weigh the other way: two of an AMD EPYC take 2.4 for it, and 4.5 staged for 128 KB. Both machines are
-// told apart by their second-level caches: 2 MB, as every Xeon since 2023 has, beside the 1 MB or less of an EPYC.
+// More than four ranks have not been measured. Two ranks and 64 KB give the opposite result on cores that are closer
+// together: two cores of an AMD EPYC take 2.4 for it, and 4.5 staged for 128 KB. The size of the second-level cache
+// distinguishes the machines: 2 MB in every Xeon since 2023, 1 MB or less in an EPYC.
 int64_t CellLimitBytes(int set_size);
 
 inline constexpr int64_t kEagerMostBytes = 512 << 10;
-// The largest eager allreduce. Every rank sends everything to all others: one hop instead of four (the negotiation's
-// two and two of the data), as long as the bytes take less time than hops. Two ranks send no more than otherwise.
+// The largest eager allreduce. Every rank sends its whole input to all others, which takes one hop instead of four (two
+// of the negotiation and two of the data). It wins as long as the bytes take less time than the saved hops. Two ranks
+// send no more bytes than on other paths.
 int64_t EagerLimitBytes(int set_size);
 
 enum class Algorithm { kAuto, kDirect, kRing, kTree, kExchange };
 
 // REQUIRES: participants >= 1. `order_matters` is false for integers, min and max, and when the user allows any order.
-// `forced` other than kAuto is returned as it is, kRing even where order matters: who forces it wants it.
+// `forced` other than kAuto is returned unchanged, kRing even where order matters, since the user has asked for it.
 Algorithm ChooseAllreduce(size_t size_bytes, int participants, bool order_matters, Algorithm forced);
 
-// kDirect or kRing, in which participants pass on what they receive. An algorithm that is forced and gathers nothing is
-// taken for kAuto.
+// Returns kDirect or kRing. A forced algorithm without an allgather counts as kAuto.
 Algorithm ChooseAllgather(size_t largest_block_bytes, int participants, Algorithm forced);
 
 }  // namespace farandole

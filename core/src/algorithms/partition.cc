@@ -7,10 +7,10 @@ namespace farandole {
 
 namespace {
 
-// A piece is longer than its even share by less than two cache lines, one because borders fall on lines.
+// A piece is longer than its even share by less than two cache lines, since its borders fall on lines.
 constexpr size_t kUnevenBytes = 128;
 
-// More than this goes in four rounds at least, so that copying in, folding and copying out overlap.
+// Larger vectors take at least four rounds, so that copying in, folding and copying out overlap.
 constexpr size_t kOneRoundBytes = 256 << 10;
 constexpr size_t kLeastRounds = 4;
 
@@ -78,8 +78,8 @@ namespace {
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The least multiple of `unit` that cuts `total` to as many pieces as `most` would, so that the last piece is not a
-// sliver. REQUIRES: total > 0.
+// The least multiple of `unit` that cuts `total` into as many pieces as `most` would, so that the last piece is not
+// much shorter than the others. REQUIRES: total > 0.
 int64_t EvenPiece(int64_t total, int64_t most, int64_t unit) {
   const int64_t pieces = DivideUp(total, std::max(most / unit, int64_t{1}) * unit);
   return DivideUp(DivideUp(total, pieces), unit) * unit;
@@ -136,8 +136,8 @@ namespace {
 
 constexpr int kChunksUnderWay = 4;
 
-// Room for one chunk in every state of the pipeline, and for a few more, so that a slow peer does not stop the others
-// at once.
+// Rows for one chunk in every state of the pipeline, and a few more, so that a slow peer does not stop the others at
+// once.
 int64_t WindowOf(int phase_count) { return int64_t{LagOf(phase_count)} * (phase_count - 1) + kChunksUnderWay; }
 
 std::vector<int> ReadersOfSlots(const Schedule& schedule) {
@@ -176,7 +176,7 @@ void StepCursor::Next() {
   SkipToChunk();
 }
 
-// At the beginning and at the end some stops belong to chunks that do not exist.
+// In the first and the last ticks some stops belong to chunks that do not exist.
 void StepCursor::SkipToChunk() {
   for (; !ended(); ++tick_, at_ = 0) {
     for (; at_ < stops_.size(); ++at_) {
@@ -194,7 +194,7 @@ Progress::Progress(const Schedule* schedule)
       complete_(window_ * schedule->steps.size()) {}
 
 void Progress::Restart(int64_t chunk_count) {
-  // A participant without steps (a broadcast to itself) has nothing to wait for.
+  // A participant without steps (a broadcast to itself) is done at once.
   chunks_left_ = schedule_->steps.empty() ? 0 : chunk_count;
   for (int64_t row = 0; row < window_; ++row) chunk_in_row_[row] = row;
   std::fill(left_in_row_.begin(), left_in_row_.end(), schedule_->steps.size());

@@ -1,4 +1,4 @@
-// How vectors are spread over members and groups. Pure; values, any thread.
+// Partition and Parts spread vectors over members and groups. Pure; values, any thread.
 //
 // Partition: one vector, as one member sees it.
 //
@@ -6,14 +6,14 @@
 //   group 0    m0        m1        m2           every shard is combined in each group by its owner, and exchanged
 //   group 1    m0        m0        m1           between the owners of the groups
 //
-// Parts: the parts of all positions, of any sizes, in rounds of at most one slot. Every part is cut to as many pieces
-// as there are rounds, so that all parts begin and end together however unequal they are:
+// Parts: the parts of all positions, of any sizes, in rounds of at most one slot. Every part is cut into as many pieces
+// as there are rounds, so all parts begin and end together, however unequal they are:
 //
 //   vector    [ part 0 | part 1 | part 2 ]                          by position
 //   round t   [ piece t of part 0 | of part 2 || of part 1 ]        group by group: { 0, 2 } and { 1 } here
 //
-// Pieces lie one behind the other in a round, and those of one group, its region, form one range, so that a region can
-// be cut to shards.
+// The pieces of a round lie one behind the other. Those of one group, its region, form one range, which can be cut into
+// shards.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ struct Partition {
   const std::vector<int>& ranks() const { return layout->groups[static_cast<size_t>(group)]; }
   int member_count() const { return static_cast<int>(ranks().size()); }
 
-  // Below some size the shards of several groups are too thin to be worth their messages: one shard, owned by the
-  // leaders.
+  // Small vectors of several groups have one shard, owned by the leaders, since smaller shards are not worth their
+  // messages.
   int ShardCount(size_t total_bytes) const {
     constexpr size_t kOneShardBytes = 32 << 10;
     return group_count() > 1 && total_bytes <= kOneShardBytes ? 1 : layout->shard_count();
@@ -50,7 +50,7 @@ struct Partition {
   }
 };
 
-// Where each part begins when they lie one behind the other.
+// The offset of each part when all parts lie one behind the other.
 std::vector<size_t> PartOffsets(const std::vector<size_t>& part_bytes);
 
 class Parts {
@@ -63,7 +63,7 @@ class Parts {
     size_t size_bytes;
   };
 
-  // More positions than this leave no room in a slot for a cache line of each.
+  // With more positions a slot would lack room for a cache line of each.
   static constexpr int kMostPositions = 2048;
 
   // REQUIRES: part_bytes are multiples of element_bytes; at most kMostPositions.
@@ -71,9 +71,9 @@ class Parts {
 
   uint64_t rounds() const { return rounds_; }
   size_t total_bytes() const { return total_bytes_; }
-  // In the order in which they lie in the round.
+  // The pieces of round t, in the order in which they lie in the round.
   std::vector<Piece> PiecesOf(uint64_t t) const;
-  // Bytes of the round, group by group.
+  // The region of each group, in bytes of the round.
   std::vector<Range> RegionsOf(const std::vector<Piece>& pieces) const;
 
   // The part of a piece that lies in a range of the round; may be empty.
@@ -90,37 +90,37 @@ class Parts {
 
 // ---- chunks
 //
-// Where the blocks of every chunk lie in the data, and in which order one participant takes the steps of a schedule
-// over all chunks. Arithmetic only: collectives/runner.h moves the bytes.
+// ChunkMap says where the blocks of every chunk lie in the data. StepCursor says in which order one participant takes
+// the steps of a schedule over all chunks. Both only compute; collectives/runner.h moves the bytes.
 //
-// ChunkMap. Elements (reductions, broadcasts) are cut to chunks, and every chunk to blocks of nearly equal size:
+// ChunkMap. Elements (reductions, broadcasts) are cut into chunks, and every chunk into blocks of nearly equal size:
 //
 //   data     [ chunk 0: block 0 | block 1 | block 2 ][ chunk 1: block 0 | block 1 | block 2 ]
 //
-// Given blocks (allgather, where every participant brings its own size) keep their places, and chunk t is the t-th
-// window of each of them; short blocks run out earlier:
+// Given blocks (allgather, where participants have different sizes) keep their places, and chunk t is the t-th window
+// of each of them; short blocks end earlier:
 //
 //   data     [ block 0: window 0 | window 1 ][ block 1: window 0 ][ block 2: window 0 | window 1 ]
 //
-// StepCursor. The steps are dealt to queues: sends to one peer, receives from one peer, folds. Within a queue the order
-// is strict; queues wait for each other only through Progress. All participants order by (tick, older chunk first,
-// index in the schedule), where tick = chunk + phase * lag (drawn in schedule.h). So the two ends of a link agree
-// without a message, and every wait is for something earlier in that order: a schedule that cannot deadlock in one
-// chunk cannot deadlock in many.
+// StepCursor. Each step belongs to a queue: sends to one peer, receives from one peer, or folds. Within a queue the
+// order is strict; queues wait for each other only through Progress. All participants order by (tick, older chunk
+// first, index in the schedule), where tick = chunk + phase * lag (drawn in schedule.h). So the two ends of a link
+// agree without a message. Every step waits only for earlier steps of that order, so a schedule that cannot deadlock in
+// one chunk cannot deadlock in many.
 //
 // The runner of one collective owns a map, its cursors and a Progress; one thread at a time.
 
-// Blocks of 256 KB, but no more than 1 MB in all: what is sent is still in the cache when it is received and folded.
-// Two participants over loopback TCP, 16 MB, blocks of 128 | 256 | 512 KB | 1 MB: 3.27 | 3.14 | 3.2 - 3.5 | 5.0 - 6.0
-// ms; 1 MB, blocks of 64 | 128 | 256 | 512 KB: 184 | 151 | 136 | 124 - 268 us.
+// Blocks of 256 KB, but no more than 1 MB in all, so that sent data are still in the cache when they are received and
+// folded. Two participants over loopback TCP, 16 MB, blocks of 128 | 256 | 512 KB | 1 MB: 3.27 | 3.14 | 3.2 - 3.5 | 5.0
+// - 6.0 ms; 1 MB, blocks of 64 | 128 | 256 | 512 KB: 184 | 151 | 136 | 124 - 268 us.
 size_t DefaultChunkBytes(int block_count);
 
 class ChunkMap {
  public:
   ChunkMap() = default;  // no chunks
 
-  // `chunk_bytes` is the most bytes of one chunk over all its blocks, except that a block gets no less than 64; 0
-  // stands for DefaultChunkBytes.
+  // `chunk_bytes` is the most bytes of one chunk over all its blocks, but a block has at least 64 bytes; 0 stands for
+  // DefaultChunkBytes.
   static ChunkMap OfElements(int64_t element_count, size_t element_bytes, int block_count, size_t chunk_bytes);
 
   // `blocks` are ranges of bytes.
@@ -143,8 +143,9 @@ class ChunkMap {
   int64_t window_bytes_ = 0;
 };
 
-// Chunks between two phases of one chunk, so that about four are under way. On loopback two to four took the same time
-// (16 MB: 2.96 - 3.16 ms), eight more (3.5 ms, out of the cache); a network with delay wants the four.
+// The number of chunks between two phases of one chunk, so that about four are under way. On loopback two to four took
+// the same time (16 MB: 2.96 - 3.16 ms), and eight took longer (3.5 ms, out of the cache). A network with delay needs
+// four.
 int LagOf(int phase_count);
 
 // The steps of one queue, over all chunks.
@@ -155,7 +156,7 @@ class StepCursor {
 
   void Restart(int64_t chunk_count);
 
-  // The step whose turn it is. REQUIRES: not ended().
+  // The next step. REQUIRES: not ended().
   int64_t chunk() const { return tick_ - stops_[at_].delay; }
   int step() const { return stops_[at_].step; }
 
@@ -165,7 +166,7 @@ class StepCursor {
  private:
   struct Stop {
     int step;
-    int64_t delay;  // ticks after the beginning of the chunk
+    int64_t delay;  // ticks after the chunk's first tick
   };
   void SkipToChunk();
 
@@ -176,10 +177,10 @@ class StepCursor {
   size_t at_ = 0;
 };
 
-// Which steps are complete, in a window of chunks that moves on as its oldest chunks finish.
+// The complete steps, in a window of chunks that moves on when its oldest chunks finish.
 class Progress {
  public:
-  // Chunks for which a scratch slot has room of its own.
+  // A scratch slot has separate room for this many chunks.
   static constexpr int kSlotDepth = 4;
 
   // REQUIRES: `schedule` outlives this.
@@ -187,8 +188,8 @@ class Progress {
 
   void Restart(int64_t chunk_count);
 
-  // True when everything that `step` of `chunk` needs is complete: its `after`, and for a receive into a slot the
-  // fold that read the slot's previous contents.
+  // Whether everything that `step` of `chunk` needs is complete: its `after`, and for a receive into a slot the fold
+  // that read the slot's previous contents.
   bool Ready(int64_t chunk, int step) const;
   void Complete(int64_t chunk, int step);  // REQUIRES: Ready, and not complete yet
   bool done() const { return chunks_left_ == 0; }

@@ -50,7 +50,7 @@ int Schedule::Fold(int phase, int block, std::vector<int> operands, bool scale, 
   return Append(std::move(step));
 }
 
-// Deals whole granules of one cache line to the blocks. The last granule may be cut short by the end of the elements.
+// Blocks get whole granules of one cache line. The last granule may be shorter, where the elements end.
 Range BlockRange(int64_t element_count, size_t element_bytes, int block, int block_count) {
   const int64_t granule = kBorderBytes / static_cast<int64_t>(element_bytes);
   const int64_t granules = (element_count + granule - 1) / granule;
@@ -60,12 +60,12 @@ Range BlockRange(int64_t element_count, size_t element_bytes, int block, int blo
 
 namespace {
 
-// ---- schedules in which each participant talks to each other one
+// ---- schedules in which each participant sends to each other one
 
 int Ahead(int me, int distance, int participants) { return (me + distance) % participants; }
 int Behind(int me, int distance, int participants) { return (me + participants - distance) % participants; }
 
-// The scratch slot of what comes from a participant: slots are dealt to the others in order of their numbers.
+// The scratch slot for data of participant `from`. The other participants have slots in the order of their numbers.
 int SlotOf(int from, int me) { return from < me ? from : from - 1; }
 
 // R over all participants, as operands of a fold at `me`.
@@ -94,23 +94,22 @@ int LevelCount(int participants) {
   return levels;
 }
 
-// The level at which `me` sends to its parent me - 2^level; for participant 0, which has none, the number of levels.
-// The children of `me` are me + 2^j for j below that level, as far as they exist.
+// The level at which `me` sends to its parent me - 2^level. Participant 0 has no parent; its level is the number of
+// levels. The children of `me` are me + 2^j for j below that level, as far as they exist.
 int OwnLevel(int me, int levels) {
   int level = 0;
   while (level < levels && (me >> level & 1) == 0) ++level;
   return level;
 }
 
-// The way down the tree: participant 0 of the tree is `root` in the schedule, and its first message goes in
-// `first_phase`.
+// The broadcast down the tree. Participant 0 of the tree is `root` in the schedule, and sends first in `first_phase`.
 struct Descent {
   int participants;
   int root;
   int first_phase;
 
-  // `me` counts in the tree. `ready` are the steps that complete the block at the root; `sent` are those that must be
-  // through before the block is overwritten elsewhere.
+  // `me` is a number in the tree. `ready`: the steps that complete the block at the root. `sent`: the steps that must
+  // be complete before a participant other than the root receives over its block.
   void AppendTo(Schedule* schedule, int me, std::vector<int> ready, std::vector<int> sent) const {
     const int levels = LevelCount(participants);
     const int own_level = OwnLevel(me, levels);
@@ -200,7 +199,7 @@ Schedule RingAllreduce(int participants, int me) {
   schedule.phase_count = std::max(1, 2 * hops);
   if (hops == 0) schedule.Fold(0, 0, {kOwnData}, true, {});
   std::vector<int> sent(participants);
-  std::vector<int> ready;  // the step that made the block which is sent next
+  std::vector<int> ready;  // the step that completes the block to be sent next
   for (int t = 0; t < hops; ++t) {
     const int out = ring.Block(me - t), in = ring.Block(me - t - 1);
     sent[out] = schedule.Send(t, out, ring.next(), ready);
@@ -210,7 +209,7 @@ Schedule RingAllreduce(int participants, int me) {
   for (int t = 0; t < hops; ++t) {
     const int out = ring.Block(me + 1 - t), in = ring.Block(me - t);
     schedule.Send(hops + t, out, ring.next(), ready);
-    // Overwrites a partial sum that was passed on.
+    // Overwrites a partial sum that was sent before.
     ready = {schedule.RecvData(hops + t, in, ring.previous(), {sent[in]})};
   }
   return schedule;

@@ -1,8 +1,8 @@
-// A schedule says who sends which block to whom, and what is folded, for one chunk of one collective. It is pure
-// data: made by pure functions of (participants, me), tested without threads or sockets, cached, and repeated over
-// the chunks by the one loop in runner.h. Values; a schedule that does not change any more may be read by any thread.
+// A schedule lists the sends, receives and folds of one participant for one chunk of one collective. It is pure data:
+// pure functions of (participants, me) make it, tests need neither threads nor sockets, and the loop in runner.h caches
+// it and repeats it for every chunk. Values; any thread may read a schedule that is complete.
 //
-// A chunk is cut into `block_count` blocks; partition.h says where. Participants are numbered 0 .. participants-1
+// A chunk is cut into `block_count` blocks; partition.h says where. Participants have the numbers 0 .. participants-1
 // (shared-memory groups by lowest rank, or ranks); the caller maps them to links.
 //
 //   data     [ block 0 | block 1 | ... ]      the caller's memory, reduced or filled in place
@@ -17,7 +17,7 @@
 //   chunk 1                 phase 0                 phase 1                ...
 //   chunk 2                             phase 0                 phase 1    ...
 //
-// What every schedule keeps, and schedule_test.cc checks:
+// Invariants of every schedule, which schedule_test.cc checks:
 // - Sends to a peer stand in the order of that peer's receives from us, with the same block and phase each.
 // - A step stands behind all steps in its `after`, and its phase is not lower than theirs.
 // - `after` covers, directly or through others, every earlier step that touches the same block or slot, unless both
@@ -54,7 +54,7 @@ struct Step {
 struct Schedule {
   int block_count = 1;
   int phase_count = 1;  // the same for all participants, since it decides the lag
-  int slot_count = 0;   // grows with the steps
+  int slot_count = 0;   // Append sets it
   std::vector<Step> steps;
 
   // Append a step and return its index.
@@ -74,14 +74,14 @@ struct Range {
   int64_t size() const { return end - begin; }
 };
 
-// No two participants fold into one cache line.
+// One cache line, so that no two participants fold into the same line.
 inline constexpr int64_t kBorderBytes = 64;
 
 // Elements of `block` when `element_count` elements are cut into `block_count` blocks of nearly equal size. Borders
 // fall on multiples of kBorderBytes; blocks may be empty. REQUIRES: element_bytes is 1, 2, 4 or 8.
 Range BlockRange(int64_t element_count, size_t element_bytes, int block, int block_count);
 
-// ---- The schedules, one function each. Pure; any thread. collectives/shard_exchange.cc picks one, by choose_path.h.
+// ---- The schedules, one function each. Pure; any thread. collectives/shard_exchange.cc calls them, see choose_path.h.
 //
 //   schedule                 data per participant and direction   hops                folds in order R (reduce.h)
 //   DirectAllreduce          2 (n-1)/n                            2                   yes
@@ -100,7 +100,7 @@ Range BlockRange(int64_t element_count, size_t element_bytes, int block, int blo
 //
 // REQUIRES everywhere: 0 <= me, root < participants.
 
-// ---- direct: every participant talks to every other, nobody forwards
+// ---- direct: every participant sends to every other, and none forwards
 //
 //   DirectAllreduce, three participants, block j owned by j:
 //
@@ -109,9 +109,9 @@ Range BlockRange(int64_t element_count, size_t element_bytes, int block, int blo
 //     1 : sends block 2 -> 2, block 0 -> 0     1 : block 1 = R(of 0, 1, 2)      1 : sends block 1 -> 2, 0
 //     2 : sends block 0 -> 0, block 1 -> 1     2 : block 2 = R(of 0, 1, 2)      2 : sends block 2 -> 0, 1
 //
-// It moves the bytes of a ring in two hops, and the owner sees all contributions at once, so it can fold in order R.
-// At distance d each participant sends to me + d and receives from me - d (modulo the number of participants), so that
-// n participants send to n different receivers at any time.
+// Direct moves the same bytes as a ring in two hops, and the owner has all contributions at once, so it can fold in
+// order R. At distance d each participant sends to me + d and receives from me - d (modulo the number of participants),
+// so that n participants send to n different receivers at any time.
 
 // One block per participant; block j is folded by participant j.
 Schedule DirectAllreduce(int participants, int me);
@@ -119,15 +119,15 @@ Schedule DirectAllreduce(int participants, int me);
 // For small messages: one block, sent whole to all others; each participant folds in order R. One hop.
 Schedule ExchangeAll(int participants, int me);
 
-// One block per participant; mine is in place already.
+// One block per participant; the block of `me` is in place already.
 Schedule DirectAllgather(int participants, int me);
 
-// ---- pairwise: every participant has something else for every other one, and nobody forwards
+// ---- pairwise: every participant has a different block for every other one, and none forwards
 //
-// The distances are those of direct. All steps may be under way at once: the links decide which of them move.
+// The distances are those of direct. All steps may be under way at once; the links decide which of them move.
 
-// Block j is what goes to participant j, block participants + j what comes from it. Blocks differ in size, and a
-// participant knows those of its own only; that is enough, because no step waits for another one.
+// Block j goes to participant j, block participants + j comes from it. Blocks differ in size, and a participant knows
+// only the sizes of its own blocks. That is enough, because no step waits for another one.
 Schedule PairwiseAlltoall(int participants, int me);
 
 // One block per participant; block j is folded by participant j. The others' blocks are only read.
@@ -145,16 +145,16 @@ Schedule PairwiseReduceScatter(int participants, int me);
 //                   t = 2            2, 1     3, 2     0, 3     1, 0
 //   complete                            1        2        3        0
 //
-// A participant needs two links only. The sum of block b starts at participant b and goes round, an order that differs
-// from R and from block to block: only for two participants, integers, minimum and maximum (where order cannot matter),
-// or when the user allows any order.
+// A participant needs only two links. The sum of block b starts at participant b and goes round, in an order that
+// differs from R and from block to block. So the ring is only for two participants, for integers, minimum and maximum,
+// whose order cannot matter, or when the user allows any order.
 //
-// Every step has its own phase: while block sums of one chunk travel, the links carry other steps of other chunks.
+// Every step has its own phase, so while a chunk waits for one step, the links carry other steps of other chunks.
 
 // One block per participant.
 Schedule RingAllreduce(int participants, int me);
 
-// One block per participant; mine is in place already.
+// One block per participant; the block of `me` is in place already.
 Schedule RingAllgather(int participants, int me);
 
 // ---- tree: few messages, for data too small to fill the links, over any number of participants
@@ -175,10 +175,10 @@ Schedule RingAllgather(int participants, int me);
 //
 // Each level has its own phase, so a long message flows through the tree chunk by chunk.
 
-// One block: reduced up to participant 0 in order R, then broadcast down the same tree, the farthest child first.
+// One block, reduced up to participant 0 in order R, then broadcast down the same tree, to the farthest child first.
 Schedule TreeAllreduce(int participants, int me);
 
-// One block, down the tree whose participant 0 is the root and whose numbers run on from there, modulo participants.
+// One block, down the tree that starts at the root: number i of the tree is participant root + i, modulo participants.
 Schedule TreeBroadcast(int participants, int me, int root);
 
 }  // namespace farandole

@@ -1,8 +1,8 @@
 // Little-endian encoding of control messages, and decoding that survives any input.
 //
-// A Reader never reads past its end: after the first shortage every further read yields zero values and ok() stays
-// false, so a decoder reads all its fields first and asks once. Both are values, each of one function and one thread; a
-// Reader does not own the bytes that it reads.
+// A ByteReader never reads past its end. After the first shortage every further read yields zero and ok() stays false,
+// so a decoder reads all its fields first and then checks ok() once. Readers and writers are local values of one
+// function. A ByteReader does not own the bytes that it reads.
 #pragma once
 
 #include <cstdint>
@@ -54,11 +54,11 @@ class ByteReader {
     if (!Take(size)) return {};
     return {reinterpret_cast<const char*>(data_ - size), size};
   }
-  // For decoders that have read a value which cannot be.
+  // Called by a decoder that has read an impossible value.
   void Fail() { ok_ = false; }
   size_t left() const { return left_; }
   bool ok() const { return ok_; }
-  bool AtEnd() const { return ok_ && left_ == 0; }  // nothing was missing, and nothing is left over
+  bool AtEnd() const { return ok_ && left_ == 0; }  // no read failed, and no byte is left
 
  private:
   bool Take(size_t size_bytes) {

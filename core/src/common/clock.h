@@ -16,7 +16,7 @@ inline int64_t MillisecondsBetween(TimePoint from, TimePoint to) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(to - from).count();
 }
 
-// Tells the processor that this is a waiting loop, so that the other thread of the core runs faster.
+// Tells the processor that this is a waiting loop, so that the core's other hardware thread runs faster.
 inline void CpuPause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

@@ -10,11 +10,11 @@
 namespace farandole {
 namespace {
 
-// A unit in which users write numbers. One of it is `factor` of the setting's own units.
+// A unit in which users write numbers. One such unit is `factor` units of the setting.
 struct Unit {
   const char* name;
   double factor;
-  double most;  // the largest number: sums of points in time and sizes still fit
+  double most;  // the largest number; sums with times and sizes then still fit into their types
 };
 constexpr Unit kBytes{"bytes", 1, 1e18};
 constexpr Unit kSeconds{"seconds", 1000, 1e9};
@@ -58,7 +58,7 @@ Status ReadWord(const char* name, std::initializer_list<const char*> words, int*
   return Refuse(name, text, allowed);
 }
 
-// "one, two": the words between the commas, without blanks around them.
+// "one, two": the words between the commas. Blanks are dropped.
 std::vector<std::string> ReadList(const char* name) {
   std::vector<std::string> words;
   std::istringstream text(Variable(name));

@@ -1,7 +1,7 @@
 // Settings of the core, read from the environment once per init: the only place in C++ that reads the environment.
 //
-// Values. The engine owns the settings of its epoch and hands copies or references down; they do not change after
-// ReadSettings, so any thread may read them.
+// The engine owns the settings of its epoch and hands copies or references down. They do not change after ReadSettings,
+// so any thread may read them.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,13 @@ struct Settings {
   bool shares_memory = true;       // FARANDOLE_ARENAS=0: this rank shares no memory, as if on a machine of its own
   std::string algorithm = "auto";  // FARANDOLE_ALGORITHM: auto, direct, ring, tree, exchange
   bool any_order = false;          // FARANDOLE_ORDER=any: sums need not be folded in order R
-  // FARANDOLE_BACKEND, a list with commas: the back ends to use, the preferred one first. Empty: the default
+  // FARANDOLE_BACKEND, a list with commas: the backends to use, the preferred one first. Empty: the default
   std::vector<std::string> backends;
-  // FARANDOLE_<NAME>_LIB for each of the list: its library, a name or a path
+  // FARANDOLE_<NAME>_LIB for each backend of the list: its library, a name or a path
   std::map<std::string, std::string> libraries;
-  // Back ends of the list with FARANDOLE_<NAME>_NETWORK=0: their library has no network between hosts
+  // Backends of the list with FARANDOLE_<NAME>_NETWORK=0: their library has no network between hosts
   std::set<std::string> without_network;
-  std::string launcher;  // "openmpi" or "mpich" where its launcher's variables show that it started this process
+  std::string launcher;  // "openmpi" or "mpich" where the variables of its launcher are set in this process
   int64_t fusion_threshold_bytes =
       4 << 20;                         // FARANDOLE_FUSION_THRESHOLD: tensors are packed together up to this many bytes
   int64_t start_timeout_ms = 120'000;  // FARANDOLE_START_TIMEOUT (seconds): how long init waits for the other ranks
@@ -35,25 +35,25 @@ struct Settings {
   int64_t timeout_ms = 1'800'000;  // FARANDOLE_TIMEOUT (seconds, 0 = never): when waiting for a rank becomes an error
   std::string interface_address = "127.0.0.1";  // FARANDOLE_ADDRESS: where data links to other machines listen
   std::string cuda_driver = "libcuda.so.1";     // FARANDOLE_CUDA_DRIVER: the driver's library, a name or a path
-  std::string nvtx;                             // FARANDOLE_NVTX: library of ranges for profilers; "": none
-  int log_level = 1;                            // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
-  uint64_t log_entries = 0;                     // for tests: how many make the log of a group full; 0: as many as fit
-  int64_t abort_patience_ms = 5000;  // for tests: how long a library may take to heed an abort, then it is left alone
+  std::string nvtx;                  // FARANDOLE_NVTX: the NVTX library, which marks ranges for profilers; "": none
+  int log_level = 1;                 // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
+  uint64_t log_entries = 0;          // for tests: capacity of a group's log, in entries; 0: the default
+  int64_t abort_patience_ms = 5000;  // for tests: how long the core waits for a library to obey an abort
   std::string failpoints;            // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };
 
-// The settings that must be the same on every rank, as variables and values: ranks that differ in them would wait for
-// different things, or sum in different orders.
+// The settings that must be the same on every rank, as variables and values. Ranks that differ in them would wait for
+// different operations, or sum in different orders.
 std::vector<std::pair<std::string, std::string>> SharedSettingsOf(const Settings& settings);
 
-// FARANDOLE_<NAME>_NETWORK of each back end of the list, which must be the same on every rank as well.
+// FARANDOLE_<NAME>_NETWORK of each backend of the list, which must be the same on every rank as well.
 std::vector<std::pair<std::string, std::string>> NetworksOf(const Settings& settings);
 
 // FARANDOLE_<NAME>_LIB of each name, "" where it is not set.
 std::map<std::string, std::string> ReadLibraries(const std::vector<std::string>& names);
 
-// Reads all variables anew, so that a later init sees their changes. A variable that is unset or empty leaves its
-// default. kInvalid names the variable, its value and what is allowed.
+// Reads all variables anew, so that a later init sees their changes. A setting whose variable is unset or empty keeps
+// its default. kInvalid names the variable, its value and what is allowed.
 //
 // REQUIRES: no other thread changes the environment meanwhile.
 Status ReadSettings(Settings* settings);

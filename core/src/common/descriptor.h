@@ -1,9 +1,10 @@
-// A file descriptor with an owner.
+// A file descriptor with one owner.
 //
-// The owner's end closes it, so that no early return leaks a socket or a memfd. The system gives the number of a closed
-// descriptor to the next one, so code that must distinguish the two compares serials. Move-only; one thread at a time.
+// The owner's destructor closes the descriptor, so no early return leaks a socket or a memfd. The system reuses the
+// number of a closed descriptor, so code that must distinguish two descriptors compares serials. Move-only; one thread
+// at a time.
 //
-// A forked child has copies of all descriptors, which would keep a dead rank's connections open. So it calls
+// A forked child has copies of all descriptors, which would keep a dead rank's connections open. So the child calls
 // CloseInChild.
 #pragma once
 
@@ -46,10 +47,10 @@ class Descriptor {
   }
 
   void Reset() {
-    const bool is_ours = process_ == process_now_;  // else another file of the child may have the number by now
+    const bool is_ours = process_ == process_now_;  // in a child, another file may have this number by now
     if (fd_ >= 0 && is_ours) {
       Note(false);
-      ::close(fd_);  // EINTR is not retried: on Linux the number is free again whatever close says
+      ::close(fd_);  // EINTR is not retried: on Linux the number is free whatever close returns
     }
     fd_ = -1;
   }
@@ -76,12 +77,12 @@ class Descriptor {
   }
 
   inline static std::atomic<uint64_t> last_serial_{0};
-  inline static uint32_t process_now_ = 0;                        // how many forks lead to this process
+  inline static uint32_t process_now_ = 0;                        // forks between the first process and this one
   inline static std::array<std::atomic<uint64_t>, 1024> open_{};  // a bit per number below 65,536 that has an owner
 
   int fd_ = -1;
   uint64_t serial_ = 0;
-  uint32_t process_ = 0;  // process_now_ when it was made
+  uint32_t process_ = 0;  // process_now_ when this object was made
 };
 
 }  // namespace farandole

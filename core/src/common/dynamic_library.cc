@@ -20,8 +20,8 @@ Object ObjectOf(const void* address) {
   return {info.dli_fbase, info.dli_fname != nullptr ? info.dli_fname : ""};
 }
 
-// Its address lies in the object that holds this code. Internal, so that the linker cannot put another copy's in its
-// place.
+// The address of g_here identifies the object that holds this code. Internal linkage keeps the dynamic linker from
+// replacing it by that of another copy.
 const char g_here = 0;
 
 int AddName(dl_phdr_info* info, size_t, void* names) {
@@ -36,14 +36,14 @@ std::string PathOfThisCopy() { return ObjectOf(&g_here).path; }
 
 std::string PathOfOtherCopy(const char* symbol) {
   const Object own = ObjectOf(&g_here);
-  // First all names, then the questions: dl_iterate_phdr holds the linker's lock, and dlopen may take it.
+  // All names are collected before any object is searched: dl_iterate_phdr holds a lock that dlopen may take.
   std::vector<std::string> names;
   dl_iterate_phdr(&AddName, &names);
   for (const std::string& name : names) {
     void* const handle = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
     if (handle == nullptr) continue;
     const void* const address = dlsym(handle, symbol);
-    // dlsym also searches what the object depends on, which may be this one.
+    // dlsym also searches the libraries that the object depends on, and this copy may be one of them.
     const Object found = address != nullptr ? ObjectOf(address) : own;
     dlclose(handle);
     if (found.base != own.base) return found.path;

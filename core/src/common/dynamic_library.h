@@ -11,8 +11,8 @@
 
 namespace farandole {
 
-// Fills in the `pointer` of each function, which is looked up by its `name`. Null when the library has all of them,
-// else the name of one that it lacks.
+// Looks up each function by its `name` and stores its `pointer`. Returns null when the library has all of them, else
+// the name of one that it lacks.
 template <typename... Functions>
 const char* LookUp(void* library, Functions*... functions) {
   const char* missing = nullptr;
@@ -27,7 +27,7 @@ const char* LookUp(void* library, Functions*... functions) {
 // The file of the shared object (or program) that holds this code.
 std::string PathOfThisCopy();
 
-// The file of another loaded object, not the one that holds this code, in which `symbol` is found; "" where there is
+// The file of a loaded object, other than the one that holds this code, in which `symbol` is found; "" if there is
 // none.
 std::string PathOfOtherCopy(const char* symbol);
 

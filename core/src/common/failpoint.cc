@@ -23,10 +23,10 @@ struct Action {
   int64_t visits = 0;
 };
 
-std::atomic<bool> g_any{false};  // lets a visit return without the lock while there are no failpoints
+std::atomic<bool> g_any{false};  // a visit takes the lock only while there are failpoints
 std::mutex g_mutex;
 std::condition_variable g_replaced;
-int64_t g_replacements = 0;  // wakes those that hold, each of which waits for the count to move
+int64_t g_replacements = 0;  // calls of SetFailpoints; a thread in `hold` waits for the next one
 int g_held = 0;
 std::map<std::string, Action>& Actions() {
   static std::map<std::string, Action> actions;
@@ -58,7 +58,7 @@ Status ParseAction(std::string text, Action* action) {
   return Status::Ok();
 }
 
-// Chooses the same visits in every run, but spreads them like random ones.
+// Chooses the same visits in every run, spread like random ones.
 bool IsChosen(const Action& action) {
   if (action.at_visit != 0) return action.visits == action.at_visit;
   const uint64_t mixed = static_cast<uint64_t>(action.visits) * 0x9E3779B97F4A7C15u;

@@ -1,24 +1,34 @@
-// Named places where a test can make something go wrong. Compiled in only with FARANDOLE_FAILPOINTS (test builds); in
-// what is shipped the macros are empty.
+// Named places where a test can inject a failure. Test builds (FARANDOLE_FAILPOINTS) compile them in; in shipped builds
+// the macros are empty.
 //
-// The process owns one set of failpoints, under a lock of its own. Any thread may visit one.
+// The process has one set of failpoints, guarded by a lock. Any thread may visit a failpoint.
 //
 // FARANDOLE_FAILPOINTS="native.put=kill@3;board.arrive=delay:5%10": at the third visit of native.put the process kills
 // itself; one visit in ten of board.arrive, the same in every run, takes 5 ms longer. Actions: kill, stop, delay:<ms>,
 // hold (the visitor waits until the failpoints are replaced), error (the place reports that it failed; only those
 // marked * can).
 //
-//   bootstrap.connected  bootstrap.admit  bootstrap.send      the start: rank 0 reached; a rank admitted; a message
-//   bootstrap.wait                                            the next pass over what has come in
-//   handshake.step*      shm_setup.enter*  shm_setup.hand_out*  each stage of a handshake; a member comes, is given all
-//   segment.create*      segment.attach*   link.listen*         shared memory; the data endpoint
-//   board.arrive         cells.put         cells.fold           a counter goes up; small payloads
-//   native.put           native.combine   native.finish       local stages: what goes in, is combined, comes out
-//   native.make          native.exchange  run.fold            between groups: what is made for the others, has come
-//                                                             from them; a fold of what has come
-//   link.send*           link.recv*                           data over tcp, by schedule
-//   put.send*            put.recv*                            data over tcp, of eager operations
-//   engine.break         abort.write                          the epoch ends; the reason is written for the group
+//   bootstrap.connected               this rank has reached rank 0
+//   bootstrap.admit                   rank 0 admits a rank
+//   bootstrap.send                    a message of the start is sent
+//   bootstrap.wait                    the start is about to sleep
+//   handshake.step*                   each stage of a handshake
+//   shm_setup.enter*                  a member gives its descriptors to the leader
+//   shm_setup.hand_out*               the leader gives all descriptors to the members
+//   segment.create*  segment.attach*  shared memory
+//   link.listen*                      the endpoint for data connections
+//   board.arrive                      an arrival counter goes up
+//   cells.put  cells.fold             small payloads in shared memory
+//   native.put                        staged operations: a round of inputs goes into shared memory
+//   native.combine                    staged operations: a round is folded
+//   native.finish                     staged operations and links: results go to the outputs
+//   native.make                       between groups: data for other groups are prepared
+//   native.exchange                   between groups: the data of other groups have arrived
+//   run.fold                          between groups: received data are folded
+//   link.send*  link.recv*            data over tcp, by schedule
+//   put.send*  put.recv*              data over tcp, of eager operations
+//   engine.break                      the epoch ends
+//   abort.write                       the reason of the end is written for the group
 #pragma once
 
 #include <string>
@@ -27,10 +37,9 @@
 
 namespace farandole {
 
-// Replaces all failpoints. kInvalid when the text cannot be understood. Any thread may call, before the visits that the
-// failpoints are meant for.
+// Replaces all failpoints. kInvalid: the text cannot be parsed. Any thread may call it.
 Status SetFailpoints(const std::string& text);
-// Not ok where the action is `error`: kInternal, naming the failpoint.
+// Returns kInternal with the failpoint's name when the action `error` fires, else Ok.
 Status VisitFailpoint(const char* name);
 // How many threads of this process wait at a failpoint whose action is `hold`.
 int HeldAtFailpoints();

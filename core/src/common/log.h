@@ -1,4 +1,5 @@
-// Lines for the user on stderr. Each is one write, so that ranks do not tear each other's lines. Any thread may call.
+// Log lines for the user on stderr. Each line is one write, so lines of different ranks do not mix. Any thread may
+// call.
 #pragma once
 
 #include <unistd.h>
@@ -10,14 +11,14 @@ namespace farandole {
 
 enum class LogLevel : int { kError = 0, kWarning = 1, kInfo = 2, kDebug = 3 };
 
-// The process owns one level and one rank, whichever epoch it is in.
+// The process has one level and one rank for all its epochs.
 struct LogState {
   std::atomic<int> level{static_cast<int>(LogLevel::kWarning)};
   std::atomic<int> rank{-1};  // none yet
 };
 inline LogState g_log;
 
-// Called at init; lines before it go out as rank -1 at level warning.
+// Called at init. Lines before it name no rank, and only errors and warnings are written.
 inline void ConfigureLog(LogLevel level, int rank) {
   g_log.level = static_cast<int>(level);
   g_log.rank = rank;

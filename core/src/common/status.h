@@ -1,4 +1,4 @@
-// How a function reports failure: a code and a sentence.
+// A Status reports the failure of a function with a code and a message.
 //
 // Every function that can fail returns a Status; nothing in the core throws across a module border. The code decides
 // which Python exception is raised (see bindings/); the message is for the user, and says who failed, in what, where,
@@ -35,7 +35,7 @@ class Status {
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
-  // Of a kMismatch: a bit 1 << OpKind for each kind of operation that ranks called; 0 where all called the same.
+  // For kMismatch: a bit 1 << OpKind for each kind of operation that ranks called; 0 if all called the same kind.
   uint32_t kinds() const { return kinds_; }
 
  private:

@@ -1,5 +1,6 @@
-// The types of every layer: element types, reductions, collectives, shapes. Their rows stand in types.def; functions
-// below answer what follows from an element type, a reduction or a collective. Pure functions and values; any thread.
+// The types of every layer: element types, reductions, collectives, shapes. Their rows stand in types.def; the
+// functions below return the properties of an element type, a reduction or a collective. Pure functions and values; any
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +28,13 @@ enum class OpKind : uint8_t {
 #include "common/types.def"
 };
 
-// Where a tensor lies.
+// The kind of memory in which a tensor lies.
 enum class DeviceKind : int32_t { kHost = 0, kCuda = 1 };
 inline constexpr int kDeviceKindCount = 2;
 
 enum ReduceTrait : unsigned {
-  kOrderMatters = 1,  // unless of integers: each fold rounds, so the bits of the result depend on the order
-  kWholeTensors = 2,  // looks at each tensor as a whole, so none is fused or cut; allreduce only
+  kOrderMatters = 1,  // except for integers: each fold rounds, so the bits of the result depend on the order
+  kWholeTensors = 2,  // works on each tensor as a whole, so tensors are neither fused nor cut; allreduce only
 };
 
 enum OpTrait : unsigned {
@@ -41,9 +42,9 @@ enum OpTrait : unsigned {
   kReduces = 2,           // takes a reduction and its scale
   kRooted = 4,            // takes a root
   kRowsDiffer = 8,        // the first dimension may differ from rank to rank
-  kAllocatesOutput = 16,  // the number of rows of its result is not known before, or uneven
-  kFuses = 32,            // one vector in and the same out: tensors may be fused, results take the place of inputs
-  kTakesSplits = 64,      // takes rows for each position
+  kAllocatesOutput = 16,  // the rows of the result are unknown before, or differ by rank, so the core allocates it
+  kFuses = 32,            // input and output have one shape: tensors may be fused, results may replace inputs
+  kTakesSplits = 64,      // takes the number of rows for each position
   kChangesSets = 128,     // takes ranks
   kOfWholeWorld = 256,    // concerns all ranks, and takes no process set
   kRootSends = 512,       // only the root's input is read
@@ -86,7 +87,7 @@ constexpr const DTypeRow& RowOf(DType dtype) { return kDTypes[static_cast<size_t
 constexpr const ReduceOpRow& RowOf(ReduceOp reduce) { return kReduceOps[static_cast<size_t>(reduce)]; }
 constexpr const OpKindRow& RowOf(OpKind kind) { return kOpKinds[static_cast<size_t>(kind)]; }
 
-// Whether a number that came from elsewhere is a value of the enumeration.
+// Whether a number from the wire or the C interface is a value of the enumeration.
 constexpr bool IsKnown(DType dtype) { return static_cast<int>(dtype) < kDTypeCount; }
 constexpr bool IsKnown(ReduceOp reduce) { return static_cast<int>(reduce) < kReduceOpCount; }
 constexpr bool IsKnown(DeviceKind device) { return device == DeviceKind::kHost || device == DeviceKind::kCuda; }
@@ -96,7 +97,7 @@ constexpr const char* NameOf(DType dtype) { return RowOf(dtype).name; }       //
 constexpr const char* NameOf(ReduceOp reduce) { return RowOf(reduce).name; }  // "sum"
 constexpr const char* NameOf(OpKind kind) { return RowOf(kind).name; }        // "allreduce"
 
-// Whether `kind` is among those letters.
+// Whether `kind` is one of the letters in `kinds`.
 constexpr bool HasKind(std::string_view kinds, char kind) { return kinds.find(kind) != std::string_view::npos; }
 
 constexpr size_t SizeOf(DType dtype) { return RowOf(dtype).size_bytes; }
@@ -123,8 +124,8 @@ constexpr bool TakesSplits(OpKind kind) { return Has(kind, kTakesSplits); }
 constexpr bool ChangesSets(OpKind kind) { return Has(kind, kChangesSets); }
 constexpr bool ConcernsWholeWorld(OpKind kind) { return Has(kind, kOfWholeWorld); }
 
-// A table by number of the names that a library has for our element types or reductions, made of pairs. A value without
-// a pair has an empty cell: the library lacks it.
+// Makes a table, indexed by number, of a library's names for our element types or reductions. A value without a pair
+// gets an empty cell: the library does not support it.
 template <typename Name>
 struct LibraryName {
   int number;

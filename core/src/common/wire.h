@@ -1,5 +1,5 @@
-// Wire structs described once: a struct lists its fields in one function, and encoding, decoding, equality and
-// everything else that looks at each field are made of that list.
+// Wire structs described once: a struct lists its fields in one function, and encoding, decoding, equality and every
+// other function over the fields use that list.
 //
 //   struct Refused {
 //     int32_t rank = 0;
@@ -11,9 +11,9 @@
 //     }
 //   };
 //
-// A visitor is called for each field, in order, with its name and the field of every struct that was given: of one to
-// encode, of two to compare. Optional: `bool IsValid() const`, asked when all fields of a decoded struct are there; an
-// enumeration has a function IsKnown. Values; no thread rule.
+// Visit calls the visitor for each field, in order, with the field's name and the field of each given struct: one
+// struct to encode, two to compare. A struct may have `bool IsValid() const`, which the decoder calls after its last
+// field. Each enumeration has a function IsKnown. Values; no thread rule.
 #pragma once
 
 #include <map>
@@ -131,7 +131,7 @@ class Decoder {
   }
 
  private:
-  // Each element takes one byte at least, so no count can ask for much more memory than the message has.
+  // Each element takes at least one byte, so a false count cannot request much more memory than the message has.
   uint32_t Count() {
     const auto count = reader_->Get<uint32_t>();
     if (count > reader_->left()) reader_->Fail();
@@ -167,7 +167,7 @@ T Decode(ByteReader* reader) {
   return value;
 }
 
-// For the operator == of a struct.
+// Implements the operator == of a struct.
 template <typename T>
 bool AllEqual(const T& left, const T& right) {
   Comparer compare;

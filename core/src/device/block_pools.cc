@@ -4,7 +4,7 @@
 
 namespace farandole {
 
-// Up to the next quarter of a power of two, so a block is at most a quarter larger than what was asked for.
+// Rounds up to the next quarter of a power of two, so a block is at most a quarter larger than the requested size.
 size_t IdleBlocks::RoundUp(size_t size_bytes) {
   constexpr size_t kLeast = 64 << 10;
   size_t power = kLeast;
@@ -51,7 +51,7 @@ Status PinnedPool::Take(size_t size_bytes, Block* block) {
   return Status::Ok();
 }
 
-// Frees nothing, since the device may have work that waits for other ranks: FreeSurplus does, when it has none.
+// Frees no memory, since the device may have work that waits for other ranks. FreeSurplus frees it later.
 void PinnedPool::GiveBack(Block block) {
   if (block.memory == nullptr) return;
   idle_.Add(block);
@@ -61,7 +61,7 @@ void PinnedPool::FreeSurplus() {
   for (const Block& surplus : idle_.TakeSurplus()) device_->FreePinned(surplus.memory);
 }
 
-// The deleter holds the pool: a framework may drop the result after the engine has ended.
+// The deleter owns a share of the pool, since a framework may drop the result after the engine has ended.
 Status ResultPool::Take(size_t size_bytes, std::shared_ptr<std::byte>* memory) {
   Block block;
   FRD_RETURN_IF_ERROR(Find(IdleBlocks::RoundUp(size_bytes), &block));
@@ -84,7 +84,7 @@ Status ResultPool::Find(size_t size_bytes, Block* block) {
   return Status::Ok();
 }
 
-// Where the device has no more memory, blocks that lie idle in other sizes are freed first.
+// When the device has no memory left, frees the idle blocks of other sizes and tries again.
 Status ResultPool::Allocate(size_t size_bytes, Block* block) {
   void* memory = nullptr;
   if (const Status allocated = device_->Allocate(size_bytes, &memory); !allocated.ok()) {
@@ -101,7 +101,7 @@ Status ResultPool::Allocate(size_t size_bytes, Block* block) {
   return Status::Ok();
 }
 
-// A block whose last use cannot be marked is freed, which waits for all that the device was told.
+// Frees a block whose last use cannot be marked; freeing waits for all submitted work of the device.
 void ResultPool::GiveBack(Block block) {
   if (!device_->MarkAll(&block.last_use).ok()) return Free({block});
   std::vector<Block> surplus;

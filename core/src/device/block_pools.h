@@ -1,11 +1,11 @@
-// Memory that is kept for the next time, since allocating and freeing it may wait for a device.
+// Pools of memory for reuse, since allocating and freeing such memory may wait for a device.
 //
-//   IdleBlocks      blocks that nobody uses: of few sizes, and together up to a bound
+//   IdleBlocks      unused blocks of few sizes, up to a bound on their bytes
 //   PinnedPool      pinned host memory, for copies between host and device
-//   ResultPool      memory on a device for results, which the framework drops when it likes
+//   ResultPool      memory on a device for results, which the framework drops at any time
 //   ResultPools     one ResultPool for each device
 //
-// A pool owns what lies idle in it. A device outlives its pools.
+// A pool owns its idle blocks. A device outlives its pools.
 #pragma once
 
 #include <cstddef>
@@ -22,17 +22,19 @@ namespace farandole {
 struct Block {
   std::byte* memory = nullptr;
   size_t size_bytes = 0;
-  Event last_use = nullptr;  // null: nothing uses it any more
+  Event last_use = nullptr;  // the block is free once it has happened; null: it is free
 };
 
-// Blocks have few sizes, four for each doubling, so that steps which differ a little find what the last one left. What
-// lies idle is bounded: beyond the bound, the block that was idle longest is to be freed. The owner synchronizes.
+// Blocks have few sizes, four for each doubling, so that training steps with slightly different sizes reuse the same
+// blocks. The idle bytes are bounded: beyond the bound, the block that was idle longest is to be freed. The owner
+// synchronizes.
 class IdleBlocks {
  public:
   static constexpr size_t kBytes = size_t{256} << 20;
   static size_t RoundUp(size_t size_bytes);
 
-  // Moves out the first block of this size for which usable(block) says so. REQUIRES: RoundUp gave the size.
+  // Moves out the first block of this size for which usable(block) is true. REQUIRES: size_bytes is a result of
+  // RoundUp.
   template <typename Usable>
   bool Take(size_t size_bytes, Usable usable, Block* block) {
     for (auto each = blocks_.begin(); each != blocks_.end(); ++each) {
@@ -46,16 +48,16 @@ class IdleBlocks {
   }
 
   void Add(Block block);
-  // The blocks beyond the bound, which the caller frees.
+  // Moves out the blocks beyond the bound, which the caller frees.
   std::vector<Block> TakeSurplus();
   std::vector<Block> TakeAll();
 
   size_t bytes() const { return bytes_; }
 
  private:
-  std::list<Block> blocks_;  // the one used last first
+  std::list<Block> blocks_;  // the most recently used first
   size_t bytes_ = 0;
-  // A single block of more than the bound is kept, too: else it would be allocated every step.
+  // A single block above the bound is kept, too, since it would else be allocated anew every step.
   size_t largest_bytes_ = 0;
 };
 
@@ -67,12 +69,12 @@ class PinnedPool {
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
-  // At least size_bytes; no memory at all for 0. An error when the device's driver has none left.
+  // Takes a block of at least size_bytes; an empty one for 0. An error when the device's driver has no memory left.
   Status Take(size_t size_bytes, Block* block);
   // REQUIRES: neither host nor device use it any more.
   void GiveBack(Block block);
-  // Frees what is idle beyond the bound. REQUIRES: the device has no work that waits for other ranks. Freeing waits for
-  // the device, and the thread that would end such work is the one that frees.
+  // Frees idle blocks beyond the bound. REQUIRES: the device has no work that waits for other ranks. Freeing waits for
+  // the device, and this same thread would have to end such work.
   void FreeSurplus();
 
   size_t idle_bytes() const { return idle_.bytes(); }
@@ -84,9 +86,9 @@ class PinnedPool {
 
 //   Take --> a result, which the framework uses in streams of its own --> dropped --> idle --> Take
 //
-// A framework that drops a result does not say in which streams it still uses it. So a block that comes back is marked
-// with all that the device has been told by then (Device::MarkAll), and is taken again only when that has happened.
-// Any thread may call. Results may outlive the engine that took them; they keep the pool.
+// A framework that drops a result does not say in which streams it still uses it. So the pool marks a returned block
+// with all work submitted to the device so far (Device::MarkAll), and reuses the block only when that has happened. Any
+// thread may call it. Results may outlive the engine that took them, and keep the pool alive.
 class ResultPool : public std::enable_shared_from_this<ResultPool> {
  public:
   explicit ResultPool(Device* device) : device_(device) {}
@@ -94,8 +96,8 @@ class ResultPool : public std::enable_shared_from_this<ResultPool> {
   ResultPool(const ResultPool&) = delete;
   ResultPool& operator=(const ResultPool&) = delete;
 
-  // At least size_bytes > 0, which come back when the last copy of *memory goes. An error when the device has none,
-  // idle blocks included.
+  // Takes a block of at least size_bytes > 0. It returns to the pool with the last copy of *memory. An error when the
+  // device has no memory left, even without the idle blocks.
   Status Take(size_t size_bytes, std::shared_ptr<std::byte>* memory);
 
   size_t idle_bytes();
@@ -104,21 +106,21 @@ class ResultPool : public std::enable_shared_from_this<ResultPool> {
   Status Find(size_t size_bytes, Block* block);
   Status Allocate(size_t size_bytes, Block* block);
   void GiveBack(Block block);
-  void Free(const std::vector<Block>& blocks);  // waits for the device, so never under the mutex
+  void Free(const std::vector<Block>& blocks);  // waits for the device, so never called under the mutex
 
   Device* const device_;
   std::mutex mutex_;
-  IdleBlocks idle_;  // guarded by it
+  IdleBlocks idle_;  // guarded by mutex_
 };
 
-// The engine's, one for each device. Any thread may call.
+// One ResultPool per device. The engine owns it. Any thread may call it.
 class ResultPools {
  public:
   std::shared_ptr<ResultPool> Of(Device* device);
 
  private:
   std::mutex mutex_;
-  std::map<Device*, std::shared_ptr<ResultPool>> pools_;  // guarded by it
+  std::map<Device*, std::shared_ptr<ResultPool>> pools_;  // guarded by mutex_
 };
 
 }  // namespace farandole

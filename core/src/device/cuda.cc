@@ -23,7 +23,7 @@ const char* LookUpAll(void* library, CudaDriver* d) {
 }
 
 Status Open(const std::string& path, CudaDriver* driver) {
-  // Local: a framework in this process must not find these names before its own.
+  // RTLD_LOCAL, so that a framework in this process does not find these names before its own.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Invalid(
@@ -41,7 +41,7 @@ Status Open(const std::string& path, CudaDriver* driver) {
   return driver->Call(path, driver->init, 0u);
 }
 
-// Never destroyed: at exit other threads may still use them.
+// The drivers are never destroyed, since other threads may still use them at exit.
 Status OpenOnce(const std::string& path, const CudaDriver** driver) {
   static auto* const mutex = new std::mutex();
   static auto* const opened = new std::map<std::string, std::unique_ptr<const CudaDriver>>();
@@ -56,14 +56,14 @@ Status OpenOnce(const std::string& path, const CudaDriver** driver) {
   return Status::Ok();
 }
 
-// One device of one driver. Nothing changes after Open, so threads share it without a lock.
+// One device of one driver. It does not change after Open, so threads share it without a lock.
 class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaDriver& driver, int ordinal)
       : driver_(driver), name_(std::string(NameOf(DeviceKind::kCuda)) + " " + std::to_string(ordinal)) {}
 
-  // The primary context is the one that frameworks use, so memory and streams of both sides fit. It is never released:
-  // the process has it for as long as it trains.
+  // Frameworks use the primary context, too, so their memory and streams are valid here, and ours there. It is never
+  // released, since the process needs it as long as it trains.
   Status Open(int ordinal) {
     int handle = 0;
     FRD_RETURN_IF_ERROR(driver_.Call(name_, driver_.device_get, &handle, ordinal));
@@ -93,7 +93,7 @@ class CudaDevice final : public Device {
     return Run(driver_.host_alloc, memory, size_bytes, 0u);
   }
   void FreePinned(void* memory) override { Run(driver_.host_free, memory); }
-  // The greatest priority: other ranks wait for what is in the stream, so it goes before computation launched later.
+  // The greatest priority: other ranks wait for the work in this stream, so it precedes computation launched later.
   Status CreateStream(Stream* stream) override {
     int least = 0, greatest = 0;
     FRD_RETURN_IF_ERROR(Run(driver_.get_stream_priorities, &least, &greatest));
@@ -135,8 +135,8 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // Makes the context current in this thread while it lives. The relaxed capture mode lets our calls, which belong to
-  // no graph, be made while a framework captures one in another thread.
+  // Makes the context current in this thread while the Scope lives. The relaxed capture mode allows our calls, which
+  // belong to no graph, while a framework captures a graph in another thread.
   class Scope {
    public:
     explicit Scope(const CudaDevice& device) : device_(device), driver_(device.driver_) {
@@ -156,7 +156,7 @@ class CudaDevice final : public Device {
    private:
     const CudaDevice& device_;
     const CudaDriver& driver_;
-    int capture_mode_ = kCudaCaptureModeRelaxed;  // the driver exchanges it: inside the scope, the thread's own
+    int capture_mode_ = kCudaCaptureModeRelaxed;  // the driver exchanges it for the thread's own mode
     Status status_;
   };
 
@@ -173,7 +173,7 @@ class CudaDevice final : public Device {
   void* context_ = nullptr;
 };
 
-// kInvalid where the address is the host's, or none that the driver has given out.
+// kInvalid: the address is host memory, or unknown to the driver.
 Status OrdinalOf(const CudaDriver& driver, const void* address, int* ordinal) {
   const auto pointer = reinterpret_cast<CudaPointer>(address);
   unsigned memory_type = 0;
@@ -206,7 +206,7 @@ Status FindCudaDevice(const std::string& driver_path, const void* address, Devic
   FRD_RETURN_IF_ERROR(OpenOnce(driver_path, &driver));
   int ordinal = 0;
   FRD_RETURN_IF_ERROR(OrdinalOf(*driver, address, &ordinal));
-  // Never destroyed, as the drivers.
+  // The devices are never destroyed, for the same reason as the drivers.
   static auto* const mutex = new std::mutex();
   static auto* const devices = new std::map<std::pair<const CudaDriver*, int>, std::unique_ptr<CudaDevice>>();
   std::lock_guard<std::mutex> lock(*mutex);

@@ -1,9 +1,9 @@
-// NVIDIA's devices, through the functions of the CUDA driver, which are looked up in its library at run time. No header
-// of CUDA is included: the names and parameters below are the driver's stable binary interface, the same from CUDA 10.1
-// on. So one build of ours works with every driver, and where there is none.
+// NVIDIA's devices, through functions of the CUDA driver that are looked up in its library at run time. No header of
+// CUDA is included: the names and parameters below are the driver's stable binary interface, the same since CUDA 10.1.
+// So one build works with every driver, and on machines without a driver.
 //
-// A driver is opened once per path, a device once per driver. Both stay for the life of the process, since others in it
-// use them too. Any thread may call.
+// A driver is opened once per path, a device once per driver. Both stay open until the process ends, since frameworks
+// use them, too. Any thread may call these functions.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct CudaFunction {
 };
 
 struct CudaDriver {
-  std::string path;  // as it was asked for
+  std::string path;  // as the caller gave it
 
   CudaFunction<unsigned> init{"cuInit"};
   CudaFunction<int, const char**> get_error_name{"cuGetErrorName"};
@@ -64,7 +64,7 @@ struct CudaDriver {
   CudaFunction<void*> event_query{"cuEventQuery"};
   CudaFunction<> context_synchronize{"cuCtxSynchronize"};
 
-  // CUDA 12.5 has it first; of older drivers the pointer is null.
+  // New in CUDA 12.5; null for older drivers.
   CudaFunction<void*, void*> context_record_event{"cuCtxRecordEvent"};
 
   // "<call> failed on <where>: <name of the error> (<code>), <what the driver says about it>". REQUIRES: it failed.
@@ -77,8 +77,8 @@ struct CudaDriver {
   }
 };
 
-// The device on which `address` lies, by the driver library at `driver_path`. kInvalid says what was looked for and
-// what to do, or that the address is none of a device.
+// Finds the device on which `address` lies, with the driver library at `driver_path`. kInvalid: the driver cannot be
+// opened, and the message says what to do; or the address lies on no device.
 Status FindCudaDevice(const std::string& driver_path, const void* address, Device** device);
 
 }  // namespace farandole

@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-// Runs in a thread of the device's driver. The argument holds a share of the descriptor, so that it is open.
+// Runs in a thread of the device's driver. The argument shares the descriptor, so the descriptor is still open.
 void SignalAndDrop(void* argument) {
   const std::unique_ptr<std::shared_ptr<Descriptor>> event(static_cast<std::shared_ptr<Descriptor>*>(argument));
   SignalEvent((*event)->get());

@@ -1,9 +1,9 @@
-// Memory that is not the host's, and what orders access to it.
+// Device memory, and the streams and events that order access to it.
 //
-// A device works through streams: in order, and later than it is told to. An event marks a place in a stream and has
-// happened once the device is past it. The progress loop never waits for a device: it asks whether an event has
-// happened, and a Waker wakes it when asking again is worth while. Streams and events are the device's own, so a
-// framework's can be handed in, and ours out.
+// A device executes the work of a stream in order, and later than it was submitted. An event marks a place in a stream
+// and has happened once the device has passed that place. The progress loop never waits for a device: it polls events,
+// and a Waker wakes it when an event may have happened. Streams and events are those of the device's driver, so the
+// core and frameworks can exchange them.
 //
 // A Device lives as long as the process, since a framework may use it until then. Any thread may call everything here.
 #pragma once
@@ -26,7 +26,7 @@ const char* NameOf(DeviceKind kind);
 using Stream = void*;
 using Event = void*;  // null: has happened
 
-using DeviceIdentity = std::array<char, 16>;  // the same wherever this piece of hardware is seen, and only there
+using DeviceIdentity = std::array<char, 16>;  // unique to this piece of hardware, and the same in all processes
 
 class Device {
  public:
@@ -34,62 +34,63 @@ class Device {
   virtual std::string name() const = 0;  // "CUDA device 0"
   virtual const DeviceIdentity& identity() const = 0;
 
-  // Makes calls of a library that looks for this thread's current device. Returns what `calls` return, or an error of
-  // the device's own.
+  // Runs `calls` while this is the thread's current device, for libraries that use the current device. Returns the
+  // result of `calls`, or an error of the device.
   virtual Status Within(const std::function<Status()>& calls) = 0;
 
-  // Memory of the device. Both may wait for the device.
+  // Allocate and free memory of the device. Both may wait for the device.
   virtual Status Allocate(size_t size_bytes, void** memory) = 0;
   virtual void Free(void* memory) = 0;
 
-  // Pinned host memory: the device reads and writes it by itself, beside the host's work. Both may take long and wait
-  // for the device; block_pools.h keeps such memory for the next time.
+  // Allocate and free pinned host memory, which the device reads and writes while the host works. Both may take long
+  // and wait for the device, so block_pools.h reuses such memory.
   virtual Status AllocatePinned(size_t size_bytes, void** memory) = 0;
   virtual void FreePinned(void* memory) = 0;
 
-  // A stream is ordered by nothing but events: not by a framework's default stream either.
+  // Only events order such a stream; a framework's default stream does not.
   virtual Status CreateStream(Stream* stream) = 0;
   virtual void DestroyStream(Stream stream) = 0;
   virtual Status CreateEvent(Event* event) = 0;
   virtual void DestroyEvent(Event event) = 0;
 
-  // These return at once; the device acts when the stream comes to it. Host memory is pinned, and valid until then.
+  // These return at once; the device acts when the stream reaches the work. REQUIRES: host memory is pinned, and valid
+  // until then.
   virtual Status CopyToHost(void* to, const void* from, size_t size_bytes, Stream stream) = 0;
   virtual Status CopyToDevice(void* to, const void* from, size_t size_bytes, Stream stream) = 0;
   virtual Status Zero(void* memory, size_t size_bytes, Stream stream) = 0;  // memory of the device
   virtual Status WaitInStream(Stream stream, Event event) = 0;
   virtual Status Record(Event event, Stream stream) = 0;
-  // *event: the caller's to destroy; has happened once the device is done with all that this process has asked of it by
-  // now, in whatever stream. Null where the device's driver cannot mark that; the device was waited for instead.
+  // *event, which the caller destroys, has happened once the device has done all work that this process has submitted
+  // so far, in all streams. Null if the driver cannot mark that; then the call has waited for the device.
   virtual Status MarkAll(Event* event) = 0;
   // Calls function(argument) in a thread of the device's driver. It must be short and must not use the device.
   virtual Status Notify(Stream stream, void (*function)(void*), void* argument) = 0;
 
-  // An error of earlier work of the device may come up here.
+  // May return an error of earlier work of the device.
   virtual Status HasHappened(Event event, bool* happened) = 0;
 };
 
-// Finds the devices of this process. A driver is opened when the first tensor on such a device comes, and never closed:
+// Finds the devices of this process. The first tensor on such a device opens the driver. It is never closed, because
 // devices and frameworks use it until the process ends.
 class Devices {
  public:
   explicit Devices(std::string cuda_driver) : cuda_driver_(std::move(cuda_driver)) {}
 
-  // The device on which `address` lies. kInvalid says what is missing: the driver, or the address in its books.
-  // REQUIRES: kind is not kHost.
+  // The device on which `address` lies. kInvalid: the driver is missing, or does not know the address. REQUIRES: kind
+  // is not kHost.
   Status Find(DeviceKind kind, const void* address, Device** device) const;
 
  private:
   std::string cuda_driver_;
 };
 
-// Wakes the progress loop when a stream has come to the place where it is now.
+// Wakes the progress loop when a stream has finished the work submitted so far.
 class Waker {
  public:
-  // wake_event: the descriptor on which the progress loop sleeps; -1 where nobody sleeps. It is duplicated, since a
+  // wake_event: the eventfd on which the progress loop sleeps; -1 if no thread sleeps. The Waker duplicates it, since a
   // device may signal it after its owner has closed it.
   explicit Waker(int wake_event);
-  // A failure is not reported: the loop asks the device a little later all the same, and is told then what is wrong.
+  // Reports no failure, since the loop polls the device a little later anyway and receives the error then.
   void WakeAfter(Device* device, Stream stream) const;
 
  private:

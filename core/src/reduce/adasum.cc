@@ -10,8 +10,8 @@
 namespace farandole {
 namespace {
 
-// A square length below this part of the magnitudes that were added up to it is a rounding error: the vector is zero.
-constexpr double kNothing = 1e-13;
+// A squared length below this fraction of the sum of its terms' magnitudes is a rounding error: the vector is zero.
+constexpr double kZeroLength = 1e-13;
 
 template <class Memory, class Convert>
 void ReadEach(const void* from, size_t element_count, Convert convert, double* to) {
@@ -60,7 +60,7 @@ void Write(DType dtype, const double* from, size_t first, size_t element_count, 
   }
 }
 
-// In lanes, so that the compiler makes vector code of it without changing the order of summation.
+// Adds in separate lanes, so that the compiler can vectorize the loop without changing the order of summation.
 double Product(const double* a, const double* b, size_t count) {
   constexpr size_t kLanes = 8;
   double sums[kLanes] = {};
@@ -74,7 +74,7 @@ double Product(const double* a, const double* b, size_t count) {
   return sum;
 }
 
-// The tree of Adasum over the inputs. A node is kept as the coefficients of its inputs, never as a vector.
+// The tree of Adasum over the inputs. A node is stored as the coefficients of its inputs, never as a vector.
 class Tree {
  public:
   Tree(size_t n, const std::vector<double>& gram) : n_(n), gram_(gram), coefficients_(n, 1.0) {}
@@ -105,10 +105,10 @@ class Tree {
     return sum;
   }
 
-  // The factor of one of two nodes: 1 - a.b / 2|a|^2, and 1 for a node without length.
+  // The factor of one of two nodes: 1 - a.b / 2|a|^2, and 1 for a node of length 0.
   double Share(double product, size_t begin, size_t end) const {
     const double square = Sum(begin, end, begin, end, false);
-    if (!(square > kNothing * Sum(begin, end, begin, end, true))) return 1;
+    if (!(square > kZeroLength * Sum(begin, end, begin, end, true))) return 1;
     return 1 - product / (2 * square);
   }
 

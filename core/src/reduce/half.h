@@ -1,15 +1,15 @@
 // float16 (IEEE 754 binary16) and bfloat16, to and from float32.
 //
-// C++17 has neither type, so both are held in a uint16_t. Narrowing rounds to nearest even; subnormals and infinities
+// C++17 has neither type, so both are stored in a uint16_t. Narrowing rounds to nearest even; subnormals and infinities
 // are exact; a NaN stays a NaN, becomes quiet and keeps its sign and as much of its payload as fits. The templates work
-// on one value or on a vector of values (GCC's vector_size), so that scalar and vector code cannot disagree. A
-// processor that flushes subnormals to zero gets the same results. Pure functions; any thread may call them.
+// on one value or on a vector of values (GCC's vector_size), so scalar and vector code give the same bits. Results are
+// the same on a processor that flushes subnormals to zero. Pure functions; any thread may call them.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-// Vectors must not cross a call: how they are passed depends on the instruction set of each side.
+// Functions on vectors must be inlined: how a call passes vectors depends on the instruction set of each side.
 #define FRD_INLINE inline __attribute__((always_inline))
 
 namespace farandole {
@@ -32,7 +32,7 @@ FRD_INLINE Float WidenFloat16(Bits half) {
   // Subnormals count units of 2^-24, the last place of a float32 in [0.5, 1).
   const Float counted = Reinterpret<Float>(magnitude | 0x3f000000u) - 0.5f;
   const Bits normal = (magnitude << 13) + kRebias;
-  const Bits beyond = (magnitude << 13) + 2 * kRebias;  // infinity and NaN go from the highest exponent to the highest
+  const Bits beyond = (magnitude << 13) + 2 * kRebias;  // infinity and NaN have the highest exponent in both types
   const Bits large = magnitude < 0x7c00u ? normal : beyond;
   const Bits widened = magnitude < 0x0400u ? Reinterpret<Bits>(counted) : large;
   return Reinterpret<Float>(widened | ((half & 0x8000u) << 16));

@@ -1,10 +1,10 @@
-// What the instruction sets have in common: one function each, which reduce.cc chooses at run time.
+// The folds of all instruction sets, one function each. reduce.cc chooses one at run time.
 //
 //   reduce.cc ---> portable.cc --.
 //             ---> avx2.cc    ---+--> kernels.h   the same templates, compiled once per instruction set
 //             ---> avx512.cc  --'
 //
-// For the files of this folder only. Pure functions; any thread may call them.
+// Only files of this folder include it. Pure functions; any thread may call them.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 namespace farandole {
 
-// The arguments of Fold. With a copy there are two inputs, and the result is stored twice.
+// The arguments of Fold. A call with a copy has two inputs and stores the result twice.
 struct FoldCall {
   ReduceOp reduce;
   const void* const* inputs;

@@ -2,11 +2,11 @@
 //
 // Each <instruction set>.cc includes it once, after vectors.h and a codec named Float16.
 //
-// A fold works element by element in one order (R), so neither lanes nor blocks matter to the bits. Up to four inputs
-// are folded in registers. More are cut into the subtrees of R with at most four leaves, whose results go through
-// blocks of 4 KB that stay in the first-level cache.
+// A fold works element by element in one order (R), so the bits depend neither on lanes nor on blocks. Up to four
+// inputs are folded in registers. More inputs are divided into the subtrees of R with at most four leaves; the
+// subtrees' results go through blocks of 4 KB that stay in the first-level cache.
 //
-// Not a header of its own: the includer has included isa.h. Pure functions; any thread may call them.
+// REQUIRES: the including file has included isa.h. Pure functions; any thread may call them.
 #pragma once
 
 namespace farandole {
@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kLeafInputs = 4;
 constexpr size_t kBlockBytes = 4096;
 
-// R of at most four values, written out: 3 are 2 and 1, 4 are 2 and 2, as FirstPartOfR says.
+// R of at most four values, written out. FirstPartOfR splits 3 values into 2 and 1, and 4 into 2 and 2.
 template <class Element, class Op, size_t kInputs>
 FRD_INLINE Pair<Element> FoldValues(const Pair<Element>* values) {
   if constexpr (kInputs == 1) {
@@ -30,14 +30,14 @@ FRD_INLINE Pair<Element> FoldValues(const Pair<Element>* values) {
   }
 }
 
-// One node of R with up to four children. Inputs lie in memory as codec In says, the output as Out; at the root Finish
-// is applied before the result is stored.
+// One node of R with up to four children. Codec In reads the inputs, Out writes the output; the root applies Finish
+// before it stores the result.
 template <class In, class Out, class Op, size_t kInputs, bool kRoot>
 struct Node {
   using Element = typename In::Element;
   static constexpr size_t kStep = kStepElements<Element>;
 
-  // Not inlined: bodies and tails share one copy of the loop.
+  // Not inlined, so that bodies and tails share one copy of the loop.
   static __attribute__((noinline)) void Steps(const char* const* inputs, size_t steps, Element factor, char* output) {
     const char* from[kInputs];
     for (size_t k = 0; k < kInputs; ++k) from[k] = inputs[k];
@@ -50,7 +50,7 @@ struct Node {
     }
   }
 
-  // Less than one step goes through buffers, so that no byte outside the inputs and the output is touched.
+  // Folds less than one step through buffers, so that it touches no byte outside the inputs and the output.
   static __attribute__((noinline)) void Tail(const char* const* inputs, size_t element_count, Element factor,
                                              char* output) {
     char padded[kInputs][In::kStepBytes] = {};
@@ -64,9 +64,9 @@ struct Node {
     std::memcpy(output, result, Out::kPadded ? Out::kStepBytes : element_count * (Out::kStepBytes / kStep));
   }
 
-  // As Steps, and stores the result a second time, into lines that have to come from another core: each is fetched
-  // kBytesAhead before its step. (512 to 2048 did equally well.) The input that is not also the copy may come from
-  // memory.
+  // As Steps, but also stores the result into `copy`, whose lines are usually in another core's cache. So each line is
+  // prefetched kBytesAhead before its step; 512 to 2048 bytes were equally fast. The input that is not the copy may lie
+  // outside all caches, and is prefetched, too.
   static __attribute__((noinline)) void StepsTwice(const char* const* inputs, size_t steps, Element factor,
                                                    char* output, char* copy) {
     static_assert(kInputs == 2 && kRoot);
@@ -90,7 +90,7 @@ struct Node {
     }
   }
 
-  // copy: null, or where the result of two inputs is stored a second time.
+  // copy: null, or where the result of two inputs is stored a second time
   static void Run(const void* const* inputs, size_t offset, size_t element_count, Element factor, void* output,
                   void* copy = nullptr) {
     const char* from[kInputs];
@@ -112,7 +112,7 @@ struct Node {
   }
 };
 
-// A fold of any number of inputs. Inputs and output lie in memory as Codec says, results between them as Partial.
+// A fold of any number of inputs. Codec reads inputs and writes the output; results in between are stored as Partial.
 template <class Codec, class Op>
 struct Tree {
   using Element = typename Codec::Element;
@@ -177,11 +177,11 @@ struct Tree {
 
 // ---- integers: folded in their own type, scaled in double
 
-// Toward zero; a value that does not fit becomes the nearest one that does, a NaN becomes 0. Without branches, so that
-// the compiler can vectorise it.
+// Rounds toward zero. A value that does not fit becomes the nearest one that does, and a NaN becomes 0. The code has no
+// branches, so the compiler can vectorize it.
 template <class T>
 FRD_INLINE T Truncate(double value) {
-  // Both borders are exact in double; kAbove is the first whole number that does not fit.
+  // Both limits are exact in double; kAbove is the first whole number that does not fit.
   constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::min());
   constexpr double kAbove = static_cast<double>(std::numeric_limits<T>::max() / 2 + 1) * 2.0;
   const bool below = value <= kLowest;
@@ -201,7 +201,7 @@ __attribute__((noinline)) void ScaleIntegers(size_t element_count, Scale scale, 
   }
 }
 
-// In blocks, so that scaling finds the values still in the cache.
+// Works in blocks, so that scaling finds the values still in the cache.
 template <class T, class Codec, class Op>
 void FoldIntegers(const FoldCall& call) {
   if (call.scale.IsIdentity()) {
@@ -220,7 +220,7 @@ void FoldIntegers(const FoldCall& call) {
 
 // ---- dispatch
 
-// One struct per kind of element type, each with Run<an operation of vectors.h>. The rows of types.def name them.
+// One struct per kind of element type. The rows of types.def name the struct; Run takes an operation of vectors.h.
 
 template <class Codec>
 struct Reals {
@@ -233,7 +233,7 @@ struct Reals {
   }
 };
 
-// Operations that wrap are folded unsigned, since C++ defines wrapping for unsigned elements only; the bits are the
+// Operations that wrap are folded as unsigned, since C++ defines wrapping for unsigned elements only. The bits are the
 // same.
 template <class T>
 struct Integers {

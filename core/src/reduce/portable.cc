@@ -20,7 +20,7 @@ namespace farandole {
 namespace {
 
 #if defined(__aarch64__)
-// Every 64-bit Arm processor converts in hardware. The halves of a step go to first and second.
+// Every 64-bit Arm processor converts in hardware. `first` and `second` get the halves of a step.
 struct Float16 : HalfWords {
   static FRD_INLINE Vector<float> Widen(const char* from) {
     return (Vector<float>)vcvt_f32_f16(LoadVector<float16x4_t>(from));

@@ -20,7 +20,7 @@ constexpr unsigned kIeeeDefaults = 0x1f80;  // all exceptions masked, round to n
 
 Isa DetectIsa() {
 #if FRD_X86
-  // __builtin_cpu_supports also asks whether the system saves the wide registers; not every compiler's knows F16C.
+  // __builtin_cpu_supports also checks that the system saves the wide registers. Not every compiler's knows F16C.
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
   if (!__builtin_cpu_supports("avx2") || !has_f16c) return Isa::kPortable;
@@ -79,7 +79,7 @@ void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_
   assert(input_count >= 1 && reduce != ReduceOp::kAverage);
   if (element_count == 0) return;
   const size_t size_bytes = element_count * SizeOf(dtype);
-  // A value that stands alone is kept bit by bit, a NaN's payload included. (A bool may have to become 0 or 1.)
+  // A single input is copied bit by bit, including the payload of a NaN. (A bool may have to become 0 or 1.)
   if (input_count == 1 && scale.IsIdentity() && dtype != DType::kBool) {
     if (inputs[0] != output) std::memcpy(output, inputs[0], size_bytes);
     return;

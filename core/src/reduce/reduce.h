@@ -1,14 +1,15 @@
-// Element-wise folds, the only place in the core that looks at values.
+// Element-wise folds. Only this folder of the core reads the values of tensors.
 //
 // Order. R over a list S is the value itself if |S| = 1, else R(first p) + R(rest) with p the largest power of two
 // below |S|. Every fold obeys R over its inputs: first those of a group in the order of its ranks, then those of the
-// groups. So the bits of a result depend on who takes part and who shares memory, never on arrival or chunk.
-// docs/design/data-plane.md says where R is decided, and what gives it up. float16 and bfloat16 are widened, folded and
-// scaled in float32, and rounded once (to nearest even); between groups see FoldRounded. NaN propagates through min and
-// max, -0 is less than +0; a NaN that was computed is the positive quiet one without payload. Integers wrap, before
-// they are scaled. For bool, sum = max = or, product = min = and.
+// groups. So the bits of a result depend on which ranks take part and which of them share memory, never on the order of
+// arrival or the chunks. docs/design/data-plane.md lists where R is decided, and which settings and libraries give it
+// up. float16 and bfloat16 are widened, folded and scaled in float32, and rounded once (to nearest even); between
+// groups see FoldRounded. NaN propagates through min and max, -0 is less than +0; a NaN that was computed is the
+// positive quiet one without payload. Integers wrap, before they are scaled. For bool, sum = max = or, product = min =
+// and.
 //
-// The instruction set (portable, AVX2, AVX-512) is chosen once at run time; all three give the same bits.
+// BestIsa chooses the instruction set (portable, AVX2, AVX-512) once at run time; all three give the same bits.
 //
 // The caller owns all buffers, which may be unaligned. `output` may be one of the inputs, never a part of one.
 // Functions are pure; any thread may call them.
@@ -29,7 +30,7 @@ struct Scale {
   bool IsIdentity() const { return multiplier == divisor; }
 };
 
-// How many values of a list stand in the first half of R: the largest power of two below `count`. REQUIRES: count >= 2.
+// The number p of values in the first part of R: the largest power of two below `count`. REQUIRES: count >= 2.
 size_t FirstPartOfR(size_t count);
 
 // output[i] = scale(R(inputs[0][i], inputs[1][i], ...)).
@@ -37,13 +38,13 @@ size_t FirstPartOfR(size_t count);
 void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
           Scale scale, void* output);
 
-// As Fold of two inputs, and stores the result a second time, into lines that another core has, which are fetched in
-// time. REQUIRES: `copy` is one of the inputs or does not overlap them; it is not `output`.
+// As Fold of two inputs, but also stores the result into `copy`. The lines of `copy`, which another core may have
+// written, are prefetched. REQUIRES: `copy` is one of the inputs or does not overlap them; it is not `output`.
 void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
                void* output, void* copy);
 
-// As Fold of 16-bit floats, but rounded after each fold of two. Between groups the tree sends partial results, which
-// are rounded, so every other schedule rounds where the tree does. The inputs serve as scratch and are lost.
+// As Fold of 16-bit floats, but rounds after each fold of two. Between groups the tree sends partial results, which are
+// rounded, so every other schedule must round where the tree does. The inputs serve as scratch and are lost.
 void FoldRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
                  Scale scale, void* output);
 
@@ -53,8 +54,8 @@ void FoldRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t
 inline bool ScalesBeforeCrossing(DType dtype, ReduceOp reduce) { return IsHalf(dtype) && reduce == ReduceOp::kSum; }
 
 enum class Isa { kPortable = 0, kAvx2 = 1, kAvx512 = 2 };
-Isa BestIsa();         // what this machine has
-Isa ActiveIsa();       // what Fold uses
+Isa BestIsa();         // the widest that this machine has
+Isa ActiveIsa();       // the one that Fold uses
 void UseIsa(Isa isa);  // tests and benchmarks only; REQUIRES: isa <= BestIsa() and no Fold running
 
 // Sets the floating-point control word of this thread to IEEE defaults (no flush-to-zero) for its lifetime. A framework

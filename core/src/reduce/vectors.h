@@ -1,17 +1,17 @@
-// Vectors, operations on them, and how elements lie in memory: kernels.h is written in these terms.
+// Vectors, operations on them, and how elements lie in memory, for the loops of kernels.h.
 //
 // Each <instruction set>.cc includes it once, after it has set the compiler's target and kVectorBytes. Everything
 // stands in an unnamed namespace: with external names the linker would keep one copy of every template, perhaps the
 // AVX-512 one, for all instruction sets.
 //
-// What IEEE 754 or the hardware leave open is fixed here, so that all instruction sets give the same bits: a NaN that
-// was computed is stored as the positive quiet NaN without payload (which of two payloads survives depends on how the
-// compiler placed the operands), and -0 counts as less than +0 in min and max.
+// These functions fix what IEEE 754 or the hardware leave open, so that all instruction sets give the same bits: a NaN
+// that was computed is stored as the positive quiet NaN without payload (which of two payloads survives depends on how
+// the compiler placed the operands), and -0 counts as less than +0 in min and max.
 //
-// Not a header of its own: the includer has included isa.h. Pure functions; any thread may call them.
+// REQUIRES: the including file has included isa.h. Pure functions; any thread may call them.
 #pragma once
 
-// Here, not earlier: clang wants the target set where functions on wide vectors are defined.
+// Included here, not earlier: clang requires that the target is set before functions on wide vectors are defined.
 #include "reduce/half.h"
 
 namespace farandole {
@@ -24,7 +24,7 @@ struct VectorOf {
 template <class Element>
 using Vector = typename VectorOf<Element>::type;
 
-// A step of every loop: two vectors. A vector of 16-bit floats in memory widens to two vectors of float32, a Pair.
+// Each step of a loop folds two vectors. One vector of 16-bit floats in memory widens to a Pair of float32 vectors.
 template <class Element>
 struct Pair {
   Vector<Element> first;
@@ -46,7 +46,7 @@ FRD_INLINE void StoreVector(V value, char* to) {
 
 // ---- codecs: how elements lie in memory, and the type in which they are folded (Element)
 //
-// kPadded: the memory is a block of kernels.h and holds whole steps, so that a loop may read and write behind the last
+// kPadded: the memory is a block of kernels.h and holds whole steps, so a loop may read and write behind the last
 // element.
 
 template <class T>
@@ -63,7 +63,7 @@ struct Plain {
   }
 };
 
-// A result on its way up the tree. Its elements have the order in which a codec loads them.
+// A partial result of the tree. Its elements have the order in which a codec loads them.
 template <class T>
 struct Partial : Plain<T> {
   static constexpr bool kPadded = true;
@@ -77,7 +77,7 @@ struct Bool : Plain<uint8_t> {
   }
 };
 
-// Two neighbours share 32 bits: the lower one goes to first, the upper one to second, and no bits move between lanes.
+// Two neighbours share 32 bits: `first` gets the lower one, `second` the upper one, and no bits move between lanes.
 struct HalfWords {
   using Element = float;
   using Bits = Vector<uint32_t>;
@@ -98,7 +98,7 @@ struct Bfloat16 : HalfWords {
   }
 };
 
-// For processors without conversions in hardware; the files of the others define their own Float16.
+// For processors without conversions in hardware. Files for other processors define their own Float16.
 struct PortableFloat16 : HalfWords {
   static FRD_INLINE Pair<float> Load(const char* from) {
     const Bits words = LoadVector<Bits>(from);
@@ -154,8 +154,8 @@ struct Product {
   }
 };
 
-// Both comparisons, left < right and right < left, pick the same value, except that of two zeros, or beside a NaN, they
-// pick both operands. The bitwise or of both picks then makes -0 of two different zeros and keeps a NaN a NaN.
+// Both comparisons, left < right and right < left, pick the same value, except for two zeros or a NaN, where they pick
+// both operands. The bitwise or of both picks gives -0 for zeros of different signs, and a NaN if one operand is a NaN.
 struct Min {
   static constexpr bool kWraps = false;
   using OfBools = Min;
@@ -173,7 +173,7 @@ struct Min {
   }
 };
 
-// As Min, of the negated values: the sign bits are flipped before the bitwise or, and back after it.
+// As Min of the negated values: the sign bits are flipped before the bitwise or, and back after it.
 struct Max {
   static constexpr bool kWraps = false;
   using OfBools = Max;
@@ -198,7 +198,7 @@ FRD_INLINE Pair<Element> ApplyPair(Pair<Element> left, Pair<Element> right) {
   return {Op::template Apply<Element>(left.first, right.first), Op::template Apply<Element>(left.second, right.second)};
 }
 
-// Scales the root of R, and makes a NaN the quiet one. Integers are scaled in another way (ScaleIntegers).
+// Scales the root of R, and replaces a NaN by the quiet one. ScaleIntegers scales integers.
 template <class Element>
 FRD_INLINE Vector<Element> Finish(Vector<Element> value, Element factor) {
   if constexpr (kIsReal<Element>) {

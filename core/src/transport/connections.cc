@@ -10,12 +10,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How many connections one step accepts: a flood of strangers must not keep the loop from its other work.
+// The most connections that one step accepts, so that a flood of strangers does not keep the loop from its other work.
 constexpr int kAcceptedPerStep = 64;
 
 constexpr milliseconds kFirstPause{2};
 constexpr milliseconds kLongestPause{100};
-constexpr milliseconds kLongestAttempt{5000};  // then the name is looked up again: a restarted host may have moved
+// Afterwards the name is looked up again, since a restarted host may have a new address.
+constexpr milliseconds kLongestAttempt{5000};
 
 bool IsPowerOfTwo(size_t number) { return (number & (number - 1)) == 0; }
 
@@ -49,7 +50,7 @@ Status Acceptor::Step(const PollSet& set, TimePoint now, std::vector<Authenticat
   for (auto each = pending_.begin(); each != pending_.end();) {
     const bool due = set.ready(each->connection) || now >= each->handshake.limit();
     const bool stays = !due || Advance(&*each, now);
-    // The connection moves out of a handshake that is done, so that its entry goes below.
+    // A handshake that is done gives its connection away, so the next line erases its entry.
     if (stays && each->handshake.done()) peers->push_back({std::move(each->connection), each->handshake.theirs()});
     each = stays && each->connection.valid() ? std::next(each) : pending_.erase(each);
   }
@@ -75,7 +76,7 @@ Status Acceptor::AcceptAll(TimePoint now) {
     // The list is full, or this process may open no more descriptors: closing the oldest pending one makes room.
     if (!accepted.ok() || pending_.size() == kMostPending) {
       pending_.pop_front();
-      TurnAway("it had not proved itself when others needed its place");
+      TurnAway("it had not finished its handshake when newer connections needed its place");
     }
     if (accepted.ok()) {
       pending_.push_back({std::move(connection), Handshake(Handshake::Side::kServer, key_, mine_, now)});
@@ -84,7 +85,7 @@ Status Acceptor::AcceptAll(TimePoint now) {
   return Status::Ok();
 }
 
-// Only the 1st, 2nd, 4th, 8th ... is logged, so that a flood of strangers is no flood of lines.
+// Logs only the 1st, 2nd, 4th, 8th ... connection, so that many strangers cause few lines.
 void Acceptor::TurnAway(const std::string& reason) {
   last_reason_ = reason;
   if (!IsPowerOfTwo(++turned_away_)) return;
@@ -109,8 +110,8 @@ void Connector::Watch(PollSet* set) const {
 
 Status Connector::Step(TimePoint now) {
   const Status status = Attempt(now);
-  // A server that closes the connection over our proof does not know the key, or has just ended. One that has ended
-  // does not answer the next attempt; one that lacks the key hangs up a second time, and then the error is final.
+  // A server that closes the connection after our proof lacks the key or has just ended. A server that has ended does
+  // not answer the next attempt. A server that lacks the key hangs up a second time, and then the error is final.
   const bool may_have_ended = handshake_ && handshake_->hung_up_on() && ++hung_up_on_ == 1;
   if (status.code() != Code::kPeerLost && status.code() != Code::kDeadline && !may_have_ended) return status;
   Retry(status.message(), now);

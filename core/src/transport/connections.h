@@ -1,18 +1,18 @@
-// Both ends of a connection that has still to prove that it belongs to the job.
+// Both ends of a connection on which the peers have not yet proved that they belong to the job.
 //
 //   Acceptor   listener -> [ handshake | handshake | ... at most kMostPending ] -> AuthenticatedPeer, which has the key
 //
-// An Acceptor makes many handshakes at once, so that a silent stranger delays nobody else. A stranger costs one
-// descriptor and some hundred bytes, for kHandshakeTimeout at most. When kMostPending handshakes are under way, the
-// oldest is closed; if it was that of a rank, the rank retries.
+// An Acceptor makes many handshakes at once, so a silent stranger delays no rank. A stranger costs one descriptor and
+// some hundred bytes, for kHandshakeTimeout at most. When kMostPending handshakes are under way, the Acceptor closes
+// the oldest; if its peer is a rank, that rank retries.
 //
 //   Connector   connects to another rank and proves that it belongs to the job
 //
-// A Connector retries while nobody listens there yet, or while the other end hangs up before it has proved itself: its
-// listener may belong to an epoch that is just ending, or strangers may crowd it. The pauses grow from milliseconds to
-// a tenth of a second. A Connector blocks only to look a name up.
+// A Connector retries while nobody listens there yet. It also retries when the other end hangs up before its proof: the
+// listener may belong to an epoch that is just ending, or may have closed this connection to make room. The pauses grow
+// from milliseconds to a tenth of a second. A Connector blocks only to look a name up.
 //
-// The setting-up of a job owns both (world/rendezvous); one thread at a time.
+// The start of a job owns both (world/rendezvous); one thread at a time.
 #pragma once
 
 #include <list>
@@ -43,13 +43,13 @@ class Acceptor {
   size_t pending() const { return pending_.size(); }
 
   void Watch(PollSet* set) const;
-  // Appends the peers that have proved themselves. An error means the listener itself.
+  // Appends the peers that have proved that they hold the key. An error concerns the listener itself.
   Status Step(const PollSet& set, TimePoint now, std::vector<AuthenticatedPeer>* peers);
 
-  // How many connections were turned away, and why the last one was: a rank that is missing may be among them.
+  // How many connections were turned away, and why the last one was. A missing rank may be among them.
   size_t turned_away() const { return turned_away_; }
   const std::string& last_reason() const { return last_reason_; }
-  // Counts and logs a connection that the caller, or this, closes for that reason.
+  // Counts and logs a connection that the caller or this Acceptor closes, with the reason.
   void TurnAway(const std::string& reason);
 
  private:
@@ -59,7 +59,7 @@ class Acceptor {
   };
 
   Status AcceptAll(TimePoint now);
-  // False when the connection is of no further use.
+  // False: the connection must be closed.
   bool Advance(Pending* each, TimePoint now);
 
   Descriptor listener_;
@@ -85,11 +85,11 @@ class Connector {
   const Hello& theirs() const { return handshake_->theirs(); }
 
   const std::string& endpoint() const { return endpoint_; }
-  // Why there is no connection yet; empty while nothing was refused.
+  // Why the last attempt failed; empty before the first failure.
   const std::string& last_refusal() const { return last_refusal_; }
 
  private:
-  // Goes on with the attempt under way, or begins one when it is time.
+  // Continues the attempt under way, or begins the next one when its time has come.
   Status Attempt(TimePoint now);
   // Gives the attempt up and plans the next one.
   void Retry(const std::string& reason, TimePoint now);
@@ -100,9 +100,9 @@ class Connector {
   std::optional<Handshake> handshake_;
   Descriptor connection_;
   size_t attempts_ = 0;
-  int hung_up_on_ = 0;  // how often the other end closed the connection when this one had sent its proof
+  int hung_up_on_ = 0;  // how often the other end closed the connection after our proof
   std::chrono::milliseconds pause_{0};
-  TimePoint next_;  // between attempts: when the next one begins; else: when this one is given up
+  TimePoint next_;  // between attempts: when the next one begins; else: when the present one fails
   std::string last_refusal_;
 };
 

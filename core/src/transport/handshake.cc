@@ -16,11 +16,11 @@ namespace {
 constexpr char kMagic[4] = {'F', 'R', 'D', 'L'};
 constexpr size_t kPurposeBytes = 16;
 constexpr size_t kNonceBytes = 32;
-// Magic and version, with which the hellos of all versions begin.
+// The hellos of all versions begin with magic and version.
 constexpr size_t kPrefixBytes = sizeof(kMagic) + sizeof(uint32_t);
 constexpr size_t kHelloBytes = kPrefixBytes + kPurposeBytes + sizeof(uint32_t) + sizeof(uint64_t) + kNonceBytes;
 
-// Of equal length, so that the hellos after them begin at the same offset.
+// The labels have equal length, so the hellos after them begin at the same offset.
 constexpr char kClientLabel[] = "farandole client v1";
 constexpr char kServerLabel[] = "farandole server v1";
 static_assert(sizeof(kClientLabel) == sizeof(kServerLabel), "labels of equal length");
@@ -54,7 +54,7 @@ Digest Proof(const Key& key, const char* label, const Bytes& client, const Bytes
   return HmacSha256(key.data(), key.size(), text.data(), text.size());
 }
 
-// Closing a socket with unread bytes resets the connection, and a reset overtakes what we sent last.
+// Closing a socket with unread bytes resets the connection, and the peer may then lose what we sent last.
 void DiscardUnread(int fd) {
   char ignored[512];
   while (recv(fd, ignored, sizeof(ignored), MSG_DONTWAIT) == static_cast<ssize_t>(sizeof(ignored))) continue;
@@ -101,11 +101,11 @@ Status Handshake::Step(int fd, TimePoint now) {
     const std::string peer = stage_ == kServerProof ? DescribePeer(fd) : "";
     const Status moved = Move(fd, &blocked);
     if (moved.code() == Code::kPeerLost && side_ == Side::kClient && stage_ == kServerProof) {
-      // A server that the proof did not convince closes without a word.
+      // A server that rejects the proof closes the connection without an answer.
       hung_up_on_ = true;
       return {Code::kMismatch,
               peer + " does not know this job's key (another job on this address?): it closed the connection " +
-                  "when we had proved that we do"};
+                  "after this process had proved that it does"};
     }
     FRD_RETURN_IF_ERROR(moved);
     if (blocked && now >= limit_) {

@@ -1,6 +1,6 @@
 // A reliable, ordered stream of bytes between two ranks.
 //
-// Schedules see only this: both ends know from the schedule how many bytes come next, so there are no frames here.
+// Both ends know from the schedule how many bytes come next, so a link needs no frames.
 //
 // The World owns its links. A link belongs to one epoch, and the next epoch makes links of its own. One thread at a
 // time uses a link: the one that drives the progress loop.
@@ -31,9 +31,9 @@ class Link {
 // A link over a connected stream socket, blocking or not: TCP between hosts, and a Unix socket pair works too. `peer`
 // names the other end in errors ("rank 3 on node-b").
 //
-// The socket comes authenticated (handshake.h) and with its buffer sizes set, which count only before connect and
-// listen. Nagle's delay is switched off. After its destruction the peer still receives what was sent (unless the peer
-// left unread bytes here), then kPeerLost.
+// REQUIRES: the socket is authenticated (handshake.h), and its buffer sizes were set before connect or listen. The link
+// switches Nagle's delay off. After the link's destruction the peer still receives what was sent, then kPeerLost. If
+// this end has unread bytes, the peer may lose what was sent.
 std::unique_ptr<Link> MakeTcpLink(Descriptor socket, std::string peer = "a peer");
 
 }  // namespace farandole

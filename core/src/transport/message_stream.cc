@@ -15,7 +15,7 @@ namespace farandole {
 
 void MessageStream::Queue(const Bytes& message) {
   if (!is_sending_) return;
-  // Moves the rest to the front once half is sent, so that the buffer does not grow while the peer reads slowly.
+  // Moves the rest to the front once half is sent, so that a slow reader does not make the buffer grow.
   if (sent_ > outgoing_.size() / 2) {
     outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(sent_));
     sent_ = 0;
@@ -53,7 +53,7 @@ Status MessageStream::Receive(std::vector<Bytes>* messages) {
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0 && errno == EAGAIN) return Take(messages);
     if (moved <= 0) {
-      // What came before the end still counts.
+      // Messages before the end of the stream are still delivered.
       FRD_RETURN_IF_ERROR(Take(messages));
       return {Code::kPeerLost, "control connection closed"};
     }

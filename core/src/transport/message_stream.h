@@ -2,8 +2,8 @@
 //
 //   | length, uint32 little-endian | length bytes |      length <= kMessageLimitBytes, else the peer is not one of us
 //
-// Sending and receiving never block: what does not fit into the socket waits here. The World owns the streams; one
-// thread at a time uses them, the one that drives the progress loop.
+// Sending and receiving never block; the stream keeps what does not fit into the socket. The World owns the streams.
+// One thread at a time uses them: the one that drives the progress loop.
 #pragma once
 
 #include <cstdint>
@@ -27,23 +27,23 @@ class MessageStream {
   int descriptor() const { return socket_.get(); }
 
   void Queue(const Bytes& message);
-  // Sends what the socket takes. An error is final; the peer learns of it by the end of the stream.
+  // Sends as much as the socket takes. An error is final; the peer sees the end of the stream.
   Status Flush();
-  // After an error of Flush: drops what is queued, now and later. What the peer sent before can still be received.
+  // After an error of Flush: drops all queued messages, now and later. What the peer sent before can still be received.
   void StopSending();
   bool flushed() const { return unsent_bytes() == 0; }
   size_t unsent_bytes() const { return outgoing_.size() - sent_; }
-  // Appends the complete messages that have come. kPeerLost at the end of the stream.
+  // Appends the complete messages that have arrived. kPeerLost at the end of the stream.
   Status Receive(std::vector<Bytes>* messages);
 
-  // One message at most, and not a byte of the next leaves the socket. Its next reader may be another object, which
-  // learns from poll that there is more.
+  // Appends at most one message, and leaves all bytes of the next one in the socket. Another object may read the socket
+  // next, and poll must tell it that there is more.
   Status ReceiveOne(std::vector<Bytes>* messages);
 
-  // Ends our direction, if everything queued could be sent.
+  // Ends our direction if all queued messages could be sent.
   void EndSending();
-  // Ends our direction after what is queued, then reads and drops what still comes until the peer ends its own or the
-  // time is up. Closing with unread data would reset the connection, and the peer would lose our last messages.
+  // Sends what is queued and ends our direction, then reads and drops all messages until the peer ends its direction or
+  // the time is up. Closing with unread data would reset the connection, and the peer would lose our last messages.
   void CloseGently(int timeout_ms);
 
  private:

@@ -14,7 +14,7 @@
 namespace farandole {
 namespace {
 
-constexpr int64_t kCancelIntervalMs = 100;  // how soon a sleep notices that waits are cancelled
+constexpr int64_t kCancelIntervalMs = 100;  // how long a sleep may take to notice that waits are cancelled
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434

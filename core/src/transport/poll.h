@@ -1,4 +1,4 @@
-// What a thread sleeps on.
+// The objects that a thread sleeps on.
 //
 //   PollSet   descriptors that are added anew for each sleep; the start of a job owns one. One thread
 //   Poller    descriptors that are watched until they are forgotten; the progress loop owns one. One thread changes
@@ -21,14 +21,14 @@ namespace farandole {
 
 class PollSet {
  public:
-  // For the next Wait. Invalid descriptors are ignored.
+  // Adds a descriptor to the next Wait. Ignores an invalid one.
   void Add(const Descriptor& descriptor, short events);
   // The next Wait ends at this time or at an earlier one.
   void WakeAt(TimePoint time);
   // Sleeps until a descriptor is ready or the time has come. False: waits are cancelled, see socket_io.h.
   bool Wait();
 
-  // Of this very descriptor, not of another that had its number when Wait looked.
+  // Whether this very descriptor was ready. Another descriptor that had its number during Wait does not count.
   bool ready(const Descriptor& descriptor) const { return descriptor.valid() && ready_.count(descriptor.serial()) > 0; }
 
  private:
@@ -44,7 +44,7 @@ class Poller {
   // Reports `tag` when the descriptor is readable (or hung up). Edge-triggered descriptors also report writability,
   // each change once.
   Status Watch(int descriptor, uint64_t tag, bool edge_triggered = false);
-  // While on: reports writability, too, for as long as it lasts.
+  // While `on`: also reports writability, for as long as it lasts.
   void WatchWriting(int descriptor, uint64_t tag, bool on);
   void Forget(int descriptor);
 
@@ -56,10 +56,10 @@ class Poller {
   Descriptor epoll_;
 };
 
-// Of this process, to be passed to others.
+// Opens a pidfd of this process, to be passed to other processes.
 Status OpenOwnPidfd(Descriptor* pidfd);
 
-// Of the process at the other end of a Unix socket; invalid when that is no Unix socket or the kernel does not say.
+// The pidfd of the process at the other end of a Unix socket. Invalid for other sockets, and when the kernel refuses.
 Descriptor PidfdOfPeer(int fd);
 
 }  // namespace farandole

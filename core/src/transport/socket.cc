@@ -56,7 +56,7 @@ Status UnixAddress(const std::string& endpoint, std::vector<Address>* addresses)
   if (name.empty()) return BadEndpoint(endpoint, "the name is empty");
   if (name.size() > sizeof(path.sun_path) - 1) return BadEndpoint(endpoint, "the name is longer than 107 bytes");
   path.sun_family = AF_UNIX;
-  // A leading zero byte makes the name abstract: no file, gone with its last socket.
+  // A leading zero byte makes the name abstract: it has no file, and ends with its last socket.
   std::memcpy(path.sun_path + 1, name.data(), name.size());
   Address address;
   std::memcpy(&address.storage, &path, sizeof(path));
@@ -140,12 +140,13 @@ bool AddressOf(NameFunction getname, int fd, Address* address) {
 // ---- options
 
 void SetOption(int fd, int level, int name, int value) {
-  // Tuning only: where a kernel or a sandbox refuses, we lose speed or notice a death later, and nothing else.
+  // These options are tuning. Where a kernel or a sandbox refuses one, transfers are slower or a death is noticed
+  // later.
   (void)setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-// Asking for less than the kernel allows is granted in full; asking for more gives the limit *and* ends the kernel's
-// own growing of TCP buffers, which is worse than not asking.
+// A request within the kernel's limit is granted in full. A larger request yields the limit *and* ends the kernel's own
+// growing of TCP buffers, which is worse than no request.
 bool KernelAllowsTcpBuffers() {
   static const bool allowed = [] {
     int64_t receive = 0, send = 0;
@@ -156,7 +157,7 @@ bool KernelAllowsTcpBuffers() {
   return allowed;
 }
 
-// REQUIRES: before listen or connect, because the size of TCP's window field is agreed then.
+// REQUIRES: called before listen or connect, because TCP agrees on its window scale then.
 void SizeBuffers(int fd, int family) {
   if (family != AF_UNIX && !KernelAllowsTcpBuffers()) return;
   SetOption(fd, SOL_SOCKET, SO_SNDBUF, kBufferBytes);
@@ -165,7 +166,7 @@ void SizeBuffers(int fd, int family) {
 
 void TuneTcp(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  // A host that vanished without a word is noticed after 5 + 4 * 1 s, and after 10 s while data is under way.
+  // A silent death of the other host is noticed after 5 + 4 * 1 s, and after 10 s while data are under way.
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5);
   SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
@@ -173,7 +174,7 @@ void TuneTcp(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 10000);
 }
 
-// An invalid descriptor, with errno, where the system refuses.
+// Returns an invalid descriptor and sets errno where the system refuses.
 Descriptor MakeSocket(int family) {
   Descriptor made(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!made.valid()) return made;
@@ -182,7 +183,7 @@ Descriptor MakeSocket(int family) {
   return made;
 }
 
-// Refuses a peer of another user: each user of the machine may connect to an abstract name, or bind it before us.
+// Refuses a peer of another user: any user of the machine may connect to an abstract name, or bind it before us.
 Status CheckUser(int fd, const std::string& who) {
   ucred peer = {};
   socklen_t size_bytes = sizeof(peer);
@@ -194,8 +195,7 @@ Status CheckUser(int fd, const std::string& who) {
 
 // ---- connecting
 
-// Connecting to a port of our own host on which nobody listens may, by TCP's simultaneous open, connect the socket to
-// itself.
+// TCP's simultaneous open may connect a socket to itself when nobody listens on a port of our own host.
 bool IsConnectedToItself(int fd) {
   Address mine, theirs;
   if (!AddressOf(getsockname, fd, &mine) || !AddressOf(getpeername, fd, &theirs)) return false;
@@ -236,7 +236,7 @@ Status StartConnect(const std::string& endpoint, const Address& address, Descrip
 Status ListenAt(const std::string& endpoint, const Address& address, Descriptor* listener) {
   Descriptor made = MakeSocket(address.family());
   if (!made.valid()) return SystemError("cannot open a socket for " + endpoint);
-  // A job that is started again may have its port while connections of the last one linger in TIME_WAIT.
+  // A restarted job may bind its port while connections of the last job are in TIME_WAIT.
   if (address.family() != AF_UNIX) SetOption(made.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (bind(made.get(), address.get(), address.size_bytes) != 0 || listen(made.get(), kBacklog) != 0) {
     return SystemError("cannot listen at " + endpoint);
@@ -263,7 +263,7 @@ AddressBytes BytesOf(const sockaddr* address) {
   return {reinterpret_cast<const uint8_t*>(&v6->sin6_addr), sizeof(v6->sin6_addr)};
 }
 
-// The length of a network's part, from its mask.
+// The prefix length of a network, from its mask.
 size_t Ones(const AddressBytes& mask) {
   size_t ones = 0;
   for (size_t i = 0; i < mask.count; ++i) ones += std::bitset<8>(mask.data[i]).count();
@@ -302,7 +302,7 @@ Status Accept(int listener_fd, Deadline deadline, Descriptor* connection) {
     if (!WaitFor(listener_fd, POLLIN, deadline)) return {Code::kDeadline, "nobody connected in time"};
     Descriptor made(accept4(listener_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!made.valid()) {
-      // accept also reports what happened to the one connection that it would have returned. Only these errors mean the
+      // accept also reports errors of the one connection that it would have returned. Only these errors concern the
       // listener itself.
       const bool is_ours = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ||
                            errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EFAULT || errno == EPERM;

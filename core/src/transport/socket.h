@@ -1,16 +1,16 @@
-// Sockets by endpoint text: listening, accepting, connecting, and who is at the other end.
+// Sockets by endpoint text: listening, accepting, connecting, and names of the other end.
 //
 // An endpoint is "unix:<abstract name>" or "tcp:<host>:<port>", host being a name, an IPv4 literal or an IPv6 literal
-// in [brackets]. Abstract Unix sockets belong to nobody in the file system, so both ends check that the other has our
-// user id. Used while a job is set up; socket_io.h moves bytes over what is made here.
+// in [brackets]. Abstract Unix sockets have no owner in the file system, so each end checks that the other has its user
+// id. The start of a job uses these functions; socket_io.h moves bytes over the sockets.
 //
 // The caller owns each descriptor that it gets. Descriptors are close-on-exec and non-blocking, and no function blocks
 // longer than its deadline, except for name look-ups, which the system's resolver bounds. Any thread may call;
 // different threads use different descriptors.
 //
-// Codes: kDeadline the time is up; kPeerLost the other end refused, closed or reset; kMismatch the other end is not one
-// of us or breaks the rules: close this connection, then go on; kInvalid the endpoint text is wrong; kInternal the
-// system refused.
+// Codes: kDeadline the time is up; kPeerLost the other end refused, closed or reset; kMismatch the other end belongs to
+// another user or breaks the protocol: the caller closes this connection and goes on; kInvalid the endpoint text is
+// wrong; kInternal the system refused.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ namespace farandole {
 // kernel choose; BoundEndpoint says what it chose. kInternal: the system allows none.
 Status Listen(const std::string& endpoint, Descriptor* listener);
 
-// The endpoint others connect to: "tcp:127.0.0.1:40123", "unix:name".
+// The endpoint that others connect to: "tcp:127.0.0.1:40123", "unix:name".
 Status BoundEndpoint(int fd, std::string* endpoint);
 
 // Waits for one connection. kMismatch: a process of another user connected and was refused; call again.
@@ -37,9 +37,9 @@ Status Accept(int listener_fd, Deadline deadline, Descriptor* connection);
 
 // ---- connecting
 
-// An attempt in two halves that do not block (name look-ups excepted). The first begins to connect to one of the
-// endpoint's addresses: number `attempt`, counted round and round, so that each address gets its turn. Once poll
-// reports POLLOUT the second says whether the connection was made. kPeerLost when nobody listens there.
+// Two steps of an attempt that do not block (name look-ups excepted). The first begins to connect to address number
+// `attempt` of the endpoint, modulo their count, so that attempts try all addresses. Once poll reports POLLOUT, the
+// second says whether the connection was made. kPeerLost: nobody listens there.
 Status BeginConnect(const std::string& endpoint, size_t attempt, Descriptor* connection);
 Status EndConnect(const std::string& endpoint, int fd);
 
@@ -53,8 +53,8 @@ std::string DescribePeer(int fd);
 
 // ---- this host
 
-// The addresses of the interfaces that are up, in their order, each with the length of its network's part:
-// "10.0.0.7/24", "2001:db8::7/64". Loopback is left out, and so are addresses that are valid on one link only.
+// The addresses of the interfaces that are up, in their order, each with its prefix length: "10.0.0.7/24",
+// "2001:db8::7/64". Loopback and link-local addresses are left out.
 Status HostAddresses(std::vector<std::string>* addresses);
 
 }  // namespace farandole

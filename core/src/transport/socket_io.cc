@@ -35,7 +35,7 @@ Status Late(int fd, const std::string& what, size_t done_bytes, size_t size_byte
                                std::to_string(size_bytes) + " bytes in time"};
 }
 
-// What errno says about a connection: the other end is gone, or the system refused.
+// Translates errno of a connection: the other end is gone, or the system refused.
 Status TransferError(int fd, const char* call) {
   const bool is_gone = errno == EPIPE || errno == ECONNRESET || errno == ETIMEDOUT || errno == ECONNABORTED ||
                        errno == EHOSTUNREACH || errno == ENETUNREACH || errno == ENOTCONN;
@@ -102,7 +102,7 @@ Status SendSome(int fd, const int* descriptors, size_t count, Deadline deadline)
   for (;;) {
     if (sendmsg(fd, &passing.message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1) return Status::Ok();
     if (errno == ETOOMANYREFS && Now() < deadline) {
-      // As many descriptors as we may open are on their way already; the receivers make room.
+      // The kernel's limit of descriptors in transit is reached; it frees up as receivers take theirs.
       std::this_thread::sleep_for(milliseconds(1));
     } else if (!IsTemporary(errno)) {
       return TransferError(fd, "passing descriptors");
@@ -112,7 +112,7 @@ Status SendSome(int fd, const int* descriptors, size_t count, Deadline deadline)
   }
 }
 
-// Takes everything that came, whether wanted or not, so that nothing leaks.
+// Takes all descriptors that have arrived, wanted or not, so that none leaks.
 void TakeAll(msghdr* message, std::vector<Descriptor>* descriptors) {
   for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr; header = CMSG_NXTHDR(message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -150,7 +150,7 @@ Status RecvSome(int fd, size_t count, std::vector<Descriptor>* descriptors, Dead
 
 bool WaitFor(int fd, short events, Deadline deadline) {
   for (;;) {
-    // Rounded up: waking a fraction of a millisecond early would spin until the deadline.
+    // Rounds up, since waking a fraction of a millisecond early would spin until the deadline.
     const auto left = std::chrono::ceil<milliseconds>(deadline - Now()).count();
     pollfd entry = {fd, events, 0};
     const int ready = poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left, 0, kCancelIntervalMs)));

@@ -1,5 +1,5 @@
-// Waits, bytes and descriptors over connected sockets, for the setting-up of a job. The data plane moves its bytes
-// through link.h and put_stream.h instead.
+// Waits, bytes and descriptors over connected sockets, for the start of a job. The data plane moves its bytes through
+// link.h and put_stream.h instead.
 //
 // The caller owns the sockets, which may be blocking or not; no function blocks longer than its deadline. Any thread
 // may call; different threads use different sockets. The codes are those of socket.h.
@@ -20,30 +20,30 @@ namespace farandole {
 // While set, every wait of the transport layer, in any thread, ends with kDeadline within a tenth of a second. Ctrl-C
 // during the start of a job sets it.
 void CancelWaits(bool cancel);
-// Asked by loops that sleep in another way than by WaitFor.
+// Loops that sleep without WaitFor check this.
 bool WaitsAreCancelled();
 
-// True once poll reports any of `events` (or an error, which the next call on the descriptor will name); false at the
+// True once poll reports any of `events`, or an error, which the next call on the descriptor returns. False at the
 // deadline and when waits are cancelled.
 bool WaitFor(int fd, short events, Deadline deadline);
 
-// The peer has closed or reset the connection, also where bytes that came before still wait to be read. Never waits.
+// Whether the peer has closed or reset the connection, even if earlier bytes are still unread. Never waits.
 bool HasPeerClosed(int fd);
 
 // ---- bytes
 
-// Move what the connection takes or gives now, which may be nothing. kPeerLost: the peer has closed or reset the
-// connection; of TrySend, bytes that came before can still be received. REQUIRES: size_bytes > 0.
+// Move the bytes that the connection takes or gives now, perhaps none. kPeerLost: the peer has closed or reset the
+// connection; after kPeerLost of TrySend, earlier bytes of the peer can still be received. REQUIRES: size_bytes > 0.
 Status TrySend(int fd, const void* data, size_t size_bytes, size_t* moved_bytes);
 Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes);
 
-// What a failed send means. kPeerLost: the connection has ended; reading reports that end, too, after everything that
-// the peer sent before. kInternal: the system refused, and the connection goes on. REQUIRES: errno still holds the
+// The status of a failed send. kPeerLost: the connection has ended; reading reports that end, too, after everything
+// that the peer sent before. kInternal: the system refused, and the connection goes on. REQUIRES: errno still holds the
 // error.
 Status SendFailed(const std::string& what);
 
-// Block until everything has moved. kDeadline and kPeerLost say how much had: the connection is of no further use. For
-// short messages of the start only, since the caller notices nothing else meanwhile.
+// Block until all bytes have moved. Messages of kDeadline and kPeerLost say how many had; the caller then closes the
+// connection. For short messages of the start only, since the blocked caller notices no other event.
 Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline);
 Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);
 
@@ -53,9 +53,9 @@ Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);
 //
 //   | count, uint32 | length, uint32 | length bytes | one byte per <= 200 descriptors, which travel with it |
 //
-// Received descriptors are close-on-exec and in the order sent. The receiver takes no more than its limits, else
-// kMismatch; kInternal says when this process may not open as many. After an error the connection is of no further use,
-// and *descriptors has those that came.
+// Received descriptors are close-on-exec and in the order sent. kMismatch: the sender exceeds the receiver's limits.
+// kInternal: this process may not open so many descriptors. After an error the caller closes the connection, and
+// *descriptors has those that arrived.
 Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::string& payload, Deadline deadline);
 Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vector<Descriptor>* descriptors,
                        std::string* payload, Deadline deadline);

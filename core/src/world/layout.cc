@@ -12,7 +12,7 @@ int Layout::shard_count() const {
   return static_cast<int>(most);
 }
 
-// Ranks are visited in order, so the groups are ordered by their lowest rank, and ranks ascend in each.
+// The loop visits ranks in order, so groups are ordered by their lowest rank, and ranks ascend in each group.
 Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& unshared) {
   Layout layout;
   std::map<std::string, size_t> group_by_machine;
@@ -41,7 +41,7 @@ Layout Restrict(const Layout& layout, const std::vector<int>& ranks) {
   return restricted;
 }
 
-// OwnerOfShard and ShardsOf round alike: ShardsOf(m) are exactly the shards whose owner is m.
+// OwnerOfShard and ShardsOf round alike, so ShardsOf(m) are exactly the shards whose owner is m.
 int OwnerOfShard(int group_size, int shard, int shard_count) { return shard * group_size / shard_count; }
 
 ShardRange ShardsOf(int member, int group_size, int shard_count) {
@@ -60,7 +60,7 @@ std::vector<int> Counterparts(const Layout& layout, int rank) {
 }
 
 bool HasPutStreams(const Layout& layout) {
-  constexpr int kMostRanks = 64;  // a rank has as many descriptors more as there are others
+  constexpr int kMostRanks = 64;  // each rank needs one more descriptor for each other rank
   return layout.group_count() == layout.size() && layout.size() > 1 && layout.size() <= kMostRanks;
 }
 

@@ -1,6 +1,6 @@
-// Which ranks share memory, and which rank owns which part of a vector between the groups. Pure functions of what the
-// ranks say about themselves, so that all ranks compute the same; any thread may call them. The World and each process
-// set own a layout as a value.
+// The layout says which ranks share memory, and which rank owns which part of a vector between the groups. All
+// functions are pure and depend only on the PeerInfos of the ranks, so all ranks compute the same layout; any thread
+// may call them. The World and each process set own a layout as a value.
 //
 //   group 0: ranks 0 1 2   shards 0 1 2
 //   group 1: ranks 3 4     shards 0,1 2
@@ -8,7 +8,7 @@
 // A vector is cut into K shards, K = the size of the largest group (1 for small messages). In group g its member
 // floor(s * |g| / K) owns shard s.
 //
-// A rank without shared memory is a group of one, so tcp on one machine runs the same algorithms that run between
+// A rank without shared memory is a group of one, so tcp on one machine runs the same algorithms as tcp between
 // machines.
 #pragma once
 
@@ -23,38 +23,38 @@ struct Layout {
   std::vector<int> group_of;             // by rank
   std::vector<int> member_of;            // by rank: its position in its group
 
-  // Of ranks; in a process set the "ranks" of its layout are positions.
+  // The number of ranks. In the layout of a process set all ranks are positions in the set.
   int size() const { return static_cast<int>(group_of.size()); }
   int group_count() const { return static_cast<int>(groups.size()); }
-  // K, the size of the largest group: then each of its members owns one shard.
+  // K, the size of the largest group, each of whose members then owns one shard.
   int shard_count() const;
   // The inverse of group_of and member_of.
   int RankOf(int group, int member) const { return groups[static_cast<size_t>(group)][static_cast<size_t>(member)]; }
 };
 
-// unshared[r]: rank r could not share memory although its PeerInfo promised that it could.
+// unshared[r]: rank r could not share memory, although its PeerInfo says that it can.
 Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& unshared);
 
-// The layout of some of the ranks, numbered 0, 1, ... in their order, as a process set has it. Ranks that share memory
-// in the world share it here. REQUIRES: ranks ascend.
+// The layout of a process set of these ranks, which have the positions 0, 1, ... in their order. Ranks that share
+// memory in the world share it in the set. REQUIRES: ranks ascend.
 Layout Restrict(const Layout& layout, const std::vector<int>& ranks);
 
 // The member of a group of group_size that owns `shard` of shard_count.
 int OwnerOfShard(int group_size, int shard, int shard_count);
 
-// The shards that `member` of a group owns: [begin, end). A member owns several where its group is smaller than
-// another.
+// The shards that `member` of a group owns: [begin, end). In a group smaller than the largest one a member may own
+// several.
 struct ShardRange {
   int begin = 0;
   int end = 0;
 };
 ShardRange ShardsOf(int member, int group_size, int shard_count);
 
-// The ranks of other groups, ascending: with each of them this rank may have to exchange data.
+// The ranks of other groups, ascending. This rank may exchange data with each of them.
 std::vector<int> Counterparts(const Layout& layout, int rank);
 
-// Whether ranks put the data of eager operations directly to each other: where no two share memory, and while the world
-// is small enough for one more connection between any two. Each rank then makes put streams while the job starts.
+// Whether ranks put the data of eager operations directly to each other. They do if no two ranks share memory and the
+// world is small enough for one more connection between any two. Each rank then makes put streams while the job starts.
 bool HasPutStreams(const Layout& layout);
 
 }  // namespace farandole

@@ -5,12 +5,12 @@
 namespace farandole {
 namespace {
 
-// The rank that tells the others why it ends. It is also the first in ended_, as the lowest rank.
+// Rank 0 tells the others why it ends. As the lowest rank it is also the first in ended_.
 constexpr int kCoordinatorRank = 0;
 
 }  // namespace
 
-// An ended process is the better sign, so the connections of that rank are forgotten.
+// The end of a process is the stronger sign, so it replaces closed connections of that rank.
 void Liveness::OnProcessEnded(int rank) {
   if (IsGoing(rank) || farewells_.count(rank) > 0) return;
   closed_.erase(rank);
@@ -26,7 +26,7 @@ void Liveness::OnControlClosed(int rank, TimePoint now) {
   Suspect(rank, now);
 }
 
-// The first sign of each rank counts, since blame goes to the rank that fell silent first.
+// Only the first sign of each rank counts, since the rank that fell silent first is to blame.
 void Liveness::Suspect(int rank, TimePoint now) {
   if (!IsGoing(rank) && ended_.count(rank) == 0) closed_.emplace(rank, now);
 }
@@ -34,7 +34,7 @@ void Liveness::Suspect(int rank, TimePoint now) {
 void Liveness::OnFarewell(int rank) {
   farewells_.insert(rank);
   ended_.erase(rank);
-  // A closed control connection stays a sign: LEAVING should have come by it.
+  // A closed control connection remains a sign, since LEAVING should have arrived on it.
   if (control_closed_.count(rank) == 0) closed_.erase(rank);
 }
 

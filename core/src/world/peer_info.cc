@@ -6,7 +6,7 @@
 namespace farandole {
 namespace {
 
-Status UnreadablePeerInfo() { return Internal("what a rank said about itself cannot be read"); }
+Status UnreadablePeerInfo() { return Internal("the PeerInfo of a rank cannot be read"); }
 
 // "ranks 0, 1 (host a), 3 (host b)": a host is named once, after the last of its ranks in a row.
 std::string Names(const std::vector<PeerInfo>& peers, const std::vector<int>& ranks) {
@@ -19,7 +19,7 @@ std::string Names(const std::vector<PeerInfo>& peers, const std::vector<int>& ra
   return text;
 }
 
-// One row per value, with its ranks; "" when all PeerInfos that have come agree.
+// One row per value, with its ranks; "" when all PeerInfos that have arrived agree.
 template <typename Value>
 std::string Rows(const std::vector<PeerInfo>& peers, Value value, std::vector<int>* odd) {
   std::map<std::string, std::vector<int>> ranks_by_value;
@@ -63,7 +63,7 @@ Status PeerInfo::Decode(const std::string& text, PeerInfo* peer_info) {
   if (!start.ok() || peer_info->version.empty()) {
     return UnreadablePeerInfo();
   }
-  if (peer_info->version != CoreVersion()) return Status::Ok();  // the rest may have another form
+  if (peer_info->version != CoreVersion()) return Status::Ok();  // its other fields may have another form
   ByteReader reader(data, text.size());
   *peer_info = farandole::Decode<PeerInfo>(&reader);
   return reader.AtEnd() ? Status::Ok() : UnreadablePeerInfo();
@@ -82,7 +82,7 @@ std::string NamesOfRanks(const std::vector<PeerInfo>& peers, const std::vector<i
   return names;
 }
 
-// In the order of what explains most: another version may know other settings.
+// Checks the version first, since different versions may have different settings.
 Status CheckPeers(const std::vector<PeerInfo>& peers, std::vector<int>* odd) {
   odd->clear();
   const auto refuse = [](const std::string& what, const std::string& rows, const std::string& fix) {

@@ -74,7 +74,7 @@ int ProcessSets::Add(std::vector<int> ranks) {
 
 void ProcessSets::Remove(int id) { sets_.erase(id); }
 
-// The lowest channel that no set with a rank in common has, so that all ranks choose the same.
+// Returns the lowest channel that no set with a common rank has, so that all ranks choose the same one.
 int ProcessSets::FreeChannel(const std::vector<int>& ranks) const {
   std::array<bool, kMaxChannels> taken{};
   for (const auto& [id, set] : sets_) {

@@ -1,15 +1,15 @@
-// ProcessSet: ranks that do collectives with each other, and which of them share memory. Set 0 is all ranks.
+// ProcessSet: ranks that do collectives with each other, and which of them share memory. Set 0 has all ranks.
 //
 // In a set a rank has a position, its place among the set's ranks in ascending order; roots, splits and gathered rows
 // are counted by position. `layout` is in positions, too; `ranks` maps a position to a rank of the world.
 //
-// Channels. Sets that overlap may be at different places in their work, so each has staging of its own in the segment:
-// its channel. Sets without a common rank share one channel. The channel of a removed set goes to a set with a higher
-// id, whose rounds are numbered from FirstRound(id). So the old set's numbers in the counters are lower than any round
-// of the new one, and no round of the new set takes them for its own.
+// Channels. Sets with a common rank may run different operations at one time, so each has its own staging in the
+// segment, which is its channel. Sets without a common rank may share a channel. The channel of a removed set goes to a
+// set with a higher id, whose rounds are numbered from FirstRound(id). So the old set's numbers in the counters are
+// lower than every round of the new set, and cannot be taken for one.
 //
-// ProcessSets: all sets of a job, kept alike by every rank and by the coordinator. Ids are given in the order of the
-// log; no id is given twice. Channels are: a new set takes the lowest that no living set with a common rank has.
+// ProcessSets: all sets of a job. Every rank and the coordinator have the same. Ids follow the order of the log and are
+// never used twice. Channels are reused: a new set takes the lowest that no present set with a common rank has.
 //
 // The negotiation owns a ProcessSets; operations under way share the ProcessSet that they use. One thread at a time
 // changes a ProcessSets; a ProcessSet does not change, so any thread may read it.
@@ -26,8 +26,7 @@
 
 namespace farandole {
 
-// The most sets that may have a rank in common at one time, the world included. An unused channel costs address space
-// only.
+// The most sets that one rank can be in at one time, including the world. An unused channel costs only address space.
 inline constexpr int kMaxChannels = 64;
 
 struct ProcessSet {
@@ -35,7 +34,7 @@ struct ProcessSet {
   std::vector<int> ranks;  // ascending
   Layout layout;           // of positions
   int channel = 0;
-  int position = -1;  // this rank's; -1 when it is not in the set
+  int position = -1;  // of this rank; -1 when it is not in the set
 
   bool contains_me() const { return position >= 0; }
   int size() const { return static_cast<int>(ranks.size()); }
@@ -52,33 +51,33 @@ inline uint64_t FirstRound(int set_id) { return static_cast<uint64_t>(set_id) <<
 
 using ProcessSetPtr = std::shared_ptr<const ProcessSet>;
 
-// Errors: of the use of a set that there is not, and of the removal of a set that the operation `title` still uses.
+// The errors for a set that does not exist, and for the removal of a set that the operation `title` still uses.
 Status NoProcessSet(int id, int my_rank);
 Status InUse(int id, const std::string& title, int my_rank);
 
-inline constexpr int kMaxSetId = (1 << 20) - 1;  // a word of the log has 20 bits for it
-// How many sets one rank can be behind another, since making a set takes an agreement of all ranks.
+inline constexpr int kMaxSetId = (1 << 20) - 1;  // a word of the log has 20 bits for the id
+// The most sets by which one rank can be behind another. Making a set takes an operation of all ranks.
 inline constexpr int kMaxSetsAhead = 4096;
 
 class ProcessSets {
  public:
-  // Has set 0, all ranks, from the start.
+  // Begins with set 0, which has all ranks.
   ProcessSets(const Layout& world, int my_rank);
 
-  // Null for an id that is not given yet, or whose set is removed.
+  // Null for an id that is not used yet, or whose set is removed.
   ProcessSetPtr Find(int id) const;
-  // The answer is the same on every rank, so that one rank can answer for all. kInvalid: these ranks are in as many
-  // sets as there are channels, or the job has made a million sets. REQUIRES: ranks ascend.
+  // The answer is the same on every rank, so one rank can decide for all. kInvalid: these ranks are in as many sets as
+  // there are channels, or the job has made a million sets. REQUIRES: ranks ascend.
   Status CanAdd(const std::vector<int>& ranks) const;
-  Status CanRemove(int id) const;  // kInvalid: there is none
+  Status CanRemove(int id) const;  // kInvalid: no such set
   // The new set's id, or -1 when it cannot be added.
   int Add(std::vector<int> ranks);
   void Remove(int id);
-  // Whether the id may be that of a set which another rank has and this one is still to make.
+  // Whether another rank may already have a set with this id, which this rank will make later.
   bool IsFuture(int id) const { return id >= next_id_ && id <= next_id_ + kMaxSetsAhead; }
 
  private:
-  int FreeChannel(const std::vector<int>& ranks) const;  // -1: none
+  int FreeChannel(const std::vector<int>& ranks) const;  // -1: no channel is free
 
   Layout world_;
   int my_rank_;

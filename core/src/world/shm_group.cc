@@ -17,7 +17,7 @@ size_t Pages(size_t size_bytes) { return (size_bytes + kPage - 1) / kPage * kPag
 }  // namespace
 
 void AbortWord::Set(Code abort_code, int abort_culprit, const std::string& abort_text) {
-  // The exchange elects one writer, and the release below publishes the other fields.
+  // The compare-exchange elects one writer, and the release store publishes the other fields.
   uint32_t expected = 0;
   if (!state.compare_exchange_strong(expected, 1)) return;
   FRD_FAILPOINT("abort.write");
@@ -42,7 +42,7 @@ ShmGroup::ShmGroup(SharedSegment segment, std::vector<Descriptor> events, const 
 
 AbortWord& ShmGroup::abort_word() const { return *reinterpret_cast<AbortWord*>(segment_.data()); }
 
-// One fence serves all bells. A group of one saves it.
+// One fence serves all bells. A group of one needs none.
 void ShmGroup::RingOthers() const {
   if (count() == 1) return;
   RingFence();
@@ -51,7 +51,7 @@ void ShmGroup::RingOthers() const {
   }
 }
 
-// May be called for this rank itself, whose other thread sleeps.
+// `member` may be this rank itself, when another of its threads sleeps.
 void ShmGroup::RingMember(int member) const {
   RingFence();
   Ring(bells_[member], events_[static_cast<size_t>(member)].get());

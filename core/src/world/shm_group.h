@@ -1,15 +1,15 @@
-// This rank's shared-memory group: the memory its members share and the bells that wake them. A rank without shared
-// memory has a group of its own, with the same memory layout and no other member to ring, so that the layers above know
-// one case only.
+// This rank's shared-memory group: the memory that its members share and the bells that wake them. A rank without
+// shared memory is the only member of its group, whose memory has the same layout, so the layers above need no second
+// case.
 //
 //   segment   [ header: abort word | doorbell words, one per member | control memory | channel 0 | channel 1 | ... ]
 //   channel   [ staging of member 0 | of member 1 | ... ]
 //
-// The layers above say how large control memory and staging must be, and what they mean: the controller keeps its
-// counters and its log in the first, the data paths their chunks in the second.
+// The layers above define the size and the use of both: the controller keeps its counters and its log in control
+// memory, the data paths their chunks in staging.
 //
-// The World owns the group, and the group its segment and events. Any thread may use it: nothing changes but words in
-// the shared memory, which are atomic.
+// The World owns the group, and the group its segment and events. Any thread may use it, since it changes only atomic
+// words in the shared memory.
 #pragma once
 
 #include <atomic>
@@ -25,13 +25,14 @@
 
 namespace farandole {
 
-// Why an epoch ended for the whole group. The first writer wins; readers see all of it or nothing. A writer that dies
-// half way leaves it unreadable for good. So a rank that finds it so waits a moment, and then acts on what it knows.
+// The reason why the epoch ended, for the whole group. The first writer wins; readers see all fields or none. A writer
+// that dies while it writes leaves `state` 1 forever. So a rank that finds state 1 waits a moment, and then acts on
+// what it knows.
 struct AbortWord {
   std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 set
   int32_t code;
   int32_t culprit;  // rank, or -1
-  char text[2000];  // a deadline names calls and places
+  char text[2000];  // the message of a deadline names calls and places
 
   bool set() const { return state.load(std::memory_order_acquire) == 2; }
   void Set(Code code, int culprit, const std::string& text);
@@ -40,7 +41,7 @@ struct AbortWord {
 struct SegmentPlan {
   size_t control_bytes = 0;
   size_t staging_bytes_per_member = 0;
-  size_t channel_count = 1;  // process sets that overlap each have staging of their own; see process_set.h
+  size_t channel_count = 1;  // one staging area for each channel, see process_set.h
 };
 
 class ShmGroup {
@@ -58,11 +59,11 @@ class ShmGroup {
   }
   AbortWord& abort_word() const;
   size_t segment_bytes() const { return segment_.size_bytes(); }
-  // This rank's own event and doorbell word, on which it sleeps.
+  // The event and the doorbell word on which this rank sleeps.
   int event() const { return events_[static_cast<size_t>(member_)].get(); }
   DoorbellWord& bell() const { return bells_[member_]; }
 
-  // Wakes the other members that sleep. REQUIRES: what they have to see was written before.
+  // Wakes the other members that sleep. REQUIRES: the caller has written before what they must see.
   void RingOthers() const;
   void RingMember(int member) const;
   void RingSelf() const { RingMember(member_); }

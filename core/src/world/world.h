@@ -1,5 +1,5 @@
-// World: everything that this rank knows and holds of the others for one epoch. WorldSpec is what it is made from, and
-// Bootstrap makes it.
+// World: all connections to the other ranks, and all that is known about them, for one epoch. Bootstrap makes it from a
+// WorldSpec.
 //
 //   peers     what each rank said about itself           layout  which ranks share memory
 //   group     shared memory and bells of this machine    pidfds  become readable when a rank of this machine ends
@@ -32,7 +32,7 @@ struct World {
   int size = 1;
   std::vector<PeerInfo> peers;
   Layout layout;
-  std::optional<ShmGroup> group;             // always there once the world is made
+  std::optional<ShmGroup> group;             // always set once the world is made
   std::vector<MessageStream> control;        // by rank: all but itself on rank 0, only [0] elsewhere
   std::vector<std::unique_ptr<Link>> links;  // by rank, null where there is none
   std::vector<PutStream> puts;               // by rank, not open where there is none
@@ -48,17 +48,17 @@ struct WorldSpec {
   int rank = 0;
   int size = 1;
   std::string rendezvous_endpoint;       // where rank 0 listens, see transport/socket.h; unused when size is 1
-  std::shared_ptr<Descriptor> listener;  // of rank 0, where it listens there already
+  std::shared_ptr<Descriptor> listener;  // of rank 0, if it listens there already
   Key key{};                             // the job's secret
   bool shares_memory = true;
-  std::string interface_address;  // where data links listen; empty: the engine takes that of the settings
+  std::string interface_address;  // where data links listen; empty: the engine takes the address of the settings
   SegmentPlan plan;
   SharedSettings settings;  // must be the same on every rank
 };
 
 // Starts a job together with the other ranks. Blocks until the world is made, the start has failed, or the deadline has
-// come, and looks at nothing but its arguments; any thread may call. On failure *culprits, where given, are the ranks
-// that caused it.
+// passed. Depends only on its arguments; any thread may call it. On failure *culprits, if given, gets the ranks that
+// caused it.
 Status Bootstrap(const WorldSpec& spec, Deadline deadline, std::unique_ptr<World>* world,
                  std::vector<int>* culprits = nullptr);
 

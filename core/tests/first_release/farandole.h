@@ -1,19 +1,19 @@
-/* The C door of the core: what native parts of plugins use, and nothing else of ours.
+/* The C interface of the core, which the native parts of plugins use. They use no other part of the core.
  *
- * Found, not linked: the Python module `farandole._core` exports frd_get_api; a plugin is handed its address, calls it
- * once, and keeps the table. The table only grows: a plugin built against an older header works with a newer core. It
- * checks `abi` (equal) and that `struct_size` covers the functions it wants.
+ * Plugins do not link to the core. The Python module `farandole._core` exports frd_get_api; a plugin receives its
+ * address, calls it once, and keeps the table. The table only grows, so a plugin that was built against an older header
+ * works with a newer core. The plugin checks that `abi` is equal and that `struct_size` covers the functions it calls.
  *
- * Conventions. All structs begin with struct_size, which the caller sets to sizeof of what it was compiled against: of
- * results, too, before the call. Fields that it does not know are zero, or are not written; elements of an array lie
- * struct_size apart. A new field of a struct stands behind the sizeof of the release before. Enumerations are int32_t.
- * No C++ exception crosses the border. Unless said otherwise a function may be called from any thread, does not block
- * on other ranks, and returns FRD_OK or a code, with the sentence for it in frd_last_error (of the calling thread,
- * until its next call).
+ * Conventions. All structs begin with struct_size, which the caller sets to the sizeof that it was compiled with, in
+ * results before the call. Fields that the caller does not know count as zero, or are not written; elements of an array
+ * lie struct_size apart. A new field of a struct lies behind the sizeof of the last release. Enumerations are int32_t.
+ * No function lets a C++ exception out. Unless said otherwise a function may be called from any thread, does not block
+ * on other ranks, and returns FRD_OK or a code. last_error then returns the message, of the calling thread and until
+ * its next call.
  *
- * Threads and life. done(argument, code, message, event) is called exactly once for every operation that was accepted,
- * by whichever thread completes it, with no lock of ours held; it may enqueue, it must not block and must not run
- * Python. Memory handed in must stay valid until then. */
+ * Threads and life. The core calls done(argument, code, message, event) exactly once for every accepted operation, in
+ * the thread that completes it, and holds no lock meanwhile. done may enqueue; it must not block and must not run
+ * Python. Memory that the caller passes must stay valid until then. */
 #ifndef FARANDOLE_FARANDOLE_H_
 #define FARANDOLE_FARANDOLE_H_
 
@@ -28,12 +28,12 @@ extern "C" {
 
 /* Codes. */
 #define FRD_OK 0
-#define FRD_INVALID 1         /* a call that cannot be, whatever the other ranks ask for */
+#define FRD_INVALID 1         /* a call that is wrong whatever the other ranks ask for */
 #define FRD_MISMATCH 2        /* the ranks disagree about one operation; the job goes on */
 #define FRD_PEER_LOST 3       /* a rank died or left; nothing more can complete until shutdown and init */
 #define FRD_DEADLINE 4        /* a live rank did not come in time; as above */
 #define FRD_NOT_INITIALIZED 5 /* before init, after shutdown, or in a forked child */
-#define FRD_INTERNAL 6        /* the system refused, or a fault of ours */
+#define FRD_INTERNAL 6        /* the system refused, or a bug of the core */
 #define FRD_IN_PROGRESS 7     /* frd_api.wait and poll only: not done yet */
 
 /* Operations. */
@@ -42,11 +42,11 @@ extern "C" {
 #define FRD_BROADCAST 2     /* every rank gets the root's input */
 #define FRD_BARRIER 3       /* completes when all ranks have submitted it */
 #define FRD_ALLTOALL 4      /* every rank gets its part of all inputs, joined along the first dimension */
-#define FRD_REDUCESCATTER 5 /* every rank gets some rows of the reduction: as many for each, the first ones one more */
-/* No tensors; for all ranks of the job, whatever process_set says. */
-#define FRD_JOIN 6               /* no more data: zeros for all that the others do, until all ranks have joined */
-#define FRD_ADD_PROCESS_SET 7    /* `ranks` are a process set from here on; output 0 is its id */
-#define FRD_REMOVE_PROCESS_SET 8 /* ranks[0] is the id */
+#define FRD_REDUCESCATTER 5 /* every rank gets equally many rows of the reduction, the first ones perhaps one more */
+/* These take no tensors, and concern all ranks of the job, whatever process_set says. */
+#define FRD_JOIN 6               /* this rank has no more data, and contributes zeros until all ranks have joined */
+#define FRD_ADD_PROCESS_SET 7    /* makes a process set of `ranks`; output 0 is its id */
+#define FRD_REMOVE_PROCESS_SET 8 /* removes the set whose id is ranks[0] */
 
 /* Element types. */
 #define FRD_UINT8 0
@@ -73,7 +73,7 @@ extern "C" {
 #define FRD_HOST 0
 #define FRD_CUDA 1 /* a CUDA device's memory; its driver is opened when the first such tensor comes */
 
-/* Where this process stands and how it reaches the others. */
+/* The rank of this process, and how it reaches the others. */
 typedef struct frd_world {
   uint32_t struct_size;
   int32_t rank; /* 0 <= rank < size */
@@ -82,9 +82,10 @@ typedef struct frd_world {
   const uint8_t* key; /* the job's 32 secret bytes; unused when size is 1 */
 } frd_world;
 
-/* From when on the core may use tensors on a device: each after its ready_event; or all after everything that this
- * process has asked of their device by now, in whatever stream, for callers that have no stream (ready_event is NULL
- * then). Drivers before CUDA 12.5 cannot mark that: there the call waits for the device. */
+/* When the core may use tensors on a device. BY_EVENT: each tensor after its ready_event. AFTER_ALL: all tensors after
+ * all work that this process has submitted to their device so far, in all streams. AFTER_ALL is for callers without a
+ * stream; ready_event is NULL then. Drivers before CUDA 12.5 cannot mark that work, so there the call waits for the
+ * device. */
 #define FRD_READY_BY_EVENT 0
 #define FRD_READY_AFTER_ALL 1
 
@@ -111,11 +112,11 @@ typedef struct frd_request {
   const char* name;      /* pairs this call with those of the other ranks; NULL: paired by order among unnamed calls */
   double prescale;       /* allreduce, reducescatter: factors before and after the reduction; 1.0 for none */
   double postscale;
-  void* stream; /* not looked at, whatever it is: the core copies in streams of its own, and what orders them with the
-                  caller's are ready_event of the tensors and `event` of done */
-  /* `event` (CUevent) has happened when the outputs may be read and, whatever the code, nothing uses the tensors any
-   * more; NULL: now. Valid until done returns, and until release of the operation: let your stream wait for it. Without
-   * a done function, which may be NULL, the operation ends when the outputs may be read. */
+  void* stream; /* ignored: the core copies in streams of its own, and ready_event of the tensors and `event` of done
+                  order them with the caller's */
+  /* `event` (CUevent) has happened when the outputs may be read and, whatever the code, no work uses the tensors any
+   * more; NULL: now. It is valid until done returns, and until release of the operation: let your stream wait for it.
+   * `done` may be NULL; then the operation ends when the outputs may be read. */
   void (*done)(void* argument, int32_t code, const char* message, void* event);
   void* done_argument;
   int32_t process_set;   /* 0: all ranks */
@@ -123,15 +124,15 @@ typedef struct frd_request {
   const int64_t* splits; /* alltoall: rows for each member of the set, tensor by tensor */
   const int64_t* ranks;  /* add_process_set: ascending */
   uint32_t rank_count;
-  const char* site; /* where the user's program called, for messages: "train.py:12"; may be NULL */
+  const char* site; /* the place of the call in the user's program, for messages: "train.py:12"; may be NULL */
   int32_t ready;    /* FRD_READY_..., of tensors on a device */
-  /* 1: done is not called before the outputs may be read and nothing uses the tensors any more, so its event is NULL;
-   * for callers that cannot let a stream wait for one. Only for a device that is broken, and does not let go of its
-   * tensors within 5 seconds after a failure, it does not wait. */
+  /* 1: done is called only once the outputs may be read and no work uses the tensors any more, so its event is NULL.
+   * For callers that cannot let a stream wait for an event. After a failure, done waits at most 5 seconds for a broken
+   * device that still uses its tensors. */
   int32_t done_when_readable;
 } frd_request;
 
-/* A result that the core has allocated. */
+/* A result whose memory the core has allocated. */
 typedef struct frd_output {
   uint32_t struct_size;
   int32_t dtype;
@@ -150,33 +151,33 @@ typedef struct frd_api {
 
   const char* (*last_error)(void);
 
-  /* Joins the world; blocks until all ranks have, or the start timeout. No-op when this process is in it already. */
+  /* Joins the world. Blocks until all ranks have joined, or the start timeout. No-op when this process has joined. */
   int32_t (*init)(const frd_world* world);
-  /* Leaves the world; completes what is in flight with FRD_NOT_INITIALIZED. No-op when not in it. */
+  /* Leaves the world; operations in flight end with FRD_NOT_INITIALIZED. No-op when not initialized. */
   void (*shutdown)(void);
   int32_t (*is_initialized)(void); /* 1 or 0 */
   int32_t (*rank)(void);           /* -1 when not initialized */
   int32_t (*size)(void);
 
-  /* Begins a collective. On FRD_OK *operation is the caller's, to be released once; it may be NULL when done is
-   * given. */
+  /* Begins a collective. On FRD_OK the caller owns *operation and must release it once; `operation` may be NULL when
+   * done is given. */
   int32_t (*enqueue)(const frd_request* request, frd_operation** operation);
   /* FRD_IN_PROGRESS, or how the operation ended. */
   int32_t (*poll)(frd_operation* operation);
-  /* Blocks up to timeout_ms (negative: for good), making progress itself meanwhile; then as poll. */
+  /* Blocks up to timeout_ms (negative: without limit) and drives the progress meanwhile; returns as poll. */
   int32_t (*wait)(frd_operation* operation, int64_t timeout_ms);
   /* Result `index` of an operation that ended with FRD_OK, one per tensor where the core allocates them; valid until
-   * release. After those of an alltoall: per tensor, the rows that came from each member (int64). join: the rank that
-   * was last. */
+   * release. alltoall has further results behind these: per tensor, the rows from each member (int64). join: the rank
+   * that joined last. */
   int32_t (*output)(frd_operation* operation, uint32_t index, frd_output* output);
-  /* The operation goes on if it has not ended. */
+  /* Releases the handle. The operation goes on if it has not ended. */
   void (*release)(frd_operation* operation);
-  /* Begins a collective and blocks until it has ended, which is quicker than enqueue and wait: this thread does all
-   * that there is to do. As wait without a limit. `done` may be NULL; operation too, when no output is wanted. */
+  /* Begins a collective and blocks until it has ended, as wait without a limit. It is faster than enqueue and wait,
+   * because this thread does all the work. `done` may be NULL, and so may `operation` when no output is wanted. */
   int32_t (*run)(const frd_request* request, frd_operation** operation);
 
-  /* The memory of result `index` of an operation that ended with FRD_OK: valid until it is dropped, once, also after
-   * release and shutdown, and the caller's to write to; aligned to 64 bytes. NULL where there is no such result. */
+  /* The memory of result `index` of an operation that ended with FRD_OK, aligned to 64 bytes. The caller may write to
+   * it, and must drop it once; it is valid until then, even after release and shutdown. NULL: no such result. */
   frd_memory* (*keep)(frd_operation* operation, uint32_t index);
   void (*drop)(frd_memory* memory);
 } frd_api;

@@ -1,19 +1,18 @@
-// Cells: shared memory into which every member puts its whole input, with a stamp behind the data. All members see it;
-// engine/small.h folds it. Two buffers are used in turns; a CellBuffer is one of them:
+// Cells: shared memory into which every member puts its whole input, and then a stamp. Every member reads all inputs,
+// and engine/small.h folds them. Two buffers are used in turns; a CellBuffer is one of them:
 //
 //   member 0   [ payload up to 56 bytes | stamp ] [ larger payload ...            ]
 //   member 1   [ payload up to 56 bytes | stamp ] [ larger payload ...            ]
 //
-// A small payload and its stamp share a cache line, so one line has to cross between two members and no more.
+// A small payload and its stamp share a cache line, so only one line crosses between two members.
 //
-// Uses are numbered 1, 2, 3 ... and use k lies in buffer k mod 2. These two facts make further signals unnecessary:
-// - A member reads what others have put after it saw their stamp number k, which they stored last (release and
-//   acquire).
-// - It overwrites its part of a buffer with use k + 2. It does so after use k + 1, in which it saw that all had put
-//   k + 1, and a member puts k + 1 only after it has read all of use k: the reads come before the writes.
-// So a member's stamp number in a buffer is k or k - 2 while another waits for k, never more.
+// Uses have the numbers 1, 2, 3 ..., and use k lies in buffer k mod 2. Two facts make further signals unnecessary:
+// - A member stores its stamp k last (release). The others read its data only after they saw that stamp (acquire).
+// - A member overwrites its part of a buffer for use k + 2 only after use k + 1, in which it saw that all members had
+//   put k + 1. Each member puts k + 1 only after it has read all of use k, so those reads precede the writes.
+// So while a member waits for k, another member's number in this buffer is k - 2 or k, never more.
 //
-// A value that points at memory of the group's segment, and owns none; per member one thread at a time.
+// A CellBuffer points into the group's segment and owns no memory. One thread at a time uses the part of a member.
 #pragma once
 
 #include <atomic>
@@ -35,7 +34,7 @@ struct CellTensor {
 
 class CellBuffer {
  public:
-  // A bit of the stamp word: this member may sleep, so the member that puts last has to ring its bell.
+  // A bit of the stamp word: this member may sleep, so the member that puts last rings its bell.
   static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
 
   static size_t BytesFor(int member_count, size_t payload_bytes);
@@ -44,8 +43,7 @@ class CellBuffer {
   // bytes; the payload is as large for all members and uses.
   CellBuffer(std::byte* memory, int member_count, size_t payload_bytes);
 
-  // Forgets all uses, for another operation. Safe while a thread still asks whether an operation that has just ended is
-  // ready.
+  // Forgets all uses, for another operation. Safe while a thread still polls an operation that has just ended.
   void Clear();
   // REQUIRES: this member has folded the use before.
   void Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell = false);
@@ -53,8 +51,8 @@ class CellBuffer {
   // The number of the use that the member put last in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->stamp.load(std::memory_order_acquire) & ~kWantsBell; }
   bool AllHavePut(uint64_t stamp) const;
-  // Fetches the lines to which this member will soon put. The other members have read them, so the put would have to
-  // wait until their caches give them up.
+  // Prefetches the lines to which this member will soon put. The other members have read them, so without prefetching
+  // the put would wait until their caches release the lines.
   void AskForLinesOf(int member) const;
 
   bool WantsBell(int member) const { return (line(member)->stamp.load(std::memory_order_relaxed) & kWantsBell) != 0; }
@@ -66,7 +64,7 @@ class CellBuffer {
     return memory_ + static_cast<size_t>(member) * stride_bytes_ + payload_offset_;
   }
   int member_count() const { return member_count_; }
-  // Whether the payload stands in the line of the stamp, followed by zeros up to kInLineBytes.
+  // Whether the payload shares the line of the stamp, followed by zeros up to kInLineBytes.
   bool payload_is_in_line() const { return payload_offset_ == 0; }
   static constexpr size_t kInLineBytes = 56;
 

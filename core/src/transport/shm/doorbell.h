@@ -1,14 +1,14 @@
-// How ranks wake one another.
+// Doorbells, by which ranks wake one another.
 //
 // Each rank owns an eventfd, and one word in the group's shared memory that its peers can see. A rank that stops
-// polling arms its word, looks once more for work, and sleeps in epoll on the eventfd beside its sockets and its peers'
-// pidfds. So one sleep ends at any of these: a ring, a message, a death. Ringing a rank that polls costs a fence and a
-// load; ringing a sleeper costs one write.
+// polling arms its word, looks once more for work, and sleeps in epoll on the eventfd, its sockets and its peers'
+// pidfds. So a ring, a message and a death all end the sleep. Ringing a rank that polls costs a fence and a load;
+// ringing a sleeper also costs one write.
 //
 //   sleeper:  armed = 1; fence; look again; epoll_wait
 //   ringer:   publish; fence; if armed and the ringer clears it: write(eventfd)
 //
-// The two fences make sure that either the sleeper sees what was published or the ringer sees the armed word.
+// The two fences guarantee that the sleeper sees what was published, or the ringer sees the armed word.
 //
 // Only a rank's own threads arm and disarm its word; any thread of any rank may ring, which clears it.
 #pragma once
@@ -36,17 +36,17 @@ inline Status MakeEvent(Descriptor* event) {
 // Wakes the thread that sleeps on the event; async-signal-safe.
 inline void SignalEvent(int event) {
   const uint64_t one = 1;
-  // Can fail only when the counter is full, and then the sleeper is awake already.
+  // The write fails only when the counter is full, and then the event is signalled already.
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof(one));
 }
 
-// Forgets the signals so far, so that the next sleep lasts until a later one.
+// Clears the signals so far, so that the next sleep lasts until a later signal.
 inline void DrainEvent(int event) {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(event, &count, sizeof(count));
 }
 
-// Rings if armed. REQUIRES: a sequentially consistent fence since the publication (RingFence), once for many bells.
+// Rings if armed. REQUIRES: RingFence was called after the publication; one call serves many bells.
 inline void RingFence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 inline void Ring(DoorbellWord& bell, int event) {
   if (bell.armed.load(std::memory_order_relaxed) == 0) return;

@@ -15,7 +15,7 @@
 namespace farandole {
 namespace {
 
-// No rank can resize the file, so that no access behind its end is possible.
+// The seals keep every rank from resizing the file, so no access can lie behind its end.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 }  // namespace
@@ -72,7 +72,7 @@ namespace {
 Status Map(int memfd, size_t size_bytes, std::byte** data) {
   void* const memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (memory == MAP_FAILED) return SystemError("mapping " + std::to_string(size_bytes >> 20) + " MB of shared memory");
-  // A forked child (a data loader, say) must not touch the memory of its parent's group.
+  // A forked child, such as a data loader, must not touch the memory of its parent's group.
   madvise(memory, size_bytes, MADV_DONTFORK);
   *data = static_cast<std::byte*>(memory);
   return Status::Ok();
@@ -80,7 +80,7 @@ Status Map(int memfd, size_t size_bytes, std::byte** data) {
 
 #ifdef FRD_ONE_MAPPING
 
-// What this process has mapped, by inode. One lock, since ranks that are threads map in any order.
+// The mappings of this process, by inode. The lock is needed since ranks that are threads map at any time.
 struct Mapping {
   std::byte* data = nullptr;
   int users = 0;

@@ -6,11 +6,11 @@
 // and cost nothing until then.
 //
 // ShmGroup owns the segment of its group. Move-only; the mapping lives as long as the SharedSegment. One thread at a
-// time uses an object; what lies in the memory has its own rules.
+// time uses an object; the data in the memory have their own rules.
 //
-// Two ranks see a segment at two addresses, and so do ranks that are threads of one test: tests find a pointer that was
-// written into shared memory by mistake. The thread sanitizer, however, knows memory by its address, and would see no
-// race between such ranks. So in its builds a process maps a memfd once, however often it is asked for.
+// Two ranks see a segment at two addresses. This also holds for ranks that are threads of one test, so tests find a
+// pointer that was written into shared memory by mistake. The thread sanitizer, however, identifies memory by its
+// address and would miss races between such ranks. So in its builds a process maps each memfd only once.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +43,8 @@ class SharedSegment {
   std::byte* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
   int descriptor() const { return memfd_.get(); }
-  // Called once all members have the segment: a mapping needs no descriptor, and a forked child that inherits one would
-  // keep the memory alive.
+  // Called once all members have the segment. A mapping needs no descriptor, and a forked child that inherits the
+  // descriptor would keep the memory alive.
   void CloseDescriptor() { memfd_.Reset(); }
 
  private:

@@ -15,11 +15,11 @@
 namespace farandole {
 namespace {
 
-// The most bytes of one system call, so that sending and receiving take turns: a head and 512 KB, which is the largest
-// put that goes out at once.
+// The most bytes of one system call, so that sending and receiving alternate. A head and 512 KB are the largest put
+// that one call sends.
 constexpr size_t kStretchBytes = kPutHeadBytes + (512 << 10);
-// Bytes that are read behind the expected ones, and copied to where they belong: several small puts come with one
-// system call.
+// The buffer receives bytes behind the expected ones, which are then copied to where they belong. So one system call
+// may receive several small puts.
 constexpr size_t kBufferBytes = 8 << 10;
 constexpr size_t kMostPieces = 16;
 constexpr size_t kJoinedBytes = 64 << 10;  // copies that are queued one after the other form one piece up to this size
@@ -109,7 +109,7 @@ Status PutStream::Receive(Receiver* receiver, bool* moved) {
     size_t moved_bytes = 0, wanted_bytes = 0;
     FRD_RETURN_IF_ERROR(Read(receiver, &moved_bytes, &wanted_bytes));
     if (moved_bytes > 0) *moved = true;
-    // After a short read a second try would find the socket empty; after a whole stretch it is sending's turn.
+    // After a short read the socket is empty. After a whole stretch the caller sends before it receives more.
     if (moved_bytes < wanted_bytes || moved_bytes >= kStretchBytes) return Status::Ok();
   }
 }
@@ -147,7 +147,7 @@ Status PutStream::Read(Receiver* receiver, size_t* moved_bytes, size_t* wanted_b
   return Status::Ok();
 }
 
-// memmove: data that came into expected memory but belong elsewhere may belong at a lower address of the same memory.
+// memmove, because data that arrived in expected memory may belong at a lower address of the same memory.
 Status PutStream::Distribute(Receiver* receiver, const std::byte* from, size_t size_bytes) {
   while (size_bytes > 0) {
     const bool of_head = left_bytes_ == 0;

@@ -1,12 +1,12 @@
-// Data that one rank puts to operations of another, over a connected, non-blocking socket. A head of fixed size says
-// what follows; the data go from and to the memory where they belong.
+// Data that one rank puts to operations of another, over a connected, non-blocking socket. A head of fixed size
+// describes the data behind it. The data move directly between the memory of the two operations.
 //
 //   | head, kPutHeadBytes | data | head | data | ...      the layer above decides what a head means
 //
-// Nothing here blocks. Data that are queued by reference are not copied: they must stay unchanged until sent_bytes()
-// has passed them.
+// No call blocks. Data that are queued by reference are not copied, so they must stay unchanged until sent_bytes() has
+// passed them.
 //
-// The World owns the streams, one per other rank; one thread at a time uses them, the one that drives the progress
+// The World owns the streams, one per other rank. One thread at a time uses them: the one that drives the progress
 // loop.
 #pragma once
 
@@ -30,16 +30,16 @@ class PutStream {
     std::byte* data = nullptr;
     size_t size_bytes = 0;
   };
-  // The layer above, which knows where data belong.
+  // The layer above implements it, since that layer knows where data belong.
   class Receiver {
    public:
     virtual ~Receiver() = default;
-    // Memory into which the next data may come in one system call with their head. They are not copied if OnHead then
-    // says that they belong there; in any case the memory is overwritten.
+    // Memory that may receive the next data in the same system call as their head. If OnHead then names this memory,
+    // the data are not copied. In any case the memory is overwritten.
     virtual Slice Expected() = 0;
-    // Says where the `*size_bytes` bytes behind the head go; null: nowhere. Receive returns its error.
+    // Says where the `*size_bytes` bytes behind the head go; null: they are dropped. Receive returns its error.
     virtual Status OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) = 0;
-    // So many more bytes of the data have come.
+    // `size_bytes` more bytes of the data have arrived.
     virtual void OnData(size_t size_bytes) = 0;
   };
 
@@ -49,7 +49,7 @@ class PutStream {
 
   bool open() const { return socket_.valid(); }
   int descriptor() const { return socket_.get(); }
-  // Everything queued counts as sent from here on.
+  // All bytes queued so far or later count as sent.
   void Close();
 
   void Queue(const void* data, size_t size_bytes);  // a copy
@@ -58,13 +58,13 @@ class PutStream {
   uint64_t queued_bytes() const { return queued_bytes_; }
   uint64_t sent_bytes() const { return sent_bytes_; }
   bool flushed() const { return sent_bytes_ == queued_bytes_; }
-  // Copies what is queued by reference, so that its memory is not read any more.
+  // Copies the data that are queued by reference, so that their memory is no longer read.
   void Detach();
-  // Forgets what is queued and all that is queued afterwards; it counts as sent.
+  // Drops what is queued now or later; it counts as sent.
   void Drop();
-  // Sends some of what is queued, if the socket takes it.
+  // Sends a part of what is queued, if the socket takes it. Sets *moved if bytes were sent.
   Status Flush(bool* moved);
-  // Takes some of what has come. kPeerLost at the end of the stream.
+  // Receives a part of what has arrived. kPeerLost at the end of the stream.
   Status Receive(Receiver* receiver, bool* moved);
   void EndSending();
 
@@ -76,13 +76,13 @@ class PutStream {
     const uint8_t* begin() const { return own.empty() ? data : own.data(); }
   };
 
-  // Counts bytes that are to be queued. False when there is nothing to queue, or the stream is dropped.
+  // Counts bytes that are to be queued. False: there are none, or the stream drops them.
   bool Count(size_t size_bytes);
-  // One system call: due data and expected data go to where they belong, the rest through a buffer.
+  // Receives with one system call: due and expected data directly into their memory, the rest through a buffer.
   Status Read(Receiver* receiver, size_t* moved_bytes, size_t* wanted_bytes);
   // Moves each byte to where it belongs, unless it lies there already.
   Status Distribute(Receiver* receiver, const std::byte* from, size_t size_bytes);
-  // So many bytes more of the head or of the data are where they belong.
+  // Called when `size_bytes` more bytes of the head or of the data are in their place.
   Status Advance(Receiver* receiver, size_t size_bytes);
 
   Descriptor socket_;
@@ -92,10 +92,10 @@ class PutStream {
   uint64_t queued_bytes_ = 0, sent_bytes_ = 0;
   bool dropped_ = false;
 
-  // Receiving: either a head is coming (left_bytes_ is 0), or data are.
+  // The state of receiving: a head while left_bytes_ is 0, else data.
   PutHead head_{};
-  size_t head_bytes_ = 0;    // how many of the head have come
-  std::byte* to_ = nullptr;  // where the next byte of the data goes; null: nowhere
+  size_t head_bytes_ = 0;    // how many bytes of the head have arrived
+  std::byte* to_ = nullptr;  // where the next byte of the data goes; null: it is dropped
   size_t left_bytes_ = 0;    // of the data
 };
 

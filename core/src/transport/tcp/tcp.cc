@@ -1,4 +1,4 @@
-// The link over a stream socket; link.h declares what makes one.
+// The link over a stream socket. link.h declares MakeTcpLink.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -15,7 +15,7 @@
 namespace farandole {
 namespace {
 
-// Errors whose cause is in this process, not in the peer or the way to it.
+// Errors whose cause is in this process, not in the peer or the network.
 bool IsOurs(int error) {
   return error == EBADF || error == ENOTSOCK || error == EFAULT || error == EINVAL || error == ENOMEM ||
          error == ENOBUFS;
@@ -47,8 +47,8 @@ TcpLink::TcpLink(Descriptor descriptor, std::string peer)
 }
 
 TcpLink::~TcpLink() {
-  // close alone does not end the connection while a forked child holds a copy of the descriptor. In such a child,
-  // however, the connection is not ours to end.
+  // close alone does not end the connection while a forked child holds a copy of the descriptor. Such a child, however,
+  // must leave its parent's connection open.
   if (getpid() == owner_) shutdown(descriptor_.get(), SHUT_WR);
 }
 

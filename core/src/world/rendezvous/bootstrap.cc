@@ -1,10 +1,10 @@
-// Makes a World: one loop that carries out, over real sockets, what the state machines of the start decide.
+// Makes a World: one loop carries out over real sockets what the state machines of the start decide.
 //
 //   decide; pure    RendezvousServer (rank 0)   <- messages ->   RendezvousClient (every rank)
 //   act             Acceptor, streams                            Connector, stream, ShmSetup, LinkSetup
 //
-// The loop waits for no peer alone: connections that fail, ranks that die and rank 0's decisions are all noticed at
-// once. Everything here belongs to one call of Bootstrap, and to its thread.
+// The loop waits for all peers at once, so it notices immediately when a connection fails, a rank dies or rank 0
+// decides. All objects belong to one call of Bootstrap, and to its thread.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -24,14 +24,14 @@
 namespace farandole {
 namespace {
 
-constexpr const char* kPurpose = "control";  // of a connection, as the handshake names it
-constexpr int64_t kEndTimeoutMs = 200;       // for sending out why the start has failed
+constexpr const char* kPurpose = "control";  // of control connections, as the handshake names it
+constexpr int64_t kEndTimeoutMs = 200;       // for sending the reason why the start has failed
 
-// Descriptors for each other rank: its process, its bell or data connections, and on rank 0 its control connection.
+// Each other rank needs descriptors: its pidfd, its event or data connections, and on rank 0 its control connection.
 constexpr rlim_t kForEachRank = 4, kForAll = 32;
-constexpr rlim_t kLeastForAll = 12;  // a world cannot start with fewer, and one more for each rank
+constexpr rlim_t kLeastForAll = 12;  // the least: this many, and one more for each rank
 
-// How many descriptors are open; 0 where the system does not say.
+// The number of open descriptors, or 0 where /proc is missing.
 rlim_t OpenNow() {
   DIR* const folder = opendir("/proc/self/fd");
   if (folder == nullptr) return 0;
@@ -41,8 +41,8 @@ rlim_t OpenNow() {
   return count;
 }
 
-// Raises the soft limit of open files of this process, as far as the hard limit allows. kInvalid when that is too
-// little for the world; it says how many are needed and how to raise the hard limit.
+// Raises this process's soft limit of open files as far as the hard limit allows. kInvalid: the hard limit is too low
+// for the world. The message says how many files are needed and how to raise the limit.
 Status ProvideDescriptors(int world_size) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return SystemError("getrlimit");
@@ -68,7 +68,7 @@ std::string HostName() {
   return name;
 }
 
-// Ranks with equal answers share the kernel, the abstract socket names and the user, so they can share memory.
+// Ranks with equal identities have the same kernel, abstract socket names and user, so they can share memory.
 std::string MachineIdentity() {
   std::string boot_id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
@@ -103,14 +103,14 @@ class Start {
     }
   }
 
-  // Runs the loop until the client is over.
+  // Runs the loop until the client has finished.
   Status Run();
-  // After a failure: lets the other ranks read why.
+  // After a failure: gives the other ranks time to read the reason.
   void EndControl(const Status& why);
   // After success.
   void MoveInto(World* world);
   const std::vector<int>& culprits() const { return client_.culprits(); }
-  // The start is decided. What comes from now on, also the end of a connection, is for the engine to notice.
+  // Whether the start is decided. Later messages, and the ends of connections, are left to the engine.
   bool decided() const { return server_ ? server_->over() : client_.over(); }
 
  private:
@@ -124,7 +124,7 @@ class Start {
   void Deliver(TimePoint now);
   void Perform(const RendezvousClient::Action& action, TimePoint now);
   void Send(int rank, const RendezvousMessage& message);
-  // What was refused last, for messages about a deadline.
+  // The last refusal, for messages about a deadline.
   std::string Detail() const;
   void WatchAll();
 
@@ -136,10 +136,10 @@ class Start {
   Acceptor acceptor_;                   // on rank 0
   std::optional<Connector> connector_;  // on the other ranks, until rank 0 has answered
   std::vector<MessageStream> control_;  // by rank
-  std::vector<MessageStream> refused_;  // of peers that were not admitted; they may still read why
-  std::vector<Descriptor> pidfds_;      // of the other ends of control_, where the kernel says
+  std::vector<MessageStream> refused_;  // of peers that were not admitted; they still read the reason
+  std::vector<Descriptor> pidfds_;      // of the peers of control_, where the kernel tells
   PollSet set_;
-  Status broken_;  // why this rank cannot go on, where the client cannot know
+  Status broken_;  // an error of this rank that the client cannot know
 };
 
 Status Start::Run() {
@@ -182,12 +182,12 @@ void Start::Step(TimePoint now) {
   for (int r = 0; r < spec_.size && !decided(); ++r) {
     const auto at = static_cast<size_t>(r);
     if (control_[at].open() && set_.ready(control_[at].socket())) Read(r, now);
-    if (!decided() && set_.ready(pidfds_[at])) OnLost(r, "died");  // after its last messages
+    if (!decided() && set_.ready(pidfds_[at])) OnLost(r, "died");  // after its last messages are read
   }
   shm_setup_.Step(set_, now, &client_);
   link_setup_.Step(set_, now, &client_);
   Deliver(now);
-  // A message that has come in time counts, so deadlines are judged last.
+  // Deadlines are checked last, so that a message which has arrived in time counts.
   if (server_) server_->OnTime(now);
   Deliver(now);
   client_.OnTime(now, Detail());
@@ -232,8 +232,8 @@ Status Start::StepConnector(TimePoint now) {
   return Status::Ok();
 }
 
-// Takes one message after the other, and none after the one that decides the start: the next ones are for the engine,
-// which reads them from the same socket.
+// Reads one message at a time, and stops at the one that decides the start. The engine reads the next ones from the
+// same socket.
 void Start::Read(int rank, TimePoint now) {
   MessageStream& stream = control_[static_cast<size_t>(rank)];
   for (;;) {
@@ -243,7 +243,7 @@ void Start::Read(int rank, TimePoint now) {
     if (messages.empty()) return;
     RendezvousMessage message;
     if (!RendezvousMessage::Decode(messages[0], &message).ok())
-      return OnLost(rank, "said something that cannot be read");
+      return OnLost(rank, "sent a message that cannot be read");
     if (server_) {
       server_->OnMessage(rank, message, now);
     } else {
@@ -265,8 +265,8 @@ void Start::OnLost(int rank, const std::string& how) {
   }
 }
 
-// Delivers messages and performs actions until there are none, since each may cause others. On rank 0 server and client
-// are in one process, and their messages to each other cross no socket.
+// Delivers messages and performs actions until there are none, since each may cause others. On rank 0 the server and
+// its client exchange messages without a socket.
 void Start::Deliver(TimePoint now) {
   for (;;) {
     const std::vector<AddressedMessage> messages = server_ ? server_->TakeOutgoing() : std::vector<AddressedMessage>();
@@ -309,7 +309,7 @@ void Start::Send(int rank, const RendezvousMessage& message) {
   if (!stream.open()) return;
   FRD_FAILPOINT("bootstrap.send");
   stream.Queue(message.Encode());
-  (void)stream.Flush();  // an error shows again when the stream is read
+  (void)stream.Flush();  // reading the stream will report the error again
 }
 
 std::string Start::Detail() const {
@@ -318,7 +318,7 @@ std::string Start::Detail() const {
   return of_links.empty() ? shm_setup_.detail() : of_links;
 }
 
-// Closes gently: closing with unread bytes would reset the connection, and the peer would lose the last messages.
+// CloseGently, because closing with unread bytes would reset the connection, and the peer would lose the last messages.
 void Start::EndControl(const Status& why) {
   shm_setup_.TellGroup(why, culprits().empty() ? -1 : culprits()[0]);
   const TimePoint start = Now();

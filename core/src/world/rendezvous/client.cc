@@ -7,12 +7,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long an attempt to share memory may take. A leader that is stopped must not cost its members the whole start
-// timeout. The leader knows which member did not come, so it speaks first, and its members somewhat later.
+// The longest time for an attempt to share memory, so that a stopped leader does not take its members the whole start
+// timeout. The leader knows which member is missing, so it reports first, and its members somewhat later.
 constexpr milliseconds kSharingPatience{10'000};
-// Before the deadline each rank says, at its own time, what it knows: first which rank did not share memory or cannot
-// be reached, which only the ranks themselves know; then rank 0 is asked which ranks are missing, so that all ranks
-// report the same names.
+// Before the deadline each rank reports what it knows. First it reports which rank did not share memory or cannot be
+// reached, which rank 0 cannot know. Then it asks rank 0 which ranks are missing, so that all ranks report the same
+// names. kLongestMargin is the time for that question.
 constexpr milliseconds kLongestMargin{1'000};
 
 // "2.5 s"
@@ -47,7 +47,7 @@ bool SharingState::OnMember(int rank) {
   return absent_.empty();
 }
 
-// Once memory is shared its connection means nothing any more.
+// Once memory is shared, the end of a member's connection has no meaning.
 void SharingState::OnMemberGone(int rank) {
   if (open_) absent_.insert(rank);
 }
@@ -113,13 +113,13 @@ void RendezvousClient::OnMessage(const RendezvousMessage& message, TimePoint now
     case RendezvousMessage::kGiveUp:
       return Fail({message.code == Code::kOk ? Code::kInternal : message.code, message.text}, message.ranks);
     default:
-      return GiveUp(Internal("rank 0 said something out of turn while the job started"), {0});
+      return GiveUp(Internal("rank 0 sent an unexpected message while the job started"), {0});
   }
 }
 
 void RendezvousClient::OnLayout(const RendezvousMessage& message, TimePoint now) {
   missing_.clear();
-  // Only the first round carries the PeerInfos, since they do not change.
+  // Only round 0 carries the PeerInfos, since they do not change.
   if (message.round == 0) {
     peers_.assign(message.texts.size(), {});
     for (size_t r = 0; r < peers_.size(); ++r) {
@@ -133,7 +133,7 @@ void RendezvousClient::OnLayout(const RendezvousMessage& message, TimePoint now)
   }
   layout_ = MakeLayout(peers_, unshared);
   const std::vector<int>& group = layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank_)])];
-  // A third of the time that is left, so that there is some for a second round and for links over tcp.
+  // A third of the remaining time, so that a second round and the links over tcp have time, too.
   const auto patience = std::min<TimePoint::duration>(kSharingPatience, (deadline_ - now) / 3);
   Enter(kSharing);
   sharing_.Begin(message.round, group, now, now + patience + (group.front() == rank_ ? patience * 0 : patience / 5));
@@ -142,7 +142,7 @@ void RendezvousClient::OnLayout(const RendezvousMessage& message, TimePoint now)
   Act(Action::kShare);
 }
 
-// Memory may be shared before this rank listens for data; the outcome carries the endpoint, so it waits for both.
+// The outcome carries the data endpoint, so it waits until memory is shared and this rank listens for data.
 void RendezvousClient::OnListening(const Status& status, const std::string& endpoint) {
   if (over()) return;
   if (!status.ok()) return GiveUp({status.code(), NameOfRank(peers_, rank_) + ": " + status.message()}, {rank_});
@@ -168,7 +168,7 @@ void RendezvousClient::Report(std::vector<int> blamed, const std::string& text) 
 void RendezvousClient::OnLinks(const RendezvousMessage& message, TimePoint now) {
   if (message.texts.size() != peers_.size()) return GiveUp(Internal("rank 0 sent too few endpoints"), {0});
   missing_.clear();
-  // A third of the time that is left is for asking rank 0 which ranks are missing: ranks that started earlier ask
+  // A third of the remaining time is left for the question which ranks are missing. Ranks that started earlier ask
   // earlier.
   const auto patience = std::min<TimePoint::duration>((deadline_ - now) * 2 / 3, deadline_ - 2 * margin_ - now);
   Enter(kLinking);
@@ -176,7 +176,7 @@ void RendezvousClient::OnLinks(const RendezvousMessage& message, TimePoint now) 
   Act(Action::kLink);
 }
 
-// A link after the start has failed, or in another phase, means nothing.
+// Ignores a link after a failure or in another phase.
 void RendezvousClient::OnLink(int peer) {
   if (!linking_.open() || !linking_.OnLink(peer)) return;
   Enter(kReported);
@@ -190,13 +190,13 @@ void RendezvousClient::OnNoLink(int peer, const std::string& why) {
          {peer});
 }
 
-// While this rank still connects, its Connector retries, so the loss of one connection means nothing.
+// While this rank still connects, its Connector retries, so the loss of one connection is ignored.
 void RendezvousClient::OnServerLost(const std::string& how) {
   if (over() || phase_ == kConnecting) return;
   Fail({Code::kPeerLost, NameOfRank(peers_, 0) + " " + how + " while the job started"}, {0});
 }
 
-// The next deadline of the phase. Outside of sharing and linking it is that for asking rank 0, and then the last one.
+// The next time limit of the phase. Outside of sharing and linking it is the time to ask rank 0, then the deadline.
 TimePoint RendezvousClient::next() const {
   if (over()) return TimePoint::max();
   if (linking_.open()) return std::min(linking_.limit(), deadline_);
@@ -204,8 +204,8 @@ TimePoint RendezvousClient::next() const {
   return phase_ == kConnecting || asked_ ? deadline_ : deadline_ - margin_;
 }
 
-// An attempt to share memory that is late is reported, and the start goes on. A leader names the members that are
-// absent, a member only itself, since it cannot know which other rank the leader waits for.
+// When an attempt to share memory is late, the rank reports that and the start goes on. A leader names the absent
+// members. A member names only itself, since it cannot know for which other rank the leader waits.
 void RendezvousClient::OnTime(TimePoint now, const std::string& detail) {
   if (over() || now < next()) return;
   if (now >= deadline_ || linking_.open()) return OnDeadline(now, detail);
@@ -219,7 +219,7 @@ void RendezvousClient::OnTime(TimePoint now, const std::string& detail) {
   Say({RendezvousMessage::kGiveUp, sharing_.round(), Code::kDeadline, {}, Seconds(began_, now), {}});
 }
 
-// The start has failed for this rank. Each sentence says what the rank waited for, which depends on how far it came.
+// The start has failed for this rank. The message says what the rank waited for, which depends on its phase.
 void RendezvousClient::OnDeadline(TimePoint now, const std::string& detail) {
   const std::string me = NameOfRank(peers_, rank_) + " waited " + Seconds(began_, now) + " ";
   const std::string ending = detail.empty() ? "" : "; last: " + detail;
@@ -236,12 +236,13 @@ void RendezvousClient::OnDeadline(TimePoint now, const std::string& detail) {
   }
   // Rank 0 had too little time to answer, so it is not to blame.
   if (now - connected_at_ < margin_ / 2) {
-    return GiveUp({Code::kDeadline, NameOfRank(peers_, rank_) +
-                                        " reached rank 0 too short before its start timeout (FARANDOLE_START_TIMEOUT)"},
-                  {rank_});
+    return GiveUp(
+        {Code::kDeadline,
+         NameOfRank(peers_, rank_) + " reached rank 0 too shortly before its start timeout (FARANDOLE_START_TIMEOUT)"},
+        {rank_});
   }
   const std::string said =
-      missing_.empty() ? "" : "; what it said last is that it waits for " + NamesOfRanks(peers_, missing_);
+      missing_.empty() ? "" : "; its last report was that it waits for " + NamesOfRanks(peers_, missing_);
   GiveUp(
       {Code::kDeadline, me + "for the others, and " + NameOfRank(peers_, 0) +
                             " did not answer who is missing before the start timeout (FARANDOLE_START_TIMEOUT)" + said},

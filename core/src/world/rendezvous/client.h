@@ -1,17 +1,17 @@
-// How a job starts, seen from each rank, rank 0 included: what to do next and what to say to rank 0. A pure state
-// machine: messages, results and time in, actions out.
+// How a job starts, as each rank sees it, including rank 0. RendezvousClient decides what the rank does next and what
+// it sends to rank 0. A pure state machine: messages, results and time in, actions out.
 //
 //   kConnecting  connects to rank 0
-//   kWaiting     has sent its PeerInfo; the layout is to come
+//   kWaiting     has sent its PeerInfo, and waits for the layout
 //   kSharing     shares a memory segment with the ranks of its machine     SharingState
-//   kReported    has said how that went; rank 0 decides
+//   kReported    has reported the outcome; rank 0 decides
 //   kLinking     makes data connections to the ranks of other groups       LinkingState
 //   kOver        done, or failed
 //
-// A rank gives up at its own deadline at the latest, and then names the ranks that rank 0 has reported missing.
+// A rank gives up at its own deadline at the latest, and then names the ranks that rank 0 reported as missing.
 //
-// bootstrap.cc owns one client per start, and setup.h asks it which ranks to let in. The calling thread of Bootstrap is
-// the only one; tests drive the same class in a simulation.
+// bootstrap.cc owns one client per start, and setup.h asks it which ranks to admit. Only the thread that calls
+// Bootstrap uses it; tests drive the same class in a simulation.
 #pragma once
 
 #include <set>
@@ -24,20 +24,20 @@
 
 namespace farandole {
 
-// How far the group of this rank has come with its shared memory. The leader, the group's lowest rank, makes the
-// segment; the members come to it. A failed attempt is followed by another one in the next round, among fewer ranks.
+// The state of shared memory in the group of this rank. The leader, the group's lowest rank, makes the segment; the
+// members connect to it. After a failed attempt the next round tries again with fewer ranks.
 class SharingState {
  public:
   explicit SharingState(int rank) : rank_(rank) {}
 
-  // A new round. A group that shares memory already, and whose ranks stay the same, goes on sharing.
+  // Begins a round. A group that already shares memory, and whose ranks stay the same, keeps it.
   void Begin(int round, const std::vector<int>& group, TimePoint now, TimePoint limit);
-  // The attempt is over, in whatever way.
+  // Ends the attempt, successful or not.
   void Close() { open_ = false; }
   void OnShared();
-  // Of a member that has given the leader what it shares. True when all are there.
+  // A member has given its descriptors to the leader. True when all members have.
   bool OnMember(int rank);
-  // Of a member whose connection has ended: it is absent again, and may retry.
+  // The connection of a member has ended. The member is absent again, and may retry.
   void OnMemberGone(int rank);
 
   // REQUIRES, of all that follows: a round has begun.
@@ -46,11 +46,11 @@ class SharingState {
   int leader() const { return group_.front(); }
   bool leads() const { return leader() == rank_; }
   bool shared() const { return shared_; }
-  // Under way, and neither shared nor given up.
+  // Whether the attempt is under way.
   bool open() const { return open_; }
-  // Whether the leader lets this rank in. A rank that is still in another round is refused, and retries.
+  // Whether the leader admits this rank. The leader refuses a rank in another round, which then retries.
   bool MayEnter(int rank, int round) const;
-  // Of the leader: the members that have not come.
+  // On the leader: the members that have not given their descriptors.
   std::vector<int> Absent() const { return {absent_.begin(), absent_.end()}; }
   TimePoint began() const { return began_; }
   TimePoint limit() const { return limit_; }
@@ -64,19 +64,19 @@ class SharingState {
   TimePoint began_ = {}, limit_ = {};
 };
 
-// Which data connections to ranks of other groups are made. Of two ranks the higher one connects to the lower one.
+// The state of the data connections to ranks of other groups. Of two ranks the higher one connects to the lower one.
 class LinkingState {
  public:
   explicit LinkingState(int rank) : rank_(rank) {}
 
-  // `endpoints` are where ranks listen for data, by rank.
+  // `endpoints`: where each rank listens for data, by rank.
   void Begin(const Layout& layout, std::vector<std::string> endpoints, TimePoint limit);
   void Close() { open_ = false; }
   // True when all links are made.
   bool OnLink(int peer);
 
   bool open() const { return open_; }
-  // Lower ranks, to which this one connects.
+  // The lower ranks to which this rank must still connect.
   std::vector<int> ToOpen() const;
   // Whether a higher rank may connect to this one now.
   bool MayLink(int rank) const { return open_ && rank > rank_ && missing_.count(rank) > 0; }
@@ -96,11 +96,11 @@ class RendezvousClient {
  public:
   struct Action {
     enum Kind {
-      kSend,    // message, to rank 0
-      kListen,  // open a data endpoint -> OnListening
-      kShare,  // the leader makes the segment and lets members in (MayEnter, OnMember); a member goes to it -> OnShared
-      kHandOut,  // all members are here: give them what they share -> OnShared
-      kLink,     // connect to linking().ToOpen(), let higher ranks in (MayLink) -> OnLink
+      kSend,     // message, to rank 0
+      kListen,   // open a data endpoint -> OnListening
+      kShare,    // leader: make the segment, admit members (MayEnter, OnMember); member: connect to it -> OnShared
+      kHandOut,  // all members are admitted: give them the segment and all handles -> OnShared
+      kLink,     // connect to linking().ToOpen(), admit higher ranks (MayLink) -> OnLink
       kDone,
       kFail,  // status()
     };
@@ -110,7 +110,7 @@ class RendezvousClient {
 
   RendezvousClient(int rank, PeerInfo mine, TimePoint now, TimePoint deadline);
 
-  // ---- what happens
+  // ---- events
   void OnConnected(TimePoint now);
   void OnMessage(const RendezvousMessage& message, TimePoint now);
   void OnServerLost(const std::string& how);
@@ -123,14 +123,14 @@ class RendezvousClient {
   void OnNotShared(int blamed, const std::string& why);
   void OnLink(int peer);
   void OnNoLink(int peer, const std::string& why);
-  // `detail` says what has been refused so far, for messages.
+  // `detail` is the last refusal, for messages.
   void OnTime(TimePoint now, const std::string& detail);
-  // When OnTime is wanted next.
+  // When OnTime must be called next.
   TimePoint next() const;
-  // The user does not want to wait any longer.
+  // The user has cancelled the start.
   void Interrupt();
 
-  // ---- what it means
+  // ---- results
   std::vector<Action> TakeActions() { return std::move(actions_); }
   const std::vector<PeerInfo>& peers() const { return peers_; }
   const Layout& layout() const { return layout_; }
@@ -147,10 +147,10 @@ class RendezvousClient {
 
   void OnLayout(const RendezvousMessage& message, TimePoint now);
   void OnLinks(const RendezvousMessage& message, TimePoint now);
-  // Leaving a phase closes its state, so that late ranks are refused.
+  // Enters a phase and closes the states of the others, so that late ranks are refused.
   void Enter(Phase phase);
-  // Tells rank 0 how the round went. Without blamed ranks memory is shared, and `text` is the data endpoint; else
-  // `text` says why not.
+  // Tells rank 0 the outcome of the round. No blamed ranks: memory is shared, and `text` is the data endpoint. Else
+  // `text` says why memory is not shared.
   void Report(std::vector<int> blamed, const std::string& text);
   void OnDeadline(TimePoint now, const std::string& detail);
   // Fails, and tells rank 0.

@@ -1,4 +1,4 @@
-// The messages between the ranks and rank 0 while a job starts; server.h and client.h say when they are sent. Values;
+// The messages between the ranks and rank 0 while a job starts. server.h and client.h say when they are sent. Values;
 // no thread rule.
 #pragma once
 
@@ -11,16 +11,16 @@
 namespace farandole {
 
 struct RendezvousMessage {
-  // No message of a running job begins with one of these numbers.
+  // Messages of a running job begin with other numbers.
   enum Kind : uint8_t {
     kPeerInfo = 0xE0,  // to rank 0      text: its PeerInfo
     kWaiting,          // from rank 0    ranks: the ranks that are missing
-    kLayout,           // from rank 0    round, ranks: without shared memory, texts: all PeerInfos (first round only)
-    kOutcome,          // to rank 0      round, ranks: culprits (none: memory is shared), text: why or data endpoint
+    kLayout,           // from rank 0    round, ranks: without shared memory, texts: all PeerInfos (round 0 only)
+    kOutcome,          // to rank 0      round, ranks: culprits (none: memory is shared), text: reason or data endpoint
     kLinks,            // from rank 0    round, texts: data endpoints by rank
     kReady,            // to rank 0      round: this rank is linked
     kGo,               // from rank 0    all ranks are ready
-    kGiveUp,           // both           code, text: why the job cannot start, ranks: the culprits; none: ask rank 0
+    kGiveUp,           // both           code, text: why the job cannot start, ranks: the culprits (none: asks rank 0)
   };
 
   Kind kind = kPeerInfo;
@@ -41,7 +41,7 @@ struct RendezvousMessage {
   }
 
   Bytes Encode() const;
-  // kMismatch when this is no such message.
+  // kMismatch: the bytes are no such message.
   static Status Decode(const Bytes& bytes, RendezvousMessage* message);
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kReportAgain{500};  // to all ranks, which name the missing ones if rank 0 falls silent
+constexpr milliseconds kReportAgain{500};  // to all ranks, which name the missing ranks if rank 0 does not answer
 constexpr milliseconds kFirstWarning{10'000};
 constexpr milliseconds kWarnAgain{60'000};
 
@@ -31,14 +31,14 @@ RendezvousServer::RendezvousServer(int size, std::string endpoint, TimePoint now
   connected_[0] = true;
 }
 
-// Each rank may come once: a later process with the same rank is refused, and the first one stays.
+// Admits each rank once. A later process with the same rank is refused, and the first one stays.
 Status RendezvousServer::Admit(int rank, TimePoint now) {
   if (rank < 1 || rank >= size_) {
     return Invalid("rank " + std::to_string(rank) + " does not belong to a job of " + std::to_string(size_) + " ranks");
   }
   const auto at = static_cast<size_t>(rank);
   if (connected_[at])
-    return Invalid(NameOfRank(peers_, rank) + " is there already; are two processes started with one rank?");
+    return Invalid(NameOfRank(peers_, rank) + " has connected already; there are two processes started with one rank");
   if (over()) return {Code::kPeerLost, "the job is not starting any more"};
   connected_[at] = true;
   missing_reported_at_ = now;
@@ -46,12 +46,12 @@ Status RendezvousServer::Admit(int rank, TimePoint now) {
   return Status::Ok();
 }
 
-// A message that does not fit the phase ends the start: its rank follows another protocol. Only an outcome of an
-// earlier round is ignored, since its rank may have sent it before it heard of the next.
+// A message that does not fit the phase ends the start, since its sender follows another protocol. Only an outcome of
+// an earlier round is ignored, since its rank may have sent it before the next LAYOUT arrived.
 void RendezvousServer::OnMessage(int rank, const RendezvousMessage& message, TimePoint now) {
   if (over()) return;
   if (message.kind == RendezvousMessage::kGiveUp) {
-    // A rank that names nobody asks for the names: this server knows best which ranks are missing.
+    // A rank that names no culprits asks for them, since this server knows which ranks are missing.
     if (message.ranks.empty()) return GiveUpWaiting(rank, message.text);
     GiveUp({message.code, message.text}, message.ranks);
   } else if (message.kind == RendezvousMessage::kPeerInfo && phase_ == kPeers) {
@@ -65,7 +65,7 @@ void RendezvousServer::OnMessage(int rank, const RendezvousMessage& message, Tim
       phase_ = kOver;
     }
   } else {
-    GiveUp(Internal(NameOfRank(peers_, rank) + " said something out of turn while the job started"), {rank});
+    GiveUp(Internal(NameOfRank(peers_, rank) + " sent an unexpected message while the job started"), {rank});
   }
 }
 
@@ -73,7 +73,7 @@ void RendezvousServer::OnPeerInfo(int rank, const RendezvousMessage& message, Ti
   PeerInfo& peer_info = peers_[static_cast<size_t>(rank)];
   if (const Status read = PeerInfo::Decode(message.text, &peer_info); !read.ok()) return GiveUp(read, {rank});
   reported_[static_cast<size_t>(rank)] = true;
-  // A rank that expects another number of ranks ends the waiting at once, since some ranks will never come.
+  // A rank that was started for another number of ranks ends the start at once, since some ranks will never come.
   const bool other_size = peer_info.version == PeerInfo::CoreVersion() && peer_info.size != size_;
   if (!other_size && !Missing().empty()) return;
   std::vector<int> odd;
@@ -96,7 +96,7 @@ void RendezvousServer::OnOutcome(int rank, const RendezvousMessage& message, Tim
   outcomes_[static_cast<size_t>(rank)] = message;
   reported_[static_cast<size_t>(rank)] = true;
   for (const auto& group : layout_.groups) {
-    // One failure decides for its group, without the reports of the others.
+    // One failure decides for its group without the other reports.
     const bool decided =
         std::all_of(group.begin(), group.end(), [&](int r) { return reported_[static_cast<size_t>(r)]; }) ||
         std::any_of(group.begin(), group.end(),
@@ -106,7 +106,7 @@ void RendezvousServer::OnOutcome(int rank, const RendezvousMessage& message, Tim
   EndRound(now);
 }
 
-// Decides what comes after a round: another one, the links, or go.
+// Decides what follows a round: another round, the links, or the end of the start.
 void RendezvousServer::EndRound(TimePoint now) {
   bool all_shared = true;
   for (const auto& group : layout_.groups) {
@@ -114,7 +114,7 @@ void RendezvousServer::EndRound(TimePoint now) {
                                      [&](int r) { return !outcomes_[static_cast<size_t>(r)].ranks.empty(); });
     if (failed == group.end()) continue;
     const std::string& why = outcomes_[static_cast<size_t>(*failed)].text;
-    // A rank alone in its group shares with nobody, so it has failed for another reason.
+    // A rank alone in its group shares with no other rank, so its failure ends the start.
     if (group.size() == 1) return GiveUp(Internal(NameOfRank(peers_, *failed) + ": " + why), {*failed});
     all_shared = false;
     notes_.push_back(NamesOfRanks(peers_, outcomes_[static_cast<size_t>(*failed)].ranks) +
@@ -167,7 +167,7 @@ void RendezvousServer::OnTime(TimePoint now) {
   if (now >= warn_at_) {
     notes_.push_back("rank 0 has waited " + std::to_string(MillisecondsBetween(began_, now) / 1000) + " s for " +
                      NamesOfRanks(peers_, Missing()) + AtEndpoint(endpoint_) +
-                     "; look at the output there: did it end, or not call init()? The job gives up after " +
+                     "; look at the output there: it may have ended, or not called init(). The job gives up after " +
                      std::to_string(MillisecondsBetween(began_, deadline_) / 1000) + " s (FARANDOLE_START_TIMEOUT)");
     warn_at_ = now + kWarnAgain;
   }
@@ -214,7 +214,7 @@ std::vector<int> RendezvousServer::Missing() const {
   return ranks;
 }
 
-// To all ranks that are connected by now.
+// Sends to all ranks that have connected so far.
 void RendezvousServer::ToAll(const RendezvousMessage& message) {
   for (int r = 0; r < size_; ++r) {
     if (connected_[static_cast<size_t>(r)]) outgoing_.push_back({r, message});

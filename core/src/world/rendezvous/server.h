@@ -1,17 +1,17 @@
-// How a job starts, seen from rank 0: collects what the ranks say, decides which ranks share memory, and tells all of
-// them one result: start, or why not and because of which ranks. A pure state machine: messages and time in, messages
-// out.
+// How a job starts, as rank 0 sees it. RendezvousServer collects the messages of the ranks and decides which ranks
+// share memory. Then it tells all ranks one result: start, or why not and because of which ranks. A pure state machine:
+// messages and time in, messages out.
 //
 //   kPeers     waits for the PeerInfo of every rank, compares them, and decides on the layout of round 0
-//   kSharing   each group reports whether its ranks share memory. If a group fails in round 0, the ranks to blame go on
-//              without shared memory; if one fails in round 1, all its ranks do. So round 2 is the last
+//   kSharing   each group reports whether its ranks share memory. If a group fails in round 0, the ranks to blame
+//              continue without shared memory. If a group fails in round 1, all its ranks do. So round 2 is the last
 //   kLinking   several groups only: all ranks get all data endpoints, and report when they are linked
-//   kOver      go, or given up
+//   kOver      the job starts, or the start has failed
 //
-// Every rank but 0 itself is connected, and the end of its connection is a death. At the deadline the server names the
-// ranks that have not reported what the phase waits for.
+// Every rank but rank 0 has a connection, whose end counts as the rank's death. At the deadline the server names the
+// ranks that have not sent the report of the phase.
 //
-// bootstrap.cc owns it, on rank 0, for one start. The calling thread of Bootstrap is the only one; tests drive the same
+// On rank 0 bootstrap.cc owns one server per start. Only the thread that calls Bootstrap uses it; tests drive the same
 // class in a simulation.
 #pragma once
 
@@ -25,25 +25,25 @@
 namespace farandole {
 
 struct AddressedMessage {
-  int rank = 0;  // to whom
+  int rank = 0;  // the receiver
   RendezvousMessage message;
 };
 
 class RendezvousServer {
  public:
-  // `endpoint` is where ranks connect, for messages.
+  // `endpoint` is where ranks connect. Messages name it.
   RendezvousServer(int size, std::string endpoint, TimePoint now, TimePoint deadline);
 
-  // A peer that holds the key says that it is `rank`. An error is for that peer alone: there is no such rank, or the
+  // A peer that holds the key says that it is `rank`. An error concerns that peer alone: there is no such rank, or the
   // rank is connected already.
   Status Admit(int rank, TimePoint now);
   void OnMessage(int rank, const RendezvousMessage& message, TimePoint now);
   // `how`: "died", "closed its connection".
   void OnLost(int rank, const std::string& how);
-  // A connection was turned away; it may have been that of a missing rank.
+  // A connection was turned away. It may have been that of a missing rank.
   void OnTurnedAway(const std::string& reason) { turned_away_ = reason; }
   void OnTime(TimePoint now);
-  // When OnTime is wanted next.
+  // When OnTime must be called next.
   TimePoint next() const;
 
   bool over() const { return phase_ == kOver; }
@@ -58,13 +58,13 @@ class RendezvousServer {
   void OnOutcome(int rank, const RendezvousMessage& message, TimePoint now);
   void BeginRound(TimePoint now);
   void EndRound(TimePoint now);
-  // Of a group that has failed: its ranks without shared memory from here on.
+  // Marks ranks of a failed group that have no shared memory from now on.
   void MarkUnshared(const std::vector<int>& group);
   void BeginLinking(TimePoint now);
-  // Forgets what the ranks have reported in the phase before.
+  // Enters a phase and forgets the reports of the last one.
   void Enter(Phase phase, TimePoint now);
   void GiveUp(Status why, std::vector<int> culprits);
-  // For a rank that has waited so long: names the ranks that are missing.
+  // Ends the start because `rank` has waited for `how_long`, and names the missing ranks.
   void GiveUpWaiting(int rank, const std::string& how_long);
   void ReportMissing(TimePoint now);
   std::vector<int> Missing() const;
@@ -78,7 +78,7 @@ class RendezvousServer {
   const TimePoint began_;
   Phase phase_ = kPeers;
   int round_ = 0;
-  std::vector<bool> connected_, reported_, unshared_;  // by rank; reported_: it has reported what the phase waits for
+  std::vector<bool> connected_, reported_, unshared_;  // by rank; reported_: has sent the report of this phase
   std::vector<PeerInfo> peers_;
   std::vector<RendezvousMessage> outcomes_;
   std::vector<int> reported_missing_;

@@ -19,10 +19,10 @@ constexpr const char* kSegment = "segment";
 constexpr const char* kData = "data";
 constexpr const char* kPuts = "puts";
 
-// Limits of what a peer may pass.
+// Limits for descriptors and bytes that a peer may pass.
 constexpr size_t kDescriptorLimit = 16384;
 constexpr size_t kPayloadLimitBytes = 256;
-// Only ranks that hold the key pass descriptors, and they do it in one piece, so a short blocking call is enough.
+// Only ranks that hold the key pass descriptors, all at once, so a short blocking call is enough.
 constexpr milliseconds kPassTimeout{2000};
 constexpr milliseconds kRetryAfter{20};
 
@@ -38,7 +38,7 @@ Status ListenForData(const std::string& address, Descriptor* listener) {
 
 // ---- ShmSetup
 
-// An abstract name is visible to all processes of the machine, so it is random and says nothing of the job.
+// All processes of the machine can see an abstract name, so the name is random and does not identify the job.
 std::string ShmSetup::Open() {
   uint8_t name[16];
   if (!RandomBytes(name, sizeof(name)).ok()) return "";
@@ -53,10 +53,10 @@ std::string ShmSetup::Open() {
   return endpoint;
 }
 
-// The round stands in the hello's field for the epoch, so that the leader can refuse a member of another round.
+// The hello's field for the epoch carries the round, so that the leader can refuse a member of another round.
 Hello ShmSetup::MyHello() const { return {kSegment, static_cast<uint32_t>(spec_.rank), static_cast<uint64_t>(round_)}; }
 
-// Each round begins anew: what the last one has left belongs to a group that failed.
+// Each round begins anew, since the objects of the last round belong to a group that failed.
 void ShmSetup::Begin(TimePoint now, RendezvousClient* client) {
   ranks_ = client->sharing().group();
   round_ = client->sharing().round();
@@ -93,7 +93,7 @@ void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client)
     acceptor_.Close();
     client->OnNotShared(spec_.rank, status.message());
   }
-  for (AuthenticatedPeer& peer : arrived) LetIn(std::move(peer), client);
+  for (AuthenticatedPeer& peer : arrived) Admit(std::move(peer), client);
   std::vector<int> ready;
   for (const auto& [rank, connection] : peers_) {
     if (set.ready(connection)) ready.push_back(rank);
@@ -102,20 +102,20 @@ void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client)
   StepMember(set, now, client);
 }
 
-void ShmSetup::LetIn(AuthenticatedPeer peer, RendezvousClient* client) {
+void ShmSetup::Admit(AuthenticatedPeer peer, RendezvousClient* client) {
   const int rank = static_cast<int>(peer.hello.rank);
   const auto round = static_cast<int>(peer.hello.epoch);
-  const bool may = peer.hello.purpose == kSegment && client->sharing().MayEnter(rank, round);
-  // A refused connection closes here, and its rank retries: it may be a round ahead of this leader.
-  if (may) peers_[rank] = std::move(peer.connection);
+  const bool may_enter = peer.hello.purpose == kSegment && client->sharing().MayEnter(rank, round);
+  // A refused connection closes when `peer` ends, and its rank retries, since it may be a round ahead of this leader.
+  if (may_enter) peers_[rank] = std::move(peer.connection);
 }
 
-// Handles are the two descriptors by which other members wake this one and see it die: its event and its pidfd.
+// A member's handles are its event, by which other members wake it, and its pidfd, by which they see it die.
 void ShmSetup::TakeHandles(int rank, RendezvousClient* client) {
   const auto at = static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
   const Descriptor& connection = peers_[rank];
   if (!client->sharing().MayEnter(rank, round_)) {
-    peers_.erase(rank);  // the member has hung up, or breaks the protocol
+    peers_.erase(rank);  // the member has closed the connection, or breaks the protocol
     client->OnMemberGone(rank);
     return;
   }
@@ -140,16 +140,16 @@ void ShmSetup::HandOut(RendezvousClient* client) {
   for (const Descriptor& pidfd : pidfds_) all.push_back(pidfd.get());
   for (size_t m = 1; m < ranks_.size(); ++m) {
     const auto peer = peers_.find(ranks_[m]);
-    const Status sent = peer == peers_.end() ? Status(Code::kPeerLost, "it has hung up")
+    const Status sent = peer == peers_.end() ? Status(Code::kPeerLost, "it has closed its connection")
                                              : SendDescriptors(peer->second.get(), all, "", After(kPassTimeout));
     if (!sent.ok()) return client->OnNotShared(ranks_[m], sent.message());
   }
-  // The connections stay open until the start is over: a member that has not read yet would take their end for a
+  // The connections stay open until the start is over, since a member that has not read yet would take their end for a
   // refusal.
   client->OnShared();
 }
 
-// A lost connection is a refusal, or a leader that ends; the client's deadline ends the retries.
+// A lost connection means that the leader refuses or ends. The client's deadline ends the retries.
 void ShmSetup::StepMember(const PollSet& set, TimePoint now, RendezvousClient* client) {
   Status status;
   if (connector_) {
@@ -211,7 +211,7 @@ void ShmSetup::MoveInto(World* world) {
 
 // ---- LinkSetup
 
-// Port 0: the kernel chooses, and rank 0 tells the others.
+// Port 0 lets the kernel choose; rank 0 tells the endpoint to the others.
 void LinkSetup::Open(RendezvousClient* client) {
   Descriptor listener;
   std::string endpoint;
@@ -232,7 +232,7 @@ void LinkSetup::Begin(TimePoint now, RendezvousClient* client) {
     connect(peer, kData);
     if (HasPutStreams(client->layout())) connect(peer, kPuts);
   }
-  LetIn(client);
+  AdmitEarly(client);
 }
 
 void LinkSetup::Watch(PollSet* set) const {
@@ -251,14 +251,14 @@ void LinkSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client
     if (known && peer.hello.rank < static_cast<uint32_t>(spec_.size))
       early_[{static_cast<int>(peer.hello.rank), peer.hello.purpose}] = std::move(peer.connection);
   }
-  LetIn(client);
+  AdmitEarly(client);
   for (auto each = connectors_.begin(); each != connectors_.end();) {
     const Connection which = each->first;
     Connector& connector = each->second;
     Status status = connector.Step(now);
-    // A port may have gone to another rank of this job, which has the key, too.
+    // The port may belong to another rank of this job by now, which has the key, too.
     const bool other = status.ok() && connector.done() && connector.theirs().rank != static_cast<uint32_t>(which.first);
-    if (other) status = Internal("somebody else answers at " + connector.endpoint());
+    if (other) status = Internal("another rank answers at " + connector.endpoint());
     const bool over = !status.ok() || connector.done();
     if (status.ok() && over) Keep(which, connector.Take(), client);
     each = over ? connectors_.erase(each) : std::next(each);
@@ -266,8 +266,8 @@ void LinkSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client
   }
 }
 
-// A rank that hears of LINKS first connects first; its connections wait in early_ until this rank has heard, too.
-void LinkSetup::LetIn(RendezvousClient* client) {
+// A rank that receives LINKS earlier connects earlier. Its connections wait in early_ until this rank has LINKS, too.
+void LinkSetup::AdmitEarly(RendezvousClient* client) {
   for (auto peer = early_.begin(); peer != early_.end();) {
     if (!client->linking().MayLink(peer->first.first)) {
       ++peer;

@@ -1,8 +1,8 @@
-// What ranks set up among themselves while a job starts: shared memory inside a group, data connections between groups.
-// A RendezvousClient decides; these two act, and tell it the result.
+// ShmSetup makes the shared memory of a group, LinkSetup the data connections between groups, while a job starts. A
+// RendezvousClient decides; these two act, and tell it the result.
 //
-// bootstrap.cc owns one of each per start, and calls them in the thread of Bootstrap. Nothing here waits for one peer
-// alone, but for the passing of descriptors, which ranks do in one piece.
+// bootstrap.cc owns one of each per start, and calls them in the thread of Bootstrap. No call waits for a single peer,
+// except for at most two seconds when a peer passes descriptors.
 #pragma once
 
 #include <map>
@@ -24,29 +24,29 @@ namespace farandole {
 //     its event, its pidfd ---------------------------->   ... until all are there
 //     <---------------------------- the segment, all events, all pidfds
 //
-// The leader refuses a member that is in another round than itself; the member then retries.
+// The leader refuses a member of another round; the member then retries.
 class ShmSetup {
  public:
   explicit ShmSetup(const WorldSpec& spec) : spec_(spec) {}
 
-  // Listens where members would come. "" when this machine does not let us listen; then this rank shares no memory.
+  // Opens the endpoint to which members connect if this rank leads. "" if that fails; then this rank shares no memory.
   std::string Open();
 
   void Begin(TimePoint now, RendezvousClient* client);  // kShare
   void HandOut(RendezvousClient* client);               // kHandOut
   void Watch(PollSet* set) const;
   void Step(const PollSet& set, TimePoint now, RendezvousClient* client);
-  // Why the leader cannot be reached, if so.
+  // Why the leader cannot be reached, or "".
   std::string detail() const { return connector_ ? connector_->last_refusal() : ""; }
 
   // REQUIRES: the client is done.
   void MoveInto(World* world);
-  // The start has failed for this rank. Others of its group may believe that it has succeeded: when they see that this
-  // process ends, they read in the segment which rank is to blame. The last call.
+  // Called last, when the start has failed for this rank. For other ranks of its group it may have succeeded. When they
+  // see that this process ends, they read in the segment which rank is to blame.
   void TellGroup(const Status& why, int culprit);
 
  private:
-  void LetIn(AuthenticatedPeer peer, RendezvousClient* client);
+  void Admit(AuthenticatedPeer peer, RendezvousClient* client);
   void TakeHandles(int rank, RendezvousClient* client);
   void StepMember(const PollSet& set, TimePoint now, RendezvousClient* client);
   Status SendHandles();
@@ -55,14 +55,14 @@ class ShmSetup {
 
   const WorldSpec& spec_;
   Acceptor acceptor_;
-  std::vector<int> ranks_;  // of the group, as the round began; member m has rank ranks_[m]
-  size_t member_ = 0;       // this rank's place among them
+  std::vector<int> ranks_;  // of the group in this round; member m has rank ranks_[m]
+  size_t member_ = 0;       // the index of this rank in ranks_
   int round_ = 0;
   SharedSegment segment_;
   std::vector<Descriptor> events_, pidfds_;  // by member
   std::map<int, Descriptor> peers_;          // on the leader: connections of members, by rank
-  std::optional<Connector> connector_;       // on a member, until the leader has let it in
-  Descriptor leader_;                        // on a member, from then on until it has the segment
+  std::optional<Connector> connector_;       // on a member, until the leader has admitted it
+  Descriptor leader_;                        // on a member, from then on until the member has the segment
 };
 
 // Makes the data connections to the ranks of other groups. The higher rank connects to the lower one, twice where there
@@ -75,22 +75,22 @@ class LinkSetup {
   void Begin(TimePoint now, RendezvousClient* client);  // kLink
   void Watch(PollSet* set) const;
   void Step(const PollSet& set, TimePoint now, RendezvousClient* client);
-  // Which rank refuses what, if so.
+  // A rank that refuses connections and its reason, or "".
   std::string detail() const;
 
   // REQUIRES: the client is done.
   void MoveInto(World* world);
 
  private:
-  using Connection = std::pair<int, std::string>;  // a rank, and what the connection is for
+  using Connection = std::pair<int, std::string>;  // a rank, and the purpose of the connection
 
-  void LetIn(RendezvousClient* client);
+  void AdmitEarly(RendezvousClient* client);
   void Keep(const Connection& which, Descriptor descriptor, RendezvousClient* client);
 
   const WorldSpec& spec_;
   Acceptor acceptor_;
   std::map<Connection, Connector> connectors_;  // to lower ranks
-  std::map<Connection, Descriptor> early_;      // of higher ranks that heard before this one that links are wanted
+  std::map<Connection, Descriptor> early_;      // of higher ranks that received LINKS before this rank
   std::map<Connection, Descriptor> made_;
 };
 

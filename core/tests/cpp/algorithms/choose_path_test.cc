@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kKilobyte = 1 << 10, kMegabyte = 1 << 20;
 
-// A sum of four bytes in host memory among the ranks of groups of these sizes.
+// The facts of a sum of four bytes in host memory over groups of these sizes.
 PathFacts SumAmong(const std::vector<int>& group_sizes) {
   PathFacts facts;
   facts.set_size = std::accumulate(group_sizes.begin(), group_sizes.end(), 0);
@@ -41,8 +41,8 @@ TEST(ChoosePath, EveryLayoutHasItsPathForSmallAndForLargeSums) {
   }
 }
 
-// A rank knows neither rank 0's caches nor whether a span is free.
-TEST(ChoosePath, ARankBelievesWhatRankZeroCanHaveChosen) {
+// A rank does not know rank 0's caches, nor whether a span is free.
+TEST(ChoosePath, ARankAcceptsThePathsThatRankZeroMayHaveChosen) {
   PathFacts pair = SumAmong({2}), far = SumAmong({1, 1}), mixed = SumAmong({2, 1});
   EXPECT_TRUE(IsPossible(PathKind::kCells, pair));
   EXPECT_TRUE(IsPossible(PathKind::kStaged, pair)) << "no span was free";
@@ -57,7 +57,7 @@ TEST(ChoosePath, ARankBelievesWhatRankZeroCanHaveChosen) {
   EXPECT_FALSE(IsPossible(PathKind::kEager, far));
 }
 
-TEST(ChoosePath, LimitsAreTheLastSizesThatGoTheShortWay) {
+TEST(ChoosePath, LimitsAreTheLargestSizesOfCellsAndEager) {
   PathFacts cells = SumAmong({3}), eager = SumAmong({1, 1, 1});
   cells.size_bytes = CellLimitBytes(3);
   eager.size_bytes = EagerLimitBytes(3);
@@ -85,7 +85,7 @@ TEST(ChoosePath, OnlySumsOfElementsInHostMemoryBeginBeforeTheLogSaysSo) {
   EXPECT_EQ(ChoosePath(barrier), PathKind::kCells);
 }
 
-TEST(ChoosePath, APairWithLargeCachesStagesWhatIsNotSmallEnough) {
+TEST(ChoosePath, TwoRanksWithLargeCachesStageLargerSums) {
   PathFacts facts = SumAmong({2});
   facts.second_level_cache_bytes = 2 << 20;
   facts.size_bytes = 32 << 10;
@@ -112,24 +112,24 @@ TEST(ChooseAllreduce, NeverLeavesTheChoiceOpenAndNeverTakesTheRingWhereOrderMatt
   }
 }
 
-TEST(ChooseAllreduce, SmallDataGoesToEverybodyAtOnce) {
+TEST(ChooseAllreduce, SmallDataTakesExchange) {
   EXPECT_EQ(ChooseAllreduce(4, 2, true, Algorithm::kAuto), Algorithm::kExchange);
   EXPECT_EQ(ChooseAllreduce(4 * kKilobyte, 16, true, Algorithm::kAuto), Algorithm::kExchange);
 }
 
-TEST(ChooseAllreduce, LongDataIsFoldedByOwnersInOrderAndRoundTheRingWithout) {
+TEST(ChooseAllreduce, LongDataTakesDirectInOrderAndTheRingInAnyOrder) {
   EXPECT_EQ(ChooseAllreduce(64 * kMegabyte, 8, true, Algorithm::kAuto), Algorithm::kDirect);
   EXPECT_EQ(ChooseAllreduce(64 * kMegabyte, 8, false, Algorithm::kAuto), Algorithm::kRing);
 }
 
-// The hops of a ring take longer than short blocks do.
+// For short blocks the hops of a ring take longer than the bytes.
 TEST(ChooseAllreduce, TheRingBeginsWhereBlocksAreLong) {
   EXPECT_EQ(ChooseAllreduce(512 * kKilobyte, 8, false, Algorithm::kAuto), Algorithm::kDirect);
   EXPECT_EQ(ChooseAllreduce(kMegabyte, 8, false, Algorithm::kAuto), Algorithm::kRing);
   EXPECT_EQ(ChooseAllreduce(64 * kMegabyte, 2, false, Algorithm::kAuto), Algorithm::kDirect);
 }
 
-TEST(ChooseAllgather, GoesStraightExceptForLongBlocksOfManyAndWhatIsForced) {
+TEST(ChooseAllgather, IsDirectExceptForLongBlocksOfManyAndWhatIsForced) {
   EXPECT_EQ(ChooseAllgather(16, 100, Algorithm::kAuto), Algorithm::kDirect);
   EXPECT_EQ(ChooseAllgather(kMegabyte, 7, Algorithm::kAuto), Algorithm::kDirect);
   EXPECT_EQ(ChooseAllgather(127 * kKilobyte, 8, Algorithm::kAuto), Algorithm::kDirect);

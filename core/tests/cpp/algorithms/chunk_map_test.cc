@@ -34,7 +34,7 @@ TEST(ChunkMap, AChunkKeepsItsLimit) {
   }
 }
 
-TEST(ChunkMap, ChunksAreEvenInsteadOfLeavingASliver) {
+TEST(ChunkMap, ChunksAreEvenSoTheLastOneIsNotShort) {
   const ChunkMap cut = ChunkMap::OfElements((1 << 18) + 100, 4, 2, 1 << 20);  // a chunk of 1 MB and 400 bytes
   EXPECT_EQ(cut.chunk_count(), 2);
   EXPECT_NEAR(cut.Bytes(0, 1).end, 1 << 19, 512);

@@ -12,7 +12,7 @@
 
 namespace farandole::tests {
 
-inline constexpr std::chrono::seconds kLimit{60};  // for what ends by itself
+inline constexpr std::chrono::seconds kLimit{60};  // for operations that end by themselves
 
 class Mesh {
  public:
@@ -37,7 +37,7 @@ class Mesh {
     for (auto& link : links_[me]) link.reset();
   }
 
-  // Calls body(me) in one thread per participant. "" when all returned "", else the first complaint.
+  // Calls body(me) in one thread per participant. Returns the first error, or "" when all bodies returned "".
   std::string Run(const std::function<std::string(int)>& body) const {
     std::vector<std::string> complaints(links_.size());
     std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// Operations for the tests of the loop, and the data that goes through them.
+// Operations for tests of the runner, and their data.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace farandole::tests {
 
 using Bytes = std::vector<char>;
 
-// Small whole numbers: their sums are exact in every type, so the expected result is a formula whatever the order.
+// Small whole numbers, whose sums are exact in every type, so the expected result does not depend on the order.
 inline int Element(int participant, int64_t i) { return static_cast<int>((i * 7 + participant * 3) % 11); }
 inline int SumOfElements(int participants, int64_t i) {
   int sum = 0;

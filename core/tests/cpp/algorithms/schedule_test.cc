@@ -1,4 +1,4 @@
-// Every algorithm, 1 .. 17 participants, every participant, without threads or sockets.
+// Tests every algorithm for each of 1 .. 17 participants, without threads or sockets.
 #include "algorithms/schedule.h"
 
 #include <gtest/gtest.h>
@@ -45,13 +45,13 @@ bool Reduces(const ScheduleCase& c) {
   return c.result == Result::kSumInOrder || c.result == Result::kSumAnyOrder || c.result == Result::kOwnSumInOrder;
 }
 
-// In an alltoall block j of `from` is what goes to j, block n + i of `to` what comes from i.
+// In an alltoall, block j of `from` goes to j, and block n + i of `to` comes from i.
 bool Agree(const ScheduleCase& c, int participants, int from, const Step& send, int to, const Step& recv) {
   if (c.result != Result::kExchanged) return send.block == recv.block;
   return send.block == to && recv.block == participants + from;
 }
 
-// A addressed per participant, so that expressions can be taken apart.
+// One letter per participant, so that an expression can be split into its summands.
 std::string Name(int participant) { return std::string(1, static_cast<char>('a' + participant)); }
 
 std::string Initial(const ScheduleCase& c, int participants, int me, int block) {
@@ -161,7 +161,7 @@ TEST_P(Schedules, SendsStandInTheOrderOfThePeersReceives) {
   }
 }
 
-// What a step reads and writes: data blocks as 0, 1, ..; slots as -1, -2, ...
+// The memory that a step reads and writes: data blocks as 0, 1, ..; slots as -1, -2, ...
 struct Touched {
   std::set<int> reads, writes;
 };

@@ -1,7 +1,7 @@
 // All participants of a collective in one thread, on symbolic values: a block's value is the expression that made it.
 //
-// A transfer happens only when both ends have reached it and nothing is buffered in between, so what cannot deadlock
-// here cannot deadlock on a link with any buffer.
+// A transfer happens only when both ends have reached it, and no buffer lies in between. So a schedule that cannot
+// deadlock here cannot deadlock on a link with any buffer.
 #pragma once
 
 #include <algorithm>

@@ -32,7 +32,7 @@ TEST(StepCursor, VisitsEveryStepOfEveryChunkOnceByTickOldestChunkFirst) {
   }
 }
 
-TEST(StepCursor, OfALaneWithoutStepsEndsAtOnce) {
+TEST(StepCursor, WithoutStepsEndsAtOnce) {
   StepCursor cursor(DirectAllgather(2, 0), {});
   cursor.Restart(7);
   EXPECT_TRUE(cursor.ended());

@@ -1,4 +1,4 @@
-// What a setting that is not understood says.
+// How settings are read, and the messages for those that are refused.
 #include "common/config.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::string RefusalOf(const char* name, const char* value) {
   return status.message();
 }
 
-TEST(ConfigTest, ANumberThatIsRefusedIsToldItsUnitAndItsRange) {
+TEST(ConfigTest, TheRefusalOfANumberNamesItsUnitAndRange) {
   for (const char* wrong : {"4M", "-1", "1e19", "inf", "nan"}) {
     EXPECT_EQ(RefusalOf("FARANDOLE_FUSION_THRESHOLD", wrong),
               std::string("FARANDOLE_FUSION_THRESHOLD=") + wrong +
@@ -58,7 +58,7 @@ TEST(ConfigTest, ANetworkIsTakenFromABackEndOfTheListOnly) {
   unsetenv("FARANDOLE_BACKEND");
 }
 
-TEST(ConfigTest, AnAlgorithmThatDoesNotExistIsToldThoseThatDo) {
+TEST(ConfigTest, AnUnknownAlgorithmIsRefusedWithTheKnownOnes) {
   EXPECT_EQ(RefusalOf("FARANDOLE_ALGORITHM", "halving"),
             "FARANDOLE_ALGORITHM=halving is not understood; allowed: auto, direct, ring, tree, exchange");
 }

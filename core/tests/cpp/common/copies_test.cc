@@ -5,7 +5,7 @@
 namespace farandole {
 namespace {
 
-TEST(Copies, ThisOneIsTheProgramOfTheTests) {
+TEST(Copies, ThisCopyIsTheTestProgram) {
   EXPECT_NE(PathOfThisCopy(), "");
   EXPECT_EQ(PathOfThisCopy().find("libc"), std::string::npos);
 }
@@ -14,7 +14,7 @@ TEST(Copies, ASymbolOfAnotherObjectIsFoundThere) {
   EXPECT_NE(PathOfOtherCopy("gnu_get_libc_version").find("libc"), std::string::npos);
 }
 
-TEST(Copies, ASymbolThatNobodyElseHasIsNotFound) {
+TEST(Copies, ASymbolOfNoOtherObjectIsNotFound) {
   EXPECT_EQ(PathOfOtherCopy("frd_get_api"), "");
   EXPECT_EQ(PathOfOtherCopy("frd_no_such_symbol"), "");
 }

@@ -1,4 +1,4 @@
-// Which visits a failpoint acts at.
+// At which visits a failpoint acts.
 #include "common/failpoint.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Memory that is kept, on the fake device: blocks that come back are taken again when nothing uses them any more.
+// Pools on the fake device: returned blocks are reused once no work uses them any more.
 #include "device/block_pools.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST_F(PinnedPoolTest, BlocksHoldWhatIsAskedForAndWasteAtMostAQuarter) {
   }
 }
 
-TEST_F(PinnedPoolTest, ABlockThatCameBackIsGivenAgain) {
+TEST_F(PinnedPoolTest, AReturnedBlockIsReused) {
   const Block first = Take(1'000'000);
   pool_->GiveBack(first);
   const Block second = Take(999'000);
@@ -65,7 +65,7 @@ TEST_F(PinnedPoolTest, ABlockThatCameBackIsGivenAgain) {
   pool_->GiveBack(third);
 }
 
-TEST_F(PinnedPoolTest, WhatLiesIdleIsBounded) {
+TEST_F(PinnedPoolTest, IdleBytesAreBounded) {
   std::vector<Block> blocks;
   for (size_t total = 0; total <= IdleBlocks::kBytes; total += 64 << 20) blocks.push_back(Take(64 << 20));
   for (const Block& block : blocks) pool_->GiveBack(block);
@@ -90,7 +90,7 @@ TEST_F(PinnedPoolTest, ASingleBlockBeyondTheBoundIsKept) {
   pool_->GiveBack(again);
 }
 
-TEST_F(PinnedPoolTest, NothingIsAllocatedForNothing) {
+TEST_F(PinnedPoolTest, NoMemoryIsAllocatedForZeroBytes) {
   EXPECT_EQ(Take(0).memory, nullptr);
   EXPECT_EQ(allocations(), 0);
 }
@@ -136,7 +136,7 @@ class ResultPoolTest : public testing::Test {
   std::shared_ptr<ResultPool> pool_;
 };
 
-TEST_F(ResultPoolTest, WhatCameBackIsTakenAgainWithoutWaitingForTheDevice) {
+TEST_F(ResultPoolTest, AReturnedBlockIsReusedWithoutWaitingForTheDevice) {
   Memory first = Take(1'000'000);
   const void* const address = first.get();
   first.reset();
@@ -148,14 +148,14 @@ TEST_F(ResultPoolTest, WhatCameBackIsTakenAgainWithoutWaitingForTheDevice) {
   EXPECT_EQ(fake_.calls("cuMemFree_v2"), 0);
 }
 
-TEST_F(ResultPoolTest, WhatTheFrameworkStillReadsIsNotGivenAgain) {
+TEST_F(ResultPoolTest, MemoryThatTheFrameworkStillReadsIsNotReused) {
   std::atomic<bool> may_end{false};
   Memory first = Take(100);
   const void* const address = first.get();
   fake_.Launch(stream_, [&may_end] {
     while (!may_end) std::this_thread::yield();
   });
-  first.reset();  // while a kernel that was launched before works on it
+  first.reset();  // while an earlier kernel still works on it
   Memory other = Take(100);
   EXPECT_NE(other.get(), address);
   may_end = true;
@@ -163,7 +163,7 @@ TEST_F(ResultPoolTest, WhatTheFrameworkStillReadsIsNotGivenAgain) {
   EXPECT_EQ(Take(100).get(), address);
 }
 
-TEST_F(ResultPoolTest, WithoutMemoryWhatLiesIdleGoes) {
+TEST_F(ResultPoolTest, IdleBlocksAreFreedWhenMemoryRunsOut) {
   Take(10 << 20);
   AwaitAll(device_);
   fake_.Fail("cuMemAlloc_v2", 2);
@@ -181,7 +181,7 @@ TEST_F(ResultPoolTest, ARefusalNamesTheCall) {
             "cuMemAlloc_v2 failed on CUDA device 0: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory");
 }
 
-TEST_F(ResultPoolTest, WhatCannotBeMarkedIsFreed) {
+TEST_F(ResultPoolTest, ABlockThatCannotBeMarkedIsFreed) {
   Memory memory = Take(100);
   fake_.Fail("cuCtxRecordEvent", 900);
   memory.reset();
@@ -189,7 +189,7 @@ TEST_F(ResultPoolTest, WhatCannotBeMarkedIsFreed) {
   EXPECT_EQ(fake_.calls("cuMemFree_v2"), 1);
 }
 
-TEST_F(ResultPoolTest, WhatLiesIdleIsBounded) {
+TEST_F(ResultPoolTest, IdleBytesAreBounded) {
   std::vector<Memory> blocks;
   for (size_t total = 0; total <= IdleBlocks::kBytes; total += 64 << 20) blocks.push_back(Take(64 << 20));
   blocks.clear();
@@ -197,7 +197,7 @@ TEST_F(ResultPoolTest, WhatLiesIdleIsBounded) {
   EXPECT_EQ(fake_.calls("cuMemFree_v2"), 1);
 }
 
-TEST_F(ResultPoolTest, AResultMayOutliveWhoeverHasThePool) {
+TEST_F(ResultPoolTest, AResultMayOutliveTheOwnerOfThePool) {
   Memory memory = Take(100);
   pool_.reset();
   EXPECT_EQ(fake_.calls("cuMemFree_v2"), 0);

@@ -1,4 +1,4 @@
-// The CUDA device against the fake driver: what is asked of the driver, and what is said when it refuses.
+// The CUDA device against the fake driver: the calls of the driver, and the messages when it refuses.
 #include "device/cuda.h"
 
 #include <gtest/gtest.h>
@@ -118,7 +118,7 @@ TEST_F(CudaTest, AStreamWaitsForAnEventOfAnotherDevice) {
   device->FreePinned(pinned);
 }
 
-TEST_F(CudaTest, NotifyCallsAfterWhatCameBefore) {
+TEST_F(CudaTest, NotifyRunsAfterEarlierWork) {
   void* const memory = fake_.Allocate(0, 64);
   Device* const device = DeviceOf(memory);
   Stream stream = nullptr;
@@ -137,7 +137,7 @@ TEST_F(CudaTest, NotifyCallsAfterWhatCameBefore) {
   device->DestroyStream(stream);
 }
 
-TEST_F(CudaTest, AMarkOfAllHappensAfterWhatEveryStreamWasAsked) {
+TEST_F(CudaTest, AMarkOfAllHappensAfterTheWorkOfEveryStream) {
   void* const memory = fake_.Allocate(0, 64);
   Device* const device = DeviceOf(memory);
   void* const streams[] = {fake_.MakeStream(0), fake_.MakeStream(0)};
@@ -183,7 +183,7 @@ TEST_F(CudaTest, AMarkThatTheDriverRefusesIsAnErrorAndLeavesNoEvent) {
   EXPECT_EQ(fake_.calls("cuEventCreate"), fake_.calls("cuEventDestroy_v2"));
 }
 
-// A framework that captures a graph forbids careless calls in all threads.
+// While a framework captures a graph, the driver refuses unsafe calls in all threads.
 TEST_F(CudaTest, NothingIsRefusedWhileAnotherThreadCapturesAGraph) {
   void* const memory = fake_.Allocate(0, 64);
   Device* const device = DeviceOf(memory);
@@ -234,7 +234,7 @@ TEST_F(CudaTest, ARefusalNamesTheCallTheErrorAndTheDevice) {
   }
 }
 
-TEST_F(CudaTest, AnErrorThatTheDriverCannotNameIsStillSaid) {
+TEST_F(CudaTest, AnErrorThatTheDriverCannotNameIsStillReported) {
   void* const memory = fake_.Allocate(0, 64);
   fake_.Fail("cuEventCreate", 12345);
   Event event = nullptr;
@@ -250,7 +250,7 @@ Status FindBy(const std::string& driver) {
   return Devices(driver).Find(DeviceKind::kCuda, &memory, &device);
 }
 
-TEST(CudaDriverTest, WithoutADriverItIsSaidWhatWasLookedForAndWhatToDo) {
+TEST(CudaDriverTest, WithoutADriverTheMessageSaysWhatWasLookedForAndWhatToDo) {
   const Status status = FindBy("libfarandole-absent.so.1");
   EXPECT_EQ(status.code(), Code::kInvalid);
   EXPECT_EQ(
@@ -267,7 +267,7 @@ TEST(CudaDriverTest, ALibraryThatIsNoDriverIsRefusedByAFunctionThatItLacks) {
 }
 
 TEST(CudaDriverTest, ADriverWithoutADeviceSaysSoAndMayBeTriedAgain) {
-  // A library of its own, which nobody has initialized.
+  // A separate copy of the library, which is not initialized yet.
   const std::string path = testing::TempDir() + "/libfake_cuda_" + std::to_string(getpid()) + ".so";
   std::filesystem::copy_file(FakeCudaPath(), path);
   FakeCuda& fake = OpenFakeCuda(path);
@@ -275,7 +275,7 @@ TEST(CudaDriverTest, ADriverWithoutADeviceSaysSoAndMayBeTriedAgain) {
   void* const memory = fake.Allocate(0, 8);
   fake.Fail("cuInit", 100);
   Device* device = nullptr;
-  // The name is gone, the library is found by the name under which it was loaded.
+  // The file is removed, but the library is found by the name under which it was loaded.
   const Status status = Devices(path).Find(DeviceKind::kCuda, memory, &device);
   EXPECT_EQ(status.message(),
             "cuInit failed on " + path + ": CUDA_ERROR_NO_DEVICE (100), no CUDA-capable device is detected");

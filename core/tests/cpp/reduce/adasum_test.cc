@@ -1,4 +1,4 @@
-// Adasum's coefficients against the recursion as it is written in the paper.
+// Compares Adasum's coefficients with the recursion of the paper.
 #include "reduce/adasum.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST(Adasum, AVectorWithoutLengthChangesNothing) {
   ExpectNear(Computed({{0, 0}, {0, 0}}), {0, 0}, 0);
 }
 
-// Their Adasum is nothing; what rounding leaves of it must not be given a direction.
+// The Adasum of opposite vectors is zero. The rounding error that remains must not count as a direction.
 TEST(Adasum, OppositeVectorsCancelAndLeaveTheRestAlone) {
   const Vector a{0.1, 0.7, -0.3}, b{-0.1, -0.7, 0.3}, c{5, 6, 7};
   ExpectNear(Computed({a, b, c}), c, 1e-12);

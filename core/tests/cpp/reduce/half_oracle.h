@@ -38,7 +38,7 @@ class HalfOracle {
         static_cast<size_t>(std::lower_bound(magnitudes_.begin(), magnitudes_.end(), magnitude) - magnitudes_.begin());
     if (above == 0) return sign;
     const size_t below = above - 1;
-    // Behind the largest finite value lies infinity, one place further on as far as rounding is concerned.
+    // For rounding, infinity is the code after the largest finite value.
     const double next =
         above < magnitudes_.size() ? magnitudes_[above] : 2 * magnitudes_[below] - magnitudes_[below - 1];
     const double to_below = magnitude - magnitudes_[below];

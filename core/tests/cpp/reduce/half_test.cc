@@ -70,7 +70,7 @@ TEST_P(Half, WideningMakesNanQuiet) {
 }
 
 TEST_P(Half, NarrowingTakesTheNearestAndTheEvenOneOfTwo) {
-  // Around every finite value and every midpoint between neighbours, which is where rounding decides.
+  // Around every finite value and every midpoint between neighbours, where the rounding changes.
   for (uint32_t code = 0; code + 1 < oracle().InfinityCode(); ++code) {
     const double value = oracle().Decode(static_cast<uint16_t>(code));
     const double next = oracle().Decode(static_cast<uint16_t>(code + 1));

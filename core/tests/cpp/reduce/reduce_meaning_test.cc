@@ -18,7 +18,7 @@
 namespace farandole {
 namespace {
 
-// The same numbers in many places, so that vectors and tails both see them.
+// Repeats the numbers, so that both vectors and tails contain them.
 constexpr size_t kCopies = 133;
 
 template <class T>
@@ -53,7 +53,7 @@ TEST_P(FoldMeaning, SumsAreAddedInTheOrderOfTheTree) {
 }
 
 TEST_P(FoldMeaning, SixteenBitFloatsAreRoundedOnce) {
-  // 2048 + 1 is a tie in float16 and would fall back to 2048 twice.
+  // 2048 + 1 is a tie in float16. Rounding after each sum would give 2048 twice.
   const uint16_t big = FloatToFloat16(2048), one = FloatToFloat16(1);
   EXPECT_EQ(FoldOne<uint16_t>(DType::kFloat16, ReduceOp::kSum, {big, one, one}), FloatToFloat16(2050));
   EXPECT_EQ(FoldOne<uint16_t>(DType::kFloat16, ReduceOp::kSum, {big, one, one, one, one, one}), FloatToFloat16(2052));

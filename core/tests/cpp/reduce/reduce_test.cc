@@ -17,7 +17,7 @@ namespace farandole {
 namespace {
 
 constexpr size_t kMostInputs = 9;
-// Around the steps of all vectors (8 to 128 elements), the blocks of 4 KB and beyond.
+// Sizes around the steps of all vectors (8 to 128 elements), around blocks of 4 KB, and larger ones.
 constexpr size_t kSizes[] = {0,  1,  2,   7,   8,   9,   15,  17,   31,   32,   33,
                              63, 65, 127, 128, 129, 511, 513, 1023, 1025, 4095, 4097};
 constexpr size_t kMostElements = 4097;
@@ -160,8 +160,7 @@ TEST_P(FoldMatrix, TheOutputMayBeAnyOfTheInputs) {
   }
 }
 
-// In place on both sides, which is how two members fold into each other's memory: the result replaces the inputs, and
-// nothing behind it is touched.
+// Both copies replace an input, as when two members fold into each other's memory. Nothing behind them may be touched.
 TEST_P(FoldMatrix, TwiceStoresTheSameBitsInBothPlaces) {
   for (const Scale scale : {Scale{}, Scale{1.0, 3.0}}) {
     if (dtype() == DType::kBool && !scale.IsIdentity()) continue;

@@ -1,4 +1,4 @@
-// Waits until a device is done with everything that it has been told, in whatever stream.
+// Waits until a device has done all work that was submitted to it, in all streams.
 #pragma once
 
 #include <gtest/gtest.h>

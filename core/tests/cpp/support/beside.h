@@ -1,4 +1,4 @@
-// Libraries that are built for the tests lie beside their program.
+// Paths of libraries that are built for the tests. They lie beside the test program.
 #pragma once
 
 #include <limits.h>

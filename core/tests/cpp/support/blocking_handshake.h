@@ -1,4 +1,4 @@
-// Handshakes as calls that block: what tests of both ends in two threads want.
+// Handshakes as blocking calls, for tests that run both ends in two threads.
 #pragma once
 
 #include <algorithm>

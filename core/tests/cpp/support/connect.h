@@ -1,4 +1,4 @@
-// A connection in one call, and what else several tests of sockets want.
+// A connection in one call, and other functions that several tests of sockets share.
 #pragma once
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-// For what takes no time, on a machine that may be busy.
+// A deadline for operations that take no time, on a machine that may be busy.
 inline Deadline Soon() { return After(std::chrono::milliseconds(5000)); }
 
 inline bool IsCloseOnExec(int fd) { return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
@@ -23,7 +23,7 @@ inline Status ConnectAttempt(const std::string& endpoint, size_t attempt, Deadli
   return EndConnect(endpoint, connection->get());
 }
 
-// kPeerLost at once when nobody listens there. A name may have two addresses, and the listener one of them.
+// Connects; kPeerLost at once when nobody listens there. A name may have two addresses, of which the listener has one.
 inline Status ConnectOnce(const std::string& endpoint, Deadline deadline, Descriptor* connection) {
   Status status;
   for (size_t attempt = 0; attempt < 2; ++attempt) {
@@ -34,7 +34,7 @@ inline Status ConnectOnce(const std::string& endpoint, Deadline deadline, Descri
   return status;
 }
 
-// Again and again while nobody listens there yet.
+// Retries while nobody listens there yet.
 inline Status ConnectRetry(const std::string& endpoint, Deadline deadline, Descriptor* connection) {
   for (;;) {
     const Status status = ConnectOnce(endpoint, deadline, connection);

@@ -1,10 +1,9 @@
 // A CUDA driver without a GPU, for tests: a library with the driver's names, whose streams are queues that run late.
 //
-// What is asked of a stream happens after a delay, in a thread of the stream; where a copy will land is filled with
-// garbage at once. Addresses of device memory cannot be read or written by the host. So code that does not wait for
-// what it should wait for gets wrong values or crashes, and a call that the driver's rules forbid is answered with the
-// error that a driver gives, or noted as a misuse. Loaded by path, once per process; tests reach it by its function
-// `fake_cuda`.
+// A thread of the stream does the stream's work after a delay; the target of a copy is filled with garbage at once. The
+// host cannot read or write addresses of device memory. So code that forgets to wait gets wrong values or crashes. A
+// call that the driver's rules forbid returns the error that a driver returns, or is noted as a misuse. Tests load the
+// library by its path, once per process, and reach it by its function `fake_cuda`.
 #pragma once
 
 #include <dlfcn.h>
@@ -25,20 +24,20 @@ class FakeCuda {
  public:
   virtual ~FakeCuda() = default;
 
-  // Forgets failures, misuses and counts; streams are prompt again.
+  // Clears failures, misuses and counts; streams run without delay again.
   virtual void Reset() = 0;
-  // How long everything in a stream takes that is asked for from now on.
+  // The time that each later piece of work in a stream takes.
   virtual void SetDelay(std::chrono::microseconds delay) = 0;
-  // The call fails with `code` after `successes` more that go well, once, or for good.
+  // The call fails with `code` after `successes` more that succeed, once or always.
   virtual void Fail(const std::string& call, int code, int successes = 0, bool for_good = false) = 0;
-  // As if another thread captured a graph in the global mode.
+  // Behaves as if another thread captured a graph in the global mode.
   virtual void SetCapturing(bool capturing) = 0;
 
-  // From now on memory that is not known is that device's, and lies where its address says: for frameworks that have
-  // host memory only, and take it for a device's.
+  // From now on all unknown memory counts as that device's memory, at the same address. For frameworks with host memory
+  // only, which take it for a device's.
   virtual void OwnEverything(int ordinal) = 0;
 
-  // What a framework does.
+  // The calls of a framework.
   virtual void* Allocate(int ordinal, size_t size_bytes) = 0;
   virtual void Free(void* memory) = 0;
   virtual void* MakeStream(int ordinal) = 0;
@@ -50,7 +49,7 @@ class FakeCuda {
   // The bytes behind an address of device memory.
   virtual void* Contents(const void* memory) = 0;
 
-  // What a library that works on devices looks at. Null where the range does not lie on that device.
+  // The calls of a library that works on devices. Null where the range does not lie on that device.
   virtual void* Contents(const void* memory, size_t size_bytes, int ordinal) = 0;
   virtual int CurrentDevice() = 0;  // of this thread; -1: none
   virtual int DeviceOf(void* stream) = 0;
@@ -61,7 +60,7 @@ class FakeCuda {
   virtual size_t pinned_bytes() = 0;  // allocated and not freed
 };
 
-// "_before_12_5" is one that lacks what CUDA 12.5 brought.
+// "_before_12_5" is a driver without the functions that are new in CUDA 12.5.
 inline std::string FakeCudaPath(const std::string& which = "") {
   return PathBesideTests("libfake_cuda" + which + ".so");
 }

@@ -1,4 +1,4 @@
-// What a framework does with tensors on (fake) CUDA devices, and what a plugin of it asks of the engine.
+// The work of a framework on tensors on (fake) CUDA devices, and the requests of its plugin.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace farandole {
 
-// What a framework has on one rank: a device, a stream, tensors.
+// A framework on one rank: a device, a stream, tensors.
 class Framework {
  public:
   Framework(FakeCuda& fake, int ordinal) : fake_(fake), ordinal_(ordinal), stream_(fake.MakeStream(ordinal)) {}
@@ -27,7 +27,7 @@ class Framework {
     memories_.push_back(fake_.Allocate(ordinal_, std::max<size_t>(count, 1) * sizeof(float)));
     return static_cast<float*>(memories_.back());
   }
-  // Computed in the stream, so later.
+  // The stream computes the values later.
   float* Compute(size_t count, int rank) {
     float* const memory = Empty(count);
     auto* const contents = static_cast<float*>(fake_.Contents(memory));
@@ -36,7 +36,7 @@ class Framework {
     });
     return memory;
   }
-  // Read in the stream, after what it waits for.
+  // Reads in the stream, after everything that the stream waits for.
   std::vector<float> Read(const float* memory, size_t count) {
     std::vector<float> values(count);
     const void* const contents = fake_.Contents(memory);
@@ -63,7 +63,7 @@ class Framework {
   std::vector<void*> memories_;
 };
 
-// What a plugin's done function does: the framework's stream waits for the results.
+// The done function of a plugin, which lets the framework's stream wait for the results.
 struct OnDone {
   explicit OnDone(Framework* of) : framework(of) {}
 

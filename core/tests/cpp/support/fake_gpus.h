@@ -1,5 +1,5 @@
-// A test over the fake driver and the fake NCCL: new at its beginning, and without misuse or a communicator left at its
-// end.
+// A test with the fake driver and the fake NCCL. Both are reset before it; after it no misuse and no communicator may
+// be left.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-// Of an engine that finds them.
+// The settings of an engine that finds both.
 inline Settings SettingsOfFakes() {
   Settings settings;
   settings.cuda_driver = FakeCudaPath();

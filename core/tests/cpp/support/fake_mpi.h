@@ -16,16 +16,16 @@ namespace farandole {
 
 struct FakeMpi {
   std::string version;
-  int abi_version = 0;  // what MPI_Abi_get_version says; 0: as the library is
-  int rank = 0;         // what MPI says; whoever is more than one is not there
-  int size = 1;
-  int level = 0;  // of threads that it can do
+  int abi_version = 0;  // the answer of MPI_Abi_get_version; 0: that of the library
+  int rank = 0;         // the answer of MPI_Comm_rank
+  int size = 1;         // the answer of MPI_Comm_size; the other ranks do not exist
+  int level = 0;        // the thread level that it supports
   bool initialized = false;
   bool finalized = false;
   std::string failing;                // this call fails
-  std::string hanging;                // this call does not return while that is its name
-  std::atomic<bool> hangs{false};     // somebody is in it
-  std::atomic<bool> released{false};  // lets it go on
+  std::string hanging;                // this call hangs while its name stands here
+  std::atomic<bool> hangs{false};     // a thread is in the hanging call
+  std::atomic<bool> released{false};  // lets the hanging call return
   int communicators = 0;              // made and not freed
   int ops = 0;                        // made
 };

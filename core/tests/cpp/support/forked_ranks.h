@@ -13,8 +13,8 @@
 
 namespace farandole {
 
-// Forks one process per rank, which ends with what body(rank) returns; their wait statuses. Who is not over in time is
-// killed and fails the test. REQUIRES: no other thread in this process.
+// Forks one process per rank, whose exit code is the result of body(rank), and returns their wait statuses. Kills a
+// process that does not end in time, and fails the test. REQUIRES: no other thread in this process.
 inline std::vector<int> ForkRanks(int size, const std::function<int(int rank)>& body,
                                   std::chrono::seconds limit = std::chrono::seconds(110)) {
   std::vector<pid_t> pids;

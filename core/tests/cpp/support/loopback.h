@@ -1,7 +1,7 @@
-// A Link between two threads of a test: a bounded queue of bytes each way, whose moves are cut at will.
+// A Link between two threads of a test: a bounded queue of bytes each way, which moves random parts.
 //
-// Any link may move a part of what it is asked to move; sockets of the kernel seldom do. The loopback draws how much it
-// moves, so that callers meet a cut at any byte. It moves at least one byte wherever one can be moved.
+// Any link may move only a part of the bytes; sockets of the kernel seldom do. The loopback draws the number of bytes
+// at random, so that callers see a cut at any byte. It moves at least one byte if possible.
 //
 // Thread rule: each end belongs to one thread at a time.
 #pragma once
@@ -22,8 +22,8 @@ class LoopbackQueue {
  public:
   explicit LoopbackQueue(uint32_t seed) : random_(seed) {}
 
-  // Return false where nothing was moved and the other end is closed, so that nothing will be moved later. A writer
-  // notices a closed reader when the queue is full, as on a socket.
+  // Return false when no byte was moved and the other end is closed. A writer notices a closed reader only when the
+  // queue is full, as on a socket.
   bool Write(const char* data, size_t size_bytes, size_t* moved_bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     *moved_bytes = PartOf(std::min(size_bytes, kCapacityBytes - bytes_.size()));
@@ -46,7 +46,7 @@ class LoopbackQueue {
  private:
   static constexpr size_t kCapacityBytes = 50000;  // no power of two, and less than one chunk
 
-  // Three of four moves are whole: the tests move gigabytes.
+  // Three of four moves are whole, since the tests move gigabytes.
   size_t PartOf(size_t size_bytes) {
     return size_bytes < 2 || random_() % 4 > 0 ? size_bytes : 1 + random_() % size_bytes;
   }
@@ -75,7 +75,7 @@ class LoopbackLink final : public Link {
   Status TryRecv(void* data, size_t size_bytes, size_t* moved_bytes) override {
     return incoming_->Read(static_cast<char*>(data), size_bytes, moved_bytes) ? Status::Ok() : PeerClosed();
   }
-  int descriptor() const override { return -1; }  // its callers poll
+  int descriptor() const override { return -1; }  // callers must poll
 
  private:
   Status PeerClosed() const { return {Code::kPeerLost, peer_ + " left: it closed the loopback link to this rank"}; }

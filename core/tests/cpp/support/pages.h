@@ -1,5 +1,5 @@
-// Memory as a fresh segment's: zero, and aligned to a page, which the counters' cache lines rely on. Costs memory only
-// where it is touched, so that a test may make thousands of groups.
+// Memory like that of a fresh segment: zero, and aligned to a page, on which the counters' cache lines rely. Only
+// touched pages cost memory, so a test may make thousands of groups.
 #pragma once
 
 #include <sys/mman.h>

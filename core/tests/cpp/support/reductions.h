@@ -1,4 +1,4 @@
-// The reductions of types.def that tests go through, so that a new row is tested, too. Pure.
+// The reductions of types.def, so that tests include each new row. Pure.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace farandole::tests {
 
-// Those that are defined for elements of this type, and are folds of their own.
+// The reductions that are defined for this element type and have a fold of their own.
 inline std::vector<ReduceOp> FoldedReductions(DType dtype) {
   std::vector<ReduceOp> reductions;
   const auto add = [&](ReduceOp reduce, std::string_view operation) {

@@ -1,4 +1,4 @@
-// What tests ask of an engine, and values whose sums they know.
+// Requests that tests submit to an engine, and values whose sums are known.
 #pragma once
 
 #include <gtest/gtest.h>

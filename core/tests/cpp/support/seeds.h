@@ -1,5 +1,5 @@
-// How many random cases a simulation runs, and where it begins: FARANDOLE_SEEDS=100000 for a long night,
-// FARANDOLE_SEED=17 to see one case again.
+// The number of random cases of a simulation, and the first one: FARANDOLE_SEEDS=100000 for a long run,
+// FARANDOLE_SEED=17 to repeat one case.
 #pragma once
 
 #include <cstdint>

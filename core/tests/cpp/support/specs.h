@@ -1,4 +1,4 @@
-// Worlds that tests really start: what each of their ranks is told.
+// The WorldSpecs of worlds that tests start with Bootstrap.
 #pragma once
 
 #include <unistd.h>
@@ -17,7 +17,7 @@ inline Key KeyOf(uint8_t byte) {
   return key;
 }
 
-// A name that nobody has listened at.
+// An endpoint that no process has used yet.
 inline std::string FreshEndpoint() {
   static std::random_device device;
   return "unix:farandole-test-" + std::to_string(getpid()) + "-" + std::to_string(device());

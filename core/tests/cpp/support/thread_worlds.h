@@ -89,14 +89,14 @@ inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& 
   return worlds;
 }
 
-// Waits for what other ranks of the test do, so that no test relies on how fast they are.
+// Waits for a condition that other ranks of the test bring about, so that no test relies on their speed.
 template <typename Condition>
 void AwaitThat(Condition condition) {
   for (int i = 0; i < 20'000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(condition());
 }
 
-// Runs body(engine) for every rank in a thread of its own; fails when one does not come back in time.
+// Runs body(engine) for every rank in a separate thread. The test fails when one does not return in time.
 inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::function<void(Engine&)>& body,
                       const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110)) {
   std::vector<std::future<void>> ranks;
@@ -115,9 +115,9 @@ inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::fun
   for (size_t r = 0; r < ranks.size(); ++r) {
     if (ranks[r].wait_until(deadline) == std::future_status::ready) continue;
     ADD_FAILURE() << "rank " << r << " did not end in time";
-    std::abort();  // its thread still uses what is about to be destroyed
+    std::abort();  // its thread still uses objects that are about to be destroyed
   }
-  for (std::thread& thread : threads) thread.join();  // a test that forks comes after tests with threads
+  for (std::thread& thread : threads) thread.join();  // a later test may fork, which requires that no thread is left
   for (auto& rank : ranks) rank.get();
 }
 

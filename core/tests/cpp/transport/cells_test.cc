@@ -40,7 +40,8 @@ size_t BytesOf(const std::vector<Part>& parts) {
   return bytes;
 }
 
-// What member `member` puts into use `use` of the payload `key`: any bytes will do, all have to fold the same ones.
+// The bytes that `member` puts into use `use` of the payload `key`. They are arbitrary, but every member can compute
+// them.
 std::string InputOf(uint32_t key, uint64_t use, int member, const std::vector<Part>& parts) {
   std::string input(BytesOf(parts), '\0');
   std::mt19937 random(key * 7919u + static_cast<uint32_t>(use) * 31u + static_cast<uint32_t>(member));
@@ -72,7 +73,7 @@ std::vector<CellTensor> TensorsOf(const std::vector<Part>& parts, const char* in
   return tensors;
 }
 
-// One payload that is reduced again and again, as a name is in training.
+// One payload that is reduced many times, as the tensors of one name are in training.
 struct Payload {
   Payload(int member_count, std::vector<Part> all_parts)
       : parts(std::move(all_parts)), memory(2 * CellBuffer::BytesFor(member_count, BytesOf(parts))) {
@@ -89,7 +90,7 @@ std::string Allreduce(Payload& payload, uint64_t use, int member, std::string in
   const std::vector<CellTensor> tensors = TensorsOf(payload.parts, input.data(), input.data());
   cells.Put(member, tensors.data(), tensors.size(), use);
   while (!cells.AllHavePut(use)) std::this_thread::yield();
-  const bool reads_own = use % 3 != 0;  // with either cells
+  const bool reads_own = use % 3 != 0;  // both kinds, with both buffers
   FoldCells(cells, reduce, scale, tensors.data(), tensors.size(), reads_own ? member : -1);
   return input;
 }
@@ -123,8 +124,8 @@ TEST_P(Members, GetTheFoldOfAllInputsForEveryTypeReductionAndSize) {
   }
 }
 
-// Nobody waits between uses, so that quick members are one use ahead of slow ones all the time.
-TEST_P(Members, MayReduceManyPayloadsInARandomOrderWithoutMeeting) {
+// No barrier separates the uses, so fast members are often one use ahead of slow ones.
+TEST_P(Members, MayReduceManyPayloadsInARandomOrderWithoutBarriers) {
   const int member_count = GetParam();
   std::mt19937 random(5);
   std::vector<std::unique_ptr<Payload>> payloads;
@@ -151,9 +152,9 @@ TEST_P(Members, MayReduceManyPayloadsInARandomOrderWithoutMeeting) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Flat, Members, ::testing::Values(1, 2, 3, 4, 7));
+INSTANTIATE_TEST_SUITE_P(Cells, Members, ::testing::Values(1, 2, 3, 4, 7));
 
-TEST(Flat, AMemberWithoutMemoryGivesZerosAndTakesNothing) {
+TEST(Cells, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
   Payload payload(2, {{DType::kInt32, 3}, {DType::kInt32, 20}});
   std::vector<int32_t> values(23, 7);
   auto* const bytes = reinterpret_cast<char*>(values.data());
@@ -169,7 +170,7 @@ TEST(Flat, AMemberWithoutMemoryGivesZerosAndTakesNothing) {
   EXPECT_EQ(values, std::vector<int32_t>(23, 7));
 }
 
-TEST(Flat, SaysWhoHasPut) {
+TEST(Cells, ReportsWhichMembersHavePut) {
   Payload payload(3, {{DType::kFloat32, 1}});
   float value = 1;
   const CellTensor tensor{&value, &value, DType::kFloat32, 1};
@@ -184,8 +185,8 @@ TEST(Flat, SaysWhoHasPut) {
   EXPECT_TRUE(cells.AllHavePut(1));
 }
 
-// One line of 64 bytes has to cross for small payloads; no two members share a line.
-TEST(Flat, SmallPayloadsFitTheLineOfTheirSequenceNumber) {
+// For a small payload only one line of 64 bytes crosses. No two members share a line.
+TEST(Cells, SmallPayloadsFitTheLineOfTheirSequenceNumber) {
   EXPECT_EQ(CellBuffer::BytesFor(2, 4), CellBuffer::BytesFor(2, 56));
   EXPECT_GE(CellBuffer::BytesFor(2, 57), 2u * (64 + 57));
 }

@@ -1,4 +1,4 @@
-// Who gets through the handshake, who does not, and what a stranger learns.
+// Which peers pass the handshake, which do not, and what a stranger learns.
 #include "transport/handshake.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ struct Outcome {
   Hello seen_by_client, seen_by_server;
 };
 
-// Both ends at once; each closes its socket after an error, as callers do.
+// Runs both ends at once. Each closes its socket after an error, as callers do.
 Outcome HandshakeOf(const Key& client_key, const Key& server_key) {
   Ends ends = MakeEnds();
   Outcome outcome;
@@ -92,7 +92,7 @@ bool IsClosedWithoutAnotherByte(int fd) {
 
 bool Says(const Status& status, const std::string& part) { return status.message().find(part) != std::string::npos; }
 
-// ---- honest peers
+// ---- peers with the same key
 
 TEST(Handshake, WithOneKeySucceedsAndTellsEachWhoTheOtherIs) {
   const Outcome outcome = HandshakeOf(kKey, kKey);
@@ -119,7 +119,7 @@ TEST(Handshake, LeavesTheBytesThatFollowInTheSocket) {
   server.join();
 }
 
-TEST(Handshake, OfAPurposeThatDoesNotFitIsOurOwnMistake) {
+TEST(Handshake, WithATooLongPurposeIsInvalid) {
   Ends ends = MakeEnds();
   Hello theirs;
   const Hello mine = {"seventeen bytes..", 0, 0};
@@ -144,7 +144,7 @@ TEST(Handshake, NoNonceIsEverUsedTwice) {
 
 // ---- another key
 
-TEST(Handshake, WithAnotherKeyFailsOnBothEndsAndSaysWhatIsLikely) {
+TEST(Handshake, WithAnotherKeyFailsOnBothEndsAndNamesTheLikelyCause) {
   const Outcome outcome = HandshakeOf(kKey, kOtherKey);
   for (const Status& status : {outcome.client, outcome.server}) {
     EXPECT_EQ(status.code(), Code::kMismatch);
@@ -195,7 +195,7 @@ struct AttackedServer {
   }
 };
 
-TEST(HandshakeServer, SaysNothingToAStrangerWithAnotherMagic) {
+TEST(HandshakeServer, SendsNothingToAStrangerWithAnotherMagic) {
   AttackedServer attacked;
   Send(attacked.ends.client.get(), "GET / HTTP/1.1\r\n\r\n");
   attacked.server.join();
@@ -215,7 +215,7 @@ TEST(HandshakeServer, GivesAStrangerItsHelloAndNothingThatDependsOnTheKey) {
   EXPECT_EQ(attacked.status.code(), Code::kMismatch);
 }
 
-TEST(HandshakeServer, OfAnotherVersionNamesBothAndLetsTheClientNameThemToo) {
+TEST(HandshakeServer, NamesBothVersionsAndLetsTheClientNameThemToo) {
   AttackedServer attacked;
   Send(attacked.ends.client.get(), HelloBytes("FRDL", 77));
   EXPECT_EQ(Receive(attacked.ends.client.get(), kHelloBytes).substr(0, 4), "FRDL");
@@ -233,7 +233,7 @@ TEST(HandshakeServer, NoticesAHelloCutShort) {
   EXPECT_EQ(attacked.status.code(), Code::kPeerLost);
 }
 
-TEST(HandshakeServer, SendsAStrangerThatSaysNothingAwayAfterTwoSeconds) {
+TEST(HandshakeServer, GivesASilentStrangerTwoSeconds) {
   Ends ends = MakeEnds();
   Hello theirs;
   const auto start = steady_clock::now();
@@ -253,8 +253,8 @@ TEST(HandshakeServer, GoesByTheCallersDeadlineWhenThatIsEarlier) {
   EXPECT_LT(steady_clock::now() - start, kHandshakeTimeout);
 }
 
-TEST(HandshakeServer, IsNotConvincedByAProofMadeForAnotherConnection) {
-  // A recorded conversation, played again: the server's nonce has changed.
+TEST(HandshakeServer, RefusesAProofMadeForAnotherConnection) {
+  // The stranger replays a recorded handshake, but the server has a new nonce.
   std::string recorded;
   {
     Ends ends = MakeEnds(), wire = MakeEnds();
@@ -297,7 +297,7 @@ struct Call {
   }
 };
 
-TEST(HandshakeClient, IsNotConvincedByItsOwnWordsSentBack) {
+TEST(HandshakeClient, RefusesItsOwnProofSentBack) {
   Call call;
   Send(call.ends.server.get(), Receive(call.ends.server.get(), kHelloBytes));
   Send(call.ends.server.get(), Receive(call.ends.server.get(), kProofBytes));
@@ -306,8 +306,8 @@ TEST(HandshakeClient, IsNotConvincedByItsOwnWordsSentBack) {
   EXPECT_TRUE(Says(call.status, "does not know this job's key")) << call.status.message();
 }
 
-TEST(HandshakeClient, IsNotConvincedByAnotherClientBetweenThem) {
-  // Two clients wired to each other: each gets a true proof, but one of the wrong direction.
+TEST(HandshakeClient, RefusesTheProofOfAnotherClient) {
+  // Two clients connected to each other: each receives a valid proof, but of the wrong direction.
   Ends ends = MakeEnds();
   Status statuses[2];
   std::thread other([&] {
@@ -339,7 +339,7 @@ TEST(HandshakeClient, NamesBothVersions) {
   EXPECT_TRUE(Says(call.status, "version " + std::to_string(kProtocolVersion))) << call.status.message();
 }
 
-TEST(HandshakeClient, OfAServerThatGoesBeforeItsHelloIsAPeerLost) {
+TEST(HandshakeClient, ReportsPeerLostWhenTheServerEndsBeforeItsHello) {
   Call call;
   Receive(call.ends.server.get(), kHelloBytes);
   call.ends.server.Reset();

@@ -1,4 +1,4 @@
-// The addresses of this host that others may reach: what we listen at must be among what sockets can be bound to.
+// The addresses of this host that other hosts may reach. Sockets can be bound to each of them.
 #include "transport/socket.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-TEST(HostAddresses, EachIsOneOfThisHostAndHasTheLengthOfItsNetwork) {
+TEST(HostAddresses, EachBelongsToThisHostAndHasAPrefixLength) {
   std::vector<std::string> addresses;
   ASSERT_TRUE(HostAddresses(&addresses).ok());
   for (const std::string& text : addresses) {

@@ -79,7 +79,7 @@ inline const Transport kTransports[] = {
     {"tcp", [] { return TcpLinks(); }},
 };
 
-// For loops that wait for a peer: a test that hangs must fail, not hang.
+// Bounds loops that wait for a peer, so that a test fails instead of hanging.
 class TimeLimit {
  public:
   explicit TimeLimit(std::chrono::seconds limit) : end_(std::chrono::steady_clock::now() + limit) {}

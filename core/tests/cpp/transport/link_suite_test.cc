@@ -1,4 +1,4 @@
-// What every Link must do, run over every transport.
+// The behaviour that every Link must have, tested over every transport.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kLimit{60};
 // Byte i of the stream that `sender` sends.
 uint8_t StreamByte(int sender, uint64_t i) { return static_cast<uint8_t>((i * 2654435761u >> 11) + sender * 101 + i); }
 
-// 1 byte to about 3 MB, small sizes as likely as big ones. Seeded: equal in both threads without talking.
+// 1 byte to about 3 MB, small sizes as likely as big ones. Both threads draw the same sizes from one seed.
 std::vector<size_t> RandomSizes(uint32_t seed, size_t count) {
   std::mt19937 random(seed);
   std::vector<size_t> sizes(count);

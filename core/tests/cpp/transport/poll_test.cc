@@ -17,42 +17,42 @@ struct Pipe {
   }
 };
 
-// The set knows that the pipe has something to say.
-void Hear(const Pipe& loud, PollSet* set) {
-  ASSERT_EQ(write(loud.writing.get(), "x", 1), 1);
-  set->Add(loud.reading, POLLIN);
+// Makes the pipe readable, and lets the set notice it.
+void MakeReady(const Pipe& ready, PollSet* set) {
+  ASSERT_EQ(write(ready.writing.get(), "x", 1), 1);
+  set->Add(ready.reading, POLLIN);
   ASSERT_TRUE(set->Wait());
 }
 
-TEST(PollSetTest, TellsWhichDescriptorsHaveSomethingToSay) {
-  const Pipe loud, silent;
-  ASSERT_EQ(write(loud.writing.get(), "x", 1), 1);
+TEST(PollSetTest, ReportsWhichDescriptorsAreReady) {
+  const Pipe ready, silent;
+  ASSERT_EQ(write(ready.writing.get(), "x", 1), 1);
   PollSet set;
-  set.Add(loud.reading, POLLIN);
+  set.Add(ready.reading, POLLIN);
   set.Add(silent.reading, POLLIN);
   set.Add(Descriptor(), POLLIN);
   ASSERT_TRUE(set.Wait());
-  EXPECT_TRUE(set.ready(loud.reading));
+  EXPECT_TRUE(set.ready(ready.reading));
   EXPECT_FALSE(set.ready(silent.reading));
   EXPECT_FALSE(set.ready(Descriptor()));
 }
 
-TEST(PollSetTest, ADescriptorDoesNotInheritWhatItsNumberHadToSay) {
-  Pipe loud;
+TEST(PollSetTest, ADescriptorDoesNotInheritTheReadinessOfItsNumber) {
+  Pipe ready;
   PollSet set;
-  Hear(loud, &set);
-  const int number = loud.reading.get();
-  loud.reading.Reset();
+  MakeReady(ready, &set);
+  const int number = ready.reading.get();
+  ready.reading.Reset();
   const Pipe silent;
   ASSERT_EQ(silent.reading.get(), number) << "the lowest number that is free";
   EXPECT_FALSE(set.ready(silent.reading));
 }
 
 TEST(PollSetTest, ADescriptorThatMovesStaysTheSame) {
-  Pipe loud;
+  Pipe ready;
   PollSet set;
-  Hear(loud, &set);
-  const Descriptor moved = std::move(loud.reading);
+  MakeReady(ready, &set);
+  const Descriptor moved = std::move(ready.reading);
   EXPECT_TRUE(set.ready(moved));
 }
 

@@ -1,4 +1,4 @@
-// Heads and data over a socket pair whose other end takes what it gets in pieces of any size.
+// Heads and data over a socket pair whose other end reads pieces of any size.
 #include "transport/tcp/put_stream.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ PutHead HeadOf(uint32_t size_bytes, bool wanted = true) {
 
 constexpr size_t kSizes[] = {1, 100, 5000, 70'000, 600'000};
 
-// Expects one of these sizes next, and is often wrong.
+// Expects one of these sizes next, often the wrong one.
 class Taker final : public PutStream::Receiver {
  public:
   PutStream::Slice Expected() override {
@@ -94,7 +94,7 @@ TEST(PutStreamTest, DataOfAnySizeComeInOrder) {
   EXPECT_EQ(pair.taker.taken, sent);
 }
 
-TEST(PutStreamTest, WhatIsDetachedIsNotReadAnyMore) {
+TEST(PutStreamTest, DetachedMemoryIsNotReadAnyMore) {
   Pair pair;
   std::vector<std::byte> data(1 << 20, std::byte{1});
   const PutHead head = HeadOf(1 << 20);
@@ -109,7 +109,7 @@ TEST(PutStreamTest, WhatIsDetachedIsNotReadAnyMore) {
   EXPECT_EQ(pair.taker.taken.at(0), std::vector<std::byte>(1 << 20, std::byte{1}));
 }
 
-TEST(PutStreamTest, WhatIsDroppedCountsAsSent) {
+TEST(PutStreamTest, DroppedDataCountAsSent) {
   Pair pair;
   pair.near.Queue("words", 5);
   pair.near.Drop();
@@ -121,7 +121,7 @@ TEST(PutStreamTest, WhatIsDroppedCountsAsSent) {
   EXPECT_TRUE(pair.taker.taken.empty());
 }
 
-TEST(PutStreamTest, TheEndComesBehindAllThatWasSent) {
+TEST(PutStreamTest, TheEndOfTheStreamComesAfterAllData) {
   Pair pair;
   const PutHead head = HeadOf(3);
   pair.near.Queue(head.data(), head.size());
@@ -136,7 +136,7 @@ TEST(PutStreamTest, TheEndComesBehindAllThatWasSent) {
   EXPECT_EQ(pair.taker.data_bytes, 3u);
 }
 
-TEST(PutStreamTest, ARefusalIsHandedThrough) {
+TEST(PutStreamTest, AnErrorOfTheReceiverIsReturned) {
   Pair pair;
   PutHead head = HeadOf(3);
   head[5] = 1;

@@ -1,4 +1,4 @@
-// One memory for several ranks: that all see it, and that the thread sanitizer sees them.
+// Memory shared by several ranks: all ranks see it, and the thread sanitizer sees their races.
 #include "transport/shm/segment.h"
 
 #include <fcntl.h>
@@ -63,14 +63,14 @@ TEST(SegmentTest, ASegmentOfAnotherSizeIsRefused) {
 
 #ifdef FRD_ONE_MAPPING
 
-// Nothing orders the two writes, so whenever they happen this is a race; to see it the sanitizer has to know that both
-// ranks mean one byte.
+// The two writes are unordered, so they always race. To see that, the sanitizer must know that both ranks write the
+// same byte.
 [[noreturn]] void WriteUnordered() {
   const SharedSegment first = Made(), second = Attached(first);
   std::thread rank([&] { second.data()[0] = std::byte{1}; });
   first.data()[0] = std::byte{2};
   rank.join();
-  std::exit(0);  // the sanitizer makes it 66 when it has found something
+  std::exit(0);  // the sanitizer changes it to 66 when it has found a race
 }
 
 TEST(SegmentDeathTest, TheThreadSanitizerSeesARaceBetweenTwoRanks) {

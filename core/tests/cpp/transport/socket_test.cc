@@ -1,4 +1,4 @@
-// Connections by endpoint text: who gets through, with which options, and what the errors say.
+// Connections by endpoint text: which are accepted, their options, and the errors.
 #include "transport/socket.h"
 #include "transport/socket_io.h"
 
@@ -127,7 +127,7 @@ TEST(Ipv6Endpoint, IsWrittenInBracketsBothWays) {
   Descriptor listener;
   const Status status = Listen("tcp:[::1]:0", &listener);
   if (!status.ok()) {
-    // A host without IPv6 says so by naming the endpoint; there is nothing more to see on it.
+    // On a host without IPv6 the error names the endpoint, and the rest of the test does not apply.
     EXPECT_NE(status.message().find("tcp:[::1]:0"), std::string::npos);
     return;
   }
@@ -156,9 +156,9 @@ TEST(TcpEndpoint, ConnectionsSendAtOnceAndNoticeAVanishedHost) {
   }
 }
 
-TEST(TcpEndpoint, WhereNobodyListensIsNotConnectedToByItself) {
-  // A socket for which the kernel chooses the very port that it connects to is connected to itself. The kernel walks,
-  // with random strides, through the ports of the lowest one's parity, so this many attempts come by.
+TEST(TcpEndpoint, WithoutAListenerIsNotConnectedToItself) {
+  // A socket connects to itself when the kernel chooses for it the very port that it connects to. The kernel walks with
+  // random strides through the ports of the same parity as the lowest one, so this many attempts reach that port.
   int lowest = 0, highest = 0;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> lowest >> highest;
   const std::string endpoint = "tcp:127.0.0.1:" + std::to_string(lowest + 2 * ((highest - lowest) / 4));
@@ -169,7 +169,7 @@ TEST(TcpEndpoint, WhereNobodyListensIsNotConnectedToByItself) {
   }
 }
 
-TEST(Endpoint, MessagesNameAPlaceThatPeopleKnow) {
+TEST(Endpoint, MessagesNameTcpAddressesOnly) {
   EXPECT_EQ(AtEndpoint("tcp:10.0.0.2:4711"), " at 10.0.0.2:4711");
   EXPECT_EQ(AtEndpoint("tcp:[::1]:4711"), " at [::1]:4711");
   EXPECT_EQ(AtEndpoint("unix:farandole-77aa"), "");
@@ -219,7 +219,7 @@ TEST(Accept, ReturnsAtTheDeadlineWhenNobodyComes) {
   EXPECT_EQ(Accept(listener.get(), After(milliseconds(30)), &connection).code(), Code::kDeadline);
 }
 
-TEST(UnixEndpoint, AProcessOfAnotherUserIsShownOutAndTheNextOneComesIn) {
+TEST(UnixEndpoint, AProcessOfAnotherUserIsRefusedAndTheNextOneIsAccepted) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const std::string endpoint = FreshUnixEndpoint();
   Descriptor listener;

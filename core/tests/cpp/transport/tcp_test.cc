@@ -1,4 +1,4 @@
-// What only a socket can get wrong; the rest is in link_suite_test.cc.
+// Behaviour of TCP links alone; link_suite_test.cc tests what all links have in common.
 #include "transport/link.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(TcpLink, ClosingIsSeenAlthoughAForkedChildHoldsACopy) {
   waitpid(child, nullptr, 0);
 }
 
-TEST(TcpLink, AnErrorOfOursIsNotBlamedOnThePeer) {
+TEST(TcpLink, AnErrorOfThisProcessIsNotBlamedOnThePeer) {
   const std::unique_ptr<Link> link = MakeTcpLink(Descriptor(-1), "rank 1");
   char byte;
   size_t moved;

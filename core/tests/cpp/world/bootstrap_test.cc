@@ -1,4 +1,4 @@
-// The real way into a world, ranks as threads: rendezvous, shared memory, links.
+// The start of a world whose ranks are threads, with real sockets: rendezvous, shared memory, links.
 #include "world/world.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(BootstrapTest, RanksOfOneMachineShareOneSegment) {
 }
 
 TEST(BootstrapTest, RanksWithoutSharedMemoryAreLinked) {
-  const int port = 20000 + getpid() % 12000;  // below those that the kernel gives to connections
+  const int port = 20000 + getpid() % 12000;  // below the ports that the kernel chooses for connections
   std::vector<WorldSpec> specs = SpecsOf(4, "tcp:127.0.0.1:" + std::to_string(port));
   specs[1].shares_memory = specs[3].shares_memory = false;
   std::vector<std::unique_ptr<World>> worlds;
@@ -53,7 +53,7 @@ TEST(BootstrapTest, RanksWithoutSharedMemoryAreLinked) {
   }
 }
 
-TEST(BootstrapTest, AnAddressThatIsNoneOfThisHostIsRefusedByTheNameOfItsVariable) {
+TEST(BootstrapTest, AnAddressOfAnotherHostIsRefusedWithTheNameOfItsVariable) {
   for (const char* address : {"192.0.2.1", "no host"}) {
     std::vector<WorldSpec> specs = SpecsOf(2, FreshEndpoint());
     specs[0].shares_memory = false;
@@ -122,7 +122,7 @@ TEST(BootstrapTest, AtTheDeadlineEveryRankNamesTheOneThatDidNotCome) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
 }
 
-TEST(BootstrapTest, WhoFindsNobodySaysWhomHowLongAndWhy) {
+TEST(BootstrapTest, ARankThatCannotReachRankZeroSaysHowLongAndWhy) {
   std::vector<WorldSpec> specs = SpecsOf(2, FreshEndpoint());
   specs.erase(specs.begin());
   std::vector<std::unique_ptr<World>> worlds;
@@ -147,8 +147,8 @@ class TroubleTest : public testing::TestWithParam<Trouble> {
   ~TroubleTest() override { EXPECT_TRUE(SetFailpoints("").ok()); }
 };
 
-// The failpoint acts on whichever rank comes by first, so one rank goes without shared memory, and the others share
-// memory all the same.
+// The failpoint acts on the first rank that visits it. That rank runs without shared memory, and the others still share
+// theirs.
 TEST_P(TroubleTest, OfOneRankDoesNotCostTheOthersTheirSharedMemory) {
   ASSERT_TRUE(SetFailpoints(GetParam().failpoints).ok());
   std::vector<std::unique_ptr<World>> worlds;

@@ -21,7 +21,7 @@ TEST(LayoutTest, RanksOfOneMachineFormAGroupWhereverTheyStand) {
   EXPECT_EQ(layout.shard_count(), 3);
 }
 
-TEST(LayoutTest, RanksWithoutSharedMemoryOrApartStandAlone) {
+TEST(LayoutTest, RanksThatCannotShareMemoryAreAlone) {
   std::vector<PeerInfo> peers = PeerInfos({"a", "a", "a", "a"});
   peers[1].shares_memory = false;
   const Layout layout = MakeLayout(peers, {false, false, true, false});

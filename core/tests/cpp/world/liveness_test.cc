@@ -1,4 +1,4 @@
-// Signs in any order, and whom they convict.
+// Signs in any order, and the rank that is to blame.
 #include "world/liveness.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(LivenessTest, AProcessThatEndedIsDeadAtOnce) {
   EXPECT_FALSE(liveness.Judge(kStart)) << "told once";
 }
 
-TEST(LivenessTest, AClosedConnectionConvictsAfterAWhile) {
+TEST(LivenessTest, AClosedConnectionIsBlamedAfterTheSuspicionTime) {
   Liveness liveness;
   liveness.OnConnectionClosed(2, kStart);
   EXPECT_FALSE(liveness.Judge(kStart + Liveness::kSuspicion - milliseconds(1)));
@@ -45,7 +45,7 @@ TEST(LivenessTest, TheFirstToFallSilentIsToBlame) {
   EXPECT_EQ(liveness.Judge(kStart + Liveness::kSuspicion)->rank, 5);
 }
 
-TEST(LivenessTest, RankZeroFallsSilentForNobody) {
+TEST(LivenessTest, ASilentRankZeroIsAlwaysToBlame) {
   Liveness liveness;
   liveness.OnConnectionClosed(2, kStart);
   liveness.OnConnectionClosed(0, kStart + milliseconds(1));
@@ -63,7 +63,7 @@ TEST(LivenessTest, AnEndedProcessOutweighsConnectionsThatClosedBefore) {
   EXPECT_EQ(liveness.Judge(kStart + Liveness::kSuspicion)->rank, 4);
 }
 
-TEST(LivenessTest, WhoLeftIsNeverToBlameWhicheverSignComesFirst) {
+TEST(LivenessTest, ARankThatLeftIsNeverToBlameWhicheverSignComesFirst) {
   for (const bool left_first : {true, false}) {
     Liveness liveness;
     if (left_first) liveness.OnLeft(2, kStart);
@@ -75,7 +75,7 @@ TEST(LivenessTest, WhoLeftIsNeverToBlameWhicheverSignComesFirst) {
   }
 }
 
-TEST(LivenessTest, WhoIsLeavingIsNotToBlameAndMayStillBeWaitedFor) {
+TEST(LivenessTest, ARankThatIsLeavingIsNotToBlameAndMayStillBeWaitedFor) {
   for (const bool leaving_first : {true, false}) {
     Liveness liveness;
     if (leaving_first) liveness.OnLeaving(2);
@@ -101,8 +101,8 @@ TEST(LivenessTest, AFarewellExcusesTheEndOfTheProcessAndOfDataConnections) {
   }
 }
 
-// Its control connection is read to the end without the word: that is lost, and nobody else will pass it on.
-TEST(LivenessTest, AFarewellDoesNotExcuseAControlConnectionThatEndsWithoutTheWord) {
+// The control connection ended without LEAVING, so LEAVING is lost, and no other rank can pass it on.
+TEST(LivenessTest, AFarewellDoesNotExcuseAControlConnectionThatEndsWithoutLeaving) {
   for (const bool farewell_first : {true, false}) {
     Liveness liveness;
     if (farewell_first) liveness.OnFarewell(2);
@@ -114,12 +114,12 @@ TEST(LivenessTest, AFarewellDoesNotExcuseAControlConnectionThatEndsWithoutTheWor
   }
 }
 
-TEST(LivenessTest, TheWordItselfExcusesTheEndOfTheControlConnection) {
-  for (const bool word_first : {true, false}) {
+TEST(LivenessTest, LeavingExcusesTheEndOfTheControlConnection) {
+  for (const bool leaving_first : {true, false}) {
     Liveness liveness;
-    if (word_first) liveness.OnLeaving(2);
+    if (leaving_first) liveness.OnLeaving(2);
     liveness.OnControlClosed(2, kStart);
-    if (!word_first) liveness.OnLeaving(2);
+    if (!leaving_first) liveness.OnLeaving(2);
     EXPECT_FALSE(liveness.Judge(kStart + std::chrono::hours(1)));
   }
 }
@@ -133,9 +133,9 @@ TEST(LivenessTest, WaitingIsVainAWhileAfterTheFirstHasLeft) {
   EXPECT_TRUE(liveness.WaitingIsVain(kStart + Liveness::kSuspicion));
 }
 
-// One rank dies. Its survivors see its end, and, because they give up one after the other, each other's connections
-// close, too; ranks that leave say so a little after their connection closed, and rank 0 always does. Signs are late by
-// random times.
+// One rank dies. The survivors see its end. They give up one after the other, so they also see each other's connections
+// close. Ranks that leave say so shortly after their connection closed; rank 0 always does. Signs are late by random
+// times.
 TEST(LivenessTest, WhateverTheOrderOfSignsTheDeadRankIsNamed) {
   const Seeds seeds = SeedsFromEnvironment(1000);
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {

@@ -1,4 +1,4 @@
-// What ranks say about themselves, and which differences are refused with whose names.
+// The encoding of PeerInfos, and the messages about differences between ranks.
 #include "world/peer_info.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(PeerInfoTest, OfAnotherVersionIsReadAsFarAsItsHost) {
   EXPECT_EQ(read.host, "node9");
 }
 
-TEST(CheckCardsTest, LetsEqualCardsPass) {
+TEST(CheckPeersTest, AcceptsEqualPeers) {
   std::vector<int> odd;
   EXPECT_TRUE(CheckPeers({CardOf("a"), CardOf("a"), CardOf("b")}, &odd).ok());
   EXPECT_TRUE(odd.empty());
@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
                                {"FARANDOLE_FUSION_THRESHOLD=4096: ranks 0", "unknown: rank 2 (host b)"}}),
     [](const auto& info) { return info.param.name; });
 
-TEST(CheckCardsTest, IgnoresRanksWhoseCardHasNotCome) {
+TEST(CheckPeersTest, IgnoresRanksWhosePeerInfoHasNotArrived) {
   PeerInfo absent;
   absent.version.clear();
   std::vector<int> odd;

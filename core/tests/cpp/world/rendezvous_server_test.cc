@@ -1,4 +1,4 @@
-// What rank 0 says of ranks that do not come.
+// The warnings of rank 0 about missing ranks.
 #include "world/rendezvous/server.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace farandole {
 namespace {
 
-TEST(RendezvousServerTest, WhoWaitsForLongIsToldWhatToDo) {
+TEST(RendezvousServerTest, AWarningAboutALongWaitSaysWhatToDo) {
   const TimePoint begin = TimePoint() + std::chrono::hours(1);
   RendezvousServer server(2, "tcp:host:1", begin, begin + std::chrono::seconds(120));
   PeerInfo peer_info;
@@ -17,8 +17,8 @@ TEST(RendezvousServerTest, WhoWaitsForLongIsToldWhatToDo) {
   server.OnTime(begin + std::chrono::seconds(10));
   EXPECT_EQ(server.TakeNotes(),
             (std::vector<std::string>{
-                "rank 0 has waited 10 s for rank 1 at host:1; look at the output there: did it end, or not "
-                "call init()? The job gives up after 120 s (FARANDOLE_START_TIMEOUT)"}));
+                "rank 0 has waited 10 s for rank 1 at host:1; look at the output there: it may have ended, "
+                "or not called init(). The job gives up after 120 s (FARANDOLE_START_TIMEOUT)"}));
 }
 
 }  // namespace

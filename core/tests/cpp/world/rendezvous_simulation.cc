@@ -17,7 +17,7 @@ RendezvousSimulation::RendezvousSimulation(uint64_t seed, Planted planted) : pla
   Plan();
 }
 
-// Most runs have one or two troubles, some none: several at once would hide what each of them does.
+// Most runs have one or two troubles, some none. Many at once would hide the effect of each.
 void RendezvousSimulation::Plan() {
   size_ = 2 + static_cast<int>(random_() % 6);
   ranks_.resize(static_cast<size_t>(size_));
@@ -82,7 +82,7 @@ void RendezvousSimulation::Plan() {
         victim.dies_at = victim.start + microseconds(random_() % 30'000);
         break;
       default:
-        // One among three or more: of two values either may be the odd one.
+        // Only one of three or more ranks differs, since with two values either could be the odd one.
         victim.other_setting = size_ > 2 && std::none_of(ranks_.begin(), ranks_.end(),
                                                          [](const Rank& each) { return each.other_setting; });
         break;
@@ -104,7 +104,7 @@ TimePoint::duration RendezvousSimulation::Delay() {
          (Chance(percent_slow_) ? milliseconds(random_() % 60) : milliseconds(0));
 }
 
-// Connections keep their order.
+// Messages of one connection keep their order.
 TimePoint RendezvousSimulation::Arrival(int from, int to) {
   TimePoint& last = last_arrival_[{from, to}];
   last = std::max(last, now_ + Delay());
@@ -157,7 +157,7 @@ void RendezvousSimulation::Connect(int r) {
     if (!server_->Admit(r, now_).ok()) return At(now_ + milliseconds(50), r, [this, r] { Connect(r); });
     each.connected = true;
     At(Arrival(0, r), r, [this, r] { rank(r).client->OnConnected(now_); });
-    // A second process with the same rank, or a rank that there is not: refused, whoever it says it is.
+    // A second process with the same rank, or a rank that does not exist. Both are refused.
     if (!Chance(10)) return;
     if (server_->Admit(Chance(50) ? r : size_ + 3, now_).ok()) std::abort();
     if (planted_ != Planted::kSkippedValidation) return;
@@ -171,7 +171,7 @@ void RendezvousSimulation::Die(int r) {
   ShowEnd(r);
 }
 
-// The end of a process ends its connections, after what it said before.
+// The end of a process ends its connections, behind its last messages.
 void RendezvousSimulation::LoseControl(int r) {
   if (r != 0) {
     if (rank(r).connected) At(Arrival(r, 0), 0, [this, r] { server_->OnLost(r, "died"); });
@@ -183,7 +183,7 @@ void RendezvousSimulation::LoseControl(int r) {
   }
 }
 
-// What an event leads to on the rank where it happened.
+// Performs the actions that an event causes on its rank.
 void RendezvousSimulation::After(int r) {
   Rank& each = rank(r);
   const bool was_over = each.over_at != TimePoint();
@@ -234,7 +234,7 @@ void RendezvousSimulation::Deliver(const AddressedMessage& addressed) {
   if (planted_ == Planted::kSwappedOrder && message.kind == RendezvousMessage::kLinks && r == size_ - 1)
     message.kind = RendezvousMessage::kGo;
   if (r == 0) return Tell(0, message);
-  // Through the wire's form and back.
+  // Encodes and decodes the message.
   RendezvousMessage read;
   if (!RendezvousMessage::Decode(message.Encode(), &read).ok()) std::abort();
   At(Arrival(0, r), r, [this, r, read] { Tell(r, read); });
@@ -274,7 +274,7 @@ void RendezvousSimulation::Share(int r) {
   each.entered.clear();
   each.segment = 0;
   if (client.sharing().leader() != r) return Come(r, each.attempt, client.sharing().round());
-  // Alone, a rank needs little memory.
+  // A rank alone needs little memory, so it succeeds.
   if (each.cannot_make_segment && client.sharing().group().size() > 1) return client.OnNotShared(r, "no memory");
   each.segment = next_segment_++;
   if (client.sharing().group().size() == 1) client.OnShared();
@@ -300,12 +300,12 @@ void RendezvousSimulation::Come(int r, int attempt, int round) {
 void RendezvousSimulation::HandOut(int r) {
   Rank& host = rank(r);
   for (const auto& [member, attempt] : host.entered) {
-    if (rank(member).dead && Chance(50)) return host.client->OnNotShared(member, "it has hung up");
+    if (rank(member).dead && Chance(50)) return host.client->OnNotShared(member, "it has closed its connection");
     const int segment = host.segment;
     const int to = member, its_attempt = attempt;
     At(now_ + Delay(), to, [this, to, its_attempt, segment] {
       Rank& each = rank(to);
-      // What comes over a connection that was given up is never read.
+      // Messages on a connection that was given up are never read.
       if (each.attempt != its_attempt) return;
       if (each.cannot_attach) return each.client->OnNotShared(to, "no address space");
       each.segment = segment;

@@ -1,6 +1,6 @@
-// A job that starts, in one thread, on a clock and a network of our own: server, clients and, of ranks that are
-// ready, the judges of who is alive are the real ones; what they ask for takes random time and may go wrong. Everything
-// follows from the seed.
+// A job that starts, in one thread, on a simulated clock and network. The server, the clients and, on ranks that are
+// ready, Liveness are the real classes. The actions that they request take random time and may fail. The seed
+// determines each run.
 //
 //   ranks start late, die at any step, while they speak, or when they are ready, stop for a while or for good; machines
 //   cannot share memory; data connections are blocked; strangers connect, and second processes with one rank
@@ -26,16 +26,16 @@
 
 namespace farandole {
 
-// Decisions made wrong on purpose: the simulation has to notice.
+// Decisions that are wrong on purpose. The simulation must notice them.
 enum class Planted { kNothing, kSkippedValidation, kSwappedOrder, kDroppedRank, kSilentEnd };
 
 class RendezvousSimulation {
  public:
   RendezvousSimulation(uint64_t seed, Planted planted);
   void Run();
-  // What was wrong, empty if nothing.
+  // What was wrong, or "".
   std::string Verdict() const;
-  // What became of each rank.
+  // How each rank ended.
   std::string Story() const;
 
  private:
@@ -52,9 +52,9 @@ class RendezvousSimulation {
     int segment = 0;             // the one it holds
     std::map<int, int> entered;  // of a leader: rank -> attempt
     std::set<int> linked, waiting;
-    // of one that is ready
+    // of a rank that is ready
     Liveness liveness;
-    std::vector<int> closed, ended;  // signs that nobody has looked at yet
+    std::vector<int> closed, ended;  // signs that are not yet reported to Liveness
     bool ends = false;
     std::optional<int> blamed;
 

@@ -1,4 +1,4 @@
-// What must hold after a simulated start.
+// The conditions that must hold after a simulated start.
 #include <algorithm>
 
 #include "world/rendezvous_simulation.h"
@@ -12,9 +12,9 @@ std::string RendezvousSimulation::Verdict() const {
     const bool late = each.start > ranks_[0].deadline || ranks_[0].start > each.deadline;
     const bool paused = each.paused_until != TimePoint();
     if (each.dead || paused || late || each.cannot_listen || each.other_setting) faulty.insert(r);
-    // The table names all; which of them is the odd one depends on who else has come.
+    // The table names all ranks. Which of them is the odd one depends on the others that have arrived.
     for (int other = 0; each.other_setting && other < size_; ++other) faulty.insert(other);
-    if (late) faulty.insert(0);  // who comes when the others have gone finds nobody at rank 0's place
+    if (late) faulty.insert(0);  // a rank that starts after the others have given up cannot reach rank 0
   }
   for (const auto& [a, b] : blocked_) {
     faulty.insert(a);
@@ -40,7 +40,7 @@ std::string RendezvousSimulation::JudgeRank(int r, const std::set<int>& faulty) 
   if (faulty.empty()) return "failed without a reason: " + client.status().message();
   if (client.culprits().empty()) return "names nobody: " + client.status().message();
   for (int culprit : client.culprits()) {
-    // Who had not been let in when the others gave up finds nobody at rank 0's place.
+    // A rank that was not admitted before the others gave up cannot reach rank 0.
     const bool gone = culprit == 0 && !each.connected;
     if (faulty.count(culprit) == 0 && !gone) {
       return "blames rank " + std::to_string(culprit) + ", which is well: " + client.status().message();
@@ -50,7 +50,7 @@ std::string RendezvousSimulation::JudgeRank(int r, const std::set<int>& faulty) 
   return "";
 }
 
-// Ranks that are ready agree on everything: layout, shared memory, links.
+// Ranks that are ready agree on layout, shared memory and links.
 std::string RendezvousSimulation::JudgeReady() const {
   const Layout* layout = nullptr;
   std::map<int, int> segment_by_group;
@@ -75,7 +75,7 @@ std::string RendezvousSimulation::JudgeReady() const {
   return "";
 }
 
-// Ranks that are well share memory with all well ranks of their machine, whatever happens to one of them.
+// Ranks without trouble share memory with all such ranks of their machine, whatever happens to one other rank.
 std::string RendezvousSimulation::JudgeGroups() const {
   std::map<std::string, std::vector<int>> well;
   std::map<std::string, int> troubled;
@@ -84,7 +84,7 @@ std::string RendezvousSimulation::JudgeGroups() const {
     if (!each.done || each.paused_until != TimePoint()) return "";
     const PeerInfo& peer_info = peers_[static_cast<size_t>(r)];
     if (!peer_info.shares_memory) continue;
-    // Nothing is wrong with making segments while somebody else does it.
+    // A rank that fails for a reason of its own may be without shared memory; the others may not.
     if (each.alone_at_fault()) {
       ++troubled[peer_info.machine];
     } else {
@@ -102,7 +102,7 @@ std::string RendezvousSimulation::JudgeGroups() const {
   return "";
 }
 
-// Who is ready and sees others end blames one that really failed, not one that ended because of it.
+// A rank that is ready and sees others end blames one that really failed, not one that ended because of it.
 std::string RendezvousSimulation::JudgeBlame(const std::set<int>& faulty) const {
   const bool somebody_ended = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.ends; });
   for (int r = 0; r < size_; ++r) {

@@ -1,7 +1,7 @@
-// Ranks that are ready: which signs of the others' ends they see, late and in any order, and what their engines make of
-// them: the abort word of the group counts first, then the verdict of Liveness over all signs at hand; whoever blames
-// somebody tells its group by the abort word and all others through rank 0, and ends soon after. Who has nothing better
-// than closed connections asks rank 0 first, unless rank 0 is what they speak against.
+// Ranks that are ready: the signs of other ranks' ends, late and in any order, and the engines' conclusions. The abort
+// word of the group counts first, then the verdict of Liveness over all signs. A rank that blames another tells its
+// group by the abort word and all others through rank 0, and ends soon after. A rank that only sees closed connections
+// asks rank 0 first, unless they are those of rank 0.
 #include <algorithm>
 
 #include "world/rendezvous_simulation.h"
@@ -14,7 +14,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestLife{5};     // of a process that has given up
 constexpr milliseconds kWordPatience{500};  // as FailureMonitor has it
-// One end, what a rank says of it to rank 0 and what rank 0 says to all: together less than Liveness::kSuspicion.
+// The delay of a sign, of a rank's report to rank 0 and of rank 0's message to all, together less than
+// Liveness::kSuspicion.
 constexpr milliseconds kSlowSign{25};
 constexpr int kPercentSlow = 10;
 
@@ -25,7 +26,7 @@ TimePoint::duration RendezvousSimulation::SignDelay() {
   return Chance(kPercentSlow) ? usual + microseconds(random_() % microseconds(kSlowSign).count()) : usual;
 }
 
-// The process of a rank ends, and with it its connections.
+// The process of a rank ends, and so do its connections.
 void RendezvousSimulation::ShowEnd(int r) {
   rank(r).ends = true;
   for (int other = 0; other < size_; ++other) {
@@ -35,13 +36,14 @@ void RendezvousSimulation::ShowEnd(int r) {
   }
 }
 
-// A rank that gives up, and because of whom. It leaves word where those of its group look that are ready.
+// A rank gives up because of another. It sets the abort word, which the ready ranks of its group read.
 void RendezvousSimulation::EndLater(int r, int culprit) {
   if (rank(r).segment != 0 && planted_ != Planted::kSilentEnd) abort_words_.emplace(rank(r).segment, culprit);
   At(now_ + microseconds(random_() % microseconds(kLongestLife).count()), r, [this, r] { ShowEnd(r); });
 }
 
-// Within a group the end of a process is seen, from outside that of its connections; rank 0 has one with everybody.
+// Ranks of the same group see the end of the process, other ranks the end of its connections. Rank 0 has a connection
+// with every rank.
 void RendezvousSimulation::ShowSign(int from, int to, std::vector<int> Rank::* signs) {
   At(now_ + SignDelay(), to, [this, from, to, signs] {
     Rank& each = rank(to);
@@ -56,7 +58,7 @@ void RendezvousSimulation::ShowSign(int from, int to, std::vector<int> Rank::* s
 void RendezvousSimulation::Look(int r) {
   Rank& each = rank(r);
   if (!each.done || each.blamed) return;
-  // Those that came before the rank was ready are seen in one pass, in no order.
+  // Signs from before the rank was ready are seen in one pass, in no order.
   std::shuffle(each.closed.begin(), each.closed.end(), random_);
   for (int other : each.closed) each.liveness.OnConnectionClosed(other, now_);
   for (int other : each.ended) each.liveness.OnProcessEnded(other);

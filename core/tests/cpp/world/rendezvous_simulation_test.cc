@@ -1,5 +1,5 @@
-// Thousands of starts that go wrong in random ways: those who survive agree, name the right rank, and wait no longer
-// than their deadline. FARANDOLE_SEEDS says how many, FARANDOLE_SEED shows one again.
+// Thousands of starts with random failures. The survivors agree, name the right rank, and wait no longer than their
+// deadline. FARANDOLE_SEEDS is the number of starts; FARANDOLE_SEED repeats one.
 #include "world/rendezvous_simulation.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Strangers at every port of ours: while a job starts, and while it runs. They get nothing, and nobody waits for them.
+// Strangers at every port of a job, while it starts and while it runs. They get no answer, and no rank waits for them.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -31,7 +31,7 @@ const char* const kWords[] = {
     "",  // half-open
 };
 
-// With one rank without shared memory, so that all kinds of connections are made.
+// One rank has no shared memory, so the job makes all kinds of connections.
 std::vector<WorldSpec> MixedSpecs(int size, const std::string& store) {
   std::vector<WorldSpec> specs = SpecsOf(size, store);
   specs.back().shares_memory = false;
@@ -59,7 +59,7 @@ std::set<std::string> InodesOfThisProcess() {
   return inodes;
 }
 
-// Where this process listens, whatever for.
+// The endpoints at which this process listens.
 std::vector<std::string> OpenEndpoints() {
   const std::set<std::string> mine = InodesOfThisProcess();
   std::vector<std::string> endpoints;
@@ -89,7 +89,7 @@ Descriptor ConnectAsStranger(const std::string& endpoint, const std::string& wor
   return connection;
 }
 
-// Whether a single byte came back.
+// Whether at least one byte came back.
 bool WasAnswered(const Descriptor& connection) {
   char byte = 0;
   return connection.valid() && recv(connection.get(), &byte, 1, MSG_DONTWAIT) > 0;
@@ -146,8 +146,8 @@ TEST(StrangersTest, AThousandOneAfterTheOtherGetNoAnswerAndChangeNothing) {
   job.ExpectStarted();
 }
 
-TEST(StrangersTest, AtEveryDoorOfAJobThatStartsGetNoAnswer) {
-  // Each step takes long enough for strangers to find the endpoints that it opens.
+TEST(StrangersTest, AtEveryPortOfAStartingJobGetNoAnswer) {
+  // Each step is delayed, so that strangers find the endpoints that it opens.
   ASSERT_TRUE(SetFailpoints("bootstrap.send=delay:50").ok());
   for (int round = 0; round < 2; ++round) {
     const std::vector<WorldSpec> specs = MixedSpecs(4, FreePort());
@@ -177,7 +177,7 @@ TEST(StrangersTest, AtEveryDoorOfAJobThatStartsGetNoAnswer) {
   ASSERT_TRUE(SetFailpoints("").ok());
 }
 
-TEST(StrangersTest, FindNoDoorAtAJobThatRuns) {
+TEST(StrangersTest, FindNoPortOfARunningJob) {
   const std::vector<WorldSpec> specs = MixedSpecs(3, FreePort());
   Job job(specs.size());
   for (const WorldSpec& spec : specs) job.Begin(spec);
@@ -185,7 +185,7 @@ TEST(StrangersTest, FindNoDoorAtAJobThatRuns) {
   EXPECT_EQ(OpenEndpoints(), std::vector<std::string>());
 }
 
-TEST(AcceptorTest, SeatsSoManyStrangersAndNoMoreAndForgetsThem) {
+TEST(AcceptorTest, KeepsALimitedNumberOfStrangersAndDropsThemInTime) {
   Descriptor listener;
   std::string endpoint;
   ASSERT_TRUE(Listen("tcp:127.0.0.1:0", &listener).ok());
