@@ -1,8 +1,8 @@
 // The threads of the program on this rank: where they are, for ranks that wait for this one, and which of them wait
 // for an operation and can call nothing else.
 //
-// The core knows no interpreter. A binding that can look at the program's threads says so once, by SetStackFunction.
-// Any thread.
+// The core knows no interpreter. A binding that can look at the program's threads calls SetStackFunction once. Any
+// thread.
 #pragma once
 
 #include <pthread.h>

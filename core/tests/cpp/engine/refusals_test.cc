@@ -171,10 +171,9 @@ TEST(RequestTest, AnOperationAmongMoreRanksThanItCanBeIsToldHowManyAndWhatToDo) 
     EXPECT_TRUE(CheckRequest(&request, most, 2048).ok());
     const Status status = CheckRequest(&request, more, 2049);
     EXPECT_EQ(status.code(), Code::kInvalid);
-    EXPECT_EQ(status.message(),
-              std::string(NameOf(kind)) +
-                  " 'x': it can be among 2048 ranks at most, not among 2049; do it in smaller process "
-                  "sets first, and then among one rank of each");
+    EXPECT_EQ(status.message(), std::string(NameOf(kind)) +
+                                    " 'x': it supports at most 2048 ranks, not 2049; do it in smaller process "
+                                    "sets first, and then among one rank of each");
   }
   Request sum = Make(OpKind::kAllreduce, {TensorOf(values, &values)});
   EXPECT_TRUE(CheckRequest(&sum, more, 2049).ok());
