@@ -1,4 +1,4 @@
-// What the engine refuses, and how the ranks hear of it: over one group, several groups, and in a world of one.
+// What the engine refuses, and which errors the ranks get: over one group, several groups, and in a world of one.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -159,7 +159,7 @@ TEST_P(RefusalTest, AReductionThatTheTypeLacksIsToldWhatToDo) {
   });
 }
 
-// Too many to be started here; what is checked before anything is sent is enough.
+// Too many ranks to start here, so this tests only the check before anything is sent.
 TEST(RequestTest, AnOperationAmongMoreRanksThanItCanBeIsToldHowManyAndWhatToDo) {
   std::vector<PeerInfo> peers;
   const ProcessSet most = WholeWorld(LayoutOfGroups({2048}, &peers), 0);
