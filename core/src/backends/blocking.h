@@ -78,7 +78,7 @@ class OutOfBandAllgather {
 
 // A library of collectives whose calls block. A CallThread performs the tasks, in the order of the log.
 //
-//   progress loop     Start: the set's first task: addresses of all members, out of band     Poll: is it done?
+//   progress loop     Start: the set's first task: addresses of all members, out of band     Poll until done
 //   thread                                            Meet(set, addresses)  Perform(task) ...  Forget(set)
 //
 // The progress loop calls Open, Greet and Interrupt; the thread calls the others.

@@ -92,7 +92,7 @@ inline bool IsId(int32_t id) { return id >= 0 && id < kMaxIds; }
 // ---- stamps: a rank arrives at an operation with a stamp, which holds how often the rank has arrived and the sequence
 // number. Ranks with different stamps mean different operations.
 
-// Never 0, which stands for a rank that has not come. sequence_number: -1 when the user has named the operation.
+// Never 0, which means that the rank has not arrived. sequence_number: -1 when the user has named the operation.
 inline uint64_t StampOf(uint64_t use, int64_t sequence_number) {
   return (static_cast<uint64_t>(sequence_number + 1) & 0x7fffffff) << 32 | static_cast<uint32_t>(use + 1);
 }

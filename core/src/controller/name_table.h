@@ -173,9 +173,9 @@ class UsesInFlight {
   void TakeAll(NegotiationEvents* events);
   // Returns false when the result was taken, or the operation is described anew.
   bool Take(Ticket ticket);
-  // Ends the reservation by this thread. Returns whether somebody has waited for one to end.
+  // Ends the reservation by this thread. Returns whether a thread has waited for one to end.
   bool Release(Ticket ticket);
-  // Returns `reserved`. If it is true, Release will say that somebody has waited.
+  // Returns `reserved`. If it is true, Release will say that a thread has waited.
   bool MustWaitFor(bool reserved);
   bool AwaitsRelease() { return MustWaitFor(reserved_count_ > 0); }
 
@@ -194,7 +194,7 @@ class UsesInFlight {
   std::vector<Name*> small_;  // put by this rank and not reserved
   std::atomic<size_t> small_count_{0};
   size_t reserved_count_ = 0;
-  bool waits_for_release_ = false;  // somebody waits for the end of a reservation
+  bool waits_for_release_ = false;  // a thread waits for the end of a reservation
   size_t eager_count_ = 0;
 };
 

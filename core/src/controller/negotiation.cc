@@ -351,7 +351,7 @@ Status MessageReader::OnIdMessage(MessageKind kind, ByteReader* reader, Negotiat
 // ---- leaving and reporting
 
 void Negotiation::Leave() {
-  // A log that stays full has a reader that is dead, and then nobody needs to be told.
+  // A log that stays full has a reader that is dead, and then no rank needs to be told.
   constexpr int kMostTries = 10'000;
   for (int i = 0; i < kMostTries && !memory_.log.TryAppend({LogKind::kLeft, group_.rank(), 0, 0}); ++i) log_.SkipAll();
   outbox_.Ring();

@@ -128,7 +128,7 @@ class Negotiation {
   bool TakeReady(Ticket ticket) { return in_flight_.Take(ticket); }
   // Call it for a large operation when this thread has put its data (after Submit), or has taken the result (after
   // TakeReady). Until then no other thread takes the result, and Advance reads nothing that could give the span to
-  // others. Returns whether somebody has waited for such a thread. No-op where nothing is reserved.
+  // others. Returns whether another thread has waited for that. No-op where nothing is reserved.
   bool Release(Ticket ticket) { return in_flight_.Release(ticket); }
   // True while some thread has still to call Release, which then says that the caller waits.
   bool AwaitsRelease() { return in_flight_.AwaitsRelease(); }
@@ -137,8 +137,8 @@ class Negotiation {
   bool has_small() const { return in_flight_.has_small(); }
 
   // ---- eager operations
-  // Notes that rank `from` has arrived. put.payload_bytes of data follow for *inbox, which is null when nobody needs
-  // them. An error means that the epoch cannot go on.
+  // Notes that rank `from` has arrived. put.payload_bytes of data follow for *inbox, which is null when no operation
+  // needs them. An error means that the epoch cannot go on.
   Status OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
     return inboxes_.OnPut(from, put, inbox);
   }

@@ -58,7 +58,7 @@ struct Signature {
   }
   bool operator==(const Signature& other) const { return AllEqual(*this, other); }
   bool operator!=(const Signature& other) const { return !(*this == other); }
-  int64_t TotalBytes() const;  // not for allgather and alltoall, whose first dimension stands in the counts
+  int64_t TotalBytes() const;  // not for allgather and alltoall, whose first dimension is in the counts
   // How many counts each rank adds, which may differ between ranks: allgather one per tensor (its rows), alltoall one
   // per tensor and position (the rows for it).
   size_t CountsPerRank(int set_size) const;

@@ -105,7 +105,7 @@ std::optional<Wait> DeadlockDetector::Find(const std::vector<Wait>& waits) const
   return lost[titles[0]];
 }
 
-// A wait is mutual where a rank that is missing needs this one, or where nobody knows yet whether it does.
+// A wait is mutual where a rank that is missing needs this one, or may need it, as long as that is not known.
 void MarkMutual(const std::vector<Absence>& needed, bool is_known, std::vector<Wait>* waits) {
   std::set<int64_t> needing;
   for (const Absence& each : needed) needing.insert(each.here.begin(), each.here.end());

@@ -76,7 +76,7 @@ class DeadlockDetector {
     uint64_t entered;  // the answer holds while Operations::entered is this
     TimePoint said;
   };
-  std::map<int, Stuck> stuck_;  // who waits for this rank only
+  std::map<int, Stuck> stuck_;  // by rank: ranks that wait for this one only
 };
 
 // Marks the waits for ranks that need this one, or may need it: their answers decide whether it is a deadlock.

@@ -1,7 +1,7 @@
 // The driver decides which thread drives the progress loop; the others sleep meanwhile.
 //
 //   a caller in Wait   takes the progress lock and drives, or sleeps while another thread drives
-//   the thread here    sleeps until the doorbell rings; drives while nobody waits, and parks while a caller drives
+//   the loop thread    sleeps until the doorbell rings; drives while nobody waits, and parks while a caller drives
 //
 // The engine owns it. Start and Leave once; Wait and NotifyWaiters from any thread.
 #pragma once

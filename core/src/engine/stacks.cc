@@ -87,7 +87,7 @@ std::string StacksOfThisProcess() {
   const StackFunction function = g_function.load();
   if (function == nullptr) return "";
   std::string stacks = function();
-  if (stacks.size() > kMostBytes) stacks.erase(0, stacks.size() - kMostBytes);  // the main thread stands last
+  if (stacks.size() > kMostBytes) stacks.erase(0, stacks.size() - kMostBytes);  // the main thread comes last
   return stacks;
 }
 

@@ -30,7 +30,7 @@ using ThreadId = uint64_t;  // as stacks name threads
 // where the stacks are cut off.
 bool NoOthersMayCall(const std::string& stacks, const std::set<ThreadId>& threads);
 
-// The innermost frame that is not Farandole's, of the last thread with one, since the main thread stands last: `File
+// The innermost frame that is not Farandole's, of the last thread with one, since the main thread comes last: `File
 // "train.py", line 12 in main`.
 std::string UsersFrame(const std::string& stacks);
 

@@ -25,7 +25,7 @@ void Reduce(void* input, void* in_and_out, int* count, void* /*type*/) {
   Fold(kDType, kReduce, inputs, 2, static_cast<size_t>(*count), Scale(), in_and_out);
 }
 
-// MPI hands a reduction no argument of ours, so there is a function for each element type and reduction.
+// MPI passes a reduction no argument of its caller, so there is a function for each element type and reduction.
 template <size_t... kPairs>
 constexpr std::array<MpiReduceFunction, sizeof...(kPairs)> AllFunctions(std::index_sequence<kPairs...>) {
   return {&Reduce<static_cast<DType>(kPairs / kReduceOpCount), static_cast<ReduceOp>(kPairs % kReduceOpCount)>...};
