@@ -27,7 +27,7 @@ bool RaiseUnlessOk(const Status& status) {
   return status.ok();
 }
 
-// Empty where there is a Python error.
+// Returns an empty view on a Python error.
 std::string_view ToView(PyObject* text) {
   Py_ssize_t size = 0;
   const char* const bytes = PyUnicode_AsUTF8AndSize(text, &size);

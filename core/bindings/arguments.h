@@ -1,4 +1,4 @@
-// Python's numbers into the core's words.
+// Converts Python's numbers into the core's types.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -19,7 +19,7 @@ Status ToEnumeration(int value, int count, const char* what, Enumeration* result
   return Status::Ok();
 }
 
-// A wrong type or number sets a Python error, as usual.
+// A wrong type or number sets a Python error.
 bool IsTuple(PyObject* object, Py_ssize_t least, const char* what);
 int ToInt(PyObject* number);
 
@@ -37,12 +37,12 @@ class Dimensions {
   std::vector<int64_t> many_;
 };
 
-// One tensor of a call, (address to read, address to write, dtype, shape[, device, ready event]). False and a Python
-// error.
+// Reads one tensor of a call, (address to read, address to write, dtype, shape[, device, ready event]). Returns false
+// with a Python error set.
 bool ReadTensor(PyObject* call, Dimensions* dimensions, TensorView* tensor);
 
 // Reads the kind of an operation and its `parameters`, (name, reduce, root, prescale, postscale, process set), into the
-// view, which points into them. False and a Python error.
+// view, which points into them. Returns false with a Python error set.
 bool ReadParameters(PyObject* op, PyObject* parameters, RequestView* request);
 
 }  // namespace farandole

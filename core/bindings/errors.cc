@@ -9,7 +9,7 @@ namespace {
 
 std::array<PyObject*, 8> g_error_types{};
 
-// Sets the attribute `operations` of a MismatchError: what the ranks called, where they called different things.
+// Sets the attribute `operations` of a MismatchError: the operations that the ranks called, if they differ.
 void SetMismatchError(PyObject* type, const Status& status) {
   pybind11::set names;
   for (int kind = 0; kind < kOpKindCount; ++kind) {

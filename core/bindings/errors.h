@@ -1,4 +1,4 @@
-// From Status to Python's exceptions. All with the GIL held.
+// Converts a Status into a Python exception. All functions need the GIL.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -9,12 +9,12 @@
 
 namespace farandole {
 
-// Which exception class is raised for each Code.
+// Sets the exception class for each Code.
 void SetErrorTypes(const std::map<int, pybind11::object>& types);
 
-// As Python's own C functions do it: sets the exception, for the caller to return null.
+// Sets the exception, for a caller that returns null, as Python's own C functions do.
 void SetPythonError(const Status& status);
-// As pybind11 does it.
+// Throws the exception, as pybind11 does.
 [[noreturn]] void Raise(const Status& status);
 inline void RaiseIfError(const Status& status) {
   if (!status.ok()) Raise(status);

@@ -15,30 +15,30 @@ namespace {
 
 PyTypeObject* g_handle_type = nullptr;
 
-// What must stay alive while the core reads and writes its memory.
+// The objects that stay alive while the core reads and writes their memory.
 struct Kept {
   OperationPtr operation;
   PyObject* source = nullptr;
   PyObject* result = nullptr;
 
-  // The objects' destructors run Python, which may come back here.
+  // The objects' destructors run Python, which may call this file again.
   void Release() {
     Py_CLEAR(source);
     Py_CLEAR(result);
   }
 };
 
-// Held by the thread that calls the function of a handle. Others wait without the GIL.
-class Turn {
+// A lock for the thread that calls the function of a handle. Others wait without the GIL.
+class CallLock {
  public:
-  Turn() : lock_(PyThread_allocate_lock()) {}
-  ~Turn() {
+  CallLock() : lock_(PyThread_allocate_lock()) {}
+  ~CallLock() {
     if (lock_ != nullptr) PyThread_free_lock(lock_);
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  CallLock(const CallLock&) = delete;
+  CallLock& operator=(const CallLock&) = delete;
 
-  // False and a Python error.
+  // Returns false with a Python error set.
   bool Take() {
     if (lock_ == nullptr) return PyErr_NoMemory() != nullptr;
     if (holder_ == PyThread_get_thread_ident()) {
@@ -66,14 +66,14 @@ class Turn {
   unsigned long holder_ = PYTHREAD_INVALID_THREAD_ID;
 };
 
-// One that `map` made has an origin, which keeps what must stay alive, and a function, and no result until that was
+// A handle from `map` has an origin, which keeps objects alive, and a function; it has no result until the function was
 // called.
 struct PyHandle {
   PyObject_HEAD Kept kept;
-  std::shared_ptr<Engine> engine;  // null once somebody has waited for it, or for one that was made from it
+  std::shared_ptr<Engine> engine;  // null once a thread has waited for it, or for a handle that was made from it
   PyObject* origin;
   PyObject* function;
-  std::unique_ptr<Turn> turn;  // to call the function
+  std::unique_ptr<CallLock> call_lock;  // null unless `map` made the handle
 };
 
 PyHandle* From(PyObject* self) { return reinterpret_cast<PyHandle*>(self); }
@@ -85,12 +85,12 @@ PyHandle* Make(std::shared_ptr<Engine> engine, Kept kept) {
   Py_XINCREF(kept.result);
   new (&self->kept) Kept(std::move(kept));
   new (&self->engine) std::shared_ptr<Engine>(std::move(engine));
-  new (&self->turn) std::unique_ptr<Turn>();
+  new (&self->call_lock) std::unique_ptr<CallLock>();
   self->origin = self->function = nullptr;
   return self;
 }
 
-// Of handles that were dropped before their operation was done. Looked through whenever something is submitted.
+// Kept by handles that were dropped before their operation was done. Each submission looks through some of them.
 std::deque<Kept>& Orphans() {
   static auto* const orphans = new std::deque<Kept>();
   return *orphans;
@@ -108,7 +108,7 @@ void Destroy(PyObject* object) {
   Py_CLEAR(self->function);
   self->kept.~Kept();
   self->engine.~shared_ptr();
-  self->turn.~unique_ptr();
+  self->call_lock.~unique_ptr();
   PyObject_Free(object);
   Py_DECREF(type);
 }
@@ -121,9 +121,9 @@ PyObject* Done(PyObject* object, PyObject*) {
 
 PyObject* Wait(PyObject* object, PyObject*);
 
-// Unless another thread has done so meanwhile. False and a Python error: the function's.
+// Calls the function, unless another thread has done so meanwhile. Returns false with the function's Python error set.
 bool Apply(PyHandle* self) {
-  if (!self->turn->Take()) return false;
+  if (!self->call_lock->Take()) return false;
   if (self->function != nullptr) {
     PyObject* const value = Wait(self->origin, nullptr);
     PyObject* const result = value != nullptr ? PyObject_CallOneArg(self->function, value) : nullptr;
@@ -134,7 +134,7 @@ bool Apply(PyHandle* self) {
       Py_CLEAR(self->origin);
     }
   }
-  self->turn->GiveBack();
+  self->call_lock->GiveBack();
   return self->kept.result != nullptr;
 }
 
@@ -148,7 +148,7 @@ PyObject* Map(PyObject* object, PyObject* function) {
   const PyHandle* const origin = From(object);
   PyHandle* const self = Make(origin->engine, {origin->kept.operation, nullptr, nullptr});
   if (self == nullptr) return nullptr;
-  self->turn = std::make_unique<Turn>();
+  self->call_lock = std::make_unique<CallLock>();
   self->origin = Py_NewRef(object);
   self->function = Py_NewRef(function);
   return reinterpret_cast<PyObject*>(self);
@@ -176,10 +176,10 @@ PyType_Slot g_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&Destroy)}, {Py
 PyType_Spec g_spec = {"farandole._core.Handle", sizeof(PyHandle), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, g_slots};
 
-// The operation is over, so neither this handle nor those that it was made from need the engine or the source.
+// The operation is over, so neither this handle nor its origins need the engine or the source.
 void LetGo(PyHandle* handle) {
   handle->engine.reset();
-  PyObject* const origin = Py_XNewRef(handle->origin);  // the end of the source may run Python, which may drop it
+  PyObject* const origin = Py_XNewRef(handle->origin);  // dropping the source may run Python, which may drop the origin
   Py_CLEAR(handle->kept.source);
   if (origin != nullptr) LetGo(From(origin));
   Py_XDECREF(origin);
@@ -208,7 +208,7 @@ bool WaitFor(PyObject* handle) {
     for (bool takes_long = false; !engine->Poll(self->kept.operation); takes_long = true) {
       {
         const WithoutGil scope;
-        std::optional<Engine::OnlyWaiting> waiting;  // not while handlers of signals run, below
+        std::optional<Engine::OnlyWaiting> waiting;  // not while signal handlers run, below
         if (takes_long) waiting.emplace(engine.get(), self->kept.operation);
         engine->Wait(self->kept.operation, kSignalIntervalMs);
       }
@@ -217,19 +217,19 @@ bool WaitFor(PyObject* handle) {
     LetGo(self);
   }
   if (operation.status().ok()) return true;
-  // Ctrl-C goes to all ranks: who has heard of it, too, does not blame one that has left because of it.
+  // Ctrl-C goes to all ranks. A rank that has got it, too, does not blame a rank that left because of it.
   if (PyErr_CheckSignals() == 0) SetPythonError(operation.status());
   return false;
 }
 
-// Some at a time, going round: one that is stuck keeps no other from being released.
+// Looks at some orphans at a time, in turn, so that one whose operation hangs keeps no other from being released.
 void ReleaseOrphans(size_t most) {
   auto& orphans = Orphans();
   for (size_t looks = std::min(most, orphans.size()); looks > 0 && !orphans.empty(); --looks) {
     Kept orphan = std::move(orphans.front());
     orphans.pop_front();
     if (orphan.operation->done()) {
-      orphan.Release();  // which may run Python, and so come here again
+      orphan.Release();  // which may run Python, and so call this again
     } else {
       orphans.push_back(std::move(orphan));
     }

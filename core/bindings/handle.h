@@ -1,7 +1,7 @@
-// What Python holds of an operation: the type `Handle` of _core.pyi.
+// Python's handle of an operation: the type `Handle` of _core.pyi.
 //
 // Written against Python's C interface: with pybind11, making a handle and waiting with it take longer than the core
-// needs for a small operation (figures in one.h). All with the GIL held, which is released while a call waits.
+// needs for a small operation (figures in one.h). All functions need the GIL, and release it while they wait.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,9 +10,9 @@
 
 namespace farandole {
 
-constexpr int64_t kSignalIntervalMs = 100;  // of waiting, between two looks for signals (Ctrl-C)
+constexpr int64_t kSignalIntervalMs = 100;  // of waiting, between two checks for signals (Ctrl-C)
 
-// For a scope in which other Python threads may run.
+// Releases the GIL for a scope.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
@@ -24,17 +24,17 @@ class WithoutGil {
   PyThreadState* const state_;
 };
 
-// False and a Python error: no memory.
+// Returns false with a Python error set when there is no memory.
 bool AddHandleType(PyObject* module);
 
-// A new handle, which keeps both objects alive until the operation is done, even if it is dropped before, and returns
-// `result` when it is waited for.
+// Makes a handle. It keeps both objects alive until the operation is done, even if it is dropped before, and its wait()
+// returns `result`.
 PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyObject* source, PyObject* result);
 
-// False and a Python error: a signal's, or the operation's.
+// Returns false with a Python error set, from a signal handler or the operation.
 bool WaitFor(PyObject* handle);
 
-// Lets go of what handles kept that were dropped before their operation was done; looks at so many of them.
+// Releases what handles kept that were dropped before their operation was done; looks at `most` of them.
 void ReleaseOrphans(size_t most = 8);
 
 }  // namespace farandole

@@ -1,6 +1,6 @@
-// Python <-> engine: conversions only. What the functions promise stands in _core.pyi.
+// Python <-> engine: conversions only. _core.pyi says what the functions promise.
 //
-// The GIL is released wherever a call may wait, and taken every 100 ms of waiting to look for signals (Ctrl-C).
+// The GIL is released wherever a call may wait, and taken every 100 ms of waiting to check for signals (Ctrl-C).
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -61,7 +61,7 @@ py::object Submit(const py::object& op, const py::list& tensors, const py::objec
   const std::string site = SiteOf(0);
   request.tensors = {views.data(), views.size()};
   request.site = site;
-  request.results_on_device = true;  // for what lies there
+  request.results_on_device = true;  // if the tensors are there
   request.splits = {splits.data(), splits.size()};
   request.ranks = {ranks.data(), ranks.size()};
   OperationPtr operation;
@@ -127,7 +127,7 @@ py::list Exchange(int rank, int size, const std::string& mine) {
   return list;
 }
 
-// Asks for a reason to stop waiting for the others: a signal's handler, or `look`, raises it.
+// Raises an exception if waiting for other ranks should stop: a signal handler's, or that of `look`.
 void LookAround(const py::object& look) {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   if (!look.is_none()) look();
@@ -145,7 +145,8 @@ void Init(int rank, int size, const std::string& store, const py::bytes& key, co
   if (size > 1 && secret.size() != spec.key.size())
     RaiseIfError(Invalid("the job key must have 32 bytes, not " + std::to_string(secret.size())));
   std::copy(secret.begin(), secret.end(), spec.key.begin());
-  // In a thread of its own, so that this one can look around: a job whose other ranks never come must be interruptible.
+  // Runs in a thread of its own, so that this one can check for signals: a user must be able to interrupt a job whose
+  // other ranks never come.
   std::future<Status> meeting = std::async(std::launch::async, [spec] { return InitProcess(spec); });
   while (!IsReady(meeting)) {
     try {
@@ -163,7 +164,7 @@ void Shutdown() {
     py::gil_scoped_release release;
     ShutdownProcess();
   }
-  ReleaseOrphans(std::numeric_limits<size_t>::max());  // all are done
+  ReleaseOrphans(std::numeric_limits<size_t>::max());  // all operations are done
 }
 
 void StartTimeline(const std::string& path, const std::string& title, int64_t offset_ns, bool marks_batches) {
@@ -192,7 +193,7 @@ py::list FindBackEnds() {
   return list;
 }
 
-// Whether a back end is called `name`, performs such operations of 2 ranks, and takes tensors as they lie on a device.
+// True when a backend is called `name`, performs such operations of 2 ranks, and takes tensors as they lie on a device.
 // cut_off: between hosts, where the user says that its library has no network.
 bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_device, double factor, bool cut_off) {
   const std::vector<std::string> names = BackendNames();

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-// Larger ones take long to copy where the core does it at once (a world of one rank).
+// Larger tensors take long to copy where the core does so at once (in a world of one rank).
 constexpr size_t kMostWithGil = 64 << 10;
 
 constexpr int kOurFrames = 2;  // a Submitter's method, and the public function that calls it
@@ -35,7 +35,7 @@ enum ArrayFlags { kContiguous = 0x1, kAligned = 0x100, kNativeOrder = 0x200, kWr
 
 bool FindDType(const ArrayStruct& array, DType* dtype) {
   for (int number = 0; number < kDTypeCount; ++number) {
-    const DTypeRow& row = kDTypes[number];  // that of float16 before that of bfloat16, which these arrays do not have
+    const DTypeRow& row = kDTypes[number];  // float16 comes before bfloat16, which these arrays do not have
     if (row.kind != array.kind || row.size_bytes != static_cast<size_t>(array.item_size)) continue;
     *dtype = static_cast<DType>(number);
     return true;
@@ -46,7 +46,7 @@ bool FindDType(const ArrayStruct& array, DType* dtype) {
 // How a look at Python's objects ended.
 enum class Look { kFine, kUnusable, kError };  // kError: a Python error is set
 
-// The memory of an array; the array's own, so that it outlives the capsule.
+// Finds the memory of an array. The memory is the array's own, so it outlives the capsule.
 Look LookAt(PyObject* array, int needed_flags, Dimensions* dimensions, TensorView* tensor, void** memory) {
   static PyObject* const attribute = PyUnicode_InternFromString("__array_struct__");
   PyObject* const capsule = PyObject_GetAttr(array, attribute);
@@ -95,7 +95,7 @@ Status SubmitTo(Engine* engine, const RequestView& view, OperationPtr* operation
   return engine->Submit(std::move(request), operation, will_wait);
 }
 
-// arguments: op, source, target, call, parameters. *handle is null when the arrays are unusable.
+// arguments: op, source, target, call, parameters. *handle stays null when the arrays are unusable.
 Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, PyObject** handle) {
   if (count != 5) {
     PyErr_Format(PyExc_TypeError, "expected 5 arguments, not %zd", count);
@@ -130,7 +130,7 @@ Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, PyObjec
   return *handle != nullptr ? Look::kFine : Look::kError;
 }
 
-// No C++ exception gets into Python.
+// Lets no C++ exception reach Python.
 template <typename Body>
 PyObject* Guard(Body body) noexcept {
   try {

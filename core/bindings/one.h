@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-// False and a Python error: no memory.
+// Returns false with a Python error set when there is no memory.
 bool AddOneTensorFunctions(PyObject* module);
 
 }  // namespace farandole

@@ -7,10 +7,10 @@
 namespace farandole {
 namespace {
 
-constexpr size_t kMostPlaces = 4096;  // programs that make code as they go must not grow by it
+constexpr size_t kMostPlaces = 4096;  // a limit, since programs may keep generating code
 
 struct Position {
-  PyCodeObject* code;  // owned by Places(), or another one could get its address
+  PyCodeObject* code;  // a reference, so that no other code object gets its address
   int instruction;
 
   bool operator==(const Position& other) const { return code == other.code && instruction == other.instruction; }
@@ -39,24 +39,24 @@ int InstructionOf(PyFrameObject* frame) {
 #endif
 }
 
-// A new reference, or null.
+// Returns a new reference, or null.
 PyFrameObject* FrameAt(int above) {
-  static PyObject* const get_frame = PySys_GetObject("_getframe");  // borrowed from sys, which outlives us
-  PyObject* number = PyLong_FromLong(above);                        // a small one, which is there already
+  static PyObject* const get_frame = PySys_GetObject("_getframe");  // borrowed from sys, which lives longer
+  PyObject* number = PyLong_FromLong(above);                        // a small number, which exists already
   PyObject* const frame = number != nullptr ? PyObject_Vectorcall(get_frame, &number, 1, nullptr) : nullptr;
   Py_XDECREF(number);
   if (frame == nullptr) PyErr_Clear();
   return reinterpret_cast<PyFrameObject*>(frame);
 }
 
-// False and a Python error. The function itself raises nothing, but Python calls handlers of signals in it.
+// Returns false with a Python error set. The function itself raises nothing, but Python may run signal handlers in it.
 bool Ask(PyFrameObject* frame, Place* place) {
   if (g_place_function == nullptr) return true;
   PyObject* const answer = PyObject_CallOneArg(g_place_function, reinterpret_cast<PyObject*>(frame));
   if (answer == nullptr) return false;
   if (PyUnicode_Check(answer)) {
     const char* const text = PyUnicode_AsUTF8(answer);
-    if (text == nullptr) PyErr_Clear();  // the name of a file that is no text
+    if (text == nullptr) PyErr_Clear();  // a file name that is not valid UTF-8
     *place = text != nullptr ? text : "";
   }
   Py_DECREF(answer);
@@ -69,7 +69,7 @@ void ForgetAll() {
   for (const auto& [position, place] : places) Py_DECREF(position.code);
 }
 
-// As Ask, which is called once for each place.
+// Like Ask, but asks only once for each place.
 bool FindPlace(PyFrameObject* frame, Place* place) {
   PyCodeObject* const code = PyFrame_GetCode(frame);
   const Position position{code, InstructionOf(frame)};
@@ -80,7 +80,7 @@ bool FindPlace(PyFrameObject* frame, Place* place) {
     return true;
   }
   if (Places().size() >= kMostPlaces) ForgetAll();
-  const bool found = Ask(frame, place);  // runs Python, which may come back here
+  const bool found = Ask(frame, place);  // runs Python, which may call this again
   if (!found || !Places().emplace(position, *place).second) Py_DECREF(code);
   return found;
 }

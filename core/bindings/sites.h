@@ -1,7 +1,7 @@
-// Where the user's program made the call that is being submitted, for messages: "train.py:12".
+// Finds where the user's program made the call that is being submitted, for messages: "train.py:12".
 //
-// Every submission asks, and hardly any message tells; so each place is found out once, by Python (_sites.py), and then
-// known by its code object and position: 50 ns instead of 200 in Python. All with the GIL held.
+// Every submission needs a place, and hardly any message shows it. So Python (_sites.py) finds each place once, and
+// then it is known by its code object and position: 50 ns instead of 200 in Python. All functions need the GIL.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,11 +10,12 @@
 
 namespace farandole {
 
-// `place(frame)`: "train.py:12", or None where the frame is none of the user's.
+// `place(frame)`: "train.py:12", or None for a frame outside the user's program.
 void SetPlaceFunction(pybind11::object place);
 
-// Of the nearest frame that is the user's; "" where there is none. `above`: how many frames are not looked at, since
-// they are known to be ours. False and a Python error: what a handler of a signal raised meanwhile, Ctrl-C say.
+// Sets *site to the place of the nearest frame of the user's program; "" where there is none. `above`: how many frames
+// to skip, which are Farandole's. Returns false with a Python error set, from a signal handler that ran meanwhile
+// (Ctrl-C, for example).
 bool CallSite(int above, std::string* site);
 
 }  // namespace farandole

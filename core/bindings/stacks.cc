@@ -14,14 +14,14 @@
 namespace farandole {
 namespace {
 
-// What faulthandler calls. It takes no lock and allocates nothing. Looked up, since it is not a part of the documented
-// interface.
+// The function that faulthandler calls. It takes no lock and allocates nothing. It is looked up, since it is not part
+// of the documented interface.
 using DumpFunction = const char* (*)(int descriptor, PyInterpreterState* interpreter, PyThreadState* current);
 
 DumpFunction g_dump = nullptr;
 PyInterpreterState* g_interpreter = nullptr;
 
-// A thread that runs Python gives the lock away every 5 ms when another one asks for it.
+// A thread that runs Python releases the lock every 5 ms when another one asks for it.
 constexpr std::chrono::milliseconds kPatience{200};
 
 std::string Dump() {
@@ -42,7 +42,7 @@ std::string WithoutCurrentThread(std::string text) {
   return text.erase(begin, end == std::string::npos ? end : end + 2 - begin);
 }
 
-// A thread of its own, since nobody can stop asking for the lock.
+// Uses a thread of its own, since a request for the lock cannot be cancelled.
 std::future<std::string> DumpWithLock() {
   std::promise<std::string> promise;
   std::future<std::string> text = promise.get_future();
@@ -65,7 +65,7 @@ std::string PythonStacks() {
   if (g_dump == nullptr || Py_IsInitialized() == 0) return "";
   std::future<std::string> text = DumpWithLock();
   if (text.wait_for(kPatience) == std::future_status::ready) return text.get();
-  return Dump();  // who keeps the lock that long is in C code, so stacks do not change
+  return Dump();  // a thread that keeps the lock so long is in C code, so stacks do not change
 }
 
 }  // namespace farandole

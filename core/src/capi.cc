@@ -1,4 +1,4 @@
-// The C door: conversions only. What the functions promise stands in farandole.h.
+// The C interface: conversions only. farandole.h says what the functions promise.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -30,7 +30,7 @@ int32_t Report(const Status& status) {
   return static_cast<int32_t>(status.code());
 }
 
-// Runs `body`, which returns a code, so that no exception (memory has run out) gets across.
+// Runs `body`, which returns a code, so that no exception (for want of memory) reaches C.
 template <typename Body>
 int32_t Guard(Body body) noexcept {
   try {
@@ -40,7 +40,7 @@ int32_t Guard(Body body) noexcept {
   }
 }
 
-// What is given to the core's C++ side when an operation is to call back through C.
+// The argument of CallDone, for an operation that calls back through C.
 struct DoneCall {
   void (*done)(void*, int32_t, const char*, void*);
   void* argument;
@@ -67,8 +67,8 @@ Status Unknown(const char* what, int32_t number) {
   return Invalid(std::string("unknown ") + what + std::to_string(number));
 }
 
-// What the caller gives, with all fields: one that was compiled against an older header knows fewer, and the others are
-// zero, in `room`.
+// Returns the caller's struct with all fields. A caller compiled against an older header has fewer; then the result is
+// `room`, where the others are zero.
 template <typename Struct>
 const Struct& Whole(const Struct& given, Struct* room) {
   if (given.struct_size >= sizeof(Struct)) return given;
@@ -90,7 +90,7 @@ bool Refuse(Status problem, Status* why) {
   return true;
 }
 
-// Whether it cannot be told what is asked; then *why says why.
+// True when the request makes no sense; *why says why.
 bool IsRefused(const frd_request& from, Status* why) {
   if (!InRange(from.operation, kOpKindCount)) return Refuse(Unknown("operation ", from.operation), why);
   if (!InRange(from.reduce, kReduceOpCount)) return Refuse(Unknown("reduction ", from.reduce), why);
@@ -112,7 +112,7 @@ TensorView ToView(const frd_tensor& given) {
           {from.shape, static_cast<size_t>(std::max(from.dimension_count, 0))}};
 }
 
-// But for its tensors. Each field is written once: a call of 4 bytes takes 200 ns.
+// Converts everything except tensors. Each field is written once: a call of 4 bytes takes 200 ns.
 RequestView ToView(const frd_request& from) {
   return {{static_cast<OpKind>(from.operation), static_cast<ReduceOp>(from.reduce), from.root, from.prescale,
            from.postscale, from.process_set, /*results_on_device=*/false, static_cast<Ready>(from.ready),
@@ -124,7 +124,7 @@ RequestView ToView(const frd_request& from) {
           ToView(from.site)};
 }
 
-// A request as the engine takes it; `view` points at what is the caller's, and at this.
+// A request as the engine takes it; `view` points at the caller's memory and at this object.
 class ParsedRequest {
  public:
   // REQUIRES: whole, and not refused.
@@ -145,7 +145,7 @@ class ParsedRequest {
   std::vector<TensorView> several_;
 };
 
-// Calls run(request), which returns a code, with the parsed one.
+// Calls run(request), which returns a code, with the parsed request.
 template <typename Run>
 int32_t Parse(const frd_request& given, Status* status, Run run) {
   if (given.struct_size < kFirstRequest) return Report(TooSmall("frd_request"));
@@ -186,7 +186,7 @@ int32_t Begin(Engine* engine, const frd_request& given, RequestView* request, bo
     request->done_argument = call.get();
   }
   if (const Status begun = engine->Submit(*request, operation, will_wait); !begun.ok()) return Report(begun);
-  call.release();  // CallDone has it, or had it already
+  call.release();  // CallDone frees it, or has done so
   return FRD_OK;
 }
 

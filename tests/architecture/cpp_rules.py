@@ -37,7 +37,7 @@ _PATH_KIND = re.compile(r"(?P<compares>(?:[!=]=|\bcase)\s*)?\bPathKind::k\w+")
 _ENDS = re.compile(r"\bdone_\.store\(true|\brequest\.done\(")
 ENVIRONMENT_FILE = "core/src/common/config.cc"
 # Registers with TensorFlow while it is loaded, before Python can call it.
-_READS_WHILE_LOADED = "plugins/tensorflow/csrc/door.cc"
+_READS_WHILE_LOADED = "plugins/tensorflow/csrc/entry_points.cc"
 
 
 def layer_of(path: str) -> str | None:

@@ -1,7 +1,7 @@
-// A back end performs collectives among the ranks of a process set.
+// A backend performs collectives among the ranks of a process set.
 //
 // The engine hands over one task after another, in the same order on every rank, and polls until each is done. Only
-// Open and the destructor block: Poll moves what can be moved and returns. The engine owns the back ends of its epoch
+// Open and the destructor block: Poll moves what can be moved and returns. The engine owns the backends of its epoch
 // (table.h); only the holder of the ProgressLock calls them.
 #pragma once
 
@@ -22,8 +22,9 @@
 
 namespace farandole {
 
-// Libraries of collectives know these five and no join or barrier of ours; a kind that is added here later has an empty
-// cell. They reduce element by element, so what looks at whole tensors (Adasum) stays ours. Pure; any thread.
+// Libraries of collectives know these five, and neither join nor barrier; a kind that is added later has an empty cell.
+// They reduce element by element, so reductions of whole tensors (Adasum) stay with the native backend. Pure; any
+// thread.
 inline bool LibrariesPerform(const PathFacts& facts) {
   constexpr auto kPerformed = ByNumber<kOpKindCount, bool>(false, {{OpKind::kAllreduce, true},
                                                                    {OpKind::kAllgather, true},
@@ -38,43 +39,43 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
-  // All ranks call it once, before any task; it may block, like the start of the world. Returns what `find` of its kind
-  // returns where there is no library.
+  // All ranks call it once, before any task; it may block, like the start of the world. Where there is no library,
+  // returns what `find` of its kind returns.
   virtual Status Open() { return Status::Ok(); }
-  // REQUIRES: its kind supports the task, the task before is done. `task` stays valid until it is done or aborted.
+  // REQUIRES: its kind supports the task, and the task before is done. `task` stays valid until it is done or aborted.
   virtual Status Start(const Task* task) = 0;
   // *moved: something happened. *done: the outputs are complete and the inputs no longer needed.
   virtual Status Poll(bool* moved, bool* done) = 0;
   // How long the progress loop may sleep before it calls Poll again: 0 is not at all, -1 is until something wakes it.
   virtual int LongestSleepMs() const { return -1; }
-  // Ranks that the task at hand waits for, as far as this rank can tell; for reports.
+  // Returns the ranks that the current task waits for, as far as this rank can tell; for reports.
   virtual std::vector<int> WaitingOn() const = 0;
-  // Where no rank can be named: what the task at hand waits for, and what to look at, "a library, which ...,".
+  // Where no rank can be named: says what the current task waits for, and what to look at, "a library, which ...,".
   virtual std::string StallReason() const { return ""; }
-  // Drops the task at hand; its memory is not touched any more on return.
+  // Drops the current task, and does not touch its memory after it has returned.
   virtual void Abort() = 0;
-  // The set is gone; what was kept for it may go. REQUIRES: no task of it is under way.
+  // Drops what was kept for a removed set. REQUIRES: no task of it is under way.
   virtual void Forget(int set_id) = 0;
 };
 
-// A row of the table (table.h): what is declared of a back end before there is one.
+// A row of the table (table.h): what is known of a backend before one is made.
 struct BackendKind {
   const char* name;
-  // Pure: every rank must come to the same.
+  // Pure: every rank must get the same result.
   bool (*supports)(const PathFacts& facts);
-  // Whether it is handed the tensors as they lie on the device; else they stand in host memory meanwhile. True only
-  // where supports() says yes to on_device.
+  // True when it takes tensors as they lie on the device; else the engine copies them to host memory. True only where
+  // supports() accepts on_device.
   bool takes_device_memory;
-  // Whether it is asked about what is cut off, too.
+  // True when it may be chosen where there is no network (PathFacts::is_cut_off), too.
   bool does_without_network;
-  // Looks for the library that it needs and says which that is, "Name 1.2.3": all ranks must find the same. It is not
-  // Ok where there is none that can be used; the message says what was tried and what to install. Nothing is begun.
+  // Looks for the library that it needs, and names it, "Name 1.2.3": all ranks must find the same. Returns an error
+  // where none can be used; the message says what was tried and what to install. Starts nothing.
   Status (*find)(const Settings& settings, std::string* library);
-  // `host_backend` performs host collectives whatever the user's list: what ranks have to tell each other before their
-  // library has met goes by it, in the order of the log.
+  // `host_backend` performs host collectives, whatever the user's list. Through it ranks exchange what they need before
+  // their library has connected, in the order of the log.
   std::unique_ptr<Backend> (*make)(World* world, const Settings& settings, Backend* host_backend);
   // An allgather by a library whose own launcher started the ranks, before there is a world: (settings, rank, size, own
-  // bytes, those of all ranks). It blocks until all have called. Null where the library has no such way.
+  // bytes, those of all ranks). It blocks until all have called it. Null where the library cannot do that.
   Status (*exchange)(const Settings& settings, int rank, int size, const std::string& mine,
                      std::vector<std::string>* all) = nullptr;
 };

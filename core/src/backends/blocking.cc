@@ -18,8 +18,8 @@ struct CallThread::Shared {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::atomic<bool> is_idle{true};  // changed under the mutex; read without it by the owner, who alone ends idleness
-  std::deque<Call> calls;           // guarded by it, as those below; the first is being made
+  std::atomic<bool> is_idle{true};  // changed under the mutex; read without it by the owner, which alone clears it
+  std::deque<Call> calls;           // guarded by the mutex, as those below
   std::function<void()> wake;
   bool is_ending = false;
   Status failed;
@@ -34,7 +34,7 @@ void CallThread::Shared::Loop() {
     calls.pop_front();
     lock.unlock();
     Status status = call();
-    call = nullptr;  // once it is idle, nothing that the calls used is in use
+    call = nullptr;  // releases what the call used before the thread is idle
     lock.lock();
     if (failed.ok()) failed = std::move(status);
     is_idle = calls.empty();
@@ -107,12 +107,12 @@ std::vector<std::string> OutOfBandAllgather::peer_addresses() const {
   return peer_addresses;
 }
 
-// ---- a back end
+// ---- a backend
 
 namespace {
 
-// Libraries notice broken connections before anybody knows who is dead, and cannot say who it is. So an error is held
-// back until the liveness of the world has had the time to name the rank.
+// Libraries notice broken connections before any rank knows who is dead, and cannot say who it is. So an error is held
+// back until the world's liveness has had the time to name the rank.
 constexpr int64_t kSuspicionMs = 1000;
 
 class Blocking final : public Backend {
@@ -204,12 +204,12 @@ class Blocking final : public Backend {
  private:
   enum class State { kIdle, kGathering, kPerforming };
 
-  // The task and its set are copied: a library that does not come back has them for as long as it likes.
+  // Copies the task and its set, since a library that does not return keeps them for as long as it likes.
   void Submit(std::vector<std::string> peer_addresses, bool meet) {
     if (meet) met_.insert(task_->set->id);
     thread_.Submit([library = library_, set = *task_->set, task = *task_, peer_addresses = std::move(peer_addresses),
                     meet]() mutable {
-      const FloatingPointScope scope;  // libraries fold by our kernels
+      const FloatingPointScope scope;  // libraries may fold by the core's kernels
       task.set = &set;
       if (meet) FRD_RETURN_IF_ERROR(library->Meet(set, peer_addresses));
       return library->Perform(task);
@@ -222,11 +222,11 @@ class Blocking final : public Backend {
   OutOfBandAllgather allgather_;
   const std::shared_ptr<BlockingLibrary> library_;
   CallThread thread_;
-  std::set<int> met_;  // the sets whose members have met, or are about to
+  std::set<int> met_;  // the sets whose members have connected, or are about to
   const Task* task_ = nullptr;
   State state_ = State::kIdle;
   bool is_stuck_ = false;
-  Status failed_;  // of the task at hand, held back
+  Status failed_;  // of the current task, held back
   TimePoint failed_at_{};
 };
 

@@ -1,9 +1,9 @@
-// Back ends whose library may block share three things: a thread that makes the library's calls, an allgather before
-// the ranks have met in the library, and a whole back end over blocking collectives.
+// Backends whose library may block share three things: a thread that makes the library's calls, an allgather before the
+// ranks have connected in the library, and a whole backend over blocking collectives.
 //
-//   CallThread             makes calls one after the other, and is left alone with one that does not return
-//   OutOfBandAllgather     addresses or ids of a set's members, carried by the host back end
-//   BlockingLibrary        what is done with a library; MakeBlocking makes a back end of it
+//   CallThread             makes calls one after the other; abandoned if one does not return
+//   OutOfBandAllgather     addresses or ids of a set's members, by the host backend
+//   BlockingLibrary        the calls of one library; MakeBlocking makes a backend of it
 #pragma once
 
 #include <chrono>
@@ -19,21 +19,21 @@
 namespace farandole {
 
 // A thread that makes calls of a library in the order in which they were submitted. Its owner, which is one thread at a
-// time, asks later whether they have been made, so a call that blocks does not keep the owner.
+// time, asks later whether they have been made, so a call that blocks does not block the owner.
 //
-// A call that does not return keeps the thread and everything that the calls use, even when the CallThread is gone:
-// each call owns what it uses. Calls that were submitted behind it are made if it returns after all.
+// A call that does not return keeps the thread and everything that the calls use, even after the CallThread is
+// destroyed, since each call owns what it uses. If it does return, the thread makes the calls behind it.
 class CallThread {
  public:
   using Call = std::function<Status()>;
 
   CallThread() = default;  // without a thread
-  // Ends the thread where it has nothing to do, else leaves it alone.
+  // Ends the thread if it is idle, else abandons it.
   ~CallThread();
   CallThread(const CallThread&) = delete;
   CallThread& operator=(const CallThread&) = delete;
 
-  // The thread calls `wake`, where there is one, whenever it has made all calls, until the CallThread is gone.
+  // The thread calls `wake`, if there is one, whenever it has made all calls, until the CallThread is destroyed.
   void Start(std::function<void()> wake = nullptr);
   bool has_started() const { return thread_.joinable(); }
 
@@ -43,7 +43,7 @@ class CallThread {
   bool TakeResult(Status* status);
   // True when all calls have been made, and before the start.
   bool IsIdle() const;
-  // Waits until all calls have been made. False where they have not been by `end`.
+  // Waits until all calls have been made. Returns false if they have not been by `end`.
   bool AwaitIdle(TimePoint end);
 
  private:
@@ -53,9 +53,9 @@ class CallThread {
   std::thread thread_;
 };
 
-// Members of a process set tell each other some bytes, all of the same size, before their library has met: the
-// addresses where it listens, say. The host back end performs it, which needs no such thing, at its place in the log.
-// Only the holder of the ProgressLock uses it.
+// Members of a process set send each other some bytes, all of the same size, before their library has connected: the
+// addresses where it listens, for example. The host backend performs this at its place in the log, and needs no
+// addresses itself. Only the holder of the ProgressLock uses it.
 class OutOfBandAllgather {
  public:
   explicit OutOfBandAllgather(Backend* host_backend) : host_backend_(host_backend) {}
@@ -78,7 +78,7 @@ class OutOfBandAllgather {
 
 // A library of collectives whose calls block. A CallThread performs the tasks, in the order of the log.
 //
-//   progress loop     Start: the set's first task: addresses of all members, out of band     Poll: is it done?
+//   progress loop     Start: the set's first task: addresses of all members, out of band     Poll until done
 //   thread                                            Meet(set, addresses)  Perform(task) ...  Forget(set)
 //
 // The progress loop calls Open, Greet and Interrupt; the thread calls the others.
@@ -88,12 +88,12 @@ class BlockingLibrary {
   // As Backend::Open.
   virtual Status Open() { return Status::Ok(); }
   // Sets *peer_address to the bytes that the other members need from this rank before the first task of the set. All
-  // members give as many; none where the library needs none.
+  // members give equally many; none where the library needs none.
   virtual Status Greet(const ProcessSet& set, std::string* peer_address) {
     static_cast<void>(set), peer_address->clear();
     return Status::Ok();
   }
-  // Before the first task of the set. peer_addresses: by position, or none.
+  // Connects the set before its first task. peer_addresses: by position, or none.
   virtual Status Meet(const ProcessSet& set, const std::vector<std::string>& peer_addresses) = 0;
   virtual Status Perform(const Task& task) = 0;
   virtual void Forget(int set_id) { static_cast<void>(set_id); }
@@ -101,8 +101,8 @@ class BlockingLibrary {
   virtual void Interrupt() {}
 };
 
-// patience: how long the library may take to heed Interrupt. Afterwards its thread is left alone with everything that
-// it uses, and the user is told.
+// patience: how long the library may take to react to Interrupt. Afterwards its thread is abandoned with everything
+// that it uses, and a warning tells the user.
 std::unique_ptr<Backend> MakeBlocking(const BackendKind& kind, World* world, Backend* host_backend,
                                       std::shared_ptr<BlockingLibrary> library, std::chrono::milliseconds patience);
 

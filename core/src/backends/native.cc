@@ -1,4 +1,5 @@
-// Our own back end: it looks up a process set's Collectives, which do the work, and keeps Adasum's composition of them.
+// The native backend: it looks up a process set's Collectives, which do the work, and runs Adasum, which consists of
+// several of them.
 #include <limits>
 #include <map>
 
@@ -60,11 +61,11 @@ class Native final : public Backend {
   const Settings settings_;
   std::map<int, std::unique_ptr<Collectives>> sets_;  // by the set's id; made with the set's first task
   std::map<int, int> last_set_on_channel_;            // by channel; only sets that this rank was in
-  Collectives* running_ = nullptr;                    // of the task at hand, or of the last
-  std::unique_ptr<Adasum> adasum_;                    // the task at hand, performed by running_; null for other tasks
+  Collectives* running_ = nullptr;                    // of the current task, or of the last
+  std::unique_ptr<Adasum> adasum_;                    // the current task, performed by running_; null for other tasks
 };
 
-// The tensors' place is not asked: the engine copies those on a device to host memory first.
+// Tensors may lie anywhere: the engine copies those on a device to host memory first.
 bool NativeSupports(const PathFacts& facts) {
   if (facts.set_size > NativeMostRanks(facts.kind)) return false;
   if (!Reduces(facts.kind)) return true;
@@ -79,7 +80,7 @@ std::unique_ptr<Backend> MakeNative(World* world, const Settings& settings, Back
 
 }  // namespace
 
-// Allgather and reducescatter give every position a piece of each slot (Parts), and a slot has room for so many.
+// Allgather and reducescatter give every position a piece of each slot (Parts), and a slot has room for only so many.
 int NativeMostRanks(OpKind kind) {
   const bool in_parts = AllocatesOutput(kind) && !TakesSplits(kind);
   return in_parts ? Parts::kMostPositions : std::numeric_limits<int>::max();

@@ -7,7 +7,7 @@ namespace farandole {
 
 std::byte* Packing::Scratch::Reserve(size_t wanted_bytes) {
   if (wanted_bytes > size_bytes || !memory) {
-    memory.reset();  // first, so that there is never room for both
+    memory.reset();  // first, so that the old and the new memory never exist at once
     memory.reset(new (std::nothrow) std::byte[wanted_bytes > 0 ? wanted_bytes : 1]);
     size_bytes = memory ? wanted_bytes : 0;
   }
@@ -33,7 +33,7 @@ Status Packing::Pack(const Task& task) {
     output_ = outputs_.Reserve(output_bytes_);
     if (output_ == nullptr) return Short(output_bytes_);
   }
-  // A library broadcasts in one buffer. The root's is its input, which has the data; the receivers' is their output.
+  // A library broadcasts in one buffer: the input on the root, which has the data, and the output elsewhere.
   if (!OnlyRootSends(task.kind)) return Status::Ok();
   if (IsRoot()) {
     output_ = const_cast<void*>(input_);
@@ -43,7 +43,8 @@ Status Packing::Pack(const Task& task) {
   return Status::Ok();
 }
 
-// Sums of halves are scaled before they travel, so that an average of large values does not overflow on its way.
+// Sums of 16-bit floats are scaled before they are sent, so that an average of large values does not overflow on its
+// way.
 bool Packing::ScalesBefore() const {
   return Reduces(task_->kind) && !task_->scale.IsIdentity() && ScalesBeforeCrossing(task_->dtype, task_->reduce);
 }
@@ -73,8 +74,8 @@ void Packing::Unpack() {
   Scatter();
 }
 
-// Copies results to buffers that are not where the library wrote. A joined rank's buffers have no memory, so what it
-// received stays in our buffer.
+// Copies results to buffers that are not where the library wrote. A joined rank's buffers have no memory, so its
+// results stay in the scratch memory.
 void Packing::Scatter() const {
   if (!Fuses(task_->kind)) return;
   const auto* from = static_cast<const std::byte*>(output_);

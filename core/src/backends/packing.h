@@ -1,9 +1,9 @@
-// Makes of a task what libraries of collectives know: one input and one output without holes, and no scale.
+// Packing turns a task into what libraries of collectives take: one input and one output without holes, and no scale.
 //
 //   task   buffers, a joined rank without memory, a scale        library   input -> output, one operation of one dtype
 //
-//   Pack     hands out the user's memory itself where that will do. It copies together several buffers, takes memory
-//            for a rank that has joined, and scales halves before they are rounded.
+//   Pack     gives out the user's memory itself where possible. It copies together several buffers, takes memory
+//            for a rank that has joined, and scales 16-bit floats before they are rounded.
 //   Unpack   copies results back to where they belong, and scales everything else.
 //
 // One task at a time; the memory is kept for the next. It belongs to one library, and the thread that performs the
@@ -28,7 +28,7 @@ class Packing {
   //   alltoall         the parts for all positions, and those of all
   //   reducescatter    the whole vector, and this rank's part
   //
-  // They are equal where the operation is to be done in place; an allgather's input may lie at its place in the output.
+  // They are equal where the operation is performed in place; an allgather's input may lie at its place in the output.
   const void* input() const { return input_; }
   void* output() const { return output_; }
   size_t input_bytes() const { return input_bytes_; }
@@ -54,7 +54,7 @@ class Packing {
   const void* input_ = nullptr;
   void* output_ = nullptr;
   size_t input_bytes_ = 0, output_bytes_ = 0;
-  Scratch inputs_, outputs_;  // what libraries read and write where the user's memory will not do
+  Scratch inputs_, outputs_;  // what libraries read and write where the user's memory cannot be used
 };
 
 }  // namespace farandole

@@ -37,7 +37,7 @@ Status BackendList::Read(const std::vector<std::string>& names, BackendList* bac
     const auto found = std::find_if(std::begin(kKinds), std::end(kKinds), same);
     if (found == std::end(kKinds)) return RefuseList(names, "'" + name + "' is no back end of this version");
     const auto number = static_cast<int>(found - std::begin(kKinds));
-    if (std::count(numbers.begin(), numbers.end(), number) > 0) return RefuseList(names, name + " stands there twice");
+    if (std::count(numbers.begin(), numbers.end(), number) > 0) return RefuseList(names, name + " is listed twice");
     numbers.push_back(number);
     if (without_network.count(name) > 0) backend_list->without_network_.insert(number);
   }
@@ -53,7 +53,7 @@ int BackendList::Choose(const std::vector<PathFacts>& facts) const {
   return -1;
 }
 
-// Whether a library has a network is the user's word for each back end, so it is filled in here.
+// The user says for each backend whether its library has a network, so that is filled in here.
 bool BackendList::Supports(int number, PathFacts facts) const {
   facts.has_network = without_network_.count(number) == 0;
   return BackendTable::Supports(number, facts);
@@ -67,7 +67,7 @@ std::string BackendList::ToString() const {
 
 // ---- BackendTable
 
-// Ours is there whatever the list: others reach their ranks by it before their own library has met.
+// Native is always there: others exchange addresses by it before their own library has connected.
 BackendTable::BackendTable(World* world, const Settings& settings, const BackendList& backend_list)
     : backends_(kKindCount) {
   backends_[0] = kNative.make(world, settings, nullptr);
@@ -94,7 +94,7 @@ void BackendTable::Forget(int set_id) {
   }
 }
 
-// Ours last: the others hold a pointer to it.
+// Destroys native last, since the others hold a pointer to it.
 void BackendTable::Close() {
   for (auto backend = backends_.rbegin(); backend != backends_.rend(); ++backend) backend->reset();
 }
@@ -128,7 +128,7 @@ bool BackendTable::AnyTakesDeviceMemory(const BackendList& backend_list) {
   return std::any_of(backend_list.numbers().begin(), backend_list.numbers().end(), TakesDeviceMemory);
 }
 
-// A library that is missing is said so rather than left out, so that ranks of which only some have it do not agree.
+// Names a missing library "none" rather than leaving it out, so that ranks of which only some have it do not agree.
 std::vector<std::pair<std::string, std::string>> BackendTable::Libraries(const Settings& settings,
                                                                          const BackendList& backend_list) {
   std::vector<std::pair<std::string, std::string>> libraries;
@@ -146,7 +146,7 @@ Status BackendTable::Exchange(const Settings& settings, int rank, int size, cons
   for (const BackendKind* kind : kKinds) {
     if (kind->exchange != nullptr) return kind->exchange(settings, rank, size, mine, all);
   }
-  return Internal("no back end of this build meets by its launcher");
+  return Internal("no back end of this build can exchange addresses through its launcher");
 }
 
 }  // namespace farandole

@@ -8,11 +8,11 @@
 namespace farandole {
 namespace {
 
-// Up to here everybody takes the products of all and adds them in the order of positions, so that the bits do not
-// depend on the groups. Their number grows with the third power of the positions.
+// Up to this many positions every rank gathers all products and adds them in the order of positions, so that the bits
+// do not depend on the groups. The number of products grows with the third power of the positions.
 constexpr size_t kMostGathered = 64;
 
-// About a millisecond of work between two looks at the world.
+// About a millisecond of work before Poll returns.
 constexpr size_t kProductsAtOnce = 1 << 20;
 
 std::vector<size_t> Slices(const Task& task, size_t n) {

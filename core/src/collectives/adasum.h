@@ -1,10 +1,10 @@
-// Adasum (reduce/adasum.h) of one tensor over the positions of a set, in whatever groups: made of an alltoall and two
-// allgathers.
+// Adasum (reduce/adasum.h) of one tensor over the positions of a set, however they are grouped. It consists of an
+// alltoall and two allgathers.
 //
-//   exchange   position j gets slice j of everybody's tensor
+//   exchange   position j gets slice j of every rank's tensor
 //   multiply   the products of all slices
 //   gather     these products; their sums over all positions are the Gram matrix, alike on every rank
-//   add        slice j of the result, with the coefficients that follow
+//   add        slice j of the result, with the coefficients from that matrix
 //   collect    the slices of the result
 //
 // Resumable; the driver alone uses it.
@@ -45,12 +45,12 @@ class Adasum {
   std::vector<size_t> slice_bytes_;  // by position
   Stage stage_ = Stage::kExchange;
   Task moving_;     // the part at hand that moves data
-  Scratch slices_;  // slice `me_` of all positions; the result takes the place of my own
+  Scratch slices_;  // slice `me_` of all positions; the result replaces this rank's own
   std::byte* slices_begin_ = nullptr;
   std::vector<double> gram_;
   std::vector<double> grams_;  // of all positions
   std::vector<double> coefficients_;
-  size_t at_ = 0;  // elements of the slice that are multiplied or added
+  size_t at_ = 0;  // how many elements of the slice are multiplied or added
 };
 
 }  // namespace farandole

@@ -176,7 +176,7 @@ Status AllgatherOnLinks::Start() {
   if (output == nullptr &&
       exchange_->AllgatherOf(*std::max_element(sizes.begin(), sizes.end())) != Algorithm::kDirect) {
     output = scratch_->Get(offsets.back() + sizes.back() + 1);
-    if (output == nullptr) return Internal("no memory for what is passed on");
+    if (output == nullptr) return Internal("no memory for the parts of other ranks that an allgather passes on");
   }
   std::vector<BlockMemory> blocks;
   for (size_t p = 0; p < offsets.size(); ++p) {

@@ -5,11 +5,11 @@
 //   combine  my shards of all members -> their results     (one fold in order R), then across the groups
 //   finish   the other members' shards <- their results
 //
-// Two members fold into the other's slot, where the shard came from, and the other reads it there. So a cache line
-// changes hands twice, written by one and then by the other. With a place for results of its own it would be four
-// times, because lines that the other has just read must be asked back before they are written again. Two members,
-// float32, microseconds, on cores that are near each other and on cores that are not; the limit is the time to read as
-// many bytes that the other has just written:
+// Of two members, each folds into the other's slot, where the shard came from, and the other reads it there. So a cache
+// line moves twice, written by one member and then by the other. With separate memory for results it would move four
+// times, because lines that the other has just read must be fetched back before they are written again. The table has
+// microseconds for two members and float32, on cores that are near each other and on cores that are not. The limit is
+// the time to read as many bytes that the other has just written:
 //
 //              near  limit  results apart   in slots      far  limit  results apart   in slots
 //   64 KB              1.1            3.3        1.8             2.1            8.1        3.5
@@ -31,8 +31,8 @@
 namespace farandole {
 namespace {
 
-// Shards of many tensors are folded and written out piece by piece, while the lines of the next piece come over to be
-// written. Smaller pieces cost calls, larger ones more requests than a core keeps under way.
+// Shards of many tensors are folded and written out piece by piece, while the cache lines that the next piece will
+// write are fetched. Smaller pieces cost calls; larger ones ask for more lines than a core can fetch at a time.
 constexpr size_t kPieceBytes = 2 << 10;
 
 uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + chunk_bytes - 1) / chunk_bytes; }
@@ -41,8 +41,8 @@ uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + 
 // overlap. Two members, distant cores, one, two, four rounds: 256 KB took 10.3, 10.6, 12.5 us, 512 KB 12.9, 12.3, 12.7
 // (on near cores), 1 MB -, 37.8, 39.6.
 //
-// Three rounds are under way, each with the slots and the tensor, and what is copied out should still find its place in
-// the cache: so rounds are a fraction of a slot. Two cores of 2 MB, microseconds:
+// Three rounds are under way, each with its slots and its part of the tensor, and the output should still fit the
+// cache. So rounds are a fraction of a slot. Two cores of 2 MB, microseconds:
 //
 //                     512 KB   256 KB   128 KB                     512 KB   256 KB   128 KB
 //   2 members 1 MB       75.4     70.7     69.8    3 members 1 MB     278               249
@@ -51,7 +51,7 @@ uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + 
 //            64 MB       7400     7354     8121    4 members 1 MB     364               290
 //           256 MB      44200    39800    38000             64 MB   28300             26600
 //
-// Where rounds travel on to other groups they stay large.
+// Rounds that go on to other groups stay large.
 size_t ChunkBytes(size_t total_bytes, int member_count, int group_count) {
   constexpr size_t kOneRound = 256 << 10, kPairRound = 256 << 10, kCrowdRound = 128 << 10, kGrain = 4096;
   if (total_bytes <= kOneRound) return std::max(total_bytes, size_t{1});
@@ -180,7 +180,7 @@ void StagedAllreduce::FoldInPieces(uint64_t t, Range own) {
   }
 }
 
-// Where the members' values of a range of the chunk lie, in order; my own in the tensor itself where Put left them
+// Finds the members' values of a range of the chunk, in order. This rank's own stay in the tensor where Put left them
 // there.
 void StagedAllreduce::FindInputs(uint64_t t, Range own) {
   const auto begin = static_cast<size_t>(own.begin);
@@ -196,12 +196,12 @@ void StagedAllreduce::WriteOutput(uint64_t t, Range range, int owner) {
                       ResultOf(owner, t) + range.begin);
 }
 
-// In one group its fold is the last.
+// In one group the fold there is the last one.
 bool StagedAllreduce::ScalesInGroup() const { return OutputIsFinal() || ScalesBeforeCrossing(*task_); }
 
 bool StagedAllreduce::Finish(uint64_t t) {
   for (; finished_members_ < staging_->count(); ++finished_members_) {
-    // Starting behind oneself, so that the members do not all read from one.
+    // Each member starts with the next one, so that not all read from the same.
     const int member = (staging_->member() + finished_members_) % staging_->count();
     if (member == staging_->member()) continue;
     if (!staging_->HasCombined(member, number(t) + 1)) return false;

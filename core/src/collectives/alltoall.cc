@@ -1,12 +1,14 @@
-// Alltoall within a group: everybody streams its parts through its slots, everybody takes what is for it.
+// Alltoall within a group: each member streams its parts through its slots, and takes its own parts from the others'
+// slots.
 //
 //   stream of m   [ sizes | part for m+1 | part for m+2 | ... ]     modulo the number of members; m's own part is
 //                                                                      copied at once
 //   round t       [ one slot of it ]
 //
-// A member knows only what it sends and gets, so the sizes travel at the beginning: from them everybody learns in the
-// first round where its parts lie in the other streams and how many rounds there are. Beginning with the next member
-// spreads the readers: with equal parts every round holds, in every stream, data for another member.
+// A member knows only what it sends and gets, so each stream begins with the sizes. From these every member learns in
+// the first round where its parts lie in the other streams, and how many rounds there are. A stream begins with the
+// part for the next member, which spreads the readers: with equal parts, the streams hold data for different members in
+// every round.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -20,7 +22,7 @@
 namespace farandole {
 namespace {
 
-// Calls visit(bytes into the stretch, bytes into the slot, size) for what of a stretch of a stream lies in round t.
+// Calls visit(offset in the stretch, offset in the slot, size) for the bytes of a stretch that lie in round t.
 template <typename Visit>
 void InRound(uint64_t stream_offset, uint64_t size_bytes, uint64_t t, Visit visit) {
   const uint64_t begin = std::max(stream_offset, t * kSlotBytes);
@@ -39,7 +41,7 @@ class StagedAlltoall final : public StagedOperation {
   bool Finish(uint64_t t) override;
 
  private:
-  // Of one stream: where what concerns this member lies.
+  // The part of one stream that this member sends or receives.
   struct Stretch {
     uint64_t stream_offset;
     size_t tensor_offset;  // in the input or output

@@ -56,7 +56,7 @@ void StagedBroadcast::Put(uint64_t t) {
 }
 
 bool StagedBroadcast::MayCombine(uint64_t t) const {
-  // Where results are written, everybody must have left the place (staging.h); in the root's group only the root
+  // Where results are written, all members must have left that memory (staging.h). In the root's group only the root
   // writes.
   if (!in_root_group_) return staging_->AllPublished(number(t) + 1);
   return IsRoot() || staging_->HasPublished(root_member_, number(t) + 1);
@@ -77,7 +77,7 @@ Status StagedBroadcast::Combine(uint64_t t, bool* ready, bool* moved) {
     if (!exchange_->done()) return Status::Ok();
     crossing_ = false;
   }
-  // The root's own output too, where it differs from its input.
+  // Also writes the root's own output, where that differs from its input.
   if (in_root_group_) vector_.WriteOutput(offset(t), size(t), place);
   *ready = true;
   return Status::Ok();

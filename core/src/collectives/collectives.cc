@@ -5,7 +5,7 @@
 namespace farandole {
 namespace {
 
-// The set's members that share this rank's segment, as members of the segment.
+// Returns the set's members that share this rank's segment, as members of the segment.
 std::vector<int> SegmentMembers(const World& world, const ProcessSet& set) {
   std::vector<int> members;
   const int group = set.layout.group_of[static_cast<size_t>(set.position)];

@@ -1,4 +1,4 @@
-// The collectives of one process set: takes one task after the other, decides how it is performed, and polls it.
+// The collectives of one process set: it takes one task after the other, chooses a path, and polls the task.
 //
 //   one group                     through staging
 //   no two ranks share memory     over links, on the tensors themselves
@@ -21,14 +21,14 @@ namespace farandole {
 
 class Collectives {
  public:
-  // `old_set_id`: the set that this rank was in on the same channel before, or -1.
+  // `old_set_id`: this rank's former set on the same channel, or -1.
   Collectives(World* world, const Settings& settings, const ProcessSet& set, int old_set_id);
 
   Status Start(const Task* task);
   Status Poll(bool* moved, bool* done);
   std::vector<int> WaitingOn() const;
   void Abort();
-  void Leave() const { staging_.Leave(); }  // the set is gone
+  void Leave() const { staging_.Leave(); }  // the set is removed
   const ProcessSet& set() const { return set_; }
 
  private:
@@ -41,7 +41,7 @@ class Collectives {
   bool entered_ = false;
   uint64_t next_round_;
 
-  // Of the work at hand.
+  // The current task.
   const Task* task_ = nullptr;
   bool launched_ = false;
   std::unique_ptr<StagedOperation> staged_;

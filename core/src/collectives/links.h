@@ -18,9 +18,9 @@ namespace farandole {
 // Memory that is kept from one operation to the next.
 class Scratch {
  public:
-  // Null when there is no memory. What was in it is lost.
+  // Returns null when there is no memory. The former contents are lost.
   std::byte* Get(size_t size_bytes);
-  // Large rooms are given back.
+  // Gives large memory back.
   void Release();
 
  private:
@@ -42,7 +42,7 @@ class LinkOperation {
 
   // Hands the work to the exchange.
   virtual Status Start() = 0;
-  // The exchange is done.
+  // Called when the exchange is done.
   virtual void Finish() {}
 
  protected:
@@ -53,7 +53,7 @@ class LinkOperation {
         me_(static_cast<size_t>(start.task->set->position)) {}
 
   bool ScalesFirst() const;
-  // From here on the source is in `place`, and nothing is left to scale.
+  // Scales the source into `place`. Afterwards *source is `place`, and *scale is the identity.
   void ScaleInto(std::byte* place, size_t size_bytes, const std::byte** source, Scale* scale) const;
 
   const Task* const task_;
@@ -69,14 +69,14 @@ class VectorOnLinks : public LinkOperation {
  protected:
   explicit VectorOnLinks(const LinkStart& start) : LinkOperation(start), vector_(&start.task->buffers) {}
 
-  // The output where it is one piece of memory, else scratch memory.
+  // Sets place_ to the output where that is one piece of memory, else to scratch memory.
   Status FindPlace();
 
   const IoVector vector_;
-  std::byte* place_ = nullptr;  // where the result comes into being
+  std::byte* place_ = nullptr;  // where the result is made
 };
 
-// One function for each word in the last column of types.def: MakeAllreduceOnLinks stands in allreduce.cc.
+// One function for each word in the last column of types.def: MakeAllreduceOnLinks is in allreduce.cc.
 #define FRD_OP_KIND(enumerator, number, name, traits, moved) \
   std::unique_ptr<LinkOperation> Make##moved##OnLinks(const LinkStart& start);
 #include "common/types.def"

@@ -1,12 +1,13 @@
-// Reduce-scatter through staging: every member folds its own part in its group, or, among several groups, the shards of
-// all groups' parts that it owns, which are then folded across the groups by those who own them where they belong.
+// Reduce-scatter through staging. In one group every member folds its own part. Among several groups every member folds
+// the shards that it owns of all groups' parts; then the owners in the groups where these belong fold them across the
+// groups.
 //
 //                one group                                 several groups
 //   put          the others' pieces -> my slot (partition.h)   all pieces -> my slot
 //   combine      my piece of all members -> output         my shards of all regions -> my result; then across groups
 //   finish       wait until all have read my slot          my piece <- the results of its owners
 //
-// The folds and their order are those of allreduce, so are the bits.
+// The folds and their order are those of allreduce, and so are the bits of the results.
 #include <memory>
 
 #include "collectives/links.h"
@@ -29,7 +30,7 @@ class StagedReducescatter final : public PartedOperation {
   bool one_group() const { return exchange_->partition().group_count() == 1; }
   size_t element_bytes() const { return SizeOf(task_->dtype); }
   Parts::Piece MyPiece(uint64_t t) const;
-  Range OwnedIn(Range region, int member) const;  // what the member owns of a region
+  Range OwnedIn(Range region, int member) const;  // the part of a region that the member owns
   void FoldOwnPart(uint64_t t);
   void FoldOwnShards(uint64_t t);
   void StartCrossing(uint64_t t);

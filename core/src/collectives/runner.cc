@@ -128,7 +128,7 @@ void Runner::Fold(int64_t chunk, int index) {
   if (block.size_bytes == 0) return;
   const bool by_pairs = IsHalf(plan_.dtype) && count > 2;
   const char* own = ReadFrom(block, index);
-  if (by_pairs && own != block.data) {  // operands are overwritten there, the source must not be
+  if (by_pairs && own != block.data) {  // the fold overwrites its operands, and must not overwrite the source
     std::memcpy(block.data, own, block.size_bytes);
     own = block.data;
   }
@@ -172,7 +172,7 @@ char* Runner::SlotMemory(int64_t chunk, int slot) const {
   return scratch_.get() + static_cast<size_t>(copy * schedule_->slot_count + slot) * slot_bytes_;
 }
 
-// Whether the schedule reads a null source or writes null data.
+// True when the schedule reads a null source or writes null data.
 bool Runner::TouchesNull() const {
   if (plan_.blocks.empty()) return false;
   for (size_t i = 0; i < schedule_->steps.size(); ++i) {

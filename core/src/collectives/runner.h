@@ -1,11 +1,11 @@
-// The one loop that carries out schedules: moves bytes over links, folds, and repeats the schedule over all chunks.
+// Runner carries out schedules: it moves bytes over links, folds, and repeats the schedule over all chunks.
 //
-// It never blocks, sleeps or spins: Advance moves what can be moved now and returns. Where and when is decided by pure
-// parts: the schedule says what, partition.h where and in which order and what may go.
+// It never blocks, sleeps or spins: Advance moves what can be moved now and returns. Pure parts take the decisions: the
+// schedule says what is moved or folded, and partition.h says where, in which order, and when a step may run.
 //
 // A Runner is made once per (schedule, links) and started for every operation; between equal or smaller operations it
-// allocates nothing. Runners over the same links take turns: all ranks start them in the same order, the next after the
-// last is done.
+// allocates nothing. Runners over the same links take turns: all ranks start them in the same order, each after the one
+// before is done.
 //
 // Thread rule: one thread (the driver) at a time. It keeps FloatingPointScope (reduce/reduce.h) while it calls Advance.
 #pragma once
@@ -24,15 +24,15 @@
 
 namespace farandole {
 
-// A block in memory of its own. From a null source zeros are read, what is written to null data is dropped; so neither
-// is for a schedule that passes on what it has written.
+// A block in memory of its own. A null source reads as zeros, and what would be written to null data is dropped. So
+// neither may occur in a schedule that passes on what it has written.
 struct BlockMemory {
   const void* source = nullptr;
   void* data = nullptr;
   size_t size_bytes = 0;
 };
 
-// One operation. Everything but memory is the same on all participants (and the sizes of an alltoall's blocks).
+// One operation. Everything is equal on all participants, except memory and the sizes of an alltoall's blocks.
 //
 // A block is read from the source until the schedule has written it to data, from then on in data. So the source is
 // never written, and where a schedule writes every block, nothing needs to be copied beforehand.
@@ -43,7 +43,7 @@ struct RunPlan {
   DType dtype = DType::kUint8;
   ReduceOp reduce = ReduceOp::kSum;  // not kAverage: an average is a sum with a scale
   Scale scale;                       // applied once to every element, where the schedule says
-  // Where blocks differ in size or lie apart. If not empty, source, data and element_count play no part.
+  // For blocks that differ in size or lie apart. If not empty, source, data and element_count are not used.
   std::vector<BlockMemory> blocks;
   size_t chunk_bytes = 0;  // 0: DefaultChunkBytes
 };
@@ -54,18 +54,18 @@ class Runner {
   // REQUIRES: *schedule and the links outlive this.
   Runner(const Schedule* schedule, std::vector<Link*> links);
 
-  // Begins an operation; what was left of another one is forgotten. REQUIRES: the plan's memory stays valid until
-  // done().
+  // Begins an operation, and drops what was left of another one. REQUIRES: the plan's memory stays valid until done().
   void Start(const RunPlan& plan);
 
-  // Moves what can be moved now; sets *moved when that was anything (calling again at once may move more), else leaves
-  // it. An error is final: a link's, or no memory for what Start asked for.
+  // Moves what can be moved now. Sets *moved if it moved anything, and then calling again may move more; else leaves
+  // *moved. An error is final: it comes from a link, or there is no memory for what Start asked for.
   Status Advance(bool* moved);
 
   // True before Start, too.
   bool done() const { return progress_.done(); }
 
-  // What to poll a link's descriptor for after an Advance that moved nothing. Only these can bring the operation on.
+  // Say what to poll a link's descriptor for after an Advance that moved nothing. Only these can bring the operation
+  // on.
   bool WaitsToSend(int participant) const;
   bool WaitsToRecv(int participant) const;
 
@@ -75,7 +75,7 @@ class Runner {
     int peer;
     bool sends;
     StepCursor cursor;
-    size_t moved_bytes;  // of the step whose turn it is
+    size_t moved_bytes;  // of the current step
   };
   // A block of one chunk: where it is read until the schedule writes it, and where it is written.
   struct Memory {
@@ -96,7 +96,7 @@ class Runner {
   bool Waits(int participant, bool sends) const;
   void Finish(StepCursor* cursor);
   Memory MemoryOf(int64_t chunk, const Step& step) const;
-  // What a step that reads its block finds there.
+  // Returns where a step reads its block.
   const char* ReadFrom(const Memory& memory, int step) const {
     return reads_source_[static_cast<size_t>(step)] ? memory.source : memory.data;
   }
@@ -108,12 +108,12 @@ class Runner {
     void operator()(char* memory) const;
   };
 
-  // Constant.
+  // Fixed for the runner's life.
   const Schedule* const schedule_;
   const std::vector<Link*> links_;
   const std::vector<bool> reads_source_;  // by step: nothing before it writes its block
 
-  // Of the operation.
+  // Of the current operation.
   RunPlan plan_;
   ChunkMap chunks_;
   Progress progress_;

@@ -137,7 +137,7 @@ Schedule ShardExchange::MakeSchedule(Kind kind, int detail) const {
   }
 }
 
-// By group.
+// Returns the owners of the shard, by group.
 std::vector<int> ShardExchange::OwnersOf(int shard, int shard_count) const {
   const Layout& layout = *partition_.layout;
   std::vector<int> ranks;

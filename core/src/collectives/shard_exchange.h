@@ -2,8 +2,8 @@
 // the shard's owners in the other groups; for alltoall, one over the links to all positions elsewhere. Resumable; the
 // driver alone uses it.
 //
-// Jobs are taken one after the other in the order in which they were added, shards lowest first, on every rank: where
-// groups differ in size two shards may share a link.
+// Every rank runs its jobs one after the other in the order in which they were added, lowest shard first, since two
+// shards may share a link where groups differ in size.
 #pragma once
 
 #include <deque>
@@ -34,24 +34,24 @@ class ShardExchange {
 
   const Partition& partition() const { return partition_; }
 
-  // Reduces element_count elements, of which this member holds those that it owns at source (null: at data), shard
-  // after shard, and gets them at data.
+  // Reduces element_count elements, shard after shard. This member holds the elements that it owns at source (null: at
+  // data), and gets the results at data.
   void Allreduce(const Task& task, Scale scale, std::byte* data, int64_t element_count, int shard_count,
                  const std::byte* source = nullptr);
   // Spreads size_bytes from the group root_group; data as above, in bytes.
   void Broadcast(std::byte* data, int64_t size_bytes, int shard_count, int root_group);
-  // One block per group, of one shard that this member owns. Its own is in place, and goes to all.
+  // One block per group, of one shard that this member owns. This group's block is in place, and goes to all others.
   void Allgather(int shard, int shard_count, std::vector<BlockMemory> blocks);
   // Unless this is kDirect, blocks are passed on, so they need memory.
   Algorithm AllgatherOf(size_t largest_block_bytes) const;
-  // One block per group, of one shard that this member owns. Its own is reduced, the others are only read.
+  // One block per group, of one shard that this member owns. This group's block is reduced, the others are only read.
   void ReduceScatter(const Task& task, Scale scale, int shard, int shard_count, std::vector<BlockMemory> blocks);
   // One block per position that goes there, then one per position that comes from there; empty for those of this group.
   void Alltoall(std::vector<BlockMemory> blocks);
 
   Status Advance(bool* moved);
   bool done() const { return jobs_.empty(); }
-  // Counted over all operations; the first jobs_done() of those added are done.
+  // Counts over all operations. The first jobs_done() jobs that were added are done.
   uint64_t jobs_added() const { return jobs_added_; }
   uint64_t jobs_done() const { return jobs_added_ - jobs_.size(); }
   std::vector<int> WaitingOn() const;  // ranks of the world whose data the running exchange waits for
@@ -59,7 +59,7 @@ class ShardExchange {
 
  private:
   enum class Kind { kAllreduce, kBroadcast, kAllgather, kReduceScatter, kAlltoall };
-  // What a runner is made for: kind, algorithm or root group, shard, shard count.
+  // Identifies a runner: kind, algorithm or root group, shard, shard count.
   using RunnerKey = std::tuple<Kind, int, int, int>;
   struct Prepared {
     Schedule schedule;

@@ -46,7 +46,7 @@ void Staging::Leave() const {
   group_->RingOthers();
 }
 
-// A set that is all of the segment's members rings with one fence.
+// A set of all the segment's members rings with one fence.
 void Staging::RingOthers() const {
   if (count() == group_->count()) return group_->RingOthers();
   for (int m = 0; m < count(); ++m) {

@@ -1,9 +1,9 @@
-// The memory through which the members of a process set that share a segment pass tensor data to each other, and the
-// counters that say how far each has come. Every set has its own, on its channel (process_set.h); members are counted
-// within the set.
+// Staging is the memory through which the members of a process set that share a segment pass tensor data to each other,
+// with the counters that say how far each member is. Every set has its own staging on its channel (process_set.h).
+// Members are counted within the set.
 //
-// A task is cut into rounds, numbered on and on across operations. A round uses slot (round mod 3) of every member's
-// staging:
+// A task is cut into rounds, numbered consecutively across operations. A round uses slot (round mod 3) of every
+// member's staging:
 //
 //   member   [ user | published | combined ]  [ slot 0 | slot 1 | slot 2 ]  [ result 0 | result 1 | result 2 ]
 //
@@ -11,18 +11,19 @@
 //   combine(t)   reads the others' slots t once they are published, may write my result t, then combined = t + 1
 //   finish(t)    reads the others' results t once they are combined
 //
-// Every operation takes its rounds in the order put(t+1), combine(t), finish(t-1), and this is why three
-// slots are enough without any further signal, and why an operation of another kind or size may follow at once:
-// - A slot is overwritten by put(t+3). Whoever lets others read its slots waits in finish(t) until all have combined t.
-// - A result is written by combine(t+3), only after all have published t+3, and a member publishes t+3 after it
+// Every operation takes its rounds in the order put(t+1), combine(t), finish(t-1), so three slots are enough without
+// any further signal, and an operation of another kind or size may follow at once: - A slot is overwritten by put(t+3).
+// A member that lets others read its slots waits in finish(t) until all have combined t. - A result is written by
+// combine(t+3), only after all have published t+3, and a member publishes t+3 after it
 //   finished t. Fixed slots matter: rounds of any size and kind use the same places, so no two operations overlap
 //   differently.
 // - Where there are two members, combine(t) may write its results into the other's slot t (allreduce.cc). The other
-//   alone reads them there, in finish(t), before its own put(t+3). Of three members, one may be late to read what lies
-//   in the slot of another, who would not know.
+//   alone reads them there, in finish(t), before its own put(t+3). With three members, one may be late to read from
+//   the slot of another, which would not know.
 //
-// When a channel is used on by another set, a member of the old one that is not in the new one may still read here. So
-// `user` says which set a member is at, and before it writes for a new set it waits until nobody is at its old one.
+// When another set takes over a channel, a member of the old set that is not in the new one may still read here. So
+// `user` says which set a member is at. Before a member writes for a new set, it waits until no member is at its old
+// set.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,7 @@
 namespace farandole {
 
 inline constexpr size_t kSlotBytes =
-    512 << 10;  // half of a common L2: the slot and what it is combined with stay there
+    512 << 10;  // 1/2 of a common L2 cache, which so holds a slot and what it is combined with
 
 inline uint64_t SlotsFor(uint64_t size_bytes) { return (size_bytes + kSlotBytes - 1) / kSlotBytes; }
 
@@ -51,7 +52,7 @@ class Staging {
   int member() const { return member_; }
   int count() const { return static_cast<int>(segment_members_.size()); }
 
-  // No member of the segment is at the set `old_set_id` on this channel any more.
+  // True when no member of the segment is at the set `old_set_id` on this channel any more.
   bool HasBeenLeft(int old_set_id) const;
   void Enter() const;  // before the first round
   void Leave() const;  // after the last round of the last operation
@@ -77,14 +78,14 @@ class Staging {
 
   const ShmGroup* group_;
   int channel_;
-  uint64_t user_;  // what stands in `user` while this set is at work
+  uint64_t user_;  // the value of `user` for this set
   std::vector<int> segment_members_;
   int member_;
 };
 
 // ---- operations
 //
-// One operation on its way through staging: the loop over the rounds, which every collective fills in its own way.
+// One operation through staging: the loop over the rounds. Each collective supplies the three stages.
 //
 //   t       put 0 | put 1, combine 0 | put 2, combine 1, finish 0 | ... | combine n-1, finish n-2 | finish n-1
 //
@@ -95,18 +96,18 @@ class Staging {
 //   CrossingOperation    its combine makes something in shared memory, which is then exchanged between groups
 //   PartedOperation      a CrossingOperation on parts of any sizes (algorithms/partition.h)
 //
-// While the exchange of one round is under way, what the next round exchanges is made:
+// While the exchange of one round is under way, Make prepares what the next round exchanges:
 //
 //   links      | exchange t        | exchange t+1      |
 //   memory       make t+1 | ...      make t+2 | ...
 //
-// Making t+1 early needs no more memory: its result was free when all had published t+1 (above).
+// To make t+1 early takes no more memory: its result was free when all had published t+1 (above).
 
 class StagedOperation {
  public:
   virtual ~StagedOperation() = default;
 
-  // *moved is set when a stage was passed. Stops at the first stage that has to wait.
+  // Sets *moved when it passes a stage. Stops at the first stage that has to wait.
   Status Advance(bool* moved);
   bool done() const { return finished_ == rounds_; }
   uint64_t rounds() const { return rounds_; }
@@ -116,8 +117,8 @@ class StagedOperation {
   StagedOperation(const Staging* staging, uint64_t first_round, uint64_t rounds)
       : staging_(staging), first_(first_round), rounds_(rounds) {}
 
-  // The stages of round t of this operation. Not ready, or false: not yet, come again. A Combine that gets on without
-  // becoming ready sets *moved.
+  // The stages of round t of this operation. Combine leaves *ready false, and Finish returns false, when they must be
+  // called again later. A Combine that gets on without becoming ready sets *moved.
   virtual void Put(uint64_t t) = 0;
   virtual Status Combine(uint64_t t, bool* ready, bool* moved) = 0;
   virtual bool Finish(uint64_t t) = 0;
@@ -139,9 +140,9 @@ class CrossingOperation : public StagedOperation {
   CrossingOperation(const Staging* staging, uint64_t first_round, uint64_t rounds, ShardExchange* exchange)
       : StagedOperation(staging, first_round, rounds), exchange_(exchange) {}
 
-  // Writes result t and hands it to the exchange. All have published t.
+  // Writes result t and hands it to the exchange. REQUIRES: all have published t.
   virtual void Make(uint64_t t) = 0;
-  // The exchange of round t is done.
+  // Called when the exchange of round t is done.
   virtual void Exchanged(uint64_t /*t*/) {}
 
   Status Combine(uint64_t t, bool* ready, bool* moved) final;
@@ -152,7 +153,7 @@ class CrossingOperation : public StagedOperation {
   void MakeNext(bool* moved);
 
   uint64_t made_ = 0;            // rounds
-  uint64_t jobs_added_[2] = {};  // to the exchange, up to and with a round; by round mod 2
+  uint64_t jobs_added_[2] = {};  // to the exchange, up to and including a round; by round mod 2
 };
 
 class PartedOperation : public CrossingOperation {
@@ -178,8 +179,8 @@ struct StagedStart {
   ShardExchange* exchange;
 };
 
-// One function for each word in the last column of types.def: MakeStagedAllreduce stands in allreduce.cc. It gives the
-// exchange what goes to other groups. Null where this rank has nothing to do in staging.
+// One function for each word in the last column of types.def: MakeStagedAllreduce is in allreduce.cc. It hands the
+// exchange the data for other groups, and returns null where this rank has nothing to do in staging.
 #define FRD_OP_KIND(enumerator, number, name, traits, moved) \
   std::unique_ptr<StagedOperation> MakeStaged##moved(const StagedStart& start);
 #include "common/types.def"

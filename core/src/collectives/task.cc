@@ -13,7 +13,8 @@ constexpr size_t kCachedBytes = 4 << 20;
 
 using CopyFunction = void* (*)(void* to, const void* from, size_t size_bytes);
 
-// As memcpy, but asks for what lies a page ahead. (Not for what is in the cache: an allreduce of 128 KB took 8 % more.)
+// As memcpy, but prefetches a page ahead. For data in the cache that does not pay: an allreduce of 128 KB took 8 %
+// more.
 void* CopyAhead(void* to, const void* from, size_t size_bytes) {
   const auto* const in = static_cast<const char*>(from);
   auto* const out = static_cast<char*>(to);
@@ -59,7 +60,7 @@ IoVector::IoVector(const std::vector<IoBuffer>* buffers) : buffers_(buffers) {
   }
 }
 
-// The last buffer that begins at or before the offset.
+// Returns the last buffer that begins at or before the offset.
 size_t IoVector::Find(size_t offset) const {
   return static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin()) - 1;
 }

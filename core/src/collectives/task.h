@@ -1,4 +1,4 @@
-// A collective that is to be performed, with its memory: what the engine hands to a back end. Values; any thread.
+// A collective to perform, with its memory: what the engine hands to a backend. Values; any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ namespace farandole {
 
 // A piece of contiguous memory of one tensor. input and output may be the same in allreduce and broadcast; elsewhere
 // they do not overlap, except that an allgather's input may lie at its place in the output. A rank that has joined
-// takes part without memory: a null input reads as zeros, what would go to a null output is dropped.
+// takes part without memory: a null input reads as zeros, and what would go to a null output is dropped.
 struct IoBuffer {
   const void* input = nullptr;
   void* output = nullptr;
   size_t size_bytes = 0;
-  Device* device = nullptr;     // where it lies, for who takes device memory; null: the host's, or nobody's
+  Device* device = nullptr;     // where the memory lies; null: on the host, or there is none
   Event ready_event = nullptr;  // on a device: after it the input is valid and the output may be written
 };
 
@@ -31,23 +31,23 @@ struct IoBuffer {
 // barrier: no buffers.
 struct Task {
   OpKind kind = OpKind::kAllreduce;
-  const ProcessSet* set = nullptr;  // never null; this rank is in it. Valid until the work is done or aborted
+  const ProcessSet* set = nullptr;  // never null; this rank is in it. Valid until the task is done or aborted
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;  // never kAverage: an average is a sum with a divisor
   Scale scale;
   int root = 0;     // a position
-  int backend = 0;  // who performs it: its number in the table of back ends
+  int backend = 0;  // the number of the backend that performs it, in the table of backends
   std::vector<IoBuffer> buffers;
   std::vector<size_t> rank_bytes;  // allgather, reducescatter: the size of every position's part
   std::vector<size_t> send_bytes;  // alltoall: what this rank sends to every position
   std::vector<size_t> recv_bytes;  // alltoall: what it gets from every position
 
-  // Of the buffers' inputs.
+  // Returns the size of the buffers' inputs.
   size_t TotalBytes() const {
     return std::accumulate(buffers.begin(), buffers.end(), size_t{0},
                            [](size_t sum, const IoBuffer& buffer) { return sum + buffer.size_bytes; });
   }
-  // Of this rank.
+  // Returns the size of this rank's result.
   size_t ResultBytes() const {
     if (!AllocatesOutput(kind)) return TotalBytes();
     if (TakesSplits(kind)) return std::accumulate(recv_bytes.begin(), recv_bytes.end(), size_t{0});
@@ -56,7 +56,7 @@ struct Task {
   }
 };
 
-// size_bytes of a tensor, from offset on.
+// Copy size_bytes of one tensor, from `offset` on.
 void ReadInput(const IoBuffer& buffer, size_t offset, size_t size_bytes, void* to);
 void WriteOutput(const IoBuffer& buffer, size_t offset, size_t size_bytes, const void* from);
 
@@ -70,7 +70,7 @@ class IoVector {
   size_t size_bytes() const { return size_bytes_; }
   void ReadInput(size_t offset, size_t size_bytes, void* to) const;
   void WriteOutput(size_t offset, size_t size_bytes, const void* from) const;
-  // The memory itself where the range lies in one tensor that has some, else null.
+  // Return the memory itself where the range lies in one tensor that has memory, else null.
   const void* Input(size_t offset, size_t size_bytes) const;
   void* Output(size_t offset, size_t size_bytes) const;
 

@@ -1,5 +1,5 @@
-// Values between the engine and the negotiation: an operation that wants to begin, what its submitter has to do then,
-// and the events that follow.
+// Values that the engine and the negotiation exchange: a submitted operation, what its submitter has to do next, and
+// the events that follow.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@
 
 namespace farandole {
 
-// The number of an operation in flight; never 0. The low half is a place in a table, the high half counts how often the
-// place was used, so that an old ticket finds nothing.
+// A ticket identifies an operation in flight and is never 0. Its low 32 bits are a place in a table. Its high 32 bits
+// count how often the place was used, so an old ticket finds nothing.
 using Ticket = uint64_t;
 
 inline size_t PlaceOf(Ticket ticket) { return static_cast<uint32_t>(ticket); }
 
-// Tickets, and what each stands for: found, added and removed without searching. Thread rule: one thread at a time.
+// Maps tickets to values; it finds, adds and removes in constant time. Thread rule: one thread at a time.
 template <typename T>
 class Tickets {
  public:
@@ -40,7 +40,7 @@ class Tickets {
     slot.value = value;
     return static_cast<Ticket>(++slot.uses) << 32 | place;
   }
-  // Null when there is no such ticket, or no longer.
+  // Returns the value if `ticket` is current, else null.
   T* Find(Ticket ticket) const {
     const size_t place = PlaceOf(ticket);
     const bool known = place < slots_.size() && slots_[place].uses == static_cast<uint32_t>(ticket >> 32);
@@ -61,7 +61,7 @@ class Tickets {
   std::vector<size_t> free_;
 };
 
-// An operation that wants to begin, as the name table sees it. Most operations are known, and then no more is asked.
+// A submitted operation as the name table sees it. Most operations are known, and then nothing else is needed.
 class NamedOperation {
  public:
   virtual ~NamedOperation() = default;
@@ -72,8 +72,8 @@ class NamedOperation {
   virtual bool Means(const Signature& signature) const = 0;
 };
 
-// One that can say in full what it is, for rank 0 to hear. Making a description costs more than all the rest of a small
-// operation.
+// An operation that can also describe itself in full for rank 0. Making a description costs more than all the rest of a
+// small operation.
 class DescribedOperation : public NamedOperation {
  public:
   virtual std::vector<int64_t> Counts() const = 0;
@@ -86,17 +86,18 @@ struct Admission {
   ProcessSetPtr set;
   int id = -1;  // -1: it was described; nothing more to do until an event names the ticket
   uint64_t use = 0;
-  int64_t sequence_number = -1;     // of an unnamed operation; all that meet in one use must have the same
+  int64_t sequence_number = -1;     // of an unnamed operation; equal on all ranks that meet in one use
   std::optional<CellBuffer> cells;  // small: where all members put their data, with stamp()
-  bool large = false;               // of a small one: too large to be copied and folded under the lock, see Release
-  // Eager: where those of the others come. Having arrived, this rank sends them its own, with `serial` and `round`.
+  bool large = false;               // small, but too large to be copied and folded under the lock, see Release
+  // Eager: receives the data of the other ranks. After it has arrived, this rank sends them its own, with `serial` and
+  // `round`.
   std::shared_ptr<Inbox> inbox;
   uint32_t serial = 0;
   uint32_t round = 0;
   uint64_t stamp() const { return StampOf(use, sequence_number); }
 };
 
-// What the driver has to do for operations that were submitted.
+// What the engine has to do for submitted operations.
 struct NegotiationEvent {
   struct Item {
     Ticket ticket = 0;
@@ -106,15 +107,15 @@ struct NegotiationEvent {
   enum Kind {
     kBatch,      // run `items`, in this order; equal on all ranks of their sets
     kTake,       // items[0] is small and ready; take its result now
-    kRecalled,   // items[0] is eager and not all came; it is described anew, what was put to it is dropped
+    kRecalled,   // items[0] is eager and incomplete; it is described anew, and the data put to it are dropped
     kFailed,     // items[0]: `status`
     kWithdrawn,  // items[0]: this rank has joined, and is out of the operation until it is invited again
     kInvited,    // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
-    kJoinEnd,    // all had joined, `rank` last; `sequence_numbers` are the most that anybody counted
-    kAbsent,     // what rank 0 knows of who has not come: `absences`
-    kAsked,      // rank `rank` wants to know where this one is
+    kJoinEnd,    // all ranks had joined, `rank` last; `sequence_numbers` are the highest of any rank
+    kAbsent,     // the ranks that rank 0 knows to be missing: `absences`
+    kAsked,      // rank `rank` asks where this rank is
     kAnswered,   // where rank `rank` is: `where`
-    kRefused,    // rank `rank` has not changed the process sets as this one is about to: `status`'s message
+    kRefused,    // rank `rank` refused the change of process sets that this rank has begun: `status`'s message
     kLeft,       // `rank` left in good order; what is still in flight will never complete
     kAbort,      // `status`: this epoch is over; `rank` is to blame (or -1)
   } kind = kBatch;
@@ -142,8 +143,8 @@ struct NegotiationEvent {
 };
 using NegotiationEvents = std::vector<NegotiationEvent>;
 
-// What this rank has to say: to the coordinator, and to sleeping members that should look at the group's memory.
-// Thread rule: the lock of Operations.
+// Outbox collects what this rank has to send: messages to the coordinator, and a wake-up for sleeping members of its
+// group. Thread rule: the lock of Operations.
 class Outbox {
  public:
   explicit Outbox(int rank) : rank_(rank) {}
@@ -155,16 +156,16 @@ class Outbox {
   // The caller delivers them.
   std::vector<Bytes> Take() { return std::exchange(messages_, {}); }
 
-  // Something was written that a sleeping member should see.
+  // Notes that the group's memory holds news for sleeping members.
   void Ring() { ring_ = true; }
   bool TakeRing() { return std::exchange(ring_, false); }
 
-  // For whom this rank waits, as far as rank 0 knows.
+  // Asks rank 0 for whom this rank waits.
   void AskWhom() { Send(MessageKind::kWhom, 0); }
-  // Where these ranks are.
+  // Asks these ranks where they are.
   void Ask(const std::vector<int>& ranks) { Send(Encode(Asked{{ranks.begin(), ranks.end()}})); }
   void Answer(int asker, const Whereabouts& where) { Send(Encode(Answered{asker, where})); }
-  // This rank has not begun a change of process sets in which the others may wait for it.
+  // Tells that this rank refused a change of process sets, since others may wait for it there.
   void TellOfRefusal(int64_t sequence_number, const std::string& text) {
     Send(Encode(Refused{rank_, sequence_number, text}));
   }

@@ -132,8 +132,9 @@ Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoi
   return ids_.OnIdMessage(from, kind, id, value, out);
 }
 
-// Every rank tells its own group; the others hear it from here, after everything that was ready before. When it is rank
-// 0, whose connections end, it tells each of them, since the first of their group may be slow to write it down.
+// A rank that leaves tells its own group. The coordinator tells the leaders of the others, after everything that was
+// ready before. When rank 0 leaves, it tells each of their ranks, since its connections end, and a leader may be slow
+// to write to the log.
 void Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
   Flush(out);
   for (const auto& group : leaders_.world().groups) {
@@ -145,8 +146,8 @@ void Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
   }
 }
 
-// Whoever hears of an abort may abort in turn; forwarding those too would be ranks times ranks messages. The rank that
-// told hears it, too: it may wait for whether another was first.
+// Forwards the first abort only: a rank that hears of one may abort in turn, and to forward all would take ranks times
+// ranks messages. The first rank gets its own back, since it may wait to learn which abort came first.
 Status Coordinator::OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out) {
   if (!IsAbort(message)) return Unreadable(from);
   if (std::exchange(aborted_, true)) return Status::Ok();
@@ -170,7 +171,7 @@ Status Coordinator::OnDescribe(int from, ByteReader* reader, std::vector<Outgoin
   return Status::Ok();
 }
 
-// It goes on without having taken its sequence number, so it may still come.
+// The refusing rank has not taken this sequence number, so it may still come.
 Status Coordinator::OnRefused(int from, ByteReader* reader, std::vector<Outgoing>* out) {
   const auto refused = Decode<Refused>(reader);
   if (!reader->AtEnd() || refused.rank != from) return Unreadable(from);
@@ -202,8 +203,8 @@ Status Coordinator::Refusal(const Gathering& gathering, const ProcessSet& set) c
   return Status::Ok();
 }
 
-// The table of sets changes here, before any rank can know of it; the ranks follow when they read the log. No rank of
-// ours removes a set in which it has something in flight.
+// The coordinator's sets change here, before any rank can know of it; the ranks follow when they read the log. A rank
+// does not remove a set in which it has operations in flight.
 Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>* out) {
   if (signature.kind == OpKind::kAddProcessSet) {
     const std::vector<int> ranks(signature.ranks.begin(), signature.ranks.end());
@@ -234,8 +235,8 @@ Status Coordinator::OnComplete(int from, ByteReader* reader, std::vector<Outgoin
   if (order_.Complete(group, id.set, id.signature, std::move(completion))) {
     OpenFor(number, out);
   } else {
-    // Unnamed operations of groups that disagreed before: not this use, but described anew and paired by their sequence
-    // numbers.
+    // These groups disagreed before about unnamed operations. Their ranks describe the operation anew, and the
+    // coordinator pairs them by sequence number.
     ids_.OnDisagreement(number, use, out);
   }
   return Status::Ok();
@@ -264,8 +265,8 @@ Status Coordinator::OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* 
   return Status::Ok();
 }
 
-// Nobody has anything in flight. The result goes to every rank, the moment of going on stands in the logs: whatever is
-// begun after it comes behind it.
+// No rank has anything in flight. A message brings every rank the result. The logs say where the join ends, so whatever
+// is begun afterwards comes behind it.
 void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   Flush(out);
   const Bytes result = Encode(JoinResult{{last, joined_.sequence_numbers()}});
@@ -275,7 +276,8 @@ void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   joined_.Clear();
 }
 
-// Groups whose members in the set have all joined see nobody arrive; they are told that others wait.
+// Where all members of a group in the set have joined, none of them arrives, so the coordinator tells them that others
+// wait.
 void Coordinator::OpenFor(int number, std::vector<Outgoing>* out) const {
   const BatchOrder::Partial* const partial = order_.FindPartial(number);
   if (joined_.empty() || partial == nullptr) return;
@@ -288,7 +290,7 @@ void Coordinator::OpenFor(int number, std::vector<Outgoing>* out) const {
 
 // ---- who waits for whom
 
-// Somebody waits for long, and wants to know where those are that do not come.
+// A rank that has waited for long asks where the missing ranks are.
 Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out) const {
   const auto asked = Decode<Asked>(reader);
   if (!reader->AtEnd()) return Unreadable(from);
@@ -316,8 +318,8 @@ std::vector<Absence> Coordinator::Absences() const {
   return absences;
 }
 
-// Of a known operation that some groups have come to, all ranks of the others are missing: nobody here knows which of
-// them it is.
+// When only some groups have completed a known operation, all ranks of the others count as missing: the coordinator
+// cannot tell which of them are.
 std::vector<Coordinator::Waiting> Coordinator::Stalled() const {
   std::vector<Waiting> all;
   const auto missing_of = [this](const ProcessSet& set, const auto& is_here) {

@@ -25,7 +25,7 @@
 
 namespace farandole {
 
-// Owns which ranks have joined since all went on together last.
+// Owns which ranks have joined since the last join ended.
 class JoinTally {
  public:
   void Add(int rank, const SequenceNumbers& sequence_numbers);
@@ -33,7 +33,7 @@ class JoinTally {
   bool empty() const { return ranks_.empty(); }
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::set<int>& ranks() const { return ranks_; }
-  const SequenceNumbers& sequence_numbers() const { return sequence_numbers_; }  // the most that any of them counted
+  const SequenceNumbers& sequence_numbers() const { return sequence_numbers_; }  // the highest of any of them
   void Clear();
 
  private:
@@ -41,22 +41,22 @@ class JoinTally {
   SequenceNumbers sequence_numbers_;
 };
 
-// Owns what some ranks of a set have described, and others have not. Unnamed operations are matched by their sequence
-// numbers, whatever they turn out to be, so that a disagreement is seen.
+// Owns the operations that only some ranks of a set have described. Unnamed operations are matched by their sequence
+// numbers alone, so that a disagreement is seen.
 class DescriptionTable {
  public:
   explicit DescriptionTable(const JoinTally& joined) : joined_(joined) {}
 
-  // All descriptions of the operation, once every rank of the set has described it or has joined.
+  // Returns all descriptions of the operation once every rank of the set has described it or has joined.
   std::optional<Gathering> Add(int from, Description description, const ProcessSet& set);
-  // One that waited only for ranks that have joined meanwhile.
+  // Returns an operation that waited only for ranks that have joined meanwhile.
   std::optional<Gathering> TakeComplete(const ProcessSets& sets);
   bool IsAwaited(int set) const;  // some operation of the set waits here
 
-  // Rank `refused.rank` has refused a change of process sets by itself. Returns whom to tell: it may still come, but
-  // nobody shall wait for it without knowing.
+  // Notes that rank `refused.rank` refused a change of process sets. Returns the ranks that wait for it there and must
+  // know of the refusal. It may still come.
   std::vector<int> Refuse(const Refused& refused);
-  // What other ranks have refused under the number of this change of process sets.
+  // Returns what other ranks have refused under the sequence number of this change of process sets.
   std::vector<Refused> RefusalsOf(int from, const Description& description) const;
 
   struct Waiting {
@@ -72,7 +72,7 @@ class DescriptionTable {
 
   const JoinTally& joined_;
   std::map<Key, Gathering> gathering_;
-  std::map<int, Refused> refused_;  // the last by each rank
+  std::map<int, Refused> refused_;  // the last of each rank
 };
 
 class Coordinator {
@@ -81,14 +81,14 @@ class Coordinator {
   explicit Coordinator(const Layout& layout, int64_t second_level_cache_bytes = 0);
   Coordinator(const Coordinator&) = delete;
 
-  // Appends what is to be sent. An error means that the message cannot have come from one of us.
+  // Appends the messages to send. An error means that no rank of this job sends such a message.
   Status OnMessage(int from, const Bytes& message, std::vector<Outgoing>* out);
 
-  // Sends what has become ready since the last call as one batch. Call it after all messages at hand are in.
+  // Sends what has become ready since the last call as one batch. Call it once all messages at hand are handled.
   void Flush(std::vector<Outgoing>* out) { order_.Flush(out); }
 
-  // Ranks that have not described an operation that others have, whose group has not come to one, or that have not
-  // joined as others have: for stall reports.
+  // An operation that some ranks wait in, for stall reports. A rank is missing when it has not described the operation,
+  // when its group has not completed it, or when it has not joined.
   struct Waiting {
     std::string title;
     std::vector<int> missing;

@@ -17,7 +17,7 @@ bool FitsCells(const Lead& lead, int set_size) {  // as SpanBytesOf says
 
 // ---- what the coordinator says
 
-// What can be said without the set.
+// Checks what needs no process set.
 bool GroupLeader::IsValid(const Lead& lead) const {
   const IdSpan span{lead.span_offset, lead.span_bytes};
   const bool has_span = lead.span_offset >= 0;
@@ -37,7 +37,7 @@ Status GroupLeader::OnLead(ByteReader* reader, bool* early) {
   if (buffer_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
   if (lead.cells() && !FitsCells(lead, set->size())) return Unreadable(kCoordinatorRank);
   const Leading leading{lead, group_.SharersOf(*set), set};
-  // Whoever had the memory before may have left stamps in it.
+  // An earlier id with this memory may have left stamps in it.
   for (uint64_t buffer = 0; lead.cells() && buffer < 2; ++buffer) leading.CellsOf(memory_.spans, buffer).Clear();
   leads_[lead.id] = leading;
   return Status::Ok();
@@ -92,9 +92,9 @@ Status GroupLeader::OnIdMessage(MessageKind kind, const IdMessage& message) {
 
 // ---- ids that retire
 
-// Closes the id. Returns how many uses are complete in this group, and never more: who comes later is told, or finds
-// out, see UsesInFlight::IsReady. What the members said of the last use counts, too: with different sequence numbers
-// they meant different operations, and nobody took that use or will.
+// Closes the id. Returns how many uses are complete in this group, and no more will be: a member that comes later is
+// told, or finds out, see UsesInFlight::IsReady. A last use with different sequence numbers does not count: the members
+// meant different operations, and none takes its result.
 uint64_t GroupLeader::Retire(const Leading& leading) {
   const uint64_t arrived = memory_.counters.Retire(leading.lead.id, leading.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -110,7 +110,7 @@ uint64_t GroupLeader::Retire(const Leading& leading) {
   return most == uses && !all_mean ? uses - 1 : uses;
 }
 
-// What each member of the set here said last.
+// Returns the last stamp of each member of the set in this group.
 std::vector<uint64_t> GroupLeader::SaidHere(const Leading& leading) const {
   std::vector<uint64_t> said;
   for (int m : group_.MembersIn(*leading.set)) {
@@ -129,7 +129,8 @@ std::vector<uint64_t> GroupLeader::SaidHere(const Leading& leading) const {
   return said;
 }
 
-// A completed use is reported before the id is reported closed. Inside the group nothing is reported, the log has it.
+// A completed use is reported before the id is reported closed. Uses of sets inside the group are in the log, and need
+// no report.
 bool GroupLeader::CanReportRetired(int id, uint64_t uses) const {
   const auto leading = leads_.find(id);
   if (leading == leads_.end() || leading->second.lead.eager()) return true;
@@ -168,14 +169,14 @@ void GroupLeader::ReportCompleted() {
     if (found == leads_.end()) return;  // LEAD is still to be read
     ++completed_head_;
     const uint64_t use = ++completes_sent_[static_cast<size_t>(*id)];
-    // What the members of the set here said when they came; all the same.
+    // All members of the set in this group arrived with the same stamp.
     const Leading& leading = found->second;
     const uint64_t stamp = memory_.counters.LatestOf(group_.MembersIn(*leading.set).front(), *id);
     outbox_.Send(Encode(Completion{*id, use, stamp, CountsHere(leading, use)}));
   }
 }
 
-// The counts of the members of this group, in the order of their positions.
+// Returns the counts of this group's members, in the order of their positions.
 std::vector<int64_t> GroupLeader::CountsHere(const Leading& leading, uint64_t use) const {
   const size_t each = leading.lead.counts_per_rank;
   std::vector<int64_t> counts;

@@ -19,8 +19,8 @@ namespace farandole {
 // Owns the ids that the group's leader leads, how far it has reported them, and what waits for room in the log.
 //
 // The leader goes on reading while the log is full, since it may itself be the slowest reader: what does not fit waits.
-// Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews without that. A rank
-// that does not lead owns nothing here, and refuses these messages.
+// Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews needs the ProgressLock alone. A
+// rank that does not lead owns nothing here, and refuses these messages.
 class GroupLeader {
  public:
   GroupLeader(const GroupMembers& group, GroupMemory* memory, const NameTable& names, Outbox* outbox)
@@ -29,15 +29,15 @@ class GroupLeader {
   bool leads() const { return group_.is_leader(); }
 
   bool HasNews() const;
-  // True when anything was done.
+  // Returns whether anything was done.
   bool Advance();
 
-  // Messages from the coordinator. *early: see MessageReader.
+  // Handle messages from the coordinator. *early: see MessageReader.
   Status OnLead(ByteReader* reader, bool* early);
   Status OnReady(ByteReader* reader);
   Status OnIdMessage(MessageKind kind, const IdMessage& message);
 
-  // Ranks that have left, says what waits for room in the log.
+  // Adds the ranks that have left, as entries that wait for room in the log say.
   void AddLeaving(std::set<int>* leaving) const { pending_.AddLeaving(leaving); }
 
  private:

@@ -15,8 +15,8 @@ constexpr int kBatchKinds = 2;
 
 constexpr size_t Pages(size_t size_bytes) { return (size_bytes + kPage - 1) / kPage * kPage; }
 
-// Ring words carry the number of the ring's lap from 1 on, so that a word of the last lap, or a zero, is never taken
-// for a fresh one.
+// Ring words carry the number of the ring's lap, counted from 1, so that a zero or a word of the last lap is never
+// taken for a fresh one.
 constexpr int kPayloadBits = 44;
 constexpr uint64_t kPayloadMask = (1ull << kPayloadBits) - 1;
 
@@ -75,7 +75,7 @@ ArrivalCounters::ArrivalCounters(std::byte* memory, int member, int member_count
   arrivals_ = reinterpret_cast<std::atomic<uint64_t>*>(memory + Pages(sizeof(Counter) * kMaxIds));
 }
 
-// The stamp first: whoever sees the arrival counted may read what this member said of it.
+// Stores the stamp first: a member that sees the arrival counted may read it.
 ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t stamp, int sharers) {
   FRD_FAILPOINT("board.arrive");
   said(member_, id).store(stamp, std::memory_order_relaxed);
@@ -86,7 +86,7 @@ ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t stamp, int sha
 
 void ArrivalCounters::TakeBack(int id, int sharers) { counters_[id].count.fetch_sub(static_cast<uint64_t>(sharers)); }
 
-// One step closes the id and says how often it was used, so no arrival falls in between.
+// One atomic step closes the id and says how often it was used, so no arrival falls in between.
 uint64_t ArrivalCounters::Retire(int id, int sharers) {
   const uint64_t before = counters_[id].count.fetch_or(kRetiredFlag) & ~kRetiredFlag;
   return before / static_cast<uint64_t>(sharers);
@@ -104,7 +104,7 @@ bool ArrivalCounters::AllDoneWith(int id, int sharers) const {
   return counters_[id].done_with.load() == static_cast<uint32_t>(sharers);
 }
 
-// The counter comes last: until then it says that the id is retired.
+// Clears the counter last: until then it says that the id is retired.
 void ArrivalCounters::Reset(int id) {
   for (int m = 0; m < member_count_; ++m) said(m, id).store(0, std::memory_order_relaxed);
   counters_[id].done_with.store(0);

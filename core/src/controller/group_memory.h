@@ -6,7 +6,7 @@
 //
 //   counters  joined    [ how many members have joined ]
 //             counters  [ id 0 | id 1 | ... ]          one line each: how often members arrived, with the retired flag
-//             arrivals  [ member ][ id ]               what each member said when it last came
+//             arrivals  [ member ][ id ]               the stamp of each member's last arrival
 //   log       heads     [ member 0 | member 1 | ... ]  one line each: how far the member has read the log
 //             entries   [ e e e e ... ]                ring of entries in total order, tagged by lap
 //             ends      [ n n n ... ] x 2              where batches end: of sets inside this group, across groups
@@ -14,7 +14,7 @@
 //   spans     [ bytes ]                                per-id memory from the coordinator: small data, counts
 //
 // Thread rule of counters and log: every operation is one atomic step, so any thread of any member may call it at any
-// time, and a member that dies leaves the memory readable. Where more is asked of the caller, REQUIRES says so.
+// time, and a member that dies leaves the memory readable. Where the caller must do more, REQUIRES says so.
 #pragma once
 
 #include <atomic>
@@ -49,9 +49,9 @@ class GroupMembers {
   bool is_leader() const { return member_ == 0; }
   int RankOf(int member) const { return world_.groups[group_][static_cast<size_t>(member)]; }
 
-  // Members that are in the set, ascending.
+  // Returns the members that are in the set, ascending.
   std::vector<int> MembersIn(const ProcessSet& set) const;
-  // How many there are. Counted only where it is not known otherwise.
+  // Returns how many members are in the set.
   int SharersOf(const ProcessSet& set) const;
 
  private:
@@ -61,8 +61,8 @@ class GroupMembers {
   const size_t group_;
 };
 
-// Counts how often members came to an id, and closes ids. The retired flag and the count are one word, so an arrival is
-// either before the flag, and counted, or after it, and told so. `sharers`: how many members are in the id's set.
+// Counts how often members arrived at an id, and closes ids. The retired flag and the count share one word, so an
+// arrival is either counted or learns that the id is retired. `sharers`: how many members are in the id's set.
 class ArrivalCounters {
  public:
   static size_t BytesFor(int member_count);
@@ -73,20 +73,20 @@ class ArrivalCounters {
     bool retired = false;  // not counted: describe instead
     bool last = false;     // this one completed the use
   };
-  // `stamp` is what this member says of it, for the others to read; not 0.
+  // `stamp` tells the others which operation this member means; it is not 0.
   Arrival Arrive(int id, uint64_t stamp, int sharers);
-  // As if nobody had come to the use that has just been completed. REQUIRES: only its last arriver says so.
+  // Undoes the arrivals of the use that has just been completed. REQUIRES: the caller arrived last.
   void TakeBack(int id, int sharers);
-  // Closes the id: whoever arrives from now on is told. Returns how many uses were completed.
+  // Closes the id, so that later arrivals learn it. Returns how many uses were completed.
   uint64_t Retire(int id, int sharers);
   bool IsRetired(int id) const;
-  // This member will not touch the id again. True for the last member.
+  // Says that this member will not touch the id again. Returns whether it was the last member.
   bool DoneWith(int id, int sharers);
   bool AllDoneWith(int id, int sharers) const;
   void Reset(int id);                           // REQUIRES: AllDoneWith, and the id is not yet given out again
-  uint64_t LatestOf(int member, int id) const;  // what it said last; 0: it never came
+  uint64_t LatestOf(int member, int id) const;  // its last stamp; 0: it never came
 
-  // Joined members have to be woken by every arrival.
+  // Changes the number of joined members. Every arrival has to wake these.
   void ChangeJoined(int by);
   bool AnyJoined() const;
 
@@ -118,31 +118,32 @@ struct LogEntry {
   int set = 0;
 };
 
-// Of sets inside the group: the first reader decides where a batch ends. Of sets across groups: the leader does.
+// The first reader decides where a batch of sets inside the group ends, the leader where one of sets across groups
+// does.
 enum class BatchKind { kInside = 0, kAcross = 1 };
 
-// What comes next, in one order for all members. Why its rings do not overflow: an append looks at the slowest reader
+// Tells all members in one order what comes next. Its rings do not overflow: an append looks at the slowest reader
 // first, and reading needs no user code, only the engine's thread. Every batch has an entry, and at most one end is
-// written before its entries. An id has at most one READY that some member has not read, and it is among the completed
-// ones once, until the coordinator has answered.
+// written before its entries. An id has at most one READY that some member has not read. A completed id is reported
+// once until the coordinator has answered.
 class GroupLog {
  public:
   static constexpr uint64_t kEntries = 4 * kMaxIds;
   static size_t BytesFor(int member_count);
-  // entries: so many that some member has not read make the log full, the same for all members. REQUIRES: as
-  // ArrivalCounters; entries <= kEntries.
+  // entries: the log is full when some member has not read so many; equal on all members. REQUIRES: as ArrivalCounters;
+  // entries <= kEntries.
   GroupLog(std::byte* memory, int member, int member_count, uint64_t entries);
 
   // False when the slowest reader is a whole ring behind; try again.
   bool TryAppend(const LogEntry& entry);
   std::optional<LogEntry> Read(uint64_t position) const;
   uint64_t end() const;
-  void PublishHead(uint64_t position);  // this member has read everything before it
-  // Where batch b ends, as agreed by all readers: the first to ask decides that it is `proposed_end`.
+  void PublishHead(uint64_t position);  // this member has read everything before `position`
+  // Returns where the batch ends for all readers. The first to ask decides that it is `proposed_end`.
   uint64_t DecideBatchEnd(BatchKind kind, uint64_t batch, uint64_t proposed_end);
   std::optional<uint64_t> ReadBatchEnd(BatchKind kind, uint64_t batch) const;
 
-  // To the leader.
+  // Tells the leader that a use of the id is complete in this group.
   void PushCompleted(int id);
   std::optional<int> ReadCompleted(uint64_t position) const;
 
@@ -158,7 +159,7 @@ class GroupLog {
   Ring* log_;
   Ring* batch_ends_;  // one per BatchKind
   Ring* completed_;
-  std::atomic<uint64_t> known_head_{0};  // of the slowest reader, when last looked
+  std::atomic<uint64_t> known_head_{0};  // of the slowest reader, when last read
 };
 
 // Owns entries that wait for room in the log. Thread rule: one thread at a time, but empty() from any.
@@ -167,14 +168,14 @@ class LogQueue {
   explicit LogQueue(GroupLog* log) : log_(*log) {}
 
   bool empty() const { return empty_; }
-  // Into the log, or behind what waits.
+  // Appends to the log, or behind the entries that wait.
   void Append(const LogEntry& entry);
   void AppendLater(const LogEntry& entry) { Push({entry, std::nullopt}); }
-  // Where the next batch of sets across groups ends, likewise. REQUIRES: this rank is the leader.
+  // Likewise for the end of the next batch of sets across groups. REQUIRES: this rank is the leader.
   void AppendBatchEnd(uint64_t end);
-  // As much as there is room for; true when it was something.
+  // Moves waiting entries into the log while there is room. Returns whether it moved any.
   bool AppendWaiting();
-  // The ranks that have left, as what waits here says.
+  // Adds the ranks that have left, as the waiting entries say.
   void AddLeaving(std::set<int>* leaving) const;
 
  private:
@@ -194,7 +195,7 @@ class LogQueue {
 struct IdSpan {
   int64_t offset = -1;  // -1: it has none
   int64_t size_bytes = 0;
-  // It lies in the memory.
+  // True when it is aligned and lies within the span memory.
   bool IsValid() const {
     const auto all_bytes = static_cast<int64_t>(kSpanBytes);
     return offset >= 0 && offset % kSpanAlignment == 0 && size_bytes >= 0 && size_bytes <= all_bytes &&
@@ -202,8 +203,8 @@ struct IdSpan {
   }
 };
 
-// The spans: their two buffers, and what stands in them. Use k lies in buffer k mod 2. REQUIRES (all): the caller takes
-// part in that use, or is the leader that writes for it.
+// Reads and writes spans. A span has two buffers; use k lies in buffer k mod 2. REQUIRES (all): the caller takes part
+// in that use, or is the leader that writes for it.
 class SpanMemory {
  public:
   explicit SpanMemory(std::byte* memory) : memory_(memory) {}
@@ -216,7 +217,7 @@ class SpanMemory {
   CellBuffer CellsOf(const IdSpan& span, uint64_t use, int set_size, size_t payload_bytes) const {
     return {BufferOf(span, use), set_size, payload_bytes};
   }
-  // `first`: the place of the first of them among those of all positions.
+  // `first`: the index of these counts among those of all positions.
   void WriteCounts(const IdSpan& span, uint64_t use, size_t first, const std::vector<int64_t>& counts) const;
   std::vector<int64_t> ReadCounts(const IdSpan& span, uint64_t use, size_t first, size_t count) const;
 

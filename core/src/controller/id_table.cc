@@ -5,7 +5,7 @@
 namespace farandole {
 namespace {
 
-// Nearly always all ranks have one name for an id; saying so once saves a name for each of them.
+// Stands for all ranks. They nearly always have one name for an id, which is then stored once.
 constexpr int kAllRanks = -1;
 
 std::map<int, std::string> NamesIn(const Gathering& gathering) {
@@ -20,7 +20,7 @@ std::map<int, std::string> NamesIn(const Gathering& gathering) {
   return names;
 }
 
-// What a rank that has joined brings: nothing.
+// The description for a joined rank, which adds no rows.
 Description WithoutData(Description description, int set_size) {
   description.counts.assign(description.signature.CountsPerRank(set_size), 0);
   return description;
@@ -110,7 +110,7 @@ bool BatchOrder::Complete(int group, const ProcessSetPtr& set, const Signature& 
   return true;
 }
 
-// Each leader gets what concerns its group, all of it in one message, so that all groups of a set cut alike.
+// Each leader gets all that concerns its group in one message, so that all groups of a set cut the same batches.
 void BatchOrder::Flush(std::vector<Outgoing>* out) {
   if (ready_.empty()) return;
   const Layout& world = leaders_.world();
@@ -124,11 +124,11 @@ void BatchOrder::Flush(std::vector<Outgoing>* out) {
   ready_.clear();
 }
 
-// Each group has said the counts of its members, in the order of their positions.
+// Merges the counts of the groups, each of which are in the order of its members' positions.
 std::vector<int64_t> BatchOrder::InPositionOrder(const Partial& partial, const ProcessSet& set, size_t each) const {
   std::vector<int64_t> counts;
   if (each == 0) return counts;
-  std::map<int, size_t> read;  // by group: how many of its members' are in
+  std::map<int, size_t> read;  // by group: how many of its members are merged
   for (int rank : set.ranks) {
     const int group = leaders_.GroupOf(rank);
     const auto begin = partial.counts.at(group).begin() + static_cast<std::ptrdiff_t>(each * read[group]++);
@@ -189,8 +189,9 @@ void IdTable::Assign(Gathering gathering, std::vector<Outgoing>* out) {
   AssignWaiting(out);
 }
 
-// Why this comes to an end: while the first in the queue does not fit, some id is live (and one more is retired here)
-// or on its way to being free (and that calls this again); and once all are free, all memory is one piece again.
+// Every operation gets its id in the end. While the first in the queue does not fit, some id is live, and this retires
+// one, or is on its way to being free, and OnFree calls this again. Once all ids are free, all memory is one piece
+// again.
 void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
   while (!waiting_.empty()) {
     const Signature& signature = waiting_.front().begin()->second.signature;
@@ -200,7 +201,7 @@ void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
     const int64_t wanted_bytes = SpanBytesOf(signature, *set, path);
     const int64_t span_offset = spans_.Take(wanted_bytes);
     const bool no_span = span_offset < 0 && wanted_bytes > 0;
-    // A small tensor without a span is merely slower; counts have no other way.
+    // Without a span a small tensor is merely slower, but counts have no other place.
     if (free_.empty() || (no_span && path != PathKind::kCells)) {
       spans_.GiveBack(span_offset, wanted_bytes);
       RetireOldest(out);
@@ -264,7 +265,7 @@ int IdTable::Take(const Gathering& gathering, PathKind path, int64_t span_offset
   return number;
 }
 
-// Who described it gets the id, who has joined is invited; and its first use is ready.
+// Ranks that described the operation get the id, and joined ranks are invited. The first use is ready.
 void IdTable::TellRanks(int number, const Gathering& gathering, std::vector<Outgoing>* out) {
   const Id& id = at(number);
   const int set_size = id.set->size();
@@ -298,7 +299,7 @@ void IdTable::StartRetiring(int number, std::vector<Outgoing>* out) {
   leaders_.Tell(*id.set, EncodeIdMessage(MessageKind::kRetire, number), out);
 }
 
-// A set that is removed takes its names with it.
+// The ids of a removed set retire with it.
 void IdTable::RetireSet(int set, std::vector<Outgoing>* out) {
   for (int number = 0; number < kMaxIds; ++number) {
     const Id& id = at(number);
@@ -312,8 +313,8 @@ void IdTable::OnDisagreement(int number, uint64_t use, std::vector<Outgoing>* ou
   if (id.state == Id::kLive) StartRetiring(number, out);
 }
 
-// A rank that came to an eager use has come for good, so a use is complete when all have come to it. Ranks that came to
-// the same last use with different sequence numbers meant different operations: nobody took that one.
+// An arrival at an eager use is final, so the use is complete once all ranks have arrived. Ranks that arrived at the
+// same last use with different sequence numbers meant different operations: none took the result.
 uint64_t IdTable::UsesSaid(Id* id, uint64_t value) {
   if (id->path != PathKind::kEager) return value;
   if (id->answers == 0) id->said = value;

@@ -1,5 +1,5 @@
-// The coordinator's ids: which name has which, where their spans lie, how they retire, and in which order what is
-// complete runs.
+// The coordinator's ids: which name has which, where their spans lie, how they retire, and in which order complete
+// operations run.
 //
 //   id:  free -> live -> retiring (RETIRE to leaders, RETIRE_INFO back) -> retired (RETIRED into the logs)
 //        -> FREE by all -> free
@@ -28,13 +28,13 @@ using Gathering = std::map<int, Description>;
 
 // Owns which pieces of the span memory are free, and gives them out in powers of two.
 //
-// Buddies: a block is halved until it is small enough, and a half that comes back joins its other half as soon as that
-// is free too. So however the memory was cut before, all of it fits everything again once all of it is back.
+// A buddy allocator: Take splits a block in two until it fits, and GiveBack merges the two parts once both are free. So
+// however the memory was cut, it is in one piece again once all of it is back.
 class SpanAllocator {
  public:
   explicit SpanAllocator(int64_t capacity_bytes);
 
-  // Offset of at least size_bytes, or -1 when there is no room (the operation then does without) or size_bytes is 0.
+  // Returns the offset of at least size_bytes, or -1 when there is no room or size_bytes is 0.
   int64_t Take(int64_t size_bytes);
   // REQUIRES: offset came from Take(size_bytes).
   void GiveBack(int64_t offset, int64_t size_bytes);
@@ -43,16 +43,16 @@ class SpanAllocator {
   std::map<int64_t, std::set<int64_t>> free_;  // size, a power of two -> offsets, multiples of the size
 };
 
-// The first ranks of the groups, which speak for them. A value that does not change.
+// The leaders: the first rank of each group speaks for it. A value that does not change.
 class Leaders {
  public:
   explicit Leaders(const Layout& world) : world_(world) {}
 
   const Layout& world() const { return world_; }
   int GroupOf(int rank) const { return world_.group_of[static_cast<size_t>(rank)]; }
-  // The members of that group that are in the set.
+  // Returns how many members of that group are in the set.
   int MembersOf(int group, const ProcessSet& set) const;
-  // The rank leads a group that has members in the set.
+  // True when the rank leads a group that has members in the set.
   bool IsLeaderIn(int rank, const ProcessSet& set) const;
   void Tell(const ProcessSet& set, const Bytes& message, std::vector<Outgoing>* out) const;
 
@@ -65,14 +65,14 @@ class BatchOrder {
  public:
   explicit BatchOrder(const Leaders& leaders) : leaders_(leaders) {}
 
-  // A use that some groups have completed, and others have not.
+  // A use that only some groups have completed.
   struct Partial {
     uint64_t stamp = 0;                          // what the first group said
     std::map<int, std::vector<int64_t>> counts;  // by group of the world
   };
-  // Null where no group has completed the current use.
+  // Returns null while no group has completed the current use.
   const Partial* FindPartial(int id) const;
-  // False when an earlier group said otherwise, so that they mean different operations.
+  // Returns false when an earlier group had another stamp, so that the groups mean different operations.
   bool Complete(int group, const ProcessSetPtr& set, const Signature& signature, Completion completion);
   void ForgetPartial(int id) { partial_.erase(id); }
 
@@ -91,7 +91,7 @@ class BatchOrder {
 // Owns the ids, their names and spans, and the operations that wait for an id.
 class IdTable {
  public:
-  // second_level_cache_bytes: see PathFacts. All others outlive the table.
+  // second_level_cache_bytes: see PathFacts. All other arguments outlive the table.
   IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order, int64_t second_level_cache_bytes);
 
   struct Id {
@@ -104,21 +104,21 @@ class IdTable {
     // While it retires.
     int answers = 0;               // RETIRE_INFO, then FREE
     uint64_t uses = ~uint64_t{0};  // the least that any group has completed
-    uint64_t said = 0;             // by the first group, of an eager one: what its rank said last
-    bool differ = false;           // another group said otherwise
-    uint64_t most_uses = 0;        // that any group said of an eager one
+    uint64_t said = 0;             // eager: the last stamp of the first group that answered
+    bool differ = false;           // eager: another group had another stamp
+    uint64_t most_uses = 0;        // eager: the most that any group said
 
     bool IsInUse() const { return state == kLive || state == kRetiring; }
   };
   const Id& at(int id) const { return ids_[static_cast<size_t>(id)]; }
   std::optional<int> LiveIdOf(int rank, int set, const std::string& name) const;
-  // Live ids, oldest first, without those that were retired for want of room.
+  // Live ids, oldest first, without those that were retired to make room.
   const std::deque<int>& live() const { return live_; }
-  // Some operation of the set waits for an id.
+  // True when some operation of the set waits for an id.
   bool IsAwaited(int set) const;
   std::string TitleOf(int id, uint64_t stamp) const;
 
-  // Gives the operation an id, perhaps when others have given theirs back. All ranks of it agree.
+  // Gives the operation an id, as soon as one is free. REQUIRES: all its ranks agree.
   void Assign(Gathering gathering, std::vector<Outgoing>* out);
   void StartRetiring(int id, std::vector<Outgoing>* out);
   void RetireSet(int set, std::vector<Outgoing>* out);

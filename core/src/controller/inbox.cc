@@ -29,8 +29,8 @@ std::vector<int> Inbox::Missing(const ProcessSet& set, int me, uint64_t use) {
   return missing;
 }
 
-// Eager data come on a way of their own, so they may be here before we have read that the joining has ended: then they
-// are of the next round.
+// Eager data have connections of their own, so they may be here before this rank has read that a join has ended.
+// `round` keeps data of the next round apart.
 std::optional<uint64_t> Inbox::Said(const ProcessSet& set, uint64_t use, uint32_t round) {
   for (int rank : set.ranks) {
     const Slot& slot = at(use, rank);
@@ -49,8 +49,8 @@ bool Inboxes::Open(Name* name, uint32_t serial) {
   return name->inbox->Expect(static_cast<size_t>(name->known.TotalBytes()));
 }
 
-// A rank that has put to a use has come to the ones before, too, and no use can begin before all have come to the one
-// before: so what comes is for the use in flight here, or for the next one.
+// No rank begins a use before all ranks have arrived at the one before. So a PUT is for the use in flight here, or for
+// the next one.
 Status Inboxes::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
   if (put.serial > last_serial_) return OnEarlyPut(from, put, inbox);
   const Name* const name = names_.Current(put.id);
@@ -63,7 +63,8 @@ Status Inboxes::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inb
   return Announce(from, put, name->inbox, inbox);
 }
 
-// Others may have heard of the id before us, and come to its second use while they are still at work on the first.
+// Other ranks may know the id before this one, and arrive at the first use after the described one. They cannot get
+// further, since that use needs this rank.
 Status Inboxes::OnEarlyPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
   const bool known = early_.count(put.serial) > 0;
   if (UsesIn(put.stamp) != 1 || from == group_.rank() || (!known && early_.size() >= kMaxIds)) return Unreadable(from);

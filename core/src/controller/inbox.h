@@ -23,16 +23,16 @@ namespace farandole {
 struct Name;
 class NameTable;
 
-// Of one id. Thread rule: what the slots say is changed under the lock of Operations; the data in them are the holder's
-// of the ProgressLock.
+// The inbox of one id. Thread rule: slots change under the lock of Operations; the data in them belong to the holder of
+// the ProgressLock.
 class Inbox {
  public:
   static constexpr size_t kMostBytes = kEagerMostBytes;
 
   struct Slot {
-    uint64_t stamp = 0;     // what the rank said when it came, see StampOf; 0: it has not come
-    uint32_t round = 0;     // how often it had seen all ranks join
-    bool has_data = false;  // its data have begun to come
+    uint64_t stamp = 0;     // of the rank's arrival, see StampOf; 0: it has not arrived
+    uint32_t round = 0;     // how many joins the rank had seen end
+    bool has_data = false;  // its data have begun to arrive
     size_t received_bytes = 0;
     std::unique_ptr<std::byte[]> data;
   };
@@ -41,7 +41,7 @@ class Inbox {
       : buffers_{std::vector<Slot>(static_cast<size_t>(world_size)),
                  std::vector<Slot>(static_cast<size_t>(world_size))} {}
 
-  // How much everybody puts. False when that cannot be, or was said otherwise before.
+  // Sets how many bytes each rank puts. Returns false when that is too much, or differs from an earlier call.
   bool Expect(size_t payload_bytes) {
     if (payload_bytes_ == 0) payload_bytes_ = payload_bytes;
     return payload_bytes == payload_bytes_ && payload_bytes <= kMostBytes;
@@ -51,9 +51,9 @@ class Inbox {
   Slot& at(uint64_t use, int rank) { return buffers_[use & 1][static_cast<size_t>(rank)]; }
   bool IsComplete(const Slot& slot) const { return slot.has_data && slot.received_bytes == payload_bytes_; }
 
-  // Ranks of the set, but for this one, whose data of the use are not here.
+  // Returns the other ranks of the set whose data for this use are missing.
   std::vector<int> Missing(const ProcessSet& set, int me, uint64_t use);
-  // What some rank said that has come to the use, in this round of joining.
+  // Returns the stamp of some rank that has arrived at the use in this round of joining.
   std::optional<uint64_t> Said(const ProcessSet& set, uint64_t use, uint32_t round);
 
  private:
@@ -61,13 +61,13 @@ class Inbox {
   std::vector<Slot> buffers_[2];
 };
 
-// Owns the inboxes of ids of which this rank has still to hear. PUTs come on connections of their own, so other ranks
-// may have heard of an id before, and use it already. Thread rule: the lock of Operations.
+// Owns the inboxes of ids that this rank does not know yet. PUTs have connections of their own, so another rank's PUT
+// may be here before the coordinator's ASSIGN. Thread rule: the lock of Operations.
 class Inboxes {
  public:
   Inboxes(const GroupMembers& group, const NameTable& names) : group_(group), names_(names) {}
 
-  // The name has been assigned an id with this serial number. False when that cannot be.
+  // Opens the inbox of a name that has got an id with this serial number. Returns false when the sizes do not fit.
   bool Open(Name* name, uint32_t serial);
   // See Negotiation::OnPut.
   Status OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox);

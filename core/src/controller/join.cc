@@ -4,7 +4,7 @@
 
 namespace farandole {
 
-// The counter is raised first, so that members that come to an operation from now on wake this one.
+// Raises the counter first, so that members that arrive at an operation from now on wake this one.
 void JoinState::Join(const SequenceNumbers& sequence_numbers) {
   joined_ = true;
   memory_.counters.ChangeJoined(+1);
@@ -43,7 +43,7 @@ void JoinState::Forget(int id) {
   opened_.erase(id);
 }
 
-// What they said when they came to the name's next use; nothing when nobody has.
+// Returns their stamp for the name's next use, if any of them has arrived at it.
 std::optional<uint64_t> JoinState::WhatOthersSaid(const Name& name) const {
   const auto opened = opened_.find(name.id);
   if (opened != opened_.end() && UsesIn(opened->second) >= name.next_use) return opened->second;
@@ -57,8 +57,8 @@ std::optional<uint64_t> JoinState::WhatOthersSaid(const Name& name) const {
   return std::nullopt;
 }
 
-// The end of the joining stands in the log before anything that the others begin after it. So having seen them come,
-// one more look at the log says whether this rank is still to come as well.
+// The log has the end of a join before anything that others begin after it. So after this rank has seen others arrive,
+// one more look at the log tells whether the join may have ended, and then nothing is an invitation.
 void JoinState::Invite(uint64_t head, NegotiationEvents* events) {
   for (int id = 0; id < kMaxIds; ++id) {
     const Name* const name = names_.Current(id);
@@ -67,7 +67,7 @@ void JoinState::Invite(uint64_t head, NegotiationEvents* events) {
     if (!said) continue;
     if (memory_.log.Read(head).has_value()) return;
     if (HasRoot(name->known.kind) && name->known.root == group_.rank()) {
-      // No data to send: described anew, it is refused.
+      // This rank has no data to send. Described anew, the operation is refused.
       if (refused_.insert(id).second) outbox_.Send(MessageKind::kStuck, id);
       continue;
     }
@@ -75,7 +75,7 @@ void JoinState::Invite(uint64_t head, NegotiationEvents* events) {
   }
 }
 
-// As the others mean it, with zeros for counts: this rank adds no rows.
+// The operation as the others mean it. Its counts are zero, since this rank adds no rows.
 NegotiationEvent JoinState::InvitationTo(const Name& name, uint64_t said) {
   NegotiationEvent event;
   event.kind = NegotiationEvent::kInvited;

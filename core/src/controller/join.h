@@ -14,11 +14,11 @@
 
 namespace farandole {
 
-// Owns whether this rank has joined, in which round, and to what it is still invited.
+// Owns whether this rank has joined, in which round, and which operations wait for it.
 //
-// A rank has joined (joined) before rank 0 has heard of it (takes_part). Only from then on it helps: before, its help
-// could let another rank end its last operation and be heard first. Thread rule: the lock of Operations, but for what
-// says otherwise.
+// joined() is true once this rank has joined, takes_part() once rank 0 has confirmed that. Only then does this rank
+// help: earlier, its help could let another rank end its last operation and have its JOIN heard first. Thread rule: the
+// lock of Operations, except where a comment says otherwise.
 class JoinState {
  public:
   JoinState(const GroupMembers& group, GroupMemory* memory, const NameTable& names, const UsesInFlight& in_flight,
@@ -27,21 +27,21 @@ class JoinState {
 
   bool joined() const { return joined_; }  // any thread
   bool takes_part() const { return takes_part_; }
-  uint32_t round() const { return round_; }  // how often all had joined
+  uint32_t round() const { return round_; }  // how many joins have ended
   bool HasResult() const { return result_.has_value(); }
 
   // REQUIRES: nothing in flight.
   void Join(const SequenceNumbers& sequence_numbers);
-  // What rank 0 says. False when it cannot have meant that.
+  // Handle messages of rank 0. They return false for an impossible message.
   bool OnJoined();
   bool OnOpen(int id, uint64_t said);
   bool OnResult(JoinResult result);
-  // The log says that all had joined. REQUIRES: HasResult, and nothing in flight.
+  // Ends the join, where the log says so. REQUIRES: HasResult, and nothing in flight.
   void End(NegotiationEvents* events);
-  // The id means nothing any more.
+  // Drops an id that is retired.
   void Forget(int id);
 
-  // Operations that others have begun and this rank has not. head: how far this rank has read the log.
+  // Invites this rank to operations that only others have begun. head: how far this rank has read the log.
   void Invite(uint64_t head, NegotiationEvents* events);
 
  private:
@@ -56,7 +56,7 @@ class JoinState {
   std::atomic<bool> joined_{false};
   bool takes_part_ = false;
   uint32_t round_ = 0;
-  std::map<int, uint64_t> opened_;  // id -> what the others said of the use for which only joined ranks are missing
+  std::map<int, uint64_t> opened_;  // id -> stamp of the use that waits for joined ranks alone
   std::set<int> refused_;           // ids of broadcasts whose root this rank is
   std::optional<NegotiationEvent> result_;
 };

@@ -14,8 +14,8 @@ void LogReader::Read(NegotiationEvents* events) {
   }
 }
 
-// False when the entry cannot be understood yet: its batch has no end, or a message about it is still on the way; or it
-// must wait, because a thread of this rank is busy in the span that it gives up.
+// Returns false when the entry cannot be understood yet, because its batch's end is unknown or a message about it is
+// still on the way. It also does when the entry must wait for a thread of this rank that is busy in the span.
 bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   if (entry.kind == LogKind::kLeft) {
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kLeft, entry.id));
@@ -23,7 +23,7 @@ bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   }
   if (entry.kind == LogKind::kJoinEnd) return EndJoin(events);
   const SetNames* const names = names_.Names(entry.set);
-  // A set that is gone, or one that we are not in: its entries count where batches end, and mean nothing else.
+  // Entries of a removed set, or of one without this rank, count for where batches end, and have no other effect.
   const bool mine = names != nullptr && names->set->contains_me();
   Name* const name = mine ? names_.at(entry.id) : nullptr;
   if (mine && name == nullptr) return false;
@@ -39,21 +39,21 @@ bool LogReader::ConsumeReady(const LogEntry& entry, Name* name, NegotiationEvent
   const Where where = IsInside(entry.set) ? kInside : kAcross;
   if (!FindEnd(where)) return false;
   if (name != nullptr && !Complete(name, entry.id, where)) {
-    // Only a message that no coordinator of ours sends leads here.
+    // Only a faulty message leads here.
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, -1, Unreadable(kCoordinatorRank)));
   }
   if (where == kAcross && ++across_read_ == batches_[kAcross].end) Emit(kAcross, events);
   return true;
 }
 
-// A set that is gone counts as one inside the group.
+// A removed set counts as one inside the group.
 bool LogReader::IsInside(int set) const {
   const ProcessSetPtr found = names_.FindSet(set);
   return !found || found->local();
 }
 
-// Knows where the batch ends that the entry belongs to. Inside the group the first reader decides, with what is written
-// then.
+// Finds where the entry's batch ends. Inside the group the first reader decides, from what is written by then. Returns
+// false while the leader of a set across groups has not said so.
 bool LogReader::FindEnd(Where where) {
   Batches& batches = batches_[where];
   if ((where == kInside ? head_ : across_read_) < batches.end) return true;
@@ -69,7 +69,7 @@ bool LogReader::FindEnd(Where where) {
   return true;
 }
 
-// Where the run of entries that are no READY of a set across groups ends, as far as it is written.
+// Returns where the run of entries before the next READY of a set across groups ends, as far as it is written.
 uint64_t LogReader::RunEnd() const {
   uint64_t position = head_;
   for (;; ++position) {
@@ -88,7 +88,7 @@ void LogReader::Emit(Where where, NegotiationEvents* events) {
   building = NegotiationEvent();
 }
 
-// False when the entry makes no sense.
+// Returns false for an impossible entry.
 bool LogReader::Complete(Name* name, int id, Where where) {
   if (!name->in_flight || name->id != id) return false;
   const auto set_size = static_cast<size_t>(name->set().size());
@@ -114,8 +114,8 @@ void LogReader::OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* 
   names_.EraseIfIdle(name);
 }
 
-// The use in flight is one of those that were completed, or it is described anew. False when it is complete, but still
-// to come: the last arriver's entry, or data.
+// Ends the use in flight if it was completed, else describes it anew. Returns false when it is complete, but its entry
+// in the log or its data have still to come.
 bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
   const bool completed = static_cast<int8_t>(static_cast<uint8_t>(name->use) - uses) < 0;
   if (completed && !name->small()) {
@@ -159,8 +159,8 @@ bool LogReader::ReleaseFinished() {
 
 // ---- joining and leaving
 
-// Small operations leave no trace in the log. Whoever began one has completed it before it joined, so it is ready. What
-// the others have put to the last eager operations may still be on its way.
+// Small operations are not in the log. Each rank completed its own before it joined, so those here are ready. Data for
+// the last eager operations may still be on their way.
 bool LogReader::EndJoin(NegotiationEvents* events) {
   if (!join_.HasResult() || in_flight_.eager_count() > 0 || in_flight_.AwaitsRelease()) return false;
   in_flight_.TakeAll(events);

@@ -16,10 +16,10 @@
 
 namespace farandole {
 
-// Owns how far this rank has read, and the batches that it is reading. It changes names, ids and joins where the log
-// says so, and nobody else does that.
+// Owns how far this rank has read, and the batches that it is reading. It alone applies the log to names, ids and
+// joins.
 //
-// Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews without that.
+// Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews needs the ProgressLock alone.
 class LogReader {
  public:
   LogReader(const GroupMembers& group, GroupMemory* memory, NameTable* names, UsesInFlight* in_flight, JoinState* join,
@@ -29,18 +29,18 @@ class LogReader {
   uint64_t head() const { return head_; }  // this rank has read everything before it
   bool HasNews() const { return !finished_.empty() || memory_.log.Read(head_).has_value(); }
 
-  // As far as it can be understood.
+  // Reads the log as far as it can be understood.
   void Read(NegotiationEvents* events);
-  // Says so to those that append.
+  // Tells the members that append how far this rank has read.
   void PublishHead() { memory_.log.PublishHead(head_); }
-  // Whatever comes does not matter to this rank any more.
+  // Skips all entries, for a rank that leaves.
   void SkipAll() { memory_.log.PublishHead(head_ = memory_.log.end()); }
-  // Gives up the spans of ids that were forgotten. REQUIRES: the events of the last Read are handled.
+  // Gives up the spans of forgotten ids. REQUIRES: the events of the last Read are handled.
   bool ReleaseFinished();
 
-  // Its use has ended; where its id retires, that was the last.
+  // Forgets the id of a name whose last use has ended, if the id retires.
   void ForgetIfRetiring(Name* name);
-  // Ranks that have left, says what this rank has not read.
+  // Adds the ranks that have left, as entries that this rank has not read say.
   void AddLeaving(std::set<int>* leaving) const;
 
  private:

@@ -6,21 +6,21 @@
 //                                      root, an id that was used very often)
 //                           JOIN       this rank has no more data     LEAVE  it shuts down in good order
 //                           ABORT      this epoch cannot go on
-//                           WHOM       for whom do I wait?
-//                           ASK        where are these ranks?                  STACKS  here (the answer)
-//   leader -> coordinator   COMPLETE   all of my group have arrived at this id (with their counts)
-//                           RETIRE_INFO  the id is closed in my group after so many uses (eager: what we said last)
-//                           FREE       nobody in my group will touch the id again
-//   coordinator -> rank     ASSIGN     a name's id, path and span     INVITE  that and all else, to one that has joined
-//                           ERROR      why it cannot be               OPEN    an operation waits for joined ranks alone
+//                           WHOM       asks for whom this rank waits
+//                           ASK        asks where these ranks are              STACKS  answers TELL
+//   leader -> coordinator   COMPLETE   all of the group have arrived at this id (with their counts)
+//                           RETIRE_INFO  the id is closed in the group after so many uses (eager: its last stamp)
+//                           FREE       nobody in the group will touch the id again
+//   coordinator -> rank     ASSIGN     a name's id, path and span     INVITE  the same and all else, to a joined rank
+//                           ERROR      why it is refused              OPEN    an operation waits for joined ranks alone
 //                           JOINED     it has heard JOIN              JOIN_RESULT  who joined last, sequence numbers
-//                           ABSENT     who has not come to what       TELL    somebody asks where you are
+//                           ABSENT     operations' missing ranks      TELL    a rank asks where this one is
 //                           STACKS     where that rank is             ABORT
 //   coordinator -> leader   LEAD       what a leader must know of an id
 //                           READY      a batch: ids in order, with all counts
 //                           RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
 //
-//   rank -> rank            PUT        I have come to an eager operation; my data; a connection of its own (inbox.h)
+//   rank -> rank            PUT        arrival at an eager operation, with the data; on its own connection (inbox.h)
 //
 // Every message but PUT starts with its kind (one byte). Decoding checks limits; a message that cannot be read ends the
 // epoch.
@@ -73,7 +73,7 @@ inline constexpr int kMaxIds = 4096;
 inline constexpr size_t kSpanBytes = 256u << 20;  // address space of all ids' spans; pages cost memory when touched
 inline constexpr int64_t kSpanAlignment = 256;    // and the smallest
 
-// What `from` sent cannot have come from one of us.
+// The error for a message that no rank of this job sends.
 inline Status Unreadable(int from) {
   return {Code::kPeerLost, "rank " + std::to_string(from) + " sent a control message that cannot be read"};
 }
@@ -83,26 +83,27 @@ struct Outgoing {
   Bytes message;
 };
 
-// How many unnamed operations a rank has submitted, by process set: what a rank that joined has missed.
+// How many unnamed operations a rank has submitted, by process set. A rank that joined learns from it what it missed.
 using SequenceNumbers = std::map<int32_t, int64_t>;
 
-// Of an id there can be.
+// True for a number that an id can have.
 inline bool IsId(int32_t id) { return id >= 0 && id < kMaxIds; }
 
-// ---- stamps: what a rank says when it comes to an operation. One holds how often the rank has come, and the sequence
-// number. All ranks say the same, or they do not mean the same operation.
+// ---- stamps: a rank arrives at an operation with a stamp, which holds how often the rank has arrived and the sequence
+// number. Ranks with different stamps mean different operations.
 
-// Never 0, which stands for a rank that has not come. sequence_number: -1 when the user has named the operation.
+// Never 0, which means that the rank has not arrived. sequence_number: -1 when the user has named the operation.
 inline uint64_t StampOf(uint64_t use, int64_t sequence_number) {
   return (static_cast<uint64_t>(sequence_number + 1) & 0x7fffffff) << 32 | static_cast<uint32_t>(use + 1);
 }
 inline uint64_t UsesIn(uint64_t stamp) { return static_cast<uint32_t>(stamp); }
 inline int64_t SequenceNumberIn(uint64_t stamp) { return static_cast<int64_t>(stamp >> 32) - 1; }
-// Uses of one id are counted in 32 bits. After so many the name asks for a new id, which is there long before they are
-// used up.
+// Uses of one id are counted in 32 bits. After this many the name asks for a new id, and gets it long before the count
+// overflows.
 inline constexpr uint64_t kMostUses = uint64_t{1} << 31;
 
-// ---- what each says; to be encoded with its kind. The rest are IdMessages, and DESCRIBE a Description.
+// ---- the contents of messages, which follow the kind. DESCRIBE has a Description; the kinds without a struct are
+// IdMessages.
 
 struct Assignment {
   static constexpr MessageKind kKind = MessageKind::kAssign;
@@ -111,7 +112,7 @@ struct Assignment {
   int32_t id = -1;
   PathKind path{};  // of its uses, but for the first, which is in the log
   int64_t span_offset = -1;
-  uint32_t serial = 0;  // counts all that were given out, so that what was put to a former name of the id is told apart
+  uint32_t serial = 0;  // counts assignments, so that data put to a former name of the id are told apart
 
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {
@@ -158,7 +159,7 @@ struct Failure {
 
 struct Aborted {
   static constexpr MessageKind kKind = MessageKind::kAbort;
-  int32_t code = 0;  // a Code; one that is not known is no reason not to hear of it
+  int32_t code = 0;  // a Code; an abort with an unknown one still counts
   int32_t culprit = -1;
   std::string text;
 
@@ -170,7 +171,7 @@ struct Aborted {
   }
 };
 
-// What leading a group asks to be known of an id, also by a leader that is not in its set.
+// What a leader must know of an id, even where the leader is not in the id's set.
 struct Lead {
   static constexpr MessageKind kKind = MessageKind::kLead;
   int32_t id = -1;
@@ -201,7 +202,7 @@ struct Completion {
   static constexpr MessageKind kKind = MessageKind::kComplete;
   int32_t id = 0;
   uint64_t use = 0;
-  uint64_t stamp = 0;           // what the members said, see StampOf
+  uint64_t stamp = 0;           // of all the group's members, see StampOf
   std::vector<int64_t> counts;  // of the group's positions
 
   template <typename Visitor, typename... Self>
@@ -273,10 +274,10 @@ struct Absent {
   }
 };
 
-// What a rank does.
+// What a rank is doing.
 struct Whereabouts {
   std::string stacks;
-  // Titles of the operations for which its program waits, where no thread of it can do anything else; else none.
+  // Titles of the operations that its program waits for, if none of its threads can do anything else; otherwise empty.
   std::vector<std::string> waits_only_for;
 
   template <typename Visitor, typename... Self>
@@ -287,7 +288,7 @@ struct Whereabouts {
 };
 struct Answered {
   static constexpr MessageKind kKind = MessageKind::kStacks;
-  int32_t rank = 0;  // to rank 0: for whom; from there: whose
+  int32_t rank = 0;  // to rank 0: who asked; from rank 0: who answers
   Whereabouts where;
 
   template <typename Visitor, typename... Self>
@@ -297,7 +298,7 @@ struct Answered {
   }
 };
 
-// Rank `rank` has by itself refused to change the process sets, when it was about to take this number of set 0.
+// Rank `rank` refused a change of process sets that would have had this sequence number in set 0.
 struct Refused {
   static constexpr MessageKind kKind = MessageKind::kRefused;
   int32_t rank = 0;
@@ -323,7 +324,7 @@ struct Joined {
     visit("sequence numbers", self.sequence_numbers...);
   }
 };
-struct JoinResult : Joined {  // of who was last
+struct JoinResult : Joined {  // of the rank that joined last
   static constexpr MessageKind kKind = MessageKind::kJoinResult;
 };
 
@@ -344,9 +345,9 @@ struct IdMessage {
 struct EagerPut {
   int32_t id = 0;
   uint32_t serial = 0;         // of the id's assignment
-  uint64_t stamp = 0;          // what the sender says, see StampOf
-  uint32_t round = 0;          // how often it has seen all ranks join
-  uint32_t payload_bytes = 0;  // behind the head; 0: it has come, its data follow once the receiver has come, too
+  uint64_t stamp = 0;          // of the sender's arrival, see StampOf
+  uint32_t round = 0;          // how many joins the sender has seen end
+  uint32_t payload_bytes = 0;  // behind the head; 0: the data follow once the receiver has arrived, too
 
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {
@@ -374,7 +375,7 @@ inline Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0) {
   return Encode(kind, IdMessage{id, value});
 }
 
-// The whole of it can be read.
+// True for an ABORT that can be read in full.
 inline bool IsAbort(const Bytes& message) {
   ByteReader reader(message);
   const auto kind = reader.Get<MessageKind>();
@@ -382,7 +383,7 @@ inline bool IsAbort(const Bytes& message) {
   return reader.AtEnd() && kind == MessageKind::kAbort;
 }
 
-// Filled up to a cache line: the kernel copies data faster that are aligned behind it (2 % of 64 KB).
+// Padded to a cache line: the kernel copies data faster when they are aligned (2 % of 64 KB).
 inline constexpr size_t kEagerPutBytes = 64;
 
 inline Bytes EncodePut(const EagerPut& put) {
@@ -401,8 +402,8 @@ inline EagerPut DecodePut(ByteReader* reader) {
   return put;
 }
 
-// Instead of a head: the sender leaves in good order, and nothing comes behind it. No head looks like it, since there
-// is no such id.
+// Takes the place of a head when the sender leaves in good order; nothing follows it. No head equals it, since its id
+// is out of range.
 inline Bytes EncodeFarewell() { return Bytes(kEagerPutBytes, 0xff); }
 
 inline bool IsFarewell(const uint8_t* head, size_t size_bytes) {

@@ -31,7 +31,7 @@ void NameTable::Reopen(const Signature& removal) {
   if (names != nullptr && names->removals > 0) --names->removals;
 }
 
-// Rank 0 has found before that it can be done.
+// Rank 0 has checked before that the change is possible.
 bool NameTable::ChangeSets(const Signature& change, int* new_set) {
   if (change.kind == OpKind::kAddProcessSet) {
     *new_set = sets_.Add({change.ranks.begin(), change.ranks.end()});
@@ -72,7 +72,7 @@ void NameTable::EraseIfIdle(Name* name) {
   if (names->removed && names->names.empty()) by_set_.erase(names->set->id);
 }
 
-// Everything that follows from the id is worked out once, here, and not for each use.
+// Works out once, here, what follows from the id, and not for each use.
 bool NameTable::Assign(Name* name, const Assignment& assignment) {
   const ProcessSet& set = name->set();
   const Signature& signature = name->description.signature;
@@ -116,7 +116,7 @@ void UsesInFlight::Leave(Name* name) {
   if (name->small() && !name->reserved) LeaveSmall(name);
 }
 
-// The last one takes its place.
+// Moves the last small operation to the place of this one.
 void UsesInFlight::LeaveSmall(Name* name) {
   small_[name->small_at] = small_.back();
   small_[name->small_at]->small_at = name->small_at;
@@ -141,8 +141,8 @@ void UsesInFlight::EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationE
 
 // ---- small operations
 
-// A leader that retires the id sets its flag first and counts then; we look for the flag after we have seen everybody.
-// If we do not see the flag, the leader sees everybody, too, and the use counts as completed for all.
+// A leader that retires the id sets the flag first and counts then. This rank looks for the flag after it has seen all
+// data. If it does not see the flag, the leader sees all data, too, and the use counts as completed for all.
 bool UsesInFlight::IsReady(const Admission& admission) const {
   if (!admission.cells->AllHavePut(admission.stamp())) return false;
   LoadLoadFence();

@@ -1,6 +1,6 @@
 // The names that this rank knows, the ids they have, and which of their uses are in flight.
 //
-// Thread rule: the lock of Operations, but for what says otherwise.
+// Thread rule: the lock of Operations, except where a comment says otherwise.
 //
 // Submit, the copy into the span and Arrive are one step under that lock. Nothing else may come between, or the id
 // could change its meaning under the arrival.
@@ -38,7 +38,7 @@ struct Name {
   SetNames* const of;
   Description description;  // as last submitted
 
-  // What the id says, as assigned. -1: the name has none, and has to be described.
+  // The id and what was assigned with it. -1: the name has no id, and must be described.
   int id = -1;
   Signature known;
   IdSpan span;
@@ -70,40 +70,40 @@ struct SetNames {
 
   const ProcessSetPtr set;
   int removals = 0;      // that this rank has called and rank 0 has not refused
-  bool removed = false;  // says the log
+  bool removed = false;  // as the log says
   std::unordered_map<std::string, std::unique_ptr<Name>> names;
 };
 
 const ProcessSet& Name::set() const { return *of->set; }
 
 // Owns names, ids and process sets. Ids are taken back in the order of the log, so a name means the same on all ranks
-// that have read as far.
+// that have read equally far.
 class NameTable {
  public:
   explicit NameTable(const GroupMembers& group);
 
   // ---- process sets
   ProcessSetPtr FindSet(int id) const { return sets_.Find(id); }
-  bool IsFutureSet(int id) const { return sets_.IsFuture(id); }  // its making stands in the log, unread
-  SetNames* Names(int set) const {                               // null when there is none, or no longer
+  bool IsFutureSet(int id) const { return sets_.IsFuture(id); }  // the log adds it, in an entry not yet read
+  SetNames* Names(int set) const {                               // null for an unknown or removed set
     if (set == 0) return everybody_;
     const auto found = by_set_.find(set);
     return found == by_set_.end() ? nullptr : found->second.get();
   }
   Status CanRemove(int set) const;        // kInvalid: it has operations in flight here
-  void Close(const Signature& removal);   // this rank calls it,
-  void Reopen(const Signature& removal);  // and rank 0 has refused it
-  // The log says that the set is made, or removed. *new_set: the id. False when that cannot be.
+  void Close(const Signature& removal);   // this rank submits the removal
+  void Reopen(const Signature& removal);  // rank 0 has refused the removal
+  // Adds or removes the set, as the log says. *new_set: the id of an added one. Returns false for an impossible change.
   bool ChangeSets(const Signature& change, int* new_set);
 
   // ---- names
   Name* Find(int set, const std::string& name) const;
   Name* FindOrAdd(SetNames* names, const std::string& name);
-  // Names that come once and never again must not fill the memory.
+  // Erases a name that nothing uses, so that names used once do not fill the memory.
   void EraseIfIdle(Name* name);
 
   // ---- ids
-  // Gives the name its id. False when the coordinator cannot have meant that.
+  // Gives the name its id. Returns false for an impossible assignment.
   bool Assign(Name* name, const Assignment& assignment);
   Name* at(int id) const { return ids_[static_cast<size_t>(id)].name; }
   // Likewise, but null for an id that the name had before.
@@ -112,7 +112,7 @@ class NameTable {
     return name != nullptr && name->id == id ? name : nullptr;
   }
   int sharers_of(int id) const { return ids_[static_cast<size_t>(id)].sharers; }
-  // The id means nothing any more. The name stays.
+  // Takes the id from its name. The name stays.
   void Forget(int id);
 
  private:
@@ -131,7 +131,8 @@ class NameTable {
 // Owns what is in flight on this rank, and which thread works on the data of a small operation.
 //
 // A small operation that is too large to be copied and folded under the lock is reserved while a thread does so without
-// it: nobody else takes the result, and the log is read no further than the entry that would give the span to others.
+// it. Meanwhile no other thread takes the result, and the log is read no further than the entry that would give the
+// span to others.
 class UsesInFlight {
  public:
   // locked_bytes: see Negotiation::Limits.
@@ -143,14 +144,14 @@ class UsesInFlight {
     name->counted = false;
     return name->ticket = tickets_.Add(name);
   }
-  // The use in flight has an id: it is the next of that. Fills in what the submitter must know of it. round: see
+  // Makes the use in flight the next one of its name's id. Fills in what the submitter must know of it. round: see
   // JoinState.
   void Count(Name* name, uint32_t round, Admission* admission);
-  // It has none any more, and is described anew.
+  // Takes the use in flight from the id; the operation is described anew.
   void Uncount(Name* name);
   void End(Name* name);
   void EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationEvents* events);
-  Name* Find(Ticket ticket) const { return tickets_.Find(ticket); }  // null: no longer
+  Name* Find(Ticket ticket) const { return tickets_.Find(ticket); }  // null: it has ended
   size_t eager_count() const { return eager_count_; }
 
   // ---- small operations
@@ -158,23 +159,23 @@ class UsesInFlight {
   CellBuffer CellsOf(const Name& name, uint64_t use) const {
     return spans_.CellsOf(name.span, use, name.set().size(), name.payload_bytes);
   }
-  // What a member of this group said when it came to the name last; of a small one, in the buffer of that use.
+  // Returns the last stamp of a member of this group for the name; for a small one, in the buffer of that use.
   uint64_t SaidBy(int member, int rank, const Name& name, uint64_t use) const {
     if (!name.small()) return counters_.LatestOf(member, name.id);
     return CellsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
-  // All have put their data, and the id is not retired. Any thread.
+  // True when all ranks have put their data, and the id is not retired. Any thread.
   bool IsReady(const Admission& admission) const;
   bool AllHavePut(const Name& name) const;  // even where the id is retired
   std::vector<Ticket> Ready() const;
   void AskForBells() const;
-  // Whatever is still in flight is complete.
+  // Ends the small operations in flight, all of which are complete.
   void TakeAll(NegotiationEvents* events);
-  // False when the result was taken, or the operation is described anew.
+  // Returns false when the result was taken, or the operation is described anew.
   bool Take(Ticket ticket);
-  // The thread that had reserved it is done. True when somebody has waited for it.
+  // Ends the reservation by this thread. Returns whether a thread has waited for one to end.
   bool Release(Ticket ticket);
-  // True where `reserved` is, and then Release says that somebody has waited.
+  // Returns `reserved`. If it is true, Release will say that a thread has waited.
   bool MustWaitFor(bool reserved);
   bool AwaitsRelease() { return MustWaitFor(reserved_count_ > 0); }
 
@@ -193,7 +194,7 @@ class UsesInFlight {
   std::vector<Name*> small_;  // put by this rank and not reserved
   std::atomic<size_t> small_count_{0};
   size_t reserved_count_ = 0;
-  bool waits_for_release_ = false;  // somebody does, for one of them
+  bool waits_for_release_ = false;  // a thread waits for the end of a reservation
   size_t eager_count_ = 0;
 };
 
@@ -216,7 +217,7 @@ inline void UsesInFlight::Count(Name* name, uint32_t round, Admission* admission
   admission->use = name->use = name->next_use - 1;
   const uint64_t use = name->next_use++;
   if (name->small()) {
-    // A copy of it would cost 5 ns.
+    // Built in place, since a copy would cost 5 ns.
     admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes);
     admission->large = IsLarge(*name);
     admission->large ? Reserve(name) : Enter(name);

@@ -92,7 +92,7 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   Name* const name = names_.FindOrAdd(names, operation.name());
   if (name->in_flight) return AlreadyInFlight(name->description, group_.rank());
   if (name->id < 0 || !operation.Means(name->known)) return Describe(operation, name, admission);
-  if (admission->set != names->set) admission->set = names->set;  // counting references costs more than looking
+  if (admission->set != names->set) admission->set = names->set;  // a look costs less than counting references
   Admit(name, operation, admission);
   if (name->has_counts) {
     name->description.counts = operation.Counts();
@@ -132,7 +132,7 @@ const ProcessSetPtr* Negotiation::SubmitSmall(const NamedOperation& operation, A
   return &names->set;
 }
 
-// A known one begins.
+// Begins an operation whose name is known.
 void Negotiation::Admit(Name* name, const NamedOperation& operation, Admission* admission) {
   admission->ticket = in_flight_.Begin(name);
   name->description.sequence_number = admission->sequence_number = operation.sequence_number();
@@ -153,8 +153,8 @@ Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
     return memory_.counters.LatestOf(member, id) == admission.stamp();
   });
   if (all_mean) return Arrived::kLast;
-  // Ranks that disagreed before are a window apart: nobody has come, and the coordinator pairs them by their sequence
-  // numbers.
+  // After a disagreement the sequence numbers of the ranks may differ by a window. Then the arrivals do not count, and
+  // the coordinator pairs the operations by their sequence numbers.
   memory_.counters.TakeBack(id, sharers);
   outbox_.Send(MessageKind::kStuck, id);
   return Arrived::kCounted;
@@ -236,8 +236,9 @@ bool MessageReader::ReadWaiting(NegotiationEvents* events) {
   return handled;
 }
 
-// *early: it speaks of a process set whose making stands in the log, or of a name after a use whose end stands there,
-// where we have not read it yet. log_is_read: as far as it can be understood without more messages.
+// *early: the message refers to log entries that this rank has not read: the one that adds its process set, or the one
+// that ends the name's use in flight. log_is_read: the log is read as far as it can be understood without more
+// messages.
 Status MessageReader::Handle(const Bytes& message, NegotiationEvents* events, bool log_is_read, bool* early) {
   ByteReader reader(message);
   const auto kind = reader.Get<MessageKind>();
@@ -276,7 +277,7 @@ Status MessageReader::OnAssign(ByteReader* reader) {
   return Status::Ok();
 }
 
-// The name has the id from here on. False when the coordinator cannot have meant that.
+// Gives the name its id. Returns false for an impossible assignment.
 bool MessageReader::Assign(Name* name, const Assignment& assignment) {
   return names_.Assign(name, assignment) && inboxes_.Open(name, assignment.serial);
 }
@@ -292,8 +293,8 @@ Status MessageReader::OnInvite(ByteReader* reader, NegotiationEvents* events, bo
   if (names == nullptr || !names->set->contains_me()) return Unreadable(kCoordinatorRank);
   if (!FitsSet(description, names->set->size(), group_.world().size())) return Unreadable(kCoordinatorRank);
   Name* const name = names_.FindOrAdd(names, description.name);
-  // The log says how that use ends, but for a small one that the others have completed: had it not been complete, the
-  // log would have said so before anybody could describe the operation anew.
+  // The log says how that use ends, except for a small one that the others have completed: an incomplete one would have
+  // been retired in the log before anybody could describe the operation anew.
   if (name->in_flight && log_is_read) TakeIfAllHavePut(name, events);
   *early = name->in_flight;
   if (*early) return Status::Ok();
@@ -350,9 +351,9 @@ Status MessageReader::OnIdMessage(MessageKind kind, ByteReader* reader, Negotiat
 // ---- leaving and reporting
 
 void Negotiation::Leave() {
-  // A log that stays full has a reader that is dead, and then nobody needs to be told.
-  constexpr int kPatience = 10'000;
-  for (int i = 0; i < kPatience && !memory_.log.TryAppend({LogKind::kLeft, group_.rank(), 0, 0}); ++i) log_.SkipAll();
+  // A log that stays full has a reader that is dead, and then no rank needs to be told.
+  constexpr int kMostTries = 10'000;
+  for (int i = 0; i < kMostTries && !memory_.log.TryAppend({LogKind::kLeft, group_.rank(), 0, 0}); ++i) log_.SkipAll();
   outbox_.Ring();
   if (!group_.one_group()) outbox_.Send(MessageKind::kLeave, 0);
 }

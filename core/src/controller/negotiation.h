@@ -14,7 +14,7 @@
 //   LogReader      how far the log is read, batches    GroupLeader  what the first member does for its group
 //   MessageReader  messages that have to wait          Outbox       what is to be sent
 //
-// State machines over a group's memory and messages, without threads or sockets; simulated as they are.
+// State machines over a group's memory and messages, without threads or sockets; tests simulate them unchanged.
 //
 // Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: CompleteTogether, IsReady,
 // AnyJoined and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
@@ -43,9 +43,9 @@
 
 namespace farandole {
 
-// Owns the messages of the coordinator that speak of what this rank has still to read in the log, and all behind them.
-// It hands the others to those whose state they change. Thread rule: the holder of the ProgressLock, under the Table's
-// mutex; HasWaiting without that.
+// Reads the coordinator's messages, and hands each to the member whose state it changes. It keeps those that refer to
+// log entries which this rank has still to read, and all behind them. Thread rule: the holder of the ProgressLock,
+// under the lock of Operations; HasWaiting needs the ProgressLock alone.
 class MessageReader {
  public:
   MessageReader(const GroupMembers& group, NameTable* names, UsesInFlight* in_flight, Inboxes* inboxes, JoinState* join,
@@ -55,10 +55,10 @@ class MessageReader {
   bool HasWaiting() const { return !waiting_.empty(); }
   // An error means that the epoch cannot go on.
   Status Read(const Bytes& message, NegotiationEvents* events);
-  // Messages that waited, now that the log is read as far as it can be understood without more of them. True when there
-  // was one.
+  // Handles waiting messages. REQUIRES: the log is read as far as it can be understood without them. Returns whether it
+  // handled any.
   bool ReadWaiting(NegotiationEvents* events);
-  // Ranks that have left, say messages.
+  // Adds the ranks that have left, as messages say.
   void AddLeaving(std::set<int>* leaving) const;
 
  private:
@@ -78,7 +78,7 @@ class MessageReader {
   JoinState& join_;
   GroupLeader& leader_;
   std::deque<Bytes> waiting_;
-  bool coordinator_leaves_ = false;  // rank 0 has told this rank so, though not through the log
+  bool coordinator_leaves_ = false;  // rank 0 has told this rank so in a message
 };
 
 class Negotiation {
@@ -86,7 +86,7 @@ class Negotiation {
   using Event = NegotiationEvent;
   using Item = NegotiationEvent::Item;
 
-  // Smaller ones are for tests.
+  // Tests use smaller ones.
   struct Limits {
     uint64_t most_uses = kMostUses;             // of an id, before its name asks for a new one
     uint64_t log_entries = GroupLog::kEntries;  // see GroupLog
@@ -98,57 +98,61 @@ class Negotiation {
   Negotiation(const Negotiation&) = delete;
 
   // ---- operations begin
-  // kInvalid when an operation of that name is in flight on this rank, or there is no such set, or it is without us.
+  // Returns kInvalid when an operation of that name is in flight on this rank, when there is no such set, or when this
+  // rank is not in it.
   Status Submit(const DescribedOperation& operation, Admission* admission);
-  // Likewise, if it is known and small; the set is returned and not put into the admission, and lives until the result
-  // is taken. Else null, and nothing is done.
+  // Submits a known small operation, and returns its set, which lives until the result is taken; admission->set stays
+  // as it is. Returns null, and does nothing, for any other operation.
   const ProcessSetPtr* SubmitSmall(const NamedOperation& operation, Admission* admission);
-  // kInvalid when the set has operations in flight here, so its removal cannot be submitted.
+  // Returns kInvalid when the set has operations in flight here, so its removal cannot be submitted.
   Status CanRemove(int set) const { return names_.CanRemove(set); }
   ProcessSetPtr FindSet(int id) const { return names_.FindSet(id); }
 
   enum class Arrived { kCounted, kLast, kRetired };
   // REQUIRES: admission.id >= 0 and the operation is not small.
   Arrived Arrive(const Admission& admission);
-  // After kRetired. False when this rank has joined: it is out of the operation until it is invited again.
+  // Call it after kRetired. Returns false when this rank has joined: it is out of the operation until it is invited
+  // again.
   bool Redescribe(Ticket ticket);
-  // After kLast, unless it is eager: to be run in a batch. False when the log is full.
+  // Call it after kLast, unless the operation is eager: the operation then runs in a batch. Returns false when the log
+  // is full.
   bool CompleteTogether(const Admission& admission);
-  // After that: Advance tries again. It also reads the log, of which this rank may itself be the slowest reader.
+  // Call it after that: Advance tries again. Advance also reads the log, and this rank may be its slowest reader.
   void CompleteLater(const Admission& admission);
 
   // ---- small operations
-  // All have put their data. (After the data was put: who finds it true wakes the others.)
+  // True when all ranks have put their data. A rank that finds this true after its own put wakes the others.
   bool IsReady(const Admission& admission) const { return in_flight_.IsReady(admission); }
-  // The result is about to be taken from the span. False when that has been done, or the operation is described anew.
-  // REQUIRES: IsReady, and nothing else is called until the result is taken, unless it is large.
+  // Call it before the result is taken from the span. Returns false when the result was taken, or the operation is
+  // described anew. REQUIRES: IsReady, and no other call until the result is taken, unless the operation is large.
   bool TakeReady(Ticket ticket) { return in_flight_.Take(ticket); }
-  // Of a large one: this thread has put its data (after Submit), or has taken the result (after TakeReady). In between
-  // nobody else takes the result, and Advance reads nothing that could give the span to others. True when somebody has
-  // waited for such a thread meanwhile. No-op where nothing is to be released.
+  // Call it for a large operation when this thread has put its data (after Submit), or has taken the result (after
+  // TakeReady). Until then no other thread takes the result, and Advance reads nothing that could give the span to
+  // others. Returns whether another thread has waited for that. No-op where nothing is reserved.
   bool Release(Ticket ticket) { return in_flight_.Release(ticket); }
-  // Some thread is between these two. The caller waits for it: Release will say so.
+  // True while some thread has still to call Release, which then says that the caller waits.
   bool AwaitsRelease() { return in_flight_.AwaitsRelease(); }
   std::vector<Ticket> ReadySmall() const { return in_flight_.Ready(); }
-  void AskForBells() { in_flight_.AskForBells(); }  // of those that come last to what is in flight
+  void AskForBells() { in_flight_.AskForBells(); }  // each small operation's last rank then wakes this one
   bool has_small() const { return in_flight_.has_small(); }
 
   // ---- eager operations
-  // Rank `from` has come, and put.payload_bytes of data follow, for *inbox; null when nobody waits for them any more.
-  // An error means that the epoch cannot go on.
+  // Notes that rank `from` has arrived. put.payload_bytes of data follow for *inbox, which is null when no operation
+  // needs them. An error means that the epoch cannot go on.
   Status OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
     return inboxes_.OnPut(from, put, inbox);
   }
-  // All have come with the admission's stamp, and their data are folded. From here on that buffer of the inbox may
-  // be cleared.
+  // Ends an eager operation. REQUIRES: all ranks have arrived with the admission's stamp, and their data are folded.
+  // That buffer of the inbox may be cleared afterwards.
   void EndEager(Ticket ticket);
 
   // ---- what others say
-  // Cheap; may be true for long.
+  // Cheap; may stay true for long.
   bool HasNews() const;
-  // True when anything was done. REQUIRES: what the last call said is handled, since spans may be given to others now.
+  // Returns whether anything was done. REQUIRES: the events of the last call are handled, since spans may be given to
+  // others now.
   bool Advance(NegotiationEvents* events);
-  // A message from the coordinator. An error means that the epoch cannot go on.
+  // Handles a message from the coordinator. An error means that the epoch cannot go on.
   Status OnMessage(const Bytes& message, NegotiationEvents* events) { return messages_.Read(message, events); }
   Outbox& outbox() { return outbox_; }
 
@@ -159,23 +163,24 @@ class Negotiation {
   bool AnyJoined() const { return memory_.counters.AnyJoined(); }
   // Says that this rank leaves. REQUIRES: nothing in flight.
   void Leave();
-  // Ranks that have said so, where it stands behind what this rank cannot read yet. That may wait for a message, for
-  // where a batch ends or for room in the log, longer than their leaving takes.
+  // Returns the ranks that have said that they leave, in entries and messages that this rank cannot handle yet. These
+  // may wait for a message, for a batch's end or for room in the log longer than the leaving takes.
   std::set<int> Leaving() const;
 
   // ---- who waits for whom
   // Asks whether others wait for this unnamed operation under another id. Harmless when they do not.
   void ReportStuck(Ticket ticket);
-  // Members of this group that have not come to the operation; empty when that is not known here.
+  // Returns the ranks that this rank knows to be missing in the operation: members of this group, or, for an eager
+  // operation, any of its set.
   std::vector<int> MissingRanks(Ticket ticket) const;
-  // Known operations that members of this group have come to, and this rank has not.
+  // Returns known operations that members of this group have arrived at, and this rank has not.
   std::vector<Absence> NeededFor() const;
 
  private:
   void Admit(Name* name, const NamedOperation& operation, Admission* admission);
   Status Describe(const DescribedOperation& operation, Name* name, Admission* admission);
 
-  // By value, since every pointer costs a small operation. Later members refer to earlier ones.
+  // Members are values, since every pointer costs a small operation time. Later members refer to earlier ones.
   const Limits limits_;
   const GroupMembers group_;
   GroupMemory memory_;

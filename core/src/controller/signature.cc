@@ -16,7 +16,8 @@ namespace {
 bool IsNegative(int64_t value) { return value < 0; }
 bool AnyNegative(const std::vector<int64_t>& values) { return std::any_of(values.begin(), values.end(), IsNegative); }
 
-// False when the bytes of all tensors, or of a row of each, exceed 64 bits: TotalBytes would overflow.
+// Returns false when the bytes of all tensors, or of a row of each, exceed 64 bits, so that TotalBytes is safe for any
+// decoded signature.
 bool CanBeCounted(const std::vector<TensorSpec>& tensors) {
   int64_t left_bytes = std::numeric_limits<int64_t>::max() / 2;
   for (const TensorSpec& tensor : tensors) {
@@ -181,7 +182,7 @@ class FirstDifference {
   Difference found_;
 };
 
-// By the order in which Visit lists the fields: the first difference is the one that explains the others.
+// Compares in the order of Visit: the first difference is the one that explains the others.
 Difference Compare(const Signature& a, const Signature& b) {
   FirstDifference differ(RowsDiffer(a.kind));
   Signature::Visit(differ, a, b);

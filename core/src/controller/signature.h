@@ -1,5 +1,5 @@
-// What one rank says about one operation, and whether the ranks mean the same by it. Never tensor data, never a
-// pointer. Pure; values.
+// What one rank says about one operation, and the check that all ranks mean the same. Values without tensor data or
+// pointers, and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -36,13 +36,13 @@ struct Signature {
   double prescale = 1.0;
   double postscale = 1.0;
   DeviceKind device = DeviceKind::kHost;  // where the tensors lie
-  // Who performs it, by number: 0 is the engine's own back end, with its short cuts. All ranks come to the same by what
-  // else stands here, so it is not compared.
+  // The number of the backend that performs it; 0 is the engine's own, with its short cuts. All ranks derive it from
+  // the other fields, so it is not compared.
   int32_t backend = 0;
   std::vector<TensorSpec> tensors;
   std::vector<int64_t> ranks;  // add_process_set: the ranks; remove_process_set: the id
 
-  // What is compared, in the order in which a difference is looked for, by the names that messages have for it.
+  // Lists the fields in the order of comparison, with the names that messages use.
   template <typename Visitor, typename... Self>
   static void Visit(Visitor&& visit, Self&... self) {
     visit("operation", self.kind...);
@@ -58,13 +58,13 @@ struct Signature {
   }
   bool operator==(const Signature& other) const { return AllEqual(*this, other); }
   bool operator!=(const Signature& other) const { return !(*this == other); }
-  int64_t TotalBytes() const;  // not for allgather and alltoall, whose first dimension stands in the counts
-  // How many numbers each rank adds that may differ: allgather one per tensor (its rows), alltoall one per tensor and
-  // position (the rows for it).
+  int64_t TotalBytes() const;  // not for allgather and alltoall, whose first dimension is in the counts
+  // How many counts each rank adds, which may differ between ranks: allgather one per tensor (its rows), alltoall one
+  // per tensor and position (the rows for it).
   size_t CountsPerRank(int set_size) const;
 };
 
-// What the choice of a path depends on, as every rank of the set knows it by itself.
+// The facts on which the choice of a path depends, as far as every rank of the set knows them by itself.
 PathFacts FactsOf(const Signature& signature, const ProcessSet& set);
 
 struct Description {
@@ -79,7 +79,7 @@ struct Description {
   // "allreduce 'grad.w'" or "unnamed allreduce number 7"
   std::string Title() const;
 
-  // Whether a rank may send it.
+  // True when a rank may send it.
   bool IsValid() const;
 
   template <typename Visitor, typename... Self>
@@ -92,7 +92,7 @@ struct Description {
   }
 };
 
-// Its counts and ranks are such as a rank of a set of this size may send.
+// True when its counts and ranks are such as a rank of a set of this size may send.
 bool FitsSet(const Description& description, int set_size, int world_size);
 
 // 64 bits that differ, in practice, when the signatures do; for names of unnamed operations, never for correctness.

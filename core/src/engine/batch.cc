@@ -48,7 +48,7 @@ size_t RowBytes(const Tensor& tensor) {
   return row_bytes;
 }
 
-// The result of a rank that has joined goes nowhere.
+// A rank that has joined needs no result.
 Status AllocateRows(Piece* piece, int64_t rows) {
   if (piece->operation()->invited) return Status::Ok();
   FRD_RETURN_IF_ERROR(AllocateOutput(piece->operation(), piece->index, rows));
@@ -69,7 +69,7 @@ Status CompleteRows(Piece* piece) {
   return AllocateRows(piece, rows);
 }
 
-// counts [ position ][ tensor ][ receiver ]: what everybody sends to everybody.
+// counts [ position ][ tensor ][ receiver ]: what each position sends to each.
 Status CompleteSplits(Piece* piece) {
   const auto positions = static_cast<size_t>(piece->set().size());
   const auto me = static_cast<size_t>(piece->set().position);
@@ -92,7 +92,7 @@ Status CompleteSplits(Piece* piece) {
   return Status::Ok();
 }
 
-// Rows are dealt out evenly; the first positions get one more where they do not divide.
+// Divides rows evenly; the first positions get one more where they do not divide.
 Status CompleteEvenRows(Piece* piece) {
   const int64_t rows = piece->tensor().shape[0], positions = piece->set().size();
   const auto rows_of = [&](int64_t position) { return rows / positions + (position < rows % positions ? 1 : 0); };
@@ -133,7 +133,7 @@ PlannedTask Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
 
 }  // namespace
 
-// Outputs are allocated here, on every rank at the same place of the log, and not when the operation was submitted: for
+// Allocates outputs here, on every rank at the same place of the log, and not when the operation was submitted: for
 // allgather and alltoall their size is known only now.
 Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_threshold_bytes,
                  std::vector<PlannedTask>* tasks) {

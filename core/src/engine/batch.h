@@ -1,5 +1,4 @@
-// From the operations of one agreed batch to the pieces of work that the back ends perform. Equal on all ranks, memory
-// apart.
+// Turns the operations of one agreed batch into tasks for the backends. Equal on all ranks, apart from memory.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +17,15 @@ struct FuseItem {
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
   int root = 0;
-  Scale scale;  // not its quotient: integers are scaled by one after the other
+  Scale scale;  // both numbers: integers are multiplied and divided one after the other
   int64_t size_bytes = 0;
-  int backend = 0;  // who performs it
+  int backend = 0;  // the number of its backend
 };
 
-// Fuse says which tensors of a batch travel together. Pure, and equal on every rank because its input is. Returns
-// indices of `items`, each exactly once, in groups ordered by their first item. Within a process set, allreduces of one
-// dtype, reduction and scale (not of Adasum, which looks at each tensor as a whole), and broadcasts of one root
-// (whatever the dtype: bytes are bytes), share a group up to threshold_bytes. A larger item is alone, as is everything
-// that cannot be concatenated.
+// Fuse says which tensors of a batch share a task. Pure, and equal on every rank because its input is. Returns indices
+// of `items`, each exactly once, in groups ordered by their first item. Within a process set, allreduces of one dtype,
+// reduction and scale (except Adasum, which needs each tensor as a whole), and broadcasts of one root (of any dtypes),
+// share a group up to threshold_bytes. A larger item is alone, as is everything that cannot be concatenated.
 std::vector<std::vector<size_t>> Fuse(const std::vector<FuseItem>& items, int64_t threshold_bytes);
 
 struct ReadyOperation {
@@ -35,7 +33,7 @@ struct ReadyOperation {
   std::vector<int64_t> counts;  // position by position, see Signature::CountsPerRank
 };
 
-// Task, and beside each of its buffers the operation, and which of its tensors, that it comes from.
+// A task, with the operation, and the index of its tensor, for each of the task's buffers.
 struct PlannedTask {
   Task task;
   std::vector<OperationPtr> operations;

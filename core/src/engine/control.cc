@@ -6,7 +6,7 @@ namespace farandole {
 namespace {
 
 constexpr size_t kMostUnsentBytes = 64 << 20;  // of messages to a rank that does not read them
-constexpr int64_t kPatienceMs = 100;           // with the other ends of connections that close
+constexpr int64_t kPatienceMs = 100;           // to wait for the other ends of connections that close
 
 }  // namespace
 
@@ -14,7 +14,7 @@ ControlPlane::ControlPlane(World* world) : world_(world) {
   if (world->rank == kCoordinatorRank) coordinator_.emplace(world->layout, sysconf(_SC_LEVEL2_CACHE_SIZE));
 }
 
-// Links only wake: the path that moves their data looks at them in each pass.
+// Links only wake the poller: the path that moves their data looks at them in each pass.
 Status ControlPlane::Open() {
   FRD_RETURN_IF_ERROR(poller_.Open());
   FRD_RETURN_IF_ERROR(poller_.Watch(world_->group->event(), MakeTag(TagKind::kBell, 0)));
@@ -30,12 +30,12 @@ Status ControlPlane::Open() {
 }
 
 void ControlPlane::Sleep(int timeout_ms) const {
-  std::vector<uint64_t> tags;  // what they tell is for the next Look
+  std::vector<uint64_t> tags;  // the next Look finds them again
   poller_.Wait(timeout_ms, &tags);
 }
 
-// Whatever a connection did not take before is tried again in each look, whether or not poll says so: that costs a
-// system call only where something is queued.
+// Each look tries again to send what a connection did not take, whatever poll says: that costs a system call only where
+// something is queued.
 bool ControlPlane::Look() {
   tags_.clear();
   poller_.Wait(0, &tags_);
@@ -57,7 +57,7 @@ bool ControlPlane::Look() {
   return found;
 }
 
-// Whatever came before the end of the connection is taken first: a rank that leaves says so there.
+// Takes messages before it notes the end of the connection, since a rank that leaves says so in a message.
 bool ControlPlane::Receive(int rank) {
   if (!stream(rank).open()) return false;
   std::vector<Bytes> messages;
@@ -79,7 +79,7 @@ bool ControlPlane::Receive(int rank) {
   return any;
 }
 
-// A message that the coordinator cannot read is of none of us.
+// Only a stranger or a faulty rank sends a message that the coordinator cannot read, so that ends the epoch.
 void ControlPlane::Coordinate(int from, const Bytes& message) {
   std::vector<Outgoing> out;
   const Status status = coordinator_->OnMessage(from, message, &out);
@@ -87,7 +87,7 @@ void ControlPlane::Coordinate(int from, const Bytes& message) {
   if (!status.ok()) signs_.ends.push_back({status, from});
 }
 
-// What the coordinator has kept until all messages at hand were in.
+// Sends what the coordinator has kept until all messages at hand were handled.
 void ControlPlane::FlushCoordinator() {
   if (!coordinator_) return;
   std::vector<Outgoing> out;
@@ -95,7 +95,7 @@ void ControlPlane::FlushCoordinator() {
   Deliver(out);
 }
 
-// On rank 0 the coordinator reads them at once. Its answer to rank 0 itself becomes a sign.
+// On rank 0 the coordinator reads the messages at once. Its answers to rank 0 itself become signs.
 void ControlPlane::ToCoordinator(const std::vector<Bytes>& messages) {
   for (const Bytes& message : messages) {
     if (coordinator_) {
@@ -107,7 +107,7 @@ void ControlPlane::ToCoordinator(const std::vector<Bytes>& messages) {
   FlushCoordinator();
 }
 
-// A message to this rank itself is no call of the negotiation: that would be a way up, in the middle of a look.
+// Keeps a message to this rank itself as a sign: a call of the negotiation here would come in the middle of a look.
 void ControlPlane::Deliver(const std::vector<Outgoing>& messages) {
   for (const Outgoing& each : messages) {
     if (each.rank == world_->rank) {
@@ -129,12 +129,12 @@ void ControlPlane::Send(int rank, const Bytes& message) {
   signs_.ends.push_back(
       {{Code::kDeadline, world_->NameOf(rank) + " has not read " + unread + " from rank " +
                              std::to_string(world_->rank) +
-                             ", more than may be kept for it; was it stopped, by SIGSTOP or a debugger?"},
+                             ", more than may be kept for it; it may have been stopped, by SIGSTOP or a debugger"},
        -1});
 }
 
-// The end of a connection is found by reading, behind what the other rank said before. So an error of sending that
-// means no more than that is none here.
+// Reading finds the end of a connection, behind what the other rank sent before. So a send error that only says that
+// the connection has ended is ignored here.
 void ControlPlane::Flush(int rank) {
   MessageStream& to = stream(rank);
   if (!to.open()) return;
@@ -144,7 +144,7 @@ void ControlPlane::Flush(int rank) {
   if (flushed.code() != Code::kPeerLost) signs_.ends.push_back({flushed, world_->rank});
 }
 
-// All ends are told first, so that the ranks wait for each other at one time and not one after the other.
+// Ends all directions first, so that the ranks wait for each other at one time and not one after the other.
 void ControlPlane::Close() {
   for (MessageStream& each : world_->control) each.EndSending();
   const TimePoint start = Now();

@@ -4,9 +4,8 @@
 //   rank 0   the messages of all ranks --> Coordinator --> connections to the others; what is for rank 0 itself:
 //            Signs::messages
 //
-// ProgressLoop owns the ControlPlane and calls it with the ProgressLock; Sleep alone may be called by any thread.
-// Nothing here calls back: what was found waits as Signs until ProgressLoop takes it, and acting on signs may make new
-// ones.
+// ProgressLoop owns the ControlPlane and calls it with the ProgressLock; any thread may call Sleep. Nothing here calls
+// back: ProgressLoop takes the Signs, and its actions may lead to new ones.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +20,13 @@
 
 namespace farandole {
 
-// What a descriptor in the poller stands for.
+// What a descriptor in the poller is for.
 enum class TagKind : uint32_t {
   kBell = 0,     // a member of the group rang
   kControl = 1,  // a message of `rank`
   kDeath = 2,    // the process of `rank` has ended
   kLink = 3,     // data of `rank` can move; only wakes
-  kPut = 4,      // what `rank` has put to eager operations, or room for what it gets
+  kPut = 4,      // eager data of `rank` can be read, or data for it can be sent again
 };
 
 inline uint64_t MakeTag(TagKind kind, int rank) {
@@ -41,16 +40,16 @@ class ControlPlane {
   explicit ControlPlane(World* world);
   Status Open();  // watches the bell, the connections and the processes of this machine
 
-  // Until a descriptor has something to say or the time is up.
+  // Sleeps until a descriptor is ready or the time is up.
   void Sleep(int timeout_ms) const;
-  // One look at the descriptors, without waiting. True when it found something that is to be done.
+  // Looks at the descriptors once, without waiting. Returns whether there is something to do.
   bool Look();
 
   struct Signs {
     std::vector<Bytes> messages;  // of the coordinator to this rank's negotiation, in order
     std::vector<EpochEnd> ends;   // the epoch cannot go on
-    std::vector<int> puts;        // ranks whose put streams have something
-    std::vector<int> closed;      // ranks whose control connections have ended; their last words are in `messages`
+    std::vector<int> puts;        // ranks whose put streams can be read or written
+    std::vector<int> closed;      // ranks whose control connections have ended; their last messages are in `messages`
     std::vector<int> gone;        // ranks whose processes have ended
 
     bool any() const { return !messages.empty() || !ends.empty() || !puts.empty() || !closed.empty() || !gone.empty(); }
@@ -58,7 +57,7 @@ class ControlPlane {
   bool has_signs() const { return signs_.any(); }
   Signs TakeSigns() { return std::exchange(signs_, {}); }
 
-  // Messages of this rank's negotiation. The connection takes what it can; the rest follows in later looks.
+  // Sends messages of this rank's negotiation. The connection takes what it can; the rest follows in later looks.
   void ToCoordinator(const std::vector<Bytes>& messages);
 
   // Ends all control connections, each after what is queued for it, and waits a little for the other ends.

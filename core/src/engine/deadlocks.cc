@@ -9,8 +9,8 @@ namespace farandole {
 namespace {
 
 constexpr size_t kMostAsked = 2;  // at a time: one rank that waits for this one only is enough
-// So long an answer is believed: a handler of a signal may free the rank.
-constexpr std::chrono::milliseconds kBelieved{3000};
+// How long an answer holds: a signal handler may free the rank later.
+constexpr std::chrono::milliseconds kAnswerHolds{3000};
 constexpr int kNobody = -1;
 
 }  // namespace
@@ -20,7 +20,7 @@ uint64_t DeadlockDetector::Entered() const {
   return operations_->entered;
 }
 
-// A rank that has joined comes to everything by itself, so it is never the one that is waited for.
+// A rank that has joined takes part in everything by itself, so no rank waits for it for ever.
 std::vector<std::string> DeadlockDetector::WaitsOnlyFor(const std::string& stacks) const {
   const std::map<ThreadId, OperationPtr> awaited = operations_->blocked.operations();
   if (awaited.empty() || operations_->has_native_callers || operations_->has_deferred) return {};
@@ -35,7 +35,7 @@ std::vector<std::string> DeadlockDetector::WaitsOnlyFor(const std::string& stack
 }
 
 void DeadlockDetector::Ask(const std::vector<int>& ranks, const std::map<int, Titles>& needed) {
-  std::vector<int> asked;  // without what stands instead of ranks
+  std::vector<int> asked;  // without the constants that stand in for ranks
   std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(asked), [](int rank) { return rank >= 0; });
   if (asked.empty()) return;
   std::lock_guard<std::mutex> lock(operations_->mutex);
@@ -62,7 +62,7 @@ void DeadlockDetector::AskThoseThatNeedUs(const std::vector<Wait>& waits, const 
   Ask({ranks.begin(), ranks.end()}, by_rank);
 }
 
-// An answer counts if this rank has come to nothing since it asked: what the other needed then, it needs still.
+// An answer counts if this rank has submitted nothing since it asked: then the other still needs what it needed.
 void DeadlockDetector::OnAnswer(int rank, const std::vector<std::string>& waits_only_for) {
   std::deque<Question>& asked = questions_[rank];
   if (asked.empty()) return;
@@ -74,9 +74,9 @@ void DeadlockDetector::OnAnswer(int rank, const std::vector<std::string>& waits_
   if (is_stuck) stuck_[rank] = {question.entered, Now()};
 }
 
-// kNobody where none of the ranks is known to wait for this one only.
+// Returns a rank that is known to wait for this one only, or kNobody.
 int DeadlockDetector::StuckAmong(const std::vector<int>& ranks, uint64_t entered) const {
-  const TimePoint oldest = Now() - kBelieved;
+  const TimePoint oldest = Now() - kAnswerHolds;
   for (int rank : ranks) {
     const auto stuck = stuck_.find(rank);
     if (stuck != stuck_.end() && stuck->second.entered == entered && stuck->second.said >= oldest) return rank;
@@ -84,12 +84,12 @@ int DeadlockDetector::StuckAmong(const std::vector<int>& ranks, uint64_t entered
   return kNobody;
 }
 
-// The stacks are looked at last: whatever a thread of this rank does meanwhile, it is seen there.
+// Looks at the stacks last, so that they show whatever a thread of this rank does meanwhile.
 std::optional<Wait> DeadlockDetector::Find(const std::vector<Wait>& waits) const {
   const uint64_t entered = Entered();
   std::map<std::string, Wait> lost;
   for (const Wait& wait : waits) {
-    // A back end ends what is under way, and the holders of the ProgressLocks end eager operations, whatever the
+    // A backend ends what is under way, and the holders of the ProgressLocks end eager operations, whatever the
     // programs do.
     if (wait.is_under_way || wait.operation->admission.inbox) continue;
     const int stuck = StuckAmong(wait.missing, entered);
@@ -105,7 +105,7 @@ std::optional<Wait> DeadlockDetector::Find(const std::vector<Wait>& waits) const
   return lost[titles[0]];
 }
 
-// A wait is mutual where a rank that is missing needs this one, or where nobody knows yet whether it does.
+// A wait is mutual where a rank that is missing needs this one, or may need it, as long as that is not known.
 void MarkMutual(const std::vector<Absence>& needed, bool is_known, std::vector<Wait>* waits) {
   std::set<int64_t> needing;
   for (const Absence& each : needed) needing.insert(each.here.begin(), each.here.end());

@@ -32,7 +32,7 @@ Request OnHost(const Request& request, const HostCopy& copy) {
 
 // ---- which device
 
-// Both addresses are asked for: a result may lie on another device than the input.
+// Looks up both addresses, since a result may lie on another device than the input.
 Status FindDeviceOf(const Devices& devices, const Request& request, Device** result) {
   Device*& found = *result;
   found = nullptr;
@@ -42,7 +42,7 @@ Status FindDeviceOf(const Devices& devices, const Request& request, Device** res
       if (address == nullptr) continue;
       Device* device = nullptr;
       const Status looked_up = devices.Find(static_cast<DeviceKind>(tensor.device), address, &device);
-      if (!looked_up.ok() && tensor.size_bytes() == 0) continue;  // it need not have memory
+      if (!looked_up.ok() && tensor.size_bytes() == 0) continue;  // an empty tensor need not have memory
       FRD_RETURN_IF_ERROR(looked_up);
       if (found != nullptr && device != found) {
         return Invalid("its tensors lie on " + found->name() + " and on " + device->name() +
@@ -54,7 +54,7 @@ Status FindDeviceOf(const Devices& devices, const Request& request, Device** res
   return Status::Ok();
 }
 
-// The event is destroyed with the last copy of the request, on whatever thread that happens.
+// The last copy of the request destroys the event, on whatever thread that happens.
 Status MarkReady(const Devices& devices, Request* request) {
   Device* device = nullptr;
   FRD_RETURN_IF_ERROR(FindDeviceOf(devices, *request, &device));
@@ -105,7 +105,7 @@ Status HostCopy::Keep(Status status) {
   return status;
 }
 
-// Whatever can fail before the device is told comes first, so that a failure there leaves nothing begun.
+// Does what can fail before it enqueues copies, so that a failure there leaves nothing begun.
 Status HostCopy::CopyIn(CopyStreams* streams) {
   FRD_RETURN_IF_ERROR(failed_);
   streams_ = streams;
@@ -115,7 +115,7 @@ Status HostCopy::CopyIn(CopyStreams* streams) {
   return Keep(EnqueueCopyIn());
 }
 
-// The stream waits where nothing is read too: the results may overwrite what the framework still computes with.
+// The stream waits even where nothing is read: the results may overwrite what the framework still computes with.
 Status HostCopy::EnqueueCopyIn() {
   for (size_t i = 0; i < request_.tensors.size(); ++i) {
     const Tensor& tensor = request_.tensors[i];
@@ -127,7 +127,7 @@ Status HostCopy::EnqueueCopyIn() {
   return device_->Record(event_, streams_->in);
 }
 
-// The state changes before the device is told: when that fails half way, the device may use the block already.
+// Changes the state before it enqueues copies: when that fails half way, the device may use the block already.
 Status HostCopy::CopyOut() {
   state_ = State::kReturning;
   return Keep(EnqueueCopyOut());
@@ -182,8 +182,8 @@ void HostCopies::Await(const OperationPtr& operation) {
   if (operation->host_copy) waiting_.push_back(operation);
 }
 
-// Every operation of the task begins before any is waited for, so that the device copies all of them in one go. Memory
-// that is still on its way back is waited for before it is called short.
+// Every operation of the task begins before any is waited for, so that the device copies all of them in one go. While
+// memory will still be given back, it waits for that rather than fail.
 Status HostCopies::Prepare(PlannedTask* planned, bool* ready) {
   *ready = true;
   for (const OperationPtr& operation : planned->operations) {
@@ -208,7 +208,7 @@ Status HostCopies::Prepare(PlannedTask* planned, bool* ready) {
   return Status::Ok();
 }
 
-// When memory is short, nothing has begun and the operation keeps its place.
+// When memory is short, begins nothing and leaves the operation in its place.
 Status HostCopies::Begin(const OperationPtr& operation) {
   HostCopy* const copy = operation->host_copy.get();
   CopyStreams* streams = nullptr;
@@ -222,14 +222,14 @@ Status HostCopies::Begin(const OperationPtr& operation) {
   return begun;
 }
 
-// Freeing waits for the device, and so for a task under way; the caller knows that there is none.
+// Freeing waits for the device, and so for a task under way. REQUIRES: there is none.
 void HostCopies::FreeSurplus() {
   for (const auto& [device, streams] : streams_) {
     if (streams) streams->pool.FreeSurplus();  // null where its streams could not be made
   }
 }
 
-// What goes wrong here is said when the operation's turn comes.
+// Prepare reports errors from here, when the operation's turn comes.
 bool HostCopies::BeginAhead() {
   bool moved = false;
   while (!waiting_.empty() && !short_of_memory_) {
@@ -264,7 +264,7 @@ bool HostCopies::Poll(std::vector<Completed>* completed) {
   return BeginAhead() || ended;
 }
 
-// In the order in which the copies were begun, which is that of the device.
+// Ends copies in the order in which they were begun, which is the device's.
 bool HostCopies::EndLeaving(std::vector<Completed>* completed) {
   bool moved = false;
   while (!leaving_.empty()) {
@@ -288,8 +288,8 @@ void HostCopies::Release(Operation* operation) {
   if (copy->state() == HostCopy::State::kHere || copy->state() == HostCopy::State::kOver) copy->ReleaseMemory();
 }
 
-// What has begun cannot be taken back from the device. Its operation is over now, and its memory is kept until the end
-// of the copy.
+// A copy that has begun cannot be cancelled. Its operation is over now, and its memory is kept until the end of the
+// copy.
 void HostCopies::Drop() {
   waiting_.clear();
   for (OperationPtr& operation : begun_) {
@@ -299,7 +299,7 @@ void HostCopies::Drop() {
   begun_.clear();
 }
 
-// An owner that was promised to hear only once its tensors are readable has no event to wait for.
+// With done_when_readable the owner has no event to wait for.
 bool HostCopies::SomebodyCannotWait() const {
   return std::any_of(leaving_.begin(), leaving_.end(),
                      [](const Leaving& each) { return each.operation->request.done_when_readable; });
@@ -316,15 +316,15 @@ void HostCopies::Drain(std::vector<Completed>* completed) {
 Status HostCopies::RunAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform) {
   const Status status = TryAlone(operation, perform);
   if (status.ok()) return status;
-  std::vector<Completed> nobodys;
+  std::vector<Completed> unused;
   Drop();
-  if (SomebodyCannotWait()) Drain(&nobodys);
+  if (SomebodyCannotWait()) Drain(&unused);
   return status;
 }
 
 Status HostCopies::TryAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform) {
   std::vector<Completed> completed;
-  Poll(&completed);  // memory that earlier operations have left
+  Poll(&completed);  // frees the memory of earlier operations
   Await(operation);
   PlannedTask planned;
   planned.operations = {operation};

@@ -1,10 +1,10 @@
-// Operations whose tensors lie on a device: which device that is, and the host memory in which the tensors stand while
-// a back end performs them that works on host memory.
+// Operations whose tensors lie on a device: which device that is, and the host memory that holds the tensors while a
+// backend performs them that works on host memory.
 //
-//   FindDeviceOf, MarkReady   what a submitting thread asks; any thread
+//   FindDeviceOf, MarkReady   for submitting threads; any thread
 //   CopyStreams               one device's streams and pinned memory, for as long as the world lasts
 //   HostCopy                  the memory of one operation
-//   HostCopies                when each begins, and who is told when it has ended
+//   HostCopies                when each copy begins, and which operations are complete
 //
 // WorkQueue owns the HostCopies of a world of several ranks, and calls them with the ProgressLock. In a world of one
 // the engine owns them, under a mutex of its own.
@@ -23,15 +23,16 @@
 
 namespace farandole {
 
-// *device is null when the tensors are the host's, or empty. kInvalid when they are not all on one device, or the
-// device cannot be used.
+// Sets *device to null when the tensors are in host memory, or empty. kInvalid when they are not all on one device, or
+// the device cannot be used.
 Status FindDeviceOf(const Devices& devices, const Request& request, Device** device);
 
-// Of a request that is ready after all that its device was asked for: gives its tensors the event that says so, which
-// lives as long as the request. May wait for the device, see Device::MarkAll. Errors as FindDeviceOf.
+// For a request whose tensors are ready after all work that the process has asked of their device: gives its tensors an
+// event behind that work, which lives as long as the request. May wait for the device, see Device::MarkAll. Errors as
+// FindDeviceOf.
 Status MarkReady(const Devices& devices, Request* request);
 
-// One device with what is used of it: a stream in each direction, since devices copy both ways at once.
+// A device's pinned memory and a stream in each direction, since devices copy both ways at once.
 struct CopyStreams {
   explicit CopyStreams(Device* of) : device(of), pool(of) {}
   ~CopyStreams();
@@ -45,8 +46,8 @@ struct CopyStreams {
   Stream out = nullptr;
 };
 
-// Pinned host memory in which the tensors of one operation stand while a back end that works on host memory performs
-// it. Only operations whose tensors lie on a device have one; whoever drops the operation last destroys it.
+// Pinned host memory for the tensors of one operation, while a backend that works on host memory performs it. Only
+// operations whose tensors lie on a device have one. It is destroyed with the operation.
 //
 //   kWaiting --CopyIn--> kComing --its event--> kHere --CopyOut--> kReturning --its event--> kOver
 //
@@ -60,12 +61,12 @@ class HostCopy {
   HostCopy(const HostCopy&) = delete;
   HostCopy& operator=(const HostCopy&) = delete;
 
-  // Takes memory and tells the device to copy the inputs there, each after its ready event. When it fails in kWaiting
-  // nothing has begun and it may be tried again; else it stays kComing and says the same error again.
+  // Takes memory and enqueues the copies of the inputs, each after its ready event. If it fails in kWaiting, nothing
+  // has begun and it may be tried again; else it stays kComing and returns the same error again.
   Status CopyIn(CopyStreams* streams);
-  // Tells the device to copy the results back; at once kOver when there are none. REQUIRES: kHere.
+  // Enqueues the copies of the results to the device; at once kOver when there are none. REQUIRES: kHere.
   Status CopyOut();
-  // Moves on when the device has. An error of the device is said again at each call.
+  // Changes the state when the device has copied. Each call returns an error of the device again.
   Status Poll();
   // Gives the block back, which is otherwise left to the device for good. REQUIRES: kHere or kOver.
   void ReleaseMemory();
@@ -75,9 +76,9 @@ class HostCopy {
   size_t size_bytes() const { return size_bytes_; }
   Stream in() const { return streams_->in; }
   Stream out() const { return streams_->out; }
-  // Where tensor `index` stands in. REQUIRES: CopyIn went well.
+  // Returns the host memory of tensor `index`. REQUIRES: CopyIn went well.
   std::byte* at(size_t index) const { return block_.memory + offsets_[index]; }
-  // Once it has happened the device does not use the tensors any more. Null: it does not now.
+  // Returns the event after which the device does not use the tensors any more; null if it does not use them now.
   Event event() const { return state_ == State::kComing || returns_ ? event_ : nullptr; }
 
  private:
@@ -101,7 +102,7 @@ class HostCopy {
   Status failed_;
 };
 
-// *copy stays null when the tensors are the host's, or empty. kInvalid as FindDeviceOf.
+// Leaves *copy null when the tensors are in host memory, or empty. kInvalid as FindDeviceOf.
 Status MakeHostCopy(const Devices& devices, const Request& request, int rank, std::shared_ptr<HostCopy>* copy);
 
 // The host copies of all operations under way on this rank.
@@ -113,39 +114,41 @@ Status MakeHostCopy(const Devices& devices, const Request& request, int rank, st
 // be read. Others, and those that ask for it, are complete when the results are there.
 class HostCopies {
  public:
-  // What may be held for operations whose turn has not come: enough to keep a device copying beside the collectives.
+  // How much memory operations may hold before their turn: enough to keep a device copying beside the collectives.
   static constexpr size_t kAheadBytes = size_t{256} << 20;
 
   // wake_event: see Waker.
   explicit HostCopies(int wake_event = -1, size_t ahead_bytes = kAheadBytes);
   ~HostCopies();  // drops and drains
 
-  // The operation's turn comes; its host copy may be null, and then nothing is done here.
+  // Adds an operation whose turn comes later. No-op if its host copy is null.
   void Await(const OperationPtr& operation);
-  // *ready: the inputs are here and the task's buffers point at them. An error is the device's.
+  // Sets *ready when the inputs are on the host and the task's buffers point at them. An error is the device's.
   Status Prepare(PlannedTask* planned, bool* ready);
-  // The collective is done. *complete: so is the operation, with the status returned; else Poll will say so.
+  // Call it when the collective is done. *complete: the operation is, too, with the returned status; else Poll will
+  // report it.
   Status Return(const OperationPtr& operation, bool* complete);
 
   struct Completed {
     OperationPtr operation;
     Status status;
   };
-  // Begins copies, notices those that have ended. True when something was done.
+  // Begins copies, and notices those that have ended. Returns whether it did anything.
   bool Poll(std::vector<Completed>* completed);
 
   // See PinnedPool.
   void FreeSurplus();
 
-  // The collectives of what was awaited and not returned will not come. Memory is kept until the device has left it.
+  // Gives up operations whose collective is not done. Memory is kept until the device has stopped using it.
   void Drop();
-  // After Drop: the device still uses tensors of an operation that is over only when it does not (done_when_readable).
+  // After Drop: true when the device still uses tensors of an operation that may only be over once it does not
+  // (done_when_readable).
   bool SomebodyCannotWait() const;
-  // Polls until nothing returns any more, or for a few seconds: a device that takes longer is broken.
+  // Polls until no copy is under way, or for a few seconds: a device that takes longer is broken.
   void Drain(std::vector<Completed>* completed);
 
-  // All of it for a world of one rank, in the calling thread, which waits for the device. `perform` works on a request
-  // whose tensors are the host's.
+  // Does all of it for a set of one rank in the calling thread, which waits for the device. `perform` works on a
+  // request whose tensors are on the host.
   Status RunAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform);
 
   bool busy() const { return !waiting_.empty() || !begun_.empty() || !leaving_.empty(); }
@@ -153,7 +156,7 @@ class HostCopies {
  private:
   struct Leaving {
     OperationPtr operation;
-    bool completes;  // else it is complete, only its memory is still in use
+    bool completes;  // else the operation is complete, and only its memory is still in use
   };
 
   Status Begin(const OperationPtr& operation);

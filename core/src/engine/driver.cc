@@ -5,7 +5,7 @@
 namespace farandole {
 namespace {
 
-// The engine's own thread only pauses, so many times.
+// How often the engine's own thread pauses before it sleeps.
 constexpr int kThreadPauses = 20;
 
 }  // namespace
@@ -26,7 +26,7 @@ Status Driver::Start() {
   return Status::Ok();
 }
 
-// The loop thread is joined before the last words, which need the ProgressLock for good.
+// Joins the loop thread before the last messages, which need the ProgressLock for good.
 void Driver::Leave() {
   if (!thread_.joinable()) return;
   stopping_ = true;
@@ -35,11 +35,11 @@ void Driver::Leave() {
   while (!progress_lock_.TryTake()) progress_lock_.WaitForChange([] { return false; }, std::chrono::milliseconds(1));
   progress_.Leave();
   progress_.Close();
-  // The progress lock stays taken: there is nothing left to drive.
+  // The progress lock stays taken, so no thread drives any more.
 }
 
-// Drives while it has the ProgressLock, else sleeps until the holder lets go or the operation is done. A thread that
-// gives up (limit_ms) leaves its operation to the loop thread, hence the bells.
+// Drives while it has the ProgressLock, else sleeps until the holder releases it or the operation is done. A thread
+// that gives up (limit_ms) leaves its operation to the loop thread, hence the bells.
 bool Driver::Wait(const Operation& operation, int64_t limit_ms) {
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
   while (!operation.done() && Now() < limit) {
@@ -56,8 +56,8 @@ bool Driver::Wait(const Operation& operation, int64_t limit_ms) {
   return operation.done();
 }
 
-// Polling wins a few microseconds when the others are close, and ruins their compute when it goes on for long: a few
-// pauses, some yields, then sleep.
+// Polling gains a few microseconds when the others are about to arrive, and slows their computation when it goes on for
+// long. So there are a few pauses, some yields, and then sleep.
 void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
   constexpr int kSleepMs = 20;
   for (int idle = 0; !operation.done();) {
@@ -79,8 +79,8 @@ void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
   }
 }
 
-// The bell is armed again before the progress lock is free, and then there is a last look: what came in between is left
-// to the thread of this class.
+// Arms the bell before it releases the progress lock, and then looks once more: events in between are left to the loop
+// thread.
 void Driver::ReleaseProgressLock() {
   AskForBells(operations_);
   Arm(world_->group->bell());
@@ -93,8 +93,8 @@ void Driver::ReleaseProgressLock() {
   }
 }
 
-// The loop thread: nobody waits for it, so it sleeps as long as nothing happens, and leaves the work to a caller that
-// drives already.
+// The loop thread: no operation waits for it, so it sleeps as long as nothing happens, and leaves the work to a caller
+// that drives already.
 void Driver::Run() {
   while (!stopping_) {
     constexpr int kSleepMs = 50;
@@ -104,7 +104,8 @@ void Driver::Run() {
       DriveWhileBusy();
       progress_lock_.Release();
     } else {
-      // One epoll_wait alone hears of a link's data. This one has, and the caller that drives sleeps in another.
+      // Only one epoll_wait sees a link's data. This one has seen them, while the caller that drives may sleep in
+      // another.
       world_->group->RingSelf();
       Park();
     }
@@ -132,7 +133,8 @@ void Driver::DriveWhileBusy() {
   }
 }
 
-// A caller drives. Coming back at once would only take its processor; it says when it leaves work behind.
+// A caller drives. To return at once would only take its processor, and the caller wakes this thread when it leaves
+// work behind.
 void Driver::Park() {
   std::unique_lock<std::mutex> lock(park_mutex_);
   parked_ = true;

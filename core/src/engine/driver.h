@@ -1,7 +1,7 @@
 // The driver decides which thread drives the progress loop; the others sleep meanwhile.
 //
 //   a caller in Wait   takes the progress lock and drives, or sleeps while another thread drives
-//   the thread here    sleeps at the doorbell; drives while nobody waits, and parks while a caller drives
+//   the loop thread    sleeps until the doorbell rings; drives while nobody waits, and parks while a caller drives
 //
 // The engine owns it. Start and Leave once; Wait and NotifyWaiters from any thread.
 #pragma once
@@ -21,19 +21,20 @@ namespace farandole {
 class Driver {
  public:
   Driver(World* world, Operations* operations, const Settings& settings, const BackendList& backend_list);
-  // Opens connections to libraries and begins to drive. After an error the others have been told.
+  // Opens the backends' libraries and begins to drive. On an error it has told the other ranks.
   Status Start();
-  // Leaves the world. Afterwards nobody drives any more. No-op where Start has not been Ok.
+  // Leaves the world, and ends driving. No-op if Start failed.
   void Leave();
 
-  // Polling of a caller that waits, before it sleeps. With more ranks than cores a caller that pauses keeps the rank
-  // away for which it waits, so it yields at once: for 128 KB four ranks on two cores took 1 to 20 % less, for 256 KB
-  // from 17 % less to 7 % more. (Pausing for the last one alone won 5 % at 4 bytes, and lost as much with three.) A
-  // small call pauses under the lock of Operations, so others may wait as long for that.
+  // How long a waiting caller polls before it sleeps. With more ranks than cores, a caller that pauses keeps the rank
+  // for which it waits from running, so it yields at once: for 128 KB four ranks on two cores took 1 to 20 % less, for
+  // 256 KB from 17 % less to 7 % more. (Pausing for the last one alone won 5 % at 4 bytes, and lost as much with three
+  // ranks.) A small call pauses under the lock of Operations, so others may wait as long for that.
   static constexpr int kCallerPauses = 20, kYields = 50;
-  int pauses() const { return pauses_; }  // before it yields; 0 where there are more ranks than cores
+  int pauses() const { return pauses_; }  // before a caller yields; 0 where there are more ranks than cores
 
-  // Drives, or sleeps while another thread drives, until the operation is done or the time is up. True: it is done.
+  // Drives, or sleeps while another thread drives, until the operation is done or the time is up. Returns whether it is
+  // done.
   bool Wait(const Operation& operation, int64_t limit_ms);
   void NotifyWaiters() { progress_lock_.NotifyWaiters(); }
 

@@ -10,12 +10,13 @@
 namespace farandole {
 namespace {
 
-// Copied into the stream; beyond, that costs more than a system call's list of pieces.
+// Data up to this size are copied into the stream; beyond, copying costs more than a list of pieces for the system
+// call.
 constexpr size_t kCopiedBytes = 16 << 10;
-// So many streams are asked in every pass while something is under way; more of them are left to the poller.
+// Up to this many streams are read in every pass while operations run; with more, the poller says which.
 constexpr size_t kAskedStreams = 4;
 constexpr size_t kKeptBytes = 16 << 20;
-// Folded at a time, while the rest is on its way.
+// The least to fold at a time, while the rest is on its way.
 constexpr size_t kFoldBytes = 64 << 10;
 constexpr int kSmallestExponent = 6;
 
@@ -96,8 +97,8 @@ void Eager::Begin(OperationPtr operation) {
   running_.push_back(std::move(running));
 }
 
-// A rank that has not come yet takes data on credit, which bounds what waits in its memory. Beyond that it gets the
-// head alone, and the data once it has come.
+// A rank that has not arrived takes data on credit, which bounds what waits in its memory. Beyond that it gets the head
+// alone, and the data once it has arrived.
 void Eager::PutTo(Running* running, int position) {
   Peer& peer = running->peers[static_cast<size_t>(position)];
   size_t& used = credit_used_[static_cast<size_t>(peer.rank)];
@@ -138,7 +139,7 @@ void Eager::SendData(Running* running, Peer* peer) {
 
 bool Eager::asks() const { return !running_.empty() && others_.size() <= kAskedStreams; }
 
-// With few streams a look at each costs less than poll; with many only those that poll has named are read.
+// With few streams a look at each costs less than poll; with many only those that poll has reported are read.
 bool Eager::MoveBytes(std::vector<Sign>* signs) {
   bool moved = false;
   for (int rank : others_) {
@@ -157,13 +158,13 @@ void Eager::Flush(int rank, bool* moved, std::vector<Sign>* signs) {
   const Status status = to.Flush(&sent);
   *moved |= sent;
   const auto at = static_cast<size_t>(rank);
-  // Who sleeps is woken when there is room again.
+  // Wakes a sleeping rank when there is room again.
   const bool blocked = status.ok() && !sent;
   if (blocked != watched_for_writing_[at] && (blocked || to.flushed())) {
     poller_->WatchWriting(to.descriptor(), MakeTag(TagKind::kPut, rank), blocked);
     watched_for_writing_[at] = blocked;
   }
-  // That the other end has closed is seen by reading, behind what it sent before.
+  // Reading finds that the other end has closed, behind what it sent before.
   if (!status.ok() && status.code() != Code::kPeerLost) signs->push_back({rank, Sign::kBroken, status});
   if (!status.ok()) to.Drop();
 }
@@ -182,7 +183,7 @@ void Eager::Receive(int rank, bool* moved, std::vector<Sign>* signs) {
   if (!refused_.ok() || status.code() != Code::kPeerLost) signs->push_back({rank, Sign::kBroken, status});
 }
 
-// Where one operation is under way, its data come next, unless that rank does things in another order.
+// If one operation is under way, its data come next, unless that rank submits in another order.
 PutStream::Slice Eager::Expected() {
   if (running_.size() != 1) return {};
   const Running& running = *running_.front();
@@ -226,8 +227,8 @@ void Eager::OnData(size_t size_bytes) {
 
 // ---- folding
 
-// Data that are scaled before they travel, that the fold uses as room, or that are not there: a rank that has joined
-// puts zeros.
+// Makes a copy of data that are scaled before they are sent, that the fold overwrites, or that do not exist, since a
+// rank that has joined sends zeros.
 void Eager::Running::MakeOwn() {
   const auto is_own = [&](const CellTensor& tensor) {
     const bool scaled = ScalesBeforeCrossing(tensor.dtype, reduction.reduce);
@@ -248,7 +249,7 @@ void Eager::Running::MakeOwn() {
   }
 }
 
-// Folded, and everything sent.
+// Returns whether everything is folded and sent.
 bool Eager::Progress(Running* running) {
   running->FoldUpTo(Advanced(running));
   if (!running->folded()) return false;
@@ -257,7 +258,7 @@ bool Eager::Progress(Running* running) {
   });
 }
 
-// How many bytes are here from all and sent to all. Sends what had to wait for somebody who has come now.
+// Returns how many bytes are here from all and sent to all. Sends data that waited for a rank that has arrived now.
 size_t Eager::Advanced(Running* running) {
   size_t least = running->payload_bytes();
   for (Peer& peer : running->peers) {
@@ -268,7 +269,7 @@ size_t Eager::Advanced(Running* running) {
         credit_used_[static_cast<size_t>(peer.rank)] -= running->payload_bytes();
       if (peer.sent_at == Peer::kNotQueued) SendData(running, &peer);
     }
-    // Otherwise it means another operation, see Coordinator::UsesSaid.
+    // With another stamp the rank means another operation, see IdTable::UsesSaid.
     least = std::min(least, slot.stamp == running->admission().stamp() ? slot.received_bytes : 0);
     const uint64_t sent = stream(peer.rank).sent_bytes();
     const uint64_t begin = peer.sent_at == Peer::kNotQueued ? sent : peer.sent_at - running->payload_bytes();
@@ -277,7 +278,7 @@ size_t Eager::Advanced(Running* running) {
   return least;
 }
 
-// In pieces of at least kFoldBytes, while the rest is under way, and the end of a tensor however short it is.
+// Folds in pieces of at least kFoldBytes, while the rest is under way, and the end of a tensor however short it is.
 void Eager::Running::FoldUpTo(size_t available_bytes) {
   while (!folded()) {
     const CellTensor& folding = tensors[folded_tensors];
@@ -295,7 +296,7 @@ void Eager::Running::FoldUpTo(size_t available_bytes) {
   }
 }
 
-// The same bits as an exchange by schedule, see AllreduceOnLinks and Runner::Fold.
+// Gives the same bits as an exchange by schedule, see AllreduceOnLinks and Runner::Fold.
 void Eager::Running::FoldElements(size_t count) {
   const CellTensor& folding = tensors[folded_tensors];
   if (folding.output == nullptr) return;
@@ -316,7 +317,7 @@ void Eager::Running::FoldElements(size_t count) {
 
 // ---- ending
 
-// The slots are cleared before the negotiation may give this buffer of the inbox to a later use.
+// Clears the slots before the negotiation may give this buffer of the inbox to a later use.
 OperationPtr Eager::End(Running* running) {
   const Admission& admission = running->admission();
   for (const Peer& peer : running->peers) {
@@ -332,7 +333,7 @@ OperationPtr Eager::End(Running* running) {
 
 // ---- what goes wrong
 
-// A connection that ends is nobody's concern as long as nothing is waited for: ranks leave, too.
+// Reports a closed connection only while an operation waits for it: ranks may also leave.
 void Eager::ReportClosed(std::vector<Sign>* signs) {
   for (const auto& running : running_) {
     for (const Peer& peer : running->peers) {
@@ -359,7 +360,7 @@ void Eager::Recall(Ticket ticket) {
   running_.erase(found);
 }
 
-// What has been submitted since the last pass is not begun yet, and must not be any more.
+// Drops an operation that was submitted since the last pass and has not begun.
 void Eager::ForgetSubmitted(Ticket ticket) {
   std::lock_guard<std::mutex> lock(operations_->mutex);
   std::vector<OperationPtr>& submitted = operations_->eager;
@@ -397,7 +398,7 @@ void Eager::EndSending() {
   for (int rank : others_) stream(rank).EndSending();
 }
 
-// Closing with unread bytes would take back what was sent last.
+// Reads everything first, since closing with unread bytes would discard what was sent last.
 void Eager::Close() {
   for (int rank : others_) {
     bool moved = true;

@@ -1,11 +1,11 @@
-// Eager operations on this rank (controller/inbox.h): sends the others what it puts, takes what they put, folds as far
-// as all of it is there, and says which operations are done.
+// Eager operations on this rank (controller/inbox.h): sends this rank's data to the others, receives theirs, folds data
+// as soon as they are there from all, and says which operations are done.
 //
 //   Submit -> Operations::eager -> put streams          put streams -> inboxes -> fold -> EndEager
 //
-// Data are sent at once while the receiver has credit; beyond that the head goes alone, and the data follow when the
-// receiver has come: then it is its own memory that they take. Results are written where inputs may lie, so no byte is
-// folded before it is sent.
+// Data are sent at once while the receiver has credit. Beyond that the head is sent alone, and the data follow when the
+// receiver has arrived, since they then fill memory for its own operation. Results may be written over inputs, so no
+// byte is folded before it is sent.
 //
 // The driver alone calls.
 #pragma once
@@ -23,7 +23,7 @@
 
 namespace farandole {
 
-// Memory for received data, kept for more of them: powers of two, by exponent. The driver alone uses it.
+// Keeps memory for received data to use it again: powers of two, by exponent. The driver alone uses it.
 class KeptMemory {
  public:
   std::unique_ptr<std::byte[]> Take(size_t size_bytes);  // null when there is none
@@ -36,7 +36,7 @@ class KeptMemory {
 
 class Eager final : private PutStream::Receiver {
  public:
-  // What a rank may be sent of operations to which it has not come, and may have to keep for so long.
+  // How many bytes a rank may be sent for operations at which it has not arrived. It may have to keep them until then.
   static constexpr size_t kCreditBytes = 4 << 20;
 
   Eager(World* world, Operations* operations, Poller* poller);
@@ -44,41 +44,41 @@ class Eager final : private PutStream::Receiver {
 
   struct Sign {
     enum Kind {
-      kFarewell,  // it has said that it leaves, behind everything that it has put
-      kClosed,    // the connection has ended, and something waits for it
+      kFarewell,  // the rank leaves; everything that it has put is here
+      kClosed,    // the connection has ended, and an operation waits for it
       kBroken,    // `status`: the epoch cannot go on
     };
     int rank = 0;
     Kind kind = kFarewell;
     Status status{};
   };
-  // One pass: begins what was submitted, moves bytes, folds. Appends operations that are complete. True when it moved
-  // something.
+  // One pass: begins submitted operations, moves bytes, folds. Appends operations that are complete. Returns whether it
+  // moved something.
   bool Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs);
-  // The poller says that the rank's stream has something.
+  // Notes that the rank's stream can be read.
   void OnReadable(int rank) { readable_[static_cast<size_t>(rank)] = true; }
 
-  // The operation is not going to be complete in this way; its memory is not touched any more.
+  // The operation will not be completed here; its memory is not touched any more.
   void Recall(Ticket ticket);
-  // Whether the operation can still be complete, although these ranks come to nothing any more.
+  // True when the operation can still be completed, although these ranks arrive at nothing any more.
   bool MayComplete(const Operation& operation, const std::vector<int>& left) const;
   void Drop();  // everything: the epoch is over
   bool idle() const { return running_.empty(); }
   int count() const { return static_cast<int>(running_.size()); }
-  // Each pass looks by itself whether data have come.
+  // True when each pass reads the streams without asking the poller.
   bool asks() const;
 
-  // This rank leaves in good order. REQUIRES: nothing is under way.
+  // Tells all that this rank leaves in good order. REQUIRES: nothing is under way.
   void SayFarewell();
   void EndSending();
   void Close();
 
  private:
-  // One of the others.
+  // Another rank of the set, or this one.
   struct Peer {
     static constexpr uint64_t kNotQueued = ~uint64_t{0};
     int rank = 0;
-    uint64_t sent_at = kNotQueued;  // where its copy of our data ends in the stream
+    uint64_t sent_at = kNotQueued;  // where this rank's data for it end in the stream
     bool on_credit = false;
   };
   // One operation under way, and how far it is folded.
@@ -87,7 +87,7 @@ class Eager final : private PutStream::Receiver {
     int rank = 0;  // this one
     std::vector<CellTensor> tensors;
     Reduction reduction;
-    std::vector<std::byte> own;  // our data, where they are not sent and folded as they lie
+    std::vector<std::byte> own;  // this rank's data, where they cannot be sent and folded from the tensors
     std::vector<Peer> peers;     // by position
     size_t folded_tensors = 0, offset_bytes = 0, element = 0;  // folded up to here
     std::vector<const void*> inputs;                           // of one fold
@@ -100,7 +100,7 @@ class Eager final : private PutStream::Receiver {
     void FoldUpTo(size_t available_bytes);
     void FoldElements(size_t count);
   };
-  struct Landing {  // of what a stream is receiving
+  struct Landing {  // where the data that a stream receives go
     std::shared_ptr<Inbox> inbox;
     Inbox::Slot* slot = nullptr;
   };
@@ -136,14 +136,14 @@ class Eager final : private PutStream::Receiver {
   Operations* const operations_;
   Poller* const poller_;
   std::vector<int> others_;              // with a stream
-  std::vector<OperationPtr> submitted_;  // empty; its memory is for those that come
+  std::vector<OperationPtr> submitted_;  // empty between passes; kept for its memory
   std::vector<std::unique_ptr<Running>> running_;
   std::vector<size_t> credit_used_;  // by rank
   std::vector<Landing> landings_;    // by rank
   std::vector<Spare> spares_;        // by rank
   std::vector<bool> watched_for_writing_, reported_closed_, readable_;
   int receiving_from_ = 0;
-  bool is_farewell_ = false;  // what has just been received from it
+  bool is_farewell_ = false;  // the head just received was a farewell
   Status refused_;
   KeptMemory memory_;
 };

@@ -21,14 +21,14 @@ SegmentPlan Engine::PlanFor(int world_size) {
   return {GroupMemory::BytesFor(world_size), NativeStagingBytesPerMember(), kMaxChannels};
 }
 
-// What all ranks must have alike goes to rank 0 with this rank's greeting and is compared there: settings, the list of
-// back ends, their libraries and networks.
+// Rank 0 compares what must be equal on all ranks: settings, the list of backends, their libraries and networks. They
+// are sent with this rank's PeerInfo.
 Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine) {
   ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);
   BackendList backend_list;
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &backend_list, settings.without_network));
   if (spec.size == 1) {
-    // Nothing to carry; but what is wrong with more ranks is wrong with one.
+    // One rank needs no library, but a list that is wrong for more ranks is wrong for one.
     FRD_RETURN_IF_ERROR(BackendTable::FindAll(settings, backend_list));
     engine->reset(new Engine(settings, true));
     (*engine)->everybody_ = (*engine)->solo_.FindSet(0);
@@ -47,7 +47,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   return Start(std::move(world), settings, engine);
 }
 
-// The driver starts last: from then on messages of others are answered.
+// Starts the driver last, since it answers messages of other ranks from then on.
 Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* result) {
   std::unique_ptr<Engine> engine(new Engine(settings, false));
   engine->rank_ = world->rank;
@@ -72,8 +72,8 @@ void Engine::Shutdown() {
 
 // ---- submitting
 
-// What can be refused here is refused before the operation has a sequence number or a ticket, so a wrong call leaves
-// this rank in step with the others. From Begin on the operation is the negotiation's.
+// Refuses a wrong call before the operation has a sequence number or a ticket, so that this rank stays in step with the
+// others. From Begin on the operation belongs to the negotiation.
 Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   ProcessSetPtr found = FindSet(request.process_set);
   if (!found) return NoProcessSet(request.process_set, rank_);
@@ -101,7 +101,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
   return begun;
 }
 
-// An unnamed operation whose name is in flight waits for that one (Naming).
+// An unnamed operation waits for an operation in flight with the same name (Naming).
 Status Engine::Begin(const OperationPtr& operation, bool will_wait) {
   if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
   OperationPtr before;
@@ -110,7 +110,7 @@ Status Engine::Begin(const OperationPtr& operation, bool will_wait) {
   return Enter(world_.get(), operations_.get(), operation, will_wait);
 }
 
-// Before the operation takes its sequence number, so that a rank that goes on after a refusal keeps in step.
+// Comes before the operation takes its sequence number, so that a rank that goes on after a refusal stays in step.
 Status Engine::Check(Request* request, const ProcessSet& set) const {
   FRD_RETURN_IF_ERROR(CheckRequest(request, set, size_));
   if (!operations_ || request->kind != OpKind::kRemoveProcessSet) return Status::Ok();
@@ -122,7 +122,8 @@ Status Engine::Check(Request* request, const ProcessSet& set) const {
   return operations_->negotiation.CanRemove(removed);
 }
 
-// -1 where this rank itself ended the epoch. The launcher asks for this before it says which rank failed first.
+// Returns -1 where this rank itself ended the epoch. The launcher asks for this before it reports which rank failed
+// first.
 int Engine::LostRank(std::string* reason) const {
   if (!operations_) return -1;
   std::lock_guard<std::mutex> lock(operations_->mutex);
@@ -158,8 +159,8 @@ Status Engine::Mark(Request* request) const {
   return {marked.code(), Operation(*request).Title() + ": " + marked.message()};
 }
 
-// Where the back end takes the device's memory nothing is copied; else the operation gets a copy on the host, and its
-// task begins when that is filled.
+// If the backend takes device memory, nothing is copied. Else the operation gets a copy on the host, and its task
+// begins when that is filled.
 Status Engine::FindDevice(Operation* operation) {
   const bool stays = BackendTable::TakesDeviceMemory(operation->backend);
   const Status found = stays ? FindDeviceOf(devices_, operation->request, &operation->device)
@@ -208,12 +209,12 @@ bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
   return operation->done() || AwaitSmall(operation) || driver_->Wait(*operation, limit_ms);
 }
 
-// A timeline and a profiler want to see an operation, and a list with other back ends has to be asked: then there is no
-// short cut. The call lives on this stack until it is over or has become an operation.
+// A timeline, a profiler and a list with other backends need an operation: then there is no short cut. The call lives
+// on this stack until it is over or has become an operation.
 bool Engine::Run(const RequestView& request, Status* status) {
   if (!operations_ || !SmallCall::CanBe(request)) return false;
   if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
-  thread_local std::string name;  // it keeps its memory
+  thread_local std::string name;  // keeps its memory between calls
   name = request.name;
   SmallCall call(request, name);
   if (!Enter(world_.get(), operations_.get(), &call, driver_->pauses())) return false;
@@ -230,7 +231,7 @@ bool Engine::Run(const RequestView& request, Status* status) {
   return true;
 }
 
-// A small operation needs no driver: its data comes by itself. `paused`: so many of its pauses are spent.
+// A small operation needs no driver: its data arrive in shared memory. `paused`: how many pauses it has used already.
 template <typename Look>
 bool Engine::LookUntil(Look look, int paused) {
   const int pauses = driver_->pauses();

@@ -1,4 +1,4 @@
-// The engine of one rank: takes requests, agrees on them with the other ranks, performs them, and says when they are
+// The engine of one rank: takes requests, negotiates them with the other ranks, performs them, and says when they are
 // done.
 //
 //   any thread   Submit ------> Operations (negotiation, in flight) <---- ProgressLoop
@@ -21,7 +21,7 @@ namespace farandole {
 
 class Engine {
  public:
-  // Meets the other ranks; `spec` without its plan, which the engine knows. Blocks until all are there or the start
+  // Connects the ranks; `spec` needs no plan, which the engine fills in. Blocks until all are there or the start
   // timeout.
   static Status Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine);
   // An engine over a world that exists already (ranks as threads in tests).
@@ -32,32 +32,34 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Begins the operation. Never waits for other ranks. will_wait: the caller calls Wait for it next, so nobody else
-  // needs to be woken to drive. *operation stays as it is until Submit has returned, also when `done` is called before.
+  // Begins the operation. Never waits for other ranks. will_wait: the caller calls Wait for it next, so no other thread
+  // is woken to drive. *operation does not change before Submit has returned, even when `done` is called earlier.
   Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
   Status Submit(const RequestView& request, OperationPtr* operation, bool will_wait = false) {
     return Submit(Request(request), operation, will_wait);
   }
 
-  // Submit and Wait in one, for what both sides of the call need no Operation for. False, and nothing is done, when it
-  // needs one; else *status says how it ended.
+  // Submit and Wait in one, for calls that need no Operation. Returns false, and does nothing, when the call needs one;
+  // else *status says how it ended.
   bool Run(const RequestView& request, Status* status);
 
-  // Warns those that wait for this rank to change the process sets: it has found by itself that it cannot.
+  // Warns ranks that wait for this one in a change of process sets: this rank has refused the change.
   void TellOfRefusal(const std::string& why, const std::string& site);
 
   // Leaves the world: tells the others, completes what is in flight with an error, closes every connection. Afterwards
   // Submit fails and Wait returns at once. REQUIRES: no thread is inside Submit.
   void Shutdown();
 
-  // One look, without waiting: a small operation that all ranks have come to completes by it. True when it is done.
+  // Looks once, without waiting, and completes a small operation that all ranks have arrived at. Returns whether it is
+  // done.
   bool Poll(const OperationPtr& operation);
 
   static constexpr int64_t kForGoodMs = int64_t{1} << 40;
-  // Drives, or sleeps while another thread drives, until the operation is done or the time is up. True when it is done.
+  // Drives, or sleeps while another thread drives, until the operation is done or the time is up. Returns whether it is
+  // done.
   bool Wait(const OperationPtr& operation, int64_t limit_ms);
 
-  // While it lives, the calling thread does nothing but wait for the operation.
+  // While an object lives, its thread does nothing but wait for the operation.
   class OnlyWaiting {
    public:
     OnlyWaiting(Engine* engine, const OperationPtr& operation) : engine_(engine) {
@@ -70,7 +72,7 @@ class Engine {
    private:
     Engine* const engine_;
   };
-  // There are threads that submit and are not the program's own, see Operations.
+  // Notes that there are threads that submit and are not the program's own, see Operations.
   void NoteNativeCaller() {
     if (operations_) operations_->has_native_callers.store(true, std::memory_order_relaxed);
   }
@@ -78,15 +80,15 @@ class Engine {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const World* world() const { return world_.get(); }  // null in a world of one
-  // The core takes tensors on a device in a world of several ranks only: alone it has no driver that copies beside the
+  // True in a world of several ranks: only there the core takes tensors on a device, since a driver copies beside the
   // caller.
   bool reads_devices() const { return operations_ != nullptr; }
-  // Whether somebody in the user's list takes tensors as they lie on a device. Not in a world of one.
+  // True when a backend in the user's list takes tensors as they lie on a device. False in a world of one.
   bool takes_device_memory() const {
     return operations_ != nullptr && BackendTable::AnyTakesDeviceMemory(backend_list_);
   }
-  // Because of which rank's end an operation of this rank has failed or was refused, and what is said of it; -1: none
-  // has. A rank may leave that is no longer needed.
+  // Returns the rank whose end made an operation of this rank fail, or be refused, with the reason; -1 if none did. A
+  // rank that is no longer needed may leave.
   int LostRank(std::string* reason) const;
   uint64_t bytes_submitted() const { return operations_ ? operations_->bytes_submitted.load() : 0; }
   uint64_t messages_sent() const { return operations_ ? operations_->messages_sent.load() : 0; }

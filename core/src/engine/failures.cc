@@ -37,7 +37,7 @@ bool FailureMonitor::SuspectBrokenLinks() {
   return found;
 }
 
-// Whoever said in the log that it leaves is going, although this rank cannot read the log so far.
+// A rank that said in the log that it leaves is leaving, even if this rank cannot read the log that far.
 std::optional<EpochEnd> FailureMonitor::Judge(TimePoint now) {
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
@@ -54,7 +54,7 @@ std::optional<EpochEnd> FailureMonitor::Judge(TimePoint now) {
 
 // ---- the reason
 
-// Members that sleep are woken, and read the word in their next pass.
+// Wakes members that sleep; they read the word in their next pass.
 bool FailureMonitor::TellGroup(const EpochEnd& failure) {
   AbortWord& word = world_->group->abort_word();
   if (word.set()) return false;
@@ -96,7 +96,8 @@ std::vector<OperationPtr> FailureMonitor::TakeWaiting(const Eager* spared) {
   const std::vector<int> left = Left();
   std::vector<OperationPtr> waiting;
   std::unique_lock<std::mutex> lock(operations_->mutex);
-  // A thread may copy from the memory of one of them without the lock; whoever hears of its end may free that.
+  // A thread may copy from the memory of one of them without the lock, and the owner may free that memory when the
+  // operation ends.
   while (operations_->negotiation.AwaitsRelease()) {
     lock.unlock();
     std::this_thread::yield();
@@ -115,7 +116,7 @@ std::vector<OperationPtr> FailureMonitor::TakeWaiting(const Eager* spared) {
   return waiting;
 }
 
-// The launcher asks for this: a rank that only missed another is not the one to blame.
+// The launcher asks for this, since a rank that only waited for another is not to blame.
 void FailureMonitor::NoteMissedLost() {
   std::lock_guard<std::mutex> lock(operations_->mutex);
   operations_->has_missed_lost = true;
@@ -131,7 +132,7 @@ std::vector<int> FailureMonitor::Left() const {
 
 // ---- sentences
 
-// A reason that is known already is the first cause, and the one to tell.
+// A reason that is known already is the first cause, so it is the one to report.
 EpochEnd FailureMonitor::OfShutdown(int pending) const {
   if (operations_->is_broken) return {{Code::kPeerLost, operations_->broken.message()}, operations_->broken_by};
   return {{Code::kPeerLost,

@@ -1,8 +1,8 @@
 // The failure monitor finds why an epoch ends, and because of which rank.
 //
-//   signs (control plane, eager streams, back ends) --> Liveness --> Judge: an EpochEnd, if a rank is to blame
+//   signs (control plane, eager streams, backends) --> Liveness --> Judge: an EpochEnd, if a rank is to blame
 //   an EpochEnd that this rank finds                --> TellGroup: the abort word, which all members read: Told
-//   one of which another rank may say otherwise     --> Hold, TakeOverdue: the other's counts, if it comes in time
+//   one that another rank may contradict             --> Hold, TakeOverdue: the other's counts, if it comes in time
 //   the first EpochEnd                              --> Break: Operations::broken, with which later calls are refused
 //
 // ProgressLoop owns the monitor and calls it with the ProgressLock. Nothing here ends an operation or sends a message:
@@ -25,60 +25,61 @@ namespace farandole {
 // A reason that ends the epoch for all ranks.
 struct EpochEnd {
   Status status;
-  int culprit = -1;         // the rank because of which; -1: none is to blame
-  bool is_guessed = false;  // the culprit may live, and blame this rank
+  int culprit = -1;         // the rank to blame; -1: none is
+  bool is_guessed = false;  // the culprit may be alive, and blame this rank
 };
 
-// This rank cannot go on.
+// An end because this rank cannot go on.
 EpochEnd EndBecauseOf(const World& world, const Status& status);
 
 class FailureMonitor {
  public:
-  // For another rank's word about an end that this one has found, too.
+  // How long this rank waits for another's word about an end that it has found itself.
   static constexpr std::chrono::milliseconds kWordPatience{500};
 
   FailureMonitor(World* world, Operations* operations) : world_(world), operations_(operations) {}
 
-  // Signs, in the order in which this rank sees them; see Liveness for what each weighs.
+  // Signs, in the order in which this rank sees them; see Liveness for what each counts.
   void OnProcessEnded(int rank) { liveness_.OnProcessEnded(rank); }
   void OnControlClosed(int rank) { liveness_.OnControlClosed(rank, Now()); }
   void OnPutsClosed(int rank) { liveness_.OnConnectionClosed(rank, Now()); }
   void OnFarewell(int rank) { liveness_.OnFarewell(rank); }
-  // The rank has left in good order. Returns the reason for which operations fail that still wait for it.
+  // Notes that the rank has left in good order. Returns the reason with which operations fail that still wait for it.
   EpochEnd OnLeft(int rank);
-  // A back end cannot go on. True when ended connections explain it, or soon will: then Judge names the rank.
+  // Call it when a backend has failed. Returns true when ended connections explain it, or soon will; then Judge names
+  // the rank.
   bool SuspectBrokenLinks();
 
   bool suspects_somebody() const { return liveness_.suspects_somebody(); }
   // REQUIRES: the log is read as far as it can be, since a rank may have said there that it leaves.
   std::optional<EpochEnd> Judge(TimePoint now);
-  // Somebody has left so long ago that what still waits for the negotiation waits in vain.
+  // True when a rank has left so long ago that operations still in the negotiation wait in vain.
   bool WaitingIsVain(TimePoint now) const { return liveness_.WaitingIsVain(now); }
 
-  // Tells the group. False when a reason stands there already: the first one counts.
+  // Tells the group. Returns false when there is a reason already, since the first one counts.
   bool TellGroup(const EpochEnd& failure);
   bool is_told() const { return world_->group->abort_word().set(); }
   EpochEnd Told() const;  // REQUIRES: is_told()
 
-  // A connection between two ranks that live ends for both, and each would blame the other. Rank 0 hears both and says
-  // which of them it is for all. It needs no other's word, and is to blame itself where it cannot be asked.
+  // A broken connection between two live ranks ends for both, and each would blame the other. Rank 0 hears both and
+  // decides for all. Rank 0 itself needs no other's word, and is to blame where it cannot be asked.
   bool IsForRankZeroToSay(const EpochEnd& failure) const {
     return failure.is_guessed && world_->rank != kCoordinatorRank && failure.culprit != kCoordinatorRank;
   }
-  // Another rank has been asked, or is writing the abort word: this end waits. The first that waits counts, but a guess
-  // gives way to one that is sure.
+  // Holds an end while another rank is asked, or writes the abort word. The first end held counts, but a sure one
+  // replaces a guess.
   void Hold(const EpochEnd& failure, TimePoint now);
-  // An end that is sure waits: no work goes on meanwhile.
+  // True when a sure end is held: no work goes on meanwhile.
   bool holds_sure_end() const { return held_ && !held_->is_guessed; }
-  // The end that has waited in vain, once.
+  // Returns the end that was held for too long, once.
   std::optional<EpochEnd> TakeOverdue(TimePoint now);
 
-  // From here on nothing can be submitted. The first reason counts.
+  // Makes later submissions fail. The first reason counts.
   void Break(const EpochEnd& failure);
-  // Takes the operations that wait for other ranks, not those whose tasks are under way. Where `spared` is given, its
-  // operations stay that can still be complete although ranks have left.
+  // Takes the operations that wait for other ranks, not those whose tasks are under way. Leaves those that `spared` can
+  // still complete although ranks have left, if it is given.
   std::vector<OperationPtr> TakeWaiting(const Eager* spared);
-  // An operation of this rank fails because of a rank that is lost; see Engine::LostRank.
+  // Notes that an operation of this rank fails because of a lost rank; see Engine::LostRank.
   void NoteMissedLost();
 
   // Sentences that need the names of ranks.

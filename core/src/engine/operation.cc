@@ -33,8 +33,8 @@ Status CountElements(const Request& request, const Tensor& tensor, int64_t* elem
   return Status::Ok();
 }
 
-// In the order in which a user would want to hear it: first what is no tensor at all, then what the operation cannot do
-// with one, then memory.
+// Checks in the order in which a user would look: first whether it is a tensor at all, then what the operation cannot
+// do with it, then memory.
 Status CheckTensor(const Request& request, const Tensor& tensor) {
   int64_t elements = 0;
   FRD_RETURN_IF_ERROR(CountElements(request, tensor, &elements));
@@ -61,7 +61,7 @@ Status CheckTensor(const Request& request, const Tensor& tensor) {
   return Status::Ok();
 }
 
-// Equal parts for everybody, when nothing else was asked for.
+// Gives all positions equal parts, if the user gives no splits.
 Status FillInSplits(Request* request, int64_t positions) {
   for (const Tensor& tensor : request->tensors) {
     const int64_t rows = tensor.shape[0];
@@ -106,7 +106,7 @@ Status CheckSplits(Request* request, int set_size) {
 Status CheckRanks(const Request& request, int world_size) {
   if (request.kind == OpKind::kRemoveProcessSet) {
     const bool one = request.ranks.size() == 1 && request.ranks[0] > 0;
-    return one ? Status::Ok() : Refuse(request, "process set 0, all ranks, is there for good");
+    return one ? Status::Ok() : Refuse(request, "process set 0, which has all ranks, cannot be removed");
   }
   if (request.ranks.empty()) return Refuse(request, "a process set needs at least one rank");
   for (size_t i = 0; i < request.ranks.size(); ++i) {
@@ -133,7 +133,7 @@ Status CheckRoot(const Request& request, const ProcessSet& set, int world_size) 
                              ToString(Shape(set.ranks.begin(), set.ranks.end())));
 }
 
-// Aligned so that frameworks can take it as their own. Null when there is none.
+// Returns memory that is aligned so that frameworks can use it as their own; null when there is none.
 std::shared_ptr<std::byte> HostMemory(size_t size_bytes) {
   constexpr size_t kAlignment = 64;
   void* memory = nullptr;
@@ -172,7 +172,7 @@ PathFacts FactsOf(const Request& request, const ProcessSet& set) {
   return facts;
 }
 
-// One back end performs all tensors of a grouped call, so that they end together.
+// One backend performs all tensors of a grouped call, so that they end together.
 Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Operation* operation) {
   const Request& request = operation->request;
   if (backend_list.only_ours() || !CarriesTensors(request.kind)) return Status::Ok();
@@ -186,7 +186,7 @@ Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Ope
   if (operation->backend >= 0) return Status::Ok();
   const auto nobody = [&backend_list](const PathFacts& facts) { return backend_list.Choose({facts}) < 0; };
   auto refused = std::find_if(facts.begin(), facts.end(), nobody);
-  if (refused == facts.end()) refused = facts.begin();  // each is done by somebody, all of them by nobody
+  if (refused == facts.end()) refused = facts.begin();  // some backend supports each, none supports all
   const std::string what = Reduces(request.kind) ? std::string(NameOf(request.reduce)) + " of " : "";
   const char* const where = refused->on_device ? " on a device" : " in host memory";
   return Refuse(request, "no back end of FARANDOLE_BACKEND=" + backend_list.ToString() + " performs " + what +
@@ -203,7 +203,7 @@ Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
     return Refuse(*request, "it concerns all ranks, and takes no process set");
   if (ChangesSets(request->kind)) FRD_RETURN_IF_ERROR(CheckRanks(*request, world_size));
   if (const int most = NativeMostRanks(request->kind); set.size() > most) {
-    return Refuse(*request, "it can be among " + std::to_string(most) + " ranks at most, not among " +
+    return Refuse(*request, "it supports at most " + std::to_string(most) + " ranks, not " +
                                 std::to_string(set.size()) +
                                 "; do it in smaller process sets first, and then among one rank of each");
   }

@@ -1,8 +1,7 @@
 // One submitted collective, from submission to completion.
 //
 // A Request is what a plugin asks for; an Operation is what the engine makes of it and what a handle points at. The
-// submitting thread fills it, the driver completes it exactly once; after `done` is seen, its results may be read by
-// any thread.
+// submitting thread fills it. One thread completes it, exactly once. Any thread that sees done() may read its results.
 #pragma once
 
 #include <atomic>
@@ -28,7 +27,7 @@ namespace farandole {
 // Memory that the core has allocated for a result.
 struct Output {
   std::shared_ptr<std::byte> memory;
-  Device* device = nullptr;  // whose memory it is; null: the host's
+  Device* device = nullptr;  // where the memory is; null: on the host
   DType dtype = DType::kFloat32;
   Shape shape;
   size_t size_bytes = 0;
@@ -57,44 +56,44 @@ class Operation final : public DescribedOperation {
   std::string Title() const;  // "allreduce 'grad.w'" or "unnamed allreduce number 7"
 
   const Request request;
-  // Where AllocatesOutput: one per tensor; alltoall: then, per tensor, the rows that came from each position. join: the
-  // rank that was last; add_process_set: the id.
+  // Where AllocatesOutput: one per tensor; for alltoall then, per tensor, the rows that came from each position. For
+  // join: the rank that was last; for add_process_set: the id.
   std::vector<Output> outputs;
-  Device* device = nullptr;             // where the tensors lie, when their back end takes them there; else null
+  Device* device = nullptr;             // where the tensors lie, if their backend takes device memory; else null
   std::shared_ptr<ResultPool> results;  // of `device`, where AllocatesOutput
-  std::shared_ptr<HostCopy> host_copy;  // null when the tensors are the host's, or their back end takes the device's
-  Event event = nullptr;                // of host_copy; when done: what DoneFunction says
-  int backend = 0;                      // who performs it (backends/table.h)
-  Admission admission;                  // by the submitting thread, under the lock of Operations
-  std::atomic<bool> deferred{false};    // not submitted to the negotiation yet, see Defer; nobody looks at `admission`
-  bool invited = false;  // this rank has joined; the operation is one of the others', and has no memory here
+  std::shared_ptr<HostCopy> host_copy;  // null when the tensors are on the host, or their backend takes device memory
+  Event event = nullptr;                // of host_copy; when done: see DoneFunction
+  int backend = 0;                      // the number of its backend (backends/table.h)
+  Admission admission;                  // set by the submitting thread, under the lock of Operations
+  std::atomic<bool> deferred{false};    // not submitted to the negotiation yet, see Defer; `admission` is not valid
+  bool invited = false;                 // this rank has joined; the operation is the others', without memory here
 
   // For a timeline, if one is recorded (Timeline::Stamp); else 0.
   int64_t submitted_ns = 0;               // by the submitting thread
   int64_t agreed_ns = 0, started_ns = 0;  // by the driver
 
-  uint64_t nvtx_range = 0;  // by the submitting thread; 0 where no profiler looks
+  uint64_t nvtx_range = 0;  // set by the submitting thread; 0 without a profiler
 
   // Driver only.
-  TimePoint submitted{};  // when it was first looked at; a clock costs as much as a small operation
+  TimePoint submitted{};  // when the driver first saw it: a clock costs as much as a small operation
   size_t tasks_left = 0;
   bool stuck_reported = false;
 
   bool done() const { return done_.load(); }
   const Status& status() const { return status_; }  // REQUIRES: done()
 
-  // Ends the operation; the first call counts. `done` may destroy the caller's reference, so keep one.
+  // Ends the operation; the first call counts. `done` may destroy the caller's reference, so keep another.
   void Complete(Status status) { End(std::move(status), true); }
-  // Instead of Complete, for an operation that could not be submitted: its submitter learns it from Submit.
+  // Takes the place of Complete for an operation that could not be submitted: Submit returns the error.
   void Abandon(Status status) { End(std::move(status), false); }
 
  private:
-  // The one place where an operation ends. What makes an end safe, and what the simulation of jobs holds:
-  // - Its path is done, has failed, or was cancelled by a call that has returned. Then nobody touches its memory, but a
-  //   library that did not heed the abort in time.
-  // - Whoever took it out of Operations ends it, so two threads never end one operation with different results.
-  // - No lock of ours is held, since `done` may submit the next operation.
-  // - Nobody leaves the world before the operations in flight have ended.
+  // The one place where an operation ends. These rules make an end safe, and the simulation of jobs checks them: - Its
+  // path is done, has failed, or was cancelled by a call that has returned. Then nothing touches its memory, except a
+  //   library that did not react to the abort in time.
+  // - The thread that took it out of Operations ends it, so two threads never end one operation with different results.
+  // - No lock of the core is held, since `done` may submit the next operation. - No rank leaves the world before the
+  // operations in flight have ended.
   void End(Status status, bool announced) {
     if (ending_.exchange(true)) return;
     status_ = std::move(status);
@@ -113,7 +112,7 @@ class Operation final : public DescribedOperation {
 
 using OperationPtr = std::shared_ptr<Operation>;
 
-// The scale and reduction of an allreduce or reducescatter as the folds want them: an average is a sum with a divisor,
+// The scale and reduction of an allreduce or reducescatter as the folds take them: an average is a sum with a divisor,
 // and a negative prescale turns minima into maxima.
 struct Reduction {
   ReduceOp reduce = ReduceOp::kSum;
@@ -121,23 +120,23 @@ struct Reduction {
 };
 Reduction ReductionOf(const RequestFields& request, int set_size);
 
-// What the choice of a path depends on, but for tensors and who performs it.
+// The facts on which the choice of a path depends, except for tensors and the backend.
 PathFacts FactsOf(const Request& request, const ProcessSet& set);
 
-// Finds who performs the operation; kInvalid when nobody in the user's list can.
+// Finds the backend that performs the operation; kInvalid when none in the user's list can.
 Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Operation* operation);
 
-// What can be wrong with a request on this rank alone; kInvalid says what and what is allowed. Fills in the splits of
-// an alltoall that leaves them out.
+// Checks what this rank alone can check of a request; kInvalid says what is wrong and what is allowed. Fills in the
+// splits of an alltoall that leaves them out.
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size);
 
-// Memory for the result of tensor `index`, with so many rows. kInternal when memory is short.
+// Allocates the result of tensor `index`, with this many rows. kInternal when memory is short.
 Status AllocateOutput(Operation* operation, size_t index, int64_t rows);
 
 // A result that is a list of numbers (a scalar when `scalar`).
 Output NumbersOutput(const std::vector<int64_t>& numbers, bool scalar);
 
-// What a rank that has joined takes part in: all that the others said, without memory.
+// Makes the request with which a joined rank takes part: as the others described it, without memory.
 Request Invitation(const Description& description);
 
 }  // namespace farandole

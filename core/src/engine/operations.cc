@@ -24,16 +24,17 @@ Status RefuseAfter(Operations* operations, const World& world, const Operation& 
   return Invalid(what + ": this rank has joined; wait for join to end first");
 }
 
-// An invitation that came too late; there will be another one.
+// Drops an invitation that came too late; another one will come.
 void Withdraw(Operations* operations, Ticket ticket) {
   operations->by_ticket.Take(ticket);
   operations->in_flight.fetch_sub(1);
 }
 
-// A thread that waits by a handle looks for itself, and sets this bit before it sleeps (AskForBells).
+// A thread that waits by a handle polls, and sets this bit before it sleeps (AskForBells).
 bool WantsBell(const Operation& operation, bool polling) { return !polling && operation.request.done != nullptr; }
 
-// Submission, copy and arrival are one step under the lock, see negotiation.h; but for the copy of a large one.
+// Submission, copy and arrival are one step under the lock, see negotiation.h, except for the copy of a large
+// operation.
 Status Insert(World* world, Operations* operations, const OperationPtr& operation, bool polling, Entered* entered) {
   std::lock_guard<std::mutex> lock(operations->mutex);
   const bool has_joined = operations->join && !operation->invited && !operation->deferred;
@@ -62,16 +63,16 @@ Status Insert(World* world, Operations* operations, const OperationPtr& operatio
   return Status::Ok();
 }
 
-// The log is full while some rank does not read it: perhaps this one, whose driver has to go on.
+// The log is full while some rank does not read it. That may be this one, so its driver has to go on.
 void Complete(Operations* operations, const Admission& admission) {
   if (operations->negotiation.CompleteTogether(admission)) return;
   std::lock_guard<std::mutex> lock(operations->mutex);
   operations->negotiation.CompleteLater(admission);
 }
 
-// Wakes the ranks that sleep until all have put. The caller is the last to put: of two that put at the same time at
-// least one sees both stamps, since each fences between its own stamp and its look. REQUIRES: RingFence since the put,
-// then IsReady.
+// Wakes the ranks that sleep until all have put. The caller has seen all stamps. Of two ranks that put at the same time
+// at least one sees both stamps, since each has a fence between its own stamp and its look. REQUIRES: RingFence since
+// the put, then IsReady.
 void RingForSmall(World* world, const Admission& admission, const ProcessSet& set) {
   for (int position = 0; position < set.size(); ++position) {
     if (position == set.position || !admission.cells->WantsBell(position)) continue;
@@ -80,7 +81,7 @@ void RingForSmall(World* world, const Admission& admission, const ProcessSet& se
   }
 }
 
-// This thread has put, or folded, the data of a large one without the lock.
+// Called when this thread has put, or folded, the data of a large operation without the lock.
 void Release(World* world, Operations* operations, Ticket ticket) {
   bool wakes_driver;
   {
@@ -90,9 +91,9 @@ void Release(World* world, Operations* operations, Ticket ticket) {
   if (wakes_driver) world->group->RingSelf();
 }
 
-// Of a small operation that all have put, and that this thread may take. Null when it was given up, or was a call that
-// is over now. Under the lock, where the result of one that is not large is folded, too, since the span may be
-// another's as soon as the negotiation goes on.
+// Takes a small operation for which all have put their data. Returns null when it was given up, or was a call that is
+// over now. Under the lock, it also folds an operation that is not large, since the span may be given to another as
+// soon as the negotiation goes on.
 OperationPtr TakeSmall(Operations* operations, Ticket ticket) {
   SmallCall* const call = operations->by_ticket.TakeCall(ticket);
   if (call != nullptr && !call->admission.large) {
@@ -105,8 +106,8 @@ OperationPtr TakeSmall(Operations* operations, Ticket ticket) {
   return operation;
 }
 
-// Looks at least once. A look that is too early takes the line from the one who is about to write it, and who has to
-// send for it once more; hence a pause before the first.
+// Looks at least once, after a pause: an early look takes the cache line from the rank that is about to write it, which
+// must then fetch it again.
 bool BecomesReady(const Negotiation& negotiation, const Admission& admission, int looks) {
   do {
     CpuPause();
@@ -115,7 +116,8 @@ bool BecomesReady(const Negotiation& negotiation, const Admission& admission, in
   return false;
 }
 
-// Null when another thread has taken it, it was given up, or was a call that is over now. Under the lock.
+// Takes the operation if it is ready. Returns null when another thread has taken it, when it was given up, or when it
+// was a call that is over now. Under the lock.
 OperationPtr TakeIfReady(Operations* operations, Ticket ticket) {
   if (!operations->negotiation.TakeReady(ticket)) return nullptr;
   OperationPtr operation = TakeSmall(operations, ticket);
@@ -123,7 +125,7 @@ OperationPtr TakeIfReady(Operations* operations, Ticket ticket) {
   return operation;
 }
 
-// After TakeIfReady or TakeSmall. Without the lock: who hears of it may submit.
+// Comes after TakeIfReady or TakeSmall, and without the lock, since the done function may submit.
 void FinishTaken(World* world, Operations* operations, const OperationPtr& operation) {
   if (operation->admission.large) {
     FoldSmall(operation.get());
@@ -133,7 +135,8 @@ void FinishTaken(World* world, Operations* operations, const OperationPtr& opera
   operation->Complete(Status::Ok());
 }
 
-// Copies without the lock. The set cannot be removed before the admission is released, hence a reference from before.
+// Copies without the lock. It takes a reference to the set first, since the set may be removed once the admission is
+// released.
 void PutLarge(World* world, Operations* operations, SmallCall* call) {
   const ProcessSetPtr set = *call->members;
   call->Put();
@@ -167,9 +170,9 @@ Status Enter(World* world, Operations* operations, const OperationPtr& operation
   return Status::Ok();
 }
 
-// All but the copy of a large one is one step under the lock: once the call is over, its set may be removed. The first
-// looks are, too, for the others are mostly close, and giving the lock up and taking it again costs as much as their
-// lines do.
+// Everything except the copy of a large call is one step under the lock: once the call is over, its set may be removed.
+// The first looks are under the lock, too: the others are mostly about to arrive, and to release and retake the lock
+// costs as much as their cache lines do.
 bool Enter(World* world, Operations* operations, SmallCall* call, int looks) {
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
@@ -204,11 +207,11 @@ Status Defer(World* world, Operations* operations, const OperationPtr& operation
     operations->has_deferred = true;
     operations->in_flight.fetch_add(1);
   }
-  world->group->RingSelf();  // the one before may be done already
+  world->group->RingSelf();  // the operation before may be done already
   return Status::Ok();
 }
 
-// Each waits for another operation of this rank, and whoever ends that one wakes the driver.
+// Each waits for another operation of this rank; the thread that ends that one wakes the driver.
 std::vector<OperationPtr> TakeDeferred(Operations* operations) {
   std::vector<OperationPtr> taken;
   std::lock_guard<std::mutex> lock(operations->mutex);
@@ -233,7 +236,7 @@ void AskForBells(Operations* operations) {
   operations->negotiation.AskForBells();
 }
 
-// A small operation has two that may take it: the thread that waits for it, and the driver. The ticket decides.
+// Two threads may take a small operation: the one that waits for it, and the driver. The ticket decides.
 bool CompleteIfReady(World* world, Operations* operations, const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
@@ -292,7 +295,7 @@ namespace {
 constexpr size_t kWindow = 64;         // names that the unnamed operations of one signature take in turn
 constexpr size_t kMostWindows = 1024;  // signatures remembered
 
-// Null when it is done, or nobody asks any more.
+// Returns null when the operation is done or destroyed.
 OperationPtr InFlight(const std::weak_ptr<Operation>& operation) {
   OperationPtr found = operation.lock();
   return found && !found->done() ? found : nullptr;
@@ -305,7 +308,7 @@ OperationPtr Naming::Name(const OperationPtr& operation) {
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t sequence_number = next_sequence_number_[request.process_set]++;
   if (ChangesSets(request.kind)) {
-    // Never known, so that rank 0 always hears of it.
+    // A new name each time, so that rank 0 always gets its description.
     operation->SetName("#sets." + std::to_string(sequence_number), sequence_number);
     return nullptr;
   }
@@ -320,7 +323,7 @@ OperationPtr Naming::Name(const OperationPtr& operation) {
   return before;
 }
 
-// A signature that comes back later begins a new window. That is safe: none of its names is in flight.
+// A signature that returns later gets a new window. That is safe, since none of its names is in flight.
 void Naming::ForgetIdleWindows() {
   for (auto it = windows_.begin(); it != windows_.end();) {
     const Window& window = it->second;
@@ -333,7 +336,7 @@ SequenceNumbers Naming::sequence_numbers() const {
   return next_sequence_number_;
 }
 
-// The most that any rank counted holds for all, so that the next sequence_number is new on every rank.
+// The highest number of any rank holds for all, so that the next number is new on every rank.
 void Naming::CatchUp(const SequenceNumbers& sequence_numbers) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [set, sequence_number] : sequence_numbers)

@@ -1,9 +1,9 @@
 // Operations holds the state that submitting threads share with the progress loop: the negotiation, the operations in
-// flight, and the reason why no more begin. Its functions bring an operation to its place in the negotiation, where it
-// is described, counted in, or, when it is small, put where all members fold it.
+// flight, and the reason why no more begin. Its functions enter an operation into the negotiation, which describes it,
+// counts it, or, when it is small, puts its data where all members fold it.
 //
-// Any thread; the driver submits, too, when this rank was invited after it had joined. Lock order: the ProgressLock,
-// then `mutex`.
+// Any thread; the driver submits, too, when this rank has joined and was invited. Lock order: the ProgressLock, then
+// `mutex`.
 #pragma once
 
 #include <atomic>
@@ -24,10 +24,10 @@ namespace farandole {
 // Operations by ticket. One thread at a time.
 class OperationsByTicket {
  public:
-  // One blocking call that is no operation yet; it becomes one when anything below asks for it.
+  // There may be one blocking call that is no operation yet; it becomes one when a function below needs it.
   bool has_call() const { return call_ != nullptr; }
   void Put(SmallCall* call) { call_ = call; }
-  // Null when it is another one's, or no longer there.
+  // Returns the call if `ticket` is current, else null.
   SmallCall* TakeCall(Ticket ticket) {
     return call_ != nullptr && call_->admission.ticket == ticket ? std::exchange(call_, nullptr) : nullptr;
   }
@@ -42,12 +42,12 @@ class OperationsByTicket {
     const size_t place = PlaceOf(operation->admission.ticket);
     if (place >= operations_.size()) operations_.resize(place + 1);
     OperationPtr& slot = operations_[place];
-    // The negotiation is done with the one before, but the driver has still to take it.
+    // The negotiation is done with the operation before, but the driver has still to take it.
     if (slot) late_[slot->admission.ticket] = std::move(slot);
     slot = operation;
     ++count_;
   }
-  // Null when there is none, or no longer.
+  // Returns the operation if it is there, else null.
   OperationPtr Take(Ticket ticket) {
     MakeOperation();
     const size_t place = PlaceOf(ticket);
@@ -84,25 +84,26 @@ class OperationsByTicket {
   SmallCall* call_ = nullptr;
 };
 
-// Names for operations to which the user gave none. Any thread.
+// Names the operations to which the user gave no name. Any thread.
 //
-// They are paired with the other ranks' by their sequence numbers, counted for each process set; changes of process
-// sets are, too, among those of set 0. The name is made of the signature and the sequence number modulo a window, so
-// that a program that repeats its calls finds all of them known, whatever the mix. With more in flight than a window
-// has names, the next waits for the one that has its name: with a name of its own it would miss ranks whose former
-// operation is done already, until time has passed.
+// The ranks' unnamed operations are paired by their sequence numbers, which count in each process set; changes of
+// process sets count in set 0. The name consists of the signature and the sequence number modulo a window, so that a
+// program that repeats its calls finds all of them known, in any mix. With more in flight than a window has names, the
+// next operation waits for the one that has its name: under another name it would not meet the ranks whose former
+// operation is done already.
 class Naming {
  public:
-  // Null, or the operation in flight that has the name: this one must not begin before it is done.
+  // Names the operation. Returns the operation in flight that has the same name, or null: the new one must not begin
+  // before that is done.
   OperationPtr Name(const OperationPtr& operation);
 
   SequenceNumbers sequence_numbers() const;
-  // After a join: as if this rank had submitted all that it missed.
+  // After a join: counts the operations that this rank missed.
   void CatchUp(const SequenceNumbers& sequence_numbers);
   void Forget(int set);
 
  private:
-  // Unnamed operations of one signature that took a name of the window last.
+  // The latest unnamed operations of one signature, by their place in the window.
   using Window = std::vector<std::weak_ptr<Operation>>;
   void ForgetIdleWindows();
 
@@ -123,12 +124,12 @@ struct Operations {
   std::mutex mutex;  // guards everything below but the atomics and naming
   Negotiation negotiation;
   OperationsByTicket by_ticket;     // submitted, not yet taken by the driver
-  std::vector<OperationPtr> eager;  // come to, the driver has still to put their data
+  std::vector<OperationPtr> eager;  // arrived at; the driver has still to put their data
   std::vector<Deferred> deferred;   // in the order in which they were submitted
   OperationPtr join;                // this rank's join, from its submission to its end
-  uint64_t entered = 0;             // how often this rank has come to an operation
+  uint64_t entered = 0;             // how often this rank has submitted an operation
   Status broken;
-  int broken_by = -1;            // the rank because of which, -1 where it is none
+  int broken_by = -1;            // the rank to blame; -1: none is
   bool has_missed_lost = false;  // an operation of this rank failed, or was refused, because of that rank
 
   Naming naming;
@@ -138,42 +139,44 @@ struct Operations {
   std::atomic<bool> has_eager{false};     // `eager` is not empty
   std::atomic<bool> has_deferred{false};  // `deferred` is not empty
   std::atomic<bool> wants_join{false};    // `join` is set and rank 0 does not know yet
-  std::atomic<int> in_flight{0};          // operations not completed, but for a call within Enter
+  std::atomic<int> in_flight{0};          // operations not completed, except a call within Enter
 
   Blocked blocked;
-  // Somebody submits by the C interface: threads of a framework, of which nobody knows what they wait for.
+  // Threads submit by the C interface, perhaps a framework's: it is not known what they wait for.
   std::atomic<bool> has_native_callers{false};
 
   std::atomic<uint64_t> bytes_submitted{0};
   std::atomic<uint64_t> messages_sent{0};
 };
 
-// polling: the caller waits for the operation next and does not sleep before it has called AskForBells, so nobody needs
-// to wake it.
+// polling: the caller waits for the operation next and calls AskForBells before it sleeps, so it needs no wake-up until
+// then.
 Status Enter(World* world, Operations* operations, const OperationPtr& operation, bool polling);
 
-// A call that is to be looked at next; it is over already when the others come within so many `looks` (at least one),
-// with a pause before each. False, and nothing is done, when it must be an operation from the beginning.
+// Enters a call at which the caller looks next. The call is over already when the others arrive within this many
+// `looks` (at least one), with a pause before each. Returns false, and does nothing, when the call must be an operation
+// from the beginning.
 bool Enter(World* world, Operations* operations, SmallCall* call, int looks);
 
-// To be entered once `before`, which has its name, is done. Any thread.
+// Enters the operation once `before`, which has its name, is done. Any thread.
 Status Defer(World* world, Operations* operations, const OperationPtr& operation, OperationPtr before);
-// Those that can be entered now. The driver.
+// Returns the deferred operations that can be entered now. Only the driver calls it.
 std::vector<OperationPtr> TakeDeferred(Operations* operations);
 
-// Marks this rank as one that sleeps: the last rank to put to one of its small operations rings it. REQUIRES: before
-// the bell is armed, and then another look.
+// Marks this rank as sleeping, so that the last rank to put data for one of its small operations rings its bell.
+// REQUIRES: the caller arms the bell afterwards, and then looks once more.
 void AskForBells(Operations* operations);
 
-// After a caller, not the driver, has completed an operation: another one may have waited for its name.
+// Call it after a caller, not the driver, has completed an operation: a deferred one may wait for its name.
 void WakeForDeferred(World* world, const Operations& operations);
 
-// Completes the small operation when all have put their data and nobody else has completed it. Any thread.
+// Completes the small operation when all have put their data and no other thread has completed it. Any thread.
 bool CompleteIfReady(World* world, Operations* operations, const OperationPtr& operation);
 bool CompleteIfReady(World* world, Operations* operations, SmallCall* call);
-// All of them. True when there were any. The driver.
+// Completes all small operations that are ready. Returns whether there were any. Only the driver calls it.
 bool CompleteReady(World* world, Operations* operations);
-// One that the negotiation says is ready, and has ended: its span is this rank's until the driver reads the log again.
+// Completes a small operation that has ended in the negotiation: its span is this rank's until the driver reads the log
+// again.
 void CompleteSmall(World* world, Operations* operations, Ticket ticket);
 
 }  // namespace farandole

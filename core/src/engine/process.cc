@@ -36,7 +36,7 @@ void ForgetInChild() {
   if (engine || g_starting) g_forked = true;
   Timeline::Forget();
   Descriptor::CloseInChild();
-  if (engine) new std::shared_ptr<Engine>(engine);  // out of reach for good: its threads are not here
+  if (engine) new std::shared_ptr<Engine>(engine);  // never destroyed: its threads do not exist here
   g_mutex.unlock();
 }
 
@@ -47,7 +47,7 @@ void InstallForkHandler() {
 
 }  // namespace
 
-// g_mutex is free while the ranks meet, so other threads are told that there is no engine yet and do not wait.
+// g_mutex is free while the ranks connect, so other threads learn that there is no engine yet and do not wait.
 Status InitProcess(const WorldSpec& spec) {
   if (g_forked) return ForkedStatus();
   std::lock_guard<std::mutex> lock(g_init_mutex);
@@ -72,7 +72,7 @@ Status CheckNotForked() { return g_forked ? ForkedStatus() : Status::Ok(); }
 
 void CancelInit(bool cancel) { CancelWaits(cancel); }
 
-// The engine ends while others may still hold it: their calls are refused from then on.
+// Ends the engine even if other threads still hold it: their calls then fail.
 void ShutdownProcess() {
   if (g_forked) return;
   std::shared_ptr<Engine> engine;
@@ -84,7 +84,7 @@ void ShutdownProcess() {
   Timeline::Stop();
 }
 
-// Whoever holds the result keeps the engine alive over a shutdown, which only ends it.
+// The result keeps the engine object alive over a shutdown, which only ends the engine.
 std::shared_ptr<Engine> CurrentEngine(Status* status) {
   if (g_forked) {
     *status = ForkedStatus();
@@ -102,7 +102,7 @@ Status ListenForRanks(const std::string& endpoint, Descriptor* listener, std::st
   return BoundEndpoint(listener->get(), bound);
 }
 
-// Before there is an engine: a library whose own launcher started the ranks hands their addresses round.
+// Works without an engine: a library whose own launcher started the ranks exchanges their addresses.
 Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std::vector<std::string>* all) {
   if (g_forked) return ForkedStatus();
   Settings settings;

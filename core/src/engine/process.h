@@ -1,8 +1,8 @@
 // The one engine of this process, shared by all plugins in it, and what a fork means for it.
 //
-// A forked child (a data loader's worker, say) has our memory but not our threads, and would keep our sockets open
-// after our death. So the child closes its copies at once and every call there says that a child cannot take part. Any
-// thread.
+// A forked child (a data loader's worker, for example) has the rank's memory but not its threads, and would keep its
+// sockets open after its death. So the child closes its copies at once, and every call there says that a child cannot
+// take part. Any thread.
 #pragma once
 
 #include <memory>
@@ -13,35 +13,36 @@
 
 namespace farandole {
 
-// An error in a forked child of a rank, whose operations are the parent's.
+// Returns an error in a forked child of a rank.
 Status CheckNotForked();
 
-// No-op when there is an engine already; local ranks and the like are the caller's to remember.
+// No-op when there is an engine already. The caller keeps local ranks and the like.
 Status InitProcess(const WorldSpec& spec);
-// While set, an InitProcess that waits for others in another thread gives up soon.
+// While set, an InitProcess that waits for other ranks in another thread gives up soon.
 void CancelInit(bool cancel);
 // Leaves the world. No-op when there is none. Calls that are under way in other threads end with an error.
 void ShutdownProcess();
-// Null, and *status says why, before init, after shutdown and in a forked child.
+// Returns null, with the reason in *status, before init, after shutdown and in a forked child.
 std::shared_ptr<Engine> CurrentEngine(Status* status);
 
-// For ranks that only their launcher knows, before they call init. By which addresses other machines may reach this
-// one: "10.0.0.7/24".
+// For ranks that exchange addresses through their launcher before init: finds the addresses by which other machines may
+// reach this one, "10.0.0.7/24".
 Status FindHostAddresses(std::vector<std::string>* addresses);
-// Rank 0's end: listens at "tcp:<address>:0", say; *bound is where others come to.
+// Listens on rank 0, for example at "tcp:<address>:0"; *bound is where the others connect.
 Status ListenForRanks(const std::string& endpoint, Descriptor* listener, std::string* bound);
-// What all ranks say, by rank, through the library of the launcher that started them. Blocks until all have called.
+// Gathers `mine` of all ranks, by rank, through the library of the launcher that started them. Blocks until all have
+// called.
 Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std::vector<std::string>* all);
 
-// The back ends of this build; there need be no engine.
+// The backends of this build; needs no engine.
 std::vector<std::string> BackendNames();
-// What the back end at this place of BackendNames() declares. REQUIRES: there is one.
+// Ask the backend at this place of BackendNames(). REQUIRES: there is one.
 bool BackendSupports(int number, const PathFacts& facts);
 bool BackendTakesDeviceMemory(int number);
-// Whether one that the settings list takes tensors as they lie on a device. False where they cannot be read: init says
-// what is wrong with them.
+// True when a backend that the settings list takes tensors as they lie on a device. False where the settings cannot be
+// read: init reports what is wrong with them.
 bool SettingsTakeDeviceMemory();
-// Which of them could be used in this process, and by which library. Opens libraries, but begins nothing with them.
+// Finds which of them could be used in this process, and by which library. Opens libraries, but starts nothing in them.
 struct BackendFound {
   std::string name;
   std::string library;  // "Name 1.2.3"; "" where it needs none

@@ -8,7 +8,8 @@
 namespace farandole {
 namespace {
 
-// Sockets are asked with a system call, so not in every pass: often where data or messages come over them.
+// A look at sockets takes a system call, so it does not come in every pass: often where data or messages come over
+// them.
 constexpr unsigned kOften = 8, kSometimes = 32, kSeldom = 256;
 constexpr int64_t kTickMs = 20;
 
@@ -22,13 +23,13 @@ Aborted ToWire(const EpochEnd& end) {
   return {static_cast<int32_t>(end.status.code()), end.culprit, end.status.message()};
 }
 
-// Null when the operation was given up meanwhile.
+// Returns null when the operation was given up meanwhile.
 OperationPtr TakeOperation(Operations* operations, Ticket ticket) {
   std::lock_guard<std::mutex> lock(operations->mutex);
   return operations->by_ticket.Take(ticket);
 }
 
-// Tells rank 0 that this rank joins, once everything that it had begun is done. True when that was told.
+// Tells rank 0 that this rank joins, once everything that it had begun is done. Returns whether it did.
 bool TellOfJoin(Operations* operations) {
   const SequenceNumbers sequence_numbers = operations->naming.sequence_numbers();
   std::lock_guard<std::mutex> lock(operations->mutex);
@@ -40,8 +41,8 @@ bool TellOfJoin(Operations* operations) {
   return true;
 }
 
-// This rank has joined, and takes part in an operation of the others. An invitation to what the negotiation has entered
-// already needs a place in Operations only.
+// This rank has joined, and takes part in an operation of the others. If the negotiation has entered the operation
+// already, it only needs a place in Operations.
 Status TakePart(World* world, Operations* operations, const Negotiation::Event& event) {
   auto operation = std::make_shared<Operation>(Invitation(event.description));
   operation->SetName(event.description.name, event.description.sequence_number);
@@ -78,8 +79,8 @@ Status ProgressLoop::Open() {
   return work_.Open();
 }
 
-// What costs nothing to look at comes in every pass, descriptors in some. Data come before the signs of ends, and signs
-// before the log: what a rank did before it ended is done first.
+// Looks in every pass at what is cheap, and at descriptors in some. Data come before signs of ends, and signs before
+// the log: what a rank did before it ended is handled first.
 bool ProgressLoop::Drive() {
   bool moved = AdvanceEager();
   if (passes_++ % DescriptorInterval(*world_, *operations_, eager_) == 0) {
@@ -128,8 +129,8 @@ bool ProgressLoop::ReadLog() {
   return moved;
 }
 
-// A message of the coordinator to this rank.
-void ProgressLoop::Obey(const Bytes& message) {
+// Handles a message of the coordinator to this rank.
+void ProgressLoop::OnMessage(const Bytes& message) {
   std::vector<Negotiation::Event> events;
   Status status;
   bool ring = false;
@@ -143,7 +144,7 @@ void ProgressLoop::Obey(const Bytes& message) {
   if (!status.ok()) Abort({status, kCoordinatorRank});
 }
 
-// What a kind of event asks for stands in controller/admission.h.
+// controller/admission.h says what each kind of event asks for.
 void ProgressLoop::Handle(const Negotiation::Event& event) {
   switch (event.kind) {
     case Negotiation::Event::kBatch:
@@ -192,7 +193,7 @@ void ProgressLoop::StartBatch(const Negotiation::Event& event) {
   if (planned.ok()) return;
   const EpochEnd here = EndBecauseOf(*world_, planned);
   Abort(here);
-  End(here);  // at once, since nobody may touch the memory of these operations any more; the first reason counts
+  End(here);  // at once, since nothing may touch the memory of these operations any more; the first reason counts
   for (const ReadyOperation& ready : batch) Finish(ready.operation, here.status);
 }
 
@@ -209,7 +210,7 @@ bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negoti
   return true;
 }
 
-// All ranks have joined and go on together, so they count unnamed operations alike from here on.
+// All ranks have joined and go on together, so their counts of unnamed operations are equal from here on.
 void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
   operations_->naming.CatchUp(event.sequence_numbers);
   OperationPtr join;
@@ -225,14 +226,14 @@ void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
 void ProgressLoop::OnLeft(int rank) {
   if (rank == world_->rank) return;
   const EpochEnd left = failures_.OnLeft(rank);
-  // Its data came before the word that it leaves: small operations that it took part in are not broken.
+  // Its data came before the message that it leaves, so small operations that it took part in can complete.
   if (CompleteReady(world_, operations_)) progress_lock_->NotifyWaiters();
   failures_.Break(left);
 }
 
 // ---- what owners return
 
-// Operations end before the signs are weighed: data that have come are not lost with the connection.
+// Ends operations before it acts on signs, so that data that have arrived are not lost with the connection.
 bool ProgressLoop::AdvanceEager() {
   std::vector<OperationPtr> done;
   std::vector<Eager::Sign> signs;
@@ -246,12 +247,12 @@ bool ProgressLoop::AdvanceEager() {
   return moved;
 }
 
-// Last words come first: a rank that left in good order said so before its connection and its process ended. Ends of
+// Messages come first: a rank that left in good order said so before its connection and its process ended. Ends of
 // processes are judged together, since one may have ended because of the other.
 void ProgressLoop::ActOnSigns() {
   while (control_.has_signs()) {
     const ControlPlane::Signs signs = control_.TakeSigns();
-    for (const Bytes& message : signs.messages) Obey(message);
+    for (const Bytes& message : signs.messages) OnMessage(message);
     for (const EpochEnd& end : signs.ends) Abort(end);
     for (int rank : signs.puts) eager_.OnReadable(rank);
     for (int rank : signs.closed) failures_.OnControlClosed(rank);
@@ -260,8 +261,8 @@ void ProgressLoop::ActOnSigns() {
   }
 }
 
-// A back end may fail because another rank is gone. Then the ended connections, or those that will have ended soon, say
-// which rank that is, and the verdict on it ends the epoch.
+// A backend may fail because another rank is gone. Then connections that have ended, or soon will, tell which rank that
+// is, and the verdict on it ends the epoch.
 bool ProgressLoop::RunTasks() {
   bool moved = false;
   for (bool finished = !work_.empty(); finished;) {
@@ -276,7 +277,7 @@ bool ProgressLoop::RunTasks() {
   return moved;
 }
 
-// Unnamed operations whose name is free now.
+// Enters unnamed operations whose name is free now.
 bool ProgressLoop::EnterDeferred() {
   if (!operations_->has_deferred) return false;
   const std::vector<OperationPtr> operations = TakeDeferred(operations_);
@@ -292,7 +293,7 @@ bool ProgressLoop::EnterDeferred() {
   return !operations.empty();
 }
 
-// Comes last in a pass, so that whatever the pass has caused goes out with it.
+// Comes last in a pass, and so sends everything that the pass has caused.
 bool ProgressLoop::SendOutgoing() {
   if (!operations_->has_outgoing.exchange(false)) return false;
   std::vector<Bytes> messages;
@@ -306,15 +307,15 @@ bool ProgressLoop::SendOutgoing() {
   return !messages.empty();
 }
 
-// What needs a clock: verdicts, and waits that take long.
+// Does what needs a clock: verdicts, and long waits.
 void ProgressLoop::Tick() {
   const TimePoint now = Now();
   if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
   last_tick_ = now;
   Judge(now);
   EndIfOverdue(now);
-  // Everything that a rank that left took part in stands before that in the log, so what is still waiting waits in
-  // vain; but for a mismatch, which is told by message and may come a little later.
+  // The log has everything that a rank took part in before it has that the rank left. So operations that still wait
+  // will never complete, except for a mismatch: a message tells of that, and may come a little later.
   if (failures_.WaitingIsVain(now)) FailAll(operations_->broken, false);
   std::vector<Wait> under_way;
   work_.AddStandstill(now, &under_way);
@@ -329,7 +330,7 @@ void ProgressLoop::Judge(TimePoint now) {
 
 // ---- the end of operations
 
-// The one place where the loop completes an operation. Whoever sleeps for it is woken.
+// The one place where the loop completes an operation. It wakes the threads that wait.
 void ProgressLoop::Finish(const OperationPtr& operation, Status status) {
   if (operation->done()) return;
   operations_->in_flight.fetch_sub(1);
@@ -341,8 +342,7 @@ void ProgressLoop::FinishAll(const std::vector<WorkQueue::Ended>& ended) {
   for (const auto& [operation, status] : ended) Finish(operation, status);
 }
 
-// Completes what waits with an error, but for eager operations that can still be complete; with tasks_too everything,
-// what is under way, too.
+// Fails all waiting operations, except eager ones that can still be completed; with tasks_too also those under way.
 void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
   std::vector<OperationPtr> failed = failures_.TakeWaiting(tasks_too ? nullptr : &eager_);
   for (const OperationPtr& operation : failed) eager_.Recall(operation->admission.ticket);
@@ -359,8 +359,8 @@ void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
 
 // ---- the end of the epoch
 
-// An epoch that has ended (operations are refused, and none is under way) has its reason, and no other is told.
-// One that only refuses goes on, since a rank has left in good order: what is under way may still need the rank that is
+// An epoch that has ended (operations are refused, and none is under way) has its reason, and no other one is sent. One
+// that only refuses goes on, since a rank has left in good order: what is under way may still need the rank that is
 // lost now.
 void ProgressLoop::Abort(const EpochEnd& end) {
   if (operations_->is_broken && idle()) return;
@@ -369,15 +369,15 @@ void ProgressLoop::Abort(const EpochEnd& end) {
   failures_.Hold(end, Now());
 }
 
-// The group hears by the abort word, the others from the coordinator.
+// The abort word tells the group, and the coordinator tells the others.
 void ProgressLoop::TellAll(const EpochEnd& end) {
   if (failures_.holds_sure_end() || !failures_.TellGroup(end)) return;
   control_.ToCoordinator({Encode(ToWire(end))});
-  if (!CheckAbortWord()) failures_.Hold(end, Now());  // another member is writing the word, or has died of that
+  if (!CheckAbortWord()) failures_.Hold(end, Now());  // another member is writing the word, or died while it did
 }
 
-// Rank 0 was to say which rank is lost, or another member to finish the abort word, and has not: this rank goes by what
-// it knows.
+// Rank 0 did not say in time which rank is lost, or another member did not finish the abort word. So this rank acts on
+// what it knows.
 void ProgressLoop::EndIfOverdue(TimePoint now) {
   const std::optional<EpochEnd> own = failures_.TakeOverdue(now);
   if (!own) return;
@@ -401,20 +401,20 @@ void ProgressLoop::End(const EpochEnd& end) {
   FailAll(end.status, true);
 }
 
-// This rank's last words. Whoever reads them knows that it left, and does not take the end of its connections for a
-// death. REQUIRES: the loop thread has ended, so nobody else drives.
+// Sends this rank's last messages. They say that it leaves, so that others do not take the end of its connections for a
+// death. REQUIRES: the loop thread has ended, so no other thread drives.
 void ProgressLoop::Leave() {
   std::vector<WorkQueue::Ended> ended;
   work_.AwaitCopies(&ended);
   FinishAll(ended);
-  EndIfOverdue(TimePoint::max());  // an end that waits is the reason to tell
+  EndIfOverdue(TimePoint::max());  // an end that is held is the reason to send
   const int pending = operations_->in_flight;
   if (pending > 0) {
-    // The others may still begin what this rank has come to, and would wait for it.
+    // The others may still begin operations that this rank has submitted, and would wait for it.
     TellAll(failures_.OfShutdown(pending));
     EndIfOverdue(TimePoint::max());
   } else if (!failures_.is_told()) {
-    // Whoever ends because another has left says so, too, so that nobody takes it for dead.
+    // A rank that ends because another has left says so, too, so that others do not take it for dead.
     {
       std::lock_guard<std::mutex> lock(operations_->mutex);
       operations_->negotiation.Leave();

@@ -1,13 +1,13 @@
 // The progress of this rank: the right to drive it, and one pass of driving.
 //
 //   ProgressLock   the right to drive; any thread
-//   ProgressLoop   one pass over everything that may have something to do; whoever holds the lock
+//   ProgressLoop   one pass over everything that may have something to do; the holder of the lock
 //
 // There is no thread that does all the work: a thread that waits takes the lock and drives, and the engine's own thread
 // drives only while nobody waits. Handing work to another thread would cost two context switches per operation.
 //
-//   caller        TryTake, or WaitForChange -> drive -> Release   never holds it longer than it waits
-//   loop thread   sleeps in epoll without it; woken, tries to take it; if a caller has it, parks for a moment
+//   caller        TryTake, or WaitForChange -> drive -> Release   holds it only while it waits
+//   loop thread   sleeps in epoll without the lock; tries to take it when woken; parks if a caller has it
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,8 @@ class ProgressLock {
     NotifyWaiters();
   }
 
-  // Sleeps until the lock is free, `done` holds, or the time is up. Whoever completes an operation calls NotifyWaiters.
+  // Sleeps until the lock is free, `done` holds, or the time is up. A thread that completes an operation calls
+  // NotifyWaiters.
   template <typename Done>
   void WaitForChange(Done done, std::chrono::milliseconds limit) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -55,28 +56,28 @@ class ProgressLock {
   std::condition_variable changed_;
 };
 
-// Drives the owners of this rank's state, and acts on what they return. An owner never calls back: it knows neither
-// the loop nor, but for what it is handed, another owner.
+// Drives the owners of this rank's state, and acts on what they return. An owner never calls back: it knows neither the
+// loop nor other owners, except those it is given.
 //
 //   Eager           data of eager operations                        -> operations that are complete, signs
 //   ControlPlane    control connections, poller, coordinator        -> messages for the negotiation, signs
-//   WorkQueue       tasks, the back end under way, copies of devices -> operations that are over, an end
+//   WorkQueue       tasks, the backend under way, copies of devices -> operations that are over, an end
 //   FailureMonitor  liveness, abort word, the reason                -> an end
 //   StallInspector  waits, delays, deadlocks                        -> an end
 //
-// The negotiation lies in Operations, which submitting threads share under its lock. The loop alone completes
-// operations and ends the epoch.
+// The negotiation is in Operations, which submitting threads share under its lock. The loop alone completes operations
+// and ends the epoch.
 class ProgressLoop {
  public:
   ProgressLoop(World* world, Operations* operations, ProgressLock* progress_lock, const Settings& settings,
                const BackendList& backend_list);
-  Status Open();  // prepares the poller and the back ends; before the first Drive
-  // It cannot go on, and the others are told why; instead of Leave.
+  Status Open();  // prepares the poller and the backends; before the first Drive
+  // Takes the place of Leave when this rank cannot go on: tells the others why.
   void GiveUp(const Status& reason);
 
-  // One pass. True when something was done. Never blocks.
+  // One pass. Returns whether it did anything. Never blocks.
   bool Drive();
-  // Sleeps until a bell, a message, a death, or the time is up, which is sooner where a back end must be asked again.
+  // Sleeps until a bell, a message, a death, or the time is up. It wakes earlier where a backend must be polled again.
   // Needs no ProgressLock.
   void Sleep(int timeout_ms) const;
   // Looks at the descriptors in the next pass, whatever the interval: something woke the caller.
@@ -91,7 +92,7 @@ class ProgressLoop {
  private:
   // The negotiation's events.
   bool ReadLog();
-  void Obey(const Bytes& message);
+  void OnMessage(const Bytes& message);
   void Handle(const Negotiation::Event& event);
   void StartBatch(const Negotiation::Event& event);
   bool FinishWithoutTask(const OperationPtr& operation, const Negotiation::Item& item);

@@ -3,7 +3,7 @@
 namespace farandole {
 namespace {
 
-// A request's tensors as a signature has them: of each the element type, and the shape but for rows that may differ.
+// A request's tensors as a signature has them: each one's element type, and its shape without rows that may differ.
 template <typename SomeRequest>
 struct SpecsOf {
   const SomeRequest& request;
@@ -15,7 +15,7 @@ struct SpecsOf {
       const auto& tensor = request.tensors[i];
       const Shape& shape = specs[i].shape;
       if (tensor.dtype != specs[i].dtype || tensor.shape.size() != shape.size() + skipped()) return false;
-      for (size_t d = 0; d < shape.size(); ++d) {  // few, so that a call for all costs more
+      for (size_t d = 0; d < shape.size(); ++d) {  // a loop, since a call costs more for few dimensions
         if (shape[d] != tensor.shape[d + skipped()]) return false;
       }
     }
@@ -29,7 +29,7 @@ struct SpecsOf {
   }
 };
 
-// A request by the fields of its signature: what its kind does not ask for is as if it had not been said.
+// A request by the fields of its signature: fields that its kind does not use have their defaults.
 template <typename SomeRequest>
 struct Said {
   explicit Said(const SomeRequest& request)

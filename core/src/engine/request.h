@@ -1,5 +1,5 @@
-// What is asked of the engine, in two forms with the same fields: a RequestView points at what is the caller's and
-// copies nothing, a Request is what an operation keeps.
+// A request to the engine has two forms with the same fields: a RequestView points at the caller's data and copies
+// nothing, a Request is what an operation keeps.
 //
 //   C interface ------.
 //                     +--> RequestView --> Engine::Run, Submit --> Request, in an Operation
@@ -37,13 +37,13 @@ struct Tensor : TensorFields {
   size_t size_bytes() const { return static_cast<size_t>(ElementCount(shape)) * SizeOf(dtype); }
 };
 
-// When tensors on a device may be used: each after its ready event, or all after what the process has asked of their
-// device until it submits them.
+// When tensors on a device may be used: each after its ready event, or all after the work that the process has asked of
+// their device before it submits them.
 enum class Ready : int32_t { kByEvent = 0, kAfterAll = 1 };
 inline constexpr int kReadyCount = 2;
 
-// Called exactly once, by whichever thread completes the operation, without a lock of ours held. It may submit; it must
-// not block. Once `event` has happened the device does not use the tensors any more.
+// The thread that completes the operation calls it exactly once, holding no lock of the core. It may submit; it must
+// not block. Once `event` has happened, the device does not use the tensors any more.
 using DoneFunction = void (*)(void* argument, const Status& status, Event event);
 
 struct RequestFields {
@@ -53,11 +53,11 @@ struct RequestFields {
   double prescale = 1.0;
   double postscale = 1.0;
   int process_set = 0;
-  bool results_on_device = false;  // AllocatesOutput: where the inputs lie, if their back end can; else on the host
+  bool results_on_device = false;  // AllocatesOutput: results lie where inputs do, if the backend can do that
   Ready ready = Ready::kByEvent;
   DoneFunction done = nullptr;
   void* done_argument = nullptr;
-  bool done_when_readable = false;  // `done` has no event to wait for, and comes later
+  bool done_when_readable = false;  // `done` is called once the results are readable, without an event
 
   bool EndsWhenReadable() const { return done == nullptr || done_when_readable; }
 };
@@ -79,10 +79,10 @@ struct Request : RequestFields {
   std::vector<int64_t> splits;
   std::vector<int64_t> ranks;
   std::string site;
-  std::shared_ptr<void> mark;  // of Ready::kAfterAll: the event, by MarkReady
+  std::shared_ptr<void> mark;  // of Ready::kAfterAll: MarkReady's event
 };
 
-// Whether the request has this signature. Nothing is copied, since most requests are known.
+// True when the request has this signature. Nothing is copied, since most requests are known.
 bool Means(const RequestView& request, const Signature& signature);
 bool Means(const Request& request, const Signature& signature);
 Signature SignatureOf(const Request& request);

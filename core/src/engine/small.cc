@@ -9,7 +9,7 @@ namespace farandole {
 
 namespace {
 
-// Nearly always one tensor, which needs no memory of its own.
+// Holds nearly always one tensor, which needs no allocation.
 class CellTensors {
  public:
   explicit CellTensors(const Request& request) : count_(request.tensors.size()) {
@@ -57,7 +57,7 @@ void SmallCall::Put() {
   admission.cells->Put((*members)->position, &tensor_, 1, admission.stamp());
 }
 
-// `over_` comes last: the caller's thread may return then, and the call lies on its stack.
+// Sets `over_` last: the caller's thread may return then, and the call is on its stack.
 void SmallCall::Take() {
   const FloatingPointScope scope;
   const ProcessSet& set = **members;
@@ -79,7 +79,7 @@ OperationPtr SmallCall::Become() {
 namespace {
 
 // Every instruction set folds this many bytes in whole steps. A shorter tensor in the cell's line is followed by zeros
-// or the next tensor, so the fold may read past its end and write to memory aside. Handling odd ends with care would
+// or the next tensor, so the fold may read past its end and write to memory aside. A fold of the exact length would
 // take 21 ns instead of 13.
 constexpr size_t kStepBytes = 32;
 

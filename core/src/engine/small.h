@@ -1,6 +1,6 @@
 // Small operations, whose path is cells: every member puts its input where all see it and folds everything by itself
-// (transport/shm/cells.h). That moves n times the bytes that a reduce-scatter would, but needs one wait, and for small
-// payloads nothing else counts.
+// (transport/shm/cells.h). That moves n times the bytes that a reduce-scatter would, but needs one wait, which is all
+// that counts for small payloads.
 //
 // Thread rule: PutSmall and FoldSmall under the lock of Operations, or, where the admission is large, between the
 // negotiation's Submit or TakeReady and its Release.
@@ -29,12 +29,12 @@ void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const Cell
 void PutSmall(Operation* operation, bool wants_bell);
 void FoldSmall(Operation* operation);  // REQUIRES: all have put
 
-// A blocking allreduce of one small tensor whose name the ranks know. The caller puts its data, looks until the others
-// have come, and folds; nobody else needs to know of it, so it lives on the caller's stack and takes no memory of its
-// own: making and sharing an Operation costs nearly as much as all the rest (2 ranks, 4 bytes: 0.27 us of 0.63).
+// A blocking allreduce of one small tensor whose name the ranks know. The caller puts its data, polls until the others
+// have arrived, and folds. No other thread needs to know of the call, so it lives on the caller's stack and allocates
+// nothing: making and sharing an Operation costs nearly as much as all the rest (2 ranks, 4 bytes: 0.27 us of 0.63).
 //
-// One for which the others do not come at once is entered in Operations. Whoever has more to say about it than that it
-// is ready (the driver, when ranks die, ids retire or the time is up, or the caller, before it sleeps) makes it an
+// If the others do not arrive at once, the call is entered in Operations. A thread that has to do more with it than
+// complete it (the driver, when ranks die, ids retire or the time is up, or the caller, before it sleeps) makes it an
 // Operation, which then goes its usual way.
 //
 // Thread rule: under the lock of Operations, but for over(); the admission, which does not change after Enter; and Put
@@ -44,7 +44,7 @@ class SmallCall final : public NamedOperation {
   // `asked`, and its name as a string, live as long as the call.
   SmallCall(const RequestView& asked, const std::string& name) : asked_(asked), name_(name) {}
 
-  // Has the form of one. Whether it can be is seen when its name is known with the same signature.
+  // True when the request has the form of one. It is one if its name is also known with the same signature.
   static bool CanBe(const RequestView& asked) {
     if (asked.kind != OpKind::kAllreduce || asked.tensors.size() != 1 || asked.name.empty()) return false;
     const TensorView& tensor = asked.tensors[0];
@@ -60,14 +60,14 @@ class SmallCall final : public NamedOperation {
   bool Means(const Signature& signature) const override { return farandole::Means(asked_, signature); }
 
   void Put();
-  // Folds, and is over. REQUIRES: all have put, and the negotiation has been told that the result is taken.
+  // Folds, and ends the call. REQUIRES: all have put, and the negotiation has been told that the result is taken.
   void Take();
-  // Is over as a call, and goes on as what this returns.
+  // Ends the call, which goes on as the returned operation.
   OperationPtr Become();
 
-  // From here on the call is its caller's again.
+  // True once no other thread uses the call.
   bool over() const { return over_.load(std::memory_order_acquire); }
-  const OperationPtr& became() const { return became_; }  // null: the result is there. REQUIRES: over()
+  const OperationPtr& became() const { return became_; }  // null: the result is complete. REQUIRES: over()
 
   Admission admission;  // its set is left out: counting references costs more than all else here
   const ProcessSetPtr* members = nullptr;

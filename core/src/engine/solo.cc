@@ -9,8 +9,8 @@ void CopyInput(const Tensor& tensor, void* to) {
   if (to != tensor.input && tensor.size_bytes() > 0) std::memcpy(to, tensor.input, tensor.size_bytes());
 }
 
-// A sum over one rank is its input, scaled; and what takes splits sends all rows to itself.
-// kInternal when memory is short.
+// A sum over one rank is its input, scaled; and an operation with splits sends all rows to itself. kInternal when
+// memory is short.
 Status PerformOnHost(Operation* operation) {
   const Request& request = operation->request;
   const FloatingPointScope scope;

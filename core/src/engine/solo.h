@@ -1,5 +1,5 @@
-// Operations of one rank alone, in a world or in a process set of one: the result is its own contribution. Nobody is
-// asked and nothing is waited for, so an operation is over when Perform returns. The engine owns it; any thread.
+// Operations of one rank alone, in a world or in a process set of one: the result is its own contribution. No other
+// rank takes part, so an operation is over when Perform returns. The engine owns it; any thread.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@ namespace farandole {
 
 class Solo {
  public:
-  // world_of_one: it also has the process sets, which else the negotiation has.
+  // world_of_one: it also has the process sets, which the negotiation has in a world of several.
   explicit Solo(bool world_of_one);
 
-  // REQUIRES: in a world of one. Null when there is no such set, or no longer.
+  // REQUIRES: in a world of one. Returns null for an unknown or removed set.
   ProcessSetPtr FindSet(int id);
-  // Completes the operation; what it failed with stands in its status.
+  // Completes the operation; its status holds an error.
   void Perform(const OperationPtr& operation);
 
  private:
@@ -27,7 +27,7 @@ class Solo {
 
   std::mutex sets_mutex_;
   std::unique_ptr<ProcessSets> sets_;
-  // A world of several has such copies in its progress loop, too; these are not for that.
+  // For sets of one rank. In a world of several, the progress loop has copies of its own.
   std::mutex copies_mutex_;
   HostCopies copies_;
 };

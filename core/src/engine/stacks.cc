@@ -10,11 +10,12 @@
 namespace farandole {
 namespace {
 
-constexpr size_t kMostBytes = 16 << 10;  // of a message that is for people
+constexpr size_t kMostBytes = 16 << 10;  // of stacks in a warning
 
 std::atomic<StackFunction> g_function{nullptr};
 
-// A line of our packages, installed or from the source tree. A directory of the user's may have our name, too.
+// True for a line of Farandole's packages, installed or from the source tree. A directory of the user's may have that
+// name, too.
 bool IsOurs(const std::string& line) {
   static constexpr const char* kPackages[] = {"/site-packages/farandole", "/dist-packages/farandole",
                                               "/python/farandole/", "/src/farandole_"};
@@ -41,7 +42,7 @@ bool IsWait(const std::string& frame) {
   return frame.find("/threading.py\"") != std::string::npos && EndsWith(frame, " in wait");
 }
 
-// The frame of a thread that waits to be given work, or that is tqdm's, which calls nothing of ours.
+// True for the frame of a thread that waits for work, or of tqdm's monitor, which calls nothing of Farandole.
 bool IsIdle(const std::string& frame) {
   static const std::pair<const char*, const char*> kIdle[] = {{"/concurrent/futures/thread.py\"", " in _worker"},
                                                               {"/multiprocessing/queues.py\"", " in _feed"},
@@ -86,11 +87,11 @@ std::string StacksOfThisProcess() {
   const StackFunction function = g_function.load();
   if (function == nullptr) return "";
   std::string stacks = function();
-  if (stacks.size() > kMostBytes) stacks.erase(0, stacks.size() - kMostBytes);  // the main thread stands last
+  if (stacks.size() > kMostBytes) stacks.erase(0, stacks.size() - kMostBytes);  // the main thread comes last
   return stacks;
 }
 
-// A thread that waits for our own operation and one that waits to be given work cannot call anything; any other may.
+// A thread that waits for one of `threads`' operations, or for work, cannot call anything; any other thread may.
 bool NoOthersMayCall(const std::string& stacks, const std::set<uint64_t>& threads) {
   const std::vector<std::string> lines = LinesOf(stacks);
   const bool is_whole = !lines.empty() && IsHead(lines[0]);  // the front may be cut off
@@ -107,7 +108,8 @@ bool NoOthersMayCall(const std::string& stacks, const std::set<uint64_t>& thread
   return true;
 }
 
-// Frames of frameworks come next, for the user's own program may be installed, too; frames of ours last.
+// Frames of installed packages come next, since the user's program may be installed, too; frames of Farandole come
+// last.
 std::string UsersFrame(const std::string& stacks) {
   std::string frame = LastFrame(stacks, [](const std::string& line) { return IsOurs(line) || IsInstalled(line); });
   if (frame.empty()) frame = LastFrame(stacks, IsOurs);

@@ -1,8 +1,8 @@
 // The threads of the program on this rank: where they are, for ranks that wait for this one, and which of them wait
 // for an operation and can call nothing else.
 //
-// The core knows no interpreter. A binding that can look at the program's threads says so once, by SetStackFunction.
-// Any thread.
+// The core knows no interpreter. A binding that can look at the program's threads calls SetStackFunction once. Any
+// thread.
 #pragma once
 
 #include <pthread.h>
@@ -30,7 +30,7 @@ using ThreadId = uint64_t;  // as stacks name threads
 // where the stacks are cut off.
 bool NoOthersMayCall(const std::string& stacks, const std::set<ThreadId>& threads);
 
-// The innermost frame that is not Farandole's, of the last thread with one, since the main thread stands last: `File
+// The innermost frame that is not Farandole's, of the last thread with one, since the main thread comes last: `File
 // "train.py", line 12 in main`.
 std::string UsersFrame(const std::string& stacks);
 

@@ -9,11 +9,12 @@
 namespace farandole {
 namespace {
 
-constexpr int64_t kStuckMs = 100;  // then an unnamed operation asks whether others mean something else
+constexpr int64_t kStuckMs = 100;  // after this an unnamed operation asks whether others wait under another id
 constexpr int64_t kAskAgainMs = 1000;
 constexpr int64_t kWarnAgainMs = 60'000;
-// How long rank 0 has to say who is missing, before we say that we do not know. As long has a rank that waits for this
-// one to say that it waits for nothing else: the error that then ends the job tells all that a warning would.
+// How long rank 0 has to say which ranks are missing, before a warning says that they are unknown. A rank that waits
+// for this one has as long to say that it waits for nothing else: the error that then ends the job says all that a
+// warning would.
 constexpr int64_t kAnswerMs = 3000;
 constexpr size_t kMostNames = 4;  // in a message
 
@@ -160,7 +161,7 @@ OperationPtr StallInspector::Joined() const {
   return operations_->wants_join ? nullptr : operations_->join;
 }
 
-// A rank that has joined waits for long only when it takes part in nothing: while the others go on, all is well.
+// A rank that has joined is stalled only when it takes part in nothing: while the others go on, all is well.
 void StallInspector::AddJoin(TimePoint now, std::vector<Wait>* waits) const {
   const OperationPtr join = Joined();
   if (!join) return;
@@ -175,7 +176,7 @@ void StallInspector::OnInvited() {
 
 // ---- who is missing
 
-// Of what is under way the back end has said so already.
+// The backend has named the missing ranks for tasks under way.
 void StallInspector::NameMissing(std::vector<Wait>* waits) const {
   for (Wait& wait : *waits) {
     if (!wait.missing.empty()) continue;
@@ -195,7 +196,7 @@ std::vector<int> StallInspector::WhoIsMissing(const Operation& operation) const 
   return absent == absent_.end() || absent->second.empty() ? std::vector<int>{kUnknownRanks} : absent->second;
 }
 
-// Ranks that share memory write to one terminal, mostly. Of those that have come, and so wait as this one does, the
+// Ranks that share memory mostly write to one terminal. So of those that have arrived, and wait as this one does, the
 // first warns. (Which ranks have joined, and wait for nothing, is not known.)
 bool StallInspector::AnotherTells(const Operation& operation, const std::vector<int>& missing) const {
   const bool is_join = operation.request.kind == OpKind::kJoin;
@@ -209,7 +210,7 @@ bool StallInspector::AnotherTells(const Operation& operation, const std::vector<
   return false;
 }
 
-// What only rank 0 can know; its answer may take a moment.
+// Asks rank 0, which alone knows all missing ranks; its answer may take a moment.
 void StallInspector::LearnWhoIsAbsent(TimePoint now) {
   if (coordinator_ != nullptr) return OnAbsent(coordinator_->Absences());
   if (!IsTime(asked_whom_, kAskAgainMs, now)) return;
@@ -238,15 +239,15 @@ void StallInspector::OnAbsent(const std::vector<Absence>& absences) {
 
 // ---- who waits for this rank
 
-// What rank 0 has said of that holds until this rank comes to another operation. On rank 0 it is never old.
+// Rank 0's answer holds until this rank submits another operation. On rank 0 itself it is always current.
 bool StallInspector::KnowsWhoNeedsUs() const {
   if (coordinator_ != nullptr) return true;
   std::lock_guard<std::mutex> lock(operations_->mutex);
   return needed_entered_ == operations_->entered;
 }
 
-// Operations that other ranks have come to and this rank has not: of ranks that share memory with it as they are now,
-// of others as rank 0 has said.
+// Returns the operations at which other ranks have arrived and this rank has not: for ranks that share memory with it
+// as they are now, for others as rank 0 has said.
 std::vector<Absence> StallInspector::NeededFor() const {
   std::vector<Absence> needed = needed_;
   std::lock_guard<std::mutex> lock(operations_->mutex);
@@ -296,7 +297,7 @@ void StallInspector::Warn(const Delay& delay, const std::vector<Absence>& needed
 EpochEnd StallInspector::GiveUp(const Wait& wait, const std::vector<Absence>& needed, bool is_deadlock) const {
   const std::string places = PlacesSince(Now() - std::chrono::milliseconds(wait.waited_ms));
   std::string names = NamesOf(wait.missing, wait.reason);
-  if (names.back() == ',') names.pop_back();  // of a clause that ends here
+  if (names.back() == ',') names.pop_back();  // the clause ends here
   const std::string text = wait.operation->Title() + " has waited " + Seconds(wait.waited_ms) + " on rank " +
                            std::to_string(world_->rank) + " for " + names +
                            HowTheyNeedUs(wait.missing, needed, is_deadlock) + places;
@@ -315,7 +316,7 @@ std::string StallInspector::NamesOf(const std::vector<int>& ranks, const std::st
   return names;
 }
 
-// What ranks said while others were waited for, before `begin`, is of no use to anybody now.
+// Leaves out answers from before `begin`, which are about other waits.
 std::string StallInspector::PlacesSince(TimePoint begin) const {
   std::string places;
   for (const auto& [rank, place] : places_) {
@@ -336,10 +337,10 @@ void StallInspector::On(const Negotiation::Event& event) {
                               event.status.message());
 }
 
-// Many may ask at once, and looking costs a little; a second later nothing much has changed.
+// Many may ask at once, and a look costs a little, so an answer is used again for half a second.
 void StallInspector::Answer(int asker) {
   const TimePoint now = Now();
-  where_.waits_only_for.clear();  // an old answer to that is none
+  where_.waits_only_for.clear();  // must be current, so it is not used again
   if (IsTime(answered_, kAskAgainMs / 2, now)) {
     where_.stacks = StacksOfThisProcess();
     where_.waits_only_for = deadlocks_.WaitsOnlyFor(where_.stacks);

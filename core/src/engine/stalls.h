@@ -1,7 +1,7 @@
-// Ranks that do not come: what is said of them, and when this rank gives up.
+// Finds ranks that are late, warns of them, and decides when this rank gives up.
 //
 //   Wait            an operation of this rank, and the ranks that it waits for
-//   Delay           everything that the same ranks let wait; what a warning tells
+//   Delay           all operations that wait for the same ranks; the content of a warning
 //   Delays          which delays are news
 //   StallInspector  finds the waits, asks rank 0 and the late ranks, warns, and returns the reason to end the epoch
 //
@@ -27,23 +27,24 @@
 
 namespace farandole {
 
-// Everything that the same ranks let wait.
+// All operations that wait for the same ranks.
 struct Delay {
   std::vector<int> ranks;  // ascending
   OperationPtr first;      // has waited longest
-  int64_t waited_ms = 0;   // as long as this
+  int64_t waited_ms = 0;   // how long
   size_t operations = 0;
-  bool is_ours_to_tell = false;  // of one of them at least
+  bool is_ours_to_tell = false;  // at least one of them
   bool is_mutual = false;        // one of them at least
   std::string reason;            // of the first, see Wait
 };
 
-// Speaks of a rank once, however many operations wait for it.
+// Reports a rank once, however many operations wait for it.
 class Delays {
  public:
   explicit Delays(int64_t warn_after_ms) : warn_after_ms_(warn_after_ms) {}
-  // Of ranks that are waited for longer than the limit, or a little longer where an answer may tell more: those that
-  // were not returned in the last minute, or were not late meanwhile; and those that have become ours to tell of.
+  // Returns the delays of ranks that are late beyond the limit, or a little later where an answer may tell more. Leaves
+  // out ranks that were reported in the last minute and have been late since, unless this rank has meanwhile become the
+  // one to report them.
   std::vector<Delay> News(const std::vector<Wait>& waits, TimePoint now);
 
  private:
@@ -60,16 +61,16 @@ std::string TitleOf(const Delay& delay);
 
 class StallInspector {
  public:
-  // coordinator: rank 0's, which knows who is absent; null elsewhere.
+  // coordinator: on rank 0, to know which ranks are absent; null elsewhere.
   StallInspector(const World* world, Operations* operations, const Coordinator* coordinator, const Settings& settings);
 
   // Looks at everything that this rank waits for: the operations in flight, its join, and `under_way`. Warns of
   // delays. Returns why the epoch ends when a wait is beyond the limit or will never end.
   std::optional<EpochEnd> Check(TimePoint now, std::vector<Wait> under_way);
 
-  // What others say: kAbsent, kAsked, kAnswered, kRefused.
+  // Handles the events kAbsent, kAsked, kAnswered and kRefused.
   void On(const Negotiation::Event& event);
-  // This rank has joined and is of use to the others, so the wait for its join begins anew.
+  // This rank has joined and takes part in an operation, so the wait for its join begins anew.
   void OnInvited();
 
  private:
@@ -96,28 +97,28 @@ class StallInspector {
   Operations* const operations_;
   const Coordinator* const coordinator_;
   const int64_t timeout_ms_;   // of a wait; 0 or less: there is no limit
-  const int64_t patience_ms_;  // with a wait, before anybody is asked
+  const int64_t patience_ms_;  // how long a wait may take before other ranks are asked
 
   Delays delays_;
   DeadlockDetector deadlocks_;
-  TimePoint looked_{};  // when it was last looked for a deadlock
+  TimePoint looked_{};  // when this rank last looked for a deadlock
 
-  // What rank 0 has said.
+  // Answers of rank 0.
   TimePoint asked_whom_{};                          // when it was last asked
-  std::map<std::string, std::vector<int>> absent_;  // by title: who has not come
-  std::vector<Absence> needed_;                     // what others have come to and this rank has not
+  std::map<std::string, std::vector<int>> absent_;  // by title: the ranks that are missing
+  std::vector<Absence> needed_;                     // operations at which others have arrived and this rank has not
   uint64_t needed_entered_ = 0;                     // Operations::entered when rank 0 was asked for needed_
-  std::deque<uint64_t> whom_entered_;               // likewise, for each answer to come
+  std::deque<uint64_t> whom_entered_;               // likewise, for each answer still to come
 
   // Where ranks are.
-  Whereabouts where_;       // what this rank said when it was last asked
-  TimePoint answered_{};    // when it last looked for that
-  std::set<int> reported_;  // whose stacks are to be shown, once they are here
+  Whereabouts where_;       // this rank's last answer
+  TimePoint answered_{};    // when that was last found out
+  std::set<int> reported_;  // whose stacks are shown when they arrive
   struct Place {
-    std::string frame;  // the innermost of the user's
+    std::string frame;  // the innermost frame of the user's program
     TimePoint seen;
   };
-  std::map<int, Place> places_;  // where ranks that this one waited for said that they were
+  std::map<int, Place> places_;  // by rank: its last answer
 };
 
 }  // namespace farandole

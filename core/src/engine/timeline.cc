@@ -23,15 +23,15 @@ namespace farandole {
 namespace {
 
 constexpr auto kInterval = std::chrono::milliseconds(200);
-constexpr auto kPatience = std::chrono::seconds(5);  // with a writer that is to end
+constexpr auto kPatience = std::chrono::seconds(5);  // how long Stop waits for the writer
 constexpr size_t kCells = 1 << 15;
 constexpr size_t kWriteBytes = 1 << 16;
 
-// Never freed: who has looked at on() may push at any time.
+// Never freed: a thread that has seen on() may push at any time.
 struct Queue {
   TraceRing<TraceRecord, kCells> ring;
   std::atomic<uint64_t> lost{0};
-  std::mutex reading;  // of the ring: a writer that was left alone may come back beside the next one
+  std::mutex reading;  // of the ring: an abandoned writer may return while the next one runs
 };
 
 Queue& TheQueue() {
@@ -39,7 +39,7 @@ Queue& TheQueue() {
   return *queue;
 }
 
-// Shared by the writer and who stops it.
+// Shared by the writer and the thread that stops it.
 struct Writer {
   explicit Writer(TimelineOptions given) : options(std::move(given)) {}
 
@@ -62,7 +62,7 @@ std::shared_ptr<Writer>& Current() {
   return *writer;
 }
 
-// All that is in the ring.
+// Writes all that is in the ring.
 Status Writer::WriteSome() {
   std::lock_guard<std::mutex> lock(TheQueue().reading);
   std::string events;
@@ -91,7 +91,7 @@ void Writer::Run() {
     }
     status = WriteSome();
     std::lock_guard<std::mutex> lock(mutex);
-    if (abandoned) return;  // what is recorded now is another's
+    if (abandoned) return;  // new records belong to another timeline
   }
   if (!status.ok()) {
     Timeline::Forget();
@@ -104,7 +104,7 @@ void Writer::Run() {
 
 }  // namespace
 
-// The ring outlives each timeline, so what late threads pushed for the one before is dropped here.
+// The ring outlives each timeline, so this drops records that late threads pushed for the one before.
 Status Timeline::Start(const TimelineOptions& options) {
   std::lock_guard<std::mutex> lock(g_mutex);
   if (Current()) {
@@ -125,7 +125,7 @@ Status Timeline::Start(const TimelineOptions& options) {
   return Status::Ok();
 }
 
-// Waits for the writer as long as a working file system needs, then leaves it alone.
+// Waits for the writer as long as a working file system needs, then abandons it.
 bool Timeline::Stop() {
   std::shared_ptr<Writer> writer;
   {
@@ -155,7 +155,7 @@ namespace {
 
 constexpr int kOperations = 0, kBackEnd = 1;  // "threads" of a rank
 
-// Whether the second byte may follow the first: not where that is an overlong form, a surrogate, or beyond U+10FFFF.
+// True when the second byte may follow the first: not in an overlong form, a surrogate, or beyond U+10FFFF.
 bool MayFollow(unsigned char first, unsigned char second) {
   if (first == 0xE0) return second >= 0xA0;
   if (first == 0xED) return second < 0xA0;
@@ -163,7 +163,7 @@ bool MayFollow(unsigned char first, unsigned char second) {
   return first != 0xF4 || second < 0x90;
 }
 
-// How many bytes the character at `text[i]` has in UTF-8; 0 when it is none.
+// Returns how many bytes the character at `text[i]` has in UTF-8; 0 when it is not valid.
 size_t CharacterAt(const std::string& text, size_t i) {
   const auto first = static_cast<unsigned char>(text[i]);
   const size_t size = first < 0x80                    ? 1
@@ -282,13 +282,13 @@ std::string EventsOf(const TraceRecord& record, int rank, int64_t offset_ns, uin
 
 std::string EventOfLoss(uint64_t lost, int rank, int64_t at_ns) {
   return Common{rank, kOperations, 0}.Event(
-      "i", std::to_string(lost) + " operations were not recorded: the file system is slower than they are", at_ns,
+      "i", std::to_string(lost) + " operations were not recorded: the file system is too slow for them", at_ns,
       ",\"s\":\"p\"");
 }
 
 // ---- records of operations and tasks
 
-// A field that is 0 says that the operation did not come to that point; see TraceRecord.
+// A field that is 0 says that the operation did not reach that point; see TraceRecord.
 void RecordOperation(const Operation& operation) {
   TraceRecord record;
   record.submitted = operation.submitted_ns;
@@ -353,7 +353,7 @@ void Nvtx::Open(const std::string& library) {
   start_.store(start, std::memory_order_release);
 }
 
-// start_ is seen only after stop_ was set, so whoever has begun a range can end it.
+// start_ is seen only after stop_ was set, so a thread that has begun a range can end it.
 uint64_t Nvtx::Begin(const Operation& operation) {
   const Start start = start_.load(std::memory_order_acquire);
   return start == nullptr ? 0 : start(("farandole " + operation.Title()).c_str());

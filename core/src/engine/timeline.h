@@ -3,12 +3,12 @@
 //   Operation::Complete, ProgressLoop -> Record -> ring          tens of nanoseconds; full: dropped and counted
 //   the writer, every 200 ms          ring -> events -> file
 //
-// However slow the file system is, no other thread waits for it. Stop, too, leaves a writer alone that does not come
-// back. A process has one timeline, which is off until Start. Any thread.
+// However slow the file system is, no other thread waits for it, and Stop abandons a writer that does not return. A
+// process has one timeline, which is off until Start. Any thread.
 //
 // Events are those of Chrome's Trace Event Format, which https://ui.perfetto.dev and chrome://tracing open. A process
 // of the trace is a rank. An operation is an asynchronous event ("b" to "e") under its name and kind, with its phases
-// inside; tasks of back ends, which carry the data of several operations, are on a thread of their own.
+// inside; tasks of backends, which carry the data of several operations, are on a thread of their own.
 //
 //   gradient.3 (allreduce)   [ submitted                              done ]
 //                              [ NEGOTIATE ][ QUEUE ][ ALLREDUCE          ]
@@ -31,9 +31,9 @@ struct TraceRecord {
   enum class What : uint8_t { kOperation, kWork, kCycle };
   static constexpr size_t kNameBytes = 72;
 
-  // Nanoseconds of the monotonic clock; 0: it did not come to that. Small operations need neither of the middle two.
+  // Nanoseconds of the monotonic clock; 0: not reached. Small operations have neither of the middle two.
   int64_t submitted = 0;
-  int64_t agreed = 0;   // all ranks had come to it, and this one knew
+  int64_t agreed = 0;   // this rank knew that all had arrived
   int64_t started = 0;  // its data began to move
   int64_t done = 0;
   int64_t bytes = 0;
@@ -44,18 +44,18 @@ struct TraceRecord {
   bool failed = false;
   std::array<char, kNameBytes> name{};  // zero at the end
 
-  // Of a longer one, the end, which tells more.
+  // Keeps the end of a longer name, which tells more.
   void SetName(const std::string& whole);
 };
 
 // ---- events, pure
 
-// The events that say who this is; the first of a file.
+// The events that describe the rank; the first of a file.
 std::string DescribeRank(int rank, const std::string& title);
-// The record's events, with ",\n" between them. `offset_ns` is by how much this rank's clock is ahead of rank 0's,
-// `number` tells operations of one file apart.
+// The record's events, with ",\n" between them. `offset_ns` is how far this rank's clock is ahead of rank 0's; `number`
+// tells operations of one file apart.
 std::string EventsOf(const TraceRecord& record, int rank, int64_t offset_ns, uint64_t number);
-// That so many operations were not recorded, until then.
+// An event that says how many operations were not recorded until then.
 std::string EventOfLoss(uint64_t lost, int rank, int64_t at_ns);
 
 // ---- recording
@@ -64,7 +64,7 @@ struct TimelineOptions {
   std::string path;
   std::string title;  // of this rank
   int rank = 0;
-  int64_t offset_ns = 0;  // by how much this rank's clock is ahead of rank 0's
+  int64_t offset_ns = 0;  // how far this rank's clock is ahead of rank 0's
   bool marks_batches = false;
 };
 
@@ -72,14 +72,14 @@ class Timeline {
  public:
   // kInvalid: the file cannot be made, or a timeline is being recorded already.
   static Status Start(const TimelineOptions& options);
-  // Writes what is left. False when there was none.
+  // Writes what is left. Returns false when there was no timeline.
   static bool Stop();
   // After a fork: the child has no writer, and Stop finds none.
   static void Forget();
 
   static bool on() { return on_.load(std::memory_order_relaxed); }
   static bool marks_batches() { return marks_batches_.load(std::memory_order_relaxed); }
-  // The time now where one is recorded, else 0.
+  // Returns the time while a timeline is recorded, else 0.
   static int64_t Stamp() { return on() ? NowNs() : 0; }
   static int64_t NowNs() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(Now().time_since_epoch()).count();
@@ -91,7 +91,7 @@ class Timeline {
 };
 
 // ---- records of operations, and ranges for Nvidia's profilers. Both are off, and cost one look at an atomic, until
-// they are asked for. Any thread, but for what a batch records.
+// they are asked for. Any thread, except where a comment says otherwise.
 
 class Operation;
 struct PlannedTask;
@@ -109,11 +109,11 @@ void RecordTask(const PlannedTask& planned);                 // its data have mo
 // opened at run time, once, where a setting names it.
 class Nvtx {
  public:
-  // A name or a path; "" for none. A missing library is no error: then nobody looks at the ranges.
+  // A name or a path; "" for none. A missing library is no error: then there are no ranges.
   static void Open(const std::string& library);
   static bool on() { return start_.load(std::memory_order_acquire) != nullptr; }
 
-  static uint64_t Begin(const Operation& operation);  // 0 where nobody looks
+  static uint64_t Begin(const Operation& operation);  // 0 without a profiler
   static void End(uint64_t range);
 
  private:

@@ -14,7 +14,8 @@ constexpr size_t kPageBytes = 4096;
 
 size_t Length(const char* text) { return std::strlen(text); }
 
-// Where the last event ends that begins at `from` or behind it and ends within `room` bytes; `from` where none does.
+// Returns where the last event ends that begins at `from` or later and ends within `room` bytes; `from` if there is
+// none.
 size_t EndWithin(const std::string& events, size_t from, size_t room) {
   if (events.size() - from <= room) return events.size();
   const size_t end = events.rfind(kBetweenEvents, from + room);
@@ -73,7 +74,7 @@ Status TraceFile::Write(const std::string& text) {
     }
     if (written < 0 && errno == EINTR) continue;
     const std::string why = written < 0 ? std::strerror(errno) : "nothing was written";
-    // A part of it would leave no array: what was complete before is so again.
+    // A partial write would leave no complete array, so this restores the former end.
     if (ftruncate(file_.get(), end_) == 0) {
       const ssize_t ended = pwrite(file_.get(), kEnd, std::strlen(kEnd), end_);
       (void)ended;  // there was room for it before

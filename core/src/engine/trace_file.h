@@ -1,4 +1,4 @@
-// The way of a record to the timeline's file: from any thread into a ring, from there into the file.
+// The way of a record to the timeline's file: from any thread into a ring, and from there into the file.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@ namespace farandole {
 
 // A bounded queue from any thread to one: Push never waits and never allocates, and fails when the queue is full.
 //
-// Dmitry Vyukov, "Bounded MPMC queue": each cell's sequence says whose turn it is, that of the pusher who gets its
-// number (sequence == number), or that of the reader (sequence == number + 1).
+// Dmitry Vyukov, "Bounded MPMC queue": each cell's sequence says which thread may use it next: the pusher that has its
+// number (sequence == number), or the reader (sequence == number + 1).
 template <typename Record, size_t kCells>
 class TraceRing {
   static_assert((kCells & (kCells - 1)) == 0, "the number of cells is a power of two");
@@ -37,7 +37,7 @@ class TraceRing {
         cell.sequence.store(number + 1, std::memory_order_release);
         return true;
       }
-      if (sequence < number) return false;  // the reader is a whole round behind
+      if (sequence < number) return false;  // the ring is full
       number = pushed_.load(std::memory_order_relaxed);
     }
   }
@@ -63,20 +63,20 @@ class TraceRing {
   alignas(64) uint64_t popped_ = 0;
 };
 
-// A file that is a complete JSON array after every Append, whatever kills the process: each write takes the place of
-// the array's end and brings a new one.
+// A file that is a complete JSON array after every Append, whatever kills the process: each write overwrites the
+// array's end and adds a new one.
 //
 //   [\n{...},\n{...}\n]\n
 //   [\n{...},\n{...}      <- the next Append writes from here: ,\n{...}\n]\n
 //
 // A process can also be killed within a write, between two pages of it. So a write stays within a page, or goes to the
-// next one with nothing but blanks before. Only the array's end can then be missing, which those who read traces
-// accept. One thread at a time.
+// next one with nothing but blanks before. Only the array's end can then be missing, which trace viewers accept. One
+// thread at a time.
 class TraceFile {
  public:
   // Makes or empties the file. kInvalid says why it cannot be.
   Status Open(const std::string& path);
-  // Events, with ",\n" between them. kInternal when they cannot be written; what was there before stays.
+  // Events, with ",\n" between them. kInternal when they cannot be written; earlier events stay.
   Status Append(const std::string& events);
 
  private:

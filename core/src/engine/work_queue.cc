@@ -13,7 +13,7 @@ WorkQueue::WorkQueue(World* world, const Settings& settings, const BackendList& 
       backends_(world, settings, backend_list),
       copies_(world->group->event()) {}
 
-// Copies in are announced for the whole batch before its tasks are planned, so that they begin in the order of the log.
+// Queues the copies in for the whole batch before it plans tasks, so that they begin in the order of the log.
 Status WorkQueue::Add(const std::vector<ReadyOperation>& batch) {
   for (const ReadyOperation& ready : batch) copies_.Await(ready.operation);
   RecordBatch(batch);
@@ -58,7 +58,7 @@ WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
   return outcome;
 }
 
-// The list of back ends is equal on all ranks, so a number that is not in use is an error of ours.
+// The list of backends is equal on all ranks, so a number that is not in use is a bug.
 Status WorkQueue::Start(PlannedTask* task) {
   const int number = task->task.backend;
   running_ = backends_.At(number);
@@ -90,7 +90,7 @@ bool WorkQueue::PollCopies(std::vector<Ended>* ended) {
   return moved;
 }
 
-// The other ranks have their results, so what a device does wrong with a copy out is this rank's alone.
+// The other ranks have their results, so an error of this rank's device in a copy out concerns this rank alone.
 void WorkQueue::TellWhere(std::vector<Ended>* ended, size_t first) const {
   for (size_t i = first; i < ended->size(); ++i) {
     Ended& each = (*ended)[i];
@@ -100,14 +100,14 @@ void WorkQueue::TellWhere(std::vector<Ended>* ended, size_t first) const {
   }
 }
 
-// Operations that end meanwhile are returned, also with an error of their own.
+// Appends operations that end meanwhile, some perhaps with an error of their own.
 void WorkQueue::AwaitCopies(std::vector<Ended>* ended) {
   const size_t first = ended->size();
   copies_.Drain(ended);
   TellWhere(ended, first);
 }
 
-// The back end lets go first: from then on nobody but a device touches the memory of the operations.
+// The backend aborts first: from then on only a device touches the memory of the operations.
 std::vector<OperationPtr> WorkQueue::Cancel(std::vector<Ended>* ended) {
   if (running_ != nullptr) running_->Abort();
   running_ = nullptr;
@@ -122,7 +122,8 @@ std::vector<OperationPtr> WorkQueue::Cancel(std::vector<Ended>* ended) {
   return cancelled;
 }
 
-// A back end that can name no rank says in words what it waits for. Before it begins, only a device can be late.
+// A backend that cannot name a rank says in words what it waits for. Before a task has begun, it can only wait for a
+// device.
 void WorkQueue::AddStandstill(TimePoint now, std::vector<Wait>* waits) const {
   if (tasks_.empty()) return;
   const OperationPtr& operation = tasks_.front().operations.front();

@@ -1,11 +1,11 @@
-// The tasks of this rank, in the order of the log, and the back end that performs the first of them.
+// The tasks of this rank, in the order of the log, and the backend that performs the first of them.
 //
 //   Add (an agreed batch) -> tasks; inputs on a device are copied in ahead of their task's turn
-//   Run                   -> the first task's back end: Start, Poll until it is done; then the next task
+//   Run                   -> the first task's backend: Start, Poll until it is done; then the next task
 //   PollCopies            -> results are copied out
 //
-// ProgressLoop owns the queue and calls it with the ProgressLock; longest_sleep_ms alone may be called by any thread.
-// The queue ends no operation: it returns those that are over, and ProgressLoop completes them.
+// ProgressLoop owns the queue and calls it with the ProgressLock; any thread may call longest_sleep_ms. The queue ends
+// no operation: it returns those that are over, and ProgressLoop completes them.
 #pragma once
 
 #include <atomic>
@@ -28,9 +28,9 @@ class WorkQueue {
   WorkQueue(World* world, const Settings& settings, const BackendList& backend_list);
   Status Open() { return backends_.Open(); }  // see BackendTable::Open
 
-  // Appends the tasks of a batch. With an error some may be appended, and the epoch cannot go on.
+  // Appends the tasks of a batch. After an error some may have been appended, and the epoch cannot go on.
   Status Add(const std::vector<ReadyOperation>& batch);
-  // A process set is removed. REQUIRES: none of its tasks is in the queue.
+  // Forgets a removed process set. REQUIRES: none of its tasks is in the queue.
   void Forget(int set) { backends_.Forget(set); }
 
   using Ended = HostCopies::Completed;  // an operation that is over, with its status
@@ -38,18 +38,18 @@ class WorkQueue {
     bool moved = false;
     bool finished = false;        // the task is done, and the next one may go on
     std::optional<EpochEnd> end;  // the epoch cannot go on
-    bool may_be_a_link = false;   // `end` may follow from the end of another rank, which is then to blame
+    bool may_be_a_link = false;   // another rank's end may be the cause of `end`, and is then to blame
   };
-  // Goes on with the first task. Whoever calls completes `ended` before the next task begins. A failure is final: until
-  // Cancel every call returns it again, and no back end is asked.
+  // Goes on with the first task. The caller completes `ended` before the next task begins. A failure is final: until
+  // Cancel every call returns it again without calling the backend.
   Outcome Run(std::vector<Ended>* ended);
-  // True when something was done.
+  // Returns whether it did anything.
   bool PollCopies(std::vector<Ended>* ended);
 
-  // Gives up all tasks and returns their operations, whose memory nobody touches any more. A device that still copies
-  // from or to that memory is awaited, where its operation could not tell its owner so.
+  // Gives up all tasks and returns their operations, whose memory no backend touches any more. Waits for a device that
+  // still copies from or to that memory, where the operation has no event to tell its owner so.
   std::vector<OperationPtr> Cancel(std::vector<Ended>* ended);
-  // Waits for results that are on their way to a device, a few seconds at most.
+  // Waits for results that are being copied to a device, a few seconds at most.
   void AwaitCopies(std::vector<Ended>* ended);
 
   // REQUIRES: it is empty, and stays so.
@@ -59,7 +59,7 @@ class WorkQueue {
   // Appends what the first task waits for, if it does not go on.
   void AddStandstill(TimePoint now, std::vector<Wait>* waits) const;
 
-  // The back end under way has to be asked again so soon, as of NoteLongestSleep; -1: it need not be asked.
+  // How soon the current backend must be polled again, as of NoteLongestSleep; -1: it need not be polled.
   int longest_sleep_ms() const { return longest_sleep_ms_.load(std::memory_order_relaxed); }
   void NoteLongestSleep();  // at the end of a pass
 

@@ -17,14 +17,14 @@ constexpr int32_t kDTypes[] = {FRD_FLOAT32, FRD_FLOAT64, FRD_FLOAT16, FRD_UINT8,
                                FRD_BOOL,    FRD_INT16,   FRD_UINT16,  -1,        -1,        FRD_BFLOAT16};
 constexpr size_t kElementBytes[] = {1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1};
 
-std::shared_mutex world_mutex;  // shared while the core's enqueue runs, which shutdown must not meet
-int64_t generation = 0;         // guarded by it; of worlds
+std::shared_mutex world_mutex;  // shared while the core's enqueue runs, so that shutdown waits
+int64_t generation = 0;         // guarded by it; how many worlds have been closed
 std::atomic<bool> has_failed{false};
 std::atomic<bool> has_lost_gradient{false};
 std::mutex failure_mutex;
 Outcome failure;
 
-// The class of the exception that Python is to raise; MXNet reads it from the beginning of the text.
+// The exception class that Python raises. MXNet reads it from the beginning of the text.
 const char* ClassOf(int32_t code) {
   switch (code) {
     case FRD_INVALID:
@@ -99,8 +99,9 @@ Outcome ContextOf(NDArrayHandle array, MxContext* context) {
   return {};
 }
 
-// The array's memory; false where it is in a layout of oneDNN's. Unlike MXNDArrayGetData this converts nothing, which
-// would wait for the very operation that runs, or for what is written to the array next, and that waits for us.
+// Finds the array's memory; returns false if it has a layout of oneDNN's. Unlike MXNDArrayGetData this converts
+// nothing: a conversion would wait for the very operation that runs, or for the next write to the array, which waits
+// for this call.
 bool MemoryOf(NDArrayHandle array, void** data) {
   void* managed = nullptr;
   if (mx.NDArrayToDLPack(array, &managed) != 0) return false;
@@ -109,8 +110,8 @@ bool MemoryOf(NDArrayHandle array, void** data) {
   return true;
 }
 
-// MXNet's handler of fork() waits for all operations; the core's, which was installed before this one and so runs after
-// it, lets none begin.
+// MXNet's fork() handler waits for all operations. The core's handler was installed before this one, so it runs after
+// it, and lets no operation begin.
 void InstallForkHandler() {
   static std::atomic<bool> is_installed{false};
   if (is_installed || core->is_initialized() != 1 || is_installed.exchange(true)) return;
@@ -175,7 +176,7 @@ Outcome Call::Push(const Wish& wish, const NDArrayHandle* inputs, const NDArrayH
                            call->outputs_.data(), count, &property, wish.priority, "farandole", false) != 0) {
     return {FRD_INTERNAL, mx.GetLastError()};
   }
-  // The naive engine performs an operation inside of the push, and loses its error.
+  // MXNet's naive engine runs an operation inside the push, and loses its error.
   return call->by_pusher_ ? call->outcome_ : Outcome{};
 }
 
@@ -234,14 +235,14 @@ void Call::Execute(void*, void* completion, void* argument) {
   if (!call->FindMemory()) {
     call->outcome_ = Invalid(
         "an array that is to be changed in place is in a layout of oneDNN's; use the function that returns a new "
-        "array");  // to which Python gives a copy in the usual layout
+        "array");  // to which Python passes a copy in the usual layout
   }
   CallOrder().Ready(call.get());
 }
 
 void Call::Delete(void* argument) {
   const std::unique_ptr<std::shared_ptr<Call>> call(static_cast<std::shared_ptr<Call>*>(argument));
-  if (!(*call)->was_executed_) CallOrder().Skip(call->get());  // an array it was to use carries an error
+  if (!(*call)->was_executed_) CallOrder().Skip(call->get());  // one of its arrays carries an error
 }
 
 bool Call::FindMemory() {
@@ -287,14 +288,14 @@ frd_request Call::Request() {
   request.done_argument = this;
   request.process_set = wish_.process_set;
   request.site = wish_.site.c_str();
-  request.done_when_readable = 1;  // completion is all that MXNet's engine can be told of
+  request.done_when_readable = 1;  // MXNet's engine can only be told of completion
   return request;
 }
 
 void Call::Begin() {
   const std::shared_ptr<Call> keep = self_;
   const Outcome begun = outcome_.code == FRD_OK ? Enqueue() : outcome_;
-  if (begun.code == FRD_OK) return Arrive();  // OnDone may be at work already
+  if (begun.code == FRD_OK) return Arrive();  // OnDone may be running already
   outcome_ = begun;
   Complete();
 }
@@ -345,7 +346,7 @@ void Call::Complete() {
     Fail(completion, ClassOf(outcome_.code) + outcome_.message);
     FreeArrays();
   }
-  CallOrder().Ended(this);  // nothing of this call is MXNet's to do any more: it may end itself now
+  CallOrder().Ended(this);  // MXNet does nothing more for this call, and may exit now
 }
 
 }  // namespace farandole_mxnet

@@ -1,11 +1,11 @@
 // One collective on MXNet's arrays, as an asynchronous operation of MXNet's engine.
 //
-//   Push          any thread: describes the arrays, keeps them alive, hands the call to MXNet with all it reads, writes
+//   Push          any thread: describes the arrays, keeps them alive, pushes the call to MXNet
 //   Execute       a thread of MXNet, when the arrays are ready: finds their memory
-//   Begin         by Order, when its turn has come: enqueues it in the core
-//   OnDone        a thread of the core: what failed is remembered, MXNet is told
+//   Begin         called by Order, in its turn: enqueues the call in the core
+//   OnDone        a thread of the core: remembers a failure, tells MXNet
 //
-// A call lives as long as MXNet or the core has it.
+// A call lives as long as MXNet or the core refers to it.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace farandole_mxnet {
 
-// Of Push alone: an array is on a GPU, the core cannot have it as it lies, and nothing was begun.
+// Only from Push: an array is on a GPU where the core cannot use it, and nothing was begun.
 constexpr int32_t kOnDevice = -1;
 
 // How a call ended, or why it could not begin; `code` is one of farandole.h.
@@ -30,7 +30,7 @@ struct Outcome {
   std::string message;
 };
 
-// What the caller of Push asks for; as in frd_request.
+// The parameters of a call; as in frd_request.
 struct Wish {
   int32_t operation;
   int32_t reduce;
@@ -42,7 +42,7 @@ struct Wish {
   std::string site;
   int priority;
   bool is_gradient;          // training cannot go on when it fails, whatever the reason
-  bool takes_device_memory;  // of the core: arrays on a GPU may stay there
+  bool takes_device_memory;  // the core can: arrays on a GPU may stay there
 };
 
 class Call : public Ordered {
@@ -74,32 +74,32 @@ class Call : public Ordered {
   const Wish wish_;
   const int64_t generation_;
   const std::thread::id pusher_ = std::this_thread::get_id();
-  std::vector<NDArrayHandle> inputs_, outputs_;  // ours to free; in place: the same ones
+  std::vector<NDArrayHandle> inputs_, outputs_;  // this call frees them; the same ones for a call in place
   bool is_in_place_ = false;
   int32_t device_ = FRD_HOST;  // of all arrays
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<frd_tensor> tensors_;
-  std::vector<void*> results_;  // where what the core allocates is to go
+  std::vector<void*> results_;  // where results that the core allocates are copied
   std::vector<size_t> result_bytes_;
 
-  std::shared_ptr<Call> self_;  // while the core or Order has it
+  std::shared_ptr<Call> self_;  // while the core or Order refers to it
   MxCompletion completion_ = {};
   bool was_executed_ = false;
-  std::atomic<bool> by_pusher_{false};  // Push looks while another thread may be in Execute
+  std::atomic<bool> by_pusher_{false};  // Push reads it while another thread may be in Execute
   frd_operation* operation_ = nullptr;
-  std::atomic<int> arrivals_{0};  // of Begin's end and OnDone: the second completes
-  Outcome outcome_;               // in the end
+  std::atomic<int> arrivals_{0};  // at the end of Begin and in OnDone: the second completes
+  Outcome outcome_;               // how the call ended
 };
 
 // The core's functions and the order of all calls; set before the first Push.
 extern const frd_api* core;
 Order& CallOrder();
 
-// Calls that were pushed before are not begun any more, and their failures are forgotten.
+// Makes calls that were pushed before fail rather than begin, and forgets failures.
 void CloseCalls();
 // The failure that ended the training, if any. Cheap while there is none.
 bool HasFailed();
-bool HasLostGradient();  // whether a gradient is among what has failed
+bool HasLostGradient();  // true when a gradient has failed
 Outcome Failure();
 
 }  // namespace farandole_mxnet

@@ -1,7 +1,8 @@
-// What is used of MXNet 1.x: its C functions, declared here and looked up in the libmxnet that Python has loaded.
+// The part of MXNet 1.x that the plugin uses: its C functions, declared here and looked up in the libmxnet that Python
+// has loaded.
 //
-// Own declarations instead of MXNet's headers, so that one binary serves every 1.9. Two layouts are taken from its
-// sources and stand in no C header of it: MxCompletion and the class of the error that is handed to it. Constant after
+// Declarations of our own, instead of MXNet's headers, let one binary serve every 1.9. Two layouts are taken from
+// MXNet's sources, as its C headers lack them: MxCompletion and the class of the error that it takes. Constant after
 // OpenMxNet; any thread.
 #pragma once
 
@@ -24,7 +25,7 @@ constexpr int kMxDefaultStorage = 0;
 // mxnet::FnProperty. Operations of this kind have threads and a queue ordered by priority of their own; ordinary ones
 // wait behind all computation that is ready.
 constexpr int kMxCpuPrioritized = 3;
-constexpr int kMxNoSkip = 7;  // runs although what it writes carries an error
+constexpr int kMxNoSkip = 7;  // runs although an array that it writes carries an error
 
 // mxnet::engine::CallbackOnComplete, to be copied while the operation runs and called once, from any thread. `error` is
 // a std::runtime_error, which dmlc::Error derives from without adding to it; null for success.
@@ -56,7 +57,8 @@ struct MxApi {
 // The functions; valid after OpenMxNet.
 extern MxApi mx;
 
-// Looks the functions up in the library of this path, which must be loaded. "" or why it cannot be used.
+// Looks the functions up in the library of this path, which must be loaded. Returns "", or why the library cannot be
+// used.
 std::string OpenMxNet(const char* path);
 
 }  // namespace farandole_mxnet

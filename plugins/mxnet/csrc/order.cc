@@ -52,7 +52,7 @@ void Order::Advance(std::unique_lock<std::mutex>* lock, Queues::value_type* entr
     queue.waiting.pop_front();
     queue.in_flight = call->has_name;
     lock->unlock();
-    call->Begin();  // it may have ended, and be gone, when this returns
+    call->Begin();  // the call may have ended, and be destroyed, when this returns
     lock->lock();
     --waiting_;
     changed_.notify_all();
@@ -73,7 +73,7 @@ bool Order::AwaitEnded(int64_t limit_ms) {
 
 void Order::Hold() {
   std::unique_lock<std::mutex> lock(mutex_);
-  // A call may end before the Begin that Advance waits for returns, and Advance is to be out of here too.
+  // A call may end before its Begin returns to Advance. Hold waits for Advance, too.
   changed_.wait(lock, [this] { return unfinished_ == 0 && waiting_ == 0; });
   lock.release();
 }

@@ -1,12 +1,12 @@
-// In which order operations that MXNet runs are begun in the core.
+// The order in which the core gets operations that MXNet runs.
 //
 // MXNet runs an operation when its arrays are ready, which may be another order on every rank. The core pairs
-// operations of one name, and those without a name, by their order; so these are begun in the order of the program:
+// operations of one name, and those without a name, by their order; so Order begins them in the order of the program:
 //
 //   Add (program's order) ---> waiting, one queue per set and name ---Ready, and all before it begun---> Begin
 //
-// Of one name one operation is in flight at a time, as the core demands; the next is begun when it has ended. Of those
-// without a name any number is. Any thread.
+// Of each name one operation is in flight at a time, as the core demands; the next begins when it has ended. Any number
+// without a name may be in flight. Any thread.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@
 
 namespace farandole_mxnet {
 
-// What is ordered. `Begin` is called without a lock held.
+// A call to be ordered. Order calls `Begin` without holding a lock.
 class Ordered {
  public:
   Ordered(int32_t process_set, const std::string& name)
@@ -33,18 +33,18 @@ class Ordered {
 class Order {
  public:
   void Add(Ordered* call);
-  // All that `call` needs is there. Begins it, and what waited for it, now or when its turn comes.
+  // The arrays of `call` are ready. Begins it, and calls that waited for it, now or when its turn comes.
   void Ready(Ordered* call);
   // MXNet will never run it.
   void Skip(Ordered* call);
   // `call`, which was begun, is over.
   void Ended(Ordered* call);
 
-  // Whether all that was added had been begun, or had ended too, before the time was up.
+  // Return whether all added calls had begun, or had also ended, before the time was up.
   bool AwaitBegun(int64_t limit_ms);
   bool AwaitEnded(int64_t limit_ms);
 
-  // Around fork(): waits until all has ended, and keeps still until Release, in the parent and in the child.
+  // For fork(): waits until all calls have ended, and lets none begin until Release, in the parent and in the child.
   void Hold();
   void Release();
 

@@ -11,17 +11,17 @@ const frd_api* core = nullptr;
 
 namespace {
 
-// So many turns of a loop are told apart by name. As many of one node would have to be in flight at once for two of
-// them to meet under one; TensorFlow has ten at most, unless told otherwise. Each name costs the core one of the 4096
-// that it remembers.
-constexpr int64_t kTurns = 32;
+// This many iterations of a loop have different names. Two executions of one node would only share a name if as many
+// were in flight at once; TensorFlow has ten at most by default. Each name costs the core one of the 4096 that it
+// remembers.
+constexpr int64_t kIterations = 32;
 
 std::string NameOf(const Wish& wish, TfContext* context) {
   if (!wish.is_node) return wish.name;
   const uint64_t loop = tf.GetFrameId(context);
-  const int64_t turn = tf.GetIterId(context);
-  if (loop == 0 && turn == 0) return wish.name;
-  return wish.name + "#" + std::to_string(loop % 1000000) + "." + std::to_string(turn % kTurns);
+  const int64_t iteration = tf.GetIterId(context);
+  if (loop == 0 && iteration == 0) return wish.name;
+  return wish.name + "#" + std::to_string(loop % 1000000) + "." + std::to_string(iteration % kIterations);
 }
 
 int TfCodeOf(int32_t code) {
@@ -71,8 +71,8 @@ Call::~Call() {
   if (operation_ != nullptr) core->release(operation_);
 }
 
-// The inputs are the tensors; alltoall's splits; and a number that keeps TensorFlow from computing the operation when
-// it optimizes the graph, which is not looked at.
+// The inputs are the tensors, alltoall's splits, and a number that is not read: it keeps TensorFlow from computing the
+// operation when it optimizes the graph.
 Call::Outcome Call::Describe() {
   if (!HasTensors(wish_.operation)) return {};
   const int others = wish_.operation == FRD_ALLTOALL ? 2 : 1;
@@ -107,7 +107,7 @@ Call::Outcome Call::AddTensor(int index) {
 }
 
 Call::Outcome Call::AllocateLike(int index) {
-  // A tensor that is held by us too would never be given away; the context holds it as long as the kernel runs.
+  // TensorFlow forwards only a tensor to which nothing else refers. The context keeps it as long as the kernel runs.
   tf.DeleteTensor(std::exchange(inputs_[index], nullptr));
   Status status;
   int forwarded = -1;
@@ -159,14 +159,14 @@ void Call::Enqueue() {
   request.done = &Call::OnDone;
   request.done_argument = this;
   const int32_t code = core->enqueue(&request, &operation_);
-  if (code == FRD_OK) return Arrive();  // OnDone may have come already
+  if (code == FRD_OK) return Arrive();  // OnDone may have run already
   outcome_ = {code, core->last_error()};
   Complete();
 }
 
 void Call::RunHere() {
   const frd_request request = Request();
-  // Without a result to take, a small one needs no operation.
+  // A small operation without a result to take needs no frd_operation.
   const int32_t code = core->run(&request, IsLikeInput(wish_.operation) ? nullptr : &operation_);
   if (code != FRD_OK) outcome_ = {code, core->last_error()};
 }
@@ -215,7 +215,7 @@ void Call::Complete() {
   if (outcome_.code == FRD_OK) outcome_ = TakeResults();
   if (outcome_.code != FRD_OK) TellFailure();
   const std::function<void()> end = std::move(end_);
-  delete this;  // before TensorFlow goes on: it may end the process
+  delete this;  // before TensorFlow goes on, since it may end the process
   if (end) end();
 }
 

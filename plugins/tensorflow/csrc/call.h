@@ -2,14 +2,15 @@
 //
 //   Begin       a thread of TensorFlow: describes the inputs, takes what ends the kernel, enqueues in the core
 //   OnDone      a thread of the core: the collective has ended
-//   Complete    whoever comes second of the two: takes the results, tells TensorFlow, and the call is gone
+//   Complete    the second of the two calls it: takes the results, tells TensorFlow, and destroys the call
 //
-// Outputs whose shape is that of the input are allocated before, and may be the input's memory where TensorFlow has no
-// other use for it; those whose rows only the core knows are the core's memory, which TensorFlow is handed in Complete.
+// Outputs with the shape of the input are allocated before, and may be the input's memory where TensorFlow has no other
+// use for it. Where only the core knows the number of rows, the output is the core's memory, which Complete passes to
+// TensorFlow.
 //
-// On a device TensorFlow starts a kernel when what comes before has been told to the device, and goes on when the
-// kernel has ended, without showing its stream to either side. So the core is to wait for all that the device was told,
-// and we end the kernel when the result is there.
+// On a device, TensorFlow starts a kernel when the work before it has been enqueued, and goes on when the kernel has
+// ended, without showing its stream to either side. So the core waits for all work enqueued on the device, and the
+// plugin ends the kernel when the result is complete.
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,7 @@
 
 namespace farandole_tensorflow {
 
-// What a node of a graph asks for, or a call in eager mode: the attributes of the operation. Constant.
+// The attributes of an operation: a node of a graph, or a call in eager mode. Constant.
 struct Wish {
   int32_t operation = 0;
   int32_t reduce = 0;
@@ -32,14 +33,14 @@ struct Wish {
   double prescale = 1.0;
   double postscale = 1.0;
   std::string name;
-  bool is_node = false;  // of a graph, whose executions in the turns of a loop may overlap
+  bool is_node = false;  // of a graph, whose executions in the iterations of a loop may overlap
   std::string site;
   bool on_device = false;  // the tensors lie on a CUDA device
 };
 
 class Call {
  public:
-  // Ends the kernel in any case: later, or before it returns.
+  // Ends the kernel in any case, before it returns or later.
   static void Begin(const Wish& wish, TfContext* context, TfDone* done);
 
   Call(const Call&) = delete;
@@ -73,7 +74,7 @@ class Call {
   TfContext* const context_;
   const std::string name_;
   std::function<void()> end_;
-  std::vector<TfTensor*> inputs_, outputs_;  // references, ours to drop
+  std::vector<TfTensor*> inputs_, outputs_;  // references that this call drops
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<frd_tensor> tensors_;
   std::vector<int64_t> splits_;

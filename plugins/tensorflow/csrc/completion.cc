@@ -27,14 +27,14 @@ const char* LibraryOf(const void* address) {
   return address != nullptr && dladdr(address, &found) != 0 && found.dli_fname != nullptr ? found.dli_fname : "";
 }
 
-// The few lambdas that TensorFlow has for this; to ask about an address takes microseconds.
+// A cache of the few lambdas that TensorFlow uses for this, since a look-up of an address takes microseconds.
 struct Known {
   std::atomic<const void*> manager{nullptr}, invoker{nullptr};
 };
 std::array<Known, 8> known;
 
 bool IsKnown(const void* manager, const void* invoker) {
-  if (manager == nullptr || invoker == nullptr) return false;  // as are the places that are free yet
+  if (manager == nullptr || invoker == nullptr) return false;  // free places have null, too
   for (const Known& each : known) {
     if (each.invoker.load(std::memory_order_acquire) == invoker && each.manager.load() == manager) return true;
   }
@@ -57,7 +57,7 @@ bool IsTensorFlows(const void* address) {
   return name.rfind("libtensorflow", 0) == 0 || name.rfind("_pywrap_tensorflow", 0) == 0;
 }
 
-// Whether a std::function of our own has the layout.
+// True when a std::function made here has the layout.
 bool KnowsLayout() {
   std::function<void()> mine = [] {};
   const Words words = WordsOf(&mine);

@@ -1,13 +1,12 @@
 // How an asynchronous kernel tells TensorFlow that it has ended, after its compute function has returned.
 //
-// TensorFlow hands compute the address of a std::function<void()> that it destroys when compute returns, although the
-// kernel is to call it later. So it is moved out while compute runs. That takes the layout of libstdc++'s
-// std::function:
+// TensorFlow passes compute the address of a std::function<void()>, which it destroys when compute returns, although
+// the kernel calls it later. So it is moved out while compute runs. That needs the layout of libstdc++'s std::function:
 //
 //   | 16 bytes: what was captured, or a pointer to it | manager | invoker |
 //
-// which is TensorFlow's, too, where the last two words point into its own libraries. That is looked at before anything
-// is moved; where it does not hold, the kernel must end before compute returns.
+// TensorFlow has the same layout where the last two words point into its own libraries. The code checks that before it
+// moves anything; if it does not hold, the kernel must end before compute returns.
 #pragma once
 
 #include <functional>
@@ -16,14 +15,14 @@
 
 namespace farandole_tensorflow {
 
-// Moves out what ends the kernel; empty where it is not known how. Any thread; to be called within compute.
+// Moves out the function that ends the kernel; returns an empty one where the layout is not known. Any thread, within
+// compute.
 std::function<void()> TakeCompletion(TfDone* done);
 
-// Whether it is known, as far as can be told: our own std::functions have the layout, and so had TensorFlow's until
-// now.
+// True while the layout seems known: a std::function made here has it, and so had all of TensorFlow's until now.
 bool CanTakeCompletions();
 
-// From now on it is not known; for tests.
+// Makes the layout unknown from now on; for tests.
 void TakeNoCompletions();
 
 }  // namespace farandole_tensorflow

@@ -18,7 +18,7 @@ constexpr char kGlobal[] = "_ZN3xla24CustomCallTargetRegistry6GlobalEv";
 constexpr char kRegister[] =
     "_ZN3xla24CustomCallTargetRegistry8RegisterERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPvS8_";
 
-// What the graph says of a call, written by _xla.py:
+// The description of a call in the graph, written by _xla.py:
 //
 //   operation reduce root process_set prescale_bits postscale_bits, then of each tensor: type rank dimensions...
 //   name
@@ -42,7 +42,7 @@ class Config {
     }
   }
 
-  // Of these inputs and outputs; valid as long as this is.
+  // The request for these inputs and outputs; valid as long as this object.
   frd_request Request(void* const* outputs, const void* const* inputs) {
     for (size_t i = 0; i < types_.size(); ++i) {
       frd_tensor tensor = {};
@@ -82,8 +82,8 @@ class Config {
   std::vector<frd_tensor> tensors_;
 };
 
-// XLA calls this. What it has for the outcome is, in all versions, an optional text that is empty for success. After
-// the tensors there is a number that the next call gets: it puts the calls, each of which waits, into one order on all
+// XLA calls this. Its place for the outcome is, in all versions, an optional text that is empty for success. The last
+// output is a number that the next call takes as input: it puts the calls, each of which waits, into one order on all
 // ranks.
 void Run(void* const* outputs, const void** inputs, const char* text, size_t size,
          std::optional<std::string>* failure) noexcept {

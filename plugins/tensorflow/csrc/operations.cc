@@ -61,9 +61,9 @@ class Attributes {
   Status status_;
 };
 
-// TensorFlow puts what is in a branch or a loop into the graph around it, as cond/then/_5/allreduce, and counts all
-// such places in one: a rank with one more of them, without any operation of ours, would have other names after it.
-// The name before the number is unique already.
+// TensorFlow puts the content of a branch or loop into the graph around it, as cond/then/_5/allreduce, and numbers all
+// such places together. A rank with one more of them, even without a Farandole operation, would have other names after
+// it. The name without the number is unique already.
 std::string WithoutPlaceNumbers(const std::string& name) {
   std::string result;
   for (size_t begin = 0; begin <= name.size();) {
@@ -87,7 +87,7 @@ void* Create(TfConstruction* construction) noexcept {
   wish->on_device = on_device;
   wish->is_node = attributes.Flag("is_node");
   wish->name = attributes.Text("tensor_name");
-  // A function's nodes are copied to wherever it is called; the names of nodes tell the copies apart.
+  // TensorFlow copies a function's nodes to wherever it is called; the names of nodes tell the copies apart.
   if (wish->is_node) wish->name = WithoutPlaceNumbers(attributes.NodeName());
   wish->process_set = static_cast<int32_t>(attributes.Integer("process_set"));
   wish->site = attributes.Text("site");
@@ -151,7 +151,7 @@ void InferSame(TfShapeContext* context, TfStatus* status) {
   }
 }
 
-// As the input, but with any number of rows.
+// The output has the input's shape with any number of rows.
 void InferRows(TfShapeContext* context, int index, TfStatus* status) {
   Shape input, rest, result, rows(tf.ShapeInferenceContextVectorFromSize(context, kUnknown));
   tf.ShapeInferenceContextGetInput(context, index, input, status);
@@ -188,7 +188,7 @@ using Texts = std::vector<std::string>;
 
 struct Kernel {
   TfCreate create;
-  TfCreate create_on_device = nullptr;  // where there is one that takes tensors as they lie on a device
+  TfCreate create_on_device = nullptr;  // for tensors that stay on a device; null: none
   TfCompute compute = &Compute;
   TfDelete destroy = &Delete;
 };
@@ -211,7 +211,7 @@ std::string Define(const Definition& definition) {
   for (const auto& each : definition.inputs) tf.OpDefinitionBuilderAddInput(builder, each.c_str());
   for (const auto& each : definition.outputs) tf.OpDefinitionBuilderAddOutput(builder, each.c_str());
   for (const auto& each : definition.attributes) tf.OpDefinitionBuilderAddAttr(builder, each.c_str());
-  // TensorFlow takes any call for yes.
+  // TensorFlow takes any call as true.
   if (definition.is_stateful) tf.OpDefinitionBuilderSetIsStateful(builder, true);
   tf.OpDefinitionBuilderSetShapeInferenceFunction(builder, definition.infer);
   Status status;
@@ -221,8 +221,8 @@ std::string Define(const Definition& definition) {
 
 bool IsToken(const std::string& argument) { return NameOf(argument) == "token"; }
 
-// On a GPU the arguments lie in host memory, where TensorFlow copies them in its streams, before and after; but for the
-// tensors of a kernel that takes them as they lie there. `device_of_core`: where it is to do so; null: nowhere.
+// On a GPU the arguments lie in host memory, and TensorFlow copies them in its streams, before and after. Only the
+// tensors of a kernel that takes device memory stay there. `device_of_core`: where kernels do that; null: nowhere.
 std::string AddKernel(const Definition& definition, const char* device, const char* device_of_core) {
   const Kernel& kernel = definition.kernel;
   const bool as_they_lie =

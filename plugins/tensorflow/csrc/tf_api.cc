@@ -5,7 +5,7 @@
 namespace farandole_tensorflow {
 namespace {
 
-// Which of the two has a function differs between versions.
+// Each function is in one of the two, depending on the version.
 constexpr const char* kLibraries[] = {"libtensorflow_framework.so.2", "libtensorflow_cc.so.2"};
 
 void* Find(const char* name) {

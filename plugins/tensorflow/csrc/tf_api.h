@@ -1,6 +1,7 @@
-// What is used of TensorFlow: its C functions, declared here and looked up in the libraries that Python has loaded.
+// The part of TensorFlow that the plugin uses: its C functions, declared here and looked up in the libraries that
+// Python has loaded.
 //
-// Own declarations instead of TensorFlow's headers, so that one binary serves every version from 2.13 on. Constant
+// Declarations of our own, instead of TensorFlow's headers, let one binary serve every version from 2.13 on. Constant
 // after OpenTensorFlow; any thread, as far as TensorFlow's own rules go.
 #pragma once
 
@@ -25,7 +26,7 @@ struct TfStringView {
   size_t length;
 };
 
-// TF_Code and TF_DataType, those that are met.
+// The values of TF_Code and TF_DataType that are used.
 constexpr int kTfInvalidArgument = 3, kTfDeadlineExceeded = 4, kTfFailedPrecondition = 9, kTfInternal = 13;
 constexpr int kTfUnavailable = 14;
 constexpr int kTfInt32 = 3, kTfInt64 = 9;
@@ -94,10 +95,10 @@ struct TfApi {
 // The functions; valid after OpenTensorFlow.
 extern TfApi tf;
 
-// Looks the functions up. "" or why they cannot be used.
+// Looks the functions up. Returns "", or why they cannot be used.
 std::string OpenTensorFlow();
 
-// TF_Status for the length of a block.
+// A TF_Status that lives as long as the object.
 class Status {
  public:
   Status() : status_(tf.NewStatus()) {}

@@ -5,11 +5,11 @@
 
 namespace farandole_tensorflow {
 
-// The number of farandole.h for one of TF_DataType, and the other way; -1 where there is none.
+// Convert a TF_DataType to the number of farandole.h, and back; -1 where there is none.
 int32_t CoreTypeOf(int tf_type);
 int TfTypeOf(int32_t core_type);
 
-// All that the core knows, as an operation's definition lists them.
+// All types that the core knows, as an operation's definition lists them.
 extern const char* const kTypes;
 
 }  // namespace farandole_tensorflow

@@ -1,4 +1,4 @@
-// The Gloo back end: collectives over Gloo's own TCP connections, by libfarandole_gloo.so (bridge.h), which the user
+// The Gloo backend: collectives over Gloo's own TCP connections, by libfarandole_gloo.so (bridge.h), which the user
 // has built.
 #include <dlfcn.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kFileName[] = "libfarandole_gloo.so";
 
-// Beside the library or program that this code is part of, where the core's package has it.
+// The file beside the library or program that this code is part of, where the core's package has it.
 std::string PathBesideUs() {
   const std::string ours = PathOfThisCopy();
   const size_t slash = ours.rfind('/');
@@ -54,8 +54,8 @@ Status Open(const std::string& path, const FrdGlooTable** table) {
   return Status::Ok();
 }
 
-// Opened once per path and kept for the life of the process, since a thread that is left alone may still use it. Any
-// thread may call. kInvalid says what was looked for and how to get it.
+// Opens the library once per path and keeps it for the life of the process, since an abandoned thread may still use it.
+// Any thread may call. kInvalid says what was looked for and how to get it.
 Status OpenGloo(const Settings& settings, const FrdGlooTable** table) {
   static std::mutex mutex;
   static auto* const opened = new std::map<std::string, const FrdGlooTable*>();  // never destroyed
@@ -71,10 +71,10 @@ Status OpenGloo(const Settings& settings, const FrdGlooTable** table) {
   return Status::Ok();
 }
 
-// ---- what is done with it
+// ---- how it is used
 
-// Gloo would fail an operation after a time of its own, without a word about whom it waited for. The engine knows that,
-// and how long it may take, so Gloo's limit must never be the shorter one.
+// Gloo's own timeout fails an operation without saying whom it waited for. The engine knows that, and has a timeout of
+// its own, so Gloo's must never be the shorter one.
 constexpr int64_t kLongerThanAnyOperationMs = int64_t{24} * 3600 * 1000;
 
 struct Kernel {
@@ -88,7 +88,7 @@ void FoldTwo(void* kernel, void* output, const void* left, const void* right, si
   Fold(of->dtype, of->reduce, inputs, 2, element_count, Scale(), output);
 }
 
-// The contexts of the process sets. The progress loop may interrupt or greet while the thread of the library performs,
+// Owns the contexts of the process sets. The progress loop may interrupt or greet while the library's thread performs,
 // so what both use is under the mutex.
 class BlockingGloo final : public BlockingLibrary {
  public:
@@ -128,7 +128,7 @@ class BlockingGloo final : public BlockingLibrary {
     return Status::Ok();
   }
 
-  // Whatever runs in the context fails, and so does everything after it: the epoch is over.
+  // Every call in the context fails, now and later: the epoch is over.
   void Interrupt() override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (running_ != nullptr) table_->close(running_);
@@ -197,8 +197,8 @@ class BlockingGloo final : public BlockingLibrary {
   Packing packing_;
   std::vector<std::byte> whole_;
   std::mutex mutex_;
-  std::map<int, void*> contexts_;  // by the set's id; guarded by it, as the next
-  void* running_ = nullptr;        // of the task at hand, or of the last
+  std::map<int, void*> contexts_;  // by the set's id; guarded by the mutex, as the next
+  void* running_ = nullptr;        // of the current task, or of the last
 };
 
 Status FindGloo(const Settings& settings, std::string* library) {

@@ -13,7 +13,7 @@ namespace {
 
 // ---- reductions
 
-// By which the library reduces: its own where it has them and they mean the same as ours.
+// The type and op by which the library reduces: its own, or a function made here.
 struct MpiReduction {
   MpiHandle type;
   MpiHandle op;
@@ -25,15 +25,15 @@ void Reduce(void* input, void* in_and_out, int* count, void* /*type*/) {
   Fold(kDType, kReduce, inputs, 2, static_cast<size_t>(*count), Scale(), in_and_out);
 }
 
-// MPI hands a reduction no argument of ours, so there is a function for each element type and reduction.
+// MPI passes a reduction no argument of its caller, so there is a function for each element type and reduction.
 template <size_t... kPairs>
 constexpr std::array<MpiReduceFunction, sizeof...(kPairs)> AllFunctions(std::index_sequence<kPairs...>) {
   return {&Reduce<static_cast<DType>(kPairs / kReduceOpCount), static_cast<ReduceOp>(kPairs % kReduceOpCount)>...};
 }
 constexpr auto kFunctions = AllFunctions(std::make_index_sequence<size_t{kDTypeCount} * kReduceOpCount>());
 
-// An empty cell is a type that the library lacks. No library has types for 16-bit floats: what stands for them says
-// only how large they are, and a function of ours adds them.
+// An empty cell is a type that the library lacks. No library has types for 16-bit floats: an integer type of the same
+// size stands for them, and a function of this library reduces them.
 constexpr auto kTypes = ByNumber<kDTypeCount, MpiKnown>(MpiKnown::kNone, {{DType::kUint8, MpiKnown::kUint8},
                                                                           {DType::kInt8, MpiKnown::kInt8},
                                                                           {DType::kUint16, MpiKnown::kUint16},
@@ -50,16 +50,16 @@ constexpr auto kOps = ByNumber<kReduceOpCount, MpiKnown>(MpiKnown::kNone, {{Redu
                                                                            {ReduceOp::kMax, MpiKnown::kMax},
                                                                            {ReduceOp::kProduct, MpiKnown::kProduct}});
 
-// kNone where a function of ours is needed: for types that the library lacks, and for the minimum and maximum of
-// floats, where the library's may lose a NaN.
+// kNone where a function of this library is needed: for types that the MPI library lacks, and for the minimum and
+// maximum of floats, where the library's may lose a NaN.
 MpiKnown TheirOp(DType dtype, ReduceOp reduce) {
   if (IsHalf(dtype) || dtype == DType::kBool) return MpiKnown::kNone;
   const bool finds_extremes = reduce == ReduceOp::kMin || reduce == ReduceOp::kMax;
   return IsFloating(dtype) && finds_extremes ? MpiKnown::kNone : kOps[static_cast<size_t>(reduce)];
 }
 
-// The library's type and op, made where it has none that means the same. REQUIRES: MpiKnows the type; reduce is neither
-// kAverage nor kAdasum.
+// Finds the library's type and op, or makes an op where it has none that means the same. REQUIRES: MpiKnows the type;
+// reduce is neither kAverage nor kAdasum.
 Status FindReduction(const MpiLibrary& library, DType dtype, ReduceOp reduce, MpiReduction* reduction) {
   reduction->type = library.Known(kTypes[static_cast<size_t>(dtype)]);
   if (const MpiKnown theirs = TheirOp(dtype, reduce); theirs != MpiKnown::kNone) {
@@ -201,8 +201,8 @@ Status MpiCollectives::Reducescatter(MpiHandle communicator, int position, DType
   return Status::Ok();
 }
 
-// *size_bytes becomes the largest of all ranks'. The ranks must all call the same functions of MPI, and only this rank
-// knows what it sends.
+// Sets *size_bytes to the largest of all ranks'. Only this rank knows what it sends, but all ranks must call the same
+// functions of MPI.
 Status MpiCollectives::AgreeOnMost(MpiHandle communicator, size_t* size_bytes) const {
   auto most = static_cast<int64_t>(*size_bytes);
   FRD_RETURN_IF_ERROR(library_->Call(library_->allreduce, library_->in_place(), &most, 1,
@@ -211,10 +211,10 @@ Status MpiCollectives::AgreeOnMost(MpiHandle communicator, size_t* size_bytes) c
   return Status::Ok();
 }
 
-// Every rank sends as many messages, some of them empty, so that each finds its receiver.
+// Every rank sends equally many messages, some of them empty, so that each finds its receiver.
 Status MpiCollectives::Exchange(MpiHandle communicator, int to, const char* sent, size_t send_bytes, int from,
                                 char* received, size_t recv_bytes, size_t rounds) const {
-  constexpr int kTag = 0;  // any will do: only we use the communicator
+  constexpr int kTag = 0;  // any will do: nothing else uses the communicator
   const MpiHandle byte = library_->Known(MpiKnown::kUint8);
   for (size_t round = 0; round < rounds; ++round) {
     const size_t send = std::min(most_bytes_, send_bytes), receive = std::min(most_bytes_, recv_bytes);

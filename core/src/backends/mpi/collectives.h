@@ -1,13 +1,13 @@
-// The collectives by MPI's calls, for any size. MPI counts in int, and libraries go wrong before that, so what is more
-// than `most_bytes` goes in several calls:
+// The collectives by MPI's calls, for any size. MPI counts in int, and libraries fail even below that limit, so data
+// above `most_bytes` take several calls:
 //
 //   allreduce, broadcast    piece by piece
 //   allgather               a broadcast from every position, piece by piece
 //   reducescatter           a reduction to every position, piece by piece
 //   alltoall                position p exchanges with p + k and p - k, for each k, piece by piece
 //
-// The library reduces by its own ops where they mean the same as ours, else by functions of ours that MPI calls: 16-bit
-// floats and bool it does not know, and in its minima and maxima a NaN may get lost.
+// The library reduces by its own ops where they mean the same as the core's, else by functions that MPI calls back: it
+// does not know 16-bit floats and bool, and its minimum and maximum may lose a NaN.
 //
 // Every function blocks until the other ranks have called it, too. An object is a value: any thread, but one thread for
 // each communicator at a time.
@@ -20,7 +20,7 @@
 
 namespace farandole {
 
-// Whether tensors of this type can be reduced. Pure; any thread.
+// True when tensors of this type can be reduced. Pure; any thread.
 bool MpiKnows(DType dtype);
 
 class MpiCollectives {
@@ -34,7 +34,7 @@ class MpiCollectives {
   // REQUIRES, where there is a dtype: MpiKnows it. input may be output.
   Status Allreduce(MpiHandle communicator, DType dtype, ReduceOp reduce, const void* input, void* output,
                    size_t element_count) const;
-  // The root's data go to all others, from and to one buffer on each rank.
+  // Sends the root's data to all others, from and to one buffer on each rank.
   Status Broadcast(MpiHandle communicator, int root, void* data, size_t size_bytes) const;
   // The input may lie at its place in the output. rank_bytes: the size of every position's part.
   Status Allgather(MpiHandle communicator, int position, const void* input, void* output,
@@ -47,7 +47,7 @@ class MpiCollectives {
                        void* output, const std::vector<size_t>& rank_bytes) const;
 
  private:
-  // What alltoall is made of where it is too large for one call (collectives.cc).
+  // The parts of an alltoall that is too large for one call (collectives.cc).
   Status AgreeOnMost(MpiHandle communicator, size_t* size_bytes) const;
   Status Exchange(MpiHandle communicator, int to, const char* sent, size_t send_bytes, int from, char* received,
                   size_t recv_bytes, size_t rounds) const;

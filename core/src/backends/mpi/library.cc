@@ -37,7 +37,7 @@ std::string InAFewWords(const char* text) {
   return words;
 }
 
-// The library's own answer: 1 for ABI 1, -1 where it is no library of the standard interface.
+// Returns what the library answers: 1 for ABI 1, -1 where it does not have the standard interface.
 int StandardVersion(void* library) {
   using Function = int (*)(int*, int*);
   const auto function = reinterpret_cast<Function>(dlsym(library, "MPI_Abi_get_version"));
@@ -45,7 +45,7 @@ int StandardVersion(void* library) {
   return function != nullptr && function(&major, &minor) == kMpiSuccess ? major : -1;
 }
 
-// Open MPI 6 has the standard interface in a file of its own, beside that with its variables.
+// Open MPI 6 has the standard interface in a file of its own, beside the file with its variables.
 bool HasOpenMpiVariables(void* library, const std::string& path) {
   const void* const world = dlsym(library, kMpiKnown[0].open_mpi);
   return world != nullptr && FileOf(world) == path;
@@ -101,8 +101,8 @@ Status Examine(void* library, MpiLibrary* found) {
   return FillKnown(library, found);
 }
 
-// Open MPI's plugins look for its names among those of the whole process. Other libraries need no such thing, and their
-// names would get in the way of another MPI's.
+// Open MPI's plugins look for its names among those of the whole process. Other libraries do not need that, and their
+// names could clash with another MPI's.
 void ShareNames(const MpiLibrary& library) {
   if (library.abi == MpiAbi::kOpenMpi) dlopen(library.path.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 }
@@ -114,8 +114,8 @@ bool IsInUse(void* library) {
   return function != nullptr && function(&flag) == kMpiSuccess && flag != 0;
 }
 
-// Null where this process has loaded none. A library that is in use (MPI_Init was called) goes before others: the
-// program communicates by it, and MPI is started once.
+// Returns null where this process has loaded none. A library that is in use (MPI_Init was called) goes before others:
+// the program communicates by it, and MPI can be started only once.
 void* FindLoaded(const std::vector<std::string>& names, std::string* path) {
   void* found = nullptr;
   if (void* const anywhere = dlsym(RTLD_DEFAULT, "MPI_Init_thread")) {  // linked, under whatever name
@@ -152,7 +152,7 @@ Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
       *path = candidate;
       *library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
       const char* const error = *library == nullptr ? dlerror() : nullptr;
-      // A name that is not there is only listed; a library that is there and cannot be opened is told with its error.
+      // A missing file is only listed as looked for; the error of a library that exists and cannot be opened is shown.
       if (error != nullptr &&
           std::strstr(error, (candidate + ": cannot open shared object file: No such").c_str()) == nullptr)
         errors += std::string("; ") + error;

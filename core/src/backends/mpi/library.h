@@ -1,7 +1,7 @@
-// The functions of an MPI library that we use, looked up in it at run time, and its handles and numbers.
+// The functions of an MPI library that the core uses, looked up in it at run time, and its handles and numbers.
 //
 // A library is opened once and stays for the life of the process, since the program may use it, too. Any thread may
-// call what is here; what MPI allows to several threads at once is up to the level that StartMpi asks for.
+// call what is here; which calls several threads may make at once depends on the thread level that StartMpi asks for.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace farandole {
 // ---- handles and numbers
 //
 // The numbers and handles that MPI's header would define, for each of the binary interfaces that libraries have. No
-// header is included: one build of ours works with all of them.
+// header is included, so one build works with all of them.
 //
 //   interface   who                                   handles are    whose header has the values
 //   kMpich      MPICH 3 to 5, Intel MPI, MVAPICH,     int            MPICH 4.0.2 (Debian) and 5.0.2 (wheel),
@@ -33,7 +33,8 @@ namespace farandole {
 enum class MpiAbi { kMpich, kStandard, kOpenMpi };
 const char* NameOf(MpiAbi abi);  // "MPICH's", for "... binary interface"
 
-// A predefined handle: communicators, error handlers, and of what we reduce the types and operations that MPI knows.
+// A predefined handle: communicators, error handlers, and the types and operations that MPI knows and the core reduces
+// by.
 enum class MpiKnown {
   kCommWorld,
   kErrorsReturn,
@@ -144,7 +145,7 @@ using MpiReduceFunction = void (*)(void*, void*, int*, void*);
 
 struct MpiLibrary {
   std::string path;
-  std::string version;  // what it says of itself, in a few words
+  std::string version;  // what the library says of itself, shortened
   MpiAbi abi = MpiAbi::kMpich;
   std::array<MpiHandle, kMpiKnown.size()> known;
 
@@ -192,21 +193,20 @@ struct MpiLibrary {
 
 // Where an MPI library may be.
 struct MpiPlaces {
-  std::string wanted;  // a path or name, then no other will do; "" for any
-  std::string
-      launcher;  // "openmpi" or "mpich": whose launcher started this process, so whose library it must be; else ""
+  std::string wanted;                // a path or name, which must be used; "" for any
+  std::string launcher;              // "openmpi" or "mpich": the MPI whose launcher started this process; else ""
   std::vector<std::string> folders;  // looked into before the system's
 };
 
-// The names that are looked for, in this order. Open MPI's goes first where its launcher started the ranks: other
-// libraries would not find them.
+// Returns the names to look for, in order. Open MPI's come first where its launcher started the ranks, since other
+// libraries would not find these.
 std::vector<std::string> MpiLibraryNames(const std::string& launcher);
 
-// Takes the wanted library, else one that this process has loaded already, else the first that there is. kInvalid says
+// Takes the wanted library, else one that this process has loaded already, else the first that is found. kInvalid says
 // what was looked for and what to do.
 Status OpenMpiLibrary(const MpiPlaces& places, const MpiLibrary** library);
 
-// The folder `lib` of the Python environment in which this very program lies, where wheels put an MPI; else "".
+// Returns the folder `lib` of this program's Python environment, where wheels put an MPI; else "".
 std::string OwnLibraryFolder();
 
 }  // namespace farandole

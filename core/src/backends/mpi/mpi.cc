@@ -1,4 +1,4 @@
-// The MPI back end: a library that is found at run time, and whose own launcher started the ranks.
+// The MPI backend: a library that is found at run time, and whose own launcher started the ranks.
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ bool MpiSupports(const PathFacts& facts) {
   return LibrariesPerform(facts) && (!Reduces(facts.kind) || MpiKnows(facts.dtype));
 }
 
-// A wheel puts its MPI into the Python environment, where the system does not look.
+// A wheel puts its MPI into the Python environment, where the system does not look for libraries.
 Status FindLibrary(const Settings& settings, const MpiLibrary** library) {
   MpiPlaces places;
   if (const auto wanted = settings.libraries.find(kMpi.name); wanted != settings.libraries.end())
@@ -33,8 +33,7 @@ Status FindVersion(const Settings& settings, std::string* version) {
   return Status::Ok();
 }
 
-// A rank greets with its number in MPI_COMM_WORLD, by which the others find it there. Our ranks may be some of MPI's,
-// and in another order.
+// A rank's address is its number in MPI_COMM_WORLD. The job's ranks may be some of MPI's, and in another order.
 class BlockingMpi final : public BlockingLibrary {
  public:
   BlockingMpi(int world_size, const Settings& settings) : world_size_(world_size), settings_(settings) {}
@@ -68,7 +67,7 @@ class BlockingMpi final : public BlockingLibrary {
 
   void Forget(int set_id) override { communicators_->Forget(set_id); }
 
-  // MPI has no way to wake its thread. Where its launcher sees that a rank has died, it ends the others.
+  // MPI cannot interrupt its thread. Where MPI's launcher sees that a rank has died, it ends the others.
   void Interrupt() override { LeaveMpiUnfinished(); }
 
  private:

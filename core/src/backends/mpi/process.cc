@@ -12,12 +12,12 @@
 namespace farandole {
 namespace {
 
-std::mutex g_mutex;                         // one beginning at a time
+std::mutex g_mutex;                         // one start at a time
 const MpiLibrary* g_begun_by_us = nullptr;  // guarded by g_mutex
 std::atomic<bool> g_unfinished{false};      // LeaveMpiUnfinished
 std::atomic<int> g_within{0};               // objects of WithinMpi
 
-// MPI_Finalize waits for threads that are within MPI, so it is left out where one may not come back.
+// MPI_Finalize waits for threads that are within MPI, so it is not called where one may not return.
 void FinishAtExit() {
   if (g_within > 0) return;
   std::lock_guard<std::mutex> lock(g_mutex);
@@ -27,7 +27,7 @@ void FinishAtExit() {
   g_begun_by_us->finalize(g_begun_by_us->abi);
 }
 
-// A thread of ours calls MPI, while the program's own threads may call it, too.
+// A thread of this library calls MPI, while the program's own threads may call it, too.
 Status CheckLevel(const MpiLibrary& library, int level, const std::string& what, const std::string& remedy) {
   if (level >= library.thread_multiple()) return Status::Ok();
   return Invalid(what + " without MPI_THREAD_MULTIPLE (level " + std::to_string(level) + " of " +
@@ -122,7 +122,7 @@ MpiCommunicators::~MpiCommunicators() {
   for (const auto& [set, communicator] : by_set_) Free(communicator);
 }
 
-// MPI_Comm_create_group is called by the members alone: other ranks may be busy, and need not know of the set.
+// Only the members call MPI_Comm_create_group: other ranks may be busy, and need not know of the set.
 Status MpiCommunicators::Make(int set_id, const std::vector<int>& places) {
   std::vector<int> sorted = places;
   std::sort(sorted.begin(), sorted.end());

@@ -1,8 +1,8 @@
-// MPI in this process: begun by the program or by us, at most once, and ended by who began it; this process's place in
-// it; and the communicators of our process sets.
+// MPI in this process: started at most once, by the program or by this library, and ended by whoever started it. Also
+// this process's rank in MPI, and the communicators of process sets.
 //
-// MPI cannot be begun again once it was ended, so what we began is ended when the process exits, not at shutdown. The
-// functions are for any thread.
+// MPI cannot be started again once it was ended, so an MPI that this library started ends when the process exits, not
+// at shutdown. Any thread may call the functions.
 #pragma once
 
 #include <map>
@@ -14,14 +14,15 @@
 
 namespace farandole {
 
-// Afterwards MPI is there for all threads. kInvalid says why it cannot be. launcher: as MpiPlaces has it.
+// Starts MPI for all threads, unless it is started. kInvalid says why that failed. launcher: as in MpiPlaces.
 Status StartMpi(const MpiLibrary& library, const std::string& launcher);
 
-// Says that a thread of ours may be within MPI, in a call that does not end: MPI_Finalize would wait for it, so it is
-// not called any more.
+// Says that a thread of this library may stay within MPI in a call that does not end. MPI_Finalize would wait for it,
+// so it is not called any more.
 void LeaveMpiUnfinished();
 
-// While there is one, a thread of ours is within MPI and may not come back: MPI_Finalize is not called then, either.
+// While there is one, a thread of this library is within MPI and may not return, so MPI_Finalize is not called then,
+// either.
 class WithinMpi {
  public:
   WithinMpi();
@@ -30,17 +31,17 @@ class WithinMpi {
   WithinMpi& operator=(const WithinMpi&) = delete;
 };
 
-// *rank: this process's in MPI_COMM_WORLD. kInvalid where MPI knows fewer ranks than the job has; it says what to do.
-// REQUIRES: StartMpi.
+// Sets *rank to this process's rank in MPI_COMM_WORLD. kInvalid where MPI has fewer ranks than the job; the message
+// says what to do. REQUIRES: StartMpi.
 Status FindPlaceInMpi(const MpiLibrary& library, int world_size, int* rank);
 
-// *all: what all ranks say, by rank, in a communicator of its own. kInvalid where this process has another place in MPI
-// than its launcher's variables said. REQUIRES: StartMpi.
+// Gathers `mine` of all ranks, by rank, in a communicator of its own. kInvalid where this process has another rank in
+// MPI than its launcher's variables said. REQUIRES: StartMpi.
 Status ExchangeByMpi(const MpiLibrary& library, int rank, int size, const std::string& mine,
                      std::vector<std::string>* all);
 
-// Owns the communicators of our process sets. Making one is collective among the set's ranks, so all of them make
-// theirs in the same order, that of the log. One thread at a time uses it.
+// Owns the communicators of process sets. To make one is collective among the set's ranks, so all of them make theirs
+// in the order of the log. One thread at a time uses it.
 class MpiCommunicators {
  public:
   explicit MpiCommunicators(const MpiLibrary* library) : library_(library) {}

@@ -13,7 +13,7 @@ bool IsScaled(const Task& task, const Scale& scale) {
   return Reduces(task.kind) && IsFloating(task.dtype) && !scale.IsIdentity();
 }
 
-// A group that was begun is ended in any case: NCCL would take the thread's next calls for a part of it.
+// Ends a group that was begun in any case, since NCCL would take the thread's next calls for a part of it.
 Status MakeAsGroup(const NcclLibrary& nccl, Communicator* communicator, const CallList& list) {
   FRD_RETURN_IF_ERROR(communicator->Call(nccl.group_start));
   const Status enqueued = list.Make(communicator);
@@ -88,7 +88,7 @@ struct Rows {
   CallList* calls;
 };
 
-// A broadcast from each rank, where parts differ. A rank's own part is sent from its input.
+// Where parts differ, each rank broadcasts its own. A rank's own part is sent from its input.
 void Rows::Gather() const {
   if (AllEqual(task.rank_bytes))
     return calls->Add(nccl.all_gather, from, to, task.rank_bytes[0], NcclType::kUint8, comm, stream);
@@ -115,7 +115,7 @@ void Rows::Exchange() const {
   }
 }
 
-// A reduction to each rank, where parts differ: NCCL writes `to` only on its root.
+// Where parts differ, one reduction goes to each rank: NCCL writes `to` only on its root.
 void Rows::Scatter(const NcclReduction& reduction) const {
   const NcclType type = NcclTypeOf(task.dtype);
   const size_t item_bytes = SizeOf(task.dtype);

@@ -1,7 +1,7 @@
 // NCCL's calls for one task: a list of them, made as one group, with the reduction that is made for them.
 //
 //   CallList     calls with all that they use
-//   Calls        begins a list as one group, and makes and destroys the task's reduction
+//   Calls        starts a list as one group, and makes and destroys the task's reduction
 //   Launch       a whole task among all its ranks
 //
 // Only the holder of the ProgressLock uses Calls and Launch. The thread of the communicator makes a list.
@@ -19,7 +19,7 @@ namespace farandole {
 // A task's reduction. It may be made by a call before the group, so it is read when the group is called.
 using NcclReduction = std::shared_ptr<NcclReduce>;
 
-// Calls that are made later, in another thread, which may outlast the task: so they hold all that they use.
+// Calls that are made later, in another thread. They may outlast the task, so they hold all that they use.
 class CallList {
  public:
   template <typename Signature, typename... Arguments>
@@ -49,13 +49,14 @@ class Calls {
  public:
   explicit Calls(const NcclLibrary& nccl) : nccl_(nccl) {}
 
-  // `list` says which calls, with the task's reduction and these factors. REQUIRES: the communicator is ready, and of
+  // `list` adds the calls, with the task's reduction and these factors. REQUIRES: the communicator is ready, and has
   // several ranks where there are factors (NcclSupports); what was begun before has ended.
   void Begin(const Task& task, const Scale& scale, Communicator* communicator,
              const std::function<void(const NcclReduction&, CallList*)>& list);
   // The same for calls that reduce nothing.
   void Begin(Communicator* communicator, const std::function<void(CallList*)>& list);
-  // REQUIRES: the device is past the calls, and the communicator is ready, as it is to be again before the next calls.
+  // REQUIRES: the device has performed the calls, and the communicator is ready. It must be ready again before the next
+  // calls.
   void End();
 
  private:
@@ -67,15 +68,15 @@ class Calls {
 };
 
 // One task as calls of NCCL among all its ranks, a group of them where tensors are fused: nothing is packed.
-// Collectives along the first dimension are one call where all ranks have as many rows, else one for each rank.
+// Collectives along the first dimension are one call where all ranks have equally many rows, else one for each rank.
 class Launch {
  public:
   explicit Launch(const NcclLibrary& nccl) : nccl_(nccl), calls_(nccl) {}
 
-  // After every tensor's ready event, in this stream. REQUIRES: the communicator is ready; what was launched before has
-  // ended.
+  // Starts the task in this stream, after every tensor's ready event. REQUIRES: the communicator is ready; what was
+  // launched before has ended.
   Status Begin(const Task& task, Communicator* communicator, DeviceStream* stream);
-  // REQUIRES: the device is past it, and the communicator is ready, as it is to be again before the next.
+  // REQUIRES: the device has performed it, and the communicator is ready. It must be ready again before the next task.
   void End() { calls_.End(); }
 
  private:

@@ -58,7 +58,7 @@ void Communicator::Finish() {
   Make([this] { return Call(nccl_.finalize, handle_); });
 }
 
-// What NCCL answers changes nothing any more.
+// NCCL's answer is not needed any more.
 void Communicator::BeginAbort() {
   Make([this] {
     if (handle_ == nullptr) return Status::Ok();
@@ -93,7 +93,7 @@ void Communicators::Start(const ProcessSet& set, Device* device) {
   if (PositionsOf(set)[0] == set.position) AskForId();
 }
 
-// NCCL's first call of all looks for a network.
+// NCCL's first call looks for a network, so a thread makes it.
 void Communicators::AskForId() {
   if (!id_thread_.has_started()) id_thread_.Start();
   id_thread_.Submit([&nccl = nccl_, device = device_, mine = mine_] {
@@ -153,11 +153,11 @@ std::string Communicators::Advice(const ProcessSet& set) const {
   std::string names;
   for (const std::string& host : hosts) names += (names.empty() ? "" : ", ") + host;
   return " of the hosts " + names +
-         " (is there a network between them that NCCL can use? NCCL_SOCKET_IFNAME chooses one, NCCL_DEBUG=INFO lets "
+         " (check that NCCL can use a network between them: NCCL_SOCKET_IFNAME chooses one, NCCL_DEBUG=INFO lets "
          "it say why; where there is none, set FARANDOLE_NCCL_NETWORK=0 on all ranks)";
 }
 
-// Ranks that share a device are named where there are some: that most often keeps a communicator from being made.
+// Names ranks that share a device: that is the most frequent reason why NCCL cannot make a communicator.
 Status Communicators::Explained(const Status& status, const ProcessSet& set) const {
   if (status.ok()) return status;
   for (size_t i = 0; i < devices_.size() && set.id == made_for_; ++i) {
@@ -226,9 +226,9 @@ bool Communicators::AbortAll(Communicator* working) {
   return !has_left_some_alone_;
 }
 
-// Each in its own thread: NCCL may never return from one of them, which must not keep the others' memory and devices.
-// `working` has a head start: what the end of another frees waits for its calls on the device, and they wait for other
-// ranks.
+// Each communicator ends in its own thread: NCCL may never return from one of them, which must not keep the others'
+// memory and devices. `working` begins earlier, since the end of another communicator frees memory, which waits for the
+// calls of `working` on the device, and these wait for other ranks.
 void Communicators::AbortThose(const std::vector<std::shared_ptr<Communicator>>& those, Communicator* working) {
   if (those.empty()) return;
   const TimePoint begin = Now();

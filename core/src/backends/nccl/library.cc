@@ -31,7 +31,7 @@ const char* LookUpAll(void* library, NcclLibrary* l) {
                 &l->destroy_reduce);
 }
 
-// Without a path from the user, a framework's NCCL that is in this process already goes before the system's.
+// Without a path from the user, an NCCL that a framework has loaded in this process goes before the system's.
 void* OpenByOrder(const std::string& wanted) {
   if (!wanted.empty()) return dlopen(wanted.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (void* const present = dlopen(kSoname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)) return present;
@@ -48,7 +48,7 @@ Status Open(const std::string& wanted, NcclLibrary* library) {
                    "); `pip install nvidia-nccl-cu12` (or -cu13, as your framework's CUDA), set FARANDOLE_NCCL_LIB to "
                    "the path of libnccl.so.2, or take nccl out of FARANDOLE_BACKEND");
   }
-  // The version first: an older library lacks functions, and then its age is what is to be said.
+  // Asks for the version first: an older library lacks functions, and then the message should name its age.
   if (const char* const missing = LookUp(opened, &library->get_version)) {
     return Invalid(library->path + " has no function " + missing +
                    ", so it is no NCCL; set FARANDOLE_NCCL_LIB to the path of libnccl.so.2");
@@ -69,7 +69,7 @@ Status Open(const std::string& wanted, NcclLibrary* library) {
   return Status::Ok();
 }
 
-// ---- our operations
+// ---- the core's operations
 
 constexpr auto kTypes = ByNumber<kDTypeCount, NcclType>(NcclType::kNone, {{DType::kUint8, NcclType::kUint8},
                                                                           {DType::kInt8, NcclType::kInt8},
@@ -92,8 +92,8 @@ constexpr auto kReductionsOfBools =
                                                              {ReduceOp::kProduct, NcclReduce::kMin}});
 constexpr double kLeastOfFloat16 = 1.0 / 16384, kMostOfFloat16 = 65504;
 
-// The factor is rounded to the type, which must not change it by more than a result is rounded by: subnormal and
-// infinite factors would.
+// The factor is rounded to the type. That must not change it by more than a result is rounded by, which excludes
+// subnormal and infinite factors.
 bool CanHold(DType dtype, double factor) {
   const double size = std::fabs(factor);
   switch (dtype) {
@@ -107,8 +107,8 @@ bool CanHold(DType dtype, double factor) {
   }
 }
 
-// NCCL spreads what a communicator of one rank scales over blocks of threads, and leaves out the last elements where
-// their number is no multiple of the blocks' (seen with 2.28.9: 10 of 44,186 floats were not scaled).
+// In a communicator of one rank, NCCL spreads the elements to scale over blocks of threads, and leaves out the last
+// ones where their number is no multiple of the blocks' (seen with 2.28.9: 10 of 44,186 floats were not scaled).
 bool CanScale(int set_size) { return set_size > 1; }
 
 bool CanReduce(const PathFacts& facts) {
@@ -125,7 +125,7 @@ bool CanReduce(const PathFacts& facts) {
 
 }  // namespace
 
-// NCCL counts like this from 2.9 on; older ones come out as an older version all the same.
+// NCCL numbers its versions like this from 2.9 on; older ones are read as an older version all the same.
 std::string NcclLibrary::name() const { return "NCCL " + VersionText(version); }
 
 Status NcclLibrary::Failed(const char* call, int code, NcclComm comm, const std::string& where) const {

@@ -1,5 +1,6 @@
-// The functions of NCCL that we use, looked up in its library at run time, and what of our operations NCCL has. No
-// header of NCCL is included: the names, numbers and layouts below are its binary interface, the same from 2.18 on.
+// The functions of NCCL that the core uses, looked up in its library at run time, and the operations that NCCL can
+// perform. No header of NCCL is included: the names, numbers and layouts below are its binary interface, the same from
+// 2.18 on.
 //
 // A library is opened once per path and stays for the life of the process, since a framework in it may use it too. The
 // functions of this file are for any thread; NCCL's own depend on its version (communicators.h).
@@ -35,7 +36,7 @@ enum class NcclType : int {
   kFloat64 = 8,
   kBfloat16 = 9,
 };
-enum class NcclReduce : int { kNone = -1, kSum = 0, kProduct = 1, kMax = 2, kMin = 3 };  // others are made
+enum class NcclReduce : int { kNone = -1, kSum = 0, kProduct = 1, kMax = 2, kMin = 3 };  // calls make others
 
 struct NcclUniqueId {
   char bytes[128] = {};
@@ -48,7 +49,7 @@ struct NcclConfig {
   unsigned magic = 0xcafebeef;
   unsigned version = kNcclLeastVersion;
   int blocking = 0;
-  int cga_cluster_size = INT_MIN;  // these: not said
+  int cga_cluster_size = INT_MIN;  // this and the rest: NCCL's default
   int least_blocks = INT_MIN;
   int most_blocks = INT_MIN;
   const char* network = nullptr;
@@ -63,9 +64,9 @@ struct NcclFunction {
   Signature* pointer = nullptr;
 };
 
-// A library that was opened. Nothing changes afterwards, so threads share it without a lock.
+// An open library. It does not change afterwards, so threads share it without a lock.
 struct NcclLibrary {
-  std::string path;  // as it was asked for
+  std::string path;  // as the user or the core asked for it
   int version = 0;   // 21803
 
   NcclFunction<int(int*)> get_version{"ncclGetVersion"};
@@ -100,13 +101,13 @@ struct NcclLibrary {
 // system's. kInvalid says what was looked for and what to do.
 Status OpenNccl(const Settings& settings, const NcclLibrary** library);
 
-// ---- our operations, in its words. Pure.
+// ---- the core's operations in NCCL's terms. Pure.
 
-// Operations on tensors of a device, with results there, unless NCCL would give something else than what we promise: it
-// has no 16-bit integers, its minimum and maximum of floats lose a NaN, and it scales nothing but sums of floats, of
+// True for operations on tensors of a device, with results there, unless NCCL's results differ from the documented
+// ones: it has no 16-bit integers, its minimum and maximum of floats lose a NaN, and it scales only sums of floats, of
 // several ranks.
 bool NcclSupports(const PathFacts& facts);
-// What it performs with our help (relay.h) among hosts between which it has no network.
+// True for operations that NCCL performs with the help of relay.h among hosts between which it has no network.
 bool NcclRelays(OpKind kind);
 
 // kNone where NCCL has none. A bool is one byte, 0 or 1; its sum, an or, is a maximum.

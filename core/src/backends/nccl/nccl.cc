@@ -12,16 +12,16 @@
 namespace farandole {
 namespace {
 
-// An error of a connection may come from the death of a rank. It is held back for so long, in which the liveness of the
-// world may find the death, and name the rank.
+// An error of a connection may come from the death of a rank. It is held back for this long, so that the world's
+// liveness can find the death and name the rank.
 constexpr std::chrono::milliseconds kGrace{500};
 constexpr std::chrono::microseconds kPollInterval{50};
-// A thread of NCCL's own connects ranks and launches kernels, and tells nobody when it has: a launch takes some
-// microseconds, a connection a second.
+// A thread of NCCL's own connects ranks and launches kernels, and does not say when it is done: a launch takes some
+// microseconds, a connection a second. For this long the progress loop polls without sleeping.
 constexpr std::chrono::milliseconds kLaunchTime{2};
 
-// All ranks come to the same, since they all know the sizes. What other ranks send to each other in an alltoall they do
-// not know, so an alltoall is always taken to move something.
+// All ranks get the same answer, since they all know the sizes. In an alltoall a rank does not know what others send to
+// each other, so an alltoall is always taken to move something.
 bool MovesNothing(const Task& task) {
   if (TakesSplits(task.kind)) return false;
   return (RowsDiffer(task.kind) ? task.ResultBytes() : task.TotalBytes()) == 0;
@@ -97,9 +97,10 @@ class Nccl final : public Backend {
     if (connects) return nccl_->name() + ", which has not connected the ranks" + advice + ",";
     if (state_ == State::kCrossing) return "other hosts, which do not take what this rank sends them,";
     if (state_ != State::kRunning) return "";
-    const std::string why = IsOnItsWayBack() ? "does another rank of this host wait for other hosts, is the GPU busy?"
-                                             : "is the GPU busy with something else, or the network that "
-                                               "NCCL_DEBUG=INFO names gone?";
+    const std::string why = IsOnItsWayBack()
+                                ? "another rank of this host may wait for other hosts, or the GPU may be busy"
+                                : "the GPU may be busy with something else, or the network that "
+                                  "NCCL_DEBUG=INFO names may be gone";
     return nccl_->name() + ", which does not come to an end on " + stream_->device()->name() + " (" + why + "),";
   }
 
@@ -124,8 +125,8 @@ class Nccl final : public Backend {
   }
 
  private:
-  // A task goes through these from left to right. Where it is relayed, launching and running come twice, and crossing
-  // between them.
+  // A task goes through these states from left to right. A relayed task launches and runs twice, with a crossing
+  // between.
   enum class State { kGathering, kOpening, kLaunching, kRunning, kCrossing, kEnding, kOver };
 
   Status Here(Status status) const {
@@ -133,7 +134,7 @@ class Nccl final : public Backend {
     return {status.code(), world_->NameOf(world_->rank) + ": " + status.message()};
   }
 
-  // Whether NCCL performs the task inside the hosts only, and ours between them.
+  // True when NCCL performs the task inside the hosts only, and links between them.
   bool IsRelayed() const { return communicators_->AreOfHosts(*task_->set); }
   bool IsOnItsWayBack() const { return IsRelayed() && relay_->is_back(); }
 
@@ -170,7 +171,7 @@ class Nccl final : public Backend {
     return Status::Ok();
   }
 
-  // Waits until the device has given up what it was told, which it does now that the communicator is gone.
+  // Waits until the device has ended its work, which it does once the communicator is destroyed.
   void AwaitDevice() {
     const TimePoint end = Now() + patience_.device;
     bool passed = !stream_->Mark().ok();  // a device that cannot record an event has failed
@@ -184,7 +185,7 @@ class Nccl final : public Backend {
                                 "end this process rather than going on with it");
   }
 
-  // A call that has not come back may still use streams and scratch, so they are never freed.
+  // A call that has not returned may still use streams and scratch, so they are never freed.
   void LeaveStreams() {
     for (auto& [device, stream] : streams_) stream->Leave();
   }
@@ -196,7 +197,7 @@ class Nccl final : public Backend {
     asked_ = Now();
   }
 
-  // Takes a step of the task and, as long as one leads to another at once, that one, too.
+  // Takes a step of the task, and further steps as long as each leads to the next at once.
   Status Advance(bool* moved, bool* done) {
     if (state_ == State::kGathering) {
       FRD_RETURN_IF_ERROR(communicators_->Poll(moved, &communicator_));
@@ -277,15 +278,15 @@ class Nccl final : public Backend {
   Device* last_device_ = nullptr;
   bool is_aborted_ = false;
 
-  // Of the task at hand.
+  // The current task.
   const Task* task_ = nullptr;
   State state_ = State::kOver;
   TimePoint asked_{};  // when NCCL was asked for what this state waits for
   DeviceStream* stream_ = nullptr;
   Communicator* communicator_ = nullptr;
   Status failed_;
-  int code_ = 0;           // what NCCL said last
-  TimePoint said_from_{};  // when failed_ may be told
+  int code_ = 0;           // NCCL's last answer
+  TimePoint said_from_{};  // from when on failed_ is reported
 };
 
 Status FindNccl(const Settings& settings, std::string* library) {

@@ -36,7 +36,7 @@ Range Relay::OwnedBy(int member) const {
   return {elements.begin * width, elements.end * width};
 }
 
-// Whether NCCL's own cut of a vector, into as many equal parts as there are members, is ours.
+// True when NCCL's own cut of a vector, into as many equal parts as there are members, equals that of Partition.
 bool Relay::IsEven() const {
   const int members = partition().member_count();
   if (tensors_.size() != 1 || owned_.size() * members != static_cast<int64_t>(total_bytes_)) return false;
@@ -46,8 +46,8 @@ bool Relay::IsEven() const {
   return true;
 }
 
-// Between the ways, what this member owns lies in one piece: in its output where that is one piece there, else in
-// scratch.
+// Between the way out and the way back, what this member owns lies in one piece: in its output where that is contiguous
+// there, else in scratch.
 Status Relay::FindPlaces() {
   place_ = on_host_ = nullptr;
   if (carried_bytes() == 0) return Status::Ok();
@@ -64,8 +64,8 @@ Status Relay::FindPlaces() {
   return Status::Ok();
 }
 
-// Every member is the root of a reduction of what it owns. Where it is not, its output is only named: NCCL writes
-// nothing there.
+// Every member is the root of a reduction of what it owns. Where it is not the root, it passes an output that NCCL does
+// not write.
 void Relay::ListReduce(const NcclReduction& reduction, CallList* calls) const {
   const NcclComm comm = communicator_->handle();
   const NcclType type = NcclTypeOf(task_->dtype);
@@ -102,8 +102,8 @@ Status Relay::Follow() {
   });
 }
 
-// Factors are applied inside the hosts: by NCCL, or here where this rank is the only one of its host, since NCCL's
-// kernel for one rank leaves out elements.
+// Factors are applied inside the hosts: by NCCL, or by Fold here where this rank is the only one of its host, since
+// NCCL's kernel for one rank leaves out elements.
 void Relay::Cross() {
   calls_.End();
   const auto count = static_cast<int64_t>(total_bytes_ / element_bytes_);
@@ -153,7 +153,7 @@ void Relay::Abort() {
   if (exchange_ != nullptr) exchange_->Abort();
 }
 
-// The exchange of the last task may be the set's, so nothing must ask it any more.
+// The exchange of the last task may be this set's, and is not used any more.
 void Relay::Forget(int set_id) {
   const auto found = hosts_.find(set_id);
   if (found == hosts_.end()) return;

@@ -1,5 +1,5 @@
-// One task among hosts between which NCCL has no network, an allreduce or a broadcast: NCCL inside each host, links of
-// ours between them (shard_exchange.h). A host is a group of ranks that share memory.
+// Relay performs an allreduce or a broadcast among hosts between which NCCL has no network: NCCL inside each host,
+// links between them (shard_exchange.h). A host is a group of ranks that share memory.
 //
 //             allreduce                                           broadcast
 //   out       ncclReduce to every member of what it owns          ncclBroadcast in the root's host
@@ -11,8 +11,8 @@
 // What a member owns (partition.h) is a range of the vector of all tensors. Where one tensor is cut evenly, the calls
 // inside the host are one ncclReduceScatter and one ncclAllGather.
 //
-// The NCCL back end owns one Relay, which owns an exchange for each process set. Only the holder of the ProgressLock
-// calls. The back end waits for the communicator and the device between the steps.
+// The NCCL backend owns one Relay, which owns an exchange for each process set. Only the holder of the ProgressLock
+// calls. The backend waits for the communicator and the device between the steps.
 #pragma once
 
 #include <map>
@@ -28,19 +28,20 @@ class Relay {
   Relay(World* world, const Settings& settings, const NcclLibrary& nccl)
       : world_(world), settings_(settings), nccl_(nccl), calls_(nccl) {}
 
-  // Begins the calls of the way out, after every tensor's ready event. REQUIRES: the communicator, of the task's ranks
-  // of this host, is ready; what was launched before has ended; NcclRelays the operation.
+  // Begins the calls of the way out, after every tensor's ready event. REQUIRES: the communicator of the task's ranks
+  // on this host is ready; what was launched before has ended; NcclRelays the operation.
   Status Begin(const Task& task, Communicator* communicator, DeviceStream* stream);
-  // Puts the copy to the host behind the calls of the way out, and nothing behind those of the way back. REQUIRES: the
+  // Adds the copy to the host after the calls of the way out, and does nothing on the way back. REQUIRES: the
   // communicator is ready.
   Status Follow();
-  // Begins the exchange. REQUIRES: the device is past the way out, and the communicator is ready.
+  // Begins the exchange. REQUIRES: the device has performed the way out, and the communicator is ready.
   void Cross();
   // REQUIRES: the communicator is ready.
   Status PollCross(bool* moved, bool* done);
-  // The ranks of other hosts for which the exchange waits.
+  // Returns the ranks of other hosts for which the exchange waits.
   std::vector<int> WaitingOn() const { return exchange_ != nullptr ? exchange_->WaitingOn() : std::vector<int>(); }
-  // Whether there is a way back, and begins its calls. REQUIRES: the exchange is done, the communicator is ready.
+  // Return begins the calls of the way back, where goes_back() says that there is one. REQUIRES: the exchange is done,
+  // and the communicator is ready.
   bool goes_back() const { return Reduces() || !IsInRootsHost(); }
   Status Return();
   bool is_back() const { return is_back_; }
@@ -49,7 +50,7 @@ class Relay {
   void Forget(int set_id);
 
  private:
-  // The exchange refers to the set for as long as it lives, while a task's set goes with the task.
+  // An exchange with its own copy of the set: the exchange lives longer than a task's set.
   struct Hosts {
     Hosts(World* world, const ProcessSet& of, const Settings& settings) : set(of), exchange(world, &set, settings) {}
     const ProcessSet set;
@@ -76,7 +77,7 @@ class Relay {
   Calls calls_;
   std::map<int, Hosts> hosts_;  // by set
 
-  // Of the task at hand.
+  // The current task.
   const Task* task_ = nullptr;
   ShardExchange* exchange_ = nullptr;
   Communicator* communicator_ = nullptr;

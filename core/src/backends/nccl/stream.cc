@@ -8,7 +8,7 @@ Scratch::~Scratch() {
   for (std::byte* memory : taken_) (device_->*free_)(memory);
 }
 
-// Twice as much where the device has room, else no more than is needed.
+// Takes twice as much where the device has room, else no more than is needed.
 Status Scratch::Take(size_t size_bytes) {
   if (size_bytes <= size_bytes_) return Status::Ok();
   const size_t doubled_bytes = 2 * size_bytes_;
@@ -57,14 +57,15 @@ Status AwaitInputs(const Task& task, DeviceStream* stream) {
   return Status::Ok();
 }
 
-// A rank has joined when it has joined for all buffers.
+// A rank that has joined lacks memory for all buffers of the task.
 Status TakeJoinedMemory(const Task& task, size_t size_bytes, DeviceStream* stream) {
   const auto lacks_memory = [](const IoBuffer& buffer) { return buffer.output == nullptr; };
   const bool lacks = std::any_of(task.buffers.begin(), task.buffers.end(), lacks_memory);
   return lacks && size_bytes > 0 ? stream->TakeZeros(size_bytes) : Status::Ok();
 }
 
-// A joined rank's tensors lie in the zeros one after the other: a fused group of calls must not write one place twice.
+// A joined rank's tensors lie in the zeros one after the other, since a fused group of calls must not write the same
+// memory twice.
 Status FindTensors(const Task& task, DeviceStream* stream, std::vector<IoBuffer>* tensors) {
   FRD_RETURN_IF_ERROR(TakeJoinedMemory(task, task.TotalBytes(), stream));
   tensors->clear();

@@ -3,7 +3,7 @@
 //   Scratch          memory that is kept from one task to the next
 //   DeviceStream     a stream, an event behind the last task, and scratch
 //
-// The NCCL back end owns one DeviceStream for each device. Only the holder of the ProgressLock uses what is here.
+// The NCCL backend owns one DeviceStream for each device. Only the holder of the ProgressLock uses what is here.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 
 namespace farandole {
 
-// Memory of a device, or pinned for it. What has become too small is kept, too: freeing it waits for the device, which
-// may wait for another rank, and that for us. It at least doubles while there is room, so what is kept beside it is
-// less than what is used.
+// Memory of a device, or pinned for it. Memory that has become too small is kept, too: freeing it waits for the device,
+// which may wait for another rank, and that for this one. The size at least doubles while there is room, so the kept
+// memory is smaller than the used one.
 class Scratch {
  public:
   using Allocate = Status (Device::*)(size_t size_bytes, void** memory);
@@ -29,10 +29,10 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // From here on there are at least size_bytes, of any contents. REQUIRES: the task before is over.
+  // Makes sure that there are at least size_bytes, of any contents. REQUIRES: the task before is over.
   Status Take(size_t size_bytes);
   std::byte* memory() const { return taken_.empty() ? nullptr : taken_.back(); }
-  // Frees nothing: the device does not come back, and may still use it.
+  // Frees nothing, since the device has not ended its work and may still use it.
   void Leave() { taken_.clear(); }
 
  private:
@@ -53,16 +53,16 @@ class DeviceStream {
   DeviceStream& operator=(const DeviceStream&) = delete;
   Status Open();
 
-  // At least size_bytes of zeros, once the stream has come to here, which stand in for the memory of ranks that have
-  // joined. REQUIRES: the task before is over.
+  // Takes at least size_bytes and zeroes them in the stream. They stand in for the memory of ranks that have joined.
+  // REQUIRES: the task before is over.
   Status TakeZeros(size_t size_bytes);
   std::byte* zeros() const { return zeros_.memory(); }
   Scratch& on_device() { return on_device_; }
   Scratch& pinned() { return pinned_; }
-  // Whatever the stream has been told to do by now lies before the event.
+  // Records the event after all work that the stream has now.
   Status Mark() { return device_->Record(event_, stream_); }
   Status HasPassed(bool* passed) { return device_->HasHappened(event_, passed); }
-  // The device does not come back, and keeps what it may still use.
+  // The device has not ended its work, so nothing that it may still use is freed.
   void Leave();
 
   Device* device() const { return device_; }
@@ -80,13 +80,13 @@ class DeviceStream {
 
 // ---- a task's tensors
 
-// The stream goes on once every tensor's ready event has happened.
+// Makes the stream wait for every tensor's ready event.
 Status AwaitInputs(const Task& task, DeviceStream* stream);
 
 // Takes size_bytes of the stream's zeros where this rank has joined, in place of its memory. Does nothing elsewhere.
 Status TakeJoinedMemory(const Task& task, size_t size_bytes, DeviceStream* stream);
 
-// Of an allreduce or a broadcast: every tensor that has elements, with memory for input and output.
+// Finds, for an allreduce or a broadcast, every tensor that has elements, with memory for input and output.
 Status FindTensors(const Task& task, DeviceStream* stream, std::vector<IoBuffer>* tensors);
 
 // Calls visit(tensor, where in it, where in the range, size) for the parts of a range of the vector of all tensors, in

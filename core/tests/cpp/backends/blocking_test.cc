@@ -16,18 +16,18 @@
 namespace farandole::tests {
 namespace {
 
-// Where the members of one set meet.
-class Room {
+// The members of one set wait for each other here and read each other's inputs.
+class MemberExchange {
  public:
   struct Place {
     const std::byte* input = nullptr;
     std::vector<size_t> send_bytes;
   };
 
-  explicit Room(int members) : members_(members), places_(static_cast<size_t>(members)) {}
+  explicit MemberExchange(int members) : members_(members), places_(static_cast<size_t>(members)) {}
 
   Place& place(int position) { return places_[static_cast<size_t>(position)]; }
-  // False when somebody has broken the room before all had come.
+  // Returns false when the exchange was interrupted before all had arrived.
   bool Await() {
     std::unique_lock<std::mutex> lock(mutex_);
     const int round = round_;
@@ -54,25 +54,25 @@ class Room {
   bool broken_ = false;
 };
 
-class House {
+class MemberExchanges {
  public:
-  std::shared_ptr<Room> At(const ProcessSet& set) {
+  std::shared_ptr<MemberExchange> At(const ProcessSet& set) {
     std::lock_guard<std::mutex> lock(mutex_);
-    auto& room = rooms_[set.ranks];
-    if (!room) room = std::make_shared<Room>(set.size());
-    return room;
+    auto& exchange = exchanges_[set.ranks];
+    if (!exchange) exchange = std::make_shared<MemberExchange>(set.size());
+    return exchange;
   }
 
  private:
   std::mutex mutex_;
-  std::map<std::vector<int>, std::shared_ptr<Room>> rooms_;
+  std::map<std::vector<int>, std::shared_ptr<MemberExchange>> exchanges_;
 };
 
 std::string GreetingOf(int rank) { return "I am number " + std::to_string(rank); }
 
 class Threads final : public BlockingLibrary {
  public:
-  Threads(House* house, int rank) : house_(house), rank_(rank) {}
+  Threads(MemberExchanges* exchanges, int rank) : all_(exchanges), rank_(rank) {}
 
   Status Greet(const ProcessSet&, std::string* address) override {
     *address = GreetingOf(rank_);
@@ -82,23 +82,23 @@ class Threads final : public BlockingLibrary {
     for (size_t p = 0; p < set.ranks.size(); ++p) {
       if (addresses.at(p) != GreetingOf(set.ranks[p])) return Internal("greeted by '" + addresses[p] + "'");
     }
-    rooms_[set.id] = house_->At(set);
+    exchanges_[set.id] = all_->At(set);
     return Status::Ok();
   }
   Status Perform(const Task& task) override {
     FRD_RETURN_IF_ERROR(packing_.Pack(task));
-    const std::shared_ptr<Room> room = rooms_.at(task.set->id);
+    const std::shared_ptr<MemberExchange> exchange = exchanges_.at(task.set->id);
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      busy_ = room;
+      busy_ = exchange;
     }
-    Room::Place& mine = room->place(task.set->position);
+    MemberExchange::Place& mine = exchange->place(task.set->position);
     mine.input = static_cast<const std::byte*>(packing_.input());
     mine.send_bytes = task.send_bytes;
-    if (!room->Await()) return Internal("interrupted");
+    if (!exchange->Await()) return Internal("interrupted");
     std::string result(packing_.output_bytes(), '\0');
-    Compute(task, *room, result.data());
-    if (!room->Await()) return Internal("interrupted");
+    Compute(task, *exchange, result.data());
+    if (!exchange->Await()) return Internal("interrupted");
     if (!result.empty()) std::memcpy(packing_.output(), result.data(), result.size());
     packing_.Unpack();
     return Status::Ok();
@@ -107,68 +107,69 @@ class Threads final : public BlockingLibrary {
     std::lock_guard<std::mutex> lock(mutex_);
     if (busy_) busy_->Break();
   }
-  void Forget(int set_id) override { rooms_.erase(set_id); }
+  void Forget(int set_id) override { exchanges_.erase(set_id); }
 
  private:
-  static void Compute(const Task& task, Room& room, char* to) {
+  static void Compute(const Task& task, MemberExchange& exchange, char* to) {
     const int positions = task.set->size(), me = task.set->position;
-    if (task.kind == OpKind::kAllreduce || task.kind == OpKind::kReducescatter) return Reduce(task, room, to);
+    if (task.kind == OpKind::kAllreduce || task.kind == OpKind::kReducescatter) return Reduce(task, exchange, to);
     for (int p = 0; p < positions; ++p) {
       const auto at = static_cast<size_t>(p);
-      const std::byte* from = room.place(p).input;
+      const std::byte* from = exchange.place(p).input;
       size_t size_bytes = 0;
       if (task.kind == OpKind::kBroadcast) size_bytes = p == task.root ? task.TotalBytes() : 0;
       if (task.kind == OpKind::kAllgather) size_bytes = task.rank_bytes[at];
       if (task.kind == OpKind::kAlltoall) {
         size_bytes = task.recv_bytes[at];
-        for (int q = 0; q < me; ++q) from += room.place(p).send_bytes[static_cast<size_t>(q)];
+        for (int q = 0; q < me; ++q) from += exchange.place(p).send_bytes[static_cast<size_t>(q)];
       }
       if (size_bytes > 0) std::memcpy(to, from, size_bytes);
       to += size_bytes;
     }
   }
   // In the order of the rule, so that the expectations hold to the bit for a set in one group.
-  static void Reduce(const Task& task, Room& room, char* to) {
+  static void Reduce(const Task& task, MemberExchange& exchange, char* to) {
     const auto me = static_cast<size_t>(task.set->position);
     const bool scatters = task.kind == OpKind::kReducescatter;
     const size_t skipped =
         scatters ? std::accumulate(task.rank_bytes.begin(), task.rank_bytes.begin() + me, size_t{0}) : 0;
     const size_t size_bytes = scatters ? task.rank_bytes[me] : task.TotalBytes();
     std::vector<const void*> inputs;
-    for (int p = 0; p < task.set->size(); ++p) inputs.push_back(room.place(p).input + skipped);
+    for (int p = 0; p < task.set->size(); ++p) inputs.push_back(exchange.place(p).input + skipped);
     if (size_bytes > 0)
       Fold(task.dtype, task.reduce, inputs.data(), inputs.size(), size_bytes / SizeOf(task.dtype), Scale(), to);
   }
 
-  House* const house_;
+  MemberExchanges* const all_;
   const int rank_;
   Packing packing_;
-  std::map<int, std::shared_ptr<Room>> rooms_;
+  std::map<int, std::shared_ptr<MemberExchange>> exchanges_;
   std::mutex mutex_;
-  std::shared_ptr<Room> busy_;
+  std::shared_ptr<MemberExchange> busy_;
 };
 
 const BackendKind kThreads{"threads", nullptr, false, false, nullptr, nullptr};
 
-// One rank's back end over the house.
-struct HouseRig : Rig {
-  HouseRig(House* house, const Rank& rank)
+// One rank's backend over the exchanges.
+struct ThreadsRig : Rig {
+  ThreadsRig(MemberExchanges* exchanges, const Rank& rank)
       : Rig(rank, [&](World* world, Backend* host_backend) {
-          return MakeBlocking(kThreads, world, host_backend, std::make_shared<Threads>(house, rank.rank()),
+          return MakeBlocking(kThreads, world, host_backend, std::make_shared<Threads>(exchanges, rank.rank()),
                               std::chrono::seconds(5));
         }) {}
 };
 
 TEST(Blocking, AnySequenceOfCollectivesGivesWhatTheDefinitionsSay) {
-  House house;
-  EXPECT_EQ(RunBackends({3}, [&](Rank& rank) { return HouseRig(&house, rank).PerformSequence(7, 300, false); }), "");
+  MemberExchanges exchanges;
+  EXPECT_EQ(RunBackends({3}, [&](Rank& rank) { return ThreadsRig(&exchanges, rank).PerformSequence(7, 300, false); }),
+            "");
 }
 
 TEST(Blocking, AnAverageOfHalvesThatWouldOverflowDoesNot) {
-  House house;
+  MemberExchanges exchanges;
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const HouseRig rig(&house, rank);
+                          const ThreadsRig rig(&exchanges, rank);
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                           const std::vector<uint16_t> large(5, FloatToFloat16(60000.0f));
                           std::vector<uint16_t> output(5);
@@ -184,11 +185,11 @@ TEST(Blocking, AnAverageOfHalvesThatWouldOverflowDoesNot) {
 }
 
 TEST(Blocking, WorkThatIsAbortedEndsAndTheMemoryIsLeftAlone) {
-  House house;
+  MemberExchanges exchanges;
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
-                          const HouseRig rig(&house, rank);
+                          const ThreadsRig rig(&exchanges, rank);
                           std::vector<float> data(100, 2.0f), result(100, 5.0f);
                           Task task;
                           task.set = &set;
@@ -206,11 +207,11 @@ TEST(Blocking, WorkThatIsAbortedEndsAndTheMemoryIsLeftAlone) {
             "");
 }
 
-// Performs when it is released, and not before: no interruption helps.
-class Deaf final : public BlockingLibrary {
+// Performs only when it is released: an interruption has no effect.
+class UninterruptibleLibrary final : public BlockingLibrary {
  public:
-  explicit Deaf(std::shared_future<void> released) : released_(std::move(released)) {}
-  ~Deaf() override { ended_.set_value(); }
+  explicit UninterruptibleLibrary(std::shared_future<void> released) : released_(std::move(released)) {}
+  ~UninterruptibleLibrary() override { ended_.set_value(); }
   Status Meet(const ProcessSet&, const std::vector<std::string>&) override { return Status::Ok(); }
   Status Perform(const Task&) override {
     released_.wait();
@@ -228,7 +229,7 @@ TEST(Blocking, ALibraryThatDoesNotComeBackIsLeftAloneWithWhatItUses) {
   std::future<void> ended;
   EXPECT_EQ(RunBackends({1},
                         [&](Rank& rank) -> std::string {
-                          auto library = std::make_shared<Deaf>(release.get_future().share());
+                          auto library = std::make_shared<UninterruptibleLibrary>(release.get_future().share());
                           ended = library->ended();
                           const Rig rig(rank, [&](World* world, Backend* host_backend) {
                             return MakeBlocking(kThreads, world, host_backend, std::move(library),
@@ -251,12 +252,12 @@ TEST(Blocking, ALibraryThatDoesNotComeBackIsLeftAloneWithWhatItUses) {
 }
 
 TEST(Blocking, AnAbortedIntroductionEnds) {
-  House house;
+  MemberExchanges exchanges;
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
                           if (rank.rank() != 0) return "";
                           const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
-                          const HouseRig rig(&house, rank);
+                          const ThreadsRig rig(&exchanges, rank);
                           float value = 1;
                           Task task;
                           task.set = &set;

@@ -1,4 +1,4 @@
-// Random works, and what must come of them. Everything follows from the seed, so every rank makes the same works and
+// Random tasks and their expected results. Everything follows from the seed, so every rank makes the same tasks and
 // knows the inputs of all.
 #pragma once
 
@@ -27,7 +27,7 @@ struct Case {
   size_t width() const { return SizeOf(dtype); }
 };
 
-// Only the ring, and whoever allows any order, folds these in another one.
+// Only the ring, and a backend that allows any order, folds these in another order.
 inline bool OrderMatters(const Case& c) {
   const bool reduces = c.kind == OpKind::kAllreduce || c.kind == OpKind::kReducescatter;
   return reduces && IsFloating(c.dtype) && (c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProduct);

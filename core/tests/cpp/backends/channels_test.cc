@@ -1,5 +1,5 @@
 // Process sets in one segment: channels that several sets use, at the same time or one after the other, and ranks that
-// are far apart in their work.
+// are not equally far in their tasks.
 #include <gtest/gtest.h>
 
 #include "backends/performed.h"
@@ -31,7 +31,7 @@ TEST(Channels, AreUsedOnOnlyWhenNobodyReadsThereAnyMore) {
                           if (rank.rank() == 0) rank.BeSlow(std::chrono::milliseconds(30));
                           const Layout& layout = rank.world().layout;
                           std::vector<std::unique_ptr<Performed>>
-                              tasks;  // made and checked apart, so that one follows the other at once
+                              tasks;  // made and checked separately, so that one follows the other at once
                           for (int id = 1; id <= 12; ++id) {
                             const std::vector<int> ranks =
                                 id % 2 == 1 ? std::vector<int>{0, 1, 2} : std::vector<int>{1, 2, 3};
@@ -67,7 +67,7 @@ TEST(Channels, AreSharedBySetsWithoutACommonRank) {
             "");
 }
 
-// Rank 1 is in both sets, ranks 0 and 2 run ahead as far as it lets them.
+// Rank 1 is in both sets. Ranks 0 and 2 run ahead as far as it lets them.
 TEST(Channels, SetsThatOverlapDoNotDisturbEachOther) {
   for (const std::vector<int>& groups : {std::vector<int>{3}, {2, 1}, {1, 1, 1}}) {
     EXPECT_EQ(RunBackends(groups,

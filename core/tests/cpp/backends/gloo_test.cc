@@ -1,5 +1,5 @@
-// Collectives over Gloo itself, ranks as threads. FARANDOLE_GLOO_LIB says where its library is; what is said when there
-// is none is tested without.
+// Collectives over Gloo itself, ranks as threads. FARANDOLE_GLOO_LIB says where its library is; the error when there is
+// none is tested without it.
 #include "backends/table.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Which MPI library is taken, what its binary interface is, and what is said of those that will not do. Against a
-// library of ours (support/fake_mpi.h); real ones: tests/mpi_ranks.
+// Which MPI library is taken, what its binary interface is, and how others are refused. Uses a fake library
+// (support/fake_mpi.h); tests/mpi_ranks has real ones.
 #include "backends/mpi/library.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
-// The native back end, ranks as threads: random sequences of all collectives over one group, ranks apart and unequal
-// groups, in overlapping sets, compared with what the definitions say. FARANDOLE_LONG=1 takes a hundred times as many.
+// The native backend, ranks as threads: random sequences of all collectives over one group, ranks without shared memory
+// and unequal groups, in overlapping sets, compared with the definitions. FARANDOLE_LONG=1 takes a hundred times as
+// many.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -31,7 +32,7 @@ std::vector<ProcessSet> SetsOf(const World& world) {
   return sets;
 }
 
-// Goes on after wrong values, so that the other ranks are not left waiting.
+// Goes on after wrong values, so that the other ranks do not wait for ever.
 std::string PerformSequence(Rank& rank, uint32_t seed, int length, size_t most_elements, bool any_order = false) {
   CaseMaker maker(seed, most_elements);
   const std::vector<ProcessSet> sets = SetsOf(rank.world());
@@ -65,7 +66,7 @@ TEST_P(Native, ManyRoundsFollowEachOther) {
   EXPECT_EQ(RunBackends(GetParam(), [&](Rank& rank) { return PerformSequence(rank, 77, 12, 1500000); }), "");
 }
 
-// The ring is not among them: it folds in another order.
+// The ring is left out, since it folds in another order.
 TEST_P(Native, ForcedAlgorithmsGiveTheSameBits) {
   for (const char* algorithm : {"direct", "tree", "exchange"}) {
     Settings settings;

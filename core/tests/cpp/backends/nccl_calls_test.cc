@@ -1,5 +1,5 @@
-// Calls of NCCL that do not come back (support/fake_nccl.h): nobody waits for them without a limit, and what they may
-// still use stays.
+// Calls of NCCL that do not come back (support/fake_nccl.h): every wait for them has a limit, and what they may still
+// use stays.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,7 +13,7 @@
 namespace farandole::tests {
 namespace {
 
-// What hangs here hangs until the test releases it, so there is nothing to be patient for.
+// A call hangs here until the test releases it, so patience is short.
 NcclPatience None() {
   NcclPatience patience;
   patience.order = patience.abort = patience.device = std::chrono::milliseconds(50);
@@ -45,7 +45,7 @@ struct HangingAbort {
 
 class NcclTestOfAborts : public NcclTest, public ::testing::WithParamInterface<HangingAbort> {
  protected:
-  // Until both ranks have come here for the nth time.
+  // Returns when both ranks have called it for the nth time.
   void AwaitBoth(int nth) {
     ++came_;
     while (came_ < 2 * nth) std::this_thread::yield();
@@ -97,7 +97,7 @@ class NcclTestOfCalls : public NcclTest, public ::testing::WithParamInterface<st
     NcclTest::SetUp();
     nccl_.SetVersion(std::get<0>(GetParam()));
   }
-  // Of both ranks: what had been left alone with the call comes to its end.
+  // Waits until the abandoned threads of both ranks have ended.
   void EndWhatHangs() {
     nccl_.Release();
     const auto ends = [this] { return nccl_.calls("ncclCommAbort") + nccl_.calls("ncclCommDestroy"); };

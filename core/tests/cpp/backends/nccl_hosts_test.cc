@@ -1,4 +1,4 @@
-// NCCL inside hosts and links of ours between them, where NCCL has no network; over the same fakes.
+// NCCL inside hosts and links between them, where NCCL has no network; over the same fakes.
 #include <cmath>
 
 #include "backends/nccl_rig.h"
@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Elements of which every rank of a host carries as many.
+// A number of elements that every host's ranks can share equally.
 constexpr size_t kCutEvenly = 64 * 3 * 4 * 5 * 100;
 
 Settings CutOff() {
@@ -20,7 +20,7 @@ Settings CutOff() {
 
 class NcclHosts : public NcclTest, public ::testing::WithParamInterface<std::vector<int>> {
  protected:
-  // Every rank was in one communicator of its own host, and there were no others.
+  // True when every rank was in one communicator of its own host, and there were no others.
   void ExpectOneCommunicatorPerHost() {
     std::vector<int> expected, sizes = nccl_.sizes();
     for (int size : GetParam()) expected.insert(expected.end(), static_cast<size_t>(size), size);
@@ -29,7 +29,7 @@ class NcclHosts : public NcclTest, public ::testing::WithParamInterface<std::vec
     EXPECT_EQ(sizes, expected);
   }
 
-  // Of tensors of these sizes, on every rank; what was wrong.
+  // Reduces tensors of these sizes on every rank. Returns what was wrong.
   std::string ReduceAll(const std::vector<size_t>& counts, const Scale& scale, DType dtype = DType::kFloat32) {
     return RunBackends(GetParam(), [&](Rank& rank) {
       const NcclRig rig(rank, CutOff());
@@ -98,7 +98,7 @@ TEST_P(NcclHosts, TensorsOfAnySizesGoTogether) {
   EXPECT_GT(nccl_.calls("ncclBroadcast"), 0);
 }
 
-// Factors are applied once, to every addend: by NCCL, but where it has one rank only, of which it leaves elements out.
+// Factors are applied once to every addend: by NCCL, except with one rank, where it leaves elements out.
 TEST_P(NcclHosts, FactorsAreAppliedInsideTheHosts) {
   for (const DType dtype : {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64}) {
     EXPECT_EQ(ReduceAll({20'000}, {0.25, 1.0}, dtype), "");
@@ -170,7 +170,7 @@ TEST_P(NcclHosts, ASetThatIsForgottenMayComeAgain) {
 
 // ---- when something goes wrong
 
-// All begin, and the last host stays away from what follows.
+// All begin, and the last host does not take part in what follows.
 TEST_P(NcclHosts, WhoeverWaitsForAnotherHostNamesItsRankAndMayGiveUp) {
   const auto body = [&](Rank& rank) -> std::string {
     const NcclRig rig(rank, CutOff());
@@ -194,7 +194,7 @@ TEST_P(NcclHosts, WhoeverWaitsForAnotherHostNamesItsRankAndMayGiveUp) {
   EXPECT_EQ(nccl_.calls("ncclCommAbort"), static_cast<int>(nccl_.sizes().size()));
 }
 
-// The first host alone begins another work.
+// Only the first host begins another task.
 TEST_P(NcclHosts, AnErrorInsideAHostEndsTheWaitForTheOthers) {
   std::atomic<int> connected{0};
   const auto body = [&](Rank& rank) -> std::string {

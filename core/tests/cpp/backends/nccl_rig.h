@@ -1,5 +1,4 @@
-// The NCCL back end by itself on one rank, ranks as threads, over an NCCL and a CUDA driver of ours
-// (support/fake_nccl.h).
+// The NCCL backend alone on one rank, ranks as threads, over a fake NCCL and a fake CUDA driver (support/fake_nccl.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +25,7 @@ using Condition = std::function<bool()>;
 inline bool Never() { return false; }
 inline constexpr const char* kGivenUp = "given up";
 
-// One rank's back end; our own back end is the host backend.
+// One rank's backend; native is the host backend.
 struct NcclRig {
   explicit NcclRig(const Rank& rank, const Settings& settings = FakeSettings(),
                    const NcclPatience& patience = NcclPatience())
@@ -46,7 +45,7 @@ struct NcclRig {
     }
     return status.message();
   }
-  // Performs what the device does not come to an end with until it, and that of every other rank, is at it.
+  // Performs a task that the device does not finish, until this device and every other rank's are working on it.
   std::string PerformUntilAllHang(const Task& task, std::atomic<int>* ranks_at_it) const {
     const auto hangs = [this] { return backend->StallReason().find("does not come to an end") != std::string::npos; };
     std::string error = Perform(task, hangs);
@@ -81,7 +80,7 @@ struct Ones {
 
 class NcclTest : public OnFakeGpus<::testing::Test> {
  protected:
-  // An allreduce of `values` on device rank % 2; what came of it.
+  // Performs an allreduce of `values` on device rank % 2. Returns the outcome.
   std::string Reduce(const NcclRig& rig, std::vector<float>* values, const Scale& scale = Scale(),
                      const Condition& gives_up = Never) {
     const ProcessSet set = WholeWorld(rig.world->layout, rig.world->rank);
@@ -89,16 +88,16 @@ class NcclTest : public OnFakeGpus<::testing::Test> {
     task.scale = scale;
     const OnDevice device(memories_, rig.world->rank % 2, task);
     const std::string error = rig.Perform(device.task(), gives_up);
-    if (error.empty()) device.CopyBack();  // else the device may still be at it
+    if (error.empty()) device.CopyBack();  // else the device may still use it
     return error;
   }
 
-  // Until both ranks have called NCCL, which does not come to a launch; kGivenUp then.
+  // Waits until both ranks have called NCCL, which does not launch anything; then returns kGivenUp.
   std::string PerformUntilBothLaunch(const NcclRig& rig, const Ones& ones) {
     return rig.Perform(ones.device.task(), [this] { return nccl_.calls("ncclGroupEnd") == 2; });
   }
 
-  // A drawn operation on device rank % 2; what is wrong with what came of it.
+  // Performs a random operation on device rank % 2. Returns what is wrong with the result.
   std::string Check(const NcclRig& rig, const Case& c, const ProcessSet& set) {
     const Performed performed(c, set);
     const OnDevice device(memories_, rig.world->rank % 2, performed.task());

@@ -1,5 +1,5 @@
-// The NCCL back end, ranks as threads, over an NCCL and a CUDA driver of ours (support/fake_nccl.h).
-// tests/gpus has NVIDIA's.
+// The NCCL backend, ranks as threads, over a fake NCCL and a fake CUDA driver (support/fake_nccl.h). tests/gpus has
+// NVIDIA's.
 #include "backends/nccl/nccl.h"
 
 #include <atomic>
@@ -54,7 +54,7 @@ TEST_F(NcclTest, AnAverageIsWithinTheRoundingOfItsFactor) {
   EXPECT_EQ(nccl_.calls("ncclRedOpDestroy"), 3);
 }
 
-// As many rows on every rank are one call.
+// Equally many rows on every rank take one call.
 TEST_F(NcclTest, EqualPartsAreGatheredAndScatteredByOneCall) {
   EXPECT_EQ(RunBackends({3},
                         [&](Rank& rank) -> std::string {
@@ -154,7 +154,7 @@ TEST_F(NcclTest, WhoDrivesMayChangeAndEnd) {
             "");
 }
 
-// Nobody wakes the driver when NCCL has launched something; it is woken when the device has done it.
+// Nothing wakes the driver when NCCL has launched something; the device wakes it when it has finished.
 TEST_F(NcclTest, WhoDrivesDoesNotSleepWhileNcclLaunches) {
   nccl_.HangBeforeLaunch();
   EXPECT_EQ(RunBackends({2},
@@ -191,7 +191,7 @@ TEST_F(NcclTest, From227OnWhoeverDrivesMakesTheCalls) {
   nccl_.SetVersion(23004);
   Settings settings = FakeSettings();
   std::string& path = settings.libraries["nccl"];
-  path.insert(path.rfind('/'), "/./.");  // else what was found out about the library stays
+  path.insert(path.rfind('/'), "/./.");  // another path, since libraries are remembered by path
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
                           const NcclRig rig(rank, settings);
@@ -339,7 +339,7 @@ TEST_F(NcclTest, MemoryForARankThatHasJoinedMayBeShort) {
     std::vector<float> values(5, 1.0f);
     if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
     if (rank.rank() == 0) {
-      rig.backend->Abort();  // the other does not come to an orderly end
+      rig.backend->Abort();  // the other rank does not end in order
       return "";
     }
     cuda_.Fail("cuMemAlloc_v2", 2);

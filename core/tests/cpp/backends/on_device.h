@@ -1,4 +1,4 @@
-// Works whose tensors lie on (fake) CUDA devices.
+// Tasks whose tensors lie on (fake) CUDA devices.
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace farandole::tests {
 
 // Memory of the fake devices. It is freed when all ranks have ended: freeing waits for the device, which ranks share
-// here, so for works of other ranks, which may wait for this one.
+// here, and so for tasks of other ranks, which may wait for this one.
 class Memories {
  public:
   explicit Memories(FakeCuda& cuda) : cuda_(cuda) {}
@@ -35,7 +35,7 @@ class Memories {
   std::vector<void*> taken_;
 };
 
-// The tensors of a work, brought to a device and, on its end, back.
+// The tensors of a task, copied to a device and, at the end, back.
 class OnDevice {
  public:
   OnDevice(Memories& memories, int ordinal, const Task& on_host) : memories_(memories), host_(on_host), task_(on_host) {

@@ -1,4 +1,4 @@
-// One case on one rank: the memory of its work, and the comparison of what came with what had to come.
+// One case on one rank: the memory of its task, and the comparison of the result with the expected one.
 #pragma once
 
 #include <numeric>
@@ -36,7 +36,7 @@ class Performed {
 
   const Task& task() const { return task_; }
 
-  // "" when the output is as it must be and nothing else was written.
+  // Returns "" when the output is correct and nothing else was written.
   std::string Check() const {
     if (!in_place_ && input_ != InputOf(case_, me_, InputCount(me_))) return "the input was written";
     if (Joined(me_))
@@ -79,7 +79,7 @@ class Performed {
     }
   }
 
-  // What a position contributes: zeros where it has joined.
+  // The input of a position: zeros where it has joined.
   std::string Contribution(int position) const {
     const std::string input = InputOf(case_, position, InputCount(position));
     return Joined(position) ? std::string(input.size(), '\0') : input;
@@ -112,7 +112,7 @@ class Performed {
     return rows;
   }
 
-  // Every stride-th element is computed, the others are taken as they are.
+  // Checks every stride-th element only.
   std::string ExpectedReduction() const {
     const bool scatters = case_.kind == OpKind::kReducescatter;
     const size_t first = scatters ? std::accumulate(case_.parts.begin(), case_.parts.begin() + me_, size_t{0}) : 0;

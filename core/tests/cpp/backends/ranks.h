@@ -1,5 +1,5 @@
-// Ranks as threads that hand tasks straight to a back end, without an engine and without negotiation: every thread must
-// go through the same works in the same order.
+// Ranks as threads that hand tasks straight to a backend, without an engine and without negotiation: every thread must
+// perform the same tasks in the same order.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,12 +20,12 @@ class Rank {
 
   int rank() const { return world_->rank; }
   const World& world() const { return *world_; }
-  const Backend* backend() const { return backend_; }  // that performed the last work
+  const Backend* backend() const { return backend_; }  // that performed the last task
 
-  // Sleeps for so long after every poll that moved nothing.
+  // Sleeps this long after every poll that moved nothing.
   void BeSlow(std::chrono::milliseconds pause) { pause_ = pause; }
 
-  // "" or what went wrong.
+  // Returns "" or the error.
   std::string Perform(const Task& task, std::chrono::seconds limit = std::chrono::seconds(110)) {
     backend_ = backends_.At(task.backend);
     if (backend_ == nullptr) return "not there";
@@ -56,7 +56,7 @@ class Rank {
   std::chrono::milliseconds pause_{0};
 };
 
-// Runs body(rank) in a thread per rank of groups of the given sizes. "" or the first complaint.
+// Runs body(rank) in a thread per rank of groups of the given sizes. Returns "" or the first error.
 inline std::string RunBackends(const std::vector<int>& group_sizes, const std::function<std::string(Rank&)>& body,
                                const Settings& settings = Settings()) {
   const std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(group_sizes);

@@ -1,4 +1,4 @@
-// A back end by itself on one rank, ranks as threads, with ours as host backend where its ranks have to meet first.
+// A backend alone on one rank, ranks as threads, with native as host backend where ranks connect first.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct Rig {
     EXPECT_EQ(backend->Open().message(), "");
   }
 
-  // "" or what went wrong.
+  // Returns "" or the error.
   std::string Perform(const Task& task) const {
     Status status = backend->Start(&task);
     for (bool done = false; status.ok() && !done; std::this_thread::yield()) {
@@ -30,8 +30,8 @@ struct Rig {
     return status.message();
   }
 
-  // Random works of the world and of a set without rank 0. any_order: sums and products of floats are left out, as the
-  // library folds in an order of its own. Goes on after wrong values, so that the other ranks are not left waiting.
+  // Random tasks of the world and of a set without rank 0. any_order: leaves out sums and products of floats, as the
+  // library folds in an order of its own. Goes on after wrong values, so that the other ranks do not wait for ever.
   std::string PerformSequence(uint32_t seed, int length, bool any_order) const {
     const ProcessSet everybody = WholeWorld(world->layout, world->rank);
     std::vector<int> others(everybody.ranks.begin() + 1, everybody.ranks.end());
@@ -55,7 +55,8 @@ struct Rig {
   const std::unique_ptr<Backend> backend;
 
  private:
-  // Sums of halves are scaled before they travel, and products after; in one group of ours both are rounded once less.
+  // Sums of 16-bit floats are scaled before they are sent, and products after; in one group the native backend rounds
+  // both once less.
   static bool IsRoundedOtherwise(const Case& c) {
     const bool rounds = c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProduct;
     return IsHalf(c.dtype) && rounds && !c.scale.IsIdentity();

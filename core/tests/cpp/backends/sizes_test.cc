@@ -1,4 +1,4 @@
-// Sizes that are easily got wrong: everything for one rank, nothing for most, more elements than 32 bits count.
+// Sizes that code easily gets wrong: everything for one rank, nothing for most, more elements than 32 bits can count.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -57,7 +57,7 @@ TEST(Sizes, OneRankMayGetOrGiveEverything) {
   }
 }
 
-// Memory that takes no room until it is written.
+// Memory that uses no pages until it is written.
 class LazyBytes {
  public:
   explicit LazyBytes(size_t size_bytes) : size_bytes_(size_bytes) {
@@ -76,8 +76,8 @@ class LazyBytes {
   uint8_t* begin_;
 };
 
-// In place, through every way in which an allreduce goes. The results are all zeros but around the places where numbers
-// of 31 and 32 bits end. FARANDOLE_LONG=1 takes 2^31 + 7 elements and as many bytes per rank.
+// In place, through every way in which an allreduce goes. The results are all zeros except around the places where
+// numbers of 31 and 32 bits end. FARANDOLE_LONG=1 takes 2^31 + 7 elements and as many bytes per rank.
 TEST(Sizes, ElementsAreCountedInMoreThan32Bits) {
   const bool huge = std::getenv("FARANDOLE_LONG") != nullptr;
   const size_t element_count = (size_t{1} << (huge ? 31 : 21)) + 7;

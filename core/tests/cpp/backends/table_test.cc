@@ -1,4 +1,4 @@
-// Which back end performs what.
+// Which backend performs what.
 #include "backends/table.h"
 
 #include <gtest/gtest.h>

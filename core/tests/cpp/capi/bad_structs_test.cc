@@ -30,7 +30,7 @@ class CStructs : public testing::Test {
   }
   void TearDown() override { api_->shutdown(); }
 
-  // Runs the request: the message of the error, empty where there is none.
+  // Runs the request. Returns the error's message, "" without an error.
   std::string Run() {
     frd_operation* operation = nullptr;
     const bool ok = api_->run(&request_, &operation) == FRD_OK;
@@ -57,7 +57,7 @@ TEST_F(CStructs, ThatAreTooSmallAreRefused) {
   EXPECT_EQ(Run(), "frd_request.struct_size is too small for this core: set it to sizeof(frd_request)");
 }
 
-// As of a header that has more fields than this core knows.
+// As in a header that has more fields than this core knows.
 struct LaterTensor {
   frd_tensor known;
   int64_t later[2];

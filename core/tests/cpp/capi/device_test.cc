@@ -1,4 +1,4 @@
-// A tensor on a (fake) CUDA device through the C door: what a plugin's native part sees of it.
+// A tensor on a (fake) CUDA device through the C interface: what a plugin's native part sees of it.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -11,8 +11,8 @@
 namespace farandole {
 namespace {
 
-// Of one rank, whose sum is its own values times the prescale factor.
-struct CDoorTest : testing::Test {
+// A world of one rank, whose sum is its own values times the prescale factor.
+struct CInterfaceTest : testing::Test {
   void SetUp() override {
     fake_.Reset();
     setenv("FARANDOLE_CUDA_DRIVER", FakeCudaPath().c_str(), 1);
@@ -60,7 +60,7 @@ struct CDoorTest : testing::Test {
   float* values_ = nullptr;
 };
 
-TEST_F(CDoorTest, DoneHandsOverTheEventForWhichTheStreamWaits) {
+TEST_F(CInterfaceTest, DoneHandsOverTheEventForWhichTheStreamWaits) {
   fake_.SetDelay(std::chrono::milliseconds(3));
   fake_.Launch(stream_, [to = contents()] {
     for (int64_t i = 0; i < kCount; ++i) to[i] = static_cast<float>(i);
@@ -69,7 +69,7 @@ TEST_F(CDoorTest, DoneHandsOverTheEventForWhichTheStreamWaits) {
   frd_request request = Tripled(&tensor);
   request.done_argument = this;
   request.done = [](void* argument, int32_t code, const char* message, void* event) {
-    auto* const self = static_cast<CDoorTest*>(argument);
+    auto* const self = static_cast<CInterfaceTest*>(argument);
     EXPECT_EQ(code, FRD_OK) << message;
     EXPECT_NE(event, nullptr);
     self->fake_.Wait(self->stream_, event);
@@ -81,7 +81,7 @@ TEST_F(CDoorTest, DoneHandsOverTheEventForWhichTheStreamWaits) {
   EXPECT_EQ(last, 3.0f * (kCount - 1));
 }
 
-TEST_F(CDoorTest, WithoutDoneTheResultIsThereWhenWaitReturns) {
+TEST_F(CInterfaceTest, WithoutDoneTheResultIsThereWhenWaitReturns) {
   contents()[0] = 5.0f;
   fake_.SetDelay(std::chrono::milliseconds(3));
   const frd_tensor tensor = TensorOf(values_);
@@ -93,7 +93,7 @@ TEST_F(CDoorTest, WithoutDoneTheResultIsThereWhenWaitReturns) {
   api_->release(operation);
 }
 
-TEST_F(CDoorTest, WithoutAStreamDoneComesWhenTheResultIsThere) {
+TEST_F(CInterfaceTest, WithoutAStreamDoneComesWhenTheResultIsThere) {
   fake_.SetDelay(std::chrono::milliseconds(3));
   fake_.Launch(stream_, [to = contents()] { to[0] = 5.0f; });
   frd_tensor tensor = TensorOf(values_);
@@ -116,7 +116,7 @@ TEST_F(CDoorTest, WithoutAStreamDoneComesWhenTheResultIsThere) {
   EXPECT_EQ(seen.event, nullptr);
 }
 
-TEST_F(CDoorTest, AnUnknownValueOfReadyIsRefused) {
+TEST_F(CInterfaceTest, AnUnknownValueOfReadyIsRefused) {
   const frd_tensor tensor = TensorOf(values_);
   frd_request request = Tripled(&tensor);
   request.ready = 2;
@@ -124,7 +124,7 @@ TEST_F(CDoorTest, AnUnknownValueOfReadyIsRefused) {
   EXPECT_EQ(std::string(api_->last_error()), "unknown value of ready: 2");
 }
 
-TEST_F(CDoorTest, AnAddressThatIsNotOnADeviceIsRefused) {
+TEST_F(CInterfaceTest, AnAddressThatIsNotOnADeviceIsRefused) {
   float here[kCount] = {};
   const frd_tensor tensor = TensorOf(here);
   const frd_request request = Tripled(&tensor);

@@ -1,4 +1,4 @@
-// The memory of a result through the C door: whose it is, and how long it lives.
+// The memory of a result through the C interface: whose it is, and how long it lives.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-TEST(CDoorMemory, IsTheCallersUntilItIsDropped) {
+TEST(CInterfaceMemory, IsTheCallersUntilItIsDropped) {
   const frd_api* const api = frd_get_api();
   const frd_world world = {sizeof(frd_world), 0, 1, nullptr, nullptr};
   ASSERT_EQ(api->init(&world), FRD_OK) << api->last_error();

@@ -1,4 +1,4 @@
-// Adasum through the native back end: any groups, any number of ranks, all floating types.
+// Adasum through the native backend: any groups, any number of ranks, all floating types.
 #include "reduce/adasum.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ std::vector<double> Recursion(const std::vector<std::vector<double>>& vectors) {
   return sum;
 }
 
-// Of inputs of all positions; joined ones are zero.
+// The expected result for the inputs of all positions; those of joined ranks are zero.
 std::vector<double> Expected(const Case& c, int positions, int joined, size_t element_count) {
   std::vector<std::vector<double>> vectors;
   for (int p = 0; p < positions; ++p) {

@@ -39,7 +39,7 @@ TEST(IoVectorTest, RangesReadAndWriteAsIfTheTensorsWereOneVector) {
   }
 }
 
-// Copied with lines asked for ahead; borders on no line and no page.
+// Copied with prefetching; the ends are not aligned to lines or pages.
 TEST(IoVectorTest, VectorsBeyondTheCachesAreCopiedAsOthers) {
   std::vector<char> input((5 << 20) + 3), output(input.size()), piece(300'001);
   for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<char>(i * 7919 >> 5);

@@ -1,4 +1,5 @@
-// What the loop promises beyond right results: the same bits from every algorithm, errors, and what it waits for.
+// What the runner promises beyond correct results: the same bits from every algorithm, errors, and the names of what it
+// waits for.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -50,7 +51,7 @@ TEST(OrderOfSummation, DirectTreeAndExchangeGiveTheSameBitsOnAllParticipantsWhat
   }
 }
 
-// The result comes into being in other memory than the inputs lie in.
+// The result is made in other memory than the inputs.
 TEST(OrderOfSummation, ASourceOfItsOwnGivesTheSameBitsAndIsNeverWritten) {
   const int n = 5;
   const Mesh mesh(n, LoopbackLinks);

@@ -1,4 +1,4 @@
-// A description that is there already, as an operation, and a layout: for tests of a negotiation without an engine.
+// For tests of a negotiation without an engine: an operation made of a given description, and a layout.
 #pragma once
 
 #include "controller/negotiation.h"
@@ -20,7 +20,7 @@ class ReadyDescription final : public DescribedOperation {
   const Description& description_;
 };
 
-// One rank on each of these machines, or several on one that comes several times.
+// One rank for each machine in the list; a machine listed several times has several.
 inline Layout LayoutOf(const std::vector<std::string>& machines) {
   std::vector<PeerInfo> peers;
   for (const std::string& machine : machines) peers.push_back({"h", machine, 1, true, ""});

@@ -1,5 +1,5 @@
-// Messages of every kind with some bytes changed: the coordinator and both kinds of member refuse them or take them,
-// and never fall. Worth most under the address and undefined-behaviour sanitizers.
+// Messages of every kind with some bytes changed: the coordinator and both kinds of member refuse them or accept them,
+// and never crash. Worth most under the address and undefined-behaviour sanitizers.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -47,7 +47,7 @@ const Layout& World(const std::vector<std::string>& machines) {
   return all.try_emplace(machines, LayoutOf(machines)).first->second;
 }
 
-// What LEAD says of the description with this number, which is its id, too.
+// The LEAD for the description with this number, which is its id, too.
 Lead LeadOf(int id, const Layout& layout) {
   const Signature& signature = Descriptions()[static_cast<size_t>(id)].signature;
   const ProcessSet world = WholeWorld(layout, 0);
@@ -66,7 +66,7 @@ Lead LeadOf(int id, const Layout& layout) {
 
 uint32_t Serial(int id) { return static_cast<uint32_t>(id) + 1; }
 
-// What is said in good order about the first ids, so that a few changed bytes still mean something.
+// Valid messages about the first ids, so that a few changed bytes still mean something.
 std::vector<Bytes> ValidMessages(const Layout& layout) {
   std::vector<Bytes> all{Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}),
                          Encode(Joined{0, {{0, 3}, {1, 4}}}),
@@ -125,7 +125,7 @@ TEST(FuzzTest, TheCoordinatorSurvivesAnyMessage) {
     std::vector<Outgoing> out;
     for (int i = 0; i < 300; ++i) {
       const Bytes& message = valid[random() % valid.size()];
-      const bool faithful = random() % 4 == 0;  // some, so that ids come to life
+      const bool faithful = random() % 4 == 0;  // some unchanged, so that ids become live
       coordinator.OnMessage(static_cast<int>(random() % 2), faithful ? message : Mutated(message, &random), &out);
       if (random() % 3 == 0) coordinator.Flush(&out);
       coordinator.Stalled();
@@ -134,7 +134,7 @@ TEST(FuzzTest, TheCoordinatorSurvivesAnyMessage) {
   }
 }
 
-// The head of what another rank puts, and the data where they are wanted.
+// The head of another rank's PUT, and the data where these are wanted.
 void TakePut(int from, const Bytes& head, Negotiation* negotiation) {
   ByteReader reader(head);
   const EagerPut put = DecodePut(&reader);
@@ -162,7 +162,7 @@ struct Member {
     for (const Negotiation::Event& event : events) joined = joined && event.kind != Negotiation::Event::kJoinEnd;
   }
 
-  // As the engine does when the data are folded.
+  // Ends the operation, as the engine does when the data are folded.
   void EndEager() {
     if (!eager.inbox || !negotiation.MissingRanks(eager.ticket).empty()) return;
     for (int rank : eager.set->ranks) eager.inbox->at(UsesIn(eager.stamp()), rank) = Inbox::Slot();
@@ -170,7 +170,7 @@ struct Member {
     eager = {};
   }
 
-  // Submits as a framework would, in disregard of what rank 0 makes of it.
+  // Submits as a framework would, whatever rank 0 makes of it.
   void Submit(std::mt19937* random) {
     Description description = Descriptions()[(*random)() % Descriptions().size()];
     if ((*random)() % 4 == 0) description.name = Descriptions()[(*random)() % 4].name;
@@ -239,7 +239,7 @@ Bytes LeadFor(int id, const Description& description, const Layout& layout) {
                      signature.TotalBytes(), 0, SpanBytesOf(signature, world, PathKind::kCells)});
 }
 
-// The engine folds the result out of the span after Advance has returned, and only then may the span be another id's.
+// The engine folds the result from the span after Advance has returned, and only then may another id get the span.
 TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   const Layout& layout = World({"a", "a"});
   Member member(layout, 0);
@@ -300,7 +300,7 @@ TEST(BatchTest, MayHaveMoreEntriesThanTheLog) {
   EXPECT_EQ(events[0].items.size(), static_cast<size_t>(kOperations));
 }
 
-// A leader that retires the id while the last arriver has still to take the use back: both see that they differ.
+// A leader retires the id while the last arriver has still to take the use back: both see that the stamps differ.
 TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
   const Layout& layout = World({"a", "a"});
   Member leader(layout, 0);
@@ -319,7 +319,7 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
   }
 }
 
-// What speaks of a set that this rank has still to read of waits for that, and everything behind it, too.
+// A message about a set whose log entry this rank has not read waits for that, and so do all messages behind it.
 TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   const Layout& layout = World({"a", "a"});
   Member member(layout, 0);

@@ -47,7 +47,7 @@ TEST(ValidateTest, OperationsThatDifferAreToldBesideTheSentence) {
   std::map<int, Description> all{{0, Base()}, {1, Base()}, {2, Base()}};
   all[1].signature.tensors[0].dtype = DType::kInt32;
   EXPECT_EQ(FindMismatch(all).kinds(), 0U);
-  all[2].signature.kind = OpKind::kAllgather;  // the sentence is about the dtype
+  all[2].signature.kind = OpKind::kAllgather;  // the message is about the dtype
   EXPECT_EQ(FindMismatch(all).kinds(), 1U << 0 | 1U << 1);
 }
 
@@ -204,7 +204,7 @@ TEST(CoordinatorTest, AKnownOperationThatAGroupHasNotComeToIsStalled) {
   EXPECT_EQ(stalled[0].missing, (std::vector<int>{1, 2}));
 }
 
-// Whom rank 0 waits for, says the coordinator.
+// Returns the ranks for which rank 0 waits, as the coordinator says.
 std::vector<int64_t> ToldWhom(Coordinator* coordinator) {
   std::vector<Outgoing> out;
   EXPECT_TRUE(coordinator->OnMessage(0, EncodeIdMessage(MessageKind::kWhom, 0), &out).ok());

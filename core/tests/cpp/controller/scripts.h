@@ -30,8 +30,8 @@ inline Description Sum(const std::string& name, int64_t elements, int set = 0) {
   description.signature.tensors = {{DType::kInt64, {elements}}};
   return description;
 }
-// Small wherever the set's ranks share memory, eager where no two do: the elements say who took part, so there are
-// never less than ranks.
+// Small wherever the set's ranks share memory, eager where no two do. The elements say which ranks took part, so there
+// are at least as many as ranks.
 inline Description Small(const std::string& name, int set = 0) { return Sum(name, 8, set); }
 inline Description Large(const std::string& name, int set = 0) { return Sum(name, 1 << 17, set); }
 
@@ -71,7 +71,7 @@ class Scripts {
 
   explicit Scripts(int size) : scripts_(static_cast<size_t>(size)) {}
 
-  // One call on each of the ranks; what `make` says may differ.
+  // One call on each of the ranks; the result of `make` may differ.
   void On(const Ranks& ranks, const Make& make, bool unnamed = false, bool may_fail = false) {
     const uint64_t tag = NextTag();
     for (int rank : ranks)
@@ -93,7 +93,7 @@ class Scripts {
     ChangeSets(OpKind::kRemoveProcessSet, {id}, may_fail, callers);
   }
 
-  // Until all that the rank has called is done.
+  // Waits until all calls of the rank are done.
   void Wait() {
     for (int rank : Everyone()) Plain(Call::kWait, rank);
   }
@@ -105,7 +105,7 @@ class Scripts {
   const Script& of(int rank) const { return scripts_[static_cast<size_t>(rank)]; }
 
  private:
-  // Equal over all jobs of a test, so that no result of an earlier call can pass for one of a later.
+  // Counts over all jobs of a test, so that no result of an earlier call can pass for a later one's.
   static uint64_t NextTag() {
     static uint64_t last = 0;
     return ++last;

@@ -69,7 +69,7 @@ void SimulatedJob::Settle() {
   while (Sweep() && complaint_.empty()) continue;
 }
 
-// False when there is a complaint, or nothing moves any more.
+// Returns false when there is a complaint, or nothing moves any more.
 bool SimulatedJob::Loop() {
   constexpr int64_t kMostSteps = 50'000'000;
   int idle = 0;
@@ -125,7 +125,7 @@ bool SimulatedJob::Step(int r) {
   }
 }
 
-// Everything that can be done, once. Nothing moves any more when this moves nothing.
+// Does everything that can be done, once. The job stands still when this moves nothing.
 bool SimulatedJob::Sweep() {
   bool moved = false;
   for (int r = 0; r < size(); ++r) {
@@ -214,7 +214,7 @@ void SimulatedJob::Distribute(std::vector<Outgoing> out) {
   for (Outgoing& each : out) to_rank_[static_cast<size_t>(each.rank)].push_back(std::move(each.message));
 }
 
-// kNoValidation: whoever describes something says what was said first.
+// kNoValidation: every description gets the signature of the first.
 Bytes SimulatedJob::Described(const Bytes& message) {
   if (planted_ != Planted::kNoValidation || static_cast<MessageKind>(message[0]) != MessageKind::kDescribe)
     return message;
@@ -244,7 +244,7 @@ bool SimulatedJob::Advance(int r) {
   return moved || handled || appended || said;
 }
 
-// By the driver, which looks at all of them, or by one that waits for one.
+// By the driver, which looks at all of them, or by a thread that waits for one.
 bool SimulatedJob::TakeSmall(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
   if (rank.gone) return false;
@@ -271,7 +271,7 @@ bool SimulatedJob::TakeSmall(int r) {
   return taken;
 }
 
-// A thread that has copied or folds without the lock comes to an end.
+// Ends a thread that copies or folds without the lock.
 bool SimulatedJob::GoOn(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
   if (rank.gone || rank.reserved.empty()) return false;
@@ -284,7 +284,7 @@ bool SimulatedJob::GoOn(int r) {
   return true;
 }
 
-// From somebody who has sent something.
+// Delivers a PUT of a random rank that has sent one.
 bool SimulatedJob::DeliverPut(int r) {
   const int first = static_cast<int>(random_() % ranks_.size());
   for (int i = 0; i < size(); ++i) {
@@ -341,7 +341,7 @@ bool SimulatedJob::AskForBells(int r) {
   return false;
 }
 
-// Time passes for the unnamed operations of a rank; each asks once.
+// Lets time pass for the unnamed operations of a rank; each asks once.
 bool SimulatedJob::Stick(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
   bool asked = false;

@@ -1,6 +1,6 @@
-// A whole job in one thread: negotiations, their groups' memory, the coordinator and the messages between them, moved
-// on one step at a time in an order drawn from a seed. What the engine does with threads, queues and sockets is done
-// here by hand, with nothing but what the controller's headers promise.
+// A whole job in one thread: negotiations, their groups' memory, the coordinator and the messages between them, which
+// make one step at a time in an order drawn from a seed. The job does by itself what the engine does with threads,
+// queues and sockets, and relies only on what the controller's headers promise.
 //
 // The oracle. Every call has a tag that is equal on all ranks that mean the same. Data of small operations are the
 // tags, one element for each position, so a result shows whose data, and of which use, went into it. Others are works:
@@ -8,7 +8,7 @@
 // front. A call fails exactly when the ranks' descriptions of it differ, or when the root of a broadcast has joined. A
 // rank without which a call of another ended had joined before that one.
 //
-// The first thing that is wrong is the job's complaint, a standstill too.
+// The job's complaint is the first error that it finds; a standstill is one, too.
 #pragma once
 
 #include <deque>
@@ -30,13 +30,13 @@ namespace farandole {
 
 Layout MakeGroups(const std::vector<int>& sizes);
 
-// Bugs that a job can be given, to see that the simulation finds them.
+// Bugs that a test can plant in a job, to see that the simulation finds them.
 enum class Planted {
   kNone,
   kEarlyReady,    // a small operation is taken although one member has not put
   kSwappedOrder,  // the last rank reads batches backwards
   kNoValidation,  // the coordinator takes all descriptions for equal
-  kHeadIsEnough,  // an eager operation is folded when all have said that they come
+  kHeadIsEnough,  // an eager operation is folded when all heads are here, without the data
 };
 
 // When operations have waited so long that ranks ask whether they are stuck.
@@ -54,16 +54,15 @@ class SimulatedJob {
   // How many names the unnamed operations of one signature take in turn.
   void set_window(int window) { window_ = window; }
 
-  // Every rank goes through its script to the end, behind what is left of the one before. False when there is a
-  // complaint.
+  // Every rank runs its script to the end, after the rest of the one before. Returns false when there is a complaint.
   bool Run(const Scripts& scripts);
-  // The same, without asking for more than that everything possible is done.
+  // The same, but only until nothing moves: scripts need not end.
   bool RunToStandstill(const Scripts& scripts);
-  void Settle();  // until nothing moves
+  void Settle();  // runs until nothing moves
   const std::string& complaint() const { return complaint_; }
 
-  void Kill(int rank, int after_steps);  // it takes no more steps
-  void Pause(int rank, bool paused);     // it reads nothing, until further notice
+  void Kill(int rank, int after_steps);  // the rank takes no more steps
+  void Pause(int rank, bool paused);     // the rank reads nothing while it is paused
 
   size_t messages() const { return messages_; }  // to the coordinator
   int failed(int rank) const;                    // calls of the last run
@@ -169,7 +168,7 @@ class SimulatedJob {
   std::map<std::string, std::pair<Signature, int>> first_described_;  // for kNoValidation
 };
 
-// One that takes no part in the negotiation's own rules for names.
+// An operation of the simulation, with its call.
 struct SimulatedJob::Operation {
   Call call;
   Admission admission;
@@ -197,10 +196,10 @@ struct SimulatedJob::Rank {
   std::map<Ticket, std::shared_ptr<Operation>> in_flight;
   std::vector<std::shared_ptr<Operation>> reserved;  // whose data a thread copies or folds
   std::deque<Work> works;
-  Events unhandled;                  // the driver is slow
+  Events unhandled;                  // the driver handles them later
   std::vector<Admission> to_append;  // complete, but not in the log yet
   SequenceNumbers sequence_numbers;
-  std::map<std::string, std::weak_ptr<Operation>> slots;  // who uses a name of the window
+  std::map<std::string, std::weak_ptr<Operation>> slots;  // the operations that use the names of the window
   struct Held {
     std::shared_ptr<Operation> operation;
     std::weak_ptr<Operation> before;  // has its name

@@ -1,17 +1,17 @@
-// SimulatedJob: what must be.
+// SimulatedJob: the rules that must hold.
 #include <algorithm>
 
 #include "controller/simulated_job.h"
 
 namespace farandole {
 
-// Null when the rank does not make this call: it has joined before.
+// Returns null when the rank does not make this call, since it has joined before.
 const Call* SimulatedJob::CallOf(uint64_t tag, int rank) const {
   const auto found = calls_.find({tag, rank});
   return found == calls_.end() ? nullptr : &found->second;
 }
 
-// A rank's front work, when all ranks of its set have come to it.
+// Returns a rank's first task, if it is the first of all ranks of its set.
 bool SimulatedJob::PerformWork(int r) {
   const Rank& rank = *ranks_[static_cast<size_t>(r)];
   if (rank.gone || rank.works.empty() || !NotInFront(r).empty()) return false;
@@ -26,7 +26,7 @@ bool SimulatedJob::PerformWork(int r) {
   return true;
 }
 
-// Everybody must mean the same by it: the same calls in the same order, and nobody but who has joined is left out.
+// All ranks must mean the same by it: the same calls in the same order, and only ranks that have joined are left out.
 void SimulatedJob::CheckWork(const ProcessSet& set) {
   const Work& first = ranks_[static_cast<size_t>(set.ranks[0])]->works.front();
   for (size_t i = 0; i < first.operations.size(); ++i) {
@@ -92,7 +92,7 @@ void SimulatedJob::CheckOutcome(const Rank& rank, const Operation& operation, co
            (expected ? " went through though the ranks disagree" : " failed though all agree: " + status.message()));
 }
 
-// The rank has still to join, those that did not make its call have done so.
+// Notes that the ranks which did not make this rank's call had joined before it.
 void SimulatedJob::NoteWhoHadJoined(const Rank& rank, const Operation& operation) {
   if (operation.invited) return;
   for (int member : operation.admission.set->ranks) {

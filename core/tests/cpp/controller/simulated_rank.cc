@@ -11,7 +11,7 @@ namespace {
 
 bool IsFence(const Call& call) { return call.kind != Call::kOperation || ChangesSets(call.description.signature.kind); }
 
-constexpr size_t kReach = 4;  // how far ahead
+constexpr size_t kReach = 4;  // how many calls ahead a rank may submit
 
 // Two threads of a rank may call named operations in any order; those of one name and unnamed ones keep theirs.
 bool KeepOrder(const Call& a, const Call& b) {
@@ -24,12 +24,12 @@ bool KeepOrder(const Call& a, const Call& b) {
 
 // ---- submitting
 
-// The call at `pick`, or the first that must come before it.
+// Returns the call at `pick`, or the first that must come before it.
 size_t SimulatedJob::FirstBefore(const Rank& rank, size_t pick) {
   for (size_t i = 0; i < pick; ++i) {
     if (!KeepOrder(rank.script[i], rank.script[pick])) continue;
     pick = i;
-    i = ~size_t{0};  // look again from the first on
+    i = ~size_t{0};  // begins again with the first
   }
   return pick;
 }
@@ -100,7 +100,7 @@ std::shared_ptr<SimulatedJob::Operation> SimulatedJob::NameIt(Rank* rank, Descri
   return rank->slots[description->name].lock();
 }
 
-// False when the rank has to wait with this call.
+// Returns false when the rank has to wait with this call.
 bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation) {
   Admission& admission = operation->admission;
   const ReadyDescription description(operation->call.description);
@@ -135,7 +135,8 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
   return true;
 }
 
-// The data say whose they are and of which call: everybody fills the element of its own position, the sum is all.
+// The data say whose they are and of which call: each rank fills the element of its own position, and the sum has all
+// of them.
 void SimulatedJob::Put(const Operation& operation) {
   const Signature& signature = operation.call.description.signature;
   std::vector<std::vector<int64_t>> data;
@@ -160,7 +161,7 @@ std::vector<int64_t> SimulatedJob::DataOf(const Operation& operation) const {
   return data;
 }
 
-// Some say first that they have come, and send their data later: nobody else tells them when.
+// Some ranks send a head alone first, and their data later.
 void SimulatedJob::PutToOthers(int r, const Operation& operation) {
   const Admission& admission = operation.admission;
   const std::vector<int64_t> data = DataOf(operation);
@@ -232,7 +233,7 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
       return HandleBatch(rank, event.items);
     case Negotiation::Event::kTake:
       return Take(rank, event.items[0].ticket);
-    case Negotiation::Event::kRecalled:  // what was put is dropped where it comes
+    case Negotiation::Event::kRecalled:  // the receivers drop the data
       return rank->in_flight.at(event.items[0].ticket)->admission.inbox.reset();
     case Negotiation::Event::kFailed:
       if (const auto operation = Remove(rank, event.items[0].ticket)) Finish(rank, *operation, event.status);
@@ -251,7 +252,7 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
     case Negotiation::Event::kAsked:
     case Negotiation::Event::kRefused:
     case Negotiation::Event::kAnswered:
-      return;  // for reports only; nobody asks here
+      return;  // for reports only, which a simulation does not ask for
     case Negotiation::Event::kAbort:
       return Complain("rank " + std::to_string(rank->number) + " gave up: " + event.status.message());
   }
@@ -325,10 +326,10 @@ void SimulatedJob::HandleJoinEnd(Rank* rank, const Negotiation::Event& event) {
   rank->has_joined = false;
 }
 
-// All that it took part in is done here or can be done now.
+// Everything that the rank took part in is done here or can be done now.
 void SimulatedJob::HandleLeft(Rank* rank, int left) {
   ++rank->lefts_seen;
-  while (DeliverPutFrom(left, rank->number)) continue;  // it closes its connections behind what it has sent
+  while (DeliverPutFrom(left, rank->number)) continue;  // its connections end after what it has sent
   for (const auto& [ticket, operation] : rank->in_flight) {
     const bool took_part = CallOf(operation->call.tag, left) != nullptr;
     const Admission& admission = operation->admission;

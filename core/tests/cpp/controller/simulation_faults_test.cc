@@ -8,8 +8,8 @@ class DeathTest : public Simulated {};
 class LeaveTest : public Simulated {};
 class PlantedControllerBugTest : public Simulated {};
 
-// Every wait for the dead can be explained: the rank knows, or another of the group of the dead, or rank 0, or the work
-// in front.
+// Every wait for the dead rank is explained: by the rank itself, another member of the dead rank's group, rank 0, or
+// the first task.
 TEST_P(DeathTest, TheOthersStopAndKnowForWhom) {
   ForSeeds(20, [](SimulatedJob& job, uint64_t seed) {
     std::mt19937_64 random(seed);

@@ -1,5 +1,5 @@
-// Simulated jobs whose ranks run out of data one by one: who has joined takes part with nothing until all have, then
-// all go on.
+// Simulated jobs whose ranks run out of data one by one: a rank that has joined takes part without data until all have,
+// and then all go on.
 #include <algorithm>
 #include <iterator>
 
@@ -33,7 +33,7 @@ void JoinWhoEnds(Scripts* scripts, const std::vector<int>& lengths, int step) {
   }
 }
 
-// Four rounds, each until all have joined; visit(step, those who have not) at every step.
+// Makes four rounds, each until all have joined, and calls visit(step, the ranks that have not) at every step.
 template <typename Visit>
 void InRounds(Scripts* scripts, int steps, std::mt19937_64* random, Visit visit) {
   const Ranks all = scripts->Everyone();
@@ -114,7 +114,7 @@ TEST_P(JoinTest, SetsAreAddedUsedAndRemovedWhileSomeHaveJoined) {
   });
 }
 
-// What is known needs no word of rank 0, so it may end before rank 0 has heard of those that joined.
+// A known operation needs no message of rank 0, so it may end before rank 0 has heard of ranks that joined.
 TEST_P(SeveralRanksJoinTest, WhoHelpedAnotherToItsLastOperationIsNotTheLast) {
   ForSeeds(20, [](SimulatedJob& job, uint64_t) {
     Scripts scripts(job.size());

@@ -132,7 +132,8 @@ TEST_P(ProcessSetsTest, MoreSetsThanChannelsAreRefused) {
   });
 }
 
-// Thousands of operations of two ranks stand in the log that a third does not read: it fills, and nothing is lost.
+// Thousands of operations of two ranks are in the log, which a third rank does not read: the log fills, and nothing is
+// lost.
 TEST_P(SlowReaderTest, AFullLogOnlyWaits) {
   ForSeeds(1, [](SimulatedJob& job, uint64_t) {
     const Ranks pair{0, job.layout().groups.back()[0] == 0 ? 1 : job.layout().groups.back()[0]};

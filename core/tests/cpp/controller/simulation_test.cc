@@ -92,7 +92,7 @@ TEST_P(SimulationTest, UnnamedOperationsAreMatchedByTheirSequenceNumber) {
   });
 }
 
-// Some ranks take names of their own then, so it is found out in the end that they mean the same.
+// Some ranks then use other names, and the job finds out in the end that they mean the same.
 TEST_P(SimulationTest, MoreUnnamedOperationsInFlightThanNames) {
   ForSeeds(10, [](SimulatedJob& job, uint64_t seed) {
     job.set_time(seed % 2 == 0 ? Time::kAnytime : Time::kAtStandstill);
@@ -117,7 +117,7 @@ TEST_P(SimulationTest, QuestionsThatNobodyNeededDoNoHarm) {
 }
 
 TEST_P(SimulationTest, MoreNamesThanIdsRetireTheOldest) {
-  if (size() == 7) return;  // long enough as it is
+  if (size() == 7) return;  // takes long enough without this
   ForSeeds(1, [](SimulatedJob& job, uint64_t) {
     Scripts scripts(job.size());
     for (int i = 0; i < 4600; ++i) {
@@ -198,8 +198,8 @@ TEST_P(SeveralRanksTest, RanksThatAreAWindowApartDoNotMeet) {
       Scripts scripts(job.size());
       for (int i = 0; i < 2 * window; ++i) scripts.AllUnnamed(Sum("", common));
       for (int i = 0; i < 3 * window; ++i) {
-        // Only in the first window they differ: one rank comes to the name with its sequence number, the other a window
-        // later.
+        // They differ in the first window only: one rank arrives at the name with its sequence number, the other a
+        // window later.
         scripts.On(scripts.Everyone(), [&](int rank) { return Sum("", i < window && rank == odd ? 9 : common); }, true);
       }
       EXPECT_TRUE(job.Run(scripts));
@@ -208,7 +208,7 @@ TEST_P(SeveralRanksTest, RanksThatAreAWindowApartDoNotMeet) {
   });
 }
 
-// How many messages `steps` more times the same calls need.
+// Returns how many messages the same calls need when they are made `steps` more times.
 size_t MessagesOf(SimulatedJob* job, int steps, const std::vector<Description>& calls, bool unnamed = false) {
   Scripts scripts(job->size());
   for (int i = 0; i < steps; ++i) {
@@ -257,7 +257,7 @@ TEST_P(OneGroupTest, AfterADisagreementOfUnnamedOperationsTheSteadyStateComesBac
       wait.Wait();
       wait.AllUnnamed(Small(""));
     }
-    for (int i = 0; i < 2; ++i) EXPECT_TRUE(job.Run(wait));  // what the last questions have retired is described again
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(job.Run(wait));  // ids that these retired are described again
     job.Settle();
     job.set_time(Time::kNever);
     const size_t before = job.messages();

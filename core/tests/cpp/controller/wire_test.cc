@@ -1,5 +1,5 @@
-// Everything that travels comes back as it was sent, and is refused where some of it is missing. The structs list their
-// fields themselves (common/wire.h), so a new field is tested without a line here.
+// Every message is decoded as it was encoded, and is refused if part of it is missing. The structs list their fields
+// themselves (common/wire.h), so a new field is tested without a line here.
 #include <gtest/gtest.h>
 
 #include <random>

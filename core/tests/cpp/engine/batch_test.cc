@@ -33,7 +33,7 @@ TEST(FuseTest, DifferentScalesReductionsAndRootsStayApart) {
   EXPECT_EQ(Fuse(items, 100).size(), 4u);
 }
 
-// As of an average and of a sum with a factor: integers are divided by 3 and multiplied by 1/3 with other results.
+// As for an average and a sum with a factor: integers divided by 3 and multiplied by 1/3 give different results.
 TEST(FuseTest, ScalesWithOneQuotientStayApart) {
   std::vector<FuseItem> items(2, Item(DType::kInt64, 8));
   items[0].scale = {1.0, 3.0};

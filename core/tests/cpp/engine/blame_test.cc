@@ -1,4 +1,4 @@
-// A connection between two ranks that live ends for both. They agree on which of them is lost.
+// A connection between two live ranks ends for both. They agree on which of them is lost.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -26,7 +26,7 @@ OperationPtr BeginAlone(Engine& engine, std::vector<float>* values) {
   return alone;
 }
 
-// The rank that this one has lost, -1 where it is itself the one that is lost.
+// Returns the rank that this one has lost, -1 if it is itself the lost one.
 int LostWith(Engine& engine, const OperationPtr& alone) {
   EXPECT_TRUE(engine.Wait(alone, 30'000));
   EXPECT_EQ(alone->status().code(), Code::kPeerLost) << alone->status().message();

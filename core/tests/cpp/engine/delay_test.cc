@@ -1,4 +1,4 @@
-// What a rank says when others let it wait for too long.
+// A rank's warnings and errors when it waits for others for too long.
 #include <gtest/gtest.h>
 #include <regex.h>
 #include <unistd.h>
@@ -109,7 +109,7 @@ size_t CountOf(const std::string& text, const std::string& pattern) {
   return count;
 }
 
-// What the process says on stderr meanwhile.
+// Collects what the process writes to stderr meanwhile.
 class Said {
  public:
   Said() : file_(std::tmpfile()), before_(dup(STDERR_FILENO)) { dup2(fileno(file_), STDERR_FILENO); }
@@ -132,20 +132,20 @@ class Said {
 
 class LateRankTest : public testing::TestWithParam<std::vector<int>> {};
 
-// Nobody has met the names before, so only rank 0 knows who is missing. On each machine one rank names it.
+// The names are new, so only rank 0 knows which rank is missing. On each machine one rank names it.
 TEST_P(LateRankTest, OneRankOfEachMachineNamesWhoIsLateInOneWarning) {
   const size_t warnings = GetParam().size() == 1 ? 1 : 2;
   Settings settings;
-  settings.warn_after_ms = 1000;  // ranks 0 and 1 come to all operations meanwhile, on any machine
+  settings.warn_after_ms = 1000;  // ranks 0 and 1 submit all operations meanwhile, on any machine
   SetStackFunction(&SayWhere);
   const Said said;
   std::atomic<int> started{0};
   const auto body = [&](Engine& engine) {
     ++started;
-    AwaitThat([&] { return started == 3; });  // one whose start takes long would be late, too
+    AwaitThat([&] { return started == 3; });  // a rank whose start takes long would be late, too
     if (engine.rank() == 2) {
       AwaitThat([&] { return CountOf(said.text(), "that is where rank 2") >= warnings; });
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // warnings that are too many would come by then
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // superfluous warnings would come by then
     }
     constexpr size_t kTensors = 40;
     const std::vector<float> input(3, 1.0f);
@@ -221,7 +221,8 @@ INSTANTIATE_TEST_SUITE_P(Worlds, MutualWaitTest,
                                   (info.param.known ? "Known" : "Unknown");
                          });
 
-// Rank 2 is late once, and comes. When rank 1 does not come to something else, where rank 2 was is of no use.
+// Rank 2 is late once, and arrives. When rank 1 does not arrive at another operation, rank 2's former place does not
+// matter.
 TEST(DelayTest, TheDeadlineErrorTellsWhereRanksAreThatAreWaitedForNow) {
   Settings settings;
   settings.warn_after_ms = 200;
@@ -251,7 +252,7 @@ TEST(DelayTest, TheDeadlineErrorTellsWhereRanksAreThatAreWaitedForNow) {
 
 class RefusedTest : public testing::TestWithParam<std::vector<int>> {};
 
-// Whoever comes first: the refusal, or those that wait.
+// Either may come first: the refusal, or the ranks that wait.
 TEST_P(RefusedTest, WhoWaitsForASetThatOneRankRefusesIsToldWhy) {
   for (int first : {0, 1}) {
     const Said said;

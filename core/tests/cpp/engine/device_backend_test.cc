@@ -1,5 +1,5 @@
-// Tensors on (fake) CUDA devices through the engine, performed by a back end that takes them as they lie there; what it
-// lacks is performed by ours, on the host.
+// Tensors on (fake) CUDA devices through the engine, performed by a backend that takes them as they lie there; the
+// native backend performs on the host what that lacks.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Until so many ranks of this process have called their device.
+// Waits until so many ranks of this process have called their devices.
 void AwaitCalls(Engine& engine, const OperationPtr& operation, int ranks) {
   while (OpenFakeNccl().calls("ncclAllReduce") < ranks && !operation->done()) engine.Wait(operation, 1);
 }
@@ -35,7 +35,7 @@ class DeviceBackend : public OnFakeGpus<testing::TestWithParam<std::vector<int>>
         settings);
   }
 
-  // Of an allreduce that does not come to an end: all ranks say why.
+  // An allreduce that does not end fails on all ranks with the reason.
   void ExpectDeadline(const std::string& why, Settings settings = SettingsOfFakes()) {
     settings.timeout_ms = 1000;
     Run(
@@ -226,9 +226,9 @@ TEST_P(DeviceBackend, RanksThatAreNotConnectedWhenTheyPerformAreADeadlineForEver
 TEST_P(DeviceBackend, ACallThatDoesNotComeBackIsADeadlineForEverybody) {
   nccl_.HangIn("ncclCommInitRankConfig");
   Settings settings = SettingsOfFakes();
-  settings.abort_patience_ms = 50;  // it hangs until the test releases it
+  settings.abort_patience_ms = 50;  // the call hangs until the test releases it
   ExpectDeadline("for NCCL 2.18.3, which has not come back from ncclCommInitRankConfig on CUDA device ", settings);
-  nccl_.Release();  // what was left alone comes to its end
+  nccl_.Release();  // the abandoned threads end
   while (nccl_.calls("ncclCommAbort") < nccl_.calls("ncclCommInitRankConfig") || nccl_.live() > 0)
     std::this_thread::yield();
 }
@@ -267,7 +267,7 @@ TEST_P(DeviceBackend, ARankThatLeavesMeanwhileIsNamed) {
 INSTANTIATE_TEST_SUITE_P(Groups, DeviceBackend,
                          testing::Values(std::vector<int>{2}, std::vector<int>{3}, std::vector<int>{2, 1}));
 
-// Rank 1 is killed when both have called their devices, which rank 0 says through a pipe.
+// Rank 1 is killed when both have called their devices; rank 0 says so through a pipe.
 // tests/backends/test_nccl_faults.py kills ranks while they are connected.
 int BeRankOfAKernelThatHangs(WorldSpec spec, const int (&pipe)[2]) {
   spec.plan = Engine::PlanFor(spec.size);

@@ -44,7 +44,7 @@ TEST_F(HostCopiesTest, CopiesBeginAheadAsFarAsMemoryAllows) {
   copies.Poll(&completed);
   EXPECT_NE(state(1), HostCopy::State::kWaiting);
   EXPECT_EQ(state(2), HostCopy::State::kWaiting) << "more than 2 MB ahead";
-  // Whose turn it is need not wait for memory of others.
+  // The operation whose turn it is need not wait for others' memory.
   PlannedTask planned;
   planned.operations = {operations[3]};
   bool ready = false;

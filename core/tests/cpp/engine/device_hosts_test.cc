@@ -1,5 +1,5 @@
-// Tensors on (fake) CUDA devices of several hosts between which NCCL has no network, through the engine: inside a host
-// they are NCCL's, between hosts ours; what cannot go so is staged for ours.
+// Tensors on (fake) CUDA devices of several hosts between which NCCL has no network, through the engine: NCCL inside a
+// host, links between hosts. What cannot be relayed is staged for the native backend.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -110,7 +110,7 @@ TEST_P(DeviceHosts, AnOperationThatHangsInsideAHostIsADeadlineForEverybody) {
 INSTANTIATE_TEST_SUITE_P(Groups, DeviceHosts, testing::Values(std::vector<int>{2, 1}, std::vector<int>{2, 2}));
 
 // Ranks 0 and 1 are one host, rank 2 another. The victim's device hangs, so that all others wait for it: in NCCL, or
-// for what it should have sent. It is killed when all have called their devices, which the others say through a pipe.
+// for what it should have sent. It is killed when all have called their devices; the others say so through a pipe.
 int BeRankOfHosts(WorldSpec spec, int victim, const int (&pipe)[2]) {
   spec.plan = Engine::PlanFor(spec.size);
   spec.shares_memory = spec.rank != 2;

@@ -1,5 +1,5 @@
-// Tensors on (fake) CUDA devices through the engine, ranks as threads. Streams run late, so whatever does not wait for
-// what it should wait for gives wrong values.
+// Tensors on (fake) CUDA devices through the engine, ranks as threads. Streams run late, so a missing wait gives wrong
+// values.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -138,7 +138,7 @@ TEST_P(DeviceEngine, BroadcastDoesNotOverwriteWhatIsStillRead) {
     constexpr size_t kCount = 20'000;
     const int root = engine.size() - 1;
     float* const values = framework.Compute(kCount, engine.rank());
-    // The framework's own reading, later in its stream, before the ready event.
+    // The framework reads later in its own stream, before the ready event.
     auto old = std::make_shared<std::vector<float>>(kCount);
     auto* const contents = static_cast<float*>(fake_.Contents(values));
     framework.Launch([old, contents] { std::memcpy(old->data(), contents, kCount * sizeof(float)); });
@@ -158,7 +158,7 @@ TEST_P(DeviceEngine, BroadcastDoesNotOverwriteWhatIsStillRead) {
 TEST_P(DeviceEngine, AllgatherLeavesItsResultInHostMemory) {
   fake_.SetDelay(milliseconds(2));
   Run([](Engine& engine, Framework& framework) {
-    const size_t rows = static_cast<size_t>(engine.rank()) * 500;  // rank 0 brings none
+    const size_t rows = static_cast<size_t>(engine.rank()) * 500;  // rank 0 has none
     float* const part = framework.Compute(rows, engine.rank());
     OperationPtr operation;
     Request request = Make(OpKind::kAllgather, {framework.TensorOf(part, nullptr, rows)});
@@ -201,7 +201,7 @@ TEST_P(DeviceEngine, ACopyInThatFailsEndsTheJobWithTheCallItsErrorAndTheRank) {
     });
   }
   fake_.Reset();
-  pinned_before_ = fake_.pinned_bytes();  // what a broken device may still use is left to it
+  pinned_before_ = fake_.pinned_bytes();  // memory that a broken device may still use is not freed
 }
 
 TEST_P(DeviceEngine, AWakeThatTheDriverRefusesCostsTimeOnly) {
@@ -269,7 +269,7 @@ TEST_P(DeviceEngineOfTwo, WhatALeavingRankWillNotJoinFailsOnce) {
     done.Attach(&request);
     OperationPtr operation;
     const Status submitted = engine.Submit(std::move(request), &operation);
-    if (!submitted.ok()) {  // the other has left already
+    if (!submitted.ok()) {  // the other rank has left already
       EXPECT_EQ(submitted.code(), Code::kPeerLost);
       EXPECT_EQ(done.calls, 0);
       return;

@@ -1,5 +1,5 @@
-// Allreduces between ranks that share no memory: from the second use of a name on they are eager, and nobody can tell
-// by the results.
+// Allreduces between ranks that share no memory: from the second use of a name on they are eager, and the results do
+// not show it.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -92,7 +92,7 @@ TEST_P(EagerTest, ASteadyStateSendsNoMessageToTheCoordinator) {
   });
 }
 
-// More than anybody has credit for, in an order of its own on each rank.
+// More data than any rank has credit for, in another order on each rank.
 TEST_P(EagerTest, ManyInFlightInAnyOrderComeToAnEnd) {
   RunRanks(GetParam(), [](Engine& engine) {
     const auto limit = static_cast<size_t>(EagerLimitBytes(engine.size()));
@@ -118,7 +118,7 @@ TEST_P(EagerTest, ManyInFlightInAnyOrderComeToAnEnd) {
   });
 }
 
-// A rank that needs nothing more goes at once; what it has put is on its way.
+// A rank that needs nothing more leaves at once, while its data are on their way.
 TEST_P(EagerTest, WhoLeavesLeavesNobodyWaiting) {
   for (int job = 0; job < 10; ++job) {
     RunRanks(GetParam(), [](Engine& engine) {
@@ -140,7 +140,7 @@ TEST_P(EagerTest, ANameThatIsUsedOtherwiseIsDescribedAnew) {
       ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "changing")).ok());
       ExpectSum(values, engine.size(), i);
     }
-    // One rank alone uses it otherwise: all are told, and the name can be used again.
+    // Only one rank uses it otherwise: all get the error, and the name can be used again.
     std::vector<float> odd(engine.rank() == 1 ? 20 : 30);
     EXPECT_EQ(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(odd, &odd)}, "changing")).code(),
               Code::kMismatch);
@@ -150,7 +150,7 @@ TEST_P(EagerTest, ANameThatIsUsedOtherwiseIsDescribedAnew) {
   });
 }
 
-// A tensor in a page of its own, which is taken away as soon as the operation that it belongs to has ended.
+// A tensor in a page of its own, which is unmapped as soon as its operation has ended.
 class FleetingTensor {
  public:
   static constexpr size_t kCount = 10, kPageBytes = 4096;
@@ -173,7 +173,8 @@ class FleetingTensor {
   void* const page_;
 };
 
-// What is taken then fails before it has begun. Its memory is the user's again, so it must not begin later.
+// An operation that is taken then fails before it has begun. Its memory is the user's again, so it must not begin
+// later.
 TEST(EagerEndTest, WhatIsSubmittedWhileTheEpochEndsNeverBegins) {
   constexpr int kNames = 120;
   const auto name_of = [](int i) { return "grad" + std::to_string(i); };

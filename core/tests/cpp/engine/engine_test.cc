@@ -166,7 +166,7 @@ TEST_P(EngineTest, MoreUnnamedOperationsInFlightThanAWindowHasNames) {
 TEST_P(EngineTest, AllgatherJoinsPartsOfDifferentSizes) {
   RunRanks(GetParam(), [](Engine& engine) {
     for (size_t scale : {size_t{1}, size_t{0}, size_t{50'000}, size_t{3}}) {
-      // Rank r brings r * scale rows, so rank 0 brings none.
+      // Rank r has r * scale rows, so rank 0 has none.
       const auto part = Values<int32_t>(engine.rank(), static_cast<size_t>(engine.rank()) * scale);
       OperationPtr operation;
       ASSERT_TRUE(SubmitAndWait(engine,
@@ -247,7 +247,7 @@ TEST_P(EngineTest, ALeavingRankFailsWhatTheOthersStillWaitFor) {
   });
 }
 
-// Rank 0 knows before it calls, is refused at once and ends, while the others still wait.
+// Rank 0 knows of it before it calls, is refused at once and ends, while the others still wait.
 void ExpectTheFirstToLeaveIsNamed(const std::vector<int>& groups, bool with_one_in_flight) {
   std::vector<float> kept(4);
   std::atomic<int> summed{0};

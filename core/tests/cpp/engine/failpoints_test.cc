@@ -1,5 +1,5 @@
-// The world goes wrong at each step of the data plane: it takes longer, and results are the same; or a rank dies there,
-// and the others say which. So they do when rank 0 dies with its last word at the start half said.
+// At each step of the data plane, a delay does not change the results, and when a rank dies, the others say which. They
+// also do when rank 0 dies while it sends its last message of the start.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -91,7 +91,7 @@ class KilledAtStepTest : public testing::TestWithParam<Place> {};
 
 constexpr int kVictim = 1;
 
-// 0 when it was told what it should be.
+// Returns 0 when the error was the right one.
 int Judge(const Status& status, int victim) {
   const bool named = status.message().find("rank " + std::to_string(victim) + " ") != std::string::npos;
   if (status.code() == Code::kPeerLost && named) return 0;
@@ -136,7 +136,7 @@ TEST_P(KilledAtStepTest, IsToldToTheOthersWithTheRank) {
 
 INSTANTIATE_TEST_SUITE_P(All, KilledAtStepTest, testing::ValuesIn(Places()), NameOfPlace);
 
-// Who dies while it tells the group why the epoch ends leaves the word half written.
+// A rank that dies while it writes the abort word leaves it incomplete.
 TEST(HalfAnAbortTest, IsNoReasonToWait) {
   RunRanks({2}, [](Engine& engine) {
     ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {}, "start")).ok());
@@ -159,8 +159,8 @@ TEST(HalfAnAbortTest, IsNoReasonToWait) {
 
 constexpr std::chrono::milliseconds kUntilRank2HasEnded{300};
 
-// Rank 0 says "go" to rank 1 and dies before it says so to rank 2, whose start fails: it ends. Rank 1 is slow: it hears
-// of the word and the death at once, and when it looks again both have ended.
+// Rank 0 says "go" to rank 1, and dies before it says so to rank 2, whose start fails, so that it ends. Rank 1 is slow:
+// it sees the message and the death at once, and when it looks again both have ended.
 int BeRankOfHalfAStart(WorldSpec spec, const Settings& settings, const std::string& failpoint) {
   const int rank = spec.rank;
   if (rank == 0 && !SetFailpoints(failpoint).ok()) return 2;
@@ -169,7 +169,7 @@ int BeRankOfHalfAStart(WorldSpec spec, const Settings& settings, const std::stri
   spec.shares_memory = settings.shares_memory;
   std::unique_ptr<World> world;
   Status status = Bootstrap(spec, After(std::chrono::seconds(20)), &world);
-  // On a busy machine rank 0 has more to say, and dies before it comes to rank 1.
+  // On a busy machine rank 0 sends more messages, and dies before it reaches rank 1.
   if (!status.ok()) return Judge(status, 0);
   std::this_thread::sleep_for(kUntilRank2HasEnded);
   std::unique_ptr<Engine> engine;
@@ -177,7 +177,8 @@ int BeRankOfHalfAStart(WorldSpec spec, const Settings& settings, const std::stri
   return Judge(status.ok() ? PerformEach(*engine) : status, 0);
 }
 
-// By rank: whether it shares memory with the others that do; after how much rank 0 has nothing but "go" to say.
+// For each rank, whether it shares memory with the others that do; and after how many messages rank 0 only has "go"
+// left to send.
 struct HalfAStart {
   const char* name;
   std::vector<bool> shares_memory;

@@ -1,4 +1,4 @@
-// A group's log that is full, because some rank does not read it: nobody waits in Submit for that.
+// A group's log is full because some rank does not read it: Submit does not wait for that.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace farandole::tests {
 namespace {
 
 constexpr int kOperations = 100;
-constexpr size_t kElements = 20'000;  // too many for the way without the log
+constexpr size_t kElements = 20'000;  // too many for a small operation
 
 Settings WithShortLog() {
   Settings settings;
@@ -63,7 +63,7 @@ int AddSet(Engine& engine, std::vector<int64_t> ranks) {
   return static_cast<int>(*reinterpret_cast<const int64_t*>(added->outputs[0].memory.get()));
 }
 
-// What a rank is told to do when a sum is done, in whatever thread drives.
+// What a rank does when a sum is done, in whatever thread drives.
 struct Callback {
   std::function<void()> action;
   std::atomic<bool> called{false};
@@ -113,7 +113,7 @@ TEST(FullLog, RanksGoOnSubmittingWhileAnotherOneIsStuck) {
       WithShortLog());
 }
 
-// The log is full of what rank 0 itself has not read, and it is rank 0's driver that submits.
+// The log is full of entries that rank 0 itself has not read, and rank 0's driver submits.
 TEST(FullLog, TheDriverMaySubmitMoreThanTheLogHolds) {
   std::atomic<bool> begun{false};
   RunRanks(

@@ -1,4 +1,4 @@
-// Ranks that leave in good order right after an operation, while others are slow: whoever has come to that operation
+// Ranks leave in good order right after an operation, while others are slow. A rank that has submitted that operation
 // gets its result, since everything for it is there or will come.
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -60,7 +60,7 @@ Request Broadcast(std::vector<float>* values, int root) {
   return request;
 }
 
-// Eager where no two share memory, but for the first.
+// Eager where no two share memory, except the first sum.
 Request Sum(std::vector<float>* values, const char* name = "known") {
   return Make(OpKind::kAllreduce, {TensorOf(*values, values)}, name);
 }
@@ -77,7 +77,8 @@ void ExpectDone(Engine& engine, const OperationPtr& operation) {
   EXPECT_TRUE(operation->status().ok()) << operation->status().message();
 }
 
-// Rank 0's connections end at once; that it leaves comes by way of the first rank of the other group, which is slow.
+// Rank 0's connections end at once; the message that it leaves comes through the leader of the other group, which is
+// slow.
 TEST(LeavingTest, RankZeroIsNotTakenForDeadWhereTheFirstOfAGroupIsSlow) {
   Hold hold;
   std::atomic<bool> has_left{false};
@@ -155,7 +156,7 @@ void CastAndLeave(const std::vector<int>& groups, const std::function<OperationP
   });
 }
 
-// What is known by a name is another operation now, of which rank 0 tells the first rank of each group.
+// The name now stands for another operation, of which rank 0 tells the leader of each group.
 TEST(LeavingTest, ThatARankLeavesIsReadThoughItCannotBeSentAnythingAnyMore) {
   std::vector<double> others(7);
   CastAndLeave(
@@ -163,7 +164,7 @@ TEST(LeavingTest, ThatARankLeavesIsReadThoughItCannotBeSentAnythingAnyMore) {
       [&](Engine& engine) { return Begin(engine, Make(OpKind::kAllreduce, {TensorOf(others, &others)}, "known")); }, 0);
 }
 
-// Who waits for its data sees the connection end, long before rank 0 passes on that it has left.
+// A rank that waits for its data sees the connection end long before rank 0 forwards that it has left.
 TEST(LeavingTest, WhoWaitsForItsDataDoesNotTakeItForDead) {
   std::vector<float> values(1000);
   CastAndLeave({1, 1, 1, 1}, [&](Engine& engine) { return Begin(engine, Sum(&values)); }, 2);
@@ -175,7 +176,7 @@ TEST(LeavingTest, WhatItHasPutIsTakenAfterItHasLeft) {
   std::atomic<bool> has_left{false};
   RunRanks({1, 1, 1}, [&](Engine& engine) {
     auto first = Values<float>(engine.rank(), 1000), second = first;
-    for (const char* name : {"first", "second"}) {  // known from here on
+    for (const char* name : {"first", "second"}) {  // the names are known from here on
       auto values = first;
       ExpectDone(engine, Begin(engine, Sum(&values, name)));
     }
@@ -197,7 +198,7 @@ TEST(LeavingTest, WhatItHasPutIsTakenAfterItHasLeft) {
   });
 }
 
-// The connections of who has left have ended, which explains nothing.
+// The connections of the rank that left have ended, but explain nothing.
 TEST(LeavingTest, AFailureAfterItHasLeftIsToldAtOnce) {
   Hold hold;
   std::atomic<bool> is_under_way{false}, has_failed{false};
@@ -256,7 +257,7 @@ class BadConnection {
     back_.join();
   }
   void HoldUp(bool on) { is_held_up_ = on; }
-  // From here on only the end of the connection comes through.
+  // From here on only the end of the connection arrives.
   void Lose() { loses_ = true; }
 
  private:
@@ -281,8 +282,8 @@ class BadConnection {
   std::thread there_, back_;
 };
 
-// That all have joined stands in the log, with what each of them must hear from rank 0 before it reads on: so rank 2
-// sees the end of rank 1's process before it can read that rank 1 has left.
+// The log says that all have joined, and each rank needs a message of rank 0 before it reads on. So rank 2 sees the end
+// of rank 1's process before it can read that rank 1 has left.
 TEST(LeavingTest, WhoHasSaidSoInTheLogIsNotTakenForDeadBeforeTheLogCanBeRead) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({3});
   BadConnection connection(&worlds[0]->control[2], &worlds[2]->control[0]);
@@ -310,8 +311,8 @@ TEST(LeavingTest, WhoHasSaidSoInTheLogIsNotTakenForDeadBeforeTheLogCanBeRead) {
   });
 }
 
-// It has said on its connections for data that it leaves, so their ends are no sign of a death; but the word itself is
-// lost on the way to rank 0, with the connection. Whoever waits for it hears of that.
+// The rank has said on its data connections that it leaves, so their ends are no sign of a death. But its message to
+// rank 0 is lost with the connection. A rank that waits for it learns that.
 TEST(LeavingTest, WhoseWordIsLostIsMissedByThoseThatWaitForIt) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1, 1});
   BadConnection connection(&worlds[1]->control[0], &worlds[0]->control[1]);

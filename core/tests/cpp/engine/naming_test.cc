@@ -1,4 +1,4 @@
-// Names of operations that the user has not named.
+// Names of operations to which the user gave no name.
 #include "engine/operations.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-// Ranks are not equally far: where one has to wait for a name another finds it free, and both must mean the same one.
+// Ranks are not equally far: one has to wait for a name that another finds free, and both must mean the same operation.
 TEST(NamingTest, ANameIsThatOfItsSequenceNumberWhateverIsInFlight) {
   constexpr size_t kWindow = 64, kCalls = 3 * kWindow;
   Naming waiting, idle;
@@ -29,7 +29,7 @@ TEST(NamingTest, ANameIsThatOfItsSequenceNumberWhateverIsInFlight) {
   }
 }
 
-// A plugin may keep what could not be submitted.
+// A plugin may keep an operation that could not be submitted.
 TEST(NamingTest, WhatWasAbandonedHasNoName) {
   Naming naming;
   std::vector<float> values(3);

@@ -1,4 +1,4 @@
-// The owners of an engine's state, each without the others: what they return, for the progress loop to act on.
+// The owners of an engine's state, each without the others: what they return to the progress loop.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -66,8 +66,8 @@ TEST(ControlPlaneTest, WhoSaysToRankZeroWhatItCannotReadIsToBlame) {
 
 // ---- WorkQueue
 
-// What a ring of two passes on finds no memory. Until the tasks are cancelled, a failed one is neither begun again nor
-// taken for done.
+// A ring of two has no memory for what it passes on. Until the tasks are cancelled, a failed one is neither begun again
+// nor taken for done.
 TEST(WorkQueueTest, AFailureIsFinal) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
   Settings settings;
@@ -112,7 +112,7 @@ TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
   EXPECT_EQ(there.OfShutdown(3).status.message(), "rank 7 died") << "the first cause is told";
 }
 
-// A task that sends fails before it has read what came, and then the rank itself would be blamed.
+// A task may fail to send before it has read what arrived, and then the rank itself would be blamed.
 TEST(FailureMonitorTest, AConnectionEndsAlsoWhereDataStandUnread) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
   Operations operations = EmptyOperationsOf(*worlds[0]);
@@ -207,7 +207,7 @@ std::string OnlyThisThread() {
   return text;
 }
 
-// This rank waits for rank 1, which is known to have come to something else that lacks this rank.
+// This rank waits for rank 1, which is known to have arrived at another operation that lacks this rank.
 class DeadlockDetectorTest : public testing::Test {
  protected:
   DeadlockDetectorTest() {

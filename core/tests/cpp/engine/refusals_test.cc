@@ -1,4 +1,4 @@
-// What the engine refuses, and how the ranks hear of it: over one group, several groups, and in a world of one.
+// What the engine refuses, and which errors the ranks get: over one group, several groups, and in a world of one.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -172,7 +172,7 @@ TEST_P(RefusalTest, AReductionThatTheTypeLacksIsToldWhatToDo) {
   });
 }
 
-// Too many to be started here; what is checked before anything is sent is enough.
+// Too many ranks to start here, so this tests only the check before anything is sent.
 TEST(RequestTest, AnOperationAmongMoreRanksThanItCanBeIsToldHowManyAndWhatToDo) {
   std::vector<PeerInfo> peers;
   const ProcessSet most = WholeWorld(LayoutOfGroups({2048}, &peers), 0);
@@ -184,10 +184,9 @@ TEST(RequestTest, AnOperationAmongMoreRanksThanItCanBeIsToldHowManyAndWhatToDo) 
     EXPECT_TRUE(CheckRequest(&request, most, 2048).ok());
     const Status status = CheckRequest(&request, more, 2049);
     EXPECT_EQ(status.code(), Code::kInvalid);
-    EXPECT_EQ(status.message(),
-              std::string(NameOf(kind)) +
-                  " 'x': it can be among 2048 ranks at most, not among 2049; do it in smaller process "
-                  "sets first, and then among one rank of each");
+    EXPECT_EQ(status.message(), std::string(NameOf(kind)) +
+                                    " 'x': it supports at most 2048 ranks, not 2049; do it in smaller process "
+                                    "sets first, and then among one rank of each");
   }
   Request sum = Make(OpKind::kAllreduce, {TensorOf(values, &values)});
   EXPECT_TRUE(CheckRequest(&sum, more, 2049).ok());

@@ -1,4 +1,4 @@
-// Blocking calls that are no operations as long as nobody has to know of them: their results, and all that can come
+// Blocking calls that become no operation unless another thread needs one: their results, and everything that can come
 // between.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The values are summed in place. False when the engine wants an operation.
+// Sums the values in place. Returns false when the engine needs an operation.
 bool Run(Engine& engine, const std::string& name, std::vector<float>* values, Status* status, int set = 0) {
   const auto count = static_cast<int64_t>(values->size());
   TensorView tensor;
@@ -77,7 +77,7 @@ std::vector<uint8_t> RandomBytes(DType dtype, size_t count, int rank) {
   return bytes;
 }
 
-// Of a call and of an operation, which are given the same.
+// The results of a call and of an operation with the same input.
 void ExpectTheSameBits(Engine& engine, DType dtype, ReduceOp reduce, int64_t count, double prescale) {
   if (!Supports(dtype, reduce)) return;
   const std::string name = std::string(NameOf(dtype)) + NameOf(reduce) + std::to_string(count);
@@ -137,7 +137,7 @@ TEST_P(SmallCallTest, ALateRankIsWaitedForAsByAnOperation) {
   });
 }
 
-// Calls and operations, named and unnamed, of several threads, each in an order of its own.
+// Calls and operations, named and unnamed, of several threads, each in another order.
 TEST_P(SmallCallTest, MixesWithAllElse) {
   constexpr int kThreads = 3, kUses = 400;
   Run([](Engine& engine) {
@@ -277,7 +277,7 @@ TEST_P(SmallCallTest, AnAbsentRankIsADeadlineErrorThatNamesIt) {
 }
 
 TEST_P(SmallCallTest, EndsWhenAnotherThreadShutsDown) {
-  std::atomic<int> to_call{GetParam()};  // the last one is there when it knows the name
+  std::atomic<int> to_call{GetParam()};  // the last rank counts when it knows the name
   Run([&to_call](Engine& engine) {
     Introduce(engine, "x");
     const auto await_all = [&to_call] {

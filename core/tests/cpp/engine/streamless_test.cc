@@ -1,5 +1,6 @@
-// Callers that have no stream of their framework's: tensors are ready after all that their device was asked for, and
-// `done` comes when the results may be read. Staged on the host by ours, and where they lie by NCCL (fakes).
+// Callers without their framework's stream: tensors are ready after all work that their device was asked for, and
+// `done` comes when the results may be read. Staged on the host by the native backend, and on the device by NCCL
+// (fakes).
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -115,8 +116,8 @@ TEST_P(Streamless, SeveralInFlightAmongThoseWithAStream) {
   });
 }
 
-// Another rank goes while this one's device is still to take the tensor: the operation is over, but that is told only
-// when the device has let go.
+// Another rank leaves while this one's device has still to read the tensor: the operation is over, but `done` comes
+// only when the device has stopped using the tensor.
 TEST_P(Streamless, AFailureIsToldWhenTheDeviceHasLetGo) {
   std::atomic<bool> let_go{false};
   const auto begun = [this] { return cuda_.calls("cuMemcpyDtoHAsync_v2") + nccl_.calls("ncclAllReduce"); };

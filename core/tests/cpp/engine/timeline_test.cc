@@ -81,7 +81,7 @@ TEST(TraceFile, IsCompleteAfterEveryAppend) {
   unlink(path.c_str());
 }
 
-// Whatever page of a write was the last before a SIGKILL.
+// At whatever page of a write a SIGKILL comes.
 TEST(TraceFile, HasWholeEventsBeforeEveryPage) {
   const std::string path = PathFor("pages");
   TraceFile file;

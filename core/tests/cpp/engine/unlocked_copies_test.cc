@@ -23,8 +23,8 @@ void Sum(Engine& engine, const std::string& name, size_t count) {
   ExpectSum(values, engine.size());
 }
 
-// Asks for the result until it is there, so it needs no driver: the thread that is held may be that, since the driver
-// folds, too, with the ProgressLock.
+// Polls for the result, so it needs no driver: the blocked thread may be the driver, which also folds, with the
+// ProgressLock.
 void SumByPolling(Engine& engine, const std::string& name, size_t count) {
   auto values = Values<float>(engine.rank(), count);
   OperationPtr operation;
@@ -79,7 +79,7 @@ TEST_P(UnlockedCopies, OtherThreadsSubmitAndEndTheirOperationsMeanwhile) {
   });
 }
 
-// Whoever hears that its operation has ended may free the tensor.
+// A caller that learns that its operation has ended may free the tensor.
 TEST(UnlockedCopiesTest, NobodyHearsOfAnEndWhileTheDataAreCopied) {
   std::atomic<int> known{0}, armed{0};
   RunRanks({2}, [&](Engine& engine) {
@@ -103,9 +103,9 @@ TEST(UnlockedCopiesTest, NobodyHearsOfAnEndWhileTheDataAreCopied) {
     std::thread submitter([&] { ASSERT_TRUE(engine.Submit(std::move(request), &many).ok()); });
     AwaitThat(is_held);
     OperationPtr refused;
-    AwaitThat(
-        [&] { return !engine.Submit(Make(OpKind::kBarrier, {}), &refused).ok(); });  // it knows that the job ended
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));                     // in which it would say so
+    // Waits until this rank knows that the job ended, and then as long as it might take to report the end.
+    AwaitThat([&] { return !engine.Submit(Make(OpKind::kBarrier, {}), &refused).ok(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
     EXPECT_FALSE(is_done);
     Set("");
     submitter.join();

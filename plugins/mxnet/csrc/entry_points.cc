@@ -1,4 +1,4 @@
-// What Python calls, by ctypes. Every function returns at once, but the two that say so.
+// The functions that Python calls, by ctypes. All return at once, except the two that say so.
 #include "call.h"
 #include "errors.h"
 
@@ -15,32 +15,33 @@ int32_t Report(const farandole_mxnet::Outcome& outcome) {
 
 extern "C" {
 
-#define DOOR __attribute__((visibility("default")))
+#define EXPORTED __attribute__((visibility("default")))
 
-// The sentence that belongs to the last code other than FRD_OK; of the calling thread.
-DOOR const char* farandole_mxnet_text() { return t_text.c_str(); }
+// The message of the calling thread's last code other than FRD_OK.
+EXPORTED const char* farandole_mxnet_text() { return t_text.c_str(); }
 
-// `core` is the function table of farandole.h. To be called once, before everything else.
-DOOR int32_t farandole_mxnet_open(const char* library, const frd_api* core) {
+// `core` is the function table of farandole.h. Python calls this once, before everything else.
+EXPORTED int32_t farandole_mxnet_open(const char* library, const frd_api* core) {
   if (const std::string missing = farandole_mxnet::OpenMxNet(library); !missing.empty()) {
     return Report({FRD_INTERNAL, missing});
   }
   if (core->abi != FRD_ABI || core->struct_size < sizeof(frd_api)) {
-    return Report({FRD_INTERNAL, "farandole and farandole-mxnet do not fit; install the same version of both"});
+    return Report(
+        {FRD_INTERNAL, "the versions of farandole and farandole-mxnet differ; install the same version of both"});
   }
   farandole_mxnet::core = core;
   return FRD_OK;
 }
 
-DOOR int32_t farandole_mxnet_make_room_for_errors(void* scratch) {
+EXPORTED int32_t farandole_mxnet_make_room_for_errors(void* scratch) {
   const std::string error = farandole_mxnet::MakeRoomForErrors(scratch);
   return error.empty() ? FRD_OK : Report({FRD_INTERNAL, error});
 }
 
-DOOR int32_t farandole_mxnet_push(int32_t operation, int32_t count, void** inputs, void** outputs, const char* name,
-                                  int32_t reduce, int32_t root, double prescale, double postscale, int32_t process_set,
-                                  const char* site, int32_t priority, int32_t is_gradient,
-                                  int32_t takes_device_memory) {
+EXPORTED int32_t farandole_mxnet_push(int32_t operation, int32_t count, void** inputs, void** outputs, const char* name,
+                                      int32_t reduce, int32_t root, double prescale, double postscale,
+                                      int32_t process_set, const char* site, int32_t priority, int32_t is_gradient,
+                                      int32_t takes_device_memory) {
   try {
     const farandole_mxnet::Wish wish = {operation,
                                         reduce,
@@ -60,19 +61,19 @@ DOOR int32_t farandole_mxnet_push(int32_t operation, int32_t count, void** input
 }
 
 // The code of the failure after which training cannot go on, or FRD_OK.
-DOOR int32_t farandole_mxnet_failure() {
+EXPORTED int32_t farandole_mxnet_failure() {
   return farandole_mxnet::HasFailed() ? Report(farandole_mxnet::Failure()) : FRD_OK;
 }
 
-DOOR int32_t farandole_mxnet_lost_gradient() { return farandole_mxnet::HasLostGradient() ? 1 : 0; }
+EXPORTED int32_t farandole_mxnet_lost_gradient() { return farandole_mxnet::HasLostGradient() ? 1 : 0; }
 
-DOOR void farandole_mxnet_close() { farandole_mxnet::CloseCalls(); }
+EXPORTED void farandole_mxnet_close() { farandole_mxnet::CloseCalls(); }
 
-// These wait: 1 when all that was pushed has been begun (ended), 0 when the time was over before.
-DOOR int32_t farandole_mxnet_await_begun(int64_t limit_ms) {
+// These wait: 1 when all pushed calls have begun (ended), 0 when the time was over before.
+EXPORTED int32_t farandole_mxnet_await_begun(int64_t limit_ms) {
   return farandole_mxnet::CallOrder().AwaitBegun(limit_ms) ? 1 : 0;
 }
-DOOR int32_t farandole_mxnet_await_ended(int64_t limit_ms) {
+EXPORTED int32_t farandole_mxnet_await_ended(int64_t limit_ms) {
   return farandole_mxnet::CallOrder().AwaitEnded(limit_ms) ? 1 : 0;
 }
 
