@@ -1,4 +1,4 @@
-"""The parts of noxfile.py, the entry point for every developer action, which alone imports them."""
+"""The parts of noxfile.py, the entry point for every developer action."""
 
 from __future__ import annotations
 
