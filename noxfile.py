@@ -1,12 +1,12 @@
-"""The only door for every developer action.
+"""The entry point for every developer action.
 
     python3 noxfile.py              set up everything, run every test
     python3 noxfile.py -s demo      set up everything, train a small model on 2 workers
     python3 noxfile.py -l           what else there is
     python3 noxfile.py -s python -- tests/launch -k cli      some tests only
 
-Needs Python >= 3.10 with venv and headers, a C++17 compiler, and the package index. What is made here goes to .nox/ and
-plugins/*/build/, and is used again while nothing that it depends on has changed.
+Needs Python >= 3.10 with venv and headers, a C++17 compiler, and the package index. Results go to .nox/ and
+plugins/*/build/, and are used again until something that they depend on changes.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def quick(session: nox.Session) -> None:
 
 @nox.session
 def python(session: nox.Session) -> None:
-    """Python tests: architecture, core, launcher, plugins, examples. What stands after -- is run by pytest instead."""
+    """Python tests: architecture, core, launcher, plugins, examples. Arguments after -- go to pytest instead."""
     run_jobs(session, python_jobs(session, chosen(session.posargs, suites())), most=1 if session.posargs else 0)
 
 
@@ -134,7 +134,7 @@ def python_jobs(
 @nox.session(name="tensorflow")
 @nox.parametrize("version", list(TENSORFLOW_PYTHONS))
 def tensorflow_version(session: nox.Session, version: str) -> None:
-    """Tests of the plugin for TensorFlow with one version of it. What stands after -- is run by pytest instead."""
+    """Tests of the plugin for TensorFlow with one version of it. Arguments after -- go to pytest instead."""
     folders = [folder for folder in suites() if "tensorflow" in folder or folder == "tests/parity"]
     run_beside(session, tensorflow(version), folders)
 
@@ -142,7 +142,7 @@ def tensorflow_version(session: nox.Session, version: str) -> None:
 @nox.session(name="torch")
 @nox.parametrize("version", list(TORCH_PYTHONS))
 def torch_version(session: nox.Session, version: str) -> None:
-    """Tests of the plugin for PyTorch with an older version of it. What stands after -- is run by pytest instead.
+    """Tests of the plugin for PyTorch with an older version of it. Arguments after -- go to pytest instead.
 
     Installs 5 to 7 GB, of which 2.5 to 3 GB are fetched: the builds with CUDA. With FARANDOLE_TORCH_INDEX, see
     docs/contributing.md, those for CPUs: about 1 GB, of which 200 MB are fetched.
@@ -265,7 +265,7 @@ def linters(session: nox.Session) -> Environment:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Form and types: ruff, mypy, clang-format."""
+    """Form, types and spelling: ruff, mypy, clang-format, codespell."""
     run_jobs(session, form_jobs(session))
 
 
@@ -276,6 +276,7 @@ def form_jobs(session: nox.Session) -> dict[str, Job]:
         "ruff format (`python3 noxfile.py -s format` repairs)": ["ruff", "format", "--diff", "--quiet", "."],
         "mypy (types)": ["mypy", "--cache-dir", str(MADE / "mypy"), "noxfile.py", *packages],
         "clang-format (`python3 noxfile.py -s format` repairs)": ["clang-format", "--dry-run", "-Werror", cpp_files()],
+        "codespell (spelling)": ["codespell", "--config", ".mypy.ini", ".", ".ci/door", ".ci/run"],
     }
 
     def run(command: list[str]) -> None:

@@ -41,7 +41,7 @@ def built(name: str, *flags_of_linker: str) -> Path:
 
 
 def variables(folder: Path, backend: str = "nccl,native") -> dict[str, str]:
-    """What ranks need in their environment; the fake communicators meet in `folder`."""
+    """The variables that ranks need; the fake communicators meet in `folder`."""
     return {
         "FARANDOLE_BACKEND": backend,
         "FARANDOLE_CUDA_DRIVER": str(built("cuda")),

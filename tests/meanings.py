@@ -1,4 +1,4 @@
-"""What the collectives mean, in NumPy: from the arrays of all members to what each of them gets.
+"""The meaning of the collectives, in NumPy: from the arrays of all members to what each of them gets.
 
 Written from the meanings (docs/guide and the core's headers), not from the core's code. A result that the order of
 summation or a rounding may change comes with the slack that it has; all others are compared bit by bit.

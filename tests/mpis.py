@@ -46,7 +46,7 @@ def launcher(kind: str, ranks: int | str) -> list[str]:
 
 
 def variables(kind: str) -> dict[str, str]:
-    """What ranks need in their environment whose operations this library is to perform."""
+    """The variables of ranks whose operations this library is to perform."""
     library = str(installed(kind.partition("-")[0]) / "lib" / _LIBRARIES[kind])
     return {
         "FARANDOLE_BACKEND": "mpi,native",

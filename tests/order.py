@@ -3,8 +3,8 @@
     R(list) = the value itself, or R(first p) + R(rest) with p the largest power of two below the list's length
 
 over the ranks of each group, then over the groups by their lowest rank. 16-bit floats are added in float32 inside a
-group, and rounded when a partial leaves the group and after each addition between groups. What prescale, postscale and
-average ask for is one factor: for 16-bit floats applied before a partial leaves its group, else after the last sum.
+group, and rounded when a partial leaves the group and after each addition between groups. Prescale, postscale and
+average are one factor: for 16-bit floats applied before a partial leaves its group, else after the last sum.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def ordered(values: Sequence[np.ndarray], fold: Fold) -> np.ndarray:
 
 
 def groups_of(ranks: int, alone: Sequence[int]) -> list[list[int]]:
-    """Who shares memory with whom where the ranks `alone` do with nobody."""
+    """The groups that share memory where each of the ranks `alone` shares none."""
     together = [rank for rank in range(ranks) if rank not in alone]
     groups = [[rank] for rank in alone] + ([together] if together else [])
     return sorted(groups)

@@ -42,7 +42,7 @@ def forked(ranks: int, folder: Path, script: Path, *arguments: str | Path, **var
 
 
 def accuracy(lines: list[str]) -> float:
-    """What the last line says; no other line does."""
+    """The result in the last line; it stands in no other line."""
     match = re.fullmatch(r"(?:\[0\] )?test accuracy (\d\.\d{3})", lines[-1])
     assert match, lines
     assert len([line for line in lines if "accuracy" in line]) == 1

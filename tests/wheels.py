@@ -61,7 +61,7 @@ class Empty:
 
 
 def strangers_in(wheel: Path) -> list[str]:
-    """What is for who builds it or works on it."""
+    """The files in the wheel that only a build or a developer needs."""
     endings = (".cc", ".h", ".cmake", "CMakeLists.txt", ".o", ".a")
     names = zipfile.ZipFile(wheel).namelist()
     assert any(name.endswith("/py.typed") for name in names)
@@ -69,7 +69,7 @@ def strangers_in(wheel: Path) -> list[str]:
 
 
 def requirements_of(wheel: Path) -> list[str]:
-    """What pip installs with it."""
+    """The packages that pip installs with the wheel."""
     archive = zipfile.ZipFile(wheel)
     (member,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
     return sorted(Parser().parsestr(archive.read(member).decode()).get_all("Requires-Dist") or [])

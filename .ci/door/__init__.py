@@ -1,4 +1,4 @@
-"""What noxfile.py, the only door for every developer action, is made of. Nobody else imports it."""
+"""The parts of noxfile.py, the entry point for every developer action."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Environment:
         return self.home.name
 
     def run(self, *command: str, silent: bool = False, variables: dict[str, str] | None = None) -> None:
-        """Run a program of this environment, or of the system. What a `silent` one prints is shown if it fails."""
+        """Run a program of this environment, or of the system. A `silent` one's output is shown only if it fails."""
         folder = self.home / "bin"
         program = [str(folder / command[0])] if (folder / command[0]).exists() else [command[0]]
         environment = {"PYTHONPATH": None, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **(variables or {})}

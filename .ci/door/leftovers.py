@@ -1,4 +1,4 @@
-"""What killed programs leave behind is in no later run's way."""
+"""Keeps leftovers of killed programs out of the way of later runs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SEGMENTS = ("mpich_shm_*", "sm_segment.*")
 def own_folder() -> Iterator[dict[str, str]]:
     """The variables of tests that have a folder of their own for temporary files, which goes afterwards.
 
-    What a killed program leaves there bears its process identifier: a later one of the same identifier meets it, and
-    Open MPI's mpirun, for one, refuses to start then. pytest's own folders stay for whoever looks for a fault.
+    A killed program's leftovers there bear its process identifier. Open MPI's mpirun, for one, refuses to start when it
+    has the same identifier and meets them. pytest's own folders stay, so that a failure can be examined.
     """
     kept = os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     before = segments()

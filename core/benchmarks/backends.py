@@ -1,4 +1,4 @@
-"""What carrying an allreduce by a library costs, beside the library called directly and beside our own back end.
+"""The cost of an allreduce that a library carries, beside the library called directly and beside our own backend.
 
     python3 noxfile.py -s bench_backends
     python3 noxfile.py -s bench_backends -- --output docs/benchmarks/backends.md

@@ -1,4 +1,4 @@
-"""A rank of Farandole's numpy face in the benchmark. What can be asked for:
+"""A rank of Farandole's numpy API in the benchmark. Its requests:
 
 named      a small named asynchronous sum, from its submission to its completion
 many       a step of 150 small named sums, submitted in another order on every rank and in every step

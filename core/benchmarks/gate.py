@@ -6,7 +6,7 @@ PROGRAMS is a folder with that build's frd_worker (CMake's target of this name, 
 one that holds its Python package `farandole` with the compiled module. Needs numpy.
 
 A ratio is new over old, of turns that follow each other. The median of all pairs may be 1.01, or what the old build
-shows beside itself in the same run where that is more. What is above it, up to 1.03, is to be measured once more. Where
+shows beside itself in the same run where that is more. A ratio above it, up to 1.03, is to be measured once more. Where
 the old build differs from itself by more than 1.03 the row is noisy and decides nothing. The program ends with 0 where
 every row is met, else with 1.
 """

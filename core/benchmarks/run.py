@@ -141,7 +141,7 @@ class Bench:
         self.sweep(table, recipes, [("socket", 4, 1 << 62, 0)])
 
     def order(self) -> None:
-        """What the fixed order of summation costs, where there is a choice: over tcp with more than 2 ranks."""
+        """The cost of the fixed order of summation, where there is a choice: over tcp with more than 2 ranks."""
         print("\n==> The fixed order of summation beside any order, tcp only", flush=True)
         for ranks in (3, 4):
             with self._started(
@@ -174,7 +174,7 @@ class Bench:
         self._note("import farandole", _import_s() * 1e3, "ms")
 
     def machine(self) -> None:
-        """What the limits are made of."""
+        """The figures that the limits are made of."""
         print("\n==> The machine", flush=True)
         with self._limits() as limits:
             hop = min(limits.measure(4, 1000, 50, "hop"))
@@ -207,7 +207,7 @@ def _import_s() -> float:
 
 
 def _machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """The hardware and versions that the figures depend on."""
     import torch
 
     with open("/proc/cpuinfo") as file:

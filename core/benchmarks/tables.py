@@ -1,4 +1,4 @@
-"""What the benchmark found: one table per world, figures beside them, and the way both are written."""
+"""The results of the benchmark: one table per world, figures beside them, and the way both are written."""
 
 from __future__ import annotations
 

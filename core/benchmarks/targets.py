@@ -1,4 +1,4 @@
-"""What the figures must reach. Pure: tables in, verdicts out."""
+"""The targets that the figures must reach. Pure: tables in, verdicts out."""
 
 from __future__ import annotations
 

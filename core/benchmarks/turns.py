@@ -70,7 +70,7 @@ class _Share:
 
 
 class Round:
-    """The contestants of one table. Who gets too slow or ends sits the larger sizes out, and `gone` says why."""
+    """The contestants of one table. One that gets too slow or ends skips the larger sizes, and `gone` says why."""
 
     def __init__(self, entries: Sequence[Entry], seconds: float) -> None:
         self._entries = list(entries)

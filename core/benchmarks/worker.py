@@ -1,4 +1,4 @@
-"""What worker.h is for C++, for the contestants that are written in Python."""
+"""The counterpart of worker.h for the contestants that are written in Python."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def main() -> None:
 
 @torch.no_grad()
 def continued(model: nn.Module, begin: str, count: int, device: torch.device) -> str:
-    """What the model finds likely after `begin`."""
+    """A likely continuation of `begin`, by the model."""
     text = torch.tensor([list(begin.encode())], device=device)
     for _ in range(count):
         logits = model(text[:, -CONTEXT:])[0, -1]

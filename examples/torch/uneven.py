@@ -40,7 +40,7 @@ def main() -> None:
     last = hvd.join()
     hvd.broadcast_parameters(model.state_dict(), root_rank=last)
 
-    # 5. What each set of workers sees on its own data.
+    # 5. Each set of workers compares the model with its own data.
     rows = torch.cat(batches)
     error = mse_loss(model(rows), rows @ TRUE_WEIGHTS.T + 1.0).detach()
     for process_set in sets:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from cpp_scan import code_only, without_comments
 from tree import Source, line_of
 
-# Who may know whom, docs/design/architecture.md. A layer knows itself, too.
+# Layer -> the layers that it may include, docs/design/architecture.md. A layer knows itself, too.
 LAYERS: dict[str, set[str]] = {"common": set()}
 LAYERS["reduce"] = {"common"}
 LAYERS["transport"] = {"common"}

@@ -54,6 +54,25 @@ def without_comments(text: str) -> str:
 
 
 @cache
+def comments(text: str) -> tuple[tuple[int, str], ...]:
+    """Line and text of each comment; comments on lines of their own that follow each other are one."""
+    found: list[tuple[int, str]] = []
+    end = -1  # where the comment before ends, if the next one may continue it
+    for match in _NOT_CODE.finditer(text):
+        if not match[0].startswith("/"):
+            continue
+        inner = re.sub(r"^/[/*]+<?|\*/$", "", match[0])
+        words = re.sub(r"^[ \t]*\*(?![*\w])", "", inner, flags=re.MULTILINE)
+        if end >= 0 and re.fullmatch(r"[ \t]*\n[ \t]*", text[end : match.start()]):
+            found[-1] = (found[-1][0], f"{found[-1][1]}\n{words}")
+        else:
+            found.append((line_of(text, match.start()), words))
+        before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+        end = -1 if before.strip() else match.end()
+    return tuple(found)
+
+
+@cache
 def code_only(text: str) -> str:
     """The text with comments, literals and preprocessor lines blanked, every line where it was."""
     return _DIRECTIVE.sub(_blank, _NOT_CODE.sub(_blank, text))

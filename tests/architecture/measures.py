@@ -1,6 +1,6 @@
 """How large and how commented the core is, in figures. `python3 tests/architecture/measures.py` prints them.
 
-A figure may get better, never worse: WORST holds what each was at last. Who makes one better puts the new figure there.
+A figure may get better, never worse: WORST holds the last value of each. A change that improves one updates it there.
 """
 
 from __future__ import annotations

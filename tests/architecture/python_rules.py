@@ -13,7 +13,7 @@ CORE = "core/python/farandole/"
 LAUNCH = CORE + "launch/"
 TESTING = CORE + "testing/"
 
-# What may be imported beside the standard library; farandole's own modules are judged apart.
+# Packages that may be imported beside the standard library; farandole's own modules are judged apart.
 CORE_PACKAGES = {"cloudpickle", "ml_dtypes", "numpy"}
 TESTING_PACKAGES = CORE_PACKAGES | {"pytest"}
 LAUNCH_PACKAGES = {"click", "psutil", "rich", "yaml"}
@@ -136,7 +136,7 @@ def _bound_names(tree: ast.Module) -> set[str]:
 
 
 def declared_names(source: Source) -> list[str] | None:
-    """What `__all__` lists; None where there is none."""
+    """The names in `__all__`; None without `__all__`."""
     for node in ast.parse(source.text).body:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]

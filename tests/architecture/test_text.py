@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from conftest import Plant
-from exceptions import LONG_FILES, LONG_FUNCTIONS
+from exceptions import LONG_FILES, LONG_FUNCTIONS, OPAQUE_COMMENTS
 from text_rules import (
     MAX_FILE_LINES,
     MAX_FUNCTION_LINES,
@@ -10,6 +10,7 @@ from text_rules import (
     long_files,
     long_functions,
     mark_violations,
+    opaque_sentences,
     size_violations,
     slug,
     stale_names,
@@ -46,6 +47,11 @@ def test_links_between_documents_lead_somewhere() -> None:
 def test_files_that_are_named_are_there() -> None:
     named_in = sources(ROOT, "core/src/*", "core/tests/cpp/*", "docs/design/*", "docs/extending/*")
     assert stale_names(named_in, tracked_paths(ROOT)) == []
+
+
+def test_sentences_name_their_subject() -> None:
+    written = [*cpp_sources(), *python_sources(), *sources(ROOT, "*.md")]
+    assert opaque_sentences(source for source in written if source.path not in OPAQUE_COMMENTS) == []
 
 
 # ---- The rules can fail ----------------------------------------------------------------------------------------------
@@ -107,6 +113,24 @@ def test_a_dead_link_is_found(plant: Plant, tmp_path: Path) -> None:
 def test_the_name_of_a_file_that_has_moved_is_found(plant: Plant) -> None:
     files = plant({"a.cc": '#include "gone.h"\n// See here.h, far/off.h and gone.h.\n'})
     assert stale_names(files, ["core/src/here.h"]) == ["a.cc:2: there is no gone.h"]
+
+
+def test_a_sentence_that_hides_its_subject_is_found(plant: Plant) -> None:
+    files = plant(
+        {
+            "a.cc": 'int a;  // Right. Whoever\n// What a rank\n// sends.\n/* Is it\n * so? */\nauto b = "// What";\n',
+            "b.py": 'def b():\n    """Good.\n\n    Who, what."""\n    return "What"  # Nobody\n',
+            "c.md": "# Who wakes?\n\n| What |\n\n- [ ] **Where it** is.\n\n```\nWho\n```\nSends. [What](d)\n",
+        }
+    )
+    found = [violation.split(": ")[0] for violation in opaque_sentences(files)]
+    assert found == ["a.cc:1", "a.cc:2", "a.cc:5", "b.py:4", "b.py:5", "c.md:5", "c.md:10"]
+
+
+def test_a_sentence_with_a_subject_is_left_alone(plant: Plant) -> None:
+    text = "Table holds what all share. When a rank dies, its peer ends. Where items differ, `f(x) ? a : b` fails."
+    files = plant({"a.cc": f"// {text}\n", "b.py": f'"""{text}"""\n# {text}\n', "c.md": f"{text}\n"})
+    assert opaque_sentences(files) == []
 
 
 def test_headings_become_anchors() -> None:

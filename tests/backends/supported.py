@@ -114,7 +114,7 @@ def declared() -> str:
 
 
 def parts_of(page: str) -> tuple[str, str, str]:
-    """What stands before the tables, the tables, and what stands behind them."""
+    """The text before the tables, the tables, and the text behind them."""
     before, _, rest = page.partition(BEGIN)
     between, _, after = rest.partition(END)
     return before + BEGIN, between, END + after

@@ -1,4 +1,4 @@
-"""What goes wrong with NCCL, in processes of their own: all hear of it, soon, and by name. Over the same fakes."""
+"""Failures of NCCL, in processes of their own: all ranks report them, soon, and by name. Over the same fakes."""
 
 import signal
 

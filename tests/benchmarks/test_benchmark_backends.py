@@ -1,4 +1,4 @@
-"""What the benchmark of back ends concludes: an overhead or a library ahead of ours is never passed over."""
+"""Verdicts of the benchmark of backends: it always reports an overhead over its limit, or a library ahead of ours."""
 
 from __future__ import annotations
 

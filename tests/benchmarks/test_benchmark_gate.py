@@ -1,4 +1,4 @@
-"""What the gate of speed concludes from pairs: a build may be slower by the noise of the same run, up to a bound."""
+"""Verdicts of the gate of speed from pairs: a build may be slower by the noise of the same run, up to a bound."""
 
 from __future__ import annotations
 

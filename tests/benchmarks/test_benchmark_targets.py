@@ -1,4 +1,4 @@
-"""What the benchmark concludes from its figures: a target that is missed is never called met."""
+"""Verdicts of the benchmark from its figures: a target that is missed is never called met."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank does with bad input: makes the call, and says what it was told. It judges nothing."""
+"""A rank with bad input: makes the call, and reports the error that it got. It judges nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK = {"FARANDOLE_TIMEOUT": "10"}  # a hang becomes a DeadlineError, which nob
 
 @contextlib.contextmanager
 def standard_error() -> Iterator[list[str]]:
-    """What this process writes to it within the block, as one text in the list."""
+    """Captures what this process writes to the stream within the block, as one text in the list."""
     written: list[str] = []
     kept = os.dup(2)
     with tempfile.TemporaryFile() as file:
@@ -234,7 +234,7 @@ BAD_SETTINGS = (
 
 
 def bad_settings(settings: list[Settings]) -> list[str]:
-    """What init() says about each; then it works without."""
+    """The error of init() about each; then init() works without them."""
     together(settings)
     wrong = []
     for name, value in BAD_SETTINGS:
@@ -258,7 +258,7 @@ def bad_settings(settings: list[Settings]) -> list[str]:
 
 
 def after_shutdown(settings: list[Settings]) -> list[str]:
-    """What each call says between shutdown and init; and init twice does no harm."""
+    """The error of each call between shutdown and init; and init twice does no harm."""
     together(settings)
     complete = fnp.allreduce_async(np.ones(3), op=fnp.Sum)
     while not fnp.poll(complete):
@@ -314,7 +314,7 @@ def after_shutdown(settings: list[Settings]) -> list[str]:
 
 
 def in_forked_child(settings: list[Settings]) -> list[str]:
-    """What each call says in a forked child, while the rank itself goes on."""
+    """The error of each call in a forked child, while the rank itself goes on."""
     together(settings)
     array = np.ones(3)
     handle = fnp.allreduce_async(array, name="before the fork", op=fnp.Sum)
@@ -364,7 +364,7 @@ def what_a_forked_child_keeps_open(settings: list[Settings]) -> list[str]:
 
 
 def _from_a_fork(function: Callable[[], object]) -> str:
-    """What the function gives in a forked child, as text."""
+    """The result of the function in a forked child, as text."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -378,7 +378,7 @@ def _from_a_fork(function: Callable[[], object]) -> str:
 
 
 def _descriptors() -> dict[int, str]:
-    """What is open, but for the folder that is listed."""
+    """The open descriptors, but for that of the folder that is listed."""
     places = {}
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""What a rank does with bad input in process sets, and while another rank has joined. It judges nothing."""
+"""A rank with bad input in process sets, and while another rank has joined. It judges nothing."""
 
 from __future__ import annotations
 

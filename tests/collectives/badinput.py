@@ -74,7 +74,7 @@ class Mismatch:
         return self.difference.right if rank == self.odd else self.difference.left
 
     def words(self) -> list[str]:
-        """What every rank's error must hold: the first two ranks that differ, with both values."""
+        """The parts that every rank's error must have: the first two ranks that differ, with both values."""
         left, right = self.difference.words
         lowest = self.ranks[0]
         first, other = (right, left) if self.odd == lowest else (left, right)

@@ -1,4 +1,4 @@
-"""What a rank does for the suite of equal bits: one step of random tensors under random settings."""
+"""A rank of the suite of equal bits: performs one step of random tensors under random settings."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def data(configuration: Configuration, k: int, step: int, rank: int) -> np.ndarr
 
 
 def has_bits(configuration: Configuration, tensor: Tensor) -> bool:
-    """Who forces the ring gives up the order of allreduce's sums wherever more than two groups meet."""
+    """A forced ring gives up the order of allreduce's sums wherever more than two groups meet."""
     groups = groups_of(configuration.ranks, configuration.alone)
     free = "int" in tensor.dtype or tensor.op in ("Min", "Max", "Adasum") or tensor.kind == "reducescatter"
     return configuration.algorithm != "ring" or len(groups) <= 2 or free

@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
 @dataclass
 class Case:
-    """What is called, by whom, with what."""
+    """One call: its operation, its members and their inputs."""
 
     key: Key
     position: int  # within the window
@@ -61,7 +61,7 @@ class Case:
         return (0 if self.members[member] in self.joined else self.rows[tensor][member], *shape[1:])
 
     def data(self, tensor: int, member: int) -> np.ndarray:
-        """What member number `member` hands in, or what stands for it when it has joined."""
+        """The input of member number `member`, or what stands for it when it has joined."""
         shape, kind = self.shape(tensor, member), DTYPES[self.dtype]
         if self.members[member] in self.joined:
             return np.zeros(shape, kind)

@@ -193,7 +193,7 @@ MISUSES += [
     *(Misuse(f"{name} in set 0", _in_set(name, lambda fnp: 0), (ValueError,), ("process_set=0",)) for name in _UNKNOWN),
 ]
 
-# What looks odd and works: (label, call given farandole.numpy and the size, right result).
+# Calls that look odd and work: (label, call given farandole.numpy and the size, right result).
 ODD_BUT_RIGHT: list[tuple[str, Callable[[Any], Any], Callable[[int], Any]]] = [
     ("read-only input", lambda fnp: fnp.allreduce(_read_only(), op=fnp.Sum), lambda n: np.full(4, n, "float32")),
     ("strided", lambda fnp: fnp.allreduce(np.ones((6, 4))[::2, ::3], op=fnp.Sum), lambda n: np.full((3, 2), float(n))),

@@ -1,4 +1,4 @@
-"""What a rank does with random windows: perform them, compare with the oracle, say what is wrong."""
+"""A rank of the suite of random windows: performs them, compares with the oracle, reports what is wrong."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def describe(cases: list[Case]) -> str:
 def perform_window(window: Window) -> list[str]:
     rank = fnp.rank()
     mine = [case for case in window.cases if rank in case.members and rank not in case.joined]
-    # Who stops early waits for its last case before it joins, so nobody may wait for it with that case unsubmitted.
+    # A rank that stops early waits for its last case before it joins, so the others submit that case before they wait.
     ordered = mine if window.stops is not None else order_for(mine, rank)
     failures = perform_cases(ordered) if mine else []
     return failures + (join_and_judge(window) if window.stops is not None else [])
@@ -86,7 +86,7 @@ def perform_cases(cases: list[Case]) -> list[str]:
 
 
 def start(case: Case, arrays: list[np.ndarray], words: dict[str, Any]) -> Any:
-    """What the call gives, or the error that it raises where it may."""
+    """The result of the call, or the error that it raises where it may."""
     try:
         return OPERATIONS[case.operation].start(fnp, case, arrays, words)
     except farandole.FarandoleError as error:
@@ -118,7 +118,7 @@ def judge(case: Case, arrays: list[np.ndarray], result: Any) -> list[str]:
 
 
 def compare(case: Case, tensor: int, array: np.ndarray, got: Any) -> str:
-    """What is wrong with one result, or ""."""
+    """The fault of one result, or ""."""
     member = case.members.index(fnp.rank())
     if isinstance(got, tuple):
         got, received = got

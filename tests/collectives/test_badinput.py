@@ -50,7 +50,7 @@ def test_who_disagrees_is_told_with_both_values(ranks, mode):
 
 
 def judge_mismatch(case, rank, error, text):
-    """What is wrong with what a rank was told about a mismatch that it took part in."""
+    """The faults of a rank's error about a mismatch that it took part in."""
     lacking = [word for word in case.words() if word not in without_lines(text)]
     return [f"{case}: rank {rank} lacks {lacking}: {text}"] if error != "MismatchError" or lacking else []
 

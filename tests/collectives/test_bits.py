@@ -1,6 +1,6 @@
 """Equal inputs give equal bits: whoever arrives first, however tensors are packed, whichever algorithm runs.
 
-What is compared with is the order of summation itself (order.py), so configurations agree with each other, too: for
+The reference is the order of summation itself (order.py), so configurations agree with each other, too: for
 float32, float64 and integers one group of all ranks has the order of all ranks apart. A failure prints FARANDOLE_SEED
 and FARANDOLE_CASE; with both set, only that one is run. FARANDOLE_LONG=1 runs 1,000 configurations.
 """

@@ -1,4 +1,4 @@
-"""What PyTorch adds to a case: layouts, gradients, compression, sparse tensors, and the modes of its autograd.
+"""PyTorch's additions to a case: layouts, gradients, compression, sparse tensors, and the modes of its autograd.
 
 The windows are those of `windows`, so that names, sets, order and joins are as for NumPy.
 """
@@ -67,7 +67,7 @@ class TorchCase(Case):
         return Expected(want.values.astype(DTYPES[self.dtype]), None) if want.slack is None and self.sends else want
 
     def weights(self, tensor: int, member: int) -> np.ndarray:
-        """What a member's loss multiplies its result by: the gradient that it starts with."""
+        """The gradient that a member's backward pass starts with: its loss multiplies the result by it."""
         shape, kind = self.expect(tensor, member).values.shape, DTYPES[self.dtype]
         if self.members[member] in self.joined:
             return np.zeros(shape, kind)

@@ -1,4 +1,4 @@
-"""What a rank does with random windows through farandole_torch, and what it finds wrong."""
+"""A rank performs random windows through farandole_torch, and reports what is wrong."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _text(call: Call, tensor: int, wrong: str) -> str:
 
 
 def _compare(call: Call, tensor: int, placed: Placed, got: Any) -> str:
-    """What is wrong with one result, or ""; begins the loss where a gradient is asked for."""
+    """The fault of one result, or ""; begins the loss where a gradient is asked for."""
     case, member = call.case, call.member
     if isinstance(got, tuple):
         got, received = got
@@ -187,5 +187,5 @@ def _judge_gradients(call: Call) -> list[str]:
 
 
 def _wide(want: Expected, case: TorchCase) -> Expected:
-    """What was compressed on its way is of the given dtype again."""
+    """A result that was compressed in transit has the given dtype again."""
     return Expected(want.values.astype(meanings.DTYPES[case.dtype])) if want.slack is None and case.sends else want

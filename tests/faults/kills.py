@@ -64,7 +64,7 @@ def draw(seed: int, number: int) -> Job:
     size = int(LEAST_BYTES * (MOST_BYTES / LEAST_BYTES) ** dice.random())
     mode = dice.choice(["shared", "tcp"] if ranks == 2 else ["shared", "tcp", "mixed"])
     victim, kind, child = dice.randrange(ranks), dice.choice(KINDS), dice.choice(CHILDREN)
-    # Who shares no memory is watched through its connections alone, so a child that keeps them open hides its death.
+    # A rank without shared memory is watched by its connections alone; a child that keeps them open hides its death.
     if child == "cloned" and is_alone(mode, victim):
         child = "forked"
     return Job(number, ranks, victim, kind, size, mode, child, dice.random() * 0.05)
@@ -229,7 +229,7 @@ def judge_survivor(outcome: Outcome, rank: int, pid: int, report: int, victim_pi
 
 
 def hear(outcome: Outcome, rank: int, report: int) -> dict[str, Any] | None:
-    """What a rank reports, or nothing, which is a problem."""
+    """The report of a rank; its absence is a problem."""
     line = read_line(report)
     if not line:
         outcome.problems.append(f"rank {rank} hangs or died without a word")
@@ -252,7 +252,7 @@ def end_session(pid: int) -> None:
 
 
 def left_over(pids: tuple[int, ...], store: str) -> list[str]:
-    """What the job leaves behind: processes, socket names, files."""
+    """The leftovers of the job: processes, socket names, files."""
     found = []
     deadline = time.monotonic() + 2.0
     while (members := session_members(pids)) and time.monotonic() < deadline:

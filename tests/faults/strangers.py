@@ -107,7 +107,7 @@ class Crowd:
                 self._held.append(made)
 
     def answers(self) -> list[bytes]:
-        """What came back, from whoever answered."""
+        """The bytes that came back."""
         heard = []
         for made in self._held:
             made.setblocking(False)

@@ -19,7 +19,7 @@ def reduce(name):
 
 
 def told(call):
-    """What the call's error says."""
+    """The text of the call's error."""
     began = time.monotonic()
     with pytest.raises(farandole.DeadlineError) as caught:
         call()

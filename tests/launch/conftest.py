@@ -28,7 +28,7 @@ _MARK = "TEST_LAUNCH_MARK"
 
 @dataclass
 class Result:
-    """What a finished job left for its user to see."""
+    """The output and the exit code that a finished job left for its user."""
 
     code: int
     stdout: bytes

@@ -1,4 +1,4 @@
-"""Whom a failed job blames, and what its user reads: the process of the guilty rank ends later than the others.
+"""The rank that a failed job blames, and the text for its user: the guilty rank's process ends after the others.
 
 FARANDOLE_LONG=1: 50 times each.
 """

@@ -1,4 +1,4 @@
-"""What a rank finds in its environment, and what it does not."""
+"""The variables that a rank finds in its environment, and those that it does not."""
 
 from __future__ import annotations
 

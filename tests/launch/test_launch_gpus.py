@@ -1,4 +1,4 @@
-"""What the launcher says of CUDA_VISIBLE_DEVICES."""
+"""The launcher's words about CUDA_VISIBLE_DEVICES."""
 
 import os
 import subprocess

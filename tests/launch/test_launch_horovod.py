@@ -1,4 +1,4 @@
-"""What horovodrun's users type and set is answered in one sentence."""
+"""The launcher answers options and settings of horovodrun in one sentence."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def with_mxnet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Empty]:
-    """What `pip install farandole farandole-mxnet` brings, MXNet and the numpy that it needs included."""
+    """The packages that `pip install farandole farandole-mxnet` brings, MXNet and the numpy that it needs included."""
     empty = Empty(tmp_path_factory.mktemp("mxnet"))
     wheels = [str(wheel_of("farandole")), str(wheel_of("farandole_mxnet"))]
     if os.environ.get("FARANDOLE_LONG"):

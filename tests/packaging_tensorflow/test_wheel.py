@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def without_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Empty:
-    """What `pip install farandole farandole-tensorflow` brings."""
+    """The packages that `pip install farandole farandole-tensorflow` brings."""
     empty = Empty(tmp_path_factory.mktemp("tensorflow"))
     empty.install(str(wheel_of("farandole")), str(wheel_of("farandole_tensorflow")))
     return empty

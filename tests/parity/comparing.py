@@ -1,4 +1,4 @@
-"""What a rank does: make the same calls by numpy's face and by a framework's, and say where bits differ."""
+"""A rank makes the same calls by numpy's API and by a framework's, and reports where bits differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls must give, bit by bit, computed by one process from the numbers of all ranks."""
+"""The results that calls must give, bit by bit, computed by one process from the numbers of all ranks."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def face(framework: str) -> Face:
 
 @cache
 def reference(dtype: str) -> dict[Call, list[np.ndarray]]:
-    """What numpy's face gives this rank for all calls that it makes; every rank must ask."""
+    """The results of numpy's API on this rank for all its calls. Collective."""
     mine = [call for call in calls(dtype) if fnp.rank() in call.members]
     return dict(zip(mine, performed(NUMPY, "", mine), strict=True))
 

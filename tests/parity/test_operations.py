@@ -1,6 +1,6 @@
 """Same numbers in, same bits out: in numpy and in the framework that is here. The suite runs beside each framework.
 
-What numpy's face gives is compared with formulas, so frameworks that cannot be in one process have the same bits, too.
+Results of numpy's API are compared with formulas, so frameworks that cannot be in one process have the same bits, too.
 FARANDOLE_LONG=1: every element type in a graph of TensorFlow's, too, whose kernels are those of eager calls. By default
 one of each kind: bool, a whole number, a float that is added in float32, and float32.
 """

@@ -1,6 +1,6 @@
 """One-line faults across the layers, each of which the default run must find. See plant.py.
 
-Whoever moves code moves the fault along: tests/planted/test_faults.py fails when `before` is not in the file once.
+A change that moves code moves the fault along: tests/planted/test_faults.py fails when `before` is not there once.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Plants the faults of faults.py, one after the other, into a copy of the tree: does the default run find each?
+"""Plants the faults of faults.py, one by one, into a copy of the tree, and checks that the default run finds each.
 
     python3 noxfile.py -s planter                  all that have no result yet
     python3 noxfile.py -s planter -- --anew        all
     python3 noxfile.py -s planter -- ring fence    those with one of these words in their name, again
 
-A fault's own finder runs first; where it finds nothing, the default run; then the long forms. What they alone find, or
-nothing finds, is a failure: the default run needs a test. The copy, of what is committed, lies in .nox/planted/tree
-with environments of its own. Results are kept in .nox/planted/results.json, so a run that was interrupted goes on.
+A fault's own finder runs first; where it finds nothing, the default run; then the long forms. A fault that
+the default run does not find is a failure: the default run needs a test. The copy, of what is committed, lies in
+.nox/planted/tree with environments of its own. Results are kept in .nox/planted/results.json, so a run that was
+interrupted goes on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is done on each rank. Each function takes the two frameworks, in one order or the other."""
+"""The steps of each rank. Each function takes the two frameworks, in one order or the other."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def take_turns(first: str, second: str) -> bool:
 
 
 def take_one_name(first: str, second: str) -> str:
-    """What rank 0 is told where `first` has a sum of that name in flight, for which the others do not come yet."""
+    """Rank 0's error for a name that `first` has in flight already, in a sum to which the others have not come yet."""
     text = ""
     finish = start_one(first, [farandole.rank(), 1.0], "loss") if farandole.rank() == 0 else None
     if finish:

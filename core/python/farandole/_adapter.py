@@ -1,4 +1,4 @@
-"""What a framework's plugin supplies: where a tensor's memory is, and a handful of conversions. No decisions.
+"""The part that a framework's plugin supplies: where a tensor's memory is, and a handful of conversions. No decisions.
 
 Everything that two plugins would otherwise both contain (operations, names, groups, accumulation, compression, objects)
 lives once in this package and is handed an Adapter.

@@ -1,7 +1,7 @@
-"""What this build can do, in the words of Horovod's users, whose libraries differ with how they were compiled.
+"""Functions that say what this build can do, under Horovod's names; Horovod's answers depend on how it was compiled.
 
-Farandole is compiled against no communication library and no CUDA: what it finds at run time it uses. So a back end is
-"built" when this version knows it. Needs no world.
+Farandole is compiled against no communication library and no CUDA: it uses the libraries that it finds at run
+time. So a backend is "built" when this version knows it. Needs no world.
 """
 
 from __future__ import annotations

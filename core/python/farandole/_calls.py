@@ -1,4 +1,4 @@
-"""What all ranks must say alike about one call, made from the arguments of the public functions."""
+"""The description of one call that all ranks must give alike, made from the arguments of the public functions."""
 
 from __future__ import annotations
 

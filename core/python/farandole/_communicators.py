@@ -20,19 +20,19 @@ _LONGEST_PAUSE_S = 0.02
 
 
 class Request(Protocol):
-    """What is used of mpi4py's MPI.Request."""
+    """The part of mpi4py's MPI.Request that is used here."""
 
     def test(self) -> tuple[bool, Any]: ...
 
 
 class Message(Protocol):
-    """What is used of mpi4py's MPI.Message."""
+    """The part of mpi4py's MPI.Message that is used here."""
 
     def irecv(self) -> Request: ...
 
 
 class Communicator(Protocol):
-    """What is used of mpi4py's MPI.Comm."""
+    """The part of mpi4py's MPI.Comm that is used here."""
 
     def Get_rank(self) -> int: ...  # MPI's names
     def Get_size(self) -> int: ...
@@ -58,7 +58,7 @@ def communicator(thing: object) -> Communicator | None:
 
 
 def exchange_of(comm: Communicator, timeout_s: float) -> Exchange:
-    """What every rank of `comm` says, by rank. Collective there.
+    """The exchange that returns the bytes of every rank of `comm`, by rank. Collective there.
 
     Raises DeadlineError where ranks have not come `timeout_s` from now, on those that have.
     """

@@ -12,7 +12,7 @@ _WIDE = frozenset({DType.FLOAT32, DType.FLOAT64})
 
 
 class Casts(Protocol[T]):
-    """What compression asks a framework for: these two functions of an Adapter, see there."""
+    """The two functions of an Adapter that compression needs."""
 
     def describe(self, tensor: T, /) -> tuple[DType, tuple[int, ...]]: ...
 

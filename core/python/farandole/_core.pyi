@@ -25,7 +25,7 @@ def set_place_function(place: Callable[[FrameType], str | None]) -> None:
     """Tell the core how to name a place of the user's program, "train.py:12" (None: not the user's), for messages."""
 
 def call_site(above: int) -> str:
-    """What it would name for whoever called the function `above` frames above the one that asks; "" for nothing."""
+    """The place named for the caller of the function `above` frames above the one that asks; "" for none."""
 
 def init(
     rank: int,
@@ -45,10 +45,10 @@ def listen(endpoint: str) -> tuple[int, str]:
     """A descriptor that listens there, and where others come to; port 0 lets the kernel choose."""
 
 def exchange(rank: int, size: int, mine: bytes) -> list[bytes]:
-    """What all ranks say, by rank, through the library of the launcher that started them (MPI's).
+    """The bytes of all ranks, by rank, exchanged through the library of the launcher that started them (MPI's).
 
-    Blocks until all have called (GIL released), without a time limit. Raises ValueError where no library of its is
-    found, or where it knows other ranks.
+    Blocks until all have called (GIL released), without a time limit. Raises ValueError where the library of that
+    launcher is not found, or knows other ranks.
     """
 
 def shutdown() -> None:
@@ -97,7 +97,7 @@ def submit_one(
 def submit_one(op: int, source: object, target: T, call: None, parameters: Parameters) -> Handle[T] | None:
     """`submit` of one tensor, into an output address, for as little time as possible. The handle's result is `target`.
 
-    What calls this function, and what calls that, are taken for ours; the user's place is looked for above them.
+    The two frames above this function count as ours; the core looks for the user's place above them.
 
     Without `call` both are arrays of one type, which are asked for `__array_struct__`. None, and nothing is submitted,
     where they cannot be used as they are: not contiguous, aligned and in native byte order, of an element type that is
@@ -123,7 +123,7 @@ class Handle(_handles.Handle[R_co], Generic[R_co]):
     def wait(self) -> R_co: ...  # releases the GIL
     def map(self, function: Callable[[R_co], S]) -> Handle[S]: ...
     def outputs(self) -> list[Output]:
-        """What the core has allocated for a completed operation.
+        """The memory that the core has allocated for a completed operation.
 
         allgather, reducescatter: one per tensor. alltoall: the same, then per tensor the rows received from each member
         (int64). join: the rank that was last (int64 scalar). add_process_set: the new id (int64 scalar).
@@ -153,7 +153,7 @@ def settings_take_device_memory() -> bool:
     """Whether the settings list one, for what must be known before there is a world."""
 
 def info() -> dict[str, object]:
-    """What tests and tools want to know: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""
+    """Figures for tests and tools: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""
 
 def find_back_ends() -> list[tuple[str, str, str]]:
     """Of each back end its name, its library with the version or "", and what is missing or ""; opens libraries."""

@@ -1,7 +1,7 @@
-"""What was called and is not begun yet: a framework that runs operations itself begins them when it likes.
+"""Waits for calls that were made and are not begun yet: a framework that runs operations itself begins them later.
 
-Calls without a name are paired by the program's order, whatever the framework. So who begins one waits first until all
-that was called before it has been begun.
+Calls without a name are paired by the program's order, whatever the framework. So a caller that begins one waits
+first until all calls before it have begun.
 """
 
 from __future__ import annotations

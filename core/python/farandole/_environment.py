@@ -1,4 +1,4 @@
-"""Which rank am I? The only Python file that reads the environment.
+"""Finds this process's rank in the environment, which no other Python file of this package reads.
 
 A starter (our launcher, torchrun, an MPI launcher) tells each process its place through variables. The first starter in
 the table below whose variables are there is believed; without any, the process is a world of its own.
@@ -183,7 +183,7 @@ def back_ends() -> list[str]:
 
 
 def test_launcher(ranks: int) -> list[str]:
-    """Who starts the ranks of tests instead of us: FARANDOLE_TEST_LAUNCHER, `mpirun -n {ranks}`; [] for us."""
+    """The command that starts the ranks of tests: FARANDOLE_TEST_LAUNCHER, `mpirun -n {ranks}`; [] for our launcher."""
     return [word.format(ranks=ranks) for word in shlex.split(os.environ.get("FARANDOLE_TEST_LAUNCHER", ""))]
 
 
@@ -327,7 +327,7 @@ def _key_file(environ: Mapping[str, str], starter: str) -> str:
 
 
 def _identity(environ: Mapping[str, str], world: World) -> list[str]:
-    """What all ranks of the job share and no other job of this user on this host has."""
+    """Words that all ranks of the job share and that no other job of this user on this host has."""
     if "FARANDOLE_JOB_ID" in environ:
         return ["job", environ["FARANDOLE_JOB_ID"]]
     if world.starter == _TORCHRUN.title:

@@ -45,7 +45,7 @@ class DeadlineError(RecoverableError):
 
 
 def not_initialized() -> NotInitializedError:
-    """What is raised where a world is needed and there is none."""
+    """The error to raise where a world is needed and there is none."""
     return NotInitializedError("farandole is not initialized in this process: call farandole.init() first")
 
 

@@ -11,7 +11,7 @@ S = TypeVar("S")
 
 
 class Handle(ABC, Generic[R_co]):
-    """What the asynchronous functions return. The core makes them (`_native.py` says so to `isinstance`).
+    """The result of the asynchronous functions. The core makes handles (`_native.py` says so to `isinstance`).
 
     Dropping one does not stop the operation, but an in-place result on a device or in strided memory arrives only with
     `wait`.

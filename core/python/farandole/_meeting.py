@@ -40,7 +40,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a rank says of itself. Addresses that the user gave have no length of the network: "10.0.0.7"."""
+    """A rank's word about itself. An address that the user gave has no prefix length: "10.0.0.7"."""
 
     host: str  # for people
     identity: str  # ranks with equal ones are on one host

@@ -279,7 +279,7 @@ def requested(process_sets: object, size: int, comm: Communicator | None = None)
 
 
 def enter(rank: int, size: int, sets: Sequence[_Ranks], comm: Communicator | None = None) -> None:
-    """The world, that of `comm`, is there: add its first sets. Collective. Where it fails, `leave` follows."""
+    """Add the first sets of a new world, that of `comm`. Collective. The caller calls `leave` if this fails."""
     _state.place = rank, size
     _state.comm = comm
     _state.ids = {_state.everybody(): 0}
@@ -296,7 +296,7 @@ def leave() -> None:
 
 
 def _fitting(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """The set. Where it cannot be, those ranks are told that wait for this one to add it."""
+    """The set. If it is invalid, the core also warns the ranks that wait for this one to add it."""
     try:
         fitting = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
         if fitting._ranks and _state.place[1]:

@@ -5,8 +5,8 @@
     ranks -> ranks         what one of them tells the user, for the others not to tell it again
 
 The launcher makes the memory and hands out a path below /proc, which the kernel opens for the same user only. Each
-field is an aligned word that is written at once, and the last one of a message says that the others are there: a rank
-that is killed while it writes has said nothing. What has been told stands behind the records:
+field is an aligned word that is written at once, and the last one of a message says that the others are there: a
+message of a rank that is killed while it writes does not count. Digests of reported mistakes stand behind the records:
 
     record of rank 0 | record of rank 1 | ... | digest, rank | digest, rank | ...
 """
@@ -74,7 +74,7 @@ class RankRecords:
         self._set(rank, _JOINS, self.joins(rank) + 1)
 
     def part(self, rank: int, raised: bool, blamed: int | None) -> None:
-        """The program of `rank` ends. What it has said first counts."""
+        """The program of `rank` ends. Its first word counts."""
         if self._get(rank, _PARTING):
             return
         self._set(rank, _SINCE_NS, time.monotonic_ns())

@@ -1,4 +1,4 @@
-"""What a framework that differentiates eagerly supplies, so that results remember the tensors that they came from."""
+"""The part that a framework with eager differentiation supplies, so that results remember their source tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Recorder(Protocol[T]):
-    """Gives the new tensors of operations their gradients. What is written into given tensors is not recorded."""
+    """Gives the new tensors of operations their gradients. Writes into given tensors are not recorded."""
 
     def wants(self, source: T, /) -> bool:
         """Whether what comes of this tensor is to have a gradient; asked at each call, so it must be cheap."""
@@ -20,9 +20,9 @@ class Recorder(Protocol[T]):
     def record(
         self, kind: Kind, sources: Sequence[T], parameters: Parameters, splits: Sequence[int], /
     ) -> Callable[[list[T]], list[T]]:
-        """What gives the results of an operation a gradient; it `wants` one of the sources at least.
+        """A function that gives the results of an operation a gradient; the recorder `wants` one source at least.
 
-        Called when the operation has started; what it returns, by the first who waits, with the results. Those of an
-        alltoall are what came and, as int64 and without gradient, how many rows from each rank; its `splits`, how many
-        rows went to each, are empty where all got as many.
+        `record` is called when the operation has started, and its function by the first waiter, with the results. Those
+        of an alltoall are the received rows and, as int64 and without gradient, how many came from each rank; its
+        `splits`, how many rows went to each, are empty where all got as many.
         """

@@ -1,4 +1,4 @@
-"""What `farandole doctor` asks of the compiled core, in processes of its own: one that crashes takes no doctor along.
+"""The trials of the compiled core by `farandole doctor`, each in a process of its own: a crash does not end doctor.
 
 describe   load the core                                         -> where it is, its ABI
 back_ends  look for the libraries of all back ends               -> which are found or missing, which are asked for

@@ -3,7 +3,7 @@
     rank 0                                         every other rank
     bind, listen on "<meeting name>-key"           connect, again and again until rank 0 is there
     accept            ---------------------------
-    is the peer this user? (SO_PEERCRED)           is the peer this user? (SO_PEERCRED)
+    check that the peer is this user (SO_PEERCRED) check that the peer is this user (SO_PEERCRED)
                       <-- rank, size (8 bytes)
                       when all have come: --> 1, key (32 bytes), store name
                       at its deadline:    --> 0, who has not come
@@ -122,7 +122,7 @@ def _tell(come: dict[int, socket.socket], answer: bytes) -> None:
 
 
 def _missing(come: dict[int, socket.socket], size: int) -> set[int]:
-    """Who has not come, or has left since."""
+    """The ranks that have not come, or have left since."""
     return {rank for rank in range(1, size) if rank not in come or _is_readable(come[rank], 0)}
 
 
@@ -148,7 +148,7 @@ def _ask(address: str, rank: int, size: int, timeout_s: float) -> tuple[str, byt
 def _answer(
     connection: socket.socket, address: str, rank: int, size: int, timeout_s: float, reminder: Reminder
 ) -> bytes:
-    """What rank 0 says; b"" where it is not there yet, or does not know this rank."""
+    """Rank 0's answer; b"" while rank 0 is not there yet, or does not know this rank."""
     connection.settimeout(10.0)
     try:
         connection.connect(address)

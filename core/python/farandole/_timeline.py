@@ -14,8 +14,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
     The file is a trace of Chrome, which https://ui.perfetto.dev opens; `farandole timeline` makes one of those of all
     ranks. It is complete JSON at any time. Each operation is there with its phases: NEGOTIATE, until all ranks have
-    come to it; QUEUE, until its data begins to move; and its own, ALLREDUCE say. What a slow file system cannot take is
-    left out, and the trace says how much; nothing waits for it.
+    come to it; QUEUE, until its data begins to move; and its own, ALLREDUCE say. The recorder never waits
+    for a slow file system: it leaves events out, and the trace says how many.
 
     Any rank may call it at any time. FARANDOLE_TIMELINE, or `farandole run --timeline-filename`, begin it in `init`.
 

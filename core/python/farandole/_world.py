@@ -13,7 +13,7 @@ from farandole._native import core
 
 
 class _State:
-    """What this process knows of its world; written under `lock`."""
+    """This process's knowledge of its world; written under `lock`."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -165,7 +165,7 @@ def is_homogeneous() -> bool:
 
 
 def run() -> str:
-    """What all ranks of this job have in common, and no other job; "" in a world of one."""
+    """A word that all ranks of this job have in common, and no other job; "" in a world of one."""
     return hashlib.sha256(_state.store.encode()).hexdigest()[:8] if _state.store else ""
 
 

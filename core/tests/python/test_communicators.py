@@ -59,7 +59,7 @@ class Comm:
 
 
 def start(pool, size, ranks, timeout_s, calls=1, mail=None):
-    """What the exchanges of these of `size` ranks return, rank -> future."""
+    """The results of the exchanges of these ranks, of `size`, rank -> future."""
     mail = defaultdict(deque) if mail is None else mail
 
     def run(rank):

@@ -91,7 +91,7 @@ SUM = "import numpy, farandole.numpy; farandole.init(); farandole.numpy.allreduc
     ],
 )
 def test_control_c_interrupts_waiting(call):
-    # What is started in the background of a shell ignores Ctrl-C, and so do its children.
+    # A process that a shell starts in the background ignores Ctrl-C, and so do its children.
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{heed}; import farandole; print('ready', flush=True); {call}"
     peer = "import farandole, time; farandole.init(); time.sleep(60)"

@@ -28,9 +28,9 @@ def test_hosts_are_numbered_by_their_lowest_rank():
             [("a", ["10.1.0.5/16", "192.168.7.1/24"]), ("b", ["10.2.0.5/16", "192.168.7.2/24"])],
             ["192.168.7.1", "192.168.7.2"],
         ),
-        # The bridge that every host's containers have is no way.
+        # The bridge that every host's containers have connects no hosts.
         ([("a", ["172.17.0.1/16", "10.0.0.1/24"]), ("b", ["172.17.0.1/16", "10.0.0.2/24"])], ["10.0.0.1", "10.0.0.2"]),
-        # What only looks like a common network is no way; by routers there is one.
+        # Link-local addresses only look like a common network; routers connect the other addresses.
         (
             [("a", ["169.254.3.1/16", "10.1.0.5/16"]), ("b", ["169.254.9.9/16", "10.2.0.5/16"])],
             ["10.1.0.5", "10.2.0.5"],
@@ -38,7 +38,7 @@ def test_hosts_are_numbered_by_their_lowest_rank():
         ([("a", ["169.254.3.1"]), ("b", ["169.254.9.9"])], ["169.254.3.1", "169.254.9.9"]),  # unless one is told so
         # Connected by routers.
         ([("a", ["10.1.0.5/16"]), ("b", ["10.2.0.5/16"])], ["10.1.0.5", "10.2.0.5"]),
-        # Who is told an address decides, a name too, and that two have is their affair.
+        # FARANDOLE_ADDRESS of a host counts first, as an address or a name, even if two hosts have the same one.
         ([("a", ["10.0.0.1/24", "10.9.0.1/24"]), ("b", ["10.9.0.2"])], ["10.9.0.1", "10.9.0.2"]),
         ([("a", ["node-a"]), ("b", ["10.9.0.2/24"])], ["node-a", "10.9.0.2"]),
         ([("a", ["127.0.0.1"]), ("b", ["127.0.0.1"])], ["127.0.0.1", "127.0.0.1"]),

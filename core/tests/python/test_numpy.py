@@ -1,4 +1,4 @@
-"""What only numpy has: kinds of arrays, memory that cannot be used in place, scalars."""
+"""Cases that only numpy has: kinds of arrays, memory that cannot be used in place, scalars."""
 
 import farandole.numpy as fnp
 import numpy as np

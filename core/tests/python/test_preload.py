@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(autouse=True)
 def nothing_else(monkeypatch):
-    """What conftest.py preloads is left alone, and so are the worlds that were started."""
+    """Leaves alone what conftest.py preloads, and the worlds that were started."""
     monkeypatch.setattr(_starting, "_modules", [])
     monkeypatch.setattr(_starting, "_templates", {})
     yield

@@ -1,4 +1,4 @@
-"""What a framework's recorder is asked and told, so that its tensors remember where they came from."""
+"""The calls that a framework's recorder gets, so that its tensors remember where they came from."""
 
 import farandole.numpy as fnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""What an exception that nobody caught prints. Pure, but for the memory that ranks share."""
+"""The output of an exception that nobody caught. Pure, but for the memory that ranks share."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What a small allreduce costs in MXNet's engine, and how much longer training steps take than without exchange.
+"""The cost of a small allreduce in MXNet's engine, and the time that exchange adds to training steps.
 
     python3 noxfile.py -s bench_mxnet -- --output docs/benchmarks/mxnet.md
 

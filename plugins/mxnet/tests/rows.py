@@ -1,4 +1,4 @@
-"""What the tests of Horovod's surface have in common; the ranks can import this."""
+"""The common part of the tests of Horovod's API; the ranks can import this."""
 
 import inspect
 from functools import wraps

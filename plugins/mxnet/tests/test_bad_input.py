@@ -1,4 +1,4 @@
-"""What goes wrong is said clearly, on all ranks, in time, and nothing hangs."""
+"""Mistakes are reported clearly, on all ranks, in time, and nothing hangs."""
 
 import contextlib
 import os

@@ -18,7 +18,7 @@ def make(values, shape, dtype):
 
 @pytest.fixture(scope="module", autouse=True)
 def _worlds_of_their_own():
-    """What `make` switches on stays on, so the processes must not be used by other tests."""
+    """The switches that `make` sets stay on, so the processes must not be used by other tests."""
     yield
     for ranks in conformance.RANKS:
         world(ranks).close()

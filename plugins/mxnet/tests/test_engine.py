@@ -78,7 +78,7 @@ def test_64_operations_are_in_flight_at_once():
 
 
 def unnamed_in_another_order():
-    """What has no name is paired by the order of the calls, not by that in which arrays are computed."""
+    """Calls without a name are paired by the order of the calls, not by that in which arrays are computed."""
     tensors = [slow(1), mx.nd.full((8,), 2)] if hvd.rank() == 0 else [mx.nd.ones((8,)), slow(2)]
     results = [hvd.allreduce(tensor, op=hvd.Sum) for tensor in tensors]
     assert hvd.allgather_object(hvd.rank()) == [0, 1]

@@ -106,7 +106,7 @@ def test_what_nccl_lacks_is_readable_when_it_is_complete(tmp_path):
 
 
 def stay_with_the_host():
-    """What has results in host memory by the C interface, and what does not lie on one GPU, MXNet copies itself."""
+    """MXNet itself copies for operations whose results the C interface puts in host memory, and for several GPUs."""
     gpu = begin()
     rank, size = hvd.rank(), hvd.size()
     rows = there(np.full((size, 2), rank, np.float32))

@@ -138,7 +138,7 @@ def test_a_module_trains_as_gluon_does(ranks):
 
 
 def diverge(make, broadcasts):
-    """A few steps from parameters that differ between the ranks, unless they are broadcast; are they equal then?"""
+    """Returns whether parameters are equal after a few steps; they differ between the ranks unless broadcast first."""
     net = network(seed=hvd.rank())
     if broadcasts:
         hvd.broadcast_parameters(net.collect_params(), root_rank=0)

@@ -1,4 +1,4 @@
-"""What who is new here gets wrong, before any rank meets another."""
+"""Mistakes of new users that show before any rank meets another."""
 
 import subprocess
 import sys

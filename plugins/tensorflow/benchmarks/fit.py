@@ -1,11 +1,11 @@
-"""What a step of model.fit costs with Farandole, beside a step in which each rank trains by itself.
+"""The cost of a step of model.fit with Farandole, beside a step in which each rank trains by itself.
 
     farandole run -np 2 python plugins/tensorflow/benchmarks/fit.py
     farandole run -np 2 python plugins/tensorflow/benchmarks/fit.py --strategy
 
 The second also measures TensorFlow's MultiWorkerMirroredStrategy, which needs Keras 2. All train the same model on as
-many images per step and rank, and take turns in the same processes, of which rank r stays on core r. What a step costs
-more is the median over the turns, each compared with the compute-only turn before it. Ends with 1 where that is not
+many images per step and rank, and take turns in the same processes, of which rank r stays on core r. The extra
+cost is the median over the turns, each compared with the compute-only turn before it. Ends with 1 where that is not
 under the limit, or not less than with the strategy. `bench_tensorflow` of noxfile.py runs both.
 """
 

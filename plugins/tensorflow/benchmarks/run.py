@@ -1,4 +1,4 @@
-"""What an allreduce costs as a node of a graph, beside the same number of `tf.numpy_function`s that do next to nothing.
+"""The cost of an allreduce as a graph node, beside the same number of `tf.numpy_function`s that do next to nothing.
 
     python3 noxfile.py -s bench_tensorflow -- docs/benchmarks/tensorflow.md
 

@@ -27,7 +27,7 @@ def data(batches, dtype="float64"):
 
 
 def bits(variables):
-    """What differs when a single bit does."""
+    """A digest that differs when a single bit does."""
     return [np.asarray(each).tobytes() for each in variables]
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong is said clearly, by TensorFlow's own classes, in time, and nothing hangs."""
+"""Mistakes are reported clearly, by TensorFlow's own classes, in time, and nothing hangs."""
 
 import io
 import os

@@ -112,7 +112,7 @@ def test_equal_operations_are_not_merged():
 
 
 def unused_ones():
-    """Whatever TensorFlow makes of it: the same on all ranks, and what follows is paired right."""
+    """TensorFlow's result is the same on all ranks, and later operations are paired correctly."""
 
     @tf.function
     def reduce(x):

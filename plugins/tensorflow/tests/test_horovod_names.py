@@ -1,4 +1,4 @@
-"""What scripts for Horovod call, by position and by keyword, is taken here."""
+"""Calls of scripts for Horovod, by position and by keyword, work here."""
 
 import inspect
 

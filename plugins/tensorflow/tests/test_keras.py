@@ -39,7 +39,7 @@ def start():
 
 
 def aggregated_already():
-    """What the caller has reduced is not reduced again, however the caller says so."""
+    """Gradients that the caller has reduced are not reduced again, however the caller says so."""
     legacy = keras.optimizers.legacy.SGD
     for kind, name, aggregated in (
         (keras.optimizers.SGD, "skip_gradients_aggregation", True),

@@ -1,7 +1,7 @@
 """Tensors on a GPU, carried by NCCL: over a driver, a GPU and an NCCL that are none (core/tests/fake_cuda, fake_nccl).
 
 TensorFlow has no GPU here, so the kernels that take tensors as they lie on one are those of its CPU, whose memory the
-fake driver takes for its device's. What a GPU would compute later is launched in a stream of the fake driver.
+fake driver takes for its device's. Work that a GPU would do later is launched in a stream of the fake driver.
 """
 
 import signal

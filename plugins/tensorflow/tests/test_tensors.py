@@ -1,4 +1,4 @@
-"""What can be reduced and sent besides dense tensors, and variables that become alike."""
+"""Reductions and transfers of inputs other than dense tensors, and variables that become equal."""
 
 import warnings
 

@@ -365,7 +365,7 @@ def test_models_train_in_mixed_precision():
 
 
 def clipping():
-    """What is clipped is the reduced gradient."""
+    """Clipping acts on the reduced gradient."""
     value = tf.Variable([0.0, 0.0])
     optimizer = khvd.DistributedOptimizer(keras.optimizers.SGD(1.0, clipnorm=1.0))
     gradient = [6.0, 0.0] if hvd.rank() else [0.0, 8.0]

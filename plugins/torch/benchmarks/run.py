@@ -1,4 +1,4 @@
-"""What exchanging gradients costs in a training step, with Farandole and with DistributedDataParallel over gloo.
+"""The cost of exchanging gradients in a training step, with Farandole and with DistributedDataParallel over gloo.
 
     python3 noxfile.py -s bench_torch -- --output docs/benchmarks/torch.md
 
@@ -7,8 +7,8 @@ where a target is missed.
 
 Copies of one transformer, one for each way to train it, take turns of some steps in the same processes, of which rank r
 stays on core r and computes with one thread. A figure is the time of a turn on the slowest rank, divided by its
-steps. What a way costs is the median over the turns of its time less that of the compute-only turn of the same round;
-who begins a round, changes.
+steps. The cost of a way is the median over the turns of its time less that of the compute-only turn of the same round;
+the ways begin rounds by turns.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:
-    """What takes a turn, for each way to train; and how many parameters the model has."""
+    """The functions that take turns, one for each way to train; and how many parameters the model has."""
     dist.init_process_group("gloo", init_method="farandole://")
     ours = dist.new_group(backend="farandole")
     torch.manual_seed(hvd.rank())

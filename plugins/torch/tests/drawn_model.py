@@ -42,7 +42,7 @@ class Model(nn.Module):
 
 
 def change(settings: Settings, model: Model, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """What the script changes before this step."""
+    """The changes that the script makes before this step."""
     if step == 2 and settings.thaws:
         model.first.bias.requires_grad_(True)
     if step == 2 and settings.grows:

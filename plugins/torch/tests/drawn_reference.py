@@ -15,7 +15,7 @@ Gradients = list[Any]  # a tensor or None for each parameter
 
 
 class Reference:
-    """What a rank, and those whose gradients come together with its own, have after each step."""
+    """The parameters of a rank, and of those that share its gradients, after each step."""
 
     def __init__(self, settings: Settings, rank: int) -> None:
         self.settings, self.group = settings, settings.group_of(rank)

@@ -1,4 +1,4 @@
-"""What a rank does with random settings: train by DistributedOptimizer, and compare each step with the reference."""
+"""A rank with random settings: trains by DistributedOptimizer, and compares each step with the reference."""
 
 from __future__ import annotations
 

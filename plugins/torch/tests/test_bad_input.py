@@ -1,4 +1,4 @@
-"""What ranks can say wrongly about one operation: each kind in every form, in the world and in a set, with a gradient.
+"""Wrong descriptions of one operation: each kind in every form, in the world and in a set, with a gradient.
 
 All that take part get a MismatchError that names both ranks and both values; the next operation is right again.
 """
@@ -120,7 +120,7 @@ def test_ranks_that_disagree_are_told_and_go_on(attempts):
 
 
 def freed():
-    """What sharding leaves of a parameter that another rank has."""
+    """A tensor whose memory is freed, as sharding leaves a parameter whose elements another rank has."""
     tensor = torch.ones(1000)
     tensor.untyped_storage().resize_(0)
     return tensor
@@ -184,7 +184,7 @@ def interrupted(form):
 
 
 def nonsense():
-    """What one rank sees alone is a ValueError or TypeError there, before anything is sent."""
+    """A mistake that one rank sees alone is a ValueError or TypeError there, before anything is sent."""
     tensor = torch.ones(6, 2, requires_grad=True)
     for form in FORMS:
         for bad, words in [

@@ -277,7 +277,7 @@ def errors_arrive():
 
 
 def polled():
-    """Who polls until an operation is complete has its results without wait()."""
+    """A caller that polls until an operation is complete has its results without wait()."""
     rank, size = joined()
     outputs = [torch.zeros(2) for _ in range(size)]
     work = dist.all_gather(outputs, torch.full((2,), rank + 1.0), async_op=True)

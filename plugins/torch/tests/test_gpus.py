@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(100)
 
 
 class Cuda:
-    """What torch is told of `count` GPUs."""
+    """A fake torch.cuda with `count` GPUs."""
 
     def __init__(self, monkeypatch, count):
         self.count, self.current, self.initialized = count, 0, False

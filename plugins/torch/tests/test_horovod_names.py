@@ -1,4 +1,4 @@
-"""What scripts for Horovod call, by position and by keyword, with its defaults, is taken here."""
+"""Calls of scripts for Horovod, by position and by keyword, with its defaults, work here."""
 
 import inspect
 
@@ -91,7 +91,7 @@ def parameters(function):
 
 
 def differences(name, theirs):
-    """What a call that Horovod takes would meet: ours may take more, and need not ask for all that it asks for."""
+    """Reasons why a call for Horovod would fail here: our function may take more arguments, and require fewer."""
     wanted = parameters(eval(f"lambda {theirs}: 0", dict(vars(hvd))))
     ours = parameters(found(name))
     told = [f"{name}: {each.name}" for each in ours[len(wanted) :] if each.default is inspect.Parameter.empty]

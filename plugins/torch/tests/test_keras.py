@@ -105,7 +105,7 @@ def test_a_world_of_one_trains_as_keras_does():
 
 
 def applied(gradients, wrapped=None, **how):
-    """What an SGD of rate 1 makes of variables that are 0, one for each gradient."""
+    """The values after a step of SGD with rate 1 on variables that are 0, one for each gradient."""
     variables = [keras.Variable(np.zeros(2, "float32")) for _ in gradients]
     optimizer = wrapped or khvd.DistributedOptimizer(keras.optimizers.SGD(1.0), **how)
     optimizer.apply_gradients(zip(gradients, variables, strict=True))

@@ -177,7 +177,7 @@ def another_number_of_parameters():
 
 
 def other_settings():
-    """What is reduced together, and what at all; nothing is left under way, so the same names can be used again."""
+    """Ranks disagree about what to reduce; nothing is left in flight, so the same names can be used again."""
     last = hvd.rank() == hvd.size() - 1
     for options, told in (
         ({"groups": 1 if last else 0}, r"same groups: rank 1 has '0\.weight'; .* in one, and rank 0 has not"),

@@ -1,4 +1,4 @@
-"""What goes wrong in a training loop is told by a named error, and the same processes train on."""
+"""Mistakes in a training loop raise an error that names them, and the same processes train on."""
 
 import copy
 import os

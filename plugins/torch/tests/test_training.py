@@ -76,7 +76,7 @@ def test_gradients_travel_while_backward_runs(ranks):
 
 
 def diverge(broadcasts):
-    """A few steps from parameters that differ between the ranks, unless they are broadcast; are they equal then?"""
+    """Returns whether parameters are equal after a few steps; they differ between the ranks unless broadcast first."""
     torch.manual_seed(100 + hvd.rank())
     model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
     optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.01), model.named_parameters())

@@ -163,7 +163,7 @@ def test_compiled_models():
 
 
 class Rows(torch.utils.data.Dataset):
-    """What a worker of a data loader sees of the world that its rank is in."""
+    """The view that a worker of a data loader has of its rank's world."""
 
     def __len__(self):
         return 8

@@ -1,1 +1,1 @@
-"""What `farandole bench` runs on every rank: collectives on numpy arrays, timed. `python -m farandole.benchmark`."""
+"""The program of `farandole bench` on a rank: collectives on numpy arrays, timed. `python -m farandole.benchmark`."""

@@ -34,7 +34,7 @@ class Row:
 
     @property
     def bus_gb_s(self) -> float:
-        """What a rank must send or receive at least, over the time."""
+        """The bytes that a rank must send or receive at least, over the time."""
         return self.algorithm_gb_s * self.bus_factor
 
     def as_json(self) -> dict[str, float]:

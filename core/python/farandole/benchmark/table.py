@@ -23,7 +23,7 @@ def time_text(seconds: float) -> str:
 
 
 def head(operation: str, ranks: int) -> str:
-    """What stands above the lines."""
+    """The heading above the lines."""
     columns = f"{'size':>12} {'minimum':>12} {'median':>12} {'algorithm':>12} {'bus':>12}"
     return f"{operation} of float32 arrays on {ranks} {'rank' if ranks == 1 else 'ranks'}\n\n{columns}"
 
@@ -36,7 +36,7 @@ def line(row: Row) -> str:
 
 
 def explanation(operation: str, ranks: int) -> str:
-    """What the columns mean."""
+    """The meaning of the columns."""
     chosen = OPERATIONS[operation]
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""What Keras is rather than a framework: optimizers that reduce gradients, callbacks, loading of models.
+"""The part of Keras that no framework shares in: optimizers that reduce gradients, callbacks, loading of models.
 
 A plugin whose framework Keras can run on hands over its `keras` and an `Exchange` for each optimizer:
 

@@ -49,5 +49,5 @@ def variables_of(layers: Any) -> list[Variable]:
 
 
 def take_optimizer_options(options: dict[str, Any]) -> dict[str, Any]:
-    """What of `load_model`'s options is for `DistributedOptimizer`; it is taken out of them."""
+    """The options of `load_model` that are for `DistributedOptimizer`; they are taken out of the others."""
     return {key: options.pop(key) for key in list(options) if key in _OF_OPTIMIZERS}

@@ -50,9 +50,9 @@ def _made(name: str, mixin: type, base: type, means: dict[str, Any] | None = Non
 class Broadcasting:
     """Copies rank `root_rank`'s weights and optimizer state to all ranks before the first step of each `fit`.
 
-    Where a rank's model gets its weights only in the first step, after that step. What the model draws random numbers
-    from stays as it is on each rank. A model that is compiled in a way that has no place for Farandole's operations is
-    not compiled any more, which is said once.
+    Where a rank's model gets its weights only in the first step, after that step. Each rank keeps its own seeds of
+    random numbers. A model compiled in a way that has no place for Farandole's operations loses that compilation, which
+    is said once.
 
     Raises:
         ValueError: at the begin of `fit`, on several ranks: the model's optimizer is not distributed.
@@ -184,7 +184,7 @@ class BestOnly:
 
 
 def _check_distributed(model: Any) -> None:
-    """Nobody wants ranks that start alike and then go apart; a model loaded by Keras itself is how it comes."""
+    """Raises where ranks would start alike and then diverge, as with a model that Keras itself has loaded."""
     own_step = getattr(type(model).train_step, "__module__", "").split(".")[0] not in ("keras", "tf_keras")
     if own_step or is_distributed(model.optimizer):
         return

@@ -53,7 +53,7 @@ class Exchange(Protocol):
 
 
 class Distributed:
-    """What a distributed optimizer has in addition; mixed into the user's class."""
+    """The additions of a distributed optimizer; mixed into the user's class."""
 
     _farandole: Exchange
     _farandole_inside = False  # of an exchange: the optimizer, or the one around it, applies reduced gradients

@@ -1,4 +1,4 @@
-"""When is a job asked to end, and when is it made to? Pure: times and events in, what to do out.
+"""Decides when a job is asked to end, and when it is killed. Pure: times and events in, actions out.
 
     a rank fails          1 s for the others to report what they see, SIGTERM, SIGKILL before the grace is over
     the user interrupts   that signal at once, SIGKILL after the grace or at a second Ctrl-C
@@ -58,7 +58,7 @@ class Ending:
         return self._first_signal
 
     def stdout_closed(self, now: float) -> None:
-        """Nobody reads what the ranks print."""
+        """The reader of our stdout has closed it."""
         self._begin(now, now + self.grace_s, term_at=now, exit_code=CLOSED_STDOUT)
 
     def ranks_gone(self, now: float) -> None:

@@ -1,6 +1,6 @@
 """The only file of the launcher that reads the environment, and what it makes of it for a rank.
 
-What a rank finds (docs/guide/launching.md tells users the same):
+A rank finds (docs/guide/launching.md tells users the same):
 
     FARANDOLE_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE _CROSS_RANK _CROSS_SIZE     its place
     FARANDOLE_STORE      unix:<abstract socket name>, bound by rank 0
@@ -45,7 +45,7 @@ _OPEN_MPI_PREFIXES = ("OMPI_", "PRTE_")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user told the launcher through its environment."""
+    """The user's settings for the launcher in its environment."""
 
     grace_s: float  # from asking the ranks to end to SIGKILL
     no_color: bool
@@ -63,13 +63,13 @@ def inherited() -> dict[str, str]:
 
 
 def local_names() -> frozenset[str]:
-    """What -H may call this machine, in lower case."""
+    """The names that -H may use for this machine, in lower case."""
     name = os.uname().nodename.lower()
     return frozenset({"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]})
 
 
 def for_timeline(path: Path, marks_cycles: bool) -> dict[str, str]:
-    """What makes a rank record a timeline."""
+    """The variables that make a rank record a timeline."""
     return {"FARANDOLE_TIMELINE": str(path), "FARANDOLE_TIMELINE_MARK_CYCLES": "1" if marks_cycles else "0"}
 
 

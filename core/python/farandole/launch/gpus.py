@@ -1,4 +1,4 @@
-"""What CUDA_VISIBLE_DEVICES means for the ranks of a host."""
+"""The meaning of CUDA_VISIBLE_DEVICES for the ranks of a host."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_SECONDS = 3.0  # a process that survives SIGKILL for so long sits in the kernel; waiting longer helps nobody
 INTERNAL_ERROR = 70
 
-# What the user may send to `farandole run`; the inner process decides what each of them means.
+# Signals that the user may send to `farandole run`; the inner process decides what each of them means.
 HANDLED = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -107,7 +107,7 @@ def _has_children() -> bool:
 
 
 def _children_before_us() -> set[int]:
-    """Who became our child before we were the launcher (`server & exec farandole ...`, or PID 1 of a container)."""
+    """The children that we had before we were the launcher (`server & exec farandole ...`, or PID 1 of a container)."""
     if not _has_children():
         return set()
     import psutil

@@ -1,4 +1,4 @@
-"""What horovodrun's users type and set -> what it is here. Pure."""
+"""Options and settings of horovodrun -> their counterparts here. Pure."""
 
 from __future__ import annotations
 

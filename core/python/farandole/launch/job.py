@@ -1,4 +1,4 @@
-"""What was asked for (-np, -H) -> which rank runs where. Pure: nothing here touches the machine."""
+"""The options -np and -H -> which rank runs where. Pure: nothing here touches the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A
 
 
 class JobError(ValueError):
-    """What was asked for cannot be done; the message is one sentence for the user."""
+    """The options cannot be fulfilled; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True)

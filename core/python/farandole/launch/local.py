@@ -46,7 +46,7 @@ class Rank:
 
 
 def resolve_command(words: Sequence[str], module: bool, path: str | None) -> list[str]:
-    """What the user typed -> what to execute; the first word becomes a path. REQUIRES at least one word."""
+    """The user's command -> the command to execute; the first word becomes a path. REQUIRES at least one word."""
     name, rest = words[0], list(words[1:])
     if module:
         return [sys.executable, "-m", name, *rest]

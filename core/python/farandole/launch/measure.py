@@ -1,4 +1,4 @@
-"""What `farandole bench` was asked for -> the command of its ranks. Pure."""
+"""The options of `farandole bench` -> the command of its ranks. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _parse_size(word: str) -> int:
 
 
 def command(operation: str, sizes: Sequence[int], seconds: float, json_path: str | None) -> list[str]:
-    """What each rank executes."""
+    """The command that each rank executes."""
     options = ["--operation", operation, "--seconds", f"{seconds:g}", "--sizes", *map(str, sizes)]
     if json_path is not None:
         options += ["--json", json_path]

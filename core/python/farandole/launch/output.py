@@ -31,7 +31,7 @@ _ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 @dataclass(frozen=True)
 class Style:
-    """What stands before each line."""
+    """The prefix of each line."""
 
     prefix: bool = True
     timestamp: bool = False
@@ -186,7 +186,7 @@ class TerminalScreen(Screen):
 
 
 def visible(line: bytes) -> bytes:
-    """What a terminal would show of a line with carriage returns, taking each stretch to cover the one before."""
+    """The part of a line with carriage returns that a terminal would show, if each stretch covers the one before."""
     return next((stretch for stretch in reversed(line.split(b"\r")) if stretch), b"")
 
 

@@ -1,7 +1,7 @@
 """The loop around running ranks: their output, their deaths, the user's signals, the end.
 
 One thread; it never blocks but in select. Two things wake it: a pipe (signals as their number, writers as 0) and the
-lifeline to the outer process (guard.py). What is decided is in ending.py and verdict.py; here it is done.
+lifeline to the outer process (guard.py). ending.py and verdict.py decide; this file acts.
 """
 
 from __future__ import annotations

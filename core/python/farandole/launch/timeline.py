@@ -18,7 +18,7 @@ _OF_RANK = re.compile(r"\.rank(\d+)(?=(\.[^.]*)?$)")  # before the suffix, which
 
 
 class TimelineError(ValueError):
-    """What was asked for cannot be done; the message is one sentence for the user."""
+    """The options cannot be fulfilled; the message is one sentence for the user."""
 
 
 def find(given: Sequence[Path]) -> list[Path]:

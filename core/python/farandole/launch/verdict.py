@@ -1,4 +1,4 @@
-"""Who failed first, and what to tell the user about it. Pure, but for a look at what is installed here."""
+"""Decides which rank failed first, and what to tell the user. Pure, but for a look at what is installed here."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def judge(deaths: Sequence[Death]) -> Verdict | None:
 
 
 def _cause(death: Death, by_rank: Mapping[int, Death]) -> Death:
-    """Whose end this rank and those before it say that they failed of."""
+    """The first rank in the chain of blame that begins at this rank."""
     seen = {death.placement.rank}
     while death.said is not None and death.said.blamed is not None:
         cause = by_rank.get(death.said.blamed)
@@ -99,7 +99,7 @@ def exit_code(death: Death) -> int:
 
 
 def describe(verdict: Verdict, tail: Sequence[bytes], output_directory: str | None, is_above: bool = False) -> str:
-    """Who, where, how, when; its last lines, but where they are right above; what to do next."""
+    """The rank, its host, how and when it ended; its last lines unless they are right above; what to do next."""
     death = verdict.culprit
     place = death.placement
     last = "it printed nothing." if not tail else "its last lines are above." if is_above else "its last lines:"
@@ -177,7 +177,7 @@ def _signal_name(number: int) -> str:
 
 
 def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None, is_cut: bool) -> str:
-    """What to do next; "" where the rank's own lines say it."""
+    """The advice on what to do next; "" where the rank's own lines say it."""
     rank = death.placement.rank
     if not death.failed and not (death.said and death.said.raised):
         return "did it return early, or have fewer batches than the others (then let each rank call join() at its end)?"

@@ -1,4 +1,4 @@
-"""What a conformance check is given: the plugin's names, tensors from closed formulas, and ways to compare."""
+"""The input of a conformance check: the plugin's names, tensors from closed formulas, and ways to compare."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Process:
         self.popen = start(command, env, self._output, pass_fds)
 
     def output(self, tail_bytes: int | None = None) -> str:
-        """What it printed, or the end of that."""
+        """The output of the rank, or the end of it."""
         size = os.fstat(self._output.fileno()).st_size
         start = 0 if tail_bytes is None else max(0, size - tail_bytes)
         return os.pread(self._output.fileno(), size - start, start).decode(errors="replace")

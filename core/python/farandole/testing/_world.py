@@ -103,7 +103,7 @@ class World:
             self._start_ourselves()
 
     def _start_by(self, launcher: Sequence[str]) -> None:
-        """Whoever starts the ranks passes on no sockets: they connect to one that they find by its path."""
+        """Listens where the ranks find the socket by its path, since launchers do not pass sockets on."""
         folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="farandole-test-"))
         environment = starter_environment(self.ranks, self._env)
         with socket.socket(socket.AF_UNIX) as listener:

@@ -49,7 +49,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
 
 
 class Distributed:
-    """What a distributed optimizer has in addition; mixed into the user's class."""
+    """The additions of a distributed optimizer; mixed into the user's class."""
 
     _farandole: Reduction
     _farandole_checked = False

@@ -89,7 +89,7 @@ __all__ += [name for name in farandole.__all__ if name not in __all__]
 
 
 def __getattr__(name: str) -> Any:
-    """What needs Keras, whose import takes seconds."""
+    """Looks up names that need Keras, whose import takes seconds."""
     if name == "SyncBatchNormalization":
         from farandole_tensorflow._normalization import SyncBatchNormalization
 

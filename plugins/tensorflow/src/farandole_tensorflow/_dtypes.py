@@ -19,7 +19,7 @@ _DTYPES = {tf_dtype: dtype for dtype, tf_dtype in _TF_DTYPES.items()}
 
 
 class Casts:
-    """What compression needs to know of tensors."""
+    """The facts about tensors that compression needs."""
 
     def describe(self, tensor: Tensor) -> tuple[DType, Any]:
         """Element type and shape, of which parts may be None.

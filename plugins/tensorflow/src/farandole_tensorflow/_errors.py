@@ -51,7 +51,7 @@ _BY_TENSORFLOWS = {
     theirs: _both("InvalidError" if ours is ValueError else ours.__name__, ours, theirs)
     for theirs, ours in _OURS.items()
 }
-# What the core and csrc/call.cc say where there is no world. TensorFlow has one class for that and for a mismatch.
+# Messages of the core and csrc/call.cc without a world. TensorFlow has one class for that and for a mismatch.
 _NO_WORLD = re.compile(
     r"(?:^|: )(?:farandole is not initialized|farandole_tensorflow was not imported"
     r"|this is a forked child of a rank|this rank called shutdown)\b"
@@ -61,7 +61,7 @@ _NOT_INITIALIZED = _both("NotInitializedError", farandole.NotInitializedError, t
 
 @contextmanager
 def as_ours() -> Iterator[None]:
-    """What an eager operation of ours raises within the block becomes the class of farandole, too."""
+    """Turns an error of our eager operations within the block into a class that is farandole's, too."""
     try:
         yield
     except tf.errors.OpError as error:

@@ -160,7 +160,7 @@ class Exchange:
         return tf.convert_to_tensor(gradient) if self._sparse_as_dense else gradient
 
     def _own(self, gradient: Gradient) -> Gradient:
-        """What stays on this rank; scaled, since the losses of the other ranks do not depend on it."""
+        """The gradients that stay on this rank; scaled, since the losses of the other ranks do not depend on them."""
         if not self._scale_local:
             return gradient
         ranks = farandole.size() if self._process_set is None else self._process_set.size()

@@ -101,7 +101,7 @@ def _distributed(optimizer: Any, exchange: Exchange) -> Any:
 
 
 class Distributed:
-    """What a distributed optimizer of TF1 has in addition; mixed into the user's class."""
+    """The additions of a distributed optimizer of TF1; mixed into the user's class."""
 
     _farandole: Exchange
     _farandole_count: Any = None  # of the passes in the gradients that were computed last

@@ -26,7 +26,7 @@ register_plugin(__name__)
 for _package in ("tensorflow", "keras", "tf_keras"):
     pass_over(_package)  # they call us, from what the user has given them
 
-# What a graph has of ours, by name: an operation would keep its graph.
+# Our operations in a graph, by name: an operation would keep its graph alive.
 _tokens: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _last: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
@@ -60,7 +60,7 @@ def run(
     inputs: Callable[[Tensor], dict[str, Any]],
     attributes: dict[str, Any],
 ) -> Any:
-    """What one of our operations returns; `inputs` are made for the token that is one of them."""
+    """The results of one of our operations; `inputs` makes them from the token, which is one of them."""
     if tf.executing_eagerly():
         if not name:
             await_earlier()
@@ -119,7 +119,7 @@ def _graph_token(graph: Any) -> Tensor:
 
 
 def _earlier(graph: Any) -> list[Any]:
-    """What the next operation of the graph has to wait for."""
+    """The operations that the next one of the graph has to wait for."""
     if is_asynchronous():
         return []
     _warn()

@@ -108,7 +108,7 @@ def PartialDistributedGradientTape(
 
 
 class Distributed:
-    """What a distributed tape has in addition; mixed into the user's class."""
+    """The additions of a distributed tape; mixed into the user's class."""
 
     _farandole: Exchange
 

@@ -25,7 +25,7 @@ _Gradients = tuple[Tensor | None, ...]
 
 @dataclass(frozen=True)
 class _Call:
-    """What a call said beside its tensors."""
+    """The arguments of a call beside its tensors."""
 
     name: str
     op: ReduceOp

@@ -25,7 +25,7 @@ from farandole_torch._owners import Parameter, check_free, check_owned, take
 
 @dataclass
 class _Change:
-    """What a step does to one parameter."""
+    """The change of one parameter by a step."""
 
     name: str
     parameter: Parameter

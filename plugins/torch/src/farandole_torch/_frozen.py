@@ -28,7 +28,7 @@ _NAMED = 3  # parameters in a message
 
 @dataclass(frozen=True)
 class Plan:
-    """What an optimizer reduces while no parameter is frozen."""
+    """The parameters that an optimizer reduces while none is frozen."""
 
     what: str  # of the parameters
     names: Sequence[str]
@@ -36,7 +36,7 @@ class Plan:
 
 
 class Agreement:
-    """What the ranks agree to reduce."""
+    """The parameters that the ranks agree to reduce."""
 
     def __init__(self, process_set: ProcessSet | None) -> None:
         self.required: Required | None = None  # of the last step

@@ -109,14 +109,14 @@ def DistributedOptimizer(  # the name that Horovod's users know
 
 
 class _Distributed:
-    """What a distributed optimizer has in addition; mixed into the user's class."""
+    """The additions of a distributed optimizer; mixed into the user's class."""
 
     _farandole: Reduction | Deltas
     _farandole_names: _Names
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """As in torch. Who is to unscale the gradients, such as a GradScaler, gets the reduced ones."""
+        """As in torch. A caller that unscales the gradients, such as a GradScaler, gets the reduced ones."""
         # torch's calls its method _unscale_grads_, as do those that derive from it (FSDP's); unscale_grads and the like
         # are others' own.
         if "unscale" in sys._getframe(1).f_code.co_name:

@@ -13,7 +13,7 @@ Parameter = Any  # torch.nn.Parameter
 
 
 class Owner(Protocol):
-    """What reduces for an optimizer."""
+    """The part that reduces for an optimizer."""
 
     has_lost: bool  # another one has taken a parameter
 

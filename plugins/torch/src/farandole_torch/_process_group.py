@@ -3,8 +3,8 @@
     dist.all_reduce, DistributedDataParallel, fully_shard --> ProcessGroup --> Collectives --> Work --> wait, get_future
 
 Collectives are without a name, so that the ranks' calls are matched by their order in the group, as torch.distributed
-asks; send and recv have names, for the other ranks do not call them. What the core allocates is copied to where torch
-wants it by whoever waits. Ranks, and roots, are numbers in the group.
+asks; send and recv have names, for the other ranks do not call them. The waiter copies the core's
+results to where torch wants them. Ranks, and roots, are numbers in the group.
 """
 
 from __future__ import annotations

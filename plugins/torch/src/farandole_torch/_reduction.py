@@ -138,7 +138,7 @@ class Reduction:
                 self._required = None
 
     def before_step(self) -> None:
-        """What `step()` needs before it uses the gradients."""
+        """Does all that `step()` needs before it uses the gradients."""
         if self.skips and not self.synchronized and self.reducer.in_flight:
             raise ValueError(
                 "step() under skip_synchronize() came while gradients are being reduced: call synchronize() before it"

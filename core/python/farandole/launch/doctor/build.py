@@ -24,7 +24,7 @@ _CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from farandol
 
 @dataclass(frozen=True)
 class Trial:
-    """What a child process, or several, answered; `error` is "" where all ended well."""
+    """The answer of one child process or several; `error` is "" where all ended well."""
 
     answers: tuple[dict[str, Any], ...] = ()
     error: str = ""
@@ -33,7 +33,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is installed and what was tried."""
+    """The installed builds and the results of trials."""
 
     distribution: str  # version of the installed distribution; "" where there is none
     copies: tuple[str, ...]  # folders `farandole` on sys.path that hold a compiled core, the one in use first
@@ -108,7 +108,7 @@ def _try(words: Sequence[str], environments: Sequence[Mapping[str, str]], limit_
 def _answers(
     children: Sequence[subprocess.Popen[str]], deadline: float, limit_s: float
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """What the children answered, and how those that did not ended. After a failure the others have a moment only."""
+    """The children's answers, and how silent ones ended. After a failure the others have a moment only."""
     answers: list[dict[str, Any]] = []
     failures: list[str] = []
     for number, child in enumerate(children):
@@ -152,7 +152,7 @@ def how_it_ended(code: int, stderr: str) -> str:
 
 
 def judge(facts: Facts) -> list[Finding]:
-    """What is installed and what was tried -> findings."""
+    """The installed builds and the results of trials -> findings."""
     return [*_copies(facts), _load(facts), *_back_ends(facts), *_trials(facts)]
 
 

@@ -23,7 +23,7 @@ def examine(environment: Mapping[str, str], limit_s: float) -> list[Finding]:
 
 
 def findings_of(name: str, topic: Callable[[], list[Finding]]) -> list[Finding]:
-    """What `topic` finds. One that cannot be examined says so and keeps no other from being examined."""
+    """The findings of `topic`. A topic that fails says so, and the other topics are examined all the same."""
     try:
         return topic()
     except Exception as error:

@@ -19,7 +19,7 @@ _LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig")
 
 @dataclass(frozen=True)
 class Facts:
-    """What lies where."""
+    """The libraries and their places."""
 
     drivers: tuple[str, ...]  # the one that the linker prefers first
     gpus: tuple[str, ...]  # the driver's device files
@@ -57,7 +57,7 @@ def _linker_cache() -> list[str]:
 
 
 def judge(facts: Facts) -> list[Finding]:
-    """What lies where -> findings."""
+    """The libraries and their places -> findings."""
     paths, check = ", ".join(facts.drivers), "CUDA driver"
     if facts.gpus and not paths:
         text = f"{len(facts.gpus)} NVIDIA GPU(s) are here, but no libcuda.so.1"

@@ -1,4 +1,4 @@
-"""Does TCP to ourselves work, and is this host's name known?"""
+"""Checks TCP to 127.0.0.1 and the look-up of this host's name."""
 
 from __future__ import annotations
 

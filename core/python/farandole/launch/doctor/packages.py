@@ -35,7 +35,7 @@ class Plugin:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is installed."""
+    """The installed packages."""
 
     farandole: str  # version; "" where it is not installed
     numpy: str  # "" where there is none
@@ -82,7 +82,7 @@ def _is_importable(module: str) -> bool:
 
 
 def judge(facts: Facts) -> list[Finding]:
-    """What is installed -> findings."""
+    """The installed packages -> findings."""
     found = [_numpy(facts)]
     found += [_judge_framework(name, version, facts) for name, version in facts.frameworks.items()]
     if not facts.frameworks:

@@ -18,7 +18,7 @@ TEXT = ("any text",)
 
 @dataclass(frozen=True)
 class Number:
-    """What a variable holds that is a number from 0 on."""
+    """The value of a variable that holds a number from 0 on."""
 
     of: str
     most: float
@@ -73,7 +73,7 @@ _STARTERS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What the environment holds."""
+    """The variables of the environment."""
 
     variables: Mapping[str, str]  # ours
     starter: str  # "" where no rank of a starter runs this

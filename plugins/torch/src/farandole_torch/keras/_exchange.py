@@ -110,7 +110,7 @@ class Exchange:
         return gradient if is_ours else gradient.clone()
 
     def _own(self, gradient: Tensor | None) -> Tensor | None:
-        """What stays on this rank; scaled, since the losses of the other ranks do not depend on it."""
+        """The gradients that stay on this rank; scaled, since the losses of the other ranks do not depend on them."""
         if gradient is None or not self._scale_local:
             return gradient
         return gradient / (farandole.size() if self._process_set is None else self._process_set.size())
