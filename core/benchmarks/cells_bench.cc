@@ -44,7 +44,7 @@ void PinTo(int core) {
   sched_setaffinity(0, sizeof(set), &set);
 }
 
-// What one of the two threads does.
+// Measures one of the two threads.
 class Member {
  public:
   Member(int member, std::byte* memory, size_t payload_bytes)

@@ -1,5 +1,5 @@
 // Tensors on (fake) CUDA devices of several hosts between which NCCL has no network, through the engine: NCCL inside a
-// host, links between hosts. What cannot be relayed is staged for the native backend.
+// host, links between hosts. The native backend stages operations that cannot be relayed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
