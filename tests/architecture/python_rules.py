@@ -17,6 +17,8 @@ TESTING = CORE + "testing/"
 CORE_PACKAGES = {"cloudpickle", "ml_dtypes", "numpy"}
 TESTING_PACKAGES = CORE_PACKAGES | {"pytest"}
 LAUNCH_PACKAGES = {"click", "psutil", "rich", "yaml"}
+BY_NAME_FILES = {CORE + "keras.py"}  # may import modules by computed names: Keras, and the plugin of what it runs on
+BY_NAME_FILES |= {TESTING + "_template.py", TESTING + "conformance.py"}  # what a test asks to have imported
 BETWEEN = {"farandole._other_starters", "farandole._rank_records"}  # what the core and the launcher both know
 
 ENVIRONMENT_FILES = {CORE + "_environment.py", LAUNCH + "environment.py"}
@@ -75,6 +77,27 @@ def core_import_violations(files: Iterable[Source]) -> list[str]:
                 allowed = testing or _below(module, "farandole.launch") == launch or _is_between(module)
             if not allowed:
                 found.append(f"{source.path}:{line}: {'launch' if launch else 'the core'} may not import {module}")
+    return found
+
+
+def import_by_name_violations(files: Iterable[Source]) -> list[str]:
+    """The core imports by statements, which are checked above, but in the files that are listed; nobody imports those.
+
+    `farandole.keras` is for users alone: what imports it imports a framework.
+    """
+    found = []
+    for source in files:
+        inside = source.path.startswith(CORE)
+        for node in ast.walk(ast.parse(source.text)) if inside and source.path not in BY_NAME_FILES else ():
+            if isinstance(node, ast.Name | ast.Attribute):
+                name = node.id if isinstance(node, ast.Name) else node.attr
+                if name in ("import_module", "__import__"):
+                    found.append(f"{source.path}:{node.lineno}: {name} may import what no rule sees")
+        if not inside and not re.match(r"plugins/[^/]+/src/", source.path):
+            continue
+        for line, origin, name in imports(source):
+            if _below(f"{origin}.{name}" if origin == "farandole" and name else origin, "farandole.keras"):
+                found.append(f"{source.path}:{line}: farandole.keras is for users; import farandole.plugin")
     return found
 
 

@@ -9,6 +9,7 @@ from python_rules import (
     core_import_violations,
     declared_name_violations,
     declared_names,
+    import_by_name_violations,
     imports,
     module_of,
     plugin_import_violations,
@@ -21,6 +22,10 @@ LISTED = {module_of(source.path): names for source in python_sources() if (names
 
 def test_the_core_and_the_launcher_import_nothing_heavy() -> None:
     assert core_import_violations(python_sources()) == []
+
+
+def test_the_core_imports_by_name_in_few_files_that_it_does_not_import() -> None:
+    assert import_by_name_violations(python_sources()) == []
 
 
 def test_plugins_use_public_names_and_no_other_plugin() -> None:
@@ -71,6 +76,20 @@ def test_relative_imports_are_resolved() -> None:
 def test_a_framework_in_the_core_is_found(plant: Plant) -> None:
     files = plant({"core/python/farandole/_ops.py": "import os\nimport numpy\ndef f():\n    import torch.nn\n"})
     assert core_import_violations(files) == ["core/python/farandole/_ops.py:4: the core may not import torch.nn"]
+
+
+def test_a_framework_by_name_in_the_core_is_found(plant: Plant) -> None:
+    text = "import importlib\nimportlib.import_module('torch')\n__import__('torch')\nfrom farandole import keras\n"
+    files = plant(
+        {
+            "core/python/farandole/_ops.py": text,
+            "core/python/farandole/keras.py": text[:50],
+            "plugins/torch/src/farandole_torch/a.py": "import importlib\nimport farandole.keras as k\n",
+        }
+    )
+    found = [line.split(": ")[0] for line in import_by_name_violations(files)]
+    assert found == [*(f"core/python/farandole/_ops.py:{line}" for line in (2, 3, 4)),
+                     "plugins/torch/src/farandole_torch/a.py:2"]  # fmt: skip
 
 
 def test_a_launcher_that_knows_the_core_is_found(plant: Plant) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from farandole._keras.optimizer import innermost
 from farandole._world import rank, size
-from farandole.keras._optimizer import innermost
 
 Logs = dict[str, Any] | None
 Multiplier = Callable[[float], float]

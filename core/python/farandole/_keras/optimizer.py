@@ -14,42 +14,15 @@ the reduced gradients.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import wraps
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any
+
+from farandole._keras.exchange import Exchange, Gradient
 
 Optimizer = Any  # keras.optimizers.Optimizer
-Gradient = Any
 Variable = Any
-
-
-class Exchange(Protocol):
-    """How one optimizer's gradients are reduced, supplied by the plugin; nothing in it depends on Keras."""
-
-    def step(
-        self,
-        gradients: Sequence[Gradient | None],
-        variables: Sequence[Variable],
-        build: Callable[[], None],
-        apply: Callable[[list[Gradient | None]], Any],
-        skip: Callable[[], Any],
-    ) -> Any:
-        """One backward pass: call `apply` with the reduced gradients if it is the last one before an update.
-
-        Args:
-            gradients: one for each variable, or None.
-            variables: those of the optimizer, in the same order on all ranks.
-            build: creates the optimizer's state if it is not there; needed before `apply` and `skip` become branches.
-            apply: updates the variables.
-            skip: is called instead of it for the passes before the last.
-
-        Returns:
-            What `apply` returns, where it is always called.
-        """
-
-    def register_local_var(self, variable: Variable) -> None:
-        """Leave the gradient of this variable to each rank from now on."""
 
 
 class Distributed:
