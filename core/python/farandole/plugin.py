@@ -20,7 +20,7 @@ from farandole._environment import environment_default
 from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
 from farandole._keras import Exchange as KerasExchange
-from farandole._keras import ExchangeOptions, Groups, chosen_groups, variables_of, with_local_layers
+from farandole._keras import ExchangeOptions, Groups, chosen_groups, key_of, variables_of, with_local_layers
 from farandole._keras import Framework as KerasFramework
 from farandole._keras import build as build_keras
 from farandole._keras import check_op as check_keras_op
@@ -68,6 +68,7 @@ __all__ = [
     "even_groups",
     "init_as",
     "is_alone",
+    "key_of",
     "may_take_device_memory",
     "pass_over",
     "plain",

@@ -10,6 +10,7 @@ from farandole._keras.arguments import Groups, check_op, chosen_groups, variable
 from farandole._keras.build import Built, build
 from farandole._keras.exchange import Exchange, ExchangeOptions, Framework
 from farandole._keras.optimizer import Distributed, distribute
+from farandole._keras.private import key_of
 
 __all__ = [
     "Built",
@@ -22,6 +23,7 @@ __all__ = [
     "check_op",
     "chosen_groups",
     "distribute",
+    "key_of",
     "variables_of",
     "with_local_layers",
 ]

@@ -11,6 +11,7 @@ from farandole._errors import MismatchError
 from farandole._keras.exchange import Framework
 from farandole._keras.learning_rate import Schedule, Warmup
 from farandole._keras.optimizer import innermost, is_distributed
+from farandole._keras.private import create_state, key_of
 from farandole._objects import allgather_object
 from farandole._world import rank, size
 
@@ -68,12 +69,12 @@ class Broadcasting:
         super().__init__()
         self._supports_tf_logs = True  # of Keras 2, which need not fetch each step's logs for us
         self._root_rank = root_rank
-        self._local = {_key(each): each for each in local_variables or ()}  # held, so that no other gets its key
+        self._local = {key_of(each): each for each in local_variables or ()}  # held, so that no other gets its key
         self._done = False
 
     def register_local_var(self, var: Any) -> None:
         """Leave this variable as it is on each rank."""
-        self._local[_key(var)] = var
+        self._local[key_of(var)] = var
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)  # type: ignore[misc]
@@ -103,7 +104,7 @@ class Broadcasting:
 
     def _broadcast(self) -> None:
         variables = [*self.model.weights, *_variables(self.model.optimizer)]
-        shared = [each for each in variables if _key(each) not in self._local]
+        shared = [each for each in variables if key_of(each) not in self._local]
         self.farandole_framework.broadcast(shared, self._root_rank)
         self._done = True
 
@@ -194,22 +195,16 @@ def _check_distributed(model: Any) -> None:
 def _build(optimizer: Any, model: Any) -> None:
     """Create the optimizer's variables."""
     if not getattr(optimizer, "built", False):
-        create = getattr(optimizer, "_create_all_weights", None) or optimizer.build
-        create(model.trainable_variables)
+        create_state(optimizer, model.trainable_variables)
 
 
 def _variables(optimizer: Any) -> list[Any]:
     found = optimizer.variables
     variables = list(found if isinstance(found, list | tuple) else found())
     rate = innermost(optimizer).learning_rate  # which Keras 2 does not count among them
-    if hasattr(rate, "assign") and _key(rate) not in map(_key, variables):
+    if hasattr(rate, "assign") and key_of(rate) not in map(key_of, variables):
         variables.append(rate)
     return variables
-
-
-def _key(variable: Any) -> int:
-    """The same for a variable of Keras 3 and the framework's inside it."""
-    return id(getattr(variable, "_value", variable))
 
 
 def _is_number(value: Any) -> bool:

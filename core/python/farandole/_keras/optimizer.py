@@ -20,6 +20,7 @@ from inspect import signature
 from typing import Any
 
 from farandole._keras.exchange import Exchange, Gradient
+from farandole._keras.private import create_state, own_variables
 
 Optimizer = Any  # keras.optimizers.Optimizer
 Variable = Any
@@ -48,7 +49,7 @@ class _OfKeras3(Distributed):
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         plain: Any = super()
         gradients, given = list(grads), None if trainable_variables is None else list(trainable_variables)
-        variables = list(getattr(self, "_trainable_variables", ())) if given is None else given
+        variables = own_variables(self) if given is None else given
         if self._farandole_inside or not gradients or len(variables) != len(gradients):
             return plain.apply(gradients, given)
 
@@ -79,8 +80,7 @@ class _OfKeras2(Distributed):
         gradients, variables = map(list, zip(*pairs, strict=True))
 
         def build() -> None:
-            create = getattr(self, "_create_all_weights", None) or self.build  # type: ignore[attr-defined]
-            create(variables)
+            create_state(self, variables)
 
         def apply(reduced: list[Gradient | None]) -> Any:
             with _inside(self):

@@ -9,11 +9,12 @@ from typing import Any
 import farandole
 import tensorflow as tf
 from farandole.plugin import ExchangeOptions, check_compressor, even_groups, is_alone, predivide_factors, reduction
+from farandole.plugin import key_of as key_of_keras
 
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._operations import allreduce, grouped_allreduce
 from farandole_tensorflow._perform import unconverted
-from farandole_tensorflow._xla import is_compiled
+from farandole_tensorflow._private import is_compiled
 
 Gradient = Any  # a tensor, tf.IndexedSlices, or None
 Variable = Any  # of TensorFlow, or of Keras 3
@@ -200,4 +201,4 @@ def _after(done: Iterable[Any]) -> Any:
 
 def key_of(variable: Variable) -> int:
     """The same for a variable of Keras 3 and TensorFlow's inside it."""
-    return id(getattr(variable, "_value", variable) if not isinstance(variable, tf.Variable) else variable)
+    return id(variable) if isinstance(variable, tf.Variable) else key_of_keras(variable)

@@ -12,7 +12,7 @@ from typing import Any
 
 import farandole
 import torch
-from farandole.plugin import ExchangeOptions, GradientReducer, Groups, even_groups, is_alone
+from farandole.plugin import ExchangeOptions, GradientReducer, Groups, even_groups, is_alone, key_of
 
 from farandole_torch._adapter import Tensor, collectives, span
 
@@ -136,8 +136,3 @@ def _places(groups: Groups, variables: Sequence[Variable]) -> list[list[int]]:
         return even_groups(len(variables), groups)
     place_of = {key_of(each): place for place, each in enumerate(variables)}
     return [[place_of[key_of(each)] for each in group if key_of(each) in place_of] for group in groups]
-
-
-def key_of(variable: Variable) -> int:
-    """The same for a variable of Keras and the parameter inside it."""
-    return id(getattr(variable, "_value", variable))
