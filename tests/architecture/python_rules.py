@@ -17,6 +17,12 @@ TESTING = CORE + "testing/"
 CORE_PACKAGES = {"cloudpickle", "ml_dtypes", "numpy"}
 TESTING_PACKAGES = CORE_PACKAGES | {"pytest"}
 LAUNCH_PACKAGES = {"click", "psutil", "rich", "yaml"}
+BY_NAME_FILES = {CORE + "keras.py"}  # may import modules by computed names: Keras, and the plugin of what it runs on
+BY_NAME_FILES |= {TESTING + "_template.py", TESTING + "conformance.py"}  # what a test asks to have imported
+PRIVATE_FILES = {"_private.py", "private.py"}  # list what a package uses of its framework without a promise
+_OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # which Python promises
+_BY_TEXT = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
+_INTERNAL = re.compile(r"tensorflow\.(python|compiler|core)\b|keras\.src\b|torch\.(_\w+)|mxnet\.(libinfo)\b")
 BETWEEN = {"farandole._other_starters", "farandole._rank_records"}  # what the core and the launcher both know
 
 ENVIRONMENT_FILES = {CORE + "_environment.py", LAUNCH + "environment.py"}
@@ -78,6 +84,27 @@ def core_import_violations(files: Iterable[Source]) -> list[str]:
     return found
 
 
+def import_by_name_violations(files: Iterable[Source]) -> list[str]:
+    """The core imports by statements, which are checked above, but in the files that are listed; nobody imports those.
+
+    `farandole.keras` is for users alone: what imports it imports a framework.
+    """
+    found = []
+    for source in files:
+        inside = source.path.startswith(CORE)
+        for node in ast.walk(ast.parse(source.text)) if inside and source.path not in BY_NAME_FILES else ():
+            if isinstance(node, ast.Name | ast.Attribute):
+                name = node.id if isinstance(node, ast.Name) else node.attr
+                if name in ("import_module", "__import__"):
+                    found.append(f"{source.path}:{node.lineno}: {name} may import what no rule sees")
+        if not inside and not re.match(r"plugins/[^/]+/src/", source.path):
+            continue
+        for line, origin, name in imports(source):
+            if _below(f"{origin}.{name}" if origin == "farandole" and name else origin, "farandole.keras"):
+                found.append(f"{source.path}:{line}: farandole.keras is for users; import farandole.plugin")
+    return found
+
+
 def plugin_import_violations(files: Iterable[Source]) -> list[str]:
     """A plugin uses public names of farandole only and knows no other plugin."""
     found = []
@@ -100,6 +127,61 @@ def plugin_import_violations(files: Iterable[Source]) -> list[str]:
                 if _below(owner, "farandole"):
                     found.append(f"{source.path}:{node.lineno}: {owner}.{node.attr} is private to farandole")
     return sorted(found)
+
+
+def _names_of_its_own(sources: Iterable[Source]) -> set[str]:
+    """Private names that these files bind: functions, classes, arguments, variables, attributes of themselves."""
+    names: set[str] = set()
+    for source in sources:
+        for node in ast.walk(ast.parse(source.text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_of_oneself(node):
+                names.add(node.attr)
+    return names
+
+
+def _is_of_oneself(node: ast.Attribute) -> bool:
+    return ast.unparse(node.value) in ("self", "cls")
+
+
+def private_name(node: ast.AST) -> str:
+    """The private name that an expression asks another object for, by itself or as the text of getattr; or ""."""
+    texts = []
+    if isinstance(node, ast.Attribute):
+        if ast.unparse(node.value).partition(".")[0] not in sys.stdlib_module_names:
+            texts.append(node.attr)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in _BY_TEXT:
+        texts += [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return next((each for each in texts if _is_private(each) and each not in _OF_NAMED_TUPLES), "")
+
+
+def private_framework_violations(files: Iterable[Source]) -> list[str]:
+    """What a framework, or Keras, does not promise is asked for in one module of a package, which lists it."""
+    packages: dict[str, list[Source]] = {}
+    for source in files:
+        match = re.match(r"(plugins/[^/]+/src|core/python/farandole/_keras)/", source.path)
+        if match and source.path.endswith(".py"):
+            packages.setdefault(match[1], []).append(source)
+    found = []
+    for sources in packages.values():
+        own = _names_of_its_own(sources)
+        for source in sources:
+            if source.path.rpartition("/")[2] in PRIVATE_FILES:
+                continue
+            for line, origin, name in imports(source):
+                module = f"{origin}.{name}" if name else origin
+                is_ours = origin.split(".")[0].startswith("farandole")
+                if not is_ours and (any(map(_is_private, module.split("."))) or _INTERNAL.match(module)):
+                    found.append(f"{source.path}:{line}: {module} is private to its framework; _private.py lists such")
+            for node in ast.walk(ast.parse(source.text)):
+                name = private_name(node)
+                if name and name not in own and not name.startswith("_farandole"):
+                    where = f"{source.path}:{getattr(node, 'lineno', 0)}"
+                    found.append(f"{where}: {name} is private to its framework; _private.py lists such")
+    return found
 
 
 def python_environment_violations(files: Iterable[Source]) -> list[str]:

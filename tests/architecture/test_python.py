@@ -1,3 +1,4 @@
+import ast
 import importlib
 import importlib.util
 import subprocess
@@ -6,12 +7,16 @@ import sys
 import pytest
 from conftest import Plant
 from python_rules import (
+    PRIVATE_FILES,
     core_import_violations,
     declared_name_violations,
     declared_names,
+    import_by_name_violations,
     imports,
     module_of,
     plugin_import_violations,
+    private_framework_violations,
+    private_name,
     python_environment_violations,
 )
 from tree import Source, python_sources
@@ -23,8 +28,25 @@ def test_the_core_and_the_launcher_import_nothing_heavy() -> None:
     assert core_import_violations(python_sources()) == []
 
 
+def test_the_core_imports_by_name_in_few_files_that_it_does_not_import() -> None:
+    assert import_by_name_violations(python_sources()) == []
+
+
 def test_plugins_use_public_names_and_no_other_plugin() -> None:
     assert plugin_import_violations(python_sources()) == []
+
+
+def test_what_frameworks_do_not_promise_is_used_in_one_module_each() -> None:
+    assert private_framework_violations(python_sources()) == []
+
+
+@pytest.mark.parametrize("source", [each for each in python_sources() if each.path.rpartition("/")[2] in PRIVATE_FILES])
+def test_what_is_not_promised_is_listed_with_the_versions_it_was_checked_on(source: Source) -> None:
+    tree = ast.parse(source.text)
+    table, *code = source.text.split('"""')[1:]
+    used = {private_name(node) for node in ast.walk(tree)} - {""}
+    assert [name for name in sorted(used) if name not in table and f"def {name}" not in source.text] == []
+    assert "\nCHECKED_ON = (" in code[0]
 
 
 def test_the_environment_is_read_in_one_python_file_each() -> None:
@@ -73,6 +95,20 @@ def test_a_framework_in_the_core_is_found(plant: Plant) -> None:
     assert core_import_violations(files) == ["core/python/farandole/_ops.py:4: the core may not import torch.nn"]
 
 
+def test_a_framework_by_name_in_the_core_is_found(plant: Plant) -> None:
+    text = "import importlib\nimportlib.import_module('torch')\n__import__('torch')\nfrom farandole import keras\n"
+    files = plant(
+        {
+            "core/python/farandole/_ops.py": text,
+            "core/python/farandole/keras.py": text[:50],
+            "plugins/torch/src/farandole_torch/a.py": "import importlib\nimport farandole.keras as k\n",
+        }
+    )
+    found = [line.split(": ")[0] for line in import_by_name_violations(files)]
+    assert found == [*(f"core/python/farandole/_ops.py:{line}" for line in (2, 3, 4)),
+                     "plugins/torch/src/farandole_torch/a.py:2"]  # fmt: skip
+
+
 def test_a_launcher_that_knows_the_core_is_found(plant: Plant) -> None:
     text = """
 import click
@@ -107,6 +143,25 @@ farandole.plugin._secret
 """
     files = plant({"plugins/torch/src/farandole_torch/a.py": text})
     assert [line.split(":")[1] for line in plugin_import_violations(files)] == ["10", "3", "4", "6", "7", "9"]
+
+
+def test_a_private_name_of_a_framework_is_found_elsewhere_than_in_the_list(plant: Plant) -> None:
+    text = """
+import os, sys
+import torch._dynamo
+from tensorflow.python.eager import context
+from farandole_torch._other import _own
+def _mine(a): return a._mine() + a._held + sys._getframe(0) + os._exit(1)
+torch._C.call(), getattr(torch, "_private"), tensor._version
+self._held = self._farandole = 1
+self._params
+"""
+    files = plant({f"plugins/torch/src/farandole_torch/{name}.py": text for name in ("a", "_private")})
+    files += plant({"core/python/farandole/_keras/a.py": "hasattr(v, '_value')\n"})
+    found = [line.split(": ")[0] for line in private_framework_violations(files)]
+    lines = sorted(line.rpartition(":")[2] for line in found if "torch" in line)
+    assert lines == ["3", "4", "7", "7", "7", "9"]
+    assert "core/python/farandole/_keras/a.py:1" in found
 
 
 def test_a_second_reader_of_the_environment_is_found(plant: Plant) -> None:

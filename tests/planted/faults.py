@@ -305,7 +305,7 @@ FAULTS = [
     ),
     Fault(
         name="Keras's momentum correction divides where it should multiply",
-        path="core/python/farandole/keras/_learning_rate.py",
+        path="core/python/farandole/_keras/learning_rate.py",
         before="each.assign(each * (after / before))",
         after="each.assign(each * (before / after))",
         found_by="plugins/torch/tests/test_keras.py::test_callbacks",

@@ -6,6 +6,8 @@
 A plugin whose native part submits operations itself hands it `api_address()`, and gets what it must say from
 `reducing`, `rooted`, `plain` and `call_site`.
 
+A plugin whose framework Keras can run on makes its module `keras` of what `build_keras` returns.
+
 `plugins/_template` is a complete plugin to copy, `farandole.testing.conformance` the suite that each must pass.
 """
 
@@ -17,6 +19,12 @@ from farandole._earlier import await_earlier, before_unnamed
 from farandole._environment import environment_default
 from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
+from farandole._keras import Exchange as KerasExchange
+from farandole._keras import ExchangeOptions, Groups, chosen_groups, key_of, variables_of, with_local_layers
+from farandole._keras import Framework as KerasFramework
+from farandole._keras import build as build_keras
+from farandole._keras import check_op as check_keras_op
+from farandole._keras import distribute as distribute_keras
 from farandole._native import core as _core
 from farandole._ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
 from farandole._process_sets import is_alone
@@ -33,8 +41,12 @@ __all__ = [
     "Compressor",
     "DType",
     "DeviceMemory",
+    "ExchangeOptions",
     "GradientReducer",
+    "Groups",
     "Handle",
+    "KerasExchange",
+    "KerasFramework",
     "Kind",
     "Parameters",
     "Recorder",
@@ -42,16 +54,21 @@ __all__ = [
     "api_address",
     "await_earlier",
     "before_unnamed",
+    "build_keras",
     "call_site",
     "check_compressor",
+    "check_keras_op",
     "check_linear",
     "check_not_adasum",
     "check_sequence",
     "check_types",
+    "chosen_groups",
+    "distribute_keras",
     "environment_default",
     "even_groups",
     "init_as",
     "is_alone",
+    "key_of",
     "may_take_device_memory",
     "pass_over",
     "plain",
@@ -62,6 +79,8 @@ __all__ = [
     "rooted",
     "takes_device_memory",
     "translate_errors",
+    "variables_of",
+    "with_local_layers",
 ]
 
 

@@ -92,6 +92,13 @@ def test_partial_ones_have_local_layers(function):
     assert names[-3:] == ["process_set", "local_layers", "scale_local_gradients"]
 
 
+def test_farandole_keras_is_this_module():
+    import farandole.keras
+
+    assert farandole.keras.DistributedOptimizer is khvd.DistributedOptimizer
+    assert set(farandole.keras.__all__) == set(khvd.__all__)
+
+
 def test_common_names_are_in_both_modules():
     for name in ("init", "shutdown", "is_initialized", "size", "rank", "local_size", "local_rank", "cross_size",
                  "cross_rank", "is_homogeneous", "Average", "Sum", "Adasum", "Min", "Max", "Product", "ProcessSet",

@@ -1,6 +1,7 @@
 """Keras 3 on PyTorch: the optimizer that is wrapped, the callbacks, saved models, a rank that is killed in fit."""
 
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -331,6 +332,26 @@ def test_values():
 
 def test_a_rank_gets_a_gpu_of_its_own_as_without_keras():
     assert khvd.init is hvd.init  # see test_gpus.py
+
+
+def test_farandole_keras_is_this_module():
+    import farandole.keras
+
+    assert farandole.keras.DistributedOptimizer is khvd.DistributedOptimizer
+    assert set(farandole.keras.__all__) == set(khvd.__all__)
+    assert khvd.callbacks.__all__ and set(khvd.__all__) >= {"callbacks", "load_model", "allreduce", "rank"}
+
+
+@pytest.mark.parametrize("name", ["DistributedOptimizer", "PartialDistributedOptimizer", "load_model", "allreduce"])
+def test_functions_can_be_pickled(name):
+    assert pickle.loads(pickle.dumps(getattr(khvd, name))) is getattr(khvd, name)
+
+
+def test_callbacks_are_a_module():
+    from farandole_torch.keras import callbacks
+
+    assert callbacks is khvd.callbacks
+    assert pickle.loads(pickle.dumps(callbacks.MetricAverageCallback)) is callbacks.MetricAverageCallback
 
 
 def test_another_back_end_of_keras_is_refused():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 from farandole.plugin import Adapter, Buffer, DType
+
+from farandole_mxnet._private import address_of
 
 NDArray = Any  # mxnet.nd.NDArray; MXNet is not read by the type checker
 
@@ -37,9 +38,7 @@ class NDArrayAdapter(Adapter[NDArray]):
         if tensor.context.device_type == "gpu":
             return None
         tensor.wait_to_read()
-        address = ctypes.c_void_p()
-        mx.base.check_call(mx.base._LIB.MXNDArrayGetData(tensor.handle, ctypes.byref(address)))
-        return Buffer(address.value or 0, tensor.size * _DTYPES[tensor.dtype].itemsize, tensor)
+        return Buffer(address_of(tensor), tensor.size * _DTYPES[tensor.dtype].itemsize, tensor)
 
     def empty(self, like: NDArray, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> NDArray:
         make = mx.np.empty if isinstance(like, mx.np.ndarray) else mx.nd.empty

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import mxnet as mx
@@ -11,6 +12,7 @@ from mxnet.gluon.parameter import DeferredInitializationError
 from farandole_mxnet._adapter import NDArray
 from farandole_mxnet._operations import broadcast_, collectives
 from farandole_mxnet._optimizer import check_contexts
+from farandole_mxnet._private import when_initialized
 
 
 def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = None) -> None:
@@ -31,7 +33,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
     for name, value in _items(params):
         array = _array(value) if isinstance(value, mx.gluon.Parameter) else value
         if array is None:
-            _broadcast_when_initialized(value, root_rank, begin + name)
+            when_initialized(value, partial(_broadcast, value, root_rank, begin + name))
         else:
             array.wait_to_read()  # weights may be in a layout of oneDNN's, which reading their memory undoes
             collectives.adapter.buffer(array)
@@ -58,12 +60,5 @@ def _array(parameter: Any) -> NDArray | None:
         raise ValueError(f"{parameter.name} cannot be broadcast, call initialize() first: {error}") from None
 
 
-def _broadcast_when_initialized(parameter: Any, root_rank: int, name: str) -> None:
-    initialize: Callable[..., Any] = parameter._init_impl
-
-    def initialize_and_broadcast(*args: Any, **kwargs: Any) -> None:
-        vars(parameter).pop("_init_impl", None)  # what stands before the method: this, or a later broadcast's
-        initialize(*args, **kwargs)
-        broadcast_(parameter.data(), root_rank, name)
-
-    parameter._init_impl = initialize_and_broadcast
+def _broadcast(parameter: Any, root_rank: int, name: str) -> None:
+    broadcast_(parameter.data(), root_rank, name)

@@ -13,6 +13,7 @@ import mxnet
 
 from farandole_mxnet import _native
 from farandole_mxnet._errors import nobody_was_told
+from farandole_mxnet._kvstores import explain_kvstores
 
 _TIME_TO_END_S = 10.0
 _unread: list[str] = []  # why gradients were lost, found at exit, when nobody had been told
@@ -22,6 +23,7 @@ def init(comm: object = None, process_sets: object = None) -> None:
     """As `farandole.init`."""
     farandole.init(comm, process_sets)
     leave_at_exit()
+    explain_kvstores()
 
 
 @cache

@@ -14,6 +14,7 @@ from farandole import is_initialized
 from farandole.plugin import Kind, Parameters, api_address, call_site, check_types, takes_device_memory
 
 from farandole_mxnet._errors import error_of
+from farandole_mxnet._private import library_path, version
 
 NDArray = Any  # mxnet.nd.NDArray; MXNet is not read by the type checker
 
@@ -22,9 +23,7 @@ _SLICE_MS = 100  # between two looks for Ctrl-C
 
 
 def _check_version() -> None:
-    number = ctypes.c_int()
-    mx.base._LIB.MXGetVersion(ctypes.byref(number))
-    if not 10901 <= number.value < 20000:
+    if not 10901 <= version() < 20000:
         raise ImportError(
             f"farandole-mxnet works with MXNet 1.9.1, and this is {mx.__version__}, whose engine is called otherwise: "
             "python -m pip install mxnet==1.9.1"
@@ -43,7 +42,7 @@ def _opened() -> ctypes.CDLL:
     library.farandole_mxnet_await_begun.argtypes = [ctypes.c_int64]
     library.farandole_mxnet_await_ended.argtypes = [ctypes.c_int64]
     library.farandole_mxnet_open.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
-    if library.farandole_mxnet_open(mx.libinfo.find_lib_path()[0].encode(), api_address()):
+    if library.farandole_mxnet_open(library_path().encode(), api_address()):
         raise ImportError(library.farandole_mxnet_text().decode())
     return library
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import wraps
 from typing import Any
 
 import mxnet as mx
@@ -11,6 +10,7 @@ from farandole import ProcessSet
 
 from farandole_mxnet._adapter import NDArray
 from farandole_mxnet._gradients import Reduction
+from farandole_mxnet._kvstores import explain_kvstores
 
 
 def DistributedOptimizer(  # the name that Horovod's users know
@@ -97,6 +97,7 @@ _SEVERAL_CONTEXTS = "the parameters are in several contexts: give each rank one,
 
 
 def _distributed(optimizer: Any, reduction: Reduction) -> Any:
+    explain_kvstores()
     plain = type(optimizer)
     body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
     optimizer.__class__ = type(plain.__name__, (Distributed, plain), body)
@@ -110,42 +111,3 @@ def _restored(plain: Any, reduction: Reduction) -> Any:
 
 def _listed(value: Any) -> Sequence[NDArray]:
     return value if isinstance(value, list | tuple) else [value]
-
-
-def _refuse_distributed(set_optimizer: Any) -> Any:
-    """A kvstore updates parameters itself, out of sight of the trainer: on other devices, or in another process."""
-
-    @wraps(set_optimizer)
-    def checked(self: Any, optimizer: Any) -> Any:
-        if isinstance(optimizer, Distributed):
-            raise ValueError(
-                "a DistributedOptimizer cannot go into a kvstore, which would update the parameters by itself: give "
-                "the Trainer or Module kvstore=None, and one context"
-            )
-        return set_optimizer(self, optimizer)
-
-    return checked
-
-
-def _explain_distributed(create: Any) -> Any:
-    """Without servers of its own, which nobody starts beside Farandole, MXNet names an environment variable only."""
-
-    @wraps(create)
-    def explained(name: Any = "local") -> Any:
-        try:
-            return create(name)
-        except mx.MXNetError as error:
-            if not str(name).startswith("dist"):
-                raise
-            raise ValueError(
-                f"the kvstore {name!r} is MXNet's own way to train on several workers, and its servers are not there: "
-                "with Farandole give the Trainer or Module kvstore=None"
-            ) from error
-
-    return explained
-
-
-mx.kvstore.create = _explain_distributed(mx.kvstore.create)
-
-# The only place through which Trainer and Module hand an optimizer over, whatever the kvstore.
-mx.kvstore.KVStore.set_optimizer = _refuse_distributed(mx.kvstore.KVStore.set_optimizer)

@@ -12,6 +12,7 @@ from farandole_mxnet._adapter import NDArray
 from farandole_mxnet._gradients import Reduction
 from farandole_mxnet._operations import Compression
 from farandole_mxnet._optimizer import Distributed, check_contexts
+from farandole_mxnet._private import parameters_of
 
 
 class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
@@ -51,10 +52,10 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         if isinstance(optimizer, Distributed):
             raise ValueError("DistributedTrainer averages the gradients itself: give it the optimizer as it was")
         super().__init__(params, optimizer, optimizer_params, kvstore=None)
-        check_contexts(self._params)
+        check_contexts(parameters_of(self))
         self._reduction = Reduction(gradient_predivide_factor, num_groups, process_set, compression, prefix or "")
 
     def _allreduce_grads(self) -> None:
-        wanted = [(i, parameter) for i, parameter in enumerate(self._params) if parameter.grad_req != "null"]
+        wanted = [(i, parameter) for i, parameter in enumerate(parameters_of(self)) if parameter.grad_req != "null"]
         gradients = [parameter.list_grad()[0] for _, parameter in wanted]
         self._reduction.reduce([i for i, _ in wanted], gradients)

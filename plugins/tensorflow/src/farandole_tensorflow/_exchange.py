@@ -8,17 +8,16 @@ from typing import Any
 
 import farandole
 import tensorflow as tf
-from farandole import Average, ProcessSet, ReduceOp
-from farandole.plugin import Compressor, check_compressor, even_groups, is_alone, predivide_factors, reduction
+from farandole.plugin import ExchangeOptions, check_compressor, even_groups, is_alone, predivide_factors, reduction
+from farandole.plugin import key_of as key_of_keras
 
-from farandole_tensorflow._dtypes import Compression, Tensor
+from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._operations import allreduce, grouped_allreduce
 from farandole_tensorflow._perform import unconverted
-from farandole_tensorflow._xla import is_compiled
+from farandole_tensorflow._private import is_compiled
 
 Gradient = Any  # a tensor, tf.IndexedSlices, or None
 Variable = Any  # of TensorFlow, or of Keras 3
-Groups = int | Sequence[Sequence[Variable]] | None
 
 
 class Exchange:
@@ -28,32 +27,17 @@ class Exchange:
     only one rank may have made. Those that are None stay so. In a world of one nothing is added to the graph.
     """
 
-    def __init__(
-        self,
-        *,
-        compression: Compressor[Tensor] = Compression.none,
-        sparse_as_dense: bool = False,
-        passes: int = 1,
-        op: ReduceOp = Average,
-        predivide_factor: float = 1.0,
-        average_passes: bool = False,
-        groups: Groups = None,
-        process_set: ProcessSet | None = None,
-        scale_local: bool = True,
-        name: str | None = None,
-    ) -> None:
-        """Check the arguments, see `DistributedOptimizer`."""
-        self._op = reduction(None, op)
-        self._factors = predivide_factors(self._op, predivide_factor)
-        check_compressor(compression)
-        if passes < 1:
-            raise ValueError(f"backward_passes_per_step={passes} must be at least 1")
-        if isinstance(groups, int):
-            even_groups(0, groups)
-        self._compression, self._sparse_as_dense, self._groups = compression, sparse_as_dense, groups
-        self._passes, self._average_passes = passes, average_passes
-        self._process_set, self._scale_local = process_set, scale_local
-        self._name = f"{name}.gradient" if name else "gradient"
+    def __init__(self, options: ExchangeOptions) -> None:
+        """Check what is left to check of the arguments, see `DistributedOptimizer`."""
+        self._op = reduction(None, options.op)
+        self._factors = predivide_factors(self._op, options.predivide_factor)
+        check_compressor(options.compression)
+        if isinstance(options.groups, int):
+            even_groups(0, options.groups)
+        self._compression, self._sparse_as_dense = options.compression, options.sparse_as_dense
+        self._passes, self._average_passes, self._groups = options.passes, options.average_passes, options.groups
+        self._process_set, self._scale_local = options.process_set, options.scale_local
+        self._name = f"{options.name}.gradient" if options.name else "gradient"
         # By key_of; with the variables, without which their keys might become those of others.
         self._local: dict[int, Variable] = {}
         self._sums: dict[int, tuple[Variable, Any]] = {}  # of the gradients, dense, since the last update
@@ -98,7 +82,7 @@ class Exchange:
         apply: Callable[[list[Gradient]], Any],
         skip: Callable[[], Any],
     ) -> Any:
-        """See farandole.keras.Exchange."""
+        """See farandole.plugin.KerasExchange."""
         if self._passes == 1:
             return apply(self.reduce(gradients, variables))
         with tf.init_scope():
@@ -217,4 +201,4 @@ def _after(done: Iterable[Any]) -> Any:
 
 def key_of(variable: Variable) -> int:
     """The same for a variable of Keras 3 and TensorFlow's inside it."""
-    return id(getattr(variable, "_value", variable) if not isinstance(variable, tf.Variable) else variable)
+    return id(variable) if isinstance(variable, tf.Variable) else key_of_keras(variable)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from farandole import Sum, size
 
 from farandole_tensorflow._operations import allreduce
+from farandole_tensorflow._private import has_fused_normalization
 
 
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]  # TensorFlow is not read
@@ -24,7 +25,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
         """
         if fused:
             raise ValueError("SyncBatchNormalization has no fused form: leave out fused=True")
-        if _has_fused():
+        if has_fused_normalization():
             options["fused"] = False
         super().__init__(**options)
 
@@ -41,11 +42,6 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
         config: dict[str, Any] = super().get_config()
         config.pop("fused", None)
         return config
-
-
-def _has_fused() -> bool:
-    """Whether this Keras computes it in one operation of TensorFlow unless told otherwise."""
-    return hasattr(tf.keras.layers.BatchNormalization, "_fused_can_be_used")
 
 
 def _over_ranks(mean: Any, variance: Any, count: Any) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""DistributedOptimizer for the optimizers of TF1, tf.compat.v1.train.Optimizer; those of Keras go to keras/."""
+"""DistributedOptimizer for the optimizers of TF1, tf.compat.v1.train.Optimizer; those of Keras go to the core."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 from farandole import Adasum, Average, ProcessSet, ReduceOp
-from farandole.keras import check_op, chosen_groups
-from farandole.plugin import Compressor
+from farandole.plugin import Compressor, ExchangeOptions, Groups, check_keras_op, chosen_groups, distribute_keras
 
 from farandole_tensorflow._dtypes import Compression, Tensor
-from farandole_tensorflow._exchange import Exchange, Groups, conditionally
+from farandole_tensorflow._exchange import Exchange, conditionally
 from farandole_tensorflow._perform import unconverted
 
 
@@ -28,7 +27,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
     gradient_predivide_factor: float = 1.0,
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
-    groups: Groups = None,
+    groups: Groups | None = None,
     process_set: ProcessSet | None = None,
     scale_local_gradients: bool = True,
 ) -> Any:
@@ -60,27 +59,21 @@ def DistributedOptimizer(  # the name that Horovod's users know
     Raises:
         ValueError: no optimizer, one that is distributed already, or an argument out of range.
     """
-    make = _distributed
-    if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        from farandole_tensorflow.keras import _optimizer
-
-        make = _optimizer.distributed
-        check_op(op)
-    return make(
-        optimizer,
-        Exchange(
-            compression=compression,
-            sparse_as_dense=sparse_as_dense,
-            passes=backward_passes_per_step,
-            op=checked(op),
-            predivide_factor=gradient_predivide_factor,
-            average_passes=average_aggregated_gradients,
-            groups=chosen_groups(num_groups, groups),
-            process_set=process_set,
-            scale_local=scale_local_gradients,
-            name=name,
-        ),
+    is_of_keras = not isinstance(optimizer, tf.compat.v1.train.Optimizer)
+    options = ExchangeOptions(
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        passes=backward_passes_per_step,
+        op=check_keras_op(op) if is_of_keras else checked(op),
+        predivide_factor=gradient_predivide_factor,
+        average_passes=average_aggregated_gradients,
+        groups=chosen_groups(num_groups, groups),
+        process_set=process_set,
+        scale_local=scale_local_gradients,
+        name=name,
     )
+    exchange = Exchange(options)
+    return distribute_keras(tf.keras, optimizer, exchange) if is_of_keras else _distributed(optimizer, exchange)
 
 
 def checked(op: ReduceOp) -> ReduceOp:

@@ -6,11 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 from farandole import Average, ProcessSet, ReduceOp
-from farandole.keras import chosen_groups, variables_of
-from farandole.plugin import Compressor
+from farandole.plugin import Compressor, ExchangeOptions, Groups, chosen_groups, with_local_layers
 
 from farandole_tensorflow._dtypes import Compression, Tensor
-from farandole_tensorflow._exchange import Exchange, Groups
+from farandole_tensorflow._exchange import Exchange
 from farandole_tensorflow._perform import unconverted
 
 
@@ -23,7 +22,7 @@ def DistributedGradientTape(  # the name that Horovod's users know
     op: ReduceOp = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
-    groups: Groups = None,
+    groups: Groups | None = None,
     process_set: ProcessSet | None = None,
     scale_local_gradients: bool = True,
 ) -> Any:
@@ -54,7 +53,7 @@ def DistributedGradientTape(  # the name that Horovod's users know
         raise ValueError(f"expected a tf.GradientTape, not {type(gradtape).__name__}")
     if isinstance(gradtape, Distributed):
         raise ValueError("this tape is distributed already; wrap it once")
-    exchange = Exchange(
+    options = ExchangeOptions(
         compression=compression,
         sparse_as_dense=sparse_as_dense,
         op=op,
@@ -66,45 +65,12 @@ def DistributedGradientTape(  # the name that Horovod's users know
     plain = type(gradtape)
     body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
     gradtape.__class__ = type(plain.__name__, (Distributed, plain), body)
-    gradtape._farandole = exchange
+    gradtape._farandole = Exchange(options)
     return gradtape
 
 
-def PartialDistributedGradientTape(
-    gradtape: Any,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: Compressor[Tensor] = Compression.none,
-    sparse_as_dense: bool = False,
-    op: ReduceOp = Average,
-    gradient_predivide_factor: float = 1.0,
-    num_groups: int = 0,
-    groups: Groups = None,
-    process_set: ProcessSet | None = None,
-    local_layers: Any = None,
-    scale_local_gradients: bool = True,
-) -> Any:
-    """`DistributedGradientTape`, with its arguments, that leaves the gradients of some layers to each rank.
-
-    `local_layers` is a layer or a list of layers, which must have their variables already. Their gradients are divided
-    by the number of ranks unless `scale_local_gradients=False`.
-    """
-    tape = DistributedGradientTape(
-        gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
-    for variable in variables_of(local_layers):
-        tape.register_local_source(variable)
-    return tape
+PartialDistributedGradientTape = with_local_layers(DistributedGradientTape, "register_local_source")
+PartialDistributedGradientTape.__name__ = PartialDistributedGradientTape.__qualname__ = "PartialDistributedGradientTape"
 
 
 class Distributed:

@@ -17,6 +17,7 @@ from farandole.plugin import Kind, Parameters, call_site, check_linear
 
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._native import call_from_xla
+from farandole_tensorflow._private import call_out_of_xla, is_compiled
 
 _TARGET = "farandole"  # as in csrc/from_xla.cc
 _used = False
@@ -57,18 +58,6 @@ def check_not_compiled(graph: Any, kind: str) -> None:
         )
 
 
-def is_compiled(graph: Any) -> bool:
-    """Whether XLA will compile it. TensorFlow has no public word for it; where its private ones miss, it is no."""
-    while graph is not None:
-        context = getattr(graph, "_get_control_flow_context", lambda: None)()
-        while context is not None:
-            if type(context).__name__ == "XLAControlFlowContext":
-                return True
-            context = getattr(context, "outer_context", None)
-        graph = getattr(graph, "outer_graph", None)
-    return False
-
-
 def is_call(kind: Kind) -> bool:
     """Whether such an operation, in the graph that is being made, is to be a call out of compiled code."""
     return _used and kind is Kind.ALLREDUCE and is_compiled(tf.compat.v1.get_default_graph())
@@ -105,8 +94,6 @@ def check_differentiable(kind: Kind, op: ReduceOp) -> None:
 
 
 def _call(tensors: Sequence[Tensor], parameters: Parameters) -> list[Tensor]:
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
     name, reduce, _, prescale, postscale, process_set = parameters
     factors = struct.unpack("qq", struct.pack("dd", prescale, postscale))
     numbers = [int(Kind.ALLREDUCE), int(reduce), 0, process_set, *factors]
@@ -119,7 +106,7 @@ def _call(tensors: Sequence[Tensor], parameters: Parameters) -> list[Tensor]:
     before = graph.get_operation_by_name(_last[graph]).outputs[-1] if graph in _last else tf.constant(0)
     operands = [*tensors, before]
     results: list[Tensor]
-    *results, after = gen_xla_ops.xla_custom_call_v2(
+    *results, after = call_out_of_xla(
         operands=operands,
         call_target_name=_TARGET,
         backend_config="\n".join((" ".join(map(str, numbers)), node, call_site())),

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from farandole.plugin import Adapter, Buffer, Collectives, DeviceMemory, DType
 
+from farandole_torch._private import is_profiler_on
+
 Tensor = Any  # torch.Tensor; torch is not read by the type checker
 
 TORCH_DTYPES = {dtype: getattr(torch, dtype.title) for dtype in DType if hasattr(torch, dtype.title)}
@@ -52,7 +54,7 @@ class TensorAdapter(Adapter[Tensor]):
     package = "torch"  # backward calls our hooks
     device = _Cuda() if torch.version.hip is None else None  # a GPU of AMD's calls itself cuda, too
 
-    is_profiled = staticmethod(torch.autograd._profiler_enabled)
+    is_profiled = staticmethod(is_profiler_on)
 
     def span(self, title: str) -> AbstractContextManager[object]:
         return span(title)
@@ -134,8 +136,7 @@ Compression = collectives.Compression
 
 def span(title: str) -> AbstractContextManager[object]:
     """A context that torch's profilers show under `title`; nothing where none is on."""
-    profiler = torch.autograd.profiler
-    return profiler.record_function(title) if torch.autograd._profiler_enabled() else nullcontext()
+    return torch.autograd.profiler.record_function(title) if is_profiler_on() else nullcontext()
 
 
 def _refuse_capture() -> None:

@@ -21,6 +21,7 @@ from farandole.plugin import Compressor
 from farandole_torch._adapter import Tensor, collectives, span
 from farandole_torch._frozen import Agreement, Plan, Required
 from farandole_torch._owners import Parameter, check_free, check_owned, take
+from farandole_torch._private import after_each_step
 
 
 @dataclass
@@ -67,8 +68,7 @@ class Deltas:
             return
         self._take()
         weak = weakref.ref(self)
-        after = optimizer.register_step_post_hook(lambda *_: _call(weak, Deltas._after_step))
-        optimizer._optimizer_step_post_hooks.move_to_end(after.id, last=False)
+        after_each_step(optimizer, lambda *_: _call(weak, Deltas._after_step))
         optimizer.register_step_pre_hook(lambda *_: _call(weak, Deltas._before_step))
 
     passes = 1

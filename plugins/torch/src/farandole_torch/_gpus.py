@@ -8,6 +8,8 @@ from functools import cache
 import farandole
 import torch
 
+from farandole_torch._private import when_cuda_is_initialized
+
 
 def init(comm: object = None, process_sets: object = None) -> None:
     """As `farandole.init`. A script that chooses no GPU gets this rank's: that of its `local_rank()`.
@@ -22,7 +24,7 @@ def init(comm: object = None, process_sets: object = None) -> None:
 @cache  # for the process
 def _choose_later() -> None:
     if not torch.cuda.is_initialized():  # else the script has chosen, or works on one already
-        torch.cuda._lazy_call(_choose)
+        when_cuda_is_initialized(_choose)
 
 
 def _choose() -> None:

@@ -17,9 +17,10 @@ from farandole import ProcessSet, Sum
 from farandole.plugin import is_alone
 
 from farandole_torch._adapter import Tensor, collectives
+from farandole_torch._private import BatchNorm
 
 
-class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):  # type: ignore[misc]  # torch is not read
+class SyncBatchNorm(BatchNorm):  # type: ignore[misc]  # torch is not read
     """`torch.nn.BatchNorm1d`, `2d` and `3d` whose batch is that of all ranks together, wherever a batch is averaged.
 
     So every rank must call it as often, also in `eval()` where there are no running statistics. The ranks' batches may

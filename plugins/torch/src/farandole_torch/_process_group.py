@@ -19,6 +19,7 @@ import torch.distributed as dist
 from farandole import Average, Handle, Max, Min, ProcessSet, Product, ReduceOp, Sum
 
 from farandole_torch._adapter import Tensor, collectives
+from farandole_torch._private import name_of_group
 from farandole_torch._sparse import begin
 
 _OPS = {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}
@@ -117,7 +118,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def group_name(self) -> str:
-        self._name = dist.distributed_c10d._world.pg_names.get(self, self._name)
+        self._name = name_of_group(self, self._name)
         return self._name
 
     pg_name = group_name

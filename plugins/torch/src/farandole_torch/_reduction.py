@@ -18,6 +18,7 @@ from farandole.plugin import GradientReducer
 from farandole_torch._adapter import Tensor, collectives, span
 from farandole_torch._frozen import Agreement, Plan, Required
 from farandole_torch._owners import Parameter, check_free, check_owned, take
+from farandole_torch._private import before_each_step, version_of
 from farandole_torch._sparse import begin
 
 
@@ -53,9 +54,8 @@ class Reduction:
             return
         self._watch()
         weak = weakref.ref(self)
-        hook = optimizer.register_step_pre_hook(lambda _, args, kwargs: _before_step(weak, args, kwargs))
         # Ours comes first: hooks that the user registered before, say to clip, are to see the reduced gradients.
-        optimizer._optimizer_step_pre_hooks.move_to_end(hook.id, last=False)
+        before_each_step(optimizer, lambda _, args, kwargs: _before_step(weak, args, kwargs))
 
     def synchronize(self) -> None:
         """Reduce all gradients and wait for them."""
@@ -95,7 +95,7 @@ class Reduction:
         """
         handed, self._handed = self._handed, {}
         for index, (gradient, version) in handed.items():
-            if self._parameters[index].grad is not gradient or gradient._version != version:
+            if self._parameters[index].grad is not gradient or version_of(gradient) != version:
                 return self._names[index]
         return None
 
@@ -215,7 +215,7 @@ class Reduction:
             gradient = self._gradient(index)
             self._handed.pop(index, None)  # where `ready` raises, it is told already that this was changed
             if self.reducer.ready(index, gradient):  # before the last pass it is this rank's own
-                self._handed[index] = gradient, gradient._version
+                self._handed[index] = gradient, version_of(gradient)
 
     def reduce_sparse(self, index: int, gradient: Tensor, name: str) -> tuple[Handle[Tensor], int] | None:
         """See GradientReducer's `sparse`."""

@@ -12,50 +12,34 @@ from typing import Any
 
 import farandole
 import torch
-from farandole import Average, ProcessSet, ReduceOp
-from farandole.keras import Groups
-from farandole.plugin import Compressor, GradientReducer, even_groups, is_alone
+from farandole.plugin import ExchangeOptions, GradientReducer, Groups, even_groups, is_alone, key_of
 
-from farandole_torch._adapter import Compression, Tensor, collectives, span
+from farandole_torch._adapter import Tensor, collectives, span
 
 Variable = Any  # keras.Variable
 
 
 class Exchange:
-    """Of the gradients of one optimizer; a farandole.keras.Exchange.
+    """Of the gradients of one optimizer; a farandole.plugin.KerasExchange.
 
     Gradients are paired with those of the other ranks by their place in the list, since the names of variables count
     what only one rank may have made. One that is None counts as zeros, for another rank may have one. In a world of one
     nothing is changed.
     """
 
-    def __init__(
-        self,
-        *,
-        compression: Compressor[Tensor] = Compression.none,
-        sparse_as_dense: bool = False,
-        passes: int = 1,
-        op: ReduceOp = Average,
-        predivide_factor: float = 1.0,
-        average_passes: bool = False,
-        groups: Groups = 0,
-        process_set: ProcessSet | None = None,
-        scale_local: bool = True,
-        name: str | None = None,
-    ) -> None:
-        """Check the arguments, see `DistributedOptimizer`."""
+    def __init__(self, options: ExchangeOptions) -> None:
+        """Check what is left to check of the arguments, see farandole_torch.keras.DistributedOptimizer."""
         self._how: dict[str, Any] = {
-            "op": op,
-            "predivide_factor": predivide_factor,
-            "compression": compression,
-            "process_set": process_set,
+            "op": options.op,
+            "predivide_factor": options.predivide_factor,
+            "compression": options.compression,
+            "process_set": options.process_set,
         }
-        self._groups, self._prefix = groups, f"{name}." if name else ""
+        self._groups, self._prefix = options.groups, f"{options.name}." if options.name else ""
         self._reducer([])  # which refuses what is out of range
-        if passes < 1:
-            raise ValueError(f"backward_passes_per_step={passes} must be at least 1")
-        self._passes, self._average_passes = passes, average_passes
-        self._process_set, self._scale_local, self._sparse_as_dense = process_set, scale_local, sparse_as_dense
+        self._passes, self._average_passes = options.passes, options.average_passes
+        self._process_set, self._scale_local = options.process_set, options.scale_local
+        self._sparse_as_dense = options.sparse_as_dense
         # By key_of; with the variables, without which their keys might become those of others.
         self._local: dict[int, Variable] = {}
         self._reducers: dict[tuple[int, ...], tuple[list[Variable], GradientReducer[Tensor]]] = {}
@@ -76,7 +60,7 @@ class Exchange:
         apply: Callable[[list[Tensor | None]], Any],
         skip: Callable[[], Any],
     ) -> Any:
-        """See farandole.keras.Exchange."""
+        """See farandole.plugin.KerasExchange."""
         if self._passes == 1:
             return apply(self._reduced(gradients, variables))
         build()
@@ -152,8 +136,3 @@ def _places(groups: Groups, variables: Sequence[Variable]) -> list[list[int]]:
         return even_groups(len(variables), groups)
     place_of = {key_of(each): place for place, each in enumerate(variables)}
     return [[place_of[key_of(each)] for each in group if key_of(each) in place_of] for group in groups]
-
-
-def key_of(variable: Variable) -> int:
-    """The same for a variable of Keras and the parameter inside it."""
-    return id(getattr(variable, "_value", variable))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 from farandole._ops import Average, ReduceOp, Sum
@@ -51,3 +53,35 @@ def variables_of(layers: Any) -> list[Variable]:
 def take_optimizer_options(options: dict[str, Any]) -> dict[str, Any]:
     """The options of `load_model` that are for `DistributedOptimizer`; they are taken out of the others."""
     return {key: options.pop(key) for key in list(options) if key in _OF_OPTIMIZERS}
+
+
+def with_local_layers(distribute: Callable[..., Any], register: str, drop: str = "") -> Callable[..., Any]:
+    """The function, which also takes `local_layers`, as the last argument but one as Horovod has it.
+
+    Args:
+        distribute: makes something distributed, and returns it.
+        register: the function of what it returns that leaves a variable's gradient to each rank.
+        drop: an argument that has no place here; it can still be given by its name.
+    """
+    parameters = [each for each in signature(distribute).parameters.values() if each.name != drop]
+    parameters.insert(-1, Parameter("local_layers", Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Any))
+    shape = Signature(parameters)
+
+    @wraps(distribute)
+    def partial(*args: Any, **options: Any) -> Any:
+        dropped = {drop: options.pop(drop)} if drop in options else {}
+        given = shape.bind(*args, **options).arguments
+        variables = variables_of(given.pop("local_layers", None))
+        made = distribute(**given, **dropped)
+        for variable in variables:
+            getattr(made, register)(variable)
+        return made
+
+    del partial.__wrapped__  # whose signature another is
+    partial.__signature__ = shape  # type: ignore[attr-defined]
+    partial.__doc__ = f"""`{distribute.__name__}` that leaves the gradients of some layers to each rank.
+
+    It takes the same arguments. `local_layers` is a layer or a list of layers, which must have their variables already.
+    Their gradients are divided by the number of ranks unless `scale_local_gradients=False`.
+    """
+    return partial

@@ -14,42 +14,16 @@ the reduced gradients.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import wraps
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any
+
+from farandole._keras.exchange import Exchange, Gradient
+from farandole._keras.private import create_state, own_variables
 
 Optimizer = Any  # keras.optimizers.Optimizer
-Gradient = Any
 Variable = Any
-
-
-class Exchange(Protocol):
-    """How one optimizer's gradients are reduced, supplied by the plugin; nothing in it depends on Keras."""
-
-    def step(
-        self,
-        gradients: Sequence[Gradient | None],
-        variables: Sequence[Variable],
-        build: Callable[[], None],
-        apply: Callable[[list[Gradient | None]], Any],
-        skip: Callable[[], Any],
-    ) -> Any:
-        """One backward pass: call `apply` with the reduced gradients if it is the last one before an update.
-
-        Args:
-            gradients: one for each variable, or None.
-            variables: those of the optimizer, in the same order on all ranks.
-            build: creates the optimizer's state if it is not there; needed before `apply` and `skip` become branches.
-            apply: updates the variables.
-            skip: is called instead of it for the passes before the last.
-
-        Returns:
-            What `apply` returns, where it is always called.
-        """
-
-    def register_local_var(self, variable: Variable) -> None:
-        """Leave the gradient of this variable to each rank from now on."""
 
 
 class Distributed:
@@ -75,7 +49,7 @@ class _OfKeras3(Distributed):
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         plain: Any = super()
         gradients, given = list(grads), None if trainable_variables is None else list(trainable_variables)
-        variables = list(getattr(self, "_trainable_variables", ())) if given is None else given
+        variables = own_variables(self) if given is None else given
         if self._farandole_inside or not gradients or len(variables) != len(gradients):
             return plain.apply(gradients, given)
 
@@ -106,8 +80,7 @@ class _OfKeras2(Distributed):
         gradients, variables = map(list, zip(*pairs, strict=True))
 
         def build() -> None:
-            create = getattr(self, "_create_all_weights", None) or self.build  # type: ignore[attr-defined]
-            create(variables)
+            create_state(self, variables)
 
         def apply(reduced: list[Gradient | None]) -> Any:
             with _inside(self):

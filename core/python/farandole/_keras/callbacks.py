@@ -1,50 +1,47 @@
-"""Callbacks of Keras, without their base class, which `Callbacks` gives them."""
+"""Callbacks of Keras, without their base class, which `callbacks` gives them."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 from farandole._errors import MismatchError
+from farandole._keras.exchange import Framework
+from farandole._keras.learning_rate import Schedule, Warmup
+from farandole._keras.optimizer import innermost, is_distributed
+from farandole._keras.private import create_state, key_of
 from farandole._objects import allgather_object
 from farandole._world import rank, size
-from farandole.keras._learning_rate import Schedule, Warmup
-from farandole.keras._optimizer import innermost, is_distributed
 
 Logs = dict[str, Any] | None
-Broadcast = Callable[[list[Any], int], None]
 
 
-class Callbacks:
-    """The callbacks' classes for one Keras and one framework."""
-
-    def __init__(self, keras: Any, broadcast: Broadcast, compiler: Callable[[], str] = str) -> None:
-        """Make the classes.
-
-        Args:
-            keras: the module.
-            broadcast: copies the given rank's values into the given variables, on all ranks.
-            compiler: says what compiles a model's training step and cannot contain our operations; "" for nothing.
-        """
-        base, checkpoint = keras.callbacks.Callback, keras.callbacks.ModelCheckpoint
-        means = {"farandole_broadcast": staticmethod(broadcast), "farandole_compiler": staticmethod(compiler)}
-        self.BroadcastGlobalVariablesCallback = _made("BroadcastGlobalVariablesCallback", Broadcasting, base, means)
-        self.MetricAverageCallback = _made("MetricAverageCallback", MetricAveraging, base)
-        # As Keras's own callbacks call it, whose entry in the logs would stand beside ours otherwise.
-        rate = {"farandole_log": "lr" if is_keras_2(keras) else "learning_rate"}
-        self.LearningRateScheduleCallback = _made("LearningRateScheduleCallback", Schedule, base, rate)
-        self.LearningRateWarmupCallback = _made("LearningRateWarmupCallback", Warmup, base, rate)
-        self.BestModelCheckpoint = _made("BestModelCheckpoint", BestOnly, checkpoint)
+def callbacks(keras: Any, framework: Framework, name: str) -> ModuleType:
+    """The callbacks' classes for one Keras and one framework, as a module."""
+    base, checkpoint = keras.callbacks.Callback, keras.callbacks.ModelCheckpoint
+    means = {"farandole_framework": framework}
+    # As Keras's own callbacks call it, whose entry in the logs would stand beside ours otherwise.
+    rate = {"farandole_log": "lr" if is_keras_2(keras) else "learning_rate"}
+    classes: list[tuple[str, type, type, dict[str, Any]]] = [
+        ("BestModelCheckpoint", BestOnly, checkpoint, {}),
+        ("BroadcastGlobalVariablesCallback", Broadcasting, base, means),
+        ("LearningRateScheduleCallback", Schedule, base, rate),
+        ("LearningRateWarmupCallback", Warmup, base, rate),
+        ("MetricAverageCallback", MetricAveraging, base, {}),
+    ]
+    made = ModuleType(name, "Callbacks for `model.fit`.")
+    for title, mixin, keras_class, more in classes:
+        body = {"__doc__": mixin.__doc__, "__module__": name, **more}
+        setattr(made, title, type(title, (mixin, keras_class), body))
+    vars(made)["__all__"] = [title for title, *_ in classes]
+    return made
 
 
 def is_keras_2(keras: Any) -> bool:
     """True for Keras 2. TensorFlow's own Keras 2 does not say its version."""
     return bool(getattr(keras, "__version__", "2").startswith("2"))
-
-
-def _made(name: str, mixin: type, base: type, means: dict[str, Any] | None = None) -> Any:
-    return type(name, (mixin, base), {"__doc__": mixin.__doc__, "__module__": "farandole.keras", **(means or {})})
 
 
 class Broadcasting:
@@ -59,8 +56,7 @@ class Broadcasting:
     """
 
     model: Any
-    farandole_broadcast: Broadcast
-    farandole_compiler: Callable[[], str]
+    farandole_framework: Framework
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[Any] | None = None) -> None:
         """Broadcast from `root_rank`.
@@ -73,16 +69,16 @@ class Broadcasting:
         super().__init__()
         self._supports_tf_logs = True  # of Keras 2, which need not fetch each step's logs for us
         self._root_rank = root_rank
-        self._local = {_key(each): each for each in local_variables or ()}  # held, so that no other gets its key
+        self._local = {key_of(each): each for each in local_variables or ()}  # held, so that no other gets its key
         self._done = False
 
     def register_local_var(self, var: Any) -> None:
         """Leave this variable as it is on each rank."""
-        self._local[_key(var)] = var
+        self._local[key_of(var)] = var
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)  # type: ignore[misc]
-        compiler = type(self).farandole_compiler()
+        compiler = self.farandole_framework.compiler()
         if compiler and size() > 1 and getattr(model, "jit_compile", False):
             model.jit_compile = False
             model.train_function = None  # it may have been made for an earlier fit
@@ -108,7 +104,8 @@ class Broadcasting:
 
     def _broadcast(self) -> None:
         variables = [*self.model.weights, *_variables(self.model.optimizer)]
-        type(self).farandole_broadcast([each for each in variables if _key(each) not in self._local], self._root_rank)
+        shared = [each for each in variables if key_of(each) not in self._local]
+        self.farandole_framework.broadcast(shared, self._root_rank)
         self._done = True
 
 
@@ -198,22 +195,16 @@ def _check_distributed(model: Any) -> None:
 def _build(optimizer: Any, model: Any) -> None:
     """Create the optimizer's variables."""
     if not getattr(optimizer, "built", False):
-        create = getattr(optimizer, "_create_all_weights", None) or optimizer.build
-        create(model.trainable_variables)
+        create_state(optimizer, model.trainable_variables)
 
 
 def _variables(optimizer: Any) -> list[Any]:
     found = optimizer.variables
     variables = list(found if isinstance(found, list | tuple) else found())
     rate = innermost(optimizer).learning_rate  # which Keras 2 does not count among them
-    if hasattr(rate, "assign") and _key(rate) not in map(_key, variables):
+    if hasattr(rate, "assign") and key_of(rate) not in map(key_of, variables):
         variables.append(rate)
     return variables
-
-
-def _key(variable: Any) -> int:
-    """The same for a variable of Keras 3 and the framework's inside it."""
-    return id(getattr(variable, "_value", variable))
 
 
 def _is_number(value: Any) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from farandole._keras.optimizer import innermost
+from farandole._keras.private import momenta_of
 from farandole._world import rank, size
-from farandole.keras._optimizer import innermost
 
 Logs = dict[str, Any] | None
 Multiplier = Callable[[float], float]
@@ -139,7 +140,7 @@ def _momenta(optimizer: Any, model: Any) -> list[Any]:
     """The variables in which an optimizer with momentum has the sum of its steps."""
     if not getattr(optimizer, "momentum", None):
         return []
-    slots = getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or []
+    slots = momenta_of(optimizer)
     if not slots and "momentum" in getattr(optimizer, "get_slot_names", list)():
         slots = [optimizer.get_slot(each, "momentum") for each in model.trainable_variables]
     return [each for each in slots if each is not None]

@@ -1,0 +1,95 @@
+"""What a plugin supplies: its framework's tensors and values, and how one optimizer's gradients are reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from farandole._compression import Compression, Compressor
+from farandole._keras.arguments import Groups
+from farandole._ops import Average, ReduceOp
+from farandole._process_sets import ProcessSet
+
+Gradient = Any
+Variable = Any
+Tensor = Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeOptions:
+    """How gradients are reduced; what each field means, `DistributedOptimizer` says in its arguments.
+
+    Raises:
+        ValueError: there is no pass before an update.
+    """
+
+    compression: Compressor[Any]
+    sparse_as_dense: bool = False
+    passes: int = 1
+    op: ReduceOp = Average
+    predivide_factor: float = 1.0
+    average_passes: bool = False
+    groups: Groups = 0
+    process_set: ProcessSet | None = None
+    scale_local: bool = True
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.passes < 1:
+            raise ValueError(f"backward_passes_per_step={self.passes} must be at least 1")
+
+
+class Exchange(Protocol):
+    """How one optimizer's gradients are reduced, supplied by the plugin; nothing in it depends on Keras."""
+
+    def step(
+        self,
+        gradients: Sequence[Gradient | None],
+        variables: Sequence[Variable],
+        build: Callable[[], None],
+        apply: Callable[[list[Gradient | None]], Any],
+        skip: Callable[[], Any],
+    ) -> Any:
+        """One backward pass: call `apply` with the reduced gradients if it is the last one before an update.
+
+        Args:
+            gradients: one for each variable, or None.
+            variables: those of the optimizer, in the same order on all ranks.
+            build: creates the optimizer's state if it is not there; needed before `apply` and `skip` become branches.
+            apply: updates the variables.
+            skip: is called instead of it for the passes before the last.
+
+        Returns:
+            What `apply` returns, where it is always called.
+        """
+
+    def register_local_var(self, variable: Variable) -> None:
+        """Leave the gradient of this variable to each rank from now on."""
+
+
+class Framework(Protocol):
+    """The framework that Keras runs on."""
+
+    @property
+    def compression(self) -> Compression[Any]:
+        """What its gradients can travel as."""
+
+    @property
+    def operations(self) -> Any:
+        """Has the plugin's functions allreduce, allgather, broadcast and reducescatter."""
+
+    def exchange(self, options: ExchangeOptions) -> Exchange:
+        """The exchange of one optimizer."""
+
+    def broadcast(self, variables: list[Variable], root_rank: int) -> None:
+        """Copy the given rank's values into the given variables, on all ranks."""
+
+    def tensor(self, value: Any) -> Any:
+        """What the operations take, of a number, an array or a tensor."""
+
+    def value(self, tensor: Tensor) -> Any:
+        """An array or a number, of what the operations return."""
+
+    def compiler(self) -> str:
+        """What compiles a model's training step and cannot contain our operations; "" for nothing."""

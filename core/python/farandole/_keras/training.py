@@ -1,0 +1,133 @@
+"""The functions that make an optimizer distributed, or a saved model's, as users call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from farandole._compression import Compressor
+from farandole._keras.arguments import Groups, check_op, chosen_groups, take_optimizer_options, with_local_layers
+from farandole._keras.exchange import ExchangeOptions, Framework
+from farandole._keras.optimizer import distribute, is_distributed
+from farandole._ops import Average, ReduceOp
+from farandole._process_sets import ProcessSet
+
+Function = Callable[..., Any]
+
+
+class Training(NamedTuple):
+    """The functions for one Keras and one framework."""
+
+    DistributedOptimizer: Function
+    PartialDistributedOptimizer: Function
+    load_model: Function
+
+
+def training(keras: Any, framework: Framework) -> Training:
+    """Make the functions."""
+    distributed = _distributed_optimizer(keras, framework)
+    partial = with_local_layers(distributed, "register_local_var", drop="num_groups")
+    partial.__name__ = "PartialDistributedOptimizer"
+    return Training(distributed, partial, _load_model(keras, framework, distributed))
+
+
+def _distributed_optimizer(keras: Any, framework: Framework) -> Function:
+    none = framework.compression.none
+
+    def DistributedOptimizer(  # the name that Horovod's users know
+        optimizer: Any,
+        name: str | None = None,
+        device_dense: str = "",
+        device_sparse: str = "",
+        compression: Compressor[Any] = none,
+        sparse_as_dense: bool = False,
+        gradient_predivide_factor: float = 1.0,
+        op: ReduceOp = Average,
+        backward_passes_per_step: int = 1,
+        average_aggregated_gradients: bool = False,
+        num_groups: int = 0,
+        groups: Groups | None = None,
+        process_set: ProcessSet | None = None,
+        scale_local_gradients: bool = True,
+    ) -> Any:
+        """Make an optimizer of Keras reduce the gradients over all ranks before each update, and return it.
+
+        The optimizer stays the object it is, in a subclass of its class with the same name: iterations, slots, learning
+        rates and what is saved are as without Farandole. The gradients are reduced where Keras applies them: in `fit`,
+        `minimize`, `apply` and `apply_gradients`, before clipping. A LossScaleOptimizer may be around this optimizer or
+        in it. In a world of one nothing is added.
+
+        Args:
+            optimizer: a keras.optimizers.Optimizer.
+            name: distinguishes this optimizer's gradients in messages, and in timelines.
+            device_dense: not needed; accepted because Horovod does.
+            device_sparse: the same.
+            compression: what travels: `Compression.none`, `fp16` or `bf16`.
+            sparse_as_dense: convert sparse gradients to dense ones. Without it TensorFlow's are gathered, the rows of
+                all ranks; PyTorch's, which Keras itself does not make, are a ValueError.
+            gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
+            op: Average or Sum.
+            backward_passes_per_step: how many passes add to the gradients before they are reduced and applied. The
+                optimizer counts each pass as an iteration.
+            average_aggregated_gradients: divide the sum of the passes by how many they are.
+            num_groups: the older form of an integer `groups`.
+            groups: a number of groups, or lists of variables: gradients of a group are reduced as one operation.
+            process_set: the ranks whose gradients are reduced with each other, by default all. On the others nothing is
+                added.
+            scale_local_gradients: divide the gradients of local variables, see `register_local_var`, by the number of
+                ranks.
+
+        Raises:
+            ValueError: no optimizer of Keras, one that is distributed already, an `op` other than Average and Sum, or
+                an argument out of range.
+        """
+        options = ExchangeOptions(
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            passes=backward_passes_per_step,
+            op=check_op(op),
+            predivide_factor=gradient_predivide_factor,
+            average_passes=average_aggregated_gradients,
+            groups=chosen_groups(num_groups, groups),
+            process_set=process_set,
+            scale_local=scale_local_gradients,
+            name=name,
+        )
+        return distribute(keras, optimizer, framework.exchange(options))
+
+    return DistributedOptimizer
+
+
+def _load_model(keras: Any, framework: Framework, distributed: Function) -> Function:
+    none = framework.compression.none
+
+    def load_model(
+        filepath: Any,
+        custom_optimizers: Iterable[type] | None = None,
+        custom_objects: dict[str, Any] | None = None,
+        compression: Compressor[Any] = none,
+        legacy_opts: bool = False,
+        **options: Any,
+    ) -> Any:
+        """`keras.models.load_model`, with an optimizer that is distributed and has the state that was saved.
+
+        The file is one that `keras.models.load_model` can read, too, which leaves the optimizer as it is without
+        Farandole.
+
+        Args:
+            filepath: as there.
+            custom_optimizers: classes of optimizers that the file names, other than Keras's own.
+            custom_objects: everything else of that kind, by name.
+            compression: of the optimizer, as all of the following.
+            legacy_opts: not needed, the file says of which kind its optimizer is; accepted because Horovod does.
+            options: of `keras.models.load_model` and `DistributedOptimizer`, each by its name.
+        """
+        ours = take_optimizer_options(options)
+        objects = {each.__name__: each for each in custom_optimizers or ()}
+        model = keras.models.load_model(filepath, custom_objects={**objects, **(custom_objects or {})}, **options)
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is not None and not is_distributed(optimizer):
+            distributed(optimizer, compression=compression, **ours)
+        return model
+
+    return load_model

@@ -1,0 +1,62 @@
+"""Collectives of values outside of models: numbers, arrays and tensors in, arrays and numbers out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from farandole._compression import Compressor
+from farandole._keras.exchange import Framework
+from farandole._ops import Average, ReduceOp
+
+Function = Callable[..., Any]
+
+
+class Values(NamedTuple):
+    """The functions for one framework."""
+
+    allgather: Function
+    allreduce: Function
+    broadcast: Function
+    reducescatter: Function
+
+
+def values(framework: Framework) -> Values:
+    """Make the functions."""
+    operations, tensor_of, value_of = framework.operations, framework.tensor, framework.value
+    none = framework.compression.none
+
+    def allgather(value: Any, name: str | None = None) -> Any:
+        """The plugin's `allgather`, likewise."""
+        return value_of(operations.allgather(tensor_of(value), name=name))
+
+    def allreduce(
+        value: Any,
+        name: str | None = None,
+        average: bool | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        op: ReduceOp | None = None,
+        compression: Compressor[Any] = none,
+    ) -> Any:
+        """The plugin's `allreduce` of anything that its framework makes a tensor of, as a numpy array or number."""
+        result = operations.allreduce(
+            tensor_of(value),
+            average=average,
+            name=name,
+            compression=compression,
+            op=op,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+        )
+        return value_of(result)
+
+    def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
+        """The plugin's `broadcast`, likewise."""
+        return value_of(operations.broadcast(tensor_of(value), root_rank, name=name))
+
+    def reducescatter(value: Any, name: str | None = None, op: ReduceOp = Average) -> Any:
+        """The plugin's `reducescatter`, likewise."""
+        return value_of(operations.reducescatter(tensor_of(value), name=name, op=op))
+
+    return Values(allgather, allreduce, broadcast, reducescatter)

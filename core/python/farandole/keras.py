@@ -1,0 +1,57 @@
+"""Farandole for Keras, on the framework that Keras uses: what Horovod's users know as horovod.keras.
+
+    import farandole.keras as hvd
+
+It has the names of `farandole_torch.keras` where Keras runs on PyTorch, and of `farandole_tensorflow.keras` where it
+runs on TensorFlow. Which it is, KERAS_BACKEND says, and it is settled when Keras is first imported.
+
+Of the core, only this module imports Keras and a plugin, and nothing of the core imports this module.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+_BACKENDS = ("torch", "tensorflow")  # of Keras: those for which there is a plugin
+_MEND = "set the environment variable KERAS_BACKEND=torch or KERAS_BACKEND=tensorflow before the program starts"
+
+
+def _backend() -> str:
+    """What Keras runs on. Raises ImportError, which says what to do, where Keras cannot be imported."""
+    try:
+        keras = import_module("keras")
+    except ImportError as error:  # also of the framework that Keras would use
+        mend = (
+            "python -m pip install 'keras>=3'" if error.name == "keras" else f"install what Keras runs on, or {_MEND}"
+        )
+        raise ImportError(f"farandole.keras cannot import Keras ({error}): {mend}") from error
+    return str(keras.backend.backend())
+
+
+def _plugin(backend: str) -> Any:
+    """The module for Keras on this framework. Raises ImportError, which says what to do, where there is none."""
+    if backend not in _BACKENDS:
+        raise ImportError(f"farandole.keras is for Keras on PyTorch or TensorFlow, and Keras uses {backend}: {_MEND}")
+    package = f"farandole_{backend}"
+    try:
+        return import_module(f"{package}.keras")
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise ImportError(
+            f"farandole.keras needs {package}, since Keras uses {backend}: python -m pip install farandole-{backend}"
+        ) from error
+
+
+_module = _plugin(_backend())
+sys.modules[f"{__name__}.callbacks"] = _module.callbacks  # import farandole.keras.callbacks
+
+
+def __getattr__(name: str) -> Any:  # also of __all__
+    return getattr(_module, name)
+
+
+def __dir__() -> list[str]:
+    return dir(_module)

@@ -1,0 +1,54 @@
+"""Farandole for Keras on TensorFlow: what Horovod's users know as horovod.tensorflow.keras and horovod.keras.
+
+    import farandole_tensorflow.keras as hvd
+
+    hvd.init()
+    model.compile(optimizer=hvd.DistributedOptimizer(optimizer), ...)
+    model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+
+For Keras 3, and for tf.keras, which is Keras 2, with TensorFlow 2.13 to 2.15. Which Keras it is, `tf.keras` says.
+"""
+
+from typing import Any as _Any
+
+import farandole
+import tensorflow as _tf
+from farandole import *  # noqa: F403
+from farandole.plugin import build_keras as _build_keras
+
+from farandole_tensorflow import _operations, _xla
+from farandole_tensorflow._dtypes import Compression
+from farandole_tensorflow._dtypes import Tensor as _Tensor
+from farandole_tensorflow._exchange import Exchange as _Exchange
+from farandole_tensorflow._variables import broadcast_global_variables
+from farandole_tensorflow._variables import broadcast_variables as _broadcast_variables
+
+
+class _TensorFlow:
+    """A farandole.plugin.KerasFramework."""
+
+    compression = Compression
+    operations = _operations
+    exchange = _Exchange
+
+    def broadcast(self, variables: list[_Any], root_rank: int) -> None:
+        _broadcast_variables(variables, root_rank)
+
+    def tensor(self, value: _Any) -> _Any:
+        return value  # the operations make a tensor of it
+
+    def value(self, tensor: _Tensor) -> _Any:
+        """In a graph there is no value yet."""
+        return tensor.numpy() if hasattr(tensor, "numpy") else tensor
+
+    def compiler(self) -> str:
+        return "" if _xla.is_used() else "XLA"
+
+
+_built = _build_keras(_tf.keras, _TensorFlow(), __name__)
+DistributedOptimizer, PartialDistributedOptimizer, load_model = _built.training
+allgather, allreduce, broadcast, reducescatter = _built.values
+callbacks = _built.callbacks
+
+__all__ = ["Compression", "broadcast_global_variables"]
+__all__ += [name for name in (*_built.names, *farandole.__all__) if name not in __all__]

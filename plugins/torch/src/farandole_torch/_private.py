@@ -1,0 +1,54 @@
+"""What this plugin uses of PyTorch without PyTorch promising it.
+
+Checked on PyTorch 2.3 to 2.13; docs/guide/torch.md says when, and how far.
+
+| name | what for | where |
+|---|---|---|
+| `torch.autograd._profiler_enabled` | nothing is prepared for a profiler that is not on | here |
+| `torch.cuda._lazy_call` | a rank's GPU is chosen when CUDA is initialized | here |
+| `torch.distributed.distributed_c10d._world.pg_names` | a group's name, which it does not know itself | here |
+| `torch.nn.modules.batchnorm._BatchNorm` | what torch and others take for a batch normalization | here |
+| `Optimizer._optimizer_step_pre_hooks`, `_optimizer_step_post_hooks` | our hooks come before the user's | here |
+| `Tensor._version` | tells a gradient that was changed while it was being reduced | here |
+| `_BatchNorm._check_input_dim` | is replaced by one that says more | _normalization.py |
+| `GradScaler._unscale_grads_` | as a caller, by its name: reduction comes before it | _optimizer.py |
+| `ProcessGroup._allgather_base`, `_reduce_scatter_base` | are what some versions call of ours | _process_group.py |
+
+A rule of tests/architecture lets no other module reach for such names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+CHECKED_ON = ("2.3", "2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13")
+
+BatchNorm = torch.nn.modules.batchnorm._BatchNorm
+is_profiler_on = torch.autograd._profiler_enabled
+version_of = attrgetter("_version")  # of a tensor: how often it was written
+
+
+def when_cuda_is_initialized(call: Callable[[], None]) -> None:
+    """Call it then; at once if that has been."""
+    torch.cuda._lazy_call(call)
+
+
+def name_of_group(group: Any, default: str) -> str:
+    """What torch.distributed calls the group; `default` until it does."""
+    return str(torch.distributed.distributed_c10d._world.pg_names.get(group, default))
+
+
+def before_each_step(optimizer: Any, hook: Callable[..., Any]) -> None:
+    """Call the hook before each step of the optimizer, and before what the user has registered for that."""
+    handle = optimizer.register_step_pre_hook(hook)
+    optimizer._optimizer_step_pre_hooks.move_to_end(handle.id, last=False)
+
+
+def after_each_step(optimizer: Any, hook: Callable[..., Any]) -> None:
+    """Call the hook after each step of the optimizer, and before what the user has registered for that."""
+    handle = optimizer.register_step_post_hook(hook)
+    optimizer._optimizer_step_post_hooks.move_to_end(handle.id, last=False)

@@ -1,0 +1,75 @@
+"""Farandole for Keras 3 on PyTorch: what Horovod's users know as horovod.keras.
+
+    import farandole_torch.keras as hvd  # under KERAS_BACKEND=torch
+
+    hvd.init()
+    model.compile(optimizer=hvd.DistributedOptimizer(optimizer), ...)
+    model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+
+Which back end Keras uses is settled when it is first imported.
+"""
+
+from typing import Any as _Any
+
+import farandole
+import torch as _torch
+from farandole import *  # noqa: F403
+from farandole.plugin import build_keras as _build_keras
+
+try:
+    import keras
+except ImportError as error:  # also of the framework that Keras would use
+    mend = (
+        "install Keras 3: python -m pip install 'keras>=3'"
+        if error.name == "keras"
+        else "Keras looks for another framework than PyTorch: set the environment variable KERAS_BACKEND=torch before "
+        "the program starts"
+    )
+    raise ImportError(f"farandole_torch.keras cannot import Keras ({error}); {mend}") from error
+
+if keras.backend.backend() != "torch":
+    raise ImportError(
+        f"farandole_torch.keras is for Keras on PyTorch, and Keras uses {keras.backend.backend()}: set the environment "
+        "variable KERAS_BACKEND=torch before the program starts"
+    )
+
+from farandole_torch._adapter import Compression
+from farandole_torch._adapter import Tensor as _Tensor
+from farandole_torch._adapter import collectives as _collectives
+from farandole_torch._autograd import operations as _operations
+from farandole_torch._exchange import Exchange as _Exchange
+from farandole_torch._gpus import init
+
+
+class _PyTorch:
+    """A farandole.plugin.KerasFramework."""
+
+    compression = Compression
+    operations = _operations
+    exchange = _Exchange
+
+    def broadcast(self, variables: list[_Any], root_rank: int) -> None:
+        handles = [
+            _collectives.broadcast_async_(variable.value.detach(), root_rank, f"variables.{place}")
+            for place, variable in enumerate(variables)
+        ]
+        for handle in handles:
+            handle.wait()
+
+    def tensor(self, value: _Any) -> _Tensor:
+        return _torch.as_tensor(value).detach()
+
+    def value(self, tensor: _Tensor) -> _Any:
+        return tensor.cpu().numpy()[()]  # an array without dimensions is a number
+
+    def compiler(self) -> str:
+        return ""
+
+
+_built = _build_keras(keras, _PyTorch(), __name__)
+DistributedOptimizer, PartialDistributedOptimizer, load_model = _built.training
+allgather, allreduce, broadcast, reducescatter = _built.values
+callbacks = _built.callbacks
+
+__all__ = ["Compression", "init"]
+__all__ += [name for name in (*_built.names, *farandole.__all__) if name not in __all__]

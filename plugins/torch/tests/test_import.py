@@ -1,0 +1,26 @@
+"""The import of the plugin changes nothing in its framework."""
+
+import os
+
+import pytest
+from unchanged import changed_by_import
+
+
+@pytest.mark.parametrize(("framework", "plugin"), [("torch", "farandole_torch"), ("keras", "farandole_torch.keras")])
+def test_the_import_changes_nothing(framework, plugin):
+    assert changed_by_import(framework, plugin) == []
+
+
+def test_what_an_import_changes_is_found(tmp_path, monkeypatch):
+    texts = {
+        "frame/__init__": "class Box:\n    def __init__(self): ...\n    def put(self): ...\n\nkept = taken = lost = 1",
+        "frame/part": "",
+        "patch": "import frame, frame.part\nframe.Box.__init__ = frame.Box.put = len\nframe.taken = 2\ndel frame.lost\n"
+        "frame.added = 3",
+    }
+    (tmp_path / "frame").mkdir()
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    changed = ["frame.Box.__init__", "frame.Box.put", "frame.added", "frame.lost", "frame.taken"]
+    assert sorted(changed_by_import("frame", "patch")) == changed
