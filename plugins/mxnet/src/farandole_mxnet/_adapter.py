@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, TypeAlias
 
 import mxnet as mx
 import numpy as np
 from farandole.plugin import Adapter, Buffer, DType
 
-NDArray = Any  # mxnet.nd.NDArray; MXNet is not read by the type checker
+NDArray: TypeAlias = mx.nd.NDArray
+"""For mypy any object: MXNet comes without types, and mypy reads no package that does."""
 
 _NAMES = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64", "bool")  # those that MXNet computes
 _DTYPES = {np.dtype(name).type: DType[name.upper()] for name in _NAMES}

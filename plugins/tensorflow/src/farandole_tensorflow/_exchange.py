@@ -18,7 +18,7 @@ from farandole_tensorflow._xla import is_compiled
 
 Gradient = Any  # a tensor, tf.IndexedSlices, or None
 Variable = Any  # of TensorFlow, or of Keras 3
-Groups = int | Sequence[Sequence[Variable]] | None
+Groups = int | Sequence[Sequence[object]] | None  # of variables
 
 
 class Exchange:

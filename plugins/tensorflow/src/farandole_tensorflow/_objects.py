@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import farandole
 from farandole import ProcessSet
 
+S = TypeVar("S")
 
+
+@overload
 def broadcast_object(
-    obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet | None = None
-) -> Any:
+    obj: None,
+    root_rank: int = 0,
+    session: object = None,
+    name: str | None = None,
+    process_set: ProcessSet | None = None,
+) -> Any: ...
+@overload
+def broadcast_object(
+    obj: S, root_rank: int = 0, session: object = None, name: str | None = None, process_set: ProcessSet | None = None
+) -> S: ...
+def broadcast_object(
+    obj: object,
+    root_rank: int = 0,
+    session: object = None,
+    name: str | None = None,
+    process_set: ProcessSet | None = None,
+) -> object:
     """Rank `root_rank`'s object, on every rank of the set, see `farandole.broadcast_object`. Needs no session."""
     return farandole.broadcast_object(obj, root_rank, name, process_set)
 
 
 def broadcast_object_fn(
-    root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet | None = None
-) -> Callable[[Any], Any]:
+    root_rank: int = 0, session: object = None, name: str | None = None, process_set: ProcessSet | None = None
+) -> Callable[[S], S]:
     """A function of an object that returns rank `root_rank`'s, to be called on every rank of the set."""
-    return lambda obj: farandole.broadcast_object(obj, root_rank, name, process_set)
+
+    def broadcast(obj: S) -> S:
+        return farandole.broadcast_object(obj, root_rank, name, process_set)
+
+    return broadcast
 
 
 def allgather_object(
-    obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet | None = None
-) -> list[Any]:
+    obj: S, session: object = None, name: str | None = None, process_set: ProcessSet | None = None
+) -> list[S]:
     """A list with every rank's object, see `farandole.allgather_object`. Needs no session."""
     return farandole.allgather_object(obj, name, process_set)

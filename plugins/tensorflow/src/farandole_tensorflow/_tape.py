@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import tensorflow as tf
 from farandole import Average, ProcessSet, ReduceOp
@@ -13,9 +13,14 @@ from farandole_tensorflow._dtypes import Compression, Tensor
 from farandole_tensorflow._exchange import Exchange, Groups
 from farandole_tensorflow._perform import unconverted
 
+if TYPE_CHECKING:  # the user's class, which type checkers cannot add to, is this or derives from it
+    _Tape: TypeAlias = tf.GradientTape
+else:
+    _Tape = object
+
 
 def DistributedGradientTape(  # the name that Horovod's users know
-    gradtape: Any,
+    gradtape: tf.GradientTape,
     device_dense: str = "",
     device_sparse: str = "",
     compression: Compressor[Tensor] = Compression.none,
@@ -26,7 +31,7 @@ def DistributedGradientTape(  # the name that Horovod's users know
     groups: Groups = None,
     process_set: ProcessSet | None = None,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> Distributed:
     """Make the `gradient` function of a tf.GradientTape reduce what it returns over the ranks; returns the tape.
 
     `hvd.DistributedGradientTape(tape)` may come before or after what is recorded. Gradients are in the order of the
@@ -66,12 +71,13 @@ def DistributedGradientTape(  # the name that Horovod's users know
     plain = type(gradtape)
     body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
     gradtape.__class__ = type(plain.__name__, (Distributed, plain), body)
-    gradtape._farandole = exchange
-    return gradtape
+    distributed = cast(Distributed, gradtape)
+    distributed._farandole = exchange
+    return distributed
 
 
 def PartialDistributedGradientTape(
-    gradtape: Any,
+    gradtape: tf.GradientTape,
     device_dense: str = "",
     device_sparse: str = "",
     compression: Compressor[Tensor] = Compression.none,
@@ -81,9 +87,9 @@ def PartialDistributedGradientTape(
     num_groups: int = 0,
     groups: Groups = None,
     process_set: ProcessSet | None = None,
-    local_layers: Any = None,
+    local_layers: object = None,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> Distributed:
     """`DistributedGradientTape`, with its arguments, that leaves the gradients of some layers to each rank.
 
     `local_layers` is a layer or a list of layers, which must have their variables already. Their gradients are divided
@@ -107,17 +113,17 @@ def PartialDistributedGradientTape(
     return tape
 
 
-class Distributed:
+class Distributed(_Tape):  # type: ignore[misc, unused-ignore]  # TensorFlow is not read
     """What a distributed tape has in addition; mixed into the user's class."""
 
     _farandole: Exchange
 
-    def register_local_source(self, source: Any) -> None:
+    def register_local_source(self, source: tf.Variable) -> None:
         """Leave the gradient of this variable to each rank."""
         self._farandole.register_local_var(source)
 
     @unconverted
-    def gradient(
+    def gradient(  # type: ignore[override, unused-ignore]
         self,
         target: Any,
         sources: Any,
@@ -129,7 +135,7 @@ class Distributed:
 
         `use_generic_names` is not needed, names are always generic; accepted because Horovod does.
         """
-        found = super().gradient(target, sources, output_gradients, unconnected_gradients)  # type: ignore[misc]
+        found = super().gradient(target, sources, output_gradients, unconnected_gradients)
         reduced = self._farandole.reduce(_flat(found), _flat(sources))
         return tf.nest.pack_sequence_as(sources, reduced) if _is_nested(sources) else reduced[0]
 
