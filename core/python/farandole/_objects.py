@@ -9,7 +9,7 @@ import ctypes
 import io
 import pickle
 import struct
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast
 
 from farandole import _world
 from farandole._adapter import DType
@@ -55,17 +55,9 @@ def join(device: int = -1) -> int:
     return int(last)
 
 
-@overload  # for a rank that has no object, which cannot know what comes
 def broadcast_object(
-    obj: None, root_rank: int = 0, name: str | None = None, process_set: ProcessSet | None = None
-) -> Any: ...
-@overload
-def broadcast_object(
-    obj: S, root_rank: int = 0, name: str | None = None, process_set: ProcessSet | None = None
-) -> S: ...
-def broadcast_object(
-    obj: object, root_rank: int = 0, name: str | None = None, process_set: ProcessSet | None = None
-) -> object:
+    obj: S | None, root_rank: int = 0, name: str | None = None, process_set: ProcessSet | None = None
+) -> S:
     """Rank `root_rank`'s object, on every rank of the set; the others' `obj` is ignored (None will do).
 
     Args:
@@ -86,7 +78,7 @@ def broadcast_object(
         payload = bytearray(count.value)
     memory = (ctypes.c_char * len(payload)).from_buffer(payload)
     _broadcast(memory, len(payload), DType.UINT8, (len(payload),), parameters)
-    return obj if is_root else pickle.loads(payload)
+    return cast(S, obj if is_root else pickle.loads(payload))
 
 
 def allgather_object(obj: S, name: str | None = None, process_set: ProcessSet | None = None) -> list[S]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TypeVar
 
 import farandole
 from farandole import ProcessSet
@@ -11,35 +11,23 @@ from farandole import ProcessSet
 S = TypeVar("S")
 
 
-@overload
 def broadcast_object(
-    obj: None,
+    obj: S | None,
     root_rank: int = 0,
     session: object = None,
     name: str | None = None,
     process_set: ProcessSet | None = None,
-) -> Any: ...
-@overload
-def broadcast_object(
-    obj: S, root_rank: int = 0, session: object = None, name: str | None = None, process_set: ProcessSet | None = None
-) -> S: ...
-def broadcast_object(
-    obj: object,
-    root_rank: int = 0,
-    session: object = None,
-    name: str | None = None,
-    process_set: ProcessSet | None = None,
-) -> object:
+) -> S:
     """Rank `root_rank`'s object, on every rank of the set, see `farandole.broadcast_object`. Needs no session."""
     return farandole.broadcast_object(obj, root_rank, name, process_set)
 
 
 def broadcast_object_fn(
     root_rank: int = 0, session: object = None, name: str | None = None, process_set: ProcessSet | None = None
-) -> Callable[[S], S]:
+) -> Callable[[S | None], S]:
     """A function of an object that returns rank `root_rank`'s, to be called on every rank of the set."""
 
-    def broadcast(obj: S) -> S:
+    def broadcast(obj: S | None) -> S:
         return farandole.broadcast_object(obj, root_rank, name, process_set)
 
     return broadcast
