@@ -90,7 +90,8 @@ __all__ = [
     "size_op",
     "use_xla",
 ]
-__all__ += [name for name in farandole.__all__ if name not in __all__]
+__all__ += farandole.__all__  # the form that pyright reads
+__all__[:] = dict.fromkeys(__all__)  # each once
 
 
 if not TYPE_CHECKING:  # for which every name would be there
