@@ -119,6 +119,9 @@ def python_jobs(
     for what, (place, arguments) in runs.items():
         carried = any(each.startswith(("tests/backends", "plugins/")) for each in arguments)
         jobs |= {GLOO: Job(lambda: found.update(gloo_variables(session)))} if carried else {}
+        typed = any(each.startswith(("core/tests", "plugins/")) for each in arguments)
+        jobs |= {"Linters": Job(partial(linters, session))} if typed else {}
+        needed = [GLOO] * carried + ["Linters"] * typed
         for beside in environments[place]:
             env = f"Environment: {beside.called}"
             lenders = beside.lenders if isinstance(beside, Together) else ()
@@ -127,7 +130,7 @@ def python_jobs(
                 packages = f"Packages: {beside.called}"
                 jobs[packages] = Job(partial(beside.packages, session))
                 jobs[env] = Job(partial(make, beside), (WHEEL, packages))
-            jobs[f"{what}, {beside.called}"] = Job(partial(run, beside.called, arguments), (env, *([GLOO] * carried)))
+            jobs[f"{what}, {beside.called}"] = Job(partial(run, beside.called, arguments), (env, *needed))
     return jobs
 
 
@@ -259,7 +262,7 @@ def cpp_files() -> str:
 
 def linters(session: nox.Session) -> Environment:
     env = Environment(session, "lint")
-    env.require("linters", [*LINTERS, *TYPES], "about 60 MB, half a minute")
+    env.require("linters", [*LINTERS, *TYPES], "about 130 MB, a minute")
     return env
 
 

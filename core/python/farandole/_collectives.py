@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from farandole._calls import Parameters, check_sequence, reducing, rooted
+from farandole._adapter import Adapter
+from farandole._calls import check_sequence, reducing
 from farandole._compression import Compressor, check_compressor
-from farandole._handles import Handle
+from farandole._forms import Form, GroupedForm, at_once, waited
 from farandole._ops import Kind, ReduceOp
 from farandole._process_sets import ProcessSet
+from farandole._recorder import Recorder
 from farandole._row_collectives import RowCollectives
 
 T = TypeVar("T")
-_ALLREDUCE, _BROADCAST = Kind.ALLREDUCE, Kind.BROADCAST  # to look a member up takes 70 ns
+_ALLREDUCE = Kind.ALLREDUCE  # to look a member up takes 70 ns
 
 
 class Collectives(RowCollectives[T]):
@@ -32,6 +34,23 @@ class Collectives(RowCollectives[T]):
     Raises, in all of them: NotInitializedError; ValueError for misuse that this rank sees alone; MismatchError;
     PeerLostError; DeadlineError.
     """
+
+    def __init__(self, adapter: Adapter[T], recorder: Recorder[T] | None = None) -> None:
+        """`recorder`: makes new tensors remember those that they came from; without it they have no gradient."""
+        super().__init__(adapter, recorder)
+        run, start, start_all = self._submitter.run, self._submitter.start_one, self._submitter.start
+        waiting, waiting_in_place = Form(run, in_place=False), Form(run, in_place=True)
+        starting, starting_in_place = Form(start, in_place=False), Form(start, in_place=True)
+        self.allreduce_ = waiting_in_place.allreduce
+        self.allreduce_async = starting.allreduce
+        self.allreduce_async_ = starting_in_place.allreduce
+        self.broadcast = waiting.broadcast
+        self.broadcast_ = waiting_in_place.broadcast
+        self.broadcast_async = starting.broadcast
+        self.broadcast_async_ = starting_in_place.broadcast
+        self.grouped_allreduce_ = GroupedForm(start_all, waited, in_place=True).grouped_allreduce
+        self.grouped_allreduce_async = GroupedForm(start_all, at_once, in_place=False).grouped_allreduce
+        self.grouped_allreduce_async_ = GroupedForm(start_all, at_once, in_place=True).grouped_allreduce
 
     def allreduce(
         self,
@@ -66,48 +85,6 @@ class Collectives(RowCollectives[T]):
             raise
         return compression.decompress(self._submitter.run(_ALLREDUCE, sent, None, parameters), context)
 
-    def allreduce_async(
-        self,
-        tensor: T,
-        average: bool | None = None,
-        name: str | None = None,
-        op: ReduceOp | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet | None = None,
-    ) -> Handle[T]:
-        """`allreduce` that returns at once; the tensor must not be written until the handle is synchronized."""
-        parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        return self._submitter.start_one(_ALLREDUCE, tensor, None, parameters)
-
-    def allreduce_(
-        self,
-        tensor: T,
-        average: bool | None = None,
-        name: str | None = None,
-        op: ReduceOp | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet | None = None,
-    ) -> T:
-        """`allreduce` in place; returns `tensor`."""
-        parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        return self._submitter.run(_ALLREDUCE, tensor, tensor, parameters)
-
-    def allreduce_async_(
-        self,
-        tensor: T,
-        average: bool | None = None,
-        name: str | None = None,
-        op: ReduceOp | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet | None = None,
-    ) -> Handle[T]:
-        """`allreduce` in place that returns at once; do not touch the tensor until the handle is synchronized."""
-        parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        return self._submitter.start_one(_ALLREDUCE, tensor, tensor, parameters)
-
     def grouped_allreduce(
         self,
         tensors: Sequence[T],
@@ -125,74 +102,8 @@ class Collectives(RowCollectives[T]):
         compression = compression or self.Compression.none
         check_compressor(compression)
         sent, contexts = zip(*map(compression.compress, tensors), strict=True)
-        results = self._reduce_all(sent, [None] * len(sent), parameters).wait()
+        results = self._submitter.start(_ALLREDUCE, sent, [None] * len(sent), parameters).wait()
         return list(map(compression.decompress, results, contexts))
-
-    def grouped_allreduce_async(
-        self,
-        tensors: Sequence[T],
-        average: bool | None = None,
-        name: str | None = None,
-        op: ReduceOp | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet | None = None,
-    ) -> Handle[list[T]]:
-        """`grouped_allreduce` that returns at once."""
-        parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        return self._reduce_all(tensors, [None] * len(tensors), parameters)
-
-    def grouped_allreduce_(
-        self,
-        tensors: Sequence[T],
-        average: bool | None = None,
-        name: str | None = None,
-        op: ReduceOp | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet | None = None,
-    ) -> list[T]:
-        """`grouped_allreduce` in place; returns the tensors."""
-        parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        return self._reduce_all(tensors, tensors, parameters).wait()
-
-    def grouped_allreduce_async_(
-        self,
-        tensors: Sequence[T],
-        average: bool | None = None,
-        name: str | None = None,
-        op: ReduceOp | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet | None = None,
-    ) -> Handle[list[T]]:
-        """`grouped_allreduce` in place that returns at once."""
-        parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        return self._reduce_all(tensors, tensors, parameters)
-
-    def broadcast(self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet | None = None) -> T:
-        """Rank `root_rank`'s tensor, as a new tensor, on every rank; shape and dtype are alike on all ranks."""
-        return self._submitter.run(_BROADCAST, tensor, None, rooted(root_rank, name, process_set))
-
-    def broadcast_async(
-        self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet | None = None
-    ) -> Handle[T]:
-        """`broadcast` that returns at once; the root's tensor must not be written until the handle is synchronized."""
-        parameters = rooted(root_rank, name, process_set)
-        return self._submitter.start_one(_BROADCAST, tensor, None, parameters)
-
-    def broadcast_(
-        self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet | None = None
-    ) -> T:
-        """`broadcast` into `tensor`; returns it."""
-        return self._submitter.run(_BROADCAST, tensor, tensor, rooted(root_rank, name, process_set))
-
-    def broadcast_async_(
-        self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet | None = None
-    ) -> Handle[T]:
-        """`broadcast` into `tensor` that returns at once; do not touch the tensor until the handle is synchronized."""
-        parameters = rooted(root_rank, name, process_set)
-        return self._submitter.start_one(_BROADCAST, tensor, tensor, parameters)
 
     def broadcast_parameters(self, params: object, root_rank: int = 0) -> None:
         """Copy rank `root_rank`'s tensors into everybody's, in place: usually `model.state_dict()`, buffers included.
@@ -207,7 +118,3 @@ class Collectives(RowCollectives[T]):
         ]
         for handle in handles:
             handle.wait()
-
-    def _reduce_all(self, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters) -> Handle[list[T]]:
-        check_sequence(sources)
-        return self._submitter.start(_ALLREDUCE, sources, targets, parameters)

@@ -9,7 +9,7 @@ import ctypes
 import io
 import pickle
 import struct
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from farandole import _world
 from farandole._adapter import DType
@@ -18,6 +18,8 @@ from farandole._earlier import await_earlier
 from farandole._native import core
 from farandole._ops import Kind
 from farandole._process_sets import ProcessSet
+
+S = TypeVar("S")
 
 
 def barrier(process_set: ProcessSet | None = None) -> None:
@@ -54,8 +56,8 @@ def join(device: int = -1) -> int:
 
 
 def broadcast_object(
-    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet | None = None
-) -> Any:
+    obj: S | None, root_rank: int = 0, name: str | None = None, process_set: ProcessSet | None = None
+) -> S:
     """Rank `root_rank`'s object, on every rank of the set; the others' `obj` is ignored (None will do).
 
     Args:
@@ -76,10 +78,10 @@ def broadcast_object(
         payload = bytearray(count.value)
     memory = (ctypes.c_char * len(payload)).from_buffer(payload)
     _broadcast(memory, len(payload), DType.UINT8, (len(payload),), parameters)
-    return obj if is_root else pickle.loads(payload)
+    return cast(S, obj if is_root else pickle.loads(payload))
 
 
-def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet | None = None) -> list[Any]:
+def allgather_object(obj: S, name: str | None = None, process_set: ProcessSet | None = None) -> list[S]:
     """A list with every rank's object, in rank order, on every rank of the set; objects of any kind and size."""
     parameters = plain(name, process_set)
     payload = _pickled(obj)
@@ -87,7 +89,8 @@ def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet 
     sizes = _gather(count, DType.INT64, 1, _of_size(parameters)).cast("q")
     memory = (ctypes.c_char * len(payload)).from_buffer(payload)
     joined = _gather(memory, DType.UINT8, len(payload), parameters)
-    objects, start = [], 0
+    objects: list[S] = []
+    start = 0
     for size in sizes:
         objects.append(pickle.loads(joined[start : start + size]))
         start += size
@@ -99,7 +102,7 @@ def _of_size(parameters: Parameters) -> Parameters:
     return (f"{parameters[0]}.size" if parameters[0] else "", *parameters[1:])
 
 
-def _pickled(obj: Any) -> bytearray:
+def _pickled(obj: object) -> bytearray:
     import cloudpickle
 
     stream = io.BytesIO()

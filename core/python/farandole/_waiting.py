@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from farandole._handles import Handle
 from farandole._native import core
@@ -10,7 +10,7 @@ from farandole._native import core
 R = TypeVar("R")
 
 
-def poll(handle: Handle[Any]) -> bool:
+def poll(handle: Handle[object]) -> bool:
     """Whether the operation is complete, so that `synchronize` would not block."""
     if handle.__class__ is not core.Handle and not isinstance(handle, Handle):
         raise _refusal(handle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import mxnet as mx
 import numpy as np
@@ -10,7 +10,8 @@ from farandole.plugin import Adapter, Buffer, DType
 
 from farandole_mxnet._private import address_of
 
-NDArray = Any  # mxnet.nd.NDArray; MXNet is not read by the type checker
+NDArray: TypeAlias = mx.nd.NDArray
+"""Any object for mypy, since MXNet has no types; pyright reads the class."""
 
 _NAMES = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64", "bool")  # those that MXNet computes
 _DTYPES = {np.dtype(name).type: DType[name.upper()] for name in _NAMES}

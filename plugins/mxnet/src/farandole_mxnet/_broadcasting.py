@@ -15,7 +15,7 @@ from farandole_mxnet._optimizer import check_contexts
 from farandole_mxnet._private import when_initialized
 
 
-def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = None) -> None:
+def broadcast_parameters(params: object, root_rank: int = 0, prefix: str | None = None) -> None:
     """Copy rank `root_rank`'s parameters into everybody's, in place; complete on return.
 
     A parameter of Gluon's whose shape is not known yet is broadcast when it is initialized, by the first forward pass.

@@ -7,7 +7,7 @@ result waits. allgather and alltoall return when they are complete, since the sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import farandole
 import mxnet as mx
@@ -187,6 +187,22 @@ def grouped_allgather(
     return collectives.grouped_allgather(tensors, name, process_set)
 
 
+@overload
+def alltoall(
+    tensor: NDArray,
+    splits: None = None,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet | None = None,
+) -> NDArray: ...
+@overload
+def alltoall(
+    tensor: NDArray,
+    splits: Sequence[int] | NDArray,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet | None = None,
+) -> tuple[NDArray, NDArray]: ...
 def alltoall(
     tensor: NDArray,
     splits: Any = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import mxnet as mx
 from farandole import ProcessSet
@@ -12,13 +12,15 @@ from farandole_mxnet._adapter import NDArray
 from farandole_mxnet._gradients import Reduction
 from farandole_mxnet._kvstores import explain_kvstores
 
+Optimizer = TypeVar("Optimizer")  # of the user's: MXNet has no types
+
 
 def DistributedOptimizer(  # the name that Horovod's users know
-    optimizer: Any,
+    optimizer: Optimizer,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
     process_set: ProcessSet | None = None,
-) -> Any:
+) -> Optimizer:
     """Make `optimizer` average each gradient over the ranks before it updates a parameter, and return it.
 
     For `gluon.Trainer(params, optimizer, kvstore=None)` and `Module.fit(optimizer=optimizer, kvstore=None)`. The
@@ -45,7 +47,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
     if isinstance(optimizer, Distributed):
         raise ValueError("this optimizer is distributed already; wrap it once")
     reduction = Reduction(gradient_predivide_factor, num_groups, process_set)
-    return _distributed(optimizer, reduction)
+    distributed: Optimizer = _distributed(optimizer, reduction)
+    return distributed
 
 
 class Distributed:

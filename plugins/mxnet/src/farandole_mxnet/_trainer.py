@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import mxnet as mx
 from farandole import ProcessSet
@@ -24,9 +24,9 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
 
     def __init__(
         self,
-        params: Any,
-        optimizer: Any,
-        optimizer_params: dict[str, Any] | None = None,
+        params: object,
+        optimizer: object,
+        optimizer_params: Mapping[str, object] | None = None,
         compression: Compressor[NDArray] = Compression.none,
         gradient_predivide_factor: float = 1.0,
         prefix: str | None = None,

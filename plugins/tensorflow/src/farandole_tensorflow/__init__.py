@@ -10,10 +10,15 @@ begun when their inputs are computed and hold no thread while they wait for the 
 the graphs of all ranks.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import farandole
-from farandole import *  # noqa: F403
+
+if TYPE_CHECKING:  # of a name that is imported twice mypy takes the first, Python the last
+    from farandole_tensorflow._normalization import SyncBatchNormalization
+    from farandole_tensorflow._objects import allgather_object, broadcast_object
+    from farandole_tensorflow._operations import barrier, join
+from farandole import *  # type: ignore[no-redef, assignment, unused-ignore]  # noqa: F403
 
 try:
     import tensorflow as _tensorflow  # noqa: F401
@@ -25,7 +30,7 @@ except ModuleNotFoundError as error:
 
 from farandole_tensorflow import _gradients as _gradients
 from farandole_tensorflow._dtypes import Compression
-from farandole_tensorflow._objects import (  # type: ignore[assignment]  # with a session among the arguments
+from farandole_tensorflow._objects import (
     allgather_object,
     broadcast_object,
     broadcast_object_fn,
@@ -61,7 +66,7 @@ __all__ = [
     "DistributedGradientTape",
     "DistributedOptimizer",
     "PartialDistributedGradientTape",
-    "SyncBatchNormalization",  # noqa: F405
+    "SyncBatchNormalization",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -85,13 +90,16 @@ __all__ = [
     "size_op",
     "use_xla",
 ]
-__all__ += [name for name in farandole.__all__ if name not in __all__]
+__all__ += farandole.__all__  # the form that pyright reads
+__all__[:] = dict.fromkeys(__all__)  # each once
 
 
-def __getattr__(name: str) -> Any:
-    """Looks up names that need Keras, whose import takes seconds."""
-    if name == "SyncBatchNormalization":
-        from farandole_tensorflow._normalization import SyncBatchNormalization
+if not TYPE_CHECKING:  # a type checker would accept every name
 
-        return SyncBatchNormalization
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        """Looks up names that need Keras, whose import takes seconds."""
+        if name == "SyncBatchNormalization":
+            from farandole_tensorflow._normalization import SyncBatchNormalization
+
+            return SyncBatchNormalization
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

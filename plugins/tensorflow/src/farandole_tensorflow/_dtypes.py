@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from farandole.plugin import Compression as _Compression
 from farandole.plugin import DType
 
-Tensor = Any  # tf.Tensor; TensorFlow is not read by the type checker
+Tensor: TypeAlias = tf.Tensor
 
 _NAMES = (  # the rows of csrc/types.cc
     *("uint8", "int8", "uint16", "int16", "int32", "int64"),

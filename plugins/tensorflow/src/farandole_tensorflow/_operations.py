@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import farandole
 import tensorflow as tf
@@ -23,10 +23,12 @@ from farandole_tensorflow._dtypes import Compression, Tensor, as_tensor
 from farandole_tensorflow._native import operations
 from farandole_tensorflow._perform import perform, run, unconverted
 
+Reduced = TypeVar("Reduced", Tensor, tf.IndexedSlices)  # for type checkers a variable is a tensor
+
 
 @unconverted
 def allreduce(
-    tensor: Tensor,
+    tensor: Reduced,
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
@@ -37,7 +39,7 @@ def allreduce(
     name: str | None = None,
     process_set: ProcessSet | None = None,
     ignore_name_scope: bool = False,
-) -> Tensor:
+) -> Reduced:
     """Combine the ranks' tensors element by element into a new tensor of the same shape and dtype.
 
     Args:
@@ -73,7 +75,7 @@ def allreduce(
 
 @unconverted
 def grouped_allreduce(
-    tensors: Sequence[Tensor],
+    tensors: Sequence[Reduced],
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
@@ -84,7 +86,7 @@ def grouped_allreduce(
     process_set: ProcessSet | None = None,
     ignore_name_scope: bool = False,
     name: str | None = None,
-) -> list[Tensor]:
+) -> list[Reduced]:
     """`allreduce` of several tensors as one operation; they may differ in shape and dtype. Returns a list of them.
 
     `tf.IndexedSlices` among them are combined as by `allreduce`.
@@ -176,6 +178,22 @@ def grouped_reducescatter(
     return _compressed(Kind.REDUCESCATTER, tensors, parameters, compression)
 
 
+@overload
+def alltoall(
+    tensor: Tensor,
+    splits: None = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet | None = None,
+) -> Tensor: ...
+@overload
+def alltoall(
+    tensor: Tensor,
+    splits: Sequence[int] | Tensor,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet | None = None,
+) -> tuple[Tensor, Tensor]: ...
 @unconverted
 def alltoall(
     tensor: Tensor,
@@ -213,16 +231,17 @@ def alltoall(
 
 
 @unconverted
-def barrier(process_set: ProcessSet | None = None, name: str | None = None) -> Any:
+def barrier(process_set: ProcessSet | None = None, name: str | None = None) -> tf.Operation | None:
     """Block until every rank of the set, by default every rank, called it; in a graph, the operation that does."""
     if tf.executing_eagerly():
-        return farandole.barrier(process_set)
+        farandole.barrier(process_set)
+        return None
     name, *_, number = plain(name, process_set)
     return run(operations.farandole_barrier, Kind.BARRIER, name, _nothing, {"process_set": number})
 
 
 @unconverted
-def join(device: int = -1) -> Any:
+def join(device: int = -1) -> int | Tensor:
     """Say that this rank has no more data, and block until every rank of the world said so, see `farandole.join`.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 from farandole import Adasum, Average, ProcessSet, ReduceOp
@@ -13,9 +13,11 @@ from farandole_tensorflow._dtypes import Compression, Tensor
 from farandole_tensorflow._exchange import Exchange, conditionally
 from farandole_tensorflow._perform import unconverted
 
+Optimizer = TypeVar("Optimizer")  # of TF1 or of Keras: which of its packages is the user's choice
+
 
 def DistributedOptimizer(  # the name that Horovod's users know
-    optimizer: Any,
+    optimizer: Optimizer,
     name: str | None = None,
     use_locking: bool = False,
     device_dense: str = "",
@@ -30,7 +32,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
     groups: Groups | None = None,
     process_set: ProcessSet | None = None,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> Optimizer:
     """Make `optimizer` reduce the gradients over all ranks before each update, and return it.
 
     The optimizer stays the object it is, in a subclass of its class with the same name: iterations, slots, learning
@@ -73,7 +75,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
         name=name,
     )
     exchange = Exchange(options)
-    return distribute_keras(tf.keras, optimizer, exchange) if is_of_keras else _distributed(optimizer, exchange)
+    distributed = distribute_keras(tf.keras, optimizer, exchange) if is_of_keras else _distributed(optimizer, exchange)
+    return cast(Optimizer, distributed)
 
 
 def checked(op: ReduceOp) -> ReduceOp:

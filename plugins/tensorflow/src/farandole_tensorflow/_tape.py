@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import tensorflow as tf
 from farandole import Average, ProcessSet, ReduceOp
@@ -12,9 +12,14 @@ from farandole_tensorflow._dtypes import Compression, Tensor
 from farandole_tensorflow._exchange import Exchange
 from farandole_tensorflow._perform import unconverted
 
+if TYPE_CHECKING:  # the user's class, which type checkers cannot add to, is this or derives from it
+    _Tape: TypeAlias = tf.GradientTape
+else:
+    _Tape = object
+
 
 def DistributedGradientTape(  # the name that Horovod's users know
-    gradtape: Any,
+    gradtape: tf.GradientTape,
     device_dense: str = "",
     device_sparse: str = "",
     compression: Compressor[Tensor] = Compression.none,
@@ -25,7 +30,7 @@ def DistributedGradientTape(  # the name that Horovod's users know
     groups: Groups | None = None,
     process_set: ProcessSet | None = None,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> Distributed:
     """Make the `gradient` function of a tf.GradientTape reduce what it returns over the ranks; returns the tape.
 
     `hvd.DistributedGradientTape(tape)` may come before or after what is recorded. Gradients are in the order of the
@@ -65,25 +70,26 @@ def DistributedGradientTape(  # the name that Horovod's users know
     plain = type(gradtape)
     body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
     gradtape.__class__ = type(plain.__name__, (Distributed, plain), body)
-    gradtape._farandole = Exchange(options)
-    return gradtape
+    distributed = cast(Distributed, gradtape)
+    distributed._farandole = Exchange(options)
+    return distributed
 
 
 PartialDistributedGradientTape = with_local_layers(DistributedGradientTape, "register_local_source")
 PartialDistributedGradientTape.__name__ = PartialDistributedGradientTape.__qualname__ = "PartialDistributedGradientTape"
 
 
-class Distributed:
+class Distributed(_Tape):  # type: ignore[misc, unused-ignore]  # TensorFlow is not read
     """The additions of a distributed tape; mixed into the user's class."""
 
     _farandole: Exchange
 
-    def register_local_source(self, source: Any) -> None:
+    def register_local_source(self, source: tf.Variable) -> None:
         """Leave the gradient of this variable to each rank."""
         self._farandole.register_local_var(source)
 
     @unconverted
-    def gradient(
+    def gradient(  # type: ignore[override, unused-ignore]
         self,
         target: Any,
         sources: Any,
@@ -95,7 +101,7 @@ class Distributed:
 
         `use_generic_names` is not needed, names are always generic; accepted because Horovod does.
         """
-        found = super().gradient(target, sources, output_gradients, unconnected_gradients)  # type: ignore[misc]
+        found = super().gradient(target, sources, output_gradients, unconnected_gradients)
         reduced = self._farandole.reduce(_flat(found), _flat(sources))
         return tf.nest.pack_sequence_as(sources, reduced) if _is_nested(sources) else reduced[0]
 

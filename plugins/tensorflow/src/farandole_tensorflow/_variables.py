@@ -17,8 +17,8 @@ _AT_ONCE = 64  # variables in one operation: as many are in memory twice
 
 @unconverted
 def broadcast_(
-    variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: ProcessSet | None = None
-) -> Any:
+    variables: Iterable[tf.Variable], root_rank: int, name: str | None = None, process_set: ProcessSet | None = None
+) -> list[tf.Variable] | list[tf.Operation]:
     """Copy rank `root_rank`'s values into everybody's variables.
 
     Eagerly that is complete on return; in a graph, where what follows reads them or depends on what is returned.
@@ -44,8 +44,8 @@ def broadcast_(
 
 @unconverted
 def broadcast_variables(
-    variables: Iterable[Any], root_rank: int, process_set: ProcessSet | None = None, inplace: bool = False
-) -> Any:
+    variables: Iterable[tf.Variable], root_rank: int, process_set: ProcessSet | None = None, inplace: bool = False
+) -> tf.Operation | None:
     """`broadcast_`; in a TF1 graph, the one operation that does it all.
 
     Args:
@@ -59,7 +59,7 @@ def broadcast_variables(
 
 
 @unconverted
-def broadcast_global_variables(root_rank: int) -> Any:
+def broadcast_global_variables(root_rank: int) -> tf.Operation | None:
     """`broadcast_variables` of all global variables of a TF1 graph, as an operation to run in a session.
 
     Raises:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from farandole.plugin import Adapter, Buffer, Collectives, DeviceMemory, DType
 
 from farandole_torch._private import is_profiler_on
 
-Tensor = Any  # torch.Tensor; torch is not read by the type checker
+Tensor: TypeAlias = torch.Tensor
 
 TORCH_DTYPES = {dtype: getattr(torch, dtype.title) for dtype in DType if hasattr(torch, dtype.title)}
 _DTYPES = {torch_dtype: dtype for dtype, torch_dtype in TORCH_DTYPES.items()}

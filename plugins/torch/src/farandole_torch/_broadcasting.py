@@ -24,7 +24,7 @@ class _Place:
     device: str  # its kind: an optimizer may keep some tensors, step counts say, on the host and others on the GPU
 
 
-def broadcast_optimizer_state(optimizer: Any, root_rank: int, model: Any = None) -> None:
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: object = None) -> None:
     """Copy rank `root_rank`'s optimizer state into everybody's: momentum, moments, step counts and all options.
 
     Takes no step and changes nothing on the root. Ranks whose state is still empty receive it; if the root's is empty,

@@ -8,7 +8,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 from farandole import Adasum, Average, ProcessSet, ReduceOp
@@ -28,10 +28,14 @@ from farandole_torch._owners import Parameter, check_free
 from farandole_torch._reduction import Reduction
 
 Groups = int | Sequence[Sequence[Parameter]]
+if TYPE_CHECKING:  # the user's class, which type checkers cannot add to, is one of these
+    _Optimizer: TypeAlias = torch.optim.Optimizer
+else:
+    _Optimizer = object
 
 
 def DistributedOptimizer(  # the name that Horovod's users know
-    optimizer: Any,
+    optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, Parameter]] | None = None,
     compression: Compressor[Tensor] = Compression.none,
     backward_passes_per_step: int = 1,
@@ -41,7 +45,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
     groups: Groups | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet | None = None,
-) -> Any:
+) -> Distributed:
     """Make `optimizer` reduce the gradients over all ranks before each `step()`, and return it.
 
     The optimizer stays the object it is, in a subclass of its class with the same name, so schedulers, state_dict and
@@ -76,7 +80,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"expected a torch.optim.Optimizer, not {type(optimizer).__name__}")
-    if isinstance(optimizer, _Distributed):
+    if isinstance(optimizer, Distributed):
         raise ValueError("this optimizer is distributed already; wrap it once")
     op = reduction(None, op)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -90,7 +94,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
         deltas = Deltas(parameters, names.chosen, compression, process_set)
         _make_distributed(optimizer, deltas, names)
         deltas.start(optimizer, alone)
-        return optimizer
+        return cast(Distributed, optimizer)
     watching = Reduction(parameters, names.chosen, sparse_as_dense, op, process_set)
     reducer: GradientReducer[Tensor] = GradientReducer(
         collectives,
@@ -105,10 +109,10 @@ def DistributedOptimizer(  # the name that Horovod's users know
     )
     _make_distributed(optimizer, watching, names)
     watching.start(optimizer, reducer, alone)
-    return optimizer
+    return cast(Distributed, optimizer)
 
 
-class _Distributed:
+class Distributed(_Optimizer):  # type: ignore[misc, unused-ignore]  # torch is not read
     """The additions of a distributed optimizer; mixed into the user's class."""
 
     _farandole: Reduction | Deltas
@@ -153,7 +157,7 @@ class _Distributed:
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As in torch. Raises ValueError between backward and step(), when gradients are on their way."""
         self._farandole.before_zeroing()
-        super().zero_grad(*args, **kwargs)  # type: ignore[misc]
+        super().zero_grad(*args, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refused: a copy would have no hooks, and its steps would reduce nothing."""
@@ -171,7 +175,7 @@ class _Distributed:
             ValueError: as in torch, or gradients are on their way. The optimizer is then as before.
         """
         self._farandole.before_extending()
-        super().add_param_group(param_group)  # type: ignore[misc]
+        super().add_param_group(param_group)
         group = self.param_groups[-1]
         names = self._farandole_names.choose(group)
         try:
@@ -185,7 +189,7 @@ class _Distributed:
 def _make_distributed(optimizer: Any, watching: Reduction | Deltas, names: _Names) -> None:
     plain = type(optimizer)
     body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-    optimizer.__class__ = type(plain.__name__, (_Distributed, plain), body)
+    optimizer.__class__ = type(plain.__name__, (Distributed, plain), body)
     optimizer._farandole, optimizer._farandole_names = watching, names
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
+import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-Parameter = Any  # torch.nn.Parameter
+Parameter: TypeAlias = torch.nn.Parameter
 
 
 class Owner(Protocol):

@@ -62,4 +62,5 @@ __all__ = [
     "reducescatter_async",
     "sparse_allreduce_async",
 ]
-__all__ += [name for name in farandole.__all__ if name not in __all__]
+__all__ += farandole.__all__  # the form that pyright reads
+__all__[:] = dict.fromkeys(__all__)  # each once

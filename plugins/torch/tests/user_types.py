@@ -1,0 +1,38 @@
+"""A user's program with what only the plugin for PyTorch has. Read by type checkers, see type_checks.py; never run."""
+
+from collections.abc import Callable
+
+import farandole_torch as hvd
+import torch
+from typing_extensions import assert_type
+
+
+def train(model: torch.nn.Module) -> None:
+    plain = torch.optim.SGD(model.parameters(), lr=0.1 * hvd.size())
+    optimizer = hvd.DistributedOptimizer(
+        plain, model.named_parameters(), compression=hvd.Compression.fp16, op=hvd.Average, groups=2
+    )
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    optimizer.zero_grad()
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    optimizer.set_backward_passes_per_step(2)
+    assert_type(optimizer.submitted_bytes, int)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+
+
+def normalized(images: torch.Tensor) -> torch.nn.Module:
+    layer = hvd.SyncBatchNorm(16, momentum=None, process_set=hvd.global_process_set)
+    assert_type(layer.forward(images), torch.Tensor)
+    return layer
+
+
+def parameters(weights: torch.nn.Parameter, indices: torch.Tensor) -> None:
+    assert_type(hvd.allreduce(weights), torch.Tensor)
+    assert_type(hvd.broadcast(weights, 0), torch.Tensor)
+    assert_type(hvd.allreduce(weights).sum(), torch.Tensor)
+    assert_type(hvd.sparse_allreduce_async(indices, "indices", hvd.Sum), Callable[[], torch.Tensor])
+    assert_type(hvd.mpi_ops.allreduce(weights), torch.Tensor)
+    assert_type(hvd.join(), int)
