@@ -1,4 +1,4 @@
-"""What mypy and pyright, both strict, find in a user's program that uses every public name of a package."""
+"""The findings of mypy and pyright, both strict, in a user's program that uses every public name of a package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the import of a plugin changes in its framework: `python unchanged.py torch farandole_torch` prints it.
+"""Changes that the import of a plugin makes in its framework: `python unchanged.py torch farandole_torch` prints it.
 
 Compared is what the framework's modules have under public names, and the functions and values of their classes, the
-special ones included. What is imported on the way is no change: a package gets its modules as attributes.
+special ones included. A module that is imported on the way is no change: a package gets its modules as attributes.
 """
 
 import importlib

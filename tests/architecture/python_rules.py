@@ -159,7 +159,7 @@ def private_name(node: ast.AST) -> str:
 
 
 def private_framework_violations(files: Iterable[Source]) -> list[str]:
-    """What a framework, or Keras, does not promise is asked for in one module of a package, which lists it."""
+    """One module of a package uses, and lists, the names that a framework or Keras does not promise."""
     packages: dict[str, list[Source]] = {}
     for source in files:
         match = re.match(r"(plugins/[^/]+/src|core/python/farandole/_keras)/", source.path)

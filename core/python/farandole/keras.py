@@ -19,7 +19,7 @@ _MEND = "set the environment variable KERAS_BACKEND=torch or KERAS_BACKEND=tenso
 
 
 def _backend() -> str:
-    """What Keras runs on. Raises ImportError, which says what to do, where Keras cannot be imported."""
+    """Returns the framework that Keras runs on. Raises ImportError with the remedy if Keras cannot be imported."""
     try:
         keras = import_module("keras")
     except ImportError as error:  # also of the framework that Keras would use

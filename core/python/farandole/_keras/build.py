@@ -13,7 +13,7 @@ from farandole._keras.values import Values, values
 
 
 class Built(NamedTuple):
-    """What users find in a plugin's module `keras`, and the names of it all."""
+    """The members of a plugin's module `keras`, and their names."""
 
     training: Training
     values: Values

@@ -1,4 +1,4 @@
-"""What a plugin supplies: its framework's tensors and values, and how one optimizer's gradients are reduced."""
+"""A plugin supplies these: its framework's tensors and values, and how one optimizer's gradients are reduced."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Framework(Protocol):
 
     @property
     def compression(self) -> Compression[Any]:
-        """What its gradients can travel as."""
+        """The compressions in which its gradients can travel."""
 
     @property
     def operations(self) -> Any:
@@ -86,10 +86,10 @@ class Framework(Protocol):
         """Copy the given rank's values into the given variables, on all ranks."""
 
     def tensor(self, value: Any) -> Any:
-        """What the operations take, of a number, an array or a tensor."""
+        """Returns the tensor that the operations take for a number, an array or a tensor."""
 
     def value(self, tensor: Tensor) -> Any:
         """An array or a number, of what the operations return."""
 
     def compiler(self) -> str:
-        """What compiles a model's training step and cannot contain our operations; "" for nothing."""
+        """Names the compiler of a model's training step that cannot contain our operations; "" if there is none."""

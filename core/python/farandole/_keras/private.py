@@ -1,4 +1,4 @@
-"""What we use of Keras without Keras promising it. Checked on Keras 2.13 and 3.15 with each change.
+"""The uses of Keras that Keras does not promise. Checked on Keras 2.13 and 3.15 with each change.
 
 | name | of | what for | where |
 |---|---|---|---|

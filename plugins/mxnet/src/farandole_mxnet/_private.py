@@ -1,4 +1,4 @@
-"""What this plugin uses of MXNet without MXNet promising it. Checked on 1.9.1, and no other version is accepted.
+"""The uses of MXNet that MXNet does not promise. Checked on 1.9.1, and no other version is accepted.
 
 | name | what for | where |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What this plugin uses of TensorFlow, and of Keras on it, without their promising it.
+"""The uses of TensorFlow, and of Keras on it, that they do not promise.
 
 Checked on TensorFlow 2.13 to 2.21; docs/guide/tensorflow.md says when.
 

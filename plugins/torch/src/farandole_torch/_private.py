@@ -1,4 +1,4 @@
-"""What this plugin uses of PyTorch without PyTorch promising it.
+"""The uses of PyTorch that PyTorch does not promise.
 
 Checked on PyTorch 2.3 to 2.13; docs/guide/torch.md says when, and how far.
 
@@ -38,7 +38,7 @@ def when_cuda_is_initialized(call: Callable[[], None]) -> None:
 
 
 def name_of_group(group: Any, default: str) -> str:
-    """What torch.distributed calls the group; `default` until it does."""
+    """Returns the name that torch.distributed gives the group; `default` until it has one."""
     return str(torch.distributed.distributed_c10d._world.pg_names.get(group, default))
 
 
