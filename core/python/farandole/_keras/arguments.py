@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Any
+from typing import Any, TypeVar
 
 from farandole._ops import Average, ReduceOp, Sum
 
 Variable = Any
 Groups = int | Sequence[Sequence[Variable]]
+Made = TypeVar("Made")  # a distributed tape or optimizer
 
 _OF_OPTIMIZERS = {
     "average_aggregated_gradients",
@@ -55,7 +56,7 @@ def take_optimizer_options(options: dict[str, Any]) -> dict[str, Any]:
     return {key: options.pop(key) for key in list(options) if key in _OF_OPTIMIZERS}
 
 
-def with_local_layers(distribute: Callable[..., Any], register: str, drop: str = "") -> Callable[..., Any]:
+def with_local_layers(distribute: Callable[..., Made], register: str, drop: str = "") -> Callable[..., Made]:
     """The function, which also takes `local_layers`, as the last argument but one as Horovod has it.
 
     Args:
@@ -68,7 +69,7 @@ def with_local_layers(distribute: Callable[..., Any], register: str, drop: str =
     shape = Signature(parameters)
 
     @wraps(distribute)
-    def partial(*args: Any, **options: Any) -> Any:
+    def partial(*args: Any, **options: Any) -> Made:
         dropped = {drop: options.pop(drop)} if drop in options else {}
         given = shape.bind(*args, **options).arguments
         variables = variables_of(given.pop("local_layers", None))
