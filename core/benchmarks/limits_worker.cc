@@ -1,4 +1,4 @@
-// What the machine can do, beside the contestants: one process per core, in-place float32 data. Commands:
+// Measures the limits of the machine, beside the contestants: one process per core, in-place float32 data. Commands:
 //
 //   exchange  both write a cache line and wait for the other's                       what 4 bytes cost at least
 //   hop       one writes a cache line, the other sees it and answers: half of that
@@ -30,7 +30,7 @@ struct alignas(128) Line {
   std::atomic<uint32_t> number{0};
 };
 
-// Zero-filled at the beginning. What two sides write apart lies on lines apart.
+// Zero-filled at the beginning. The two sides write to different cache lines.
 struct Shared {
   Line arrived[2];
   Line line[2];

@@ -3,8 +3,8 @@
 //   mpi_worker openmpi|mpich <path of libmpi.so> [threads]
 //
 // threads: it is begun for many of them, as Farandole begins it.
-// The library is looked up at run time, so that nothing of ours is compiled against one. What its header would define
-// stands below: handles are pointers to objects of Open MPI, and numbers for MPICH. Both pass in a register of 64 bits.
+// The library is looked up at run time, so that nothing of ours is compiled against one. The constants of its header
+// stand below: handles are pointers to objects of Open MPI, and numbers for MPICH. Both pass in a register of 64 bits.
 #include <dlfcn.h>
 
 #include <cstdint>

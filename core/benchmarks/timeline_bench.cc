@@ -1,5 +1,5 @@
-// What it costs to record an event of a timeline, in the thread of the operation: nanoseconds, the least and the median
-// of many rounds. Ends with 1 above the limit.
+// Measures the cost of recording an event of a timeline, in the thread of the operation: nanoseconds, the minimum and
+// the median of many rounds. Ends with 1 above the limit.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using farandole::Timeline;
 constexpr double kLimitNs = 200;
 constexpr int kRounds = 101, kEach = 1000;  // the writer empties the queue between rounds
 
-// What Submit, the driver and Complete add to an operation.
+// Records the events that Submit, the driver and Complete add to an operation.
 double OneRound() {
   farandole::Request request;
   request.name = "gradient.transformer.layer.11.attention.weight";

@@ -19,7 +19,7 @@ constexpr int kOurFrames = 2;  // a Submitter's method, and the public function 
 
 // ---- arrays
 
-// What the capsule of `__array_struct__` holds: PyArrayInterface of numpy's array interface, version 3.
+// The content of the capsule of `__array_struct__`: PyArrayInterface of numpy's array interface, version 3.
 struct ArrayStruct {
   int two;
   int dimension_count;

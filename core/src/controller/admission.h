@@ -80,7 +80,7 @@ class DescribedOperation : public NamedOperation {
   virtual Description Describe() const = 0;
 };
 
-// What the submitter has to do for an operation that begins.
+// The work of the submitter for an operation that begins.
 struct Admission {
   Ticket ticket = 0;
   ProcessSetPtr set;
@@ -97,7 +97,7 @@ struct Admission {
   uint64_t stamp() const { return StampOf(use, sequence_number); }
 };
 
-// What the engine has to do for submitted operations.
+// The work of the engine for submitted operations.
 struct NegotiationEvent {
   struct Item {
     Ticket ticket = 0;

@@ -328,7 +328,7 @@ void IdTable::OnRetireInfo(int number, uint64_t value, std::vector<Outgoing>* ou
   id.uses = std::min(id.uses, UsesSaid(&id, value));
   if (++id.answers < id.set->layout.group_count()) return;
   if (id.differ && id.uses == id.most_uses) --id.uses;
-  // What is ready comes first in every log; an operation that only some groups had completed is described again.
+  // Ready operations come first in every log; an operation that only some groups had completed is described again.
   order_->Flush(out);
   order_->ForgetPartial(number);
   id.state = Id::kRetired;

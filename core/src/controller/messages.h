@@ -171,7 +171,7 @@ struct Aborted {
   }
 };
 
-// What a leader must know of an id, even where the leader is not in the id's set.
+// Tells a leader about an id, even where the leader is not in the id's set.
 struct Lead {
   static constexpr MessageKind kKind = MessageKind::kLead;
   int32_t id = -1;
@@ -215,8 +215,8 @@ struct Completion {
   bool IsValid() const { return IsId(id); }
 };
 
-// What a leader appends to its group's log. The counts of all positions, one after the other, go into the buffer of
-// this use.
+// An entry that a leader appends to its group's log. The counts of all positions, one after the other, go into the
+// buffer of this use.
 struct ReadyItem {
   int32_t id = 0;
   int32_t set = 0;
@@ -274,7 +274,7 @@ struct Absent {
   }
 };
 
-// What a rank is doing.
+// The current stacks of a rank, and its waits.
 struct Whereabouts {
   std::string stacks;
   // Titles of the operations that its program waits for, if none of its threads can do anything else; otherwise empty.

@@ -1,5 +1,5 @@
-// What one rank says about one operation, and the check that all ranks mean the same. Values without tensor data or
-// pointers, and pure functions.
+// The description of an operation by one rank, and the check that the descriptions of all ranks agree. Values without
+// tensor data or pointers, and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct TensorSpec {
   bool operator==(const TensorSpec& other) const { return AllEqual(*this, other); }
 };
 
-// What must be equal on all ranks. A grouped call is one signature with several tensors.
+// The part of a description that must be equal on all ranks. A grouped call is one signature with several tensors.
 struct Signature {
   int32_t set = 0;  // the process set's id
   OpKind kind = OpKind::kAllreduce;

@@ -20,7 +20,7 @@
 
 namespace farandole {
 
-// What a descriptor in the poller is for.
+// The purpose of a descriptor in the poller.
 enum class TagKind : uint32_t {
   kBell = 0,     // a member of the group rang
   kControl = 1,  // a message of `rank`

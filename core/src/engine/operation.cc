@@ -193,7 +193,7 @@ Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Ope
                              NameOf(refused->dtype) + where + "; add " + BackendTable::Names()[0] + " to the list");
 }
 
-// What concerns the whole request comes before its tensors, which may be many.
+// Checks the request as a whole before its tensors, which may be many.
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
   if (request->tensors.empty() == CarriesTensors(request->kind)) {
     return Refuse(*request, request->tensors.empty() ? "no tensors were given" : "it takes no tensors");

@@ -99,7 +99,7 @@ class ProgressLoop {
   void OnJoinEnd(const Negotiation::Event& event);
   void OnLeft(int rank);
 
-  // What owners return.
+  // Each asks an owner of state, and acts on its results.
   bool AdvanceEager();
   void ActOnSigns();
   bool RunTasks();

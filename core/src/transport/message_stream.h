@@ -29,7 +29,8 @@ class MessageStream {
   void Queue(const Bytes& message);
   // Sends as much as the socket takes. An error is final; the peer sees the end of the stream.
   Status Flush();
-  // After an error of Flush: drops all queued messages, now and later. What the peer sent before can still be received.
+  // After an error of Flush: drops all queued messages, now and later. Messages that the peer sent before can
+  // still be received.
   void StopSending();
   bool flushed() const { return unsent_bytes() == 0; }
   size_t unsent_bytes() const { return outgoing_.size() - sent_; }

@@ -1,4 +1,4 @@
-// What the fake driver keeps: contexts, memory, streams and events, and what its calls are made of.
+// The state of the fake driver: contexts, memory, streams and events; and the parts of its calls.
 #pragma once
 
 #include <sys/mman.h>
@@ -39,7 +39,7 @@ struct Failure {
   bool for_good;
 };
 
-// What the driver keeps for each thread. Not thread_local: sanitizers mistake that for a race where a library is loaded
+// The driver's state of a thread. Not thread_local: sanitizers mistake that for a race where a library is loaded
 // at run time.
 struct ThreadState {
   std::vector<Context*> contexts;
@@ -50,7 +50,8 @@ class Driver final : public FakeCuda {
  public:
   // ---- what the driver's calls are made of
 
-  // What every call can answer. `context`: one must be current; `eager`: forbidden while another thread captures.
+  // The errors that every call can return. `context`: one must be current; `eager`: forbidden while another
+  // thread captures.
   int Enter(const char* name, bool context = false, bool eager = false) {
     std::lock_guard<std::mutex> lock(mutex_);
     ++calls_[name];

@@ -56,7 +56,7 @@ Handle Known(MpiKnown which) {
 #endif
 }
 
-// What the library makes: numbers that are none of the known ones.
+// Handles of objects that the library makes: none of the known numbers.
 constexpr uintptr_t kCommunicator = 0x70000000, kGroup = 0x71000000, kOp = 0x72000000;
 
 bool IsMade(Handle handle, uintptr_t kind) {
@@ -86,7 +86,7 @@ size_t SizeOf(Handle type) {
   return type == Known(MpiKnown::kInt32) || type == Known(MpiKnown::kFloat) ? 4 : 8;
 }
 
-// What every call of the running library goes through.
+// Every call of the running library begins here.
 int Enter(const char* name) {
   if (!fake_mpi.initialized || fake_mpi.finalized) return kNotInitialized;
   while (fake_mpi.hanging == name && !fake_mpi.released) {

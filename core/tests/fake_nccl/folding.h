@@ -1,4 +1,4 @@
-// What NCCL's element types and reductions mean, computed plainly and apart from the core's kernels.
+// NCCL's element types and reductions, computed plainly and apart from the core's kernels.
 #pragma once
 
 #include <cstddef>

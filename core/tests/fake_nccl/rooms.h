@@ -2,7 +2,7 @@
 //
 // A room is a file that every rank maps: a slot for each rank with what it does now, and its inputs. For one group of
 // calls all who are in it post theirs, read the others', and write their results; in sends and receives that are those
-// who have something for each other. Who waits looks again and again, until what it waits for has come or its own rank
+// who have something for each other. A waiting rank polls until its peer's part has come or the rank itself
 // aborts; so a rank that has died leaves the others waiting, as NCCL does.
 #pragma once
 
@@ -113,7 +113,8 @@ class Room {
     unlink(path_.c_str());  // nobody is to come to it any more
   }
 
-  // What a rank's kernel does for one group of calls. "" or a misuse. `hangs`: nothing, until the rank aborts.
+  // Performs a rank's kernel for one group of calls. Returns "" or a misuse. `hangs`: does nothing until the rank
+  // aborts.
   std::string Perform(int rank, std::vector<Call> calls, bool hangs) {
     Slot& mine = slot(rank);
     if (hangs && !Await(mine, [] { return false; })) return "";
@@ -226,7 +227,7 @@ class Room {
     return std::min(call.count, blocks * share);
   }
 
-  // What a rank's call `index`, one of two, brings: the k-th that it gets from a peer is the k-th that this one sends.
+  // Receives for a rank's call `index`, one of two: the k-th that it gets from a peer is the k-th that this one sends.
   std::string Receive(int rank, size_t index, std::string* result) const {
     const Slot& mine = slot(rank);
     const Call& call = mine.calls[index];

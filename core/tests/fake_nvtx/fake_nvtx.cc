@@ -27,6 +27,6 @@ SEEN void nvtxRangeEnd(uint64_t range) {
   said += "end " + std::to_string(range) + "\n";
 }
 
-// What has happened so far, a line each.
+// The events so far, a line each.
 SEEN const char* fake_nvtx_said() { return said.c_str(); }
 }

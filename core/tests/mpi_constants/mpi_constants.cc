@@ -1,4 +1,4 @@
-// Do the tables of backends/mpi/library.h say what an MPI library's own header says?
+// Compares the tables of backends/mpi/library.h with the header of an MPI library.
 //
 //   c++ -std=c++17 -I core/src -I <prefix>/include -DHEADER='<mpi.h>' -DABI=kMpich mpi_constants.cc && ./a.out
 //

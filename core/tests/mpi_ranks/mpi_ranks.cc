@@ -31,7 +31,7 @@ void Require(bool condition, const std::string& what) {
 
 void Require(const Status& status) { Require(status.ok(), status.message()); }
 
-// What is tested with: a communicator, and how much goes in one call.
+// The input of a test: a communicator, and the limit of one call.
 struct Case {
   const MpiLibrary* library;
   MpiHandle communicator;

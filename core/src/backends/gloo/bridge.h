@@ -1,4 +1,4 @@
-/* What libfarandole_gloo.so gives the core: Gloo's collectives behind plain C functions, since Gloo is C++ without a
+/* The interface of libfarandole_gloo.so: Gloo's collectives behind plain C functions, since Gloo is C++ without a
  * stable interface and has to be compiled against. The library is built on its own (core/gloo/), against the Gloo that
  * the system has; the core opens it when the user asks for it, and refuses one of another FRD_GLOO_ABI.
  *
@@ -40,7 +40,7 @@ typedef struct FrdGlooTable {
   void* (*listen)(const char* address, int position, int size, int64_t timeout_ms, char* peer_address, char* error);
   /* peer_addresses: of all positions, one after the other. Blocks until all are connected, or 5 * timeout_ms. */
   int (*connect)(void* context, const char* peer_addresses, char* error);
-  /* Whatever runs fails soon, as does everything afterwards. Any thread. */
+  /* Running operations fail soon, and all later ones fail. Any thread. */
   void (*close)(void* context);
   void (*destroy)(void* context);
 

@@ -139,7 +139,8 @@ class Communicators {
   bool Abort(Communicator* working);
 
  private:
-  // What the members of a set send each other first. The id is for a communicator of which this rank is the first.
+  // The first message that the members of a set send each other. The id is for a communicator
+  // of which this rank is the first.
   struct PeerAddress {
     NcclUniqueId id;
     DeviceIdentity device{};

@@ -64,8 +64,8 @@ Status Relay::FindPlaces() {
   return Status::Ok();
 }
 
-// Every member is the root of a reduction of what it owns. Where it is not the root, it passes an output that NCCL does
-// not write.
+// Every member is the root of a reduction of its own part. For the other parts it passes an output that NCCL does not
+// write.
 void Relay::ListReduce(const NcclReduction& reduction, CallList* calls) const {
   const NcclComm comm = communicator_->handle();
   const NcclType type = NcclTypeOf(task_->dtype);

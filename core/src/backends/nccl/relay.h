@@ -8,7 +8,7 @@
 //   back      pinned host memory -> device                        the same in the other hosts
 //             ncclBroadcast from every member of what it owns
 //
-// What a member owns (partition.h) is a range of the vector of all tensors. Where one tensor is cut evenly, the calls
+// A member owns (partition.h) a range of the vector of all tensors. Where one tensor is cut evenly, the calls
 // inside the host are one ncclReduceScatter and one ncclAllGather.
 //
 // The NCCL backend owns one Relay, which owns an exchange for each process set. Only the holder of the ProgressLock

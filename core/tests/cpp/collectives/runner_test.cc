@@ -1,4 +1,4 @@
-// What the runner promises beyond correct results: the same bits from every algorithm, errors, and the names of what it
+// Promises of the runner beyond correct results: the same bits from every algorithm, errors, and the names of what it
 // waits for.
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-// What the ranks of a simulated job do: for each rank a list of calls, as a user's script makes them.
+// The scripts of the ranks of a simulated job: for each rank a list of calls, as a user's script makes them.
 #pragma once
 
 #include <cstdint>

@@ -63,7 +63,7 @@ int AddSet(Engine& engine, std::vector<int64_t> ranks) {
   return static_cast<int>(*reinterpret_cast<const int64_t*>(added->outputs[0].memory.get()));
 }
 
-// What a rank does when a sum is done, in whatever thread drives.
+// An action at the end of a sum, in the thread that drives.
 struct Callback {
   std::function<void()> action;
   std::atomic<bool> called{false};

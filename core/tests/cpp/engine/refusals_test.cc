@@ -1,4 +1,5 @@
-// What the engine refuses, and which errors the ranks get: over one group, several groups, and in a world of one.
+// Requests that the engine refuses, and the errors that the ranks get: over one group, several groups, and in a world
+// of one.
 #include <gtest/gtest.h>
 
 #include <atomic>

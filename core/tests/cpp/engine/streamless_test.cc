@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What a framework without a stream sees: the device's memory as it is when `done` comes.
+// The device's memory at the time of `done`, as a framework without a stream sees it.
 struct SeenWhenDone {
   SeenWhenDone(FakeCuda* of, const float* at, size_t values) : cuda(of), memory(at), count(values) {}
 

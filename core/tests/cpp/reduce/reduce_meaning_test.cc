@@ -1,4 +1,4 @@
-// What Fold means, stated with numbers small enough to check by hand: order, rounding, scale, NaN, zeros, bool.
+// The meaning of Fold, stated with numbers small enough to check by hand: order, rounding, scale, NaN, zeros, bool.
 #include <gtest/gtest.h>
 
 #include <cmath>

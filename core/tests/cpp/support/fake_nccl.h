@@ -1,8 +1,8 @@
 // An NCCL without GPUs, for tests: a library with NCCL's names, on the memory and in the streams of the fake driver
 // (fake_cuda.h). Its ranks are threads of one process, or processes.
 //
-// It is as late as NCCL may be: a call has only begun when it returns, and completes after some polls. What NCCL's
-// rules forbid is noted as a misuse: another call meanwhile, a group that is not ended, ranks that make different
+// It is as late as NCCL may be: a call has only begun when it returns, and completes after some polls. It notes a
+// breach of NCCL's rules as a misuse: another call meanwhile, a group that is not ended, ranks that make different
 // calls, memory or a stream of another device, any use after the end. Tests load the library by its path, once per
 // process, and reach it by its function `fake_nccl`.
 #pragma once

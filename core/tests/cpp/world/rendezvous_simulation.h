@@ -33,7 +33,7 @@ class RendezvousSimulation {
  public:
   RendezvousSimulation(uint64_t seed, Planted planted);
   void Run();
-  // What was wrong, or "".
+  // The first violation, or "".
   std::string Verdict() const;
   // How each rank ended.
   std::string Story() const;
