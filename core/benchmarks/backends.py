@@ -3,7 +3,7 @@
     python3 noxfile.py -s bench_backends
     python3 noxfile.py -s bench_backends -- --output docs/benchmarks/backends.md
 
-Ends with 1 where a library carries an operation with more overhead than it may, or is faster than our own back end.
+Ends with 1 where a library carries an operation with more overhead than it may, or is faster than our own backend.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def libraries(options: argparse.Namespace) -> list[Library]:
 
 
 def measure(found: list[Library], options: argparse.Namespace, folder: Path) -> dict[int, dict[str, Times]]:
-    """All in turns: our own back end, and each library as it is and below us."""
+    """All in turns: our own backend, and each library as it is and below us."""
     recipes = [Recipe(NATIVE, (str(options.programs / "frd_worker"),))]
     recipes += [recipe for library in found for recipe in library.recipes(options.programs)]
     contestants: dict[str, Contestant] = {}
@@ -138,7 +138,7 @@ def head() -> list[str]:
         "# Operations that a library carries",
         "",
         f"In-place float32 sums among {RANKS} ranks on one host. Cells are microseconds, minimum / median; smaller is",
-        "better. *native*: our own back end. *over*: the same program, carried by the library. *directly*: its own",
+        "better. *native*: our own backend. *over*: the same program, carried by the library. *directly*: its own",
         "allreduce, called without Farandole, in a process that asked for threads as ours does (without, MPICH takes",
         "three times as long for 1 MiB). The overhead is that of the minimums; it may be 20 us, and 15 % from 4 MiB",
         "on, and *native* must be ahead of the library at every size. All took turns in one run, so *native* is",

@@ -1,4 +1,4 @@
-// Allreduce between ranks that share memory, through the native back end alone, beside what the machine allows.
+// Allreduce between ranks that share memory, through the native backend alone, beside what the machine allows.
 //
 //   staged_bench [ranks = 2] [seconds per size = 1] [bytes = all sizes]
 //

@@ -1,4 +1,4 @@
-"""A tutorial's script for DistributedDataParallel, on Farandole: the back end's name and two lines are ours.
+"""A tutorial's script for DistributedDataParallel, on Farandole: the backend's name and two lines are ours.
 
     farandole run -np 2 python examples/torch/ddp.py
     torchrun --nproc-per-node 2 examples/torch/ddp.py
@@ -8,7 +8,7 @@ Needs farandole-torch.
 
 from __future__ import annotations
 
-import farandole_torch.distributed  # noqa: F401  # registers the back end
+import farandole_torch.distributed  # noqa: F401  # registers the backend
 import torch
 import torch.distributed as dist
 from torch import nn

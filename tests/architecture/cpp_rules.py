@@ -1,4 +1,4 @@
-"""Rules of the C++ tree: who includes whom, who names a back end, who reads the environment."""
+"""Rules of the C++ tree: who includes whom, who names a backend, who reads the environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAYERS["bindings"] = {"common", "engine"}
 _C_HEADER = "farandole/farandole.h"
 _MAY_SEE_C_HEADER = {"capi", "bindings"}
 
-_IN_ANY_WORD = ("nccl", "gloo")  # names of back ends that are a part of no other word
+_IN_ANY_WORD = ("nccl", "gloo")  # names of backends that are a part of no other word
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?P<open>[<"])(?P<name>[^>"]+)[>"]', re.MULTILINE)
 # Libraries of their own, which the core opens where they are: what is C++ cannot be looked up at run time.
 _BRIDGES = ("core/gloo/",)
@@ -80,14 +80,14 @@ def layer_violations(files: Iterable[Source]) -> list[str]:
 
 
 def back_end_isolation_violations(files: Iterable[Source]) -> list[str]:
-    """A back end's folder is included by itself only: the table declares its rows instead."""
+    """A backend's folder is included by itself only: the table declares its rows instead."""
     found = []
     for source in files:
         own = re.match(r"core/src/backends/([^/]+)/", source.path)
         for line, _, name in _includes(source):
             target = re.match(r"backends/([^/]+)/", name)
             if target and layer_of(source.path) and (own is None or own[1] != target[1]):
-                found.append(f"{source.path}:{line}: only its own folder knows the back end {target[1]} ({name})")
+                found.append(f"{source.path}:{line}: only its own folder knows the backend {target[1]} ({name})")
     return found
 
 
@@ -106,7 +106,7 @@ def foreign_header_violations(files: Iterable[Source]) -> list[str]:
 
 
 def _back_end_names(files: Iterable[Source]) -> re.Pattern[str]:
-    """Finds the name of each back end that has a folder, as a group of that name."""
+    """Finds the name of each backend that has a folder, as a group of that name."""
     folders = {match[1] for source in files if (match := re.match(r"core/src/backends/([^/]+)/", source.path))}
     found = [f"(?P<{name}>(?i:{name}))" for name in folders & {*_IN_ANY_WORD}]
     for name in folders - {*_IN_ANY_WORD}:
@@ -117,7 +117,7 @@ def _back_end_names(files: Iterable[Source]) -> re.Pattern[str]:
 
 
 def back_end_name_violations(files: Iterable[Source]) -> list[str]:
-    """Below core/src, a back end's name appears in its folder and in the table, in comments no more than in code."""
+    """Below core/src, a backend's name appears in its folder and in the table, in comments no more than in code."""
     files = [source for source in files if source.path.startswith("core/src/")]
     names = _back_end_names(files)
     found = []
@@ -127,7 +127,7 @@ def back_end_name_violations(files: Iterable[Source]) -> list[str]:
         for match in names.finditer(source.text):
             if not source.path.startswith(f"core/src/backends/{match.lastgroup}/"):
                 found.append(
-                    f"{source.path}:{line_of(source.text, match.start())}: names the back end {match.lastgroup}"
+                    f"{source.path}:{line_of(source.text, match.start())}: names the backend {match.lastgroup}"
                 )
     return found
 

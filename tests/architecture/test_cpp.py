@@ -143,10 +143,10 @@ def test_a_back_end_s_name_elsewhere_is_found(plant: Plant) -> None:
         }
     )
     assert back_end_name_violations(files) == [
-        "core/src/backends/nccl/b.cc:1: names the back end gloo",
-        "core/src/engine/a.cc:1: names the back end nccl",
-        "core/src/engine/a.cc:2: names the back end mpi",
-        "core/src/world/f.cc:1: names the back end echo",
+        "core/src/backends/nccl/b.cc:1: names the backend gloo",
+        "core/src/engine/a.cc:1: names the backend nccl",
+        "core/src/engine/a.cc:2: names the backend mpi",
+        "core/src/world/f.cc:1: names the backend echo",
     ]
 
 

@@ -1,4 +1,4 @@
-"""The table operations x element types x back ends of docs/guide/back-ends.md, made from what the back ends declare.
+"""The table operations x element types x backends of docs/guide/back-ends.md, made from what the backends declare.
 
 nox -s python -- tests/backends/test_supported.py      fails where the page says something else
 PYTHONPATH=core/python python tests/backends/supported.py      writes it there
@@ -26,7 +26,7 @@ _GROUPS = {
 
 @dataclass(frozen=True)
 class Row:
-    """An operation as a back end is asked for it."""
+    """An operation as a backend is asked for it."""
 
     title: str
     kind: Kind
@@ -72,7 +72,7 @@ def _names(dtypes: set[DType]) -> list[str]:
 
 
 def performed(back_end: str, row: Row, on_device: bool, cut_off: bool = False) -> set[DType]:
-    """The element types of which the back end declares the operation.
+    """The element types of which the backend declares the operation.
 
     on_device: of tensors there, without host memory. cut_off: between hosts, with FARANDOLE_<NAME>_NETWORK=0.
     """

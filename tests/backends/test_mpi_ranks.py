@@ -1,4 +1,4 @@
-"""Every call that the back end makes of MPI, by each library: core/tests/mpi_ranks, in the session `carried`."""
+"""Every call that the backend makes of MPI, by each library: core/tests/mpi_ranks, in the session `carried`."""
 
 import os
 import subprocess

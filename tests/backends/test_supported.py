@@ -1,4 +1,4 @@
-"""The guide's table says what the back ends declare."""
+"""The guide's table says what the backends declare."""
 
 from farandole._native import core
 from farandole._ops import Kind, ReduceOp

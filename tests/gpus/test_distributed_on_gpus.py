@@ -1,4 +1,4 @@
-"""The back end "farandole" of torch.distributed on real GPUs."""
+"""The backend "farandole" of torch.distributed on real GPUs."""
 
 import pytest
 import torch

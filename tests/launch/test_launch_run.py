@@ -64,7 +64,7 @@ def test_hosts_alone_mean_their_slots(run: Callable) -> None:
         (["-np", "2", "--no-such-option", "true"], "no-such-option"),
         (["-np", "1", "--start-timeout", "0", "true"], "--start-timeout"),
         (["-np", "1", "--start-timeout", "soon", "true"], "soon"),
-        (["-np", "1", "--backend", "native,nonsense", "true"], "'nonsense' is no back end"),
+        (["-np", "1", "--backend", "native,nonsense", "true"], "'nonsense' is no backend"),
         (["-np"], "requires an argument"),
         (["-np", "1", "--output-dir", "/proc/nowhere", "true"], "/proc/nowhere"),
     ],

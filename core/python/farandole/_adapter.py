@@ -104,7 +104,7 @@ class Adapter(ABC, Generic[T]):
     asks the methods below only where it cannot use the memory as it is."""
 
     device: DeviceMemory[T] | None = None
-    """Where there is one, tensors on CUDA devices are given to the core as they lie there; a back end takes them so, or
+    """Where there is one, tensors on CUDA devices are given to the core as they lie there; a backend takes them so, or
     the core copies them beside the host's work. Else the operation goes through a staging tensor on the host."""
 
     is_profiled: Callable[[], bool] | None = None

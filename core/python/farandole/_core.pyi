@@ -133,7 +133,7 @@ class Handle(_handles.Handle[R_co], Generic[R_co]):
 class Output:
     """Memory owned by the core, freed when the last reference (or view through the buffer protocol) goes.
 
-    That of a device, which is where inputs on a device have results if their back end can, has no such view.
+    That of a device, which is where inputs on a device have results if their backend can, has no such view.
     """
 
     shape: tuple[int, ...]
@@ -147,7 +147,7 @@ def reads_devices() -> bool:
     """Whether tensors on a device may be handed over: in a world of several ranks."""
 
 def takes_device_memory() -> bool:
-    """Whether a back end of this world, one of several ranks, takes tensors as they lie on a device."""
+    """Whether a backend of this world, one of several ranks, takes tensors as they lie on a device."""
 
 def settings_take_device_memory() -> bool:
     """Whether the settings list one, for what must be known before there is a world."""
@@ -156,10 +156,10 @@ def info() -> dict[str, object]:
     """Figures for tests and tools: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""
 
 def find_back_ends() -> list[tuple[str, str, str]]:
-    """Of each back end its name, its library with the version or "", and what is missing or ""; opens libraries."""
+    """Of each backend its name, its library with the version or "", and what is missing or ""; opens libraries."""
 
 def performs(back_end: str, op: int, dtype: int, reduce: int, on_device: bool, factor: float) -> bool:
-    """Whether a back end declares that it performs an operation; on a device: without host memory. Not an average."""
+    """Whether a backend declares that it performs an operation; on a device: without host memory. Not an average."""
 
 back_ends: tuple[str, ...]
 """What this build can carry collectives with, the preferred one first: "native", ..."""

@@ -190,7 +190,7 @@ def test_launcher(ranks: int) -> list[str]:
 def find_libraries(wanted: Sequence[str] | None = None) -> None:
     """Sets FARANDOLE_NCCL_LIB to the library of the package nvidia-nccl-cu12 or -cu13, if one is installed.
 
-    Does nothing where the variable is set, or where NCCL is not among the back ends `wanted`, by default those of
+    Does nothing where the variable is set, or where NCCL is not among the backends `wanted`, by default those of
     FARANDOLE_BACKEND.
     """
     if "nccl" not in (back_ends() if wanted is None else wanted) or os.environ.get("FARANDOLE_NCCL_LIB"):

@@ -1,7 +1,7 @@
 """The trials of the compiled core by `farandole doctor`, each in a process of its own: a crash does not end doctor.
 
 describe   load the core                                         -> where it is, its ABI
-back_ends  look for the libraries of all back ends               -> which are found or missing, which are asked for
+back_ends  look for the libraries of all backends               -> which are found or missing, which are asked for
 exercise   init, sums against a closed formula, shutdown         -> rank, size, instruction set, groups
 """
 

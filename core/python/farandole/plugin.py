@@ -90,7 +90,7 @@ def api_address() -> int:
 
 
 def takes_device_memory() -> bool:
-    """Whether a back end of this world performs operations on tensors as they lie on a device.
+    """Whether a backend of this world performs operations on tensors as they lie on a device.
 
     Those that none performs there the core stages in pinned host memory. False before `init`, and in a world of one.
     """
@@ -98,7 +98,7 @@ def takes_device_memory() -> bool:
 
 
 def may_take_device_memory() -> bool:
-    """Whether the settings list a back end that takes tensors as they lie on a device. Before `init`, too."""
+    """Whether the settings list a backend that takes tensors as they lie on a device. Before `init`, too."""
     return _core.settings_take_device_memory()
 
 

@@ -35,7 +35,7 @@ Status BackendList::Read(const std::vector<std::string>& names, BackendList* bac
   for (const std::string& name : names) {
     const auto same = [&name](const BackendKind* kind) { return kind->name == name; };
     const auto found = std::find_if(std::begin(kKinds), std::end(kKinds), same);
-    if (found == std::end(kKinds)) return RefuseList(names, "'" + name + "' is no back end of this version");
+    if (found == std::end(kKinds)) return RefuseList(names, "'" + name + "' is no backend of this version");
     const auto number = static_cast<int>(found - std::begin(kKinds));
     if (std::count(numbers.begin(), numbers.end(), number) > 0) return RefuseList(names, name + " is listed twice");
     numbers.push_back(number);
@@ -146,7 +146,7 @@ Status BackendTable::Exchange(const Settings& settings, int rank, int size, cons
   for (const BackendKind* kind : kKinds) {
     if (kind->exchange != nullptr) return kind->exchange(settings, rank, size, mine, all);
   }
-  return Internal("no back end of this build can exchange addresses through its launcher");
+  return Internal("no backend of this build can exchange addresses through its launcher");
 }
 
 }  // namespace farandole

@@ -189,7 +189,7 @@ Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Ope
   if (refused == facts.end()) refused = facts.begin();  // some backend supports each, none supports all
   const std::string what = Reduces(request.kind) ? std::string(NameOf(request.reduce)) + " of " : "";
   const char* const where = refused->on_device ? " on a device" : " in host memory";
-  return Refuse(request, "no back end of FARANDOLE_BACKEND=" + backend_list.ToString() + " performs " + what +
+  return Refuse(request, "no backend of FARANDOLE_BACKEND=" + backend_list.ToString() + " performs " + what +
                              NameOf(refused->dtype) + where + "; add " + BackendTable::Names()[0] + " to the list");
 }
 

@@ -266,7 +266,7 @@ std::string DescribeRank(int rank, const std::string& title) {
   return Metadata(rank, kOperations, "process_name", "\"name\":" + Quoted(title)) + ",\n" +
          Metadata(rank, kOperations, "process_sort_index", "\"sort_index\":" + std::to_string(rank)) + ",\n" +
          Metadata(rank, kOperations, "thread_name", "\"name\":\"operations\"") + ",\n" +
-         Metadata(rank, kBackEnd, "thread_name", "\"name\":\"back end\"");
+         Metadata(rank, kBackEnd, "thread_name", "\"name\":\"backend\"");
 }
 
 std::string EventsOf(const TraceRecord& record, int rank, int64_t offset_ns, uint64_t number) {

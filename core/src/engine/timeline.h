@@ -12,7 +12,7 @@
 //
 //   gradient.3 (allreduce)   [ submitted                              done ]
 //                              [ NEGOTIATE ][ QUEUE ][ ALLREDUCE          ]
-//   back end                                         [ allreduce of 5     ]
+//   backend                                         [ allreduce of 5     ]
 #pragma once
 
 #include <array>

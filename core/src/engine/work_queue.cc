@@ -64,7 +64,7 @@ Status WorkQueue::Start(PlannedTask* task) {
   running_ = backends_.At(number);
   last_progress_ = Now();
   StampStart(task);
-  if (running_ == nullptr) return Internal("back end number " + std::to_string(number) + " is not in use on this rank");
+  if (running_ == nullptr) return Internal("backend number " + std::to_string(number) + " is not in use on this rank");
   return running_->Start(&task->task);
 }
 

@@ -1,4 +1,4 @@
-// A rank of a job started by an MPI's own launcher: every collective of the MPI back end, in one call and in pieces, on
+// A rank of a job started by an MPI's own launcher: every collective of the MPI backend, in one call and in pieces, on
 // the whole world and on a process set.
 //
 //   mpirun -n 3 mpi_ranks /usr/lib/libmpi.so.40

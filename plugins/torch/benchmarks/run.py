@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import farandole_torch as hvd
-import farandole_torch.distributed  # registers the back end, and finds the other ranks for gloo
+import farandole_torch.distributed  # registers the backend, and finds the other ranks for gloo
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -20,7 +20,7 @@ def autoload() -> None:
 
 
 def register() -> None:
-    """Make the back end "farandole" and init_method="farandole://" known to torch.distributed, once."""
+    """Make the backend "farandole" and init_method="farandole://" known to torch.distributed, once."""
     import torch.distributed as dist
 
     if not hasattr(dist.Backend, "FARANDOLE"):

@@ -1,4 +1,4 @@
-"""torch.distributed over the back end "farandole": its collectives, DistributedDataParallel and fully_shard."""
+"""torch.distributed over the backend "farandole": its collectives, DistributedDataParallel and fully_shard."""
 
 import copy
 import inspect
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from farandole.testing import world
 from versions import needs
 
-pytestmark = [pytest.mark.timeout(180), needs(2, 7, "what the back end needs")]
+pytestmark = [pytest.mark.timeout(180), needs(2, 7, "what the backend needs")]
 
 
 def joined():

@@ -315,7 +315,7 @@ def test_a_saved_model_goes_on_where_it_was(tmp_path):
     world(2).run(saved_and_loaded, str(tmp_path), timeout=120)
 
 
-# ---- Values, other back ends, a rank that dies
+# ---- Values, other backends, a rank that dies
 
 
 def values():

@@ -132,7 +132,7 @@ def test_spans(tmp_path, check):
     world(2).run(check, str(tmp_path))
 
 
-@needs(2, 7, "what the back end needs")
+@needs(2, 7, "what the backend needs")
 def test_spans_of_the_back_end(tmp_path):
     world(2).run(data_parallel, str(tmp_path))
 

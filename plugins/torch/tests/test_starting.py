@@ -1,4 +1,4 @@
-"""torch.distributed without an init_method, however the ranks are started; Farandole's back end beside gloo.
+"""torch.distributed without an init_method, however the ranks are started; Farandole's backend beside gloo.
 
 The ranks are forks of a process that has imported PyTorch. tests/examples runs the starters' commands, with
 FARANDOLE_LONG=1.
@@ -10,7 +10,7 @@ import pytest
 from farandole.testing import spawn
 from versions import needs
 
-pytestmark = [pytest.mark.timeout(180), needs(2, 7, "what the back end needs")]
+pytestmark = [pytest.mark.timeout(180), needs(2, 7, "what the backend needs")]
 WORKS = """
 import sys
 
@@ -97,5 +97,5 @@ def test_a_refusal_shows_the_users_line_alone(tmp_path):
         'dist.new_group([0], backend="farandole")\n'
     )
     _, output = spawn(2, script, timeout=60, check=False)[0]
-    assert "the back end farandole knows no process set of the ranks [0]" in output
+    assert "the backend farandole knows no process set of the ranks [0]" in output
     assert 'train.py", line 3' in output.rpartition('  File "')[2], output

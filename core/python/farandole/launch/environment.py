@@ -98,7 +98,7 @@ def check_back_ends(base: Mapping[str, str]) -> None:
         known = name in BACK_ENDS
         if known and names.count(name) == 1:
             continue
-        what = f"{name} stands there twice" if known else f"{name!r} is no back end"
+        what = f"{name} stands there twice" if known else f"{name!r} is no backend"
         allowed = ", ".join(BACK_ENDS)
         raise SettingError(f"FARANDOLE_BACKEND={text}: {what}; allowed: one or more of {allowed}, the preferred first.")
     if "mpi" in names:

@@ -37,7 +37,7 @@ Status Open(const std::string& path, const FrdGlooTable** table) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Invalid(
-        std::string("the back end gloo needs ") + kFileName + ", which cannot be opened (" + dlerror() +
+        std::string("the backend gloo needs ") + kFileName + ", which cannot be opened (" + dlerror() +
         "); install Gloo (Debian, Ubuntu: apt install libgloo-dev), build it from Farandole's sources (cmake -S "
         "core/gloo -B build && cmake --build build), and set FARANDOLE_GLOO_LIB to its path; or take gloo out of "
         "FARANDOLE_BACKEND");

@@ -1,4 +1,4 @@
-// Back ends that block, over a library of collectives made here: its ranks are threads that meet at a barrier and read
+// Backends that block, over a library of collectives made here: its ranks are threads that meet at a barrier and read
 // each other's memory. It knows one contiguous input and output only, and no scale, like the libraries in the world.
 #include "backends/blocking.h"
 

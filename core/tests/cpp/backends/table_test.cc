@@ -40,10 +40,10 @@ TEST(BackendList, NamesThatAreNoneAreRefusedWithThoseThatAre) {
   BackendList backend_list;
   const Status unknown = BackendList::Read({"native", "nctl"}, &backend_list);
   EXPECT_EQ(unknown.code(), Code::kInvalid);
-  EXPECT_NE(unknown.message().find("FARANDOLE_BACKEND=native,nctl: 'nctl' is no back end"), std::string::npos);
+  EXPECT_NE(unknown.message().find("FARANDOLE_BACKEND=native,nctl: 'nctl' is no backend"), std::string::npos);
   EXPECT_NE(unknown.message().find("the preferred one first: native, "), std::string::npos) << unknown.message();
   EXPECT_NE(BackendList::Read({"native", "native"}, &backend_list).message().find("twice"), std::string::npos);
-  EXPECT_NE(BackendList::Read({""}, &backend_list).message().find("'' is no back end"), std::string::npos);
+  EXPECT_NE(BackendList::Read({""}, &backend_list).message().find("'' is no backend"), std::string::npos);
 }
 
 }  // namespace

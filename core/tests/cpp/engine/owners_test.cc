@@ -264,7 +264,7 @@ TEST_F(DeadlockDetectorTest, AThreadHereThatMayStillCallSomethingIsADoubt) {
   EXPECT_FALSE(Finds());
   SetStackFunction(&OnlyThisThread);
   wait_.is_under_way = true;
-  EXPECT_FALSE(Finds()) << "the back end ends it";
+  EXPECT_FALSE(Finds()) << "the backend ends it";
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ Tensor WithoutEvent(float* memory, size_t count) {
   return tensor;
 }
 
-using Case = std::tuple<std::vector<int>, std::vector<std::string>>;  // groups, back ends
+using Case = std::tuple<std::vector<int>, std::vector<std::string>>;  // groups, backends
 
 class Streamless : public OnFakeGpus<testing::TestWithParam<Case>> {
  protected:

@@ -75,7 +75,7 @@ def push(
 ) -> bool:
     """Begin a collective that reads `sources` and writes `targets`, the same arrays for one in place. Never waits.
 
-    Arrays that are all on one GPU go to the core as they lie, where the world has a back end for that and the results
+    Arrays that are all on one GPU go to the core as they lie, where the world has a backend for that and the results
     are not the core's to allocate. False, and nothing is begun, for others on a GPU. Raises for misuse that can be seen
     at once; everything else is raised by MXNet when somebody waits for a target.
     """

@@ -26,7 +26,7 @@ def _check_version() -> None:
 def _loaded(path: str) -> Any:
     """The operations. The library reads the variable meanwhile: what TensorFlow is to hand over as it lies on a device.
 
-    Users may have set it; else that is GPUs' tensors, where the settings list a back end that takes them there.
+    Users may have set it; else that is GPUs' tensors, where the settings list a backend that takes them there.
     """
     with environment_default(_DEVICE, "GPU" if may_take_device_memory() else ""):
         return tf.load_op_library(path)

@@ -222,7 +222,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Work:
         raise ValueError(
-            "the back end farandole does not receive from just anyone: say from whom, recv(tensor, src=...)"
+            "the backend farandole does not receive from just anyone: say from whom, recv(tensor, src=...)"
         )
 
     def _passed(self, tensors: list[Tensor], source: int, target: int, tag: int) -> Work:
@@ -240,7 +240,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         pair = ProcessSet(ranks)
         if pair.process_set_id is None:
             raise ValueError(
-                "send and recv of the back end farandole need a process set of the two ranks: call "
+                "send and recv of the backend farandole need a process set of the two ranks: call "
                 f"farandole_torch.add_process_set({ranks}) on every rank before, or use scatter or all_to_all"
             )
         return pair

@@ -1,4 +1,4 @@
-"""torch.distributed on Farandole: the back end "farandole", for tensors on the host and on GPUs.
+"""torch.distributed on Farandole: the backend "farandole", for tensors on the host and on GPUs.
 
     import torch.distributed as dist
 
@@ -52,7 +52,7 @@ def create(options: Any, _: Any) -> ProcessGroup:
             "both with the same launcher, and leave out rank= and world_size="
         )
     if ranks != sorted(ranks):
-        raise ValueError(f"the back end farandole numbers a group's ranks in ascending order, not as {ranks}")
+        raise ValueError(f"the backend farandole numbers a group's ranks in ascending order, not as {ranks}")
     return ProcessGroup(options.group_rank, ranks, _set_of(ranks))
 
 
@@ -64,7 +64,7 @@ def _job(options: Any) -> str:
     job: str = options.store.get("farandole").decode()
     if job.partition(" ")[0] != here:
         raise ValueError(
-            f"rank {options.group_rank} is on {here} and rank 0 on {job.partition(' ')[0]}: the back end farandole is "
+            f"rank {options.group_rank} is on {here} and rank 0 on {job.partition(' ')[0]}: the backend farandole is "
             "for one host for now"
         )
     return job
@@ -76,7 +76,7 @@ def _set_of(ranks: list[int]) -> ProcessSet | None:
     process_set = ProcessSet(ranks)
     if process_set.process_set_id is None:
         raise ValueError(
-            f"the back end farandole knows no process set of the ranks {sorted(ranks)}: call "
+            f"the backend farandole knows no process set of the ranks {sorted(ranks)}: call "
             f"farandole_torch.add_process_set({sorted(ranks)}) on every rank before dist.new_group"
         )
     return process_set

@@ -6,7 +6,7 @@
     model.compile(optimizer=hvd.DistributedOptimizer(optimizer), ...)
     model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
 
-Which back end Keras uses is settled when it is first imported.
+Which backend Keras uses is settled when it is first imported.
 """
 
 from typing import Any as _Any

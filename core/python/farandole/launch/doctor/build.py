@@ -184,21 +184,21 @@ def _load(facts: Facts) -> Finding:
 def _back_ends(facts: Facts) -> list[Finding]:
     """Those that need a library: which it is, or that there is none, which who asks for it has to mend."""
     if facts.back_ends.error:
-        return [warn("back ends", f"cannot be looked for: {facts.back_ends.error}", "Look at its last line.")]
+        return [warn("backends", f"cannot be looked for: {facts.back_ends.error}", "Look at its last line.")]
     answer = facts.back_ends.answers[0]
     asked_for, names = answer.get("asked_for", []), [name for name, _, _ in answer["found"]]
     found = [
-        fail("back ends", f"FARANDOLE_BACKEND asks for {name!r}, which is none of this version", _known(names))
+        fail("backends", f"FARANDOLE_BACKEND asks for {name!r}, which is none of this version", _known(names))
         for name in asked_for
         if name not in names
     ]
     for name, library, missing in answer["found"]:
         if missing and name in asked_for:
-            found.append(fail(f"back end {name}", missing, "Do that, or take it out of FARANDOLE_BACKEND."))
+            found.append(fail(f"backend {name}", missing, "Do that, or take it out of FARANDOLE_BACKEND."))
         elif missing:
-            found.append(ok(f"back end {name}", f"not here; needed with FARANDOLE_BACKEND={name} only: {missing}"))
+            found.append(ok(f"backend {name}", f"not here; needed with FARANDOLE_BACKEND={name} only: {missing}"))
         elif library:
-            found.append(ok(f"back end {name}", f"{library}; the job's key does not guard its sockets"))
+            found.append(ok(f"backend {name}", f"{library}; the job's key does not guard its sockets"))
     return found
 
 

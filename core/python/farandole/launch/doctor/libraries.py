@@ -1,6 +1,6 @@
 """CUDA's driver: where it lies, found without loading it into this process.
 
-The libraries of the back ends are looked for by the core itself (build.py), which may find them in other places.
+The libraries of the backends are looked for by the core itself (build.py), which may find them in other places.
 """
 
 from __future__ import annotations
