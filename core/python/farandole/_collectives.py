@@ -31,6 +31,8 @@ class Collectives(RowCollectives[T]):
     operation takes place, by default all; this rank must be one of them, and `add_process_set` must have made the set
     known. A root is a rank of the world, in sets too.
 
+    Examples are of two ranks, with `import farandole.numpy as hvd` and `import numpy as np`.
+
     Raises, in all of them: NotInitializedError; ValueError for misuse that this rank sees alone; MismatchError;
     PeerLostError; DeadlineError.
     """
@@ -74,6 +76,10 @@ class Collectives(RowCollectives[T]):
             prescale_factor: multiplies before the reduction.
             postscale_factor: multiplies after it.
             process_set: see the class.
+
+        Example:
+            >>> hvd.allreduce(np.array([1.0, 2.0]) * hvd.rank(), op=hvd.Sum)
+            array([1., 2.])
         """
         parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         if compression is None:
@@ -96,7 +102,12 @@ class Collectives(RowCollectives[T]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet | None = None,
     ) -> list[T]:
-        """`allreduce` of several tensors as one operation: it starts when every rank has called it with all of them."""
+        """`allreduce` of several tensors as one operation: it starts when every rank has called it with all of them.
+
+        Example:
+            >>> hvd.grouped_allreduce([np.ones(1), np.ones(2)], op=hvd.Sum)
+            [array([2.]), array([2., 2.])]
+        """
         parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         check_sequence(tensors)
         compression = compression or self.Compression.none
@@ -111,6 +122,12 @@ class Collectives(RowCollectives[T]):
         Args:
             params: what the framework's plugin documents: a mapping of names to tensors, or (name, tensor) pairs.
             root_rank: whose values all ranks get.
+
+        Example:
+            >>> weights = {"w": np.full(2, float(hvd.rank()))}
+            >>> hvd.broadcast_parameters(weights, root_rank=1)
+            >>> weights["w"]
+            array([1., 1.])
         """
         handles = [
             self.broadcast_async_(tensor, root_rank, f"parameters.{name}")

@@ -45,6 +45,14 @@ class Form(Generic[T, R]):
 
         `allreduce_` writes the result into `tensor` and returns it. `allreduce_async` and `allreduce_async_` return a
         Handle at once; until it is synchronized do not write the tensor, and in place do not read it either.
+
+        Example:
+            >>> values = np.array([1.0, 2.0])
+            >>> handle = hvd.allreduce_async_(values, op=hvd.Sum)
+            >>> hvd.synchronize(handle) is values
+            True
+            >>> values
+            array([2., 4.])
         """
         parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         act = self._act  # 40 ns less than to call an attribute
@@ -56,6 +64,10 @@ class Form(Generic[T, R]):
         `broadcast` returns a new tensor, `broadcast_` writes into `tensor` and returns it. `broadcast_async` and
         `broadcast_async_` return a Handle at once; until it is synchronized do not write the tensor, and in place do
         not read it either.
+
+        Example:
+            >>> hvd.broadcast(np.full(2, hvd.rank()), root_rank=1)
+            array([1, 1])
         """
         parameters = rooted(root_rank, name, process_set)
         act = self._act
@@ -82,6 +94,12 @@ class GroupedForm(Generic[T, R]):
 
         `grouped_allreduce_` writes the results into the tensors and returns them. `grouped_allreduce_async` and
         `grouped_allreduce_async_` return a Handle at once.
+
+        Example:
+            >>> values = [np.ones(1), np.ones(2)]
+            >>> results = hvd.grouped_allreduce_(values, op=hvd.Sum)
+            >>> values
+            [array([2.]), array([2., 2.])]
         """
         parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         check_sequence(tensors)

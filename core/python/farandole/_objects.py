@@ -26,6 +26,9 @@ def barrier(process_set: ProcessSet | None = None) -> None:
     """Block until every rank of the set, by default every rank, called it; Ctrl-C interrupts.
 
     Raises like every operation.
+
+    Example:
+        >>> hvd.barrier()
     """
     parameters = plain(None, process_set)
     await_earlier()
@@ -47,6 +50,12 @@ def join(device: int = -1) -> int:
 
     Raises:
         ValueError: this rank has joined already, in another thread.
+
+    Example:
+        >>> if hvd.rank() == 0:  # this rank has one batch more
+        ...     total = hvd.allreduce(np.ones(2), op=hvd.Sum)
+        >>> hvd.join() in (0, 1)
+        True
     """
     await_earlier()
     handle = core.submit(Kind.JOIN, [], None)
@@ -68,6 +77,10 @@ def broadcast_object(
 
     Returns:
         On the root `obj` itself, elsewhere a copy.
+
+    Example:
+        >>> hvd.broadcast_object({"seed": 7} if hvd.rank() == 0 else None)
+        {'seed': 7}
     """
     parameters = rooted(root_rank, name, process_set)
     is_root = _world.rank() == root_rank
@@ -82,7 +95,12 @@ def broadcast_object(
 
 
 def allgather_object(obj: S, name: str | None = None, process_set: ProcessSet | None = None) -> list[S]:
-    """A list with every rank's object, in rank order, on every rank of the set; objects of any kind and size."""
+    """A list with every rank's object, in rank order, on every rank of the set; objects of any kind and size.
+
+    Example:
+        >>> hvd.allgather_object(f"rank {hvd.rank()}")
+        ['rank 0', 'rank 1']
+    """
     parameters = plain(name, process_set)
     payload = _pickled(obj)
     count = ctypes.c_int64(len(payload))

@@ -143,6 +143,13 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         ValueError: this world has a set of these ranks already, or lacks one of the ranks, or these ranks are in as
             many sets as can be, 63.
         MismatchError: the ranks ask for different sets, even if one of them has its set already.
+
+    Example:
+        >>> first = hvd.add_process_set([0])
+        >>> first.included() == (hvd.rank() == 0)
+        True
+        >>> hvd.remove_process_set(first)
+        True
     """
     added = _fitting(process_set)
     with _state.lock:
@@ -162,6 +169,12 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     Returns:
         Whether there was such a set to forget: False for `global_process_set`, which stays, and for one that was not
         added.
+
+    Example:
+        >>> hvd.remove_process_set(hvd.add_process_set([1]))
+        True
+        >>> hvd.remove_process_set(hvd.global_process_set)
+        False
     """
     if not isinstance(process_set, ProcessSet):
         raise ValueError(f"remove_process_set takes a ProcessSet, not {process_set!r}")
@@ -179,7 +192,12 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
-    """The sets of this world: their numbers and ranks, the whole world's included. Raises NotInitializedError."""
+    """The sets of this world: their numbers and ranks, the whole world's included. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.get_process_set_ids_and_ranks()
+        {0: [0, 1]}
+    """
     _need_world()
     return {number: list(ranks) for ranks, number in _state.ids.items()}
 
@@ -189,6 +207,10 @@ def process_set_included(process_set_id: int = 0) -> bool:
 
     Raises:
         ValueError: this world has no such set.
+
+    Example:
+        >>> hvd.process_set_included(0)
+        True
     """
     sets = get_process_set_ids_and_ranks()
     if process_set_id not in sets:

@@ -34,23 +34,42 @@ class RowCollectives(Generic[T]):
         """The ranks' tensors one after the other along the first dimension, the lowest rank's first, as a new tensor.
 
         The first dimension may differ between ranks and may be 0; the others and the dtype are alike.
+
+        Example:
+            >>> hvd.allgather(np.full(hvd.rank() + 1, hvd.rank()))
+            array([0, 1, 1])
         """
         return self._gather([tensor], plain(name, process_set)).wait()[0]
 
     def allgather_async(self, tensor: T, name: str | None = None, process_set: ProcessSet | None = None) -> Handle[T]:
-        """`allgather` that returns at once; the tensor must not be written until the handle is synchronized."""
+        """`allgather` that returns at once; the tensor must not be written until the handle is synchronized.
+
+        Example:
+            >>> hvd.allgather_async(np.array([hvd.rank()])).wait()
+            array([0, 1])
+        """
         return self._gather([tensor], plain(name, process_set)).map(_only)
 
     def grouped_allgather(
         self, tensors: Sequence[T], name: str | None = None, process_set: ProcessSet | None = None
     ) -> list[T]:
-        """`allgather` of several tensors as one operation."""
+        """`allgather` of several tensors as one operation.
+
+        Example:
+            >>> hvd.grouped_allgather([np.array([hvd.rank()]), np.ones(1)])
+            [array([0, 1]), array([1., 1.])]
+        """
         return self._gather(tensors, plain(name, process_set)).wait()
 
     def grouped_allgather_async(
         self, tensors: Sequence[T], name: str | None = None, process_set: ProcessSet | None = None
     ) -> Handle[list[T]]:
-        """`grouped_allgather` that returns at once."""
+        """`grouped_allgather` that returns at once.
+
+        Example:
+            >>> hvd.grouped_allgather_async([np.array([hvd.rank()]), np.ones(1)]).wait()
+            [array([0, 1]), array([1., 1.])]
+        """
         return self._gather(tensors, plain(name, process_set))
 
     @overload
@@ -76,6 +95,15 @@ class RowCollectives(Generic[T]):
         Returns:
             The tensor; where `splits` is given, (the tensor, how many rows came from each rank of the set), the latter
             with the dtype of `splits`, or int64 where that is a list.
+
+        Example:
+            >>> hvd.alltoall(np.array([hvd.rank(), hvd.rank()]))
+            array([0, 1])
+            >>> rows, received = hvd.alltoall(np.full(3, hvd.rank()), splits=[1, 2])
+            >>> rows.tolist() == ([0, 1] if hvd.rank() == 0 else [0, 0, 1, 1])
+            True
+            >>> received.tolist() == [hvd.rank() + 1] * 2
+            True
         """
         return self._exchange(tensor, splits, plain(name, process_set), process_set).wait()
 
@@ -90,7 +118,12 @@ class RowCollectives(Generic[T]):
     def alltoall_async(
         self, tensor: T, splits: object = None, name: str | None = None, process_set: ProcessSet | None = None
     ) -> Handle[Any]:
-        """`alltoall` that returns at once; the tensor must not be written until the handle is synchronized."""
+        """`alltoall` that returns at once; the tensor must not be written until the handle is synchronized.
+
+        Example:
+            >>> hvd.alltoall_async(np.array([hvd.rank(), hvd.rank()])).wait()
+            array([0, 1])
+        """
         return self._exchange(tensor, splits, plain(name, process_set), process_set)
 
     def reducescatter(
@@ -107,6 +140,10 @@ class RowCollectives(Generic[T]):
 
         Every rank gets as many rows; where the rows do not divide evenly, the first ranks get one more. `op` is any
         reduction but Adasum.
+
+        Example:
+            >>> hvd.reducescatter(np.array([3.0, 3.0]), op=hvd.Sum)
+            array([6.])
         """
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
         if compression is None:
@@ -124,7 +161,12 @@ class RowCollectives(Generic[T]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> Handle[T]:
-        """`reducescatter` that returns at once; the tensor must not be written until the handle is synchronized."""
+        """`reducescatter` that returns at once; the tensor must not be written until the handle is synchronized.
+
+        Example:
+            >>> hvd.reducescatter_async(np.array([3.0, 3.0]), op=hvd.Sum).wait()
+            array([6.])
+        """
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
         return self._scatter([tensor], parameters).map(_only)
 
@@ -138,7 +180,12 @@ class RowCollectives(Generic[T]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> list[T]:
-        """`reducescatter` of several tensors as one operation."""
+        """`reducescatter` of several tensors as one operation.
+
+        Example:
+            >>> hvd.grouped_reducescatter([np.ones(2), np.ones(4)], op=hvd.Sum)
+            [array([2.]), array([2., 2.])]
+        """
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
         check_sequence(tensors)
         compression = compression or self.Compression.none
@@ -155,7 +202,12 @@ class RowCollectives(Generic[T]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> Handle[list[T]]:
-        """`grouped_reducescatter` that returns at once."""
+        """`grouped_reducescatter` that returns at once.
+
+        Example:
+            >>> hvd.grouped_reducescatter_async([np.ones(2), np.ones(4)], op=hvd.Sum).wait()
+            [array([2.]), array([2., 2.])]
+        """
         return self._scatter(tensors, reducing(None, name, op, prescale_factor, postscale_factor, process_set))
 
     def sparse_allreduce(
@@ -177,6 +229,11 @@ class RowCollectives(Generic[T]):
         Returns:
             (indices, values) of all ranks, one after the other, so that an index may come more than once: their sum is
             the value there. For Average the values are divided by the size of the set.
+
+        Example:
+            >>> hvd.sparse_allreduce((np.array([hvd.rank()]), np.ones((1, 2))), op=hvd.Sum)
+            (array([0, 1]), array([[1., 1.],
+                   [1., 1.]]))
         """
         return self._gather_sparse(tensor, op, plain(name, process_set), process_set).wait()
 
@@ -187,7 +244,13 @@ class RowCollectives(Generic[T]):
         name: str | None = None,
         process_set: ProcessSet | None = None,
     ) -> Handle[tuple[T, T]]:
-        """`sparse_allreduce` that returns at once; do not write the tensors until the handle is synchronized."""
+        """`sparse_allreduce` that returns at once; do not write the tensors until the handle is synchronized.
+
+        Example:
+            >>> hvd.sparse_allreduce_async((np.array([4]), np.ones((1, 1))), op=hvd.Sum).wait()
+            (array([4, 4]), array([[1.],
+                   [1.]]))
+        """
         return self._gather_sparse(tensor, op, plain(name, process_set), process_set)
 
     def _gather(self, tensors: Sequence[T], parameters: Parameters) -> Handle[list[T]]:

@@ -26,6 +26,12 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     Raises:
         ValueError: the file cannot be made, or a timeline is being recorded.
         NotInitializedError: before `init`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     hvd.start_timeline(f"{folder}/trace.json")
+        ...     hvd.stop_timeline()
     """
     path = os.fspath(file_path)
     begin(path, _world.rank(), _world.size(), _world.run(), _world.clock_offset_ns(), bool(mark_cycles))
@@ -37,6 +43,11 @@ def stop_timeline() -> None:
     Raises:
         ValueError: none is being recorded.
         NotInitializedError: before `init`.
+
+    Example:
+        >>> hvd.stop_timeline()
+        Traceback (most recent call last):
+        ValueError: no timeline is being recorded; start_timeline(file_path) begins one
     """
     _world.rank()
     if not core.stop_timeline():

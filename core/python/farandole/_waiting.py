@@ -11,14 +11,26 @@ R = TypeVar("R")
 
 
 def poll(handle: Handle[object]) -> bool:
-    """Whether the operation is complete, so that `synchronize` would not block."""
+    """Whether the operation is complete, so that `synchronize` would not block.
+
+    Example:
+        >>> handle = hvd.allreduce_async(np.ones(2))
+        >>> result = hvd.synchronize(handle)
+        >>> hvd.poll(handle)
+        True
+    """
     if handle.__class__ is not core.Handle and not isinstance(handle, Handle):
         raise _refusal(handle)
     return handle.done()
 
 
 def synchronize(handle: Handle[R]) -> R:
-    """Block until the operation is complete and return its result; raises the operation's error. May be repeated."""
+    """Block until the operation is complete and return its result; raises the operation's error. May be repeated.
+
+    Example:
+        >>> hvd.synchronize(hvd.allreduce_async(np.ones(2)))
+        array([1., 1.])
+    """
     if handle.__class__ is not core.Handle and not isinstance(handle, Handle):
         raise _refusal(handle)
     result: R = handle.wait()

@@ -48,6 +48,11 @@ def init(comm: object = None, process_sets: object = None) -> None:
             communicator, a process set has ranks that the world has not, process sets are given when already
             initialized, or the file of FARANDOLE_TIMELINE cannot be made.
         DeadlineError: a rank did not come in time.
+
+    Example:
+        >>> hvd.init()
+        >>> hvd.is_initialized()
+        True
     """
     with _state.lock:
         if _state.world is not None:
@@ -115,6 +120,12 @@ def shutdown() -> None:
     """Leave the world: operations in flight are completed or failed, everything is released.
 
     Does nothing when not initialized. Every rank should call it; `init()` may follow.
+
+    Example:
+        >>> hvd.shutdown()
+        >>> hvd.is_initialized()
+        False
+        >>> hvd.init()
     """
     with _state.lock:
         if _state.world is None:
@@ -124,42 +135,82 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether `init()` was called and `shutdown()` was not called since."""
+    """Whether `init()` was called and `shutdown()` was not called since.
+
+    Example:
+        >>> hvd.is_initialized()
+        True
+    """
     return _state.world is not None
 
 
 def rank() -> int:
-    """This process's number in the world, 0 <= rank < size. Raises NotInitializedError."""
+    """This process's number in the world, 0 <= rank < size. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.rank() in (0, 1)
+        True
+    """
     return _current().rank
 
 
 def size() -> int:
-    """Number of processes in the world. Raises NotInitializedError."""
+    """Number of processes in the world. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.size()
+        2
+    """
     return _current().size
 
 
 def local_rank() -> int:
-    """This process's number among those of its host, the one to choose a GPU by. Raises NotInitializedError."""
+    """This process's number among those of its host, the one to choose a GPU by. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.local_rank() == hvd.rank()  # both are on one host
+        True
+    """
     return _current().local_rank
 
 
 def local_size() -> int:
-    """Number of processes on this host. Raises NotInitializedError."""
+    """Number of processes on this host. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.local_size()
+        2
+    """
     return _current().local_size
 
 
 def cross_rank() -> int:
-    """This host's number among the hosts that have a process of this local rank. Raises NotInitializedError."""
+    """This host's number among the hosts that have a process of this local rank. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.cross_rank()
+        0
+    """
     return _current().cross_rank
 
 
 def cross_size() -> int:
-    """Number of hosts that have a process of this local rank. Raises NotInitializedError."""
+    """Number of hosts that have a process of this local rank. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.cross_size()
+        1
+    """
     return _current().cross_size
 
 
 def is_homogeneous() -> bool:
-    """Whether every host runs the same number of processes. Raises NotInitializedError."""
+    """Whether every host runs the same number of processes. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.is_homogeneous()
+        True
+    """
     _current()
     return _state.homogeneous
 
