@@ -84,7 +84,7 @@ class Gpu:
         self.stream = self.cuda.fake_cuda_make_stream(ordinal)
 
     def set_capturing(self, capturing: bool) -> None:
-        """Whether a graph is being captured in torch's current stream."""
+        """Returns whether a graph is being captured in torch's current stream."""
         self.cuda.fake_cuda_set_capturing(capturing)
         self.is_capturing = capturing
 

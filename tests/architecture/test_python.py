@@ -1,6 +1,7 @@
 import ast
 import importlib
 import importlib.util
+import runpy
 import subprocess
 import sys
 
@@ -19,7 +20,7 @@ from python_rules import (
     private_name,
     python_environment_violations,
 )
-from tree import Source, python_sources
+from tree import ROOT, Source, python_sources
 
 LISTED = {module_of(source.path): names for source in python_sources() if (names := declared_names(source)) is not None}
 
@@ -42,11 +43,27 @@ def test_what_frameworks_do_not_promise_is_used_in_one_module_each() -> None:
 
 @pytest.mark.parametrize("source", [each for each in python_sources() if each.path.rpartition("/")[2] in PRIVATE_FILES])
 def test_what_is_not_promised_is_listed_with_the_versions_it_was_checked_on(source: Source) -> None:
-    tree = ast.parse(source.text)
-    table, *code = source.text.split('"""')[1:]
-    used = {private_name(node) for node in ast.walk(tree)} - {""}
+    table = ast.get_docstring(ast.parse(source.text)) or ""
+    used = {private_name(node) for node in ast.walk(ast.parse(source.text))} - {""}
     assert [name for name in sorted(used) if name not in table and f"def {name}" not in source.text] == []
-    assert "\nCHECKED_ON = (" in code[0]
+    assert f"Checked on {_supported(source.path)}" in table
+
+
+def _supported(path: str) -> str:
+    """The versions for which there are sessions, as the module says them; Keras's follow TensorFlow and the index."""
+    pins = runpy.run_path(str(ROOT / ".ci" / "door" / "pins.py"))
+    if "farandole_torch" in path:
+        return (
+            f"PyTorch {min(pins['TORCH_PYTHONS'], key=_numbers)} to {pins['TORCH'].split('==')[1].removesuffix('.0')};"
+        )
+    if "farandole_tensorflow" in path:
+        versions = sorted(pins["TENSORFLOW_PYTHONS"], key=_numbers)
+        return f"TensorFlow {versions[0]} to {versions[-1]};"
+    return f"MXNet {pins['MXNET'][0].split('==')[1]}," if "farandole_mxnet" in path else "Keras "
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(each) for each in version.split(".")]
 
 
 def test_the_environment_is_read_in_one_python_file_each() -> None:

@@ -29,7 +29,7 @@ _FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.MULTILINE | re.DOTALL)
 # Parts of pages without sentences: code, tables, headings, targets of links. Line numbers stay as they are.
 _SHOWN = re.compile(r"^(?:[|#][^\n]*|(?: {4}|\t)(?![ ]*(?:[-*]|\d+\.) )[^\n]*)$|(?<=\])\([^)\s]+\)", re.MULTILINE)
 _SENTENCE = r"(?:\A\s*|\n[ \t]*\n\s*|\n\s*(?:[-*]|\d+\.)[ ]|[.!?][*`)\"]*\s+)(?:\[ \] )?[*`\"(\[]*"
-_OPAQUE = re.compile(_SENTENCE + r"(?P<word>Who(?:m|se|ever)?|What(?:ever)?|Nobody|Where it)\b(?![^.!?]*\?)")
+_OPAQUE = re.compile(_SENTENCE + r"(?P<word>Who(?:m|se|ever)?|What(?:ever)?|Nobody|Where it|Whether)\b(?![^.!?]*\?)")
 _QUESTION = re.compile(r"\w[*`)\"']*\?(?=[\s*]|$)")
 
 

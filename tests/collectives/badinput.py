@@ -56,7 +56,7 @@ class Difference:
 
     @property
     def named(self) -> bool:
-        """Whether both can have a name."""
+        """Returns whether both can have a name."""
         return "barrier" not in (self.left.kind, self.right.kind)
 
 

@@ -51,7 +51,7 @@ class Case:
 
     @property
     def ordered(self) -> bool:
-        """Whether it must keep its place: unnamed ones are matched by order, blocking ones wait for all."""
+        """Returns whether it must keep its place: unnamed ones are matched by order, blocking ones wait for all."""
         return self.blocking or self.name is None
 
     def shape(self, tensor: int, member: int) -> tuple[int, ...]:

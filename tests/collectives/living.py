@@ -41,7 +41,7 @@ def settle(settings: Sequence[Settings] | Settings) -> None:
     """On a rank: join the world with these settings and no others, anew where others hold. Every rank calls it."""
     mine = settings if isinstance(settings, Mapping) else settings[place()]
     wanted = {"FARANDOLE_TIMEOUT": "30", **mine}
-    # Whether to leave must not depend on what this rank alone has: the others would wait for it.
+    # Ranks must decide alike whether to leave, since the others would wait for one that stays.
     everybody = repr(settings)
     if _present.get("everybody") == everybody and farandole.is_initialized():
         return

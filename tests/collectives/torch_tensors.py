@@ -22,7 +22,7 @@ class Placed(NamedTuple):
     beside: tuple[torch.Tensor, ...] = ()
 
     def is_whole(self) -> bool:
-        """Whether nothing was written beside the tensor."""
+        """Returns whether nothing was written beside the tensor."""
         return all(bool((part == _UNTOUCHED).all()) for part in self.beside)
 
 

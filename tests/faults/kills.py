@@ -71,7 +71,7 @@ def draw(seed: int, number: int) -> Job:
 
 
 def is_alone(mode: str, rank: int) -> bool:
-    """Whether this rank shares no memory."""
+    """Returns whether this rank shares no memory."""
     return mode == "tcp" or (mode == "mixed" and rank == 0)
 
 

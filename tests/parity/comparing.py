@@ -37,7 +37,7 @@ def compare_training(framework: str, trainer: str, dtype: str, options: Options)
 
 
 def averaging_shows(dtype: str) -> bool:
-    """Whether the weights would be others if gradients were not averaged."""
+    """Returns whether the weights would be others if gradients were not averaged."""
     join()
     return differing(by_numpy(dtype, Options()), by_numpy(dtype, Options(), alone=True)) != ""
 

@@ -49,7 +49,7 @@ class DType(enum.IntEnum):
 
     @property
     def is_floating(self) -> bool:
-        """Whether its values have fractions."""
+        """Returns whether its values have fractions."""
         return self.kind == "f"
 
 
@@ -70,7 +70,7 @@ class DeviceMemory(ABC, Generic[T]):
 
     @abstractmethod
     def holds(self, tensor: T) -> bool:
-        """Whether the tensor lies on a CUDA device. Asked before `describe`, so of what is no tensor, too."""
+        """Returns whether the tensor lies on a CUDA device. The call precedes `describe`, so it may get any object."""
 
     @abstractmethod
     def device_of(self, tensor: T) -> Hashable:
@@ -108,8 +108,8 @@ class Adapter(ABC, Generic[T]):
     the core copies them beside the host's work. Else the operation goes through a staging tensor on the host."""
 
     is_profiled: Callable[[], bool] | None = None
-    """Whether a profiler of the framework is on in the calling thread; asked at each call, so it must be cheap. While
-    it is, each call is a `span`."""
+    """Returns whether a profiler of the framework is on in the calling thread. While it is, each call is a `span`. Each
+    call asks, so this must be cheap."""
 
     def span(self, title: str) -> AbstractContextManager[object]:
         """A context that the profiler shows under `title`."""

@@ -11,7 +11,7 @@ from farandole._native import core
 
 
 def mpi_built() -> bool:
-    """Whether collectives can be carried by MPI.
+    """Returns whether MPI can carry collectives.
 
     Example:
         >>> hvd.mpi_built()
@@ -21,7 +21,7 @@ def mpi_built() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Whether MPI carries collectives here: whether FARANDOLE_BACKEND names it.
+    """Returns whether FARANDOLE_BACKEND names MPI, so that it carries collectives here.
 
     Example:
         >>> hvd.mpi_enabled()
@@ -31,7 +31,7 @@ def mpi_enabled() -> bool:
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI may be called by several threads: where it carries anything, it must; False elsewhere.
+    """Returns `mpi_enabled()`: an MPI that carries collectives allows calls by several threads.
 
     Example:
         >>> hvd.mpi_threads_supported()
@@ -41,7 +41,7 @@ def mpi_threads_supported() -> bool:
 
 
 def gloo_built() -> bool:
-    """Whether collectives can be carried by Gloo.
+    """Returns whether Gloo can carry collectives.
 
     Example:
         >>> hvd.gloo_built()
@@ -51,7 +51,7 @@ def gloo_built() -> bool:
 
 
 def gloo_enabled() -> bool:
-    """Whether Gloo carries collectives here: whether FARANDOLE_BACKEND names it.
+    """Returns whether FARANDOLE_BACKEND names Gloo, so that it carries collectives here.
 
     Example:
         >>> hvd.gloo_enabled()
@@ -61,7 +61,7 @@ def gloo_enabled() -> bool:
 
 
 def nccl_built() -> int:
-    """Not 0 where NCCL can carry collectives of tensors on GPUs.
+    """Returns 1 if NCCL can carry collectives of tensors on GPUs, else 0.
 
     Example:
         >>> hvd.nccl_built() != 0
@@ -71,7 +71,7 @@ def nccl_built() -> int:
 
 
 def cuda_built() -> bool:
-    """Whether tensors on NVIDIA's GPUs can be given: in every build; the driver is looked for at the first of them.
+    """Returns True: every build takes tensors on NVIDIA's GPUs, and looks for the driver at the first of them.
 
     Example:
         >>> hvd.cuda_built()
@@ -81,7 +81,7 @@ def cuda_built() -> bool:
 
 
 def rocm_built() -> bool:
-    """Whether the core reads tensors on AMD's GPUs itself: in no build.
+    """Returns False: no build reads tensors on AMD's GPUs.
 
     Example:
         >>> hvd.rocm_built()
@@ -91,7 +91,7 @@ def rocm_built() -> bool:
 
 
 def ddl_built() -> bool:
-    """Whether collectives can be carried by IBM's DDL.
+    """Returns whether IBM's DDL can carry collectives.
 
     Example:
         >>> hvd.ddl_built()
@@ -101,7 +101,7 @@ def ddl_built() -> bool:
 
 
 def ccl_built() -> bool:
-    """Whether collectives can be carried by Intel's oneCCL.
+    """Returns whether Intel's oneCCL can carry collectives.
 
     Example:
         >>> hvd.ccl_built()

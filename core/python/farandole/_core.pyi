@@ -144,13 +144,13 @@ class Output:
     def __buffer__(self, flags: int, /) -> memoryview: ...  # flat, writable bytes
 
 def reads_devices() -> bool:
-    """Whether tensors on a device may be handed over: in a world of several ranks."""
+    """Returns whether tensors on a device may be handed over: in a world of several ranks."""
 
 def takes_device_memory() -> bool:
-    """Whether a backend of this world, one of several ranks, takes tensors as they lie on a device."""
+    """Returns whether a backend of this world, one of several ranks, takes tensors as they lie on a device."""
 
 def settings_take_device_memory() -> bool:
-    """Whether the settings list one, for what must be known before there is a world."""
+    """Returns whether the settings list one, for what must be known before there is a world."""
 
 def info() -> dict[str, object]:
     """Figures for tests and tools: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""
@@ -159,7 +159,10 @@ def find_back_ends() -> list[tuple[str, str, str]]:
     """Of each backend its name, its library with the version or "", and what is missing or ""; opens libraries."""
 
 def performs(back_end: str, op: int, dtype: int, reduce: int, on_device: bool, factor: float) -> bool:
-    """Whether a backend declares that it performs an operation; on a device: without host memory. Not an average."""
+    """Returns whether a backend declares that it performs an operation, other than an average.
+
+    `on_device`: without host memory.
+    """
 
 back_ends: tuple[str, ...]
 """What this build can carry collectives with, the preferred one first: "native", ..."""

@@ -212,7 +212,7 @@ def timeline() -> str:
 
 
 def marks_cycles() -> bool:
-    """Whether that also marks what was agreed on together: FARANDOLE_TIMELINE_MARK_CYCLES=1.
+    """Returns whether that also marks what was agreed on together: FARANDOLE_TIMELINE_MARK_CYCLES=1.
 
     Raises ValueError for another word than 0 and 1.
     """

@@ -105,12 +105,12 @@ class GradientReducer(Generic[T]):
 
     @property
     def holds(self) -> bool:
-        """Whether `hold` was called since the last `finish`."""
+        """Returns whether `hold` was called since the last `finish`."""
         return self._holds
 
     @property
     def in_flight(self) -> bool:
-        """Whether a gradient was handed over since the last `finish`."""
+        """Returns whether a gradient was handed over since the last `finish`."""
         return bool(self._handles or self._waiting)
 
     def hold(self) -> None:

@@ -21,7 +21,7 @@ class Handle(ABC, Generic[R_co]):
 
     @abstractmethod
     def done(self) -> bool:
-        """Whether `wait` would return (or raise) at once. Never blocks."""
+        """Returns whether `wait` would return (or raise) at once. Never blocks."""
 
     @abstractmethod
     def wait(self) -> R_co:

@@ -88,7 +88,7 @@ class ProcessSet:
         return ranks.index(rank)
 
     def included(self) -> bool | None:
-        """Whether this process is in the set; None while this world has no such set."""
+        """Returns whether this process is in the set; None while this world has no such set."""
         return _state.place[0] in self.ranks if self._is_there() else None
 
     def _is_there(self) -> bool:
@@ -203,7 +203,7 @@ def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
 
 
 def process_set_included(process_set_id: int = 0) -> bool:
-    """Whether this process is in the set of this number.
+    """Returns whether this process is in the set of this number.
 
     Raises:
         ValueError: this world has no such set.
@@ -242,7 +242,7 @@ def size_of(process_set: ProcessSet | None) -> int:
 
 
 def is_alone(process_set: ProcessSet | None) -> bool:
-    """Whether this rank has nobody to reduce gradients with: it is the only one, or outside of the set.
+    """Returns whether this rank has nobody to reduce gradients with: it is the only one, or outside of the set.
 
     Raises:
         ValueError: a set that this world does not have, or none at all.

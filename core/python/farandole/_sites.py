@@ -51,7 +51,7 @@ def _is_inside(module: str) -> bool:
 
 
 def _is_made(path: str) -> bool:
-    """Whether the file is what a framework has rewritten the user's function to, where lines mean nothing to them."""
+    """Returns whether a framework has generated the file from the user's function, so that its lines mean nothing."""
     return os.path.basename(path).startswith("__autograph_generated_file")
 
 

@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 def poll(handle: Handle[object]) -> bool:
-    """Whether the operation is complete, so that `synchronize` would not block.
+    """Returns whether the operation is complete, so that `synchronize` would not block.
 
     Example:
         >>> handle = hvd.allreduce_async(np.ones(2))

@@ -135,7 +135,7 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether `init()` was called and `shutdown()` was not called since.
+    """Returns whether `init()` was called and `shutdown()` was not called since.
 
     Example:
         >>> hvd.is_initialized()
@@ -205,7 +205,7 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Whether every host runs the same number of processes. Raises NotInitializedError.
+    """Returns whether every host runs the same number of processes. Raises NotInitializedError.
 
     Example:
         >>> hvd.is_homogeneous()

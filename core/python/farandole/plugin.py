@@ -20,11 +20,12 @@ from farandole._environment import environment_default
 from farandole._gradients import GradientReducer, even_groups
 from farandole._handles import Handle
 from farandole._keras import Exchange as KerasExchange
-from farandole._keras import ExchangeOptions, Groups, chosen_groups, key_of, variables_of, with_local_layers
+from farandole._keras import ExchangeOptions, Groups, chosen_groups, key_of, with_local_layers
 from farandole._keras import Framework as KerasFramework
 from farandole._keras import build as build_keras
 from farandole._keras import check_op as check_keras_op
 from farandole._keras import distribute as distribute_keras
+from farandole._mixing import extend
 from farandole._native import core as _core
 from farandole._ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
 from farandole._process_sets import is_alone
@@ -66,6 +67,7 @@ __all__ = [
     "distribute_keras",
     "environment_default",
     "even_groups",
+    "extend",
     "init_as",
     "is_alone",
     "key_of",
@@ -79,7 +81,6 @@ __all__ = [
     "rooted",
     "takes_device_memory",
     "translate_errors",
-    "variables_of",
     "with_local_layers",
 ]
 
@@ -90,7 +91,7 @@ def api_address() -> int:
 
 
 def takes_device_memory() -> bool:
-    """Whether a backend of this world performs operations on tensors as they lie on a device.
+    """Returns whether a backend of this world performs operations on tensors as they lie on a device.
 
     Those that none performs there the core stages in pinned host memory. False before `init`, and in a world of one.
     """
@@ -98,7 +99,7 @@ def takes_device_memory() -> bool:
 
 
 def may_take_device_memory() -> bool:
-    """Whether the settings list a backend that takes tensors as they lie on a device. Before `init`, too."""
+    """Returns whether the settings list a backend that takes tensors as they lie on a device. Before `init`, too."""
     return _core.settings_take_device_memory()
 
 

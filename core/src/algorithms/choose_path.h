@@ -79,9 +79,9 @@ struct PathFacts {
 PathFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout);
 
 PathKind ChoosePath(const PathFacts& facts);
-// Whether rank 0 may have chosen `path`. The calling rank does not know rank 0's caches and free spans.
+// Returns whether rank 0 may have chosen `path`. The calling rank does not know rank 0's caches and free spans.
 bool IsPossible(PathKind path, PathFacts facts);
-// Whether the path is kSolo. The engine calls this for every operation, so it takes one fact instead of all.
+// Returns whether the path is kSolo. The engine calls this for every operation, so it takes one fact instead of all.
 constexpr bool IsSolo(int set_size) { return set_size == 1; }
 
 // With more ranks each member would have to read too much.

@@ -188,8 +188,8 @@ class Progress {
 
   void Restart(int64_t chunk_count);
 
-  // Whether everything that `step` of `chunk` needs is complete: its `after`, and for a receive into a slot the fold
-  // that read the slot's previous contents.
+  // Returns whether all steps that `step` of `chunk` needs are complete: its `after`, and for a receive into a slot the
+  // fold that read the slot's previous contents.
   bool Ready(int64_t chunk, int step) const;
   void Complete(int64_t chunk, int step);  // REQUIRES: Ready, and not complete yet
   bool done() const { return chunks_left_ == 0; }

@@ -87,7 +87,7 @@ constexpr const DTypeRow& RowOf(DType dtype) { return kDTypes[static_cast<size_t
 constexpr const ReduceOpRow& RowOf(ReduceOp reduce) { return kReduceOps[static_cast<size_t>(reduce)]; }
 constexpr const OpKindRow& RowOf(OpKind kind) { return kOpKinds[static_cast<size_t>(kind)]; }
 
-// Whether a number from the wire or the C interface is a value of the enumeration.
+// Returns whether a number from the wire or the C interface is a value of the enumeration.
 constexpr bool IsKnown(DType dtype) { return static_cast<int>(dtype) < kDTypeCount; }
 constexpr bool IsKnown(ReduceOp reduce) { return static_cast<int>(reduce) < kReduceOpCount; }
 constexpr bool IsKnown(DeviceKind device) { return device == DeviceKind::kHost || device == DeviceKind::kCuda; }
@@ -97,7 +97,7 @@ constexpr const char* NameOf(DType dtype) { return RowOf(dtype).name; }       //
 constexpr const char* NameOf(ReduceOp reduce) { return RowOf(reduce).name; }  // "sum"
 constexpr const char* NameOf(OpKind kind) { return RowOf(kind).name; }        // "allreduce"
 
-// Whether `kind` is one of the letters in `kinds`.
+// Returns whether `kind` is one of the letters in `kinds`.
 constexpr bool HasKind(std::string_view kinds, char kind) { return kinds.find(kind) != std::string_view::npos; }
 
 constexpr size_t SizeOf(DType dtype) { return RowOf(dtype).size_bytes; }

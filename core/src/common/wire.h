@@ -141,7 +141,7 @@ class Decoder {
   ByteReader* const reader_;
 };
 
-// Whether all fields that are compared are the same in both structs.
+// Returns whether all fields that are compared are the same in both structs.
 class Comparer {
  public:
   template <typename Left, typename Right>

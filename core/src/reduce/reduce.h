@@ -48,9 +48,9 @@ void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right
 void FoldRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
                  Scale scale, void* output);
 
-// Whether a group scales its partial result before the exchange between groups. Sums of 16-bit floats are rounded for
-// the first time when they leave their group, and are scaled before that; everything else is scaled after the last
-// fold.
+// Returns whether a group scales its partial result before the exchange between groups. Sums of 16-bit floats
+// are rounded for the first time when they leave their group, and are scaled before that; everything else is scaled
+// after the last fold.
 inline bool ScalesBeforeCrossing(DType dtype, ReduceOp reduce) { return IsHalf(dtype) && reduce == ReduceOp::kSum; }
 
 enum class Isa { kPortable = 0, kAvx2 = 1, kAvx512 = 2 };

@@ -28,7 +28,7 @@ class PollSet {
   // Sleeps until a descriptor is ready or the time has come. False: waits are cancelled, see socket_io.h.
   bool Wait();
 
-  // Whether this very descriptor was ready. Another descriptor that had its number during Wait does not count.
+  // Returns whether this very descriptor was ready. Another descriptor that had its number during Wait does not count.
   bool ready(const Descriptor& descriptor) const { return descriptor.valid() && ready_.count(descriptor.serial()) > 0; }
 
  private:

@@ -27,7 +27,7 @@ bool WaitsAreCancelled();
 // deadline and when waits are cancelled.
 bool WaitFor(int fd, short events, Deadline deadline);
 
-// Whether the peer has closed or reset the connection, even if earlier bytes are still unread. Never waits.
+// Returns whether the peer has closed or reset the connection, even if earlier bytes are still unread. Never waits.
 bool HasPeerClosed(int fd);
 
 // ---- bytes

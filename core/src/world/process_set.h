@@ -73,7 +73,7 @@ class ProcessSets {
   // The new set's id, or -1 when it cannot be added.
   int Add(std::vector<int> ranks);
   void Remove(int id);
-  // Whether another rank may already have a set with this id, which this rank will make later.
+  // Returns whether another rank may already have a set with this id, which this rank will make later.
   bool IsFuture(int id) const { return id >= next_id_ && id <= next_id_ + kMaxSetsAhead; }
 
  private:

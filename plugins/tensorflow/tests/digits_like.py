@@ -38,6 +38,6 @@ def state(optimizer):
 
 
 def same_everywhere(value):
-    """Whether all ranks have an equal value."""
+    """Returns whether all ranks have an equal value."""
     everywhere = hvd.allgather_object(value)
     return all(each == everywhere[0] for each in everywhere)

@@ -142,7 +142,7 @@ class Training:
         ]
 
     def _unlike(self) -> list[str]:
-        """Whether the ranks whose gradients come together have the same bits."""
+        """Returns whether the ranks whose gradients come together have the same bits."""
         flat = torch.cat([parameter.detach().flatten() for parameter in self.model.parameters()])
         bits = hvd.allgather(flat[None])
         return [

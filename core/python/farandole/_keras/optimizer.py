@@ -21,6 +21,7 @@ from typing import Any
 
 from farandole._keras.exchange import Exchange, Gradient
 from farandole._keras.private import create_state, own_variables
+from farandole._mixing import subclass_with
 
 Optimizer = Any  # keras.optimizers.Optimizer
 Variable = Any
@@ -93,7 +94,7 @@ class _OfKeras2(Distributed):
 
 
 def _are_aggregated(apply_gradients: Callable[..., Any], pairs: Any, args: Any, kwargs: Any) -> bool:
-    """Whether the caller says so, in the words of either kind of Keras 2's optimizers."""
+    """Returns whether the caller says so, in the words of either kind of Keras 2's optimizers."""
     try:
         given = signature(apply_gradients).bind(pairs, *args, **kwargs).arguments
     except TypeError:  # which apply_gradients itself explains better
@@ -122,7 +123,7 @@ def distribute(keras: Any, optimizer: Optimizer, exchange: Exchange) -> Optimize
 
 
 def is_distributed(optimizer: Optimizer) -> bool:
-    """Whether the gradients of this optimizer are reduced."""
+    """Returns whether the gradients of this optimizer are reduced."""
     return isinstance(optimizer, Distributed)
 
 
@@ -154,8 +155,7 @@ def _become_distributed(keras: Any, optimizer: Optimizer, exchange: Exchange) ->
     mixin = _OfKeras3 if hasattr(plain, "apply") else _OfKeras2
     public = getattr(keras.optimizers, plain.__name__, None) is plain
     module = "keras.optimizers" if public else plain.__module__
-    body = {"__module__": module, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-    made = type(plain)(plain.__name__, (mixin, plain), body)
+    made = subclass_with(mixin, plain, module)
     _register_as(keras, made, plain)
     object.__setattr__(optimizer, "_farandole", exchange)  # past Keras, which would track it as a part of the model
     object.__setattr__(optimizer, "__class__", made)

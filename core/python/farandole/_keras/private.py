@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-CHECKED_ON = ("2.13", "3.15")
-
 
 def key_of(variable: Any) -> int:
     """The same for a variable of Keras 3 and the framework's inside it."""

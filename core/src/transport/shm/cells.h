@@ -64,7 +64,7 @@ class CellBuffer {
     return memory_ + static_cast<size_t>(member) * stride_bytes_ + payload_offset_;
   }
   int member_count() const { return member_count_; }
-  // Whether the payload shares the line of the stamp, followed by zeros up to kInLineBytes.
+  // Returns whether the payload shares the line of the stamp, followed by zeros up to kInLineBytes.
   bool payload_is_in_line() const { return payload_offset_ == 0; }
   static constexpr size_t kInLineBytes = 56;
 

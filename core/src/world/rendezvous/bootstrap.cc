@@ -110,7 +110,7 @@ class Start {
   // After success.
   void MoveInto(World* world);
   const std::vector<int>& culprits() const { return client_.culprits(); }
-  // Whether the start is decided. Later messages, and the ends of connections, are left to the engine.
+  // Returns whether the start is decided. Later messages, and the ends of connections, are left to the engine.
   bool decided() const { return server_ ? server_->over() : client_.over(); }
 
  private:

@@ -46,9 +46,9 @@ class SharingState {
   int leader() const { return group_.front(); }
   bool leads() const { return leader() == rank_; }
   bool shared() const { return shared_; }
-  // Whether the attempt is under way.
+  // Returns whether the attempt is under way.
   bool open() const { return open_; }
-  // Whether the leader admits this rank. The leader refuses a rank in another round, which then retries.
+  // Returns whether the leader admits this rank. The leader refuses a rank in another round, which then retries.
   bool MayEnter(int rank, int round) const;
   // On the leader: the members that have not given their descriptors.
   std::vector<int> Absent() const { return {absent_.begin(), absent_.end()}; }
@@ -78,7 +78,7 @@ class LinkingState {
   bool open() const { return open_; }
   // The lower ranks to which this rank must still connect.
   std::vector<int> ToOpen() const;
-  // Whether a higher rank may connect to this one now.
+  // Returns whether a higher rank may connect to this one now.
   bool MayLink(int rank) const { return open_ && rank > rank_ && missing_.count(rank) > 0; }
   std::vector<int> Missing() const { return {missing_.begin(), missing_.end()}; }
   const std::string& endpoint_of(int rank) const { return endpoints_[static_cast<size_t>(rank)]; }
@@ -136,7 +136,7 @@ class RendezvousClient {
   const Layout& layout() const { return layout_; }
   const SharingState& sharing() const { return sharing_; }
   const LinkingState& linking() const { return linking_; }
-  // Whether rank 0 has decided, or this rank has failed.
+  // Returns whether rank 0 has decided, or this rank has failed.
   bool over() const { return phase_ == kOver; }
   const Status& status() const { return status_; }
   // The ranks that caused the failure.

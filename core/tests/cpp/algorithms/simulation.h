@@ -26,7 +26,7 @@ inline std::string InOrder(const std::vector<std::string>& values) {
 
 using MakeSchedule = std::function<Schedule(int participants, int me)>;
 
-// Whether what one end sends is what the other receives.
+// Returns whether what one end sends is what the other receives.
 using EndsAgree = std::function<bool(int from, const Step& send, int to, const Step& recv)>;
 inline bool SameBlock(int /*from*/, const Step& send, int /*to*/, const Step& recv) { return send.block == recv.block; }
 

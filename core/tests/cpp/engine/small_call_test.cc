@@ -244,7 +244,7 @@ void ExpectItFails(Engine& engine, const std::vector<Code>& codes, const std::st
   EXPECT_NE(status.message().find(whom), std::string::npos) << status.message();
 }
 
-// Whether the call was in time or not.
+// The call may come before the other rank leaves, or after it.
 TEST_P(SmallCallTest, ARankThatLeavesIsNamed) {
   Run([](Engine& engine) {
     Introduce(engine, "x");

@@ -89,7 +89,7 @@ Descriptor ConnectAsStranger(const std::string& endpoint, const std::string& wor
   return connection;
 }
 
-// Whether at least one byte came back.
+// Returns whether at least one byte came back.
 bool WasAnswered(const Descriptor& connection) {
   char byte = 0;
   return connection.valid() && recv(connection.get(), &byte, 1, MSG_DONTWAIT) > 0;

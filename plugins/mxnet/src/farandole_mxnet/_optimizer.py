@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import mxnet as mx
 from farandole import ProcessSet
+from farandole.plugin import extend
 
 from farandole_mxnet._adapter import NDArray
 from farandole_mxnet._gradients import Reduction
@@ -101,9 +102,7 @@ _SEVERAL_CONTEXTS = "the parameters are in several contexts: give each rank one,
 
 def _distributed(optimizer: Any, reduction: Reduction) -> Any:
     explain_kvstores()
-    plain = type(optimizer)
-    body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-    optimizer.__class__ = type(plain.__name__, (Distributed, plain), body)
+    extend(optimizer, Distributed)
     optimizer._farandole = reduction
     return optimizer
 

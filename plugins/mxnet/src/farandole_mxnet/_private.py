@@ -1,4 +1,4 @@
-"""The uses of MXNet that MXNet does not promise. Checked on 1.9.1, and no other version is accepted.
+"""The uses of MXNet that MXNet does not promise. Checked on MXNet 1.9.1, and no other version is accepted.
 
 | name | what for | where |
 |---|---|---|
@@ -20,8 +20,6 @@ from collections.abc import Callable
 from typing import Any
 
 import mxnet as mx
-
-CHECKED_ON = ("1.9.1",)
 
 _library, _check = mx.base._LIB, mx.base.check_call
 

@@ -87,7 +87,7 @@ def in_a_graph(error: BaseException) -> BaseException | None:
 
 
 def _lacks_a_world(error: Any, sentence: str) -> bool:
-    """Whether an operation failed because there was no world then; a later shutdown() must not change the answer."""
+    """Returns whether an operation failed for lack of a world; a later shutdown() must not change the answer."""
     return type(error) is tf.errors.FailedPreconditionError and _NO_WORLD.search(sentence) is not None
 
 

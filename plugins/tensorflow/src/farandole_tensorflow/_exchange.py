@@ -113,7 +113,7 @@ class Exchange:
             return self._count.read_value()
 
     def has_sum(self, variable: Variable) -> bool:
-        """Whether a pass had a gradient of this variable."""
+        """Returns whether a pass had a gradient of this variable."""
         return key_of(variable) in self._summed
 
     def take(self, variables: Sequence[Variable]) -> list[Gradient]:

@@ -7,7 +7,15 @@ from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 from farandole import Adasum, Average, ProcessSet, ReduceOp
-from farandole.plugin import Compressor, ExchangeOptions, Groups, check_keras_op, chosen_groups, distribute_keras
+from farandole.plugin import (
+    Compressor,
+    ExchangeOptions,
+    Groups,
+    check_keras_op,
+    chosen_groups,
+    distribute_keras,
+    extend,
+)
 
 from farandole_tensorflow._dtypes import Compression, Tensor
 from farandole_tensorflow._exchange import Exchange, conditionally
@@ -89,9 +97,7 @@ def checked(op: ReduceOp) -> ReduceOp:
 def _distributed(optimizer: Any, exchange: Exchange) -> Any:
     if isinstance(optimizer, Distributed):
         raise ValueError("this optimizer is distributed already; wrap it once")
-    plain = type(optimizer)
-    body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-    optimizer.__class__ = type(plain.__name__, (Distributed, plain), body)
+    extend(optimizer, Distributed)
     optimizer._farandole = exchange
     return optimizer
 

@@ -20,11 +20,9 @@ from typing import Any
 
 import tensorflow as tf
 
-CHECKED_ON = ("2.13", "2.14", "2.15", "2.16", "2.17", "2.18", "2.19", "2.20", "2.21")
-
 
 def is_compiled(graph: Any) -> bool:
-    """Whether XLA will compile it. TensorFlow has no public word for it; where its private ones miss, it is no."""
+    """Returns whether XLA will compile it; False where TensorFlow lacks the private names that tell."""
     while graph is not None:
         context = getattr(graph, "_get_control_flow_context", lambda: None)()
         while context is not None:
@@ -43,5 +41,5 @@ def call_out_of_xla(**arguments: Any) -> Any:
 
 
 def has_fused_normalization() -> bool:
-    """Whether this Keras computes it in one operation of TensorFlow unless told otherwise."""
+    """Returns whether this Keras computes it in one operation of TensorFlow by default."""
     return hasattr(tf.keras.layers.BatchNormalization, "_fused_can_be_used")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import tensorflow as tf
 from farandole import Average, ProcessSet, ReduceOp
-from farandole.plugin import Compressor, ExchangeOptions, Groups, chosen_groups, with_local_layers
+from farandole.plugin import Compressor, ExchangeOptions, Groups, chosen_groups, extend, with_local_layers
 
 from farandole_tensorflow._dtypes import Compression, Tensor
 from farandole_tensorflow._exchange import Exchange
@@ -67,9 +67,7 @@ def DistributedGradientTape(  # the name that Horovod's users know
         process_set=process_set,
         scale_local=scale_local_gradients,
     )
-    plain = type(gradtape)
-    body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-    gradtape.__class__ = type(plain.__name__, (Distributed, plain), body)
+    extend(gradtape, Distributed)
     distributed = cast(Distributed, gradtape)
     distributed._farandole = Exchange(options)
     return distributed

@@ -42,7 +42,7 @@ def use_xla() -> None:
 
 
 def is_used() -> bool:
-    """Whether `use_xla` was called."""
+    """Returns whether `use_xla` was called."""
     return _used
 
 
@@ -59,7 +59,7 @@ def check_not_compiled(graph: Any, kind: str) -> None:
 
 
 def is_call(kind: Kind) -> bool:
-    """Whether such an operation, in the graph that is being made, is to be a call out of compiled code."""
+    """Returns whether an operation in the graph that is being made shall be a call out of compiled code."""
     return _used and kind is Kind.ALLREDUCE and is_compiled(tf.compat.v1.get_default_graph())
 
 

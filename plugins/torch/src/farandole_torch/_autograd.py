@@ -56,7 +56,7 @@ class _Call:
 
 
 def differentiates(tensor: Tensor) -> bool:
-    """Whether the result of an operation on this tensor is to have a gradient."""
+    """Returns whether the result of an operation on this tensor is to have a gradient."""
     return torch.is_grad_enabled() and getattr(tensor, "requires_grad", False)
 
 

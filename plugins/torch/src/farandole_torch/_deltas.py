@@ -134,7 +134,7 @@ class Deltas:
 
     @property
     def skips(self) -> bool:
-        """Whether steps reduce nothing: never."""
+        """Returns False: each step reduces something."""
         return False
 
     @skips.setter

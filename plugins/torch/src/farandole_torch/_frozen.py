@@ -1,4 +1,4 @@
-"""Whether the ranks reduce the same; asked only in the first step, and where a rank's frozen parameters have changed.
+"""Checks that the ranks reduce the same parameters: in the first step, and when a rank's frozen parameters change.
 
 first step, before anything is reduced --names, groups and own set, allgathered--> equal on all, or an error on all
 as in the step before --> nothing is sent

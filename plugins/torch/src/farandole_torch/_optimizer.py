@@ -17,6 +17,7 @@ from farandole.plugin import (
     GradientReducer,
     check_compressor,
     even_groups,
+    extend,
     is_alone,
     predivide_factors,
     reduction,
@@ -187,9 +188,7 @@ class Distributed(_Optimizer):  # type: ignore[misc, unused-ignore]  # torch is 
 
 
 def _make_distributed(optimizer: Any, watching: Reduction | Deltas, names: _Names) -> None:
-    plain = type(optimizer)
-    body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-    optimizer.__class__ = type(plain.__name__, (Distributed, plain), body)
+    extend(optimizer, Distributed)
     optimizer._farandole, optimizer._farandole_names = watching, names
 
 

@@ -20,7 +20,7 @@ class Owner(Protocol):
 
     @property
     def in_flight(self) -> bool:
-        """Whether a reduction is on its way."""
+        """Returns whether a reduction is on its way."""
 
 
 _owners: Any = WeakIdKeyDictionary()  # parameter -> its owner, weakly

@@ -25,8 +25,6 @@ from typing import Any
 
 import torch
 
-CHECKED_ON = ("2.3", "2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13")
-
 BatchNorm = torch.nn.modules.batchnorm._BatchNorm
 is_profiler_on = torch.autograd._profiler_enabled
 version_of = attrgetter("_version")  # of a tensor: how often it was written

@@ -47,7 +47,7 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether the results are there; never blocks for long."""
+        """Returns whether the results are there; never blocks for long."""
         if not all(handle.done() for handle in self._handles):
             return False
         self.exception()  # who polls need not wait: what the core allocated is copied now

@@ -171,7 +171,7 @@ class Reduction:
 
     @property
     def in_flight(self) -> bool:
-        """Whether gradients are on their way."""
+        """Returns whether gradients are on their way."""
         return self.reducer.in_flight
 
     @property
