@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 _BACKENDS = ("torch", "tensorflow")  # of Keras: those for which there is a plugin
-_MEND = "set the environment variable KERAS_BACKEND=torch or KERAS_BACKEND=tensorflow before the program starts"
+_REMEDY = "set the environment variable KERAS_BACKEND=torch or KERAS_BACKEND=tensorflow before the program starts"
 
 
 def _backend() -> str:
@@ -23,17 +23,17 @@ def _backend() -> str:
     try:
         keras = import_module("keras")
     except ImportError as error:  # also of the framework that Keras would use
-        mend = (
-            "python -m pip install 'keras>=3'" if error.name == "keras" else f"install what Keras runs on, or {_MEND}"
+        remedy = (
+            "python -m pip install 'keras>=3'" if error.name == "keras" else f"install what Keras runs on, or {_REMEDY}"
         )
-        raise ImportError(f"farandole.keras cannot import Keras ({error}): {mend}") from error
+        raise ImportError(f"farandole.keras cannot import Keras ({error}): {remedy}") from error
     return str(keras.backend.backend())
 
 
 def _plugin(backend: str) -> Any:
     """The module for Keras on this framework. Raises ImportError, which says what to do, where there is none."""
     if backend not in _BACKENDS:
-        raise ImportError(f"farandole.keras is for Keras on PyTorch or TensorFlow, and Keras uses {backend}: {_MEND}")
+        raise ImportError(f"farandole.keras is for Keras on PyTorch or TensorFlow, and Keras uses {backend}: {_REMEDY}")
     package = f"farandole_{backend}"
     try:
         return import_module(f"{package}.keras")

@@ -6,7 +6,11 @@
 namespace farandole {
 namespace {
 
-Status UnreadablePeerInfo() { return Internal("the PeerInfo of a rank cannot be read"); }
+Status UnreadablePeerInfo() {
+  return Internal(
+      "a rank sent data about itself (PeerInfo) that cannot be read; install the same version of farandole on all "
+      "hosts");
+}
 
 // "ranks 0, 1 (host a), 3 (host b)": a host is named once, after the last of its ranks in a row.
 std::string Names(const std::vector<PeerInfo>& peers, const std::vector<int>& ranks) {

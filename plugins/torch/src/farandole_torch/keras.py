@@ -19,13 +19,13 @@ from farandole.plugin import build_keras as _build_keras
 try:
     import keras
 except ImportError as error:  # also of the framework that Keras would use
-    mend = (
+    remedy = (
         "install Keras 3: python -m pip install 'keras>=3'"
         if error.name == "keras"
         else "Keras looks for another framework than PyTorch: set the environment variable KERAS_BACKEND=torch before "
         "the program starts"
     )
-    raise ImportError(f"farandole_torch.keras cannot import Keras ({error}); {mend}") from error
+    raise ImportError(f"farandole_torch.keras cannot import Keras ({error}); {remedy}") from error
 
 if keras.backend.backend() != "torch":
     raise ImportError(
