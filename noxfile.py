@@ -23,44 +23,37 @@ from types import MappingProxyType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / ".ci"))
 
-from door import MADE, ROOT
-from door.start import start
+from dev import MADE, ROOT
+from dev.start import start
 
 if __name__ == "__main__":
     start()
 
 import nox
-from door.cpp import build_target, build_tests, run_ctest, run_sanitized, suites_of
-from door.debian import find_gtest, gloo_variables
-from door.environments import (
-    ENVIRONMENTS,
-    NEWEST,
-    OLDEST,
+from dev.cpp import build_target, build_tests, run_ctest, run_sanitized, suites_of
+from dev.debian import find_gtest, gloo_variables
+from dev.environments import (
     Environment,
     Framework,
-    Runs,
     Together,
     build_environment,
     build_wheel,
-    by_itself,
-    chosen,
     core_build,
     distributions,
     mxnet,
     pytorch,
-    suites,
     tensorflow,
     without_framework,
 )
-from door.jobs import Job, run_jobs, step
-from door.leftovers import own_folder
-from door.pins import LINTERS, MPI, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
+from dev.jobs import Job, run_jobs, step
+from dev.leftovers import own_folder
+from dev.pins import LINTERS, MPI, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
+from dev.suites import LONG, NEWEST, OLDEST, SUITES, Runs, chosen, runs_of
 
 nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "none"  # sessions share environments, see Environment
 logging.getLogger("nox").addFilter(lambda record: "uv binary" not in record.getMessage())  # we do not look for one
 
-Beside = Sequence[Framework | Together]
 WHEEL, GLOO = "The core's wheel", "The library for Gloo"  # jobs that others need
 OF_VERSIONS = [f"plugins/tensorflow/tests/test_{name}.py" for name in ("bad_input", "conformance", "graphs", "keras")]
 
@@ -71,7 +64,7 @@ OF_VERSIONS = [f"plugins/tensorflow/tests/test_{name}.py" for name in ("bad_inpu
 @nox.session
 def tests(session: nox.Session) -> None:
     """Everything that must hold, side by side: form, C++, Python, packaging."""
-    runs = by_itself(suites()) | {"What depends on TensorFlow's version": ("oldest", OF_VERSIONS)}
+    runs = runs_of() | {"What depends on TensorFlow's version": ((OLDEST,), OF_VERSIONS)}
     run_jobs(session, form_jobs(session) | cpp_jobs(session) | python_jobs(session, runs))
 
 
@@ -81,23 +74,22 @@ def quick(session: nox.Session) -> None:
     places = [ROOT / "core/tests/python/test_numpy_conformance.py", *ROOT.glob("plugins/*/tests/test_conformance.py")]
     files = ["tests/architecture", *(str(path.relative_to(ROOT)) for path in places)]
     pure = cpp_jobs(session, suites_of("common", "reduce", "algorithms", "controller"))  # no process, thread or socket
-    run_jobs(session, form_jobs(session) | pure | python_jobs(session, by_itself(files)))
+    run_jobs(session, form_jobs(session) | pure | python_jobs(session, runs_of(files)))
 
 
 @nox.session
 def python(session: nox.Session) -> None:
     """Python tests: architecture, core, launcher, plugins, examples. Arguments after -- go to pytest instead."""
-    run_jobs(session, python_jobs(session, chosen(session.posargs, suites())), most=1 if session.posargs else 0)
+    run_jobs(session, python_jobs(session, chosen(session.posargs)), most=1 if session.posargs else 0)
 
 
 def python_jobs(
     session: nox.Session,
     runs: Runs,
-    environments: Mapping[str, Beside] = ENVIRONMENTS,
     options: Sequence[str] = (),
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Job]:
-    """Jobs that run pytest, in each of the environments of a run's place."""
+    """Jobs that run pytest, in each of a run's environments."""
     made: dict[str, Environment | None] = {}
     found: dict[str, str] = {}
 
@@ -109,20 +101,20 @@ def python_jobs(
         if env is None:
             return
         # Several run side by side: threads of OpenMP that spin while they wait would take the cores from the others.
-        more = {"PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1", **found}
+        more = {"PYTHONPATH": str(ROOT / "tests" / "support"), "OMP_NUM_THREADS": "1", **found}
         more |= {"FARANDOLE_WHEELS": env.noted("farandole")} if "packaging" in " ".join(arguments) else {}
         with own_folder() as temporary:
             command = ["python", "-m", "pytest", "-p", "skips", *arguments, *options]
             env.run(*command, variables={**more, **temporary, **variables})
 
     jobs = {WHEEL: Job(lambda: build_wheel(build_environment(session), "core"))}
-    for what, (place, arguments) in runs.items():
-        carried = any(each.startswith(("tests/backends", "plugins/")) for each in arguments)
+    for what, (environments, arguments) in runs.items():
+        carried = any(each.startswith(("tests/collectives/backends", "plugins/")) for each in arguments)
         jobs |= {GLOO: Job(lambda: found.update(gloo_variables(session)))} if carried else {}
         typed = any(each.startswith(("core/tests", "plugins/")) for each in arguments)
         jobs |= {"Linters": Job(partial(linters, session))} if typed else {}
         needed = [GLOO] * carried + ["Linters"] * typed
-        for beside in environments[place]:
+        for beside in environments:
             env = f"Environment: {beside.called}"
             lenders = beside.lenders if isinstance(beside, Together) else ()
             jobs[env] = Job(partial(make, beside), (WHEEL, *(f"Environment: {each.called}" for each in lenders)))
@@ -138,8 +130,7 @@ def python_jobs(
 @nox.parametrize("version", list(TENSORFLOW_PYTHONS))
 def tensorflow_version(session: nox.Session, version: str) -> None:
     """Tests of the plugin for TensorFlow with one version of it. Arguments after -- go to pytest instead."""
-    folders = [folder for folder in suites() if "tensorflow" in folder or folder == "tests/parity"]
-    run_beside(session, tensorflow(version), folders)
+    run_beside(session, tensorflow(version), [path for path, environments in SUITES.items() if NEWEST in environments])
 
 
 @nox.session(name="torch")
@@ -150,28 +141,25 @@ def torch_version(session: nox.Session, version: str) -> None:
     Installs 5 to 7 GB, of which 2.5 to 3 GB are fetched: the builds with CUDA. With FARANDOLE_TORCH_INDEX, see
     docs/contributing.md, those for CPUs: about 1 GB, of which 200 MB are fetched.
     """
-    folders = ["plugins/torch/tests", "tests/collectives/test_torch_oracle.py", "tests/parity"]
+    folders = ["plugins/torch/tests", "tests/collectives/meaning/test_torch_oracle.py", "tests/collectives/parity"]
     run_beside(session, pytorch(version), folders)
 
 
 def run_beside(session: nox.Session, framework: Framework, folders: list[str]) -> None:
-    runs = {folder: (framework.plugin, [folder]) for folder in session.posargs or folders}
-    run_jobs(session, python_jobs(session, runs, {framework.plugin: [framework]}))
+    run_jobs(session, python_jobs(session, {path: ((framework,), [path]) for path in session.posargs or folders}))
 
 
 @nox.session(name="core")
 @nox.parametrize("version", PYTHONS)
 def python_version(session: nox.Session, version: str) -> None:
     """Tests of the core with one version of Python, from PATH or ~/.pyenv, which builds the wheel."""
-    run_beside(session, without_framework(version), ["core/tests/python", "tests/collectives/test_oracle.py"])
+    run_beside(session, without_framework(version), ["core/tests/python", "tests/collectives/meaning/test_oracle.py"])
 
 
 @nox.session
 def soak(session: nox.Session) -> None:
     """The long forms: 25,000 random cases, 2,000 settings, 1,000 kills, all examples. Arguments after -- choose."""
-    folders = ["tests/collectives", "tests/faults", "tests/parity", "plugins/torch/tests/test_drawn_training.py"]
-    runs = chosen(session.posargs, [*folders, *(each for each in suites() if "examples" in each or "_mxnet" in each)])
-    run_jobs(session, python_jobs(session, runs, options=["-s"], variables={"FARANDOLE_LONG": "1"}), most=1)
+    run_jobs(session, python_jobs(session, chosen(session.posargs, LONG), ["-s"], {"FARANDOLE_LONG": "1"}), most=1)
 
 
 @nox.session
@@ -185,7 +173,10 @@ def carried(session: nox.Session) -> None:
     """Every call of MPI; every plugin's conformance, carried by Gloo and each MPI. Arguments after -- choose."""
     build = build_target(session, "mpi_ranks", ["-DFARANDOLE_TESTS=ON", *find_gtest(session)])
     variables = {"FARANDOLE_LONG": "1", "FARANDOLE_MPI_RANKS": str(build / "mpi_ranks")}
-    files = ["tests/backends", *(str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/*/tests/test_carried.py"))]
+    files = [
+        "tests/collectives/backends",
+        *(str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/*/tests/test_carried.py")),
+    ]
     run_jobs(session, python_jobs(session, chosen(session.posargs, files), variables=variables), most=1)
 
 
@@ -254,7 +245,7 @@ def cpp_aarch64(session: nox.Session) -> None:
 
 def cpp_files() -> str:
     """The option that names all C++ files to clang-format."""
-    folders = [*ROOT.glob("core/*/"), *ROOT.glob("plugins/*/csrc"), *ROOT.glob("tests/fake_*")]
+    folders = [*ROOT.glob("core/*/"), *ROOT.glob("plugins/*/csrc"), *ROOT.glob("tests/support/fake_*")]
     files = [str(path) for folder in folders for ending in ("cc", "h") for path in folder.rglob(f"*.{ending}")]
     (MADE / "cpp-files").write_text("\n".join(sorted(file for file in files if "/build/" not in file)))
     return f"--files={MADE / 'cpp-files'}"
@@ -279,7 +270,7 @@ def form_jobs(session: nox.Session) -> dict[str, Job]:
         "ruff format (`python3 noxfile.py -s format` repairs)": ["ruff", "format", "--diff", "--quiet", "."],
         "mypy (types)": ["mypy", "--cache-dir", str(MADE / "mypy"), "noxfile.py", *packages],
         "clang-format (`python3 noxfile.py -s format` repairs)": ["clang-format", "--dry-run", "-Werror", cpp_files()],
-        "codespell (spelling)": ["codespell", "--config", ".mypy.ini", ".", ".ci/door", ".ci/run"],
+        "codespell (spelling)": ["codespell", "--config", ".mypy.ini", ".", ".ci/dev", ".ci/run"],
     }
 
     def run(command: list[str]) -> None:

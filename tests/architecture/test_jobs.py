@@ -12,8 +12,8 @@ PROGRAM = """
 import json, pathlib, sys, threading, time
 sys.path.insert(0, sys.argv[1])
 import nox
-from door import jobs
-from door.jobs import Job
+from dev import jobs
+from dev.jobs import Job
 
 jobs.MADE = pathlib.Path(sys.argv[2])
 jobs.MEASURED, jobs.SHIPPED = jobs.MADE / "measured.json", jobs.MADE / "shipped.json"

@@ -51,7 +51,7 @@ def test_what_is_not_promised_is_listed_with_the_versions_it_was_checked_on(sour
 
 def _supported(path: str) -> str:
     """The versions for which there are sessions, as the module says them; Keras's follow TensorFlow and the index."""
-    pins = runpy.run_path(str(ROOT / ".ci" / "door" / "pins.py"))
+    pins = runpy.run_path(str(ROOT / ".ci" / "dev" / "pins.py"))
     if "farandole_torch" in path:
         return (
             f"PyTorch {min(pins['TORCH_PYTHONS'], key=_numbers)} to {pins['TORCH'].split('==')[1].removesuffix('.0')};"

@@ -1,4 +1,4 @@
-"""tests/skips.py guards every other test run, so it is tested as it is used: in a run of its own."""
+"""tests/support/skips.py guards every other test run, so it is tested as it is used: in a run of its own."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def test_device():
 def run(folder: Path, ci: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_it.py").write_text(SKIPPING)
     (folder / "pytest.ini").write_text("[pytest]\n")
-    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT / "tests")}
+    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT / "tests" / "support")}
     command = [sys.executable, "-m", "pytest", "-p", "skips", "-p", "no:cacheprovider", "."]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
 

@@ -174,7 +174,7 @@ FAULTS = [
         path="core/src/engine/process.cc",
         before="  Descriptor::CloseInChild();\n",
         after="",
-        found_by="tests/collectives/test_badinput.py::test_a_forked_child_keeps_no_connection_open",
+        found_by="tests/collectives/meaning/test_badinput.py::test_a_forked_child_keeps_no_connection_open",
     ),
     # ---- core, backends
     Fault(
@@ -329,6 +329,6 @@ FAULTS = [
         path="core/src/engine/progress.cc",
         before="  work_.CloseBackends();\n",
         after="",
-        found_by="tests/backends/test_nccl_faults.py::test_shutdown_frees_communicators_also_while_the_user_keeps_a_handle",
+        found_by="tests/collectives/backends/test_nccl_faults.py::test_shutdown_frees_communicators_also_while_the_user_keeps_a_handle",
     ),
 ]

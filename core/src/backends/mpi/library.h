@@ -28,7 +28,8 @@ namespace farandole {
 //   kOpenMpi    Open MPI 4 and 5: libmpi.so.40        addresses of   Open MPI 4.1.4 (Debian) and 5.0.11
 //                                                     its variables  (wheel): the names of variables
 //
-// tests/backends/test_mpi_constants.py compares them with the wheels' headers; Debian's were compared in November 2026.
+// tests/collectives/backends/test_mpi_constants.py compares them with the wheels' headers; Debian's were compared in
+// November 2026.
 
 enum class MpiAbi { kMpich, kStandard, kOpenMpi };
 const char* NameOf(MpiAbi abi);  // "MPICH's", for "... binary interface"

@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(Groups, DeviceBackend,
                          testing::Values(std::vector<int>{2}, std::vector<int>{3}, std::vector<int>{2, 1}));
 
 // Rank 1 is killed when both have called their devices; rank 0 says so through a pipe.
-// tests/backends/test_nccl_faults.py kills ranks while they are connected.
+// tests/collectives/backends/test_nccl_faults.py kills ranks while they are connected.
 int BeRankOfAKernelThatHangs(WorldSpec spec, const int (&pipe)[2]) {
   spec.plan = Engine::PlanFor(spec.size);
   std::unique_ptr<World> world;

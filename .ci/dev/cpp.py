@@ -11,22 +11,22 @@ from xml.etree import ElementTree
 
 import nox
 
-from door import MADE, ROOT
-from door.debian import find_gtest
-from door.environments import STRICT, build_environment, core_build
-from door.jobs import step
-from door.leftovers import own_folder
+from dev import MADE, ROOT
+from dev.debian import find_gtest
+from dev.environments import STRICT, build_environment, core_build
+from dev.jobs import step
+from dev.leftovers import own_folder
 
 
 def fail_on_skips(session: nox.Session, results: Path) -> None:
-    """Under CI=true, refuse skips that tests/allowed_skips.txt does not list, as tests/skips.py does for pytest."""
-    lines = (ROOT / "tests" / "allowed_skips.txt").read_text().splitlines()
+    """Under CI=true, refuse skips that allowed_skips.txt does not list, as skips.py does for pytest."""
+    lines = (ROOT / "tests" / "support" / "allowed_skips.txt").read_text().splitlines()
     allowed = [line.split("#")[0].strip() for line in lines if line.split("#")[0].strip()]
     cases = ElementTree.parse(results).getroot().iter("testcase")
     skipped = [f"cpp::{case.get('name')}" for case in cases if case.find("skipped") is not None]
     refused = [name for name in skipped if not any(fnmatch(name, pattern) for pattern in allowed)]
     if refused and os.environ.get("CI") == "true":
-        session.error(f"skipped but not in tests/allowed_skips.txt: {', '.join(refused)}")
+        session.error(f"skipped but not in tests/support/allowed_skips.txt: {', '.join(refused)}")
 
 
 def build_target(session: nox.Session, target: str, options: Sequence[str], build: Path | None = None) -> Path:

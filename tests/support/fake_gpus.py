@@ -16,8 +16,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-_ROOT = Path(__file__).parents[1]
-_SOURCES = (_ROOT / "core" / "tests", _ROOT / "tests")
+_ROOT = Path(__file__).parents[2]
+_SOURCES = (_ROOT / "core" / "tests", _ROOT / "tests" / "support")
 _MADE = _ROOT / ".nox" / "fakes"
 
 

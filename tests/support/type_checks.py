@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SOURCES = [str(ROOT / "core" / "python"), *map(str, sorted(ROOT.glob("plugins/*/src")))]
 COMMON = Path(__file__).parent / "user_types"
 LINT = ROOT / ".nox" / "lint" / "bin"  # where noxfile.py installs both

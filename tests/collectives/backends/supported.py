@@ -1,7 +1,7 @@
 """The table operations x element types x backends of docs/guide/back-ends.md, made from what the backends declare.
 
-nox -s python -- tests/backends/test_supported.py      fails where the page says something else
-PYTHONPATH=core/python python tests/backends/supported.py      writes it there
+nox -s python -- tests/collectives/backends/test_supported.py      fails where the page says something else
+PYTHONPATH=core/python python tests/collectives/backends/supported.py      writes it there
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from farandole._native import core
 from farandole._ops import Kind, ReduceOp
 from farandole.plugin import DType
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "back-ends.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "back-ends.md"
 BEGIN, END = "<!-- declared: begin -->\n", "<!-- declared: end -->\n"
 
 _GROUPS = {

@@ -10,8 +10,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from door import MADE, ROOT
-from door.pins import NOX
+from dev import MADE, ROOT
+from dev.pins import NOX
 
 
 def accepts_cpp17(compiler: str) -> bool:

@@ -1,4 +1,4 @@
-"""Virtual environments below .nox/, kept while what they depend on stays; their wheels; which tests run in which."""
+"""Virtual environments below .nox/, kept while what they depend on stays; their wheels."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import nox
 
-from door import MADE, ROOT, pins
-from door.jobs import log, one_at_a_time, step
+from dev import MADE, ROOT, pins
+from dev.jobs import log, one_at_a_time, step
 
 STRICT = os.environ.get("CI") == "true"  # elsewhere a new compiler's warning may pass
 
@@ -118,13 +118,18 @@ class Framework:
 
     home: str  # below .nox
     called: str
-    plugin: str  # the framework's name in the tree
+    plugin: str  # its folder in plugins/; "core" for none
     versions: tuple[str, ...]
     beside: tuple[str, ...]  # more packages for its tests
     size: str  # of what is fetched
     newest: int  # Python 3 that it has wheels for
     lacking: str = ""  # what may be missing when it cannot be imported
     python: str = sys.executable
+
+    @property
+    def distributions(self) -> Sequence[str]:
+        """The folders whose wheels it has."""
+        return ["core", f"plugins/{self.plugin}", *(["plugins/_template"] if self.plugin == "torch" else [])]
 
     def packages(self, session: nox.Session) -> Environment | None:
         """All but Farandole. None, once it is said why, where that cannot be; under CI=true that is an error."""
@@ -144,8 +149,7 @@ class Framework:
         if env:
             own = self.python != sys.executable
             build = build_environment(session, *([f"build-{self.home}", self.python] if own else []))
-            folders = [str(path.parent.relative_to(ROOT)) for path in distributions()]
-            wheels = [build_wheel(build, each) for each in folders if each == "core" or place_of(each) == self.plugin]
+            wheels = [build_wheel(build, each) for each in self.distributions if (ROOT / each).exists()]
             if env.noted("farandole") != os.pathsep.join(wheels):
                 with step(f"Installing Farandole beside {self.called}", "some seconds"):
                     env.pip("install", "--no-deps", "--force-reinstall", *wheels)
@@ -249,50 +253,3 @@ def without_framework(version: str) -> Framework:
     python = str(found[-1]) if found else shutil.which(f"python{version}") or ""  # in PATH there may be pyenv's shim
     called, beside = f"Python {version}", (pins.ML_DTYPES, "numpy")
     return Framework(f"python-{version}", called, "core", (), beside, "about 60 MB", 99, python=python)
-
-
-OLDEST, *_, NEWEST = (tensorflow(version) for version in pins.TENSORFLOW_PYTHONS)
-
-# Where tests run by default: the place in the tree -> its environments.
-ENVIRONMENTS: dict[str, Sequence[Framework | Together]] = {
-    "torch": (pytorch(),),
-    "mxnet": (mxnet(),),
-    "tensorflow": (NEWEST,),
-    "oldest": (OLDEST,),
-    "parity": (pytorch(), mxnet(), NEWEST),
-    "together": (Together((mxnet(), OLDEST)), Together((pytorch(), NEWEST)), Together((mxnet(), pytorch()))),
-}
-
-
-def place_of(path: str) -> str:
-    """In which of ENVIRONMENTS a folder's plugin or tests belong: that whose name is in its path, else PyTorch's."""
-    return next((place for place in ENVIRONMENTS if place in path.partition("::")[0]), "torch")
-
-
-Runs = dict[str, tuple[str, list[str]]]  # what it is called -> the place, arguments of pytest
-
-
-def suites() -> list[str]:
-    """Folders of Python tests, but for tests/gpus; each is a run of its own."""
-    folders = [ROOT / "core/tests/python", *ROOT.glob("tests/*"), *ROOT.glob("plugins/*/tests")]
-    return sorted({str(each.relative_to(ROOT)) for each in folders if any(each.rglob("test_*.py"))} - {"tests/gpus"})
-
-
-def by_itself(paths: list[str]) -> Runs:
-    """A run for each path."""
-    return {path: (place_of(path), [path]) for path in paths}
-
-
-def chosen(arguments: list[str], otherwise: list[str]) -> Runs:
-    """A run for each place of the tests that pytest's arguments name, PyTorch's if none; without arguments, others."""
-    if not arguments:
-        return by_itself(otherwise)
-    paths = [each for each in arguments if (ROOT / each.partition("::")[0]).exists()]
-    within = {path: [suite for suite in suites() if suite.startswith(f"{path}/")] or [path] for path in paths}
-    places = {place_of(suite) for named in within.values() for suite in named} or {"torch"}
-    runs: Runs = {}
-    for place in sorted(places):
-        mine = {path: [suite for suite in named if place_of(suite) == place] for path, named in within.items()}
-        parts = [part for each in arguments for part in mine.get(each, [each])]
-        runs[" ".join(parts)] = (place, parts)
-    return runs

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import nox
 
-from door import MADE, ROOT
-from door.environments import build_environment
-from door.jobs import log, one_at_a_time, step
+from dev import MADE, ROOT
+from dev.environments import build_environment
+from dev.jobs import log, one_at_a_time, step
 
 _GLOO_HEADER = Path("/usr/include/gloo/config.h")
 _GTEST_HEADERS = (Path("/usr/include/gtest/gtest.h"), Path("/usr/local/include/gtest/gtest.h"))

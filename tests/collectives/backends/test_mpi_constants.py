@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.timeout(200)
 
-CORE = Path(__file__).parents[2] / "core"
+CORE = Path(__file__).parents[3] / "core"
 
 
 def compare(library, header, abi, folder):

@@ -17,7 +17,7 @@ from running import EPOCHS, EXAMPLES, LIMIT_S, LONG, accuracy, forked, launched,
 pytestmark = pytest.mark.timeout(300)
 
 MXNET = EXAMPLES / "mxnet"
-TUTORIAL = Path(__file__).with_name("tutorial.py")
+TUTORIAL = Path(__file__).with_name("gluon_tutorial.py")
 RESNET = [MXNET / "resnet_imagenet.py", "--image-size", "32", "--batch-size", "2", "--steps", "2"]
 OF_MPIRUN = 3 if LONG else 2  # ranks, each of which imports MXNet
 MPIRUN = f"mpirun -np {OF_MPIRUN} -H localhost:{OF_MPIRUN} --bind-to none --map-by slot python".split()

@@ -20,7 +20,7 @@ from typing import IO, ParamSpec, TypeVar
 
 import nox
 
-from door import MADE, ROOT
+from dev import MADE, ROOT
 
 P = ParamSpec("P")
 T = TypeVar("T")

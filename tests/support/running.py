@@ -12,7 +12,7 @@ import pytest
 from farandole._environment import without_starters
 from farandole.testing import spawn
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 240
 LONG = bool(os.environ.get("FARANDOLE_LONG"))
 EPOCHS = 30 if LONG else 8  # of the digits: what the examples do by default, or what is enough to see that they learn

@@ -1,0 +1,69 @@
+"""Which Python tests there are, and beside which frameworks each of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dev import ROOT, pins
+from dev.environments import Framework, Together, mxnet, pytorch, tensorflow
+
+Beside = Sequence[Framework | Together]
+Runs = dict[str, tuple[Beside, list[str]]]  # what it is called -> its environments, arguments of pytest
+
+TORCH, MXNET = pytorch(), mxnet()
+OLDEST, *_, NEWEST = (tensorflow(version) for version in pins.TENSORFLOW_PYTHONS)
+EXAMPLES = "tests/frameworks/examples"
+
+# A folder or file of tests -> the environments of its default run. tests/gpus is run by hand.
+SUITES: dict[str, Beside] = {
+    "core/tests/python": (TORCH,),
+    "plugins/_template/tests": (TORCH,),
+    "plugins/mxnet/tests": (MXNET,),
+    "plugins/tensorflow/tests": (NEWEST,),
+    "plugins/torch/tests": (TORCH,),
+    "tests/architecture": (TORCH,),
+    "tests/benchmarks": (TORCH,),
+    "tests/collectives/backends": (TORCH,),
+    "tests/collectives/meaning": (TORCH,),
+    "tests/collectives/parity": (TORCH, MXNET, NEWEST),
+    "tests/faults": (TORCH,),
+    f"{EXAMPLES}/test_mxnet_examples.py": (MXNET,),
+    f"{EXAMPLES}/test_tensorflow_examples.py": (NEWEST,),
+    f"{EXAMPLES}/test_torch_examples.py": (TORCH,),
+    "tests/frameworks/together": (Together((MXNET, OLDEST)), Together((TORCH, NEWEST)), Together((MXNET, TORCH))),
+    "tests/launch": (TORCH,),
+    "tests/packaging/test_mxnet_wheel.py": (MXNET,),
+    "tests/packaging/test_tensorflow_wheel.py": (NEWEST,),
+    "tests/packaging/test_torch_wheel.py": (TORCH,),
+    "tests/planted": (TORCH,),
+}
+LONG = ["tests/collectives/meaning", "tests/collectives/parity", "tests/faults", EXAMPLES]  # suites with a longer form
+LONG += ["plugins/torch/tests/test_drawn_training.py", "tests/packaging/test_mxnet_wheel.py"]
+
+
+def within(path: str) -> list[tuple[str, Beside]]:
+    """The suites below a folder; or the path itself with the environments of its suite, PyTorch's where it has none."""
+    below = [(suite, beside) for suite, beside in SUITES.items() if suite.startswith(f"{path.rstrip('/')}/")]
+    file = path.partition("::")[0].rstrip("/")
+    own = [beside for suite, beside in SUITES.items() if f"{file}/".startswith(f"{suite}/")]
+    return below or [(path, own[0] if own else (TORCH,))]
+
+
+def runs_of(paths: Sequence[str] = tuple(SUITES)) -> Runs:
+    """A run for each suite of these paths, by default all."""
+    return {suite: (beside, [suite]) for path in paths for suite, beside in within(path)}
+
+
+def chosen(arguments: Sequence[str], otherwise: Sequence[str] = tuple(SUITES)) -> Runs:
+    """A run for each set of environments of the tests that pytest's arguments name; without arguments, the others."""
+    if not arguments:
+        return runs_of(otherwise)
+    named = {path: within(path) for path in arguments if (ROOT / path.partition("::")[0]).exists()}
+    runs: Runs = {}
+    for beside in dict.fromkeys(beside for found in named.values() for _, beside in found) or [(TORCH,)]:
+        parts: list[str] = []
+        for argument in arguments:
+            found = named.get(argument, [(argument, beside)])
+            parts += [suite for suite, where in found if where == beside]
+        runs[" ".join(parts)] = beside, parts
+    return runs
