@@ -182,7 +182,7 @@ bool StopTimeline() {
   return Timeline::Stop();
 }
 
-py::list FindBackEnds() {
+py::list BackendsFound() {
   std::vector<BackendFound> found;
   {
     py::gil_scoped_release release;
@@ -288,10 +288,9 @@ PYBIND11_MODULE(_core, module) {
   // For plugins' native parts: the address of the function table of farandole.h.
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());
 
-  module.def("find_back_ends", &FindBackEnds);
-  module.def("performs", &Performs, "back_end"_a, "op"_a, "dtype"_a, "reduce"_a, "on_device"_a, "factor"_a,
-             "cut_off"_a);
-  module.attr("back_ends") = py::tuple(py::cast(BackendNames()));
+  module.def("find_backends", &BackendsFound);
+  module.def("performs", &Performs, "backend"_a, "op"_a, "dtype"_a, "reduce"_a, "on_device"_a, "factor"_a, "cut_off"_a);
+  module.attr("backends") = py::tuple(py::cast(BackendNames()));
 
   AddOutputType(&module);
   if (!AddHandleType(module.ptr()) || !AddOneTensorFunctions(module.ptr())) throw py::error_already_set();

@@ -1,6 +1,6 @@
 // Finds where the user's program made the call that is being submitted, for messages: "train.py:12".
 //
-// Every submission needs a place, and hardly any message shows it. So Python (_sites.py) finds each place once, and
+// Every submission needs a place, and hardly any message shows it. So Python (call_sites.py) finds each place once, and
 // then it is known by its code object and position: 50 ns instead of 200 in Python. All functions need the GIL.
 #pragma once
 

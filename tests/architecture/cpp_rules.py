@@ -79,7 +79,7 @@ def layer_violations(files: Iterable[Source]) -> list[str]:
     return found
 
 
-def back_end_isolation_violations(files: Iterable[Source]) -> list[str]:
+def backend_isolation_violations(files: Iterable[Source]) -> list[str]:
     """A backend's folder is included by itself only: the table declares its rows instead."""
     found = []
     for source in files:
@@ -105,7 +105,7 @@ def foreign_header_violations(files: Iterable[Source]) -> list[str]:
     return found
 
 
-def _back_end_names(files: Iterable[Source]) -> re.Pattern[str]:
+def _backend_names(files: Iterable[Source]) -> re.Pattern[str]:
     """Finds the name of each backend that has a folder, as a group of that name."""
     folders = {match[1] for source in files if (match := re.match(r"core/src/backends/([^/]+)/", source.path))}
     found = [f"(?P<{name}>(?i:{name}))" for name in folders & {*_IN_ANY_WORD}]
@@ -116,10 +116,10 @@ def _back_end_names(files: Iterable[Source]) -> re.Pattern[str]:
     return re.compile("|".join(found) or r"(?!)")
 
 
-def back_end_name_violations(files: Iterable[Source]) -> list[str]:
+def backend_name_violations(files: Iterable[Source]) -> list[str]:
     """Below core/src, a backend's name appears in its folder and in the table, in comments no more than in code."""
     files = [source for source in files if source.path.startswith("core/src/")]
-    names = _back_end_names(files)
+    names = _backend_names(files)
     found = []
     for source in files:
         if source.path.startswith("core/src/backends/table."):

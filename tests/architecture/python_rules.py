@@ -23,9 +23,12 @@ PRIVATE_FILES = {"_private.py", "private.py"}  # list what a package uses of its
 _OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # which Python promises
 _BY_TEXT = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
 _INTERNAL = re.compile(r"tensorflow\.(python|compiler|core)\b|keras\.src\b|torch\.(_\w+)|mxnet\.(libinfo)\b")
-BETWEEN = {"farandole._other_starters", "farandole._rank_records"}  # what the core and the launcher both know
+BETWEEN = {
+    "farandole._start.other_launchers",
+    "farandole._start.rank_records",
+}  # which the launcher knows, too
 
-ENVIRONMENT_FILES = {CORE + "_environment.py", LAUNCH + "environment.py"}
+ENVIRONMENT_FILES = {CORE + "_start/environment.py", LAUNCH + "environment.py"}
 ENVIRONMENT_FILES |= {TESTING + "_template.py"}  # a fork takes over the environment of the process that it becomes
 _ENVIRONMENT_NAMES = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
@@ -78,7 +81,7 @@ def core_import_violations(files: Iterable[Source]) -> list[str]:
             top = module.split(".")[0]
             allowed = top in sys.stdlib_module_names or top in packages
             if top == "farandole":
-                allowed = testing or _below(module, "farandole.launch") == launch or _is_between(module)
+                allowed = testing or _below(module, "farandole.launch") == launch or _is_between(f"{module}.{name}")
             if not allowed:
                 found.append(f"{source.path}:{line}: {'launch' if launch else 'the core'} may not import {module}")
     return found

@@ -1,8 +1,8 @@
 from conftest import Plant
 from cpp_rules import (
     LAYERS,
-    back_end_isolation_violations,
-    back_end_name_violations,
+    backend_isolation_violations,
+    backend_name_violations,
     cpp_environment_violations,
     foreign_header_violations,
     layer_of,
@@ -17,16 +17,16 @@ def test_layers_know_only_what_lies_below_them() -> None:
     assert layer_violations(cpp_sources()) == []
 
 
-def test_only_its_own_folder_knows_a_back_end() -> None:
-    assert back_end_isolation_violations(cpp_sources()) == []
+def test_only_its_own_folder_knows_a_backend() -> None:
+    assert backend_isolation_violations(cpp_sources()) == []
 
 
 def test_nothing_is_compiled_against_a_framework() -> None:
     assert foreign_header_violations(cpp_sources()) == []
 
 
-def test_back_ends_are_named_in_their_folder_only() -> None:
-    assert back_end_name_violations(cpp_sources()) == []
+def test_backends_are_named_in_their_folder_only() -> None:
+    assert backend_name_violations(cpp_sources()) == []
 
 
 def test_one_function_chooses_the_path_of_an_operation() -> None:
@@ -111,11 +111,11 @@ def test_the_c_header_is_included_at_the_border_only(plant: Plant) -> None:
     assert len(layer_violations(plant({"core/src/engine/engine.cc": line}))) == 1
 
 
-def test_a_back_end_known_outside_its_folder_is_found(plant: Plant) -> None:
+def test_a_backend_known_outside_its_folder_is_found(plant: Plant) -> None:
     line = '#include "backends/nccl/nccl.h"\n'
-    assert len(back_end_isolation_violations(plant({"core/src/backends/table.cc": line}))) == 1
-    assert back_end_isolation_violations(plant({"core/src/backends/nccl/nccl.cc": line})) == []
-    assert len(back_end_isolation_violations(plant({"core/src/engine/engine.cc": line}))) == 1
+    assert len(backend_isolation_violations(plant({"core/src/backends/table.cc": line}))) == 1
+    assert backend_isolation_violations(plant({"core/src/backends/nccl/nccl.cc": line})) == []
+    assert len(backend_isolation_violations(plant({"core/src/engine/engine.cc": line}))) == 1
 
 
 def test_a_framework_s_header_is_found(plant: Plant) -> None:
@@ -130,7 +130,7 @@ def test_a_framework_s_header_is_found(plant: Plant) -> None:
     assert len(foreign_header_violations(files)) == 4
 
 
-def test_a_back_end_s_name_elsewhere_is_found(plant: Plant) -> None:
+def test_a_backend_s_name_elsewhere_is_found(plant: Plant) -> None:
     files = plant(
         {
             "core/src/engine/a.cc": "// as nccl does\nint kMpiRanks;\nint compiled, impi;\n",
@@ -142,7 +142,7 @@ def test_a_back_end_s_name_elsewhere_is_found(plant: Plant) -> None:
             "core/src/backends/table.cc": "nccl mpi gloo\n",
         }
     )
-    assert back_end_name_violations(files) == [
+    assert backend_name_violations(files) == [
         "core/src/backends/nccl/b.cc:1: names the backend gloo",
         "core/src/engine/a.cc:1: names the backend nccl",
         "core/src/engine/a.cc:2: names the backend mpi",

@@ -9,7 +9,7 @@ from tree import ROOT
 _TABLE = "core/src/common/types.def"
 _HEADERS = ("core/include/farandole/farandole.h", "core/tests/first_release/farandole.h")
 _RANDOM_CASES = "tests/collectives/meaning/operations.py"
-_ADAPTER, _WORDS = "core/python/farandole/_adapter.py", "core/python/farandole/_ops.py"
+_ADAPTER, _WORDS = "core/python/farandole/_api/adapter.py", "core/python/farandole/_api/ops.py"
 
 Row = tuple[str, ...]
 

@@ -108,21 +108,21 @@ def test_relative_imports_are_resolved() -> None:
 
 
 def test_a_framework_in_the_core_is_found(plant: Plant) -> None:
-    files = plant({"core/python/farandole/_ops.py": "import os\nimport numpy\ndef f():\n    import torch.nn\n"})
-    assert core_import_violations(files) == ["core/python/farandole/_ops.py:4: the core may not import torch.nn"]
+    files = plant({"core/python/farandole/_api/ops.py": "import os\nimport numpy\ndef f():\n    import torch.nn\n"})
+    assert core_import_violations(files) == ["core/python/farandole/_api/ops.py:4: the core may not import torch.nn"]
 
 
 def test_a_framework_by_name_in_the_core_is_found(plant: Plant) -> None:
     text = "import importlib\nimportlib.import_module('torch')\n__import__('torch')\nfrom farandole import keras\n"
     files = plant(
         {
-            "core/python/farandole/_ops.py": text,
+            "core/python/farandole/_api/ops.py": text,
             "core/python/farandole/keras.py": text[:50],
             "plugins/torch/src/farandole_torch/a.py": "import importlib\nimport farandole.keras as k\n",
         }
     )
     found = [line.split(": ")[0] for line in import_by_name_violations(files)]
-    assert found == [*(f"core/python/farandole/_ops.py:{line}" for line in (2, 3, 4)),
+    assert found == [*(f"core/python/farandole/_api/ops.py:{line}" for line in (2, 3, 4)),
                      "plugins/torch/src/farandole_torch/a.py:2"]  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def test_a_launcher_that_knows_the_core_is_found(plant: Plant) -> None:
 import click
 from farandole.launch import job
 from farandole import launch, _core
-import farandole._ops, numpy
+import farandole._api.ops, numpy
 """
     assert len(core_import_violations(plant({"core/python/farandole/launch/cli.py": text}))) == 3
 
@@ -139,7 +139,7 @@ import farandole._ops, numpy
 def test_a_core_that_knows_the_launcher_is_found(plant: Plant) -> None:
     files = plant(
         {
-            "core/python/farandole/_ops.py": "import farandole.launch.cli\n",
+            "core/python/farandole/_api/ops.py": "import farandole.launch.cli\n",
             "core/python/farandole/testing/spawn.py": "import farandole.launch.local\n",
         }
     )
@@ -149,8 +149,9 @@ def test_a_core_that_knows_the_launcher_is_found(plant: Plant) -> None:
 def test_a_plugin_that_reaches_inside_is_found(plant: Plant) -> None:
     text = """
 import farandole
-from farandole import __version__, _ops, rank
-from farandole._native import core
+from farandole import __version__, rank
+from farandole._api import ops
+from farandole._runtime.native import core
 from farandole.plugin import Adapter
 import farandole_mxnet
 import farandole.launch.cli
@@ -159,7 +160,7 @@ farandole._core.info()
 farandole.plugin._secret
 """
     files = plant({"plugins/torch/src/farandole_torch/a.py": text})
-    assert [line.split(":")[1] for line in plugin_import_violations(files)] == ["10", "3", "4", "6", "7", "9"]
+    assert [line.split(":")[1] for line in plugin_import_violations(files)] == ["10", "11", "4", "5", "7", "8"]
 
 
 def test_a_private_name_of_a_framework_is_found_elsewhere_than_in_the_list(plant: Plant) -> None:
@@ -184,8 +185,8 @@ self._params
 def test_a_second_reader_of_the_environment_is_found(plant: Plant) -> None:
     files = plant(
         {
-            "core/python/farandole/_environment.py": "import os\nos.environ\n",
-            "core/python/farandole/_ops.py": "import os\nos.environ['A']\nos.getenv('B')\nos.getpid()\n",
+            "core/python/farandole/_start/environment.py": "import os\nos.environ\n",
+            "core/python/farandole/_api/ops.py": "import os\nos.environ['A']\nos.getenv('B')\nos.getpid()\n",
             "core/python/farandole/launch/cli.py": "from os import environ\n",
             "plugins/torch/src/farandole_torch/a.py": "from os import getenv\n",
             "core/tests/python/test_a.py": "import os\nos.environ\n",

@@ -29,7 +29,7 @@ from typing import Any
 import farandole
 import farandole.numpy as fnp
 import numpy as np
-from farandole._native import core
+from farandole._runtime.native import core
 from farandole.testing import rank_environments
 
 KINDS = ("allreduce", "async", "grouped", "allgather", "broadcast")

@@ -90,7 +90,7 @@ def test_where_a_rank_is_means_a_line_of_its_program():
     settings = {"FARANDOLE_TIMEOUT": "3", "FARANDOLE_WARN_AFTER": "1"}
     for message in spawn(2, one_is_elsewhere, timeout=60, env=settings):
         assert "was last seen in File" in message
-        assert "_submit.py" not in message
+        assert "submit.py" not in message
         assert f'"{__file__}", line' in message
 
 

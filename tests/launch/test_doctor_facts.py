@@ -96,7 +96,7 @@ def test_how_a_child_ended() -> None:
 
 def test_a_core_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "farandole/__init__.py", "__version__ = '0'\n")
-    write(tmp_path / "farandole/_selftest.py", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    write(tmp_path / "farandole/_runtime/selftest.py", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     facts = build.gather(dict(os.environ), 30.0)
     levels = {finding.check: finding.level for finding in build.judge(facts)}
@@ -108,7 +108,7 @@ def test_a_core_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_core_that_hangs_is_ended_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "farandole/__init__.py", "")
-    write(tmp_path / "farandole/_selftest.py", "import time\ntime.sleep(600)\n")
+    write(tmp_path / "farandole/_runtime/selftest.py", "import time\ntime.sleep(600)\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     assert build.gather(dict(os.environ), 0.5).load.error == "no answer within 0.5 s"
 
@@ -126,7 +126,7 @@ def main():
         sys.exit("no room")
     print("{}")
 """
-    write(tmp_path / "farandole/_selftest.py", main)
+    write(tmp_path / "farandole/_runtime/selftest.py", main)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     facts = build.gather(dict(os.environ), 5.0)
     assert facts.alone.error == "no room"
@@ -135,7 +135,7 @@ def main():
 
 def test_a_core_that_cannot_be_imported_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "farandole/__init__.py", "")
-    write(tmp_path / "farandole/_selftest.py", "raise ImportError('GLIBC_2.99 not found')\n")
+    write(tmp_path / "farandole/_runtime/selftest.py", "raise ImportError('GLIBC_2.99 not found')\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     assert build.gather(dict(os.environ), 30.0).load.error == "ImportError: GLIBC_2.99 not found"
 
@@ -176,7 +176,7 @@ def test_this_python_knows_its_packages_without_importing_them() -> None:
 
 
 def test_every_variable_that_is_read_is_known() -> None:
-    readers = ("core/src/common/config.cc", "core/python/farandole/_environment.py")
+    readers = ("core/src/common/config.cc", "core/python/farandole/_start/environment.py")
     readers += ("core/python/farandole/launch/environment.py",)
     text = "\n".join((ROOT / reader).read_text() for reader in readers)
     read = set(re.findall(r"""["']FARANDOLE_([A-Z_]+[A-Z])["']""", text))
@@ -223,7 +223,7 @@ def test_only_a_failure_is_an_exit_code(level: str, code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "starter"),
+    ("environment", "launcher"),
     [
         ({}, ""),
         ({"FARANDOLE_RANK": "0", "OMPI_COMM_WORLD_RANK": "1"}, "farandole run"),
@@ -233,5 +233,5 @@ def test_only_a_failure_is_an_exit_code(level: str, code: int) -> None:
         ({"PMI_RANK": "1", "SLURM_STEP_NUM_TASKS": "2"}, ""),
     ],
 )
-def test_starters_are_known_by_their_variables(environment: dict[str, str], starter: str) -> None:
-    assert settings.gather(environment).starter == starter
+def test_launchers_are_known_by_their_variables(environment: dict[str, str], launcher: str) -> None:
+    assert settings.gather(environment).launcher == launcher

@@ -105,18 +105,18 @@ def test_network(change: dict[str, object], check: str, level: str, words: str) 
         ({}, "backend gloo", OK, "Gloo 0.5.0; the job's key does not guard"),
         ({}, "backend other", OK, "needed with FARANDOLE_BACKEND=other only: it needs libother"),
         (
-            {"back_ends": build.Trial(({"found": [["other", "", "it needs libother"]], "asked_for": ["other"]},))},
+            {"backends": build.Trial(({"found": [["other", "", "it needs libother"]], "asked_for": ["other"]},))},
             "backend other",
             FAIL,
             "it needs libother",
         ),
         (
-            {"back_ends": build.Trial(({"found": [["native", "", ""]], "asked_for": ["nctl"]},))},
+            {"backends": build.Trial(({"found": [["native", "", ""]], "asked_for": ["nctl"]},))},
             "backends",
             FAIL,
             "asks for 'nctl', which is none",
         ),
-        ({"back_ends": build.Trial(error="killed by SIGSEGV")}, "backends", WARN, "killed by SIGSEGV"),
+        ({"backends": build.Trial(error="killed by SIGSEGV")}, "backends", WARN, "killed by SIGSEGV"),
         ({"load": build.Trial(error="ImportError: no _core")}, "core", FAIL, "ImportError: no _core"),
         ({"load": build.Trial(({"version": "0.1.0", "abi": 9, "path": "/p"},))}, "core", FAIL, "ABI 9"),
         ({"distribution": "0.0.9"}, "core", WARN, "0.0.9"),
@@ -198,7 +198,7 @@ def test_the_key_is_as_secret_as_its_channel(facts: settings.Facts, level: str, 
     ],
 )
 def test_one_of_several_ranks_is_told(environment: dict[str, str], level: str, words: str) -> None:
-    check_the_one(settings.judge(settings.gather(environment)), "starter", level, words)
+    check_the_one(settings.judge(settings.gather(environment)), "launcher", level, words)
 
 
 @pytest.mark.parametrize(

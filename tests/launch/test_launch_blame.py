@@ -99,7 +99,7 @@ def test_of_what_all_ranks_raise_there_is_one_traceback_and_one_sentence(
     elsewhere = [line for line in result.err.splitlines() if " stops at " in line]
     lines = [line for line in lines if line not in elsewhere]
     assert [line for line in lines if re.search(SENTENCES[mistake], line)] == [lines[-1]], result.err
-    assert "_submit.py" not in "".join(lines)
+    assert "submit.py" not in "".join(lines)
     rank = lines[-1][1]
     assert re.match(rf"farandole: rank {rank} on .* failed first: exit code 1 .*; its last lines are above\.", verdict)
     assert len(elsewhere) == (mistake == "batch"), result.err
@@ -108,7 +108,7 @@ def test_of_what_all_ranks_raise_there_is_one_traceback_and_one_sentence(
 
 def test_all_ranks_show_what_all_raise_to_who_wants_it(launch: Callable, script: Callable) -> None:
     err = launch("-np", 3, script(MISTAKES), "shape", env={"FARANDOLE_LOG_LEVEL": "info"}).finish().err
-    assert all(f"[{rank}] farandole.MismatchError: " in err for rank in range(3)) and "_submit.py" in err, err
+    assert all(f"[{rank}] farandole.MismatchError: " in err for rank in range(3)) and "submit.py" in err, err
 
 
 def test_all_tracebacks_are_there_for_who_wants_them(launch: Callable, script: Callable) -> None:

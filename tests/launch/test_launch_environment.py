@@ -87,19 +87,19 @@ def test_a_grace_that_makes_no_sense_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["nonsense", "native,native", "native,,gloo", "native;mpi"])
-def test_a_list_of_back_ends_that_every_rank_would_refuse_is_refused(text: str) -> None:
+def test_a_list_of_backends_that_every_rank_would_refuse_is_refused(text: str) -> None:
     with pytest.raises(environment.SettingError, match=r"allowed: .*native"):
-        environment.check_back_ends({"FARANDOLE_BACKEND": text})
+        environment.check_backends({"FARANDOLE_BACKEND": text})
 
 
-def test_a_list_of_back_ends_is_read_as_the_ranks_do() -> None:
+def test_a_list_of_backends_is_read_as_the_ranks_do() -> None:
     for base in (
         {},
         {"FARANDOLE_BACKEND": ""},
         {"FARANDOLE_BACKEND": " gloo, native"},
         {"FARANDOLE_BACKEND": "native,"},
     ):
-        environment.check_back_ends(base)
+        environment.check_backends(base)
 
 
 @pytest.mark.parametrize("text", ["mpi", "native,mpi"])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from farandole._recording import path_of
+from farandole._runtime.recording import path_of
 from farandole.launch import timeline
 
 SCRIPT = """

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from farandole._environment import without_starters
+from farandole._start.environment import without_launchers
 from farandole.testing import spawn
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -25,7 +25,7 @@ def launched(ranks: int) -> list[str]:
 def run(command: list[str | Path], folder: Path, **variables: str) -> list[str]:
     """The lines that it prints on stdout."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**without_starters(), "PATH": path, **variables}
+    environment = {**without_launchers(), "PATH": path, **variables}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )

@@ -4,7 +4,7 @@ Users of a framework import its plugin (`import farandole_torch as hvd`), which 
 `farandole.numpy` has the collectives for arrays, `farandole.plugin` the contract of plugins.
 """
 
-from farandole._builds import (
+from farandole._api.builds import (
     ccl_built,
     cuda_built,
     ddl_built,
@@ -16,7 +16,7 @@ from farandole._builds import (
     nccl_built,
     rocm_built,
 )
-from farandole._errors import (
+from farandole._api.errors import (
     DeadlineError,
     FarandoleError,
     HorovodInternalError,
@@ -25,10 +25,10 @@ from farandole._errors import (
     PeerLostError,
     RecoverableError,
 )
-from farandole._handles import Handle
-from farandole._objects import allgather_object, barrier, broadcast_object, join
-from farandole._ops import Adasum, Average, Max, Min, Product, ReduceOp, Sum
-from farandole._process_sets import (
+from farandole._api.handles import Handle
+from farandole._api.objects import allgather_object, barrier, broadcast_object, join
+from farandole._api.ops import Adasum, Average, Max, Min, Product, ReduceOp, Sum
+from farandole._api.process_sets import (
     ProcessSet,
     add_process_set,
     get_process_set_ids_and_ranks,
@@ -36,9 +36,9 @@ from farandole._process_sets import (
     process_set_included,
     remove_process_set,
 )
-from farandole._timeline import start_timeline, stop_timeline
-from farandole._waiting import poll, synchronize
-from farandole._world import (
+from farandole._api.waiting import poll, synchronize
+from farandole._runtime.timeline import start_timeline, stop_timeline
+from farandole._start.world import (
     cross_rank,
     cross_size,
     init,

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Generic, TypeVar, final, overload
 
-from farandole import _handles
-from farandole._calls import Parameters
+from farandole._api import handles
+from farandole._api.calls import Parameters
 
 T = TypeVar("T")
 S = TypeVar("S")
 R_co = TypeVar("R_co", covariant=True)
 
-# op, dtype and reduce are numbers of farandole.h: those of _ops.Kind, plugin.DType and _ops.ReduceOp.
+# op, dtype and reduce are numbers of farandole.h: those of ops.Kind, plugin.DType and ops.ReduceOp.
 # Error kinds: 1 invalid (ValueError), 2 mismatch, 3 peer lost, 4 deadline, 5 not initialized, 6 internal.
 
 # Input address, output address or 0, dtype, shape; on a CUDA device also 1 and the event after which the input is valid
@@ -114,7 +114,7 @@ def run_one(
     """`submit_one` and `wait` in one call, which is quicker; False where submit_one returns None."""
 
 @final
-class Handle(_handles.Handle[R_co], Generic[R_co]):
+class Handle(handles.Handle[R_co], Generic[R_co]):
     """The collector of cycles does not see it: that would cost more than all else of a handle. A function given to
     `map` that has the new handle in turn keeps both until the first `wait`.
     """
@@ -155,16 +155,16 @@ def settings_take_device_memory() -> bool:
 def info() -> dict[str, object]:
     """Figures for tests and tools: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""
 
-def find_back_ends() -> list[tuple[str, str, str]]:
+def find_backends() -> list[tuple[str, str, str]]:
     """Of each backend its name, its library with the version or "", and what is missing or ""; opens libraries."""
 
-def performs(back_end: str, op: int, dtype: int, reduce: int, on_device: bool, factor: float) -> bool:
+def performs(backend: str, op: int, dtype: int, reduce: int, on_device: bool, factor: float) -> bool:
     """Returns whether a backend declares that it performs an operation, other than an average.
 
     `on_device`: without host memory.
     """
 
-back_ends: tuple[str, ...]
+backends: tuple[str, ...]
 """What this build can carry collectives with, the preferred one first: "native", ..."""
 
 api_address: int

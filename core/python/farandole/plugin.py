@@ -11,28 +11,28 @@ A plugin whose framework Keras can run on makes its module `keras` of what `buil
 `plugins/_template` is a complete plugin to copy, `farandole.testing.conformance` the suite that each must pass.
 """
 
-from farandole._adapter import Adapter, Buffer, DeviceMemory, DType
-from farandole._calls import Parameters, check_sequence, check_types, plain, reducing, rooted
-from farandole._collectives import Collectives
-from farandole._compression import Compression, Compressor, check_compressor
-from farandole._earlier import await_earlier, before_unnamed
-from farandole._environment import environment_default
-from farandole._gradients import GradientReducer, even_groups
-from farandole._handles import Handle
+from farandole._api.adapter import Adapter, Buffer, DeviceMemory, DType
+from farandole._api.calls import Parameters, check_sequence, check_types, plain, reducing, rooted
+from farandole._api.collectives import Collectives
+from farandole._api.earlier import await_earlier, before_unnamed
+from farandole._api.handles import Handle
+from farandole._api.mixing import extend
+from farandole._api.ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
+from farandole._api.process_sets import is_alone
 from farandole._keras import Exchange as KerasExchange
 from farandole._keras import ExchangeOptions, Groups, chosen_groups, key_of, with_local_layers
 from farandole._keras import Framework as KerasFramework
 from farandole._keras import build as build_keras
 from farandole._keras import check_op as check_keras_op
 from farandole._keras import distribute as distribute_keras
-from farandole._mixing import extend
-from farandole._native import core as _core
-from farandole._ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
-from farandole._process_sets import is_alone
-from farandole._recorder import Recorder
-from farandole._sites import pass_over, register_plugin
-from farandole._uncaught import translate_errors
-from farandole._world import init_as
+from farandole._runtime.call_sites import pass_over, register_plugin
+from farandole._runtime.native import core as _core
+from farandole._runtime.uncaught import translate_errors
+from farandole._start.environment import environment_default
+from farandole._start.world import init_as
+from farandole._training.compression import Compression, Compressor, check_compressor
+from farandole._training.gradients import GradientReducer, even_groups
+from farandole._training.recorder import Recorder
 
 __all__ = [
     "Adapter",

@@ -153,7 +153,7 @@ void Timeline::Record(const TraceRecord& record) {
 
 namespace {
 
-constexpr int kOperations = 0, kBackEnd = 1;  // "threads" of a rank
+constexpr int kOperations = 0, kBackend = 1;  // "threads" of a rank
 
 // True when the second byte may follow the first: not in an overlong form, a surrogate, or beyond U+10FFFF.
 bool MayFollow(unsigned char first, unsigned char second) {
@@ -266,15 +266,15 @@ std::string DescribeRank(int rank, const std::string& title) {
   return Metadata(rank, kOperations, "process_name", "\"name\":" + Quoted(title)) + ",\n" +
          Metadata(rank, kOperations, "process_sort_index", "\"sort_index\":" + std::to_string(rank)) + ",\n" +
          Metadata(rank, kOperations, "thread_name", "\"name\":\"operations\"") + ",\n" +
-         Metadata(rank, kBackEnd, "thread_name", "\"name\":\"backend\"");
+         Metadata(rank, kBackend, "thread_name", "\"name\":\"backend\"");
 }
 
 std::string EventsOf(const TraceRecord& record, int rank, int64_t offset_ns, uint64_t number) {
   switch (record.what) {
     case TraceRecord::What::kWork:
-      return WorkEvent(record, {rank, kBackEnd, offset_ns});
+      return WorkEvent(record, {rank, kBackend, offset_ns});
     case TraceRecord::What::kCycle:
-      return Common{rank, kBackEnd, offset_ns}.Event("i", "BATCH", record.started, ",\"s\":\"t\"" + Arguments(record));
+      return Common{rank, kBackend, offset_ns}.Event("i", "BATCH", record.started, ",\"s\":\"t\"" + Arguments(record));
     default:
       return OperationEvents(record, {rank, kOperations, offset_ns}, number);
   }

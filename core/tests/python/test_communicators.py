@@ -8,7 +8,8 @@ from collections import defaultdict, deque
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from farandole import DeadlineError, _communicators, _starter
+from farandole import DeadlineError
+from farandole._start import communicators, key_exchange
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -63,7 +64,7 @@ def start(pool, size, ranks, timeout_s, calls=1, mail=None):
     mail = defaultdict(deque) if mail is None else mail
 
     def run(rank):
-        exchange = _communicators.exchange_of(Comm(mail, rank, size), timeout_s)
+        exchange = communicators.exchange_of(Comm(mail, rank, size), timeout_s)
         return [exchange(f"{rank} in {call}".encode()) for call in range(calls)]
 
     return {rank: pool.submit(run, rank) for rank in ranks}
@@ -80,7 +81,7 @@ def test_all_know_what_each_said_time_and_again(size):
 
 
 def test_those_that_did_not_come_are_named_on_all_that_did(monkeypatch, capsys):
-    monkeypatch.setattr(_starter, "_WARN_AFTER_S", 0.1)
+    monkeypatch.setattr(key_exchange, "_WARN_AFTER_S", 0.1)
     with ThreadPoolExecutor(3) as pool:
         found = start(pool, 5, [0, 1, 3], 3)
     words = "rank 0 waits in init() for rank(s) 2, 4 of the MPI communicator's 5, which did not come in time (3 s)"
@@ -93,7 +94,7 @@ def test_those_that_did_not_come_are_named_on_all_that_did(monkeypatch, capsys):
 
 
 def test_where_rank_0_does_not_come_the_others_say_so(monkeypatch):
-    monkeypatch.setattr(_communicators, "ANSWER_S", 0.5)
+    monkeypatch.setattr(communicators, "ANSWER_S", 0.5)
     with ThreadPoolExecutor(2) as pool:
         found = start(pool, 3, [1, 2], 0.5)
     for rank, future in found.items():
@@ -114,15 +115,15 @@ def test_a_wait_is_interrupted_by_ctrl_c():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
     threading.Timer(0.3, _thread.interrupt_main).start()
     with pytest.raises(KeyboardInterrupt):
-        _communicators.exchange_of(Comm(defaultdict(deque), 1, 2), 50)(b"")
+        communicators.exchange_of(Comm(defaultdict(deque), 1, 2), 50)(b"")
     signal.signal(signal.SIGINT, before)
 
 
 def test_what_mpi_may_still_send_is_kept_when_the_wait_is_over(monkeypatch):
-    monkeypatch.setattr(_communicators, "ANSWER_S", 0)
-    monkeypatch.setattr(_communicators, "_given_up", [])
-    exchange = _communicators.exchange_of(Comm(defaultdict(deque), 1, 2, sent=Never), 0.2)
+    monkeypatch.setattr(communicators, "ANSWER_S", 0)
+    monkeypatch.setattr(communicators, "_given_up", [])
+    exchange = communicators.exchange_of(Comm(defaultdict(deque), 1, 2, sent=Never), 0.2)
     with pytest.raises(DeadlineError, match=r"rank 1 sends in init\(\) to rank\(s\) 0 of the MPI communicator"):
         exchange(b"")
-    assert _communicators._given_up == [exchange]
+    assert communicators._given_up == [exchange]
     assert [type(each) for each in exchange._requests] == [Never]

@@ -4,7 +4,7 @@ import os
 import sys
 
 import pytest
-from farandole._environment import (
+from farandole._start.environment import (
     World,
     discover,
     discover_or_told,
@@ -13,7 +13,7 @@ from farandole._environment import (
     find_libraries,
     start_timeout_s,
     told,
-    without_starters,
+    without_launchers,
 )
 
 OURS = {
@@ -78,22 +78,22 @@ def test_our_launcher_says_everything():
 
 
 @pytest.mark.parametrize(
-    ("environ", "starter"),
+    ("environ", "launcher"),
     [(TORCHRUN, "torchrun"), (OPEN_MPI, "Open MPI's mpirun"), (MPICH, "MPICH's mpiexec")],
     ids=["torchrun", "openmpi", "mpich"],
 )
-def test_other_starters_are_understood_on_one_host(environ, starter):
+def test_other_launchers_are_understood_on_one_host(environ, launcher):
     world = discover(environ)
     assert (world.rank, world.size, world.local_rank, world.local_size) == (1, 2, 1, 2)
-    assert (world.cross_rank, world.cross_size, world.starter, world.key_file) == (0, 1, starter, "")
+    assert (world.cross_rank, world.cross_size, world.launcher, world.key_file) == (0, 1, launcher, "")
     assert world.store.startswith(f"unix:farandole-{os.getuid()}-")
 
 
-def test_the_first_starter_of_the_order_is_believed():
+def test_the_first_launcher_of_the_order_is_believed():
     everything = {**MPICH, **OPEN_MPI, **TORCHRUN, **OURS}
-    assert discover(everything).starter == "farandole run"
-    assert discover({**MPICH, **OPEN_MPI, **TORCHRUN}).starter == "torchrun"
-    assert discover({**MPICH, **OPEN_MPI}).starter == "Open MPI's mpirun"
+    assert discover(everything).launcher == "farandole run"
+    assert discover({**MPICH, **OPEN_MPI, **TORCHRUN}).launcher == "torchrun"
+    assert discover({**MPICH, **OPEN_MPI}).launcher == "Open MPI's mpirun"
 
 
 def test_the_older_torch_launcher_without_local_size_is_understood():
@@ -131,7 +131,7 @@ def test_one_of_several_is_never_alone(environ, words):
     with pytest.raises(ValueError) as caught:
         discover(environ)
     assert [word for word in [*words, "unset"] if word not in str(caught.value)] == []
-    assert discover({**environ, **OURS}).starter == "farandole run"
+    assert discover({**environ, **OURS}).launcher == "farandole run"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_one_of_several_is_never_alone(environ, words):
         {"WORLD_SIZE": "many"},
     ],
 )
-def test_who_is_alone_by_its_starter_is(environ, monkeypatch):
+def test_who_is_alone_by_its_launcher_is(environ, monkeypatch):
     assert discover(environ) == World()
     monkeypatch.setattr(os, "environ", environ)
     assert doubt(World()) == ""
@@ -156,14 +156,14 @@ def test_a_number_without_a_count_is_doubted_and_named(variable, monkeypatch):
     monkeypatch.setattr(os, "environ", {variable: "3"})
     assert discover() == World()
     assert doubt(World()).startswith(f"{variable}=3 is set") and "this one is a world of one rank" in doubt(World())
-    assert doubt(World(starter="torchrun")) == ""
+    assert doubt(World(launcher="torchrun")) == ""
 
 
 def test_a_program_that_says_its_place_is_believed_whatever_else_there_is(monkeypatch):
     monkeypatch.setattr(os, "environ", {**SRUN, "WORLD_SIZE": "2"})
-    assert discover_or_told(1, 2, "this job").starter == "the program itself"
+    assert discover_or_told(1, 2, "this job").launcher == "the program itself"
     monkeypatch.setattr(os, "environ", OURS)
-    assert discover_or_told(1, 2, "this job").starter == "farandole run"
+    assert discover_or_told(1, 2, "this job").launcher == "farandole run"
 
 
 @pytest.mark.parametrize("environ", [TORCHRUN, OPEN_MPI, MPICH], ids=["torchrun", "openmpi", "mpich"])
@@ -190,8 +190,8 @@ def test_different_jobs_have_different_names(environ, name):
 
 def test_a_world_of_one_needs_no_meeting():
     world = discover({**TORCHRUN, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"})
-    assert world == World(starter="torchrun")
-    assert discover({"FARANDOLE_RANK": "0", "FARANDOLE_SIZE": "1"}) == World(starter="farandole run")
+    assert world == World(launcher="torchrun")
+    assert discover({"FARANDOLE_RANK": "0", "FARANDOLE_SIZE": "1"}) == World(launcher="farandole run")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_the_ranks_of_mpi_on_several_hosts_have_no_store_yet(environ):
         discover({**environ, "FARANDOLE_REQUIRE_KEY": "1"})
 
 
-def test_a_required_key_refuses_starters_that_hand_out_none():
+def test_a_required_key_refuses_launchers_that_hand_out_none():
     with pytest.raises(ValueError, match=r"FARANDOLE_REQUIRE_KEY='1'.*torchrun"):
         discover({**TORCHRUN, "FARANDOLE_REQUIRE_KEY": "1"})
     assert discover({**TORCHRUN, "FARANDOLE_REQUIRE_KEY": "1", "FARANDOLE_KEY_FILE": "/k"}).key_file == "/k"
@@ -252,11 +252,11 @@ def test_a_required_key_refuses_starters_that_hand_out_none():
 @pytest.mark.parametrize(
     "environ", [OURS, TORCHRUN, OPEN_MPI, MPICH, SRUN], ids=["ours", "torchrun", "openmpi", "mpich", "srun"]
 )
-def test_a_cleaned_environment_has_no_starter(monkeypatch, environ):
+def test_a_cleaned_environment_has_no_launcher(monkeypatch, environ):
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("UNRELATED", "stays")
-    cleaned = without_starters()
+    cleaned = without_launchers()
     assert discover(cleaned) == World()
     assert cleaned["UNRELATED"] == "stays"
 
@@ -296,7 +296,7 @@ def test_the_library_of_an_installed_package_is_found(nccl_package, monkeypatch)
 
 
 @pytest.mark.parametrize("backends", ["native", ""])
-def test_no_library_is_looked_for_unless_its_back_end_is_asked_for(nccl_package, monkeypatch, backends):
+def test_no_library_is_looked_for_unless_its_backend_is_asked_for(nccl_package, monkeypatch, backends):
     monkeypatch.setenv("FARANDOLE_BACKEND", backends)
     find_libraries()
     assert "FARANDOLE_NCCL_LIB" not in os.environ

@@ -10,7 +10,7 @@ import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import NotInitializedError
-from farandole._native import core
+from farandole._runtime.native import core
 from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(120)

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from farandole import Average, Max, Min, Sum
-from farandole._ops import check_root, predivide_factors, reduction
+from farandole._api.ops import check_root, predivide_factors, reduction
 from farandole.numpy import _ArrayAdapter
 from farandole.plugin import even_groups
 

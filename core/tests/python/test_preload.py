@@ -8,7 +8,7 @@ import time
 import pytest
 from farandole import testing
 from farandole.testing import RanksFailed, World, _starting, spawn
-from farandole.testing._ranks import starter_environment
+from farandole.testing._ranks import launcher_environment
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -115,7 +115,7 @@ def test_a_command_that_is_not_python_is_not_forked(preloaded, tmp_path):
         assert process.wait(30) == 0
         assert (tmp_path / "output").read_text() == "hello\n"
     with (tmp_path / "output").open("w+b") as output:
-        env = starter_environment(1)
+        env = launcher_environment(1)
         process = _starting.start([sys.executable, "-c", "import heavy; print('forked')"], env, output)
         assert process.wait(30) == 0
         assert (tmp_path / "output").read_text() == "forked\n"

@@ -13,8 +13,8 @@ import farandole
 import farandole.numpy as fnp
 import numpy as np
 import pytest
-from farandole._clock import offset_ns
-from farandole._recording import path_of
+from farandole._runtime.clock import offset_ns
+from farandole._runtime.recording import path_of
 from farandole.testing import RanksFailed, World, rank_environments, world
 
 pytestmark = pytest.mark.timeout(120)
@@ -179,7 +179,7 @@ def test_offsets_are_found_within_half_a_round(seed):
 
 def test_clocks_of_hosts_are_compared_at_init():
     """Two ranks that were told to be on two hosts; their clock is one."""
-    code = "import farandole; from farandole import _world; farandole.init(); print(_world.clock_offset_ns())"
+    code = "import farandole; from farandole._start import world; farandole.init(); print(world.clock_offset_ns())"
     with rank_environments(2) as environments:
         hosts = [{"LOCAL_RANK": 0, "LOCAL_SIZE": 1, "CROSS_RANK": rank, "CROSS_SIZE": 2} for rank in range(2)]
         ranks = [

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import farandole
 import pytest
-from farandole import _parting, _uncaught
-from farandole._rank_records import RankRecords, make_memory
-from farandole._uncaught import Uncaught, translate_errors
+from farandole._runtime import uncaught
+from farandole._runtime.uncaught import Uncaught, translate_errors
+from farandole._start import ending
+from farandole._start.rank_records import RankRecords, make_memory
 
 
 def calling(name, function, body="    return function()\n"):
@@ -109,11 +110,11 @@ def test_what_a_framework_raises_in_our_place_is_translated(monkeypatch):
     class OfAFramework(Exception):
         pass
 
-    monkeypatch.setattr(_uncaught, "_translations", [])
+    monkeypatch.setattr(uncaught, "_translations", [])
     translate_errors(lambda error: farandole.MismatchError("ours") if isinstance(error, OfAFramework) else None)
-    uncaught = caught(OfAFramework("its own words, then ours"), "train", "farandole.hooks")
-    assert uncaught.text.endswith("farandole.MismatchError: ours\n") and "its own words" not in uncaught.text
-    assert "hooks" not in uncaught.text
+    told = caught(OfAFramework("its own words, then ours"), "train", "farandole.hooks")
+    assert told.text.endswith("farandole.MismatchError: ours\n") and "its own words" not in told.text
+    assert "hooks" not in told.text
     assert "own words" in caught(RuntimeError("own words"), "train").text
 
 
@@ -122,7 +123,7 @@ def translates(monkeypatch):
     """Makes `translation` the only one."""
 
     def use(translation):
-        monkeypatch.setattr(_uncaught, "_translations", [])
+        monkeypatch.setattr(uncaught, "_translations", [])
         translate_errors(translation)
 
     return use
@@ -232,8 +233,8 @@ def two(monkeypatch):
     """Two ranks in this process, and `lost`, to which the rank that the core has found lost can be appended."""
     descriptor, path = memory(2)
     lost = []
-    monkeypatch.setattr(_parting, "core", SimpleNamespace(lost_rank=lambda: lost[-1] if lost else None))
-    ranks = [_parting._Teller() for _ in range(2)]
+    monkeypatch.setattr(ending, "core", SimpleNamespace(lost_rank=lambda: lost[-1] if lost else None))
+    ranks = [ending._Teller() for _ in range(2)]
     for rank, teller in enumerate(ranks):
         teller.rank, teller.pid, teller.plain_hook = rank, os.getpid(), sys.__excepthook__
         teller.records = RankRecords.open(path, 2)

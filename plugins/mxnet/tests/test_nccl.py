@@ -139,7 +139,7 @@ def without_nccl():
 
 
 @pytest.mark.parametrize(("ranks", "backend"), [(2, "native"), (1, "nccl,native")])
-def test_where_no_back_end_takes_them_mxnet_copies_them_itself(tmp_path, ranks, backend):
+def test_where_no_backend_takes_them_mxnet_copies_them_itself(tmp_path, ranks, backend):
     run(ranks, without_nccl, tmp_path, FARANDOLE_BACKEND=backend)
 
 

@@ -354,7 +354,7 @@ def test_callbacks_are_a_module():
     assert pickle.loads(pickle.dumps(callbacks.MetricAverageCallback)) is callbacks.MetricAverageCallback
 
 
-def test_another_back_end_of_keras_is_refused():
+def test_another_backend_of_keras_is_refused():
     environment = {**os.environ, "KERAS_BACKEND": "numpy"}
     command = [sys.executable, "-c", "import farandole_torch.keras"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)

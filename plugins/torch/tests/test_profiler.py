@@ -133,7 +133,7 @@ def test_spans(tmp_path, check):
 
 
 @needs(2, 7, "what the backend needs")
-def test_spans_of_the_back_end(tmp_path):
+def test_spans_of_the_backend(tmp_path):
     world(2).run(data_parallel, str(tmp_path))
 
 

@@ -1,6 +1,6 @@
 """torch.distributed without an init_method, however the ranks are started; Farandole's backend beside gloo.
 
-The ranks are forks of a process that has imported PyTorch. tests/frameworks/examples runs the starters' commands, with
+The ranks are forks of a process that has imported PyTorch. tests/frameworks/examples runs the launchers' commands, with
 FARANDOLE_LONG=1.
 """
 

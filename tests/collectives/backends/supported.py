@@ -1,4 +1,4 @@
-"""The table operations x element types x backends of docs/guide/back-ends.md, made from what the backends declare.
+"""The table operations x element types x backends of docs/guide/backends.md, made from what the backends declare.
 
 nox -s python -- tests/collectives/backends/test_supported.py      fails where the page says something else
 PYTHONPATH=core/python python tests/collectives/backends/supported.py      writes it there
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from farandole._native import core
-from farandole._ops import Kind, ReduceOp
+from farandole._api.ops import Kind, ReduceOp
+from farandole._runtime.native import core
 from farandole.plugin import DType
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "back-ends.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "backends.md"
 BEGIN, END = "<!-- declared: begin -->\n", "<!-- declared: end -->\n"
 
 _GROUPS = {
@@ -71,13 +71,13 @@ def _names(dtypes: set[DType]) -> list[str]:
     return [dtype.name.lower() for dtype in sorted(dtypes)]
 
 
-def performed(back_end: str, row: Row, on_device: bool, cut_off: bool = False) -> set[DType]:
+def performed(backend: str, row: Row, on_device: bool, cut_off: bool = False) -> set[DType]:
     """The element types of which the backend declares the operation.
 
     on_device: of tensors there, without host memory. cut_off: between hosts, with FARANDOLE_<NAME>_NETWORK=0.
     """
     asked = row.reduce, on_device, row.factor, cut_off
-    return {dtype for dtype in DType if core.performs(back_end, row.kind, dtype, *asked)}
+    return {dtype for dtype in DType if core.performs(backend, row.kind, dtype, *asked)}
 
 
 Column = Callable[[Row], set[DType]]
@@ -91,10 +91,10 @@ def _table(columns: dict[str, Column]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _columns_on_device(back_ends: list[str]) -> dict[str, Column]:
+def _columns_on_device(backends: list[str]) -> dict[str, Column]:
     """Two for each: wherever its library reaches, and where it has been told that it does not."""
     columns: dict[str, Column] = {}
-    for name in back_ends:
+    for name in backends:
         columns[name] = partial(performed, name, on_device=True)
         variable = f"FARANDOLE_{name.upper()}_NETWORK=0"
         columns[f"{name} between hosts, with `{variable}`"] = partial(performed, name, on_device=True, cut_off=True)
@@ -103,8 +103,8 @@ def _columns_on_device(back_ends: list[str]) -> dict[str, Column]:
 
 def declared() -> str:
     """Both tables, in Markdown."""
-    takers = [name for name in core.back_ends if any(performed(name, row, on_device=True) for row in _rows())]
-    in_host_memory = {name: partial(performed, name, on_device=False) for name in core.back_ends if name not in takers}
+    takers = [name for name in core.backends if any(performed(name, row, on_device=True) for row in _rows())]
+    in_host_memory = {name: partial(performed, name, on_device=False) for name in core.backends if name not in takers}
     return (
         f"In host memory:\n\n{_table(in_host_memory)}\n"
         "In the memory of a GPU, as it lies there (what NCCL lacks "

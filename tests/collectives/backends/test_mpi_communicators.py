@@ -6,7 +6,7 @@ import sys
 
 import mpis
 import pytest
-from farandole._environment import without_starters
+from farandole._start.environment import without_launchers
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -27,7 +27,7 @@ END = 'os.write(1, b"fine\\n")\n'
 def check(kind, ranks, script, tmp_path, **changes):
     path = tmp_path / "script.py"
     path.write_text(BEGIN + script + END)
-    environment = {**without_starters(), **mpis.variables(kind), **changes}
+    environment = {**without_launchers(), **mpis.variables(kind), **changes}
     paths = [each for each in sys.path if each] + [mpis.mpi4py()]
     command = [*mpis.launcher(kind, ranks), sys.executable, str(path)]
     done = subprocess.run(
@@ -64,7 +64,7 @@ def test_the_order_of_the_communicator_is_that_of_the_world(kind, ranks, tmp_pat
     check(kind, ranks, WORLDS, tmp_path)
 
 
-def test_a_communicator_makes_a_world_for_our_own_back_end_too(tmp_path):
+def test_a_communicator_makes_a_world_for_our_own_backend_too(tmp_path):
     check("openmpi", 3, WORLDS, tmp_path, FARANDOLE_BACKEND="native")
 
 

@@ -10,7 +10,7 @@ import sys
 
 import mpis
 import pytest
-from farandole._environment import without_starters
+from farandole._start.environment import without_launchers
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -26,11 +26,11 @@ for name, value in zip(names, (mine.index(rank), len(mine))):
     os.environ[name if name[0] == "M" else prefix + name] = str(value)
 """
 TRAIN = """
-from farandole import _world
+from farandole._start import world
 stores = []
 for life in range(2):
     farandole.init(COMM)
-    stores.append(_world._state.store)
+    stores.append(world._state.store)
     assert stores[-1].startswith("tcp:127.0.0.1:"), stores
     assert (farandole.rank(), farandole.size()) == (rank, size)
     assert (farandole.local_rank(), farandole.local_size()) == (mine.index(rank), len(mine))
@@ -48,7 +48,7 @@ FINE = 'os.write(1, b"fine\\n")\n'
 def run(kind, ranks, script, tmp_path, **changes):
     path = tmp_path / "script.py"
     path.write_text(script)
-    environment = {**without_starters(), **mpis.variables(kind)}
+    environment = {**without_launchers(), **mpis.variables(kind)}
     environment.update(FARANDOLE_ARENAS="0", FARANDOLE_ADDRESS="127.0.0.1")
     environment["PYTHONPATH"] = os.pathsep.join([*(each for each in sys.path if each), mpis.mpi4py()])
     environment.update(changes)
@@ -87,7 +87,9 @@ else:
 
 
 def test_a_host_that_nobody_reaches_is_named(tmp_path):
-    no_address = "from farandole._native import core\ncore.host_addresses = lambda: ['10.9.9.9/24'] * (rank < 2)\n"
+    no_address = (
+        "from farandole._runtime.native import core\ncore.host_addresses = lambda: ['10.9.9.9/24'] * (rank < 2)\n"
+    )
     script = HOSTS + no_address + REFUSED.format(error="ValueError", words="rank 2 is on host1, which has no address")
     check(run("openmpi", 3, script + FINE, tmp_path, FARANDOLE_ADDRESS=""), 3)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mpis
 import pytest
-from farandole._environment import without_starters
+from farandole._start.environment import without_launchers
 
 pytestmark = pytest.mark.timeout(200)
 KINDS = ("openmpi", "mpich", "mpich-standard")
@@ -18,7 +18,7 @@ def run(kind, ranks, script, tmp_path, options=(), **changes):
     """Run a script on the ranks of a library's launcher, with `options`; what they wrote, and how it ended."""
     path = tmp_path / "script.py"
     path.write_text(script)
-    environment = {**without_starters(), **mpis.variables(kind)}
+    environment = {**without_launchers(), **mpis.variables(kind)}
     environment["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each)
     environment.update(changes)
     command = [*mpis.launcher(kind, ranks), *options, sys.executable, str(path)]

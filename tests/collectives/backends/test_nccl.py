@@ -22,7 +22,7 @@ def run(ranks, body, tmp_path, **more):
 
 
 def takes_device_memory():
-    from farandole._native import core
+    from farandole._runtime.native import core
 
     return core.takes_device_memory()
 

@@ -1,7 +1,7 @@
 """The guide's table says what the backends declare."""
 
-from farandole._native import core
-from farandole._ops import Kind, ReduceOp
+from farandole._api.ops import Kind, ReduceOp
+from farandole._runtime.native import core
 from farandole.launch import environment
 from farandole.plugin import DType
 from supported import PAGE, Row, declared, parts_of, performed
@@ -11,10 +11,10 @@ def test_the_page_holds_what_is_declared():
     assert parts_of(PAGE.read_text())[1] == declared(), f"python {__file__.replace('test_', '')} writes it anew"
 
 
-def test_native_performs_what_every_other_back_end_does():
-    for back_end in core.back_ends:
+def test_native_performs_what_every_other_backend_does():
+    for backend in core.backends:
         for row in (Row("", kind, reduce) for kind in Kind for reduce in ReduceOp if reduce != 1):
-            assert performed(back_end, row, False) <= performed("native", row, False), (back_end, row)
+            assert performed(backend, row, False) <= performed("native", row, False), (backend, row)
 
 
 def test_who_has_no_network_between_hosts_performs_nothing_there_unless_it_does_without():
@@ -26,11 +26,11 @@ def test_who_has_no_network_between_hosts_performs_nothing_there_unless_it_does_
         assert performed("nccl", row, True, cut_off=True) == expected
 
 
-def test_the_launcher_knows_all_back_ends():
-    assert core.back_ends == environment.BACK_ENDS
+def test_the_launcher_knows_all_backends():
+    assert core.backends == environment.BACKENDS
 
 
-def test_a_name_that_is_no_back_end_performs_nothing():
+def test_a_name_that_is_no_backend_performs_nothing():
     assert not performed("horovod", Row("", Kind.ALLREDUCE), False)
     assert performed("native", Row("", Kind.ALLREDUCE, ReduceOp.ADASUM), False) == {
         DType.FLOAT16,

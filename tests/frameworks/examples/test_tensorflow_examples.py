@@ -12,32 +12,32 @@ pytestmark = pytest.mark.timeout(300)
 TENSORFLOW = EXAMPLES / "tensorflow"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 SAVED = {"keras": "checkpoint-digits.keras", "tape": "checkpoint-digits.weights.h5", "graph": "checkpoint-digits"}
-STARTERS = {"forked": (2, None), "farandole run": (2, launched(2)), "alone": (1, [sys.executable])}
+LAUNCHERS = {"forked": (2, None), "farandole run": (2, launched(2)), "alone": (1, [sys.executable])}
 USED = ["farandole run", "alone"] if LONG else ["forked"]
 
 testing.preload("tensorflow", "keras", "sklearn.datasets")
 
 
-def started(starter, folder, script, *arguments):
-    ranks, launcher = STARTERS[starter]
+def started(launcher, folder, script, *arguments):
+    ranks, launcher = LAUNCHERS[launcher]
     if launcher is None:
         return forked(ranks, folder, script, *arguments, **QUIET)
     return run([*launcher, script, *arguments], folder, **QUIET)
 
 
-@pytest.mark.parametrize("starter", USED)
+@pytest.mark.parametrize("launcher", USED)
 @pytest.mark.parametrize("name", SAVED)
-def test_digits(tmp_path, starter, name):
-    lines = started(starter, tmp_path, TENSORFLOW / f"{name}_digits.py", "--epochs", str(EPOCHS))
+def test_digits(tmp_path, launcher, name):
+    lines = started(launcher, tmp_path, TENSORFLOW / f"{name}_digits.py", "--epochs", str(EPOCHS))
     assert accuracy(lines) >= 0.96
     assert [path.name for path in tmp_path.iterdir()] == [SAVED[name]]
 
 
-@pytest.mark.parametrize("starter", USED)
-def test_resnet_says_how_fast_it_is(tmp_path, starter):
+@pytest.mark.parametrize("launcher", USED)
+def test_resnet_says_how_fast_it_is(tmp_path, launcher):
     small = ["--image-size", "32", "--batch-size", "2", "--steps", "2", "--rounds", "1", "--compression", "bf16"]
     network = [] if LONG else ["--model", "VGG16"]  # a smaller graph than that of ResNet-50
-    lines = started(starter, tmp_path, TENSORFLOW / "resnet_synthetic.py", *small, *network)
+    lines = started(launcher, tmp_path, TENSORFLOW / "resnet_synthetic.py", *small, *network)
     found = [re.search(r"round 1: loss [\d.]+, ([\d.]+) images/s on (\d) workers$", line) for line in lines]
     speeds = [(float(match[1]), int(match[2])) for match in found if match]
-    assert [(speed > 0, number) for speed, number in speeds] == [(True, STARTERS[starter][0])], lines
+    assert [(speed > 0, number) for speed, number in speeds] == [(True, LAUNCHERS[launcher][0])], lines

@@ -54,7 +54,7 @@ def test_ddp(tmp_path):
 if LONG:
 
     @pytest.mark.parametrize("command", [launched(2), TORCHRUN], ids=["farandole run", "torchrun"])
-    def test_ddp_by_its_starters(tmp_path, command):
+    def test_ddp_by_its_launchers(tmp_path, command):
         check_ddp(run([*command, EXAMPLES / "torch" / "ddp.py"], tmp_path))
 
 

@@ -7,7 +7,7 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
-from farandole._ops import Average, ReduceOp, Sum
+from farandole._api.ops import Average, ReduceOp, Sum
 
 Variable = Any
 Groups = int | Sequence[Sequence[Variable]]

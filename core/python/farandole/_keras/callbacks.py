@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-from farandole._errors import MismatchError
+from farandole._api.errors import MismatchError
+from farandole._api.objects import allgather_object
 from farandole._keras.exchange import Framework
 from farandole._keras.learning_rate import Schedule, Warmup
 from farandole._keras.optimizer import innermost, is_distributed
 from farandole._keras.private import create_state, key_of
-from farandole._objects import allgather_object
-from farandole._world import rank, size
+from farandole._start.world import rank, size
 
 Logs = dict[str, Any] | None
 

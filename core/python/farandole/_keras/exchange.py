@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from farandole._compression import Compression, Compressor
+from farandole._api.ops import Average, ReduceOp
+from farandole._api.process_sets import ProcessSet
 from farandole._keras.arguments import Groups
-from farandole._ops import Average, ReduceOp
-from farandole._process_sets import ProcessSet
+from farandole._training.compression import Compression, Compressor
 
 Gradient = Any
 Variable = Any

@@ -7,7 +7,7 @@ from typing import Any
 
 from farandole._keras.optimizer import innermost
 from farandole._keras.private import momenta_of
-from farandole._world import rank, size
+from farandole._start.world import rank, size
 
 Logs = dict[str, Any] | None
 Multiplier = Callable[[float], float]

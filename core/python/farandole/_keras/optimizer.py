@@ -19,9 +19,9 @@ from functools import wraps
 from inspect import signature
 from typing import Any
 
+from farandole._api.mixing import subclass_with
 from farandole._keras.exchange import Exchange, Gradient
 from farandole._keras.private import create_state, own_variables
-from farandole._mixing import subclass_with
 
 Optimizer = Any  # keras.optimizers.Optimizer
 Variable = Any

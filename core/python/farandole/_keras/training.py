@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from farandole._compression import Compressor
+from farandole._api.ops import Average, ReduceOp
+from farandole._api.process_sets import ProcessSet
 from farandole._keras.arguments import Groups, check_op, chosen_groups, take_optimizer_options, with_local_layers
 from farandole._keras.exchange import ExchangeOptions, Framework
 from farandole._keras.optimizer import distribute, is_distributed
-from farandole._ops import Average, ReduceOp
-from farandole._process_sets import ProcessSet
+from farandole._training.compression import Compressor
 
 Function = Callable[..., Any]
 

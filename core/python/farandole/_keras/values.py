@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from farandole._compression import Compressor
+from farandole._api.ops import Average, ReduceOp
 from farandole._keras.exchange import Framework
-from farandole._ops import Average, ReduceOp
+from farandole._training.compression import Compressor
 
 Function = Callable[..., Any]
 

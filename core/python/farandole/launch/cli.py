@@ -146,7 +146,7 @@ def run(
             raise click.UsageError(f"--start-timeout must be a positive number of seconds, not {start_timeout:g}.")
         if backend is not None:
             base["FARANDOLE_BACKEND"] = backend
-        environment.check_back_ends(base)
+        environment.check_backends(base)
         if timeline_filename is not None:
             if timeline_filename.is_dir():
                 raise click.UsageError(f"--timeline-filename {timeline_filename} is a folder; name a file in it.")
@@ -202,7 +202,7 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
     base = environment.inherited()
     try:
         settings = environment.settings(base)
-        environment.check_back_ends(base)
+        environment.check_backends(base)
         placements = job.plan(num_proc, None, environment.local_names())
         byte_sizes = measure.parse_sizes(measure.DEFAULT_SIZES if sizes is None else sizes)
     except (job.JobError, environment.SettingError) as error:

@@ -26,8 +26,8 @@ _OWN = frozenset(
     )
 )
 _FOREIGN = frozenset(
-    f"{starter}{name}"
-    for starter, names in {
+    f"{launcher}{name}"
+    for launcher, names in {
         "": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
         "GROUP_": ("RANK", "WORLD_SIZE"),
         "ROLE_": ("RANK", "WORLD_SIZE", "NAME"),
@@ -38,7 +38,7 @@ _FOREIGN = frozenset(
     for name in names
 )
 _FOREIGN_PREFIXES = ("PMI", "PET_", "TORCHELASTIC_", "OMPI_COMM_WORLD_", "SLURM_STEP_")
-BACK_ENDS = ("native", "gloo", "mpi", "nccl")  # the core's; a test compares them
+BACKENDS = ("native", "gloo", "mpi", "nccl")  # the core's; a test compares them
 _INSIDE_OPEN_MPI = "OMPI_COMM_WORLD_RANK"
 _OPEN_MPI_PREFIXES = ("OMPI_", "PRTE_")
 
@@ -90,16 +90,16 @@ def settings(base: Mapping[str, str]) -> Settings:
     )
 
 
-def check_back_ends(base: Mapping[str, str]) -> None:
+def check_backends(base: Mapping[str, str]) -> None:
     """Refuse a list in FARANDOLE_BACKEND that every rank would refuse. Raises SettingError."""
     text = base.get("FARANDOLE_BACKEND", "")
     names = [name.strip() for name in text.removesuffix(",").split(",")] if text else []
     for name in names:
-        known = name in BACK_ENDS
+        known = name in BACKENDS
         if known and names.count(name) == 1:
             continue
         what = f"{name} stands there twice" if known else f"{name!r} is no backend"
-        allowed = ", ".join(BACK_ENDS)
+        allowed = ", ".join(BACKENDS)
         raise SettingError(f"FARANDOLE_BACKEND={text}: {what}; allowed: one or more of {allowed}, the preferred first.")
     if "mpi" in names:
         raise SettingError(

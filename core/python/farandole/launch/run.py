@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farandole._rank_records import RankRecords, make_memory
+from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.job import Placement
 from farandole.launch.relay import OutputError, OutputOptions

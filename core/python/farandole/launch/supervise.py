@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from farandole._rank_records import RankRecords
+from farandole._start.rank_records import RankRecords
 from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
 from farandole.launch.local import Rank

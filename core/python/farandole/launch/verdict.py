@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farandole._rank_records import Parting
+from farandole._start.rank_records import Parting
 from farandole.launch.job import Placement
 from farandole.launch.output import visible
 

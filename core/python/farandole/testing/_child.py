@@ -10,7 +10,7 @@ import socket
 import sys
 import traceback
 
-from farandole import _environment
+from farandole._start import environment
 from farandole.testing import _wire
 
 _PR_SET_PDEATHSIG = 1
@@ -36,7 +36,7 @@ def _connection(name: str) -> socket.socket:
         return socket.socket(fileno=int(name))
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(name)
-    _wire.send(connection, str(_environment.discover().rank).encode())
+    _wire.send(connection, str(environment.discover().rank).encode())
     return connection
 
 

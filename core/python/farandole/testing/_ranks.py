@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from farandole._environment import without_starters
+from farandole._start.environment import without_launchers
 from farandole.testing._starting import start
 
 _TAIL_BYTES = 8000
@@ -35,7 +35,7 @@ def rank_environments(
     key = os.memfd_create("farandole-key", os.MFD_CLOEXEC)
     try:
         os.write(key, secrets.token_bytes(32))
-        common = starter_environment(ranks)
+        common = launcher_environment(ranks)
         common.update(
             FARANDOLE_SIZE=str(ranks),
             FARANDOLE_LOCAL_SIZE=str(ranks),
@@ -50,9 +50,9 @@ def rank_environments(
         os.close(key)
 
 
-def starter_environment(ranks: int, env: Mapping[str, str] | None = None) -> dict[str, str]:
+def launcher_environment(ranks: int, env: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment in which somebody else, who tells the processes their places, starts `ranks` of them."""
-    common = without_starters()
+    common = without_launchers()
     common.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     return {**common, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **(env or {})}
 

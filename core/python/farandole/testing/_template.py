@@ -73,7 +73,7 @@ def _reap(running: dict[int, int]) -> None:
 
 
 def _become(env: Mapping[str, str], descriptors: list[int], places: Sequence[int]) -> None:
-    """Take the environment, and the descriptors in the places that the starter meant."""
+    """Take the environment, and the descriptors in the places that the launcher meant."""
     os.setsid()
     high = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _HIGH) for each in descriptors]
     for each in descriptors:
@@ -112,6 +112,6 @@ if __name__ == "__main__":
     for module in sys.argv[2:]:
         importlib.import_module(module)
     gc.freeze()  # else each fork looks through all of it again, and copies the pages on which that counts
-    with socket.socket(fileno=int(sys.argv[1])) as starter:
-        command_of_fork = _serve(starter)
+    with socket.socket(fileno=int(sys.argv[1])) as launcher:
+        command_of_fork = _serve(launcher)
     _run(command_of_fork)

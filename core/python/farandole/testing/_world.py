@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from farandole import _environment
-from farandole._sites import is_ours
+from farandole._runtime.call_sites import is_ours
+from farandole._start import environment
 from farandole.testing import _wire
 from farandole.testing._ranks import (
     Process,
     RanksFailed,
+    launcher_environment,
     rank_environments,
     show_stacks,
-    starter_environment,
     stop,
 )
 
@@ -52,7 +52,7 @@ class World:
         """
         self.ranks = ranks
         self._env, self._init = dict(env or {}), init
-        self._launcher = _environment.test_launcher(ranks) if launcher is None else list(launcher)
+        self._launcher = environment.test_launcher(ranks) if launcher is None else list(launcher)
         self._resources = contextlib.ExitStack()
         self._processes: list[Process] = []
         self._sockets: list[socket.socket] = []
@@ -105,14 +105,14 @@ class World:
     def _start_by(self, launcher: Sequence[str]) -> None:
         """Listens where the ranks find the socket by its path, since launchers do not pass sockets on."""
         folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="farandole-test-"))
-        environment = starter_environment(self.ranks, self._env)
+        variables = launcher_environment(self.ranks, self._env)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(f"{folder}/socket")
             listener.listen(self.ranks)
             listener.settimeout(0.5)
             deadline = time.monotonic() + _START_S
             command = [*launcher, sys.executable, "-m", "farandole.testing._child", f"{folder}/socket"]
-            process = Process(0, [*command, str(int(self._init))], environment)
+            process = Process(0, [*command, str(int(self._init))], variables)
             self._processes = [process] * self.ranks
             sockets: dict[int, socket.socket] = {}
             while len(sockets) < self.ranks:
@@ -130,11 +130,11 @@ class World:
 
     def _start_ourselves(self) -> None:
         environments = self._resources.enter_context(rank_environments(self.ranks, self._env))
-        for rank, environment in enumerate(environments):
+        for rank, variables in enumerate(environments):
             ours, theirs = socket.socketpair()
             with theirs:
                 command = [sys.executable, "-m", "farandole.testing._child", str(theirs.fileno()), str(int(self._init))]
-                self._processes.append(Process(rank, command, environment, [theirs.fileno()]))
+                self._processes.append(Process(rank, command, variables, [theirs.fileno()]))
             self._sockets.append(ours)
 
     def _collect(self, timeout: float) -> list[Any]:

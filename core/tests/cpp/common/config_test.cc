@@ -43,7 +43,7 @@ TEST(ConfigTest, SecondsMayHaveAFraction) {
   EXPECT_EQ(settings.timeout_ms, 1'000'000'000'000);
 }
 
-TEST(ConfigTest, ANetworkIsTakenFromABackEndOfTheListOnly) {
+TEST(ConfigTest, ANetworkIsTakenFromABackendOfTheListOnly) {
   Settings settings;
   setenv("FARANDOLE_NCCL_NETWORK", "0", 1);
   ASSERT_TRUE(ReadWith("FARANDOLE_BACKEND", "mpi,native", &settings).ok());

@@ -8,7 +8,7 @@ namespace {
 
 TEST(StacksTest, FramesOfOurPackagesAreSkipped) {
   for (const char* ours :
-       {"/venv/lib/python3.11/site-packages/farandole/_submit.py",
+       {"/venv/lib/python3.11/site-packages/farandole/_runtime/submit.py",
         "/venv/lib/python3.11/site-packages/farandole_torch/_operations.py",
         "/home/u/repo/core/python/farandole/numpy.py", "/home/u/repo/plugins/torch/src/farandole_torch/__init__.py"}) {
     EXPECT_EQ(UsersFrame("Thread 0x1 (most recent call first):\n  File \"" + std::string(ours) +
@@ -56,8 +56,8 @@ TEST(StacksTest, TheMainThreadStandsLast) {
 }
 
 TEST(StacksTest, WithoutAFrameOfTheUsersTheInnermostIsBetterThanNone) {
-  EXPECT_EQ(UsersFrame("  File \"/x/site-packages/farandole/_submit.py\", line 35 in run\n"),
-            "File \"/x/site-packages/farandole/_submit.py\", line 35 in run");
+  EXPECT_EQ(UsersFrame("  File \"/x/site-packages/farandole/_runtime/submit.py\", line 35 in run\n"),
+            "File \"/x/site-packages/farandole/_runtime/submit.py\", line 35 in run");
   EXPECT_EQ(UsersFrame(""), "an unknown place");
 }
 

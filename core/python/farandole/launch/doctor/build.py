@@ -19,7 +19,9 @@ from farandole.launch.doctor.finding import Finding, fail, ok, warn
 EXPECTED_ABI = 1
 _MOMENT_S = 2.0
 _REINSTALL = "Reinstall it for this interpreter: python -m pip install --force-reinstall farandole"
-_CHILD = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from farandole import _selftest; _selftest.main()"
+_CHILD = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from farandole._runtime import selftest; selftest.main()"
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Facts:
     distribution: str  # version of the installed distribution; "" where there is none
     copies: tuple[str, ...]  # folders `farandole` on sys.path that hold a compiled core, the one in use first
     load: Trial
-    back_ends: Trial
+    backends: Trial
     alone: Trial
     together: Trial
 
@@ -53,7 +55,7 @@ def gather(base: Mapping[str, str], limit_s: float) -> Facts:
         distribution=_distribution(),
         copies=copies(sys.path),
         load=load,
-        back_ends=skipped if load.error else _try(["back_ends"], [environment.without_outer_job(base)], limit_s),
+        backends=skipped if load.error else _try(["backends"], [environment.without_outer_job(base)], limit_s),
         alone=skipped if load.error else _try(["exercise"], [environment.without_outer_job(by_us)], limit_s),
         together=skipped if load.error else _try_world(by_us, 2, limit_s),
     )
@@ -153,7 +155,7 @@ def how_it_ended(code: int, stderr: str) -> str:
 
 def judge(facts: Facts) -> list[Finding]:
     """The installed builds and the results of trials -> findings."""
-    return [*_copies(facts), _load(facts), *_back_ends(facts), *_trials(facts)]
+    return [*_copies(facts), _load(facts), *_backends(facts), *_trials(facts)]
 
 
 def _copies(facts: Facts) -> list[Finding]:
@@ -181,11 +183,11 @@ def _load(facts: Facts) -> Finding:
     return ok("core", text)
 
 
-def _back_ends(facts: Facts) -> list[Finding]:
+def _backends(facts: Facts) -> list[Finding]:
     """Those that need a library: which it is, or that there is none, which who asks for it has to mend."""
-    if facts.back_ends.error:
-        return [warn("backends", f"cannot be looked for: {facts.back_ends.error}", "Look at its last line.")]
-    answer = facts.back_ends.answers[0]
+    if facts.backends.error:
+        return [warn("backends", f"cannot be looked for: {facts.backends.error}", "Look at its last line.")]
+    answer = facts.backends.answers[0]
     asked_for, names = answer.get("asked_for", []), [name for name, _, _ in answer["found"]]
     found = [
         fail("backends", f"FARANDOLE_BACKEND asks for {name!r}, which is none of this version", _known(names))

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from farandole import _other_starters
+from farandole._start import other_launchers
 from farandole.launch.doctor.finding import Finding, fail, ok, warn
 from farandole.launch.local import KEY_BYTES
 
@@ -62,8 +62,8 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "WARN_AFTER": SECONDS,
 }
 
-# starter -> the variable by which a rank of it is known
-_STARTERS = {
+# launcher -> the variable by which a rank of it is known
+_LAUNCHERS = {
     "farandole run": "FARANDOLE_RANK",
     "torchrun": "TORCHELASTIC_RUN_ID",
     "Open MPI's mpirun": "OMPI_COMM_WORLD_RANK",
@@ -76,7 +76,7 @@ class Facts:
     """The variables of the environment."""
 
     variables: Mapping[str, str]  # ours
-    starter: str  # "" where no rank of a starter runs this
+    launcher: str  # "" where no rank of a launcher runs this
     refusal: str  # what init() would say here; "" where it would not
     doubt: str  # what it would warn of
     key_file_error: str  # "" where FARANDOLE_KEY_FILE is not set or names a good file
@@ -84,12 +84,12 @@ class Facts:
 
 def gather(environment: Mapping[str, str]) -> Facts:
     """Read the environment, and the file that FARANDOLE_KEY_FILE names."""
-    starter = next((title for title, name in _STARTERS.items() if name in environment), "")
+    launcher = next((title for title, name in _LAUNCHERS.items() if name in environment), "")
     return Facts(
         variables={name: value for name, value in environment.items() if name.startswith(_PREFIX)},
-        starter=starter,
-        refusal="" if starter else _other_starters.one_of_several(environment),
-        doubt="" if starter else _other_starters.perhaps_one_of_several(environment),
+        launcher=launcher,
+        refusal="" if launcher else other_launchers.one_of_several(environment),
+        doubt="" if launcher else other_launchers.perhaps_one_of_several(environment),
         key_file_error=key_file_error(environment.get("FARANDOLE_KEY_FILE", "")),
     )
 
@@ -116,7 +116,7 @@ def judge(facts: Facts) -> list[Finding]:
     found = [_judge_variable(name, value) for name, value in sorted(facts.variables.items())]
     if not found:
         found = [ok("settings", "no FARANDOLE_ variable is set: all settings are the defaults")]
-    return [*found, _starter(facts), _key(facts)]
+    return [*found, _launcher(facts), _key(facts)]
 
 
 def likely_slips(environment: Mapping[str, str]) -> list[str]:
@@ -159,8 +159,8 @@ def _words(known: tuple[str, ...] | Number) -> str:
     return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} or {known[-1]}"
 
 
-def _starter(facts: Facts) -> Finding:
-    check = "starter"
+def _launcher(facts: Facts) -> Finding:
+    check = "launcher"
     if facts.refusal:
         return fail(
             check, "this process is one of several ranks, and init() refuses to make each of them alone", facts.refusal
@@ -168,7 +168,7 @@ def _starter(facts: Facts) -> Finding:
     if facts.doubt:
         return warn(check, "this process may be one of several ranks, and init() makes it a world of one", facts.doubt)
     return ok(
-        check, f"this process is a rank of {facts.starter}" if facts.starter else "this process is no rank of a job"
+        check, f"this process is a rank of {facts.launcher}" if facts.launcher else "this process is no rank of a job"
     )
 
 
@@ -183,20 +183,22 @@ def _key(facts: Facts) -> Finding:
         )
     if facts.variables.get("FARANDOLE_KEY_FILE"):
         return ok(check, "FARANDOLE_KEY_FILE: as secret as that file")
-    if facts.starter in ("", "farandole run"):
-        who = "" if facts.starter else "no starter's variables are here; "
+    if facts.launcher in ("", "farandole run"):
+        who = "" if facts.launcher else "no launcher's variables are here; "
         return ok(
             check, f"{who}`farandole run` makes a new key for each job, in memory: as secret as your user account"
         )
     if facts.variables.get("FARANDOLE_REQUIRE_KEY", "0") not in ("", "0"):
         return fail(
             check,
-            f"{facts.starter} hands out no key, and FARANDOLE_REQUIRE_KEY asks for one",
+            f"{facts.launcher} hands out no key, and FARANDOLE_REQUIRE_KEY asks for one",
             "Start the job with `farandole run`, or let FARANDOLE_KEY_FILE name 32 bytes that only you can read.",
         )
-    through_mpi = ", and over several hosts through MPI: as secret as its connections" if "mpi" in facts.starter else ""
+    through_mpi = (
+        ", and over several hosts through MPI: as secret as its connections" if "mpi" in facts.launcher else ""
+    )
     return ok(
         check,
-        f"{facts.starter}: rank 0 hands a new key out over a Unix socket, where the kernel vouches for the user: as "
+        f"{facts.launcher}: rank 0 hands a new key out over a Unix socket, where the kernel vouches for the user: as "
         f"secret as your user account{through_mpi}",
     )

@@ -1,0 +1,56 @@
+"""The description of one call that all ranks must give alike, made from the arguments of the public functions."""
+
+from __future__ import annotations
+
+from farandole._api.ops import ReduceOp, check_root, reduction
+from farandole._api.process_sets import ProcessSet, usable_id
+from farandole._start import world
+
+# In the order of the core's arguments: name, reduce, root, prescale, postscale, process set.
+Parameters = tuple[str, int, int, float, float, int]
+
+
+def reducing(
+    average: bool | None,
+    name: str | None,
+    op: ReduceOp | int | None,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet | None,
+) -> Parameters:
+    """Of an allreduce or reducescatter."""
+    reduce = op if op.__class__ is ReduceOp and average is None else reduction(average, op)
+    number = 0 if process_set is None else usable_id(process_set)
+    return name or "", reduce, 0, prescale, postscale, number
+
+
+def rooted(root_rank: int, name: str | None, process_set: ProcessSet | None) -> Parameters:
+    """Of a broadcast."""
+    number = usable_id(process_set)
+    check_root(root_rank, world.size())
+    return name or "", 0, root_rank, 1.0, 1.0, number
+
+
+def plain(name: str | None, process_set: ProcessSet | None) -> Parameters:
+    """Of everything else."""
+    return name or "", 0, 0, 1.0, 1.0, usable_id(process_set)
+
+
+def check_types(parameters: Parameters) -> None:
+    """After the core has refused a call: raises TypeError where an argument was of a wrong type, and names it."""
+    name, _, root, prescale, postscale, _ = parameters
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, not {name!r}") from None
+    if not hasattr(root, "__index__"):
+        raise TypeError(f"root_rank must be a whole number, not {root!r}") from None
+    for what, factor in (("prescale_factor", prescale), ("postscale_factor", postscale)):
+        if not hasattr(factor, "__float__") and not hasattr(factor, "__index__"):
+            raise TypeError(f"{what} must be a number, not {factor!r}") from None
+
+
+def check_sequence(tensors: object) -> None:
+    """Raises TypeError or ValueError for what is no group of tensors."""
+    if not isinstance(tensors, list | tuple):
+        raise TypeError(f"a grouped operation takes a list or tuple of tensors, not {type(tensors).__name__}")
+    if not tensors:
+        raise ValueError("a grouped operation needs at least one tensor")

@@ -1,0 +1,137 @@
+"""The operations of every plugin, with the names, arguments and defaults that Horovod's users know.
+
+Written once over an Adapter; `farandole.numpy` and most of a plugin's names are these methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from farandole._api.adapter import Adapter
+from farandole._api.calls import check_sequence, reducing
+from farandole._api.forms import Form, GroupedForm, at_once, waited
+from farandole._api.ops import Kind, ReduceOp
+from farandole._api.process_sets import ProcessSet
+from farandole._api.row_collectives import RowCollectives
+from farandole._training.compression import Compressor, check_compressor
+from farandole._training.recorder import Recorder
+
+T = TypeVar("T")
+_ALLREDUCE = Kind.ALLREDUCE  # to look a member up takes 70 ns
+
+
+class Collectives(RowCollectives[T]):
+    """All operations on the tensors of one framework.
+
+    Common to all of them: every rank of the set must make the call, with the same `name` where one is given; unnamed
+    calls are matched by their order. Ranks that disagree about dtype or shape all raise MismatchError. A name may be in
+    flight once per rank and set. Forms ending in `_async` return a Handle for `poll` and `synchronize`, forms ending in
+    `_` write into the tensor they are given; the others return a new tensor. `process_set`: among which ranks the
+    operation takes place, by default all; this rank must be one of them, and `add_process_set` must have made the set
+    known. A root is a rank of the world, in sets too.
+
+    Examples are of two ranks, with `import farandole.numpy as hvd` and `import numpy as np`.
+
+    Raises, in all of them: NotInitializedError; ValueError for misuse that this rank sees alone; MismatchError;
+    PeerLostError; DeadlineError.
+    """
+
+    def __init__(self, adapter: Adapter[T], recorder: Recorder[T] | None = None) -> None:
+        """`recorder`: makes new tensors remember those that they came from; without it they have no gradient."""
+        super().__init__(adapter, recorder)
+        run, start, start_all = self._submitter.run, self._submitter.start_one, self._submitter.start
+        waiting, waiting_in_place = Form(run, in_place=False), Form(run, in_place=True)
+        starting, starting_in_place = Form(start, in_place=False), Form(start, in_place=True)
+        self.allreduce_ = waiting_in_place.allreduce
+        self.allreduce_async = starting.allreduce
+        self.allreduce_async_ = starting_in_place.allreduce
+        self.broadcast = waiting.broadcast
+        self.broadcast_ = waiting_in_place.broadcast
+        self.broadcast_async = starting.broadcast
+        self.broadcast_async_ = starting_in_place.broadcast
+        self.grouped_allreduce_ = GroupedForm(start_all, waited, in_place=True).grouped_allreduce
+        self.grouped_allreduce_async = GroupedForm(start_all, at_once, in_place=False).grouped_allreduce
+        self.grouped_allreduce_async_ = GroupedForm(start_all, at_once, in_place=True).grouped_allreduce
+
+    def allreduce(
+        self,
+        tensor: T,
+        average: bool | None = None,
+        name: str | None = None,
+        compression: Compressor[T] | None = None,
+        op: ReduceOp | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet | None = None,
+    ) -> T:
+        """Combine the ranks' tensors element by element into a new tensor of the same shape and dtype.
+
+        Args:
+            tensor: of any shape and supported dtype; alike on all ranks.
+            average: deprecated; True means op=Average, False op=Sum.
+            name: see the class.
+            compression: what to send instead, such as `Compression.fp16`.
+            op: Average (default), Sum, Min, Max, Product or Adasum. An average of integers is truncated.
+            prescale_factor: multiplies before the reduction.
+            postscale_factor: multiplies after it.
+            process_set: see the class.
+
+        Example:
+            >>> hvd.allreduce(np.array([1.0, 2.0]) * hvd.rank(), op=hvd.Sum)
+            array([1., 2.])
+        """
+        parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
+        if compression is None:
+            return self._submitter.run(_ALLREDUCE, tensor, None, parameters)
+        try:
+            sent, context = compression.compress(tensor)
+        except AttributeError:
+            check_compressor(compression)
+            raise
+        return compression.decompress(self._submitter.run(_ALLREDUCE, sent, None, parameters), context)
+
+    def grouped_allreduce(
+        self,
+        tensors: Sequence[T],
+        average: bool | None = None,
+        name: str | None = None,
+        compression: Compressor[T] | None = None,
+        op: ReduceOp | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet | None = None,
+    ) -> list[T]:
+        """`allreduce` of several tensors as one operation: it starts when every rank has called it with all of them.
+
+        Example:
+            >>> hvd.grouped_allreduce([np.ones(1), np.ones(2)], op=hvd.Sum)
+            [array([2.]), array([2., 2.])]
+        """
+        parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
+        check_sequence(tensors)
+        compression = compression or self.Compression.none
+        check_compressor(compression)
+        sent, contexts = zip(*map(compression.compress, tensors), strict=True)
+        results = self._submitter.start(_ALLREDUCE, sent, [None] * len(sent), parameters).wait()
+        return list(map(compression.decompress, results, contexts))
+
+    def broadcast_parameters(self, params: object, root_rank: int = 0) -> None:
+        """Copy rank `root_rank`'s tensors into everybody's, in place: usually `model.state_dict()`, buffers included.
+
+        Args:
+            params: what the framework's plugin documents: a mapping of names to tensors, or (name, tensor) pairs.
+            root_rank: whose values all ranks get.
+
+        Example:
+            >>> weights = {"w": np.full(2, float(hvd.rank()))}
+            >>> hvd.broadcast_parameters(weights, root_rank=1)
+            >>> weights["w"]
+            array([1., 1.])
+        """
+        handles = [
+            self.broadcast_async_(tensor, root_rank, f"parameters.{name}")
+            for name, tensor in self.adapter.items(params)
+        ]
+        for handle in handles:
+            handle.wait()

@@ -1,0 +1,143 @@
+"""Collectives of any Python object, as pickled bytes. Needs no framework.
+
+Nothing is unpickled that did not come over the job's authenticated connections.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import pickle
+import struct
+from typing import Any, TypeVar, cast
+
+from farandole._api.adapter import DType
+from farandole._api.calls import Parameters, plain, rooted
+from farandole._api.earlier import await_earlier
+from farandole._api.ops import Kind
+from farandole._api.process_sets import ProcessSet
+from farandole._runtime.native import core
+from farandole._start import world
+
+S = TypeVar("S")
+
+
+def barrier(process_set: ProcessSet | None = None) -> None:
+    """Block until every rank of the set, by default every rank, called it; Ctrl-C interrupts.
+
+    Raises like every operation.
+
+    Example:
+        >>> hvd.barrier()
+    """
+    parameters = plain(None, process_set)
+    await_earlier()
+    core.submit(Kind.BARRIER, [], None, parameters).wait()
+
+
+def join(device: int = -1) -> int:
+    """Say that this rank has no more data, and block until every rank of the world said so; Ctrl-C interrupts.
+
+    Until then the operations of the others go on: this rank counts with zeros in allreduce, with no rows in allgather
+    and alltoall, and takes no rows of a reducescatter. An average is still divided by the size of the set. A broadcast
+    from this rank is an error. Call nothing else meanwhile, in no other thread either.
+
+    Args:
+        device: not needed; accepted because Horovod does.
+
+    Returns:
+        The rank that was the last to join, the same on all ranks: the one to broadcast the final parameters from.
+
+    Raises:
+        ValueError: this rank has joined already, in another thread.
+
+    Example:
+        >>> if hvd.rank() == 0:  # this rank has one batch more
+        ...     total = hvd.allreduce(np.ones(2), op=hvd.Sum)
+        >>> hvd.join() in (0, 1)
+        True
+    """
+    await_earlier()
+    handle = core.submit(Kind.JOIN, [], None)
+    handle.wait()
+    (last,) = struct.unpack("q", memoryview(handle.outputs()[0]))
+    return int(last)
+
+
+def broadcast_object(
+    obj: S | None, root_rank: int = 0, name: str | None = None, process_set: ProcessSet | None = None
+) -> S:
+    """Rank `root_rank`'s object, on every rank of the set; the others' `obj` is ignored (None will do).
+
+    Args:
+        obj: anything cloudpickle can pickle, of any size.
+        root_rank: whose object all ranks get; a rank of the world, in the set.
+        name: as in every operation; unnamed calls are matched by their order.
+        process_set: as in every operation.
+
+    Returns:
+        On the root `obj` itself, elsewhere a copy.
+
+    Example:
+        >>> hvd.broadcast_object({"seed": 7} if hvd.rank() == 0 else None)
+        {'seed': 7}
+    """
+    parameters = rooted(root_rank, name, process_set)
+    is_root = world.rank() == root_rank
+    payload = _pickled(obj) if is_root else bytearray()
+    count = ctypes.c_int64(len(payload))
+    _broadcast(count, 8, DType.INT64, (1,), _of_size(parameters))
+    if not is_root:
+        payload = bytearray(count.value)
+    memory = (ctypes.c_char * len(payload)).from_buffer(payload)
+    _broadcast(memory, len(payload), DType.UINT8, (len(payload),), parameters)
+    return cast(S, obj if is_root else pickle.loads(payload))
+
+
+def allgather_object(obj: S, name: str | None = None, process_set: ProcessSet | None = None) -> list[S]:
+    """A list with every rank's object, in rank order, on every rank of the set; objects of any kind and size.
+
+    Example:
+        >>> hvd.allgather_object(f"rank {hvd.rank()}")
+        ['rank 0', 'rank 1']
+    """
+    parameters = plain(name, process_set)
+    payload = _pickled(obj)
+    count = ctypes.c_int64(len(payload))
+    sizes = _gather(count, DType.INT64, 1, _of_size(parameters)).cast("q")
+    memory = (ctypes.c_char * len(payload)).from_buffer(payload)
+    joined = _gather(memory, DType.UINT8, len(payload), parameters)
+    objects: list[S] = []
+    start = 0
+    for size in sizes:
+        objects.append(pickle.loads(joined[start : start + size]))
+        start += size
+    return objects
+
+
+def _of_size(parameters: Parameters) -> Parameters:
+    """Of the operation that goes before, with the object's size."""
+    return (f"{parameters[0]}.size" if parameters[0] else "", *parameters[1:])
+
+
+def _pickled(obj: object) -> bytearray:
+    import cloudpickle
+
+    stream = io.BytesIO()
+    cloudpickle.dump(obj, stream)
+    return bytearray(stream.getbuffer())
+
+
+def _broadcast(memory: Any, nbytes: int, dtype: DType, shape: tuple[int, ...], parameters: Parameters) -> None:
+    address = ctypes.addressof(memory) if nbytes else 0
+    if not parameters[0]:
+        await_earlier()
+    core.run_one(Kind.BROADCAST, memory, memory, (address, address, dtype, shape), parameters)
+
+
+def _gather(memory: Any, dtype: DType, count: int, parameters: Parameters) -> memoryview:
+    if not parameters[0]:
+        await_earlier()
+    handle = core.submit(Kind.ALLGATHER, [(ctypes.addressof(memory), 0, dtype, (count,))], memory, parameters)
+    handle.wait()
+    return memoryview(handle.outputs()[0])

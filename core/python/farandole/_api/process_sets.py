@@ -1,0 +1,374 @@
+"""Process sets: some of the ranks, among which an operation can take place.
+
+A set is known by its ranks, so any ProcessSet of the same ranks names it. The core numbers the sets of a world; what
+was added is added again, in the same order, to the next world of this process.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from farandole._api.earlier import await_earlier
+from farandole._api.errors import not_initialized
+from farandole._api.ops import Kind
+from farandole._runtime.native import core
+from farandole._start.communicators import Communicator, communicator, ranks_of
+
+_Ranks = tuple[int, ...]
+
+
+def _checked_ranks(ranks: Iterable[int]) -> _Ranks:
+    try:
+        checked = tuple(sorted({each.__index__() for each in ranks}))
+    except (TypeError, AttributeError):
+        raise ValueError(f"a process set is made of ranks, such as [0, 1], not of {ranks!r}") from None
+    if not checked:
+        raise ValueError("a process set needs at least one rank")
+    if checked[0] < 0:
+        raise ValueError(f"a process set is made of ranks from 0 on; {checked[0]} is none")
+    return checked
+
+
+class ProcessSet:
+    """Some of the world's ranks. To be used in operations, all ranks must have added it: `add_process_set`, `init`.
+
+    Args:
+        ranks_or_comm: ranks of the world, in any order; one that comes twice counts once. Or an MPI communicator of
+            mpi4py, for its ranks; the world is then that of init(comm=...), or MPI.COMM_WORLD.
+
+    Raises:
+        ValueError: no ranks, or something else than numbers from 0 on; a communicator with others than the world's.
+    """
+
+    def __init__(self, ranks_or_comm: Iterable[int] | Communicator) -> None:
+        self._comm = communicator(ranks_or_comm)
+        self._ranks: _Ranks | None  # None: the whole world
+        if self._comm is None:
+            self._ranks = _checked_ranks(cast(Iterable[int], ranks_or_comm))
+        else:
+            self._ranks = _checked_ranks(ranks_of(self._comm, _state.comm))
+        self._checked_in: dict[_Ranks, int] | None = None  # the sets among which this one was last found usable
+        self._usable_id = 0
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks of the world that are in the set, ascending; those of `global_process_set` while initialized."""
+        return list(_state.everybody() if self._ranks is None else self._ranks)
+
+    @property
+    def process_set_id(self) -> int | None:
+        """The number that all ranks know the set by; None while this world has no such set."""
+        if self._ranks is None:
+            return 0
+        return _state.ids.get(self._ranks)
+
+    @property
+    def mpi_comm(self) -> Communicator | None:
+        """The MPI communicator of which the set was made; None where it was made of ranks."""
+        return self._comm
+
+    def size(self) -> int | None:
+        """Number of ranks in the set; None while this world has no such set."""
+        return len(self.ranks) if self._is_there() else None
+
+    def rank(self) -> int | None:
+        """This process's place among the set's ranks, from 0 on; None while this world has no such set.
+
+        Raises:
+            ValueError: this process is not in the set.
+        """
+        if not self._is_there():
+            return None
+        rank, ranks = _state.place[0], self.ranks
+        if rank not in ranks:
+            raise ValueError(f"rank {rank} is not in {self}, so it has no rank there; ask included() first")
+        return ranks.index(rank)
+
+    def included(self) -> bool | None:
+        """Returns whether this process is in the set; None while this world has no such set."""
+        return _state.place[0] in self.ranks if self._is_there() else None
+
+    def _is_there(self) -> bool:
+        return _state.place[1] > 0 and self.process_set_id is not None
+
+    def __repr__(self) -> str:
+        return "global_process_set" if self._ranks is None else f"ProcessSet({list(self._ranks)})"
+
+    def __reduce__(self) -> str | tuple[type[ProcessSet], tuple[list[int]]]:
+        return "global_process_set" if self._ranks is None else (ProcessSet, (list(self._ranks),))
+
+
+def _whole_world() -> ProcessSet:
+    everybody = ProcessSet([0])
+    everybody._ranks = None
+    return everybody
+
+
+global_process_set = _whole_world()
+
+
+class _State:
+    """The sets of this process's world, and those that its next world is to have."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.place = (0, 0)  # rank and size; size 0 while not initialized
+        self.ids: dict[_Ranks, int] = {}  # of this world, in the order of adding; never changed, only replaced
+        self.comm: Communicator | None = None  # that of init
+        self.wanted: list[_Ranks] = []  # added and not removed, those included that do not fit this world
+
+    def everybody(self) -> _Ranks:
+        return tuple(range(self.place[1]))
+
+
+_state = _State()
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Make a set usable. Every rank of the world must call it, those outside the set included, in the same order.
+
+    The set outlives the world: it is added again by the `init()` after a `shutdown()`, perhaps under another number,
+    unless that world is too small for it.
+
+    Args:
+        process_set: the set, or its ranks.
+
+    Returns:
+        The set.
+
+    Raises:
+        ValueError: this world has a set of these ranks already, or lacks one of the ranks, or these ranks are in as
+            many sets as can be, 63.
+        MismatchError: the ranks ask for different sets, even if one of them has its set already.
+
+    Example:
+        >>> first = hvd.add_process_set([0])
+        >>> first.included() == (hvd.rank() == 0)
+        True
+        >>> hvd.remove_process_set(first)
+        True
+    """
+    added = _fitting(process_set)
+    with _state.lock:
+        ranks = added._ranks or _state.everybody()
+        _need_world()
+        if ranks in _state.ids:
+            _refuse_together(ranks)
+        _register(ranks)
+        if ranks not in _state.wanted:
+            _state.wanted.append(ranks)
+    return added
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Forget a set. Every rank of the world must call it, those outside the set included, in the same order.
+
+    Returns:
+        Whether there was such a set to forget: False for `global_process_set`, which stays, and for one that was not
+        added.
+
+    Example:
+        >>> hvd.remove_process_set(hvd.add_process_set([1]))
+        True
+        >>> hvd.remove_process_set(hvd.global_process_set)
+        False
+    """
+    if not isinstance(process_set, ProcessSet):
+        raise ValueError(f"remove_process_set takes a ProcessSet, not {process_set!r}")
+    ranks = process_set._ranks
+    with _state.lock:
+        _need_world()
+        number = None if ranks is None else _state.ids.get(ranks)
+        if ranks not in _state.wanted:
+            return False
+        if number is not None:
+            _remove_from_core(number)
+            _state.ids = {other: each for other, each in _state.ids.items() if other != ranks}
+        _state.wanted.remove(ranks)
+    return True
+
+
+def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
+    """The sets of this world: their numbers and ranks, the whole world's included. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.get_process_set_ids_and_ranks()
+        {0: [0, 1]}
+    """
+    _need_world()
+    return {number: list(ranks) for ranks, number in _state.ids.items()}
+
+
+def process_set_included(process_set_id: int = 0) -> bool:
+    """Returns whether this process is in the set of this number.
+
+    Raises:
+        ValueError: this world has no such set.
+
+    Example:
+        >>> hvd.process_set_included(0)
+        True
+    """
+    sets = get_process_set_ids_and_ranks()
+    if process_set_id not in sets:
+        raise ValueError(f"there is no process set {process_set_id}; there are {sorted(sets)}")
+    return _state.place[0] in sets[process_set_id]
+
+
+# ---- for the operations
+
+
+def usable_id(process_set: ProcessSet | None) -> int:
+    """The number of a set that this rank may use; None stands for the whole world.
+
+    Raises ValueError for anything else, with what to do.
+    """
+    if process_set is None or process_set is global_process_set:
+        return 0
+    _check_is_set(process_set)
+    if process_set._checked_in is not _state.ids:
+        process_set._usable_id = _checked_id(process_set)
+        process_set._checked_in = _state.ids
+    return process_set._usable_id
+
+
+def size_of(process_set: ProcessSet | None) -> int:
+    """Number of ranks of a set that `usable_id` has accepted."""
+    _need_world()
+    return _state.place[1] if process_set is None or process_set._ranks is None else len(process_set._ranks)
+
+
+def is_alone(process_set: ProcessSet | None) -> bool:
+    """Returns whether this rank has nobody to reduce gradients with: it is the only one, or outside of the set.
+
+    Raises:
+        ValueError: a set that this world does not have, or none at all.
+    """
+    if process_set is None:
+        _need_world()
+        return _state.place[1] == 1
+    _check_is_set(process_set)
+    if process_set.included() is None:
+        raise _unknown(process_set)
+    return not process_set.included() or process_set.size() == 1
+
+
+def _check_is_set(thing: object) -> None:
+    if not isinstance(thing, ProcessSet):
+        raise ValueError(f"process_set={thing!r} is no ProcessSet; add_process_set(ranks) returns one")
+
+
+def _checked_id(process_set: ProcessSet) -> int:
+    _need_world()
+    ranks, (rank, size) = process_set.ranks, _state.place
+    number = process_set.process_set_id
+    if ranks[-1] >= size:
+        raise ValueError(f"{process_set} has rank {ranks[-1]}, but this world has the ranks 0 to {size - 1} only")
+    if number is None:
+        raise _unknown(process_set)
+    if rank not in ranks:
+        raise ValueError(f"rank {rank} is not in {process_set}; make the call on the ranks of the set only")
+    return number
+
+
+# ---- for init and shutdown
+
+
+def requested(process_sets: object, size: int, comm: Communicator | None = None) -> list[_Ranks]:
+    """The sets that a world of `size`, `comm`'s, starts with: those of earlier worlds that fit, then the new ones.
+
+    Raises ValueError for what init(process_sets=...) cannot be.
+    """
+    if process_sets is None or (isinstance(process_sets, str) and process_sets == "dynamic"):
+        process_sets = []
+    if not isinstance(process_sets, list | tuple):
+        raise ValueError(f"init(process_sets=...) takes a list of ProcessSets, not {process_sets!r}")
+    given: dict[_Ranks, int] = {tuple(range(size)): 0}
+    for each in process_sets:
+        added = each if isinstance(each, ProcessSet) else ProcessSet(each)
+        if added._comm is not None:  # until now nobody knew of which world its ranks are
+            added._ranks = _checked_ranks(ranks_of(added._comm, comm))
+        ranks = added._ranks or tuple(range(size))
+        _check_fits(ranks, size)
+        if ranks in given:
+            raise _present(ranks, given)
+        given[ranks] = len(given)
+    earlier = [ranks for ranks in _state.wanted if ranks[-1] < size and ranks != tuple(range(size))]
+    return earlier + [ranks for ranks in list(given)[1:] if ranks not in earlier]
+
+
+def enter(rank: int, size: int, sets: Sequence[_Ranks], comm: Communicator | None = None) -> None:
+    """Add the first sets of a new world, that of `comm`. Collective. The caller calls `leave` if this fails."""
+    _state.place = rank, size
+    _state.comm = comm
+    _state.ids = {_state.everybody(): 0}
+    for ranks in sets:
+        _register(ranks)
+    _state.wanted += [ranks for ranks in sets if ranks not in _state.wanted]
+
+
+def leave() -> None:
+    """The world is gone."""
+    _state.place = 0, 0
+    _state.comm = None
+    _state.ids = {}
+
+
+def _fitting(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """The set. If it is invalid, the core also warns the ranks that wait for this one to add it."""
+    try:
+        fitting = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+        if fitting._ranks and _state.place[1]:
+            _check_fits(fitting._ranks, _state.place[1])
+    except ValueError as error:
+        if _state.place[1]:
+            core.tell_of_refusal(str(error))
+        raise
+    return fitting
+
+
+def _register(ranks: _Ranks) -> None:
+    _state.ids = {**_state.ids, ranks: _add_to_core(ranks)}
+
+
+def _refuse_together(ranks: _Ranks) -> None:
+    """Raise on every rank: the others may ask for another set, and would wait for one that refuses by itself.
+
+    The core, for which equal sets are two, tells ranks that disagree; where they agree, its second set goes again.
+    """
+    _remove_from_core(_add_to_core(ranks))
+    raise _present(ranks, _state.ids)
+
+
+def _add_to_core(ranks: _Ranks) -> int:
+    await_earlier()
+    handle = core.submit(Kind.ADD_PROCESS_SET, [], None, ranks=ranks)
+    handle.wait()
+    (number,) = struct.unpack("q", memoryview(handle.outputs()[0]))
+    return int(number)
+
+
+def _remove_from_core(number: int) -> None:
+    await_earlier()
+    core.submit(Kind.REMOVE_PROCESS_SET, [], None, ranks=[number]).wait()
+
+
+def _need_world() -> None:
+    if not _state.place[1]:
+        raise not_initialized()
+
+
+def _unknown(process_set: ProcessSet) -> ValueError:
+    return ValueError(f"{process_set} is not known in this world; call add_process_set with it on every rank first")
+
+
+def _present(ranks: _Ranks, present: dict[_Ranks, int]) -> ValueError:
+    return ValueError(f"process set {present[ranks]} has the ranks {list(ranks)} already; use that one")
+
+
+def _check_fits(ranks: _Ranks, size: int) -> None:
+    if ranks[-1] >= size:
+        raise ValueError(f"a process set cannot have rank {ranks[-1]}: this world has the ranks 0 to {size - 1} only")

@@ -1,0 +1,41 @@
+"""Waiting for the handles of operations."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from farandole._api.handles import Handle
+from farandole._runtime.native import core
+
+R = TypeVar("R")
+
+
+def poll(handle: Handle[object]) -> bool:
+    """Returns whether the operation is complete, so that `synchronize` would not block.
+
+    Example:
+        >>> handle = hvd.allreduce_async(np.ones(2))
+        >>> result = hvd.synchronize(handle)
+        >>> hvd.poll(handle)
+        True
+    """
+    if handle.__class__ is not core.Handle and not isinstance(handle, Handle):
+        raise _refusal(handle)
+    return handle.done()
+
+
+def synchronize(handle: Handle[R]) -> R:
+    """Block until the operation is complete and return its result; raises the operation's error. May be repeated.
+
+    Example:
+        >>> hvd.synchronize(hvd.allreduce_async(np.ones(2)))
+        array([1., 1.])
+    """
+    if handle.__class__ is not core.Handle and not isinstance(handle, Handle):
+        raise _refusal(handle)
+    result: R = handle.wait()
+    return result
+
+
+def _refusal(thing: object) -> TypeError:
+    return TypeError(f"{thing!r} is no handle; the functions whose names end in _async or _async_ return one")

@@ -1,0 +1,204 @@
+"""Where ranks meet that can tell each other some bytes already, through MPI: their hosts, rank 0's address, the key.
+
+    every rank                                   exchange 1: host, addresses, whether it has a key file
+    choose one address for each rank             pure, alike everywhere
+    rank 0: listens there, makes the key         exchange 2: the store and the key, or why not
+
+The key is as secret as the channel of the exchange. With FARANDOLE_KEY_FILE it does not travel.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from farandole._runtime.native import core
+from farandole._start import environment, key_exchange
+
+Exchange = Callable[[bytes], list[bytes]]
+"""What every rank says, by rank. Collective."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """This process's place, and what the core needs to meet the others."""
+
+    world: environment.World
+    store: str = ""
+    key: bytes = b""
+    address: str = ""  # where other machines reach this rank; "" where all are on one
+    listener: int = -1  # of rank 0: listens at a store of tcp
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A rank's word about itself. An address that the user gave has no prefix length: "10.0.0.7"."""
+
+    host: str  # for people
+    identity: str  # ranks with equal ones are on one host
+    addresses: tuple[str, ...]
+    has_key: bool = False  # from FARANDOLE_KEY_FILE
+
+
+def meet(rank: int, size: int, launcher: str, key_file: str, exchange: Exchange) -> Meeting:
+    """Collective among `size` ranks. key_file: has the job's key; "" where rank 0 makes one and `exchange` carries it.
+
+    Raises ValueError, on all ranks, where hosts do not reach each other or some ranks alone have a key file; OSError
+    where rank 0 cannot listen.
+    """
+    if size == 1:
+        return Meeting(environment.World(launcher=launcher))
+    offers = [_read(text) for text in exchange(json.dumps(asdict(_own_offer(bool(key_file)))).encode())]
+    _check_keys(offers)
+    world = place(rank, [offer.identity for offer in offers], launcher)
+    addresses = choose(offers) if world.local_size < size else [""] * size
+    listener, said = _begin(addresses[0], bool(key_file)) if rank == 0 else (-1, b"")
+    try:
+        answer = json.loads(exchange(said)[0])
+        key = key_exchange.read_key(key_file) if key_file else bytes.fromhex(answer.get("key", ""))
+    except BaseException:
+        _close(listener)
+        raise
+    if "error" in answer:
+        raise OSError(f"rank 0 cannot listen for the other ranks: {answer['error']}")
+    return Meeting(world, answer["store"], key, addresses[rank], listener)
+
+
+def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> Exchange:
+    """By the library of the launcher that started the ranks. Raises DeadlineError where some do not come in time."""
+    deadline = time.monotonic() + timeout_s
+    reminder = key_exchange.Reminder()
+    # MPI's own start waits for all: nobody can know who is missing.
+    text = f"rank {rank} waits in init() for whichever of the {size} ranks that {launcher} started does not say so, too"
+
+    def exchange(mine: bytes) -> list[bytes]:
+        result: list[list[bytes] | BaseException] = []
+
+        def run() -> None:
+            try:
+                result.append(core.exchange(rank, size, mine))
+            except BaseException as error:
+                result.append(error)
+
+        # MPI cannot be interrupted: it is left behind in a thread when the time is up or Ctrl-C comes.
+        thread = threading.Thread(target=run, name="farandole-exchange", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            reminder.look(deadline, lambda: text)
+            thread.join(0.2)
+        if isinstance(result[0], BaseException):
+            raise result[0]
+        return result[0]
+
+    return exchange
+
+
+def place(rank: int, hosts: Sequence[str], launcher: str) -> environment.World:
+    """A rank's place where rank r is on hosts[r]; hosts are numbered by their lowest rank."""
+    on_mine = [other for other, host in enumerate(hosts) if host == hosts[rank]]
+    local_rank = on_mine.index(rank)
+    level = [host for host in dict.fromkeys(hosts) if hosts.count(host) > local_rank]
+    return environment.World(
+        rank=rank,
+        size=len(hosts),
+        local_rank=local_rank,
+        local_size=len(on_mine),
+        cross_rank=level.index(hosts[rank]),
+        cross_size=len(level),
+        launcher=launcher,
+    )
+
+
+def choose(offers: Sequence[Offer]) -> list[str]:
+    """One address for each rank: the first of rank 0 that is in one network with some of every other rank.
+
+    Where there is none, hosts are taken to be connected by routers: everybody's first. Addresses that two hosts have,
+    those of containers' bridges, say, lead to neither. Those of 169.254.0.0/16, such as the ones between a host and its
+    management board, look like one network and are none. Raises ValueError.
+    """
+    usable = [_usable(offer, offers) for offer in offers]
+    for rank, found in enumerate(usable):
+        if not found:
+            raise ValueError(
+                f"rank {rank} is on {offers[rank].host}, which has no address that the other hosts could reach "
+                f"(found: {', '.join(offers[rank].addresses) or 'none'}); set FARANDOLE_ADDRESS there to the one that "
+                "they do reach"
+            )
+    for first in usable[0]:
+        near = [next((each for each in found if _are_neighbours(first, each)), None) for found in usable]
+        if all(near):
+            return [_bare(first), *(_bare(each) for each in near[1:] if each)]
+    return [_bare(found[0]) for found in usable]
+
+
+def _usable(offer: Offer, offers: Sequence[Offer]) -> list[str]:
+    elsewhere = {each for other in offers if other.identity != offer.identity for each in other.addresses}
+    return [each for each in offer.addresses if "/" not in each or (each not in elsewhere and not _is_of_a_cable(each))]
+
+
+def _is_of_a_cable(address: str) -> bool:
+    return ipaddress.ip_interface(address).ip.is_link_local
+
+
+def _are_neighbours(one: str, other: str) -> bool:
+    try:
+        first, second = ipaddress.ip_interface(one), ipaddress.ip_interface(other)
+    except ValueError:  # a name that the user gave
+        return True
+    return first.ip in second.network or second.ip in first.network
+
+
+def _bare(address: str) -> str:
+    """As endpoints have it: "10.0.0.7", "[2001:db8::7]"."""
+    alone = address.partition("/")[0]
+    return f"[{alone}]" if ":" in alone and not alone.startswith("[") else alone
+
+
+def _check_keys(offers: Sequence[Offer]) -> None:
+    """Raises ValueError where the key would travel for some ranks and be read by others: launchers drop variables."""
+    by_file = [rank for rank, offer in enumerate(offers) if offer.has_key]
+    others = [rank for rank, offer in enumerate(offers) if not offer.has_key]
+    if by_file and others:
+        raise ValueError(
+            f"rank {by_file[0]} on {offers[by_file[0]].host} has FARANDOLE_KEY_FILE, but rank {others[0]} on "
+            f"{offers[others[0]].host} has not: set it for all ranks (mpirun -x FARANDOLE_KEY_FILE of Open MPI, "
+            "-genvlist of MPICH pass it on), or for none"
+        )
+
+
+def _own_offer(has_key: bool) -> Offer:
+    given = environment.address()
+    host = socket.gethostname()
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    identity = f"{host} {boot_id} {os.stat('/proc/self/ns/net').st_ino}"
+    return Offer(host, identity, (given,) if given else tuple(core.host_addresses()), has_key)
+
+
+def _read(text: bytes) -> Offer:
+    said = json.loads(text)
+    return Offer(said["host"], said["identity"], tuple(said["addresses"]), said["has_key"])
+
+
+def _begin(address: str, has_key: bool) -> tuple[int, bytes]:
+    """Of rank 0: a listener, and what it says of that."""
+    key = "" if has_key else secrets.token_hex(key_exchange.KEY_BYTES)
+    if not address:
+        return -1, json.dumps({"store": key_exchange.store_name(), "key": key}).encode()
+    try:
+        listener, store = core.listen(f"tcp:{address}:0")
+    except Exception as error:
+        return -1, json.dumps({"error": f"{error}; FARANDOLE_ADDRESS there can name another address of it"}).encode()
+    return listener, json.dumps({"store": store, "key": key}).encode()
+
+
+def _close(listener: int) -> None:
+    if listener >= 0:
+        os.close(listener)

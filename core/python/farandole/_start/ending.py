@@ -1,0 +1,146 @@
+"""How this rank's program ends: what is printed then, what the launcher is told, and ranks that wait in init().
+
+A rank that fails leaves its job at once, but its process may take seconds to end: frameworks stop threads and free
+memory. Meanwhile the others fail because of it and end sooner. So the launcher goes by what ranks say, not by the order
+in which processes end. Without a launcher of ours nothing is said, and each rank prints what it fails of.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from types import TracebackType
+
+from farandole._api.errors import PeerLostError
+from farandole._runtime.native import core
+from farandole._runtime.uncaught import Uncaught, sentence_of
+from farandole._start.environment import OURS, World, shows_details, status_file
+from farandole._start.rank_records import RankRecords
+
+
+class _Teller:
+    """Writes the record of the rank that this process is."""
+
+    def __init__(self) -> None:
+        self.records: RankRecords | None = None
+        self.rank = 0
+        self.pid = 0  # a forked child says nothing
+        self.lost: tuple[int, str] | None = None  # whose end has ended the last world
+        self.plain_hook = sys.excepthook
+
+    def begin(self, world: World) -> None:
+        if self.pid or world.size < 2:
+            return
+        self.rank, self.pid = world.rank, os.getpid()
+        self.plain_hook, sys.excepthook = sys.excepthook, self.on_exception
+        path = status_file()
+        if path and world.launcher == OURS:
+            with suppress(
+                OSError, ValueError
+            ):  # in a container that does not see the launcher: it goes by what it sees
+                self.records = RankRecords.open(path, world.size)
+
+    @property
+    def is_here(self) -> bool:
+        """False in a forked child."""
+        return os.getpid() == self.pid
+
+    def say(self, raised: bool, because_of: int | None = None) -> None:
+        if self.records is not None and self.is_here:
+            self.records.part(self.rank, raised, because_of)
+
+    def note_lost(self) -> None:
+        """Look whose end has ended the world.
+
+        A rank looks before it asks who tells: a rank that ends later may blame this one already.
+        """
+        self.lost = core.lost_rank() or self.lost
+
+    @property
+    def lost_rank(self) -> int | None:
+        return self.lost[0] if self.lost else None
+
+    def who_tells(self, *things: str) -> list[int]:
+        """The rank that tells the user each of them: the first that asks."""
+        if self.records is not None:
+            with suppress(OSError):  # the launcher has died
+                return self.records.who_tells(self.rank, things)
+        return [self.rank for _ in things]
+
+    def on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self.note_lost()
+        is_interrupted = issubclass(kind, KeyboardInterrupt)
+        if is_interrupted and self.records is not None and self.rank != 0 and not shows_details():
+            self.say(raised=True, because_of=self.lost_rank)  # one traceback tells where Ctrl-C met the ranks
+            return
+        if is_interrupted or self.plain_hook is not sys.__excepthook__ or shows_details() or not self.is_here:
+            self.say(raised=True, because_of=self.lost_rank)
+            self.plain_hook(kind, error, trace)
+            return
+        uncaught = Uncaught(error, trace)
+        if self.lost is None or not _speaks_of(self.lost, error):
+            self.tell(uncaught)
+            return
+        self.say(raised=True, because_of=self.lost_rank)
+        if self.who_tells(self.lost[1]) == [self.rank]:
+            self.print(f"farandole: rank {self.rank} stops{uncaught.where}: {self.lost[1]}\n")
+
+    def tell(self, uncaught: Uncaught) -> None:
+        """Of the ranks that fail of one mistake one shows its traceback; another says where, if that is elsewhere."""
+        text = uncaught.text  # takes longer than to ask, so that the line of another comes after it mostly
+        first, why, place = self.who_tells(uncaught.mistake, uncaught.reason, uncaught.reason + uncaught.where)
+        blamed = self.lost_rank if first == self.rank or self.lost else first
+        self.say(raised=True, because_of=blamed)
+        if first == self.rank:
+            self.print(text)
+        elif place == self.rank:
+            reason = f": {uncaught.reason}" if why == self.rank else f" for the same reason as rank {first}"
+            self.print(f"farandole: rank {self.rank} stops{uncaught.where}{reason}\n")
+
+    def print(self, text: str) -> None:
+        print(text, end="", file=sys.stderr, flush=True)
+
+
+_teller = _Teller()
+
+
+def before_init(world: World) -> None:
+    """This process is about to join the world that its launcher told it of."""
+    _teller.begin(world)
+
+
+def after_init() -> None:
+    """This process has joined its world."""
+    _teller.lost = None
+    if _teller.records is not None:
+        _teller.records.join(_teller.rank)
+
+
+def before_shutdown() -> None:
+    """This process is about to leave its world; its program may go on."""
+    _teller.note_lost()
+
+
+def at_exit() -> None:
+    """The interpreter ends."""
+    _teller.note_lost()
+    _teller.say(raised=False, because_of=_teller.lost_rank)
+
+
+def look_for_the_ended() -> None:
+    """Raises PeerLostError where a rank's process has ended before it was in the world that this one waits for."""
+    records = _teller.records
+    if records is None:
+        return
+    for rank in range(records.size):
+        ended = records.ended(rank)
+        if ended is not None and records.joins(rank) <= records.joins(_teller.rank):
+            how = f"exit code {ended.code}" if ended.code >= 0 else f"signal {-ended.code}"
+            why = f"rank {rank} (pid {ended.pid}) ended with {how} and had not called init()"
+            _teller.lost = rank, f"{why}; look at rank {rank}'s output first"
+            raise PeerLostError(f"rank {_teller.rank} waited in init(), but {_teller.lost[1]}")
+
+
+def _speaks_of(lost: tuple[int, str], error: BaseException) -> bool:
+    return isinstance(error, PeerLostError) or lost[1] in sentence_of(error)

@@ -1,0 +1,207 @@
+"""The common secret of the ranks of a foreign launcher on one host: rank 0 hands it out over an abstract Unix socket.
+
+    rank 0                                         every other rank
+    bind, listen on "<meeting name>-key"           connect, again and again until rank 0 is there
+    accept            ---------------------------
+    check that the peer is this user (SO_PEERCRED) check that the peer is this user (SO_PEERCRED)
+                      <-- rank, size (8 bytes)
+                      when all have come: --> 1, key (32 bytes), store name
+                      at its deadline:    --> 0, who has not come
+
+The channel is as secret as the user's account: the kernel vouches for the user id on both sides, so a process of
+another user that took the name first is refused. The store's name is random, so it cannot be taken beforehand.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from farandole._api.errors import DeadlineError
+from farandole._start.environment import OURS
+
+KEY_BYTES = 32
+ANSWER_S = 5.0  # the others wait so much longer than rank 0, which then tells them who did not come
+_HELLO = struct.Struct("!II")  # rank, size
+_YES, _NO = b"\1", b"\0"
+_WARN_AFTER_S = 10.0
+
+
+def exchange(meeting: str, rank: int, size: int, timeout_s: float) -> tuple[str, bytes]:
+    """Agree with the other ranks on (store name, job key); `meeting` is the "unix:" name all ranks derived alike.
+
+    Blocks until every rank came. Raises DeadlineError if one does not, which all are told that came; PermissionError if
+    another user holds the name.
+    """
+    address = "\0" + meeting.removeprefix("unix:") + "-key"
+    return _serve(address, size, timeout_s) if rank == 0 else _ask(address, rank, size, timeout_s)
+
+
+def store_name() -> str:
+    """A new one on this host, which nobody can take beforehand."""
+    return f"unix:farandole-{os.getuid()}-{secrets.token_hex(12)}"
+
+
+def read_key(path: str) -> bytes:
+    """The job's key in FARANDOLE_KEY_FILE. Raises ValueError for a file that is none."""
+    sentence = f"FARANDOLE_KEY_FILE={path!r} cannot be right: {{}}. {OURS} sets this variable"
+    try:
+        key = Path(path).read_bytes()
+        shared = not path.startswith("/proc/") and Path(path).stat().st_mode & 0o077
+    except OSError as error:
+        raise ValueError(sentence.format(f"it cannot be read ({error.strerror})")) from error
+    if len(key) != KEY_BYTES:
+        raise ValueError(sentence.format(f"the file holds {len(key)} bytes, not {KEY_BYTES}"))
+    if shared:
+        raise ValueError(sentence.format("other users may open the file; chmod 600 it"))
+    return key
+
+
+def _serve(address: str, size: int, timeout_s: float) -> tuple[str, bytes]:
+    key, store = secrets.token_bytes(KEY_BYTES), store_name()
+    deadline, reminder = time.monotonic() + timeout_s, Reminder()
+    come: dict[int, socket.socket] = {}
+    with _listener(address, size) as listener:
+        try:
+            while len(come) < size - 1:
+                reminder.look(deadline, lambda: f"rank 0 waits in init() for rank(s) {listed(_missing(come, size))}")
+                with suppress(TimeoutError):
+                    _admit(listener.accept()[0], size, come)
+            _tell(come, _YES + key + store.encode())
+        except DeadlineError as error:
+            _tell(come, _NO + str(error).encode())
+            raise
+        finally:
+            for connection in come.values():
+                connection.close()
+    return store, key
+
+
+def _listener(address: str, size: int) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise OSError(
+            error.errno,
+            f"rank 0 cannot take the socket name @{address[1:]} ({error.strerror}): another job of the same "
+            "identity runs on this host; set FARANDOLE_JOB_ID to something different for each job",
+        ) from error
+    listener.listen(size)
+    listener.settimeout(1.0)
+    return listener
+
+
+def _admit(connection: socket.socket, size: int, come: dict[int, socket.socket]) -> None:
+    """Hear who it is; one that is none of ours is dropped, and the job goes on waiting."""
+    connection.settimeout(10.0)
+    hello = b""
+    if _peer_uid(connection) == os.getuid():
+        with suppress(OSError):  # it died half way; whoever comes next is served
+            hello = _receive(connection, _HELLO.size)
+    rank, its_size = _HELLO.unpack(hello) if len(hello) == _HELLO.size else (0, 0)
+    if its_size == size and 0 < rank < size and rank not in come:
+        come[rank] = connection
+    else:
+        connection.close()
+
+
+def _tell(come: dict[int, socket.socket], answer: bytes) -> None:
+    for connection in come.values():
+        with suppress(OSError):  # the core finds out who died
+            connection.sendall(answer)
+
+
+def _missing(come: dict[int, socket.socket], size: int) -> set[int]:
+    """The ranks that have not come, or have left since."""
+    return {rank for rank in range(1, size) if rank not in come or _is_readable(come[rank], 0)}
+
+
+def _is_readable(connection: socket.socket, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(1000 * timeout_s))
+
+
+def _ask(address: str, rank: int, size: int, timeout_s: float) -> tuple[str, bytes]:
+    deadline, reminder = time.monotonic() + timeout_s, Reminder()
+    while True:
+        reminder.look(deadline, lambda: f"rank {rank} waits in init() for rank 0")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            answer = _answer(connection, address, rank, size, timeout_s, reminder)
+        if answer.startswith(_YES):
+            return answer[1 + KEY_BYTES :].decode(), answer[1 : 1 + KEY_BYTES]
+        if answer.startswith(_NO):
+            raise DeadlineError(f"rank {rank} leaves init(): {answer[1:].decode()}")
+        time.sleep(0.02)
+
+
+def _answer(
+    connection: socket.socket, address: str, rank: int, size: int, timeout_s: float, reminder: Reminder
+) -> bytes:
+    """Rank 0's answer; b"" while rank 0 is not there yet, or does not know this rank."""
+    connection.settimeout(10.0)
+    try:
+        connection.connect(address)
+        owner = _peer_uid(connection)
+        if owner != os.getuid():
+            raise PermissionError(f"the socket @{address[1:]} belongs to user id {owner}, not to ours")
+        connection.sendall(_HELLO.pack(rank, size))
+        deadline = time.monotonic() + timeout_s + ANSWER_S  # later than that of rank 0, which was there already
+        while not _is_readable(connection, 0.5):
+            reminder.look(deadline, lambda: f"rank {rank} waits in init() for rank 0 and those that it waits for")
+        return _receive(connection, 4096)
+    except PermissionError:
+        raise
+    except OSError:
+        return b""
+
+
+def _receive(connection: socket.socket, limit: int) -> bytes:
+    """Up to `limit` bytes; fewer only where the peer closed."""
+    received = b""
+    while len(received) < limit:
+        piece = connection.recv(limit - len(received))
+        if not piece:
+            break
+        received += piece
+    return received
+
+
+def _peer_uid(connection: socket.socket) -> int:
+    credentials = struct.Struct("3i")  # struct ucred: pid, uid, gid
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
+    return int(credentials.unpack(raw)[1])
+
+
+def listed(ranks: set[int]) -> str:
+    """The ranks as messages have them."""
+    return ", ".join(map(str, sorted(ranks)))
+
+
+class Reminder:
+    """Says once what is waited for, and raises at the deadline."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._due = self._began + _WARN_AFTER_S
+
+    def look(self, deadline: float, text: Callable[[], str]) -> None:
+        now = time.monotonic()
+        if now > deadline:
+            raise DeadlineError(
+                f"{text()}, which did not come in time ({now - self._began:.0f} s): look for their output. "
+                "FARANDOLE_START_TIMEOUT is how long init waits"
+            )
+        if now > self._due:
+            self._due = deadline
+            print(f"farandole: {text()}", file=sys.stderr, flush=True)

@@ -1,0 +1,84 @@
+"""Launchers whose processes are the ranks of one job, in a way that this release does not read, known by variables.
+
+`init()` must not make a world of one in each of them without a word: every rank would train alone and save over the
+others. A variable that counts the processes decides; one that only numbers them may also mean work that is not shared.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+_ON_ONE_HOST = "start the ranks of one host with `farandole run -np N`"
+
+
+@dataclass(frozen=True)
+class _Other:
+    """Somebody who sets `variable` in each process: a count of them, of which 1 means alone, or a number of each."""
+
+    title: str
+    variable: str
+    beside: tuple[str, ...] = ()  # without these it means something else
+    is_count: bool = True
+    instead: str = f"{_ON_ONE_HOST}, and those of several with an MPI's mpirun"
+
+
+_OTHERS = (
+    # The shell of a batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no task.
+    _Other(
+        "Slurm's srun",
+        "SLURM_STEP_NUM_TASKS",
+        ("SLURM_PROCID", "SLURM_STEP_ID"),
+        instead="start the ranks of one host with `srun --ntasks=1 farandole run -np N`, and those of several with an "
+        "MPI's mpirun",
+    ),
+    _Other("Flux", "FLUX_JOB_SIZE", ("FLUX_TASK_RANK",)),
+    _Other("LSF's jsrun", "JSM_NAMESPACE_SIZE", ("JSM_NAMESPACE_RANK",)),
+    _Other("PBS's pbsdsh", "PBS_TASKNUM"),  # 1: the job's script
+    _Other("MVAPICH's launcher", "MV2_COMM_WORLD_SIZE"),
+    _Other("horovodrun", "HOROVOD_SIZE", instead="replace `horovodrun` by `farandole run`"),
+    _Other("a launcher by PMI", "PMI_SIZE", ("PMI_RANK",)),
+    _Other(
+        "a launcher for torch.distributed",
+        "WORLD_SIZE",
+        instead=f"{_ON_ONE_HOST} or `torchrun --nproc-per-node N`, which also set LOCAL_RANK and LOCAL_WORLD_SIZE",
+    ),
+    _Other("a launcher by PMIx", "PMIX_RANK", is_count=False),
+    _Other("an indexed job of Kubernetes", "JOB_COMPLETION_INDEX", is_count=False),
+    _Other("LSF's blaunch", "LSF_PM_TASKID", is_count=False),
+    _Other("ALPS", "ALPS_APP_PE", is_count=False),
+)
+
+
+def one_of_several(environ: Mapping[str, str]) -> str:
+    """The sentence for a process that is certainly one of several ranks; "" where it is not."""
+    for other in _present(environ):
+        value = environ[other.variable]
+        if other.is_count and value.isdecimal() and int(value) > 1:
+            return (
+                f"{other.variable}={value}: {other.title} has started this process as one of several, in a way that "
+                f"Farandole does not read, and each would be alone. Instead, {other.instead}; if it is meant to be "
+                f"alone, unset {other.variable}"
+            )
+    return ""
+
+
+def perhaps_one_of_several(environ: Mapping[str, str]) -> str:
+    """The sentence for a process that has a number, of which nobody can tell how many there are; "" for others."""
+    for other in _present(environ):
+        if not other.is_count:
+            return (
+                f"{other.variable}={environ[other.variable]} is set, as by {other.title}, but nothing says how many "
+                f"processes there are: this one is a world of one rank. If they are to train together, {other.instead}"
+            )
+    return ""
+
+
+def _present(environ: Mapping[str, str]) -> Iterator[_Other]:
+    return (other for other in _OTHERS if other.variable in environ and all(name in environ for name in other.beside))
+
+
+def variables() -> set[str]:
+    """All variables of the table."""
+    return {name for other in _OTHERS for name in (other.variable, *other.beside)}

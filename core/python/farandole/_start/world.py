@@ -1,0 +1,283 @@
+"""The life of a world: init, shutdown, and who is in it."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import sys
+import threading
+
+from farandole._api import process_sets
+from farandole._api.errors import not_initialized
+from farandole._runtime import clock, recording
+from farandole._runtime.native import core
+from farandole._start import bootstrap, communicators, ending, environment, key_exchange
+
+
+class _State:
+    """This process's knowledge of its world; written under `lock`."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.world: environment.World | None = None  # while initialized
+        self.told: environment.World | None = None  # its place, where no launcher says so
+        self.homogeneous = True
+        self.clock_offset_ns = 0  # by how much this host's clock is ahead of that of rank 0's
+        self.store = ""  # where the ranks of this world, or of the last one, met
+        self.met: tuple[str, bytes] | None = None  # store and key on one host, obtained once: a later init() has them
+        self.leaves_at_exit = False
+
+
+_state = _State()
+
+
+def init(comm: object = None, process_sets: object = None) -> None:
+    """Join the world that this process was started in; a process started alone is a world of one.
+
+    Blocks until all ranks called it; Ctrl-C interrupts. Does nothing when already initialized, and may be called again
+    after `shutdown()`. `shutdown()` is called at interpreter exit.
+
+    Args:
+        comm: an MPI communicator of mpi4py, whose ranks are the world then, in its order; collective there. None: the
+            whole world that the launcher started.
+        process_sets: ProcessSets that the world starts with, the same on all ranks, as if `add_process_set` were called
+            for each. Those that were added to an earlier world of this process are there again, before these. More can
+            be added at any time; Horovod's "dynamic", which asks for that, is accepted.
+
+    Raises:
+        ValueError: the launcher's variables contradict each other or are those of one that Farandole does not read (the
+            message names them), `comm` is no such
+            communicator, a process set has ranks that the world has not, process sets are given when already
+            initialized, or the file of FARANDOLE_TIMELINE cannot be made.
+        DeadlineError: a rank did not come in time.
+
+    Example:
+        >>> hvd.init()
+        >>> hvd.is_initialized()
+        True
+    """
+    with _state.lock:
+        if _state.world is not None:
+            if process_sets and process_sets != "dynamic":
+                raise ValueError("farandole is initialized already: call add_process_set with each of the process sets")
+            return
+        communicator = _checked_communicator(comm)
+        if communicator:
+            _enter(None, process_sets, communicator)
+            return
+        found = _state.told or environment.discover()
+        if doubt := environment.doubt(found):
+            print(f"farandole warning: {doubt}", file=sys.stderr, flush=True)
+        _enter(found, process_sets)
+
+
+def init_as(rank: int, size: int, job: str) -> None:
+    """`init` for a process that a program has started itself, and told its place; a later `init()` has it, too.
+
+    Does nothing when already initialized. Where a launcher's variables are there, they are believed.
+
+    Args:
+        rank: this process's number.
+        size: how many there are, all on this host.
+        job: alike on all of them, and of no other job of this user.
+
+    Raises: like `init`.
+    """
+    with _state.lock:
+        if _state.world is None:
+            found = environment.discover_or_told(rank, size, job)
+            _state.told = found if found.launcher == environment.TOLD else None
+            _enter(found, None)
+
+
+def _enter(
+    found: environment.World | None, wanted_sets: object, comm: communicators.Communicator | None = None
+) -> None:
+    """Into the world that was found, or that of `comm`. REQUIRES the lock."""
+    sets = process_sets.requested(wanted_sets, comm.Get_size() if comm else found.size if found else 1, comm)
+    if found is not None:
+        ending.before_init(found)
+    meeting = _meet(found, comm)
+    world, _state.store = meeting.world, meeting.store
+    environment.find_libraries()
+    if not _state.leaves_at_exit:
+        atexit.register(_leave_at_exit)
+        _state.leaves_at_exit = True
+    place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
+    core.init(*place, ending.look_for_the_ended)
+    ending.after_init()
+    try:
+        _state.homogeneous = _hosts_are_equal(world)
+        _state.clock_offset_ns = clock.measure_offset_ns() if world.local_size < world.size else 0
+        process_sets.enter(world.rank, world.size, sets, comm)
+        if wanted := environment.timeline():
+            recording.begin(wanted, world.rank, world.size, run(), _state.clock_offset_ns, environment.marks_cycles())
+    except BaseException:
+        _leave()
+        raise
+    _state.world = world
+
+
+def shutdown() -> None:
+    """Leave the world: operations in flight are completed or failed, everything is released.
+
+    Does nothing when not initialized. Every rank should call it; `init()` may follow.
+
+    Example:
+        >>> hvd.shutdown()
+        >>> hvd.is_initialized()
+        False
+        >>> hvd.init()
+    """
+    with _state.lock:
+        if _state.world is None:
+            return
+        _state.world = None
+        _leave()
+
+
+def is_initialized() -> bool:
+    """Returns whether `init()` was called and `shutdown()` was not called since.
+
+    Example:
+        >>> hvd.is_initialized()
+        True
+    """
+    return _state.world is not None
+
+
+def rank() -> int:
+    """This process's number in the world, 0 <= rank < size. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.rank() in (0, 1)
+        True
+    """
+    return _current().rank
+
+
+def size() -> int:
+    """Number of processes in the world. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.size()
+        2
+    """
+    return _current().size
+
+
+def local_rank() -> int:
+    """This process's number among those of its host, the one to choose a GPU by. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.local_rank() == hvd.rank()  # both are on one host
+        True
+    """
+    return _current().local_rank
+
+
+def local_size() -> int:
+    """Number of processes on this host. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.local_size()
+        2
+    """
+    return _current().local_size
+
+
+def cross_rank() -> int:
+    """This host's number among the hosts that have a process of this local rank. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.cross_rank()
+        0
+    """
+    return _current().cross_rank
+
+
+def cross_size() -> int:
+    """Number of hosts that have a process of this local rank. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.cross_size()
+        1
+    """
+    return _current().cross_size
+
+
+def is_homogeneous() -> bool:
+    """Returns whether every host runs the same number of processes. Raises NotInitializedError.
+
+    Example:
+        >>> hvd.is_homogeneous()
+        True
+    """
+    _current()
+    return _state.homogeneous
+
+
+def run() -> str:
+    """A word that all ranks of this job have in common, and no other job; "" in a world of one."""
+    return hashlib.sha256(_state.store.encode()).hexdigest()[:8] if _state.store else ""
+
+
+def clock_offset_ns() -> int:
+    """By how many nanoseconds this rank's monotonic clock is ahead of rank 0's."""
+    _current()
+    return _state.clock_offset_ns
+
+
+def _current() -> environment.World:
+    if _state.world is None:
+        raise not_initialized()
+    return _state.world
+
+
+def _leave_at_exit() -> None:
+    ending.at_exit()
+    shutdown()
+
+
+def _leave() -> None:
+    ending.before_shutdown()
+    process_sets.leave()
+    core.shutdown()
+
+
+def _checked_communicator(comm: object) -> communicators.Communicator | None:
+    if comm is None or comm == []:
+        return None
+    if (found := communicators.communicator(comm)) is None:
+        raise ValueError(
+            f"init(comm=...) takes an MPI communicator, such as mpi4py's MPI.COMM_WORLD, not {comm!r}; for some of the "
+            "ranks only, use process sets"
+        )
+    return found
+
+
+def _meet(world: environment.World | None, comm: communicators.Communicator | None) -> bootstrap.Meeting:
+    """Where the ranks of `comm`, or of the world that a launcher said, find each other, and by which key."""
+    timeout_s = environment.start_timeout_s()
+    if comm:
+        key_file, exchange = environment.key_file("MPI"), communicators.exchange_of(comm, timeout_s)
+        return bootstrap.meet(comm.Get_rank(), comm.Get_size(), "MPI", key_file, exchange)
+    assert world is not None
+    if world.size == 1:
+        return bootstrap.Meeting(world)
+    if not world.store:
+        place = world.rank, world.size, world.launcher
+        return bootstrap.meet(*place, world.key_file, bootstrap.through_launcher(*place, timeout_s))
+    if _state.met is None:
+        if world.key_file:
+            _state.met = world.store, key_exchange.read_key(world.key_file)
+        else:
+            _state.met = key_exchange.exchange(world.store, world.rank, world.size, timeout_s)
+    return bootstrap.Meeting(world, *_state.met)
+
+
+def _hosts_are_equal(world: environment.World) -> bool:
+    """Collective where there are several hosts: no rank can tell from its own numbers alone (hosts of 1, 2 and 3)."""
+    if world.local_size == world.size:
+        return True
+    return len(set(clock.allgather([world.local_size], "farandole.local_size"))) == 1

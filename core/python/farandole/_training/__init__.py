@@ -1,0 +1,1 @@
+"""Gradients: when they are reduced, and in which form. Knows no framework."""

@@ -1,0 +1,288 @@
+"""When each gradient is submitted: counting backward passes, groups, compression. Knows no hooks and no optimizer.
+
+An optimizer wrapper tells `ready` each time a gradient is computed, and calls `finish` before it uses the gradients:
+
+    counting --ready, passes times--> due --all members of its group due--> submitted --finish--> counting
+
+A gradient that nobody reported is submitted by `finish`, so that all ranks reduce the same set whatever their branches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from farandole._api.collectives import Collectives
+from farandole._api.handles import Handle
+from farandole._api.ops import ReduceOp, predivide_factors
+from farandole._api.process_sets import ProcessSet
+from farandole._training.compression import Compressor, check_compressor
+
+T = TypeVar("T")
+Sparse = Callable[[int, T, str], tuple[Handle[T], int] | None]
+
+
+def even_groups(count: int, groups: int) -> list[list[int]]:
+    """The indices 0 .. count-1 in at most `groups` consecutive runs of nearly equal length. Pure.
+
+    Raises ValueError for a negative number of groups; 0 groups means none.
+    """
+    if groups < 0:
+        raise ValueError(f"groups={groups} must not be negative")
+    groups = min(groups, count)
+    bounds = [count * i // groups for i in range(groups + 1)] if groups else []
+    return [list(range(*bound)) for bound in itertools.pairwise(bounds)]
+
+
+class GradientReducer(Generic[T]):
+    """Reduces one gradient per name, in place, as early as possible.
+
+    `ready` may be called from several threads at once (autograd has one per device), all else by one at a time.
+    """
+
+    def __init__(
+        self,
+        collectives: Collectives[T],
+        names: Sequence[str],
+        *,
+        groups: Sequence[Sequence[int]] = (),
+        passes: int = 1,
+        op: ReduceOp = ReduceOp.AVERAGE,
+        predivide_factor: float = 1.0,
+        compression: Compressor[T] | None = None,
+        process_set: ProcessSet | None = None,
+        sparse: Sparse[T] | None = None,
+    ) -> None:
+        """Start with no gradient reported.
+
+        Args:
+            collectives: the operations of the framework.
+            names: one unique name per gradient; gradients are known by their index in it.
+            groups: disjoint lists of indices that are reduced in one operation each; what is in none goes alone.
+            passes: how often a gradient is reported ready before it is reduced.
+            op: Average or Sum, usually.
+            predivide_factor: divides before the sum, and is undone after; only with Average.
+            compression: what travels instead of the gradients.
+            process_set: the ranks whose gradients are reduced with each other, this one among them; by default all.
+            sparse: is asked first, with a gradient's index, the gradient and the operation's name: it returns None for
+                what is dense, else it starts the reduction and returns its handle and the bytes that are sent. The
+                handle's result must be the gradient that was given; what becomes of the reduction, `sparse` decides.
+
+        Raises:
+            ValueError: names that are not unique, an index in two groups, or an argument out of range.
+        """
+        self._collectives, self._names, self._op = collectives, list(names), op
+        self._scales = predivide_factors(op, predivide_factor)
+        self._compression = compression or collectives.Compression.none
+        check_compressor(self._compression)
+        self._process_set, self._sparse = process_set, sparse
+        self._groups = _with_singles(groups, len(self._names))
+        self._group_of = {index: group for group, indices in enumerate(self._groups) for index in indices}
+        _check_unique(self._names)
+        self.passes = passes
+        self.submitted_bytes = 0  # since the last `finish`
+        self._lock = threading.Lock()
+        self._forget()
+
+    @property
+    def passes(self) -> int:
+        """How often a gradient is reported ready before it is reduced; at least 1."""
+        return self._passes
+
+    @passes.setter
+    def passes(self, passes: int) -> None:
+        if passes < 1:
+            raise ValueError(f"backward_passes_per_step={passes} must be at least 1")
+        self._passes = passes
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """The indices that are reduced in one operation each, those of gradients alone included."""
+        return self._groups
+
+    @property
+    def holds(self) -> bool:
+        """Returns whether `hold` was called since the last `finish`."""
+        return self._holds
+
+    @property
+    def in_flight(self) -> bool:
+        """Returns whether a gradient was handed over since the last `finish`."""
+        return bool(self._handles or self._waiting)
+
+    def hold(self) -> None:
+        """Submit nothing before `finish`: for when it is not sure yet that the ranks reduce the same set."""
+        self._holds = True
+
+    def withdraw(self, indices: Iterable[int]) -> None:
+        """Do not submit these, of those that are held."""
+        for index in indices:
+            self._waiting.pop(index, None)
+
+    def operation_of(self, index: int) -> tuple[str, Sequence[int]]:
+        """The name of the operation that reduces this gradient, and all that it reduces."""
+        group = self._group_of[index]
+        members = self._groups[group]
+        return (f"gradients.{group}" if len(members) > 1 else f"gradient.{self._names[index]}"), members
+
+    def ready(self, index: int, gradient: T) -> bool:
+        """One backward pass has added to the gradient. Submits it, or its group, at the last one; never blocks.
+
+        Returns:
+            Whether it was the last one: the gradient must not be touched from then on until `finish`.
+
+        Raises:
+            ValueError: the gradient was already submitted: more backward passes than announced.
+        """
+        with self._lock:
+            return self._ready(index, gradient)
+
+    def _ready(self, index: int, gradient: T) -> bool:
+        if index in self._submitted or (self._holds and index in self._waiting):
+            raise ValueError(
+                f"the gradient of {self._names[index]!r} was computed again before the optimizer's step(): "
+                f"backward_passes_per_step is {self._passes}; raise it, or call step() or synchronize() in between"
+            )
+        self._seen[index] += 1
+        if self._seen[index] < self._passes:
+            return False
+        self._due(index, gradient)
+        return True
+
+    def extend(self, names: Sequence[str]) -> None:
+        """More gradients, each reduced alone; their indices follow those that there are.
+
+        Raises:
+            ValueError: a name that there is, or gradients are on their way.
+        """
+        if self.in_flight:
+            raise ValueError("gradients are being reduced: call step() or synchronize() before adding parameters")
+        _check_unique([*self._names, *names])
+        for name in names:
+            self._group_of[len(self._names)] = len(self._groups)
+            self._groups.append([len(self._names)])
+            self._names.append(name)
+        self._forget()
+
+    def finish(self, indices: Sequence[int], gradient_of: Callable[[int], T]) -> None:
+        """Submit those of `indices` that are not submitted yet, and wait for all; every gradient is then reduced.
+
+        Args:
+            indices: the gradients to reduce; the same on all ranks.
+            gradient_of: gives the gradient of an index that `ready` has not handed over.
+
+        Raises:
+            The first error of the operations, after all are complete; the reducer can be used again.
+            KeyboardInterrupt: `finish` can be called again, and waits for what is still on its way.
+        """
+        self._holds = False
+        refusal = self._submit_rest(indices, gradient_of)
+        failure = self._wait()  # in any case: the names of what is on its way are taken until then
+        self._forget()
+        if refusal:
+            raise refusal from failure
+        if failure:
+            raise failure
+
+    def _submit_rest(self, indices: Sequence[int], gradient_of: Callable[[int], T]) -> Exception | None:
+        """Returns the first error; the other ranks need what can be submitted all the same."""
+        refusal: Exception | None = None
+        for index in indices:
+            try:
+                if index not in self._submitted and index not in self._waiting:
+                    self._due(index, gradient_of(index))
+            except Exception as error:
+                refusal = refusal or error
+        for group in sorted({self._group_of[index] for index in self._waiting}):  # not all members are among `indices`
+            try:
+                self._submit(group, [i for i in self._groups[group] if i in self._waiting])
+            except Exception as error:
+                refusal = refusal or error
+        return refusal
+
+    def _due(self, index: int, gradient: T) -> None:
+        self._waiting[index] = gradient
+        group = self._group_of[index]
+        if not self._holds and all(member in self._waiting for member in self._groups[group]):
+            self._submit(group, self._groups[group])
+
+    def _submit(self, group: int, members: Sequence[int]) -> None:
+        members = [index for index in members if not self._submit_sparse(index)]
+        if not members:
+            return
+        gradients = [self._waiting.pop(index) for index in members]
+        sent, contexts = zip(*map(self._compression.compress, gradients), strict=True)
+        how = self._op, *self._scales, self._process_set
+        name, together = self.operation_of(members[0])
+        if len(together) == 1:
+            handle = self._collectives.allreduce_async_(sent[0], None, name, *how).map(_listed)
+        else:
+            handle = self._collectives.grouped_allreduce_async_(sent, None, name, *how)
+        self._submitted.update(members)
+        self._handles.append((handle, gradients, contexts))
+        self.submitted_bytes += sum(map(self._bytes, sent))
+
+    def _submit_sparse(self, index: int) -> bool:
+        gradient = self._waiting[index]
+        started = self._sparse and self._sparse(index, gradient, f"gradient.{self._names[index]}")
+        if not started:
+            return False
+        handle, size_bytes = started
+        self._submitted.add(index)
+        self._handles.append((handle.map(_listed), [self._waiting.pop(index)], [None]))
+        self.submitted_bytes += size_bytes
+        return True
+
+    def _wait(self) -> Exception | None:
+        """Wait for all; returns the first error."""
+        first_error: Exception | None = None
+        assign = self._collectives.adapter.assign
+        for handle, gradients, contexts in self._handles:
+            try:
+                reduced = handle.wait()
+            except Exception as error:
+                first_error = first_error or error
+                continue
+            for gradient, tensor, context in zip(gradients, reduced, contexts, strict=True):
+                if tensor is not gradient:
+                    assign(gradient, self._compression.decompress(tensor, context))
+        return first_error
+
+    def _bytes(self, tensor: T) -> int:
+        dtype, shape = self._collectives.adapter.describe(tensor)
+        count = dtype.itemsize
+        for extent in shape:
+            count *= extent
+        return count
+
+    def _forget(self) -> None:
+        self._seen = [0] * len(self._names)
+        self._holds = False
+        self._waiting: dict[int, T] = {}  # due, but its group is not complete, or held
+        self._submitted: set[int] = set()
+        self._handles: list[tuple[Handle[list[T]], list[T], Sequence[object]]] = []
+        self.submitted_bytes = 0
+
+
+def _listed(result: T) -> list[T]:
+    return [result]
+
+
+def _with_singles(groups: Sequence[Sequence[int]], count: int) -> list[list[int]]:
+    """The groups, and one more for each index that is in none."""
+    grouped: set[int] = set()
+    for index in (index for group in groups for index in group):
+        if index in grouped:
+            raise ValueError(f"gradient {index} is in more than one group")
+        grouped.add(index)
+    singles = [[index] for index in range(count) if index not in grouped]
+    return [list(group) for group in groups if group] + singles
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise ValueError(f"parameter names must be unique; these are not: {', '.join(repeated)}")
