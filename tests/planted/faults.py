@@ -151,8 +151,8 @@ FAULTS = [
     Fault(
         name="the postscale factor is not applied",
         path="core/src/engine/operation.cc",
-        before="Reduction reduction{request.reduce, {request.prescale * request.postscale, 1.0}};",
-        after="Reduction reduction{request.reduce, {request.prescale, 1.0}};",
+        before="return {ReduceOp::kSum, {request.postscale, static_cast<double>(set_size)}};",
+        after="return {ReduceOp::kSum, {1.0, static_cast<double>(set_size)}};",
         found_by="cpp AverageDividesAndScalesApply",
     ),
     Fault(

@@ -46,19 +46,31 @@ def _folded(fold: np.ufunc, inputs: list[np.ndarray]) -> np.ndarray:
 
 
 def _integers(op: str, inputs: list[np.ndarray], divisor: int, prescale: float, postscale: float) -> np.ndarray:
-    """Integers wrap, are then scaled in double precision, truncated toward zero and saturated."""
-    if prescale < 0 and op in ("Min", "Max"):  # a negative factor turns minima into maxima
-        op = "Max" if op == "Min" else "Min"
+    """Integers are scaled, folded, where they wrap, and scaled again."""
     fold = {"Sum": np.add, "Average": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}[op]
-    whole = _folded(fold, inputs)
-    factor = (prescale ** len(inputs) if op == "Product" else prescale) * postscale
-    by = divisor if op == "Average" else 1
+    whole = _folded(fold, [_scaled_integers(each, prescale) for each in inputs])
+    return _scaled_integers(whole, postscale, divisor if op == "Average" else 1)
+
+
+def _scaled_integers(values: np.ndarray, factor: float, by: int = 1) -> np.ndarray:
+    """Scaled in double precision, truncated toward zero and saturated."""
     if factor == by:
-        return whole
-    scaled = np.trunc(whole.astype(np.float64) * factor / by)
-    limits = np.iinfo(whole.dtype)
+        return values
+    scaled = np.trunc(values.astype(np.float64) * factor / by)
+    limits = np.iinfo(values.dtype)
     result = np.clip(scaled, float(limits.min), float(limits.max))
-    return np.where(result >= float(limits.max), limits.max, result.astype(whole.dtype)).astype(whole.dtype)
+    return np.where(result >= float(limits.max), limits.max, result.astype(values.dtype)).astype(values.dtype)
+
+
+def prescaled(values: np.ndarray, factor: float) -> np.ndarray:
+    """The very bits of an operand that `prescale_factor` has scaled: in its own type, 16-bit floats in float32."""
+    if factor == 1.0 or values.dtype == np.bool_:
+        return values
+    if values.dtype.kind in "iu":
+        return _scaled_integers(values, factor)
+    wide = np.dtype(np.float64 if values.dtype == np.float64 else np.float32)
+    with np.errstate(all="ignore"):
+        return np.asarray(values.astype(wide) * wide.type(factor)).astype(values.dtype)
 
 
 def _floats(op: str, inputs: list[np.ndarray], divisor: int, prescale: float, postscale: float) -> Expected:

@@ -3,8 +3,9 @@
     R(list) = the value itself, or R(first p) + R(rest) with p the largest power of two below the list's length
 
 over the ranks of each group, then over the groups by their lowest rank. 16-bit floats are added in float32 inside a
-group, and rounded when a partial leaves the group and after each addition between groups. Prescale, postscale and
-average are one factor: for 16-bit floats applied before a partial leaves its group, else after the last sum.
+group, and rounded when a partial leaves the group and after each addition between groups. Operands are prescaled in
+their own type. Postscale and average are one factor: for 16-bit floats applied before a partial leaves its group, else
+after the last sum.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ def groups_of(ranks: int, alone: Sequence[int]) -> list[list[int]]:
     return sorted(groups)
 
 
-def bits(op: str, inputs: list[np.ndarray], groups: list[list[int]], factor: float = 1.0) -> np.ndarray:
-    """The exact result of a sum (or average, min, max); `factor` is prescale * postscale."""
+def bits(
+    op: str, inputs: list[np.ndarray], groups: list[list[int]], prescale: float = 1.0, postscale: float = 1.0
+) -> np.ndarray:
+    """The exact result of a sum (or average, min, max)."""
     kind = inputs[0].dtype
+    inputs = [meanings.prescaled(each, prescale) for each in inputs]
     if kind.kind in "iub" or op in ("Min", "Max"):
-        return meanings.reduction(op, inputs, len(inputs), factor, 1.0).values
-    scale = factor / len(inputs) if op == "Average" else factor
+        return meanings.reduction(op, inputs, len(inputs), 1.0, postscale).values
+    scale = postscale / len(inputs) if op == "Average" else postscale
     if kind in (DTYPES["float16"], DTYPES["bfloat16"]):
         return _halves(inputs, groups, np.float32(scale))
     with np.errstate(all="ignore"):
@@ -55,8 +59,9 @@ _STRETCH = 256  # elements whose products are summed by themselves,
 _LANES = 8  # in so many sums that run side by side
 
 
-def adasum_bits(inputs: list[np.ndarray], factor: float = 1.0) -> np.ndarray:
+def adasum_bits(inputs: list[np.ndarray], prescale: float = 1.0, postscale: float = 1.0) -> np.ndarray:
     """The exact result of Adasum: products of slices, their sums by position, coefficients, the weighted sum."""
+    inputs = [meanings.prescaled(each, prescale) for each in inputs]
     kind, wide = inputs[0].dtype, [each.astype(np.float64) for each in inputs]
     grams = [_gram([each[begin:end] for each in wide]) for begin, end in _slices(inputs)]
     total = np.zeros((len(inputs), len(inputs)))
@@ -67,7 +72,7 @@ def adasum_bits(inputs: list[np.ndarray], factor: float = 1.0) -> np.ndarray:
     result = np.zeros(inputs[0].size)
     for coefficient, each in zip(coefficients, wide, strict=True):
         result = result + coefficient * each
-    result = result * factor
+    result = result * postscale
     return result.astype(kind) if kind.itemsize > 2 else result.astype(np.float32).astype(kind)
 
 

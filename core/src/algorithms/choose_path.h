@@ -53,7 +53,7 @@ constexpr bool IsKnown(PathKind path) { return path <= PathKind::kTwoLevel; }
 // the log says that all ranks have arrived.
 constexpr bool BeginsAtSubmit(PathKind path) { return path == PathKind::kCells || path == PathKind::kEager; }
 
-// The facts on which the choice depends. From the first nine a backend of the user's list decides whether it can
+// The facts on which the choice depends. From the first ten a backend of the user's list decides whether it can
 // perform an operation.
 struct PathFacts {
   OpKind kind = OpKind::kAllreduce;
@@ -61,10 +61,11 @@ struct PathFacts {
   ReduceOp reduce = ReduceOp::kSum;  // allreduce, reducescatter; never kAverage when a backend is asked
   int set_size = 1;
   bool on_device = false;          // the tensors lie in device memory
-  Scale scale{};                   // allreduce, reducescatter
+  Scale scale{};                   // allreduce, reducescatter: of the result
   bool results_on_device = false;  // allgather, alltoall, reducescatter: results may lie there, too
   int group_count = 1;             // of ranks that share memory
   bool has_network = true;         // whether the backend's library has a network between groups
+  double prescale = 1.0;           // allreduce, reducescatter: of each operand
   int largest_group = 1;
   int backend = 0;                       // the number of the backend that performs it; 0: the engine's own
   int64_t size_bytes = 0;                // of all tensors

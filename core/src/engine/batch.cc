@@ -36,6 +36,7 @@ Task TaskOf(const Piece& piece) {
   }
   task.buffers = {{tensor.input, tensor.output, tensor.size_bytes()}};
   if (Device* const device = piece.operation()->device) {
+    task.scale.multiplier *= request.prescale;  // see PrescaleInputs
     task.buffers[0].device = device;
     task.buffers[0].ready_event = tensor.ready_event;
   }

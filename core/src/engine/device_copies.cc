@@ -150,8 +150,14 @@ Status HostCopy::Poll() {
   if (state_ != State::kComing && state_ != State::kReturning) return Status::Ok();
   bool happened = false;
   FRD_RETURN_IF_ERROR(Keep(device_->HasHappened(event_, &happened)));
+  if (happened && state_ == State::kComing) PrescaleOnHost();
   if (happened) state_ = state_ == State::kComing ? State::kHere : State::kOver;
   return Status::Ok();
+}
+
+void HostCopy::PrescaleOnHost() {
+  if (request_.prescale == 1.0 || !Reduces(request_.kind)) return;
+  for (size_t i = 0; i < request_.tensors.size(); ++i) Prescale(request_.tensors[i], request_.prescale, at(i), at(i));
 }
 
 void HostCopy::ReleaseMemory() {

@@ -84,6 +84,7 @@ class HostCopy {
  private:
   Status EnqueueCopyIn();
   Status EnqueueCopyOut();
+  void PrescaleOnHost();
   Status Keep(Status status);
   bool Reads() const;
   bool Writes(const Tensor& tensor) const;

@@ -82,6 +82,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
     if (ChangesSets(request.kind)) TellOfRefusal(checked.message(), request.site);
     return checked;
   }
+  FRD_RETURN_IF_ERROR(PrescaleInputs(&request));
   if (request.ready == Ready::kAfterAll) FRD_RETURN_IF_ERROR(Mark(&request));
   *result = std::make_shared<Operation>(std::move(request));
   const OperationPtr& operation = *result;

@@ -150,23 +150,39 @@ Status AllocateMemory(ResultPool* pool, Output* output) {
 
 }  // namespace
 
-// The prescale factor goes into the fold's one factor where that is exact: f(s x) = s f(x) for a sum, s^n f(x) for a
-// product, and for minima and maxima with a sign that swaps them.
 Reduction ReductionOf(const RequestFields& request, int set_size) {
-  Reduction reduction{request.reduce, {request.prescale * request.postscale, 1.0}};
-  if (request.reduce == ReduceOp::kAverage)
-    reduction = {ReduceOp::kSum, {reduction.scale.multiplier, static_cast<double>(set_size)}};
-  // Each of the factors of a product is scaled.
-  if (request.reduce == ReduceOp::kProduct)
-    reduction.scale.multiplier = std::pow(request.prescale, set_size) * request.postscale;
-  if (request.prescale < 0 && request.reduce == ReduceOp::kMin) reduction.reduce = ReduceOp::kMax;
-  if (request.prescale < 0 && request.reduce == ReduceOp::kMax) reduction.reduce = ReduceOp::kMin;
-  return reduction;
+  if (request.reduce != ReduceOp::kAverage) return {request.reduce, {request.postscale, 1.0}};
+  return {ReduceOp::kSum, {request.postscale, static_cast<double>(set_size)}};
+}
+
+void Prescale(const Tensor& tensor, double factor, const void* from, void* to) {
+  const FloatingPointScope scope;
+  const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
+  Fold(tensor.dtype, ReduceOp::kSum, &from, 1, elements, {factor, 1.0}, to);
+}
+
+// The memory of an allreduce's result serves, unless it is the input's: a call that fails must not change the input.
+Status PrescaleInputs(Request* request) {
+  if (request->prescale == 1.0 || !Reduces(request->kind)) return Status::Ok();
+  for (Tensor& tensor : request->tensors) {
+    if (tensor.device != 0 || tensor.size_bytes() == 0) continue;
+    void* to = tensor.output;
+    if (request->kind != OpKind::kAllreduce || to == nullptr || to == tensor.input) {
+      std::shared_ptr<std::byte> memory = HostMemory(tensor.size_bytes());
+      if (!memory) return Internal(Title(*request) + ": there is no memory for a scaled copy of a tensor");
+      to = memory.get();
+      request->scaled_inputs.push_back(std::move(memory));
+    }
+    Prescale(tensor, request->prescale, tensor.input, to);
+    tensor.input = to;
+  }
+  return Status::Ok();
 }
 
 PathFacts FactsOf(const Request& request, const ProcessSet& set) {
   const Reduction reduction = ReductionOf(request, set.size());
   PathFacts facts = FactsOf(request.kind, reduction.reduce, set.layout);
+  facts.prescale = request.prescale;
   facts.scale = reduction.scale;
   facts.results_on_device = request.results_on_device;
   return facts;

@@ -112,13 +112,21 @@ class Operation final : public DescribedOperation {
 
 using OperationPtr = std::shared_ptr<Operation>;
 
-// The scale and reduction of an allreduce or reducescatter as the folds take them: an average is a sum with a divisor,
-// and a negative prescale turns minima into maxima.
+// The scale and reduction of an allreduce or reducescatter as the folds take them: an average is a sum with a divisor.
 struct Reduction {
   ReduceOp reduce = ReduceOp::kSum;
-  Scale scale;
+  Scale scale;  // of the result; the prescale factor has its own functions
 };
 Reduction ReductionOf(const RequestFields& request, int set_size);
+
+// The prescale factor acts on each operand before the reduction, rounded to the operand's type: 16- and 32-bit floats
+// are scaled in float32, float64 and integers in double, and integers are truncated.
+//
+//   PrescaleInputs   at submission: inputs in host memory are replaced by scaled copies. kInternal: memory is short
+//   Prescale         one tensor, also in place: inputs of a device, once they have been copied to the host
+//   Task::scale      a backend that takes device memory scales operands itself, by the product of both factors
+Status PrescaleInputs(Request* request);
+void Prescale(const Tensor& tensor, double factor, const void* from, void* to);
 
 // The facts on which the choice of a path depends, except for tensors and the backend.
 PathFacts FactsOf(const Request& request, const ProcessSet& set);

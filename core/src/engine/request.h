@@ -79,7 +79,8 @@ struct Request : RequestFields {
   std::vector<int64_t> splits;
   std::vector<int64_t> ranks;
   std::string site;
-  std::shared_ptr<void> mark;  // of Ready::kAfterAll: MarkReady's event
+  std::vector<std::shared_ptr<std::byte>> scaled_inputs;  // see PrescaleInputs
+  std::shared_ptr<void> mark;                             // of Ready::kAfterAll: MarkReady's event
 };
 
 // True when the request has this signature. Nothing is copied, since most requests are known.

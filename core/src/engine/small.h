@@ -47,6 +47,7 @@ class SmallCall final : public NamedOperation {
   // True when the request has the form of one. It is one if its name is also known with the same signature.
   static bool CanBe(const RequestView& asked) {
     if (asked.kind != OpKind::kAllreduce || asked.tensors.size() != 1 || asked.name.empty()) return false;
+    if (asked.prescale != 1.0) return false;  // its scaled input needs memory, see PrescaleInputs
     const TensorView& tensor = asked.tensors[0];
     const bool is_hosts = tensor.device == static_cast<int32_t>(DeviceKind::kHost);
     return is_hosts && tensor.input != nullptr && tensor.output != nullptr && asked.done == nullptr;

@@ -81,7 +81,9 @@ def _start_allreduce(face: ModuleType, case: Case, arrays: list[Any], words: Wor
 
 def _expect_allreduce(case: Case, tensor: int, member: int) -> Expected:
     if case.op == "Adasum":
-        return meanings.adasum(case.inputs(tensor), case.prescale * case.postscale)
+        return meanings.adasum(
+            [meanings.prescaled(each, case.prescale) for each in case.inputs(tensor)], case.postscale
+        )
     return meanings.reduction(case.op, case.inputs(tensor), len(case.members), case.prescale, case.postscale)
 
 

@@ -40,8 +40,8 @@ class Call:
         return "reduce" in self.operation
 
     @property
-    def factor(self) -> float:
-        return self.prescale * self.postscale
+    def is_scaled(self) -> bool:
+        return (self.prescale, self.postscale) != (1, 1)
 
     def shape_of(self, tensor: int, rank: int) -> Shape:
         """This rank's tensor: the first dimension differs between ranks where it may."""

@@ -13,7 +13,7 @@ def expected(call: Call, rank: int) -> list[np.ndarray] | None:
     tensors = range(len(call.shapes))
     if not call.reduces:
         return [_moved(call, tensor, rank) for tensor in tensors] + _received(call, rank)
-    if call.op in ("Product", "Min", "Max") and call.dtype in FLOATS and (call.op == "Product" or call.factor != 1):
+    if call.op in ("Product", "Min", "Max") and call.dtype in FLOATS and (call.op == "Product" or call.is_scaled):
         return None
     return [_reduced(call, tensor, rank) for tensor in tensors]
 
@@ -42,9 +42,9 @@ def _reduced(call: Call, tensor: int, rank: int) -> np.ndarray:
     inputs = [_sent(call, call.data(tensor, each)) for each in call.members]
     shape, flat = inputs[0].shape, [each.reshape(-1) for each in inputs]
     if call.op == "Adasum":
-        result = order.adasum_bits(flat, call.factor)
+        result = order.adasum_bits(flat, call.prescale, call.postscale)
     else:
-        result = order.bits(call.op, flat, order.groups_of(len(flat), ()), call.factor)
+        result = order.bits(call.op, flat, order.groups_of(len(flat), ()), call.prescale, call.postscale)
     result = result.astype(DTYPES[call.dtype]).reshape(shape)
     return np.array_split(result, len(inputs))[call.members.index(rank)] if "scatter" in call.operation else result
 

@@ -78,6 +78,15 @@ def allreduce_scales_before_and_after(face: Face) -> None:
         face.equal(result, [2 * first, 2 * second], why=dtype)
 
 
+def allreduce_scales_each_operand_before_it_is_reduced(face: Face) -> None:
+    for dtype in [dtype for dtype in ("int32", "int64") if dtype in face.subject.dtypes]:
+        result = face.module.allreduce(face.make([3, -5], dtype=dtype), op=face.module.Sum, prescale_factor=0.5)
+        face.equal(result, [face.size, -2 * face.size], why=dtype)  # 1.5 and -2.5, truncated by each rank
+    values = [face.rank + 1, -face.rank - 1]
+    result = face.module.allreduce(face.make(values), op=face.module.Max, prescale_factor=-2.0)
+    face.equal(result, [-2 * (face.ranks[0] + 1), 2 * (face.ranks[-1] + 1)])
+
+
 def allreduce_leaves_its_input(face: Face) -> None:
     tensor = face.make([face.rank + 1, 5])
     face.module.allreduce(tensor, op=face.module.Sum)

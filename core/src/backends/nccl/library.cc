@@ -118,9 +118,9 @@ bool CanReduce(const PathFacts& facts) {
   if (NcclTypeOf(dtype) == NcclType::kNone || NcclReduceOf(dtype, reduce) == NcclReduce::kNone) return false;
   const bool picks = reduce == ReduceOp::kMin || reduce == ReduceOp::kMax;
   if (IsFloating(dtype) && picks) return false;
-  if (dtype == DType::kBool || scale.IsIdentity()) return true;
+  if (dtype == DType::kBool || (facts.prescale == 1.0 && scale.IsIdentity())) return true;
   return IsFloating(dtype) && reduce == ReduceOp::kSum && CanScale(facts.set_size) &&
-         CanHold(dtype, scale.multiplier / scale.divisor);
+         CanHold(dtype, facts.prescale * scale.multiplier / scale.divisor);
 }
 
 }  // namespace

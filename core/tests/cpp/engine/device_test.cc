@@ -327,6 +327,18 @@ TEST_P(DeviceEngineOfTwo, ADeviceThatIsLateIsNamedAndThenADeadline) {
       settings);
 }
 
+TEST_P(DeviceEngine, OperandsAreScaledOnceTheyAreOnTheHost) {
+  Run([](Engine& engine, Framework& framework) {
+    float* const values = framework.Compute(1000, engine.rank());
+    Request request = Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)});
+    request.reduce = ReduceOp::kMax;
+    request.prescale = -1.0;
+    ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+    const std::vector<float> now = framework.Read(values, 1000);
+    for (size_t i = 0; i < now.size(); ++i) ASSERT_EQ(now[i], -static_cast<float>(ValueOf(0, i)));
+  });
+}
+
 // ---- one rank
 
 class DeviceEngineOfOne : public DeviceEngine {

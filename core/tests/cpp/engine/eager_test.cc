@@ -54,7 +54,7 @@ std::vector<std::vector<uint8_t>> BitsOfUses(Engine& engine, DType dtype, Reduce
                            std::to_string(static_cast<int>(dtype)) + "." + std::to_string(static_cast<int>(reduce)) +
                                "." + std::to_string(count));
     request.reduce = reduce;
-    request.prescale = scale;
+    request.postscale = scale;
     EXPECT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
     all.push_back(std::move(output));
   }

@@ -114,6 +114,25 @@ TEST_P(EngineTest, AverageDividesAndScalesApply) {
   });
 }
 
+// Of 3 and -3 half is 1.5 and -1.5, truncated 1 and -1; a sum that is scaled at its end would be 1.5 times the size.
+TEST_P(EngineTest, OperandsAreScaledBeforeTheyAreReduced) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    for (size_t count : {size_t{2}, size_t{7'000}, size_t{400'000}}) {
+      for (const bool in_place : {false, true}) {
+        std::vector<int32_t> values(count, 3), results(count);
+        for (size_t i = 0; i < count; i += 2) values[i] = -3;
+        std::vector<int32_t>& to = in_place ? values : results;
+        Request request = Make(OpKind::kAllreduce, {TensorOf(values, &to)});
+        request.prescale = 0.5;
+        const Status status = SubmitAndWait(engine, std::move(request));
+        ASSERT_TRUE(status.ok()) << status.message();
+        for (size_t i = 0; i < count; ++i) ASSERT_EQ(to[i], i % 2 == 0 ? -engine.size() : engine.size());
+        ASSERT_TRUE(in_place || values[1] == 3);
+      }
+    }
+  });
+}
+
 TEST_P(EngineTest, MinimumWithNegativePrescaleIsTheNegatedMaximum) {
   RunRanks(GetParam(), [](Engine& engine) {
     auto values = Values<float>(engine.rank(), 1000);

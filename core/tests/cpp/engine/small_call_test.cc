@@ -78,7 +78,7 @@ std::vector<uint8_t> RandomBytes(DType dtype, size_t count, int rank) {
 }
 
 // The results of a call and of an operation with the same input.
-void ExpectTheSameBits(Engine& engine, DType dtype, ReduceOp reduce, int64_t count, double prescale) {
+void ExpectTheSameBits(Engine& engine, DType dtype, ReduceOp reduce, int64_t count, double postscale) {
   if (!Supports(dtype, reduce)) return;
   const std::string name = std::string(NameOf(dtype)) + NameOf(reduce) + std::to_string(count);
   const std::vector<uint8_t> input = RandomBytes(dtype, static_cast<size_t>(count), engine.rank());
@@ -90,8 +90,7 @@ void ExpectTheSameBits(Engine& engine, DType dtype, ReduceOp reduce, int64_t cou
   tensor.shape = {count, 1};
   Request request = Make(OpKind::kAllreduce, {tensor}, name);
   request.reduce = reduce;
-  request.prescale = prescale;
-  request.postscale = 0.75;
+  request.postscale = postscale;
   ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
   const int64_t shape[] = {count, 1};
   TensorView view;
@@ -102,8 +101,7 @@ void ExpectTheSameBits(Engine& engine, DType dtype, ReduceOp reduce, int64_t cou
   again.tensors = {&view, 1};
   again.name = name;
   again.reduce = reduce;
-  again.prescale = prescale;
-  again.postscale = 0.75;
+  again.postscale = postscale;
   Status status;
   ASSERT_TRUE(engine.Run(again, &status)) << name;
   ASSERT_TRUE(status.ok()) << status.message();
