@@ -182,15 +182,13 @@ bool StopTimeline() {
   return Timeline::Stop();
 }
 
-py::list BackendsFound() {
-  std::vector<BackendFound> found;
+py::tuple LookForBackend(const std::string& name) {
+  BackendFound found;
   {
     py::gil_scoped_release release;
-    found = FindBackends();
+    found = FindBackend(name);
   }
-  py::list list;
-  for (const BackendFound& each : found) list.append(py::make_tuple(each.name, each.library, each.missing));
-  return list;
+  return py::make_tuple(found.library, found.missing);
 }
 
 // True when a backend is called `name`, performs such operations of 2 ranks, and takes tensors as they lie on a device.
@@ -288,7 +286,7 @@ PYBIND11_MODULE(_core, module) {
   // For plugins' native parts: the address of the function table of farandole.h.
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());
 
-  module.def("find_backends", &BackendsFound);
+  module.def("find_backend", &LookForBackend, "name"_a);
   module.def("performs", &Performs, "backend"_a, "op"_a, "dtype"_a, "reduce"_a, "on_device"_a, "factor"_a, "cut_off"_a);
   module.attr("backends") = py::tuple(py::cast(BackendNames()));
 

@@ -155,8 +155,8 @@ def settings_take_device_memory() -> bool:
 def info() -> dict[str, object]:
     """Figures for tests and tools: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""
 
-def find_backends() -> list[tuple[str, str, str]]:
-    """Of each backend its name, its library with the version or "", and what is missing or ""; opens libraries."""
+def find_backend(name: str) -> tuple[str, str]:
+    """Returns a backend's library with the version or "", and what is missing or ""; opens the library."""
 
 def performs(backend: str, op: int, dtype: int, reduce: int, on_device: bool, factor: float) -> bool:
     """Returns whether a backend declares that it performs an operation, other than an average.

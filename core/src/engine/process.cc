@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+
 #include "backends/table.h"
 #include "common/descriptor.h"
 #include "common/failpoint.h"
@@ -124,17 +126,17 @@ bool SettingsTakeDeviceMemory() {
          BackendTable::AnyTakesDeviceMemory(backend_list);
 }
 
-// For `doctor`: opens each library as a job would, and says what is missing.
-std::vector<BackendFound> FindBackends() {
+BackendFound FindBackend(const std::string& name) {
   const std::vector<std::string> names = BackendTable::Names();
+  const auto number = static_cast<int>(std::find(names.begin(), names.end(), name) - names.begin());
+  BackendFound found{name, "", ""};
+  if (number == static_cast<int>(names.size())) {
+    found.missing = "this build knows no backend " + name;
+    return found;
+  }
   Settings settings;
   settings.libraries = ReadLibraries(names);
-  std::vector<BackendFound> found;
-  for (const std::string& name : names) {
-    BackendFound each{name, "", ""};
-    each.missing = BackendTable::Find(static_cast<int>(found.size()), settings, &each.library).message();
-    found.push_back(std::move(each));
-  }
+  found.missing = BackendTable::Find(number, settings, &found.library).message();
   return found;
 }
 

@@ -42,12 +42,13 @@ bool BackendTakesDeviceMemory(int number);
 // True when a backend that the settings list takes tensors as they lie on a device. False where the settings cannot be
 // read: init reports what is wrong with them.
 bool SettingsTakeDeviceMemory();
-// Finds which of them could be used in this process, and by which library. Opens libraries, but starts nothing in them.
+// Finds whether one of them could be used in this process, and by which library. Opens the library as a job would, but
+// starts nothing in it.
 struct BackendFound {
   std::string name;
   std::string library;  // "Name 1.2.3"; "" where it needs none
   std::string missing;  // why it cannot be used, and what to install; "" when it can
 };
-std::vector<BackendFound> FindBackends();
+BackendFound FindBackend(const std::string& name);
 
 }  // namespace farandole

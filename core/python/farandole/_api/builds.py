@@ -1,23 +1,27 @@
-"""Functions that say what this build can do, under Horovod's names; Horovod's answers depend on how it was compiled.
+"""Functions that say what works in this installation, under Horovod's names.
 
-Farandole is compiled against no communication library and no CUDA: it uses the libraries that it finds at run
-time. So a backend is "built" when this version knows it. Needs no world.
+Farandole is compiled against no communication library and no CUDA: it uses the libraries that it finds at run time. So
+the functions whose names end in _built look for a library, and those whose names end in _enabled read the setting that
+chooses one. They need no world, start nothing in a library and leave CUDA alone, so a forked child may call them, too.
 """
 
 from __future__ import annotations
+
+import ctypes
 
 from farandole._runtime.native import core
 from farandole._start import environment
 
 
 def mpi_built() -> bool:
-    """Returns whether MPI can carry collectives.
+    """Returns whether an MPI library is here that can carry collectives.
 
     Example:
-        >>> hvd.mpi_built()
+        >>> hvd.mpi_built() in (True, False)
         True
     """
-    return "mpi" in core.backends
+    _, missing = core.find_backend("mpi")
+    return not missing
 
 
 def mpi_enabled() -> bool:
@@ -41,42 +45,53 @@ def mpi_threads_supported() -> bool:
 
 
 def gloo_built() -> bool:
-    """Returns whether Gloo can carry collectives.
+    """Returns True: scripts ask whether anything can carry collectives on CPUs, and Farandole's own core always can.
 
     Example:
         >>> hvd.gloo_built()
         True
     """
-    return "gloo" in core.backends
+    return True
 
 
 def gloo_enabled() -> bool:
-    """Returns whether FARANDOLE_BACKEND names Gloo, so that it carries collectives here.
+    """Returns whether Gloo, or Farandole's own core in its place, carries collectives here: where MPI does not.
 
     Example:
         >>> hvd.gloo_enabled()
-        False
+        True
     """
-    return "gloo" in environment.backends()
+    return not mpi_enabled() or "gloo" in environment.backends()
 
 
 def nccl_built() -> int:
-    """Returns 1 if NCCL can carry collectives of tensors on GPUs, else 0.
+    """Returns the version of NCCL as an integer, 23203 for 2.32.3; 0 where NCCL or the CUDA driver is not found.
 
     Example:
-        >>> hvd.nccl_built() != 0
+        >>> hvd.nccl_built() >= 0
         True
     """
-    return int("nccl" in core.backends)
+    if not cuda_built():
+        return 0
+    environment.find_libraries(["nccl"])
+    library, missing = core.find_backend("nccl")
+    if missing:
+        return 0
+    major, minor, patch = (int(number) for number in library.rpartition(" ")[2].split("."))
+    return major * 10000 + minor * 100 + patch
 
 
 def cuda_built() -> bool:
-    """Returns True: every build takes tensors on NVIDIA's GPUs, and looks for the driver at the first of them.
+    """Returns whether the CUDA driver's library is here, which the driver's packages bring. CUDA is not initialised.
 
     Example:
-        >>> hvd.cuda_built()
+        >>> hvd.cuda_built() in (True, False)
         True
     """
+    try:
+        ctypes.CDLL(environment.cuda_driver())
+    except OSError:
+        return False
     return True
 
 
@@ -91,20 +106,20 @@ def rocm_built() -> bool:
 
 
 def ddl_built() -> bool:
-    """Returns whether IBM's DDL can carry collectives.
+    """Returns False: no build has IBM's DDL.
 
     Example:
         >>> hvd.ddl_built()
         False
     """
-    return "ddl" in core.backends
+    return False
 
 
 def ccl_built() -> bool:
-    """Returns whether Intel's oneCCL can carry collectives.
+    """Returns False: no build has Intel's oneCCL.
 
     Example:
         >>> hvd.ccl_built()
         False
     """
-    return "ccl" in core.backends
+    return False

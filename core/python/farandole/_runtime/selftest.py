@@ -34,7 +34,7 @@ def backends() -> dict[str, object]:
     from farandole._start import environment
 
     environment.find_libraries(["nccl"])  # asked for or not, the one that would be used
-    return {"found": core.find_backends(), "asked_for": environment.backends()}
+    return {"found": [(name, *core.find_backend(name)) for name in core.backends], "asked_for": environment.backends()}
 
 
 def exercise() -> dict[str, object]:

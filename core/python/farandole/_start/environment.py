@@ -206,6 +206,11 @@ def find_libraries(wanted: Sequence[str] | None = None) -> None:
             return
 
 
+def cuda_driver() -> str:
+    """The name or path of the CUDA driver's library: FARANDOLE_CUDA_DRIVER."""
+    return os.environ.get("FARANDOLE_CUDA_DRIVER") or "libcuda.so.1"
+
+
 def timeline() -> str:
     """Where to record a timeline from `init` on: FARANDOLE_TIMELINE; "" for nowhere."""
     return os.environ.get("FARANDOLE_TIMELINE", "")
