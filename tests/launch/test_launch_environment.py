@@ -54,6 +54,14 @@ def test_a_rank_finds_its_place_and_nothing_else() -> None:
         "WORLD_SIZE": "8",
         "LOCAL_RANK": "1",
         "LOCAL_WORLD_SIZE": "2",
+        "HOROVOD_RANK": "3",
+        "HOROVOD_SIZE": "8",
+        "HOROVOD_LOCAL_RANK": "1",
+        "HOROVOD_LOCAL_SIZE": "2",
+        "HOROVOD_CROSS_RANK": "3",
+        "HOROVOD_CROSS_SIZE": "4",
+        "HOROVOD_HOSTNAME": "localhost",
+        "FARANDOLE_SETS_HOROVOD": "1",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "4711",
         "OMP_NUM_THREADS": "2",
@@ -134,6 +142,7 @@ def test_every_rank_has_its_own_environment(run: Callable, script: Callable) -> 
         assert one["FARANDOLE_START_TIMEOUT"] == "9"
         for ours, torchs in {"RANK": "RANK", "SIZE": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_RANK"}.items():
             assert one[torchs] == one[f"FARANDOLE_{ours}"]
+        assert (one["HOROVOD_RANK"], one["HOROVOD_SIZE"]) == (one["RANK"], "3") and one["HOROVOD_HOSTNAME"]
         assert not [name for name in OUTER if one.get(name) == OUTER[name]]
     assert len({(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in found}) == 1
     (store,) = {one["FARANDOLE_STORE"] for one in found}

@@ -1,6 +1,7 @@
 """World discovery: a pure function of the environment."""
 
 import os
+import socket
 import sys
 
 import pytest
@@ -12,9 +13,12 @@ from farandole._start.environment import (
     environment_default,
     find_libraries,
     start_timeout_s,
+    tell_horovods_readers,
     told,
     without_launchers,
 )
+from farandole._start.horovod_names import MARK, horovod_variables
+from farandole.testing import world
 
 OURS = {
     "FARANDOLE_RANK": "3",
@@ -307,3 +311,28 @@ def test_the_users_library_comes_before_a_package(nccl_package, monkeypatch):
     monkeypatch.setenv("FARANDOLE_NCCL_LIB", "/mine/libnccl.so.2")
     find_libraries()
     assert os.environ["FARANDOLE_NCCL_LIB"] == "/mine/libnccl.so.2"
+
+
+def test_programs_for_horovod_read_the_place_from_its_variables():
+    def read():
+        names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+        return [int(os.environ[f"HOROVOD_{name}"]) for name in names], os.environ["HOROVOD_HOSTNAME"]
+
+    with world(2) as ranks:
+        told = ranks.run(read)
+    assert told == [([rank, 2, rank, 2, 0, 1], socket.gethostname()) for rank in range(2)]
+
+
+def test_variables_that_we_have_set_are_not_taken_for_horovodruns():
+    ours = horovod_variables(World(1, 4, 1, 4), "host")
+    assert ours["HOROVOD_RANK"] == "1" and ours["HOROVOD_SIZE"] == "4" and ours["HOROVOD_HOSTNAME"] == "host"
+    assert discover(ours) == World()
+    with pytest.raises(ValueError, match="HOROVOD_SIZE=4"):
+        discover({name: value for name, value in ours.items() if name != MARK})
+
+
+def test_a_process_alone_gets_no_variables_of_horovod(monkeypatch):
+    for name in horovod_variables(World(), ""):
+        monkeypatch.delenv(name, raising=False)
+    tell_horovods_readers(World())
+    assert "HOROVOD_RANK" not in os.environ

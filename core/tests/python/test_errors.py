@@ -16,6 +16,8 @@ def test_the_tree_of_exceptions():
     for recoverable in (farandole.PeerLostError, farandole.DeadlineError):
         assert issubclass(recoverable, farandole.RecoverableError)
     assert not issubclass(farandole.MismatchError, farandole.RecoverableError)
+    assert issubclass(farandole.DeadlineError, TimeoutError)
+    assert str(farandole.DeadlineError("rank 1 is late")) == "rank 1 is late"
 
 
 def test_use_before_init_says_what_to_do():

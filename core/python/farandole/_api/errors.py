@@ -5,7 +5,7 @@
       NotInitializedError (also ValueError)  used before init() or after shutdown()
       RecoverableError                       the world is broken; a new one could go on from the last checkpoint
         PeerLostError                          a rank died or left
-        DeadlineError                          a living rank did not come in time
+        DeadlineError (also TimeoutError)      a living rank did not come in time
 
 A call that cannot be, whatever the other ranks ask for (a bad root, an unsupported dtype, a name in flight twice, more
 process sets than there can be), is a plain ValueError.
@@ -40,7 +40,7 @@ class PeerLostError(RecoverableError):
     """A rank died or left while others needed it. The message names it, its host and the operation."""
 
 
-class DeadlineError(RecoverableError):
+class DeadlineError(RecoverableError, TimeoutError):
     """A living rank did not take part in time. The message names it and the operation."""
 
 

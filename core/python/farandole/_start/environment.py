@@ -10,12 +10,14 @@ import hashlib
 import importlib.util
 import os
 import shlex
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from farandole._start import other_launchers
+from farandole._start.horovod_names import horovod_variables
 
 OURS = "farandole run"
 TOLD = "the program itself"
@@ -143,8 +145,14 @@ def without_launchers() -> dict[str, str]:
         for each in _LAUNCHERS
         for name in (each.rank, each.size, each.local_rank, each.local_size, each.cross_rank, each.cross_size)
     }
-    known = places | _MEETING | other_launchers.variables()
+    known = places | _MEETING | other_launchers.variables() | {*horovod_variables(World(), "")}
     return {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES) and name not in known}
+
+
+def tell_horovods_readers(world: World) -> None:
+    """Sets HOROVOD_RANK and its like for this process, where a launcher or the program has told it its place."""
+    if world.launcher:
+        os.environ.update(horovod_variables(world, os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname()))
 
 
 def start_timeout_s() -> float:

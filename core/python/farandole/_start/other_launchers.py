@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from farandole._start.horovod_names import MARK
+
 _ON_ONE_HOST = "start the ranks of one host with `farandole run -np N`"
 
 
@@ -20,6 +22,7 @@ class _Other:
     title: str
     variable: str
     beside: tuple[str, ...] = ()  # without these it means something else
+    unless: str = ""  # beside this one, too
     is_count: bool = True
     instead: str = f"{_ON_ONE_HOST}, and those of several with an MPI's mpirun"
 
@@ -37,7 +40,7 @@ _OTHERS = (
     _Other("LSF's jsrun", "JSM_NAMESPACE_SIZE", ("JSM_NAMESPACE_RANK",)),
     _Other("PBS's pbsdsh", "PBS_TASKNUM"),  # 1: the job's script
     _Other("MVAPICH's launcher", "MV2_COMM_WORLD_SIZE"),
-    _Other("horovodrun", "HOROVOD_SIZE", instead="replace `horovodrun` by `farandole run`"),
+    _Other("horovodrun", "HOROVOD_SIZE", unless=MARK, instead="replace `horovodrun` by `farandole run`"),
     _Other("a launcher by PMI", "PMI_SIZE", ("PMI_RANK",)),
     _Other(
         "a launcher for torch.distributed",
@@ -76,7 +79,10 @@ def perhaps_one_of_several(environ: Mapping[str, str]) -> str:
 
 
 def _present(environ: Mapping[str, str]) -> Iterator[_Other]:
-    return (other for other in _OTHERS if other.variable in environ and all(name in environ for name in other.beside))
+    for other in _OTHERS:
+        is_there = other.variable in environ and all(name in environ for name in other.beside)
+        if is_there and other.unless not in environ:
+            yield other
 
 
 def variables() -> set[str]:

@@ -106,6 +106,7 @@ def _enter(
     place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
     core.init(*place, ending.look_for_the_ended)
     ending.after_init()
+    environment.tell_horovods_readers(world)
     try:
         _state.homogeneous = _hosts_are_equal(world)
         _state.clock_offset_ns = clock.measure_offset_ns() if world.local_size < world.size else 0

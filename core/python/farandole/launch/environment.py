@@ -5,6 +5,7 @@ A rank finds (docs/guide/launching.md tells users the same):
     FARANDOLE_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE _CROSS_RANK _CROSS_SIZE     its place
     FARANDOLE_STORE      unix:<abstract socket name>, bound by rank 0
     FARANDOLE_KEY_FILE   path to read the job's 32 secret bytes from
+    HOROVOD_RANK ...       the same place for programs written for Horovod, see `_start/horovod_names.py`
     FARANDOLE_STATUS_FILE  path of memory in which ranks and launcher tell each other of ends
     RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT      as torchrun says it, for torch.distributed
 """
@@ -16,13 +17,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from farandole._start.horovod_names import horovod_variables
 from farandole.launch.job import Placement
 
 _OWN = frozenset(
     f"FARANDOLE_{name}"
     for name in (
         *("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),
-        *("STORE", "KEY_FILE", "STATUS_FILE"),
+        *("STORE", "KEY_FILE", "STATUS_FILE", "SETS_HOROVOD"),
     )
 )
 _FOREIGN = frozenset(
@@ -33,7 +35,7 @@ _FOREIGN = frozenset(
         "ROLE_": ("RANK", "WORLD_SIZE", "NAME"),
         "MPI_": ("LOCALRANKID", "LOCALNRANKS"),
         "SLURM_": ("PROCID", "LOCALID", "NODEID", "STEPID"),
-        "HOROVOD_": ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),
+        "HOROVOD_": ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME"),
     }.items()
     for name in names
 )
@@ -147,6 +149,7 @@ def for_rank(
         WORLD_SIZE=str(placement.size),
         LOCAL_RANK=str(placement.local_rank),
         LOCAL_WORLD_SIZE=str(placement.local_size),
+        **horovod_variables(placement, placement.host),
     )
     if status_file:
         result["FARANDOLE_STATUS_FILE"] = status_file
