@@ -99,7 +99,6 @@ def wrapped_twice():
     refused(lambda: hvd.DistributedOptimizer("sgd"), "mxnet.optimizer.Optimizer", "str")
     refused(lambda: hvd.DistributedOptimizer(sgd(), gradient_predivide_factor=-1.0), "positive")
     refused(lambda: hvd.DistributedOptimizer(sgd(), num_groups=-1), "negative")
-    refused(lambda: hvd.DistributedTrainer(dense().collect_params(), hvd.DistributedOptimizer(sgd())), "as it was")
 
 
 def test_wrapping_what_cannot_be_wrapped_is_refused():

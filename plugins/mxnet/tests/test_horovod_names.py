@@ -325,6 +325,20 @@ def distributed_trainer():
 
 
 @row
+def distributed_trainer_of_a_distributed_optimizer():
+    net = mx.gluon.nn.Dense(1, in_units=1, use_bias=False, weight_initializer="ones")
+    net.initialize()
+    optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=1.0))
+    with pytest.warns(UserWarning, match="give it the optimizer as it was"):
+        trainer = hvd.DistributedTrainer(net.collect_params(), optimizer)
+    with mx.autograd.record():
+        loss = net(array([[hvd.rank()]])).sum()
+    loss.backward()
+    trainer.step(1)
+    assert numbers(net.weight.data()) == [[0.5]]
+
+
+@row
 def barrier():
     start = time.monotonic()
     if hvd.rank() == 0:

@@ -30,11 +30,20 @@ def slices():
         dense, rows = make(lambda: hvd.grouped_allreduce([tf.ones(2), mine], op=hvd.Sum, name="both"))()
         assert dense.numpy().tolist() == [size] * 2
         assert tf.convert_to_tensor(rows).numpy().tolist() == (expected * size).tolist()
-    with pytest.raises(ValueError, match="Sum or Average"):
-        hvd.allreduce(mine, op=hvd.Min)
-    whole = tf.IndexedSlices(tf.constant([[1], [2]]), tf.constant([0, 1]), None)
-    with pytest.raises(ValueError, match="int32; use op=Sum"):
-        hvd.allreduce(whole)
+    for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum):
+        with pytest.raises(NotImplementedError, match="Sum or Average"):
+            hvd.allreduce(mine, op=op)
+
+
+def averages_of_integer_slices():
+    """The sum of each index is divided and truncated, as in a dense average; rank 0 has an index twice."""
+    rank, size = hvd.rank(), hvd.size()
+    values, indices = tf.constant([[3, -3], [2 * rank, 1]]), tf.constant([1, 1 + 2 * (rank % 2)])
+    mine = tf.IndexedSlices(values, indices, tf.constant([4, 2]))
+    dense = hvd.allreduce(tf.convert_to_tensor(mine))
+    for make in (lambda function: function, tf.function):
+        averaged = make(lambda: hvd.allreduce(mine, name="integers"))()
+        assert tf.convert_to_tensor(averaged).numpy().tolist() == dense.numpy().tolist(), size
 
 
 def slices_of_an_embedding():
@@ -107,7 +116,9 @@ def bits():
                 assert in_graph(array).numpy().tobytes() == expected
 
 
-@pytest.mark.parametrize("check", [slices, slices_of_an_embedding, other_things, variables, objects, bits])
+@pytest.mark.parametrize(
+    "check", [slices, averages_of_integer_slices, slices_of_an_embedding, other_things, variables, objects, bits]
+)
 @pytest.mark.parametrize("size", [1, 2])
 def test_tensors(size, check):
     world(size).run(check)

@@ -305,7 +305,7 @@ def structures():
     assert float(tape.gradient(loss, a)) == 3 * total
     found = tape.gradient(loss, {"b": b, "rest": [a, c]})
     assert (float(found["b"]), float(found["rest"][0]), found["rest"][1]) == (4 * total, 3 * total, None)
-    (zero,) = tape.gradient(loss, [c], unconnected_gradients="zero")
+    (zero,) = tape.gradient(loss, [c], None, "zero")
     assert float(zero) == 0
     with hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Max) as tape:
         loss = a * float(hvd.rank())

@@ -86,6 +86,13 @@ class Distributed:
             raise ValueError(_SEVERAL_CONTEXTS)
         self._farandole_checked = True
 
+    def without_farandole(self) -> Any:
+        """An optimizer of the user's class with the same settings and states."""
+        original: Any = type(self).__mro__[2]
+        copied = original.__new__(original)
+        copied.__dict__.update({name: value for name, value in vars(self).items() if not name.startswith("_farandole")})
+        return copied
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A Trainer saves its optimizer with the states."""
         return _restored, (type(self).__mro__[2], self._farandole), self.__getstate__()  # type: ignore[attr-defined]

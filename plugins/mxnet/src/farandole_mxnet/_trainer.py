@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import mxnet as mx
@@ -37,7 +38,8 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
 
         Args:
             params: as in Gluon.
-            optimizer: a name or an mxnet.optimizer.Optimizer, one that is not distributed.
+            optimizer: a name or an mxnet.optimizer.Optimizer. Of one that is distributed the trainer takes the
+                optimizer as it was, and warns: it averages the gradients itself.
             optimizer_params: with a name, the arguments of the optimizer.
             compression: what travels: `Compression.none` or `fp16`.
             gradient_predivide_factor: divide by this before the sum and by size / this after it.
@@ -47,10 +49,15 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
                 is added.
 
         Raises:
-            ValueError: a DistributedOptimizer, parameters in several contexts, or an argument out of range.
+            ValueError: parameters in several contexts, or an argument out of range.
         """
         if isinstance(optimizer, Distributed):
-            raise ValueError("DistributedTrainer averages the gradients itself: give it the optimizer as it was")
+            warnings.warn(
+                "DistributedTrainer averages the gradients itself, so it takes the optimizer without "
+                "DistributedOptimizer: give it the optimizer as it was",
+                stacklevel=2,
+            )
+            optimizer = optimizer.without_farandole()
         super().__init__(params, optimizer, optimizer_params, kvstore=None)
         check_contexts(parameters_of(self))
         self._reduction = Reduction(gradient_predivide_factor, num_groups, process_set, compression, prefix or "")

@@ -62,8 +62,9 @@ def allreduce(
         A tensor, or `tf.IndexedSlices` for those.
 
     Raises:
-        ValueError: misuse that this rank sees alone. As everything below it is TensorFlow's own class too, see the
-            guide, and that class alone where the graph that it is in runs.
+        NotImplementedError: another reduction of `tf.IndexedSlices` than Sum and Average.
+        ValueError: other misuse that this rank sees alone. As everything below it is TensorFlow's own class too, see
+            the guide, and that class alone where the graph that it is in runs.
         MismatchError: the ranks disagree about dtype, shape or arguments; the job goes on.
         RecoverableError: a rank is lost, or did not come in time.
     """
@@ -279,9 +280,10 @@ def _allreduce_slices(slices: Any, parameters: Any, compression: Compressor[Tens
     name, reduce, _, prescale, postscale, number = parameters
     op, values = ReduceOp(reduce), as_tensor(slices.values)
     if op not in (Sum, Average):
-        raise ValueError(f"tf.IndexedSlices can be reduced by Sum or Average, not by {op.name.capitalize()}")
-    if op is Average and not values.dtype.is_floating:
-        raise ValueError(f"an average of tf.IndexedSlices is for floats, not for {values.dtype.name}; use op=Sum")
+        raise NotImplementedError(
+            f"tf.IndexedSlices can be reduced by Sum or Average, not by {op.name.capitalize()}: make them dense with "
+            "tf.convert_to_tensor"
+        )
     compression = compression or Compression.none
     check_compressor(compression)
     factor = prescale * postscale
@@ -292,8 +294,17 @@ def _allreduce_slices(slices: Any, parameters: Any, compression: Compressor[Tens
     gathered, indices = perform(Kind.ALLGATHER, both, (name, 0, 0, 1.0, 1.0, number))
     gathered = compression.decompress(gathered, context)
     if factor != 1.0:
-        gathered = gathered * tf.cast(factor, gathered.dtype)
+        gathered, indices = _scaled_rows(gathered, indices, factor)
     return tf.IndexedSlices(gathered, indices, slices.dense_shape)
+
+
+def _scaled_rows(values: Tensor, indices: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+    """Rows and their indices. Integers are added up before they are scaled and truncated, as in a dense average."""
+    if values.dtype.is_floating:
+        return values * tf.cast(factor, values.dtype), indices
+    indices, places = tf.unique(indices)
+    sums = tf.math.unsorted_segment_sum(values, places, tf.size(indices))
+    return tf.cast(tf.cast(sums, tf.float64) * factor, values.dtype), indices
 
 
 def _row_counts(splits: Any) -> tuple[Any, Any]:

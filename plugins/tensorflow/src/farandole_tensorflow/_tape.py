@@ -92,13 +92,16 @@ class Distributed(_Tape):  # type: ignore[misc, unused-ignore]  # TensorFlow is 
         target: Any,
         sources: Any,
         output_gradients: Any = None,
-        use_generic_names: bool = False,
         unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+        use_generic_names: bool = False,
     ) -> Any:
-        """The reduced gradients, in the structure of `sources`; as in tf.GradientTape but for the order of arguments.
+        """The reduced gradients, in the structure of `sources`; arguments as in tf.GradientTape.
 
-        `use_generic_names` is not needed, names are always generic; accepted because Horovod does.
+        `use_generic_names` is not needed, names are always generic; accepted because Horovod does, which has it in the
+        place of `unconnected_gradients`: a bool there is taken for it.
         """
+        if isinstance(unconnected_gradients, bool):
+            unconnected_gradients = tf.UnconnectedGradients.NONE
         found = super().gradient(target, sources, output_gradients, unconnected_gradients)
         reduced = self._farandole.reduce(_flat(found), _flat(sources))
         return tf.nest.pack_sequence_as(sources, reduced) if _is_nested(sources) else reduced[0]
