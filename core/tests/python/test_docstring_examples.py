@@ -1,40 +1,56 @@
-"""Every public function has an example in its docstring, and its examples hold on two ranks."""
+"""Every public function and class has an example in its docstring, and its examples hold on two ranks."""
 
-from __future__ import annotations
+import sys
+from types import ModuleType
 
-import doctest
-import inspect
-from collections.abc import Iterator
-
-import farandole.numpy as hvd
+import docstring_examples
+import farandole.numpy
 import pytest
-from farandole.testing import World
 
 
-def public_functions() -> Iterator[tuple[str, str]]:
-    """The names of the functions of farandole.numpy, and their docstrings."""
-    for name in hvd.__all__:
-        if inspect.isroutine(getattr(hvd, name)):
-            yield name, inspect.getdoc(getattr(hvd, name)) or ""
-
-
-def failed_examples() -> str:
-    """Runs the examples on this rank, each docstring once; returns a report of those that do not hold."""
-    import numpy as np
-
-    report: list[str] = []
-    names = {text: name for name, text in public_functions()}
-    for text, name in names.items():
-        test = doctest.DocTestParser().get_doctest(text, {"hvd": hvd, "np": np}, name, None, 0)
-        doctest.DocTestRunner(verbose=False).run(test, out=report.append)
-    return "".join(report)
-
-
-@pytest.mark.parametrize(("name", "docstring"), list(public_functions()))
-def test_every_public_function_has_an_example(name: str, docstring: str) -> None:
-    assert "\nExample:\n    >>> " in docstring
+def test_every_public_name_has_an_example() -> None:
+    assert docstring_examples.lacking(farandole.numpy) == []
 
 
 def test_examples_hold_on_two_ranks() -> None:
-    with World(2) as world:  # one of its own, since the example of shutdown leaves it
-        assert world.run(failed_examples) == ["", ""]
+    assert docstring_examples.run_on_two_ranks("farandole.numpy", {"np": "numpy"}) == ["", ""]
+
+
+# ---- The checks can fail ---------------------------------------------------------------------------------------------
+
+
+def planted() -> ModuleType:
+    module = ModuleType("planted")
+
+    def right() -> None:
+        """Right.
+
+        Example:
+            >>> 1 + 1
+            2
+        """
+
+    def wrong() -> None:
+        """Wrong.
+
+        Example:
+            >>> 1 + 1
+            3
+        """
+
+    def bare() -> None:
+        """None."""
+
+    vars(module).update(right=right, wrong=wrong, bare=bare, number=1, __all__=["right", "wrong", "bare", "number"])
+    return module
+
+
+def test_a_name_without_an_example_is_found() -> None:
+    assert docstring_examples.lacking(planted()) == ["bare"]
+    assert docstring_examples.lacking(planted(), but=[planted()]) == []
+
+
+def test_an_example_that_does_not_hold_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "planted", planted())
+    report = docstring_examples.failures("planted", {}, [])
+    assert "wrong" in report and "right" not in report

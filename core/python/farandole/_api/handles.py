@@ -15,6 +15,11 @@ class Handle(ABC, Generic[R_co]):
 
     Dropping one does not stop the operation, but an in-place result on a device or in strided memory arrives only with
     `wait`.
+
+    Example:
+        >>> handle = hvd.allreduce_async(np.ones(2), op=hvd.Sum)
+        >>> handle.wait()
+        array([2., 2.])
     """
 
     __slots__ = ()

@@ -41,6 +41,10 @@ class ProcessSet:
 
     Raises:
         ValueError: no ranks, or something else than numbers from 0 on; a communicator with others than the world's.
+
+    Example:
+        >>> hvd.ProcessSet([1, 0, 1]).ranks
+        [0, 1]
     """
 
     def __init__(self, ranks_or_comm: Iterable[int] | Communicator) -> None:
