@@ -10,6 +10,7 @@ import doctest
 import enum
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -41,7 +42,7 @@ def run_on_two_ranks(module: str, words: Mapping[str, str], but: Sequence[str] =
 
     Args:
         module: called `hvd` in the examples.
-        words: the other names in the examples, each with the module that it means.
+        words: the other names in the examples, each with the module that it means, such as `tensorflow:keras`.
         but: the modules whose names are left out.
     """
     with World(2) as world:  # one of its own, since the example of shutdown leaves it
@@ -52,7 +53,7 @@ def failures(module: str, words: dict[str, str], but: list[str]) -> str:
     """Runs the examples on this rank, in the same order on all ranks; returns a report of those that do not hold."""
     report: list[str] = []
     hvd = importlib.import_module(module)
-    meant = {word: importlib.import_module(name) for word, name in words.items()}
+    meant = {word: pkgutil.resolve_name(name) for word, name in words.items()}
     for name, text in documented(hvd, [importlib.import_module(other) for other in but]):
         test = doctest.DocTestParser().get_doctest(text, {"hvd": hvd, **meant}, name, None, 0)
         doctest.DocTestRunner(verbose=False).run(test, out=report.append)

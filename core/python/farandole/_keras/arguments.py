@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from textwrap import dedent, indent
 from typing import Any, TypeVar
 
 from farandole._api.ops import Average, ReduceOp, Sum
@@ -56,13 +57,16 @@ def take_optimizer_options(options: dict[str, Any]) -> dict[str, Any]:
     return {key: options.pop(key) for key in list(options) if key in _OF_OPTIMIZERS}
 
 
-def with_local_layers(distribute: Callable[..., Made], register: str, drop: str = "") -> Callable[..., Made]:
+def with_local_layers(
+    distribute: Callable[..., Made], register: str, drop: str = "", example: str = ""
+) -> Callable[..., Made]:
     """The function, which also takes `local_layers`, as the last argument but one as Horovod has it.
 
     Args:
         distribute: makes something distributed, and returns it.
         register: the function of what it returns that leaves a variable's gradient to each rank.
         drop: an argument that has no place here; it can still be given by its name.
+        example: the lines of an example for its docstring.
     """
     parameters = [each for each in signature(distribute).parameters.values() if each.name != drop]
     parameters.insert(-1, Parameter("local_layers", Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Any))
@@ -84,5 +88,9 @@ def with_local_layers(distribute: Callable[..., Made], register: str, drop: str 
 
     It takes the same arguments. `local_layers` is a layer or a list of layers, which must have their variables already.
     Their gradients are divided by the number of ranks unless `scale_local_gradients=False`.
-    """
+    {_section(example)}"""
     return partial
+
+
+def _section(example: str) -> str:
+    return f"\n    Example:\n{indent(dedent(example).strip(), ' ' * 8)}\n    " if example else ""

@@ -53,6 +53,15 @@ class Broadcasting:
 
     Raises:
         ValueError: at the begin of `fit`, on several ranks: the model's optimizer is not distributed.
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Dense(1)])  # its first weights are random
+        >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", jit_compile=False)
+        >>> start = hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank=0)
+        >>> _ = model.fit(np.ones((1, 1)), np.ones((1, 1)), callbacks=[start], verbose=0)
+        >>> weights = hvd.allgather_object(model.get_weights()[0].tolist())
+        >>> weights[0] == weights[1]
+        True
     """
 
     model: Any
@@ -113,6 +122,12 @@ class MetricAveraging:
     """Replaces an epoch's metrics by their averages over the ranks.
 
     For callbacks that come after it in the list, such as ReduceLROnPlateau, which then act alike on all ranks.
+
+    Example:
+        >>> logs = {"loss": 1.0 * hvd.rank()}
+        >>> hvd.callbacks.MetricAverageCallback().on_epoch_end(0, logs)  # as Keras does after an epoch
+        >>> logs
+        {'loss': 0.5}
     """
 
     def __init__(self, device: str = "") -> None:
@@ -139,6 +154,16 @@ class BestOnly:
     """keras.callbacks.ModelCheckpoint of the best model only, saved by rank 0 alone.
 
     Put MetricAverageCallback before it, so that what is best is so on all ranks.
+
+    Example:
+        >>> import os, tempfile
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile("sgd", loss="mse")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     best = hvd.callbacks.BestModelCheckpoint("loss", filepath=f"{folder}/best.keras")
+        ...     _ = model.fit(np.ones((1, 1)), np.ones((1, 1)), callbacks=[best], verbose=0)
+        ...     os.listdir(folder) == (["best.keras"] if hvd.rank() == 0 else [])
+        True
     """
 
     filepath: Any

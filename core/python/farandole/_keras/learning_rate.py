@@ -17,6 +17,14 @@ class Schedule:
     """Sets the learning rate to `initial_lr` times a multiplier, within some epochs.
 
     In the logs of an epoch it is `learning_rate`, and `lr` with Keras 2, as with Keras's own callbacks.
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile("sgd", loss="mse")
+        >>> halving = hvd.callbacks.LearningRateScheduleCallback(1.0, lambda epoch: 0.5**epoch)
+        >>> _ = model.fit(np.ones((1, 1)), np.ones((1, 1)), epochs=2, callbacks=[halving], verbose=0)
+        >>> float(model.optimizer.learning_rate)  # of epoch 1, the second one
+        0.5
     """
 
     model: Any
@@ -97,6 +105,14 @@ class Warmup(Schedule):
 
     Large batches learn badly from the start with a rate that is right for them later; see Goyal et al., "Accurate,
     large minibatch SGD: training ImageNet in 1 hour".
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile("sgd", loss="mse")
+        >>> warmup = hvd.callbacks.LearningRateWarmupCallback(1.0, warmup_epochs=2)
+        >>> _ = model.fit(np.ones((1, 1)), np.ones((1, 1)), epochs=1, callbacks=[warmup], verbose=0)
+        >>> float(model.optimizer.learning_rate)  # halfway from 0.5 to 1.0
+        0.75
     """
 
     def __init__(

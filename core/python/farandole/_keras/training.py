@@ -14,6 +14,16 @@ from farandole._training.compression import Compressor
 
 Function = Callable[..., Any]
 
+_EXAMPLE_OF_PARTIAL = """
+    >>> model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+    >>> plain, layers = keras.optimizers.SGD(0.5), model.layers
+    >>> optimizer = hvd.PartialDistributedOptimizer(plain, local_layers=layers, scale_local_gradients=False)
+    >>> model.compile(optimizer, loss="mse", jit_compile=False)
+    >>> _ = model.fit(np.ones((1, 1)), np.full((1, 1), 1.0 * hvd.rank()), verbose=0)
+    >>> float(model.get_weights()[0][0, 0]) == hvd.rank()  # DistributedOptimizer would make both 0.5
+    True
+"""
+
 
 class Training(NamedTuple):
     """The functions for one Keras and one framework."""
@@ -26,7 +36,7 @@ class Training(NamedTuple):
 def training(keras: Any, framework: Framework) -> Training:
     """Make the functions."""
     distributed = _distributed_optimizer(keras, framework)
-    partial = with_local_layers(distributed, "register_local_var", drop="num_groups")
+    partial = with_local_layers(distributed, "register_local_var", drop="num_groups", example=_EXAMPLE_OF_PARTIAL)
     partial.__name__ = "PartialDistributedOptimizer"
     return Training(distributed, partial, _load_model(keras, framework, distributed))
 
@@ -80,6 +90,14 @@ def _distributed_optimizer(keras: Any, framework: Framework) -> Function:
         Raises:
             ValueError: no optimizer of Keras, one that is distributed already, an `op` other than Average and Sum, or
                 an argument out of range.
+
+        Example:
+            >>> model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="zeros")])
+            >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5))
+            >>> model.compile(optimizer, loss="mse", jit_compile=False)
+            >>> _ = model.fit(np.ones((1, 1)), np.full((1, 1), 1.0 * hvd.rank()), verbose=0)
+            >>> model.get_weights()[0].tolist()  # alone, rank 0 would get 0.0 and rank 1 would get 1.0
+            [[0.5]]
         """
         options = ExchangeOptions(
             compression=compression,
@@ -121,6 +139,16 @@ def _load_model(keras: Any, framework: Framework, distributed: Function) -> Func
             compression: of the optimizer, as all of the following.
             legacy_opts: not needed, the file says of which kind its optimizer is; accepted because Horovod does.
             options: of `keras.models.load_model` and `DistributedOptimizer`, each by its name.
+
+        Example:
+            >>> import tempfile
+            >>> model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+            >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     model.save(f"{folder}/model.keras")
+            ...     loaded = hvd.load_model(f"{folder}/model.keras")
+            >>> hasattr(loaded.optimizer, "register_local_var")  # as distributed optimizers have
+            True
         """
         ours = take_optimizer_options(options)
         objects = {each.__name__: each for each in custom_optimizers or ()}

@@ -27,7 +27,12 @@ def values(framework: Framework) -> Values:
     none = framework.compression.none
 
     def allgather(value: Any, name: str | None = None) -> Any:
-        """The plugin's `allgather`, likewise."""
+        """The plugin's `allgather`, likewise.
+
+        Example:
+            >>> hvd.allgather([1.0 * hvd.rank()]).tolist()
+            [0.0, 1.0]
+        """
         return value_of(operations.allgather(tensor_of(value), name=name))
 
     def allreduce(
@@ -39,7 +44,12 @@ def values(framework: Framework) -> Values:
         op: ReduceOp | None = None,
         compression: Compressor[Any] = none,
     ) -> Any:
-        """The plugin's `allreduce` of anything that its framework makes a tensor of, as a numpy array or number."""
+        """The plugin's `allreduce` of anything that its framework makes a tensor of, as a numpy array or number.
+
+        Example:
+            >>> float(hvd.allreduce(1.0 * hvd.rank()))
+            0.5
+        """
         result = operations.allreduce(
             tensor_of(value),
             average=average,
@@ -52,11 +62,21 @@ def values(framework: Framework) -> Values:
         return value_of(result)
 
     def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
-        """The plugin's `broadcast`, likewise."""
+        """The plugin's `broadcast`, likewise.
+
+        Example:
+            >>> hvd.broadcast([1.0 * hvd.rank()], root_rank=1).tolist()
+            [1.0]
+        """
         return value_of(operations.broadcast(tensor_of(value), root_rank, name=name))
 
     def reducescatter(value: Any, name: str | None = None, op: ReduceOp = Average) -> Any:
-        """The plugin's `reducescatter`, likewise."""
+        """The plugin's `reducescatter`, likewise.
+
+        Example:
+            >>> hvd.reducescatter([1.0, 1.0], op=hvd.Sum).tolist()  # of two rows each rank gets one
+            [2.0]
+        """
         return value_of(operations.reducescatter(tensor_of(value), name=name, op=op))
 
     return Values(allgather, allreduce, broadcast, reducescatter)
