@@ -37,6 +37,12 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
 
     Raises:
         ValueError: not an optimizer, or its parameter groups are not the root's.
+
+    Example:
+        >>> optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1 * (hvd.rank() + 1))
+        >>> hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        >>> optimizer.param_groups[0]["lr"]
+        0.1
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"expected a torch.optim.Optimizer, not {type(optimizer).__name__}")

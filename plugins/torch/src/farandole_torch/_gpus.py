@@ -16,6 +16,11 @@ def init(comm: object = None, process_sets: object = None) -> None:
 
     It becomes torch's current device when CUDA is initialized, which this function does not do; by then
     CUDA_VISIBLE_DEVICES may still change. `torch.cuda.set_device`, before or after, is obeyed.
+
+    Example:
+        >>> hvd.init()
+        >>> hvd.is_initialized()
+        True
     """
     farandole.init(comm, process_sets)
     _choose_later()

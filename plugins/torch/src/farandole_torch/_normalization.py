@@ -25,6 +25,12 @@ class SyncBatchNorm(BatchNorm):  # type: ignore[misc]  # torch is not read
 
     So every rank must call it as often, also in `eval()` where there are no running statistics. The ranks' batches may
     differ in size, and a rank's may be empty. Tensors may be on the host or on a GPU.
+
+    Example:
+        >>> norm = hvd.SyncBatchNorm(1, eps=0.0)
+        >>> outputs = norm(torch.tensor([[2.0], [4.0]]) * hvd.rank())  # 0 and 0 on rank 0; 2 and 4 on rank 1
+        >>> norm.running_mean  # a tenth of their mean
+        tensor([0.1500])
     """
 
     def __init__(

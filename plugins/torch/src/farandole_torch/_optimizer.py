@@ -78,6 +78,14 @@ def DistributedOptimizer(  # the name that Horovod's users know
     Raises:
         ValueError: names that are not unique or lacking, an argument out of range, an optimizer wrapped before, or
             another one that is reducing gradients of these parameters.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(2))
+        >>> optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
+        >>> (weight * hvd.rank()).sum().backward()
+        >>> optimizer.step()  # by the average of 0 and 1
+        >>> weight.tolist()
+        [-0.5, -0.5]
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"expected a torch.optim.Optimizer, not {type(optimizer).__name__}")

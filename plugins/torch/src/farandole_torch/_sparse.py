@@ -28,6 +28,12 @@ def sparse_allreduce_async(
     Raises:
         ValueError: not a sparse COO tensor, another reduction, or a tensor that requires a gradient, which the result
             would lack.
+
+    Example:
+        >>> mine = torch.sparse_coo_tensor([[hvd.rank()]], [1.0], (3,))  # rank 0 has element 0, rank 1 has element 1
+        >>> wait = hvd.sparse_allreduce_async(mine, op=hvd.Sum)
+        >>> wait().to_dense()
+        tensor([1., 1., 0.])
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         raise ValueError(
