@@ -27,6 +27,12 @@ def broadcast_parameters(params: object, root_rank: int = 0, prefix: str | None 
 
     Raises:
         ValueError: something else, a parameter that was not initialized, or one in several contexts.
+
+    Example:
+        >>> weights = {"weight": mx.nd.ones(2) * hvd.rank()}
+        >>> hvd.broadcast_parameters(weights, root_rank=1)
+        >>> weights["weight"].asnumpy().tolist()
+        [1.0, 1.0]
     """
     begin = f"parameters.{prefix or ''}"
     arrays = []

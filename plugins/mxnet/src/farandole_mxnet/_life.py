@@ -20,7 +20,13 @@ _unread: list[str] = []  # why gradients were lost, found at exit, when nobody h
 
 
 def init(comm: object = None, process_sets: object = None) -> None:
-    """As `farandole.init`."""
+    """As `farandole.init`.
+
+    Example:
+        >>> hvd.init()
+        >>> hvd.is_initialized()
+        True
+    """
     farandole.init(comm, process_sets)
     leave_at_exit()
     explain_kvstores()
@@ -36,6 +42,12 @@ def shutdown() -> None:
     """Leave the world: operations in flight have some seconds to end and fail then, everything is released.
 
     Does nothing when not initialized. Every rank should call it; `init()` may follow. Called at interpreter exit.
+
+    Example:
+        >>> hvd.shutdown()
+        >>> hvd.is_initialized()
+        False
+        >>> hvd.init()
     """
     _leave_world()
 

@@ -58,6 +58,10 @@ def allreduce(
         process_set: among which ranks, by default all.
         op: Average (default), Sum, Min, Max, Product or Adasum. An average of integers is truncated.
         compression: what to send instead, such as `Compression.fp16`.
+
+    Example:
+        >>> hvd.allreduce(mx.nd.ones(2) * hvd.rank()).asnumpy().tolist()
+        [0.5, 0.5]
     """
     parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
     return _reduced([tensor], parameters, priority, compression)[0]
@@ -73,7 +77,15 @@ def allreduce_(
     process_set: ProcessSet | None = None,
     op: ReduceOp | None = None,
 ) -> NDArray:
-    """`allreduce` in place; returns the array."""
+    """`allreduce` in place; returns the array.
+
+    Example:
+        >>> array = mx.nd.ones(2)
+        >>> hvd.allreduce_(array, op=hvd.Sum) is array
+        True
+        >>> array.asnumpy().tolist()
+        [2.0, 2.0]
+    """
     parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
     return begin(Kind.ALLREDUCE, [tensor], [tensor], parameters, priority)[0]
 
@@ -89,7 +101,13 @@ def grouped_allreduce(
     op: ReduceOp | None = None,
     compression: Compressor[NDArray] | None = None,
 ) -> list[NDArray]:
-    """`allreduce` of several arrays as one operation; they may differ in shape and dtype. Returns a list of them."""
+    """`allreduce` of several arrays as one operation; they may differ in shape and dtype. Returns a list of them.
+
+    Example:
+        >>> results = hvd.grouped_allreduce([mx.nd.ones(1), mx.nd.ones(2)], op=hvd.Sum)
+        >>> [each.asnumpy().tolist() for each in results]
+        [[2.0], [2.0, 2.0]]
+    """
     parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
     return _reduced(tensors, parameters, priority, compression)
 
@@ -104,7 +122,14 @@ def grouped_allreduce_(
     process_set: ProcessSet | None = None,
     op: ReduceOp | None = None,
 ) -> list[NDArray]:
-    """`grouped_allreduce` in place; returns the arrays."""
+    """`grouped_allreduce` in place; returns the arrays.
+
+    Example:
+        >>> arrays = [mx.nd.ones(1), mx.nd.ones(2)]
+        >>> _ = hvd.grouped_allreduce_(arrays, op=hvd.Sum)
+        >>> [each.asnumpy().tolist() for each in arrays]
+        [[2.0], [2.0, 2.0]]
+    """
     parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
     results = begin(Kind.ALLREDUCE, tensors, _empty_like(tensors), parameters, priority)
     for tensor, result in zip(tensors, results, strict=True):
@@ -119,7 +144,12 @@ def broadcast(
     priority: int = 0,
     process_set: ProcessSet | None = None,
 ) -> NDArray:
-    """Rank `root_rank`'s array, as a new array, on every rank; shape and dtype are alike on all ranks."""
+    """Rank `root_rank`'s array, as a new array, on every rank; shape and dtype are alike on all ranks.
+
+    Example:
+        >>> hvd.broadcast(mx.nd.ones(2) * hvd.rank(), root_rank=1).asnumpy().tolist()
+        [1.0, 1.0]
+    """
     parameters = rooted(root_rank, name, process_set)
     return begin(Kind.BROADCAST, [tensor], _empty_like([tensor]), parameters, priority)[0]
 
@@ -131,7 +161,15 @@ def broadcast_(
     priority: int = 0,
     process_set: ProcessSet | None = None,
 ) -> NDArray:
-    """`broadcast` into `tensor`; returns it."""
+    """`broadcast` into `tensor`; returns it.
+
+    Example:
+        >>> array = mx.nd.ones(2) * hvd.rank()
+        >>> hvd.broadcast_(array, root_rank=1) is array
+        True
+        >>> array.asnumpy().tolist()
+        [1.0, 1.0]
+    """
     return begin(Kind.BROADCAST, [tensor], [tensor], rooted(root_rank, name, process_set), priority)[0]
 
 
@@ -149,6 +187,10 @@ def reducescatter(
 
     Every rank gets as many rows; where the rows do not divide evenly, the first ranks get one more. `op` is any
     reduction but Adasum.
+
+    Example:
+        >>> hvd.reducescatter(mx.nd.array([1.0, 1.0]), op=hvd.Sum).asnumpy().tolist()  # of two rows each rank gets one
+        [2.0]
     """
     parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
     return _scattered([tensor], parameters, priority, process_set, compression)[0]
@@ -164,7 +206,13 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     compression: Compressor[NDArray] | None = None,
 ) -> list[NDArray]:
-    """`reducescatter` of several arrays as one operation."""
+    """`reducescatter` of several arrays as one operation.
+
+    Example:
+        >>> results = hvd.grouped_reducescatter([mx.nd.ones(2), mx.nd.ones(4)], op=hvd.Sum)
+        >>> [each.asnumpy().tolist() for each in results]
+        [[2.0], [2.0, 2.0]]
+    """
     parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
     return _scattered(tensors, parameters, priority, process_set, compression)
 
@@ -176,6 +224,10 @@ def allgather(
 
     The first dimension may differ between ranks; the others and the dtype are alike. Returns when it is complete;
     `priority` is accepted because Horovod does.
+
+    Example:
+        >>> hvd.allgather(mx.nd.ones(1) * hvd.rank()).asnumpy().tolist()
+        [0.0, 1.0]
     """
     return collectives.allgather(tensor, name, process_set)
 
@@ -183,7 +235,13 @@ def allgather(
 def grouped_allgather(
     tensors: Sequence[NDArray], name: str | None = None, priority: int = 0, process_set: ProcessSet | None = None
 ) -> list[NDArray]:
-    """`allgather` of several arrays as one operation."""
+    """`allgather` of several arrays as one operation.
+
+    Example:
+        >>> results = hvd.grouped_allgather([mx.nd.ones(1), mx.nd.ones(1) * hvd.rank()])
+        >>> [each.asnumpy().tolist() for each in results]
+        [[1.0, 1.0], [0.0, 1.0]]
+    """
     return collectives.grouped_allgather(tensors, name, process_set)
 
 
@@ -222,6 +280,11 @@ def alltoall(
 
     Returns:
         The array; where `splits` is given, (the array, how many rows came from each rank of the set).
+
+    Example:
+        >>> received = hvd.alltoall(mx.nd.ones(2) * hvd.rank())  # of two rows each rank gets one
+        >>> received.asnumpy().tolist()
+        [0.0, 1.0]
     """
     if not isinstance(splits, mx.nd.NDArray):
         return collectives.alltoall(tensor, splits, name, process_set)

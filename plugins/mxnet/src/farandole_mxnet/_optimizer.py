@@ -41,6 +41,13 @@ def DistributedOptimizer(  # the name that Horovod's users know
 
     Raises:
         ValueError: no optimizer, one that is distributed already, or an argument out of range.
+
+    Example:
+        >>> optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=1.0))
+        >>> weight, gradient = mx.nd.zeros(2), mx.nd.ones(2) * hvd.rank()
+        >>> optimizer.update(0, weight, gradient, None)  # by the average of 0 and 1
+        >>> weight.asnumpy().tolist()
+        [-0.5, -0.5]
     """
     if not isinstance(optimizer, mx.optimizer.Optimizer):
         hint = f": mx.optimizer.create({optimizer!r}, ...) makes one" if isinstance(optimizer, str) else ""

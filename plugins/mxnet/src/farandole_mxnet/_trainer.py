@@ -21,6 +21,17 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
 
     `allreduce_grads()` and `update()` do it in two steps, to clip in between. In a world of one nothing is added. When
     an average fails, MXNet raises the error where the parameters are read next, and every later step raises it again.
+
+    Example:
+        >>> net = mx.gluon.nn.Dense(1, in_units=1, weight_initializer="zeros")
+        >>> net.initialize()
+        >>> trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 1.0})
+        >>> with mx.autograd.record():
+        ...     loss = net(mx.nd.ones((1, 1)) * hvd.rank())
+        >>> loss.backward()
+        >>> trainer.step(batch_size=1)  # by the average of 0 and 1
+        >>> net.weight.data().asnumpy().tolist()
+        [[-0.5]]
     """
 
     def __init__(
