@@ -15,6 +15,12 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
     """`keras.layers.BatchNormalization` whose mean and variance in training are those of all ranks' batches together.
 
     The batches may differ in size, but no rank's may be empty.
+
+    Example:
+        >>> norm = hvd.SyncBatchNormalization(momentum=0.5)
+        >>> outputs = norm(tf.constant([[2.0], [4.0]]) * hvd.rank(), training=True)  # rank 0 has 0 and 0
+        >>> norm.moving_mean.numpy().tolist()  # half of the mean of 0, 0, 2 and 4
+        [0.75]
     """
 
     def __init__(self, fused: bool | None = False, **options: Any) -> None:

@@ -18,14 +18,25 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet | None = None,
 ) -> S:
-    """Rank `root_rank`'s object, on every rank of the set, see `farandole.broadcast_object`. Needs no session."""
+    """Rank `root_rank`'s object, on every rank of the set, see `farandole.broadcast_object`. Needs no session.
+
+    Example:
+        >>> hvd.broadcast_object({"epoch": hvd.rank()}, root_rank=1)
+        {'epoch': 1}
+    """
     return farandole.broadcast_object(obj, root_rank, name, process_set)
 
 
 def broadcast_object_fn(
     root_rank: int = 0, session: object = None, name: str | None = None, process_set: ProcessSet | None = None
 ) -> Callable[[S | None], S]:
-    """A function of an object that returns rank `root_rank`'s, to be called on every rank of the set."""
+    """A function of an object that returns rank `root_rank`'s, to be called on every rank of the set.
+
+    Example:
+        >>> from_rank_1 = hvd.broadcast_object_fn(root_rank=1)
+        >>> from_rank_1({"epoch": hvd.rank()})
+        {'epoch': 1}
+    """
 
     def broadcast(obj: S | None) -> S:
         return farandole.broadcast_object(obj, root_rank, name, process_set)
@@ -36,5 +47,10 @@ def broadcast_object_fn(
 def allgather_object(
     obj: S, session: object = None, name: str | None = None, process_set: ProcessSet | None = None
 ) -> list[S]:
-    """A list with every rank's object, see `farandole.allgather_object`. Needs no session."""
+    """A list with every rank's object, see `farandole.allgather_object`. Needs no session.
+
+    Example:
+        >>> hvd.allgather_object(f"rank {hvd.rank()}")
+        ['rank 0', 'rank 1']
+    """
     return farandole.allgather_object(obj, name, process_set)

@@ -67,6 +67,10 @@ def allreduce(
             the guide, and that class alone where the graph that it is in runs.
         MismatchError: the ranks disagree about dtype, shape or arguments; the job goes on.
         RecoverableError: a rank is lost, or did not come in time.
+
+    Example:
+        >>> hvd.allreduce(tf.ones(2) * hvd.rank()).numpy().tolist()
+        [0.5, 0.5]
     """
     parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
     if isinstance(tensor, tf.IndexedSlices):
@@ -91,6 +95,11 @@ def grouped_allreduce(
     """`allreduce` of several tensors as one operation; they may differ in shape and dtype. Returns a list of them.
 
     `tf.IndexedSlices` among them are combined as by `allreduce`.
+
+    Example:
+        >>> results = hvd.grouped_allreduce([tf.ones(1), tf.ones(2)], op=hvd.Sum)
+        >>> [each.numpy().tolist() for each in results]
+        [[2.0], [2.0, 2.0]]
     """
     parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
     check_sequence(tensors)
@@ -111,6 +120,10 @@ def allgather(
     """The ranks' tensors one after the other along the first dimension, the lowest rank's first, as a new tensor.
 
     The first dimension may differ between ranks and may be 0; the others and the dtype are alike.
+
+    Example:
+        >>> hvd.allgather([1.0 * hvd.rank()]).numpy().tolist()
+        [0.0, 1.0]
     """
     return perform(Kind.ALLGATHER, [as_tensor(tensor)], plain(name, process_set))[0]
 
@@ -122,7 +135,13 @@ def grouped_allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet | None = None,
 ) -> list[Tensor]:
-    """`allgather` of several tensors as one operation."""
+    """`allgather` of several tensors as one operation.
+
+    Example:
+        >>> results = hvd.grouped_allgather([tf.ones(1), tf.ones(1) * hvd.rank()])
+        >>> [each.numpy().tolist() for each in results]
+        [[1.0, 1.0], [0.0, 1.0]]
+    """
     check_sequence(tensors)
     return perform(Kind.ALLGATHER, list(map(as_tensor, tensors)), plain(name, process_set))
 
@@ -135,7 +154,12 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: ProcessSet | None = None,
 ) -> Tensor:
-    """Rank `root_rank`'s tensor, as a new tensor, on every rank; shape and dtype are alike on all ranks."""
+    """Rank `root_rank`'s tensor, as a new tensor, on every rank; shape and dtype are alike on all ranks.
+
+    Example:
+        >>> hvd.broadcast(tf.ones(2) * hvd.rank(), root_rank=1).numpy().tolist()
+        [1.0, 1.0]
+    """
     return perform(Kind.BROADCAST, [as_tensor(tensor)], rooted(root_rank, name, process_set))[0]
 
 
@@ -155,6 +179,10 @@ def reducescatter(
 
     Every rank gets as many rows; where the rows do not divide evenly, the first ranks get one more. `op` is any
     reduction but Adasum.
+
+    Example:
+        >>> hvd.reducescatter(tf.ones(2), op=hvd.Sum).numpy().tolist()  # of two rows each rank gets one
+        [2.0]
     """
     parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
     check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
@@ -172,7 +200,13 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     name: str | None = None,
 ) -> list[Tensor]:
-    """`reducescatter` of several tensors as one operation."""
+    """`reducescatter` of several tensors as one operation.
+
+    Example:
+        >>> results = hvd.grouped_reducescatter([tf.ones(2), tf.ones(4)], op=hvd.Sum)
+        >>> [each.numpy().tolist() for each in results]
+        [[2.0], [2.0, 2.0]]
+    """
     parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
     check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
     check_sequence(tensors)
@@ -215,6 +249,11 @@ def alltoall(
 
     Returns:
         The tensor; where `splits` is given, (the tensor, how many rows came from each rank of the set).
+
+    Example:
+        >>> received = hvd.alltoall(tf.ones(2) * hvd.rank())  # of two rows each rank gets one
+        >>> received.numpy().tolist()
+        [0.0, 1.0]
     """
     name, *_, number = plain(name, process_set)
     rows, dtype = ([], tf.int64) if splits is None else _row_counts(splits)
@@ -233,7 +272,11 @@ def alltoall(
 
 @unconverted
 def barrier(process_set: ProcessSet | None = None, name: str | None = None) -> tf.Operation | None:
-    """Block until every rank of the set, by default every rank, called it; in a graph, the operation that does."""
+    """Block until every rank of the set, by default every rank, called it; in a graph, the operation that does.
+
+    Example:
+        >>> hvd.barrier()
+    """
     if tf.executing_eagerly():
         farandole.barrier(process_set)
         return None
@@ -250,6 +293,12 @@ def join(device: int = -1) -> int | Tensor:
 
     Returns:
         The rank that was the last to join; in a graph, the operation's result that will be that.
+
+    Example:
+        >>> for _ in range(hvd.rank() + 1):  # rank 1 has one more batch
+        ...     average = hvd.allreduce(tf.ones(2))
+        >>> hvd.join()
+        1
     """
     if tf.executing_eagerly():
         return farandole.join()

@@ -68,6 +68,13 @@ def DistributedOptimizer(  # the name that Horovod's users know
 
     Raises:
         ValueError: no optimizer, one that is distributed already, or an argument out of range.
+
+    Example:
+        >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0))
+        >>> weight, gradient = tf.Variable([0.0, 0.0]), tf.ones(2) * hvd.rank()
+        >>> _ = optimizer.apply_gradients([(gradient, weight)])  # by the average of 0 and 1
+        >>> weight.numpy().tolist()
+        [-0.5, -0.5]
     """
     is_of_keras = not isinstance(optimizer, tf.compat.v1.train.Optimizer)
     options = ExchangeOptions(

@@ -14,31 +14,56 @@ from farandole_tensorflow._perform import unconverted
 
 @unconverted
 def rank_op(name: str | None = None) -> Tensor:
-    """`rank()` as an int32 scalar."""
+    """`rank()` as an int32 scalar.
+
+    Example:
+        >>> int(hvd.rank_op()) == hvd.rank()
+        True
+    """
     return _looked_up(farandole.rank, name)
 
 
 @unconverted
 def local_rank_op(name: str | None = None) -> Tensor:
-    """`local_rank()` as an int32 scalar."""
+    """`local_rank()` as an int32 scalar.
+
+    Example:
+        >>> int(hvd.local_rank_op()) == hvd.local_rank()
+        True
+    """
     return _looked_up(farandole.local_rank, name)
 
 
 @unconverted
 def local_size_op(name: str | None = None) -> Tensor:
-    """`local_size()` as an int32 scalar."""
+    """`local_size()` as an int32 scalar.
+
+    Example:
+        >>> int(hvd.local_size_op())
+        2
+    """
     return _looked_up(farandole.local_size, name)
 
 
 @unconverted
 def size_op(process_set_id: int = 0, name: str | None = None) -> Tensor:
-    """The number of ranks in the set of this number, by default of all ranks, as an int32 scalar."""
+    """The number of ranks in the set of this number, by default of all ranks, as an int32 scalar.
+
+    Example:
+        >>> int(hvd.size_op())
+        2
+    """
     return _looked_up(lambda: len(farandole.get_process_set_ids_and_ranks()[process_set_id]), name)
 
 
 @unconverted
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Tensor:
-    """1 where this process is in the set of this number, else 0, as an int32 scalar."""
+    """1 where this process is in the set of this number, else 0, as an int32 scalar.
+
+    Example:
+        >>> int(hvd.process_set_included_op())
+        1
+    """
     return _looked_up(lambda: farandole.process_set_included(process_set_id), name)
 
 

@@ -53,6 +53,13 @@ def DistributedGradientTape(  # the name that Horovod's users know
 
     Raises:
         ValueError: no tape, one that is distributed already, or an argument out of range.
+
+    Example:
+        >>> weight = tf.Variable([1.0, 2.0])
+        >>> with tf.GradientTape() as tape:
+        ...     loss = tf.reduce_sum(weight * hvd.rank())
+        >>> hvd.DistributedGradientTape(tape).gradient(loss, weight).numpy().tolist()
+        [0.5, 0.5]
     """
     if not isinstance(gradtape, tf.GradientTape):
         raise ValueError(f"expected a tf.GradientTape, not {type(gradtape).__name__}")
@@ -73,7 +80,19 @@ def DistributedGradientTape(  # the name that Horovod's users know
     return distributed
 
 
-PartialDistributedGradientTape = with_local_layers(DistributedGradientTape, "register_local_source")
+_EXAMPLE_OF_PARTIAL = """
+    >>> layer = tf.keras.layers.Dense(1, use_bias=False)
+    >>> layer.build((1, 1))
+    >>> with tf.GradientTape() as tape:
+    ...     loss = layer(tf.ones((1, 1)) * hvd.rank())
+    >>> partial = hvd.PartialDistributedGradientTape(tape, local_layers=layer, scale_local_gradients=False)
+    >>> [gradient] = partial.gradient(loss, layer.trainable_weights)
+    >>> float(gradient[0, 0]) == hvd.rank()  # DistributedGradientTape would make both 0.5
+    True
+"""
+PartialDistributedGradientTape = with_local_layers(
+    DistributedGradientTape, "register_local_source", example=_EXAMPLE_OF_PARTIAL
+)
 PartialDistributedGradientTape.__name__ = PartialDistributedGradientTape.__qualname__ = "PartialDistributedGradientTape"
 
 

@@ -31,6 +31,12 @@ def broadcast_(
 
     Returns:
         The variables; in a TF1 graph, a list of the operations that assign to them.
+
+    Example:
+        >>> variable = tf.Variable(1.0 * hvd.rank())
+        >>> _ = hvd.broadcast_([variable], root_rank=1)
+        >>> float(variable)
+        1.0
     """
     listed = list(variables)
     done: list[Any] = []
@@ -53,6 +59,12 @@ def broadcast_variables(
         root_rank: whose values all ranks get.
         process_set: as in `allreduce`.
         inplace: not needed, it is always so; accepted because Horovod does.
+
+    Example:
+        >>> variable = tf.Variable(1.0 * hvd.rank())
+        >>> hvd.broadcast_variables([variable], root_rank=1)
+        >>> float(variable)
+        1.0
     """
     done = broadcast_(variables, root_rank, None, process_set)
     return tf.group(*done) if _is_tf1() else None
@@ -64,6 +76,14 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation | None:
 
     Raises:
         RuntimeError: in eager mode and in `tf.function`, where there are no global variables.
+
+    Example:
+        >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ...     variable = tf.compat.v1.get_variable("variable", initializer=1.0 * hvd.rank())
+        ...     session.run(tf.compat.v1.global_variables_initializer())
+        ...     session.run(hvd.broadcast_global_variables(root_rank=1))
+        ...     float(session.run(variable))
+        1.0
     """
     if not _is_tf1():
         raise RuntimeError(
@@ -77,6 +97,14 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
     """Copies rank `root_rank`'s global variables to all ranks once a session is created, or restored.
 
     For `tf.compat.v1.train.MonitoredTrainingSession` and the like.
+
+    Example:
+        >>> with tf.Graph().as_default():
+        ...     variable = tf.compat.v1.get_variable("variable", initializer=1.0 * hvd.rank())
+        ...     hook = hvd.BroadcastGlobalVariablesHook(root_rank=1)
+        ...     with tf.compat.v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
+        ...         float(session.run(variable))
+        1.0
     """
 
     def __init__(self, root_rank: int, device: str = "") -> None:

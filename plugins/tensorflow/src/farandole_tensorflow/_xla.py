@@ -34,6 +34,12 @@ def use_xla() -> None:
 
     Raises:
         RuntimeError: this TensorFlow has no such functions.
+
+    Example:
+        >>> hvd.use_xla()
+        >>> double = tf.function(lambda tensor: hvd.allreduce(tensor, op=hvd.Sum), jit_compile=True)
+        >>> double(tf.ones(2)).numpy().tolist()
+        [2.0, 2.0]
     """
     global _used
     if problem := call_from_xla():
