@@ -10,7 +10,7 @@ pytestmark = pytest.mark.timeout(300)
 WORDS = {"keras": "tensorflow:keras", "np": "numpy", "tf": "tensorflow"}
 
 
-@pytest.mark.parametrize("module", [farandole_tensorflow, farandole_tensorflow.keras], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [farandole_tensorflow, farandole_tensorflow.keras], ids=["plain", "keras"])
 def test_every_public_name_has_an_example(module):
     assert docstring_examples.lacking(module, but=[farandole.numpy]) == []
 

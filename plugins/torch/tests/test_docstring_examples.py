@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 WORDS = {"keras": "keras", "np": "numpy", "torch": "torch"}
 
 
-@pytest.mark.parametrize("module", [farandole_torch, farandole_torch.keras], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [farandole_torch, farandole_torch.keras], ids=["plain", "keras"])
 def test_every_public_name_has_an_example(module):
     assert docstring_examples.lacking(module, but=[farandole.numpy]) == []
 

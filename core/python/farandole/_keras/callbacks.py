@@ -160,9 +160,10 @@ class BestOnly:
         >>> model = keras.Sequential([keras.layers.Dense(1)])
         >>> model.compile("sgd", loss="mse")
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     best = hvd.callbacks.BestModelCheckpoint("loss", filepath=f"{folder}/best.keras")
+        ...     file = f"{folder}/best.weights.h5"
+        ...     best = hvd.callbacks.BestModelCheckpoint("loss", save_weights_only=True, filepath=file)
         ...     _ = model.fit(np.ones((1, 1)), np.ones((1, 1)), callbacks=[best], verbose=0)
-        ...     os.listdir(folder) == (["best.keras"] if hvd.rank() == 0 else [])
+        ...     os.listdir(folder) == (["best.weights.h5"] if hvd.rank() == 0 else [])
         True
     """
 

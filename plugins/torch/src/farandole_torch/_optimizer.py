@@ -87,12 +87,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
         >>> weight.tolist()
         [-0.5, -0.5]
     """
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ValueError(f"expected a torch.optim.Optimizer, not {type(optimizer).__name__}")
-    if isinstance(optimizer, Distributed):
-        raise ValueError("this optimizer is distributed already; wrap it once")
+    parameters = _parameters_of(optimizer)
     op = reduction(None, op)
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     names = _Names(optimizer.param_groups, parameters, named_parameters)
     indices = _indices(num_groups if groups is None else groups, parameters)
     alone = is_alone(process_set)
@@ -193,6 +189,15 @@ class Distributed(_Optimizer):  # type: ignore[misc, unused-ignore]  # torch is 
             self.param_groups.pop()
             raise
         self._farandole_names.chosen += names
+
+
+def _parameters_of(optimizer: Any) -> list[Parameter]:
+    """All parameters of a plain optimizer. Raises ValueError for anything else."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"expected a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    if isinstance(optimizer, Distributed):
+        raise ValueError("this optimizer is distributed already; wrap it once")
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _make_distributed(optimizer: Any, watching: Reduction | Deltas, names: _Names) -> None:
