@@ -1,5 +1,5 @@
 // ChoosePath alone decides by which path the data of an operation reach the other ranks. Between groups,
-// ChooseAllreduce and ChooseAllgather choose the schedule. Pure functions; any thread.
+// ChooseAllreduce and ChooseAllgather choose the schedule; schedule.h names the sources. Pure functions; any thread.
 //
 //   one rank                        solo        its result is its own contribution      engine/solo.h
 //   the user's list names another   library     the library moves the data itself       backends/

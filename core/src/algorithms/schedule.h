@@ -159,7 +159,7 @@ Schedule RingAllgather(int participants, int me);
 
 // ---- tree: few messages, for data too small to fill the links, over any number of participants
 //
-// The parent of participant i is i without its lowest set bit:
+// It is the binomial tree of Thakur et al. (above). The parent of participant i is i without its lowest set bit:
 //
 //   0 --+-- 1                      level 0: odd numbers send to their left neighbour
 //       +-- 2 --- 3                level 1: 2, 6 send to 0, 4

@@ -1,5 +1,5 @@
-// Adasum (reduce/adasum.h) of one tensor over the positions of a set, however they are grouped. It consists of an
-// alltoall and two allgathers.
+// Adasum (reduce/adasum.h, which names its source) of one tensor over the positions of a set, however they are grouped.
+// The way to distribute it is our own: an alltoall and two allgathers.
 //
 //   exchange   position j gets slice j of every rank's tensor
 //   multiply   the products of all slices

@@ -1,5 +1,5 @@
 // Allreduce through staging: reduce-scatter in the group, exchange of each shard between the groups, allgather in the
-// group, all three chunk by chunk.
+// group, all three chunk by chunk. The division is that of Thakur, Rabenseifner and Gropp, see algorithms/schedule.h.
 //
 //   put      my whole chunk -> my slot                    (without the shards I own when they can be read in place)
 //   combine  my shards of all members -> their results     (one fold in order R), then across the groups

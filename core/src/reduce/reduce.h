@@ -1,13 +1,13 @@
 // Element-wise folds. Only this folder of the core reads the values of tensors.
 //
 // Order. R over a list S is the value itself if |S| = 1, else R(first p) + R(rest) with p the largest power of two
-// below |S|. Every fold obeys R over its inputs: first those of a group in the order of its ranks, then those of the
-// groups. So the bits of a result depend on which ranks take part and which of them share memory, never on the order of
-// arrival or the chunks. docs/design/data-plane.md lists where R is decided, and which settings and libraries give it
-// up. float16 and bfloat16 are widened, folded and scaled in float32, and rounded once (to nearest even); between
-// groups see FoldRounded. NaN propagates through min and max, -0 is less than +0; a NaN that was computed is the
-// positive quiet one without payload. Integers wrap, before they are scaled. For bool, sum = max = or, product = min =
-// and.
+// below |S|. The order is our own. Every fold obeys R over its inputs: first those of a group in the order of its
+// ranks, then those of the groups. So the bits of a result depend on which ranks take part and which of them share
+// memory, never on the order of arrival or the chunks. docs/design/data-plane.md lists where R is decided, and which
+// settings and libraries give it up. float16 and bfloat16 are widened, folded and scaled in float32, and rounded once
+// (to nearest even); between groups see FoldRounded. NaN propagates through min and max, -0 is less than +0; a NaN that
+// was computed is the positive quiet one without payload. Integers wrap, before they are scaled. For bool, sum = max =
+// or, product = min = and.
 //
 // BestIsa chooses the instruction set (portable, AVX2, AVX-512) once at run time; all three give the same bits.
 //

@@ -72,7 +72,8 @@ class Collectives(RowCollectives[T]):
             average: deprecated; True means op=Average, False op=Sum.
             name: see the class.
             compression: what to send instead, such as `Compression.fp16`.
-            op: Average (default), Sum, Min, Max, Product or Adasum. An average of integers is truncated.
+            op: Average (default), Sum, Min, Max, Product or Adasum, whose source `ReduceOp` names. An average of
+                integers is truncated.
             prescale_factor: multiplies before the reduction.
             postscale_factor: multiplies after it.
             process_set: see the class.

@@ -23,7 +23,10 @@ class Kind(enum.IntEnum):
 
 
 class ReduceOp(enum.IntEnum):
-    """How a reduction combines the ranks' values, element by element; the core's numbers."""
+    """How a reduction combines the ranks' values, element by element; the core's numbers.
+
+    Adasum is the reduction of Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2021.
+    """
 
     SUM = 0
     AVERAGE = 1  # sum / size of the set; integers are divided in double and truncated

@@ -50,7 +50,7 @@ class Schedule:
             end_epoch: the first one in which it no longer is; by default there is none.
             staircase: set it at the begin of epochs; False: at each step, for a function of fractions of epochs.
             momentum_correction: when it changes, scale an SGD's momentum alike, which contains the rate of the steps
-                before.
+                before; see Goyal et al., whom LearningRateWarmupCallback names.
             steps_per_epoch: where Keras does not know it, and staircase=False.
         """
         super().__init__()

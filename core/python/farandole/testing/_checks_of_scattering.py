@@ -202,7 +202,10 @@ def sparse_tensors_are_gathered(face: Face) -> None:
 
 
 def adasum(vectors: list[list[float]]) -> list[float]:
-    """Adasum of all vectors: of the first p and the rest, p the largest power of two below their number."""
+    """Adasum (Maleki et al., 2021) of all vectors, in order R.
+
+    It is that of the first p and the rest, p the largest power of two below their number.
+    """
     if len(vectors) == 1:
         return vectors[0]
     p = 1 << (len(vectors) - 1).bit_length() - 1
