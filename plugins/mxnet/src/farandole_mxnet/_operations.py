@@ -56,7 +56,8 @@ def allreduce(
         prescale_factor: multiplies before the reduction.
         postscale_factor: multiplies after it.
         process_set: among which ranks, by default all.
-        op: Average (default), Sum, Min, Max, Product or Adasum. An average of integers is truncated.
+        op: Average (default), Sum, Min, Max, Product or Adasum, whose source `ReduceOp` names. An average of integers
+            is truncated.
         compression: what to send instead, such as `Compression.fp16`.
 
     Example:

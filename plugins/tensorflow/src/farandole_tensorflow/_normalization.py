@@ -1,4 +1,8 @@
-"""Batch normalization over the batches of all ranks."""
+"""Batch normalization over the batches of all ranks.
+
+Sources: S. Ioffe, C. Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate
+Shift", 2015; T. Chan, G. Golub, R. LeVeque, "Algorithms for Computing the Sample Variance", 1983 (moments of parts).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from farandole_tensorflow._private import has_fused_normalization
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]  # TensorFlow is not read
     """`keras.layers.BatchNormalization` whose mean and variance in training are those of all ranks' batches together.
 
-    The batches may differ in size, but no rank's may be empty.
+    The batches may differ in size, but no rank's may be empty. Batch normalization is by Ioffe and Szegedy, 2015.
 
     Example:
         >>> norm = hvd.SyncBatchNormalization(momentum=0.5)

@@ -49,8 +49,8 @@ def allreduce(
         device_dense: not needed; accepted because Horovod does.
         device_sparse: the same.
         compression: what to send instead: `Compression.fp16` or `Compression.bf16`.
-        op: Average (default), Sum, Min, Max, Product or Adasum; `tf.IndexedSlices`, and what has a gradient, take Sum
-            and Average only. An average of integers is truncated.
+        op: Average (default), Sum, Min, Max, Product or Adasum, whose source `ReduceOp` names; `tf.IndexedSlices`, and
+            what has a gradient, take Sum and Average only. An average of integers is truncated.
         prescale_factor: multiplies before the reduction.
         postscale_factor: multiplies after it.
         name: pairs this call with those of the other ranks. Without one eager calls are paired by their order; in a

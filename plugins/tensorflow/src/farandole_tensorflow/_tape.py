@@ -42,7 +42,7 @@ def DistributedGradientTape(  # the name that Horovod's users know
         device_sparse: the same.
         compression: what travels: `Compression.none`, `fp16` or `bf16`.
         sparse_as_dense: convert tf.IndexedSlices to dense gradients; without it, the rows of all ranks are gathered.
-        op: Average, Sum, Min, Max, Product or Adasum.
+        op: Average, Sum, Min, Max, Product or Adasum, whose source `ReduceOp` names.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         num_groups: the older form of an integer `groups`.
         groups: a number of groups, or lists of variables: gradients of a group are reduced as one operation.

@@ -5,6 +5,7 @@
 
 The parameters are as before the step until all is there. Where Ctrl-C ends the wait, `synchronize` completes the step.
 Each rank steps by its own gradients, so an optimizer's momentum and moments are the rank's own.
+Adasum is by Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2021.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@
 
 The squares are taken around the common mean in a second exchange: a difference of two large sums would lose the
 variance of inputs that lie far from zero. 16-bit inputs are added up as float32.
+
+Sources: S. Ioffe, C. Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate
+Shift", 2015; T. Chan, G. Golub, R. LeVeque, "Algorithms for Computing the Sample Variance", 1983 (two passes).
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ class SyncBatchNorm(BatchNorm):  # type: ignore[misc]  # torch is not read
     """`torch.nn.BatchNorm1d`, `2d` and `3d` whose batch is that of all ranks together, wherever a batch is averaged.
 
     So every rank must call it as often, also in `eval()` where there are no running statistics. The ranks' batches may
-    differ in size, and a rank's may be empty. Tensors may be on the host or on a GPU.
+    differ in size, and a rank's may be empty. Tensors may be on the host or on a GPU. Batch normalization is by Ioffe
+    and Szegedy, 2015.
 
     Example:
         >>> norm = hvd.SyncBatchNorm(1, eps=0.0)

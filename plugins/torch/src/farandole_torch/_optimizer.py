@@ -64,9 +64,9 @@ def DistributedOptimizer(  # the name that Horovod's users know
             Without them, parameters have the names that the optimizer knows, else are named by their position.
         compression: what travels: `Compression.none`, `fp16` or `bf16`.
         backward_passes_per_step: how many backward passes add to the gradients before they are reduced.
-        op: Average or Sum; also Min, Max, Product. With Adasum each rank steps by its own gradients, and what the steps
-            have changed is combined after it; `groups` and the passes before a step then mean nothing, `synchronize()`
-            does nothing, and `skip_synchronize()` and GradScaler are errors.
+        op: Average or Sum; also Min, Max, Product. With Adasum (`ReduceOp` names its source) each rank steps by its own
+            gradients, and what the steps have changed is combined after it; `groups` and the passes before a step then
+            mean nothing, `synchronize()` does nothing, and `skip_synchronize()` and GradScaler are errors.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         num_groups: the older form of an integer `groups`.
         groups: a number of groups, or lists of parameters: gradients of a group are reduced as one operation.
