@@ -258,7 +258,8 @@ bool Eager::Progress(Running* running) {
   });
 }
 
-// Returns how many bytes are here from all and sent to all. Sends data that waited for a rank that has arrived now.
+// Returns how many bytes have arrived from each rank and been sent to each, the least of all. Also sends data that
+// waited for a rank to arrive.
 size_t Eager::Advanced(Running* running) {
   size_t least = running->payload_bytes();
   for (Peer& peer : running->peers) {

@@ -36,7 +36,7 @@ class KeptMemory {
 
 class Eager final : private PutStream::Receiver {
  public:
-  // How many bytes a rank may be sent for operations at which it has not arrived. It may have to keep them until then.
+  // How many bytes a rank may be sent for operations at which it has not arrived. It keeps them until it arrives.
   static constexpr size_t kCreditBytes = 4 << 20;
 
   Eager(World* world, Operations* operations, Poller* poller);

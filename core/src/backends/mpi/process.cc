@@ -17,7 +17,7 @@ const MpiLibrary* g_begun_by_us = nullptr;  // guarded by g_mutex
 std::atomic<bool> g_unfinished{false};      // LeaveMpiUnfinished
 std::atomic<int> g_within{0};               // objects of WithinMpi
 
-// MPI_Finalize waits for threads that are within MPI, so it is not called where one may not return.
+// MPI_Finalize waits for threads that are within MPI, so it is not called while a thread is there that may not return.
 void FinishAtExit() {
   if (g_within > 0) return;
   std::lock_guard<std::mutex> lock(g_mutex);

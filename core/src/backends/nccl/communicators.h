@@ -123,7 +123,7 @@ class Communicators {
   // Returns the name of NCCL's call that has not returned, before there is a communicator; null for none.
   const char* CallUnderWay() const { return id_thread_.IsIdle() ? nullptr : nccl_.get_unique_id.name; }
 
-  // Says what to look at when the ranks of this set's communicator are not connected.
+  // Returns a sentence that tells the user what to check when the ranks of this set's communicator do not connect.
   std::string Advice(const ProcessSet& set) const;
   // Adds likely causes to an error from connecting the ranks of this set's communicator.
   Status Explained(const Status& status, const ProcessSet& set) const;
