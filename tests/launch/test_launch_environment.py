@@ -61,7 +61,7 @@ def test_a_rank_finds_its_place_and_nothing_else() -> None:
         "HOROVOD_CROSS_RANK": "3",
         "HOROVOD_CROSS_SIZE": "4",
         "HOROVOD_HOSTNAME": "localhost",
-        "FARANDOLE_SETS_HOROVOD": "1",
+        "HOROVOD_SET_BY": "farandole",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "4711",
         "OMP_NUM_THREADS": "2",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-MARK = "FARANDOLE_SETS_HOROVOD"  # beside them: Farandole has set them, not horovodrun
+MARK = "HOROVOD_SET_BY"  # beside them, with our name: horovodrun has not set them
 
 
 class Place(Protocol):
@@ -28,4 +28,4 @@ def horovod_variables(place: Place, host: str) -> dict[str, str]:
     """HOROVOD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _CROSS_RANK, _CROSS_SIZE and _HOSTNAME of a rank, and the mark."""
     numbers = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
     variables = {f"HOROVOD_{name.upper()}": str(getattr(place, name)) for name in numbers}
-    return {**variables, "HOROVOD_HOSTNAME": host, MARK: "1"}
+    return {**variables, "HOROVOD_HOSTNAME": host, MARK: "farandole"}

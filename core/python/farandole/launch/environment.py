@@ -24,7 +24,7 @@ _OWN = frozenset(
     f"FARANDOLE_{name}"
     for name in (
         *("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),
-        *("STORE", "KEY_FILE", "STATUS_FILE", "SETS_HOROVOD"),
+        *("STORE", "KEY_FILE", "STATUS_FILE"),
     )
 )
 _FOREIGN = frozenset(
@@ -35,7 +35,7 @@ _FOREIGN = frozenset(
         "ROLE_": ("RANK", "WORLD_SIZE", "NAME"),
         "MPI_": ("LOCALRANKID", "LOCALNRANKS"),
         "SLURM_": ("PROCID", "LOCALID", "NODEID", "STEPID"),
-        "HOROVOD_": ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME"),
+        "HOROVOD_": ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME", "SET_BY"),
     }.items()
     for name in names
 )
