@@ -129,13 +129,10 @@ bool SettingsTakeDeviceMemory() {
 BackendFound FindBackend(const std::string& name) {
   const std::vector<std::string> names = BackendTable::Names();
   const auto number = static_cast<int>(std::find(names.begin(), names.end(), name) - names.begin());
-  BackendFound found{name, "", ""};
-  if (number == static_cast<int>(names.size())) {
-    found.missing = "this build knows no backend " + name;
-    return found;
-  }
+  if (number == static_cast<int>(names.size())) return {"", "this build knows no backend " + name};
   Settings settings;
   settings.libraries = ReadLibraries(names);
+  BackendFound found;
   found.missing = BackendTable::Find(number, settings, &found.library).message();
   return found;
 }

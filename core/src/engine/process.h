@@ -45,7 +45,6 @@ bool SettingsTakeDeviceMemory();
 // Finds whether one of them could be used in this process, and by which library. Opens the library as a job would, but
 // starts nothing in it.
 struct BackendFound {
-  std::string name;
   std::string library;  // "Name 1.2.3"; "" where it needs none
   std::string missing;  // why it cannot be used, and what to install; "" when it can
 };

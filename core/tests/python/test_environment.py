@@ -336,3 +336,10 @@ def test_a_process_alone_gets_no_variables_of_horovod(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     tell_horovods_readers(World())
     assert "HOROVOD_RANK" not in os.environ
+
+
+def test_a_world_of_one_does_not_keep_the_place_in_an_earlier_one(monkeypatch):
+    for name, value in horovod_variables(World(1, 4, 1, 4), "host").items():
+        monkeypatch.setenv(name, value)
+    tell_horovods_readers(World())
+    assert (os.environ["HOROVOD_RANK"], os.environ["HOROVOD_SIZE"]) == ("0", "1")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from farandole.testing import World, world
+from farandole_tensorflow._operations import _divided
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -44,6 +45,8 @@ def averages_of_integer_slices():
     for make in (lambda function: function, tf.function):
         averaged = make(lambda: hvd.allreduce(mine, name="integers"))()
         assert tf.convert_to_tensor(averaged).numpy().tolist() == dense.numpy().tolist(), size
+    with pytest.raises(NotImplementedError, match="int32 take no scale factors"):
+        hvd.allreduce(mine, op=hvd.Sum, prescale_factor=0.5)
 
 
 def slices_of_an_embedding():
@@ -156,3 +159,8 @@ def without_asynchronous_kernels():
 def test_operations_wait_for_each_other_where_kernels_cannot_end_later():
     with World(2, init=False) as two:
         two.run(without_asynchronous_kernels)
+
+
+def test_integers_of_slices_are_divided_and_not_multiplied_by_a_rounded_fraction():
+    rows, indices = _divided(tf.constant([[40, -98], [9, 0], [-50, 7]]), tf.constant([4, 4, 1]), 49)
+    assert (rows.numpy().tolist(), indices.numpy().tolist()) == ([[1, -2], [-1, 0]], [4, 1])

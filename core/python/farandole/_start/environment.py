@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from farandole._start import other_launchers
-from farandole._start.horovod_names import horovod_variables
+from farandole._start.horovod_names import MARK, horovod_variables
 
 OURS = "farandole run"
 TOLD = "the program itself"
@@ -150,8 +150,11 @@ def without_launchers() -> dict[str, str]:
 
 
 def tell_horovods_readers(world: World) -> None:
-    """Sets HOROVOD_RANK and its like for this process, where a launcher or the program has told it its place."""
-    if world.launcher:
+    """Sets HOROVOD_RANK and its like for this process, where a launcher or the program has told it its place.
+
+    Also where an earlier world of this process, or of the one that started it, has set them.
+    """
+    if world.launcher or MARK in os.environ:
         os.environ.update(horovod_variables(world, os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname()))
 
 

@@ -95,14 +95,14 @@ class Distributed:
 
     def without_farandole(self) -> Any:
         """An optimizer of the user's class with the same settings and states."""
-        original: Any = type(self).__mro__[2]
-        copied = original.__new__(original)
+        plain = _users_class(self)
+        copied = plain.__new__(plain)
         copied.__dict__.update({name: value for name, value in vars(self).items() if not name.startswith("_farandole")})
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A Trainer saves its optimizer with the states."""
-        return _restored, (type(self).__mro__[2], self._farandole), self.__getstate__()  # type: ignore[attr-defined]
+        return _restored, (_users_class(self), self._farandole), self.__getstate__()  # type: ignore[attr-defined]
 
 
 def check_contexts(parameters: Any) -> None:
@@ -119,6 +119,11 @@ def _distributed(optimizer: Any, reduction: Reduction) -> Any:
     extend(optimizer, Distributed)
     optimizer._farandole = reduction
     return optimizer
+
+
+def _users_class(optimizer: Distributed) -> Any:
+    """The class of the optimizer before it was distributed."""
+    return type(optimizer).__mro__[2]  # after the class that was made and Distributed
 
 
 def _restored(plain: Any, reduction: Reduction) -> Any:

@@ -62,7 +62,7 @@ def allreduce(
         A tensor, or `tf.IndexedSlices` for those.
 
     Raises:
-        NotImplementedError: another reduction of `tf.IndexedSlices` than Sum and Average.
+        NotImplementedError: of `tf.IndexedSlices` another reduction than Sum and Average, or scaled integers.
         ValueError: other misuse that this rank sees alone. As everything below it is TensorFlow's own class too, see
             the guide, and that class alone where the graph that it is in runs.
         MismatchError: the ranks disagree about dtype, shape or arguments; the job goes on.
@@ -333,27 +333,32 @@ def _allreduce_slices(slices: Any, parameters: Any, compression: Compressor[Tens
             f"tf.IndexedSlices can be reduced by Sum or Average, not by {op.name.capitalize()}: make them dense with "
             "tf.convert_to_tensor"
         )
+    if not values.dtype.is_floating and (prescale, postscale) != (1.0, 1.0):
+        raise NotImplementedError(
+            f"tf.IndexedSlices of {values.dtype.name} take no scale factors, only those of floats do: make them dense "
+            "with tf.convert_to_tensor"
+        )
     compression = compression or Compression.none
     check_compressor(compression)
-    factor = prescale * postscale
-    if op is Average:
-        factor /= len(farandole.get_process_set_ids_and_ranks()[number])
+    divisor = len(farandole.get_process_set_ids_and_ranks()[number]) if op is Average else 1
     sent, context = compression.compress(values)
     both = [sent, as_tensor(slices.indices)]
     gathered, indices = perform(Kind.ALLGATHER, both, (name, 0, 0, 1.0, 1.0, number))
     gathered = compression.decompress(gathered, context)
-    if factor != 1.0:
-        gathered, indices = _scaled_rows(gathered, indices, factor)
+    if not values.dtype.is_floating:
+        gathered, indices = _divided(gathered, indices, divisor)
+    elif (factor := prescale * postscale / divisor) != 1.0:
+        gathered = gathered * tf.cast(factor, gathered.dtype)
     return tf.IndexedSlices(gathered, indices, slices.dense_shape)
 
 
-def _scaled_rows(values: Tensor, indices: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-    """Rows and their indices. Integers are added up before they are scaled and truncated, as in a dense average."""
-    if values.dtype.is_floating:
-        return values * tf.cast(factor, values.dtype), indices
+def _divided(rows: Tensor, indices: Tensor, divisor: int) -> tuple[Tensor, Tensor]:
+    """Rows of integers and their indices: added up, then divided and truncated, as in a dense average."""
+    if divisor == 1:
+        return rows, indices
     indices, places = tf.unique(indices)
-    sums = tf.math.unsorted_segment_sum(values, places, tf.size(indices))
-    return tf.cast(tf.cast(sums, tf.float64) * factor, values.dtype), indices
+    sums = tf.math.unsorted_segment_sum(rows, places, tf.size(indices))
+    return tf.cast(tf.cast(sums, tf.float64) / divisor, rows.dtype), indices  # 49 * (1 / 49) would be 0
 
 
 def _row_counts(splits: Any) -> tuple[Any, Any]:
