@@ -6,7 +6,6 @@ Nothing is unpickled that did not come over the job's authenticated connections.
 from __future__ import annotations
 
 import ctypes
-import io
 import pickle
 import struct
 from typing import Any, TypeVar, cast
@@ -121,11 +120,9 @@ def _of_size(parameters: Parameters) -> Parameters:
 
 
 def _pickled(obj: object) -> bytearray:
-    import cloudpickle
+    from farandole._runtime import pickling
 
-    stream = io.BytesIO()
-    cloudpickle.dump(obj, stream)
-    return bytearray(stream.getbuffer())
+    return bytearray(pickling.dumps(obj))
 
 
 def _broadcast(memory: Any, nbytes: int, dtype: DType, shape: tuple[int, ...], parameters: Parameters) -> None:

@@ -41,11 +41,11 @@ def _connection(name: str) -> socket.socket:
 
 
 def _perform(request: bytes) -> bytes:
-    import cloudpickle
+    from farandole._runtime import pickling
 
     try:
         function, args = pickle.loads(request)
-        return bytes(cloudpickle.dumps((True, function(*args))))
+        return bytes(pickling.dumps((True, function(*args))))
     except Exception:
         return pickle.dumps((False, traceback.format_exc()))
 

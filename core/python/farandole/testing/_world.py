@@ -67,12 +67,12 @@ class World:
                 processes are ended then.
         """
         __tracebackhide__ = True
-        import cloudpickle
+        from farandole._runtime import pickling
 
         if not self._processes:
             self._start()
         with by_value(function):
-            request = cloudpickle.dumps((function, args))
+            request = bytes(pickling.dumps((function, args)))
         try:
             for each in self._sockets:
                 _wire.send(each, request)

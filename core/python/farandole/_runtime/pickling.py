@@ -1,0 +1,41 @@
+"""Objects and functions as bytes, for other processes of the same program.
+
+cloudpickle sends a function of a script or a test by value. From 3.1.3 it replaces the name of the function's file by
+"<dynamic-code>"; here the code keeps it, since tracebacks and our messages about call sites name the file.
+
+Imported at the first use: cloudpickle takes longer to import than all of farandole.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import cloudpickle
+
+_reduced_by_cloudpickle = cloudpickle.Pickler.dispatch_table[types.CodeType]
+
+
+def dumps(obj: object) -> memoryview:
+    """`obj`, pickled; functions and classes that the reader cannot import travel by value, with their files' names.
+
+    `pickle.loads` reads it, in a process that can import farandole.
+    """
+    stream = BytesIO()
+    _Pickler(stream).dump(obj)
+    return stream.getbuffer()
+
+
+def _reduced(code: types.CodeType) -> tuple[Callable[..., types.CodeType], tuple[Any, ...]]:
+    make, arguments = _reduced_by_cloudpickle(code)
+    return _code_of_file, (code.co_filename, make, arguments)
+
+
+def _code_of_file(file: str, make: Callable[..., types.CodeType], arguments: tuple[Any, ...]) -> types.CodeType:
+    return make(*arguments).replace(co_filename=file)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({types.CodeType: _reduced})
