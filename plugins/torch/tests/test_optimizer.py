@@ -258,6 +258,30 @@ def test_sparse_gradients_are_gathered_or_made_dense(as_dense):
     world(2).run(sparse, as_dense)
 
 
+def sparse_adam_of_dense_sums():
+    embedding = torch.nn.Embedding(5, 2, sparse=True).double()
+    hvd.broadcast_parameters(embedding.state_dict(), root_rank=0)
+    alone = copy.deepcopy(embedding)
+    plain = torch.optim.SparseAdam(alone.parameters(), lr=0.1)
+    optimizer = torch.optim.SparseAdam(embedding.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, embedding.named_parameters(), sparse_as_dense=True)
+    for step in range(3):
+        optimizer.zero_grad()
+        if step == 0 or hvd.rank() == 0:  # later one rank has no gradient
+            embedding(torch.tensor([hvd.rank(), 4])).sum().backward()
+        optimizer.step()
+        rows = [0, 1, 4, 4] if step == 0 else [0, 4]
+        alone.weight.grad = None
+        (alone(torch.tensor(rows)).sum() / hvd.size()).backward()
+        plain.step()
+        assert embedding.weight.grad.layout is torch.sparse_coo
+        assert torch.allclose(embedding.weight, alone.weight)
+
+
+def test_an_optimizer_for_sparse_gradients_only_takes_those_reduced_as_dense_ones():
+    world(2).run(sparse_adam_of_dense_sums)
+
+
 def sparse_in_groups():
     embedding, linear = torch.nn.Embedding(5, 2, sparse=True).double(), torch.nn.Linear(2, 1).double()
     parameters = [embedding.weight, *linear.parameters()]

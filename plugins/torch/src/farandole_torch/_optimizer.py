@@ -70,8 +70,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         num_groups: the older form of an integer `groups`.
         groups: a number of groups, or lists of parameters: gradients of a group are reduced as one operation.
-        sparse_as_dense: convert sparse gradients to dense ones; without it their rows are gathered (Average and Sum),
-            and a rank that has no gradient for such a parameter in the first step is a MismatchError.
+        sparse_as_dense: reduce sparse gradients as dense ones (SparseAdam gets sparse ones); without it their rows are
+            gathered (Average and Sum); no gradient on a rank in the first step is a MismatchError then.
         process_set: the ranks whose gradients are reduced with each other, by default all. On the others nothing is
             added.
 

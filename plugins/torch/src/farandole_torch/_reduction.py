@@ -40,16 +40,19 @@ class Reduction:
         self._op, self._process_set = op, process_set
         self._sparse_as_dense = sparse_as_dense
         self._sparse_dims: dict[int, int] = {}  # index -> of the last sparse gradient
+        self._reduced_as_dense: dict[int, int] = {}  # index -> the same, where dense ones are reduced in its place
         self._hooked: set[int] = set()
         self._agreement = Agreement(process_set)
         self._required: Required | None = None  # in the step that has begun
         self._handed: dict[int, tuple[Tensor, int]] = {}  # index -> the gradient that backward left, and its version
         self.has_lost = False  # another optimizer has taken a parameter
         self._is_alone = True
+        self._wants_sparse = False
 
     def start(self, optimizer: Any, reducer: GradientReducer[Tensor], is_alone: bool) -> None:
         """Begin to watch the parameters and the optimizer's steps. `is_alone`: there is nobody to reduce with."""
         self.reducer, self._is_alone = reducer, is_alone
+        self._wants_sparse = isinstance(optimizer, torch.optim.SparseAdam)  # which refuses others
         if is_alone:
             return
         self._watch()
@@ -78,6 +81,8 @@ class Reduction:
         wanted = [i for i, each in enumerate(self._parameters) if each.requires_grad or required[i]]
         changed = self._changed()
         self._finish(wanted, required)
+        if self._wants_sparse:
+            self._make_sparse_again()
         if changed:
             raise ValueError(
                 f"the gradient of {changed!r} was changed between backward() and step(), while it was being reduced: "
@@ -246,8 +251,16 @@ class Reduction:
         if gradient is None:
             parameter.grad = self._zeros(index, parameter)
         elif gradient.layout is not torch.strided and self._sparse_as_dense:
+            self._reduced_as_dense[index] = gradient.sparse_dim()
             parameter.grad = gradient.to_dense()
         return parameter.grad
+
+    def _make_sparse_again(self) -> None:
+        """The gradients that were reduced as dense ones; without their rows of zeros."""
+        for index, sparse_dim in self._reduced_as_dense.items():
+            gradient = self._parameters[index].grad
+            if gradient is not None and gradient.layout is torch.strided:
+                self._parameters[index].grad = gradient.to_sparse(sparse_dim)
 
     def _zeros(self, index: int, parameter: Parameter) -> Tensor:
         """Of the layout that the parameter's last gradient had: that of the ranks that have one now."""
