@@ -79,7 +79,8 @@ def build_environment(session: nox.Session, name: str = "build", interpreter: st
 
 
 def distributions() -> list[Path]:
-    return [ROOT / "core" / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
+    below = [*ROOT.glob("plugins/*/pyproject.toml"), *ROOT.glob("plugins/*/distribution/pyproject.toml")]
+    return [ROOT / "core" / "pyproject.toml", *sorted(below)]
 
 
 @one_at_a_time
@@ -129,7 +130,8 @@ class Framework:
     @property
     def distributions(self) -> Sequence[str]:
         """The folders whose wheels it has."""
-        return ["core", f"plugins/{self.plugin}", *(["plugins/_template"] if self.plugin == "torch" else [])]
+        own = ["plugins/_template", "plugins/horovod/distribution"] if self.plugin == "torch" else []
+        return ["core", f"plugins/{self.plugin}", *own, *(["plugins/horovod"] if self.plugin != "core" else [])]
 
     def packages(self, session: nox.Session) -> Environment | None:
         """All but Farandole. None, once it is said why, where that cannot be; under CI=true that is an error."""

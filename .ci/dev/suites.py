@@ -14,10 +14,22 @@ TORCH, MXNET = pytorch(), mxnet()
 OLDEST, *_, NEWEST = (tensorflow(version) for version in pins.TENSORFLOW_PYTHONS)
 EXAMPLES = "tests/frameworks/examples"
 
+# Programs for Horovod, fetched from the package index, run by a session of their own.
+PROGRAMS: dict[str, Beside] = {
+    "tests/programs/test_mxnet_programs.py": (MXNET,),
+    "tests/programs/test_tensorflow_programs.py": (OLDEST,),
+    "tests/programs/test_torch_programs.py": (TORCH,),
+}
+
 # A folder or file of tests -> the environments of its default run. tests/gpus is run by hand.
 SUITES: dict[str, Beside] = {
     "core/tests/python": (TORCH,),
     "plugins/_template/tests": (TORCH,),
+    "plugins/horovod/tests/test_common.py": (TORCH,),
+    "plugins/horovod/tests/test_horovodrun.py": (TORCH,),
+    "plugins/horovod/tests/test_mxnet.py": (MXNET,),
+    "plugins/horovod/tests/test_tensorflow.py": (NEWEST,),
+    "plugins/horovod/tests/test_torch.py": (TORCH,),
     "plugins/mxnet/tests": (MXNET,),
     "plugins/tensorflow/tests": (NEWEST,),
     "plugins/torch/tests": (TORCH,),
@@ -32,6 +44,7 @@ SUITES: dict[str, Beside] = {
     f"{EXAMPLES}/test_torch_examples.py": (TORCH,),
     "tests/frameworks/together": (Together((MXNET, OLDEST)), Together((TORCH, NEWEST)), Together((MXNET, TORCH))),
     "tests/launch": (TORCH,),
+    "tests/packaging/test_horovod_wheel.py": (TORCH,),
     "tests/packaging/test_mxnet_wheel.py": (MXNET,),
     "tests/packaging/test_tensorflow_wheel.py": (NEWEST,),
     "tests/packaging/test_torch_wheel.py": (TORCH,),
@@ -43,9 +56,10 @@ LONG += ["plugins/torch/tests/test_drawn_training.py", "tests/packaging/test_mxn
 
 def within(path: str) -> list[tuple[str, Beside]]:
     """The suites below a folder; or the path itself with the environments of its suite, PyTorch's where it has none."""
-    below = [(suite, beside) for suite, beside in SUITES.items() if suite.startswith(f"{path.rstrip('/')}/")]
+    suites = SUITES | PROGRAMS
+    below = [(suite, beside) for suite, beside in suites.items() if suite.startswith(f"{path.rstrip('/')}/")]
     file = path.partition("::")[0].rstrip("/")
-    own = [beside for suite, beside in SUITES.items() if f"{file}/".startswith(f"{suite}/")]
+    own = [beside for suite, beside in suites.items() if f"{file}/".startswith(f"{suite}/")]
     return below or [(path, own[0] if own else (TORCH,))]
 
 

@@ -19,6 +19,7 @@ TESTING_PACKAGES = CORE_PACKAGES | {"pytest"}
 LAUNCH_PACKAGES = {"click", "psutil", "rich", "yaml"}
 BY_NAME_FILES = {CORE + "keras.py"}  # may import modules by computed names: Keras, and the plugin of what it runs on
 BY_NAME_FILES |= {TESTING + "_template.py", TESTING + "conformance.py"}  # what a test asks to have imported
+DROP_IN = "plugins/horovod/src/horovod/"  # passes on the names of all plugins, of the launcher and of farandole.keras
 PRIVATE_FILES = {"_private.py", "private.py"}  # list what a package uses of its framework without a promise
 _OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # which Python promises
 _BY_TEXT = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
@@ -27,6 +28,7 @@ _SHARED = ("horovod_names", "other_launchers", "rank_records")  # which the laun
 BETWEEN = {f"farandole._start.{name}" for name in _SHARED}
 
 ENVIRONMENT_FILES = {CORE + "_start/environment.py", LAUNCH + "environment.py"}
+ENVIRONMENT_FILES |= {DROP_IN + "_environment.py"}
 ENVIRONMENT_FILES |= {TESTING + "_template.py"}  # a fork takes over the environment of the process that it becomes
 _ENVIRONMENT_NAMES = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
@@ -98,7 +100,7 @@ def import_by_name_violations(files: Iterable[Source]) -> list[str]:
                 name = node.id if isinstance(node, ast.Name) else node.attr
                 if name in ("import_module", "__import__"):
                     found.append(f"{source.path}:{node.lineno}: {name} may import what no rule sees")
-        if not inside and not re.match(r"plugins/[^/]+/src/", source.path):
+        if source.path.startswith(DROP_IN) or (not inside and not re.match(r"plugins/[^/]+/src/", source.path)):
             continue
         for line, origin, name in imports(source):
             if _below(f"{origin}.{name}" if origin == "farandole" and name else origin, "farandole.keras"):
@@ -118,6 +120,8 @@ def plugin_import_violations(files: Iterable[Source]) -> list[str]:
             top = origin.split(".")[0]
             if top == "farandole" and any(_is_private(part) for part in module.split(".")):
                 found.append(f"{source.path}:{line}: {module} is private to farandole")
+            if source.path.startswith(DROP_IN):
+                continue
             if _below(module, "farandole.launch"):
                 found.append(f"{source.path}:{line}: a plugin may not know the launcher")
             if top.startswith("farandole_") and not f"{top}_".startswith(f"{match[1]}_"):
@@ -169,12 +173,14 @@ def private_framework_violations(files: Iterable[Source]) -> list[str]:
     found = []
     for sources in packages.values():
         own = _names_of_its_own(sources)
+        package = module_of(sources[0].path).partition(".")[0]
         for source in sources:
             if source.path.rpartition("/")[2] in PRIVATE_FILES:
                 continue
             for line, origin, name in imports(source):
                 module = f"{origin}.{name}" if name else origin
-                is_ours = origin.split(".")[0].startswith("farandole")
+                top = origin.partition(".")[0]
+                is_ours = top == package or top.startswith("farandole")
                 if not is_ours and (any(map(_is_private, module.split("."))) or _INTERNAL.match(module)):
                     found.append(f"{source.path}:{line}: {module} is private to its framework; _private.py lists such")
             for node in ast.walk(ast.parse(source.text)):

@@ -103,7 +103,10 @@ hvd.shutdown()
     assert "mean is right on 1 of 2" in output
 
 
-@pytest.mark.parametrize("wheel", WHEELS, ids=lambda path: path.name.split("-")[0])
+TYPED = [path for path in WHEELS if "horovod" not in path.name]  # as Horovod has no types, its stand-in has none
+
+
+@pytest.mark.parametrize("wheel", TYPED, ids=lambda path: path.name.split("-")[0])
 def test_a_wheel_carries_types_and_no_sources(wheel: Path) -> None:
     assert strangers_in(wheel) == []
 

@@ -38,12 +38,24 @@ _ANSWERS = {
 }
 _FLAGS = {flag: answer for flags, answer in _ANSWERS.items() for flag in flags.split()}
 
+# Horovod's setting -> the one of ours with its meaning, whose values may have another form; the first of two wins.
+COUNTERPARTS = {
+    "HOROVOD_FUSION_THRESHOLD": "FARANDOLE_FUSION_THRESHOLD",
+    "HOROVOD_STALL_CHECK_DISABLE": "FARANDOLE_WARN_AFTER",
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": "FARANDOLE_WARN_AFTER",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "FARANDOLE_TIMEOUT",
+    "HOROVOD_LOG_LEVEL": "FARANDOLE_LOG_LEVEL",
+    "HOROVOD_TIMELINE": "FARANDOLE_TIMELINE",
+    "HOROVOD_TIMELINE_MARK_CYCLES": "FARANDOLE_TIMELINE_MARK_CYCLES",
+    "HOROVOD_START_TIMEOUT": "FARANDOLE_START_TIMEOUT",
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": "FARANDOLE_START_TIMEOUT",
+}
 _SETTINGS = {
+    **COUNTERPARTS,
     "HOROVOD_FUSION_THRESHOLD": "FARANDOLE_FUSION_THRESHOLD, in bytes",
     "HOROVOD_STALL_CHECK_TIME_SECONDS": "FARANDOLE_WARN_AFTER, in seconds",
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "FARANDOLE_TIMEOUT, in seconds",
     "HOROVOD_STALL_CHECK_DISABLE": "FARANDOLE_WARN_AFTER, a large number of seconds",
-    "HOROVOD_LOG_LEVEL": "FARANDOLE_LOG_LEVEL",
     "HOROVOD_TIMELINE": "farandole run --timeline-filename FILE",
     "HOROVOD_TIMELINE_MARK_CYCLES": "farandole run --timeline-mark-cycles",
     "HOROVOD_START_TIMEOUT": "farandole run --start-timeout SECONDS",
@@ -74,6 +86,8 @@ def about_flags(arguments: Iterable[str], with_value: frozenset[str]) -> str:
 
 
 def about_settings(environment: Mapping[str, str]) -> str:
-    """A sentence about those of Horovod's settings that are set, and what they are here; "" where there is none."""
-    found = [f"{name} ({_SETTINGS[name]})" for name in sorted(_SETTINGS) if environment.get(name)]
-    return f"Horovod's settings are not read; here they are in brackets: {'; '.join(found)}." if found else ""
+    """A sentence about those of Horovod's settings of which Farandole's own is not set; "" where there is none."""
+    open_ones = [name for name in sorted(_SETTINGS) if COUNTERPARTS.get(name) not in environment]
+    found = [f"{name} ({_SETTINGS[name]})" for name in open_ones if environment.get(name)]
+    only = "only programs that import horovod read Horovod's settings; here they are in brackets"
+    return f"{only}: {'; '.join(found)}." if found else ""

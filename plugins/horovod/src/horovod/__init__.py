@@ -1,0 +1,22 @@
+"""The module `horovod` on Farandole: programs written for Horovod 0.28.1 run unchanged.
+
+Its names are those of Farandole's plugins. `docs/guide/coming-from-horovod.md` says what differs on purpose.
+"""
+
+from farandole.plugin import register_plugin as _register_plugin
+
+from horovod._environment import check_alone as _check_alone
+
+_check_alone()
+_register_plugin(__name__)  # a line that an error names is of the program, not of a function here
+
+from horovod._later import attribute_error as _attribute_error  # noqa: E402
+from horovod.runner import run  # noqa: E402
+
+__version__ = "0.28.1+farandole"
+
+__all__ = ["run"]
+
+
+def __getattr__(name: str) -> object:
+    raise _attribute_error(__name__, name)

@@ -1,0 +1,35 @@
+"""A sentence for each part of Horovod that Farandole has not, with the way that there is."""
+
+from __future__ import annotations
+
+_RESTART = "until then save checkpoints, and start the job again from the last one"
+_COMMAND = "until then start the ranks by the command, horovodrun -np 2 python train.py"
+_INSTEAD = {
+    "elastic": f"jobs that go on with fewer or more ranks come with a later release; {_RESTART}",
+    "ray": f"ranks that are Ray's workers come with a later release; {_COMMAND}",
+    "run": f"functions that run on several ranks come with a later release; {_COMMAND}",
+    "spark": f"ranks that are Spark's tasks come with a later release; {_COMMAND}",
+    "data": "the frameworks have loaders that work ahead: torch.utils.data.DataLoader with num_workers, "
+    "tf.data.Dataset.prefetch, tf.data.experimental.service",
+}
+
+
+def _sentence(what: str) -> str:
+    return f"Farandole has no {what}: {_INSTEAD[what.rpartition('.')[2]]}"
+
+
+def import_error(module: str) -> ImportError:
+    """The error for a module that Horovod has."""
+    return ImportError(_sentence(module), name=module)
+
+
+def not_implemented(function: str) -> NotImplementedError:
+    """The error for a call of a function that Horovod has."""
+    return NotImplementedError(_sentence(function))
+
+
+def attribute_error(module: str, name: str) -> AttributeError:
+    """The error for a name that `module` lacks, whether Horovod has it or not."""
+    if name in _INSTEAD:
+        return AttributeError(_sentence(f"{module}.{name}"))
+    return AttributeError(f"module {module!r} has no attribute {name!r}")

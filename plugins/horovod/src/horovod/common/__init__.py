@@ -1,0 +1,1 @@
+"""The parts of Horovod that need no framework, from farandole."""

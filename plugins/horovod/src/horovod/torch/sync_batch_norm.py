@@ -1,0 +1,3 @@
+"""SyncBatchNorm, from farandole_torch."""
+
+from farandole_torch import SyncBatchNorm
