@@ -82,7 +82,7 @@ SENTENCES = {  # in what order their ranks fail is not known
     "late": r"farandole\.DeadlineError: .* has waited 3.* for rank 1",
     "batch": r"farandole\.DeadlineError: .* they wait for each other",
     "column": r"KeyError: 'no such column'",
-    "root": r"ValueError: root_rank=7 is not a rank of this world",
+    "root": r"ArgumentError: root_rank=7 is not a rank of this world",
 }
 
 

@@ -17,6 +17,8 @@ from farandole._api.builds import (
     rocm_built,
 )
 from farandole._api.errors import (
+    ArgumentError,
+    ArgumentTypeError,
     DeadlineError,
     FarandoleError,
     HorovodInternalError,
@@ -55,6 +57,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Adasum",
+    "ArgumentError",
+    "ArgumentTypeError",
     "Average",
     "DeadlineError",
     "FarandoleError",

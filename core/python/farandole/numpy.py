@@ -18,6 +18,7 @@ import numpy as np
 
 import farandole
 from farandole import *  # noqa: F403
+from farandole._api.errors import ArgumentError, ArgumentTypeError
 from farandole.plugin import Adapter, Buffer, Collectives, DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,9 +43,11 @@ class _ArrayAdapter(Adapter[Array]):
 
     def check_target(self, tensor: Any) -> None:
         if not isinstance(tensor, np.ndarray):
-            raise TypeError(f"a {type(tensor).__name__} cannot be written to; give an array to the forms in place")
+            raise ArgumentTypeError(
+                f"a {type(tensor).__name__} cannot be written to; give an array to the forms in place"
+            )
         if not tensor.flags.writeable:
-            raise ValueError("the array is read-only; give a writable one to the forms in place")
+            raise ArgumentError("the array is read-only; give a writable one to the forms in place")
 
     def empty(self, like: Array, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> Array:
         if type(like) is np.ndarray and dtype in _NUMPY_DTYPES:
@@ -78,15 +81,17 @@ def _address(array: Array) -> int:
 
 def _describe_unusual(tensor: Any) -> tuple[DType, tuple[int, ...]]:
     if not isinstance(tensor, np.ndarray | np.generic):
-        raise TypeError(f"expected a numpy array, not {type(tensor).__name__}; convert it with numpy.asarray")
+        raise ArgumentTypeError(f"expected a numpy array, not {type(tensor).__name__}; convert it with numpy.asarray")
     if isinstance(tensor, np.ma.MaskedArray):
-        raise ValueError("masked arrays cannot be reduced or sent; choose what the masked elements are with filled()")
+        raise ArgumentError(
+            "masked arrays cannot be reduced or sent; choose what the masked elements are with filled()"
+        )
     if tensor.dtype in _DTYPES:
         return _DTYPES[tensor.dtype], tensor.shape
     if tensor.dtype.name == "bfloat16" and tensor.dtype.isnative:
         return DType.BFLOAT16, tensor.shape
     known = ", ".join(dtype.title for dtype in DType)
-    raise ValueError(f"arrays of dtype {tensor.dtype} cannot be reduced or sent; supported are {known}")
+    raise ArgumentError(f"arrays of dtype {tensor.dtype} cannot be reduced or sent; supported are {known}")
 
 
 def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
@@ -95,7 +100,9 @@ def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
     try:
         import ml_dtypes  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
-        raise ValueError("numpy has bfloat16 arrays only with the package ml_dtypes: pip install ml_dtypes") from None
+        raise ArgumentError(
+            "numpy has bfloat16 arrays only with the package ml_dtypes: pip install ml_dtypes"
+        ) from None
     bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return bfloat16
 

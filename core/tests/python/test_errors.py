@@ -13,6 +13,11 @@ def test_the_tree_of_exceptions():
     assert issubclass(farandole.MismatchError, ValueError)
     assert issubclass(farandole.NotInitializedError, farandole.FarandoleError)
     assert issubclass(farandole.NotInitializedError, ValueError)
+    assert issubclass(farandole.ArgumentError, ValueError) and issubclass(
+        farandole.ArgumentError, farandole.FarandoleError
+    )
+    assert issubclass(farandole.ArgumentTypeError, TypeError)
+    assert issubclass(farandole.ArgumentTypeError, farandole.FarandoleError)
     for recoverable in (farandole.PeerLostError, farandole.DeadlineError):
         assert issubclass(recoverable, farandole.RecoverableError)
     assert not issubclass(farandole.MismatchError, farandole.RecoverableError)

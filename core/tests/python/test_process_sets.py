@@ -114,7 +114,7 @@ def one_asks_for_what_cannot_be():
 def test_who_goes_on_after_a_refusal_is_in_step_with_the_others():
     for rank, (errors, total) in enumerate(spawn(3, one_asks_for_what_cannot_be, timeout=60)):
         assert total == 3.0
-        assert [kind for kind, _ in errors] == [ValueError] * (rank == 1) + [farandole.MismatchError]
+        assert [kind for kind, _ in errors] == [farandole.ArgumentError] * (rank == 1) + [farandole.MismatchError]
         assert re.search(r"rank 0 \(.*py:\d+\) has add_process_set, rank 1 \(.*py:\d+\) has allreduce", errors[-1][1])
 
 
@@ -137,5 +137,5 @@ def test_a_set_that_is_there_already_is_refused_on_all_ranks_whatever_the_others
         (kind, message), (plain, already) = errors
         assert kind is farandole.MismatchError
         assert "rank 0" in message and "rank 1" in message
-        assert (plain, already) == (ValueError, "process set 0 has the ranks [0, 1] already; use that one")
+        assert (plain, already) == (farandole.ArgumentError, "process set 0 has the ranks [0, 1] already; use that one")
         assert (sets, sums) == ([[0, 1], [1]], [[1], [1, 1]][rank])

@@ -50,15 +50,15 @@ def test_our_errors_are_shown_down_to_the_users_line(kind):
     assert uncaught.where == " at lightning.py:2"
 
 
-class InvalidError(ValueError):
-    """As plugins make it, of ValueError and of a class of their framework."""
-
-    __module__ = "farandole"
-
-
 @pytest.mark.parametrize(
     "error",
-    [ValueError("a bad root"), TypeError("no tensor"), InvalidError("a bad root"), farandole.NotInitializedError("x")],
+    [
+        ValueError("a bad setting"),
+        TypeError("no text"),
+        farandole.ArgumentError("a bad root"),
+        farandole.ArgumentTypeError("no tensor"),
+        farandole.NotInitializedError("x"),
+    ],
 )
 @pytest.mark.usefixtures("in_farandole")
 def test_a_call_that_we_refuse_on_this_rank_is_shown_down_to_the_users_line(error):

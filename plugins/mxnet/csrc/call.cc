@@ -28,7 +28,7 @@ Outcome failure;
 const char* ClassOf(int32_t code) {
   switch (code) {
     case FRD_INVALID:
-      return "farandole.InvalidError: ";
+      return "farandole.ArgumentError: ";
     case FRD_MISMATCH:
       return "farandole.MismatchError: ";
     case FRD_PEER_LOST:

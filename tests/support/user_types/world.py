@@ -68,7 +68,9 @@ def errors() -> str:
     except (hvd.PeerLostError, hvd.DeadlineError) as error:
         assert_type(error, hvd.PeerLostError | hvd.DeadlineError)
         return str(error)
-    except (hvd.MismatchError, hvd.NotInitializedError, hvd.RecoverableError) as error:
+    except (hvd.ArgumentError, hvd.ArgumentTypeError, hvd.NotInitializedError) as error:
+        return str(error)
+    except (hvd.MismatchError, hvd.RecoverableError) as error:
         return str(error)
     except (hvd.HorovodInternalError, hvd.FarandoleError) as error:
         return str(error)

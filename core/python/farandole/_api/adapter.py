@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from farandole._api.errors import ArgumentError
+
 T = TypeVar("T")
 
 
@@ -180,9 +182,9 @@ class Adapter(ABC, Generic[T]):
             try:
                 self.describe(tensor)
             except TypeError as error:
-                raise ValueError(f"the value of {name!r} is not a tensor: {error}") from None
+                raise ArgumentError(f"the value of {name!r} is not a tensor: {error}") from None
         if len(dict(pairs)) != len(pairs):
-            raise ValueError("two tensors have the same name; names must be unique")
+            raise ArgumentError("two tensors have the same name; names must be unique")
         return pairs
 
     def adopt(self, like: T, memory: memoryview, shape: tuple[int, ...], dtype: DType) -> T:
@@ -207,7 +209,7 @@ def _pairs(tensors: object) -> list[tuple[str, Any]]:
     if isinstance(tensors, Mapping):
         return sorted(((str(name), tensor) for name, tensor in tensors.items()), key=lambda pair: pair[0])
     if isinstance(tensors, str) or not isinstance(tensors, Iterable):
-        raise ValueError(f"expected a mapping or (name, tensor) pairs, not {type(tensors).__name__}")
+        raise ArgumentError(f"expected a mapping or (name, tensor) pairs, not {type(tensors).__name__}")
     return [
         each if isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) else (str(position), each)
         for position, each in enumerate(tensors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole._api.errors import ArgumentError, ArgumentTypeError
 from farandole._api.ops import ReduceOp, check_root, reduction
 from farandole._api.process_sets import ProcessSet, usable_id
 from farandole._start import world
@@ -40,17 +41,17 @@ def check_types(parameters: Parameters) -> None:
     """After the core has refused a call: raises TypeError where an argument was of a wrong type, and names it."""
     name, _, root, prescale, postscale, _ = parameters
     if not isinstance(name, str):
-        raise TypeError(f"name must be a string, not {name!r}") from None
+        raise ArgumentTypeError(f"name must be a string, not {name!r}") from None
     if not hasattr(root, "__index__"):
-        raise TypeError(f"root_rank must be a whole number, not {root!r}") from None
+        raise ArgumentTypeError(f"root_rank must be a whole number, not {root!r}") from None
     for what, factor in (("prescale_factor", prescale), ("postscale_factor", postscale)):
         if not hasattr(factor, "__float__") and not hasattr(factor, "__index__"):
-            raise TypeError(f"{what} must be a number, not {factor!r}") from None
+            raise ArgumentTypeError(f"{what} must be a number, not {factor!r}") from None
 
 
 def check_sequence(tensors: object) -> None:
     """Raises TypeError or ValueError for what is no group of tensors."""
     if not isinstance(tensors, list | tuple):
-        raise TypeError(f"a grouped operation takes a list or tuple of tensors, not {type(tensors).__name__}")
+        raise ArgumentTypeError(f"a grouped operation takes a list or tuple of tensors, not {type(tensors).__name__}")
     if not tensors:
-        raise ValueError("a grouped operation needs at least one tensor")
+        raise ArgumentError("a grouped operation needs at least one tensor")

@@ -1,21 +1,39 @@
 """The exceptions of Farandole: who is to blame decides the class, so that a program can react to it.
 
     FarandoleError (RuntimeError)
+      ArgumentError (also ValueError)        a call that cannot be, whatever the other ranks ask for: a bad root, an
+                                             unsupported dtype, a name in flight twice, too many process sets
+      ArgumentTypeError (also TypeError)     an argument of a type that the call does not take
       MismatchError (also ValueError)        the ranks asked for different things: fix the program; the job goes on
       NotInitializedError (also ValueError)  used before init() or after shutdown()
       RecoverableError                       the world is broken; a new one could go on from the last checkpoint
         PeerLostError                          a rank died or left
         DeadlineError (also TimeoutError)      a living rank did not come in time
 
-A call that cannot be, whatever the other ranks ask for (a bad root, an unsupported dtype, a name in flight twice, more
-process sets than there can be), is a plain ValueError.
+Programs written for Horovod catch a refused call as a RuntimeError, which all of these are. A bad argument of an
+optimizer, or a setting that cannot be, is a plain ValueError or TypeError.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 
 class FarandoleError(RuntimeError):
-    """Base of every error that is not a plain misuse of one function."""
+    """Base of what collectives raise."""
+
+    if not TYPE_CHECKING:
+        __init__ = (
+            Exception.__init__
+        )  # by which TensorFlow knows an error that it can raise again with the user's lines
+
+
+class ArgumentError(FarandoleError, ValueError):
+    """A call of this rank that cannot be, whatever the other ranks ask for; the job goes on."""
+
+
+class ArgumentTypeError(FarandoleError, TypeError):
+    """An argument of a type that the call does not take; the job goes on."""
 
 
 class MismatchError(FarandoleError, ValueError):
@@ -51,7 +69,7 @@ def not_initialized() -> NotInitializedError:
 
 # The compiled core's error kinds (see _core.pyi) -> what Python raises.
 TYPES_BY_KIND: dict[int, type[BaseException]] = {
-    1: ValueError,
+    1: ArgumentError,
     2: MismatchError,
     3: PeerLostError,
     4: DeadlineError,
@@ -60,5 +78,5 @@ TYPES_BY_KIND: dict[int, type[BaseException]] = {
 }
 
 # Tracebacks show the name by which users catch it.
-for _error in (FarandoleError, MismatchError, NotInitializedError, RecoverableError, PeerLostError, DeadlineError):
+for _error in (FarandoleError, *TYPES_BY_KIND.values(), ArgumentTypeError, RecoverableError):
     _error.__module__ = "farandole"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import warnings
 
+from farandole._api.errors import ArgumentError, ArgumentTypeError
 from farandole._runtime.call_sites import stack_level
 
 
@@ -59,12 +60,12 @@ def reduction(average: bool | ReduceOp | None, op: ReduceOp | int | None) -> Red
             return ReduceOp(op)
         except ValueError:
             known = ", ".join(each.name.capitalize() for each in ReduceOp)
-            raise ValueError(f"op={op!r} is no reduction; choose one of {known}") from None
+            raise ArgumentError(f"op={op!r} is no reduction; choose one of {known}") from None
     if op is not None:
-        raise ValueError(f"average={average!r} and op={op!r} are both given; leave out average, op says it all")
+        raise ArgumentError(f"average={average!r} and op={op!r} are both given; leave out average, op says it all")
     if isinstance(average, ReduceOp):
         given = average.name.capitalize()
-        raise ValueError(f"average={given} is a reduction: name the argument, op={given}; average is True or False")
+        raise ArgumentError(f"average={given} is a reduction: name the argument, op={given}; average is True or False")
     text = "average= is deprecated; say op=Average or op=Sum instead"
     warnings.warn(text, DeprecationWarning, stacklevel=stack_level())
     return ReduceOp.AVERAGE if average else ReduceOp.SUM
@@ -75,15 +76,15 @@ def check_root(root_rank: int, size: int) -> None:
     try:
         is_there = 0 <= root_rank < size
     except TypeError:
-        raise TypeError(f"root_rank must be a whole number, not {root_rank!r}") from None
+        raise ArgumentTypeError(f"root_rank must be a whole number, not {root_rank!r}") from None
     if not is_there:
-        raise ValueError(f"root_rank={root_rank} is not a rank of this world; its ranks are 0 to {size - 1}")
+        raise ArgumentError(f"root_rank={root_rank} is not a rank of this world; its ranks are 0 to {size - 1}")
 
 
 def check_linear(op: ReduceOp, what: str, detached: str) -> None:
     """Raise ValueError for a reduction of `what` that has no gradient; `detached` leaves a tensor out of them."""
     if op not in (Sum, Average):
-        raise ValueError(
+        raise ArgumentError(
             f"{what} with op={op.name.capitalize()} has no gradient: give it {detached}, or use Sum or Average"
         )
 
@@ -91,7 +92,7 @@ def check_linear(op: ReduceOp, what: str, detached: str) -> None:
 def check_not_adasum(op: ReduceOp, what: str) -> None:
     """Raises ValueError for Adasum, which is a reduction of whole tensors."""
     if op is ReduceOp.ADASUM:
-        raise ValueError(f"{what} cannot do op=Adasum, which only allreduce can; choose another reduction")
+        raise ArgumentError(f"{what} cannot do op=Adasum, which only allreduce can; choose another reduction")
 
 
 def predivide_factors(op: ReduceOp, factor: float) -> tuple[float, float]:
@@ -102,7 +103,7 @@ def predivide_factors(op: ReduceOp, factor: float) -> tuple[float, float]:
     if factor == 1.0:
         return 1.0, 1.0
     if op is not ReduceOp.AVERAGE:
-        raise ValueError(f"gradient_predivide_factor={factor} needs op=Average, not {op.name.capitalize()}")
+        raise ArgumentError(f"gradient_predivide_factor={factor} needs op=Average, not {op.name.capitalize()}")
     if not factor > 0:
-        raise ValueError(f"gradient_predivide_factor={factor} must be positive")
+        raise ArgumentError(f"gradient_predivide_factor={factor} must be positive")
     return 1.0 / factor, factor

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from farandole._api.earlier import await_earlier
-from farandole._api.errors import not_initialized
+from farandole._api.errors import ArgumentError, not_initialized
 from farandole._api.ops import Kind
 from farandole._runtime.native import core
 from farandole._start.communicators import Communicator, communicator, ranks_of
@@ -24,11 +24,11 @@ def _checked_ranks(ranks: Iterable[int]) -> _Ranks:
     try:
         checked = tuple(sorted({each.__index__() for each in ranks}))
     except (TypeError, AttributeError):
-        raise ValueError(f"a process set is made of ranks, such as [0, 1], not of {ranks!r}") from None
+        raise ArgumentError(f"a process set is made of ranks, such as [0, 1], not of {ranks!r}") from None
     if not checked:
-        raise ValueError("a process set needs at least one rank")
+        raise ArgumentError("a process set needs at least one rank")
     if checked[0] < 0:
-        raise ValueError(f"a process set is made of ranks from 0 on; {checked[0]} is none")
+        raise ArgumentError(f"a process set is made of ranks from 0 on; {checked[0]} is none")
     return checked
 
 
@@ -88,7 +88,7 @@ class ProcessSet:
             return None
         rank, ranks = _state.place[0], self.ranks
         if rank not in ranks:
-            raise ValueError(f"rank {rank} is not in {self}, so it has no rank there; ask included() first")
+            raise ArgumentError(f"rank {rank} is not in {self}, so it has no rank there; ask included() first")
         return ranks.index(rank)
 
     def included(self) -> bool | None:
@@ -181,7 +181,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         False
     """
     if not isinstance(process_set, ProcessSet):
-        raise ValueError(f"remove_process_set takes a ProcessSet, not {process_set!r}")
+        raise ArgumentError(f"remove_process_set takes a ProcessSet, not {process_set!r}")
     ranks = process_set._ranks
     with _state.lock:
         _need_world()
@@ -218,7 +218,7 @@ def process_set_included(process_set_id: int = 0) -> bool:
     """
     sets = get_process_set_ids_and_ranks()
     if process_set_id not in sets:
-        raise ValueError(f"there is no process set {process_set_id}; there are {sorted(sets)}")
+        raise ArgumentError(f"there is no process set {process_set_id}; there are {sorted(sets)}")
     return _state.place[0] in sets[process_set_id]
 
 
@@ -262,7 +262,7 @@ def is_alone(process_set: ProcessSet | None) -> bool:
 
 def _check_is_set(thing: object) -> None:
     if not isinstance(thing, ProcessSet):
-        raise ValueError(f"process_set={thing!r} is no ProcessSet; add_process_set(ranks) returns one")
+        raise ArgumentError(f"process_set={thing!r} is no ProcessSet; add_process_set(ranks) returns one")
 
 
 def _checked_id(process_set: ProcessSet) -> int:
@@ -270,11 +270,11 @@ def _checked_id(process_set: ProcessSet) -> int:
     ranks, (rank, size) = process_set.ranks, _state.place
     number = process_set.process_set_id
     if ranks[-1] >= size:
-        raise ValueError(f"{process_set} has rank {ranks[-1]}, but this world has the ranks 0 to {size - 1} only")
+        raise ArgumentError(f"{process_set} has rank {ranks[-1]}, but this world has the ranks 0 to {size - 1} only")
     if number is None:
         raise _unknown(process_set)
     if rank not in ranks:
-        raise ValueError(f"rank {rank} is not in {process_set}; make the call on the ranks of the set only")
+        raise ArgumentError(f"rank {rank} is not in {process_set}; make the call on the ranks of the set only")
     return number
 
 
@@ -289,7 +289,7 @@ def requested(process_sets: object, size: int, comm: Communicator | None = None)
     if process_sets is None or (isinstance(process_sets, str) and process_sets == "dynamic"):
         process_sets = []
     if not isinstance(process_sets, list | tuple):
-        raise ValueError(f"init(process_sets=...) takes a list of ProcessSets, not {process_sets!r}")
+        raise ArgumentError(f"init(process_sets=...) takes a list of ProcessSets, not {process_sets!r}")
     given: dict[_Ranks, int] = {tuple(range(size)): 0}
     for each in process_sets:
         added = each if isinstance(each, ProcessSet) else ProcessSet(each)
@@ -365,14 +365,16 @@ def _need_world() -> None:
         raise not_initialized()
 
 
-def _unknown(process_set: ProcessSet) -> ValueError:
-    return ValueError(f"{process_set} is not known in this world; call add_process_set with it on every rank first")
+def _unknown(process_set: ProcessSet) -> ArgumentError:
+    return ArgumentError(f"{process_set} is not known in this world; call add_process_set with it on every rank first")
 
 
-def _present(ranks: _Ranks, present: dict[_Ranks, int]) -> ValueError:
-    return ValueError(f"process set {present[ranks]} has the ranks {list(ranks)} already; use that one")
+def _present(ranks: _Ranks, present: dict[_Ranks, int]) -> ArgumentError:
+    return ArgumentError(f"process set {present[ranks]} has the ranks {list(ranks)} already; use that one")
 
 
 def _check_fits(ranks: _Ranks, size: int) -> None:
     if ranks[-1] >= size:
-        raise ValueError(f"a process set cannot have rank {ranks[-1]}: this world has the ranks 0 to {size - 1} only")
+        raise ArgumentError(
+            f"a process set cannot have rank {ranks[-1]}: this world has the ranks 0 to {size - 1} only"
+        )

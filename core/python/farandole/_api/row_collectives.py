@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from farandole._api.adapter import Adapter, DType
 from farandole._api.calls import Parameters, check_sequence, plain, reducing
+from farandole._api.errors import ArgumentError
 from farandole._api.handles import Handle
 from farandole._api.ops import Average, Kind, ReduceOp, check_not_adasum
 from farandole._api.process_sets import ProcessSet, size_of
@@ -302,13 +303,13 @@ class RowCollectives(Generic[T]):
 
     def _check_sparse(self, indices: T, values: T, op: ReduceOp) -> None:
         if op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
-            raise ValueError(f"op={op!r}: sparse tensors can only be reduced by Sum or Average")
+            raise ArgumentError(f"op={op!r}: sparse tensors can only be reduced by Sum or Average")
         dtype, shape = self.adapter.describe(values)
         places = self.adapter.describe(indices)[1]
         if not shape or not places or shape[0] != places[0]:
-            raise ValueError(f"indices of shape {tuple(places)} do not belong to values of shape {tuple(shape)}")
+            raise ArgumentError(f"indices of shape {tuple(places)} do not belong to values of shape {tuple(shape)}")
         if op == ReduceOp.AVERAGE and not dtype.is_floating:
-            raise ValueError(f"an average of sparse tensors is for floats, not for {dtype.title}; use op=Sum")
+            raise ArgumentError(f"an average of sparse tensors is for floats, not for {dtype.title}; use op=Sum")
 
 
 def _only(results: list[T]) -> T:
@@ -320,7 +321,7 @@ def _row_counts(splits: Any, members: int) -> list[int]:
         values = splits.tolist() if hasattr(splits, "tolist") else splits
         rows = [each.__index__() for each in values]
     except (TypeError, AttributeError):
-        raise ValueError(f"splits must be a list or a one-dimensional tensor of integers, not {splits!r}") from None
+        raise ArgumentError(f"splits must be a list or a one-dimensional tensor of integers, not {splits!r}") from None
     if len(rows) != members:
-        raise ValueError(f"there are {len(rows)} splits for {members} ranks; give one for each rank of the set")
+        raise ArgumentError(f"there are {len(rows)} splits for {members} ranks; give one for each rank of the set")
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from farandole._api.errors import ArgumentTypeError
 from farandole._api.handles import Handle
 from farandole._runtime.native import core
 
@@ -37,5 +38,5 @@ def synchronize(handle: Handle[R]) -> R:
     return result
 
 
-def _refusal(thing: object) -> TypeError:
-    return TypeError(f"{thing!r} is no handle; the functions whose names end in _async or _async_ return one")
+def _refusal(thing: object) -> ArgumentTypeError:
+    return ArgumentTypeError(f"{thing!r} is no handle; the functions whose names end in _async or _async_ return one")

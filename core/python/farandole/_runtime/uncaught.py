@@ -81,8 +81,8 @@ def _translated(error: BaseException) -> BaseException:
 
 def _is_refusal(error: BaseException, trace: TracebackType | None, is_translated: bool) -> bool:
     """True where Farandole refused a call of this rank alone, whatever the other ranks call."""
-    if type(error).__module__ == "farandole":  # NotInitializedError, and those of plugins
-        return isinstance(error, ValueError)
+    if type(error).__module__ == "farandole":  # and those of plugins
+        return isinstance(error, ValueError | TypeError)
     if type(error) not in (ValueError, TypeError):
         return False
     return is_translated or _is_raised_by_us(trace, by_statement=type(error) is TypeError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Generic, Protocol, TypeVar
 
 from farandole._api.adapter import DType
+from farandole._api.errors import ArgumentTypeError
 
 T = TypeVar("T")
 
@@ -30,9 +31,11 @@ class Compressor(Protocol[T]):
 
 
 def check_compressor(compression: object) -> None:
-    """Raises TypeError for what is none."""
+    """Raises ArgumentTypeError for what is none."""
     if not hasattr(compression, "compress"):
-        raise TypeError(f"compression must be a compressor such as Compression.fp16, not {compression!r}") from None
+        raise ArgumentTypeError(
+            f"compression must be a compressor such as Compression.fp16, not {compression!r}"
+        ) from None
 
 
 class _Unchanged(Generic[T]):

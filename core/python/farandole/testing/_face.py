@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, TypeVar
 
-from farandole import MismatchError
+from farandole import ArgumentError, MismatchError
 from farandole.plugin import DType
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -31,7 +31,7 @@ class Subject:
     dtypes: tuple[str, ...] = ALL_DTYPES
     absent: frozenset[str] = field(default_factory=frozenset)  # names that the framework does not offer
     mismatch_error: type[BaseException] = MismatchError
-    misuse_error: type[BaseException] = ValueError
+    misuse_error: type[BaseException] = ArgumentError
 
 
 def needs(*names: str) -> Callable[[F], F]:

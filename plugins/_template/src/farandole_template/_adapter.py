@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from farandole import ArgumentError, ArgumentTypeError
 from farandole.plugin import Adapter, Buffer, DType
 
 Tensor = np.ndarray[Any, np.dtype[Any]]
@@ -18,9 +19,9 @@ class TensorAdapter(Adapter[Tensor]):
 
     def describe(self, tensor: Any) -> tuple[DType, tuple[int, ...]]:
         if not isinstance(tensor, np.ndarray):
-            raise TypeError(f"expected a numpy array, not {type(tensor).__name__}")
+            raise ArgumentTypeError(f"expected a numpy array, not {type(tensor).__name__}")
         if tensor.dtype not in _DTYPES:
-            raise ValueError(f"arrays of dtype {tensor.dtype} cannot be reduced or sent")
+            raise ArgumentError(f"arrays of dtype {tensor.dtype} cannot be reduced or sent")
         return _DTYPES[tensor.dtype], tensor.shape
 
     def buffer(self, tensor: Tensor) -> Buffer | None:
@@ -40,5 +41,5 @@ class TensorAdapter(Adapter[Tensor]):
 
     def _framework_dtype(self, dtype: DType) -> np.dtype[Any]:
         if dtype not in _FRAMEWORK_DTYPES:
-            raise ValueError(f"numpy has no {dtype.title}")
+            raise ArgumentError(f"numpy has no {dtype.title}")
         return _FRAMEWORK_DTYPES[dtype]

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import mxnet as mx
 import numpy as np
+from farandole import ArgumentError, ArgumentTypeError
 from farandole.plugin import Adapter, Buffer, DType
 
 from farandole_mxnet._private import address_of
@@ -25,11 +26,15 @@ class NDArrayAdapter(Adapter[NDArray]):
 
     def describe(self, tensor: NDArray) -> tuple[DType, tuple[int, ...]]:
         if not isinstance(tensor, mx.nd.NDArray):
-            raise TypeError(f"expected an mxnet NDArray, not {type(tensor).__name__}")
+            raise ArgumentTypeError(f"expected an mxnet NDArray, not {type(tensor).__name__}")
         if tensor.stype != "default":
-            raise ValueError(f"{tensor.stype} arrays cannot be reduced or sent: convert them with tostype('default')")
+            raise ArgumentError(
+                f"{tensor.stype} arrays cannot be reduced or sent: convert them with tostype('default')"
+            )
         if tensor.dtype not in _DTYPES:
-            raise ValueError(f"arrays of dtype {tensor.dtype} cannot be reduced or sent; known are {', '.join(_NAMES)}")
+            raise ArgumentError(
+                f"arrays of dtype {tensor.dtype} cannot be reduced or sent; known are {', '.join(_NAMES)}"
+            )
         return _DTYPES[tensor.dtype], tensor.shape
 
     def ready(self, tensor: NDArray) -> None:
@@ -58,5 +63,5 @@ class NDArrayAdapter(Adapter[NDArray]):
 
 def _mxnet_dtype(dtype: DType) -> Any:
     if dtype not in _MXNET_DTYPES:
-        raise ValueError(f"MXNet has no {dtype.title}; it has {', '.join(_NAMES)}")
+        raise ArgumentError(f"MXNet has no {dtype.title}; it has {', '.join(_NAMES)}")
     return _MXNET_DTYPES[dtype]

@@ -29,7 +29,7 @@ def _registered(name: str, base: type[BaseException]) -> type[Exception]:
 
 _UNKNOWN = _registered("FarandoleError", farandole.FarandoleError)
 _BY_CODE = {
-    1: _registered("InvalidError", ValueError),
+    1: _registered("ArgumentError", farandole.ArgumentError),
     2: _registered("MismatchError", farandole.MismatchError),
     3: _registered("PeerLostError", farandole.PeerLostError),
     4: _registered("DeadlineError", farandole.DeadlineError),

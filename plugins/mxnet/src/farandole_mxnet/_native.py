@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import mxnet as mx
-from farandole import is_initialized
+from farandole import ArgumentTypeError, is_initialized
 from farandole.plugin import Kind, Parameters, api_address, call_site, check_types, takes_device_memory
 
 from farandole_mxnet._errors import error_of
@@ -91,7 +91,7 @@ def push(
     except (AttributeError, ctypes.ArgumentError):
         check_types(parameters)
         if not hasattr(priority, "__index__"):
-            raise TypeError(f"priority must be a whole number, not {priority!r}") from None
+            raise ArgumentTypeError(f"priority must be a whole number, not {priority!r}") from None
         raise
     if code and code != _ON_DEVICE:
         raise error_of(code, _text())
@@ -130,7 +130,7 @@ def _handles(arrays: Sequence[NDArray]) -> Any:
         return (ctypes.c_void_p * len(arrays))(*[array.handle.value for array in arrays])
     except AttributeError:
         wrong = next(array for array in arrays if not isinstance(array, mx.nd.NDArray))
-        raise TypeError(f"expected an mxnet NDArray, not {type(wrong).__name__}") from None
+        raise ArgumentTypeError(f"expected an mxnet NDArray, not {type(wrong).__name__}") from None
 
 
 def _text() -> str:

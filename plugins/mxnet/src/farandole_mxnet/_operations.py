@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import farandole
 import mxnet as mx
-from farandole import Average, ProcessSet, ReduceOp
+from farandole import ArgumentError, Average, ProcessSet, ReduceOp
 from farandole.plugin import (
     Collectives,
     Compressor,
@@ -373,7 +373,7 @@ def _rows_of(tensor: NDArray, process_set: ProcessSet | None) -> NDArray:
     """An array for this rank's rows of the result."""
     dtype, shape = collectives.adapter.describe(tensor)
     if not shape:
-        raise ValueError("reducescatter needs an array with at least one dimension, not a scalar")
+        raise ArgumentError("reducescatter needs an array with at least one dimension, not a scalar")
     among = process_set or farandole.global_process_set
     rows, extra = divmod(shape[0], among.size() or 1)
     rows += (among.rank() or 0) < extra

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import tensorflow as tf
+from farandole import ArgumentError, ArgumentTypeError
 from farandole.plugin import Compression as _Compression
 from farandole.plugin import DType
 
@@ -29,7 +30,9 @@ class Casts:
         """
         if tensor.dtype not in _DTYPES:
             known = ", ".join(_NAMES)
-            raise ValueError(f"tensors of dtype {tensor.dtype.name} cannot be reduced or sent; supported are {known}")
+            raise ArgumentError(
+                f"tensors of dtype {tensor.dtype.name} cannot be reduced or sent; supported are {known}"
+            )
         return _DTYPES[tensor.dtype], tensor.shape
 
     def cast(self, tensor: Tensor, dtype: DType) -> Tensor:
@@ -49,8 +52,8 @@ def as_tensor(value: Any) -> Tensor:
         ValueError: an element type that cannot be reduced or sent.
     """
     if isinstance(value, tf.SparseTensor | tf.RaggedTensor):
-        raise TypeError(f"{type(value).__name__}s cannot be reduced or sent; convert it with tf.sparse.to_dense or "
-                        "to_tensor()")  # fmt: skip
+        kind = type(value).__name__
+        raise ArgumentTypeError(f"{kind}s cannot be reduced or sent; convert it with tf.sparse.to_dense or to_tensor()")
     tensor = tf.convert_to_tensor(value)
     casts.describe(tensor)
     return tensor

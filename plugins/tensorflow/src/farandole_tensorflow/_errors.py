@@ -1,7 +1,7 @@
 """Errors of operations. TensorFlow raises its own classes for a failed operation:
 
     FailedPreconditionError   the ranks disagree (MismatchError), or there is no world (NotInitializedError)
-    InvalidArgumentError      a call that cannot be (ValueError)
+    InvalidArgumentError      a call that cannot be (ArgumentError)
     UnavailableError          a rank is lost (PeerLostError)
     DeadlineExceededError     a rank did not come in time (DeadlineError)
     InternalError             everything else (FarandoleError)
@@ -41,16 +41,13 @@ def _both(name: str, ours: type[BaseException], theirs: Any) -> Any:
 
 
 _OURS: dict[Any, type[Exception]] = {
-    tf.errors.InvalidArgumentError: ValueError,
+    tf.errors.InvalidArgumentError: farandole.ArgumentError,
     tf.errors.FailedPreconditionError: farandole.MismatchError,
     tf.errors.UnavailableError: farandole.PeerLostError,
     tf.errors.DeadlineExceededError: farandole.DeadlineError,
     tf.errors.InternalError: farandole.FarandoleError,
 }
-_BY_TENSORFLOWS = {
-    theirs: _both("InvalidError" if ours is ValueError else ours.__name__, ours, theirs)
-    for theirs, ours in _OURS.items()
-}
+_BY_TENSORFLOWS = {theirs: _both(ours.__name__, ours, theirs) for theirs, ours in _OURS.items()}
 # Messages of the core and csrc/call.cc without a world. TensorFlow has one class for that and for a mismatch.
 _NO_WORLD = re.compile(
     r"(?:^|: )(?:farandole is not initialized|farandole_tensorflow was not imported"

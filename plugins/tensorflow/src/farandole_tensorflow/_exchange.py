@@ -19,6 +19,8 @@ from farandole_tensorflow._private import is_compiled
 Gradient = Any  # a tensor, tf.IndexedSlices, or None
 Variable = Any  # of TensorFlow, or of Keras 3
 
+_LOCAL = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]  # neither broadcast nor saved
+
 
 class Exchange:
     """Of the gradients of one optimizer or tape.
@@ -131,11 +133,12 @@ class Exchange:
     def _prepare(self, gradients: Sequence[Gradient], variables: Sequence[Variable]) -> None:
         """Make the sums, also for variables without a gradient now: a function makes variables in its first trace."""
         if self._count is None:
-            self._count = _own_variable(0, "backward_passes")
+            self._count = own_variable(0, "backward_passes", _LOCAL)
         for gradient, variable in zip(gradients, variables, strict=True):
             if key_of(variable) not in self._sums:
                 dtype = variable.dtype if gradient is None else gradient.dtype
-                self._sums[key_of(variable)] = variable, _own_variable(tf.zeros(variable.shape, dtype), "gradients")
+                zeros = tf.zeros(variable.shape, dtype)
+                self._sums[key_of(variable)] = variable, own_variable(zeros, "gradients", _LOCAL)
 
     def _sum_of(self, variable: Variable) -> Any:
         return self._sums[key_of(variable)][1]
@@ -182,10 +185,9 @@ class Exchange:
         return grouped_allreduce(gradients, **how)
 
 
-def _own_variable(value: Any, name: str) -> Any:
-    """A variable of this rank alone; in TF1 a local one, which is neither broadcast nor saved."""
-    local = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
-    return tf.compat.v1.Variable(value, trainable=False, collections=local, name=name, use_resource=True)
+def own_variable(value: Any, name: str, collections: list[str]) -> Any:
+    """A variable of the wrapper's own, in these collections of a graph of TF1."""
+    return tf.compat.v1.Variable(value, trainable=False, collections=collections, name=name, use_resource=True)
 
 
 def conditionally(condition: Tensor, then: Callable[[], Any], otherwise: Callable[[], Any], what: str) -> Any:

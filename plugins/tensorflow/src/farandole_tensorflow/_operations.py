@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 import farandole
 import tensorflow as tf
-from farandole import Average, ProcessSet, ReduceOp, Sum
+from farandole import ArgumentError, Average, ProcessSet, ReduceOp, Sum
 from farandole.plugin import (
     Compressor,
     Kind,
@@ -259,7 +259,7 @@ def alltoall(
     rows, dtype = ([], tf.int64) if splits is None else _row_counts(splits)
     sent, counts = as_tensor(tensor), tf.constant([], tf.int64) if splits is None else tf.cast(rows, tf.int64)
     if splits is not None and counts.shape == (0,):
-        raise ValueError("there are 0 splits; give one for each rank of the set")
+        raise ArgumentError("there are 0 splits; give one for each rank of the set")
     result, received = run(
         operations.farandole_alltoall,
         Kind.ALLTOALL,
@@ -368,5 +368,5 @@ def _row_counts(splits: Any) -> tuple[Any, Any]:
     except (TypeError, AttributeError, ValueError):
         rows = None
     if rows is None or not rows.dtype.is_integer or rows.shape.rank not in (None, 1):
-        raise ValueError(f"splits must be a list or a one-dimensional tensor of integers, not {splits!r}")
+        raise ArgumentError(f"splits must be a list or a one-dimensional tensor of integers, not {splits!r}")
     return rows, rows.dtype

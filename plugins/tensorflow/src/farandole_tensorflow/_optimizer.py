@@ -17,6 +17,7 @@ from farandole.plugin import (
     extend,
 )
 
+from farandole_tensorflow._deltas import AdasumDistributed, Deltas
 from farandole_tensorflow._dtypes import Compression, Tensor
 from farandole_tensorflow._exchange import Exchange, conditionally
 from farandole_tensorflow._perform import unconverted
@@ -56,7 +57,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
         sparse_as_dense: convert tf.IndexedSlices to dense gradients; without it, the rows of all ranks are gathered.
         backward_passes_per_step: how many passes add to the gradients before they are reduced and applied; they are
             added up as dense tensors. The optimizer counts each pass as an iteration.
-        op: Average or Sum; for TF1's optimizers also Min, Max and Product.
+        op: Average or Sum; for TF1's optimizers also Min, Max, Product and Adasum, with which each rank steps by its
+            own gradients, and the changes of the steps are combined.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         average_aggregated_gradients: divide the sum of the passes by how many they are.
         num_groups: the older form of an integer `groups`.
@@ -81,7 +83,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
         compression=compression,
         sparse_as_dense=sparse_as_dense,
         passes=backward_passes_per_step,
-        op=check_keras_op(op) if is_of_keras else checked(op),
+        op=check_keras_op(op) if is_of_keras else op,
         predivide_factor=gradient_predivide_factor,
         average_passes=average_aggregated_gradients,
         groups=chosen_groups(num_groups, groups),
@@ -89,24 +91,15 @@ def DistributedOptimizer(  # the name that Horovod's users know
         scale_local=scale_local_gradients,
         name=name,
     )
-    exchange = Exchange(options)
-    distributed = distribute_keras(tf.keras, optimizer, exchange) if is_of_keras else _distributed(optimizer, exchange)
-    return cast(Optimizer, distributed)
-
-
-def checked(op: ReduceOp) -> ReduceOp:
-    """The reduction. Raises ValueError for one of whole updates."""
-    if op == Adasum:
-        raise ValueError("DistributedOptimizer cannot do op=Adasum yet: reduce with allreduce(..., op=Adasum) yourself")
-    return op
-
-
-def _distributed(optimizer: Any, exchange: Exchange) -> Any:
-    if isinstance(optimizer, Distributed):
+    if is_of_keras:
+        return cast(Optimizer, distribute_keras(tf.keras, optimizer, Exchange(options)))
+    if isinstance(optimizer, Distributed | AdasumDistributed):
         raise ValueError("this optimizer is distributed already; wrap it once")
-    extend(optimizer, Distributed)
-    optimizer._farandole = exchange
-    return optimizer
+    wrapped: Any = optimizer
+    exchange = Deltas(options) if op == Adasum else Exchange(options)
+    extend(wrapped, AdasumDistributed if op == Adasum else Distributed)
+    wrapped._farandole = exchange
+    return cast(Optimizer, wrapped)
 
 
 class Distributed:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 import torch
+from farandole import ArgumentError, ArgumentTypeError
 from farandole.plugin import Adapter, Buffer, Collectives, DeviceMemory, DType
 
 from farandole_torch._private import is_profiler_on
@@ -69,14 +70,14 @@ class TensorAdapter(Adapter[Tensor]):
 
     def buffer(self, tensor: Tensor) -> Buffer | None:
         if tensor.is_meta:
-            raise ValueError("a tensor on the device meta has no data: move it with to_empty(), and fill it")
+            raise ArgumentError("a tensor on the device meta has no data: move it with to_empty(), and fill it")
         # The bits of a negative view, such as the imaginary part of a conjugate, are those of the opposite numbers.
         if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
             return None
         try:
             return Buffer(tensor.data_ptr(), tensor.nbytes, tensor)
         except RuntimeError:
-            raise ValueError(
+            raise ArgumentError(
                 "a tensor without memory of its own, as torch.func has it, cannot be reduced or sent: call the "
                 "operation outside of torch.func.grad, vmap and the like"
             ) from None
@@ -141,20 +142,20 @@ def span(title: str) -> AbstractContextManager[object]:
 
 def _refuse_capture() -> None:
     if torch.cuda.is_current_stream_capturing():
-        raise ValueError("a CUDA graph that is being captured cannot contain operations of Farandole: call it after")
+        raise ArgumentError("a CUDA graph that is being captured cannot contain operations of Farandole: call it after")
 
 
 def _indescribable(tensor: Tensor) -> Exception:
     if not isinstance(tensor, torch.Tensor):
-        return TypeError(f"expected a torch.Tensor, not {type(tensor).__name__}; convert it with torch.tensor")
+        return ArgumentTypeError(f"expected a torch.Tensor, not {type(tensor).__name__}; convert it with torch.tensor")
     if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
-        return ValueError("a parameter of a lazy module has no shape yet: run the model once before")
+        return ArgumentError("a parameter of a lazy module has no shape yet: run the model once before")
     if tensor.is_nested:
-        return ValueError("nested tensors cannot be reduced or sent: convert them with to_padded_tensor()")
+        return ArgumentError("nested tensors cannot be reduced or sent: convert them with to_padded_tensor()")
     if tensor.layout is not torch.strided:
-        return ValueError(
+        return ArgumentError(
             f"tensors of layout {tensor.layout} cannot be reduced or sent: convert them with to_dense(), or give "
             "DistributedOptimizer sparse_as_dense=True"
         )
     known = ", ".join(dtype.title for dtype in TORCH_DTYPES)
-    return ValueError(f"tensors of dtype {tensor.dtype} cannot be reduced or sent; supported are {known}")
+    return ArgumentError(f"tensors of dtype {tensor.dtype} cannot be reduced or sent; supported are {known}")

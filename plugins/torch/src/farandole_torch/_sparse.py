@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from farandole import Average, Handle, ProcessSet, ReduceOp
+from farandole import ArgumentError, Average, Handle, ProcessSet, ReduceOp
 
 from farandole_torch._adapter import Tensor, collectives
 from farandole_torch._autograd import differentiates
@@ -36,11 +36,11 @@ def sparse_allreduce_async(
         tensor([1., 1., 0.])
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
-        raise ValueError(
+        raise ArgumentError(
             "sparse_allreduce_async takes a tensor of layout torch.sparse_coo; use allreduce for dense ones"
         )
     if differentiates(tensor):
-        raise ValueError(
+        raise ArgumentError(
             "sparse_allreduce_async has no gradient, and its tensor requires one: give tensor.detach(), or call it "
             "under torch.no_grad()"
         )
