@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.job import Placement
+from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputError, OutputOptions
-from farandole.launch.supervise import Supervisor
 
 CANNOT_START = 1
 
@@ -35,7 +35,8 @@ def run_job(job: Job) -> int:
 def _run_inner(job: Job, lifeline: int) -> int:
     try:
         memory = make_memory(len(job.placements))  # open as long as this process lives
-        supervisor = Supervisor(job.output, job.grace_s, lifeline, RankRecords(memory, len(job.placements)))
+        records = RankRecords(memory, len(job.placements))
+        supervisor = LocalSupervisor(job.output, job.grace_s, lifeline, records=records)
         supervisor.relay.open_logs(placement.rank for placement in job.placements)
         port = local.reserve_port()  # open as long as the ranks run
         _start_ranks(job, supervisor, port.getsockname()[1], local.path_for_ranks(memory))
@@ -50,7 +51,7 @@ def _run_inner(job: Job, lifeline: int) -> int:
         return supervisor.run()
 
 
-def _start_ranks(job: Job, supervisor: Supervisor, port: int, status_file: str) -> None:
+def _start_ranks(job: Job, supervisor: LocalSupervisor, port: int, status_file: str) -> None:
     key = local.make_key()  # open as long as this process lives
     store, key_file, cores = local.make_store(), local.path_for_ranks(key), environment.available_cores()
     if job.output.verbose:

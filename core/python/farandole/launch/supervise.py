@@ -1,7 +1,8 @@
-"""The loop around running ranks: their output, their deaths, the user's signals, the end.
+"""The loop around a running job: the output of its ranks, their deaths, the user's signals, the end.
 
 One thread; it never blocks but in select. Two things wake it: a pipe (signals as their number, writers as 0) and the
-lifeline to the outer process (guard.py). ending.py and verdict.py decide; this file acts.
+lifeline to the outer process (guard.py). ending.py and verdict.py decide; this file acts, through subclasses that know
+where the ranks run: processes.py on this host, cluster.py on several.
 """
 
 from __future__ import annotations
@@ -11,106 +12,123 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
-from farandole._start.rank_records import RankRecords
 from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
-from farandole.launch.local import Rank
 from farandole.launch.relay import OutputOptions, Relay, Stream
 
-_KILL_EVERY_SECONDS = 0.02
+KILL_EVERY_SECONDS = 0.02
 _LINES_IN_SIGHT = 8  # of others after a rank's last line, so that the user still sees it
 _LEAVE_AFTER_SECONDS = 1.0  # a job that was interrupted waits so long for a stuck stdout
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 _OF_THE_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to whole process groups
 
 
 @dataclass
-class Supervisor:
-    """Runs one job on this machine to its end. Make it before the ranks, call `run` once."""
+class Supervisor(ABC):
+    """Runs one job to its end. Make it before the ranks, call `run` once."""
 
     options: OutputOptions
     grace_s: float
     lifeline: int
-    records: RankRecords
-    _alive: dict[int, Rank] = field(default_factory=dict)
-    _deaths: list[verdict.Death] = field(default_factory=list)
-    _children_left: bool = True
-    _suspended: bool = False
+    deaths: list[verdict.Death] = field(default_factory=list)
+    suspended: bool = False
     _hurried: bool = False  # the user, or the death of the launcher, wants this to end
     _stdout_warned: bool = False
-    _leftovers_told: bool = False
-    _told_groups: set[int] = field(default_factory=set)
-    _asked: set[int] = field(default_factory=set)  # ranks, by their process, that were told to end
 
     def __post_init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self.selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = os.pipe()
         for descriptor in (self._wake_reader, self._wake_writer):
             os.set_blocking(descriptor, False)
-        self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
-        self._selector.register(self.lifeline, selectors.EVENT_READ, None)
-        self._ending = Ending(self.grace_s)
-        self.relay = Relay(self.options, self._selector, self._wake)
+        self.selector.register(self._wake_reader, selectors.EVENT_READ, self._hear)
+        self.selector.register(self.lifeline, selectors.EVENT_READ, self.launcher_gone)
+        self.ending = Ending(self.grace_s)
+        self.relay = self.make_relay()
         self._catch_signals()
 
-    def add(self, rank: Rank) -> None:
-        """Supervise this rank too."""
-        self._alive[rank.pid] = rank
-        self.relay.add(rank.placement.rank, rank.stdout, rank.stderr)
+    def make_relay(self) -> Relay:
+        """Where the output of the ranks goes."""
+        return Relay(self.options, self.selector, self.wake)
+
+    # The ranks, wherever they run
+
+    @property
+    @abstractmethod
+    def anything_left(self) -> bool:
+        """Returns whether a process of the job may be alive."""
+
+    @abstractmethod
+    def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
+        """Signal the ranks. `groups`: and what they started; `spare_ending`: but those that end by themselves."""
+
+    @abstractmethod
+    def reap(self, now: float) -> None:
+        """Note who has ended since the last call, by `note_death`."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """SIGKILL all that is left. Is called again and again until nothing is."""
+
+    # The loop
 
     def run(self) -> int:
         """Until nothing of the job is left and all its output is written. Returns the exit code of the job."""
         signal.pthread_sigmask(signal.SIG_UNBLOCK, guard.HANDLED)
         self.relay.start()
-        while self._children_left and not self._ending.given_up(time.monotonic()):
+        while self.anything_left and not self.ending.given_up(time.monotonic()):
             self._turn()
         gone_at = time.monotonic()
         while self.relay.streams and not self._leaves(gone_at):
             self.relay.drain(time.monotonic())
             self._turn()
-        code = self._conclude()
+        code = self.conclude()
         said_at = time.monotonic()
         while not self.relay.flushed and not self._leaves(said_at):
             self._turn()
         return code
 
-    # The loop
-
     def _turn(self) -> None:
-        for key, _ in self._selector.select(self._wait_at_most()):
+        for key, _ in self.selector.select(self._wait_at_most()):
             if isinstance(key.data, Stream):
                 self.relay.read(key.data, time.monotonic())
-            elif key.fd == self._wake_reader:
-                self._hear()
             else:
-                self._hurried = True
-                self._selector.unregister(self.lifeline)
-                self._ending.launcher_gone(time.monotonic())
+                key.data()
         now = time.monotonic()
-        self._reap(now)
+        self.reap(now)
         self.relay.tick(now)
-        self._act(now)
+        self.act(now)
 
     def _wait_at_most(self) -> float | None:
         now = time.monotonic()
-        times = [self.relay.wait_at_most()]
-        if not self._children_left or self._ending.kill_due(now):
-            times.append(_KILL_EVERY_SECONDS)
+        times = [self.relay.wait_at_most(), self.next_due(now)]
+        if not self.anything_left or self.ending.kill_due(now):
+            times.append(KILL_EVERY_SECONDS)
         else:
-            times.append(self._ending.wait_at_most(now))
+            times.append(self.ending.wait_at_most(now))
         return min((seconds for seconds in times if seconds is not None), default=None)
 
-    def _wake(self) -> None:
+    def next_due(self, now: float) -> float | None:
+        """In how many seconds `act` is wanted, apart from the end."""
+        return None
+
+    def wake(self) -> None:
+        """End the wait of the loop. Any thread."""
         with contextlib.suppress(BlockingIOError):  # full: it is awake already
             os.write(self._wake_writer, b"\0")
 
     def _leaves(self, since: float) -> bool:
         """Do not wait for ever for who should read the output."""
         return self._hurried and time.monotonic() >= since + _LEAVE_AFTER_SECONDS
+
+    def launcher_gone(self) -> None:
+        """Nobody is left who wants the job."""
+        self._hurried = True
+        self.selector.unregister(self.lifeline)
+        self.ending.launcher_gone(time.monotonic())
 
     # Signals
 
@@ -122,113 +140,62 @@ class Supervisor:
 
     def _hear(self) -> None:
         for signum in os.read(self._wake_reader, 4096):
-            if signum in _ENDING:
-                self._hurried = True
-                if self._ending.interrupted(signum, time.monotonic()):
-                    self._tell_ranks(signum, groups=signum in _OF_THE_KEYBOARD)
-            elif signum in _PASSED_ON:
-                self._tell_ranks(signum)
-            elif signum == signal.SIGTSTP:
-                self._suspended = True
-                self._tell_ranks(signal.SIGSTOP, groups=True)
-            elif signum == signal.SIGCONT:
-                self._continue()
+            self.on_signal(signum)
 
-    def _tell_ranks(self, signum: int, groups: bool = False, spare: Callable[[int], bool] = lambda _pid: False) -> None:
-        """Signal the ranks but those to `spare`; `groups`: and what they started.
+    def on_signal(self, signum: int) -> None:
+        """The user's signal; 0 is a writer that has got on."""
+        if signum in ENDING:
+            self._hurried = True
+            if self.ending.interrupted(signum, time.monotonic()):
+                self.tell_ranks(signum, groups=signum in _OF_THE_KEYBOARD)
+        elif signum in _PASSED_ON:
+            self.tell_ranks(signum)
+        elif signum == signal.SIGTSTP:
+            self.suspended = True
+            self.tell_ranks(signal.SIGSTOP, groups=True)
+        elif signum == signal.SIGCONT:
+            self.go_on()
 
-        A rank not yet reaped keeps its id, so none is missed.
-        """
-        for pid in [each for each in self._alive if not spare(each)]:
-            if signum in _ENDING:
-                self._asked.add(pid)
-            with contextlib.suppress(PermissionError):  # it became another user
-                (os.killpg if groups else os.kill)(pid, signum)
-        if groups and signum in _ENDING:
-            self._told_groups.update(self._alive)
-        if signum in _ENDING and self._suspended:
-            self._continue()
+    def go_on(self) -> None:
+        """Continue what SIGTSTP has stopped."""
+        self.suspended = False
+        self.tell_ranks(signal.SIGCONT, groups=True)
 
-    def _continue(self) -> None:
-        self._suspended = False
-        self._tell_ranks(signal.SIGCONT, groups=True)
+    # Deaths and the end
 
-    # Deaths
-
-    def _reap(self, now: float) -> None:
-        for pid, code in self._dead_children():
-            rank = self._alive.pop(pid, None)
-            if rank is None:
-                continue  # an orphan that a rank left to us
-            rank.process.returncode = code
-            asked = pid in self._asked
-            self._note_death(rank, code, now, asked)
-            if asked and pid not in self._told_groups:
-                self._told_groups.add(pid)  # a wrapper script went; its program should have its chance to end well too
-                with contextlib.suppress(PermissionError):
-                    os.killpg(pid, signal.SIGTERM)  # the dead leader, not yet reaped, keeps the group's id ours
-        if self._children_left and not self._alive and not self._leftovers_told:
-            self._leave_nothing(now)
-
-    def _dead_children(self) -> Iterator[tuple[int, int]]:
-        """(pid, exit code or minus signal) of each; it is reaped when the next is asked for."""
-        while True:
-            try:
-                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                self._children_left = False
-                return
-            if info is None:
-                return
-            yield info.si_pid, info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
-            os.waitpid(info.si_pid, 0)
-
-    def _note_death(self, rank: Rank, code: int, now: float, asked: bool) -> None:
-        number = rank.placement.rank
-        joined, said = self.records.joins(number) > 0, self.records.parting(number)
-        death = verdict.Death(rank.placement, rank.pid, code, now, now - rank.started_at, asked, joined, said)
-        self._deaths.append(death)
-        self.records.end(number, rank.pid, code)
-        if code != 0 and not asked:
-            self._ending.rank_failed(now)
+    def note_death(self, death: verdict.Death, others: int) -> None:
+        """A rank has ended; `others` are still running."""
+        self.deaths.append(death)
+        if death.failed:
+            self.ending.rank_failed(time.monotonic())
         if self.options.verbose:
-            self.relay.say(verdict.note(death, len(self._alive)))
+            self.relay.say(verdict.note(death, others))
 
-    def _leave_nothing(self, now: float) -> None:
-        self._leftovers_told = True
-        self._ending.ranks_gone(now)
-        guard.signal_descendants(signal.SIGTERM, spare=lambda pid: os.getpgid(pid) in self._told_groups)
-
-    # The end
-
-    def _act(self, now: float) -> None:
+    def act(self, now: float) -> None:
+        """What is due now."""
         if self.relay.stdout_error is not None:
             self._stdout_failed(self.relay.stdout_error, now)
-        if self._ending.term_due(now):
-            self._tell_ranks(signal.SIGTERM, spare=self._ends_by_itself)
-        if self._children_left and self._ending.kill_due(now):
-            self._asked.update(self._alive)
-            guard.signal_descendants(signal.SIGKILL)
-
-    def _ends_by_itself(self, pid: int) -> bool:
-        """The rank has said that it ends: its own exit code is worth waiting for."""
-        return self.records.parting(self._alive[pid].placement.rank) is not None
+        if self.ending.term_due(now):
+            self.tell_ranks(signal.SIGTERM, spare_ending=True)
+        if self.anything_left and self.ending.kill_due(now):
+            self.kill()
 
     def _stdout_failed(self, error: OSError, now: float) -> None:
         if isinstance(error, BrokenPipeError):
-            self._ending.stdout_closed(now)
+            self.ending.stdout_closed(now)
         elif not self._stdout_warned:
             self._stdout_warned = True
             self.relay.say(f"farandole: cannot write to stdout: {error.strerror}; training goes on without it.")
 
-    def _conclude(self) -> int:
-        if self._children_left:
+    def conclude(self) -> int:
+        """Tell the user how the job ended. Returns its exit code."""
+        if self.anything_left:
             self.relay.say("farandole: some processes of this job sit in the kernel and could not be killed yet.")
-        if self._ending.exit_code is not None:
-            if self._ending.first_signal is not None and not self._children_left:
-                self.relay.say(verdict.describe_interruption(self._ending.first_signal, self._deaths))
-            return self._ending.exit_code
-        found = verdict.judge(self._deaths)
+        if self.ending.exit_code is not None:
+            if self.ending.first_signal is not None and not self.anything_left:
+                self.relay.say(verdict.describe_interruption(self.ending.first_signal, self.deaths))
+            return self.ending.exit_code
+        found = verdict.judge(self.deaths)
         if found is None:
             return 0
         directory = None if self.options.directory is None else str(self.options.directory)

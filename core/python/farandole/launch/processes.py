@@ -1,0 +1,102 @@
+"""The ranks that run as processes of this host: their signals, their deaths, what they leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from farandole._start.rank_records import RankRecords
+from farandole.launch import guard, verdict
+from farandole.launch.local import Rank
+from farandole.launch.supervise import ENDING, Supervisor
+
+
+@dataclass(kw_only=True)
+class LocalSupervisor(Supervisor):
+    """Supervises ranks that are our children."""
+
+    records: RankRecords
+    alive: dict[int, Rank] = field(default_factory=dict)  # by process
+    _children_left: bool = True
+    _leftovers_told: bool = False
+    _told_groups: set[int] = field(default_factory=set)
+    _asked: set[int] = field(default_factory=set)  # ranks, by their process, that were told to end
+
+    def add(self, rank: Rank) -> None:
+        """Supervise this rank too."""
+        self.alive[rank.pid] = rank
+        self.relay.add(rank.placement.rank, rank.stdout, rank.stderr)
+
+    @property
+    def anything_left(self) -> bool:
+        """Returns whether we have a child."""
+        return self._children_left
+
+    def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
+        """See Supervisor. A rank not yet reaped keeps its id, so none is missed."""
+        for pid in [each for each in self.alive if not (spare_ending and self._ends_by_itself(each))]:
+            if signum in ENDING:
+                self._asked.add(pid)
+            with contextlib.suppress(PermissionError):  # it became another user
+                (os.killpg if groups else os.kill)(pid, signum)
+        if groups and signum in ENDING:
+            self._told_groups.update(self.alive)
+        if signum in ENDING and self.suspended:
+            self.go_on()
+
+    def _ends_by_itself(self, pid: int) -> bool:
+        """The rank has said that it ends: its own exit code is worth waiting for."""
+        return self.records.parting(self.alive[pid].placement.rank) is not None
+
+    def reap(self, now: float) -> None:
+        """See Supervisor."""
+        for pid, code in self._dead_children():
+            rank = self.alive.pop(pid, None)
+            if rank is None:
+                self.other_child_ended(pid)
+                continue
+            rank.process.returncode = code
+            asked = pid in self._asked
+            self._judge(rank, code, now, asked)
+            if asked and pid not in self._told_groups:
+                self._told_groups.add(pid)  # a wrapper script went; its program should have its chance to end well too
+                with contextlib.suppress(PermissionError):
+                    os.killpg(pid, signal.SIGTERM)  # the dead leader, not yet reaped, keeps the group's id ours
+        if self._children_left and not self.alive and not self._leftovers_told:
+            self._leave_nothing(now)
+
+    def other_child_ended(self, pid: int) -> None:
+        """A child that is no rank: an orphan that a rank left to us."""
+
+    def _dead_children(self) -> Iterator[tuple[int, int]]:
+        """(pid, exit code or minus signal) of each; it is reaped when the next is asked for."""
+        while True:
+            try:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                self._children_left = False
+                return
+            if info is None:
+                return
+            yield info.si_pid, info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+            os.waitpid(info.si_pid, 0)
+
+    def _judge(self, rank: Rank, code: int, now: float, asked: bool) -> None:
+        number = rank.placement.rank
+        joined, said = self.records.joins(number) > 0, self.records.parting(number)
+        self.records.end(number, rank.pid, code)
+        death = verdict.Death(rank.placement, rank.pid, code, now, now - rank.started_at, asked, joined, said)
+        self.note_death(death, len(self.alive))
+
+    def _leave_nothing(self, now: float) -> None:
+        self._leftovers_told = True
+        self.ending.ranks_gone(now)
+        guard.signal_descendants(signal.SIGTERM, spare=lambda pid: os.getpgid(pid) in self._told_groups)
+
+    def kill(self) -> None:
+        """See Supervisor."""
+        self._asked.update(self.alive)
+        guard.signal_descendants(signal.SIGKILL)
