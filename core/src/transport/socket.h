@@ -43,6 +43,11 @@ Status Accept(int listener_fd, Deadline deadline, Descriptor* connection);
 Status BeginConnect(const std::string& endpoint, size_t attempt, Descriptor* connection);
 Status EndConnect(const std::string& endpoint, int fd);
 
+// A TCP connection then fails 4 s after the other host has stopped to answer, also while data are under way. Not for
+// connections that a slow reader may fill: the kernel counts a full window as silence, so the peers of a rank that is
+// merely stopped would lose it. Others notice a dead host only while they are idle.
+void FailWhenUnanswered(int fd);
+
 // ---- names
 
 // For messages: " at 10.0.0.2:4711"; "" for an abstract Unix socket, whose name tells users nothing.

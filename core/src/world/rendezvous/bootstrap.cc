@@ -336,6 +336,9 @@ void Start::MoveInto(World* world) {
   world->peers = client_.peers();
   world->layout = client_.layout();
   world->pidfds.resize(static_cast<size_t>(spec_.size));
+  for (const MessageStream& stream : control_) {
+    if (stream.open()) FailWhenUnanswered(stream.descriptor());
+  }
   world->control = std::move(control_);
   shm_setup_.MoveInto(world);
   link_setup_.MoveInto(world);
