@@ -35,7 +35,13 @@ OUTER = {
 
 def for_rank(base: dict[str, str], cores: int = 5, start_timeout_s: float | None = None) -> dict[str, str]:
     return environment.for_rank(
-        base, PLACE, store="unix:x", key_file="/k", port=4711, cores=cores, start_timeout_s=start_timeout_s
+        base,
+        PLACE,
+        store="unix:x",
+        key_file="/k",
+        master=("127.0.0.1", 4711),
+        cores=cores,
+        start_timeout_s=start_timeout_s,
     )
 
 
@@ -86,6 +92,27 @@ def test_an_outer_job_does_not_leak() -> None:
 def test_settings_of_open_mpi_and_slurm_stay() -> None:
     given = {"OMPI_MCA_btl": "self", "SLURM_JOB_ID": "1", "SLURM_CPUS_ON_NODE": "4", "MASTERS": "1", "RANKED": "1"}
     assert environment.without_outer_job(given) == given
+
+
+def test_variables_of_this_machine_and_login_stay_here() -> None:
+    stay = "HOME USER SHELL PWD TMPDIR DISPLAY SSH_AUTH_SOCK DBUS_SESSION_BUS_ADDRESS XDG_RUNTIME_DIR HOSTNAME _ MAIL"
+    stay += " SHLVL OLDPWD LOGNAME XAUTHORITY KRB5CCNAME FARANDOLE_ADDRESS CUDA_VISIBLE_DEVICES FARANDOLE_RUN_HOSTS"
+    travel = dict.fromkeys("PATH LD_LIBRARY_PATH TERM LANG FARANDOLE_TIMEOUT WANDB_API_KEY HOME_OF".split(), "1")
+    base = {**travel, **dict.fromkeys([*stay.split(), "BASH_FUNC_f%%"], "here")}
+    assert environment.for_other_hosts(base, {}) == travel
+    assert environment.for_other_hosts(base, {"HOME": "/there", "PATH": "2"}) == {
+        **travel,
+        "HOME": "/there",
+        "PATH": "2",
+    }
+
+
+def test_given_variables_have_their_value_or_that_of_the_launcher() -> None:
+    given = environment.given_variables(["A=1=2", "B", "C=", "A=3"], {"B": "x\ny", "D": "4"})
+    assert given == {"A": "3", "B": "x\ny", "C": ""}
+    for text, said in {"D": "no such variable here", "SIZE\0=1": "-x wants NAME", "A=\0": "NUL"}.items():
+        with pytest.raises(environment.SettingError, match=said):
+            environment.given_variables([text], {})
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", ""])

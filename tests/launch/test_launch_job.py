@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from farandole.launch.job import JobError, Placement, Slots, parse_hosts, place, plan
+from farandole.launch.hosts import HostList, parse_hosts
+from farandole.launch.job import JobError, Placement, Slots, place, plan
 
 NAMES = frozenset({"localhost", "127.0.0.1", "::1", "box", "box.example.org"})
-
-
-@pytest.mark.parametrize(
-    ("text", "slots"),
-    [
-        ("localhost", [("localhost", 1)]),
-        ("localhost:4", [("localhost", 4)]),
-        ("h0:2,h1", [("h0", 2), ("h1", 1)]),
-        ("h0:2, h1:3", [("h0", 2), ("h1", 3)]),
-        ("h0:2,h0:3", [("h0", 5)]),
-        ("127.0.0.1:2", [("127.0.0.1", 2)]),
-        ("[::1]:2", [("::1", 2)]),
-        ("a-b.c_d:1", [("a-b.c_d", 1)]),
-    ],
-)
-def test_hosts_are_understood(text: str, slots: list[tuple[str, int]]) -> None:
-    assert [(one.host, one.count) for one in parse_hosts(text)] == slots
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", ",", "h0,", ":4", "h0:", "h0:0", "h0:-1", "h0:x", "h0:2:3", "-oProxyCommand=x", "$(id)", "h 0", "h0:2\nh1:2"],
-)
-def test_hosts_that_make_no_sense_are_refused(text: str) -> None:
-    with pytest.raises(JobError):
-        parse_hosts(text)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "", "1.5", "4 ", "+4", "٤", "99999999999"])
@@ -48,21 +25,60 @@ def test_ranks_are_counted_per_host() -> None:
 
 
 def test_hosts_alone_mean_all_their_slots() -> None:
-    assert len(plan(None, "localhost:3,127.0.0.1:2,BOX", NAMES)) == 6
+    assert len(plan(None, parse_hosts("localhost:3,127.0.0.1:2,BOX"), NAMES)) == 6
 
 
 def test_fewer_ranks_than_slots_are_fine() -> None:
-    assert len(plan("2", "localhost:3", NAMES)) == 2
+    assert len(plan("2", parse_hosts("localhost:3"), NAMES)) == 2
 
 
-def test_more_ranks_than_slots_says_both_numbers() -> None:
-    with pytest.raises(JobError, match=r"-np 5 .* 4 slots of -H localhost:4"):
-        plan("5", "localhost:4", NAMES)
+def test_more_ranks_than_slots_says_both_numbers_and_the_hosts() -> None:
+    with pytest.raises(JobError, match=r"-np 5 .* 4 slots of -H localhost:4 on 1 host: lower -np"):
+        plan("5", parse_hosts("localhost:4"), NAMES)
+    with pytest.raises(JobError, match=r"-np 5 .* 4 slots of -H h0:3,h1 on 2 hosts: lower -np"):
+        plan("5", parse_hosts("h0:3,h1"), NAMES)
 
 
-def test_another_machine_is_refused_by_name() -> None:
-    with pytest.raises(JobError, match=r"gpu7 is another machine"):
-        plan(None, "localhost:2,gpu7:2", NAMES)
+def hosts_of(hosts: str, ranks: str | None = None) -> list[str]:
+    return [each.host for each in plan(ranks, parse_hosts(hosts), NAMES)]
+
+
+def test_other_hosts_keep_the_names_that_were_typed() -> None:
+    assert hosts_of("h0:2,Bob@H1,[fd00::1]") == ["h0", "h0", "Bob@H1", "fd00::1"]
+
+
+def test_this_machine_is_localhost_unless_other_hosts_take_part() -> None:
+    assert hosts_of("BOX:2") == ["localhost"] * 2
+    assert hosts_of("BOX:2,h1") == ["BOX", "BOX", "h1"]
+
+
+def test_the_names_of_this_machine_are_one_host_where_the_first_stands() -> None:
+    assert hosts_of("h0,127.0.0.1:1,h1,box:2") == ["h0", "127.0.0.1", "127.0.0.1", "127.0.0.1", "h1"]
+
+
+def test_a_user_on_this_machine_is_refused() -> None:
+    with pytest.raises(JobError, match="bob@box is this machine"):
+        hosts_of("bob@box:2")
+
+
+def test_auto_means_all_slots_or_the_places_of_this_machine() -> None:
+    assert hosts_of("h0:2,h1", "auto") == ["h0", "h0", "h1"]
+    assert len(plan("auto", None, NAMES, slots_here=3)) == 3
+
+
+def test_only_the_ranks_of_a_job_are_limited_not_the_slots() -> None:
+    many = HostList((Slots("h0", 65536), Slots("h1", 1)), "-H ...")
+    assert len(plan("2", many, NAMES)) == 2
+    with pytest.raises(JobError, match="offers 65537 slots, more than the 65536 ranks"):
+        plan(None, many, NAMES)
+
+
+def test_the_largest_plan_takes_little_time() -> None:
+    hosts = ",".join(f"node{index}.cluster.example.org:66" for index in range(1000))
+    before_s = time.process_time()
+    places = plan("65536", parse_hosts(hosts), NAMES)
+    assert time.process_time() - before_s < 0.3
+    assert (len(places), places[-1].cross_rank, places[65].cross_size) == (65536, 992, 992)
 
 
 def test_neither_option_says_how_to_start() -> None:

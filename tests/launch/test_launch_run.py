@@ -60,7 +60,7 @@ def test_hosts_alone_mean_their_slots(run: Callable) -> None:
         (["-np", "4", "-H", "localhost:2", "true"], "4"),
         (["-np", "2"], "say what to run"),
         (["true"], "say how many ranks"),
-        (["-H", "gpu7:4", "true"], "gpu7 is another machine"),
+        (["-H", "gpu7:4,gpu7:2", "true"], "gpu7 is listed twice"),
         (["-np", "2", "--no-such-option", "true"], "no-such-option"),
         (["-np", "1", "--start-timeout", "0", "true"], "--start-timeout"),
         (["-np", "1", "--start-timeout", "soon", "true"], "soon"),

@@ -7,7 +7,7 @@ NONE_MEANS = {"process_set": "global_process_set", "compression": "Compression.n
 
 
 def found(module: ModuleType, name: str) -> object:
-    """What "Compression.none.compress" and its like name in a module."""
+    """The value that a dotted name, such as "Compression.none.compress", has in a module."""
     place: object = module
     for part in name.split("."):
         place = getattr(place, part)

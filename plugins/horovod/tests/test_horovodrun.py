@@ -72,18 +72,11 @@ def test_options_that_cannot_be_together_are_refused(words, capsys):
     assert "horovodrun: error:" in capsys.readouterr().err
 
 
-def test_a_file_of_hosts(tmp_path):
-    file = tmp_path / "hosts"
-    file.write_text("# ours\nlocalhost slots=2\n\nother   slots = 3  # far\nthird\n")
-    assert _config.hosts(str(file)) == "localhost:2,other:3,third:1"
-    file.write_text("localhost slots=two\n")
-    with pytest.raises(_config.FileError, match="line 1: write host slots=N"):
-        _config.hosts(str(file))
-    file.write_text("# none\n")
-    with pytest.raises(_config.FileError, match="names no host"):
-        _config.hosts(str(file))
-    with pytest.raises(_config.FileError, match="cannot be read"):
-        _config.hosts(str(tmp_path / "nothing"))
+def test_options_for_other_hosts_are_passed_on():
+    given = parsed("-hostfile", "hosts", "-p", "2222", "-i", "key", "--network-interface", "eth0")
+    assert launch._words(given) == [
+        *("--hostfile", "hosts", "--ssh-port", "2222", "--ssh-identity-file", "key", "--network-interfaces", "eth0")
+    ]
 
 
 def test_a_file_of_options(tmp_path):

@@ -98,8 +98,10 @@ class RankRecords:
 
     # Written by the launcher
 
-    def end(self, rank: int, pid: int, code: int) -> None:
-        """The process of `rank` has ended."""
+    def end(self, rank: int, pid: int, code: int, joins: int = 0) -> None:
+        """The process of `rank` has ended. `joins`: in how many worlds it was, if it is on another host."""
+        if joins:
+            self._set(rank, _JOINS, joins)
         self._set(rank, _PID, pid)
         self._set(rank, _CODE, code)
         self._set(rank, _HAS_ENDED, 1)

@@ -13,12 +13,15 @@ A rank finds (docs/guide/launching.md tells users the same):
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+import socket
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from farandole._start.horovod_names import horovod_variables
 from farandole.launch.job import Placement
+from farandole.launch.messages import shown
 
 _OWN = frozenset(
     f"FARANDOLE_{name}"
@@ -41,6 +44,19 @@ _FOREIGN = frozenset(
 )
 _FOREIGN_PREFIXES = ("PMI", "PET_", "TORCHELASTIC_", "OMPI_COMM_WORLD_", "SLURM_STEP_")
 BACKENDS = ("native", "gloo", "mpi", "nccl")  # the core's; a test compares them
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Variables that tell about this machine or this login, so that they would mislead a rank on another host.
+_OF_THIS_MACHINE = frozenset(
+    (
+        *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "WINDOWID", "GPG_AGENT_INFO", "GPG_TTY", "KRB5CCNAME", "STY"),
+        *("TMUX", "TMUX_PANE"),
+        *("HOSTNAME", "HOST", "TMPDIR", "TMP", "TEMP", "PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES"),
+        *("HOME", "USER", "LOGNAME", "USERNAME", "SHELL", "MAIL"),
+        *("INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "SYSTEMD_EXEC_PID", "MAKEFLAGS", "MFLAGS"),
+        *("FARANDOLE_ADDRESS", "FARANDOLE_SSH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    )
+)
+_OF_THIS_MACHINE_PREFIXES = ("SSH_", "DBUS_", "XDG_", "LISTEN_", "BASH_FUNC_", "FARANDOLE_RUN_")
 _INSIDE_OPEN_MPI = "OMPI_COMM_WORLD_RANK"
 _OPEN_MPI_PREFIXES = ("OMPI_", "PRTE_")
 
@@ -53,6 +69,7 @@ class Settings:
     no_color: bool
     force_color: bool
     dumb_terminal: bool
+    ssh: str = "ssh"  # words of a shell that reach a host
 
 
 class SettingError(ValueError):
@@ -68,6 +85,45 @@ def local_names() -> frozenset[str]:
     """The names that -H may use for this machine, in lower case."""
     name = os.uname().nodename.lower()
     return frozenset({"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]})
+
+
+def local_addresses() -> frozenset[str]:
+    """The addresses of this machine's network interfaces."""
+    import psutil
+
+    entries = [entry for each in psutil.net_if_addrs().values() for entry in each]
+    inet = (socket.AF_INET, socket.AF_INET6)
+    return frozenset(entry.address.partition("%")[0].lower() for entry in entries if entry.family in inet)
+
+
+def given_variables(texts: Iterable[str], base: Mapping[str, str]) -> dict[str, str]:
+    """`NAME=VALUE` or `NAME`, the launcher's own value, as -x has them -> variables. Raises SettingError."""
+    given: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not _NAME.fullmatch(name):
+            raise SettingError(f"-x wants NAME or NAME=VALUE, NAME of letters, digits and _, not {shown(text)}.")
+        if name in _OWN:
+            raise SettingError(f"-x {name}: the launcher sets it for each rank; leave it out.")
+        if "\0" in value:
+            raise SettingError(f"-x {name}: its value has a NUL character, which no variable can hold.")
+        if not equals and name not in base:
+            raise SettingError(f"-x {name}: there is no such variable here; set it, or write {name}=VALUE.")
+        given[name] = value if equals else base[name]
+    return given
+
+
+def for_other_hosts(base: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """The variables that travel to other hosts: all but those of this machine and login, then those of -x.
+
+    Lists of GPUs stay here, as each host numbers its own; `-x CUDA_VISIBLE_DEVICES` passes one on.
+    """
+    travels = {
+        name: value
+        for name, value in base.items()
+        if name not in _OF_THIS_MACHINE and not name.startswith(_OF_THIS_MACHINE_PREFIXES)
+    }
+    return {**travels, **given}
 
 
 def for_timeline(path: Path, marks_cycles: bool) -> dict[str, str]:
@@ -89,6 +145,7 @@ def settings(base: Mapping[str, str]) -> Settings:
         no_color=bool(base.get("NO_COLOR")),
         force_color=base.get("FORCE_COLOR", "0") not in ("", "0"),
         dumb_terminal=base.get("TERM") == "dumb",
+        ssh=base.get("FARANDOLE_SSH") or "ssh",
     )
 
 
@@ -132,9 +189,14 @@ def for_rank(
     cores: int,
     start_timeout_s: float | None,
     status_file: str = "",
-    port: int | None = None,
+    master: tuple[str, int] | None = None,
+    address: str = "",
 ) -> dict[str, str]:
-    """The whole environment of one rank. `port`: where rank 0 may listen for torch.distributed."""
+    """The whole environment of one rank.
+
+    `master`: the address and port at which rank 0 may listen for torch.distributed. `address`: of this host, for ranks
+    on others.
+    """
     result = without_outer_job(base)
     result.update(
         FARANDOLE_RANK=str(placement.rank),
@@ -153,8 +215,10 @@ def for_rank(
     )
     if status_file:
         result["FARANDOLE_STATUS_FILE"] = status_file
-    if port is not None:
-        result.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    if master is not None:
+        result.update(MASTER_ADDR=master[0], MASTER_PORT=str(master[1]))
+    if address:
+        result["FARANDOLE_ADDRESS"] = address
     if start_timeout_s is not None:
         result["FARANDOLE_START_TIMEOUT"] = f"{start_timeout_s:g}"
     result.setdefault("OMP_NUM_THREADS", str(max(1, cores // placement.local_size)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-_LATER_HOSTS = "ranks on other hosts come with a later release; until then start them with an MPI's mpirun"
 _LATER_ELASTIC = "jobs that go on with fewer or more ranks come with a later release; give a fixed number, -np N"
 _NOTHING = "leave it out, there is nothing to set"
 _OF_MPIRUN = "it belongs to mpirun, which starts ranks, too: mpirun ... python train.py"
@@ -18,10 +17,9 @@ _ANSWERS = {
     "--output-filename": "--output-dir DIR",
     "--prefix-output-with-timestamp -prefix-timestamp --log-with-timestamp": "--timestamp",
     "--log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp": "leave it out, or give --timestamp",
-    "-p --ssh-port -i --ssh-identity-file --hostfile -hostfile": _LATER_HOSTS,
     "--min-np --min-num-proc --max-np --max-num-proc --slots-per-host": _LATER_ELASTIC,
     "--elastic-timeout --reset-limit --blacklist-cooldown-range --host-discovery-script": _LATER_ELASTIC,
-    "--network-interface --network-interfaces": "set FARANDOLE_ADDRESS to the address of this host to use",
+    "--network-interface": "--network-interfaces NAME,...",
     "--fusion-threshold-mb": "set FARANDOLE_FUSION_THRESHOLD, in bytes",
     "--stall-check-warning-time-seconds": "set FARANDOLE_WARN_AFTER, in seconds",
     "--stall-check-shutdown-time-seconds": "set FARANDOLE_TIMEOUT, in seconds; 0: never",
@@ -29,7 +27,7 @@ _ANSWERS = {
     "--log-level": "set FARANDOLE_LOG_LEVEL to error, warning, info or debug",
     "--gloo-timeout-seconds": "--start-timeout SECONDS, or set FARANDOLE_TIMEOUT",
     "--mpi-args --binding-args --tcp --mpi-threads-disable --no-mpi-threads-disable": _OF_MPIRUN,
-    "--stall-check --disable-cache --config-file --cycle-time-ms --cache-capacity": _NOTHING,
+    "--stall-check --disable-cache --cycle-time-ms --cache-capacity": _NOTHING,
     "--num-nccl-streams --thread-affinity": _NOTHING,
     "--hierarchical-allreduce --no-hierarchical-allreduce --torus-allreduce --no-torus-allreduce": _NOTHING,
     "--hierarchical-allgather --no-hierarchical-allgather --autotune --no-autotune --autotune-log-file": _NOTHING,
@@ -60,7 +58,7 @@ _SETTINGS = {
     "HOROVOD_TIMELINE_MARK_CYCLES": "farandole run --timeline-mark-cycles",
     "HOROVOD_START_TIMEOUT": "farandole run --start-timeout SECONDS",
     "HOROVOD_GLOO_TIMEOUT_SECONDS": "farandole run --start-timeout SECONDS",
-    "HOROVOD_GLOO_IFACE": "FARANDOLE_ADDRESS, the address of this host to use",
+    "HOROVOD_GLOO_IFACE": "farandole run --network-interfaces NAME,...",
     "HOROVOD_CPU_OPERATIONS": "farandole run --backend NAME",
     "HOROVOD_CONTROLLER": "nothing: no MPI is needed",
 }

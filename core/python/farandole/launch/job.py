@@ -1,31 +1,21 @@
-"""The options -np and -H -> which rank runs where. Pure: nothing here touches the machine."""
+"""The options -np, -H and --hostfile -> which rank runs where. Pure: nothing here touches the machine."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-MAX_RANKS = 65536  # a guard against a slip of the finger, not a promise
-LOCAL_HOST = "localhost"
-_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?::(?P<slots>[^\n]*))?")
+from farandole.launch.hosts import LOCAL_HOST, MAX_RANKS, HostList, JobError, Slots, parse_count, under_one_name
 
-
-class JobError(ValueError):
-    """The options cannot be fulfilled; the message is one sentence for the user."""
-
-
-@dataclass(frozen=True)
-class Slots:
-    """So many ranks may run on `host`."""
-
-    host: str
-    count: int
+__all__ = ["JobError", "Placement", "Slots", "parse_count", "place", "plan"]
 
 
 @dataclass(frozen=True)
 class Placement:
-    """One rank's place. Cross ranks count the hosts that have this local rank."""
+    """One rank's place. Cross ranks count the hosts that have this local rank.
+
+    `host`: as typed, without brackets; `localhost` where all listed hosts are this machine.
+    """
 
     rank: int
     size: int
@@ -36,70 +26,67 @@ class Placement:
     cross_size: int
 
 
-def parse_count(text: str, what: str) -> int:
-    """A positive whole number written in digits; `what` names it in the error."""
-    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
-        raise JobError(f"{what} must be a positive whole number, not {text!r}.")
-    if int(text) > MAX_RANKS:
-        raise JobError(f"{what} must be at most {MAX_RANKS}, not {text}.")
-    return int(text)
-
-
-def parse_hosts(text: str) -> list[Slots]:
-    """`h0:4,h1` -> 4 slots on h0, 1 on h1; slots of a host named twice add up."""
-    counts: dict[str, int] = {}
-    for item in text.split(","):
-        match = _HOST.fullmatch(item.strip())
-        if match is None:
-            raise JobError(f"-H wants host:slots, as in localhost:4, not {item.strip()!r}.")
-        host = match["host"].strip("[]")
-        slots = 1 if match["slots"] is None else parse_count(match["slots"], f"the number of slots of {host}")
-        counts[host] = counts.get(host, 0) + slots
-    return [Slots(host, count) for host, count in counts.items()]
-
-
-def on_this_machine(hosts: Iterable[Slots], local_names: Collection[str]) -> list[Slots]:
-    """The same slots under one name; refuses hosts that are not this machine."""
-    total = 0
-    for slots in hosts:
-        if slots.host.lower() not in local_names:
-            raise JobError(
-                f"{slots.host} is another machine: ranks on remote hosts come with a later release, "
-                f"this one starts them on {LOCAL_HOST} only."
-            )
-        total += slots.count
-    return [Slots(LOCAL_HOST, total)]
-
-
-def place(ranks: int, hosts: list[Slots]) -> list[Placement]:
+def place(ranks: int, hosts: Sequence[Slots]) -> list[Placement]:
     """Fill the hosts in order with `ranks` ranks. REQUIRES ranks <= the sum of the slots."""
     filled: list[tuple[str, int]] = []
+    left = ranks
     for slots in hosts:
-        used = min(slots.count, ranks - sum(count for _, count in filled))
+        used = min(slots.count, left)
         if used > 0:
             filled.append((slots.host, used))
+        left -= used
+    most = max((used for _, used in filled), default=0)
+    cross_sizes, cross_ranks = _hosts_with(filled, most), [0] * most
     placements: list[Placement] = []
-    for index, (host, local_size) in enumerate(filled):
+    for host, local_size in filled:
         for local_rank in range(local_size):
-            cross_rank = sum(1 for _, count in filled[:index] if count > local_rank)
-            cross_size = sum(1 for _, count in filled if count > local_rank)
-            rank = len(placements)
-            placements.append(Placement(rank, ranks, host, local_rank, local_size, cross_rank, cross_size))
+            cross_rank, cross_size = cross_ranks[local_rank], cross_sizes[local_rank]
+            placements.append(Placement(len(placements), ranks, host, local_rank, local_size, cross_rank, cross_size))
+            cross_ranks[local_rank] += 1
     return placements
 
 
-def plan(num_proc: str | None, hosts: str | None, local_names: Collection[str]) -> list[Placement]:
-    """The two options as typed -> the places of all ranks, or JobError."""
-    ranks = None if num_proc is None else parse_count(num_proc, "-np")
+def _hosts_with(filled: Sequence[tuple[str, int]], most: int) -> list[int]:
+    """For each local rank, the number of hosts that have it."""
+    of_size = [0] * (most + 1)
+    for _, used in filled:
+        of_size[used] += 1
+    counts = [0] * most
+    larger = 0
+    for local_rank in range(most - 1, -1, -1):
+        larger += of_size[local_rank + 1]
+        counts[local_rank] = larger
+    return counts
+
+
+def plan(
+    num_proc: str | None, hosts: HostList | None, local_names: Collection[str], slots_here: int = 1
+) -> list[Placement]:
+    """The options -> the places of all ranks, or JobError.
+
+    Args:
+        num_proc: as typed; `auto` or None: all slots of the hosts.
+        hosts: of -H or --hostfile.
+        local_names: names and addresses of this machine, in lower case.
+        slots_here: the ranks of `auto` without a list of hosts.
+    """
+    ranks = None if num_proc in (None, "auto") else parse_count(str(num_proc), "-np")
     if hosts is None:
+        if num_proc == "auto":
+            ranks = min(slots_here, MAX_RANKS)
         if ranks is None:
             raise JobError("say how many ranks to start: farandole run -np 4 python train.py")
         return place(ranks, [Slots(LOCAL_HOST, ranks)])
-    slots = on_this_machine(parse_hosts(hosts), local_names)
+    slots = under_one_name(hosts.slots, local_names)
+    return place(_ranks(ranks, slots, hosts.origin), slots)
+
+
+def _ranks(ranks: int | None, slots: Sequence[Slots], origin: str) -> int:
     offered = sum(one.count for one in slots)
-    if offered > MAX_RANKS:
-        raise JobError(f"-H offers {offered} slots, more than the {MAX_RANKS} ranks that a job may have.")
+    if ranks is None and offered > MAX_RANKS:
+        raise JobError(f"{origin} offers {offered} slots, more than the {MAX_RANKS} ranks that a job may have.")
     if ranks is not None and ranks > offered:
-        slots_of = f"{offered} slot{'s' if offered > 1 else ''}"
-        raise JobError(f"-np {ranks} asks for more ranks than the {slots_of} of -H {hosts}.")
-    return place(offered if ranks is None else ranks, slots)
+        has = f"{offered} slot{'s' if offered > 1 else ''} of {origin}"
+        on = "1 host" if len(slots) == 1 else f"{len(slots)} hosts"
+        raise JobError(f"-np {ranks} asks for more ranks than the {has} on {on}: lower -np, or list more slots.")
+    return offered if ranks is None else ranks

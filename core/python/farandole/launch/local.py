@@ -70,10 +70,10 @@ def _is_executable_script(path: str) -> bool:
         return file.read(2) == b"#!"
 
 
-def make_key() -> int:
-    """A descriptor of the job's secret: sealed memory, so nothing on disk, and gone with this process."""
+def make_key(key: bytes | None = None) -> int:
+    """A descriptor of the job's secret, by default a new one: sealed memory, not on disk, gone with this process."""
     descriptor = os.memfd_create("farandole-key", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.write(descriptor, os.urandom(KEY_BYTES))
+    os.write(descriptor, key or os.urandom(KEY_BYTES))
     os.fchmod(descriptor, 0o400)
     seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
@@ -90,27 +90,43 @@ def make_store() -> str:
     return f"unix:farandole-{os.urandom(16).hex()}"
 
 
-def reserve_port() -> socket.socket:
+def reserve_port(address: str = "127.0.0.1") -> socket.socket:
     """Holds a port of this machine for rank 0, which can listen there: torch.distributed asks for its number.
 
     As long as the socket is open the kernel gives the port to nobody who does not name it.
     """
-    reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    reserved = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.bind(("127.0.0.1", 0))
+    reserved.bind((address, 0))
     return reserved
 
 
-def start(command: Sequence[str], placement: Placement, environment: Mapping[str, str]) -> Rank:
-    """Start one rank; rank 0 gets our stdin.
+def cores_of(placement: Placement, cores: Sequence[int]) -> list[int]:
+    """The cores of a rank that is bound: its share of these. Where there are more ranks than cores, they take turns."""
+    share = max(1, len(cores) // placement.local_size)
+    first = placement.local_rank * share % len(cores)
+    return list(cores[first : first + share])
+
+
+def start(
+    command: Sequence[str],
+    placement: Placement,
+    environment: Mapping[str, str],
+    gets_stdin: bool = True,
+    bind_to: str = "none",
+) -> Rank:
+    """Start one rank; rank 0 gets our stdin, unless that is for nobody. `bind_to`: "core" gives each its own cores.
 
     REQUIRES one thread and signals of guard.HANDLED blocked: the child runs Python until it executes the command.
     Raises CommandError if it cannot be executed, OSError if there is no room for one more process.
     """
     launcher = os.getpid()
+    cores = cores_of(placement, sorted(os.sched_getaffinity(0))) if bind_to == "core" else []
 
     def prepare() -> None:
         guard.die_with_parent(launcher)
+        if cores:
+            os.sched_setaffinity(0, cores)
         for signum in guard.HANDLED:
             if signum != signal.SIGHUP:  # nohup is for the ranks as well
                 signal.signal(signum, signal.SIG_DFL)
@@ -122,7 +138,7 @@ def start(command: Sequence[str], placement: Placement, environment: Mapping[str
         process = subprocess.Popen(
             command,
             env=environment,
-            stdin=None if placement.rank == 0 else subprocess.DEVNULL,
+            stdin=None if placement.rank == 0 and gets_stdin else subprocess.DEVNULL,
             stdout=stdout_of_rank,
             stderr=stderr_of_rank,
             start_new_session=True,

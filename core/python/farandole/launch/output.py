@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 LINE_LIMIT = 1 << 20  # longer lines are cut here, each piece a line of its own: memory stays bounded
@@ -36,15 +36,17 @@ class Style:
     prefix: bool = True
     timestamp: bool = False
     color: bool = False
+    hosts: Mapping[int, str] = field(default_factory=dict)  # of each rank, where there are several
     now: Callable[[], float] = time.time
 
     def before_line(self, rank: int) -> bytes:
-        """`[rank] `, the time of day, both, or nothing."""
+        """`[rank] ` or `[rank host] `, the time of day, both, or nothing."""
         if rank == LAUNCHER:
             return b""
-        label = f"[{rank}] " if self.prefix else ""
+        name = f"[{rank} {self.hosts[rank]}]" if rank in self.hosts else f"[{rank}]"
+        label = f"{name} " if self.prefix else ""
         if self.color and label:
-            label = f"\x1b[{_COLORS[rank % len(_COLORS)]}m[{rank}]\x1b[0m "
+            label = f"\x1b[{_COLORS[rank % len(_COLORS)]}m{name}\x1b[0m "
         if self.timestamp:
             now = self.now()
             label += time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now * 1000) % 1000:03d} "

@@ -28,6 +28,7 @@ class LocalSupervisor(Supervisor):
     def add(self, rank: Rank) -> None:
         """Supervise this rank too."""
         self.alive[rank.pid] = rank
+        self._children_left = True
         self.relay.add(rank.placement.rank, rank.stdout, rank.stderr)
 
     @property

@@ -6,7 +6,7 @@ import errno
 import os
 import selectors
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ class OutputOptions:
     force_color: bool = False
     dumb_terminal: bool = False
     verbose: bool = False
+    hosts: Mapping[int, str] = field(default_factory=dict)  # of each rank, where there are several
 
 
 class OutputError(Exception):
@@ -53,6 +54,12 @@ class Stream:
     """One pipe from a rank."""
 
     descriptor: int
+
+
+@dataclass(eq=False)
+class ShownStream(Stream):
+    """One that a destination shows. The descriptor is -1 where an agent on another host reads the pipe."""
+
     source: Source
     destination: Destination
     tail: deque[tuple[bytes, Destination]]  # shared by the two streams of a rank
@@ -66,7 +73,8 @@ class Relay:
     options: OutputOptions
     selector: selectors.BaseSelector
     wake: Callable[[], None]
-    streams: list[Stream] = field(default_factory=list)
+    streams: list[Stream] = field(default_factory=list)  # pipes of this host
+    _shown: list[ShownStream] = field(default_factory=list)  # these, and those of other hosts
     _tails: dict[int, deque[tuple[bytes, Destination]]] = field(default_factory=dict)
     _logs_failed: bool = False
     _shown_lines: int = 0  # of all ranks, where our own messages go
@@ -97,12 +105,21 @@ class Relay:
 
     def add(self, rank: int, stdout: int, stderr: int) -> None:
         """Relay these two pipes of `rank` from now on and close them at their end."""
-        tail = self._tails[rank] = deque(maxlen=TAIL_LINES)
-        for descriptor, destination in ((stdout, self._stdout), (stderr, self._stderr)):
+        for stream, descriptor in zip(self.add_remote(rank), (stdout, stderr), strict=True):
             os.set_blocking(descriptor, False)
-            stream = Stream(descriptor, Source(rank), destination, tail, self._logs.get(rank))
+            stream.descriptor = descriptor
             self.streams.append(stream)
             self._listen(stream)
+
+    def add_remote(self, rank: int) -> tuple[ShownStream, ShownStream]:
+        """The stdout and stderr of a rank elsewhere, for `feed` and `finish`."""
+        tail = self._tails[rank] = deque(maxlen=TAIL_LINES)
+        out, err = (
+            ShownStream(-1, Source(rank), destination, tail, self._logs.get(rank))
+            for destination in (self._stdout, self._stderr)
+        )
+        self._shown += [out, err]
+        return out, err
 
     def start(self) -> None:
         """Begin to write what is there and what comes. REQUIRES that nothing is forked any more."""
@@ -139,11 +156,11 @@ class Relay:
 
     def wait_at_most(self) -> float | None:
         """In how many seconds `tick` is wanted."""
-        return QUIET_SECONDS / 2 if any(stream.source.waiting_since is not None for stream in self.streams) else None
+        return QUIET_SECONDS / 2 if any(stream.source.waiting_since is not None for stream in self._shown) else None
 
     def tick(self, now: float) -> None:
         """Show unfinished lines whose time has come; stop or go on reading as the writers get on."""
-        for stream in self.streams:
+        for stream in self._shown:
             if stream.source.waiting_since is not None:
                 stream.destination.writer.write(stream.destination.screen.unfinished(stream.source, now))
         for destination in self._destinations:
@@ -152,34 +169,50 @@ class Relay:
 
     def read(self, stream: Stream, now: float) -> bool:
         """Relay one chunk. False if there was nothing to read."""
+        assert isinstance(stream, ShownStream)
         try:
             data = os.read(stream.descriptor, _CHUNK)
         except BlockingIOError:
             return False
-        if not data:
+        if data:
+            self.feed(stream, data, now)
+        else:
             self._close(stream)
-            return True
+        return True
+
+    def feed(self, stream: ShownStream, data: bytes, now: float) -> None:
+        """Show what a rank has written."""
         self._pass_on(stream, stream.source.take(data, now))
         if stream.source.progress and len(data) < _CHUNK:  # a full chunk: there is more of this line to come
             stream.destination.writer.write(stream.destination.screen.unfinished(stream.source, now))
-        return True
+
+    def finish(self, stream: ShownStream) -> None:
+        """Nothing more comes from it."""
+        self._pass_on(stream, stream.source.rest())
+        self._shown.remove(stream)
+
+    @property
+    def is_full(self) -> bool:
+        """Returns whether a destination is behind, so that `feed` should wait."""
+        return any(destination.writer.full for destination in self._destinations)
 
     def drain(self, now: float) -> None:
         """All ranks are gone: read what their pipes still hold and close them, whoever else has them open."""
         for stream in list(self.streams):
+            assert isinstance(stream, ShownStream)
             if not stream.destination.writer.full and not self.read(stream, now):
                 self._close(stream)
 
     def _pause(self, destination: Destination, paused: bool) -> None:
         destination.paused = paused
         for stream in self.streams:
-            if stream.destination is destination:
+            if isinstance(stream, ShownStream) and stream.destination is destination:
                 if paused:
                     self.selector.unregister(stream.descriptor)
                 else:
                     self._listen(stream)
 
-    def _pass_on(self, stream: Stream, lines: bytes) -> None:
+    def _pass_on(self, stream: ShownStream, lines: bytes) -> None:
         if not lines:
             return
         stream.destination.writer.write(stream.destination.screen.lines(stream.source, lines))
@@ -210,7 +243,8 @@ class Relay:
         self.selector.register(stream.descriptor, selectors.EVENT_READ, stream)
 
     def _close(self, stream: Stream) -> None:
-        self._pass_on(stream, stream.source.rest())
+        assert isinstance(stream, ShownStream)
+        self.finish(stream)
         if not stream.destination.paused:
             self.selector.unregister(stream.descriptor)
         os.close(stream.descriptor)
@@ -228,7 +262,7 @@ def _identity(descriptor: int) -> tuple[int, int, int] | None:
 def _destination(descriptor: int, options: OutputOptions, wake: Callable[[], None]) -> Destination:
     terminal = os.isatty(descriptor) and not options.dumb_terminal
     color = not options.no_color and (options.force_color or terminal)
-    style = Style(options.prefix, options.timestamp, color)
+    style = Style(options.prefix, options.timestamp, color, hosts=options.hosts)
     screen: Screen
     if terminal:
         screen = TerminalScreen(style, columns=partial(_columns, descriptor))

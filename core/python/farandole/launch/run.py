@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
+from farandole.launch.hosts import LOCAL_HOST, is_local
 from farandole.launch.job import Placement
+from farandole.launch.options import HostOptions
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputError, OutputOptions
 
@@ -19,17 +21,41 @@ CANNOT_START = 1
 class Job:
     """Everything about a job that is known before it starts."""
 
-    command: Sequence[str]
+    command: Sequence[str]  # resolved; as typed where there are several hosts, which resolve it each for itself
     placements: Sequence[Placement]
     base: dict[str, str]  # the environment that the launcher was given
     grace_s: float
     output: OutputOptions
     start_timeout_s: float | None = None
+    hosts: HostOptions = field(default_factory=HostOptions)
+    module: bool = False  # the command is the name of one
+    local_names: Collection[str] = (LOCAL_HOST,)
+
+    def is_local(self, host: str) -> bool:
+        """Returns whether this machine has that name."""
+        return is_local(host, self.local_names)
+
+    @property
+    def has_other_hosts(self) -> bool:
+        """Returns whether some ranks run elsewhere."""
+        return not all(self.is_local(placement.host) for placement in self.placements)
 
 
 def run_job(job: Job) -> int:
     """Start the ranks, see them through, leave nothing behind. Returns the exit code of the job."""
-    return guard.run_guarded(lambda lifeline: _run_inner(job, lifeline))
+    run = _run_on_hosts if job.has_other_hosts else _run_inner
+    return guard.run_guarded(lambda lifeline: run(job, lifeline))
+
+
+def _run_on_hosts(job: Job, lifeline: int) -> int:
+    from farandole.launch.remote import start
+
+    try:
+        return start.run(job, lifeline)
+    except OutputError as error:
+        return _refuse(str(error), 2)
+    except OSError as error:
+        return _refuse(f"cannot start {error.filename or 'the agents'}: {error.strerror}.", CANNOT_START)
 
 
 def _run_inner(job: Job, lifeline: int) -> int:
@@ -63,11 +89,11 @@ def _start_ranks(job: Job, supervisor: LocalSupervisor, port: int, status_file: 
             store=store,
             key_file=key_file,
             status_file=status_file,
-            port=port,
+            master=("127.0.0.1", port),
             cores=cores,
             start_timeout_s=job.start_timeout_s,
         )
-        supervisor.add(local.start(job.command, placement, rank_environment))
+        supervisor.add(local.start(job.command, placement, rank_environment, bind_to=job.hosts.bind_to))
 
 
 def _plan(job: Job, cores: int) -> str:

@@ -125,7 +125,7 @@ class Supervisor(ABC):
         return self._hurried and time.monotonic() >= since + _LEAVE_AFTER_SECONDS
 
     def launcher_gone(self) -> None:
-        """Nobody is left who wants the job."""
+        """The outer process has died, so the job ends."""
         self._hurried = True
         self.selector.unregister(self.lifeline)
         self.ending.launcher_gone(time.monotonic())
@@ -172,7 +172,7 @@ class Supervisor(ABC):
             self.relay.say(verdict.note(death, others))
 
     def act(self, now: float) -> None:
-        """What is due now."""
+        """Do whatever is due now."""
         if self.relay.stdout_error is not None:
             self._stdout_failed(self.relay.stdout_error, now)
         if self.ending.term_due(now):

@@ -13,6 +13,7 @@ from farandole._start.rank_records import Parting
 from farandole.launch.job import Placement
 from farandole.launch.output import visible
 
+LOST = 255  # exit code of a rank whose host was lost: that of ssh
 TOGETHER_SECONDS = 0.1
 TAIL_LINES = 20  # that are remembered of each rank
 _NAMED_RANKS = 8  # of those that ended early
@@ -32,6 +33,7 @@ class Death:
     asked: bool = False  # the launcher had told it to end
     joined: bool = True  # it was in a world of several ranks once
     said: Parting | None = None
+    lost: str = ""  # what became of the way to its host, where that ended before the rank
 
     @property
     def failed_at(self) -> float:
@@ -116,6 +118,8 @@ def describe(verdict: Verdict, tail: Sequence[bytes], output_directory: str | No
 def _what_happened(death: Death) -> str:
     first = " first" if death.placement.size > 1 else ""
     after = f"after {death.failed_after_s:.1f} s"
+    if death.lost:
+        return f"was lost{first} {after}: {death.lost}"
     if death.failed:
         return f"failed{first}: {_manner(death.code)} {after}"
     if death.said is not None and death.said.raised:
@@ -179,6 +183,12 @@ def _signal_name(number: int) -> str:
 def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None, is_cut: bool) -> str:
     """The advice on what to do next; "" where the rank's own lines say it."""
     rank = death.placement.rank
+    if death.lost:
+        return (
+            f"is {death.placement.host} up, and its network? What runs there ends within 30 s."
+            if death.code == LOST
+            else ""
+        )
     if not death.failed and not (death.said and death.said.raised):
         return "did it return early, or have fewer batches than the others (then let each rank call join() at its end)?"
     missing = [found[1].decode() for found in map(_MISSING.search, tail) if found]

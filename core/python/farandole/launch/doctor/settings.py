@@ -12,6 +12,7 @@ from farandole.launch.doctor.finding import Finding, fail, ok, warn
 from farandole.launch.local import KEY_BYTES
 
 _PREFIX = "FARANDOLE_"
+_OPTIONS = "FARANDOLE_RUN_"  # before the name of an option of `farandole run`, which judges these itself
 _LIKELY = 0.75  # from here on a name is taken for a slip of the finger
 TEXT = ("any text",)
 
@@ -29,6 +30,7 @@ PLACE, BYTES, SECONDS = Number("ranks", 2**31), Number("bytes", 1e18), Number("s
 # name without prefix -> the words it may hold, or its number, or TEXT; a test compares the names with who reads them.
 KNOWN: dict[str, tuple[str, ...] | Number] = {
     "ADDRESS": TEXT,
+    "SSH": TEXT,
     "ALGORITHM": ("auto", "direct", "ring", "tree", "exchange"),
     "ARENAS": ("0", "1"),
     "BACKEND": TEXT,
@@ -121,7 +123,8 @@ def judge(facts: Facts) -> list[Finding]:
 
 def likely_slips(environment: Mapping[str, str]) -> list[str]:
     """A sentence for each variable that is nearly one of ours. Names of no likeness may be the user's own."""
-    unknown = [name for name in environment if name.startswith(_PREFIX) and name.removeprefix(_PREFIX) not in KNOWN]
+    ours = [name for name in environment if name.startswith(_PREFIX) and not name.startswith(_OPTIONS)]
+    unknown = [name for name in ours if name.removeprefix(_PREFIX) not in KNOWN]
     likely = [(name, _nearest(name, cutoff=_LIKELY)) for name in sorted(unknown)]
     return [f"{name} is set, but nothing reads it; did you mean {near}?" for name, near in likely if near]
 
@@ -134,7 +137,7 @@ def _nearest(name: str, cutoff: float) -> str:
 
 
 def _judge_variable(name: str, value: str) -> Finding:
-    known = KNOWN.get(name.removeprefix(_PREFIX))
+    known = TEXT if name.startswith(_OPTIONS) else KNOWN.get(name.removeprefix(_PREFIX))
     if known is None:
         mend = f"Did you mean {_nearest(name, cutoff=0.0)}? Else unset it."
         return warn("settings", f"{name} is set, but nothing reads it", mend)

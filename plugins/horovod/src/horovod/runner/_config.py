@@ -1,15 +1,13 @@
-"""Files of horovodrun: that of --config-file, and that of --hostfile."""
+"""The file of horovodrun's --config-file."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from horovod.runner._options import OPTIONS
 
-_HOST_LINE = re.compile(r"(?P<host>[^\s=:]+)(?:\s+slots\s*=\s*(?P<slots>\d+))?")
 _KEYS = {option.config: option for option in OPTIONS if option.config}
 _OWN_KEYS = {"controller", "stall_check.enabled"}  # whose values decide which option they are
 
@@ -23,22 +21,6 @@ def _text_of(path: str, option: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"{option} {path} cannot be read: {error}") from error
-
-
-def hosts(path: str) -> str:
-    """The file's lines `host slots=N` -> `host:N,host:N`; a line without slots offers one, text after # is left out."""
-    found = []
-    for number, line in enumerate(_text_of(path, "--hostfile").splitlines(), 1):
-        words = line.partition("#")[0].strip()
-        if not words:
-            continue
-        match = _HOST_LINE.fullmatch(words)
-        if not match:
-            raise FileError(f"--hostfile {path}, line {number}: write host slots=N, as in localhost slots=4: {words!r}")
-        found.append(f"{match['host']}:{match['slots'] or 1}")
-    if not found:
-        raise FileError(f"--hostfile {path} names no host: write lines such as localhost slots=4")
-    return ",".join(found)
 
 
 def options(path: str) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 _AUTOTUNE = "there is no size that a run would have to tune"
 _ELASTIC = "Farandole has no jobs that go on with fewer or more ranks yet: give a fixed number, -np N"
-_HOSTS = "ranks on other hosts come with a later release, and those of this host need no ssh"
-_INTERFACES = "the ranks of one host talk to each other without the network"
+_NO_CACHE = "no result of a check is kept, so there is none to leave out"
 _MPI = "the ranks are started without MPI; to have its network, start the program by mpirun -np N python train.py"
 _NO_CYCLES = "there is no cycle and no cache to size: operations begin when all ranks have called them"
 _PATHS = "which path an operation takes depends on its size and the hosts, and is chosen for each"
@@ -53,7 +52,7 @@ OPTIONS = (
     Option("-cb --check-build", handled="print what works in this installation"),
     Option("-np --num-proc", "N", passed_as="-np"),
     Option("-H --hosts", "HOST:SLOTS,...", passed_as="-H"),
-    Option("-hostfile --hostfile", "FILE", handled="read the hosts from a file with lines `host slots=N`"),
+    Option("-hostfile --hostfile", "FILE", passed_as="--hostfile"),
     Option("--config-file", "FILE", handled="read options from a YAML file; those that are typed come first"),
     Option("--start-timeout", "SECONDS", passed_as="--start-timeout"),
     Option("--output-filename", "DIR", passed_as="--output-dir"),
@@ -92,11 +91,11 @@ OPTIONS = (
     Option("--tcp", ignored=_MPI),
     Option("--mpi-threads-disable", "", "library_options.mpi_threads_disable", ignored=_MPI),
     Option("--no-mpi-threads-disable", ignored=_MPI),
-    Option("-p --ssh-port", "PORT", ignored=_HOSTS),
-    Option("-i --ssh-identity-file", "FILE", ignored=_HOSTS),
-    Option("--disable-cache", ignored=_HOSTS),
-    Option("--network-interface", "NAMES", ignored=_INTERFACES),
-    Option("--network-interfaces", "NAMES", ignored=_INTERFACES),
+    Option("-p --ssh-port", "PORT", passed_as="--ssh-port"),
+    Option("-i --ssh-identity-file", "FILE", passed_as="--ssh-identity-file"),
+    Option("--disable-cache", ignored=_NO_CACHE),
+    Option("--network-interface", "NAMES", passed_as="--network-interfaces"),
+    Option("--network-interfaces", "NAMES", passed_as="--network-interfaces"),
     Option("--cycle-time-ms", "MS", "params.cycle_time_ms", ignored=_NO_CYCLES),
     Option("--cache-capacity", "N", "params.cache_capacity", ignored=_NO_CYCLES),
     Option("--hierarchical-allreduce", "", "params.hierarchical_allreduce", ignored=_PATHS),

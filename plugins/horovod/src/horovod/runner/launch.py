@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from typing import Any, NoReturn
 
 import farandole
-from farandole.launch.cli import USAGE
 from farandole.launch.cli import main as farandole_command
+from farandole.launch.shared_options import USAGE
 
 from horovod._environment import obey
 from horovod.runner import _config
@@ -71,8 +71,6 @@ def _words(given: dict[str, Any]) -> list[str]:
             raise _config.FileError(f"{option.names.split()[0]}: {option.refused}")
         if option.passed_as:
             words += [option.passed_as, str(value)] if option.metavar else [option.passed_as]
-    if "hostfile" in given:
-        words += ["-H", _config.hosts(given["hostfile"])]
     return words
 
 

@@ -1,0 +1,139 @@
+"""Values of options: where each comes from. Click decides; this module gives it the file and shows its decisions.
+
+Precedence: command line, environment (FARANDOLE_RUN_<OPTION>), file of --config-file, default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from farandole.launch import config_file, environment
+from farandole.launch.config_file import Config
+from farandole.launch.messages import did_you_mean, table
+
+PREFIX = "FARANDOLE_RUN"
+_META = "farandole.launch.config"  # where the context keeps the file's content
+_OUTSIDE_FILES = {"version", "config-file", "help"}
+# option -> the setting in the environment that counts more than the option in a file
+_SETTINGS = {
+    "backend": "FARANDOLE_BACKEND",
+    "start-timeout": "FARANDOLE_START_TIMEOUT",
+    "timeline-filename": "FARANDOLE_TIMELINE",
+    "timeline-mark-cycles": "FARANDOLE_TIMELINE",
+}
+_SOURCES = {
+    ParameterSource.COMMANDLINE: "command line",
+    ParameterSource.ENVIRONMENT: "environment",
+    ParameterSource.DEFAULT_MAP: "file",
+}
+_ORDER = list(_SOURCES)
+
+
+def load(context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """The callback of --config-file, which click calls before it decides about other options."""
+    if path is None or context.resilient_parsing:
+        return path
+    options = dict(options_of(context.command))
+    try:
+        content = config_file.read(path, {name: _kind(option) for name, option in options.items()})
+    except config_file.ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    given = environment.inherited()
+    counting = {name: value for name, value in content.options.items() if not given.get(_SETTINGS.get(name, ""))}
+    context.default_map = {str(options[name].name): value for name, value in counting.items()}
+    context.meta[_META] = content
+    return path
+
+
+def options_of(command: click.Command) -> Iterator[tuple[str, click.Option]]:
+    """Long name without dashes, and option, of those that a file may have."""
+    for option in command.params:
+        names = [each for each in option.opts if each.startswith("--")]
+        if isinstance(option, click.Option) and names and (name := names[0].lstrip("-")) not in _OUTSIDE_FILES:
+            yield name, option
+
+
+def _kind(option: click.Option) -> str:
+    if option.is_flag:
+        return config_file.BOOL
+    if option.multiple:
+        return config_file.TEXTS
+    if isinstance(option.type, click.types.FloatParamType):
+        return config_file.NUMBER
+    if isinstance(option.type, click.types.IntParamType):
+        return config_file.COUNT
+    return config_file.COUNT_OR_TEXT if option.name == "num_proc" else config_file.TEXT
+
+
+def of_file(context: click.Context) -> Config:
+    """The content of the file of --config-file; empty without one."""
+    content: Config = context.meta.get(_META, Config())
+    return content
+
+
+def with_settings(context: click.Context, base: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the settings of the file, where it has none of its own."""
+    settings = {name: value for name, value in of_file(context).settings.items() if not base.get(name)}
+    return {**base, **settings}
+
+
+def preferred(context: click.Context, first: str, second: str) -> str:
+    """The name of that of two options whose source counts more. Raises UsageError where both sources are the same."""
+    sources = [context.get_parameter_source(name) for name in (first, second)]
+    order = [_ORDER.index(source) if source in _ORDER else len(_ORDER) for source in sources]
+    if order[0] == order[1] < len(_ORDER):
+        raise click.UsageError(f"give one of --{first} and --{second}: both say where the ranks run.")
+    return first if order[0] <= order[1] else second
+
+
+def unknown_variables(command: click.Command, base: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable FARANDOLE_RUN_... that is no option's."""
+    options = [option for option in command.params if isinstance(option, click.Option) and option.allow_from_autoenv]
+    known = {str(option.name).upper() for option in options}
+    names = sorted(name.removeprefix(f"{PREFIX}_") for name in base if name.startswith(f"{PREFIX}_"))
+    told = "is set, but `farandole run` has no such option"
+    return [
+        f"{PREFIX}_{name} {told}{did_you_mean(name, known, f'{PREFIX}_') or '.'}" for name in names if name not in known
+    ]
+
+
+def report(context: click.Context, base: Mapping[str, str]) -> str:
+    """The text of --show-config: each option's value and source, then the settings of the file."""
+    rows = [("option", "value", "source")]
+    for option in context.command.params:
+        if isinstance(option, click.Option) and option.expose_value and option.name != "show_config":
+            name = str(option.name)
+            value = context.params.get(name)
+            source = context.get_parameter_source(name)
+            rows.append((_long(option), _text(name, value), _source(context, name, source)))
+    for name, value in of_file(context).settings.items():
+        rows.append((name, base[name], _file(context) if base[name] == value else "environment"))
+    return table(rows)
+
+
+def _long(option: click.Option) -> str:
+    return next((each for each in option.opts if each.startswith("--")), option.opts[0])
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None or value == ():
+        return "-"
+    if name == "env":  # whose values may be secrets
+        return " ".join(each.partition("=")[0] for each in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _source(context: click.Context, name: str, source: ParameterSource | None) -> str:
+    if source is ParameterSource.DEFAULT_MAP:
+        return _file(context)
+    words = _SOURCES.get(source, "default") if source else "default"
+    return f"{words} ({PREFIX}_{name.upper()})" if source is ParameterSource.ENVIRONMENT else words
+
+
+def _file(context: click.Context) -> str:
+    return f"file {context.params.get('config_file')}"

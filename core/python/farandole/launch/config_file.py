@@ -1,0 +1,214 @@
+"""Files of --config-file -> options of `farandole run` and settings. Pure, but for `read`.
+
+TOML has the options in its table [run]; YAML, a file with the suffix .yaml or .yml, is that of horovodrun:
+
+    [run]                               timeline:
+    num-proc = 4                          filename: trace.json
+    hosts = "h1:2,h2:2"                 params:
+    env = ["NAME=VALUE"]                  fusion_threshold_mb: 32
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from farandole.launch.messages import did_you_mean, shown
+
+MAX_FILE_BYTES = 1 << 20  # of which a device or a wrong file has more
+_NEVER_WARN = "31536000"  # seconds: a year
+_YAML = {".yaml", ".yml"}
+
+BOOL, NUMBER, COUNT, TEXT, TEXTS = "true or false", "a number", "a whole number", "a text", "a list of texts"
+COUNT_OR_TEXT = "a whole number or a text"
+
+# key of horovodrun's file -> the option with its meaning
+_HOROVOD_OPTIONS = {
+    "timeline.filename": "timeline-filename",
+    "timeline.mark_cycles": "timeline-mark-cycles",
+    "logging.with_timestamp": "timestamp",
+    "library_options.gloo_timeout_seconds": "start-timeout",
+}
+_HOROVOD_SETTINGS = {
+    "params.fusion_threshold_mb": "FARANDOLE_FUSION_THRESHOLD",
+    "stall_check.enabled": "FARANDOLE_WARN_AFTER",
+    "stall_check.warning_time_seconds": "FARANDOLE_WARN_AFTER",
+    "stall_check.shutdown_time_seconds": "FARANDOLE_TIMEOUT",
+    "logging.level": "FARANDOLE_LOG_LEVEL",
+}
+_WITHOUT_EFFECT = frozenset(
+    {
+        "controller",
+        "logging.hide_timestamp",
+        *(f"params.{name}" for name in ("cycle_time_ms", "cache_capacity", "torus_allreduce")),
+        *(f"params.hierarchical_{name}" for name in ("allreduce", "allgather")),
+        *(f"library_options.{name}" for name in ("mpi_threads_disable", "num_nccl_streams", "thread_affinity")),
+        *(f"autotune.{name}" for name in ("enabled", "log_file", "warmup_samples", "steps_per_sample")),
+        *(f"autotune.{name}" for name in ("bayes_opt_max_samples", "gaussian_process_noise")),
+    }
+)
+_LEVELS = {"trace": "debug", "fatal": "error"}  # where the names differ
+
+
+class ConfigError(ValueError):
+    """The file cannot be used; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The content of a file."""
+
+    options: dict[str, Any] = field(default_factory=dict)  # long option without dashes in front -> value
+    settings: dict[str, str] = field(default_factory=dict)  # FARANDOLE_ variable -> value
+    ignored: tuple[str, ...] = ()  # keys that mean something to Horovod only
+
+
+def read(path: Path, kinds: Mapping[str, str]) -> Config:
+    """The file's content. Raises ConfigError.
+
+    Args:
+        path: of the file.
+        kinds: long option without dashes in front -> BOOL, NUMBER, COUNT, TEXT, TEXTS or COUNT_OR_TEXT.
+    """
+    where = f"--config-file {path}"
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise ConfigError(f"{where} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"{where} is no file of options: it has more than {MAX_FILE_BYTES >> 20} MiB.")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{where}, line {line}: it must be UTF-8.") from error
+    return _of_yaml(text, where, kinds) if path.suffix.lower() in _YAML else _of_toml(text, where, kinds)
+
+
+def _of_toml(text: str, where: str, kinds: Mapping[str, str]) -> Config:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        tables = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError also for a number of thousands of digits
+        raise ConfigError(f"{where} is not TOML: {str(error) or 'it is nested too deeply'}.") from error
+    options = tables.pop("run", {})
+    for key in tables:
+        raise ConfigError(f"{where} has {shown(key)} outside its table; write options below a line [run].")
+    if not isinstance(options, dict):
+        raise ConfigError(f"{where} has run as a value; write options below a line [run].")
+    for key, value in options.items():
+        if key not in kinds:
+            raise _unknown(key, where, kinds)
+        _check(key, value, kinds[key], where)
+    return Config(options)
+
+
+def _of_yaml(text: str, where: str, kinds: Mapping[str, str]) -> Config:
+    try:
+        import yaml
+    except ImportError as error:
+        install = f"{sys.executable} -m pip install pyyaml"
+        raise ConfigError(f"{where} is YAML, which needs PyYAML: {install}, or write TOML.") from error
+    try:
+        content = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{where}{line}: it is not YAML: {error.problem}.") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2024-99-99
+        raise ConfigError(f"{where} is not YAML: {str(error) or 'it is nested too deeply'}.") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{where} must have keys of horovodrun, such as params: and timeline:.")
+    return _of_horovod(content, where, kinds)
+
+
+def _of_horovod(content: Mapping[Any, Any], where: str, kinds: Mapping[str, str]) -> Config:
+    options: dict[str, Any] = {}
+    settings: dict[str, str] = {}
+    ignored = []
+    for key, value in _flat(content):
+        if option := _HOROVOD_OPTIONS.get(key):
+            if value is not None:
+                _check(key, value, kinds[option], where)
+                options[option] = value
+        elif variable := _HOROVOD_SETTINGS.get(key):
+            if value is not None and (text := _SETTING[key](key, value, where)):
+                settings[variable] = text
+        elif key in _WITHOUT_EFFECT:
+            ignored.append(key)
+        else:
+            raise _unknown(key, where, [*_HOROVOD_OPTIONS, *_HOROVOD_SETTINGS, *sorted(_WITHOUT_EFFECT)])
+    if (content.get("stall_check") or {}).get("enabled") is False:  # which counts more than a time
+        settings["FARANDOLE_WARN_AFTER"] = _NEVER_WARN
+    return Config(options, settings, tuple(ignored))
+
+
+def _flat(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from ((f"{key}.{inner}", each) for inner, each in value.items())
+        else:
+            yield str(key), value
+
+
+def _megabytes(key: str, value: Any, where: str) -> str:
+    _check(key, value, NUMBER, where)
+    return str(int(value * 2**20))
+
+
+def _seconds(key: str, value: Any, where: str) -> str:
+    _check(key, value, NUMBER, where)
+    return f"{value:.12g}"
+
+
+def _enabled(key: str, value: Any, where: str) -> str:
+    _check(key, value, BOOL, where)
+    return ""
+
+
+def _level(key: str, value: Any, where: str) -> str:
+    levels = ("error", "warning", "info", "debug")
+    level = _LEVELS.get(str(value).lower(), str(value).lower())
+    if level not in levels:
+        raise ConfigError(f"{where}: {key} must be one of {', '.join(levels)}, not {shown(value)}.")
+    return level
+
+
+_SETTING: dict[str, Callable[[str, Any, str], str]] = {
+    "params.fusion_threshold_mb": _megabytes,
+    "stall_check.enabled": _enabled,
+    "stall_check.warning_time_seconds": _seconds,
+    "stall_check.shutdown_time_seconds": _seconds,
+    "logging.level": _level,
+}
+
+
+def _unknown(key: object, where: str, known: Any) -> ConfigError:
+    near = did_you_mean(str(key), known) or f"; known are {', '.join(known)}."
+    return ConfigError(f"{where} has {shown(key)}, which is no option{near}")
+
+
+def _check(key: str, value: Any, kind: str, where: str) -> None:
+    """Raises ConfigError for a value of another type."""
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    is_number = is_count or (isinstance(value, float) and 0 <= value < float("inf"))
+    fits = {
+        BOOL: isinstance(value, bool),
+        NUMBER: is_number and 0 <= value <= 1e15,
+        COUNT: is_count,
+        TEXT: _is_text(value),
+        TEXTS: isinstance(value, list) and all(map(_is_text, value)),
+        COUNT_OR_TEXT: is_count or _is_text(value),
+    }
+    if not fits[kind]:
+        raise ConfigError(f"{where}: {key} must be {kind}, not {shown(value)}.")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value  # which no name of a file can have

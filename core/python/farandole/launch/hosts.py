@@ -1,0 +1,190 @@
+"""The hosts of -H and of a file of --hostfile. Pure, but for `read_hostfile`.
+
+A host becomes an argument of ssh, so names are judged strictly: RFC 1123 or an address, and before it perhaps `user@`.
+Nothing that passes begins with `-` or has a character that a shell or ssh's settings would interpret.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from farandole.launch.messages import one_line, shown
+
+MAX_RANKS = 65536  # a guard against a slip of the finger, not a promise
+MAX_FILE_BYTES = 4 << 20  # of which a device or a wrong file has more
+LOCAL_HOST = "localhost"
+_LONGEST_NAME = 253
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_USER = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]{0,31}")
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")  # as a last label, it makes the resolver read an address
+_ITEM = re.compile(r"(?P<host>[^\[\]:]*\[[^\[\]]*\]|[^\[\]:]*)(?::(?P<slots>.*))?", re.DOTALL)
+_SLOTS = re.compile(r"slots=(?P<slots>.*)", re.DOTALL)
+
+
+class JobError(ValueError):
+    """The options cannot be fulfilled; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """So many ranks may run on `host`: `user@name`, the name or the address, without brackets."""
+
+    host: str
+    count: int
+
+
+@dataclass(frozen=True)
+class HostList:
+    """The hosts that a user listed, and where: `-H h1:4` or `--hostfile FILE`."""
+
+    slots: tuple[Slots, ...]
+    origin: str
+
+
+def parse_count(text: str, what: str) -> int:
+    """A positive whole number written in digits; `what` names it in the error."""
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
+        raise JobError(f"{what} must be a positive whole number, not {shown(text)}.")
+    if int(text) > MAX_RANKS:
+        raise JobError(f"{what} must be at most {MAX_RANKS}, not {text}.")
+    return int(text)
+
+
+def check_host(text: str) -> str:
+    """`name`, `address` or `[address]`, each perhaps after `user@` -> the same without brackets. Raises JobError."""
+    user, at, host = text.rpartition("@")
+    if at and not _USER.fullmatch(user):
+        raise JobError(f"{shown(text)} must begin with a user's name, of letters, digits and ._-, before its @.")
+    if host.startswith("[") and host.endswith("]"):
+        return f"{user}{at}{_address(host[1:-1], ipaddress.IPv6Address)}"
+    labels = host.split(".")
+    if len(host) > _LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in labels):
+        raise JobError(f"{shown(text)} is no name of a host: letters, digits and inner hyphens, with dots between.")
+    if _NUMBER.fullmatch(labels[-1]):
+        _address(host, ipaddress.IPv4Address)
+    return text
+
+
+def _address(text: str, kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address]) -> str:
+    try:
+        address = kind(text if "%" not in text else "")  # a zone differs between hosts
+    except ValueError:
+        raise JobError(f"{shown(text)} is neither the name nor the address of a host.") from None
+    if address.is_unspecified or address.is_multicast:
+        raise JobError(f"{shown(text)} is not the address of one host.")
+    return text
+
+
+def name_of(host: str) -> str:
+    """The one spelling of a checked host, without its user: two hosts with the same are one."""
+    name = host.rpartition("@")[2].lower()
+    if ":" not in name and not name[-1:].isdigit():
+        return name
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def is_address(host: str) -> bool:
+    """An address rather than a name."""
+    name = name_of(host)
+    return ":" in name or bool(_NUMBER.fullmatch(name.rpartition(".")[2]))
+
+
+def is_local(host: str, local_names: Collection[str]) -> bool:
+    """A checked host that is this machine. `local_names`: its names and addresses, in lower case."""
+    name = name_of(host)
+    return name in local_names or (is_address(name) and ipaddress.ip_address(name).is_loopback)
+
+
+def parse_hosts(text: str) -> HostList:
+    """`h0:4,h1,[fd00::1]:2` -> 4 slots on h0, 1 on h1, 2 on fd00::1."""
+    origin = f"-H {text}" if len(text) <= 60 else f"-H {text[:57]}..."
+    return HostList(tuple(_unique(("-H", _item(each.strip(" "), "-H")) for each in text.split(","))), one_line(origin))
+
+
+def _item(text: str, where: str) -> Slots:
+    """`host:slots` or `host`."""
+    match = _ITEM.fullmatch(text)
+    if match is None or not match["host"]:
+        raise JobError(f"{where} wants host:slots, as in localhost:4, not {shown(text)}.")
+    host, slots = match["host"], match["slots"]
+    if slots is not None and ":" in slots and "[" not in host:
+        raise JobError(f"{where} wants brackets around an IPv6 address, as in [fd00::1]:4, not {shown(text)}.")
+    return _slots(host, slots, where)
+
+
+def _slots(host: str, slots: str | None, where: str) -> Slots:
+    try:
+        checked = check_host(host)
+    except JobError as error:
+        raise JobError(f"{where}: {error}") from None
+    what = f"{'' if where == '-H' else f'{where}: '}the number of slots of {checked}"
+    return Slots(checked, 1 if slots is None else parse_count(slots, what))
+
+
+def _unique(found: Iterable[tuple[str, Slots]]) -> Iterator[Slots]:
+    """The same, each host once. Raises JobError for the second line or item of a host."""
+    first: dict[str, str] = {}
+    for where, slots in found:
+        name = name_of(slots.host)
+        if name in first:
+            before = "" if where == "-H" else f", first at {first[name]}"
+            raise JobError(f"{where}: host {slots.host} is listed twice{before}; list it once, with all its slots.")
+        first[name] = where.rpartition(", ")[2]
+        yield slots
+
+
+def read_hostfile(path: Path) -> HostList:
+    """The hosts in a file. Raises JobError, also where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise JobError(f"--hostfile {path} cannot be read: {error.strerror}.") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise JobError(f"--hostfile {path} is no list of hosts: it has more than {MAX_FILE_BYTES >> 20} MiB.")
+    return parse_hostfile(content.decode("utf-8-sig", "replace"), str(path))
+
+
+def parse_hostfile(text: str, path: str) -> HostList:
+    """Lines `host slots=4` as Open MPI has them, `host:4` as MPICH, or `host`; # begins a comment."""
+    origin = f"--hostfile {path}"
+    lines = ((number, line.partition("#")[0].strip(" \t\r")) for number, line in enumerate(text.split("\n"), 1))
+    items = ((where := f"{origin}, line {number}", _line(line, where)) for number, line in lines if line)
+    slots = tuple(_unique(items))
+    if not slots:
+        raise JobError(f"{origin} names no host; write lines such as localhost slots=4.")
+    return HostList(slots, origin)
+
+
+def _line(line: str, where: str) -> Slots:
+    host, *words = re.split(r"[ \t]+", re.sub(r"[ \t]*=[ \t]*", "=", line))
+    if not words:
+        return _item(host, where)
+    match = _SLOTS.fullmatch(words[0])
+    if match is None or len(words) > 1:
+        unknown = words[0] if match is None else words[1]
+        raise JobError(f"{where}: {shown(unknown)} is not understood; write host slots=N or host:N.")
+    return _slots(host, match["slots"], where)
+
+
+def under_one_name(slots: Iterable[Slots], local_names: Collection[str]) -> list[Slots]:
+    """The same slots; those of this machine together, as `localhost` if all are, else as the first of its names."""
+    merged: dict[str, Slots] = {}
+    for each in slots:
+        local = is_local(each.host, local_names)
+        if local and "@" in each.host:
+            raise JobError(f"{each.host} is this machine, where ranks run as the launcher's user: leave out the user.")
+        key = "" if local else each.host
+        before = merged.get(key)
+        merged[key] = each if before is None else Slots(before.host, before.count + each.count)
+    if merged.keys() == {""}:
+        return [Slots(LOCAL_HOST, merged[""].count)]
+    return list(merged.values())

@@ -1,0 +1,44 @@
+"""Words of users in the launcher's messages. Pure.
+
+A host name or a key of a file may hold anything. As printed here, it does not end the line and does not reach the
+terminal as a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+_LONGEST = 60
+
+
+def shown(text: object) -> str:
+    """The text in quotes, in ASCII, cut where it is long."""
+    words = str(text)
+    return ascii(words if len(words) <= _LONGEST else f"{words[: _LONGEST - 3]}...")
+
+
+def printable(text: str) -> str:
+    """The text with an escape for each character that a terminal would obey or not show."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def one_line(message: str) -> str:
+    """A message as one line: what is printed after `farandole: `."""
+    return printable(" ".join(message.split()))
+
+
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """`; did you mean NAME?`, of the known word that is nearest, after `prefix`; "" where none is near."""
+    import difflib  # 5 ms that only a mistake pays
+
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as aligned columns."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)

@@ -1,0 +1,100 @@
+"""The options of `farandole run` as one value, and those among them for other hosts. Pure, but for a look at a file."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from farandole.launch.messages import shown
+
+_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,14}")  # Linux allows 15 bytes
+_PYTHON = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+=@,:-]*")
+_UNFIT_FOR_SSH = re.compile(r"[%\"'\\]|\$\{|[^ -~]")  # ssh expands % and ${ in names of files
+
+
+class OptionError(ValueError):
+    """An option has a value that cannot be used; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of `farandole run`, each as its line in cli.py converts it."""
+
+    num_proc: str | None
+    hosts: str | None
+    hostfile: Path | None
+    module: bool
+    prefix: bool
+    timestamp: bool
+    output_dir: Path | None
+    start_timeout: float | None
+    backend: str | None
+    timeline_filename: Path | None
+    timeline_mark_cycles: bool
+    verbose: bool
+    ssh_port: int | None
+    ssh_identity_file: Path | None
+    env: tuple[str, ...]
+    python: str | None
+    network_interfaces: str | None
+    bind_to: str
+    dry_run: bool
+    show_config: bool
+    config_file: Path | None
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """The options of the job that concern its hosts. Each was checked: none is an option or a word of a shell."""
+
+    ssh_port: int | None = None
+    ssh_identity: Path | None = None  # absolute
+    python: str = sys.executable  # the interpreter on other hosts
+    interfaces: tuple[str, ...] = ()  # of the network; none: all may be used
+    bind_to: str = "none"  # or "core"
+    env: Mapping[str, str] = field(default_factory=dict)  # of -x, for the ranks of all hosts
+
+
+def host_options(options: RunOptions, env: Mapping[str, str], elsewhere: bool) -> HostOptions:
+    """Check the options that concern hosts. Raises OptionError.
+
+    Args:
+        options: as typed.
+        env: the variables of -x.
+        elsewhere: some ranks run on other hosts, where the interpreter is needed.
+    """
+    python = options.python or sys.executable
+    if (options.python is not None or elsewhere) and not _PYTHON.fullmatch(python):
+        allowed = "letters, digits and _./+=@,:-"
+        raise OptionError(f"--python names the interpreter on other hosts by a path of {allowed}, not {shown(python)}.")
+    return HostOptions(
+        ssh_port=options.ssh_port,
+        ssh_identity=None if options.ssh_identity_file is None else identity(options.ssh_identity_file),
+        python=python,
+        interfaces=() if options.network_interfaces is None else interfaces(options.network_interfaces),
+        bind_to=options.bind_to,
+        env=env,
+    )
+
+
+def identity(path: Path) -> Path:
+    """The absolute path of a key for ssh, which is a file here."""
+    absolute = path.expanduser().absolute()
+    if _UNFIT_FOR_SSH.search(str(absolute)):
+        raise OptionError(f"--ssh-identity-file must be a path that ssh leaves as it is, not {shown(path)}.")
+    if not absolute.is_file():
+        raise OptionError(f"--ssh-identity-file {path}: there is no such file on this host.")
+    return absolute
+
+
+def interfaces(text: str) -> tuple[str, ...]:
+    """`eth0,ib0` -> the names."""
+    names = tuple(each.strip(" ") for each in text.split(","))
+    for name in names:
+        if not _INTERFACE.fullmatch(name):
+            wanted = "names such as eth0,ib0, as `ip link` lists them"
+            raise OptionError(f"--network-interfaces wants {wanted}, not {shown(name)}.")
+    return names

@@ -1,0 +1,12 @@
+"""Jobs on several hosts: one agent on each, started by ssh, which starts the ranks there.
+
+    launcher                     agent on each host (agent.py)          who
+    ssh HOST python -m ...agent
+                                 greeting: version, addresses           assembly.py decides, pure
+    listen                       a port for each address                probe.py opens and tries them
+    probe the others' addresses  those that answered                    reach.py chooses, pure
+    reserve (rank 0's host)      the ports of the store and MASTER
+    start                        the ranks' output, their deaths        cluster.py
+
+Everything travels in frames (frames.py) on the agent's stdin and stdout. The end of stdin ends the agent and its ranks.
+"""

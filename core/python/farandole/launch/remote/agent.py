@@ -1,0 +1,273 @@
+"""The program that starts and supervises the ranks of one host for a launcher elsewhere.
+
+    ssh HOST python -m farandole.launch.remote.agent
+
+It reads the launcher's frames from stdin and answers on stdout. At the end of stdin it kills its ranks and ends: the
+launcher, its ssh or its host is gone. A launcher that says nothing for so long is gone, too.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from farandole._start.rank_records import RankRecords, make_memory
+from farandole.launch import environment, guard, local, verdict
+from farandole.launch.job import Placement
+from farandole.launch.processes import LocalSupervisor
+from farandole.launch.relay import OutputOptions, Relay
+from farandole.launch.remote import frames
+from farandole.launch.remote.forwarder import Forwarder
+from farandole.launch.remote.probe import Prober
+from farandole.launch.supervise import ENDING
+from farandole.launch.version import own_version
+
+SILENCE_SECONDS = 30.0  # the launcher sends something each second
+_CHUNK = 1 << 16
+
+
+@dataclass(kw_only=True)
+class Agent(LocalSupervisor):
+    """Supervises the ranks of this host; what the user's signals are for others, a launcher's messages are here."""
+
+    commands: int  # descriptor
+    answers: int
+    _reader: frames.FrameReader = field(default_factory=lambda: frames.FrameReader(greeted=True))
+    _prober: Prober | None = None
+    _reserved: list[socket.socket] = field(default_factory=list)
+    _heard_at: float = field(default_factory=time.monotonic)
+    _started: bool = False
+    _dismissed: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        os.set_blocking(self.commands, False)
+        self.selector.register(self.commands, selectors.EVENT_READ, self._hear_launcher)
+
+    def make_relay(self) -> Relay:
+        """See Supervisor."""
+        return Forwarder(self.options, self.selector, self.wake, self.answers)
+
+    def greet(self) -> None:
+        """Say who we are."""
+        assert isinstance(self.relay, Forwarder)
+        self.relay.send(frames.GREETING)
+        self._say("greeting", **about_this_host())
+
+    @property
+    def anything_left(self) -> bool:
+        """Before the start the agent itself is what is left."""
+        return not self._dismissed and (not self._started or super().anything_left)
+
+    # The launcher's messages
+
+    def _hear_launcher(self) -> None:
+        try:
+            data = os.read(self.commands, _CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            self.selector.unregister(self.commands)
+            self._lose_launcher()
+            return
+        self._heard_at = time.monotonic()
+        for frame in self._reader.feed(data):
+            if isinstance(frame, dict):
+                self._obey(frame)
+
+    def _lose_launcher(self) -> None:
+        self.ending.launcher_gone(time.monotonic())
+        if not self.alive:
+            self._dismissed = True
+
+    def _obey(self, message: frames.Message) -> None:
+        kind = message["kind"]
+        if kind == "listen":
+            self._prober = Prober(message["host"], bytes.fromhex(message["probe_key"]), self.selector)
+            self._say("listening", ports=self._prober.listen(message["addresses"]))
+        elif kind == "probe" and self._prober is not None:
+            targets = [(int(host), str(address), int(port)) for host, address, port in message["targets"]]
+            self._prober.start(targets, lambda reached: self._say("reached", reached=reached))
+        elif kind == "reserve":
+            self._reserve(message["address"])
+        elif kind == "start":
+            self._start(message)
+        elif kind == "tell":
+            self._pass_on(message)
+        elif kind == "ended":
+            self.records.end(message["rank"], message["pid"], message["code"], message["joins"])
+        elif kind == "kill":
+            self.ending.launcher_gone(time.monotonic())
+
+    def _pass_on(self, message: frames.Message) -> None:
+        signum = message["signum"]
+        if signum in ENDING and not message["spare_ending"]:
+            self.ending.interrupted(signum, time.monotonic())
+        self.suspended = signum == signal.SIGSTOP or (self.suspended and signum != signal.SIGCONT)
+        self.tell_ranks(signum, message["groups"], message["spare_ending"])
+
+    def _reserve(self, address: str) -> None:
+        """Hold two ports, which rank 0 will listen at: of the store, and for torch.distributed."""
+        try:
+            self._reserved = [local.reserve_port(address) for _ in range(2)]
+        except OSError as error:
+            self._say("refused", why=f"it cannot listen at {address}: {error.strerror}.")
+            return
+        store, master = (each.getsockname()[1] for each in self._reserved)
+        bare = f"[{address}]" if ":" in address else address
+        self._say("reserved", store=f"tcp:{bare}:{store}", master_port=master)
+
+    # The ranks
+
+    def _start(self, message: frames.Message) -> None:
+        if self._prober is not None:
+            self._prober.close()
+        try:
+            self._start_ranks(message)
+        except local.CommandError as error:
+            self._say("refused", why=str(error), exit_code=error.exit_code)
+            self.ending.launcher_gone(time.monotonic())
+        except OSError as error:
+            self._say("refused", why=f"it cannot start {len(message['placements'])} ranks: {error.strerror}.")
+            self.ending.launcher_gone(time.monotonic())
+        else:
+            self._say("started", pids={rank.placement.rank: rank.pid for rank in self.alive.values()})
+        self._started = True
+
+    def _start_ranks(self, message: frames.Message) -> None:
+        placements = [Placement(**each) for each in message["placements"]]
+        _enter(message["folder"])
+        base = {**environment.inherited(), **message["environment"]}
+        command = local.resolve_command(message["command"], message["module"], base.get("PATH"))
+        memory = make_memory(placements[0].size)  # open as long as this process lives
+        self.records = RankRecords(memory, placements[0].size)
+        key = local.make_key(bytes.fromhex(message["key"]))
+        cores = environment.available_cores()
+        signal.pthread_sigmask(signal.SIG_BLOCK, guard.HANDLED)
+        try:
+            for placement in placements:
+                variables = environment.for_rank(
+                    base,
+                    placement,
+                    store=message["store"],
+                    key_file=local.path_for_ranks(key),
+                    status_file=local.path_for_ranks(memory),
+                    address=message["address"],
+                    master=(message["master_address"], message["master_port"]),
+                    cores=cores,
+                    start_timeout_s=message["start_timeout_s"],
+                )
+                rank = local.start(command, placement, variables, gets_stdin=False, bind_to=message["bind_to"])
+                self.add(rank)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, guard.HANDLED)
+
+    def note_death(self, death: verdict.Death, others: int) -> None:
+        """See Supervisor; the launcher judges."""
+        said = death.said
+        told = None if said is None else [said.raised, max(0.0, death.seen_at - said.at_s), said.blamed]
+        content: dict[str, Any] = {"rank": death.placement.rank, "pid": death.pid, "code": death.code}
+        joins = self.records.joins(death.placement.rank)
+        self._say("death", **content, ran_s=death.ran_s, asked=death.asked, joins=joins, said=told)
+        super().note_death(death, others)
+
+    # Somebody on this host ends the agent
+
+    def on_signal(self, signum: int) -> None:
+        """See Supervisor; the user's signals are messages here, so this one is for the agent itself."""
+        if signum in ENDING:
+            self._say("ending", why=signal.Signals(signum).name, code=128 + signum)
+        super().on_signal(signum)
+
+    def launcher_gone(self) -> None:
+        """See Supervisor: of the agent's two processes the outer one is gone."""
+        self._say("ending", why="SIGKILL", code=128 + signal.SIGKILL)
+        super().launcher_gone()
+
+    # The loop
+
+    def next_due(self, now: float) -> float | None:
+        """See Supervisor."""
+        times = [max(0.0, self._heard_at + SILENCE_SECONDS - now)]
+        if self._prober is not None and (due := self._prober.next_due()) is not None:
+            times.append(due)
+        return min(times)
+
+    def act(self, now: float) -> None:
+        """See Supervisor."""
+        if self._prober is not None:
+            self._prober.tick()
+        if now - self._heard_at >= SILENCE_SECONDS and not self.suspended:
+            self._lose_launcher()
+        if self.relay.stdout_error is not None:  # nobody reads our answers
+            self._lose_launcher()
+        super().act(now)
+
+    def conclude(self) -> int:
+        """See Supervisor."""
+        self._say("done", stuck=self._started and self.anything_left)
+        return 0
+
+    def _say(self, kind: str, **content: Any) -> None:
+        assert isinstance(self.relay, Forwarder)
+        self.relay.send(frames.message(kind, **content))
+
+
+def about_this_host() -> dict[str, Any]:
+    """The facts that the launcher needs before the job."""
+    import psutil
+
+    addresses = [
+        (interface, each.address.partition("%")[0])
+        for interface, found in psutil.net_if_addrs().items()
+        for each in found
+        if each.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return {
+        "version": own_version(),
+        "python": sys.executable,
+        "host": socket.gethostname(),
+        "identity": f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}",
+        "addresses": addresses,
+        "cores": environment.available_cores(),
+    }
+
+
+def _enter(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        why = f"it has no folder {folder}, as the launcher has ({error.strerror}): make it, or start from another one."
+        raise local.CommandError(why, 2) from error
+
+
+def _work(lifeline: int) -> int:
+    """The launcher's pipes move away from 0 and 1, where what Python and libraries print would mix with frames."""
+    commands, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    memory = make_memory(1)
+    agent = Agent(
+        OutputOptions(), environment.settings(environment.inherited()).grace_s, lifeline,
+        records=RankRecords(memory, 1), commands=commands, answers=answers,
+    )  # fmt: skip
+    agent.greet()
+    return agent.run()
+
+
+def main() -> NoReturn:
+    """Run the agent and exit."""
+    sys.exit(guard.run_guarded(_work))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""From agents that greet to ranks that start: what the launcher says to which agent when. Pure.
+
+Each step waits for the answers of all hosts: greetings, listening ports, addresses that were reached; then the port of
+rank 0's host; then the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from farandole.launch.job import Placement
+from farandole.launch.remote import reach
+from farandole.launch.remote.frames import Message
+
+
+class AssemblyError(ValueError):
+    """The job cannot start; the message is one sentence for the user."""
+
+
+@dataclass
+class HostPlan:
+    """A host of the job, and what its agent has said so far."""
+
+    name: str
+    placements: Sequence[Placement]
+    greeting: Message | None = None
+    offered: list[str] = field(default_factory=list)
+    ports: dict[str, int] | None = None
+    reached: set[tuple[int, str]] | None = None
+    started: bool = False
+
+
+Send = tuple[int, str, dict[str, Any]]
+"""A host's number, a message's kind, and its content."""
+
+
+@dataclass
+class Assembly:
+    """The start of one job. `job`: what all agents are told about it; `probe_key`: hexadecimal."""
+
+    hosts: Sequence[HostPlan]
+    job: dict[str, Any]
+    environments: Sequence[dict[str, str]]  # of each host
+    version: str
+    probe_key: str
+    interfaces: Sequence[str] = ()
+    _addresses: list[str] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Returns whether all ranks are started."""
+        return all(host.started for host in self.hosts)
+
+    def summary(self) -> str:
+        """A line for each host of a job that has started."""
+        lines = [
+            f"farandole: {host.name}: {len(host.placements)} ranks, {(host.greeting or {})['cores']} cores, {address}"
+            for host, address in zip(self.hosts, self._addresses, strict=True)
+        ]
+        return "\n".join(lines)
+
+    def waiting_for(self) -> list[str]:
+        """The hosts that have not answered the last question."""
+        for answer in ("greeting", "ports", "reached", "started"):
+            late = [host.name for host in self.hosts if getattr(host, answer) in (None, False)]
+            if late:
+                return late
+        return []
+
+    def on_message(self, index: int, message: Message) -> list[Send]:
+        """An agent's answer. Returns what to send next. Raises AssemblyError."""
+        host = self.hosts[index]
+        kind = message["kind"]
+        if kind == "greeting":
+            return self._greeted(index, message)
+        if kind == "listening":
+            host.ports = dict(message["ports"])
+            return self._probe() if all(each.ports is not None for each in self.hosts) else []
+        if kind == "reached":
+            host.reached = {(int(to), str(address)) for to, address in message["reached"]}
+            return self._choose() if all(each.reached is not None for each in self.hosts) else []
+        if kind == "reserved":
+            return self._start(message["store"], message["master_port"])
+        if kind == "started":
+            host.started = True
+            return []
+        if kind == "refused":
+            raise AssemblyError(f"{host.name}: {message['why']}")
+        raise AssemblyError(f"{host.name}: its agent says {kind!r}, which this launcher does not know.")
+
+    def _greeted(self, index: int, greeting: Message) -> list[Send]:
+        host = self.hosts[index]
+        if greeting["version"] != self.version:
+            raise AssemblyError(
+                f"{host.name} has farandole {greeting['version']}, this host {self.version}; install the same one "
+                f"there: {greeting['python']} -m pip install farandole=={self.version}"
+            )
+        host.greeting = greeting
+        if any(each.greeting is None for each in self.hosts):
+            return []
+        self._check_twins()
+        for each in self.hosts:
+            assert each.greeting is not None
+            found = [reach.Address(name, address) for name, address in each.greeting["addresses"]]
+            each.offered = reach.candidates(found, self.interfaces)
+        return [
+            (number, "listen", {"host": number, "addresses": each.offered, "probe_key": self.probe_key})
+            for number, each in enumerate(self.hosts)
+        ]
+
+    def _check_twins(self) -> None:
+        seen: dict[str, str] = {}
+        for host in self.hosts:
+            assert host.greeting is not None
+            other = seen.setdefault(host.greeting["identity"], host.name)
+            if other != host.name:
+                raise AssemblyError(f"{other} and {host.name} are one machine; name it once, with all of its slots.")
+
+    def _probe(self) -> list[Send]:
+        targets = [
+            (number, address, port)
+            for number, host in enumerate(self.hosts)
+            for address, port in (host.ports or {}).items()
+        ]
+        return [
+            (number, "probe", {"targets": [each for each in targets if each[0] != number]})
+            for number in range(len(self.hosts))
+        ]
+
+    def _choose(self) -> list[Send]:
+        names = [host.name for host in self.hosts]
+        reached = {number: host.reached or set() for number, host in enumerate(self.hosts)}
+        try:
+            self._addresses = reach.choose(names, [host.offered for host in self.hosts], reached)
+        except reach.ReachError as error:
+            raise AssemblyError(str(error)) from error
+        return [(0, "reserve", {"address": self._addresses[0]})]
+
+    def _start(self, store: str, master_port: int) -> list[Send]:
+        master = {"store": store, "master_address": self._addresses[0], "master_port": master_port}
+        return [
+            (
+                number,
+                "start",
+                {
+                    **self.job,
+                    **master,
+                    "address": self._addresses[number],
+                    "environment": self.environments[number],
+                    "placements": [vars(each) for each in host.placements],
+                },
+            )
+            for number, host in enumerate(self.hosts)
+        ]

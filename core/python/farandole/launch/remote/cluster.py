@@ -1,0 +1,238 @@
+"""Runs a job on several hosts: starts the agents, brings them to the start, relays, judges, ends everything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from farandole._start.rank_records import Parting
+from farandole.launch import verdict
+from farandole.launch.job import Placement
+from farandole.launch.remote import frames, ssh
+from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
+from farandole.launch.remote.link import Link
+from farandole.launch.supervise import Supervisor
+
+CANNOT_START = 2
+_HEARTBEAT_SECONDS = 1.0
+_STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
+_GATHER_SECONDS = 1.0  # after the first host that fails, for others that fail, too
+_HANG_UP_SECONDS = 1.5  # from closing an agent's stdin to killing our end
+_MOST_SENTENCES = 8
+
+
+@dataclass(kw_only=True)
+class ClusterSupervisor(Supervisor):
+    """Supervises the agents of all hosts, and the ranks through them."""
+
+    assembly: Assembly
+    links: list[Link] = field(default_factory=list)
+    python: str = ""  # on other hosts
+    _placements: dict[int, Placement] = field(default_factory=dict)  # of ranks that have not ended
+    _pids: dict[int, int] = field(default_factory=dict)
+    _started_at: float = 0.0
+    _beat_at: float = field(default_factory=time.monotonic)
+    _step_at: float = field(default_factory=time.monotonic)
+    _sentences: list[str] = field(default_factory=list)  # why the job cannot start
+    _refused_at: float | None = None
+    _refusal_code: int = CANNOT_START
+    _told_to_end: bool = False
+    _hung_up_at: float | None = None
+
+    def add(self, link: Link) -> None:
+        """The link to the next host of the assembly."""
+        plan = self.assembly.hosts[len(self.links)]
+        self.links.append(link)
+        for placement in plan.placements:
+            self._placements[placement.rank] = placement
+            link.streams[placement.rank] = self.relay.add_remote(placement.rank)
+
+    # Supervisor's questions
+
+    @property
+    def anything_left(self) -> bool:
+        """Returns whether an agent, or our way to it, is there."""
+        return any(link.code is None for link in self.links)
+
+    def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
+        """See Supervisor."""
+        if not self.assembly.is_complete:
+            self._hang_up()
+        for link in self.links:
+            link.say("tell", signum=signum, groups=groups, spare_ending=spare_ending)
+
+    def kill(self) -> None:
+        """See Supervisor: the agents kill what is there; then our way to them goes."""
+        for link in self.links:
+            link.say("kill")
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._told_to_end = True
+        if self._hung_up_at is None:
+            self._hung_up_at = time.monotonic()
+            for link in self.links:
+                link.hang_up()
+
+    def reap(self, now: float) -> None:
+        """See Supervisor: children of ours are ways to agents."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            link = next((each for each in self.links if each.process.pid == pid), None)
+            if link is not None:
+                link.process.returncode = os.waitstatus_to_exitcode(status)
+                link.end(link.process.returncode)
+                self._on_link_end(link, now)
+
+    # The agents' messages
+
+    def on_frame(self, link: Link, frame: frames.Message | frames.Output) -> None:
+        """A frame of an agent. The output of a rank that is not of its host is dropped."""
+        if isinstance(frame, frames.Output):
+            if (pair := link.streams.get(frame.rank)) is not None:
+                self.relay.feed(pair[frame.is_stderr], frame.data, time.monotonic())
+            return
+        link.greeted = True
+        if frame["kind"] == "death":
+            self._on_death(link, frame)
+        elif frame["kind"] == "ending":
+            link.ended_by = frame["why"], frame["code"]
+        elif frame["kind"] == "done":
+            link.done = not any(rank in self._placements for rank in link.streams)
+            link.hang_up()
+        elif self._refused_at is None:
+            self._assemble(link, frame)
+
+    def _assemble(self, link: Link, message: frames.Message) -> None:
+        if message["kind"] == "started":
+            self._pids.update((int(rank), pid) for rank, pid in message["pids"].items())
+        try:
+            sends = self.assembly.on_message(self.links.index(link), message)
+        except AssemblyError as error:
+            self._refuse(str(error), message.get("exit_code", CANNOT_START))
+            return
+        except (KeyError, TypeError, ValueError):
+            self._refuse(f"{link.name}: its agent's message {message['kind']!r} makes no sense.")
+            return
+        self._send(sends)
+        if self.assembly.is_complete and not self._started_at:
+            self._started_at = time.monotonic()
+            if self.options.verbose:
+                self.relay.say(self.assembly.summary())
+
+    def _send(self, sends: Sequence[Send]) -> None:
+        if sends:
+            self._step_at = time.monotonic()
+        for number, kind, content in sends:
+            self.links[number].say(kind, **content)
+
+    def _on_death(self, link: Link, message: frames.Message) -> None:
+        now = time.monotonic()
+        placement = self._placements.pop(message["rank"], None)
+        if placement is None or message["rank"] not in link.streams:
+            return
+        raised_ago_blamed = message["said"]
+        said = None
+        if raised_ago_blamed is not None:
+            raised, ago_s, blamed = raised_ago_blamed
+            said = Parting(raised, now - ago_s, blamed)
+        code, asked, lost = message["code"], message["asked"], ""
+        if asked and link.ended_by is not None and not self._told_to_end:
+            asked, code, lost = False, link.ended_by[1], f"somebody ended its agent there by {link.ended_by[0]}"
+        death = verdict.Death(
+            placement, message["pid"], code, now, message["ran_s"], asked, message["joins"] > 0, said, lost
+        )
+        self.note_death(death, len(self._placements))
+        for other in self.links:
+            if other is not link:
+                other.say("ended", rank=placement.rank, pid=death.pid, code=death.code, joins=message["joins"])
+
+    def _on_link_end(self, link: Link, now: float) -> None:
+        assert link.code is not None
+        for pair in link.streams.values():
+            for stream in pair:
+                self.relay.finish(stream)
+        if link.done:
+            return
+        text = link.stderr.decode(errors="replace")
+        if not link.greeted:
+            why = link.error or ssh.explain(link.name, link.code, text, self.python, self.assembly.version)
+            self._refuse(why if why.endswith((".", "?")) else f"{why}.")
+            return
+        if not self.assembly.is_complete and not self._told_to_end:
+            self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.")
+        how = f"the way to {link.name} ended with {ssh.manner(link.code)}{ssh.last_line(text)}"
+        for rank in [each for each in link.streams if each in self._placements]:
+            placement = self._placements.pop(rank)
+            code = link.code or verdict.LOST
+            ran_s = now - (self._started_at or now)
+            death = verdict.Death(
+                placement, self._pids.get(rank, 0), code, now, ran_s, self._told_to_end, True, None, lost=how
+            )
+            self.note_death(death, len(self._placements))
+            for other in self.links:
+                other.say("ended", rank=rank, pid=death.pid, code=code, joins=0)
+
+    def _refuse(self, sentence: str, code: int = CANNOT_START) -> None:
+        """The job cannot start. Others that fail soon are told of, too."""
+        if self._told_to_end:
+            return
+        self._sentences.append(sentence)
+        if self._refused_at is None:
+            self._refused_at, self._refusal_code = time.monotonic(), code
+
+    # The loop
+
+    def next_due(self, now: float) -> float | None:
+        """See Supervisor."""
+        times = [self._beat_at + _HEARTBEAT_SECONDS - now]
+        if self._refused_at is not None:
+            times.append(self._refused_at + _GATHER_SECONDS - now)
+        if self._hung_up_at is not None:
+            times.append(self._hung_up_at + _HANG_UP_SECONDS - now)
+        return max(0.0, min(times))
+
+    def act(self, now: float) -> None:
+        """See Supervisor."""
+        if now - self._beat_at >= _HEARTBEAT_SECONDS:
+            self._beat_at = now
+            for link in self.links:
+                link.say("beat")
+        for link in self.links:
+            link.pause(self.relay.is_full and link.code is None)
+        if not self.assembly.is_complete and self._refused_at is None:
+            self._look_for_late(now)
+        if self._refused_at is not None and not self._told_to_end:
+            resolved = all(link.greeted or link.code is not None for link in self.links)
+            if resolved or now - self._refused_at >= _GATHER_SECONDS:
+                self._hang_up()
+        if self._hung_up_at is not None and now - self._hung_up_at >= _HANG_UP_SECONDS:
+            for link in self.links:
+                if link.code is None:
+                    os.kill(link.process.pid, signal.SIGKILL)
+        super().act(now)
+
+    def _look_for_late(self, now: float) -> None:
+        if now - self._step_at < _STEP_SECONDS + ssh.CONNECT_SECONDS:
+            return
+        late = self.assembly.waiting_for()
+        who = ", ".join(late[:_MOST_SENTENCES])
+        self._refuse(f"{who} did not answer within {now - self._step_at:.0f} s; try: ssh {late[0]} true.")
+
+    def conclude(self) -> int:
+        """See Supervisor."""
+        if not self._sentences:
+            return super().conclude()
+        for sentence in self._sentences[:_MOST_SENTENCES]:
+            self.relay.say(f"farandole: {sentence}")
+        if (more := len(self._sentences) - _MOST_SENTENCES) > 0:
+            self.relay.say(f"farandole: and {more} more hosts failed.")
+        return self._refusal_code

@@ -1,0 +1,115 @@
+"""The relay of an agent: what its ranks write goes to the launcher as it comes; the launcher makes lines of it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from farandole.launch.relay import OutputOptions, Relay, Stream
+from farandole.launch.remote import frames
+from farandole.launch.remote.outgoing import Outgoing
+
+_CHUNK = 1 << 16
+
+
+@dataclass(eq=False)
+class _Pipe(Stream):
+    """One pipe from a rank."""
+
+    rank: int = -1
+    is_stderr: bool = False
+
+
+class Forwarder(Relay):
+    """Sends output as frames. All methods are for the supervisor's thread; none of them blocks."""
+
+    def __init__(
+        self, options: OutputOptions, selector: selectors.BaseSelector, wake: Callable[[], None], descriptor: int
+    ) -> None:
+        self.options, self.selector, self.wake, self.streams = options, selector, wake, []
+        self._out = Outgoing(descriptor, selector)
+        self._paused = False
+
+    def send(self, frame: bytes) -> None:
+        """A frame for the launcher."""
+        self._out.write(frame)
+
+    def open_logs(self, ranks: Iterable[int]) -> None:
+        """The launcher has the log files."""
+
+    def add(self, rank: int, stdout: int, stderr: int) -> None:
+        """See Relay."""
+        for descriptor, is_stderr in ((stdout, False), (stderr, True)):
+            os.set_blocking(descriptor, False)
+            pipe = _Pipe(descriptor, rank=rank, is_stderr=is_stderr)
+            self.streams.append(pipe)
+            if not self._paused:
+                self._listen(pipe)
+
+    def start(self) -> None:
+        """Writes without a thread."""
+
+    def say(self, message: str) -> None:
+        """Lines of our own: ssh shows them to the launcher, which shows them if the host is lost."""
+        print(message, file=sys.stderr, flush=True)
+
+    def tail(self, rank: int) -> list[bytes]:
+        """The launcher remembers them."""
+        return []
+
+    def shows_tail(self, rank: int, most_lines: int, is_told: bool = False) -> bool:
+        """The launcher judges."""
+        return False
+
+    @property
+    def stdout_error(self) -> OSError | None:
+        """Why the launcher gets nothing any more."""
+        return self._out.error
+
+    @property
+    def flushed(self) -> bool:
+        """See Relay."""
+        return self._out.idle
+
+    def wait_at_most(self) -> float | None:
+        """See Relay."""
+        return None
+
+    def tick(self, now: float) -> None:
+        """Stop or go on reading as the launcher gets on."""
+        if self._paused == self._out.full:
+            return
+        self._paused = self._out.full
+        for stream in self.streams:
+            if self._paused:
+                self.selector.unregister(stream.descriptor)
+            else:
+                self._listen(stream)
+
+    def read(self, stream: Stream, now: float) -> bool:
+        """Send one chunk on. False if there was nothing to read."""
+        assert isinstance(stream, _Pipe)
+        try:
+            data = os.read(stream.descriptor, _CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            self.send(frames.output(stream.rank, stream.is_stderr, data))
+        else:
+            self._close(stream)
+        return True
+
+    def drain(self, now: float) -> None:
+        """See Relay."""
+        for stream in list(self.streams):
+            if not self._out.full and not self.read(stream, now):
+                self._close(stream)
+
+    def _close(self, stream: Stream) -> None:
+        if not self._paused:
+            self.selector.unregister(stream.descriptor)
+        os.close(stream.descriptor)
+        self.streams.remove(stream)

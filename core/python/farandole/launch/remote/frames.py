@@ -1,0 +1,96 @@
+"""Frames carry JSON messages and the output of ranks through the pipes between a launcher and an agent.
+
+A frame is a length, a kind and a content. A reader passes over everything before the greeting, which the start files of
+a shell may print. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+GREETING = b"\n\0farandole-agent\0\n"
+MOST_NOISE_BYTES = 1 << 18
+MOST_BYTES = 1 << 26  # of a frame: a job's message holds the whole environment
+_HEAD = struct.Struct("!IB")
+_OUTPUT_HEAD = struct.Struct("!IB")
+_MESSAGE, _OUTPUT = 1, 2
+
+
+class FrameError(ValueError):
+    """The other side does not speak this protocol."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A piece of what a rank has written."""
+
+    rank: int
+    is_stderr: bool
+    data: bytes
+
+
+Message = dict[str, Any]
+"""Has "kind", and what belongs to that kind."""
+
+
+def message(kind: str, **content: Any) -> bytes:
+    """The frame of a message."""
+    text = json.dumps({"kind": kind, **content}).encode()
+    return _HEAD.pack(len(text), _MESSAGE) + text
+
+
+def output(rank: int, is_stderr: bool, data: bytes) -> bytes:
+    """The frame of a piece of output."""
+    return _HEAD.pack(_OUTPUT_HEAD.size + len(data), _OUTPUT) + _OUTPUT_HEAD.pack(rank, is_stderr) + data
+
+
+class FrameReader:
+    """Bytes in, frames out. `greeted`: the greeting has come already, or none is expected."""
+
+    def __init__(self, greeted: bool = False) -> None:
+        self._bytes = bytearray()
+        self._greeted = greeted
+
+    def feed(self, data: bytes) -> Iterator[Message | Output]:
+        """The frames that `data` completes. Raises FrameError."""
+        self._bytes += data
+        if not self._greeted and not self._find_greeting():
+            return
+        while len(self._bytes) >= _HEAD.size:
+            size, kind = _HEAD.unpack_from(self._bytes)
+            if size > MOST_BYTES or kind not in (_MESSAGE, _OUTPUT):
+                raise FrameError(f"a frame of {size} bytes and kind {kind} is none of Farandole's")
+            if len(self._bytes) < _HEAD.size + size:
+                return
+            content = bytes(self._bytes[_HEAD.size : _HEAD.size + size])
+            del self._bytes[: _HEAD.size + size]
+            yield _decoded(kind, content)
+
+    def _find_greeting(self) -> bool:
+        at = self._bytes.find(GREETING)
+        if at < 0:
+            if len(self._bytes) > MOST_NOISE_BYTES:
+                raise FrameError("it prints without end instead of greeting")
+            return False
+        del self._bytes[: at + len(GREETING)]
+        self._greeted = True
+        return True
+
+
+def _decoded(kind: int, content: bytes) -> Message | Output:
+    if kind == _OUTPUT:
+        if len(content) < _OUTPUT_HEAD.size:
+            raise FrameError("a frame of output is too short")
+        rank, is_stderr = _OUTPUT_HEAD.unpack_from(content)
+        return Output(rank, bool(is_stderr), content[_OUTPUT_HEAD.size :])
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise FrameError("a message is no JSON") from error
+    if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
+        raise FrameError("a message has no kind")
+    return found

@@ -1,0 +1,69 @@
+"""The command that reaches a host, and what the end of it means. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+AGENT = ("-m", "farandole.launch.remote.agent")
+CONNECT_SECONDS = 8
+# ssh gives up a host that has not answered for 4 to 6 s. It cannot ask for a password: it has no terminal here.
+_OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}", "ServerAliveInterval=2", "ServerAliveCountMax=2")
+
+
+def command(host: str, python: str, ssh: str = "ssh", port: int | None = None, identity: str = "") -> list[str]:
+    """The words that start an agent on `host`. `ssh`: words of a shell, as in GIT_SSH_COMMAND.
+
+    REQUIRES a host that job.py has checked. Its name stands behind "--", so that it can never be an option.
+    """
+    words = [*shlex.split(ssh), "-T", "-x", *(word for option in _OPTIONS for word in ("-o", option))]
+    words += ["-p", str(port)] if port is not None else []
+    words += ["-i", identity] if identity else []
+    # The other side's login shell reads the last word; quoted like this, every shell understands it alike.
+    return [*words, "--", host, f"exec {shlex.join([python, *AGENT])}"]
+
+
+_CAUSES: tuple[tuple[str, str], ...] = (  # of ssh's stderr, a sentence with {host}, {name}, {python}, {version}
+    (
+        r"HOST IDENTIFICATION HAS CHANGED",
+        "{host}: its ssh host key is not the one that is known here, so it may be another machine; if you know why, "
+        "run ssh-keygen -R {name}, then ssh {name} once",
+    ),
+    (
+        r"host key is known|Host key verification failed",
+        "{host}: its ssh host key is not known here; run ssh {name} once, and compare the key that it shows",
+    ),
+    (
+        r"Permission denied|Too many authentication failures",
+        "{host} refuses the login; ssh {name} true must work without a password (ssh-copy-id {name}, or -i FILE)",
+    ),
+    (r"Could not resolve hostname", "{host} is no name that this machine knows; check its spelling, or /etc/hosts"),
+    (r"Connection refused", "{host}: no ssh server answers there; is sshd running, and the port right (-p)?"),
+    (r"timed out|No route to host|Network is unreachable", "{host} cannot be reached; is it up, and port 22 open?"),
+    (
+        r"No module named '?farandole|Error while finding module specification for 'farandole",
+        "{python} on {host} has no farandole {version}; run there: {python} -m pip install farandole=={version}",
+    ),
+    (r"(?i)not found|No such file|cannot execute", "{host} has no {python}; name the interpreter there with --python"),
+)
+
+
+def explain(host: str, code: int, stderr: str, python: str, version: str) -> str:
+    """One sentence why no agent came of the command that ended with `code`."""
+    name = host.rpartition("@")[2]
+    for pattern, sentence in _CAUSES:
+        if re.search(pattern, stderr):
+            return sentence.format(host=host, name=name, python=python, version=version)
+    return f"{host}: ssh ended with {manner(code)}{last_line(stderr)}"
+
+
+def manner(code: int) -> str:
+    """How a process ended, for a sentence."""
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+
+
+def last_line(text: str) -> str:
+    """The last line that says something, after a colon and without control characters; "" where there is none."""
+    lines = ["".join(each for each in line if each.isprintable()).strip() for line in text.splitlines()]
+    found = next((line for line in reversed(lines) if line), "")
+    return ": " + found[:300].rstrip(".") if found else ""

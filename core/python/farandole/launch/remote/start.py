@@ -1,0 +1,72 @@
+"""Starts a job on several hosts: plans the agents, starts the ways to them, and hands over to the supervisor."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from dataclasses import replace
+
+from farandole.launch import environment
+from farandole.launch.job import Placement
+from farandole.launch.local import KEY_BYTES
+from farandole.launch.remote import link, ssh
+from farandole.launch.remote.assembly import Assembly, HostPlan
+from farandole.launch.remote.cluster import ClusterSupervisor
+from farandole.launch.run import Job
+from farandole.launch.version import own_version
+
+
+def run(job: Job, lifeline: int) -> int:
+    """Run the job to its end, and return its exit code. Raises OutputError, and OSError where there is no ssh."""
+    plans = _plans(job)
+    supervisor = ClusterSupervisor(
+        replace(job.output, hosts={each.rank: each.host for each in job.placements}),
+        job.grace_s,
+        lifeline,
+        assembly=Assembly(
+            hosts=plans,
+            job=_content(job),
+            environments=[_variables(job, plan.name) for plan in plans],
+            version=own_version(),
+            probe_key=secrets.token_hex(32),
+            interfaces=job.hosts.interfaces,
+        ),
+        python=job.hosts.python,
+    )
+    supervisor.relay.open_logs(placement.rank for placement in job.placements)
+    for plan in plans:
+        process = link.start(_words(job, plan.name), environment.without_outer_job(job.base))
+        supervisor.add(link.Link(plan.name, process, supervisor.selector, supervisor.on_frame))
+    return supervisor.run()
+
+
+def _plans(job: Job) -> list[HostPlan]:
+    by_host: dict[str, list[Placement]] = {}
+    for placement in job.placements:
+        by_host.setdefault(placement.host, []).append(placement)
+    return [HostPlan(name, placements) for name, placements in by_host.items()]
+
+
+def _content(job: Job) -> dict[str, object]:
+    return {
+        "command": list(job.command),
+        "module": job.module,
+        "folder": os.getcwd(),
+        "key": secrets.token_hex(KEY_BYTES),
+        "start_timeout_s": job.start_timeout_s,
+        "bind_to": job.hosts.bind_to,
+    }
+
+
+def _variables(job: Job, host: str) -> dict[str, str]:
+    if job.is_local(host):
+        return dict(job.base)
+    return environment.for_other_hosts(job.base, job.hosts.env)
+
+
+def _words(job: Job, host: str) -> list[str]:
+    if job.is_local(host):
+        return [sys.executable, *ssh.AGENT]
+    settings = environment.settings(job.base)
+    return ssh.command(host, job.hosts.python, settings.ssh, job.hosts.ssh_port, str(job.hosts.ssh_identity or ""))

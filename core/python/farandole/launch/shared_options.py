@@ -1,0 +1,51 @@
+"""Parts that the verbs of `farandole` share: two options, the exit code of a wrong line, the form of a message."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from farandole.launch.messages import one_line
+
+T = TypeVar("T", bound=Callable[..., object])
+USAGE = 2
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    from farandole.launch.version import own_version
+
+    click.echo(f"farandole {own_version()}")
+    context.exit()
+
+
+version_option = click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    allow_from_autoenv=False,
+    callback=_print_version,
+    help="Print the version.",
+)
+
+
+def _count(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """-np4 comes as the value p4 of -n."""
+    return value[1:] if value is not None and value[:1] == "p" and value[1:].isdecimal() else value
+
+
+def num_proc_option(default: str | None, text: str) -> Callable[[T], T]:
+    """The option -np, with its default and its text for --help."""
+    names = "-n", "-np", "--num-proc", "num_proc"
+    return click.option(*names, metavar="N", default=default, callback=_count, help=text)
+
+
+def print_error(message: str) -> None:
+    """One line on stderr."""
+    print(f"farandole: {one_line(message)}", file=sys.stderr)

@@ -1,0 +1,102 @@
+"""The verbs of `farandole` beside `run`: bench, doctor, timeline."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import click
+
+from farandole.launch.shared_options import CONTEXT, num_proc_option, print_error
+
+
+@click.command(context_settings=CONTEXT, short_help="Measure collectives on this machine.")
+@num_proc_option("2", "Number of ranks; 2 by default.")
+@click.option("--sizes", metavar="LIST", help="Bytes, with K, M or G: 4,64K,1M (default: 4 to 64M).")
+@click.option(
+    "--operation", type=click.Choice(["allreduce", "allgather", "broadcast"]), default="allreduce", show_default=True
+)
+@click.option("--seconds", type=float, metavar="S", default=1.0, help="About how long each size takes; 1 by default.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows there.")
+def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json_path: Path | None) -> int:
+    """Measure a collective on numpy arrays: how long it takes, and how many bytes a second that is.
+
+    \b
+        farandole bench -np 4 --sizes 4,64K,16M
+        farandole bench --operation allgather --json rows.json
+    """  # noqa: D301  (click wants the character)
+    from farandole.launch import environment, job, measure
+    from farandole.launch.relay import OutputOptions
+    from farandole.launch.run import Job, run_job
+
+    if importlib.util.find_spec("numpy") is None:
+        raise click.UsageError(f"bench measures with numpy, which is not there: {sys.executable} -m pip install numpy")
+    base = environment.inherited()
+    try:
+        settings = environment.settings(base)
+        environment.check_backends(base)
+        placements = job.plan(num_proc, None, environment.local_names())
+        byte_sizes = measure.parse_sizes(measure.DEFAULT_SIZES if sizes is None else sizes)
+    except (job.JobError, environment.SettingError) as error:
+        raise click.UsageError(str(error)) from error
+    if not 0 < seconds <= 3600:
+        raise click.UsageError(f"--seconds must be above 0 and at most 3600, not {seconds:g}.")
+    if json_path is not None and not json_path.absolute().parent.is_dir():
+        raise click.UsageError(f"--json {json_path}: there is no folder {json_path.absolute().parent}.")
+    words = measure.command(operation, byte_sizes, seconds, None if json_path is None else str(json_path))
+    return run_job(Job(words, placements, base, settings.grace_s, OutputOptions(prefix=False)))
+
+
+@click.command(context_settings=CONTEXT, short_help="Look for what would go wrong in a job on this machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(min=0, min_open=True, max=3600),
+    default=60.0,
+    metavar="SECONDS",
+    help="How long each trial of the compiled core may take (60).",
+)
+def doctor(as_json: bool, limit_s: float) -> int:
+    """Check this machine and installation: one line for each thing, with what to do where it is not OK.
+
+    Starts ranks of its own for a moment. Ends with 1 if something is FAIL, else 0.
+    """
+    from farandole.launch import environment
+    from farandole.launch.doctor import examine, report
+
+    findings = examine.examine(environment.inherited(), limit_s)
+    click.echo(report.as_json(findings) if as_json else report.as_text(findings))
+    return report.exit_code(findings)
+
+
+@click.command(context_settings=CONTEXT, short_help="Make one trace of the traces of all ranks.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to; by default beside them."
+)
+def timeline(files: tuple[Path, ...], output: Path | None) -> int:
+    """Merge what `farandole run --timeline-filename FILE` has recorded.
+
+    FILE is that name, or the files of the ranks. https://ui.perfetto.dev opens the result.
+
+    \b
+        farandole run -np 4 --timeline-filename trace.json train.py
+        farandole timeline trace.json
+    """  # noqa: D301  (click wants the character)
+    from farandole.launch import timeline as traces
+
+    try:
+        found, about_others = traces.of_one_run(traces.find(files))
+        target = output or traces.default_output(found)
+        if target in found:
+            raise traces.TimelineError(f"--output {target} is one of the files to be merged")
+        count = traces.merge_into(target, found)
+    except (traces.TimelineError, OSError) as error:
+        print_error(str(error))
+        return 1
+    if about_others:
+        print_error(about_others)
+    click.echo(f"{target}: {count} events of {len(found)} ranks. Open it in https://ui.perfetto.dev")
+    return 0

@@ -1,0 +1,198 @@
+"""The messages of a launcher and its agents: frames, the start of a job, addresses, ssh's words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from farandole.launch import job
+from farandole.launch.remote import frames, reach, ssh
+from farandole.launch.remote.assembly import Assembly, AssemblyError, HostPlan
+
+# ---- frames
+
+
+def read(data: bytes, piece: int) -> list[frames.Message | frames.Output]:
+    reader = frames.FrameReader()
+    pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
+    return [frame for each in pieces for frame in reader.feed(each)]
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_frames_arrive_whole_however_they_are_cut_and_whatever_a_shell_prints_before(piece: int) -> None:
+    sent = [frames.message("tell", signum=15), frames.output(3, True, b"\0\n\xff" * 500), frames.message("done")]
+    data = b"Welcome to h1!\nLast login: never\n" + frames.GREETING + b"".join(sent)
+    assert read(data, piece) == [
+        {"kind": "tell", "signum": 15},
+        frames.Output(3, True, b"\0\n\xff" * 500),
+        {"kind": "done"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff" * 50,
+        b"\0\0\0\2\1{}",
+        b"\0\0\0\5\1[1,2]",
+        b"\0\0\0\3\1x{}",
+        b"\0\0\0\1\2x",
+        b"\0\0\0\1\7x",
+    ],
+)
+def test_what_is_no_frame_is_an_error(data: bytes) -> None:
+    with pytest.raises(frames.FrameError):
+        list(frames.FrameReader(greeted=True).feed(data))
+
+
+def test_a_host_that_prints_without_end_is_an_error() -> None:
+    reader = frames.FrameReader()
+    with pytest.raises(frames.FrameError, match="without end"):
+        for _ in range(1000):
+            list(reader.feed(b"y\n" * 1000))
+
+
+# ---- addresses
+
+
+def test_loopback_and_cables_lead_nowhere_and_ipv4_comes_first() -> None:
+    found = [
+        reach.Address("lo", "127.0.0.1"),
+        reach.Address("eth0", "fd00::7"),
+        reach.Address("eth0", "fe80::1"),
+        reach.Address("eth1", "169.254.0.3"),
+        reach.Address("eth0", "10.0.0.7"),
+        reach.Address("docker0", "172.17.0.1"),
+    ]
+    assert reach.candidates(found) == ["10.0.0.7", "172.17.0.1", "fd00::7"]
+    assert reach.candidates(found, ["docker0"]) == ["172.17.0.1"]
+
+
+def test_an_address_that_every_other_host_reaches_is_chosen() -> None:
+    offered = [["172.17.0.1", "10.0.0.1"], ["172.17.0.1", "10.0.0.2"], ["10.0.0.3"]]
+    reached = {number: [(host, f"10.0.0.{host + 1}") for host in range(3) if host != number] for number in range(3)}
+    reached[2].append((0, "172.17.0.1"))  # of one host only
+    assert reach.choose(["a", "b", "c"], offered, reached) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+
+
+@pytest.mark.parametrize(
+    ("offered", "reached", "words"),
+    [
+        ([["10.0.0.1"], ["10.0.0.2"]], {0: [(1, "10.0.0.2")], 1: []}, ["b cannot connect to a (10.0.0.1)", "firewall"]),
+        ([["10.0.0.1"], []], {0: [], 1: [(0, "10.0.0.1")]}, ["b has no address", "--network-interfaces"]),
+    ],
+)
+def test_hosts_that_do_not_reach_each_other_are_named(offered: Any, reached: Any, words: list[str]) -> None:
+    with pytest.raises(reach.ReachError) as raised:
+        reach.choose(["a", "b"], offered, reached)
+    assert [word for word in words if word not in str(raised.value)] == []
+
+
+# ---- ssh
+
+
+def test_the_host_can_be_no_option_and_the_interpreter_no_word_of_a_shell() -> None:
+    words = ssh.command("me@h1", "/opt/my env/python;x", "ssh -F 'a b'", 2222, "/key")
+    assert words[:3] == ["ssh", "-F", "a b"]
+    assert words[-3:] == ["--", "me@h1", "exec '/opt/my env/python;x' -m farandole.launch.remote.agent"]
+    assert words[words.index("-p") + 1] == "2222" and words[words.index("-i") + 1] == "/key"
+    assert "BatchMode=yes" in words and not any("StrictHostKeyChecking" in word for word in words)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "code", "words"),
+    [
+        ("ssh: Could not resolve hostname h1: Name or service not known", 255, ["h1 is no name"]),
+        ("ssh: connect to host h1 port 22: Connection refused", 255, ["h1", "no ssh server"]),
+        ("ssh: connect to host h1 port 22: Connection timed out", 255, ["h1 cannot be reached"]),
+        ("me@h1: Permission denied (publickey).", 255, ["h1 refuses the login", "ssh-copy-id h1"]),
+        (
+            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+            255,
+            ["ssh-keygen -R h1"],
+        ),
+        ("No ED25519 host key is known for h1\nHost key verification failed.", 255, ["not known here", "ssh h1 once"]),
+        ("bash: line 1: /opt/python: No such file or directory", 127, ["h1 has no /opt/python", "--python"]),
+        (
+            "/opt/python: Error while finding module specification for 'farandole.launch'",
+            1,
+            ["no farandole 1.2", "pip"],
+        ),
+        ("kex_exchange_identification: \x1b[31mread\nwhat", 255, ["h1: ssh ended with exit code 255: what"]),
+    ],
+)
+def test_what_ssh_says_becomes_one_sentence_with_a_remedy(stderr: str, code: int, words: list[str]) -> None:
+    told = ssh.explain("me@h1", code, stderr, "/opt/python", "1.2")
+    assert [word for word in words if word not in told] == []
+    assert "\n" not in told and "\x1b" not in told
+
+
+# ---- the start of a job
+
+
+class Talk:
+    """An assembly of three hosts, and what it has sent to each."""
+
+    def __init__(self) -> None:
+        placements = job.place(4, [job.Slots("a", 2), job.Slots("b", 1), job.Slots("c", 1)])
+        plans = [HostPlan(name, [each for each in placements if each.host == name]) for name in "abc"]
+        self.assembly = Assembly(plans, {"command": ["x"]}, [{"OF": name} for name in "abc"], "1.0", "00")
+
+    def say(self, host: int, kind: str, **content: Any) -> list[tuple[int, str]]:
+        self.sent = self.assembly.on_message(host, {"kind": kind, **content})
+        return [(to, kind) for to, kind, _ in self.sent]
+
+    def greet(self, host: int, **other: Any) -> list[tuple[int, str]]:
+        content = {"version": "1.0", "python": "/p", "identity": str(host), "addresses": [["eth0", f"10.0.0.{host}"]]}
+        return self.say(host, "greeting", **{**content, **other})
+
+    def steps(self) -> Iterator[list[tuple[int, str]]]:
+        for host in (2, 0, 1):
+            yield self.greet(host)
+        for host in (0, 2, 1):
+            yield self.say(host, "listening", ports={f"10.0.0.{host}": 40 + host})
+        for host in (1, 2, 0):
+            yield self.say(host, "reached", reached=[[to, f"10.0.0.{to}"] for to in range(3) if to != host])
+        yield self.say(0, "reserved", store="tcp:10.0.0.0:7", master_port=8)
+
+
+def test_each_step_waits_for_all_hosts() -> None:
+    talk = Talk()
+    steps = [each for each in talk.steps() if each]
+    assert steps == [
+        [(0, "listen"), (1, "listen"), (2, "listen")],
+        [(0, "probe"), (1, "probe"), (2, "probe")],
+        [(0, "reserve")],
+        [(0, "start"), (1, "start"), (2, "start")],
+    ]
+    _, _, content = talk.sent[1]
+    assert [each["rank"] for each in content["placements"]] == [2] and content["environment"] == {"OF": "b"}
+    assert (content["store"], content["address"], content["master_address"]) == (
+        "tcp:10.0.0.0:7",
+        "10.0.0.1",
+        "10.0.0.0",
+    )
+    for host in range(3):
+        assert not talk.assembly.is_complete
+        assert talk.assembly.waiting_for() == list("abc")[host:]
+        assert talk.say(host, "started", pids={}) == []
+    assert talk.assembly.is_complete
+
+
+def test_versions_that_differ_are_refused_with_the_remedy() -> None:
+    with pytest.raises(AssemblyError, match=r"b has farandole 0\.9, this host 1\.0.*/p -m pip install farandole==1\.0"):
+        Talk().greet(1, version="0.9")
+
+
+def test_one_machine_under_two_names_is_refused() -> None:
+    talk = Talk()
+    talk.greet(0, identity="same")
+    talk.greet(1)
+    with pytest.raises(AssemblyError, match="a and c are one machine; name it once"):
+        talk.greet(2, identity="same")
+
+
+def test_what_an_agent_refuses_is_told_with_its_host() -> None:
+    with pytest.raises(AssemblyError, match="b: it has no folder /x"):
+        Talk().say(1, "refused", why="it has no folder /x")
