@@ -11,7 +11,7 @@
         DeadlineError (also TimeoutError)      a living rank did not come in time
 
 Programs written for Horovod catch a refused call as a RuntimeError, which all of these are. A bad argument of an
-optimizer, or a setting that cannot be, is a plain ValueError or TypeError.
+optimizer is a plain ValueError or TypeError.
 """
 
 from __future__ import annotations
