@@ -1,0 +1,68 @@
+"""Jobs on the hosts of a lab, started as users start them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import Host, Lab, lab_fixture  # noqa: F401  (a fixture)
+
+LIMIT_S = 60.0
+
+
+class Job:
+    """A running `farandole run` on the first host."""
+
+    def __init__(self, process: Any) -> None:
+        self.process = process
+        self.began = time.monotonic()
+
+    def await_lines(self, count: int, word: str) -> None:
+        """Reads stdout until `count` lines have had `word`."""
+        while count:
+            line = self.process.stdout.readline()
+            assert line, self.process.stderr.read()
+            count -= word in line
+
+    def finish(self, timeout: float = LIMIT_S) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr."""
+        out, err = self.process.communicate(timeout=timeout)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def launch(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """launch(hosts, "-H", "h0:1,h1:1", "train.py") runs `farandole run ...` on the first of the hosts."""
+    jobs: list[Job] = []
+
+    def start(hosts: Sequence[Host], *arguments: object, verb: str = "run", **variables: str) -> Job:
+        variables = {"FARANDOLE_SSH": " ".join(lab.ssh_command), **variables}
+        command = ["env", *(f"{name}={value}" for name, value in variables.items())]
+        command += [sys.executable, "-m", "farandole.launch", verb, *map(str, arguments)]
+        jobs.append(Job(hosts[0].start(command, cwd=tmp_path, stdin=-3, stdout=-1, stderr=-1, text=True)))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        if job.process.poll() is None:
+            job.process.kill()
+            job.process.communicate()
+
+
+def processes(host: Host, *words: str) -> list[str]:
+    """The command lines of a host's processes that have these words, each with its number before it."""
+    script = "for p in /proc/[0-9]*; do echo ${p#/proc/} $(tr '\\0' ' ' < $p/cmdline); done 2>/dev/null"
+    lines = host.run(["sh", "-c", script]).stdout.splitlines()
+    return [line for line in lines if all(word in line for word in words) and "/proc/" not in line]
+
+
+def await_nothing(hosts: Sequence[Host], limit_s: float = 10.0) -> None:
+    """Waits until no host has an agent or a rank any more."""
+    until = time.monotonic() + limit_s
+    while left := [line for host in hosts for line in processes(host, "python") if "pytest" not in line]:
+        assert time.monotonic() < until, left
+        time.sleep(0.1)

@@ -1,0 +1,160 @@
+"""`farandole run` on several hosts: places, sums, faults, and what is left. FARANDOLE_LONG=1: ten times as many."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import await_nothing, processes
+from lab import Host, Lab
+
+LONG = bool(os.environ.get("FARANDOLE_LONG"))
+pytestmark = pytest.mark.timeout(300)
+
+PLACES = """
+import os, socket, numpy as np, farandole.numpy as hvd
+hvd.init()
+total = hvd.allreduce(np.arange(100_000.0) * (hvd.rank() + 1), op=hvd.Sum)
+assert np.array_equal(total, np.arange(100_000.0) * hvd.size() * (hvd.size() + 1) / 2)
+print(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.cross_rank(), socket.gethostname(), os.environ["MASTER_ADDR"])
+"""
+
+# The ranks meet again and again; "ready" tells that they have begun.
+STEPS = """
+import sys, time, numpy as np, farandole.numpy as hvd
+hvd.init()
+for step in range(100_000):
+    hvd.allreduce(np.ones(int(sys.argv[1])), name="step")
+    if step == 20:
+        print("ready", flush=True)
+    time.sleep(0.002)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("count", [2, 4] if LONG else [2])
+def test_ranks_find_their_places_and_sum_over_hosts(lab: Lab, launch: Callable, script: Callable, count: int) -> None:
+    hosts = lab.hosts(count)
+    spec = ",".join(f"{host.name}:2" for host in hosts)
+    code, out, err = launch(hosts, "-H", spec, script(PLACES)).finish()
+    assert (code, err) == (0, "")
+    assert sorted(out.splitlines()) == [
+        f"[{rank} h{rank // 2}] {rank} {2 * count} {rank % 2} {rank // 2} h{rank // 2} {hosts[0].address}"
+        for rank in range(2 * count)
+    ]
+    await_nothing(hosts)
+
+
+def test_a_launcher_on_a_host_without_ranks_and_ipv6(lab: Lab, launch: Callable, script: Callable) -> None:
+    hosts = lab.hosts(3)
+    job = launch(hosts, "-H", f"[{hosts[1].address6}]:1,h2:1", "--network-interfaces", "eth0", script(PLACES))
+    code, out, err = job.finish()
+    assert (code, err) == (0, "") and len(out.splitlines()) == 2
+
+
+def test_a_host_that_vanishes_is_named_within_five_seconds(lab: Lab, launch: Callable, script: Callable) -> None:
+    hosts = lab.hosts(2)
+    job = launch(hosts, "-H", "h0:2,h1:2", script(STEPS), "4")
+    job.await_lines(4, "ready")
+    hosts[1].blackhole()
+    began = time.monotonic()
+    told = job.process.stderr.readline()
+    assert time.monotonic() - began < 5.0
+    assert "h1" in told and "rank" in told, told
+    code, _, err = job.finish()
+    assert code != 0 and "on h1" in err.splitlines()[0] and "was lost" in err
+    hosts[1].heal()
+    await_nothing(hosts, 40.0)
+
+
+@pytest.mark.parametrize("elements", [4, 4_000_000] if LONG else [4_000_000])
+def test_a_stopped_rank_is_not_declared_dead(lab: Lab, launch: Callable, script: Callable, elements: int) -> None:
+    """With much on its way to it, too, so that the window of its connection is full."""
+    hosts = lab.hosts(2)
+    job = launch(hosts, "-H", "h0:1,h1:1", script(STEPS), str(elements), FARANDOLE_WARN_AFTER="1000")
+    job.await_lines(2, "ready")
+    (number, *_) = processes(hosts[1], "python", "train.py")[-1].split()
+    hosts[1].run(["kill", "-STOP", number])
+    time.sleep(60 if LONG else 12)
+    assert job.process.poll() is None
+    hosts[1].run(["kill", "-CONT", number])
+    time.sleep(1)
+    assert job.process.poll() is None
+    job.process.terminate()
+    code, _, err = job.finish()
+    assert code in (143, -15) and "lost" not in err, err
+
+
+WRONG = [
+    ("-H h0:1,h9:1", "h9 is no name that this machine knows"),
+    ("-H h0:1,10.77.0.99:1", "10.77.0.99 cannot be reached"),
+    ("-H h0:1,h1:1 -p 2222", "h1: no ssh server answers there"),
+    ("-H h0:1,h1:1 --python /no/python", "h1 has no /no/python"),
+    ("-H h0:1,h1:1 --python /bin/true", "h1: ssh ended with exit code 0"),
+    ("-H h0:1,h1:1 --network-interfaces eth7", "h0 has no address for other hosts on these interfaces"),
+    ("-H h1:1,10.77.0.11:1", "h1 and 10.77.0.11 are one machine"),
+]
+
+
+def test_a_mistake_is_one_sentence_within_ten_seconds(lab: Lab, launch: Callable, script: Callable) -> None:
+    hosts = lab.hosts(2)
+    jobs = [(launch(hosts, *arguments.split(), script(PLACES)), words) for arguments, words in WRONG]
+    for job, words in jobs:
+        code, out, err = job.finish()
+        assert (code, out) == (2, ""), err
+        assert words in err and err.count("\n") == 1
+        assert time.monotonic() - job.began < 20  # all of them at once
+    hosts[1].new_host_key()
+    code, _, err = launch(hosts, "-H", "h0:1,h1:1", script(PLACES)).finish()
+    assert code == 2 and "h1: its ssh host key is not the one that is known here" in err and err.count("\n") == 1
+
+
+def test_hosts_that_cannot_connect_to_each_other_are_named(lab: Lab, launch: Callable, script: Callable) -> None:
+    hosts = lab.hosts(3)
+    for address in (hosts[1].address, hosts[1].address6):  # the launcher still reaches both
+        hosts[2].run(["ip", "route", "add", "unreachable", address])
+    code, _, err = launch(hosts, "-H", "h1:1,h2:1", script(PLACES)).finish()
+    assert code == 2 and "h2 cannot connect to h1 (10.77.0.11" in err and "firewall" in err
+
+
+TARGETS = ["farandole.launch run", "launch.remote.agent", "ssh -F", "train.py"]
+SIGNALS = ["INT", "TERM", "KILL"]
+# By the signal, where ssh does not end with 255 for it; -9 is of the launcher's outer process.
+EXIT_CODES = {"INT": (130, 255), "TERM": (143, 255), "KILL": (137, -9)}
+
+
+@pytest.mark.timeout(3600)
+def test_whoever_is_killed_leaves_nothing_on_any_host(lab: Lab, launch: Callable, script: Callable) -> None:
+    hosts = lab.hosts(2)
+    path = script(STEPS)
+    for number in range(200 if LONG else 12):
+        target, signal = TARGETS[number % len(TARGETS)], SIGNALS[number // len(TARGETS) % len(SIGNALS)]
+        job = launch(hosts, "-H", "h0:2,h1:2", path, "4")
+        job.await_lines(4, "ready")
+        time.sleep(number % 10 / 100)
+        on_launchers = target in ("farandole.launch run", "ssh -F")
+        where = hosts[0] if on_launchers else hosts[number % 2]
+        found = [line.split()[0] for line in processes(where, target) if target == "ssh -F" or "ssh -F" not in line]
+        where.run(["kill", f"-{signal}", found[number // 12 % len(found)]])
+        code, _, err = job.finish(20)
+        assert code in EXIT_CODES[signal], (target, signal, code, err)
+        await_nothing(hosts)
+
+
+def test_fifty_jobs_at_once_do_not_disturb_each_other(lab: Lab, launch: Callable, script: Callable) -> None:
+    hosts: list[Host] = lab.hosts(2)
+    jobs = [launch(hosts, "-H", "h0:1,h1:1", script(PLACES)) for _ in range(50 if LONG else 5)]
+    assert [job.finish(200)[0] for job in jobs] == [0] * len(jobs)
+    await_nothing(hosts)
