@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 import nox
 from dev.cpp import build_target, build_tests, run_ctest, run_sanitized, suites_of
-from dev.debian import find_gtest, gloo_variables
+from dev.debian import find_gtest, find_lab_programs, gloo_variables
 from dev.environments import (
     Environment,
     Framework,
@@ -54,7 +54,7 @@ nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "none"  # sessions share environments, see Environment
 logging.getLogger("nox").addFilter(lambda record: "uv binary" not in record.getMessage())  # we do not look for one
 
-WHEEL, GLOO = "The core's wheel", "The library for Gloo"  # jobs that others need
+WHEEL, GLOO, LAB = "The core's wheel", "The library for Gloo", "The programs for several hosts"  # jobs that others need
 OF_VERSIONS = [f"plugins/tensorflow/tests/test_{name}.py" for name in ("bad_input", "conformance", "graphs", "keras")]
 
 
@@ -113,7 +113,9 @@ def python_jobs(
         jobs |= {GLOO: Job(lambda: found.update(gloo_variables(session)))} if carried else {}
         typed = any(each.startswith(("core/tests", "plugins/")) for each in arguments)
         jobs |= {"Linters": Job(partial(linters, session))} if typed else {}
-        needed = [GLOO] * carried + ["Linters"] * typed
+        hosts = any(each.startswith("tests/launch") for each in arguments)
+        jobs |= {LAB: Job(partial(find_lab_programs, session))} if hosts else {}
+        needed = [GLOO] * carried + ["Linters"] * typed + [LAB] * hosts
         for beside in environments:
             env = f"Environment: {beside.called}"
             lenders = beside.lenders if isinstance(beside, Together) else ()

@@ -1,4 +1,4 @@
-"""GoogleTest and Gloo, which the package index does not have: the system's, else fetched from Debian's packages."""
+"""GoogleTest, Gloo and ssh, which the package index does not have: the system's, else from Debian's packages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from dev.jobs import log, one_at_a_time, step
 
 _GLOO_HEADER = Path("/usr/include/gloo/config.h")
 _GTEST_HEADERS = (Path("/usr/include/gtest/gtest.h"), Path("/usr/local/include/gtest/gtest.h"))
+# To install a server is to start it, and to open this machine to others.
+_ONLY_UNPACKED = ("openssh-server", "libwrap0", "libnsl2")
+_PROGRAMS_OF_LAB = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ip": "iproute2", "tc": "iproute2"}
 
 
 @one_at_a_time
@@ -23,7 +26,7 @@ def fetch(package: str, unpacked: Path | None = None) -> None:
     if not shutil.which("apt-get"):
         return
     with step(f"Fetching {package}", "1 to 2 MB"):
-        if os.geteuid() == 0:
+        if os.geteuid() == 0 and package not in _ONLY_UNPACKED:
             subprocess.run(["apt-get", "update", "-qq"], stdout=log(), check=False)
             command = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", package]
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log(), check=False)
@@ -62,3 +65,21 @@ def gloo_variables(session: nox.Session) -> dict[str, str]:
         env.run("cmake", "-S", str(ROOT / "core" / "gloo"), "-B", str(build), "-G", "Ninja", silent=True)
         env.run("cmake", "--build", str(build), silent=True)
     return {"FARANDOLE_GLOO_LIB": str(build / "libfarandole_gloo.so")}
+
+
+def find_lab_programs(session: nox.Session) -> None:
+    """The programs of labs of hosts (tests/support/lab.py), which skip their tests where one is missing."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+    missing = [package for program, package in _PROGRAMS_OF_LAB.items() if not shutil.which(program, path=path)]
+    for package in dict.fromkeys(missing):
+        fetch(package)
+    unpacked = MADE / "sshd"  # where lab_ssh.py looks, too
+    if not shutil.which("sshd", path=path) and not (unpacked / "usr" / "sbin" / "sshd").exists():
+        for package in _ONLY_UNPACKED:
+            fetch(package, unpacked)
+    wanted = [program for program in _PROGRAMS_OF_LAB if not shutil.which(program, path=path)]
+    if not shutil.which("sshd", path=f"{path}:{unpacked / 'usr' / 'sbin'}"):
+        wanted.append("sshd")
+    if wanted:
+        packages = "openssh-client openssh-server iproute2"
+        session.warn(f"{', '.join(wanted)} missing, tests with several hosts are skipped (Debian, Ubuntu: {packages})")
