@@ -113,7 +113,7 @@ def python_jobs(
         jobs |= {GLOO: Job(lambda: found.update(gloo_variables(session)))} if carried else {}
         typed = any(each.startswith(("core/tests", "plugins/")) for each in arguments)
         jobs |= {"Linters": Job(partial(linters, session))} if typed else {}
-        hosts = any(each.startswith("tests/launch") for each in arguments)
+        hosts = any(each.startswith("tests/hosts") for each in arguments)
         jobs |= {LAB: Job(partial(find_lab_programs, session))} if hosts else {}
         needed = [GLOO] * carried + ["Linters"] * typed + [LAB] * hosts
         for beside in environments:
@@ -186,6 +186,16 @@ def carried(session: nox.Session) -> None:
 def programs(session: nox.Session) -> None:
     """Published programs for Horovod, unmodified, on two ranks by horovodrun; fetches about 300 MB."""
     run_jobs(session, python_jobs(session, chosen(session.posargs, [*PROGRAMS])), most=1)
+
+
+@nox.session
+def hosts(session: nox.Session) -> None:
+    """Jobs on the hosts of a lab: every plugin, 4 hosts, 200 kills, 50 jobs at once. Arguments after -- choose."""
+    run_jobs(
+        session,
+        python_jobs(session, chosen(session.posargs, ["tests/hosts"]), variables={"FARANDOLE_LONG": "1"}),
+        most=1,
+    )
 
 
 def cpp_jobs(session: nox.Session, select: Sequence[str] = ()) -> dict[str, Job]:

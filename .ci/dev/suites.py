@@ -21,6 +21,11 @@ PROGRAMS: dict[str, Beside] = {
     "tests/programs/test_torch_programs.py": (TORCH,),
 }
 
+# The digits of other frameworks on several hosts, run by the session `hosts` with the long forms of tests/hosts.
+HOSTS: dict[str, Beside] = {
+    "tests/hosts/test_mxnet_digits.py": (MXNET,),
+    "tests/hosts/test_tensorflow_digits.py": (NEWEST,),
+}
 # A folder or file of tests -> the environments of its default run. tests/gpus is run by hand.
 SUITES: dict[str, Beside] = {
     "core/tests/python": (TORCH,),
@@ -43,6 +48,9 @@ SUITES: dict[str, Beside] = {
     f"{EXAMPLES}/test_tensorflow_examples.py": (NEWEST,),
     f"{EXAMPLES}/test_torch_examples.py": (TORCH,),
     "tests/frameworks/together": (Together((MXNET, OLDEST)), Together((TORCH, NEWEST)), Together((MXNET, TORCH))),
+    "tests/hosts/test_jobs.py": (TORCH,),
+    "tests/hosts/test_lab.py": (TORCH,),
+    "tests/hosts/test_torch_digits.py": (TORCH,),
     "tests/launch": (TORCH,),
     "tests/packaging/test_horovod_wheel.py": (TORCH,),
     "tests/packaging/test_mxnet_wheel.py": (MXNET,),
@@ -56,7 +64,7 @@ LONG += ["plugins/torch/tests/test_drawn_training.py", "tests/packaging/test_mxn
 
 def within(path: str) -> list[tuple[str, Beside]]:
     """The suites below a folder; or the path itself with the environments of its suite, PyTorch's where it has none."""
-    suites = SUITES | PROGRAMS
+    suites = SUITES | PROGRAMS | HOSTS
     below = [(suite, beside) for suite, beside in suites.items() if suite.startswith(f"{path.rstrip('/')}/")]
     file = path.partition("::")[0].rstrip("/")
     own = [beside for suite, beside in suites.items() if f"{file}/".startswith(f"{suite}/")]

@@ -17,9 +17,6 @@ from typing import Any
 
 import psutil
 import pytest
-from lab import lab_fixture
-
-__all__ = ["lab_fixture"]  # each test that takes `lab` has hosts of its own
 
 _SOURCES = Path(__file__).parents[2] / "core" / "python"
 if importlib.util.find_spec("farandole") is None:
