@@ -22,12 +22,13 @@ _PROGRAMS_OF_LAB = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ip
 
 @one_at_a_time
 def fetch(package: str, unpacked: Path | None = None) -> None:
-    """Install the package; who may not do that gets it unpacked into this folder, if one is named."""
+    """Install the package; a plain user gets it unpacked into this folder, if one is named, and all get servers so."""
     if not shutil.which("apt-get"):
         return
     with step(f"Fetching {package}", "1 to 2 MB"):
-        if os.geteuid() == 0 and package not in _ONLY_UNPACKED:
+        if os.geteuid() == 0:
             subprocess.run(["apt-get", "update", "-qq"], stdout=log(), check=False)
+        if os.geteuid() == 0 and package not in _ONLY_UNPACKED:
             command = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", package]
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log(), check=False)
         elif unpacked:

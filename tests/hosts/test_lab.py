@@ -68,7 +68,7 @@ def is_reached(host: Host, to: Host) -> bool:
 
 
 def is_silent(host: Host, to: Host) -> bool:
-    """Whether nothing at all comes back, not even a refusal."""
+    """Nothing at all comes back, not even a refusal."""
     return connects(host, to, limit_s=0.4) == "TimeoutError"
 
 
@@ -181,15 +181,17 @@ def test_delays_of_both_hosts_add_up(lab: Lab) -> None:
     assert float(connects(one, two, 10)) < 0.02
 
 
-def test_a_crash_ends_all_processes_of_a_host_and_nothing_else(lab: Lab) -> None:
-    one, two, three = lab.hosts(3)
+def test_a_crash_ends_all_processes_of_a_host_and_nothing_else(partitioned: Lab) -> None:
+    one, two, three = partitioned.hosts(3)
     with two.start(["sh", "-c", "echo runs; exec sleep 1000"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "runs\n"
         two.crash()
         assert process.wait(20) == -signal.SIGKILL
     assert not psutil.pid_exists(two.pid)
     assert not connects(one, two, limit_s=0.4)[0].isdigit()
+    *_, three, four = partitioned.hosts(4)
     assert is_reached(one, three)
+    assert is_reached(three, four)
 
 
 def test_ssh_refuses_a_host_whose_key_has_changed(lab: Lab) -> None:

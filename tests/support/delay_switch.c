@@ -2,9 +2,10 @@
 //
 //     delay_switch PORT...        names of interfaces; it forwards frames between them until its input ends
 //
-// A line of input, "INDEX DELAY_US GROUP CONNECTED", changes a port, and is answered with "ok", as is its start. A frame is delayed by
-// the sum of the delays of both its ports. Frames stay within a group. A port that is not connected loses all frames,
-// while its carrier stays. Its user waits for each answer, so the input never holds a second line.
+// A line of input, "INDEX DELAY_US GROUP CONNECTED", changes a port, and is answered with "ok", as is the start. Its
+// user waits for each answer, so the input never holds a second line. A frame is delayed by the sum of the delays of
+// both its ports, and stays within a group. A port that is not connected, as all are at first, loses all frames, while
+// its carrier stays.
 //
 // Sockets carry virtio's header before each frame: senders then leave segmentation and checksums to the receiver.
 
@@ -174,7 +175,7 @@ int main(int count, char **names) {
   prctl(PR_SET_TIMERSLACK, 1000);
   setvbuf(stdout, NULL, _IOLBF, 0);
   for (port_count = 0; port_count < count - 1; ++port_count) {
-    ports[port_count] = (struct port){open_port(names[port_count + 1]), 0, 0, 1};
+    ports[port_count] = (struct port){open_port(names[port_count + 1]), 0, 0, 0};
     polled[port_count] = (struct pollfd){ports[port_count].socket, POLLIN, 0};
   }
   polled[port_count] = (struct pollfd){0, POLLIN, 0};

@@ -55,6 +55,7 @@ mount -t tmpfs -o mode=755 tmpfs /run
 mkdir /run/sshd
 mount --bind {folder}/hosts /etc/hosts
 mount --bind {folder}/passwd /etc/passwd
+{prepare}
 hostname {name}
 echo up
 read -r network_is_there
@@ -64,7 +65,7 @@ link set eth0 up
 address add {addresses[0]}/24 dev eth0
 address add {addresses[1]}/64 dev eth0 nodad
 END
-{exec} -D -e -f {folder}/{name}/sshd_config 2>>{folder}/{name}/sshd.log
+{user}{sshd} -D -e -f {folder}/{name}/sshd_config 2>>{folder}/{name}/sshd.log
 """
 
 # Logins are those of one user, since a plain user's namespace has no other. Port 22 needs no right there.
@@ -74,11 +75,14 @@ exec unshare --user --map-user={uid} --map-group={gid} """
 
 
 def _sshd() -> tuple[str, str]:
-    """The path of sshd, and the folders of libraries that it needs where it is only unpacked."""
-    unpacked = UNPACKED / "usr" / "sbin" / "sshd"
-    if shutil.which("sshd", path=PATH) is None and unpacked.exists():
-        return str(unpacked), ":".join(map(str, UNPACKED.glob("usr/lib/*-linux-*")))
-    return program("sshd"), ""
+    """The start of sshd's command, and a command before that. One that is only unpacked needs its libraries, and from
+    version 9.8 on the programs of its sessions where they would be installed."""
+    server = UNPACKED / "usr" / "sbin" / "sshd"
+    if shutil.which("sshd", path=PATH) is not None or not server.exists():
+        return shlex.quote(program("sshd")), ""
+    libraries = ":".join(map(str, UNPACKED.glob("usr/lib/*-linux-*")))
+    sessions = f"mount --bind {shlex.quote(str(UNPACKED / 'usr/lib/openssh'))} /usr/lib/openssh"
+    return f"env LD_LIBRARY_PATH={shlex.quote(libraries)} {shlex.quote(str(server))}", sessions
 
 
 def _make_key(path: Path) -> None:
@@ -94,7 +98,7 @@ class SshFiles:
         self.config = folder / "ssh_config"
         for name in ("ssh", "ip", "tc"):
             program(name)
-        self._sshd, self._libraries = _sshd()
+        self._sshd, self._prepare = _sshd()
         if any(character in str(folder) for character in " \"'$\n"):
             raise CannotMake(f"the path {folder} has characters that are special to ssh")
         self.config.write_text(_CLIENT.format(folder=folder, user=getpass.getuser()))
@@ -114,13 +118,12 @@ class SshFiles:
         with (self.folder / "known_hosts").open("a") as known, (self.folder / "hosts").open("a") as hosts:
             known.write(f"{name},{','.join(addresses)} {key}\n")
             hosts.writelines(f"{address} {name}\n" for address in addresses)
-        values = {"folder": self.folder, "name": name, "addresses": addresses}
+        values: dict[str, object] = {"folder": self.folder, "name": name, "addresses": addresses}
         (place / "sshd_config").write_text(_SERVER.format(**values))
         (place / "sshd.log").touch()
-        libraries = f"LD_LIBRARY_PATH={shlex.quote(self._libraries)} " if self._libraries else ""
-        as_user = "exec " if IS_ROOT else _AS_PLAIN_USER.format(uid=os.getuid(), gid=os.getgid())
-        server = f"env {libraries}{shlex.quote(self._sshd)}"
-        (place / "start.sh").write_text(_START.format(exec=as_user + server, path=shlex.quote(PATH), **values))
+        values |= {"path": shlex.quote(PATH), "prepare": self._prepare, "sshd": self._sshd}
+        values["user"] = "exec " if IS_ROOT else _AS_PLAIN_USER.format(uid=os.getuid(), gid=os.getgid())
+        (place / "start.sh").write_text(_START.format(**values))
         return place / "start.sh"
 
     def new_host_key(self, name: str) -> None:

@@ -48,6 +48,7 @@ class Switch:
         self._namespaces = namespaces
         self._ports: dict[str, Port] = {}
         self._process: subprocess.Popen[str] | None = None  # the program for delays
+        self._known: list[str] = []  # by the program, which takes a port's index
         # A bridge that snoops would lose IPv6's search for neighbours after a partition.
         self._ip(*(f"link add {each} type bridge stp_state 0 mcast_snooping 0" for each in _BRIDGES))
         self._ip(*(f"link set {each} up" for each in _BRIDGES))
@@ -60,30 +61,25 @@ class Switch:
 
     def add(self, hosts: dict[str, int]) -> None:
         """Connects hosts, which are given with the PID of a process in each."""
-        is_delaying = self._process is not None
-        self.close()
         for name, pid in hosts.items():
             self._ports[name] = Port()
             self._ip(f"link add p-{name} type veth peer name eth0 netns {pid}", f"link set p-{name} up")
-        if is_delaying:
+        if self._process is not None:  # the ports of the program are fixed: frames on their way are lost
+            self.close()
             self._start_delaying()
-        for name in self._ports if is_delaying else hosts:
-            self._apply(name)
+        else:
+            for name in hosts:
+                self._apply(name)
 
     def remove(self, name: str) -> None:
         """Forgets the port of a host that is gone; its interface vanishes with the host."""
-        if self._process is None:
-            del self._ports[name]
-        else:
-            self._ports[name].connected = False  # the program knows ports by their index
+        del self._ports[name]
 
     def delay(self, name: str, microseconds: int) -> None:
         """Delays frames from and to a host by this much each."""
         self._ports[name].delay_us = microseconds
         if self._process is None:
             self._start_delaying()
-            for each in self._ports:
-                self._apply(each)
         self._apply(name)
 
     def connect(self, name: str, connected: bool) -> None:
@@ -115,18 +111,21 @@ class Switch:
     def _apply(self, name: str) -> None:
         port = self._ports[name]
         if self._process is not None:
-            self._tell(f"{[*self._ports].index(name)} {port.delay_us} {port.group} {int(port.connected)}")
+            self._tell(f"{self._known.index(name)} {port.delay_us} {port.group} {int(port.connected)}")
             return
         # A port without bridge loses frames, too, and unlike a disabled port it stays so when its carrier returns.
         self._ip(f"link set p-{name} {f'master {_BRIDGES[port.group]}' if port.connected else 'nomaster'}")
 
     def _start_delaying(self) -> None:
-        names = [f"p-{name}" for name in self._ports]
+        self._known = [*self._ports]
+        names = [f"p-{name}" for name in self._known]
         self._ip(*(f"link set {name} nomaster" for name in names))
         inside = self._namespaces.enter(self._namespaces.pid, "net", "pid")
         self._process, said = start_and_await_line([*inside, str(delay_switch()), *names])
         if said != "ok\n":
             raise RuntimeError(f"{_SOURCE.name} does not start: {said}")
+        for name in self._ports:
+            self._apply(name)
 
     def _tell(self, line: str) -> None:
         assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
