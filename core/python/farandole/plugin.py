@@ -29,7 +29,7 @@ from farandole._runtime.call_sites import pass_over, register_plugin
 from farandole._runtime.native import core as _core
 from farandole._runtime.uncaught import translate_errors
 from farandole._start.environment import environment_default
-from farandole._start.world import init_as
+from farandole._start.world import init_as, own_address
 from farandole._training.compression import Compression, Compressor, check_compressor
 from farandole._training.gradients import GradientReducer, even_groups
 from farandole._training.recorder import Recorder
@@ -71,6 +71,7 @@ __all__ = [
     "init_as",
     "is_alone",
     "key_of",
+    "own_address",
     "may_take_device_memory",
     "pass_over",
     "plain",

@@ -165,9 +165,9 @@ def test_a_number_without_a_count_is_doubted_and_named(variable, monkeypatch):
 
 def test_a_program_that_says_its_place_is_believed_whatever_else_there_is(monkeypatch):
     monkeypatch.setattr(os, "environ", {**SRUN, "WORLD_SIZE": "2"})
-    assert discover_or_told(1, 2, "this job").launcher == "the program itself"
+    assert discover_or_told(1, 2, lambda: "this job").launcher == "the program itself"
     monkeypatch.setattr(os, "environ", OURS)
-    assert discover_or_told(1, 2, "this job").launcher == "farandole run"
+    assert discover_or_told(1, 2, lambda: "this job").launcher == "farandole run"
 
 
 @pytest.mark.parametrize("environ", [TORCHRUN, OPEN_MPI, MPICH], ids=["torchrun", "openmpi", "mpich"])

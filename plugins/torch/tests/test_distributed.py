@@ -26,16 +26,6 @@ def joined():
     return dist.get_rank(), dist.get_world_size()
 
 
-def test_ranks_of_several_hosts_need_an_address(monkeypatch):
-    import farandole
-    from farandole_torch.distributed import rendezvous
-
-    for name, number in (("init", None), ("local_size", 2), ("size", 4)):
-        monkeypatch.setattr(farandole, name, lambda number=number: number)
-    with pytest.raises(ValueError, match=r'is for the ranks of one host for now.*init_method="tcp://<host of rank 0>'):
-        next(rendezvous("farandole://"))
-
-
 def reductions(group=None):
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     total = sum(range(1, size + 1))

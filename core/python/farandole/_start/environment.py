@@ -11,7 +11,7 @@ import importlib.util
 import os
 import shlex
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,13 +121,13 @@ def doubt(world: World) -> str:
     return "" if world.launcher else other_launchers.perhaps_one_of_several(os.environ)
 
 
-def discover_or_told(rank: int, size: int, job: str) -> World:
+def discover_or_told(rank: int, size: int, job: Callable[[], str]) -> World:
     """A process's place, by a launcher's variables, else as `size` ranks of one job, all on this host, were told it.
 
     Raises ValueError: like `discover`, numbers that cannot be right, or FARANDOLE_REQUIRE_KEY.
     """
     found = _started(os.environ)
-    return found or (told(rank, size, job) if size > 1 else World())
+    return found or (told(rank, size, job()) if size > 1 else World())
 
 
 def told(rank: int, size: int, job: str) -> World:

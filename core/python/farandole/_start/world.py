@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import sys
 import threading
+from collections.abc import Callable
 
 from farandole._api import process_sets
 from farandole._api.errors import not_initialized
@@ -26,6 +27,7 @@ class _State:
         self.store = ""  # where the ranks of this world, or of the last one, met
         self.met: tuple[str, bytes] | None = None  # store and key on one host, obtained once: a later init() has them
         self.leaves_at_exit = False
+        self.address = ""  # where ranks of other hosts reach this one, if there are any
 
 
 _state = _State()
@@ -71,7 +73,7 @@ def init(comm: object = None, process_sets: object = None) -> None:
         _enter(found, process_sets)
 
 
-def init_as(rank: int, size: int, job: str) -> None:
+def init_as(rank: int, size: int, job: Callable[[], str]) -> None:
     """`init` for a process that a program has started itself, and told its place; a later `init()` has it, too.
 
     Does nothing when already initialized. Where a launcher's variables are there, they are believed.
@@ -79,7 +81,7 @@ def init_as(rank: int, size: int, job: str) -> None:
     Args:
         rank: this process's number.
         size: how many there are, all on this host.
-        job: alike on all of them, and of no other job of this user.
+        job: returns a name alike on all of them, and of no other job of this user; called if no launcher is found.
 
     Raises: like `init`.
     """
@@ -99,6 +101,7 @@ def _enter(
         ending.before_init(found)
     meeting = _meet(found, comm)
     world, _state.store = meeting.world, meeting.store
+    _state.address = meeting.address or environment.address()
     environment.find_libraries()
     if not _state.leaves_at_exit:
         atexit.register(_leave_at_exit)
@@ -221,6 +224,12 @@ def is_homogeneous() -> bool:
 def run() -> str:
     """A word that all ranks of this job have in common, and no other job; "" in a world of one."""
     return hashlib.sha256(_state.store.encode()).hexdigest()[:8] if _state.store else ""
+
+
+def own_address() -> str:
+    """The address at which ranks of other hosts reach this one; "" where there are none. Raises NotInitializedError."""
+    world = _current()
+    return "" if world.local_size == world.size else _state.address
 
 
 def clock_offset_ns() -> int:

@@ -12,16 +12,18 @@ look for entry points (TORCH_DEVICE_BACKEND_AUTOLOAD=0), `import farandole_torch
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import farandole
 import farandole_torch_autoload
 import torch.distributed as dist
 from farandole import ProcessSet
-from farandole.plugin import init_as, register_plugin
+from farandole.plugin import init_as, own_address, register_plugin
 
 from farandole_torch._process_group import ProcessGroup
 from farandole_torch._versions import require
@@ -31,13 +33,11 @@ __all__: list[str] = []
 # With earlier ones DistributedDataParallel waits for ever for a group that is written in Python.
 require("farandole_torch.distributed", (2, 7))
 
-_HERE = "127.0.0.1"  # jobs are on one host for now
-
 
 def create(options: Any, _: Any) -> ProcessGroup:
     """One group, on those of its ranks that are in it."""
     if not options.global_ranks_in_group:
-        init_as(options.group_rank, options.group_size, _job(options))
+        init_as(options.group_rank, options.group_size, partial(_job, options))
     farandole.init()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     if options.group_size > farandole.size():
@@ -64,8 +64,8 @@ def _job(options: Any) -> str:
     job: str = options.store.get("farandole").decode()
     if job.partition(" ")[0] != here:
         raise ValueError(
-            f"rank {options.group_rank} is on {here} and rank 0 on {job.partition(' ')[0]}: the backend farandole is "
-            "for one host for now"
+            f"rank {options.group_rank} is on {here} and rank 0 on {job.partition(' ')[0]}: start the ranks of several "
+            "hosts with `farandole run`"
         )
     return job
 
@@ -85,17 +85,22 @@ def _set_of(ranks: list[int]) -> ProcessSet | None:
 def rendezvous(url: str, *_: Any, **__: Any) -> Iterator[tuple[Any, int, int]]:
     """A store of torch, which rank 0 opens; the other ranks are told where by farandole."""
     farandole.init()
-    if farandole.local_size() < farandole.size():
-        raise ValueError(
-            'init_method="farandole://" is for the ranks of one host for now, and these are on several: give '
-            'init_method="tcp://<host of rank 0>:<a free port of it>", with rank= and world_size='
-        )
     is_first = farandole.rank() == 0
-    store: Any = dist.TCPStore(_HERE, 0, is_master=True, wait_for_workers=False) if is_first else None
-    port = farandole.broadcast_object(store.port if is_first else None, root_rank=0, name="torch.distributed.store")
+    store, place = _open_store() if is_first else (None, None)
+    host, port = farandole.broadcast_object(place, root_rank=0, name="torch.distributed.store")
     if store is None:
-        store = dist.TCPStore(_HERE, port, is_master=False, wait_for_workers=False)
+        store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
     yield store, farandole.rank(), farandole.size()
+
+
+def _open_store() -> tuple[Any, tuple[str, int]]:
+    """A store, and where it is. It listens at the one address where the other ranks reach it: torch's would at all."""
+    host = own_address().strip("[]") or "127.0.0.1"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as listener:
+        port: int = listener.getsockname()[1]
+        kept = os.dup(listener.fileno())  # which the store closes
+    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=kept), (host, port)
 
 
 farandole_torch_autoload.register()
