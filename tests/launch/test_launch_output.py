@@ -223,3 +223,14 @@ class TestTerminal:
         typist, zero = terminal(), Source(0)
         typist.feed(zero, b"a\r\nb\r\n")
         assert typist.written == b"[0] a\n[0] b\n"
+
+
+def test_a_status_stands_in_the_last_line_below_the_ranks_lines_until_it_ends() -> None:
+    screen, us, rank = TerminalScreen(Style(), columns=lambda: 30), Source(LAUNCHER), Source(3)
+    assert (
+        screen.status(us, "farandole: waiting for h1 (3 s), which is long") == ERASE + b"farandole: waiting for h1 (3 "
+    )
+    assert screen.lines(rank, b"a line\n") == ERASE + b"[3] a line\n" + b"farandole: waiting for h1 (3 "
+    assert screen.status(us, "") == ERASE
+    assert screen.status(us, "") == b""
+    assert screen.lines(rank, b"more\n") == b"[3] more\n"

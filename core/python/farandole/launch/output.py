@@ -179,6 +179,15 @@ class TerminalScreen(Screen):
         self._open, source.waiting_since = source, None
         return _ERASE + self._drawn()
 
+    def status(self, source: Source, text: str) -> bytes:
+        """Text of our own in the last line, until there is another, or none."""
+        source.pending = bytearray(text.encode(errors="surrogateescape"))
+        if not text:
+            was_open, self._open = self._open is source, None if self._open is source else self._open
+            return _ERASE if was_open else b""
+        self._open = source
+        return _ERASE + self._drawn()
+
     def _drawn(self) -> bytes:
         if self._open is None:
             return b""

@@ -86,6 +86,7 @@ class Relay:
         self._stderr = self._stdout if same else _destination(STDERR, self.options, self.wake)
         self._destinations = [self._stdout] if same else [self._stdout, self._stderr]
         self._us = Source(LAUNCHER)
+        self._waiting = Source(LAUNCHER)  # the line of `status`
         self._logs: dict[int, int] = {}
 
     def open_logs(self, ranks: Iterable[int]) -> None:
@@ -130,6 +131,11 @@ class Relay:
         """Print lines of our own on stderr, never inside a rank's line."""
         lines = (message + "\n").encode(errors="surrogateescape")
         self._stderr.writer.write(self._stderr.screen.lines(self._us, lines))
+
+    def status(self, text: str) -> None:
+        """Show what we wait for, where stderr is a terminal; "": nothing any more."""
+        if isinstance(self._stderr.screen, TerminalScreen):
+            self._stderr.writer.write(self._stderr.screen.status(self._waiting, text))
 
     def tail(self, rank: int) -> list[bytes]:
         """The last lines of a rank, without newlines."""

@@ -22,6 +22,8 @@ _STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
 _GATHER_SECONDS = 1.0  # after the first host that fails, for others that fail, too
 _HANG_UP_SECONDS = 1.5  # from closing an agent's stdin to killing our end
 _MOST_SENTENCES = 8
+_NAMED_HOSTS = 4
+_QUIET_START_SECONDS = 2.0  # a start that takes no longer needs no explanation
 
 
 @dataclass(kw_only=True)
@@ -36,6 +38,7 @@ class ClusterSupervisor(Supervisor):
     _started_at: float = 0.0
     _beat_at: float = field(default_factory=time.monotonic)
     _step_at: float = field(default_factory=time.monotonic)
+    _began_at: float = field(default_factory=time.monotonic)
     _sentences: list[str] = field(default_factory=list)  # why the job cannot start
     _refused_at: float | None = None
     _refusal_code: int = CANNOT_START
@@ -125,6 +128,7 @@ class ClusterSupervisor(Supervisor):
         self._send(sends)
         if self.assembly.is_complete and not self._started_at:
             self._started_at = time.monotonic()
+            self.relay.status("")
             if self.options.verbose:
                 self.relay.say(self.assembly.summary())
 
@@ -210,6 +214,7 @@ class ClusterSupervisor(Supervisor):
             link.pause(self.relay.is_full and link.code is None)
         if not self.assembly.is_complete and self._refused_at is None:
             self._look_for_late(now)
+            self._show_status(now)
         if self._refused_at is not None and not self._told_to_end:
             resolved = all(link.greeted or link.code is not None for link in self.links)
             if resolved or now - self._refused_at >= _GATHER_SECONDS:
@@ -220,6 +225,13 @@ class ClusterSupervisor(Supervisor):
                     os.kill(link.process.pid, signal.SIGKILL)
         super().act(now)
 
+    def _show_status(self, now: float) -> None:
+        late = self.assembly.waiting_for()
+        if now - self._began_at >= _QUIET_START_SECONDS:
+            more = f" and {len(late) - _NAMED_HOSTS} more" if len(late) > _NAMED_HOSTS else ""
+            who = ", ".join(late[:_NAMED_HOSTS]) + more
+            self.relay.status(f"farandole: waiting for {who} ({now - self._began_at:.0f} s)")
+
     def _look_for_late(self, now: float) -> None:
         if now - self._step_at < _STEP_SECONDS + ssh.CONNECT_SECONDS:
             return
@@ -229,6 +241,7 @@ class ClusterSupervisor(Supervisor):
 
     def conclude(self) -> int:
         """See Supervisor."""
+        self.relay.status("")
         if not self._sentences:
             return super().conclude()
         for sentence in self._sentences[:_MOST_SENTENCES]:
