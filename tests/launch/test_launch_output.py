@@ -232,5 +232,5 @@ def test_a_status_stands_in_the_last_line_below_the_ranks_lines_until_it_ends() 
     )
     assert screen.lines(rank, b"a line\n") == ERASE + b"[3] a line\n" + b"farandole: waiting for h1 (3 "
     assert screen.status(us, "") == ERASE
-    assert screen.status(us, "") == b""
+    assert screen.status(us, "") == b""  # nothing stands there
     assert screen.lines(rank, b"more\n") == b"[3] more\n"

@@ -14,9 +14,9 @@ from farandole.launch.shared_options import CONTEXT, USAGE, num_proc_option, pri
 from farandole.launch.verbs import bench, doctor, timeline
 
 if TYPE_CHECKING:
+    from farandole.launch.description import Job
     from farandole.launch.job import Placement
     from farandole.launch.options import RunOptions
-    from farandole.launch.run import Job
 
 _FILE = click.Path(path_type=Path)
 
@@ -163,9 +163,9 @@ def run(context: click.Context, /, command: tuple[str, ...], **given: Any) -> in
 def _describe(context: click.Context, options: RunOptions, command: Sequence[str], base: Mapping[str, str]) -> Job:
     """The job of these options. Raises an error that is one sentence for the user."""
     from farandole.launch import environment, hosts, local
+    from farandole.launch.description import Job
     from farandole.launch.options import host_options
     from farandole.launch.relay import OutputOptions
-    from farandole.launch.run import Job
 
     settings = environment.settings(base)
     placements, names = _placements(context, options, base)

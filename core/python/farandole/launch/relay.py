@@ -134,7 +134,7 @@ class Relay:
 
     def status(self, text: str) -> None:
         """Show what we wait for, where stderr is a terminal; "": nothing any more."""
-        if isinstance(self._stderr.screen, TerminalScreen):
+        if isinstance(self._stderr.screen, TerminalScreen) and text.encode() != bytes(self._waiting.pending):
             self._stderr.writer.write(self._stderr.screen.status(self._waiting, text))
 
     def tail(self, rank: int) -> list[bytes]:

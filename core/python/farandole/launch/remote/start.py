@@ -8,12 +8,12 @@ import sys
 from dataclasses import replace
 
 from farandole.launch import environment
+from farandole.launch.description import Job
 from farandole.launch.job import Placement
 from farandole.launch.local import KEY_BYTES
 from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
 from farandole.launch.remote.cluster import ClusterSupervisor
-from farandole.launch.run import Job
 from farandole.launch.version import own_version
 
 

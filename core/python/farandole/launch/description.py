@@ -1,0 +1,35 @@
+"""Everything about a job that is known before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from farandole.launch.hosts import LOCAL_HOST, is_local
+from farandole.launch.job import Placement
+from farandole.launch.options import HostOptions
+from farandole.launch.relay import OutputOptions
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job, from the options of `farandole run` or `farandole bench`."""
+
+    command: Sequence[str]  # resolved; as typed where there are several hosts, which resolve it each for itself
+    placements: Sequence[Placement]
+    base: dict[str, str]  # the environment that the launcher was given
+    grace_s: float
+    output: OutputOptions
+    start_timeout_s: float | None = None
+    hosts: HostOptions = field(default_factory=HostOptions)
+    module: bool = False  # the command is the name of one
+    local_names: Collection[str] = (LOCAL_HOST,)
+
+    def is_local(self, host: str) -> bool:
+        """Returns whether this machine has that name."""
+        return is_local(host, self.local_names)
+
+    @property
+    def has_other_hosts(self) -> bool:
+        """Returns whether some ranks run elsewhere."""
+        return not all(self.is_local(placement.host) for placement in self.placements)
