@@ -101,7 +101,7 @@ WRONG = [
     ("-H h0:1,h9:1", "h9 is no name that this machine knows"),
     ("-H h0:1,10.77.0.99:1", "10.77.0.99 cannot be reached"),
     ("-H h0:1,h1:1 -p 2222", "h1: no ssh server answers there"),
-    ("-H h0:1,h1:1 --python /no/python", "h1 has no /no/python"),
+    ("-H h0:1,h1:1 --python /no/python", "h1 cannot run /no/python"),
     ("-H h0:1,h1:1 --python /bin/true", "h1: ssh ended with exit code 0"),
     ("-H h0:1,h1:1 --network-interfaces eth7", "h0 has no address for other hosts on these interfaces"),
     ("-H h1:1,10.77.0.11:1", "h1 and 10.77.0.11 are one machine"),

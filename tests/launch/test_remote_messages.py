@@ -93,7 +93,7 @@ def test_hosts_that_do_not_reach_each_other_are_named(offered: Any, reached: Any
 
 
 def test_the_host_can_be_no_option_and_the_interpreter_no_word_of_a_shell() -> None:
-    words = ssh.command("me@h1", "/opt/my env/python;x", "ssh -F 'a b'", 2222, "/key")
+    words = ssh.command("me@h1", "/opt/my env/python;x", ["ssh", "-F", "a b"], 2222, "/key")
     assert words[:3] == ["ssh", "-F", "a b"]
     assert words[-3:] == ["--", "me@h1", "exec '/opt/my env/python;x' -m farandole.launch.remote.agent"]
     assert words[words.index("-p") + 1] == "2222" and words[words.index("-i") + 1] == "/key"
@@ -113,12 +113,13 @@ def test_the_host_can_be_no_option_and_the_interpreter_no_word_of_a_shell() -> N
             ["ssh-keygen -R h1"],
         ),
         ("No ED25519 host key is known for h1\nHost key verification failed.", 255, ["not known here", "ssh h1 once"]),
-        ("bash: line 1: /opt/python: No such file or directory", 127, ["h1 has no /opt/python", "--python"]),
+        ("bash: line 1: /opt/python: No such file or directory", 127, ["h1 cannot run /opt/python", "--python"]),
         (
             "/opt/python: Error while finding module specification for 'farandole.launch'",
             1,
             ["no farandole 1.2", "pip"],
         ),
+        ("sh: 1: exec: /etc/passwd: Permission denied", 126, ["h1 cannot run /opt/python"]),
         ("kex_exchange_identification: \x1b[31mread\nwhat", 255, ["h1: ssh ended with exit code 255: what"]),
     ],
 )

@@ -84,8 +84,10 @@ def test_a_host_without_an_agent_is_one_sentence(run: Callable, ssh: Callable, s
 def test_a_missing_ssh_python_folder_or_command_is_one_sentence(run: Callable, ssh: Callable, tmp_path: Path) -> None:
     result = run("-H", "there:1", "true", env={"FARANDOLE_SSH": "/no/ssh"})
     assert "cannot start /no/ssh" in result.err and result.code != 0
+    result = run("-H", "there:1", "true", env={"FARANDOLE_SSH": "ssh -F '/x"})
+    assert "FARANDOLE_SSH" in result.err and "no closing quotation" in result.err and result.code == 2
     result = run("-H", "there:1", "--python", "/no/python", "true", env=ssh())
-    assert result.code == 2 and "there has no /no/python; name the interpreter there with --python" in result.err
+    assert result.code == 2 and "there cannot run /no/python; name the interpreter there with --python" in result.err
     result = run("-H", "there:1", "no-such-command", env=ssh())
     assert result.code == 127 and "there: no-such-command: no such command in PATH" in result.err
     gone = tmp_path / "gone"

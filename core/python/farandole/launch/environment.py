@@ -3,7 +3,8 @@
 A rank finds (docs/guide/launching.md tells users the same):
 
     FARANDOLE_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE _CROSS_RANK _CROSS_SIZE     its place
-    FARANDOLE_STORE      unix:<abstract socket name>, bound by rank 0
+    FARANDOLE_STORE      unix:<abstract socket name>, or tcp:<host>:<port> with several hosts, bound by rank 0
+    FARANDOLE_ADDRESS    with several hosts: where other hosts reach this rank
     FARANDOLE_KEY_FILE   path to read the job's 32 secret bytes from
     HOROVOD_RANK ...       the same place for programs written for Horovod, see `_start/horovod_names.py`
     FARANDOLE_STATUS_FILE  path of memory in which ranks and launcher tell each other of ends
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -69,7 +71,7 @@ class Settings:
     no_color: bool
     force_color: bool
     dumb_terminal: bool
-    ssh: str = "ssh"  # words of a shell that reach a host
+    ssh: tuple[str, ...] = ("ssh",)  # the words that reach a host
 
 
 class SettingError(ValueError):
@@ -103,6 +105,8 @@ def given_variables(texts: Iterable[str], base: Mapping[str, str]) -> dict[str, 
         name, equals, value = text.partition("=")
         if not _NAME.fullmatch(name):
             raise SettingError(f"-x wants NAME or NAME=VALUE, NAME of letters, digits and _, not {shown(text)}.")
+        if name == "FARANDOLE_ADDRESS":
+            raise SettingError("-x FARANDOLE_ADDRESS: hosts find their addresses; --network-interfaces narrows them.")
         if name in _OWN:
             raise SettingError(f"-x {name}: the launcher sets it for each rank; leave it out.")
         if "\0" in value:
@@ -140,12 +144,17 @@ def settings(base: Mapping[str, str]) -> Settings:
         grace_s = -1.0
     if not 0.0 <= grace_s <= 86400.0:
         raise SettingError(f"FARANDOLE_GRACE_SECONDS must be a number of seconds from 0 to 86400, not {text!r}.")
+    ssh = base.get("FARANDOLE_SSH", "").strip() or "ssh"
+    try:
+        words = shlex.split(ssh)
+    except ValueError as error:
+        raise SettingError(f"FARANDOLE_SSH={shown(ssh)} is no command of a shell: {str(error).lower()}.") from error
     return Settings(
         grace_s=grace_s,
         no_color=bool(base.get("NO_COLOR")),
         force_color=base.get("FORCE_COLOR", "0") not in ("", "0"),
         dumb_terminal=base.get("TERM") == "dumb",
-        ssh=base.get("FARANDOLE_SSH") or "ssh",
+        ssh=tuple(words),
     )
 
 

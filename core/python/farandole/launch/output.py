@@ -43,7 +43,7 @@ class Style:
         """`[rank] ` or `[rank host] `, the time of day, both, or nothing."""
         if rank == LAUNCHER:
             return b""
-        name = f"[{rank} {self.hosts[rank]}]" if rank in self.hosts else f"[{rank}]"
+        name = name_of_rank(rank, self.hosts)
         label = f"{name} " if self.prefix else ""
         if self.color and label:
             label = f"\x1b[{_COLORS[rank % len(_COLORS)]}m{name}\x1b[0m "
@@ -51,6 +51,11 @@ class Style:
             now = self.now()
             label += time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now * 1000) % 1000:03d} "
         return label.encode()
+
+
+def name_of_rank(rank: int, hosts: Mapping[int, str]) -> str:
+    """`[3 h1]`, or `[3]` where all ranks are on one host."""
+    return f"[{rank} {hosts[rank]}]" if rank in hosts else f"[{rank}]"
 
 
 @dataclass(eq=False)

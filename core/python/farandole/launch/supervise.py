@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
+from farandole.launch.output import name_of_rank
 from farandole.launch.relay import OutputOptions, Relay, Stream
 
 KILL_EVERY_SECONDS = 0.02
@@ -201,5 +202,6 @@ class Supervisor(ABC):
         directory = None if self.options.directory is None else str(self.options.directory)
         rank, said = found.culprit.placement.rank, found.culprit.said
         is_above = self.relay.shows_tail(rank, _LINES_IN_SIGHT, is_told=said is not None and said.raised)
-        self.relay.say(verdict.describe(found, self.relay.tail(rank), directory, is_above))
+        label = name_of_rank(rank, self.options.hosts)
+        self.relay.say(verdict.describe(found, self.relay.tail(rank), directory, is_above, label))
         return found.exit_code

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farandole._start.rank_records import Parting
+from farandole.launch.hosts import LOCAL_HOST
 from farandole.launch.job import Placement
 from farandole.launch.output import visible
 
@@ -100,14 +101,20 @@ def exit_code(death: Death) -> int:
     return death.code if death.code >= 0 else 128 - death.code
 
 
-def describe(verdict: Verdict, tail: Sequence[bytes], output_directory: str | None, is_above: bool = False) -> str:
-    """The rank, its host, how and when it ended; its last lines unless they are right above; what to do next."""
+def describe(
+    verdict: Verdict, tail: Sequence[bytes], output_directory: str | None, is_above: bool = False, label: str = ""
+) -> str:
+    """The rank, its host, how and when it ended; its last lines unless they are right above; what to do next.
+
+    `label`: what its lines begin with, "[3]" by default.
+    """
     death = verdict.culprit
     place = death.placement
     last = "it printed nothing." if not tail else "its last lines are above." if is_above else "its last lines:"
     lines = [f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) {_what_happened(death)}; {last}"]
     if not is_above:
-        lines += [f"[{place.rank}] " + visible(line).decode(errors="surrogateescape") for line in tail]
+        before = label or f"[{place.rank}]"
+        lines += [f"{before} " + visible(line).decode(errors="surrogateescape") for line in tail]
     if advice := _advice(death, tail, output_directory, is_cut=len(tail) >= TAIL_LINES and not is_above):
         lines.append("farandole: " + advice)
     if verdict.ended:
@@ -185,13 +192,15 @@ def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None, i
     rank = death.placement.rank
     if death.lost:
         return (
-            f"is {death.placement.host} up, and its network? What runs there ends within 30 s."
+            f"check {death.placement.host} and its network; the ranks there end by themselves within 30 s."
             if death.code == LOST
             else ""
         )
     if not death.failed and not (death.said and death.said.raised):
         return "did it return early, or have fewer batches than the others (then let each rank call join() at its end)?"
     missing = [found[1].decode() for found in map(_MISSING.search, tail) if found]
+    if missing and death.placement.host != LOCAL_HOST:
+        return f"the Python of the ranks on {death.placement.host} lacks {missing[-1]}; install it there."
     if missing and (way := _way_to(missing[-1])):
         return way
     if death.code == -signal.SIGKILL and not death.asked:

@@ -146,6 +146,7 @@ class Agent(LocalSupervisor):
         _enter(message["folder"])
         base = {**environment.inherited(), **message["environment"]}
         command = local.resolve_command(message["command"], message["module"], base.get("PATH"))
+        _check_timeline(base.get("FARANDOLE_TIMELINE", ""))
         memory = make_memory(placements[0].size)  # open as long as this process lives
         self.records = RankRecords(memory, placements[0].size)
         key = local.make_key(bytes.fromhex(message["key"]))
@@ -247,6 +248,12 @@ def _enter(folder: str) -> None:
     except OSError as error:
         why = f"it has no folder {folder}, as the launcher has ({error.strerror}): make it, or start from another one."
         raise local.CommandError(why, 2) from error
+
+
+def _check_timeline(path: str) -> None:
+    folder = os.path.dirname(path)
+    if folder and not os.path.isdir(folder):
+        raise local.CommandError(f"it has no folder {folder} for the timeline: make it there.", 2)
 
 
 def _work(lifeline: int) -> int:

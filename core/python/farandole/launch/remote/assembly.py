@@ -31,6 +31,12 @@ class HostPlan:
     reached: set[tuple[int, str]] | None = None
     started: bool = False
 
+    @property
+    def ranks(self) -> str:
+        """Its ranks, which follow each other: "4-7"."""
+        first, last = self.placements[0].rank, self.placements[-1].rank
+        return str(first) if first == last else f"{first}-{last}"
+
 
 Send = tuple[int, str, dict[str, Any]]
 """A host's number, a message's kind, and its content."""
@@ -56,7 +62,7 @@ class Assembly:
     def summary(self) -> str:
         """A line for each host of a job that has started."""
         lines = [
-            f"farandole: {host.name}: {len(host.placements)} ranks, {(host.greeting or {})['cores']} cores, {address}"
+            f"farandole: {host.name} ({address}, {(host.greeting or {})['cores']} cores): ranks {host.ranks}"
             for host, address in zip(self.hosts, self._addresses, strict=True)
         ]
         return "\n".join(lines)

@@ -168,8 +168,7 @@ class ClusterSupervisor(Supervisor):
             return
         text = link.stderr.decode(errors="replace")
         if not link.greeted:
-            why = link.error or ssh.explain(link.name, link.code, text, self.python, self.assembly.version)
-            self._refuse(why if why.endswith((".", "?")) else f"{why}.")
+            self._refuse(f"{link.error or self._why_no_agent(link, text)}.")
             return
         if not self.assembly.is_complete and not self._told_to_end:
             self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.")
@@ -184,6 +183,12 @@ class ClusterSupervisor(Supervisor):
             self.note_death(death, len(self._placements))
             for other in self.links:
                 other.say("ended", rank=rank, pid=death.pid, code=code, joins=0)
+
+    def _why_no_agent(self, link: Link, stderr: str) -> str:
+        assert link.code is not None
+        if link.is_local:
+            return f"{link.name}: the agent on this host ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
+        return ssh.explain(link.name, link.code, stderr, self.python, self.assembly.version)
 
     def _refuse(self, sentence: str, code: int = CANNOT_START) -> None:
         """The job cannot start. Others that fail soon are told of, too."""

@@ -26,6 +26,7 @@ class Link:
     name: str
     process: subprocess.Popen[bytes]
     selector: selectors.BaseSelector
+    is_local: bool  # the process is the agent itself, on this host
     on_frame: Callable[[Link, frames.Message | frames.Output], None]
     streams: dict[int, tuple[ShownStream, ShownStream]] = field(default_factory=dict)  # of ranks that live there
     reader: frames.FrameReader = field(default_factory=frames.FrameReader)

@@ -64,9 +64,7 @@ def _sentence(index: int, name: str, hosts: Sequence[str], offered: Sequence[str
     who = ", ".join(deaf[:4]) + (f" and {len(deaf) - 4} more" if len(deaf) > 4 else "")
     tried = ", ".join(offered)
     if deaf:
-        return (
-            f"{who} cannot connect to {name} ({tried}): a firewall between them, or a network that they do not share?"
-        )
+        return f"{who} cannot connect to {name} ({tried}): a firewall is between them, or they share no network."
     return (
-        f"no address of {name} ({tried}) is reached by all other hosts; --network-interfaces names a network that is."
+        f"no address of {name} ({tried}) is reached by all other hosts: they need one network that all of them share."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 
 AGENT = ("-m", "farandole.launch.remote.agent")
 CONNECT_SECONDS = 8
@@ -11,19 +12,22 @@ CONNECT_SECONDS = 8
 _OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}", "ServerAliveInterval=2", "ServerAliveCountMax=2")
 
 
-def command(host: str, python: str, ssh: str = "ssh", port: int | None = None, identity: str = "") -> list[str]:
-    """The words that start an agent on `host`. `ssh`: words of a shell, as in GIT_SSH_COMMAND.
+def command(
+    host: str, python: str, ssh: Sequence[str] = ("ssh",), port: int | None = None, identity: str = ""
+) -> list[str]:
+    """The words that start an agent on `host`. `ssh`: the first of them.
 
     REQUIRES a host that job.py has checked. Its name stands behind "--", so that it can never be an option.
     """
-    words = [*shlex.split(ssh), "-T", "-x", *(word for option in _OPTIONS for word in ("-o", option))]
+    words = [*ssh, "-T", "-x", *(word for option in _OPTIONS for word in ("-o", option))]
     words += ["-p", str(port)] if port is not None else []
     words += ["-i", identity] if identity else []
     # The other side's login shell reads the last word; quoted like this, every shell understands it alike.
     return [*words, "--", host, f"exec {shlex.join([python, *AGENT])}"]
 
 
-_CAUSES: tuple[tuple[str, str], ...] = (  # of ssh's stderr, a sentence with {host}, {name}, {python}, {version}
+# A pattern of stderr -> a sentence with {host}, {name}, {python}, {version}.
+_OF_SSH = (  # exit code 255
     (
         r"HOST IDENTIFICATION HAS CHANGED",
         "{host}: its ssh host key is not the one that is known here, so it may be another machine; if you know why, "
@@ -38,20 +42,26 @@ _CAUSES: tuple[tuple[str, str], ...] = (  # of ssh's stderr, a sentence with {ho
         "{host} refuses the login; ssh {name} true must work without a password (ssh-copy-id {name}, or -i FILE)",
     ),
     (r"Could not resolve hostname", "{host} is no name that this machine knows; check its spelling, or /etc/hosts"),
-    (r"Connection refused", "{host}: no ssh server answers there; is sshd running, and the port right (-p)?"),
-    (r"timed out|No route to host|Network is unreachable", "{host} cannot be reached; is it up, and port 22 open?"),
+    (r"Connection refused", "{host}: no ssh server answers there; start sshd, or give its port with -p"),
+    (
+        r"timed out|No route to host|Network is unreachable",
+        "{host} cannot be reached; check that it is up, and that no firewall is between",
+    ),
+)
+_OF_THE_SHELL = ((r"", "{host} cannot run {python}; name the interpreter there with --python"),)  # exit code 126, 127
+_OF_PYTHON = (
     (
         r"No module named '?farandole|Error while finding module specification for 'farandole",
         "{python} on {host} has no farandole {version}; run there: {python} -m pip install farandole=={version}",
     ),
-    (r"(?i)not found|No such file|cannot execute", "{host} has no {python}; name the interpreter there with --python"),
 )
 
 
 def explain(host: str, code: int, stderr: str, python: str, version: str) -> str:
     """One sentence why no agent came of the command that ended with `code`."""
     name = host.rpartition("@")[2]
-    for pattern, sentence in _CAUSES:
+    causes = {255: _OF_SSH, 126: _OF_THE_SHELL, 127: _OF_THE_SHELL}.get(code, _OF_PYTHON)
+    for pattern, sentence in causes:
         if re.search(pattern, stderr):
             return sentence.format(host=host, name=name, python=python, version=version)
     return f"{host}: ssh ended with {manner(code)}{last_line(stderr)}"

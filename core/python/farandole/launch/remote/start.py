@@ -37,7 +37,7 @@ def run(job: Job, lifeline: int) -> int:
     supervisor.relay.open_logs(placement.rank for placement in job.placements)
     for plan in plans:
         process = link.start(_words(job, plan.name), environment.without_outer_job(job.base))
-        supervisor.add(link.Link(plan.name, process, supervisor.selector, supervisor.on_frame))
+        supervisor.add(link.Link(plan.name, process, supervisor.selector, job.is_local(plan.name), supervisor.on_frame))
     return supervisor.run()
 
 
