@@ -51,6 +51,7 @@ SUITES: dict[str, Beside] = {
     "tests/hosts/test_jobs.py": (TORCH,),
     "tests/hosts/test_lab.py": (TORCH,),
     "tests/hosts/test_torch_digits.py": (TORCH,),
+    "tests/hosts/test_torchrun.py": (TORCH,),
     "tests/launch": (TORCH,),
     "tests/packaging/test_horovod_wheel.py": (TORCH,),
     "tests/packaging/test_mxnet_wheel.py": (MXNET,),

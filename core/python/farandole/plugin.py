@@ -28,7 +28,8 @@ from farandole._keras import distribute as distribute_keras
 from farandole._runtime.call_sites import pass_over, register_plugin
 from farandole._runtime.native import core as _core
 from farandole._runtime.uncaught import translate_errors
-from farandole._start.environment import environment_default
+from farandole._start.bootstrap import Exchange, register_exchange
+from farandole._start.environment import TORCHRUN, environment_default
 from farandole._start.world import init_as, own_address
 from farandole._training.compression import Compression, Compressor, check_compressor
 from farandole._training.gradients import GradientReducer, even_groups
@@ -42,6 +43,7 @@ __all__ = [
     "Compressor",
     "DType",
     "DeviceMemory",
+    "Exchange",
     "ExchangeOptions",
     "GradientReducer",
     "Groups",
@@ -52,6 +54,7 @@ __all__ = [
     "Parameters",
     "Recorder",
     "ReduceOp",
+    "TORCHRUN",
     "api_address",
     "await_earlier",
     "before_unnamed",
@@ -78,6 +81,7 @@ __all__ = [
     "predivide_factors",
     "reducing",
     "reduction",
+    "register_exchange",
     "register_plugin",
     "rooted",
     "takes_device_memory",

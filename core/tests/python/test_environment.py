@@ -223,22 +223,21 @@ def test_contradictions_name_the_variable_its_value_and_who_sets_it(environ, wor
     assert [word for word in words if word not in str(caught.value)] == []
 
 
+def test_an_older_torch_on_several_hosts_is_refused():
+    with pytest.raises(ValueError, match=r"mean several hosts.*start the ranks with torchrun or farandole run"):
+        discover({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "other"})
+
+
 @pytest.mark.parametrize(
     "environ",
     [
+        {**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "4"},
+        {**MPICH, "PMI_SIZE": "4"},
         {**TORCHRUN, "WORLD_SIZE": "4"},
-        {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "other"},
     ],
+    ids=["openmpi", "mpich", "torchrun"],
 )
-def test_torchrun_on_several_hosts_is_refused(environ):
-    with pytest.raises(ValueError, match=r"several hosts start .* with an MPI's mpirun for now"):
-        discover(environ)
-
-
-@pytest.mark.parametrize(
-    "environ", [{**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "4"}, {**MPICH, "PMI_SIZE": "4"}], ids=["openmpi", "mpich"]
-)
-def test_the_ranks_of_mpi_on_several_hosts_have_no_store_yet(environ):
+def test_ranks_on_several_hosts_have_no_store_yet(environ):
     world = discover(environ)
     assert (world.rank, world.size, world.local_size, world.store, world.key_file) == (1, 4, 2, "", "")
     with pytest.raises(ValueError, match="FARANDOLE_REQUIRE_KEY='1' asks for a job key"):

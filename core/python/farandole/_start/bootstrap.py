@@ -72,8 +72,34 @@ def meet(rank: int, size: int, launcher: str, key_file: str, exchange: Exchange)
     return Meeting(world, answer["store"], key, addresses[rank], listener)
 
 
+MakeExchange = Callable[[int, int, float], Exchange]
+"""Of a rank, the number of ranks and the seconds that they have to come."""
+
+_of_plugins: dict[str, MakeExchange] = {}
+
+
+def register_exchange(launcher: str, make: MakeExchange) -> None:
+    """A plugin knows how ranks that this launcher has started on several hosts tell each other some bytes."""
+    _of_plugins[launcher] = make
+
+
 def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> Exchange:
-    """By the library of the launcher that started the ranks. Raises DeadlineError where some do not come in time."""
+    """By a channel of the launcher that started the ranks on several hosts.
+
+    Raises ValueError where no plugin that knows it is imported. The exchange raises DeadlineError where some ranks do
+    not come in time.
+    """
+    if launcher == environment.TORCHRUN:
+        if launcher not in _of_plugins:
+            raise ValueError(
+                f"{launcher} started {size} ranks on several hosts: import farandole_torch before init(), since ranks "
+                "meet in torch's store there"
+            )
+        return _of_plugins[launcher](rank, size, timeout_s)
+    return _through_mpi(rank, size, launcher, timeout_s)
+
+
+def _through_mpi(rank: int, size: int, launcher: str, timeout_s: float) -> Exchange:
     deadline = time.monotonic() + timeout_s
     reminder = key_exchange.Reminder()
     # MPI's own start waits for all: nobody can know who is missing.

@@ -20,6 +20,7 @@ from farandole._start import other_launchers
 from farandole._start.horovod_names import MARK, horovod_variables
 
 OURS = "farandole run"
+TORCHRUN = "torchrun"
 TOLD = "the program itself"
 _MOST_SECONDS = 1e9  # as in the core
 
@@ -64,7 +65,7 @@ _FARANDOLE = _Launcher(
     cross_size="FARANDOLE_CROSS_SIZE",
 )
 _TORCHRUN = _Launcher(
-    title="torchrun",
+    title=TORCHRUN,
     markers=(("TORCHELASTIC_RUN_ID",), ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")),
     rank="RANK",
     size="WORLD_SIZE",
@@ -261,8 +262,8 @@ def _place_by_older_torch(environ: Mapping[str, str], size: int, rank: int) -> W
     local_rank = _number(environ, _TORCHRUN, _TORCHRUN.local_rank)
     if local_rank != rank:
         raise ValueError(
-            f"RANK={rank} and LOCAL_RANK={local_rank} mean several hosts; over several hosts start the ranks with an "
-            f"MPI's mpirun for now. {_TORCHRUN.title} sets these variables"
+            f"RANK={rank} and LOCAL_RANK={local_rank} mean several hosts, and LOCAL_WORLD_SIZE is not set; start the "
+            f"ranks with torchrun or {OURS}. {_TORCHRUN.title} sets these variables"
         )
     return World(rank, size, rank, size, launcher=_TORCHRUN.title)
 
@@ -322,11 +323,6 @@ def _meeting_of_others(environ: Mapping[str, str], world: World) -> World:
         return world
     place = replace(world, key_file=_key_file(environ, world.launcher))
     if world.local_size != world.size:
-        if world.launcher not in (_OPEN_MPI.title, _MPICH.title):
-            raise ValueError(
-                f"{world.launcher} started {world.size} ranks with {world.local_size} on this host; over several hosts "
-                "start them with an MPI's mpirun for now"
-            )
         return place
     digest = hashlib.sha256("\0".join(_identity(environ, world)).encode()).hexdigest()[:24]
     return replace(place, store=f"unix:farandole-{os.getuid()}-{digest}")

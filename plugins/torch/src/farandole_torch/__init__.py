@@ -11,7 +11,11 @@ Tensors may be strided, and may be on a GPU. `farandole.plugin.Collectives` says
 
 from farandole import *  # noqa: F403  # mypy does not see what `mpi_ops.__all__` has of these
 
-from farandole_torch import _versions, mpi_ops  # noqa: F401  # the former refuses versions that the rest cannot use
+from farandole_torch import (  # noqa: F401  # the former refuses versions that the rest cannot use
+    _torchrun,  # makes torchrun's channel known
+    _versions,
+    mpi_ops,
+)
 from farandole_torch._adapter import collectives as _collectives
 from farandole_torch._broadcasting import broadcast_optimizer_state
 from farandole_torch._normalization import SyncBatchNorm

@@ -1,0 +1,63 @@
+"""Ranks that torchrun starts on several hosts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+pytestmark = pytest.mark.timeout(300)
+
+SCRIPT = """
+import os, socket, sys
+{imported}
+import numpy as np, farandole.numpy as hvd
+hvd.init()
+total = hvd.allreduce(np.arange(1000.0) * (hvd.rank() + 1), op=hvd.Sum)
+assert np.array_equal(total, np.arange(1000.0) * 10)
+place = hvd.rank(), int(os.environ["RANK"]), hvd.local_rank(), hvd.cross_rank(), socket.gethostname()
+hvd.shutdown()
+hvd.init()
+hvd.barrier()
+os.write(1, (" ".join(map(str, place)) + "\\n").encode())
+"""
+
+
+def torchrun(lab: Lab, script: Path, **variables: str) -> list[tuple[int, str, str]]:
+    """Exit code, stdout and stderr on each of two hosts, with two ranks each."""
+    hosts = lab.hosts(2)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts[0].address}:29400", str(script)]
+    words = ["env", *(f"{name}={value}" for name, value in variables.items()), *command]
+    running = [host.start(words, stdin=-3, stdout=-1, stderr=-1, text=True) for host in hosts]
+    told = [each.communicate(timeout=120) for each in running]
+    return [(each.returncode, *texts) for each, texts in zip(running, told, strict=True)]
+
+
+def test_ranks_meet_in_torchs_store(lab: Lab, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(imported="import farandole_torch"))
+    found = torchrun(lab, script)
+    assert [code for code, _, _ in found] == [0, 0], found
+    lines = sorted(line for _, out, _ in found for line in out.splitlines())
+    assert [line.split()[:2] for line in lines] == [[str(rank)] * 2 for rank in range(4)]
+    assert [line.split()[2] for line in lines] == ["0", "1", "0", "1"]
+    assert len({tuple(line.split()[3:]) for line in lines}) == 2
+
+
+@pytest.mark.parametrize(
+    ("imported", "variables", "words"),
+    [
+        ("", {}, "import farandole_torch before init()"),
+        ("import farandole_torch", {"FARANDOLE_REQUIRE_KEY": "1"}, "FARANDOLE_REQUIRE_KEY='1' asks for a job key"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    lab: Lab, tmp_path: Path, imported: str, variables: dict[str, str], words: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(imported=imported))
+    for code, _, err in torchrun(lab, script, **variables):
+        assert code == 1 and words in err
