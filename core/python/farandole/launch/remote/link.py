@@ -94,7 +94,8 @@ class Link:
                 self.on_frame(self, frame)
         except frames.FrameError as error:
             self.error = f"{self.name} does not answer like an agent: {error}"
-            os.kill(self.process.pid, signal.SIGKILL)  # not reaped by us, so the id is still its own
+            if self.code is None:  # not reaped yet, so the id is still its own
+                os.kill(self.process.pid, signal.SIGKILL)
 
     def _read_stderr(self) -> None:
         assert self.process.stderr
