@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+
+from farandole.launch.options import HostOptions
 
 AGENT = ("-m", "farandole.launch.remote.agent")
 CONNECT_SECONDS = 8
@@ -21,6 +24,13 @@ def command(host: str, python: str, ssh: str = "ssh", port: int | None = None, i
     words += ["-i", identity] if identity else []
     # The other side's login shell reads the last word; quoted like this, every shell understands it alike.
     return [*words, "--", host, f"exec {shlex.join([python, *AGENT])}"]
+
+
+def reach(host: str, is_local: bool, options: HostOptions, ssh: str) -> list[str]:
+    """The words that start an agent on `host`, or without ssh on this machine."""
+    if is_local:
+        return [sys.executable, *AGENT]
+    return command(host, options.python, ssh, options.ssh_port, str(options.ssh_identity or ""))
 
 
 _CAUSES: tuple[tuple[str, str], ...] = (  # of ssh's stderr, a sentence with {host}, {name}, {python}, {version}
@@ -50,11 +60,17 @@ _CAUSES: tuple[tuple[str, str], ...] = (  # of ssh's stderr, a sentence with {ho
 
 def explain(host: str, code: int, stderr: str, python: str, version: str) -> str:
     """One sentence why no agent came of the command that ended with `code`."""
+    return "; ".join(filter(None, cause(host, code, stderr, python, version)))
+
+
+def cause(host: str, code: int, stderr: str, python: str, version: str) -> tuple[str, str]:
+    """The same as two parts: the cause, and its remedy, which is "" where the cause is unknown."""
     name = host.rpartition("@")[2]
     for pattern, sentence in _CAUSES:
         if re.search(pattern, stderr):
-            return sentence.format(host=host, name=name, python=python, version=version)
-    return f"{host}: ssh ended with {manner(code)}{last_line(stderr)}"
+            what, _, remedy = sentence.format(host=host, name=name, python=python, version=version).partition("; ")
+            return what, remedy
+    return f"{host}: ssh ended with {manner(code)}{last_line(stderr)}", ""
 
 
 def manner(code: int) -> str:

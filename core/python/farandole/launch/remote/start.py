@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from dataclasses import replace
 
 from farandole.launch import environment
@@ -35,8 +34,10 @@ def run(job: Job, lifeline: int) -> int:
         python=job.hosts.python,
     )
     supervisor.relay.open_logs(placement.rank for placement in job.placements)
+    words_of_ssh = environment.settings(job.base).ssh
     for plan in plans:
-        process = link.start(_words(job, plan.name), environment.without_outer_job(job.base))
+        words = ssh.reach(plan.name, job.is_local(plan.name), job.hosts, words_of_ssh)
+        process = link.start(words, environment.without_outer_job(job.base))
         supervisor.add(link.Link(plan.name, process, supervisor.selector, supervisor.on_frame))
     return supervisor.run()
 
@@ -63,10 +64,3 @@ def _variables(job: Job, host: str) -> dict[str, str]:
     if job.is_local(host):
         return dict(job.base)
     return environment.for_other_hosts(job.base, job.hosts.env)
-
-
-def _words(job: Job, host: str) -> list[str]:
-    if job.is_local(host):
-        return [sys.executable, *ssh.AGENT]
-    settings = environment.settings(job.base)
-    return ssh.command(host, job.hosts.python, settings.ssh, job.hosts.ssh_port, str(job.hosts.ssh_identity or ""))
