@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,38 +10,32 @@ from farandole._start.rank_records import Parting
 from farandole.launch import verdict
 from farandole.launch.job import Placement
 from farandole.launch.remote import frames, ssh
+from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
 from farandole.launch.remote.link import Link
-from farandole.launch.supervise import Supervisor
 
 CANNOT_START = 2
-_HEARTBEAT_SECONDS = 1.0
 _STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
 _GATHER_SECONDS = 1.0  # after the first host that fails, for others that fail, too
-_HANG_UP_SECONDS = 1.5  # from closing an agent's stdin to killing our end
 _MOST_SENTENCES = 8
 _NAMED_HOSTS = 4
 _QUIET_START_SECONDS = 2.0  # a start that takes no longer needs no explanation
 
 
 @dataclass(kw_only=True)
-class ClusterSupervisor(Supervisor):
+class ClusterSupervisor(AgentsSupervisor):
     """Supervises the agents of all hosts, and the ranks through them."""
 
     assembly: Assembly
-    links: list[Link] = field(default_factory=list)
     python: str = ""  # on other hosts
     _placements: dict[int, Placement] = field(default_factory=dict)  # of ranks that have not ended
     _pids: dict[int, int] = field(default_factory=dict)
     _started_at: float = 0.0
-    _beat_at: float = field(default_factory=time.monotonic)
     _step_at: float = field(default_factory=time.monotonic)
     _began_at: float = field(default_factory=time.monotonic)
     _sentences: list[str] = field(default_factory=list)  # why the job cannot start
     _refused_at: float | None = None
     _refusal_code: int = CANNOT_START
-    _told_to_end: bool = False
-    _hung_up_at: float | None = None
 
     def add(self, link: Link) -> None:
         """The link to the next host of the assembly."""
@@ -55,50 +47,17 @@ class ClusterSupervisor(Supervisor):
 
     # Supervisor's questions
 
-    @property
-    def anything_left(self) -> bool:
-        """Returns whether an agent, or our way to it, is there."""
-        return any(link.code is None for link in self.links)
-
     def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
         """See Supervisor."""
         if not self.assembly.is_complete:
-            self._hang_up()
+            self.hang_up()
         for link in self.links:
             link.say("tell", signum=signum, groups=groups, spare_ending=spare_ending)
-
-    def kill(self) -> None:
-        """See Supervisor: the agents kill what is there; then our way to them goes."""
-        for link in self.links:
-            link.say("kill")
-        self._hang_up()
-
-    def _hang_up(self) -> None:
-        self._told_to_end = True
-        if self._hung_up_at is None:
-            self._hung_up_at = time.monotonic()
-            for link in self.links:
-                link.hang_up()
-
-    def reap(self, now: float) -> None:
-        """See Supervisor: children of ours are ways to agents."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            link = next((each for each in self.links if each.process.pid == pid), None)
-            if link is not None:
-                link.process.returncode = os.waitstatus_to_exitcode(status)
-                link.end(link.process.returncode)
-                self._on_link_end(link, now)
 
     # The agents' messages
 
     def on_frame(self, link: Link, frame: frames.Message | frames.Output) -> None:
-        """A frame of an agent. The output of a rank that is not of its host is dropped."""
+        """See AgentsSupervisor. The output of a rank that is not of its host is dropped."""
         if isinstance(frame, frames.Output):
             if (pair := link.streams.get(frame.rank)) is not None:
                 self.relay.feed(pair[frame.is_stderr], frame.data, time.monotonic())
@@ -149,7 +108,7 @@ class ClusterSupervisor(Supervisor):
             raised, ago_s, blamed = raised_ago_blamed
             said = Parting(raised, now - ago_s, blamed)
         code, asked, lost = message["code"], message["asked"], ""
-        if asked and link.ended_by is not None and not self._told_to_end:
+        if asked and link.ended_by is not None and not self.told_to_end:
             asked, code, lost = False, link.ended_by[1], f"somebody ended its agent there by {link.ended_by[0]}"
         death = verdict.Death(
             placement, message["pid"], code, now, message["ran_s"], asked, message["joins"] > 0, said, lost
@@ -159,7 +118,8 @@ class ClusterSupervisor(Supervisor):
             if other is not link:
                 other.say("ended", rank=placement.rank, pid=death.pid, code=death.code, joins=message["joins"])
 
-    def _on_link_end(self, link: Link, now: float) -> None:
+    def on_link_end(self, link: Link, now: float) -> None:
+        """See AgentsSupervisor."""
         assert link.code is not None
         for pair in link.streams.values():
             for stream in pair:
@@ -170,7 +130,7 @@ class ClusterSupervisor(Supervisor):
         if not link.greeted:
             self._refuse(f"{link.error or self._why_no_agent(link, text)}.")
             return
-        if not self.assembly.is_complete and not self._told_to_end:
+        if not self.assembly.is_complete and not self.told_to_end:
             self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.")
         how = f"the way to {link.name} ended with {ssh.manner(link.code)}{ssh.last_line(text)}"
         for rank in [each for each in link.streams if each in self._placements]:
@@ -178,7 +138,7 @@ class ClusterSupervisor(Supervisor):
             code = link.code or verdict.LOST
             ran_s = now - (self._started_at or now)
             death = verdict.Death(
-                placement, self._pids.get(rank, 0), code, now, ran_s, self._told_to_end, True, None, lost=how
+                placement, self._pids.get(rank, 0), code, now, ran_s, self.told_to_end, True, None, lost=how
             )
             self.note_death(death, len(self._placements))
             for other in self.links:
@@ -192,7 +152,7 @@ class ClusterSupervisor(Supervisor):
 
     def _refuse(self, sentence: str, code: int = CANNOT_START) -> None:
         """The job cannot start. Others that fail soon are told of, too."""
-        if self._told_to_end:
+        if self.told_to_end:
             return
         self._sentences.append(sentence)
         if self._refused_at is None:
@@ -202,32 +162,22 @@ class ClusterSupervisor(Supervisor):
 
     def next_due(self, now: float) -> float | None:
         """See Supervisor."""
-        times = [self._beat_at + _HEARTBEAT_SECONDS - now]
-        if self._refused_at is not None:
-            times.append(self._refused_at + _GATHER_SECONDS - now)
-        if self._hung_up_at is not None:
-            times.append(self._hung_up_at + _HANG_UP_SECONDS - now)
-        return max(0.0, min(times))
+        due = super().next_due(now)
+        if self._refused_at is None or due is None:
+            return due
+        return max(0.0, min(due, self._refused_at + _GATHER_SECONDS - now))
 
     def act(self, now: float) -> None:
         """See Supervisor."""
-        if now - self._beat_at >= _HEARTBEAT_SECONDS:
-            self._beat_at = now
-            for link in self.links:
-                link.say("beat")
         for link in self.links:
             link.pause(self.relay.is_full and link.code is None)
         if not self.assembly.is_complete and self._refused_at is None:
             self._look_for_late(now)
             self._show_status(now)
-        if self._refused_at is not None and not self._told_to_end:
+        if self._refused_at is not None and not self.told_to_end:
             resolved = all(link.greeted or link.code is not None for link in self.links)
             if resolved or now - self._refused_at >= _GATHER_SECONDS:
-                self._hang_up()
-        if self._hung_up_at is not None and now - self._hung_up_at >= _HANG_UP_SECONDS:
-            for link in self.links:
-                if link.code is None:
-                    os.kill(link.process.pid, signal.SIGKILL)
+                self.hang_up()
         super().act(now)
 
     def _show_status(self, now: float) -> None:

@@ -17,6 +17,7 @@ from farandole.launch.remote.outgoing import Outgoing
 
 _CHUNK = 1 << 16
 _MOST_STDERR_BYTES = 1 << 14
+_MOST_READS = 16  # empty a pipe of 1 MiB
 
 
 @dataclass(eq=False)
@@ -59,13 +60,19 @@ class Link:
         if not self.process.stdin.closed:
             self.process.stdin.close()
 
+    def kill(self) -> None:
+        """SIGKILL the process, unless it has ended: until we reap it, the id is its own."""
+        if self.code is None:
+            os.kill(self.process.pid, signal.SIGKILL)
+
     def end(self, code: int) -> None:
         """The process has ended: read what its pipes still hold, and close them."""
         self.code = code
         self.pause(False)
         for descriptor, read in list(self._open.items()):
-            while descriptor in self._open and self._has_more(descriptor):
-                read()
+            for _ in range(_MOST_READS):  # a child that the process left behind may write without end
+                if descriptor in self._open and self._has_more(descriptor):
+                    read()
         for descriptor in list(self._open):
             self._close(descriptor)
         self.hang_up()
@@ -95,7 +102,9 @@ class Link:
                 self.on_frame(self, frame)
         except frames.FrameError as error:
             self.error = f"{self.name} does not answer like an agent: {error}"
-            os.kill(self.process.pid, signal.SIGKILL)  # not reaped by us, so the id is still its own
+            self.kill()
+            if self.process.stdout.fileno() in self._open:  # more of this is of no use
+                self._close(self.process.stdout.fileno())
 
     def _read_stderr(self) -> None:
         assert self.process.stderr

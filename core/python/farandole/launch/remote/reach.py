@@ -48,23 +48,32 @@ def choose(hosts: Sequence[str], offered: Sequence[Sequence[str]], reached: Reac
         ReachError: there is none for some host.
     """
     chosen = []
-    for index, name in enumerate(hosts):
-        others = [other for other in range(len(hosts)) if other != index]
-        good = [each for each in offered[index] if all((index, each) in reached[other] for other in others)]
+    for index in range(len(hosts)):
+        good = shared(index, offered[index], reached)
         if not good:
-            raise ReachError(_sentence(index, name, hosts, offered[index], reached))
+            raise ReachError("; ".join(why_none(index, hosts, offered[index], reached)))
         chosen.append(good[0])
     return chosen
 
 
-def _sentence(index: int, name: str, hosts: Sequence[str], offered: Sequence[str], reached: Reached) -> str:
+def shared(index: int, offered: Sequence[str], reached: Reached) -> list[str]:
+    """Those of the addresses `offered` by host `index` that every other host has reached."""
+    others = [other for other in reached if other != index]
+    return [each for each in offered if all((index, each) in reached[other] for other in others)]
+
+
+def why_none(index: int, hosts: Sequence[str], offered: Sequence[str], reached: Reached) -> tuple[str, str]:
+    """The cause and the remedy where `shared` finds none."""
+    name = hosts[index]
     if not offered:
-        return f"{name} has no address for other hosts on these interfaces; name others with --network-interfaces."
+        return f"{name} has no address for other hosts on these interfaces", "name others with --network-interfaces."
     deaf = [hosts[other] for other in reached if other != index and not any(to == index for to, _ in reached[other])]
     who = ", ".join(deaf[:4]) + (f" and {len(deaf) - 4} more" if len(deaf) > 4 else "")
     tried = ", ".join(offered)
     if deaf:
-        return f"{who} cannot connect to {name} ({tried}): a firewall is between them, or they share no network."
+        remedy = "look for a firewall between them, or name a network that they share with --network-interfaces."
+        return f"{who} cannot connect to {name} ({tried})", remedy
     return (
-        f"no address of {name} ({tried}) is reached by all other hosts: they need one network that all of them share."
+        f"no address of {name} ({tried}) is reached by all other hosts",
+        "--network-interfaces names a network that is.",
     )

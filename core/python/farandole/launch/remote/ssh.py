@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Sequence
+
+from farandole.launch.options import HostOptions
 
 AGENT = ("-m", "farandole.launch.remote.agent")
 CONNECT_SECONDS = 8
@@ -26,7 +29,14 @@ def command(
     return [*words, "--", host, f"exec {shlex.join([python, *AGENT])}"]
 
 
-# A pattern of stderr -> a sentence with {host}, {name}, {python}, {version}.
+def reach(host: str, is_local: bool, options: HostOptions, ssh: Sequence[str]) -> list[str]:
+    """The words that start an agent on `host`, or without ssh on this machine."""
+    if is_local:
+        return [sys.executable, *AGENT]
+    return command(host, options.python, ssh, options.ssh_port, str(options.ssh_identity or ""))
+
+
+# A pattern of stderr -> a sentence with {host}, {name}, {python}, {version}: the cause, "; ", its remedy.
 _OF_SSH = (  # exit code 255
     (
         r"HOST IDENTIFICATION HAS CHANGED",
@@ -59,12 +69,18 @@ _OF_PYTHON = (
 
 def explain(host: str, code: int, stderr: str, python: str, version: str) -> str:
     """One sentence why no agent came of the command that ended with `code`."""
+    return "; ".join(filter(None, cause(host, code, stderr, python, version)))
+
+
+def cause(host: str, code: int, stderr: str, python: str, version: str) -> tuple[str, str]:
+    """The same as two parts: the cause, and its remedy, which is "" where the cause is unknown."""
     name = host.rpartition("@")[2]
     causes = {255: _OF_SSH, 126: _OF_THE_SHELL, 127: _OF_THE_SHELL}.get(code, _OF_PYTHON)
     for pattern, sentence in causes:
         if re.search(pattern, stderr):
-            return sentence.format(host=host, name=name, python=python, version=version)
-    return f"{host}: ssh ended with {manner(code)}{last_line(stderr)}"
+            what, _, remedy = sentence.format(host=host, name=name, python=python, version=version).partition("; ")
+            return what, remedy
+    return f"{host}: ssh ended with {manner(code)}{last_line(stderr)}", ""
 
 
 def manner(code: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from dataclasses import replace
 
 from farandole.launch import environment
@@ -35,9 +34,13 @@ def run(job: Job, lifeline: int) -> int:
         python=job.hosts.python,
     )
     supervisor.relay.open_logs(placement.rank for placement in job.placements)
+    words_of_ssh = environment.settings(job.base).ssh
     for plan in plans:
-        process = link.start(_words(job, plan.name), environment.without_outer_job(job.base))
-        supervisor.add(link.Link(plan.name, process, supervisor.selector, job.is_local(plan.name), supervisor.on_frame))
+        is_local = job.is_local(plan.name)
+        process = link.start(
+            ssh.reach(plan.name, is_local, job.hosts, words_of_ssh), environment.without_outer_job(job.base)
+        )
+        supervisor.add(link.Link(plan.name, process, supervisor.selector, is_local, supervisor.on_frame))
     return supervisor.run()
 
 
@@ -63,10 +66,3 @@ def _variables(job: Job, host: str) -> dict[str, str]:
     if job.is_local(host):
         return dict(job.base)
     return environment.for_other_hosts(job.base, job.hosts.env)
-
-
-def _words(job: Job, host: str) -> list[str]:
-    if job.is_local(host):
-        return [sys.executable, *ssh.AGENT]
-    settings = environment.settings(job.base)
-    return ssh.command(host, job.hosts.python, settings.ssh, job.hosts.ssh_port, str(job.hosts.ssh_identity or ""))
