@@ -68,6 +68,13 @@ def gloo_variables(session: nox.Session) -> dict[str, str]:
     return {"FARANDOLE_GLOO_LIB": str(build / "libfarandole_gloo.so")}
 
 
+def find_slurm() -> None:
+    """The programs of a small Slurm, whose tests are skipped where they are missing."""
+    if not shutil.which("srun"):
+        for package in ("munge", "slurmctld", "slurmd", "slurm-client"):
+            fetch(package)
+
+
 def find_lab_programs(session: nox.Session) -> None:
     """The programs of labs of hosts (tests/support/lab.py), which skip their tests where one is missing."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])

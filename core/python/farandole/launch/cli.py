@@ -190,7 +190,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         grace_s=settings.grace_s,
         output=output,
         start_timeout_s=options.start_timeout,
-        hosts=host_options(options, given, elsewhere),
+        hosts=host_options(options, given, elsewhere, by_srun=options.hosts is None and options.hostfile is None),
         module=options.module,
         local_names=names,
     )
@@ -200,13 +200,15 @@ def _placements(
     context: click.Context, options: RunOptions, base: Mapping[str, str]
 ) -> tuple[list[Placement], frozenset[str]]:
     """Where the ranks run, and the names of this machine."""
-    from farandole.launch import config, environment, gpus, hosts, job
+    from farandole.launch import config, environment, gpus, hosts, job, slurm
 
     listed = None
     if options.hosts is not None and config.preferred(context, "hosts", "hostfile") == "hosts":
         listed = hosts.parse_hosts(options.hosts)
     elif options.hostfile is not None:
         listed = hosts.read_hostfile(options.hostfile)
+    else:
+        listed = slurm.allocation(base)
     names = environment.local_names()
     if listed is not None and any(hosts.is_address(each.host) for each in listed.slots):
         names |= environment.local_addresses()

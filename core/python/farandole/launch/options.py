@@ -55,16 +55,18 @@ class HostOptions:
     python: str = sys.executable  # the interpreter on other hosts
     interfaces: tuple[str, ...] = ()  # of the network; none: all may be used
     bind_to: str = "none"  # or "core"
+    by_srun: bool = False  # Slurm's srun reaches the hosts, which are those of its allocation; else ssh
     env: Mapping[str, str] = field(default_factory=dict)  # of -x, for the ranks of all hosts
 
 
-def host_options(options: RunOptions, env: Mapping[str, str], elsewhere: bool) -> HostOptions:
+def host_options(options: RunOptions, env: Mapping[str, str], elsewhere: bool, by_srun: bool = False) -> HostOptions:
     """Check the options that concern hosts. Raises OptionError.
 
     Args:
         options: as typed.
         env: the variables of -x.
         elsewhere: some ranks run on other hosts, where the interpreter is needed.
+        by_srun: the hosts are those of an allocation of Slurm.
     """
     python = options.python or sys.executable
     if (options.python is not None or elsewhere) and not _PYTHON.fullmatch(python):
@@ -76,6 +78,7 @@ def host_options(options: RunOptions, env: Mapping[str, str], elsewhere: bool) -
         python=python,
         interfaces=() if options.network_interfaces is None else interfaces(options.network_interfaces),
         bind_to=options.bind_to,
+        by_srun=by_srun,
         env=env,
     )
 

@@ -28,6 +28,7 @@ class ClusterSupervisor(AgentsSupervisor):
 
     assembly: Assembly
     python: str = ""  # on other hosts
+    by_srun: bool = False  # in the place of ssh
     _placements: dict[int, Placement] = field(default_factory=dict)  # of ranks that have not ended
     _pids: dict[int, int] = field(default_factory=dict)
     _started_at: float = 0.0
@@ -148,6 +149,8 @@ class ClusterSupervisor(AgentsSupervisor):
         assert link.code is not None
         if link.is_local:
             return f"{link.name}: the agent on this host ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
+        if self.by_srun:
+            return f"{link.name}: srun ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
         return ssh.explain(link.name, link.code, stderr, self.python, self.assembly.version)
 
     def _refuse(self, sentence: str, code: int = CANNOT_START) -> None:
