@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 import nox
 from dev.cpp import build_target, build_tests, run_ctest, run_sanitized, suites_of
-from dev.debian import find_gtest, find_lab_programs, gloo_variables
+from dev.debian import find_gtest, find_lab_programs, find_slurm, gloo_variables
 from dev.environments import (
     Environment,
     Framework,
@@ -190,7 +190,7 @@ def programs(session: nox.Session) -> None:
 
 @nox.session
 def hosts(session: nox.Session) -> None:
-    """Jobs on the hosts of a lab: every plugin, 4 hosts, 200 kills, 50 jobs at once. Arguments after -- choose."""
+    """Jobs on the hosts of a lab: every plugin, Slurm, 4 hosts, 200 kills, 50 jobs. Arguments after -- choose."""
     run_jobs(
         session,
         python_jobs(session, chosen(session.posargs, ["tests/hosts"]), variables={"FARANDOLE_LONG": "1"}),

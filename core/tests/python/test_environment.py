@@ -118,7 +118,7 @@ SRUN = {  # as seen in a task of Slurm 22.05
 @pytest.mark.parametrize(
     ("environ", "words"),
     [
-        (SRUN, ["SLURM_STEP_NUM_TASKS=2", "srun --ntasks=1 farandole run -np N"]),
+        (SRUN, ["SLURM_STEP_NUM_TASKS=2", "call `farandole run` once in the allocation"]),
         ({**SRUN, "PMI_RANK": "1", "PMI_SIZE": "2"}, ["SLURM_STEP_NUM_TASKS=2"]),  # srun --mpi=pmi2
         ({**SRUN, "PMIX_RANK": "1", "PMIX_NAMESPACE": "slurm.pmix.7.0"}, ["SLURM_STEP_NUM_TASKS=2"]),
         ({"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4"}, ["FLUX_JOB_SIZE=4", "farandole run"]),

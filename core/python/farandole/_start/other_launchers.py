@@ -33,8 +33,7 @@ _OTHERS = (
         "Slurm's srun",
         "SLURM_STEP_NUM_TASKS",
         ("SLURM_PROCID", "SLURM_STEP_ID"),
-        instead="start the ranks of one host with `srun --ntasks=1 farandole run -np N`, and those of several with an "
-        "MPI's mpirun",
+        instead="call `farandole run` once in the allocation, without srun: it starts the ranks on all of its hosts",
     ),
     _Other("Flux", "FLUX_JOB_SIZE", ("FLUX_TASK_RANK",)),
     _Other("LSF's jsrun", "JSM_NAMESPACE_SIZE", ("JSM_NAMESPACE_RANK",)),
