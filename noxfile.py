@@ -191,11 +191,9 @@ def programs(session: nox.Session) -> None:
 @nox.session
 def hosts(session: nox.Session) -> None:
     """Jobs on the hosts of a lab: every plugin, Slurm, 4 hosts, 200 kills, 50 jobs. Arguments after -- choose."""
-    run_jobs(
-        session,
-        python_jobs(session, chosen(session.posargs, ["tests/hosts"]), variables={"FARANDOLE_LONG": "1"}),
-        most=1,
-    )
+    find_slurm()
+    runs = chosen(session.posargs, ["tests/hosts"])
+    run_jobs(session, python_jobs(session, runs, variables={"FARANDOLE_LONG": "1"}), most=1)
 
 
 def cpp_jobs(session: nox.Session, select: Sequence[str] = ()) -> dict[str, Job]:
