@@ -129,6 +129,26 @@ def test_hosts_that_cannot_connect_to_each_other_are_named(lab: Lab, launch: Cal
     assert code == 2 and "h2 cannot connect to h1 (10.77.0.11" in err and "firewall" in err
 
 
+def test_a_hundred_dead_hosts_are_told_of_within_ten_seconds(lab: Lab, launch: Callable, script: Callable) -> None:
+    dead = ",".join(f"10.77.0.{number}:1" for number in range(100, 200))
+    job = launch(lab.hosts(1), "-H", dead, script(PLACES))
+    code, _, err = job.finish()
+    assert code == 2 and time.monotonic() - job.began < 10
+    assert err.count("cannot be reached") == 8 and err.endswith("more hosts failed.\n")
+
+
+def test_a_running_job_listens_nowhere(lab: Lab, launch: Callable, script: Callable) -> None:
+    """Its listeners are closed once all ranks have met; before, they are at the addresses of the job alone."""
+    hosts = lab.hosts(2)
+    job = launch(hosts, "-H", "h0:2,h1:2", script(STEPS), "4")
+    job.await_lines(4, "ready")
+    listening = [line.split()[3] for host in hosts for line in host.run(["ss", "-Hltn"]).stdout.splitlines()]
+    assert listening and all(address.endswith(":22") for address in listening), listening
+    job.process.terminate()
+    job.finish()
+    await_nothing(hosts)
+
+
 TARGETS = ["farandole.launch run", "launch.remote.agent", "ssh -F", "train.py"]
 SIGNALS = ["INT", "TERM", "KILL"]
 # By the signal, where ssh does not end with 255 for it; -9 is of the launcher's outer process.
