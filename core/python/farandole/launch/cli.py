@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from farandole.launch.shared_options import CONTEXT, USAGE, num_proc_option, print_error, version_option
+from farandole.launch.shared_options import CONTEXT, USAGE, host_options, num_proc_option, print_error, version_option
 from farandole.launch.verbs import bench, doctor, timeline
 
 if TYPE_CHECKING:
@@ -80,18 +80,13 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     short_help="Run a command as the ranks of one job.",
 )
 @num_proc_option(None, "Number of ranks; by default, and with auto, all slots of the hosts.")
-@click.option("-H", "--hosts", metavar="HOST:SLOTS,...", help="Where to run: localhost:4 or h1:4,h2:4.")
-@click.option("-hostfile", "--hostfile", type=_FILE, metavar="FILE", help="Where to run: lines such as h1 slots=4.")
-@click.option("-p", "--ssh-port", type=click.IntRange(1, 65535), metavar="PORT", help="The port of ssh on other hosts.")
-@click.option("-i", "--ssh-identity-file", type=_FILE, metavar="FILE", help="The key for ssh to other hosts.")
+@host_options
 @click.option(
     *("-x", "--env"),
     multiple=True,
     metavar="NAME[=VALUE]",
     help="Set a variable for the ranks of all hosts, or pass the launcher's value on; repeatable.",
 )
-@click.option("--python", metavar="PATH", help="The Python of other hosts; by default as on this one.")
-@click.option("--network-interfaces", metavar="NAME,...", help="Those that hosts use between them.")
 @click.option("--bind-to", type=click.Choice(["core", "none"]), default="none", help="Bind ranks to cores.")
 @click.option("-m", "module", is_flag=True, help="COMMAND is a Python module, as in python -m.")
 @click.option("--prefix/--no-prefix", default=True, help="Begin each line with [rank] (default).")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from farandole.launch.messages import shown
@@ -68,18 +68,30 @@ def host_options(options: RunOptions, env: Mapping[str, str], elsewhere: bool, b
         elsewhere: some ranks run on other hosts, where the interpreter is needed.
         by_srun: the hosts are those of an allocation of Slurm.
     """
-    python = options.python or sys.executable
-    if (options.python is not None or elsewhere) and not _PYTHON.fullmatch(python):
+    reached = reach_options(
+        options.ssh_port, options.ssh_identity_file, options.python, options.network_interfaces, elsewhere
+    )
+    return replace(reached, bind_to=options.bind_to, by_srun=by_srun, env=env)
+
+
+def reach_options(
+    ssh_port: int | None,
+    identity_file: Path | None,
+    python: str | None,
+    network_interfaces: str | None,
+    elsewhere: bool,
+) -> HostOptions:
+    """Check the options that say how hosts are reached. Raises OptionError."""
+    interpreter = python or sys.executable
+    if (python is not None or elsewhere) and not _PYTHON.fullmatch(interpreter):
         allowed = "letters, digits and _./+=@,:-"
-        raise OptionError(f"--python names the interpreter on other hosts by a path of {allowed}, not {shown(python)}.")
+        told = f"--python names the interpreter on other hosts by a path of {allowed}, not {shown(interpreter)}."
+        raise OptionError(told)
     return HostOptions(
-        ssh_port=options.ssh_port,
-        ssh_identity=None if options.ssh_identity_file is None else identity(options.ssh_identity_file),
-        python=python,
-        interfaces=() if options.network_interfaces is None else interfaces(options.network_interfaces),
-        bind_to=options.bind_to,
-        by_srun=by_srun,
-        env=env,
+        ssh_port=ssh_port,
+        ssh_identity=None if identity_file is None else identity(identity_file),
+        python=interpreter,
+        interfaces=() if network_interfaces is None else interfaces(network_interfaces),
     )
 
 

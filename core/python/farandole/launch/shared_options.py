@@ -1,9 +1,10 @@
-"""Parts that the verbs of `farandole` share: two options, the exit code of a wrong line, the form of a message."""
+"""Parts that the verbs of `farandole` share: options, the exit code of a wrong line, the form of a message."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -12,6 +13,7 @@ from farandole.launch.messages import one_line
 
 T = TypeVar("T", bound=Callable[..., object])
 USAGE = 2
+_FILE = click.Path(path_type=Path)
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
@@ -44,6 +46,25 @@ def num_proc_option(default: str | None, text: str) -> Callable[[T], T]:
     """The option -np, with its default and its text for --help."""
     names = "-n", "-np", "--num-proc", "num_proc"
     return click.option(*names, metavar="N", default=default, callback=_count, help=text)
+
+
+_HOST_OPTIONS = (
+    click.option("-H", "--hosts", metavar="HOST:SLOTS,...", help="Where to run: localhost:4 or h1:4,h2:4."),
+    click.option("-hostfile", "--hostfile", type=_FILE, metavar="FILE", help="Where to run: lines such as h1 slots=4."),
+    click.option(
+        "-p", "--ssh-port", type=click.IntRange(1, 65535), metavar="PORT", help="The port of ssh on other hosts."
+    ),
+    click.option("-i", "--ssh-identity-file", type=_FILE, metavar="FILE", help="The key for ssh to other hosts."),
+    click.option("--python", metavar="PATH", help="The Python of other hosts; by default as on this one."),
+    click.option("--network-interfaces", metavar="NAME,...", help="Those that hosts use between them."),
+)
+
+
+def host_options(command: T) -> T:
+    """The options that name hosts, and how they are reached."""
+    for option in reversed(_HOST_OPTIONS):
+        command = option(command)
+    return command
 
 
 def print_error(message: str) -> None:

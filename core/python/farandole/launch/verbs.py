@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from farandole.launch.shared_options import CONTEXT, num_proc_option, print_error
+from farandole.launch.shared_options import CONTEXT, host_options, num_proc_option, print_error
 
 
 @click.command(context_settings=CONTEXT, short_help="Measure collectives on this machine.")
@@ -49,7 +50,8 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
     return run_job(Job(words, placements, base, settings.grace_s, OutputOptions(prefix=False)))
 
 
-@click.command(context_settings=CONTEXT, short_help="Look for what would go wrong in a job on this machine.")
+@click.command(context_settings=CONTEXT, short_help="Look for what would go wrong in a job, here or on several hosts.")
+@host_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @click.option(
     "--limit",
@@ -59,17 +61,56 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
     metavar="SECONDS",
     help="How long each trial of the compiled core may take (60).",
 )
-def doctor(as_json: bool, limit_s: float) -> int:
+def doctor(as_json: bool, limit_s: float, hosts: str | None, hostfile: Path | None, **reached_by: Any) -> int:
     """Check this machine and installation: one line for each thing, with what to do where it is not OK.
+
+    With -H or --hostfile all those hosts, the versions on them, their clocks and the network between them.
 
     Starts ranks of its own for a moment. Ends with 1 if something is FAIL, else 0.
     """
     from farandole.launch import environment
     from farandole.launch.doctor import examine, report
 
+    if hosts is not None or hostfile is not None:
+        return _examine_hosts(as_json, limit_s, hosts, hostfile, **reached_by)
+    if any(value is not None for value in reached_by.values()):
+        raise click.UsageError("-p, -i, --python and --network-interfaces are for other hosts; name them with -H.")
     findings = examine.examine(environment.inherited(), limit_s)
     click.echo(report.as_json(findings) if as_json else report.as_text(findings))
     return report.exit_code(findings)
+
+
+def _examine_hosts(
+    as_json: bool,
+    limit_s: float,
+    hosts: str | None,
+    hostfile: Path | None,
+    *,
+    ssh_port: int | None,
+    ssh_identity_file: Path | None,
+    python: str | None,
+    network_interfaces: str | None,
+) -> int:
+    from farandole.launch import environment
+    from farandole.launch import hosts as names_of_hosts
+    from farandole.launch.doctor import hosts_report
+    from farandole.launch.options import OptionError, reach_options
+    from farandole.launch.remote.examine import Order, examine_hosts
+
+    if hosts is not None and hostfile is not None:
+        raise click.UsageError("give one of --hosts and --hostfile: both name the hosts.")
+    base = environment.inherited()
+    try:
+        listed = names_of_hosts.read_hostfile(hostfile) if hostfile else names_of_hosts.parse_hosts(hosts or "")
+        local = environment.local_names() | environment.local_addresses()
+        names = [each.host for each in names_of_hosts.under_one_name(listed.slots, local)]
+        elsewhere = not all(names_of_hosts.is_local(name, local) for name in names)
+        options = reach_options(ssh_port, ssh_identity_file, python, network_interfaces, elsewhere)
+        environment.settings(base)
+    except (names_of_hosts.JobError, OptionError, environment.SettingError) as error:
+        raise click.UsageError(str(error)) from error
+    order = Order(names, local, options, base, limit_s)
+    return examine_hosts(order, hosts_report.as_json if as_json else hosts_report.as_text)
 
 
 @click.command(context_settings=CONTEXT, short_help="Make one trace of the traces of all ranks.")

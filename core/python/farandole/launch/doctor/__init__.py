@@ -12,6 +12,9 @@ that the tests can show it machines that they do not have.
     libraries  CUDA's driver: looked for, not loaded
     examine    all topics in order
     report     findings -> text or JSON, exit code
+
+With -H an agent on each host (launch/remote) runs `here`; `hosts` judges what all of them found, and `hosts_report`
+prints it.
 """
 
 __all__: list[str] = []

@@ -19,7 +19,7 @@ def as_text(findings: Sequence[Finding]) -> str:
         lines.append(f"{finding.level:<5} {finding.check:<{_WIDTH}} {finding.text}")
         if finding.mend:
             lines.append(f"{_INDENT}-> {finding.mend}")
-    return "\n".join([*lines, "", _summary(findings)])
+    return "\n".join([*lines, "", summary(findings, "here")])
 
 
 def as_json(findings: Sequence[Finding]) -> str:
@@ -32,9 +32,10 @@ def exit_code(findings: Sequence[Finding]) -> int:
     return int(any(finding.level == FAIL for finding in findings))
 
 
-def _summary(findings: Sequence[Finding]) -> str:
+def summary(findings: Sequence[Finding], place: str) -> str:
+    """The last line; `place` is where jobs run or not."""
     count = {level: sum(finding.level == level for finding in findings) for level in (OK, WARN, FAIL)}
     text = f"{count[OK]} OK, {count[WARN]} WARN, {count[FAIL]} FAIL: "
     if count[FAIL]:
-        return text + "jobs will not run here until what is marked FAIL is mended."
-    return text + ("jobs run here; each WARN says what is lost." if count[WARN] else "jobs run here.")
+        return text + f"jobs will not run {place} until what is marked FAIL is mended."
+    return text + (f"jobs run {place}; each WARN says what is lost." if count[WARN] else f"jobs run {place}.")

@@ -8,5 +8,8 @@
     reserve (rank 0's host)      the ports of the store and MASTER
     start                        the ranks' output, their deaths        cluster.py
 
+`farandole doctor -H` sends others (examination.py): listen and probe as above, `clock`, and `examine`, for which the
+agent has a child (examiner.py).
+
 Everything travels in frames (frames.py) on the agent's stdin and stdout. The end of stdin ends the agent and its ranks.
 """

@@ -24,6 +24,7 @@ from farandole.launch.job import Placement
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputOptions, Relay
 from farandole.launch.remote import frames
+from farandole.launch.remote.examiner import Examiner
 from farandole.launch.remote.forwarder import Forwarder
 from farandole.launch.remote.probe import Prober
 from farandole.launch.supervise import ENDING
@@ -41,6 +42,7 @@ class Agent(LocalSupervisor):
     answers: int
     _reader: frames.FrameReader = field(default_factory=lambda: frames.FrameReader(greeted=True))
     _prober: Prober | None = None
+    _examiner: Examiner | None = None
     _reserved: list[socket.socket] = field(default_factory=list)
     _heard_at: float = field(default_factory=time.monotonic)
     _started: bool = False
@@ -95,6 +97,11 @@ class Agent(LocalSupervisor):
         elif kind == "probe" and self._prober is not None:
             targets = [(int(host), str(address), int(port)) for host, address, port in message["targets"]]
             self._prober.start(targets, lambda reached: self._say("reached", reached=reached))
+        elif kind == "clock":
+            self._say("clock", time_s=time.time())
+        elif kind == "examine":
+            self._examiner = Examiner(self.selector, lambda answer: self._say("examined", **answer))
+            self._examiner.start({**environment.inherited(), **message["environment"]}, message["limit_s"])
         elif kind == "reserve":
             self._reserve(message["address"])
         elif kind == "start":

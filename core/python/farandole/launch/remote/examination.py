@@ -1,0 +1,140 @@
+"""`farandole doctor -H`: examines all hosts at the same time through their agents.
+
+    launcher                     agent
+                                 greeting
+    clock                        its wall clock, at once
+    examine                      findings and versions, after seconds: examiner.py
+    listen, then probe           the addresses of others that it reached: probe.py
+
+All hosts that answer are asked to listen once each host has greeted or failed. `Examination` decides, and is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from farandole.launch.doctor.finding import FAIL, OK, WARN, Finding
+from farandole.launch.doctor.hosts import Clock, HostFacts, Versions
+from farandole.launch.remote import reach
+from farandole.launch.remote.assembly import Send
+from farandole.launch.remote.frames import Message
+
+GREETING_SECONDS = 10.0
+_TRIALS = 4  # of the core, each of `limit_s` at most
+_OTHERWISE_SECONDS = 30.0  # for all but the trials
+
+
+@dataclass
+class Examination:
+    """The state of one. Times are of one steady clock, but for `wall_s`, the time of day."""
+
+    hosts: Sequence[HostFacts]
+    environments: Sequence[Mapping[str, str]]  # in which the ranks of each host would start
+    limit_s: float
+    probe_key: str  # hexadecimal
+    interfaces: Sequence[str] = ()
+    _clock_asked: dict[int, tuple[float, float]] = field(default_factory=dict)
+    _ports: dict[int, dict[str, int]] = field(default_factory=dict)
+    _listens: bool = False
+    _probes: bool = False
+
+    def on_message(self, index: int, message: Message, now: float, wall_s: float) -> list[Send]:
+        """An agent's answer. Returns what to send next. One that makes no sense is a problem of its host."""
+        if self.hosts[index].problem:
+            return []
+        try:
+            return self._take(index, message, now, wall_s)
+        except (KeyError, TypeError, ValueError):
+            return self.fail(index, f"its agent's message {message['kind']!r} makes no sense", "install one farandole")
+
+    def _take(self, index: int, message: Message, now: float, wall_s: float) -> list[Send]:
+        host, kind = self.hosts[index], message["kind"]
+        if kind == "greeting":
+            self._greeted(host, message)
+            self._clock_asked[index] = now, wall_s
+            return [(index, "clock", {}), *self._next()]
+        if kind == "clock":
+            asked_at, asked_wall_s = self._clock_asked[index]
+            half_s = (now - asked_at) / 2
+            host.clock = Clock(float(message["time_s"]) - asked_wall_s - half_s, half_s)
+            return [(index, "examine", {"environment": self.environments[index], "limit_s": self.limit_s})]
+        if kind == "listening":
+            self._ports[index] = {str(address): int(port) for address, port in message["ports"].items()}
+        elif kind == "reached":
+            host.reached = {(int(to), str(address)) for to, address in message["reached"]}
+        elif kind == "examined" and "error" in message:
+            return self.fail(index, str(message["error"]), f"run farandole doctor on {host.name}")
+        elif kind == "examined":
+            host.versions = _versions(message["versions"])
+            host.findings = [_finding(each) for each in message["findings"]]
+        return self._next()
+
+    def _greeted(self, host: HostFacts, greeting: Message) -> None:
+        found = [reach.Address(str(name), str(address)) for name, address in greeting["addresses"]]
+        host.offered = reach.candidates(found, self.interfaces)
+        host.python, host.version = str(greeting["python"]), str(greeting["version"])
+        host.identity = str(greeting["identity"])
+
+    def fail(self, index: int, problem: str, remedy: str) -> list[Send]:
+        """A host cannot be examined, or not to the end; the others no longer wait for it."""
+        host = self.hosts[index]
+        host.problem, host.remedy = host.problem or problem, host.remedy if host.problem else remedy
+        return self._next()
+
+    def _next(self) -> list[Send]:
+        """The next step of the probe, where no host is waited for."""
+        there = [number for number, host in enumerate(self.hosts) if host.answered and not host.problem]
+        if not self._listens and all(host.answered or host.problem for host in self.hosts):
+            self._listens = True
+            return [(number, "listen", self._listen(number)) for number in there]
+        if self._listens and not self._probes and all(number in self._ports for number in there):
+            self._probes = True
+            return [(number, "probe", {"targets": self._targets(number, there)}) for number in there]
+        return []
+
+    def _listen(self, number: int) -> dict[str, Any]:
+        return {"host": number, "addresses": self.hosts[number].offered, "probe_key": self.probe_key}
+
+    def _targets(self, number: int, there: Sequence[int]) -> list[tuple[int, str, int]]:
+        others = [other for other in there if other != number]
+        return [(other, address, port) for other in others for address, port in self._ports[other].items()]
+
+    @property
+    def is_complete(self) -> bool:
+        """Returns whether no host is waited for."""
+        return all(
+            host.problem or (host.findings is not None and host.reached is not None and host.clock is not None)
+            for host in self.hosts
+        )
+
+    @property
+    def most_seconds(self) -> float:
+        """An examination takes no longer."""
+        return GREETING_SECONDS + _TRIALS * self.limit_s + _OTHERWISE_SECONDS
+
+    def late(self, passed_s: float) -> list[int]:
+        """The hosts to give up, `passed_s` after the start."""
+        return [
+            number
+            for number, host in enumerate(self.hosts)
+            if not host.problem
+            and (passed_s >= self.most_seconds or (passed_s >= GREETING_SECONDS and not host.answered))
+        ]
+
+
+def _finding(content: Mapping[str, Any]) -> Finding:
+    """The finding that an agent sent. Raises KeyError, TypeError or ValueError."""
+    level, check, text, mend = (str(content[name]) for name in ("level", "check", "text", "mend"))
+    if level not in (OK, WARN, FAIL):
+        raise ValueError(level)
+    return Finding(level, check, text, mend)
+
+
+def _versions(content: Mapping[str, Any]) -> Versions:
+    own, others, wheels = (
+        {str(name): str(version) for name, version in dict(content[part]).items()}
+        for part in ("own", "others", "wheels")
+    )
+    return Versions(own, others, wheels, str(content["platform"]))

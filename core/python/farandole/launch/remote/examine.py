@@ -1,0 +1,149 @@
+"""Runs an examination of several hosts: starts the ways to their agents, and carries messages until it is complete."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from farandole.launch import environment, guard
+from farandole.launch.doctor import hosts_report
+from farandole.launch.doctor.hosts import HostFacts, HostFinding, judge
+from farandole.launch.ending import CLOSED_STDOUT
+from farandole.launch.hosts import is_local
+from farandole.launch.options import HostOptions
+from farandole.launch.relay import OutputOptions
+from farandole.launch.remote import frames, link, ssh
+from farandole.launch.remote.agents import AgentsSupervisor
+from farandole.launch.remote.assembly import Send
+from farandole.launch.remote.examination import GREETING_SECONDS, Examination
+from farandole.launch.supervise import ENDING
+from farandole.launch.version import own_version
+
+_CANNOT_START = 1
+
+
+@dataclass(frozen=True)
+class Order:
+    """The hosts to examine, and how they are reached."""
+
+    hosts: Sequence[str]
+    local_names: Collection[str]
+    options: HostOptions
+    base: Mapping[str, str]  # the launcher's environment
+    limit_s: float
+
+
+def examine_hosts(order: Order, show: Callable[[Sequence[HostFinding]], str]) -> int:
+    """Print the text that `show` makes of the findings, and leave nothing behind.
+
+    Returns 1 where something is FAIL, else 0; the code of a signal that ended it.
+    """
+    return guard.run_guarded(lambda lifeline: _work(order, show, lifeline))
+
+
+def _work(order: Order, show: Callable[[Sequence[HostFinding]], str], lifeline: int) -> int:
+    supervisor = _Supervisor(
+        OutputOptions(), 0.0, lifeline, examination=_examination(order), python=order.options.python
+    )
+    try:
+        _connect(order, supervisor)
+    except OSError as error:
+        print(f"farandole: cannot start {error.filename or 'ssh'}: {error.strerror}.", file=sys.stderr)
+        return _CANNOT_START
+    if code := supervisor.run():
+        return code
+    found = judge(supervisor.examination.hosts)
+    try:
+        print(show(found), flush=True)
+    except BrokenPipeError:
+        return CLOSED_STDOUT
+    return hosts_report.exit_code(found)
+
+
+def _examination(order: Order) -> Examination:
+    travels = environment.for_other_hosts(order.base, {})
+    return Examination(
+        hosts=[HostFacts(name) for name in order.hosts],
+        environments=[order.base if is_local(name, order.local_names) else travels for name in order.hosts],
+        limit_s=order.limit_s,
+        probe_key=secrets.token_hex(32),
+        interfaces=order.options.interfaces,
+    )
+
+
+def _connect(order: Order, supervisor: _Supervisor) -> None:
+    words_of_ssh = environment.settings(order.base).ssh
+    for name in order.hosts:
+        words = ssh.reach(name, is_local(name, order.local_names), order.options, words_of_ssh)
+        process = link.start(words, environment.without_outer_job(order.base))
+        supervisor.links.append(link.Link(name, process, supervisor.selector, supervisor.on_frame))
+
+
+@dataclass(kw_only=True)
+class _Supervisor(AgentsSupervisor):
+    """Carries messages between an examination and the agents. There are no ranks."""
+
+    examination: Examination
+    python: str  # on other hosts
+    _began_at: float = field(default_factory=time.monotonic)
+
+    def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
+        """See Supervisor: the user ends this."""
+        if signum in ENDING:
+            self.hang_up()
+
+    def on_frame(self, link: link.Link, frame: frames.Message | frames.Output) -> None:
+        """See AgentsSupervisor."""
+        if isinstance(frame, frames.Output):
+            return
+        link.greeted = True
+        if frame["kind"] == "ending":
+            link.ended_by = frame["why"], frame["code"]
+        elif frame["kind"] != "done":
+            number = self.links.index(link)
+            self._send(self.examination.on_message(number, frame, time.monotonic(), time.time()))
+
+    def on_link_end(self, link: link.Link, now: float) -> None:
+        """See AgentsSupervisor."""
+        assert link.code is not None
+        if self.told_to_end:
+            return
+        text = link.stderr.decode(errors="replace")
+        if link.error:
+            problem, remedy = link.error, "look for what its shell prints at a login without a terminal"
+        elif not link.greeted:
+            problem, remedy = ssh.cause(link.name, link.code, text, self.python, own_version())
+        else:
+            by = f": somebody ended its agent by {link.ended_by[0]}" if link.ended_by else ssh.last_line(text)
+            problem, remedy = f"{link.name} was lost while it was examined{by}", ""
+        self._send(self.examination.fail(self.links.index(link), problem, remedy))
+
+    def _send(self, sends: Sequence[Send]) -> None:
+        for number, kind, content in sends:
+            self.links[number].say(kind, **content)
+
+    def act(self, now: float) -> None:
+        """See Supervisor."""
+        passed_s = now - self._began_at
+        for number in self.examination.late(passed_s):
+            name = self.links[number].name
+            problem = f"{name} did not answer within {passed_s:.0f} s"
+            self._send(self.examination.fail(number, problem, f"try it: ssh {name} true"))
+            self.links[number].hang_up()
+            self.links[number].kill()
+        if self.examination.is_complete and not self.told_to_end:
+            self.hang_up()
+        super().act(now)
+
+    def next_due(self, now: float) -> float | None:
+        """See Supervisor."""
+        due = super().next_due(now)
+        late_s = self._began_at + GREETING_SECONDS - now
+        return min(due, late_s) if due is not None and late_s > 0 else due
+
+    def conclude(self) -> int:
+        """See Supervisor: 0 unless the user, or the end of the launcher, ended this."""
+        return self.ending.exit_code or 0

@@ -1,0 +1,270 @@
+"""`farandole doctor -H`: judgements about several hosts, and the command with a stand-in for ssh."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from farandole.launch.doctor.finding import FAIL, OK, WARN, fail, ok
+from farandole.launch.doctor.here import digest
+from farandole.launch.doctor.hosts import ALL, Clock, HostFacts, HostFinding, Versions, judge
+from farandole.launch.doctor.hosts_report import as_json, as_text, exit_code
+from farandole.launch.remote.examination import GREETING_SECONDS, Examination
+
+VERSIONS = Versions(
+    {"farandole": "0.1.0", "farandole-torch": "0.1.0"},
+    {"Python": "3.12.1", "numpy": "2.0.0", "torch": "2.5.0"},
+    {"farandole": "abc", "farandole-torch": "def"},
+    "x86_64 CPython (3, 12)",
+)
+SSH = """#!/bin/sh
+# Runs the last word, as sshd's shell does. Host `gone` has no name, `slow` never answers, `bare` has no farandole.
+for word; do
+    case "$word" in
+    gone) echo 'ssh: Could not resolve hostname gone: Name or service not known' >&2; exit 255;;
+    bare) echo "/usr/bin/python: No module named farandole" >&2; exit 1;;
+    slow) exec sleep 60;;
+    esac
+done
+exec env -i HOME="$HOME" PATH="$PATH" TEST_LAUNCH_MARK="$TEST_LAUNCH_MARK" sh -c "$word"
+"""
+
+
+def host(number: int, **changes: Any) -> HostFacts:
+    """One of three hosts with nothing wrong."""
+    others = [other for other in range(3) if other != number]
+    facts = HostFacts(
+        f"h{number}",
+        python="/usr/bin/python3",
+        version="0.1.0",
+        identity=f"machine {number}",
+        offered=[f"10.0.0.{number}", f"172.17.0.{number}"],
+        reached={(other, f"10.0.0.{other}") for other in others},
+        clock=Clock(0.0, 0.01),
+        findings=[ok("memory", "enough")],
+        versions=VERSIONS,
+    )
+    return replace(facts, **changes)
+
+
+def judged(*hosts: HostFacts) -> list[HostFinding]:
+    return [each for each in judge(hosts) if each.finding.level != OK]
+
+
+def test_nothing_is_wrong_with_good_hosts() -> None:
+    found = judge([host(number) for number in range(3)])
+    assert {each.finding.level for each in found} == {OK} and exit_code(found) == 0
+    text = as_text(found)
+    assert "OK    h1:        3 checks OK; all others reach it at 10.0.0.1; 172.17.0.1 by none" in text.splitlines()
+    assert "jobs run on these hosts." in text
+
+
+def changed(part: str, **values: str) -> Versions:
+    before = getattr(VERSIONS, part)
+    new = {**before, **{name.replace("_", "-"): value for name, value in values.items()}}
+    return replace(VERSIONS, **{part: {name: value for name, value in new.items() if value}})
+
+
+@pytest.mark.parametrize(
+    ("versions", "level", "check", "words"),
+    [
+        (changed("own", farandole="0.2.0"), FAIL, "farandole", "0.1.0 on h0, h1; 0.2.0 on h2"),
+        (changed("own", farandole_torch=""), FAIL, "farandole-torch", "0.1.0 on h0, h1; none on h2"),
+        (changed("own", farandole_mxnet="1"), FAIL, "farandole-mxnet", "none on h0, h1; 1 on h2"),
+        (changed("others", torch="2.4.0"), WARN, "torch", "2.5.0 on h0, h1; 2.4.0 on h2"),
+        (changed("others", numpy=""), WARN, "numpy", "none on h2"),
+        (changed("others", Python="3.11.2"), WARN, "Python", "3.11.2 on h2"),
+        (changed("wheels", farandole="xyz"), FAIL, "farandole", "wheels of 0.1.0: build abc on h0, h1; build xyz"),
+    ],
+)
+def test_versions_that_differ_are_told_with_their_hosts(versions: Versions, level: str, check: str, words: str) -> None:
+    (found,) = judged(host(0), host(1), host(2, versions=versions))
+    assert (found.host, found.finding.level, found.finding.check) == (ALL, level, check)
+    assert words in found.finding.text and found.finding.mend
+
+
+def test_wheels_of_other_platforms_and_unknown_ones_are_not_compared() -> None:
+    other = replace(changed("wheels", farandole="xyz"), platform="aarch64 CPython (3, 12)")
+    assert judged(host(0), host(1, versions=other), host(2, versions=changed("wheels", farandole=""))) == []
+
+
+def test_an_agent_of_another_version_is_told_without_its_examination() -> None:
+    found = judged(host(0), host(1, version="0.0.9", versions=None, findings=None, problem="h1 was lost"))
+    assert [each.finding.check for each in found] == ["examination", "farandole"]
+    assert "0.0.9 on h1" in found[1].finding.text
+
+
+def test_a_wheel_is_known_by_its_own_files() -> None:
+    record = ["farandole/a.py,sha256=1,10", "farandole/b.py,sha256=2,10", "f-1.dist-info/METADATA,sha256=3,10"]
+    added = [
+        "../../../bin/farandole,sha256=4,10",
+        "farandole/__pycache__/a.pyc,,",
+        "f-1.dist-info/INSTALLER,sha256=5,4",
+    ]
+    assert digest(record) == digest([*added, *reversed(record)])
+    assert digest(record) != digest([record[0], "farandole/b.py,sha256=9,10"])
+    assert digest(["__editable__.pth,,"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("clocks", "late"),
+    [
+        ([Clock(5.0, 0.01), Clock(5.5, 0.01), Clock(4.9, 0.01)], ""),
+        ([Clock(0.0, 0.01), Clock(0.0, 0.01), Clock(-3.0, 0.01)], "ahead of that of h2: h0 by 3.0 s, h1 by 3.0 s"),
+        ([Clock(0.0, 0.01), Clock(1.5, 0.6), Clock(0.0, 0.01)], ""),
+    ],
+)
+def test_clocks_more_than_a_second_apart_are_told(clocks: Sequence[Clock], late: str) -> None:
+    found = judged(*(host(number, clock=clock) for number, clock in enumerate(clocks)))
+    assert [each.finding.level for each in found] == [WARN] * bool(late)
+    assert not late or late in found[0].finding.text
+
+
+def test_a_host_that_another_does_not_reach_fails() -> None:
+    (found,) = judged(host(0, reached={(2, "10.0.0.2")}), host(1), host(2))
+    assert (found.host, found.finding.level) == ("h1", FAIL)
+    assert "h0 cannot connect to h1 (10.0.0.1, 172.17.0.1)" in found.finding.text
+    assert "firewall" in found.finding.mend
+
+
+def test_hosts_that_have_not_answered_count_for_nothing_else() -> None:
+    lost = HostFacts("me@h1", problem="me@h1 cannot be reached", remedy="is it up?")
+    found = judged(host(0), lost, host(2))
+    assert [(each.host, each.finding) for each in found] == [("me@h1", fail("agent", lost.problem, "Is it up?"))]
+    (found_alone,) = judged(replace(lost, remedy=""))
+    assert found_alone.finding.mend == "Try it: ssh h1 true"
+
+
+def test_one_machine_with_two_names_fails() -> None:
+    (found,) = judged(host(0), host(1, identity="machine 0"), host(2))
+    assert found.finding.level == FAIL and "h0, h1 are one machine" in found.finding.text
+
+
+def test_json_is_a_list_with_hosts() -> None:
+    found = judge([host(0, findings=[fail("memory", "none", "Buy some.")]), host(1), host(2)])
+    rows = json.loads(as_json(found))
+    assert {"host": "h0", "level": "FAIL", "check": "memory", "text": "none", "mend": "Buy some."} in rows
+    assert {row["host"] for row in rows} == {"h0", "h1", "h2", ""} and exit_code(found) == 1
+
+
+def examination(count: int) -> Examination:
+    return Examination([HostFacts(f"h{each}") for each in range(count)], [{}] * count, 60.0, "00")
+
+
+GREETING = {"kind": "greeting", "version": "1", "python": "p", "addresses": [["eth0", "10.0.0.1"]]}
+
+
+def test_the_clock_is_that_of_the_middle_of_a_round_trip() -> None:
+    asked = examination(1)
+    sends = asked.on_message(0, {**GREETING, "identity": "a"}, 100.0, 5000.0)
+    assert [kind for _, kind, _ in sends] == ["clock", "listen"]
+    asked.on_message(0, {"kind": "clock", "time_s": 5003.2}, 100.4, 5000.4)
+    assert asked.hosts[0].clock == Clock(pytest.approx(3.0), pytest.approx(0.2))
+
+
+def test_the_others_go_on_without_a_host_that_fails() -> None:
+    asked = examination(3)
+    for number in (0, 2):
+        assert len(asked.on_message(number, {**GREETING, "identity": str(number)}, 0.0, 0.0)) == 1
+    assert asked.late(GREETING_SECONDS - 1) == [] and asked.late(GREETING_SECONDS) == [1]
+    assert [(to, kind) for to, kind, _ in asked.fail(1, "late", "wait")] == [(0, "listen"), (2, "listen")]
+    assert asked.on_message(0, {"kind": "listening", "ports": {"10.0.0.1": 7}}, 0.0, 0.0) == []
+    sends = asked.on_message(2, {"kind": "listening", "ports": {"10.0.0.2": 8}}, 0.0, 0.0)
+    targets = {to: content["targets"] for to, kind, content in sends if kind == "probe"}
+    assert targets == {0: [(2, "10.0.0.2", 8)], 2: [(0, "10.0.0.1", 7)]}
+    assert asked.late(asked.most_seconds) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"kind": "greeting"},
+        {"kind": "clock", "time_s": "late"},
+        {"kind": "examined", "findings": [{"level": "BAD", "check": "", "text": "", "mend": ""}], "versions": {}},
+        {"kind": "reached", "reached": 7},
+    ],
+)
+def test_a_message_without_sense_is_a_problem_of_its_host(message: dict[str, Any]) -> None:
+    asked = examination(1)
+    if message["kind"] != "greeting":
+        asked.on_message(0, {**GREETING, "identity": "a"}, 0.0, 0.0)
+    asked.on_message(0, message, 0.0, 0.0)
+    assert f"{message['kind']!r} makes no sense" in asked.hosts[0].problem and asked.is_complete
+
+
+# The command
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """A script stands in for ssh."""
+    script = tmp_path / "ssh"
+    script.write_text(SSH)
+    script.chmod(0o700)
+    return {"FARANDOLE_SSH": str(script)}
+
+
+def test_all_hosts_are_examined_whoever_fails(run: Callable[..., Any], env: dict[str, str]) -> None:
+    result = run("-H", "there:2,gone,bare", "--json", verb="doctor", env=env)
+    rows = json.loads(result.out)
+    of = {name: [row for row in rows if row["host"] == name] for name in ("there", "gone", "bare")}
+    levels = {row["check"]: row["level"] for row in of["there"]}
+    assert levels["two ranks"] == levels["agent"] == levels["loopback"] == OK
+    assert [(row["level"], row["text"]) for row in of["gone"]] == [(FAIL, "gone is no name that this machine knows")]
+    assert "has no farandole" in of["bare"][0]["text"] and "pip install farandole" in of["bare"][0]["mend"]
+    assert result.code == 1 and result.err == ""
+
+
+def test_hosts_meet_and_the_settings_are_those_of_their_ranks(run: Callable[..., Any], env: dict[str, str]) -> None:
+    result = run("-H", "localhost,there", verb="doctor", env={**env, "FARANDOLE_ORDER": "random"})
+    lines = result.out.splitlines()
+    assert sum(line.startswith("OK ") and "all others reach it at" in line for line in lines) == 2
+    assert (
+        sum(line.startswith("FAIL") and " settings " in line and "FARANDOLE_ORDER=random" in line for line in lines)
+        == 2
+    )
+    assert any(line.startswith("FAIL  all hosts:") and "localhost, there are one machine" in line for line in lines)
+    assert result.code == 1
+
+
+def test_a_silent_host_is_given_up_and_nothing_is_left(launch: Callable[..., Any], env: dict[str, str]) -> None:
+    job = launch("-H", "slow,there", "--json", verb="doctor", env=env)
+    result = job.finish()
+    rows = json.loads(result.out)
+    assert [row["text"] for row in rows if row["host"] == "slow"] == ["slow did not answer within 10 s"]
+    assert any(row["host"] == "there" and row["check"] == "two ranks" for row in rows)
+    job.wait_until_nothing_is_left(5)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_ended_early_it_leaves_nothing(launch: Callable[..., Any], env: dict[str, str], signum: int) -> None:
+    job = launch("-H", "slow,there", verb="doctor", env=env)
+    deadline = time.monotonic() + 20
+    while not any("farandole.launch.doctor.here" in each.cmdline() for each in job.left()):
+        assert time.monotonic() < deadline
+    job.process.send_signal(signum)
+    assert job.finish().code == (-9 if signum == signal.SIGKILL else 128 + signum)
+    job.wait_until_nothing_is_left(5)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-p", "22"], "name them with -H"),
+        (["-H", "a;b"], "is no name of a host"),
+        (["-H", "there", "--python", "a b"], "--python"),
+        (["-H", "there", "-i", "/no/key"], "--ssh-identity-file"),
+        (["-H", "there", "--network-interfaces", "-x"], "--network-interfaces"),
+        (["-H", "there", "--hostfile", "hosts"], "give one of"),
+        (["--hostfile", "/no/hosts"], "cannot be read"),
+    ],
+)
+def test_wrong_options_are_one_sentence(run: Callable[..., Any], words: list[str], told: str) -> None:
+    result = run(*words, verb="doctor")
+    assert result.code == 2 and told in result.err and result.err.count("\n") == 1
