@@ -77,9 +77,10 @@ def _examination(order: Order) -> Examination:
 def _connect(order: Order, supervisor: _Supervisor) -> None:
     words_of_ssh = environment.settings(order.base).ssh
     for name in order.hosts:
-        words = ssh.reach(name, is_local(name, order.local_names), order.options, words_of_ssh)
+        here = is_local(name, order.local_names)
+        words = ssh.reach(name, here, order.options, words_of_ssh)
         process = link.start(words, environment.without_outer_job(order.base))
-        supervisor.links.append(link.Link(name, process, supervisor.selector, supervisor.on_frame))
+        supervisor.links.append(link.Link(name, process, supervisor.selector, here, supervisor.on_frame))
 
 
 @dataclass(kw_only=True)
