@@ -160,7 +160,7 @@ WRONG = {
     text_of(
         framework="", more="mxnet: {}"
     ): "train.mxnet needs `framework: mxnet` beside it, but there is no framework",
-    text_of("versoin: 1"): "line 4: train.tensorflow has an unknown key, 'versoin'; did you mean version?",
+    text_of("versions: 1"): "line 4: train.tensorflow has an unknown key, 'versions'; did you mean version?",
     text_of("version: [1]"): "line 4: train.tensorflow.version must be a text, not a list",
     text_of("version: true"): "train.tensorflow.version must be a text, not 'true'",
     text_of("version: 2018-01-01"): "train.tensorflow.version must be a text, not '2018-01-01'",
