@@ -42,6 +42,16 @@ def test_ranks_of_another_host_are_as_those_of_this_one(run: Callable, ssh: Call
     assert "rank 1 on there" in result.err and "failed first: exit code 3" in result.err
 
 
+def test_lines_of_a_job_file_run_on_another_host_one_after_the_other(
+    run: Callable, ssh: Callable, tmp_path: Path
+) -> None:
+    lines = "['touch one.$FARANDOLE_RANK', 'ls one.* | wc -l', 'exit $((FARANDOLE_RANK * 5))', echo no]"
+    (tmp_path / "job.yml").write_text(f"project: a\ntrain:\n  workers: 2\n  run: {lines}\n")
+    result = run("-f", "job.yml", "-H", "there:2", env=ssh())
+    assert sorted(result.out.splitlines()) == ["[0 there] 2", "[1 there] 2"]
+    assert result.code == 5 and "line 3 of 4, " in result.err and "line 4 was not started." in result.err
+
+
 def test_secrets_stand_in_no_command_line(launch: Callable, ssh: Callable) -> None:
     job = launch("-H", "there:1", "-x", "TOKEN=verysecret", "sleep", "20", env=ssh())
     try:

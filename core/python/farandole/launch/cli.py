@@ -16,6 +16,7 @@ from farandole.launch.verbs import bench, doctor, timeline
 if TYPE_CHECKING:
     from farandole.launch.description import Job
     from farandole.launch.job import Placement
+    from farandole.launch.job_file import JobFile
     from farandole.launch.options import RunOptions
 
 _FILE = click.Path(path_type=Path)
@@ -114,6 +115,9 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     metavar="FILE",
     help="Read options from TOML, or from horovodrun's YAML; those that are typed come first.",
 )
+@click.option(
+    "-f", "--file", type=_FILE, metavar="FILE", help="Run the job of this file, in RiseML's form, not COMMAND."
+)
 @click.option("--dry-run", is_flag=True, help="Print where each rank would run, and start nothing.")
 @click.option("--show-config", is_flag=True, help="Print each option's value and its source, and start nothing.")
 @version_option
@@ -130,7 +134,7 @@ def run(context: click.Context, /, command: tuple[str, ...], **given: Any) -> in
     Ends with the exit code of the rank that failed first, or 0.
     Each option may stand in the environment, too, as FARANDOLE_RUN_NUM_PROC for --num-proc.
     """  # noqa: D301  (click wants the character)
-    from farandole.launch import config, environment, job, local
+    from farandole.launch import config, environment, files, job, local
     from farandole.launch.options import OptionError, RunOptions
     from farandole.launch.preview import preview
     from farandole.launch.run import run_job
@@ -142,13 +146,15 @@ def run(context: click.Context, /, command: tuple[str, ...], **given: Any) -> in
         return 0
     try:
         described = _describe(context, options, command, base)
-    except (job.JobError, environment.SettingError, OptionError) as error:
+    except (job.JobError, files.FileError, environment.SettingError, OptionError) as error:
         raise click.UsageError(str(error)) from error
     except local.CommandError as error:
         print_error(str(error))
         return error.exit_code
+    for sentence in described.notes:
+        print_error(sentence)
     if options.dry_run:
-        click.echo(preview(described.placements, described.command))
+        click.echo(preview(described.placements, described.command, described.lines))
         return 0
     for sentence in _hints(context, described):
         print_error(sentence)
@@ -157,15 +163,18 @@ def run(context: click.Context, /, command: tuple[str, ...], **given: Any) -> in
 
 def _describe(context: click.Context, options: RunOptions, command: Sequence[str], base: Mapping[str, str]) -> Job:
     """The job of these options. Raises an error that is one sentence for the user."""
-    from farandole.launch import environment, hosts, local
+    from farandole.launch import environment, hosts, job_machine, local
     from farandole.launch.description import Job
     from farandole.launch.options import host_options
     from farandole.launch.relay import OutputOptions
 
     settings = environment.settings(base)
-    placements, names = _placements(context, options, base)
+    file = None if options.file is None else job_machine.load(options.file, command, options.module, options.dry_run)
+    placements, names = _placements(context, options, base, file)
     given = environment.given_variables(options.env, base)
     ranks_base = _environment(options, {**base, **given})
+    if file is not None:
+        command = ("sh", "-c", file.lines[0])
     if not command:
         raise click.UsageError("say what to run: farandole run -np 4 python train.py")
     elsewhere = not all(hosts.is_local(each.host, names) for each in placements)
@@ -188,11 +197,13 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         hosts=host_options(options, given, elsewhere, by_srun=options.hosts is None and options.hostfile is None),
         module=options.module,
         local_names=names,
+        lines=() if file is None else file.lines,
+        notes=() if file is None else job_machine.notes(file, base, placements, names, options.dry_run),
     )
 
 
 def _placements(
-    context: click.Context, options: RunOptions, base: Mapping[str, str]
+    context: click.Context, options: RunOptions, base: Mapping[str, str], file: JobFile | None
 ) -> tuple[list[Placement], frozenset[str]]:
     """Where the ranks run, and the names of this machine."""
     from farandole.launch import config, environment, gpus, hosts, job, slurm
@@ -207,6 +218,11 @@ def _placements(
     names = environment.local_names()
     if listed is not None and any(hosts.is_address(each.host) for each in listed.slots):
         names |= environment.local_addresses()
+    if file is not None:
+        from farandole.launch import job_machine
+
+        listed = job_machine.hosts_of(file, options.num_proc, listed, gpus.count(base), options.dry_run)
+        return job.plan(str(file.ranks), listed, names), names
     here = (gpus.count(base) or environment.available_cores()) if options.num_proc == "auto" else 1
     return job.plan(options.num_proc, listed, names, here), names
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from farandole.launch import files
 from farandole.launch.messages import did_you_mean, shown
 
 MAX_FILE_BYTES = 1 << 20  # of which a device or a wrong file has more
@@ -53,8 +54,7 @@ _WITHOUT_EFFECT = frozenset(
 _LEVELS = {"trace": "debug", "fatal": "error"}  # where the names differ
 
 
-class ConfigError(ValueError):
-    """The file cannot be used; the message is one sentence for the user."""
+ConfigError = files.FileError
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,7 @@ def read(path: Path, kinds: Mapping[str, str]) -> Config:
         kinds: long option without dashes in front -> BOOL, NUMBER, COUNT, TEXT, TEXTS or COUNT_OR_TEXT.
     """
     where = f"--config-file {path}"
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise ConfigError(f"{where} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise ConfigError(f"{where} is no file of options: it has more than {MAX_FILE_BYTES >> 20} MiB.")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{where}, line {line}: it must be UTF-8.") from error
+    text = files.read_text(path, where, "file of options", MAX_FILE_BYTES)
     return _of_yaml(text, where, kinds) if path.suffix.lower() in _YAML else _of_toml(text, where, kinds)
 
 
@@ -111,18 +100,7 @@ def _of_toml(text: str, where: str, kinds: Mapping[str, str]) -> Config:
 
 
 def _of_yaml(text: str, where: str, kinds: Mapping[str, str]) -> Config:
-    try:
-        import yaml
-    except ImportError as error:
-        install = f"{sys.executable} -m pip install pyyaml"
-        raise ConfigError(f"{where} is YAML, which needs PyYAML: {install}, or write TOML.") from error
-    try:
-        content = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{where}{line}: it is not YAML: {error.problem}.") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2024-99-99
-        raise ConfigError(f"{where} is not YAML: {str(error) or 'it is nested too deeply'}.") from error
+    content = files.parse_yaml(where, lambda yaml: yaml.safe_load(text), ", or write TOML")
     if not isinstance(content, dict):
         raise ConfigError(f"{where} must have keys of horovodrun, such as params: and timeline:.")
     return _of_horovod(content, where, kinds)

@@ -24,6 +24,8 @@ class Job:
     hosts: HostOptions = field(default_factory=HostOptions)
     module: bool = False  # the command is the name of one
     local_names: Collection[str] = (LOCAL_HOST,)
+    lines: Sequence[str] = ()  # of a job file: each replaces the last word of the command in turn
+    notes: Sequence[str] = ()  # sentences for the user, before the job starts
 
     def is_local(self, host: str) -> bool:
         """Returns whether this machine has that name."""

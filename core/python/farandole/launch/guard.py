@@ -28,12 +28,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_SECONDS = 3.0  # a process that survives SIGKILL for so long sits in the kernel; waiting longer helps nobody
 INTERNAL_ERROR = 70
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # Signals that the user may send to `farandole run`; the inner process decides what each of them means.
 HANDLED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
+    *ENDING,
     signal.SIGUSR1,
     signal.SIGUSR2,
     signal.SIGTSTP,
@@ -115,16 +113,32 @@ def _children_before_us() -> set[int]:
     return {child.pid for child in psutil.Process().children()}
 
 
-def run_guarded(work: Callable[[int], int]) -> int:
-    """Run `work(lifeline)` in the inner process and return its exit code.
+def run_guarded(*works: Callable[[int], int]) -> int:
+    """Run each `work(lifeline)` in an inner process of its own, one after the other, up to the first that fails.
 
+    Returns the exit code of the last that ran; 128 + signal where the user ended the job between two of them.
     The descriptor `lifeline` is at end-of-file when the outer process is gone.
-    REQUIRES one thread. `work` starts with the signals of HANDLED blocked.
+    REQUIRES one thread. A work starts with the signals of HANDLED blocked.
     """
     _fill_standard_descriptors()
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     strangers = _children_before_us()
     become_subreaper()
+    interruptions: list[int] = []
+    code = 0
+    for work in works:
+        if interruptions:  # the inner process had ended before it could hear of it
+            print(f"farandole: ended by {signal.Signals(interruptions[0]).name} between two lines.", file=sys.stderr)
+            return 128 + interruptions[0]
+        code = _run_one(work, strangers, interruptions)
+        if code != 0:
+            break
+        if work is not works[-1]:
+            signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)  # the next inner process hears what comes from here on
+    return code
+
+
+def _run_one(work: Callable[[int], int], strangers: set[int], interruptions: list[int]) -> int:
     lifeline, held_by_outer = os.pipe()
     outer_pid = os.getpid()
     inner_pid = os.fork()
@@ -132,8 +146,9 @@ def run_guarded(work: Callable[[int], int]) -> int:
         os.close(held_by_outer)
         _be_inner(work, lifeline)
     os.close(lifeline)
-    _pass_signals_on(inner_pid, outer_pid)
+    _pass_signals_on(inner_pid, outer_pid, interruptions)
     status = _wait_for(inner_pid)
+    os.close(held_by_outer)
     if status < 0:  # else it has left nothing
         sweep(strangers.__contains__)
         name = signal.Signals(-status).name
@@ -166,8 +181,12 @@ def _be_inner(work: Callable[[int], int], lifeline: int) -> None:
             os._exit(code)
 
 
-def _pass_signals_on(inner_pid: int, own_pid: int) -> None:
+def _pass_signals_on(inner_pid: int, own_pid: int, interruptions: list[int]) -> None:
+    """Send what the user sends to the inner process; note in `interruptions` the signals that end a job."""
+
     def forward(signum: int, _frame: FrameType | None) -> None:
+        if signum in ENDING:
+            interruptions.append(signum)
         try:
             os.kill(inner_pid, signum)
         except ProcessLookupError:

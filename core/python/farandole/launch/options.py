@@ -44,6 +44,7 @@ class RunOptions:
     dry_run: bool
     show_config: bool
     config_file: Path | None
+    file: Path | None
 
 
 @dataclass(frozen=True)

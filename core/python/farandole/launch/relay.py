@@ -34,6 +34,7 @@ class OutputOptions:
     dumb_terminal: bool = False
     verbose: bool = False
     hosts: Mapping[int, str] = field(default_factory=dict)  # of each rank, where there are several
+    continues_logs: bool = False  # of an earlier line of the job
 
 
 class OutputError(Exception):
@@ -94,10 +95,11 @@ class Relay:
         directory = self.options.directory
         if directory is None:
             return
+        begin = 0 if self.options.continues_logs else os.O_TRUNC
         try:
             directory.mkdir(parents=True, exist_ok=True)
             for rank in ranks:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+                flags = os.O_WRONLY | os.O_CREAT | begin | os.O_APPEND | os.O_CLOEXEC
                 self._logs[rank] = os.open(directory / f"rank.{rank}.log", flags, 0o666)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):

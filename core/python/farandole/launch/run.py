@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.description import Job
+from farandole.launch.messages import shown
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputError
+from farandole.launch.shared_options import print_error
 
 CANNOT_START = 1
 
 
 def run_job(job: Job) -> int:
     """Start the ranks, see them through, leave nothing behind. Returns the exit code of the job."""
+    works = [partial(_run_line, job, index) for index in range(len(job.lines))] or [partial(_run_command, job)]
+    return guard.run_guarded(*works)
+
+
+def _run_line(job: Job, index: int, lifeline: int) -> int:
+    """Run a line of a job file as all ranks; all of them have ended, and all that they started, before it returns."""
+    line, output = job.lines[index], replace(job.output, continues_logs=index > 0)
+    code = _run_command(replace(job, command=[*job.command[:-1], line], output=output), lifeline)
+    if code != 0:
+        with contextlib.suppress(OSError):
+            print_error(_failure(index + 1, job.lines, code))
+    return code
+
+
+def _failure(number: int, lines: Sequence[str], code: int) -> str:
+    """The sentence about the line of this number, from 1."""
+    last = len(lines)
+    left = f"lines {number + 1} to {last} were" if last > number + 1 else f"line {last} was"
+    rest = f"; {left} not started" if last > number else ""
+    return f"line {number} of {last}, {shown(lines[number - 1])}, ended with exit code {code}{rest}."
+
+
+def _run_command(job: Job, lifeline: int) -> int:
     run = _run_on_hosts if job.has_other_hosts else _run_inner
-    return guard.run_guarded(lambda lifeline: run(job, lifeline))
+    return run(job, lifeline)
 
 
 def _run_on_hosts(job: Job, lifeline: int) -> int:

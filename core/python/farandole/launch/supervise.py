@@ -23,7 +23,7 @@ from farandole.launch.relay import OutputOptions, Relay, Stream
 KILL_EVERY_SECONDS = 0.02
 _LINES_IN_SIGHT = 8  # of others after a rank's last line, so that the user still sees it
 _LEAVE_AFTER_SECONDS = 1.0  # a job that was interrupted waits so long for a stuck stdout
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+ENDING = guard.ENDING
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 _OF_THE_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to whole process groups
 
