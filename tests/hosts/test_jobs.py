@@ -57,6 +57,17 @@ def test_ranks_find_their_places_and_sum_over_hosts(lab: Lab, launch: Callable, 
     await_nothing(hosts)
 
 
+def test_lines_of_a_job_file_wait_for_the_ranks_of_all_hosts(lab: Lab, launch: Callable, tmp_path: Path) -> None:
+    hosts = lab.hosts(2)
+    lines = "['test $FARANDOLE_RANK = 3 && sleep 0.5; touch one.$FARANDOLE_RANK', 'ls one.* | wc -l', 'false', echo no]"
+    text = f"project: a\ntrain:\n  workers: {{count: 2, processes: 2}}\n  run: {lines}\n"
+    (tmp_path / "job.yml").write_text(text)
+    code, out, err = launch(hosts, "-H", "h0:2,h1:2", "-f", "job.yml").finish()
+    assert sorted(out.splitlines()) == [f"[{rank} h{rank // 2}] 4" for rank in range(4)]
+    assert code == 1 and "line 3 of 4, 'false', ended with exit code 1; line 4 was not started." in err
+    await_nothing(hosts)
+
+
 def test_a_launcher_on_a_host_without_ranks_and_ipv6(lab: Lab, launch: Callable, script: Callable) -> None:
     hosts = lab.hosts(3)
     job = launch(hosts, "-H", f"[{hosts[1].address6}]:1,h2:1", "--network-interfaces", "eth0", script(PLACES))

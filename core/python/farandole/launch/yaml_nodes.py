@@ -16,6 +16,7 @@ from farandole.launch.messages import did_you_mean, shown
 
 _TAG = "tag:yaml.org,2002:"
 _TYPES = {"str": "text", "int": "number", "float": "number"}
+_QUOTABLE = {f"{_TAG}{name}" for name in ("bool", "int", "float", "timestamp")}  # such as true, a command, too
 _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,9})?")  # YAML has more: 0x10, 1_000, 1:30
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -65,6 +66,8 @@ class Entry:
 
     def text(self) -> str:
         """A text that is not empty and fits into the arguments of a program."""
+        if self.node.tag in _QUOTABLE:
+            raise self.wants("a text (write it in quotes)")
         if _kind(self.node) != "text" or not self.node.value.strip():
             raise self.wants("a text")
         value = str(self.node.value)
