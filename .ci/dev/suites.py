@@ -35,6 +35,7 @@ SUITES: dict[str, Beside] = {
     "plugins/horovod/tests/test_common.py": (TORCH,),
     "plugins/horovod/tests/test_horovodrun.py": (TORCH,),
     "plugins/horovod/tests/test_mxnet.py": (MXNET,),
+    "plugins/horovod/tests/test_run.py": (TORCH,),
     "plugins/horovod/tests/test_tensorflow.py": (NEWEST,),
     "plugins/horovod/tests/test_torch.py": (TORCH,),
     "plugins/mxnet/tests": (MXNET,),

@@ -39,6 +39,7 @@ from farandole._api.process_sets import (
     remove_process_set,
 )
 from farandole._api.waiting import poll, synchronize
+from farandole._functions.call import run
 from farandole._runtime.timeline import start_timeline, stop_timeline
 from farandole._start.world import (
     cross_rank,
@@ -103,6 +104,7 @@ __all__ = [
     "rank",
     "remove_process_set",
     "rocm_built",
+    "run",
     "shutdown",
     "size",
     "start_timeline",

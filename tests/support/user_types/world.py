@@ -62,6 +62,15 @@ def handles(one: hvd.Handle[float], two: hvd.Handle[list[float]]) -> None:
     assert_type(two.map(len).wait(), int)
 
 
+def length(text: str, factor: float = 1.0) -> float:
+    return len(text) * factor
+
+
+def functions() -> None:
+    assert_type(hvd.run(length, ("four",), {"factor": 0.5}, np=2), list[float])
+    assert_type(hvd.run(length, args=["four"], hosts="localhost:1", verbose=True, start_timeout=9.0), list[float])
+
+
 def errors() -> str:
     try:
         hvd.join()

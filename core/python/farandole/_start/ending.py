@@ -122,6 +122,13 @@ def before_shutdown() -> None:
     _teller.note_lost()
 
 
+def raised() -> None:
+    """The function of `farandole.run` raised: its caller shows the exception, so nothing is printed here."""
+    if _teller.pid:
+        _teller.note_lost()
+        _teller.say(raised=True, because_of=_teller.lost_rank)
+
+
 def at_exit() -> None:
     """The interpreter ends."""
     _teller.note_lost()

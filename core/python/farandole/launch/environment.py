@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from farandole._start import this_host
 from farandole._start.horovod_names import horovod_variables
 from farandole.launch.job import Placement
 from farandole.launch.messages import shown
@@ -85,8 +86,7 @@ def inherited() -> dict[str, str]:
 
 def local_names() -> frozenset[str]:
     """The names that -H may use for this machine, in lower case."""
-    name = os.uname().nodename.lower()
-    return frozenset({"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]})
+    return this_host.names()
 
 
 def local_addresses() -> frozenset[str]:

@@ -7,7 +7,6 @@ _COMMAND = "until then start the ranks by the command, horovodrun -np 2 python t
 _INSTEAD = {
     "elastic": f"jobs that go on with fewer or more ranks come with a later release; {_RESTART}",
     "ray": f"ranks that are Ray's workers come with a later release; {_COMMAND}",
-    "run": f"functions that run on several ranks come with a later release; {_COMMAND}",
     "spark": f"ranks that are Spark's tasks come with a later release; {_COMMAND}",
     "data": "the frameworks have loaders that work ahead: torch.utils.data.DataLoader with num_workers, "
     "tf.data.Dataset.prefetch, tf.data.experimental.service",
@@ -21,11 +20,6 @@ def _sentence(what: str) -> str:
 def import_error(module: str) -> ImportError:
     """The error for a module that Horovod has."""
     return ImportError(_sentence(module), name=module)
-
-
-def not_implemented(function: str) -> NotImplementedError:
-    """The error for a call of a function that Horovod has."""
-    return NotImplementedError(_sentence(function))
 
 
 def attribute_error(module: str, name: str) -> AttributeError:

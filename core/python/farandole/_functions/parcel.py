@@ -1,0 +1,114 @@
+"""The function and its arguments as a file that each rank reads.
+
+A rank has the import path of the caller, so it finds modules beside the caller's script or notebook by themselves.
+Modules that it would not find there travel by value, and so do those that are being imported at this moment: a rank
+that imported such a module would come to the same call of `farandole.run`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.machinery
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from farandole._api.errors import ArgumentTypeError
+from farandole._functions import blame
+from farandole._runtime import pickling
+from farandole._runtime.call_sites import is_ours
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+_NAME = "call"
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+def write(
+    folder: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], executable: str | None = None
+) -> None:
+    """Put the call into the folder. Raises ArgumentTypeError where a part of it cannot be pickled.
+
+    `executable`: the ranks' Python; another one has packages of its own, so it gets the path of the script only.
+    """
+    path = [os.path.abspath(each) for each in sys.path]
+    if executable is not None and executable != sys.executable:
+        path = path[:1]
+    content = pickle.dumps((path, sys.argv[:1], _dumps(fn, args, kwargs)))
+    with open(os.path.join(folder, _NAME), "wb") as file:
+        file.write(content)
+
+
+def read(folder: str) -> tuple[list[str], list[str], bytes]:
+    """The import path and the program's name of the caller, and the pickled call."""
+    with open(os.path.join(folder, _NAME), "rb") as file:
+        path, argv, call = pickle.loads(file.read())
+    return path, argv, call
+
+
+def _dumps(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    with _by_value():
+        try:
+            return bytes(pickling.dumps((fn, args, kwargs)))
+        except Exception as error:
+            name = getattr(fn, "__name__", type(fn).__name__)
+            culprit = blame.find(fn, args, kwargs, _travels)
+            raise ArgumentTypeError(
+                f"farandole.run cannot send {name!r} to the ranks: {culprit} cannot be pickled "
+                f"({_reason(error)}); create it inside the function, or pass what it is made from."
+            ) from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def _travels(value: object) -> bool:
+    try:
+        pickling.dumps(value)
+    except Exception:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _by_value() -> Iterator[None]:
+    """Within the block, modules that ranks cannot import travel by value."""
+    import cloudpickle
+
+    before = cloudpickle.list_registry_pickle_by_value()
+    modules = [each for each in _own_modules() if each.__name__ not in before and not _can_be_imported(each)]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _own_modules() -> Iterator[ModuleType]:
+    """The loaded modules below the working directory or the script's folder, without installed ones."""
+    folders = tuple({os.path.join(os.path.abspath(each), "") for each in (os.curdir, *sys.path[:1])})
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not isinstance(module, ModuleType) or module.__name__ != name:
+            continue
+        path = os.path.abspath(file)
+        is_installed = any(part in path for part in _INSTALLED)
+        if path.startswith(folders) and not is_installed and name != "__main__" and not is_ours(name):
+            yield module
+
+
+def _can_be_imported(module: ModuleType) -> bool:
+    if getattr(module.__spec__, "_initializing", False):
+        return False
+    parent, _, _ = module.__name__.rpartition(".")
+    if parent and parent not in sys.modules:
+        return False
+    places = getattr(sys.modules[parent], "__path__", []) if parent else None
+    found = importlib.machinery.PathFinder.find_spec(module.__name__, places)
+    origin = None if found is None else found.origin
+    return origin is not None and os.path.abspath(origin) == os.path.abspath(str(module.__file__))

@@ -1,0 +1,75 @@
+"""horovod.run: the arguments of 0.28.1, on `farandole.run`."""
+
+import inspect
+import os
+import sys
+
+import horovod
+import horovod.runner
+import pytest
+
+# Of 0.28.1, by its signature.
+PARAMETERS = """func args kwargs num_proc min_num_proc max_num_proc slots reset_limit cooldown_range hosts hostfile
+host_discovery_script start_timeout ssh_port ssh_identity_file disable_cache output_filename verbose use_gloo use_mpi
+mpi_args network_interface network_interfaces executable np min_np max_np""".split()
+ELASTIC = "min_num_proc max_num_proc slots reset_limit cooldown_range host_discovery_script min_np max_np".split()
+
+
+def rank_and_sum(base, step=0):
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    total = hvd.allreduce(torch.tensor([base + step * hvd.rank()]), op=hvd.Sum)
+    return hvd.rank(), total
+
+
+def test_it_has_horovods_arguments():
+    assert horovod.run is horovod.runner.run
+    parameters = inspect.signature(horovod.run).parameters
+    assert list(parameters) == PARAMETERS
+    defaults = {name: each.default for name, each in parameters.items()}
+    known = {"func": inspect.Parameter.empty, "args": (), "num_proc": 1}
+    assert defaults == {name: known.get(name) for name in PARAMETERS}
+
+
+def test_results_are_those_of_each_rank():
+    first, second = horovod.run(rank_and_sum, args=(10,), kwargs={"step": 5}, num_proc=2, hosts="localhost:2")
+    assert (first[0], first[1].tolist()) == (0, [25])
+    assert (second[0], second[1].tolist()) == (1, [25])
+
+
+def test_names_of_older_releases_and_arguments_without_effect_are_taken(tmp_path):
+    results = horovod.run(
+        os.getpid,
+        np=2,
+        use_gloo=True,
+        disable_cache=True,
+        ssh_port=22,
+        ssh_identity_file="/nowhere",
+        network_interfaces="lo",
+        start_timeout=30,
+        verbose=1,
+        output_filename=str(tmp_path / "logs"),
+        executable=sys.executable,
+    )
+    assert len(set(results)) == 2 and len(list((tmp_path / "logs").iterdir())) == 2
+
+
+def test_mpi_is_told_to_have_no_effect():
+    with pytest.warns(UserWarning, match="no effect: use_mpi") as caught:
+        assert horovod.run(lambda: 1, num_proc=2, use_mpi=True) == [1, 1]
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("name", ELASTIC)
+def test_elastic_arguments_are_refused_in_a_sentence(name):
+    with pytest.raises(
+        NotImplementedError, match=rf"^horovod\.run\({name}=\.\.\.\): .* give a fixed number, num_proc=N$"
+    ):
+        horovod.run(print, **{name: 2})
+
+
+def test_another_host_is_refused_in_a_sentence():
+    with pytest.raises(ValueError, match="this host only, and elsewhere is another"):
+        horovod.run(print, num_proc=2, hosts="localhost:1,elsewhere:1")
