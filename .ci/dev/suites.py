@@ -21,9 +21,9 @@ PROGRAMS: dict[str, Beside] = {
     "tests/programs/test_torch_programs.py": (TORCH,),
 }
 
-# The digits of other frameworks on several hosts, and a small Slurm; run by the session `hosts`, with the long forms of
-# tests/hosts.
+# Other frameworks, MPI and a small Slurm on several hosts; run by the session `hosts`, with the long forms of tests/hosts.
 HOSTS: dict[str, Beside] = {
+    "tests/hosts/test_mpi_starts.py": (TORCH,),
     "tests/hosts/test_slurm_steps.py": (TORCH,),
     "tests/hosts/test_mxnet_digits.py": (MXNET,),
     "tests/hosts/test_tensorflow_digits.py": (NEWEST,),
