@@ -21,7 +21,7 @@ PROGRAMS: dict[str, Beside] = {
     "tests/programs/test_torch_programs.py": (TORCH,),
 }
 
-# Other frameworks, MPI and a small Slurm on several hosts: for the session `hosts`, as are the long forms of the others.
+# Other frameworks, MPI and a small Slurm on several hosts: for the session `hosts`, with all long forms.
 HOSTS: dict[str, Beside] = {
     "tests/hosts/test_mpi_starts.py": (TORCH,),
     "tests/hosts/test_slurm_steps.py": (TORCH,),
