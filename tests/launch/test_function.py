@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import farandole
+import numpy
 import psutil
 import pytest
 
@@ -90,7 +91,7 @@ def test_it_is_quick_and_one_rank_is_the_default() -> None:
     began = time.monotonic()
     assert farandole.run(lambda: 1, np=2) == [1, 1]
     assert time.monotonic() - began < 1.5
-    assert farandole.run(os.getcwd) == [os.getcwd()]
+    assert farandole.run(os.getcwd, np=numpy.int64(1)) == farandole.run(os.getcwd) == [os.getcwd()]
 
 
 def test_closures_partials_and_large_arguments_travel() -> None:

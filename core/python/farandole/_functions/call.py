@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 from farandole._api.errors import ArgumentError, ArgumentTypeError
 
@@ -15,7 +16,7 @@ def run(
     fn: Callable[..., T],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
-    np: int = 1,
+    np: SupportsIndex = 1,
     hosts: str | None = None,
     *,
     hostfile: str | os.PathLike[str] | None = None,
@@ -66,18 +67,19 @@ def run(
         raise ArgumentTypeError(
             f"farandole.run wants a function, not a {type(fn).__name__}; pass it without calling it."
         )
-    if isinstance(np, bool) or not isinstance(np, int):
+    if isinstance(np, bool) or not isinstance(np, SupportsIndex):
         raise ArgumentTypeError(f"farandole.run wants a whole number of ranks, not np={np!r}; write np=2.")
-    if np < 1:
+    ranks = operator.index(np)
+    if ranks < 1:
         raise ArgumentError(f"farandole.run wants at least one rank, not np={np}; write np=2.")
-    words = ["-np", str(np), *_places(np, hosts, hostfile)]
+    words = ["-np", str(ranks), *_places(ranks, hosts, hostfile)]
     words += [f"--start-timeout={start_timeout}"] if start_timeout is not None else []
     words += [f"--output-dir={os.fspath(output_dir)}"] if output_dir is not None else []
     words += ["--timestamp"] * timestamp + ["--verbose"] * verbose
     with tempfile.TemporaryDirectory(prefix="farandole-run-") as folder:
         parcel.write(folder, fn, tuple(args), dict(kwargs or {}), executable)
         ended = starter.run([*words, "--", *starter.python("farandole._functions.rank", executable), folder])
-        return outcome.results(folder, np, ended)
+        return outcome.results(folder, ranks, ended)
 
 
 def _places(ranks: int, hosts: str | None, hostfile: str | os.PathLike[str] | None) -> list[str]:

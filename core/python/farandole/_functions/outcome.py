@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from farandole._functions.starter import Ended
 
 
-class _RankTraceback(Exception):
+class RankTraceback(Exception):
     """The cause of an exception that a rank raised: that rank's traceback, as text."""
+
+    __module__ = "farandole"  # tracebacks show it
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -102,7 +104,7 @@ def results(folder: str, ranks: int, ended: Ended) -> list[Any]:
 
 def _raise(outcome: _Outcome, rank: int, ranks: int) -> None:
     name = f"rank {rank} of {ranks}"
-    cause = _RankTraceback(f"{name}:\n{outcome.traceback}")
+    cause = RankTraceback(f"{name}:\n{outcome.traceback}")
     error: BaseException
     try:
         error = pickle.loads(outcome.payload) if outcome.payload else None  # type: ignore[assignment]
