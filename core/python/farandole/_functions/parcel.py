@@ -7,7 +7,6 @@ that imported such a module would come to the same call of `farandole.run`.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.machinery
 import os
 import pickle
@@ -49,7 +48,7 @@ def read(folder: str) -> tuple[list[str], list[str], bytes]:
 
 
 def _dumps(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    with _by_value():
+    with pickling.by_value([each for each in _own_modules() if not _can_be_imported(each)]):
         try:
             return bytes(pickling.dumps((fn, args, kwargs)))
         except Exception as error:
@@ -71,22 +70,6 @@ def _travels(value: object) -> bool:
     except Exception:
         return False
     return True
-
-
-@contextlib.contextmanager
-def _by_value() -> Iterator[None]:
-    """Within the block, modules that ranks cannot import travel by value."""
-    import cloudpickle
-
-    before = cloudpickle.list_registry_pickle_by_value()
-    modules = [each for each in _own_modules() if each.__name__ not in before and not _can_be_imported(each)]
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _own_modules() -> Iterator[ModuleType]:

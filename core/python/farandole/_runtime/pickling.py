@@ -9,7 +9,8 @@ Imported at the first use: cloudpickle takes longer to import than all of farand
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
 
@@ -26,6 +27,20 @@ def dumps(obj: object) -> memoryview:
     stream = BytesIO()
     _Pickler(stream).dump(obj)
     return stream.getbuffer()
+
+
+@contextmanager
+def by_value(modules: Iterable[types.ModuleType]) -> Iterator[None]:
+    """Within the block, functions and classes of these modules travel by value, too."""
+    before = cloudpickle.list_registry_pickle_by_value()
+    added = [module for module in modules if module.__name__ not in before]
+    for module in added:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in added:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _reduced(code: types.CodeType) -> tuple[Callable[..., types.CodeType], tuple[Any, ...]]:

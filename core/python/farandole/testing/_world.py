@@ -194,15 +194,9 @@ def end_worlds() -> None:
 @contextlib.contextmanager
 def by_value(*functions: Callable[..., Any] | None) -> Iterator[None]:
     """Within the block, cloudpickle sends the functions' modules by value, unless they are ours."""
-    import cloudpickle
+    from farandole._runtime import pickling
 
     names = {getattr(function, "__module__", None) or "" for function in functions if function is not None}
-    modules = [sys.modules[name] for name in names if name in sys.modules and name != "__main__" and not is_ours(name)]
-    modules = [module for module in modules if module.__name__ not in cloudpickle.list_registry_pickle_by_value()]
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
+    names = {name for name in names if name in sys.modules and name != "__main__" and not is_ours(name)}
+    with pickling.by_value([sys.modules[name] for name in names]):
         yield
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
