@@ -204,7 +204,10 @@ def test_ssh_refuses_a_host_whose_key_has_changed(lab: Lab) -> None:
 
 @pytest.mark.usefixtures("lab")  # which skips where there cannot be one
 def test_nothing_is_left_after_a_kill(tmp_path: Path) -> None:
-    """Not one process; so no namespace either, since none has a name, and no mount, since all lie in namespaces."""
+    """Not one process; so no namespace, since none has a name, and no mount, since all lie in namespaces.
+
+    Numbers of namespaces tell nothing: the kernel gives them to other labs at once.
+    """
     paths = os.pathsep.join([str(SUPPORT), *filter(None, sys.path)])
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(
@@ -216,23 +219,10 @@ def test_nothing_is_left_after_a_kill(tmp_path: Path) -> None:
             names = {process.name() for process in left}
             assert {"cat", "sshd", "sleep"} <= names
             assert any(name.startswith("delay_switch") for name in names)
-            namespaces = {os.readlink(f"/proc/{process.pid}/ns/{kind}") for process in left for kind in KINDS}
-            namespaces -= {os.readlink(f"/proc/self/ns/{kind}") for kind in KINDS}
         finally:
             holder.kill()
     await_true(lambda: not any(process.is_running() for process in left))
-    assert not namespaces & namespaces_in_use()
     assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
-
-
-def namespaces_in_use() -> set[str]:
-    found = set()
-    for link in Path("/proc").glob("[0-9]*/ns/*"):
-        try:
-            found.add(os.readlink(link))
-        except OSError:
-            continue  # the process has ended, or is another user's
-    return found
 
 
 def test_nothing_is_left_after_the_end(lab: Lab, tmp_path: Path) -> None:
