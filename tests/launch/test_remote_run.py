@@ -70,6 +70,15 @@ def test_secrets_stand_in_no_command_line(launch: Callable, ssh: Callable) -> No
         job.finish()
 
 
+def test_the_ranks_there_have_the_launchers_grace(launch: Callable, ssh: Callable) -> None:
+    code = "trap 'sleep 1; echo ended well; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    theirs = SSH.replace("env -i", "env -i FARANDOLE_GRACE_SECONDS=0.1")
+    job = launch("-H", "there:1", "sh", "-c", code, env={**ssh(theirs), "FARANDOLE_GRACE_SECONDS": "20"})
+    assert b"ready" in job.read_line()
+    job.process.terminate()
+    assert "ended well" in job.finish().out
+
+
 def ranks_of(job: Any) -> list[psutil.Process]:
     return [each for each in job.left() if each.cmdline()[0].endswith("sleep")]
 

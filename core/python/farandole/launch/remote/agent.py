@@ -150,6 +150,7 @@ class Agent(LocalSupervisor):
 
     def _start_ranks(self, message: frames.Message) -> None:
         placements = [Placement(**each) for each in message["placements"]]
+        self.ending.grace_s = message["grace_s"]  # the launcher's, whatever is set on this host
         _enter(message["folder"])
         base = {**environment.inherited(), **message["environment"]}
         command = local.resolve_command(message["command"], message["module"], base.get("PATH"))
@@ -203,10 +204,10 @@ class Agent(LocalSupervisor):
 
     def next_due(self, now: float) -> float | None:
         """See Supervisor."""
-        times = [max(0.0, self._heard_at + SILENCE_SECONDS - now)]
+        times = [] if self.suspended else [max(0.0, self._heard_at + SILENCE_SECONDS - now)]
         if self._prober is not None and (due := self._prober.next_due()) is not None:
             times.append(due)
-        return min(times)
+        return min(times, default=None)
 
     def act(self, now: float) -> None:
         """See Supervisor."""

@@ -100,8 +100,8 @@ class ClusterSupervisor(AgentsSupervisor):
 
     def _on_death(self, link: Link, message: frames.Message) -> None:
         now = time.monotonic()
-        placement = self._placements.pop(message["rank"], None)
-        if placement is None or message["rank"] not in link.streams:
+        placement = self._placements.pop(message["rank"], None) if message["rank"] in link.streams else None
+        if placement is None:
             return
         raised_ago_blamed = message["said"]
         said = None

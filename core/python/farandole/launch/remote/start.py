@@ -59,6 +59,7 @@ def _content(job: Job) -> dict[str, object]:
         "folder": os.getcwd(),
         "key": secrets.token_hex(KEY_BYTES),
         "start_timeout_s": job.start_timeout_s,
+        "grace_s": job.grace_s,
         "bind_to": job.hosts.bind_to,
     }
 
