@@ -27,8 +27,8 @@ bool FitsCells(const PathFacts& facts) {
 }
 
 bool FitsEager(const PathFacts& facts) {
-  return SumsOnHost(facts) && !facts.in_log && facts.can_put && facts.size_bytes > 0 &&
-         facts.size_bytes <= EagerLimitBytes(facts.set_size);
+  return SumsOnHost(facts) && !facts.in_log && facts.can_put && facts.group_count > 1 && facts.size_bytes > 0 &&
+         facts.size_bytes <= EagerLimitBytes(facts.group_count, facts.largest_group);
 }
 
 struct Row {
@@ -94,7 +94,10 @@ bool IsPossible(PathKind path, PathFacts facts) {
 
 int64_t CellLimitBytes(int set_size) { return (256 << 10) / std::max(set_size, 4); }
 
-int64_t EagerLimitBytes(int set_size) { return set_size == 2 ? kEagerMostBytes : (64 << 10) / (set_size - 1); }
+int64_t EagerLimitBytes(int group_count, int largest_group) {
+  constexpr int64_t kSentBytes = 64 << 10;
+  return group_count == 2 && largest_group == 1 ? kEagerMostBytes : kSentBytes / (group_count - 1);
+}
 
 Algorithm ChooseAllreduce(size_t size_bytes, int participants, bool order_matters, Algorithm forced) {
   if (forced != Algorithm::kAuto) return forced;

@@ -4,7 +4,7 @@
 //   one rank                        solo        its result is its own contribution      engine/solo.h
 //   the user's list names another   library     the library moves the data itself       backends/
 //   one group, small                cells       every rank folds the inputs of all      engine/small.h
-//   only groups of one rank, small  eager       every rank sends its input to all       engine/eager.h
+//   several groups, small           eager       every group sends its partial to all    engine/eager.h
 //   one group                       staged      rounds through shared memory            collectives/staging.h
 //   only groups of one rank         links       a schedule, on the tensors themselves   collectives/links.h
 //   otherwise                       two-level   staged inside, a schedule for each shard between groups
@@ -69,7 +69,7 @@ struct PathFacts {
   int largest_group = 1;
   int backend = 0;                       // the number of the backend that performs it; 0: the engine's own
   int64_t size_bytes = 0;                // of all tensors
-  bool can_put = false;                  // every pair of ranks in the world has a stream for eager data
+  bool can_put = false;                  // ranks of different groups have streams for eager data
   bool in_log = false;                   // runs in a batch of the log, so not on a path that begins at submission
   int64_t second_level_cache_bytes = 0;  // of a core of rank 0's machine; 0: unknown
 
@@ -101,10 +101,11 @@ inline constexpr int kMostCellMembers = 64;
 int64_t CellLimitBytes(int set_size);
 
 inline constexpr int64_t kEagerMostBytes = 512 << 10;
-// The largest eager allreduce. Every rank sends its whole input to all others, which takes one hop instead of four (two
-// of the negotiation and two of the data). It wins as long as the bytes take less time than the saved hops. Two ranks
-// send no more bytes than on other paths.
-int64_t EagerLimitBytes(int set_size);
+// The largest eager allreduce. Every group sends its whole partial to all others, which takes one hop instead of four
+// (two of the negotiation and two of the data). It wins as long as the bytes take less time than the saved hops. Two
+// ranks send no more bytes than on other paths. Where a group has several members, its leader alone folds and sends,
+// which its members share on other paths.
+int64_t EagerLimitBytes(int group_count, int largest_group);
 
 enum class Algorithm { kAuto, kDirect, kRing, kTree, kExchange };
 

@@ -89,9 +89,10 @@ struct Admission {
   int64_t sequence_number = -1;     // of an unnamed operation; equal on all ranks that meet in one use
   std::optional<CellBuffer> cells;  // small: where all members put their data, with stamp()
   bool large = false;               // small, but too large to be copied and folded under the lock, see Release
-  // Eager: receives the data of the other ranks. After it has arrived, this rank sends them its own, with `serial` and
-  // `round`.
+  // Eager: receives the partials of the other groups, if this rank leads its group in the set. After it has arrived, it
+  // sends them its own, with `serial` and `round`.
   std::shared_ptr<Inbox> inbox;
+  std::optional<CellBuffer> group_cells;  // eager: where the members of this group meet, if it has several
   uint32_t serial = 0;
   uint32_t round = 0;
   uint64_t stamp() const { return StampOf(use, sequence_number); }

@@ -13,6 +13,14 @@ bool FitsCells(const Lead& lead, int set_size) {  // as SpanBytesOf says
   return 2 * static_cast<int64_t>(buffer_bytes) == lead.span_bytes;
 }
 
+bool FitsEager(const Lead& lead, const Layout& set) {
+  if (!CollectsInCells(lead.path, set)) return lead.span_offset < 0 && lead.payload_bytes == 0;
+  if (lead.payload_bytes <= 0 || lead.payload_bytes > kEagerMostBytes || set.shard_count() > kMostCellMembers)
+    return false;
+  const size_t buffer_bytes = CellBuffer::BytesWithResult(set.shard_count(), static_cast<size_t>(lead.payload_bytes));
+  return 2 * static_cast<int64_t>(buffer_bytes) == lead.span_bytes;
+}
+
 }  // namespace
 
 // ---- what the coordinator says
@@ -23,7 +31,7 @@ bool GroupLeader::IsValid(const Lead& lead) const {
   const bool has_span = lead.span_offset >= 0;
   if (leads_.count(lead.id) > 0 || (has_span && !span.IsValid())) return false;
   if (!has_span && (lead.cells() || lead.counts_per_rank > 0)) return false;
-  return !lead.eager() || (!has_span && HasPutStreams(group_.world()));
+  return !lead.eager() || HasPutStreams(group_.world());
 }
 
 Status GroupLeader::OnLead(ByteReader* reader, bool* early) {
@@ -36,9 +44,11 @@ Status GroupLeader::OnLead(ByteReader* reader, bool* early) {
   const int64_t buffer_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.counts_per_rank * set->size();
   if (buffer_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
   if (lead.cells() && !FitsCells(lead, set->size())) return Unreadable(kCoordinatorRank);
+  if (lead.eager() && !FitsEager(lead, set->layout)) return Unreadable(kCoordinatorRank);
   const Leading leading{lead, group_.SharersOf(*set), set};
   // An earlier id with this memory may have left stamps in it.
-  for (uint64_t buffer = 0; lead.cells() && buffer < 2; ++buffer) leading.CellsOf(memory_.spans, buffer).Clear();
+  const bool has_stamps = lead.cells() || leading.collects();
+  for (uint64_t buffer = 0; has_stamps && buffer < 2; ++buffer) leading.CellsOf(memory_.spans, buffer).Clear();
   leads_[lead.id] = leading;
   return Status::Ok();
 }
@@ -94,12 +104,11 @@ Status GroupLeader::OnIdMessage(MessageKind kind, const IdMessage& message) {
 
 // Closes the id. Returns how many uses are complete in this group, and no more will be: a member that comes later is
 // told, or finds out, see UsesInFlight::IsReady. A last use with different sequence numbers does not count: the members
-// meant different operations, and none takes its result.
+// meant different operations, and none takes its result. For an eager id, returns the stamp of the last complete use.
 uint64_t GroupLeader::Retire(const Leading& leading) {
   const uint64_t arrived = memory_.counters.Retire(leading.lead.id, leading.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::vector<uint64_t> said = SaidHere(leading);
-  if (leading.lead.eager()) return said[0];
   uint64_t most = 0, least = ~uint64_t{0};
   for (uint64_t stamp : said) {
     most = std::max(most, UsesIn(stamp));
@@ -107,7 +116,15 @@ uint64_t GroupLeader::Retire(const Leading& leading) {
   }
   const uint64_t uses = leading.lead.cells() ? least : arrived;
   const bool all_mean = std::all_of(said.begin(), said.end(), [&](uint64_t stamp) { return stamp == said[0]; });
-  return most == uses && !all_mean ? uses - 1 : uses;
+  const uint64_t completed = most == uses && !all_mean ? uses - 1 : uses;
+  return leading.lead.eager() ? StampAmong(said, completed) : completed;
+}
+
+// Returns the stamp of that use, with an unknown sequence number when every member has begun the next one. A member
+// begins the next one only when it has the result, and then all groups had the same stamp.
+uint64_t GroupLeader::StampAmong(const std::vector<uint64_t>& said, uint64_t uses) {
+  const auto found = std::find_if(said.begin(), said.end(), [&](uint64_t stamp) { return UsesIn(stamp) == uses; });
+  return found != said.end() ? *found : UnknownStamp(uses);
 }
 
 // Returns the last stamp of each member of the set in this group.

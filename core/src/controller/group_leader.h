@@ -47,14 +47,18 @@ class GroupLeader {
     ProcessSetPtr set;
 
     IdSpan span() const { return {lead.span_offset, lead.span_bytes}; }
-    CellBuffer CellsOf(const SpanMemory& spans, uint64_t use) const {
-      return spans.CellsOf(span(), use, set->size(), static_cast<size_t>(lead.payload_bytes));
+    bool collects() const { return CollectsInCells(lead.path, set->layout); }
+    CellBuffer CellsOf(const SpanMemory& spans, uint64_t use) const {  // REQUIRES: lead.cells() or collects()
+      const auto payload_bytes = static_cast<size_t>(lead.payload_bytes);
+      if (collects()) return CellBuffer::WithResult(spans.BufferOf(span(), use), sharers, payload_bytes);
+      return {spans.BufferOf(span(), use), set->size(), payload_bytes};
     }
   };
 
   bool IsValid(const Lead& lead) const;
   bool IsValid(const ReadyItem& item) const;
   uint64_t Retire(const Leading& leading);
+  static uint64_t StampAmong(const std::vector<uint64_t>& said, uint64_t uses);
   std::vector<uint64_t> SaidHere(const Leading& leading) const;
   std::vector<int64_t> CountsHere(const Leading& leading, uint64_t use) const;
   bool CanReportRetired(int id, uint64_t uses) const;

@@ -214,9 +214,6 @@ class SpanMemory {
     if (span.offset < 0) return nullptr;
     return memory_ + span.offset + static_cast<int64_t>(use & 1) * (span.size_bytes / 2);
   }
-  CellBuffer CellsOf(const IdSpan& span, uint64_t use, int set_size, size_t payload_bytes) const {
-    return {BufferOf(span, use), set_size, payload_bytes};
-  }
   // `first`: the index of these counts among those of all positions.
   void WriteCounts(const IdSpan& span, uint64_t use, size_t first, const std::vector<int64_t>& counts) const;
   std::vector<int64_t> ReadCounts(const IdSpan& span, uint64_t use, size_t first, size_t count) const;

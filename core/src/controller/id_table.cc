@@ -202,7 +202,7 @@ void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
     const int64_t span_offset = spans_.Take(wanted_bytes);
     const bool no_span = span_offset < 0 && wanted_bytes > 0;
     // Without a span a small tensor is merely slower, but counts have no other place.
-    if (free_.empty() || (no_span && path != PathKind::kCells)) {
+    if (free_.empty() || (no_span && !BeginsAtSubmit(path))) {
       spans_.GiveBack(span_offset, wanted_bytes);
       RetireOldest(out);
       return;
@@ -242,7 +242,8 @@ void IdTable::AssignNow(const Gathering& gathering, PathKind path, int64_t span_
   lead.set = id.set->id;
   lead.counts_per_rank = static_cast<uint32_t>(id.signature.CountsPerRank(id.set->size()));
   lead.path = path;
-  lead.payload_bytes = lead.cells() ? id.signature.TotalBytes() : 0;
+  const bool has_cells = lead.cells() || CollectsInCells(path, id.set->layout);
+  lead.payload_bytes = has_cells ? id.signature.TotalBytes() : 0;
   lead.span_offset = span_offset;
   lead.span_bytes = SpanBytesOf(id.signature, *id.set, path);
   leaders_.Tell(*id.set, Encode(lead), out);
@@ -313,12 +314,12 @@ void IdTable::OnDisagreement(int number, uint64_t use, std::vector<Outgoing>* ou
   if (id.state == Id::kLive) StartRetiring(number, out);
 }
 
-// An arrival at an eager use is final, so the use is complete once all ranks have arrived. Ranks that arrived at the
+// An arrival at an eager use is final, so the use is complete once all ranks have arrived. Groups that arrived at the
 // same last use with different sequence numbers meant different operations: none took the result.
 uint64_t IdTable::UsesSaid(Id* id, uint64_t value) {
   if (id->path != PathKind::kEager) return value;
-  if (id->answers == 0) id->said = value;
-  id->differ = id->differ || value != id->said;
+  if (id->said == 0 && !IsUnknown(value)) id->said = value;
+  id->differ = id->differ || (!IsUnknown(value) && value != id->said);
   id->most_uses = std::max(id->most_uses, UsesIn(value));
   return UsesIn(value);
 }

@@ -104,7 +104,7 @@ class IdTable {
     // While it retires.
     int answers = 0;               // RETIRE_INFO, then FREE
     uint64_t uses = ~uint64_t{0};  // the least that any group has completed
-    uint64_t said = 0;             // eager: the last stamp of the first group that answered
+    uint64_t said = 0;             // eager: the last stamp of the first group that answered; 0: none knows it
     bool differ = false;           // eager: another group had another stamp
     uint64_t most_uses = 0;        // eager: the most that any group said
 

@@ -19,12 +19,21 @@ Status Announce(int from, const EagerPut& put, const std::shared_ptr<Inbox>& to,
   return Status::Ok();
 }
 
+// True when this rank leads its group in the set, and `from` leads another.
+bool AreLeaders(int from, const ProcessSet& set) {
+  const int position = set.PositionOf(from);
+  if (position < 0 || !set.contains_me() || set.member() != 0) return false;
+  const auto at = static_cast<size_t>(position);
+  return set.layout.group_of[at] != set.group() && set.layout.member_of[at] == 0;
+}
+
 }  // namespace
 
-std::vector<int> Inbox::Missing(const ProcessSet& set, int me, uint64_t use) {
+std::vector<int> Inbox::Missing(const ProcessSet& set, uint64_t use) {
   std::vector<int> missing;
-  for (int rank : set.ranks) {
-    if (rank != me && !IsComplete(at(use, rank))) missing.push_back(rank);
+  for (int g = 0; g < set.layout.group_count(); ++g) {
+    const int leader = set.LeaderOf(g);
+    if (g != set.group() && !IsComplete(at(use, leader))) missing.push_back(leader);
   }
   return missing;
 }
@@ -58,8 +67,7 @@ Status Inboxes::OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inb
   if (retired) return put.payload_bytes > Inbox::kMostBytes ? Unreadable(from) : Status::Ok();
   const uint64_t use = UsesIn(put.stamp);
   const bool current = name->in_flight && name->counted && use + 1 == name->next_use;
-  const bool is_other = from != group_.rank() && name->set().PositionOf(from) >= 0;
-  if (!name->inbox || !is_other || (use != name->next_use && !current)) return Unreadable(from);
+  if (!name->inbox || !AreLeaders(from, name->set()) || (use != name->next_use && !current)) return Unreadable(from);
   return Announce(from, put, name->inbox, inbox);
 }
 

@@ -1,5 +1,6 @@
-// An inbox holds the data that other ranks have put to an eager operation: an allreduce between ranks that share no
-// memory. Each rank sends its data to all others as soon as it comes, and folds as soon as all data are there.
+// An inbox holds the data that other ranks have put to an eager operation: an allreduce between several groups. The
+// leader of each group sends the group's data to all other leaders as soon as it has them, and folds as soon as all data
+// are there. A group of one is led by its rank. The leader of a group is its first member in the operation's set.
 //
 // Use k lies in buffer k mod 2. No rank puts to use k + 1 before it has got all data of use k, so at most two uses are
 // under way at a time.
@@ -51,9 +52,9 @@ class Inbox {
   Slot& at(uint64_t use, int rank) { return buffers_[use & 1][static_cast<size_t>(rank)]; }
   bool IsComplete(const Slot& slot) const { return slot.has_data && slot.received_bytes == payload_bytes_; }
 
-  // Returns the other ranks of the set whose data for this use are missing.
-  std::vector<int> Missing(const ProcessSet& set, int me, uint64_t use);
-  // Returns the stamp of some rank that has arrived at the use in this round of joining.
+  // Returns the leaders of other groups of the set whose data for this use are missing.
+  std::vector<int> Missing(const ProcessSet& set, uint64_t use);
+  // Returns the stamp of some leader that has arrived at the use in this round of joining.
   std::optional<uint64_t> Said(const ProcessSet& set, uint64_t use, uint32_t round);
 
  private:

@@ -98,6 +98,9 @@ inline uint64_t StampOf(uint64_t use, int64_t sequence_number) {
 }
 inline uint64_t UsesIn(uint64_t stamp) { return static_cast<uint32_t>(stamp); }
 inline int64_t SequenceNumberIn(uint64_t stamp) { return static_cast<int64_t>(stamp >> 32) - 1; }
+// A stamp of a use that is known to mean the same on all ranks; RETIRE_INFO may have one.
+inline uint64_t UnknownStamp(uint64_t uses) { return uint64_t{1} << 63 | uses; }
+inline bool IsUnknown(uint64_t stamp) { return stamp >> 63 != 0; }
 // Uses of one id are counted in 32 bits. After this many the name asks for a new id, and gets it long before the count
 // overflows.
 inline constexpr uint64_t kMostUses = uint64_t{1} << 31;
@@ -402,12 +405,23 @@ inline EagerPut DecodePut(ByteReader* reader) {
   return put;
 }
 
-// Takes the place of a head when the sender leaves in good order; nothing follows it. No head equals it, since its id
-// is out of range.
-inline Bytes EncodeFarewell() { return Bytes(kEagerPutBytes, 0xff); }
+// Takes the place of a head when `rank`, the sender or a member of its group, has left in good order: the sender puts
+// nothing more for an operation of that rank. No head equals it, since its id is out of range.
+inline Bytes EncodeFarewell(int rank) {
+  Bytes head(kEagerPutBytes, 0xff);
+  const auto number = static_cast<uint32_t>(rank);
+  std::memcpy(head.data() + sizeof(int32_t), &number, sizeof number);
+  return head;
+}
 
-inline bool IsFarewell(const uint8_t* head, size_t size_bytes) {
-  return std::all_of(head, head + size_bytes, [](uint8_t byte) { return byte == 0xff; });
+// Returns the rank of a farewell, or -1 for anything else.
+inline int FarewellOf(const uint8_t* head) {
+  int32_t id, rank;
+  std::memcpy(&id, head, sizeof id);
+  std::memcpy(&rank, head + sizeof id, sizeof rank);
+  const bool padded =
+      std::all_of(head + 2 * sizeof id, head + kEagerPutBytes, [](uint8_t byte) { return byte == 0xff; });
+  return id == -1 && rank >= 0 && padded ? rank : -1;
 }
 
 }  // namespace farandole

@@ -89,7 +89,9 @@ bool NameTable::Assign(Name* name, const Assignment& assignment) {
   name->serial = assignment.serial;
   name->span = span;
   name->path = assignment.path;
-  name->payload_bytes = name->small() ? static_cast<size_t>(signature.TotalBytes()) : 0;
+  const bool has_data = BeginsAtSubmit(name->path);
+  name->payload_bytes = has_data ? static_cast<size_t>(signature.TotalBytes()) : 0;
+  name->collects = CollectsInCells(name->path, set.layout) && group_.SharersOf(set) > 1;
   name->has_counts = signature.CountsPerRank(set.size()) > 0;
   name->next_use = 1;
   ++name->ids_held;

@@ -43,8 +43,9 @@ struct Name {
   Signature known;
   IdSpan span;
   PathKind path{};
-  size_t payload_bytes = 0;      // of a small one
+  size_t payload_bytes = 0;      // of a small or eager one
   std::shared_ptr<Inbox> inbox;  // of an eager one
+  bool collects = false;         // eager, and this group has several members in the set
   uint32_t serial = 0;           // of the assignment
   bool has_counts = false;
   uint64_t next_use = 0;  // of the id; use 0 is the described one
@@ -156,8 +157,8 @@ class UsesInFlight {
 
   // ---- small operations
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }  // any thread
-  CellBuffer CellsOf(const Name& name, uint64_t use) const {
-    return spans_.CellsOf(name.span, use, name.set().size(), name.payload_bytes);
+  CellBuffer CellsOf(const Name& name, uint64_t use) const {                           // of a small one
+    return {spans_.BufferOf(name.span, use), name.set().size(), name.payload_bytes};
   }
   // Returns the last stamp of a member of this group for the name; for a small one, in the buffer of that use.
   uint64_t SaidBy(int member, int rank, const Name& name, uint64_t use) const {
@@ -223,6 +224,10 @@ inline void UsesInFlight::Count(Name* name, uint32_t round, Admission* admission
     admission->large ? Reserve(name) : Enter(name);
   } else if (name->inbox) {
     admission->inbox = name->inbox;
+    if (name->collects) {
+      const auto members = static_cast<int>(name->set().layout.groups[static_cast<size_t>(name->set().group())].size());
+      admission->group_cells = CellBuffer::WithResult(spans_.BufferOf(name->span, use), members, name->payload_bytes);
+    }
     admission->serial = name->serial;
     admission->round = round;
     ++eager_count_;

@@ -386,11 +386,14 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   const Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted || name->id < 0) return missing;
   const uint64_t use = name->next_use - 1;
-  if (name->inbox) return name->inbox->Missing(name->set(), group_.rank(), use);
   for (int m : group_.MembersIn(name->set())) {
     const int rank = group_.RankOf(m);
     if (UsesIn(in_flight_.SaidBy(m, rank, *name, use)) <= name->use) missing.push_back(rank);
   }
+  // A leader of a larger group stands for members that are not known here.
+  const Layout& layout = name->set().layout;
+  if (name->inbox && missing.empty() && layout.group_count() == layout.size())
+    return name->inbox->Missing(name->set(), use);
   return missing;
 }
 
@@ -398,7 +401,7 @@ std::vector<Absence> Negotiation::NeededFor() const {
   std::vector<Absence> needed;
   for (int id = 0; id < kMaxIds; ++id) {
     const Name* const name = names_.Current(id);
-    if (name == nullptr || name->in_flight || name->inbox || !name->set().contains_me()) continue;
+    if (name == nullptr || name->in_flight || !name->set().contains_me()) continue;
     uint64_t said = 0;
     std::vector<int64_t> here;
     for (int m : group_.MembersIn(name->set())) {

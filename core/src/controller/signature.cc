@@ -220,8 +220,12 @@ int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set) {
 }
 
 int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, PathKind path) {
-  if (path != PathKind::kCells) return CountsSpanBytes(signature, set);
-  return 2 * static_cast<int64_t>(CellBuffer::BytesFor(set.size(), static_cast<size_t>(signature.TotalBytes())));
+  const bool collects = CollectsInCells(path, set.layout);
+  if (path != PathKind::kCells && !collects) return CountsSpanBytes(signature, set);
+  const auto payload_bytes = static_cast<size_t>(signature.TotalBytes());
+  const size_t buffer_bytes = collects ? CellBuffer::BytesWithResult(set.layout.shard_count(), payload_bytes)
+                                       : CellBuffer::BytesFor(set.size(), payload_bytes);
+  return 2 * static_cast<int64_t>(buffer_bytes);
 }
 
 }  // namespace farandole

@@ -104,6 +104,10 @@ Status FindMismatch(const std::map<int, Description>& descriptions);
 
 // Bytes of span that the counts of all positions take, both buffers.
 int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set);
+// True when a group with several members collects their data in cells before its leader puts its partial.
+inline bool CollectsInCells(PathKind path, const Layout& set) {
+  return path == PathKind::kEager && set.group_count() < set.size();
+}
 // Bytes of span that an operation needs on its path, both buffers: for counts, or for the data in cells. 0: it needs
 // none.
 int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, PathKind path);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/control.h"
-#include "reduce/reduce.h"
 
 namespace farandole {
 namespace {
@@ -13,11 +12,9 @@ namespace {
 // Data up to this size are copied into the stream; beyond, copying costs more than a list of pieces for the system
 // call.
 constexpr size_t kCopiedBytes = 16 << 10;
-// Up to this many streams are read in every pass while operations run; with more, the poller says which.
-constexpr size_t kAskedStreams = 4;
+// Up to this many streams that bring data are read in every pass; with more, the poller says which.
+constexpr int kAskedStreams = 4;
 constexpr size_t kKeptBytes = 16 << 20;
-// The least to fold at a time, while the rest is on its way.
-constexpr size_t kFoldBytes = 64 << 10;
 constexpr int kSmallestExponent = 6;
 
 int ExponentOf(size_t size_bytes) {
@@ -35,6 +32,7 @@ Eager::Eager(World* world, Operations* operations, Poller* poller)
   for (int r = 0; r < world_->size; ++r) {
     if (stream(r).open()) others_.push_back(r);
   }
+  awaited_.resize(size);
   credit_used_.resize(size);
   landings_.resize(size);
   spares_.resize(size);
@@ -50,6 +48,7 @@ Status Eager::Open() {
 
 bool Eager::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs) {
   bool moved = BeginSubmitted();
+  moved |= LookAtCells();
   moved |= MoveBytes(signs);
   if (!moved) return false;
   for (size_t i = 0; i < running_.size();) {
@@ -77,42 +76,59 @@ bool Eager::BeginSubmitted() {
   return true;
 }
 
-// Each rank begins with its next neighbour, so that not all send to the same rank first.
 void Eager::Begin(OperationPtr operation) {
-  auto running = std::make_unique<Running>();
-  const ProcessSet& set = *operation->admission.set;
-  running->operation = std::move(operation);
-  running->rank = world_->rank;
-  running->reduction = ReductionOf(running->operation->request, set.size());
-  running->tensors.reserve(running->operation->request.tensors.size());
-  running->peers.reserve(set.ranks.size());
-  for (const Tensor& tensor : running->operation->request.tensors) {
-    const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
-    running->tensors.push_back({tensor.input, tensor.output, tensor.dtype, elements});
+  running_.push_back(std::make_unique<EagerSum>(std::move(operation)));
+  EagerSum* const sum = running_.back().get();
+  if (sum->leads()) {
+    for (const EagerSum::Peer& peer : sum->peers()) {
+      if (!sum->IsMine(peer) && awaited_[static_cast<size_t>(peer.rank)]++ == 0) ++awaited_ranks_;
+    }
   }
-  running->MakeOwn();
-  for (int rank : set.ranks) running->peers.push_back({rank});
-  for (int distance = 1; distance < set.size(); ++distance)
-    PutTo(running.get(), (set.position + distance) % set.size());
-  running_.push_back(std::move(running));
+  if (!sum->collects()) return PutToOthers(sum);
+  sum->PutInput();
+  RingFence();
+  const int leader = sum->set().LeaderOf(sum->set().group());
+  if (!sum->leads() && sum->AllHavePut())
+    world_->group->RingMember(world_->layout.member_of[static_cast<size_t>(leader)]);
+}
+
+// Finds what other members of this group have put.
+bool Eager::LookAtCells() {
+  bool found = false;
+  for (const auto& sum : running_) {
+    if (!sum->collects()) continue;
+    if (!sum->leads()) {
+      found |= sum->HasResult();
+    } else if (!sum->has_partial() && sum->AllHavePut()) {
+      PutToOthers(sum.get());
+      found = true;
+    }
+  }
+  return found;
+}
+
+// Each group begins with its next neighbour, so that not all send to the same group first.
+void Eager::PutToOthers(EagerSum* sum) {
+  sum->MakePartial();
+  const auto count = sum->peers().size(), mine = static_cast<size_t>(sum->set().group());
+  for (size_t distance = 1; distance < count; ++distance) PutTo(sum, &sum->peers()[(mine + distance) % count]);
 }
 
 // A rank that has not arrived takes data on credit, which bounds what waits in its memory. Beyond that it gets the head
 // alone, and the data once it has arrived.
-void Eager::PutTo(Running* running, int position) {
-  Peer& peer = running->peers[static_cast<size_t>(position)];
-  size_t& used = credit_used_[static_cast<size_t>(peer.rank)];
-  const bool has_come = running->admission().inbox->at(running->use(), peer.rank).stamp != 0;
-  if (!has_come && used + running->payload_bytes() > kCreditBytes) return SendHead(*running, peer.rank, 0);
+void Eager::PutTo(EagerSum* sum, EagerSum::Peer* peer) {
+  size_t& used = credit_used_[static_cast<size_t>(peer->rank)];
+  const bool has_come = sum->admission().inbox->at(sum->use(), peer->rank).stamp != 0;
+  if (!has_come && used + sum->payload_bytes() > kCreditBytes) return SendHead(*sum, peer->rank, 0);
   if (!has_come) {
-    used += running->payload_bytes();
-    peer.on_credit = true;
+    used += sum->payload_bytes();
+    peer->on_credit = true;
   }
-  SendData(running, &peer);
+  SendData(sum, peer);
 }
 
-void Eager::SendHead(const Running& running, int rank, size_t payload_bytes) {
-  const Admission& admission = running.admission();
+void Eager::SendHead(const EagerSum& sum, int rank, size_t payload_bytes) {
+  const Admission& admission = sum.admission();
   const Bytes head = EncodePut(
       {admission.id, admission.serial, admission.stamp(), admission.round, static_cast<uint32_t>(payload_bytes)});
   static_assert(kEagerPutBytes == kPutHeadBytes);
@@ -120,24 +136,19 @@ void Eager::SendHead(const Running& running, int rank, size_t payload_bytes) {
 }
 
 // Small data are copied behind their head. Large ones are sent from the tensor, which stays until they are sent.
-void Eager::SendData(Running* running, Peer* peer) {
+void Eager::SendData(EagerSum* sum, EagerSum::Peer* peer) {
   PutStream& to = stream(peer->rank);
-  SendHead(*running, peer->rank, running->payload_bytes());
-  const bool copied = running->payload_bytes() <= kCopiedBytes;
-  const auto put = [&](const void* data, size_t size_bytes) {
+  SendHead(*sum, peer->rank, sum->payload_bytes());
+  const bool copied = sum->payload_bytes() <= kCopiedBytes;
+  sum->ForEachPiece([&](const void* data, size_t size_bytes) {
     copied ? to.Queue(data, size_bytes) : to.QueueReference(data, size_bytes);
-  };
-  if (!running->own.empty()) {
-    put(running->own.data(), running->own.size());
-  } else {
-    for (const CellTensor& tensor : running->tensors) put(tensor.input, tensor.size_bytes());
-  }
+  });
   peer->sent_at = to.queued_bytes();
 }
 
 // ---- moving bytes
 
-bool Eager::asks() const { return !running_.empty() && others_.size() <= kAskedStreams; }
+bool Eager::asks() const { return !running_.empty() && awaited_ranks_ <= kAskedStreams; }
 
 // With few streams a look at each costs less than poll; with many only those that poll has reported are read.
 bool Eager::MoveBytes(std::vector<Sign>* signs) {
@@ -146,7 +157,7 @@ bool Eager::MoveBytes(std::vector<Sign>* signs) {
     if (!stream(rank).open()) continue;
     if (!stream(rank).flushed()) Flush(rank, &moved, signs);
     const auto at = static_cast<size_t>(rank);
-    if (stream(rank).open() && (asks() || readable_[at])) Receive(rank, &moved, signs);
+    if (stream(rank).open() && ((asks() && awaited_[at] > 0) || readable_[at])) Receive(rank, &moved, signs);
     readable_[at] = false;
   }
   return moved;
@@ -186,20 +197,23 @@ void Eager::Receive(int rank, bool* moved, std::vector<Sign>* signs) {
 // If one operation is under way, its data come next, unless that rank submits in another order.
 PutStream::Slice Eager::Expected() {
   if (running_.size() != 1) return {};
-  const Running& running = *running_.front();
-  const bool is_other = running.admission().set->PositionOf(receiving_from_) >= 0;
-  if (!is_other || running.admission().inbox->at(running.use(), receiving_from_).has_data) return {};
-  Spare& spare = spares_[static_cast<size_t>(receiving_from_)];
-  if (spare.size_bytes != running.payload_bytes()) {
+  const EagerSum& sum = *running_.front();
+  const auto at = static_cast<size_t>(receiving_from_);
+  if (awaited_[at] == 0 || sum.admission().inbox->at(sum.use(), receiving_from_).has_data) return {};
+  Spare& spare = spares_[at];
+  if (spare.size_bytes != sum.payload_bytes()) {
     if (spare.data) memory_.GiveBack(std::move(spare.data), spare.size_bytes);
-    spare = {memory_.Take(running.payload_bytes()), running.payload_bytes()};
+    spare = {memory_.Take(sum.payload_bytes()), sum.payload_bytes()};
   }
   return {spare.data.get(), spare.data ? spare.size_bytes : 0};
 }
 
 Status Eager::OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) {
-  is_farewell_ = IsFarewell(head.data(), head.size());
-  if (is_farewell_) return Status::Ok();
+  if (const int left = FarewellOf(head.data()); left >= 0) {
+    is_farewell_ = is_farewell_ || left == receiving_from_;
+    farewells_.emplace(receiving_from_, left);
+    return left < world_->size ? Status::Ok() : refused_ = Unreadable(receiving_from_);
+  }
   ByteReader reader(head.data(), head.size());
   const EagerPut put = DecodePut(&reader);
   Landing& landing = landings_[static_cast<size_t>(receiving_from_)];
@@ -225,138 +239,105 @@ void Eager::OnData(size_t size_bytes) {
   landing.slot->received_bytes += size_bytes;
 }
 
-// ---- folding
-
-// Makes a copy of data that are scaled before they are sent, that the fold overwrites, or that do not exist, since a
-// rank that has joined sends zeros.
-void Eager::Running::MakeOwn() {
-  const auto is_own = [&](const CellTensor& tensor) {
-    const bool scaled = ScalesBeforeCrossing(tensor.dtype, reduction.reduce);
-    const bool is_room = IsHalf(tensor.dtype) && admission().set->size() > 2;
-    return tensor.input == nullptr || is_room || (scaled && !reduction.scale.IsIdentity());
-  };
-  if (std::none_of(tensors.begin(), tensors.end(), is_own)) return;
-  const FloatingPointScope scope;
-  own.resize(payload_bytes());
-  std::byte* to = own.data();
-  for (const CellTensor& tensor : tensors) {
-    const bool scaled = ScalesBeforeCrossing(tensor.dtype, reduction.reduce);
-    if (tensor.input != nullptr) {
-      Fold(tensor.dtype, reduction.reduce, &tensor.input, 1, tensor.element_count, scaled ? reduction.scale : Scale(),
-           to);
-    }
-    to += tensor.size_bytes();
-  }
-}
-
-// Returns whether everything is folded and sent.
-bool Eager::Progress(Running* running) {
-  running->FoldUpTo(Advanced(running));
-  if (!running->folded()) return false;
-  return std::all_of(running->peers.begin(), running->peers.end(), [&](const Peer& peer) {
-    return peer.rank == world_->rank || stream(peer.rank).sent_bytes() >= peer.sent_at;
+// Returns whether the result is taken, and this rank has sent all that it has to.
+bool Eager::Progress(EagerSum* sum) {
+  if (!sum->leads()) return sum->TakeResult();
+  if (!sum->has_partial()) return false;
+  if (sum->FoldUpTo(Advanced(sum)) && sum->collects()) RingGroup(*sum);
+  if (!sum->folded()) return false;
+  return std::all_of(sum->peers().begin(), sum->peers().end(), [&](const EagerSum::Peer& peer) {
+    return sum->IsMine(peer) || stream(peer.rank).sent_bytes() >= peer.sent_at;
   });
 }
 
-// Returns how many bytes have arrived from each rank and been sent to each, the least of all. Also sends data that
-// waited for a rank to arrive.
-size_t Eager::Advanced(Running* running) {
-  size_t least = running->payload_bytes();
-  for (Peer& peer : running->peers) {
-    if (peer.rank == world_->rank) continue;
-    const Inbox::Slot& slot = running->admission().inbox->at(running->use(), peer.rank);
+// Returns how many bytes have arrived from each group and been sent to each, the least of all. Also sends data that
+// waited for a group to arrive.
+size_t Eager::Advanced(EagerSum* sum) {
+  size_t least = sum->payload_bytes();
+  for (EagerSum::Peer& peer : sum->peers()) {
+    if (sum->IsMine(peer)) continue;
+    const Inbox::Slot& slot = sum->admission().inbox->at(sum->use(), peer.rank);
     if (slot.stamp != 0) {
-      if (std::exchange(peer.on_credit, false))
-        credit_used_[static_cast<size_t>(peer.rank)] -= running->payload_bytes();
-      if (peer.sent_at == Peer::kNotQueued) SendData(running, &peer);
+      if (std::exchange(peer.on_credit, false)) credit_used_[static_cast<size_t>(peer.rank)] -= sum->payload_bytes();
+      if (peer.sent_at == EagerSum::Peer::kNotQueued) SendData(sum, &peer);
     }
-    // With another stamp the rank means another operation, see IdTable::UsesSaid.
-    least = std::min(least, slot.stamp == running->admission().stamp() ? slot.received_bytes : 0);
+    // With another stamp the group means another operation, see IdTable::UsesSaid.
+    least = std::min(least, slot.stamp == sum->admission().stamp() ? slot.received_bytes : 0);
     const uint64_t sent = stream(peer.rank).sent_bytes();
-    const uint64_t begin = peer.sent_at == Peer::kNotQueued ? sent : peer.sent_at - running->payload_bytes();
+    const uint64_t begin = peer.sent_at == EagerSum::Peer::kNotQueued ? sent : peer.sent_at - sum->payload_bytes();
     least = std::min<uint64_t>(least, sent > begin ? sent - begin : 0);
   }
   return least;
 }
 
-// Folds in pieces of at least kFoldBytes, while the rest is under way, and the end of a tensor however short it is.
-void Eager::Running::FoldUpTo(size_t available_bytes) {
-  while (!folded()) {
-    const CellTensor& folding = tensors[folded_tensors];
-    const size_t width = SizeOf(folding.dtype);
-    const size_t here = available_bytes > offset_bytes ? available_bytes - offset_bytes : 0;
-    const size_t count = std::min(here / width, folding.element_count) - element;
-    const bool last = element + count == folding.element_count;
-    if (!last && count * width < kFoldBytes) return;
-    if (count > 0) FoldElements(count);
-    element += count;
-    if (!last) return;
-    offset_bytes += folding.size_bytes();
-    element = 0;
-    ++folded_tensors;
+// Wakes the other members of this group that take part.
+void Eager::RingGroup(const EagerSum& sum) const {
+  const ProcessSet& set = sum.set();
+  for (int position : set.layout.groups[static_cast<size_t>(set.group())]) {
+    const int rank = set.ranks[static_cast<size_t>(position)];
+    if (rank != world_->rank) world_->group->RingMember(world_->layout.member_of[static_cast<size_t>(rank)]);
   }
-}
-
-// Gives the same bits as an exchange by schedule, see AllreduceOnLinks and Runner::Fold.
-void Eager::Running::FoldElements(size_t count) {
-  const CellTensor& folding = tensors[folded_tensors];
-  if (folding.output == nullptr) return;
-  const FloatingPointScope scope;
-  const size_t done_bytes = element * SizeOf(folding.dtype), at = offset_bytes + done_bytes;
-  inputs.clear();
-  for (const Peer& peer : peers) {
-    const std::byte* input = admission().inbox->at(use(), peer.rank).data.get() + at;
-    if (peer.rank == rank)
-      input = own.empty() ? static_cast<const std::byte*>(folding.input) + done_bytes : own.data() + at;
-    inputs.push_back(input);
-  }
-  const Scale scale = ScalesBeforeCrossing(folding.dtype, reduction.reduce) ? Scale() : reduction.scale;
-  void* const output = static_cast<std::byte*>(folding.output) + done_bytes;
-  const bool rounded = IsHalf(folding.dtype) && inputs.size() > 2;
-  (rounded ? FoldRounded : Fold)(folding.dtype, reduction.reduce, inputs.data(), inputs.size(), count, scale, output);
 }
 
 // ---- ending
 
 // Clears the slots before the negotiation may give this buffer of the inbox to a later use.
-OperationPtr Eager::End(Running* running) {
-  const Admission& admission = running->admission();
-  for (const Peer& peer : running->peers) {
-    Inbox::Slot& slot = admission.inbox->at(running->use(), peer.rank);
-    if (slot.data) memory_.GiveBack(std::move(slot.data), running->payload_bytes());
+OperationPtr Eager::End(EagerSum* sum) {
+  const Admission& admission = sum->admission();
+  Forget(*sum);
+  for (const EagerSum::Peer& peer : sum->peers()) {
+    Inbox::Slot& slot = admission.inbox->at(sum->use(), peer.rank);
+    if (slot.data) memory_.GiveBack(std::move(slot.data), sum->payload_bytes());
     slot = Inbox::Slot();
   }
   std::lock_guard<std::mutex> lock(operations_->mutex);
   operations_->negotiation.EndEager(admission.ticket);
   operations_->by_ticket.Take(admission.ticket);
-  return running->operation;
+  return sum->operation();
+}
+
+// Nothing more is awaited for it.
+void Eager::Forget(const EagerSum& sum) {
+  if (!sum.leads()) return;
+  for (const EagerSum::Peer& peer : sum.peers()) {
+    if (!sum.IsMine(peer) && --awaited_[static_cast<size_t>(peer.rank)] == 0) --awaited_ranks_;
+  }
 }
 
 // ---- what goes wrong
 
 // Reports a closed connection only while an operation waits for it: ranks may also leave.
 void Eager::ReportClosed(std::vector<Sign>* signs) {
-  for (const auto& running : running_) {
-    for (const Peer& peer : running->peers) {
+  for (const auto& sum : running_) {
+    if (!sum->leads()) continue;
+    for (const EagerSum::Peer& peer : sum->peers()) {
       const auto at = static_cast<size_t>(peer.rank);
-      if (peer.rank == world_->rank || stream(peer.rank).open() || reported_closed_[at]) continue;
-      Inbox& inbox = *running->admission().inbox;
-      if (inbox.IsComplete(inbox.at(running->use(), peer.rank))) continue;
+      if (sum->IsMine(peer) || stream(peer.rank).open() || reported_closed_[at]) continue;
+      Inbox& inbox = *sum->admission().inbox;
+      if (inbox.IsComplete(inbox.at(sum->use(), peer.rank))) continue;
       reported_closed_[at] = true;
       signs->push_back({peer.rank, Sign::kClosed});
     }
   }
 }
 
+// The members of the group end the operation by themselves, for the reason that this rank has, or once they see that
+// there will be no result.
 void Eager::Recall(Ticket ticket) {
   ForgetSubmitted(ticket);
   const auto found = std::find_if(running_.begin(), running_.end(),
-                                  [ticket](const auto& running) { return running->admission().ticket == ticket; });
+                                  [ticket](const auto& sum) { return sum->admission().ticket == ticket; });
   if (found == running_.end()) return;
-  for (const Peer& peer : (*found)->peers) {
-    if (peer.rank == world_->rank) continue;
-    if (peer.on_credit) credit_used_[static_cast<size_t>(peer.rank)] -= (*found)->payload_bytes();
+  EagerSum& sum = **found;
+  Forget(sum);
+  for (EagerSum::Peer& peer : sum.peers()) {
+    if (!sum.leads() || sum.IsMine(peer)) continue;
+    if (peer.on_credit) credit_used_[static_cast<size_t>(peer.rank)] -= sum.payload_bytes();
     stream(peer.rank).Detach();
+  }
+  if (sum.leads() && sum.collects() && !sum.folded()) {
+    sum.GiveUp();
+    RingGroup(sum);
   }
   running_.erase(found);
 }
@@ -370,28 +351,50 @@ void Eager::ForgetSubmitted(Ticket ticket) {
 }
 
 bool Eager::MayComplete(const Operation& operation, const std::vector<int>& left) const {
-  const Admission& admission = operation.admission;
-  const bool runs = std::any_of(running_.begin(), running_.end(),
-                                [&](const auto& running) { return running->operation.get() == &operation; });
-  return runs && std::none_of(left.begin(), left.end(), [&](int rank) {
-           if (admission.set->PositionOf(rank) < 0 || world_->puts[static_cast<size_t>(rank)].open()) return false;
-           return admission.inbox->at(UsesIn(admission.stamp()), rank).stamp == 0;
-         });
+  const auto found = std::find_if(running_.begin(), running_.end(),
+                                  [&](const auto& sum) { return sum->operation().get() == &operation; });
+  if (found == running_.end()) return false;
+  const EagerSum& sum = **found;
+  return std::none_of(left.begin(), left.end(),
+                      [&](int rank) { return sum.set().PositionOf(rank) >= 0 && !MayHavePut(sum, rank); });
+}
+
+// A rank leaves when its operations are complete. So if the one that has left took part in this one, all have put their
+// data: those of its group are in the cells here, or on their way from its leader, which says so behind them.
+bool Eager::MayHavePut(const EagerSum& sum, int left) const {
+  const ProcessSet& set = sum.set();
+  if (sum.collects() && (sum.HasGivenUp() || !sum.AllHavePut())) return false;
+  const int group = set.layout.group_of[static_cast<size_t>(set.PositionOf(left))];
+  if (group == set.group() || !sum.leads()) return true;  // the leader ends what cannot be completed
+  const int leader = set.LeaderOf(group);
+  const bool has_said_all = !world_->puts[static_cast<size_t>(leader)].open() || farewells_.count({leader, left}) > 0;
+  return !has_said_all || sum.admission().inbox->at(sum.use(), leader).stamp != 0;
 }
 
 void Eager::Drop() {
   for (int rank : others_) stream(rank).Drop();
   running_.clear();
+  std::fill(awaited_.begin(), awaited_.end(), 0);
+  awaited_ranks_ = 0;
   std::lock_guard<std::mutex> lock(operations_->mutex);
   operations_->eager.clear();
 }
 
 void Eager::SayFarewell() {
-  const Bytes farewell = EncodeFarewell();
+  const Bytes farewell = EncodeFarewell(world_->rank);
   for (int rank : others_) {
     bool moved = false;
     stream(rank).Queue(farewell.data(), farewell.size());
     static_cast<void>(stream(rank).Flush(&moved));
+  }
+}
+
+void Eager::OnLeft(int rank) {
+  const auto at = static_cast<size_t>(rank), me = static_cast<size_t>(world_->rank);
+  if (world_->layout.group_of[at] != world_->layout.group_of[me]) return;
+  const Bytes farewell = EncodeFarewell(rank);
+  for (int other : others_) {
+    if (stream(other).open()) stream(other).Queue(farewell.data(), farewell.size());
   }
 }
 

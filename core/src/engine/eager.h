@@ -1,7 +1,10 @@
-// Eager operations on this rank (controller/inbox.h): sends this rank's data to the others, receives theirs, folds data
-// as soon as they are there from all, and says which operations are done.
+// Eager operations on this rank (controller/inbox.h): collects the data of its group, sends the group's partial to the
+// leaders of the others, receives theirs, folds partials as soon as they are there from all, and says which operations
+// are done.
 //
-//   Submit -> Operations::eager -> put streams          put streams -> inboxes -> fold -> EndEager
+//   Submit -> Operations::eager -> cells -> put streams          put streams -> inboxes -> fold -> cells -> EndEager
+//
+// Ranks that do not lead their group in an operation use only its cells. eager_sum.h draws one operation.
 //
 // Data are sent at once while the receiver has credit. Beyond that the head is sent alone, and the data follow when the
 // receiver has arrived, since they then fill memory for its own operation. Results may be written over inputs, so no
@@ -12,12 +15,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "engine/eager_sum.h"
 #include "engine/operations.h"
-#include "engine/small.h"
 #include "transport/poll.h"
-#include "transport/shm/cells.h"
 #include "transport/tcp/put_stream.h"
 #include "world/world.h"
 
@@ -57,6 +61,8 @@ class Eager final : private PutStream::Receiver {
   bool Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs);
   // Notes that the rank's stream can be read.
   void OnReadable(int rank) { readable_[static_cast<size_t>(rank)] = true; }
+  // Notes that a member of this group has left, and passes it on behind everything that this rank has put.
+  void OnLeft(int rank);
 
   // The operation will not be completed here; its memory is not touched any more.
   void Recall(Ticket ticket);
@@ -65,7 +71,7 @@ class Eager final : private PutStream::Receiver {
   void Drop();  // everything: the epoch is over
   bool idle() const { return running_.empty(); }
   int count() const { return static_cast<int>(running_.size()); }
-  // True when each pass reads the streams without asking the poller.
+  // True when each pass reads the streams that bring data, if any do, without asking the poller.
   bool asks() const;
 
   // Tells all that this rank leaves in good order. REQUIRES: nothing is under way.
@@ -74,32 +80,6 @@ class Eager final : private PutStream::Receiver {
   void Close();
 
  private:
-  // Another rank of the set, or this one.
-  struct Peer {
-    static constexpr uint64_t kNotQueued = ~uint64_t{0};
-    int rank = 0;
-    uint64_t sent_at = kNotQueued;  // where this rank's data for it end in the stream
-    bool on_credit = false;
-  };
-  // One operation under way, and how far it is folded.
-  struct Running {
-    OperationPtr operation;
-    int rank = 0;  // this one
-    std::vector<CellTensor> tensors;
-    Reduction reduction;
-    std::vector<std::byte> own;  // this rank's data, where they cannot be sent and folded from the tensors
-    std::vector<Peer> peers;     // by position
-    size_t folded_tensors = 0, offset_bytes = 0, element = 0;  // folded up to here
-    std::vector<const void*> inputs;                           // of one fold
-
-    const Admission& admission() const { return operation->admission; }
-    uint64_t use() const { return UsesIn(admission().stamp()); }
-    size_t payload_bytes() const { return admission().inbox->payload_bytes(); }
-    bool folded() const { return folded_tensors == tensors.size(); }
-    void MakeOwn();
-    void FoldUpTo(size_t available_bytes);
-    void FoldElements(size_t count);
-  };
   struct Landing {  // where the data that a stream receives go
     std::shared_ptr<Inbox> inbox;
     Inbox::Slot* slot = nullptr;
@@ -113,15 +93,20 @@ class Eager final : private PutStream::Receiver {
   bool BeginSubmitted();
   void Begin(OperationPtr operation);
   void ForgetSubmitted(Ticket ticket);
-  void PutTo(Running* running, int position);
-  void SendHead(const Running& running, int rank, size_t payload_bytes);
-  void SendData(Running* running, Peer* peer);
+  bool LookAtCells();
+  void PutToOthers(EagerSum* sum);
+  void PutTo(EagerSum* sum, EagerSum::Peer* peer);
+  void SendHead(const EagerSum& sum, int rank, size_t payload_bytes);
+  void SendData(EagerSum* sum, EagerSum::Peer* peer);
   bool MoveBytes(std::vector<Sign>* signs);
   void Flush(int rank, bool* moved, std::vector<Sign>* signs);
   void Receive(int rank, bool* moved, std::vector<Sign>* signs);
-  bool Progress(Running* running);  // true when it is done
-  size_t Advanced(Running* running);
-  OperationPtr End(Running* running);
+  bool Progress(EagerSum* sum);  // true when it is done
+  size_t Advanced(EagerSum* sum);
+  OperationPtr End(EagerSum* sum);
+  void RingGroup(const EagerSum& sum) const;
+  void Forget(const EagerSum& sum);
+  bool MayHavePut(const EagerSum& sum, int left) const;
   void ReportClosed(std::vector<Sign>* signs);
   PutStream& stream(int rank) { return world_->puts[static_cast<size_t>(rank)]; }
 
@@ -137,13 +122,16 @@ class Eager final : private PutStream::Receiver {
   Poller* const poller_;
   std::vector<int> others_;              // with a stream
   std::vector<OperationPtr> submitted_;  // empty between passes; kept for its memory
-  std::vector<std::unique_ptr<Running>> running_;
+  std::vector<std::unique_ptr<EagerSum>> running_;
+  std::vector<int> awaited_;         // by rank: running operations to which it puts
+  int awaited_ranks_ = 0;            // ranks to which that applies
   std::vector<size_t> credit_used_;  // by rank
   std::vector<Landing> landings_;    // by rank
   std::vector<Spare> spares_;        // by rank
   std::vector<bool> watched_for_writing_, reported_closed_, readable_;
+  std::set<std::pair<int, int>> farewells_;  // (stream's rank, rank that has left)
   int receiving_from_ = 0;
-  bool is_farewell_ = false;  // the head just received was a farewell
+  bool is_farewell_ = false;  // the head just received was the sender's farewell
   Status refused_;
   KeptMemory memory_;
 };

@@ -226,6 +226,7 @@ void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
 void ProgressLoop::OnLeft(int rank) {
   if (rank == world_->rank) return;
   const EpochEnd left = failures_.OnLeft(rank);
+  eager_.OnLeft(rank);
   // Its data came before the message that it leaves, so small operations that it took part in can complete.
   if (CompleteReady(world_, operations_)) progress_lock_->NotifyWaiters();
   failures_.Break(left);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
 #include "common/log.h"
 #include "engine/stacks.h"
@@ -145,7 +146,7 @@ std::vector<Wait> StallInspector::Waits(TimePoint now) {
   for (OperationPtr& operation : operations_->by_ticket.All()) {
     if (operation->submitted == TimePoint()) operation->submitted = now;
     const int64_t waited_ms = MillisecondsBetween(operation->submitted, now);
-    if (waited_ms >= kStuckMs && !operation->named() && !operation->stuck_reported) {
+    if (!operation->stuck_reported && waited_ms >= StuckAfterMs(*operation)) {
       operation->stuck_reported = true;
       operations_->negotiation.ReportStuck(operation->admission.ticket);
       operations_->has_outgoing = true;
@@ -153,6 +154,15 @@ std::vector<Wait> StallInspector::Waits(TimePoint now) {
     waits.push_back({std::move(operation), waited_ms, {}});
   }
   return waits;
+}
+
+// How long the operation may wait before rank 0 hears of it, and all ranks that have come describe it again. Other groups
+// do not know which member of a group has not come to an eager operation; rank 0 then does.
+int64_t StallInspector::StuckAfterMs(const Operation& operation) const {
+  if (!operation.named()) return kStuckMs;
+  const Admission& admission = operation.admission;
+  const bool is_between_groups = admission.inbox && admission.set->layout.shard_count() > 1;
+  return is_between_groups ? patience_ms_ / 2 : std::numeric_limits<int64_t>::max();
 }
 
 // This rank's join, once rank 0 is told of it; else null.

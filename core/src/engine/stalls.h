@@ -75,6 +75,7 @@ class StallInspector {
 
  private:
   std::vector<Wait> Waits(TimePoint now);
+  int64_t StuckAfterMs(const Operation& operation) const;
   void AddJoin(TimePoint now, std::vector<Wait>* waits) const;
   void NameMissing(std::vector<Wait>* waits) const;
   std::vector<int> WhoIsMissing(const Operation& operation) const;

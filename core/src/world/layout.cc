@@ -61,7 +61,7 @@ std::vector<int> Counterparts(const Layout& layout, int rank) {
 
 bool HasPutStreams(const Layout& layout) {
   constexpr int kMostRanks = 64;  // each rank needs one more descriptor for each other rank
-  return layout.group_count() == layout.size() && layout.size() > 1 && layout.size() <= kMostRanks;
+  return layout.group_count() > 1 && layout.size() <= kMostRanks;
 }
 
 }  // namespace farandole

@@ -36,7 +36,8 @@ CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes
 }
 
 void CellBuffer::Clear() {
-  for (int member = 0; member < member_count_; ++member) line(member)->stamp.store(0, std::memory_order_release);
+  const int parts = member_count_ + (has_result_ ? 1 : 0);
+  for (int part = 0; part < parts; ++part) line(part)->stamp.store(0, std::memory_order_release);
 }
 
 void CellBuffer::AskForLinesOf(int member) const {

@@ -12,6 +12,10 @@
 //   put k + 1. Each member puts k + 1 only after it has read all of use k, so those reads precede the writes.
 // So while a member waits for k, another member's number in this buffer is k - 2 or k, never more.
 //
+// A group that is one of several has one more part, for the result: its leader folds the inputs, exchanges the partial
+// with other leaders, writes the result there, and stamps it. The others read it instead of the inputs. Both facts hold
+// as before, since no member puts k + 1 before it has read the result of use k.
+//
 // A CellBuffer points into the group's segment and owns no memory. One thread at a time uses the part of a member.
 #pragma once
 
@@ -59,6 +63,22 @@ class CellBuffer {
   // REQUIRES: this member has put, and no other thread changes its line.
   void AskForBell(int member) { line(member)->stamp.fetch_or(kWantsBell); }
 
+  // ---- the result, behind the parts of the members
+  static CellBuffer WithResult(std::byte* memory, int member_count, size_t payload_bytes) {
+    CellBuffer buffer(memory, member_count, payload_bytes);
+    buffer.has_result_ = true;
+    return buffer;
+  }
+  static size_t BytesWithResult(int member_count, size_t payload_bytes) {
+    return BytesFor(member_count + 1, payload_bytes);
+  }
+  std::byte* result() const { return payload_to_write(member_count_); }
+  // Tells the members that the result of this use is complete; or that there will be none.
+  void AnnounceResult(uint64_t stamp) const { line(member_count_)->stamp.store(stamp, std::memory_order_release); }
+  void GiveUpResult(uint64_t stamp) const { AnnounceResult(stamp | kGivenUp); }
+  bool HasResult(uint64_t stamp) const { return StampOfResult() == stamp; }
+  bool HasGivenUp(uint64_t stamp) const { return StampOfResult() == (stamp | kGivenUp); }
+
   // The payload of a member.
   const std::byte* payload(int member) const {
     return memory_ + static_cast<size_t>(member) * stride_bytes_ + payload_offset_;
@@ -73,7 +93,9 @@ class CellBuffer {
     std::byte payload[kInLineBytes];
     std::atomic<uint64_t> stamp;
   };
+  static constexpr uint64_t kGivenUp = kWantsBell;  // in the stamp of the result
   static size_t StrideOf(size_t payload_bytes);
+  uint64_t StampOfResult() const { return line(member_count_)->stamp.load(std::memory_order_acquire); }
 
   Line* line(int member) const {
     return reinterpret_cast<Line*>(memory_ + static_cast<size_t>(member) * stride_bytes_);
@@ -84,6 +106,7 @@ class CellBuffer {
   size_t stride_bytes_;
   size_t payload_offset_;
   int member_count_;
+  bool has_result_ = false;
 };
 
 }  // namespace farandole

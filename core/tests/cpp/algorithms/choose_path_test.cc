@@ -18,7 +18,7 @@ PathFacts SumAmong(const std::vector<int>& group_sizes) {
   facts.group_count = static_cast<int>(group_sizes.size());
   facts.largest_group = *std::max_element(group_sizes.begin(), group_sizes.end());
   facts.size_bytes = 4;
-  facts.can_put = facts.largest_group == 1 && facts.group_count > 1;
+  facts.can_put = facts.group_count > 1;
   return facts;
 }
 
@@ -29,7 +29,7 @@ TEST(ChoosePath, EveryLayoutHasItsPathForSmallAndForLargeSums) {
   } kCases[] = {
       {{1}, PathKind::kSolo, PathKind::kSolo},         {{2}, PathKind::kCells, PathKind::kStaged},
       {{64}, PathKind::kCells, PathKind::kStaged},     {{65}, PathKind::kStaged, PathKind::kStaged},
-      {{1, 1, 1}, PathKind::kEager, PathKind::kLinks}, {{2, 1}, PathKind::kTwoLevel, PathKind::kTwoLevel},
+      {{1, 1, 1}, PathKind::kEager, PathKind::kLinks}, {{2, 1}, PathKind::kEager, PathKind::kTwoLevel},
   };
   for (const auto& c : kCases) {
     PathFacts facts = SumAmong(c.groups);
@@ -51,16 +51,17 @@ TEST(ChoosePath, ARankAcceptsThePathsThatRankZeroMayHaveChosen) {
   EXPECT_TRUE(IsPossible(PathKind::kEager, far));
   EXPECT_FALSE(IsPossible(PathKind::kCells, far));
   EXPECT_TRUE(IsPossible(PathKind::kTwoLevel, mixed));
-  EXPECT_FALSE(IsPossible(PathKind::kEager, mixed));
-  pair.size_bytes = far.size_bytes = 64 * kMegabyte;
+  EXPECT_TRUE(IsPossible(PathKind::kEager, mixed));
+  pair.size_bytes = far.size_bytes = mixed.size_bytes = 64 * kMegabyte;
   EXPECT_FALSE(IsPossible(PathKind::kCells, pair));
   EXPECT_FALSE(IsPossible(PathKind::kEager, far));
+  EXPECT_FALSE(IsPossible(PathKind::kEager, mixed));
 }
 
 TEST(ChoosePath, LimitsAreTheLargestSizesOfCellsAndEager) {
   PathFacts cells = SumAmong({3}), eager = SumAmong({1, 1, 1});
   cells.size_bytes = CellLimitBytes(3);
-  eager.size_bytes = EagerLimitBytes(3);
+  eager.size_bytes = EagerLimitBytes(3, 1);
   EXPECT_EQ(ChoosePath(cells), PathKind::kCells);
   EXPECT_EQ(ChoosePath(eager), PathKind::kEager);
   EXPECT_EQ(ChoosePath((++cells.size_bytes, cells)), PathKind::kStaged);

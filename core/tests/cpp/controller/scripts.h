@@ -30,7 +30,7 @@ inline Description Sum(const std::string& name, int64_t elements, int set = 0) {
   description.signature.tensors = {{DType::kInt64, {elements}}};
   return description;
 }
-// Small wherever the set's ranks share memory, eager where no two do. The elements say which ranks took part, so there
+// Small where all ranks of the set share memory, eager elsewhere. The elements say which ranks took part, so there
 // are at least as many as ranks.
 inline Description Small(const std::string& name, int set = 0) { return Sum(name, 8, set); }
 inline Description Large(const std::string& name, int set = 0) { return Sum(name, 1 << 17, set); }

@@ -312,24 +312,11 @@ bool SimulatedJob::DeliverPutFrom(int from, int to) {
 
 bool SimulatedJob::TakeEager(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
+  if (rank.gone) return false;
   for (const auto& [ticket, operation] : rank.in_flight) {
-    if (rank.gone || !operation->admission.inbox || !HasAll(*operation)) continue;
-    const std::shared_ptr<Operation> done = operation;
-    const ProcessSet& set = *done->admission.set;
-    std::vector<int64_t> sums = DataOf(*done);
-    for (int member : set.ranks) {
-      Inbox::Slot& slot = done->admission.inbox->at(UsesIn(done->admission.stamp()), member);
-      if (slot.data) {
-        const auto* const theirs = reinterpret_cast<const int64_t*>(slot.data.get());
-        for (size_t i = 0; i < sums.size(); ++i) sums[i] += theirs[i];
-      }
-      slot = Inbox::Slot();
-    }
-    CheckSmall(rank, *done, sums);
-    rank.negotiation.EndEager(ticket);
-    Remove(&rank, ticket);
-    Finish(&rank, *done, Status::Ok());
-    return true;
+    if (!operation->admission.inbox) continue;
+    const std::shared_ptr<Operation> eager = operation;
+    if (GoOnWithEager(&rank, eager)) return true;
   }
   return false;
 }

@@ -118,10 +118,16 @@ class SimulatedJob {
   bool EnterHeld(Rank* rank);
   bool Enter(Rank* rank, const std::shared_ptr<Operation>& operation);
   void Put(const Operation& operation);
+  void PutIntoCells(const Operation& operation, CellBuffer cells, int member, bool wants_bell);
+  bool GoOnWithEager(Rank* rank, const std::shared_ptr<Operation>& operation);
   void PutToOthers(int r, const Operation& operation);
-  std::vector<int64_t> DataOf(const Operation& operation) const;
+  static std::vector<std::pair<size_t, size_t>> TensorsOf(const Operation& operation);
+  std::vector<int64_t> PartialOf(const Operation& operation) const;
+  std::vector<int64_t> SumOfAll(const Operation& operation) const;
+  void EndEager(Rank* rank, const std::shared_ptr<Operation>& operation, const std::vector<int64_t>& sums);
   bool HasAll(const Operation& operation) const;
   bool IsHere(const Admission& admission, const Inbox::Slot& slot) const;
+  static bool WillComplete(const Admission& admission, int left);
   bool AppendToLog(Rank* rank);
   bool JoinIfIdle(Rank* rank);
   bool LeaveIfIdle(Rank* rank);
@@ -173,7 +179,9 @@ struct SimulatedJob::Operation {
   Call call;
   Admission admission;
   bool invited = false;
-  bool taken = false;  // by a thread that folds it
+  bool taken = false;        // by a thread that folds it
+  bool begun = false;        // eager: it has put what it puts
+  bool has_partial = false;  // eager: it has put its group's partial to the others
   bool stuck_reported = false;
   std::vector<int64_t> counts;
   int set() const { return call.description.signature.set; }

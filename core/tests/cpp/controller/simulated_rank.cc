@@ -1,5 +1,6 @@
 // SimulatedJob: what a rank's engine does.
 #include <algorithm>
+#include <cstring>
 
 #include "controller/described.h"
 #include "controller/simulated_job.h"
@@ -125,7 +126,7 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
       Remove(rank, admission.ticket);
     if (arrived == Negotiation::Arrived::kRetired) admission.inbox.reset();
     if (admission.inbox) {
-      PutToOthers(rank->number, *operation);
+      if (random_() % 2 == 0) GoOnWithEager(rank, operation);
     } else if (arrived == Negotiation::Arrived::kLast) {
       rank->to_append.push_back(admission);
       if (random_() % 2 == 0) AppendToLog(rank);
@@ -135,9 +136,13 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
   return true;
 }
 
+void SimulatedJob::Put(const Operation& operation) {
+  PutIntoCells(operation, *operation.admission.cells, operation.admission.set->position, random_() % 2 == 0);
+}
+
 // The data say whose they are and of which call: each rank fills the element of its own position, and the sum has all
 // of them.
-void SimulatedJob::Put(const Operation& operation) {
+void SimulatedJob::PutIntoCells(const Operation& operation, CellBuffer cells, int member, bool wants_bell) {
   const Signature& signature = operation.call.description.signature;
   std::vector<std::vector<int64_t>> data;
   std::vector<CellTensor> tensors;
@@ -148,25 +153,99 @@ void SimulatedJob::Put(const Operation& operation) {
     if (position < elements) values[position] = static_cast<int64_t>(operation.call.tag);
     tensors.push_back({operation.invited ? nullptr : values.data(), nullptr, tensor.dtype, elements});
   }
-  CellBuffer cells = *operation.admission.cells;
-  cells.Put(operation.admission.set->position, tensors.data(), tensors.size(), operation.admission.stamp(),
-            random_() % 2 == 0);
+  cells.Put(member, tensors.data(), tensors.size(), operation.admission.stamp(), wants_bell);
 }
 
-std::vector<int64_t> SimulatedJob::DataOf(const Operation& operation) const {
+// ---- eager operations, as EagerSum (engine/eager_sum.h) and Eager do them
+
+// Takes one step, if one can be taken.
+bool SimulatedJob::GoOnWithEager(Rank* rank, const std::shared_ptr<Operation>& operation) {
+  const Admission& admission = operation->admission;
+  const bool leads = admission.set->member() == 0;
+  if (!operation->begun) {
+    operation->begun = true;
+    if (admission.group_cells) PutIntoCells(*operation, *admission.group_cells, admission.set->member(), false);
+    return true;
+  }
+  const bool collected = !admission.group_cells || admission.group_cells->AllHavePut(admission.stamp());
+  if (leads && collected && !operation->has_partial) {
+    operation->has_partial = true;
+    PutToOthers(rank->number, *operation);
+    return true;
+  }
+  if (leads && operation->has_partial && HasAll(*operation)) {
+    const std::vector<int64_t> sums = SumOfAll(*operation);
+    if (admission.group_cells) {
+      std::memcpy(admission.group_cells->result(), sums.data(), sums.size() * sizeof(int64_t));
+      admission.group_cells->AnnounceResult(admission.stamp());
+    }
+    EndEager(rank, operation, sums);
+    return true;
+  }
+  if (leads || !admission.group_cells->HasResult(admission.stamp())) return false;
+  const auto* const result = reinterpret_cast<const int64_t*>(admission.group_cells->result());
+  EndEager(rank, operation, {result, result + admission.inbox->payload_bytes() / sizeof(int64_t)});
+  return true;
+}
+
+// Returns the first element and the number of elements of each tensor, in the vector of all.
+std::vector<std::pair<size_t, size_t>> SimulatedJob::TensorsOf(const Operation& operation) {
+  std::vector<std::pair<size_t, size_t>> tensors;
+  size_t begin = 0;
+  for (const TensorSpec& tensor : operation.call.description.signature.tensors) {
+    tensors.emplace_back(begin, static_cast<size_t>(ElementCount(tensor.shape)));
+    begin += tensors.back().second;
+  }
+  return tensors;
+}
+
+std::vector<int64_t> SimulatedJob::PartialOf(const Operation& operation) const {
+  const Admission& admission = operation.admission;
   std::vector<int64_t> data(static_cast<size_t>(operation.call.description.signature.TotalBytes()) / sizeof(int64_t),
                             0);
-  const auto position = static_cast<size_t>(operation.admission.set->position);
-  if (!operation.invited && position < data.size()) data[position] = static_cast<int64_t>(operation.call.tag);
+  for (int m = 0; admission.group_cells && m < admission.group_cells->member_count(); ++m) {
+    const auto* const theirs = reinterpret_cast<const int64_t*>(admission.group_cells->payload(m));
+    for (size_t i = 0; i < data.size(); ++i) data[i] += theirs[i];
+  }
+  if (admission.group_cells || operation.invited) return data;
+  const auto position = static_cast<size_t>(admission.set->position);
+  for (const auto& [begin, elements] : TensorsOf(operation)) {
+    if (position < elements) data[begin + position] = static_cast<int64_t>(operation.call.tag);
+  }
   return data;
+}
+
+std::vector<int64_t> SimulatedJob::SumOfAll(const Operation& operation) const {
+  const Admission& admission = operation.admission;
+  std::vector<int64_t> sums = PartialOf(operation);
+  for (int g = 0; g < admission.set->layout.group_count(); ++g) {
+    const Inbox::Slot& slot = admission.inbox->at(UsesIn(admission.stamp()), admission.set->LeaderOf(g));
+    const auto* const theirs = reinterpret_cast<const int64_t*>(slot.data.get());
+    for (size_t i = 0; theirs != nullptr && i < sums.size(); ++i) sums[i] += theirs[i];
+  }
+  return sums;
+}
+
+void SimulatedJob::EndEager(Rank* rank, const std::shared_ptr<Operation>& operation, const std::vector<int64_t>& sums) {
+  const Admission& admission = operation->admission;
+  for (int g = 0; g < admission.set->layout.group_count(); ++g)
+    admission.inbox->at(UsesIn(admission.stamp()), admission.set->LeaderOf(g)) = Inbox::Slot();
+  for (const auto& [begin, elements] : TensorsOf(*operation)) {
+    const auto first = sums.begin() + static_cast<std::ptrdiff_t>(begin);
+    CheckSmall(*rank, *operation, {first, first + static_cast<std::ptrdiff_t>(elements)});
+  }
+  rank->negotiation.EndEager(admission.ticket);
+  Remove(rank, admission.ticket);
+  Finish(rank, *operation, Status::Ok());
 }
 
 // Some ranks send a head alone first, and their data later.
 void SimulatedJob::PutToOthers(int r, const Operation& operation) {
   const Admission& admission = operation.admission;
-  const std::vector<int64_t> data = DataOf(operation);
+  const std::vector<int64_t> data = PartialOf(operation);
   const auto bytes = static_cast<uint32_t>(data.size() * sizeof(int64_t));
-  for (int other : admission.set->ranks) {
+  for (int g = 0; g < admission.set->layout.group_count(); ++g) {
+    const int other = admission.set->LeaderOf(g);
     if (other == r) continue;
     std::deque<Parcel>& queue = puts_[{r, other}];
     const EagerPut head{admission.id, admission.serial, admission.stamp(), admission.round, 0};
@@ -179,9 +258,9 @@ void SimulatedJob::PutToOthers(int r, const Operation& operation) {
 bool SimulatedJob::HasAll(const Operation& operation) const {
   const Admission& admission = operation.admission;
   int here = 0;
-  for (int member : admission.set->ranks)
-    here += IsHere(admission, admission.inbox->at(UsesIn(admission.stamp()), member));
-  return here == admission.set->size() - 1;
+  for (int g = 0; g < admission.set->layout.group_count(); ++g)
+    here += IsHere(admission, admission.inbox->at(UsesIn(admission.stamp()), admission.set->LeaderOf(g)));
+  return here == admission.set->layout.group_count() - 1;
 }
 
 bool SimulatedJob::IsHere(const Admission& admission, const Inbox::Slot& slot) const {
@@ -329,16 +408,27 @@ void SimulatedJob::HandleJoinEnd(Rank* rank, const Negotiation::Event& event) {
 // Everything that the rank took part in is done here or can be done now.
 void SimulatedJob::HandleLeft(Rank* rank, int left) {
   ++rank->lefts_seen;
-  while (DeliverPutFrom(left, rank->number)) continue;  // its connections end after what it has sent
+  // The connections of its group end, or say that it has left, after what was sent for its operations.
+  for (int member : layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(left)])]) {
+    while (DeliverPutFrom(member, rank->number)) continue;
+  }
   for (const auto& [ticket, operation] : rank->in_flight) {
     const bool took_part = CallOf(operation->call.tag, left) != nullptr;
     const Admission& admission = operation->admission;
     bool ready = admission.cells && rank->negotiation.IsReady(admission);
-    if (took_part && admission.inbox)
-      ready = admission.inbox->IsComplete(admission.inbox->at(UsesIn(admission.stamp()), left));
+    if (took_part && admission.inbox) ready = WillComplete(admission, left);
     if (took_part && !ready)
       Complain("rank " + std::to_string(left) + " left before " + operation->call.description.name);
   }
+}
+
+// As Eager::MayHavePut has it.
+bool SimulatedJob::WillComplete(const Admission& admission, int left) {
+  const ProcessSet& set = *admission.set;
+  if (admission.group_cells && !admission.group_cells->AllHavePut(admission.stamp())) return false;
+  const int group = set.layout.group_of[static_cast<size_t>(set.PositionOf(left))];
+  if (group == set.group() || set.member() != 0) return true;
+  return admission.inbox->IsComplete(admission.inbox->at(UsesIn(admission.stamp()), set.LeaderOf(group)));
 }
 
 // ---- completing

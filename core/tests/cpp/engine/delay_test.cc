@@ -185,7 +185,28 @@ TEST_P(LateRankTest, TheDeadlineErrorOfEveryRankTellsWhereItWas) {
   SetStackFunction(nullptr);
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, LateRankTest, testing::Values(std::vector<int>{3}, std::vector<int>{1, 1, 1}));
+// The name is known, so no rank describes the operation, and other machines see only that a group has not come.
+TEST_P(LateRankTest, ARankThatIsLateToAKnownSumIsNamedOnEachMachine) {
+  const size_t warnings = GetParam().size() == 1 ? 1 : 2;
+  Settings settings;
+  settings.warn_after_ms = 1000;
+  const Said said;
+  const std::string warning = "rank 2 \\(host [^)]*\\) has kept allreduce 'known' waiting for ";
+  const auto body = [&](Engine& engine) {
+    for (int use = 0; use < 4; ++use) {
+      if (use == 3 && engine.rank() == 2) AwaitThat([&] { return CountOf(said.text(), warning) >= warnings; });
+      auto values = Values<float>(engine.rank(), 10, use);
+      ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "known")).ok());
+      ExpectSum(values, engine.size(), use);
+    }
+  };
+  RunRanks(GetParam(), body, settings);
+  EXPECT_EQ(CountOf(said.text(), warning), warnings) << said.text();
+  EXPECT_EQ(CountOf(said.text(), " waiting for "), warnings) << said.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, LateRankTest,
+                         testing::Values(std::vector<int>{3}, std::vector<int>{1, 1, 1}, std::vector<int>{1, 2}));
 
 // Rank 0 has more batches than rank 1, which goes on to something else. Names are known where they were used before.
 struct MutualWait {

@@ -1,5 +1,4 @@
-// Allreduces between ranks that share no memory: from the second use of a name on they are eager, and the results do
-// not show it.
+// Allreduces between several groups: from the second use of a name on they are eager, and the results do not show it.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -21,7 +20,8 @@ constexpr int kUses = 4;
 
 class EagerTest : public testing::TestWithParam<std::vector<int>> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, EagerTest,
-                         testing::Values(std::vector<int>{1, 1}, std::vector<int>{1, 1, 1}, std::vector<int>(5, 1)));
+                         testing::Values(std::vector<int>{1, 1}, std::vector<int>{1, 1, 1}, std::vector<int>(5, 1),
+                                         std::vector<int>{2, 2}, std::vector<int>{1, 3}, std::vector<int>{2, 1, 3}));
 
 std::vector<uint8_t> RandomBytes(DType dtype, size_t count, int rank) {
   std::mt19937 random(static_cast<unsigned>(rank + 1));
@@ -94,8 +94,10 @@ TEST_P(EagerTest, ASteadyStateSendsNoMessageToTheCoordinator) {
 
 // More data than any rank has credit for, in another order on each rank.
 TEST_P(EagerTest, ManyInFlightInAnyOrderComeToAnEnd) {
-  RunRanks(GetParam(), [](Engine& engine) {
-    const auto limit = static_cast<size_t>(EagerLimitBytes(engine.size()));
+  const std::vector<int>& groups = GetParam();
+  const int largest = *std::max_element(groups.begin(), groups.end());
+  const auto limit = static_cast<size_t>(EagerLimitBytes(static_cast<int>(groups.size()), largest));
+  RunRanks(groups, [limit](Engine& engine) {
     const size_t count = limit / sizeof(float), names = 3 * Eager::kCreditBytes / limit;
     std::mt19937 random(static_cast<unsigned>(engine.rank()));
     std::vector<std::vector<float>> values(names);
@@ -131,6 +133,22 @@ TEST_P(EagerTest, WhoLeavesLeavesNobodyWaiting) {
       engine.Shutdown();
     });
   }
+}
+
+// The others have begun the sum, and neither its group nor another one waits for it for ever.
+TEST_P(EagerTest, WhoLeavesWithoutASumEndsItOnEveryOtherRank) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    for (int i = 0; i < kUses; ++i) {
+      auto values = Values<float>(engine.rank(), 100, i);
+      ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "last")).ok());
+    }
+    if (engine.rank() == engine.size() - 1) return engine.Shutdown();
+    auto values = Values<float>(engine.rank(), 100);
+    const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "last"));
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("rank " + std::to_string(engine.size() - 1)), std::string::npos)
+        << status.message();
+  });
 }
 
 TEST_P(EagerTest, ANameThatIsUsedOtherwiseIsDescribedAnew) {
