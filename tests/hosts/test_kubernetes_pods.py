@@ -64,12 +64,13 @@ class Pods:
         assert done.returncode == 0, done.stderr
         self.secret, self.service, self.job = yaml.safe_load_all(done.stdout)
 
-    def publish(self) -> None:
+    def publish(self, ipv6: bool = False) -> None:
         """The names of the Service become known, as <pod>.<service>."""
         name, service = self.job["metadata"]["name"], self.job["spec"]["template"]["spec"]["subdomain"]
         assert service == self.service["metadata"]["name"]
         with self._names.open("a") as names:
-            names.writelines(f"{host.address} {name}-{pod}.{service}\n" for pod, host in enumerate(self.hosts))
+            for pod, host in enumerate(self.hosts):
+                names.write(f"{host.address6 if ipv6 else host.address} {name}-{pod}.{service}\n")
 
     def start(self, pod: int, index: int | None = None, key: str = "") -> Job:
         """The container of a pod. `key`: of another Secret, in base64."""
@@ -147,6 +148,14 @@ def test_pods_are_one_job_whose_names_come_late(pods: Callable[..., Pods], count
             for rank in (2 * pod, 2 * pod + 1)
         ]
     await_nothing(made.hosts)
+
+
+def test_pods_with_ipv6_alone_meet(pods: Callable[..., Pods]) -> None:
+    made = pods(PLACES)
+    made.publish(ipv6=True)
+    results = [job.finish() for job in [made.start(pod) for pod in range(2)]]
+    assert [(code, err) for code, _, err in results] == [(0, "")] * 2
+    assert all(out.count(f" {made.hosts[0].address6}\n") == 2 for _, out, _ in results)
 
 
 def test_a_failing_rank_ends_all_pods_quickly_with_its_code(pods: Callable[..., Pods]) -> None:

@@ -39,6 +39,7 @@ _AGAIN_SECONDS = 0.5  # between two looks at a name, or two tries of an address
 _TELL_AFTER_SECONDS = 10.0  # a start that takes no longer needs no explanation
 _FLUSH_SECONDS = 2.0
 _MOST_GUESTS = 512  # that have not proved themselves
+_LATER_SECONDS = 10.0
 _REFUSALS = 2  # the first may be a node 0 that has just ended
 
 
@@ -69,6 +70,10 @@ class Meeting:
         """The sentence about what is waited for."""
         raise NotImplementedError
 
+    def limit_s(self) -> float:
+        """How long the start may take."""
+        return self.options.wait_s
+
     def await_(self, is_there: Callable[[], bool], seconds: float = float("inf")) -> None:
         """Turn the loop until something is there, for so long at most. Raises MeetingError."""
         until = time.monotonic() + seconds
@@ -84,15 +89,15 @@ class Meeting:
         if self.is_over():
             raise MeetingError("", 128 + signal.SIGKILL)
         waited_s = time.monotonic() - self._began
-        if waited_s >= self.options.wait_s:
+        if waited_s >= self.limit_s():
             raise MeetingError(self.late())
         if waited_s >= _TELL_AFTER_SECONDS and not self._told:
             self._told = True
             self.tell(self.waits_for())
 
     def look_up(self) -> list[str]:
-        """The addresses of node 0's name; none where it is not known, or not yet."""
-        if "%" in self.options.host or ":" in self.options.host:
+        """The addresses of node 0's name, IPv4 first; none where it is not known, or not yet."""
+        if ":" in self.options.host:
             return [self.options.host]
         found: list[str] = []
 
@@ -107,7 +112,7 @@ class Meeting:
         thread.start()
         self.await_(lambda: not thread.is_alive())
         thread.join()
-        return list(dict.fromkeys(found))
+        return sorted(dict.fromkeys(found), key=lambda address: ":" in address)
 
     def flush(self, those: Iterable[Channel]) -> None:
         """Let the kernel have what was said."""
@@ -262,14 +267,14 @@ class Guest(Meeting):
     """A node that comes to node 0."""
 
     _answer: dict[str, Any] | None = None
-    _last: str = ""  # why it was not reached
+    _last: str = "it was not looked for yet"  # why it was not reached; "" once it was
     _refusals: int = 0
 
     def gather(self) -> tuple[roll.Gathered, dict[int, Channel], list[socket.socket]]:
         """Come to node 0, and wait with it for the others. Raises MeetingError."""
         while True:
             found = self.look_up()
-            self._last = "" if found else f"{self.options.host} is no name that this host knows"
+            self._last = "it is being reached" if found else f"{self.options.host} is no name that this host knows"
             for address in found:
                 if (channel := self._reach(address)) is not None and (gathered := self._join(channel)) is not None:
                     return gathered, {0: channel}, []
@@ -283,7 +288,11 @@ class Guest(Meeting):
                 f"{who} did not reach node 0 at {self.options.meeting_point} within {self.options.wait_s:g} s: "
                 f"{self._last}; look at node 0's log, and at --rendezvous."
             )
-        return f"{who} reached node 0, and the job did not start within {self.options.wait_s:g} s: see node 0's log."
+        return f"{who} reached node 0, and the job did not start within {self.limit_s():g} s: see node 0's log."
+
+    def limit_s(self) -> float:
+        """See Meeting. A node that has reached node 0 waits for its word, which names those that are missing."""
+        return self.options.wait_s if self._last else 2 * self.options.wait_s + _LATER_SECONDS
 
     def waits_for(self) -> str:
         """See Meeting."""
