@@ -22,7 +22,7 @@ KEY = bytes(range(32))
 
 
 def talk(listener: Proof, caller: Proof, piece: int, after: bytes = b"") -> tuple[bytes, bytes]:
-    """Bytes go to and fro in pieces; those that each side got after the proof. `after`: the listener says it next."""
+    """Bytes go both ways in pieces; those that each side got after the proof. `after`: the listener says it next."""
     ways = {listener: caller, caller: listener}
     waiting = [(caller, listener.first()), (listener, caller.first())]
     rest = {listener: b"", caller: b""}
@@ -285,6 +285,15 @@ def test_another_program_at_the_rendezvous_is_named(node: Callable, launch: Call
         result = job.finish()
         made.close()
     assert result.code == 2 and "another program answers at 127.0.0.1" in result.err
+
+
+def test_the_options_may_stand_in_a_file_and_the_environment(run: Callable, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(KEY)
+    (tmp_path / "run.toml").write_text('[run]\nnnodes = 2\nrendezvous = "nowhere:1"\nkey-file = "key"\n')
+    result = run("--config-file", "run.toml", "--dry-run", "true", env={"FARANDOLE_RUN_NODE_RANK": "1"})
+    assert (result.code, result.err) == (0, "") and "node 1" in result.out
+    result = run("--config-file", "run.toml", "-H", "h1:2", "true", env={"FARANDOLE_RUN_NODE_RANK": "1"})
+    assert result.code == 2 and "give one of -H and --nnodes" in result.err
 
 
 def test_a_preview_shows_all_nodes_and_starts_nothing(run: Callable, tmp_path: Path) -> None:

@@ -274,7 +274,8 @@ class Guest(Meeting):
         """Come to node 0, and wait with it for the others. Raises MeetingError."""
         while True:
             found = self.look_up()
-            self._last = "it is being reached" if found else f"{self.options.host} is no name that this host knows"
+            if not found:
+                self._last = f"{self.options.host} is no name that this host knows"
             for address in found:
                 if (channel := self._reach(address)) is not None and (gathered := self._join(channel)) is not None:
                     return gathered, {0: channel}, []
