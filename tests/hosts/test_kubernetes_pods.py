@@ -218,6 +218,40 @@ def test_another_key_is_one_sentence_on_each_pod(pods: Callable[..., Pods]) -> N
     assert f"a launcher at {made.hosts[1].address} came with another key" in err0
 
 
+# Says what it hears from pod 0, to which it sends its argument, and when the connection ends.
+STRANGER = """
+import socket, sys, time
+until = time.monotonic() + 30
+while True:
+    try:
+        connection = socket.create_connection(("10.77.0.10", 29500), 30)
+        break
+    except OSError:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+began, heard = time.monotonic(), b""
+connection.sendall(sys.argv[1].encode())
+try:
+    while piece := connection.recv(1000):
+        heard += piece
+except ConnectionResetError:
+    pass
+print(len(heard), time.monotonic() - began)
+"""
+
+
+def test_strangers_hear_a_hello_and_are_dismissed(pods: Callable[..., Pods]) -> None:
+    made = pods(PLACES)
+    made.publish()
+    jobs = [made.start(0)]
+    for said, limit_s in (("", 10), ("x" * 48, 3), ("GET / HTTP/1.1\r\n\r\n", 10)):
+        done = made.hosts[1].run([sys.executable, "-c", STRANGER, said], timeout=60)
+        heard, seconds = done.stdout.split()
+        assert heard == "34" and float(seconds) < limit_s, done
+    jobs.append(made.start(1))
+    assert [job.finish()[0] for job in jobs] == [0, 0]
+
+
 def test_an_index_twice_or_out_of_range_is_one_sentence(pods: Callable[..., Pods]) -> None:
     made = pods(PLACES, count=3, start_timeout=60)
     made.publish()

@@ -70,6 +70,9 @@ class Meeting:
         """The sentence about what is waited for."""
         raise NotImplementedError
 
+    def tick(self, now: float) -> None:
+        """Is called at each turn."""
+
     def limit_s(self) -> float:
         """How long the start may take."""
         return self.options.wait_s
@@ -80,6 +83,7 @@ class Meeting:
         while not is_there() and (now := time.monotonic()) < until:
             for key, _ in self.selector.select(min(_TURN_SECONDS, until - now)):
                 key.data()
+            self.tick(now)
             self._look_for_an_end()
 
     def _look_for_an_end(self) -> None:
@@ -194,6 +198,11 @@ class MeetingPoint(Meeting):
             return f"node 0 waits until {self.options.host} is the name of this host."
         return f"node 0 waits at {self.options.meeting_point} for {roll.nodes(self._missing())}."
 
+    def tick(self, now: float) -> None:
+        """Dismiss those that prove nothing."""
+        for each in list(self.guests):
+            each.tick(now)
+
     def _missing(self) -> list[int]:
         return self._roll.missing if self._roll else []
 
@@ -218,9 +227,6 @@ class MeetingPoint(Meeting):
         except OSError:
             return
         made.setblocking(False)
-        now = time.monotonic()
-        for each in list(self.guests):
-            each.tick(now)
         if sum(not each.proof.is_done for each in self.guests) >= _MOST_GUESTS:
             next(each for each in self.guests if not each.proof.is_done).end("too many came at once")
         proof = Proof(self.options.key, is_listener=True)
