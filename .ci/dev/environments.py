@@ -208,7 +208,7 @@ def install_torch(env: Environment, wanted: str) -> None:
 def pytorch(version: str = "") -> Framework:
     """The version of the default run, or an older minor one."""
     versions = (f"torch=={version}.*",) if version else (pins.TORCH,)
-    beside = (pins.KERAS, pins.ML_DTYPES, "numpy>=2", *(() if version else pins.NOTEBOOKS))
+    beside = (pins.KERAS, pins.ML_DTYPES, "numpy>=2", *(() if version else (*pins.NOTEBOOKS, *pins.MANIFESTS)))
     home, called = (f"torch-{version}", f"PyTorch {version}") if version else ("torch", "PyTorch")
     return Framework(home, called, "torch", versions, beside, "about 70 MB", pins.TORCH_PYTHONS.get(version, 99))
 

@@ -21,5 +21,6 @@ TYPES += ["types-tensorflow==2.18.*"]  # of those that are not installed
 CPP_TOOLS = ["cmake==4.4.4", "ninja==1.13.2"]
 TEST_TOOLS = ["pytest==9.2.0", "pytest-timeout==2.4.0", "scikit-learn>=1.5", "tqdm>=4.60", "rich>=13", "PyYAML>=6"]
 NOTEBOOKS = ("nbclient>=0.10", "ipykernel>=6")  # for tests/launch/test_notebook.py
+MANIFESTS = ("kubernetes-validate==1.37.0", "kubeflow-trainer-api==2.3.0")  # schemas, for tests of Kubernetes
 KERAS = "keras>=3"  # on PyTorch
 ML_DTYPES = "ml_dtypes>=0.5"  # TensorFlow asks for another

@@ -21,8 +21,9 @@ PROGRAMS: dict[str, Beside] = {
     "tests/programs/test_torch_programs.py": (TORCH,),
 }
 
-# Other frameworks, MPI and a small Slurm on several hosts: for the session `hosts`, with all long forms.
+# Other frameworks, MPI, pods and a small Slurm on several hosts: for the session `hosts`, with all long forms.
 HOSTS: dict[str, Beside] = {
+    "tests/hosts/test_kubernetes_pods.py": (TORCH,),
     "tests/hosts/test_mpi_starts.py": (TORCH,),
     "tests/hosts/test_slurm_steps.py": (TORCH,),
     "tests/hosts/test_mxnet_digits.py": (MXNET,),

@@ -258,6 +258,13 @@ FAULTS = [
     ),
     # ---- launcher
     Fault(
+        name="the launcher of node 0 takes any proof of a key",
+        path="core/python/farandole/launch/nodes/proof.py",
+        before='if not hmac.compare_digest(proof, self._mac(b"caller", self._mine, theirs)):',
+        after="if len(proof) != _MAC_BYTES:",
+        found_by="tests/launch/test_nodes.py::test_another_key_is_refused_before_the_listener_says_anything_of_its_own",
+    ),
+    Fault(
         name="the launcher blames the rank that failed last",
         path="core/python/farandole/launch/verdict.py",
         before="    culprit = suspects[0]\n",

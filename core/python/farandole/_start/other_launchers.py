@@ -47,7 +47,12 @@ _OTHERS = (
         instead=f"{_ON_ONE_HOST} or `torchrun --nproc-per-node N`, which also set LOCAL_RANK and LOCAL_WORLD_SIZE",
     ),
     _Other("a launcher by PMIx", "PMIX_RANK", is_count=False),
-    _Other("an indexed job of Kubernetes", "JOB_COMPLETION_INDEX", is_count=False),
+    _Other(
+        "an indexed job of Kubernetes",
+        "JOB_COMPLETION_INDEX",
+        is_count=False,
+        instead="let each pod call `farandole run --nnodes`, as the manifest of `farandole k8s` does",
+    ),
     _Other("LSF's blaunch", "LSF_PM_TASKID", is_count=False),
     _Other("ALPS", "ALPS_APP_PE", is_count=False),
 )

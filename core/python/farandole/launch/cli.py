@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from farandole.launch.shared_options import CONTEXT, USAGE, host_options, num_proc_option, print_error, version_option
-from farandole.launch.verbs import bench, doctor, timeline
+from farandole.launch.shared_options import (
+    CONTEXT,
+    USAGE,
+    host_options,
+    node_options,
+    num_proc_option,
+    print_error,
+    version_option,
+)
+from farandole.launch.verbs import bench, doctor, k8s, timeline
 
 if TYPE_CHECKING:
     from farandole.launch.description import Job
     from farandole.launch.job import Placement
     from farandole.launch.job_file import JobFile
+    from farandole.launch.nodes.options import NodeOptions
     from farandole.launch.options import RunOptions
 
 _FILE = click.Path(path_type=Path)
@@ -82,6 +91,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 )
 @num_proc_option(None, "Number of ranks; by default, and with auto, all slots of the hosts.")
 @host_options
+@node_options
 @click.option(
     *("-x", "--env"),
     multiple=True,
@@ -170,14 +180,15 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
 
     settings = environment.settings(base)
     file = None if options.file is None else job_machine.load(options.file, command, options.module, options.dry_run)
-    placements, names = _placements(context, options, base, file)
+    nodes = _nodes(options, base)
+    placements, names = _places(nodes) if nodes else _placements(context, options, base, file)
     given = environment.given_variables(options.env, base)
     ranks_base = _environment(options, {**base, **given})
     if file is not None:
         command = ("sh", "-c", file.lines[0])
     if not command:
         raise click.UsageError("say what to run: farandole run -np 4 python train.py")
-    elsewhere = not all(hosts.is_local(each.host, names) for each in placements)
+    elsewhere = not nodes and not all(hosts.is_local(each.host, names) for each in placements)
     output = OutputOptions(
         prefix=options.prefix,
         timestamp=options.timestamp,
@@ -199,7 +210,31 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         local_names=names,
         lines=() if file is None else file.lines,
         notes=() if file is None else job_machine.notes(file, base, placements, names, options.dry_run),
+        nodes=nodes,
     )
+
+
+def _nodes(options: RunOptions, base: Mapping[str, str]) -> NodeOptions | None:
+    """This node, where the job has several that start themselves."""
+    from farandole.launch.nodes.options import node_options
+    from farandole.launch.options import interfaces
+
+    named = () if options.network_interfaces is None else interfaces(options.network_interfaces)
+    return node_options(options, lambda: _slots_here(base), base.get("FARANDOLE_START_TIMEOUT", ""), named)
+
+
+def _slots_here(base: Mapping[str, str]) -> int:
+    from farandole.launch import environment, gpus
+
+    return gpus.count(base) or environment.available_cores()
+
+
+def _places(nodes: NodeOptions) -> tuple[list[Placement], frozenset[str]]:
+    """Where the ranks run if all nodes have as many as this one."""
+    from farandole.launch import environment, job
+
+    alike = [job.Slots(f"node {number}", nodes.slots) for number in range(nodes.count)]
+    return job.place(nodes.count * nodes.slots, alike), environment.local_names()
 
 
 def _placements(
@@ -223,7 +258,7 @@ def _placements(
 
         listed = job_machine.hosts_of(file, options.num_proc, listed, gpus.count(base), options.dry_run)
         return job.plan(str(file.ranks), listed, names), names
-    here = (gpus.count(base) or environment.available_cores()) if options.num_proc == "auto" else 1
+    here = _slots_here(base) if options.num_proc == "auto" else 1
     return job.plan(options.num_proc, listed, names, here), names
 
 
@@ -257,7 +292,7 @@ def _hints(context: click.Context, job: Job) -> list[str]:
     return [sentence for sentence in [*slips, *hints] if sentence]
 
 
-for _verb in (bench, doctor, timeline):
+for _verb in (bench, doctor, k8s, timeline):
     farandole.add_command(_verb)
 
 

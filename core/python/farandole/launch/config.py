@@ -18,6 +18,7 @@ from farandole.launch.messages import did_you_mean, table
 
 PREFIX = "FARANDOLE_RUN"
 _META = "farandole.launch.config"  # where the context keeps the file's content
+_COUNTS = {"num_proc", "nnodes", "node_rank", "nproc_per_node"}  # of which some take a word, too
 _OUTSIDE_FILES = {"version", "config-file", "help"}
 # option -> the setting in the environment that counts more than the option in a file
 _SETTINGS = {
@@ -67,7 +68,7 @@ def _kind(option: click.Option) -> str:
         return config_file.NUMBER
     if isinstance(option.type, click.types.IntParamType):
         return config_file.COUNT
-    return config_file.COUNT_OR_TEXT if option.name == "num_proc" else config_file.TEXT
+    return config_file.COUNT_OR_TEXT if option.name in _COUNTS else config_file.TEXT
 
 
 def of_file(context: click.Context) -> Config:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from farandole.launch.hosts import LOCAL_HOST, is_local
 from farandole.launch.job import Placement
+from farandole.launch.nodes.options import NodeOptions
 from farandole.launch.options import HostOptions
 from farandole.launch.relay import OutputOptions
 
@@ -26,6 +27,7 @@ class Job:
     local_names: Collection[str] = (LOCAL_HOST,)
     lines: Sequence[str] = ()  # of a job file: each replaces the last word of the command in turn
     notes: Sequence[str] = ()  # sentences for the user, before the job starts
+    nodes: NodeOptions | None = None  # this one of several; the placements are then those of nodes that are alike
 
     def is_local(self, host: str) -> bool:
         """Returns whether this machine has that name."""

@@ -227,7 +227,7 @@ def for_rank(
     if master is not None:
         result.update(MASTER_ADDR=master[0], MASTER_PORT=str(master[1]))
     if address:
-        result["FARANDOLE_ADDRESS"] = address
+        result["FARANDOLE_ADDRESS"] = f"[{address}]" if ":" in address else address
     if start_timeout_s is not None:
         result["FARANDOLE_START_TIMEOUT"] = f"{start_timeout_s:g}"
     result.setdefault("OMP_NUM_THREADS", str(max(1, cores // placement.local_size)))

@@ -45,6 +45,11 @@ class RunOptions:
     show_config: bool
     config_file: Path | None
     file: Path | None
+    nnodes: str | None
+    node_rank: str | None
+    rendezvous: str | None
+    key_file: Path | None
+    nproc_per_node: str | None
 
 
 @dataclass(frozen=True)

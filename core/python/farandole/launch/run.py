@@ -44,14 +44,18 @@ def _failure(number: int, lines: Sequence[str], code: int) -> str:
 
 
 def _run_command(job: Job, lifeline: int) -> int:
-    run = _run_on_hosts if job.has_other_hosts else _run_inner
+    run = _run_on_hosts if job.nodes or job.has_other_hosts else _run_inner
     return run(job, lifeline)
 
 
 def _run_on_hosts(job: Job, lifeline: int) -> int:
-    from farandole.launch.remote import start
-
     try:
+        if job.nodes is not None:
+            from farandole.launch.nodes import start as node
+
+            return node.run(job, lifeline)
+        from farandole.launch.remote import start
+
         return start.run(job, lifeline)
     except OutputError as error:
         return _refuse(str(error), 2)

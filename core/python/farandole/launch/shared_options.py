@@ -67,6 +67,24 @@ def host_options(command: T) -> T:
     return command
 
 
+_NODE_OPTIONS = (
+    click.option("--nnodes", metavar="N", help="Number of nodes that each run this command, without ssh."),
+    click.option("--node-rank", metavar="N", help="With --nnodes: this node's number, from 0."),
+    click.option("--rendezvous", metavar="HOST:PORT", help="With --nnodes: where node 0 listens for the others."),
+    click.option(
+        "--key-file", type=_FILE, metavar="FILE", help="With --nnodes: at least 32 secret bytes, alike on all."
+    ),
+    click.option("--nproc-per-node", metavar="N", help="With --nnodes: ranks of this node (1); auto: as -np auto."),
+)
+
+
+def node_options(command: T) -> T:
+    """The options of a job whose nodes start themselves."""
+    for option in reversed(_NODE_OPTIONS):
+        command = option(command)
+    return command
+
+
 def print_error(message: str) -> None:
     """One line on stderr."""
     print(f"farandole: {one_line(message)}", file=sys.stderr)

@@ -131,6 +131,10 @@ class Supervisor(ABC):
         self.selector.unregister(self.lifeline)
         self.ending.launcher_gone(time.monotonic())
 
+    def where_output_is(self, rank: int) -> str:
+        """Where the user finds the output of a rank that does not come through us; "" for others."""
+        return ""
+
     # Signals
 
     def _catch_signals(self) -> None:
@@ -203,5 +207,6 @@ class Supervisor(ABC):
         rank, said = found.culprit.placement.rank, found.culprit.said
         is_above = self.relay.shows_tail(rank, _LINES_IN_SIGHT, is_told=said is not None and said.raised)
         label = name_of_rank(rank, self.options.hosts)
-        self.relay.say(verdict.describe(found, self.relay.tail(rank), directory, is_above, label))
+        elsewhere = self.where_output_is(rank)
+        self.relay.say(verdict.describe(found, self.relay.tail(rank), directory, is_above, label, elsewhere))
         return found.exit_code

@@ -1,8 +1,9 @@
-"""The verbs of `farandole` beside `run`: bench, doctor, timeline."""
+"""The verbs of `farandole` beside `run`: bench, doctor, k8s, timeline."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import click
 
 from farandole.launch.shared_options import CONTEXT, host_options, num_proc_option, print_error
+
+_COUNT = click.IntRange(1, 65536)
 
 
 @click.command(context_settings=CONTEXT, short_help="Measure collectives on this machine.")
@@ -141,4 +144,74 @@ def timeline(files: tuple[Path, ...], output: Path | None) -> int:
     if about_others:
         print_error(about_others)
     click.echo(f"{target}: {count} events of {len(found)} ranks. Open it in https://ui.perfetto.dev")
+    return 0
+
+
+@click.command(
+    context_settings={**CONTEXT, "allow_interspersed_args": False},
+    options_metavar="[OPTIONS]",
+    short_help="Print the manifest of a job of Kubernetes.",
+)
+@click.option("--name", default="train", show_default=True, help="Of the Job and its Service.")
+@click.option("--image", required=True, metavar="IMAGE", help="The container's image, with farandole and the program.")
+@click.option("--hosts", type=_COUNT, required=True, metavar="N", help="Number of pods.")
+@click.option("--slots", type=_COUNT, metavar="N", help="Ranks of each pod; by default one for each GPU, or one.")
+@click.option("--gpus", type=click.IntRange(0, 1024), default=0, metavar="N", help="NVIDIA GPUs of each pod.")
+@click.option("--cpus", metavar="QUANTITY", help="Limit of CPUs of each pod: 4, 500m.")
+@click.option("--memory", metavar="QUANTITY", help="Limit of memory of each pod, with its /dev/shm: 8Gi.")
+@click.option("--shm", default="1Gi", show_default=True, metavar="QUANTITY", help="Size of /dev/shm; 0: the runtime's.")
+@click.option("--namespace", metavar="NAME", help="Of all objects.")
+@click.option(
+    "--secret", metavar="NAME", help="A Secret that exists, with the key in its field `key`; none is printed."
+)
+@click.option("-x", "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; repeatable.")
+@click.option("--port", type=click.IntRange(1, 65535), default=29500, show_default=True, help="Of pod 0, to meet at.")
+@click.option(
+    "--start-timeout",
+    type=click.FloatRange(min=0, min_open=True, max=1e6),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the pods wait for each other at first, with the time to pull the image.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the pod of each rank and the containers' command instead.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...")
+def k8s(command: tuple[str, ...], dry_run: bool, env: tuple[str, ...], slots: int | None, **given: Any) -> int:
+    """Print the manifest of a job whose pods run COMMAND as ranks: an Indexed Job, a Service and a Secret.
+
+    \b
+        farandole k8s --image IMAGE --hosts 2 --gpus 4 -- python train.py > job.yaml
+        kubectl apply -f job.yaml
+
+    No operator is needed, and nothing is sent to a cluster. The Secret holds a new key, so the output is a secret, too.
+    """  # noqa: D301  (click wants the character)
+    from farandole.launch import environment, kubernetes
+    from farandole.launch.files import FileError
+    from farandole.launch.local import KEY_BYTES
+    from farandole.launch.options import OptionError
+
+    if not command:
+        raise click.UsageError("say what to run: farandole k8s --image IMAGE --hosts 2 -- python train.py")
+    start_timeout_s = given.pop("start_timeout")
+    try:
+        variables = environment.given_variables(env, environment.inherited())
+        job = kubernetes.PodJob(
+            **given,
+            command=command,
+            slots=slots or max(1, given["gpus"]),
+            start_timeout_s=start_timeout_s,
+            env=variables,
+        )
+        if dry_run:
+            click.echo(kubernetes.preview(job))
+            return 0
+        text = kubernetes.as_yaml(kubernetes.documents(job, os.urandom(KEY_BYTES)))
+    except (OptionError, FileError, environment.SettingError) as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(text, nl=False)
+    if job.secret is None:
+        print_error(
+            f"the manifest holds the job's key, in the Secret {job.secret_name}: keep it as a secret, or name one that "
+            "exists with --secret."
+        )
     return 0

@@ -102,15 +102,22 @@ def exit_code(death: Death) -> int:
 
 
 def describe(
-    verdict: Verdict, tail: Sequence[bytes], output_directory: str | None, is_above: bool = False, label: str = ""
+    verdict: Verdict,
+    tail: Sequence[bytes],
+    output_directory: str | None,
+    is_above: bool = False,
+    label: str = "",
+    elsewhere: str = "",
 ) -> str:
     """The rank, its host, how and when it ended; its last lines unless they are right above; what to do next.
 
-    `label`: what its lines begin with, "[3]" by default.
+    `label`: what its lines begin with, "[3]" by default. `elsewhere`: where they are, if they do not come through us.
     """
     death = verdict.culprit
     place = death.placement
     last = "it printed nothing." if not tail else "its last lines are above." if is_above else "its last lines:"
+    if elsewhere:
+        last, output_directory, is_above = f"its lines are in {elsewhere}.", None, True
     lines = [f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) {_what_happened(death)}; {last}"]
     if not is_above:
         before = label or f"[{place.rank}]"

@@ -1,0 +1,95 @@
+"""Two launchers prove to each other that they have the job's key, before either reads anything else. Pure.
+
+    listener                                        caller
+    hello, nonce                              ->    ends where the hello is another program's
+    ends unless the proof is right           <-     nonce, HMAC(key, "caller" both nonces)
+    HMAC(key, "listener" both nonces)         ->    ends unless the proof is right
+
+The proofs differ in a word, so that neither can be sent back to its maker. The hello does not depend on the key. All
+sizes are fixed, so a stranger makes us keep some hundred bytes at most.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+
+_HELLO = b"farandole nodes 1\n"
+_NONCE_BYTES = 16
+_MAC_BYTES = 32
+
+
+class ProofError(Exception):
+    """The other end is none of this job."""
+
+
+class OtherProgramError(ProofError):
+    """It is no launcher, or one of a version that proves otherwise."""
+
+
+def job_key(key: bytes, salt: bytes) -> bytes:
+    """The key of the ranks of one start: those of an earlier start with the same file have another one."""
+    return hmac.digest(key, b"farandole job\0" + salt, "sha256")
+
+
+class Proof:
+    """One end of a new connection: bytes in, bytes out."""
+
+    def __init__(self, key: bytes, is_listener: bool) -> None:
+        self._key, self._is_listener = key, is_listener
+        self._mine, self._theirs = os.urandom(_NONCE_BYTES), b""
+        self._received = bytearray()
+        self.is_done = False
+
+    def first(self) -> bytes:
+        """The bytes to send once the connection is there."""
+        return _HELLO + self._mine if self._is_listener else b""
+
+    @property
+    def has_proved(self) -> bool:
+        """Returns whether our proof is sent: an end of the connection then means that it was refused."""
+        return bool(self._theirs)
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Bytes that came -> bytes to send, and those that came after the proof. Raises ProofError."""
+        self._received += data
+        if self._is_listener:
+            return self._hear_caller()
+        answer = b""
+        if not self._theirs:
+            if not _HELLO.startswith(bytes(self._received[: len(_HELLO)])):
+                raise OtherProgramError
+            hello = self._take(len(_HELLO) + _NONCE_BYTES)
+            if not hello:
+                return b"", b""
+            self._theirs = hello[len(_HELLO) :]
+            answer = self._mine + self._mac(b"caller", self._theirs, self._mine)
+        proof = self._take(_MAC_BYTES)
+        if proof and not hmac.compare_digest(proof, self._mac(b"listener", self._theirs, self._mine)):
+            raise ProofError
+        return answer, self._end() if proof else b""
+
+    def _hear_caller(self) -> tuple[bytes, bytes]:
+        content = self._take(_NONCE_BYTES + _MAC_BYTES)
+        if not content:
+            return b"", b""
+        theirs, proof = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
+        if not hmac.compare_digest(proof, self._mac(b"caller", self._mine, theirs)):
+            raise ProofError
+        self._theirs = theirs
+        return self._mac(b"listener", self._mine, theirs), self._end()
+
+    def _mac(self, word: bytes, listeners: bytes, callers: bytes) -> bytes:
+        return hmac.digest(self._key, b"farandole nodes\0" + word + b"\0" + listeners + callers, "sha256")
+
+    def _take(self, size: int) -> bytes:
+        """So many bytes; none of them where not all are there."""
+        if len(self._received) < size:
+            return b""
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
+
+    def _end(self) -> bytes:
+        self.is_done = True
+        return bytes(self._received)
