@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from farandole._runtime.native import core
-from farandole._start import environment, key_exchange
+from farandole._start import environment, key_exchange, pmi2
 
 Exchange = Callable[[bytes], list[bytes]]
 """What every rank says, by rank. Collective."""
@@ -86,8 +86,8 @@ def register_exchange(launcher: str, make: MakeExchange) -> None:
 def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> Exchange:
     """By a channel of the launcher that started the ranks on several hosts.
 
-    Raises ValueError where no plugin that knows it is imported. The exchange raises DeadlineError where some ranks do
-    not come in time.
+    Raises ValueError where no plugin that knows it is imported, or srun has made no channel. The exchange raises
+    DeadlineError where some ranks do not come in time.
     """
     if launcher == environment.TORCHRUN:
         if launcher not in _of_plugins:
@@ -96,6 +96,11 @@ def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> E
                 "meet in torch's store there"
             )
         return _of_plugins[launcher](rank, size, timeout_s)
+    if launcher == environment.SRUN and "mpi" not in environment.backends():  # an MPI uses up Slurm's PMI itself
+        if (found := environment.pmi2()) is None:
+            raise ValueError(environment.without_channel(size))
+        descriptor, job = found
+        return pmi2.exchange_of(pmi2.Step(rank, size, job, descriptor), timeout_s)
     return _through_mpi(rank, size, launcher, timeout_s)
 
 

@@ -28,13 +28,6 @@ class _Other:
 
 
 _OTHERS = (
-    # The shell of a batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no task.
-    _Other(
-        "Slurm's srun",
-        "SLURM_STEP_NUM_TASKS",
-        ("SLURM_PROCID", "SLURM_STEP_ID"),
-        instead="call `farandole run` once in the allocation, without srun: it starts the ranks on all of its hosts",
-    ),
     _Other("Flux", "FLUX_JOB_SIZE", ("FLUX_TASK_RANK",)),
     _Other("LSF's jsrun", "JSM_NAMESPACE_SIZE", ("JSM_NAMESPACE_RANK",)),
     _Other("PBS's pbsdsh", "PBS_TASKNUM"),  # 1: the job's script
