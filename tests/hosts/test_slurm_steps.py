@@ -77,6 +77,13 @@ class Slurm:
             assert time.monotonic() < until, self.run("sinfo", "-N", "-l").stdout
             time.sleep(0.2)
 
+    def await_end_of_jobs(self) -> None:
+        """Slurm completes a job some time after its last process."""
+        until = time.monotonic() + 60
+        while left := self.run("squeue", "-h").stdout:
+            assert time.monotonic() < until, left
+            time.sleep(0.2)
+
     def _start(self, host: Host, words: list[str]) -> None:
         log = (self.settings.parent / f"{host.name}-{len(self._running)}.out").open("w")
         command = ["env", f"SLURM_CONF={self.settings}", f"PATH={os.environ['PATH']}:/usr/sbin", *words]
@@ -113,7 +120,7 @@ def test_an_allocation_is_filled_by_its_steps(slurm: Slurm, tmp_path: Path) -> N
     assert done.returncode == 7 and "rank 3 on h1" in done.stderr, done.stderr
     done = slurm.run("srun", "-N2", "-n2", *launcher, "true")
     assert "srun has started 2 launchers" in done.stderr, done.stderr
-    assert slurm.run("squeue", "-h").stdout == ""
+    slurm.await_end_of_jobs()
 
 
 STEP = """

@@ -15,6 +15,7 @@ from farandole.launch.verbs import bench, doctor, timeline
 
 if TYPE_CHECKING:
     from farandole.launch.description import Job
+    from farandole.launch.engines import Engine
     from farandole.launch.job import Placement
     from farandole.launch.job_file import JobFile
     from farandole.launch.options import RunOptions
@@ -170,7 +171,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
 
     settings = environment.settings(base)
     file = None if options.file is None else job_machine.load(options.file, command, options.module, options.dry_run)
-    placements, names = _placements(context, options, base, file)
+    placements, names, engine = _placements(context, options, base, file)
     given = environment.given_variables(options.env, base)
     ranks_base = _environment(options, {**base, **given})
     if file is not None:
@@ -194,7 +195,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         grace_s=settings.grace_s,
         output=output,
         start_timeout_s=options.start_timeout,
-        hosts=host_options(options, given, elsewhere, by_srun=options.hosts is None and options.hostfile is None),
+        hosts=host_options(options, given, elsewhere, engine),
         module=options.module,
         local_names=names,
         lines=() if file is None else file.lines,
@@ -204,17 +205,17 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
 
 def _placements(
     context: click.Context, options: RunOptions, base: Mapping[str, str], file: JobFile | None
-) -> tuple[list[Placement], frozenset[str]]:
-    """Where the ranks run, and the names of this machine."""
-    from farandole.launch import config, environment, gpus, hosts, job, slurm
+) -> tuple[list[Placement], frozenset[str], Engine | None]:
+    """Where the ranks run, the names of this machine, and the engine whose allocation has the hosts."""
+    from farandole.launch import config, engines, environment, gpus, hosts, job
 
-    listed = None
+    listed, engine = None, None
     if options.hosts is not None and config.preferred(context, "hosts", "hostfile") == "hosts":
         listed = hosts.parse_hosts(options.hosts)
     elif options.hostfile is not None:
         listed = hosts.read_hostfile(options.hostfile)
     else:
-        listed = slurm.allocation(base)
+        listed, engine = engines.allocation(base)
     names = environment.local_names()
     if listed is not None and any(hosts.is_address(each.host) for each in listed.slots):
         names |= environment.local_addresses()
@@ -222,9 +223,9 @@ def _placements(
         from farandole.launch import job_machine
 
         listed = job_machine.hosts_of(file, options.num_proc, listed, gpus.count(base), options.dry_run)
-        return job.plan(str(file.ranks), listed, names), names
+        return job.plan(str(file.ranks), listed, names), names, engine
     here = (gpus.count(base) or environment.available_cores()) if options.num_proc == "auto" else 1
-    return job.plan(options.num_proc, listed, names, here), names
+    return job.plan(options.num_proc, listed, names, here), names, engine
 
 
 def _environment(options: RunOptions, base: dict[str, str]) -> dict[str, str]:
