@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -173,6 +174,8 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
     file = None if options.file is None else job_machine.load(options.file, command, options.module, options.dry_run)
     placements, names, engine = _placements(context, options, base, file)
     given = environment.given_variables(options.env, base)
+    if file is not None:
+        given |= job_machine.variables(file, {**base, **given}, str(Path.cwd()), time.time())
     ranks_base = _environment(options, {**base, **given})
     if file is not None:
         command = ("sh", "-c", file.lines[0])
