@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import mpis
 import pytest
 from lab import Host, Lab
 
@@ -45,6 +46,7 @@ SlurmdParameters=config_overrides
 NodeName=h0 NodeAddr=10.77.0.10 CPUs=2 RealMemory=1000
 NodeName=h1 NodeAddr=10.77.0.11 CPUs=2 RealMemory=1000
 PartitionName=debug Nodes=h0,h1 Default=YES State=UP
+TmpFS=/run
 """
 
 
@@ -54,6 +56,7 @@ class Slurm:
     def __init__(self, hosts: list[Host], folder: Path) -> None:
         self.hosts, self.settings = hosts, folder / "slurm.conf"
         self.settings.write_text(SETTINGS.format(folder=folder))
+        (folder / "mpi.conf").write_text("PMIxCliTmpDirBase=/run\n")  # each host has its own, unlike /tmp
         key = os.urandom(64).hex()
         self._running: list[Any] = []
         for host in hosts:  # munged is no root, and may not look into our folders
@@ -123,6 +126,8 @@ def test_an_allocation_is_filled_by_its_steps(slurm: Slurm, tmp_path: Path) -> N
     slurm.await_end_of_jobs()
 
 
+PMIX = Path(f"/usr/lib/{os.uname().machine}-linux-gnu/pmix2/lib/libpmix.so")  # which Debian's Slurm opens
+
 STEP = """
 import os, socket, sys, numpy as np, farandole.numpy as hvd
 if os.environ["SLURM_PROCID"] in sys.argv[1:]:
@@ -172,8 +177,20 @@ def test_ranks_that_srun_starts_meet(step: Callable[..., Any]) -> None:
     assert done.returncode == 0, done.stderr
     places = [str((rank, 3, rank // 2, rank % 2, f"h{rank % 2}")) for rank in range(3)]
     assert sorted(done.stdout.splitlines()) == sorted(places * 2)
+    done = step(["-N2", "-n2", "--mpi=pmi2"], **mpis.variables("mpich"))
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 4, done.stderr
     done = step(["-N1", "-n2", "--mpi=none"])  # a Unix socket carries the key on one host
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 4, done.stderr
+
+
+@pytest.mark.skipif(not PMIX.exists(), reason="Slurm needs libpmix-dev for PMIx")
+def test_ranks_that_srun_starts_with_pmix_meet(step: Callable[..., Any]) -> None:
+    done = step(["-N2", "-n4", "--mpi=pmix"])
+    assert done.returncode == 0, done.stderr
+    places = [str((rank, 4, rank % 2, rank // 2, f"h{rank // 2}")) for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == sorted(places * 2)
+    done = step(["-N2", "-n2", "--mpi=pmix"], "1", FARANDOLE_START_TIMEOUT="2")
+    assert "rank 0 waits in init() for whichever of the 2 ranks that srun started does not say so" in done.stderr
 
 
 def test_mistakes_of_a_step_are_one_sentence(step: Callable[..., Any], slurm: Slurm) -> None:

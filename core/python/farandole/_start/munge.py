@@ -8,14 +8,17 @@ libmunge is opened at run time; every host of a Slurm that uses MUNGE, as Slurm 
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import os
+from dataclasses import dataclass
 from typing import Any
 
 PREFIX = "MUNGE:"
 _LIBRARY = "libmunge.so.2"
 _UID_RESTRICTION = 9  # munge_opt_t
 _SUCCESS = 0
+_PLAIN = "PLAIN:"
 # Old, from the future of a slow clock, read before on this host: munged vouches for the content all the same. The age
 # does not count, as the caller puts its job into the content.
 _GENUINE = frozenset({_SUCCESS, 15, 16, 17})
@@ -56,6 +59,42 @@ def unseal(text: str) -> bytes:
         return ctypes.string_at(content, length.value) if content.value else b""
     finally:
         _free(content)
+
+
+@dataclass(frozen=True)
+class Seal:
+    """A rank's bytes in a store of the launcher's: sealed with their name and job, or plain where there is no MUNGE."""
+
+    name: str
+    job: str
+
+    def close(self, content: bytes) -> str:
+        """The text for the store: letters, digits and +/=:, or none."""
+        if not content:
+            return ""
+        return seal(self._label() + content) or _PLAIN + base64.b64encode(content).decode()
+
+    def believed(self, text: str, rank: int) -> bytes:
+        """The bytes of this rank. Raises PermissionError for other bytes, and for plain ones where MUNGE is."""
+        try:
+            return self._open(text)
+        except PermissionError as error:
+            raise PermissionError(f"rank {rank}'s word in Slurm's PMI is not believed: {error}") from error
+
+    def _open(self, text: str) -> bytes:
+        if not text:
+            return b""
+        if text.startswith(PREFIX):
+            label, content = self._label(), unseal(text)
+            if not content.startswith(label):
+                raise PermissionError("it is sealed for another place")
+            return content[len(label) :]
+        if seal(b"?"):
+            raise PermissionError("it is not sealed, although this host has MUNGE; run munged on all hosts")
+        return base64.b64decode(text.removeprefix(_PLAIN))
+
+    def _label(self) -> bytes:
+        return f"{self.job} {self.name}\0".encode()
 
 
 def _library() -> Any:

@@ -24,12 +24,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from farandole._api.errors import DeadlineError
-from farandole._start import munge
 from farandole._start.key_exchange import ANSWER_S, Reminder, listed
+from farandole._start.munge import Seal
 
 _LENGTH_BYTES = 6
 _PIECE = 960  # characters of a value, which may have 1024
-_PLAIN = "PLAIN:"
 _LOOK_SECONDS = 1.0  # between two looks at the time while ranks are late
 _ANSWER_SECONDS = 60.0  # for everything but a fence: the daemon of this host answers, or srun's
 _OPENING = b"cmd=init pmi_version=2 pmi_subversion=0\n"
@@ -86,7 +85,7 @@ class Connection:
         self._is_usable = False
         self._round += 1
         self._say("name-publish", name=self._name(self._step.rank), port="here")
-        for key, piece in self._pieces(_Seal(self._name(self._step.rank), self._step.job).close(mine)):
+        for key, piece in self._pieces(Seal(self._name(self._step.rank), self._step.job).close(mine)):
             self._say("kvs-put", key=key, value=piece)
         self._fence(deadline, reminder)
         everything = [self._bytes_of(rank) for rank in range(self._step.size)]
@@ -121,10 +120,7 @@ class Connection:
     def _bytes_of(self, rank: int) -> bytes:
         name = self._name(rank)
         text = "".join(self._value(f"{name}-{number}") for number in range(int(self._value(f"{name}-pieces"))))
-        try:
-            return _Seal(name, self._step.job).open(text)
-        except PermissionError as error:
-            raise PermissionError(f"rank {rank}'s word in Slurm's PMI is not believed: {error}") from error
+        return Seal(name, self._step.job).believed(text, rank)
 
     def _value(self, key: str) -> str:
         answer = self._say("kvs-get", jobid=self._step.job, srcid="-1", key=key)
@@ -231,32 +227,3 @@ class Connection:
 def _framed(command: str, **words: str) -> bytes:
     text = "".join(f"{name}={value};" for name, value in {"cmd": command, **words}.items()).encode()
     return b"%*d%s" % (_LENGTH_BYTES, len(text), text)
-
-
-@dataclass(frozen=True)
-class _Seal:
-    """Bytes as a value: sealed together with their name and step, or plain where this host has no MUNGE."""
-
-    name: str
-    job: str
-
-    def close(self, content: bytes) -> str:
-        if not content:
-            return ""
-        return munge.seal(self._label() + content) or _PLAIN + base64.b64encode(content).decode()
-
-    def open(self, text: str) -> bytes:
-        """Raises PermissionError for another's, and for plain bytes where this host has MUNGE."""
-        if not text:
-            return b""
-        if text.startswith(munge.PREFIX):
-            label, content = self._label(), munge.unseal(text)
-            if not content.startswith(label):
-                raise PermissionError("it is sealed for another place")
-            return content[len(label) :]
-        if munge.seal(b"?"):
-            raise PermissionError("it is not sealed, although this host has MUNGE; run munged on all hosts")
-        return base64.b64decode(text.removeprefix(_PLAIN))
-
-    def _label(self) -> bytes:
-        return f"{self.job} {self.name}\0".encode()

@@ -75,7 +75,9 @@ def doubt(environ: Mapping[str, str]) -> str:
     )
 
 
-def no_channel(environ: Mapping[str, str], size: int) -> str:
+def no_channel(size: int) -> str:
     """The sentence for ranks on several hosts that srun gave no way to tell each other some bytes."""
-    how = "with PMIx, which Farandole does not read" if "PMIX_RANK" in environ else "without a PMI, as --mpi=none does"
-    return f"srun has started {size} ranks on several hosts {how}: start them with `srun --mpi=pmi2`, or {INSTEAD}"
+    return (
+        f"srun has started {size} ranks on several hosts without a PMI, as --mpi=none does: start them with "
+        f"`srun --mpi=pmi2`, or {INSTEAD}"
+    )
