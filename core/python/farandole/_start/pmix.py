@@ -6,6 +6,7 @@ the bytes where it is, as in pmi2.py.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import time
 from collections.abc import Callable
@@ -103,6 +104,7 @@ def _session(rank: int) -> _Session:
         _check(library.PMIx_Init(ctypes.byref(session.me), *_NONE), "PMIx_Init")
         if session.me.rank != rank:
             raise PmixError(f"PMIx says rank {session.me.rank}, and the step's variables rank {rank}; {_INSTEAD}")
+        atexit.register(library.PMIx_Finalize, *_NONE)  # Slurm ends the step of a task that leaves without it
         _sessions.append(session)
     return _sessions[0]
 
