@@ -71,7 +71,7 @@ def gloo_variables(session: nox.Session) -> dict[str, str]:
 def find_slurm() -> None:
     """The programs of a small Slurm, whose tests are skipped where they are missing."""
     if not shutil.which("srun"):
-        for package in ("munge", "slurmctld", "slurmd", "slurm-client"):
+        for package in ("munge", "slurmctld", "slurmd", "slurm-client", "libpmix-dev"):
             fetch(package)
 
 

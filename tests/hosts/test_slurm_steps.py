@@ -1,4 +1,4 @@
-"""A small Slurm on the hosts of a lab: `farandole run` in an allocation starts its ranks by srun."""
+"""A small Slurm on the hosts of a lab: `farandole run` in an allocation, and ranks that srun itself starts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import mpis
 import pytest
 from lab import Host, Lab
 
 pytestmark = pytest.mark.timeout(300)
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch")
 SCRIPT = """
 import os, socket, numpy as np, farandole.numpy as hvd
 hvd.init()
@@ -45,6 +46,7 @@ SlurmdParameters=config_overrides
 NodeName=h0 NodeAddr=10.77.0.10 CPUs=2 RealMemory=1000
 NodeName=h1 NodeAddr=10.77.0.11 CPUs=2 RealMemory=1000
 PartitionName=debug Nodes=h0,h1 Default=YES State=UP
+TmpFS=/run
 """
 
 
@@ -54,6 +56,7 @@ class Slurm:
     def __init__(self, hosts: list[Host], folder: Path) -> None:
         self.hosts, self.settings = hosts, folder / "slurm.conf"
         self.settings.write_text(SETTINGS.format(folder=folder))
+        (folder / "mpi.conf").write_text("PMIxCliTmpDirBase=/run\n")  # each host has its own, unlike /tmp
         key = os.urandom(64).hex()
         self._running: list[Any] = []
         for host in hosts:  # munged is no root, and may not look into our folders
@@ -75,6 +78,13 @@ class Slurm:
         until = time.monotonic() + 60
         while self.run("sinfo", "-h", "-o", "%D %t").stdout.strip() != "2 idle":
             assert time.monotonic() < until, self.run("sinfo", "-N", "-l").stdout
+            time.sleep(0.2)
+
+    def await_end_of_jobs(self) -> None:
+        """Slurm completes a job some time after its last process."""
+        until = time.monotonic() + 60
+        while left := self.run("squeue", "-h").stdout:
+            assert time.monotonic() < until, left
             time.sleep(0.2)
 
     def _start(self, host: Host, words: list[str]) -> None:
@@ -113,4 +123,94 @@ def test_an_allocation_is_filled_by_its_steps(slurm: Slurm, tmp_path: Path) -> N
     assert done.returncode == 7 and "rank 3 on h1" in done.stderr, done.stderr
     done = slurm.run("srun", "-N2", "-n2", *launcher, "true")
     assert "srun has started 2 launchers" in done.stderr, done.stderr
-    assert slurm.run("squeue", "-h").stdout == ""
+    slurm.await_end_of_jobs()
+
+
+PMIX = Path(f"/usr/lib/{os.uname().machine}-linux-gnu/pmix2/lib/libpmix.so")  # which Debian's Slurm opens
+
+STEP = """
+import os, socket, sys, numpy as np, farandole.numpy as hvd
+if os.environ["SLURM_PROCID"] in sys.argv[1:]:
+    sys.exit(0)
+for _ in range(2):
+    hvd.init()
+    total = hvd.allreduce(np.ones(1000) * (hvd.rank() + 1), op=hvd.Sum)
+    assert total[0] == hvd.size() * (hvd.size() + 1) // 2
+    place = hvd.rank(), hvd.size(), hvd.local_rank(), hvd.cross_rank(), socket.gethostname()
+    os.write(1, f"{place}\\n".encode())
+    hvd.shutdown()
+"""
+SEAL = """
+import os, sys
+from farandole._start import munge
+text = munge.seal(b"key" * 100)
+assert text.startswith("MUNGE:") and [munge.unseal(text), munge.unseal(text)] == [b"key" * 100] * 2
+if not os.fork():
+    os.setuid(65534)
+    for other in (text, munge.seal(b"mine")):
+        try:
+            print(munge.unseal(other), flush=True)
+        except PermissionError as error:
+            print(error, flush=True)
+"""
+
+
+@pytest.fixture
+def step(slurm: Slurm, tmp_path: Path) -> Callable[..., Any]:
+    """step(["-N2", "-n4"], words) runs STEP by srun with these options; it gets the words."""
+    script = tmp_path / "step.py"
+    script.write_text(STEP)
+
+    def run(options: list[str], *words: str, **variables: str) -> Any:
+        given = [f"{name}={value}" for name, value in variables.items()]
+        return slurm.run("env", *given, "srun", "--quiet", *options, sys.executable, script, *words)
+
+    return run
+
+
+def test_ranks_that_srun_starts_meet(step: Callable[..., Any]) -> None:
+    done = step(["-N2", "-n4", "--mpi=pmi2"])
+    assert done.returncode == 0, done.stderr
+    places = [str((rank, 4, rank % 2, rank // 2, f"h{rank // 2}")) for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == sorted(places * 2)
+    done = step(["-N2", "-n3", "--mpi=pmi2", "--distribution=cyclic"])
+    assert done.returncode == 0, done.stderr
+    places = [str((rank, 3, rank // 2, rank % 2, f"h{rank % 2}")) for rank in range(3)]
+    assert sorted(done.stdout.splitlines()) == sorted(places * 2)
+    done = step(["-N2", "-n2", "--mpi=pmi2"], **mpis.variables("mpich"))
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 4, done.stderr
+    done = step(["-N1", "-n2", "--mpi=none"])  # a Unix socket carries the key on one host
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 4, done.stderr
+
+
+@pytest.mark.skipif(not PMIX.exists(), reason="Slurm needs libpmix-dev for PMIx")
+def test_ranks_that_srun_starts_with_pmix_meet(step: Callable[..., Any]) -> None:
+    done = step(["-N2", "-n4", "--mpi=pmix"])
+    assert done.returncode == 0 and "Error handler" not in done.stderr, done.stderr
+    places = [str((rank, 4, rank % 2, rank // 2, f"h{rank // 2}")) for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == sorted(places * 2)
+    done = step(["-N2", "-n2", "--mpi=pmix"], "1", FARANDOLE_START_TIMEOUT="2")
+    assert "rank 0 waits in init() for whichever of the 2 ranks that srun started does not say so" in done.stderr
+
+
+def test_mistakes_of_a_step_are_one_sentence(step: Callable[..., Any], slurm: Slurm) -> None:
+    done = step(["-N2", "-n2", "--mpi=none"])
+    assert done.returncode == 1 and "without a PMI, as --mpi=none does: start them with `srun --mpi" in done.stderr
+    done = step(["-N2", "-n4", "--mpi=pmi2"], "1", "3", FARANDOLE_START_TIMEOUT="2")
+    assert "rank 0 waits in init() for rank(s) 1, 3 of the 4 that srun started, which did not come" in done.stderr
+    assert "rank 2 leaves init(): rank 0 waits in init()" in done.stderr, done.stderr
+    alone = "import farandole; farandole.init(); print(farandole.size())"
+    script = slurm.settings.parent / "batch.sh"
+    script.write_text(f"#!/bin/sh\n{sys.executable} -c '{alone}'\n")
+    output = slurm.settings.parent / "batch.out"
+    done = slurm.run("sbatch", "--wait", "-N2", "-n2", f"--output={output}", script)
+    assert "SLURM_NTASKS=2, but the script of Slurm's job has started this process once" in output.read_text()
+
+
+def test_munge_seals_bytes_for_the_same_user(slurm: Slurm) -> None:
+    done = slurm.run(sys.executable, "-c", SEAL)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "MUNGE does not vouch for it: Unauthorized credential",
+        "b'mine'",
+    ]

@@ -230,7 +230,8 @@ def test_only_a_failure_is_an_exit_code(level: str, code: int) -> None:
         ({"TORCHELASTIC_RUN_ID": "none"}, "torchrun"),
         ({"OMPI_COMM_WORLD_RANK": "1", "SLURM_STEP_NUM_TASKS": "1"}, "Open MPI's mpirun"),
         ({"PMI_RANK": "1", "MPI_LOCALRANKID": "1", "SLURM_STEP_NUM_TASKS": "1"}, "MPICH's mpiexec"),
-        ({"PMI_RANK": "1", "SLURM_STEP_NUM_TASKS": "2"}, ""),
+        ({"PMI_RANK": "1", "SLURM_STEP_NUM_TASKS": "2"}, "Slurm's srun"),
+        ({"SLURM_STEP_NUM_TASKS": "1"}, ""),
     ],
 )
 def test_launchers_are_known_by_their_variables(environment: dict[str, str], launcher: str) -> None:

@@ -107,9 +107,9 @@ def test_memory_without_a_unit_is_told(mem: str, size: int, said: str) -> None:
 
 
 def test_keys_without_effect_are_told_with_the_remedy() -> None:
-    more = "{image: a/b, install: [pip install x], parameters: {lr: [1, 2]}, concurrency: 2, framework: mxnet,"
+    more = "{image: a/b, install: [pip install x], parameters: {lr: [1, 2], x: 1}, concurrency: 2, framework: mxnet,"
     text = f"project: a\ntrain: {more}\n  mxnet: {{tensorboard: true}}, run: x}}\n"
-    names = ["image", "install", "parameters", "concurrency", "mxnet.tensorboard"]
+    names = ["image", "install", "concurrency", "parameters.lr", "mxnet.tensorboard"]
     notes = parse(text, "j").notes
     assert [note.partition(" has no effect; ")[0].partition(": ")[2] for note in notes] == [f"train.{n}" for n in names]
     assert all(note.partition(" has no effect; ")[2] for note in notes)
@@ -431,3 +431,61 @@ def test_the_longest_file_is_read_in_time() -> None:
     line = "  - " + "a" * 60 + "\n"
     text = text_of(framework="", run="\n" + line * (job_file.MAX_FILE_BYTES // len(line) - 2))
     assert len(parse(text, "j").lines) > 4000
+
+
+# ---- Parameters and variables ----------------------------------------------------------------------------------------
+
+
+def with_parameters(parameters: str, run: str = "train --lr {{lr}}") -> JobFile:
+    return parse(text_of(framework="", more=f"parameters: {parameters}", run=f'"{run}"'), "j")
+
+
+@pytest.mark.parametrize("value", ["0.10", "[0.10]", "'0.10'"])
+def test_a_parameter_of_one_value_is_in_the_lines_and_a_variable(value: str) -> None:
+    file = with_parameters(f"{{lr: {value}, Batch_size: 64}}", "train {{lr}} {{ lr }} {{Batch_size}} {{other}} {lr}")
+    assert file.lines == ("train 0.10 0.10 64 {{other}} {lr}",)
+    assert file.variables == {"LR": "0.10", "BATCH_SIZE": "64"} and file.notes == ()
+
+
+@pytest.mark.parametrize("values", ["[0.1, 0.01]", "{range: {min: 3, max: 5, step: 1}}", "[]"])
+def test_a_parameter_of_several_values_has_no_effect_unless_a_line_needs_one(values: str) -> None:
+    file = with_parameters(f"{{lr: {values}}}", "train")
+    assert file.variables == {} and file.notes == (
+        "j, line 3: train.parameters.lr has no effect; write one value, and start one job for each.",
+    )
+    with pytest.raises(FileError, match=r"^j, line 3: train.parameters.lr is to be searched, and a job has one value"):
+        with_parameters(f"{{lr: {values}}}")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ("{learning rate: 1}", "train.parameters.learning rate becomes a variable: name it by letters"),
+        ("{farandole_rank: 1}", "train.parameters.farandole_rank becomes a variable"),
+        ("{lr: 1, LR: 2}", "train.parameters.LR is the variable LR, as is train.parameters.lr in line 3"),
+        ("{lr: [[1]]}", "must be a text, not a list"),
+        ("lr", "train.parameters must be keys with values, not 'lr'"),
+    ],
+)
+def test_mistakes_in_parameters_are_one_sentence(parameters: str, said: str) -> None:
+    with pytest.raises(FileError) as caught:
+        with_parameters(parameters)
+    assert said in str(caught.value) and str(caught.value).startswith("j, line 3: ")
+
+
+def test_programs_for_riseml_find_its_variables() -> None:
+    file = with_parameters("{lr: 0.1}")
+    made = job_machine.variables(file, {"LR": "0.1"}, "/work", 1.5)
+    assert made == {"OUTPUT_DIR": "/work", "EXPERIMENT_ID": "19700101-000001-500"}
+    assert job_machine.variables(file, {"OUTPUT_DIR": "/o", "EXPERIMENT_ID": "4"}, "/work", 1.5) == {"LR": "0.1"}
+    with pytest.raises(JobError, match=r"^j: the parameter lr, '0.1', becomes the variable LR, which the env"):
+        job_machine.variables(file, {"LR": "0.2"}, "/work", 1.5)
+
+
+def test_all_ranks_of_all_lines_have_one_experiment(run: Callable, job: Callable, tmp_path: Path) -> None:
+    line = "echo {{word}} $WORD $OUTPUT_DIR $EXPERIMENT_ID"
+    job(text_of(framework="", more="workers: 2\n  parameters: {word: x1}", run=f'["{line}", "{line}"]'))
+    result = run("--no-prefix", "-f", "job.yml")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert len(lines) == 4 and len(set(lines)) == 1 and lines[0].startswith(f"x1 x1 {tmp_path} 20")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from farandole.launch import slurm
+from farandole.launch.engines import slurm
 from farandole.launch.hosts import JobError, Slots
 
 ALLOCATION = {

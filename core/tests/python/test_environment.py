@@ -48,6 +48,17 @@ OPEN_MPI = {
     "PMIX_NAMESPACE": "prterun-host-1@1",
 }
 MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+SRUN = {  # as seen in a task of Slurm 22.05
+    "SLURM_JOB_ID": "7",
+    "SLURM_NTASKS": "2",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "1",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "0",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "2",
+}
+BATCH_SHELL = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
 
 
 def test_a_default_is_there_inside_only_and_the_users_value_wins(monkeypatch):
@@ -83,8 +94,8 @@ def test_our_launcher_says_everything():
 
 @pytest.mark.parametrize(
     ("environ", "launcher"),
-    [(TORCHRUN, "torchrun"), (OPEN_MPI, "Open MPI's mpirun"), (MPICH, "MPICH's mpiexec")],
-    ids=["torchrun", "openmpi", "mpich"],
+    [(TORCHRUN, "torchrun"), (OPEN_MPI, "Open MPI's mpirun"), (MPICH, "MPICH's mpiexec"), (SRUN, "Slurm's srun")],
+    ids=["torchrun", "openmpi", "mpich", "srun"],
 )
 def test_other_launchers_are_understood_on_one_host(environ, launcher):
     world = discover(environ)
@@ -94,10 +105,12 @@ def test_other_launchers_are_understood_on_one_host(environ, launcher):
 
 
 def test_the_first_launcher_of_the_order_is_believed():
-    everything = {**MPICH, **OPEN_MPI, **TORCHRUN, **OURS}
+    everything = {**SRUN, **MPICH, **OPEN_MPI, **TORCHRUN, **OURS}
     assert discover(everything).launcher == "farandole run"
     assert discover({**MPICH, **OPEN_MPI, **TORCHRUN}).launcher == "torchrun"
     assert discover({**MPICH, **OPEN_MPI}).launcher == "Open MPI's mpirun"
+    assert discover({**SRUN, **MPICH}).launcher == "MPICH's mpiexec"
+    assert discover({**SRUN, "PMI_RANK": "1", "PMI_SIZE": "2", "PMI_FD": "9"}).launcher == "Slurm's srun"
 
 
 def test_the_older_torch_launcher_without_local_size_is_understood():
@@ -105,22 +118,9 @@ def test_the_older_torch_launcher_without_local_size_is_understood():
     assert discover(environ).local_size == 2
 
 
-SRUN = {  # as seen in a task of Slurm 22.05
-    "SLURM_JOB_ID": "7",
-    "SLURM_STEP_ID": "0",
-    "SLURM_PROCID": "1",
-    "SLURM_LOCALID": "0",
-    "SLURM_NTASKS": "2",
-    "SLURM_STEP_NUM_TASKS": "2",
-}
-
-
 @pytest.mark.parametrize(
     ("environ", "words"),
     [
-        (SRUN, ["SLURM_STEP_NUM_TASKS=2", "call `farandole run` once in the allocation"]),
-        ({**SRUN, "PMI_RANK": "1", "PMI_SIZE": "2"}, ["SLURM_STEP_NUM_TASKS=2"]),  # srun --mpi=pmi2
-        ({**SRUN, "PMIX_RANK": "1", "PMIX_NAMESPACE": "slurm.pmix.7.0"}, ["SLURM_STEP_NUM_TASKS=2"]),
         ({"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4"}, ["FLUX_JOB_SIZE=4", "farandole run"]),
         ({"JSM_NAMESPACE_RANK": "0", "JSM_NAMESPACE_SIZE": "6"}, ["JSM_NAMESPACE_SIZE=6", "jsrun"]),
         ({"PBS_TASKNUM": "3"}, ["PBS_TASKNUM=3", "pbsdsh"]),
@@ -141,8 +141,8 @@ def test_one_of_several_is_never_alone(environ, words):
 @pytest.mark.parametrize(
     "environ",
     [
-        {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"},  # the batch shell
-        {**SRUN, "SLURM_STEP_NUM_TASKS": "1"},
+        {**BATCH_SHELL, "SLURM_NTASKS": "1"},
+        {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"},  # the shell of salloc
         {"PBS_TASKNUM": "1", "PBS_NODENUM": "0"},  # the job's script
         {"HOROVOD_SIZE": "1", "HOROVOD_RANK": "0"},
         {"WORLD_SIZE": "1", "RANK": "0"},
@@ -164,15 +164,34 @@ def test_a_number_without_a_count_is_doubted_and_named(variable, monkeypatch):
 
 
 def test_a_program_that_says_its_place_is_believed_whatever_else_there_is(monkeypatch):
-    monkeypatch.setattr(os, "environ", {**SRUN, "WORLD_SIZE": "2"})
+    monkeypatch.setattr(os, "environ", {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4", "WORLD_SIZE": "2"})
     assert discover_or_told(1, 2, lambda: "this job").launcher == "the program itself"
     monkeypatch.setattr(os, "environ", OURS)
     assert discover_or_told(1, 2, lambda: "this job").launcher == "farandole run"
 
 
-@pytest.mark.parametrize("environ", [TORCHRUN, OPEN_MPI, MPICH], ids=["torchrun", "openmpi", "mpich"])
+def test_a_step_on_several_hosts_is_placed_by_its_variables():
+    world = discover({**SRUN, "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_TASKS_PER_NODE": "1,2(x1)", "SLURM_NODEID": "1"})
+    assert (world.rank, world.size, world.local_rank, world.local_size) == (1, 3, 1, 2)
+    assert (world.store, world.launcher) == ("", "Slurm's srun")
+    one = {**SRUN, "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    assert discover(one) == World(launcher="Slurm's srun")
+
+
+def test_the_shell_of_a_batch_script_is_no_rank_and_says_so(monkeypatch):
+    monkeypatch.setattr(os, "environ", BATCH_SHELL)
+    assert discover() == World()
+    assert doubt(World()).startswith("SLURM_NTASKS=2, but the script of Slurm's job has started this process once")
+    assert "write `srun --mpi=pmi2` or `farandole run`" in doubt(World())
+    assert doubt(World(launcher="farandole run")) == ""
+
+
+@pytest.mark.parametrize("environ", [TORCHRUN, OPEN_MPI, MPICH, SRUN], ids=["torchrun", "openmpi", "mpich", "srun"])
 def test_all_ranks_of_a_job_derive_one_name(environ):
-    other = {name: "0" if value == "1" and "RANK" in name else value for name, value in environ.items()}
+    ranks = ("RANK", "PROCID", "LOCALID")
+    other = {
+        name: "0" if value == "1" and any(map(name.__contains__, ranks)) else value for name, value in environ.items()
+    }
     assert discover(other).rank == 0
     assert discover(other).store == discover(environ).store
 
@@ -185,6 +204,8 @@ def test_all_ranks_of_a_job_derive_one_name(environ):
         (TORCHRUN, "TORCHELASTIC_RESTART_COUNT"),
         (OPEN_MPI, "PMIX_NAMESPACE"),
         (MPICH, "FARANDOLE_JOB_ID"),
+        (SRUN, "SLURM_JOB_ID"),
+        (SRUN, "SLURM_STEP_ID"),
         (TORCHRUN, "FARANDOLE_JOB_ID"),
     ],
 )
@@ -215,12 +236,24 @@ def test_a_world_of_one_needs_no_meeting():
         ({**TORCHRUN, "RANK": "2"}, ["RANK='2'", "WORLD_SIZE=2", "torchrun"]),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "two"}, ["OMPI_COMM_WORLD_SIZE='two'", "Open MPI"]),
         ({"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, ["MPI_LOCALRANKID is not set", "MPICH"]),
+        ({**SRUN, "SLURM_PROCID": "2"}, ["SLURM_PROCID='2'", "SLURM_STEP_NUM_TASKS=2", "srun"]),
+        ({**SRUN, "SLURM_LOCALID": "2"}, ["SLURM_LOCALID='2'", "SLURM_STEP_TASKS_PER_NODE=2", "srun"]),
+        ({**SRUN, "SLURM_NODEID": "1"}, ["SLURM_STEP_TASKS_PER_NODE='2' and SLURM_NODEID='1'", "srun", "unset"]),
+        ({**SRUN, "SLURM_STEP_TASKS_PER_NODE": "x"}, ["SLURM_STEP_TASKS_PER_NODE='x'", "srun"]),
+        ({**SRUN, "SLURM_STEP_TASKS_PER_NODE": "2(x99999)"}, ["SLURM_STEP_TASKS_PER_NODE", "srun"]),
+        ({**SRUN, "PMI_SIZE": "4"}, ["PMI_SIZE='4' and SLURM_STEP_NUM_TASKS='2'", "one step"]),
+        ({**SRUN, **TORCHRUN, "GROUP_WORLD_SIZE": "1"}, ["srun has started 2 torchruns", "--nnodes=2", "unset"]),
     ],
 )
 def test_contradictions_name_the_variable_its_value_and_who_sets_it(environ, words):
     with pytest.raises(ValueError) as caught:
         discover(environ)
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_one_torchrun_on_each_host_of_a_step_makes_one_job():
+    environ = {**SRUN, **TORCHRUN, "GROUP_WORLD_SIZE": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
+    assert discover(environ).launcher == "torchrun"
 
 
 def test_an_older_torch_on_several_hosts_is_refused():
@@ -234,8 +267,9 @@ def test_an_older_torch_on_several_hosts_is_refused():
         {**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "4"},
         {**MPICH, "PMI_SIZE": "4"},
         {**TORCHRUN, "WORLD_SIZE": "4"},
+        {**SRUN, "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"},
     ],
-    ids=["openmpi", "mpich", "torchrun"],
+    ids=["openmpi", "mpich", "torchrun", "srun"],
 )
 def test_ranks_on_several_hosts_have_no_store_yet(environ):
     world = discover(environ)

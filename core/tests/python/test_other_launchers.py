@@ -45,8 +45,11 @@ def run(command, **variables):
 
 def test_one_of_several_of_an_unknown_launcher_is_not_alone():
     init = [sys.executable, "-c", "import farandole; farandole.init(); print(farandole.size())"]
-    done = run(init, SLURM_STEP_NUM_TASKS="2", SLURM_STEP_ID="0", SLURM_PROCID="1")
-    assert done.returncode == 1 and "call `farandole run` once in the allocation" in done.stderr
+    done = run(init, FLUX_JOB_SIZE="2", FLUX_TASK_RANK="1")
+    assert done.returncode == 1 and "call `farandole run` once in the job's script" in done.stderr
+    place = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"}
+    done = run(init, **place, SLURM_NODEID="1", SLURM_STEP_TASKS_PER_NODE="1(x2)")
+    assert done.returncode == 1 and "without a PMI, as --mpi=none does: start them with `srun --mpi" in done.stderr
     done = run(init, JOB_COMPLETION_INDEX="1")
     assert (done.returncode, done.stdout) == (0, "1\n")
     assert done.stderr.count("farandole warning: JOB_COMPLETION_INDEX=1 is set") == 1

@@ -14,14 +14,13 @@ import json
 import os
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from farandole._runtime.native import core
-from farandole._start import environment, key_exchange
+from farandole._start import environment, key_exchange, pmi2, pmix
 
 Exchange = Callable[[bytes], list[bytes]]
 """What every rank says, by rank. Collective."""
@@ -86,8 +85,8 @@ def register_exchange(launcher: str, make: MakeExchange) -> None:
 def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> Exchange:
     """By a channel of the launcher that started the ranks on several hosts.
 
-    Raises ValueError where no plugin that knows it is imported. The exchange raises DeadlineError where some ranks do
-    not come in time.
+    Raises ValueError where no plugin that knows it is imported, or srun has made no channel. The exchange raises
+    DeadlineError where some ranks do not come in time.
     """
     if launcher == environment.TORCHRUN:
         if launcher not in _of_plugins:
@@ -96,7 +95,18 @@ def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> E
                 "meet in torch's store there"
             )
         return _of_plugins[launcher](rank, size, timeout_s)
+    if launcher == environment.SRUN and "mpi" not in environment.backends():  # an MPI uses up Slurm's PMI-2 itself
+        return _through_slurm(rank, size, timeout_s)
     return _through_mpi(rank, size, launcher, timeout_s)
+
+
+def _through_slurm(rank: int, size: int, timeout_s: float) -> Exchange:
+    if found := environment.pmi2():
+        descriptor, job = found
+        return pmi2.exchange_of(pmi2.Step(rank, size, job, descriptor), timeout_s)
+    if environment.has_pmix():
+        return pmix.exchange_of(rank, size, timeout_s)
+    raise ValueError(environment.without_channel(size))
 
 
 def _through_mpi(rank: int, size: int, launcher: str, timeout_s: float) -> Exchange:
@@ -105,26 +115,7 @@ def _through_mpi(rank: int, size: int, launcher: str, timeout_s: float) -> Excha
     # MPI's own start waits for all: nobody can know who is missing.
     text = f"rank {rank} waits in init() for whichever of the {size} ranks that {launcher} started does not say so, too"
 
-    def exchange(mine: bytes) -> list[bytes]:
-        result: list[list[bytes] | BaseException] = []
-
-        def run() -> None:
-            try:
-                result.append(core.exchange(rank, size, mine))
-            except BaseException as error:
-                result.append(error)
-
-        # MPI cannot be interrupted: it is left behind in a thread when the time is up or Ctrl-C comes.
-        thread = threading.Thread(target=run, name="farandole-exchange", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            reminder.look(deadline, lambda: text)
-            thread.join(0.2)
-        if isinstance(result[0], BaseException):
-            raise result[0]
-        return result[0]
-
-    return exchange
+    return lambda mine: key_exchange.in_thread(lambda: core.exchange(rank, size, mine), deadline, reminder, text)
 
 
 def place(rank: int, hosts: Sequence[str], launcher: str) -> environment.World:

@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from farandole._start import other_launchers
+from farandole._start import other_launchers, slurm
 from farandole._start.horovod_names import MARK, horovod_variables
 
 OURS = "farandole run"
 TORCHRUN = "torchrun"
+SRUN = slurm.TITLE
 TOLD = "the program itself"
 _MOST_SECONDS = 1e9  # as in the core
 
@@ -88,8 +89,17 @@ _MPICH = _Launcher(
     local_rank="MPI_LOCALRANKID",
     local_size="MPI_LOCALNRANKS",
 )
-_LAUNCHERS = (_FARANDOLE, _TORCHRUN, _OPEN_MPI, _MPICH)
-_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "TORCHELASTIC_")
+# mpirun and torchrun may themselves be started by srun, so that it comes last.
+_SRUN = _Launcher(
+    title=slurm.TITLE,
+    markers=((slurm.NUM_TASKS, "SLURM_PROCID", "SLURM_STEP_ID"),),
+    rank="SLURM_PROCID",
+    size=slurm.NUM_TASKS,
+    local_rank="SLURM_LOCALID",
+    local_size=slurm.TASKS_PER_NODE,
+)
+_LAUNCHERS = (_FARANDOLE, _TORCHRUN, _OPEN_MPI, _MPICH, _SRUN)
+_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "TORCHELASTIC_", "SLURM_STEP_")
 _MEETING = frozenset({"FARANDOLE_STORE", "FARANDOLE_KEY_FILE", "FARANDOLE_STATUS_FILE", "MASTER_ADDR", "MASTER_PORT"})
 
 
@@ -113,13 +123,23 @@ def _started(environ: Mapping[str, str]) -> World | None:
     for launcher in _LAUNCHERS:
         if any(all(name in environ for name in names) for names in launcher.markers):
             world = _place(environ, launcher)
+            if sentence := _two_launchers(environ, launcher):
+                raise ValueError(sentence)
             return _meeting_of_ours(environ, world) if launcher is _FARANDOLE else _meeting_of_others(environ, world)
     return None
 
 
+def _two_launchers(environ: Mapping[str, str], launcher: _Launcher) -> str:
+    if launcher is _TORCHRUN:
+        return slurm.of_several_torchruns(environ)
+    return slurm.contradiction(environ) if launcher is _SRUN else ""
+
+
 def doubt(world: World) -> str:
-    """A warning for a process that is alone and has a number all the same, as ranks have; "" for others."""
-    return "" if world.launcher else other_launchers.perhaps_one_of_several(os.environ)
+    """A warning for a process that is alone, although variables speak of several; "" for others."""
+    if world.launcher:
+        return ""
+    return slurm.doubt(os.environ) or other_launchers.perhaps_one_of_several(os.environ)
 
 
 def discover_or_told(rank: int, size: int, job: Callable[[], str]) -> World:
@@ -177,6 +197,22 @@ def start_timeout_s() -> float:
 def address() -> str:
     """Where other machines reach this rank: FARANDOLE_ADDRESS; "" where that is to be found out."""
     return os.environ.get("FARANDOLE_ADDRESS", "")
+
+
+def pmi2() -> tuple[int, str] | None:
+    """Slurm's PMI-2: the number of its socket in this process, and its name of the step; None where there is none."""
+    descriptor, job = os.environ.get("PMI_FD", ""), os.environ.get("PMI_JOBID", "")
+    return (int(descriptor), job) if descriptor.isdecimal() and job else None
+
+
+def has_pmix() -> bool:
+    """Returns whether Slurm, or another launcher, has made PMIx for this process."""
+    return "PMIX_RANK" in os.environ and "PMIX_NAMESPACE" in os.environ
+
+
+def without_channel(size: int) -> str:
+    """The sentence for `size` ranks on several hosts that srun gave no way to tell each other some bytes."""
+    return slurm.no_channel(size)
 
 
 def status_file() -> str:
@@ -246,7 +282,10 @@ def _place(environ: Mapping[str, str], launcher: _Launcher) -> World:
         return World(launcher=launcher.title)
     if launcher is _TORCHRUN and launcher.local_size not in environ:
         return _place_by_older_torch(environ, size, rank)
-    local_size = _number(environ, launcher, launcher.local_size, least=1)
+    if launcher is _SRUN:
+        local_size = slurm.tasks_here(environ)
+    else:
+        local_size = _number(environ, launcher, launcher.local_size, least=1)
     local_rank = _number(environ, launcher, launcher.local_rank, below=local_size, bound=launcher.local_size)
     if local_size > size:
         raise _inconsistent(environ, launcher, launcher.local_size, f"it exceeds {launcher.size}={size}")
@@ -354,6 +393,8 @@ def _identity(environ: Mapping[str, str], world: World) -> list[str]:
         for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"):
             if name in environ:
                 return ["openmpi", environ[name]]
+    if world.launcher == _SRUN.title:
+        return ["srun", environ.get("SLURM_JOB_ID", ""), environ.get("SLURM_STEP_ID", "")]
     return ["parent", *_launching_process()]
 
 

@@ -20,6 +20,7 @@ import select
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -186,6 +187,29 @@ def _peer_uid(connection: socket.socket) -> int:
 def listed(ranks: set[int]) -> str:
     """The ranks as messages have them."""
     return ", ".join(map(str, sorted(ranks)))
+
+
+def in_thread(work: Callable[[], list[bytes]], deadline: float, reminder: Reminder, text: str) -> list[bytes]:
+    """The result of a call of a library's that cannot be interrupted.
+
+    It is left behind in a thread when the time is up, which raises DeadlineError with the text, or Ctrl-C comes.
+    """
+    result: list[list[bytes] | BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(work())
+        except BaseException as error:
+            result.append(error)
+
+    thread = threading.Thread(target=run, name="farandole-exchange", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        reminder.look(deadline, lambda: text)
+        thread.join(0.2)
+    if isinstance(result[0], BaseException):
+        raise result[0]
+    return result[0]
 
 
 class Reminder:

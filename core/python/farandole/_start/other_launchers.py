@@ -15,6 +15,9 @@ from farandole._start.horovod_names import MARK
 _ON_ONE_HOST = "start the ranks of one host with `farandole run -np N`"
 
 
+_IN_THE_SCRIPT = "call `farandole run` once in the job's script, which starts the ranks on all hosts of the allocation"
+
+
 @dataclass(frozen=True)
 class _Other:
     """Somebody who sets `variable` in each process: a count of them, of which 1 means alone, or a number of each."""
@@ -28,16 +31,9 @@ class _Other:
 
 
 _OTHERS = (
-    # The shell of a batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no task.
-    _Other(
-        "Slurm's srun",
-        "SLURM_STEP_NUM_TASKS",
-        ("SLURM_PROCID", "SLURM_STEP_ID"),
-        instead="call `farandole run` once in the allocation, without srun: it starts the ranks on all of its hosts",
-    ),
-    _Other("Flux", "FLUX_JOB_SIZE", ("FLUX_TASK_RANK",)),
-    _Other("LSF's jsrun", "JSM_NAMESPACE_SIZE", ("JSM_NAMESPACE_RANK",)),
-    _Other("PBS's pbsdsh", "PBS_TASKNUM"),  # 1: the job's script
+    _Other("Flux", "FLUX_JOB_SIZE", ("FLUX_TASK_RANK",), instead=_IN_THE_SCRIPT),
+    _Other("LSF's jsrun", "JSM_NAMESPACE_SIZE", ("JSM_NAMESPACE_RANK",), instead=_IN_THE_SCRIPT),
+    _Other("PBS's pbsdsh", "PBS_TASKNUM", instead=_IN_THE_SCRIPT),  # 1: the job's script
     _Other("MVAPICH's launcher", "MV2_COMM_WORLD_SIZE"),
     _Other("horovodrun", "HOROVOD_SIZE", unless=MARK, instead="replace `horovodrun` by `farandole run`"),
     _Other("a launcher by PMI", "PMI_SIZE", ("PMI_RANK",)),
@@ -53,7 +49,7 @@ _OTHERS = (
         is_count=False,
         instead="let each pod call `farandole run --nnodes`, as the manifest of `farandole k8s` does",
     ),
-    _Other("LSF's blaunch", "LSF_PM_TASKID", is_count=False),
+    _Other("LSF's blaunch", "LSF_PM_TASKID", is_count=False, instead=_IN_THE_SCRIPT),
     _Other("ALPS", "ALPS_APP_PE", is_count=False),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,7 @@ from farandole.launch.verbs import bench, doctor, k8s, timeline
 
 if TYPE_CHECKING:
     from farandole.launch.description import Job
+    from farandole.launch.engines import Engine
     from farandole.launch.job import Placement
     from farandole.launch.job_file import JobFile
     from farandole.launch.nodes.options import NodeOptions
@@ -181,8 +183,14 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
     settings = environment.settings(base)
     file = None if options.file is None else job_machine.load(options.file, command, options.module, options.dry_run)
     nodes = _nodes(options, base)
-    placements, names = _places(nodes) if nodes else _placements(context, options, base, file)
+    engine = None
+    if nodes is not None:
+        placements, names = _places(nodes)
+    else:
+        placements, names, engine = _placements(context, options, base, file)
     given = environment.given_variables(options.env, base)
+    if file is not None:
+        given |= job_machine.variables(file, {**base, **given}, str(Path.cwd()), time.time())
     ranks_base = _environment(options, {**base, **given})
     if file is not None:
         command = ("sh", "-c", file.lines[0])
@@ -205,7 +213,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         grace_s=settings.grace_s,
         output=output,
         start_timeout_s=options.start_timeout,
-        hosts=host_options(options, given, elsewhere, by_srun=options.hosts is None and options.hostfile is None),
+        hosts=host_options(options, given, elsewhere, engine),
         module=options.module,
         local_names=names,
         lines=() if file is None else file.lines,
@@ -239,17 +247,17 @@ def _places(nodes: NodeOptions) -> tuple[list[Placement], frozenset[str]]:
 
 def _placements(
     context: click.Context, options: RunOptions, base: Mapping[str, str], file: JobFile | None
-) -> tuple[list[Placement], frozenset[str]]:
-    """Where the ranks run, and the names of this machine."""
-    from farandole.launch import config, environment, gpus, hosts, job, slurm
+) -> tuple[list[Placement], frozenset[str], Engine | None]:
+    """Where the ranks run, the names of this machine, and the engine whose allocation has the hosts."""
+    from farandole.launch import config, engines, environment, gpus, hosts, job
 
-    listed = None
+    listed, engine = None, None
     if options.hosts is not None and config.preferred(context, "hosts", "hostfile") == "hosts":
         listed = hosts.parse_hosts(options.hosts)
     elif options.hostfile is not None:
         listed = hosts.read_hostfile(options.hostfile)
     else:
-        listed = slurm.allocation(base)
+        listed, engine = engines.allocation(base)
     names = environment.local_names()
     if listed is not None and any(hosts.is_address(each.host) for each in listed.slots):
         names |= environment.local_addresses()
@@ -257,9 +265,9 @@ def _placements(
         from farandole.launch import job_machine
 
         listed = job_machine.hosts_of(file, options.num_proc, listed, gpus.count(base), options.dry_run)
-        return job.plan(str(file.ranks), listed, names), names
+        return job.plan(str(file.ranks), listed, names), names, engine
     here = _slots_here(base) if options.num_proc == "auto" else 1
-    return job.plan(options.num_proc, listed, names, here), names
+    return job.plan(options.num_proc, listed, names, here), names, engine
 
 
 def _environment(options: RunOptions, base: dict[str, str]) -> dict[str, str]:

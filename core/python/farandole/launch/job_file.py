@@ -7,7 +7,8 @@
         version: "2.13"
         horovod: {workers: {count: 32, processes: 4}}    # or workers: 32; or below distributed:
       resources: {gpus: 4, cpus: 8, mem: 32GiB}          # of each worker
-      run: [python prepare.py, python train.py]
+      parameters: {lr: 0.1}                              # {{lr}} in the lines, LR in the environment
+      run: [python prepare.py, "python train.py --lr {{lr}}"]
 
 train.workers may replace horovod.workers. Farandole never installs anything, and it starts one job, not a search for
 parameters: the keys for these have no effect, and a note tells what to do instead.
@@ -16,11 +17,11 @@ parameters: the keys for these have no effect, and a note tells what to do inste
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from farandole.launch import files
+from farandole.launch import files, parameters
 from farandole.launch.hosts import MAX_RANKS
 from farandole.launch.yaml_nodes import Entry
 
@@ -37,12 +38,10 @@ FRAMEWORKS = {
     "keras": ("keras",),
 }
 _OF_IMAGES = "activate the environment that the ranks need before `farandole run`"
-_OF_SEARCHES = "write values into the lines of run, and start one job for each"
 _WITHOUT_EFFECT = {
     "image": _OF_IMAGES,
     "install": "install packages before `farandole run`",
-    "parameters": _OF_SEARCHES,
-    "concurrency": _OF_SEARCHES,
+    "concurrency": "start one job for each value of a parameter",
     "tensorboard": "start `tensorboard --logdir DIR` beside the job",
 }
 _UNITS = {f"{letter}iB": 1 << 10 * power for power, letter in enumerate("KMGT", 1)}
@@ -69,9 +68,10 @@ class JobFile:
     workers: int
     processes: int  # of each worker
     resources: Resources
-    lines: tuple[str, ...]  # for sh -c; each is run by all ranks before the next
+    lines: tuple[str, ...]  # for sh -c; each is run by all ranks before the next; parameters are filled in
     origin: str = "--file"  # what messages begin with
     notes: tuple[str, ...] = field(default=(), compare=False)  # sentences about keys
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the parameters, in capitals
 
     @property
     def ranks(self) -> int:
@@ -94,10 +94,12 @@ def parse(text: str, origin: str) -> JobFile:
     project = _wanted(top, "project", origin).text()
     train = _wanted(top, "train", origin)
     fields = train.fields(
-        ("framework", "workers", "resources", "run", *FRAMEWORKS, *_WITHOUT_EFFECT),
+        ("framework", "workers", "resources", "run", "parameters", *FRAMEWORKS, *_WITHOUT_EFFECT),
     )
     notes: list[str] = []
     _note(fields, notes)
+    given = parameters.read(fields.get("parameters"))
+    notes += given.notes
     framework, section = _framework(fields)
     inner = section.fields(("version", "horovod", "distributed", "tensorboard")) if section else {}
     _note(inner, notes)
@@ -110,9 +112,10 @@ def parse(text: str, origin: str) -> JobFile:
         workers,
         processes,
         resources,
-        _lines(_wanted(fields, "run", train.place)),
+        tuple(map(given.filled, _lines(_wanted(fields, "run", train.place)))),
         origin,
         tuple(notes),
+        given.variables,
     )
 
 

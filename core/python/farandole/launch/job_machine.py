@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from farandole.launch import job_file
 from farandole.launch.hosts import LOCAL_HOST, HostList, JobError, Slots, is_local, parse_count
 from farandole.launch.job import Placement
 from farandole.launch.job_file import FRAMEWORKS, JobFile
+from farandole.launch.messages import shown
 
 _GIB = 1 << 30
 
@@ -57,6 +59,29 @@ def notes(
     here = sum(is_local(each.host, names) for each in placements)
     resources = about_resources(file, here, this_machine(base)) if here else ""
     return [each for each in (*file.notes, about_version(file) if dry_run else "", resources) if each]
+
+
+def variables(file: JobFile, base: Mapping[str, str], folder: str, now_s: float) -> dict[str, str]:
+    """The variables that programs written for RiseML read, where the environment has none.
+
+    Args:
+        file: the job file.
+        base: variables of the launcher.
+        folder: the launcher's, which all hosts have.
+        now_s: seconds since 1970.
+
+    Raises:
+        JobError: the environment has another value for a variable that a parameter sets.
+    """
+    for name, value in file.variables.items():
+        if base.get(name, value) != value:
+            raise JobError(
+                f"{file.origin}: the parameter {name.lower()}, {shown(value)}, becomes the variable {name}, which the "
+                f"environment has already; unset {name}, or rename the parameter."
+            )
+    experiment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_s)) + f"-{round(now_s * 1000) % 1000:03d}"
+    wanted = {"OUTPUT_DIR": folder, "EXPERIMENT_ID": experiment, **file.variables}
+    return {name: value for name, value in wanted.items() if name not in base}
 
 
 def this_machine(base: Mapping[str, str]) -> Machine:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from farandole.launch.engines import Engine
 from farandole.launch.messages import shown
 
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,14}")  # Linux allows 15 bytes
@@ -61,23 +62,25 @@ class HostOptions:
     python: str = sys.executable  # the interpreter on other hosts
     interfaces: tuple[str, ...] = ()  # of the network; none: all may be used
     bind_to: str = "none"  # or "core"
-    by_srun: bool = False  # Slurm's srun reaches the hosts, which are those of its allocation; else ssh
+    engine: Engine | None = None  # whose allocation has the hosts; None: the user named them
     env: Mapping[str, str] = field(default_factory=dict)  # of -x, for the ranks of all hosts
 
 
-def host_options(options: RunOptions, env: Mapping[str, str], elsewhere: bool, by_srun: bool = False) -> HostOptions:
+def host_options(
+    options: RunOptions, env: Mapping[str, str], elsewhere: bool, engine: Engine | None = None
+) -> HostOptions:
     """Check the options that concern hosts. Raises OptionError.
 
     Args:
         options: as typed.
         env: the variables of -x.
         elsewhere: some ranks run on other hosts, where the interpreter is needed.
-        by_srun: the hosts are those of an allocation of Slurm.
+        engine: whose allocation has the hosts, if the user named none.
     """
     reached = reach_options(
         options.ssh_port, options.ssh_identity_file, options.python, options.network_interfaces, elsewhere
     )
-    return replace(reached, bind_to=options.bind_to, by_srun=by_srun, env=env)
+    return replace(reached, bind_to=options.bind_to, engine=engine, env=env)
 
 
 def reach_options(

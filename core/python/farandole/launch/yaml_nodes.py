@@ -43,15 +43,15 @@ class Entry:
         """The error for a value of another type."""
         return self.error(f"must be {wanted}, not {self._shown()}.")
 
-    def fields(self, known: Collection[str]) -> dict[str, Entry]:
-        """The values of a mapping, which may have the known keys, each once. Raises FileError."""
+    def fields(self, known: Collection[str] | None) -> dict[str, Entry]:
+        """The values of a mapping, which may have the known keys, or any for None, each once. Raises FileError."""
         if not self.is_mapping:
             raise self.wants("keys with values")
         found: dict[str, Entry] = {}
         for key, value in self.node.value:
             name, line = str(key.value) if _kind(key) else "", key.start_mark.line + 1
             entry = Entry(value, f"{self.path}.{name}" if self.path else name, self.origin, line)
-            if name not in known:
+            if known is not None and name not in known:
                 raise self._unknown(key, line, known)
             if name in found:
                 raise entry.error(f"stands there twice, first in line {found[name].line}.")

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from farandole._start import other_launchers
+from farandole._start import other_launchers, slurm
 from farandole.launch.doctor.finding import Finding, fail, ok, warn
 from farandole.launch.local import KEY_BYTES
 
@@ -87,6 +87,8 @@ class Facts:
 def gather(environment: Mapping[str, str]) -> Facts:
     """Read the environment, and the file that FARANDOLE_KEY_FILE names."""
     launcher = next((title for title, name in _LAUNCHERS.items() if name in environment), "")
+    if not launcher and environment.get(slurm.NUM_TASKS, "1") != "1":
+        launcher = slurm.TITLE
     return Facts(
         variables={name: value for name, value in environment.items() if name.startswith(_PREFIX)},
         launcher=launcher,
@@ -197,11 +199,13 @@ def _key(facts: Facts) -> Finding:
             f"{facts.launcher} hands out no key, and FARANDOLE_REQUIRE_KEY asks for one",
             "Start the job with `farandole run`, or let FARANDOLE_KEY_FILE name 32 bytes that only you can read.",
         )
-    through_mpi = (
-        ", and over several hosts through MPI: as secret as its connections" if "mpi" in facts.launcher else ""
-    )
+    over_hosts = ""
+    if facts.launcher == slurm.TITLE:
+        over_hosts = ", and over several hosts through Slurm's PMI, sealed by MUNGE where the hosts have it"
+    elif "mpi" in facts.launcher:
+        over_hosts = ", and over several hosts through MPI: as secret as its connections"
     return ok(
         check,
         f"{facts.launcher}: rank 0 hands a new key out over a Unix socket, where the kernel vouches for the user: as "
-        f"secret as your user account{through_mpi}",
+        f"secret as your user account{over_hosts}",
     )

@@ -28,7 +28,7 @@ class ClusterSupervisor(AgentsSupervisor):
 
     assembly: Assembly
     python: str = ""  # on other hosts
-    by_srun: bool = False  # in the place of ssh
+    program: str = "ssh"  # that reaches the hosts
     _placements: dict[int, Placement] = field(default_factory=dict)  # of ranks that have not ended
     _pids: dict[int, int] = field(default_factory=dict)
     _started_at: float = 0.0
@@ -149,8 +149,8 @@ class ClusterSupervisor(AgentsSupervisor):
         assert link.code is not None
         if link.is_local:
             return f"{link.name}: the agent on this host ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
-        if self.by_srun:
-            return f"{link.name}: srun ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
+        if self.program != "ssh":
+            return f"{link.name}: {self.program} ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
         return ssh.explain(link.name, link.code, stderr, self.python, self.assembly.version)
 
     def _refuse(self, sentence: str, code: int = CANNOT_START) -> None:
@@ -195,7 +195,8 @@ class ClusterSupervisor(AgentsSupervisor):
             return
         late = self.assembly.waiting_for()
         who = ", ".join(late[:_MOST_SENTENCES])
-        self._refuse(f"{who} did not answer within {now - self._step_at:.0f} s; try: ssh {late[0]} true.")
+        remedy = f"try: ssh {late[0]} true" if self.program == "ssh" else f"see whether {self.program} works there"
+        self._refuse(f"{who} did not answer within {now - self._step_at:.0f} s; {remedy}.")
 
     def conclude(self) -> int:
         """See Supervisor."""

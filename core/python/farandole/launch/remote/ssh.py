@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from farandole.launch import slurm
 from farandole.launch.options import HostOptions
 
 AGENT = ("-m", "farandole.launch.remote.agent")
@@ -34,8 +33,8 @@ def reach(host: str, is_local: bool, options: HostOptions, ssh: Sequence[str]) -
     """The words that start an agent on `host`, or without ssh on this machine."""
     if is_local:
         return [sys.executable, *AGENT]
-    if options.by_srun:
-        return slurm.command(host, [options.python, *AGENT])
+    if options.engine is not None and options.engine.command is not None:
+        return options.engine.command(host, [options.python, *AGENT])
     return command(host, options.python, ssh, options.ssh_port, str(options.ssh_identity or ""))
 
 

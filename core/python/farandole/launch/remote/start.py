@@ -32,7 +32,7 @@ def run(job: Job, lifeline: int) -> int:
             interfaces=job.hosts.interfaces,
         ),
         python=job.hosts.python,
-        by_srun=job.hosts.by_srun,
+        program=job.hosts.engine.program if job.hosts.engine else "ssh",
     )
     supervisor.relay.open_logs(placement.rank for placement in job.placements)
     words_of_ssh = environment.settings(job.base).ssh

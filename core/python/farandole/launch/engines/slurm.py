@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Mapping
 
+from farandole._start import slurm as step
 from farandole.launch.hosts import HostList, JobError, Slots, check_host
 from farandole.launch.messages import shown
 
 ORIGIN = "Slurm's allocation"
 _SCONTROL_SECONDS = 10
-_TASKS = re.compile(r"(?P<count>[0-9]+)(?:\(x(?P<times>[0-9]+)\))?")
 
 
 def allocation(environ: Mapping[str, str]) -> HostList | None:
@@ -38,12 +37,10 @@ def allocation(environ: Mapping[str, str]) -> HostList | None:
 
 def task_counts(text: str, hosts: int) -> list[int]:
     """`2(x3),1` -> 2, 2, 2, 1. Raises JobError."""
-    counts: list[int] = []
-    for part in text.split(","):
-        match = _TASKS.fullmatch(part)
-        if match is None:
-            raise JobError(f"SLURM_TASKS_PER_NODE={shown(text)} is not understood; give the hosts with -H.")
-        counts += [int(match["count"])] * int(match["times"] or 1)
+    try:
+        counts = step.task_counts(text)
+    except ValueError:
+        raise JobError(f"SLURM_TASKS_PER_NODE={shown(text)} is not understood; give the hosts with -H.") from None
     if len(counts) != hosts:
         raise JobError(f"SLURM_TASKS_PER_NODE={shown(text)} is not of {hosts} hosts; give the hosts with -H.")
     return counts
