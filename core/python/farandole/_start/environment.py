@@ -117,6 +117,15 @@ def _started(environ: Mapping[str, str]) -> World | None:
     return None
 
 
+def is_a_rank() -> bool:
+    """Returns whether a launcher has started this process as one of several."""
+    try:
+        found = _started(os.environ)
+    except ValueError:
+        return True
+    return found is not None and found.size > 1
+
+
 def doubt(world: World) -> str:
     """A warning for a process that is alone and has a number all the same, as ranks have; "" for others."""
     return "" if world.launcher else other_launchers.perhaps_one_of_several(os.environ)

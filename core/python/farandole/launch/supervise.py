@@ -203,5 +203,5 @@ class Supervisor(ABC):
         rank, said = found.culprit.placement.rank, found.culprit.said
         is_above = self.relay.shows_tail(rank, _LINES_IN_SIGHT, is_told=said is not None and said.raised)
         label = name_of_rank(rank, self.options.hosts)
-        self.relay.say(verdict.describe(found, self.relay.tail(rank), directory, is_above, label))
+        self.relay.tell(verdict.describe(found, self.relay.tail(rank), directory, is_above, label))
         return found.exit_code
