@@ -23,7 +23,10 @@ PROGRAMS: dict[str, Beside] = {
 
 # Other frameworks, MPI and a small Slurm on several hosts: for the session `hosts`, with all long forms.
 HOSTS: dict[str, Beside] = {
+    "tests/hosts/test_launchers_tensorflow.py": (Together((TORCH, NEWEST)),),
+    "tests/hosts/test_launchers_torch.py": (TORCH,),
     "tests/hosts/test_mpi_starts.py": (TORCH,),
+    "tests/hosts/test_slurm_functions.py": (TORCH,),
     "tests/hosts/test_slurm_steps.py": (TORCH,),
     "tests/hosts/test_mxnet_digits.py": (MXNET,),
     "tests/hosts/test_tensorflow_digits.py": (NEWEST,),

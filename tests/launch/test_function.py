@@ -279,6 +279,10 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], error: type
         farandole.run(print("called already"))  # type: ignore[func-returns-value, arg-type]
 
 
+def test_a_caller_without_stdin_may_call(user: Callable) -> None:
+    assert finish(user("import farandole, os; os.close(0); print(farandole.run(lambda: 5, np=2))"))[0] == "[5, 5]\n"
+
+
 def test_hosts_may_name_this_one(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("# ours\nlocalhost slots=2\n")
     assert farandole.run(lambda: 1, np=2, hosts=f"{os.uname().nodename}:2") == [1, 1]

@@ -13,6 +13,7 @@ thread writes them.
 from __future__ import annotations
 
 import codecs
+import fcntl
 import os
 import re
 import selectors
@@ -103,7 +104,7 @@ def run(words: list[str], call: int) -> Ended:
     last_words, outcomes = _Words(), _Outcomes()
     with _Pipes() as pipes:
         stdout, stderr = pipes.to(sys.stdout, _STDOUT), pipes.to(sys.stderr, _STDERR)
-        handed = call, pipes.make(outcomes), stderr
+        handed = pipes.copy(call), pipes.make(outcomes), stderr
         with subprocess.Popen(
             [*python("farandole.launch.child"), *map(str, (os.getpid(), *handed)), "run", *words],
             stdin=subprocess.DEVNULL,
@@ -114,10 +115,18 @@ def run(words: list[str], call: int) -> Ended:
         ) as process:
             pipes.of_child.close()
             _see_through(process, pipes.selector)
-    said = last_words.text.decode(errors="replace")
+    before, said = _divided(last_words.text.decode(errors="replace"), process.returncode)
+    sys.stderr.write(before)
     blamed = _VERDICT.match(said)
     plain = re.sub(f"^{_OWN}", "", said.rstrip("\n"), flags=re.MULTILINE)
     return Ended(process.returncode, plain, int(blamed[1]) if blamed else None, outcomes.found)
+
+
+def _divided(text: str, code: int) -> tuple[str, str]:
+    """Text of others, such as warnings of Python's, and the launcher's own about a failure."""
+    first = re.search(f"^{_OWN}", text, re.MULTILINE)
+    at = len(text) if code == 0 else first.start() if first else 0
+    return text[:at], text[at:]
 
 
 class _Pipes:
@@ -139,15 +148,19 @@ class _Pipes:
         """The child's end of a new one."""
         readable, writable = os.pipe()
         self._ours.callback(os.close, readable)
-        self.of_child.callback(os.close, writable)
         self.selector.register(readable, selectors.EVENT_READ, reader)
-        return writable
+        with open(writable, "wb"):
+            return self.copy(writable)
 
     def to(self, stream: TextIO, descriptor: int) -> int:
         """Our own descriptor; in a notebook, and wherever the stream was replaced, a pipe that we read for it."""
         if not _is(stream, descriptor):
             return self.make(_Lines(stream))
-        ours = os.dup(descriptor)
+        return self.copy(descriptor)
+
+    def copy(self, descriptor: int) -> int:
+        """The same, with a number that is none of a child's stdin, stdout and stderr: we may have closed our own."""
+        ours = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1)
         self.of_child.callback(os.close, ours)
         return ours
 
