@@ -24,7 +24,10 @@ PROGRAMS: dict[str, Beside] = {
 # Other frameworks, MPI, pods and a small Slurm on several hosts: for the session `hosts`, with all long forms.
 HOSTS: dict[str, Beside] = {
     "tests/hosts/test_kubernetes_pods.py": (TORCH,),
+    "tests/hosts/test_launchers_tensorflow.py": (Together((TORCH, NEWEST)),),
+    "tests/hosts/test_launchers_torch.py": (TORCH,),
     "tests/hosts/test_mpi_starts.py": (TORCH,),
+    "tests/hosts/test_slurm_functions.py": (TORCH,),
     "tests/hosts/test_slurm_steps.py": (TORCH,),
     "tests/hosts/test_mxnet_digits.py": (MXNET,),
     "tests/hosts/test_tensorflow_digits.py": (NEWEST,),
@@ -52,6 +55,7 @@ SUITES: dict[str, Beside] = {
     f"{EXAMPLES}/test_tensorflow_examples.py": (NEWEST,),
     f"{EXAMPLES}/test_torch_examples.py": (TORCH,),
     "tests/frameworks/together": (Together((MXNET, OLDEST)), Together((TORCH, NEWEST)), Together((MXNET, TORCH))),
+    "tests/hosts/test_functions.py": (TORCH,),
     "tests/hosts/test_jobs.py": (TORCH,),
     "tests/hosts/test_lab.py": (TORCH,),
     "tests/hosts/test_torch_digits.py": (TORCH,),

@@ -24,7 +24,14 @@ PRIVATE_FILES = {"_private.py", "private.py"}  # list what a package uses of its
 _OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # which Python promises
 _BY_TEXT = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
 _INTERNAL = re.compile(r"tensorflow\.(python|compiler|core)\b|keras\.src\b|torch\.(_\w+)|mxnet\.(libinfo)\b")
-_SHARED = ("horovod_names", "other_launchers", "rank_records", "slurm", "this_host")  # which the launcher knows, too
+_SHARED = (
+    "horovod_names",
+    "other_launchers",
+    "outcome_channel",
+    "rank_records",
+    "slurm",
+    "this_host",
+)  # also of the launcher
 BETWEEN = {f"farandole._start.{name}" for name in _SHARED}
 
 ENVIRONMENT_FILES = {CORE + "_start/environment.py", LAUNCH + "environment.py"}

@@ -1,4 +1,4 @@
-"""The digits examples on several hosts and on one: the same parameters."""
+"""The digits examples on several hosts, by each launcher, and on one host: the same parameters."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import launchers
 import numpy as np
 from lab import Lab
 
@@ -25,7 +26,16 @@ def train_alike(lab: Lab, launch: Callable, tmp_path: Path, framework: str, exam
             job = launch(hosts, "-H", spec, "python", script, framework, example_path, output, "--epochs", 2)
             code, out, err = job.finish(200)
             assert code == 0, err
-            assert "equal on all ranks" in out
+            assert f"equal on all {2 * count} ranks of {len(hosts) if name == 'many' else 1} hosts" in out
             found[name] = np.load(output)
         for part in found["many"].files:
             assert np.allclose(found["many"][part], found["one"][part], rtol=1e-6, atol=1e-7), part
+
+
+def train_by(launcher: str, lab: Lab, tmp_path: Path, framework: str, example: str) -> None:
+    """Two ranks on each of two hosts, started by a launcher, end with equal parameters."""
+    output = tmp_path / "trained.npz"
+    script, example_path = ROOT / "tests" / "hosts" / "training.py", ROOT / "examples" / framework / example
+    ended = launchers.run(launcher, lab, tmp_path, [script, framework, example_path, output, "--epochs", "2"])
+    assert [each.code for each in ended] == [0] * len(ended), ended
+    assert sum(each.out.count("equal on all 4 ranks of 2 hosts") for each in ended) == 1, ended

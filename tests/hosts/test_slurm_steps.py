@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +99,23 @@ class Slurm:
             each.wait()
 
 
-@pytest.fixture
-def slurm(lab: Lab, tmp_path: Path) -> Iterator[Slurm]:
+@contextmanager
+def running_slurm(lab: Lab, folder: Path) -> Iterator[Slurm]:
     missing = [each for each in PROGRAMS if not shutil.which(each, path=f"{os.environ['PATH']}:/usr/sbin")]
     if missing or os.geteuid() != 0:
         pytest.skip(f"a small Slurm needs root and {', '.join(missing) or 'its programs'}")
-    made = Slurm(lab.hosts(2), tmp_path)
-    made.await_nodes()
-    yield made
-    made.close()
+    made = Slurm(lab.hosts(2), folder)
+    try:
+        made.await_nodes()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def slurm(lab: Lab, tmp_path: Path) -> Iterator[Slurm]:
+    with running_slurm(lab, tmp_path) as made:
+        yield made
 
 
 def test_an_allocation_is_filled_by_its_steps(slurm: Slurm, tmp_path: Path) -> None:

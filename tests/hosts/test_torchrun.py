@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import launchers
 import pytest
 from lab import Lab
 
@@ -25,21 +25,10 @@ os.write(1, (" ".join(map(str, place)) + "\\n").encode())
 """
 
 
-def torchrun(lab: Lab, script: Path, **variables: str) -> list[tuple[int, str, str]]:
-    """Exit code, stdout and stderr on each of two hosts, with two ranks each."""
-    hosts = lab.hosts(2)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2"]
-    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts[0].address}:29400", str(script)]
-    words = ["env", *(f"{name}={value}" for name, value in variables.items()), *command]
-    running = [host.start(words, stdin=-3, stdout=-1, stderr=-1, text=True) for host in hosts]
-    told = [each.communicate(timeout=120) for each in running]
-    return [(each.returncode, *texts) for each, texts in zip(running, told, strict=True)]
-
-
 def test_ranks_meet_in_torchs_store(lab: Lab, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(imported="import farandole_torch"))
-    found = torchrun(lab, script)
+    found = launchers.run("torchrun", lab, tmp_path, [script])
     assert [code for code, _, _ in found] == [0, 0], found
     lines = sorted(line for _, out, _ in found for line in out.splitlines())
     assert [line.split()[:2] for line in lines] == [[str(rank)] * 2 for rank in range(4)]
@@ -59,5 +48,5 @@ def test_what_cannot_be_is_one_sentence(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(imported=imported))
-    for code, _, err in torchrun(lab, script, **variables):
+    for code, _, err in launchers.run("torchrun", lab, tmp_path, [script], **variables):
         assert code == 1 and words in err

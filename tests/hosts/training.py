@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import runpy
+import socket
 import sys
 
 import numpy as np
@@ -62,13 +64,16 @@ TRAINED = {"torch": torchs, "tensorflow": kerass, "mxnet": gluons}
 def main() -> None:
     framework, example, output = sys.argv[1:4]
     sys.argv[1:] = sys.argv[4:]
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # on several hosts ranks of torchrun meet in torch's store
+        importlib.import_module("farandole_torch")
     parameters = TRAINED[framework](example)
     hvd = importlib.import_module(f"farandole_{framework}")
     digest = hashlib.sha256(b"".join(each.tobytes() for each in parameters)).hexdigest()
-    same = len(set(hvd.allgather_object(digest))) == 1
+    found = hvd.allgather_object((digest, socket.gethostname()))
     if hvd.rank() == 0:
         np.savez(output, *parameters)
-        print("equal on all ranks" if same else "different")
+        digests, hosts = (set(each) for each in zip(*found, strict=True))
+        print(f"{'equal' if len(digests) == 1 else 'different'} on all {len(found)} ranks of {len(hosts)} hosts")
 
 
 main()

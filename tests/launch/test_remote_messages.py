@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from farandole._start import outcome_channel
 from farandole.launch import job
 from farandole.launch.remote import frames, reach, ssh
 from farandole.launch.remote.assembly import Assembly, AssemblyError, HostPlan
@@ -13,7 +14,7 @@ from farandole.launch.remote.assembly import Assembly, AssemblyError, HostPlan
 # ---- frames
 
 
-def read(data: bytes, piece: int) -> list[frames.Message | frames.Output]:
+def read(data: bytes, piece: int) -> list[frames.Message | frames.Output | frames.CallPiece]:
     reader = frames.FrameReader()
     pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
     return [frame for each in pieces for frame in reader.feed(each)]
@@ -21,11 +22,13 @@ def read(data: bytes, piece: int) -> list[frames.Message | frames.Output]:
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 20])
 def test_frames_arrive_whole_however_they_are_cut_and_whatever_a_shell_prints_before(piece: int) -> None:
-    sent = [frames.message("tell", signum=15), frames.output(3, True, b"\0\n\xff" * 500), frames.message("done")]
+    sent = [frames.message("tell", signum=15), frames.output(3, frames.STDERR, b"\0\n\xff" * 500)]
+    sent += [frames.call_piece(b"\0" * 5000), frames.message("done")]
     data = b"Welcome to h1!\nLast login: never\n" + frames.GREETING + b"".join(sent)
     assert read(data, piece) == [
         {"kind": "tell", "signum": 15},
-        frames.Output(3, True, b"\0\n\xff" * 500),
+        frames.Output(3, frames.STDERR, b"\0\n\xff" * 500),
+        frames.CallPiece(b"\0" * 5000),
         {"kind": "done"},
     ]
 
@@ -38,6 +41,7 @@ def test_frames_arrive_whole_however_they_are_cut_and_whatever_a_shell_prints_be
         b"\0\0\0\5\1[1,2]",
         b"\0\0\0\3\1x{}",
         b"\0\0\0\1\2x",
+        b"\0\0\0\5\2\0\0\0\1\3",
         b"\0\0\0\1\7x",
     ],
 )
@@ -51,6 +55,23 @@ def test_a_host_that_prints_without_end_is_an_error() -> None:
     with pytest.raises(frames.FrameError, match="without end"):
         for _ in range(1000):
             list(reader.feed(b"y\n" * 1000))
+
+
+# ---- outcomes of functions
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_pieces_of_outcomes_arrive_whole_however_they_are_cut(size: int) -> None:
+    sent = [(0, b"a" * 300), (70_000, b""), (0, b"\0\xff")]
+    data = b"".join(outcome_channel.piece(*each) for each in sent)
+    reader = outcome_channel.PieceReader()
+    assert [each for at in range(0, len(data), size) for each in reader.feed(data[at : at + size])] == sent
+
+
+def test_an_outcome_that_is_not_all_there_is_none() -> None:
+    whole = bytearray(outcome_channel.head(3, 4) + b"abcdefg")
+    assert outcome_channel.parts(whole) == (b"abc", b"defg")
+    assert [outcome_channel.parts(whole[:length]) for length in range(len(whole))] == [None] * len(whole)
 
 
 # ---- addresses

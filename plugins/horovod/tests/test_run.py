@@ -46,7 +46,7 @@ def test_names_of_older_releases_and_arguments_without_effect_are_taken(tmp_path
         use_gloo=True,
         disable_cache=True,
         ssh_port=22,
-        ssh_identity_file="/nowhere",
+        ssh_identity_file=__file__,
         network_interfaces="lo",
         start_timeout=30,
         verbose=1,
@@ -70,6 +70,11 @@ def test_elastic_arguments_are_refused_in_a_sentence(name):
         horovod.run(print, **{name: 2})
 
 
-def test_another_host_is_refused_in_a_sentence():
-    with pytest.raises(ValueError, match="this host only, and elsewhere is another"):
-        horovod.run(print, num_proc=2, hosts="localhost:1,elsewhere:1")
+def test_other_hosts_are_reached_by_ssh_with_its_options(tmp_path, monkeypatch):
+    (tmp_path / "ssh").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/words\nexit 1\n')
+    (tmp_path / "ssh").chmod(0o700)
+    (tmp_path / "key").touch()
+    monkeypatch.setenv("FARANDOLE_SSH", str(tmp_path / "ssh"))
+    with pytest.raises(RuntimeError, match="elsewhere: ssh ended with exit code 1"):
+        horovod.run(print, num_proc=1, hosts="elsewhere:1", ssh_port=2222, ssh_identity_file=tmp_path / "key")
+    assert f"-p 2222 -i {tmp_path}/key -- elsewhere exec" in (tmp_path / "words").read_text()

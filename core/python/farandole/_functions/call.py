@@ -25,8 +25,11 @@ def run(
     timestamp: bool = False,
     verbose: bool = False,
     executable: str | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | os.PathLike[str] | None = None,
+    network_interfaces: str | Iterable[str] | None = None,
 ) -> list[T]:
-    """Call a function on `np` ranks of this host and return the results in the order of the ranks.
+    """Call a function on `np` ranks, here or on other hosts, and return the results in the order of the ranks.
 
     Each rank is a new process, which imports what the function needs; the function calls `init()`, as a script does.
     The function and its arguments are pickled, and functions of a script or a notebook travel by value. Lines that
@@ -37,21 +40,25 @@ def run(
         args: its arguments.
         kwargs: its keyword arguments.
         np: number of ranks.
-        hosts: names of this host with their slots, as in `localhost:4`, by default as many slots as ranks.
+        hosts: where they run: names of hosts with their slots, as in `h1:2,h2:2`. By default the hosts of an allocation
+            of Slurm, where there is one, else this host.
         hostfile: a file with such names, as `farandole run --hostfile` reads it.
         start_timeout: seconds that the ranks wait for each other at the start.
         output_dir: a folder for a file of each rank's output.
         timestamp: begin each line with the time of day.
         verbose: report what is started, and when each rank ends.
-        executable: the Python of the ranks, by default that of this process.
+        executable: the Python of the ranks, by default that of this process; on other hosts the same path.
+        ssh_port: the port of ssh on other hosts.
+        ssh_identity_file: the key for ssh to other hosts.
+        network_interfaces: those that hosts use between them, `"eth0,ib0"` or `["eth0", "ib0"]`.
 
     Returns:
         What the function returned on each rank, rank 0 first.
 
     Raises:
-        ArgumentError: an option that cannot be, such as another host.
+        ArgumentError: an argument that cannot be, such as no ranks.
         ArgumentTypeError: the function or an argument cannot be pickled; the message names the variable.
-        FarandoleError: a rank died, or the job could not start; the message is the launcher's.
+        FarandoleError: a rank died, or the launcher refuses an argument or cannot start the job, in its words.
         Exception: what the function raised on the rank that failed first, of the same class where it can be pickled.
             Its cause has that rank's traceback.
 
@@ -59,8 +66,6 @@ def run(
         >>> hvd.run(lambda base: base + 1, args=(41,), np=2)
         [42, 42]
     """
-    import tempfile
-
     from farandole._functions import outcome, parcel, starter
 
     if not callable(fn):
@@ -76,43 +81,42 @@ def run(
     words += [f"--start-timeout={start_timeout}"] if start_timeout is not None else []
     words += [f"--output-dir={os.fspath(output_dir)}"] if output_dir is not None else []
     words += ["--timestamp"] * timestamp + ["--verbose"] * verbose
-    with tempfile.TemporaryDirectory(prefix="farandole-run-") as folder:
-        parcel.write(folder, fn, tuple(args), dict(kwargs or {}), executable)
-        ended = starter.run([*words, "--", *starter.python("farandole._functions.rank", executable), folder])
-        return outcome.results(folder, ranks, ended)
+    words += _ways(executable, ssh_port, ssh_identity_file, network_interfaces)
+    call = parcel.write(fn, tuple(args), dict(kwargs or {}), executable)
+    try:
+        ended = starter.run([*words, "--", *starter.python("farandole._functions.rank", executable)], call)
+    finally:
+        os.close(call)
+    return outcome.results(ended, ranks)
+
+
+def _ways(
+    executable: str | None,
+    ssh_port: int | None,
+    ssh_identity_file: str | os.PathLike[str] | None,
+    network_interfaces: str | Iterable[str] | None,
+) -> list[str]:
+    """The options for the way to other hosts."""
+    words = [f"--python={executable}"] if executable is not None else []
+    words += [f"--ssh-port={ssh_port}"] if ssh_port is not None else []
+    words += [f"--ssh-identity-file={os.fspath(ssh_identity_file)}"] if ssh_identity_file is not None else []
+    if network_interfaces is not None:
+        names = network_interfaces if isinstance(network_interfaces, str) else ",".join(network_interfaces)
+        words.append(f"--network-interfaces={names}")
+    return words
 
 
 def _places(ranks: int, hosts: str | None, hostfile: str | os.PathLike[str] | None) -> list[str]:
-    """The options for the launcher. Raises ArgumentError for other hosts, which cannot read the function's file."""
-    from farandole._start import this_host
+    """The options for the launcher. Without hosts it takes those of an allocation of Slurm, else this host.
+
+    A rank starts its functions on its own host: the others of the allocation have ranks, too.
+    """
+    from farandole._start import environment
 
     if hosts is not None and hostfile is not None:
         raise ArgumentError("farandole.run takes hosts or hostfile, not both; leave one out.")
     if hostfile is not None:
-        path = os.fspath(hostfile)
-        this_host_only(_names_in(path), this_host.names())
-        return [f"--hostfile={path}"]
+        return [f"--hostfile={os.fspath(hostfile)}"]
     if hosts is not None:
-        this_host_only(hosts.split(","), this_host.names())
-    return [f"--hosts={hosts or f'localhost:{ranks}'}"]
-
-
-def _names_in(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [line.partition("#")[0].split() for line in file]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"farandole.run cannot read hostfile={path!r}: {error}.") from error
-    return [words[0] for words in lines if words]
-
-
-def this_host_only(items: Iterable[str], known: Iterable[str]) -> None:
-    """Raises ArgumentError for an item `name:slots` that is not this host. The launcher judges the rest of its form."""
-    for item in items:
-        text = item.strip()
-        name = text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
-        if name and name.lower() not in known:
-            raise ArgumentError(
-                f"farandole.run starts ranks on this host only, and {name} is another: write the function into a "
-                f"script and start it by farandole run -H {name}:2 python train.py."
-            )
+        return [f"--hosts={hosts}"]
+    return [f"--hosts=localhost:{ranks}"] if environment.is_a_rank() else []

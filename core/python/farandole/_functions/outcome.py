@@ -1,13 +1,13 @@
-"""The outcome of a rank, a result or an exception, as a file that the caller reads."""
+"""The outcome of a rank, a result or an exception, on its way to the caller."""
 
 from __future__ import annotations
 
 import os
 import pickle
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farandole._api.errors import FarandoleError
+from farandole._start import outcome_channel
 
 if TYPE_CHECKING:
     from farandole._functions.starter import Ended
@@ -27,31 +27,29 @@ class RankTraceback(Exception):
 
 
 class _Outcome(NamedTuple):
-    """The content of the file that one rank wrote."""
+    """The bytes of one rank, understood."""
 
-    at_s: float  # of a clock that all processes of this host share
-    payload: bytes  # a pickled result or exception; b"" where it cannot be pickled
+    payload: bytes | memoryview  # a pickled result or exception; b"" where it cannot be pickled
     traceback: str  # "" for a result
     summary: str  # the last line of the traceback
 
 
-def write_result(folder: str, rank: int, result: object) -> None:
+def write_result(descriptor: int, rank: int, result: object) -> None:
     """Leave a result for the caller. Raises TypeError where it cannot be pickled."""
     from farandole._runtime import pickling
 
     try:
-        payload = bytes(pickling.dumps(result))
+        payload = pickling.dumps(result)
     except Exception as error:
         what = f"the result of rank {rank}, of type {type(result).__name__}, cannot be pickled ({error})"
         raise TypeError(f"{what}; return numbers, arrays or a state_dict().") from error
-    _write(folder, rank, _Outcome(time.monotonic(), payload, "", ""))
+    _write(descriptor, _Outcome(payload, "", ""))
 
 
-def write_error(folder: str, rank: int, error: BaseException, text: str) -> None:
+def write_error(descriptor: int, error: BaseException, text: str) -> None:
     """Leave an exception and its traceback for the caller."""
-    payload = _packed(error)
     summary = text.rstrip().rpartition("\n")[2]
-    _write(folder, rank, _Outcome(time.monotonic(), payload, text, summary))
+    _write(descriptor, _Outcome(_packed(error), text, summary))
 
 
 def _packed(error: BaseException) -> bytes:
@@ -65,33 +63,28 @@ def _packed(error: BaseException) -> bytes:
         return b""
 
 
-def _write(folder: str, rank: int, outcome: _Outcome) -> None:
-    """A rank that dies meanwhile leaves no half of it."""
-    path = _path(folder, rank)
-    with open(f"{path}.part", "wb") as file:
-        pickle.dump(tuple(outcome), file)
-    os.replace(f"{path}.part", path)
+def _write(descriptor: int, outcome: _Outcome) -> None:
+    words = pickle.dumps((outcome.traceback, outcome.summary))
+    for part in (outcome_channel.head(len(words), len(outcome.payload)), words, outcome.payload):
+        view = memoryview(part)
+        while view:
+            view = view[os.write(descriptor, view) :]
 
 
-def _path(folder: str, rank: int) -> str:
-    return os.path.join(folder, f"rank{rank}")
-
-
-def _read(folder: str, rank: int) -> _Outcome | None:
-    try:
-        with open(_path(folder, rank), "rb") as file:
-            return _Outcome(*pickle.load(file))
-    except FileNotFoundError:
+def _read(data: bytearray) -> _Outcome | None:
+    """None where the rank died before it had left all."""
+    parts = outcome_channel.parts(data)
+    if parts is None:
         return None
+    traceback, summary = pickle.loads(parts[0])
+    return _Outcome(parts[1], traceback, summary)
 
 
-def results(folder: str, ranks: int, ended: Ended) -> list[Any]:
+def results(ended: Ended, ranks: int) -> list[Any]:
     """The results in rank order. Raises the exception of the rank that failed first, or FarandoleError."""
-    outcomes = {rank: found for rank in range(ranks) if (found := _read(folder, rank)) is not None}
+    outcomes = {rank: found for rank, data in ended.outcomes.items() if (found := _read(data)) is not None}
     failed = {rank: each for rank, each in outcomes.items() if each.traceback}
-    first = ended.failed_first
-    if first is None and failed:
-        first = min(failed, key=lambda rank: failed[rank].at_s)
+    first = next(iter(failed), None) if ended.failed_first is None else ended.failed_first  # in the order of arrival
     if first in failed:
         _raise(failed[first], first, ranks)
     if ended.code != 0:

@@ -1,4 +1,4 @@
-"""The function and its arguments as a file that each rank reads.
+"""The function and its arguments as bytes in memory that each rank reads.
 
 A rank has the import path of the caller, so it finds modules beside the caller's script or notebook by themselves.
 Modules that it would not find there travel by value, and so do those that are being imported at this moment: a rank
@@ -21,36 +21,37 @@ from farandole._runtime import pickling
 from farandole._runtime.call_sites import is_ours
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
-_NAME = "call"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
-def write(
-    folder: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], executable: str | None = None
-) -> None:
-    """Put the call into the folder. Raises ArgumentTypeError where a part of it cannot be pickled.
+def write(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], executable: str | None = None) -> int:
+    """The descriptor of memory with the call. Raises ArgumentTypeError where a part of it cannot be pickled.
 
     `executable`: the ranks' Python; another one has packages of its own, so it gets the path of the script only.
     """
     path = [os.path.abspath(each) for each in sys.path]
     if executable is not None and executable != sys.executable:
         path = path[:1]
-    content = pickle.dumps((path, sys.argv[:1], _dumps(fn, args, kwargs)))
-    with open(os.path.join(folder, _NAME), "wb") as file:
-        file.write(content)
+    call = _dumps(fn, args, kwargs)
+    descriptor = os.memfd_create("farandole-call", os.MFD_CLOEXEC)
+    os.fchmod(descriptor, 0o400)
+    with open(descriptor, "wb", closefd=False) as memory:
+        pickle.dump((path, sys.argv[:1]), memory)
+        memory.write(call)
+    return descriptor
 
 
-def read(folder: str) -> tuple[list[str], list[str], bytes]:
+def read(path: str) -> tuple[list[str], list[str], bytes]:
     """The import path and the program's name of the caller, and the pickled call."""
-    with open(os.path.join(folder, _NAME), "rb") as file:
-        path, argv, call = pickle.loads(file.read())
-    return path, argv, call
+    with open(path, "rb") as memory:
+        modules, argv = pickle.load(memory)
+        return modules, argv, memory.read()
 
 
-def _dumps(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+def _dumps(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> memoryview:
     with pickling.by_value([each for each in _own_modules() if not _can_be_imported(each)]):
         try:
-            return bytes(pickling.dumps((fn, args, kwargs)))
+            return pickling.dumps((fn, args, kwargs))
         except Exception as error:
             name = getattr(fn, "__name__", type(fn).__name__)
             culprit = blame.find(fn, args, kwargs, _travels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 
@@ -11,15 +12,20 @@ from farandole._start import ending, environment
 
 
 def main() -> None:
-    """Make the call in the folder that the first argument names. Exits with 1 where the function raises."""
-    folder, rank = sys.argv[1], environment.discover().rank
-    sys.path[:], sys.argv[:], call = parcel.read(folder)
+    """Make the call that lies at the last argument but one; the last is the descriptor for its outcome.
+
+    Exits with 1 where the function raises.
+    """
+    path, descriptor, rank = sys.argv[1], int(sys.argv[2]), environment.discover().rank
+    os.set_inheritable(descriptor, False)
+    sys.path[:], sys.argv[:], call = parcel.read(path)
     try:
         fn, args, kwargs = pickle.loads(call)
-        outcome.write_result(folder, rank, fn(*args, **kwargs))
+        del call
+        outcome.write_result(descriptor, rank, fn(*args, **kwargs))
     except Exception as error:
         trace = error.__traceback__
         text = Uncaught(error, trace and trace.tb_next).text  # without this frame
-        outcome.write_error(folder, rank, error, text)
+        outcome.write_error(descriptor, error, text)
         ending.raised()
         sys.exit(1)

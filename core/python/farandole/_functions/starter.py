@@ -3,45 +3,52 @@
 The child is in a session of its own: a terminal's Ctrl-C reaches the caller only, which passes it on once. It ends
 with the caller, even where that is killed. One thread reads its pipes, since a notebook shows lines in the cell whose
 thread writes them.
+
+    stdout of ranks    straight to the caller's stdout; where sys.stdout is another object, by a pipe
+    stderr of ranks    likewise
+    stderr of the launcher    its words about the end, which the caller raises
+    outcomes of ranks  by a pipe (outcome_channel.py)
 """
 
 from __future__ import annotations
 
 import codecs
+import fcntl
 import os
 import re
 import selectors
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 import farandole
+from farandole._start.outcome_channel import PieceReader
 
 _CHUNK = 1 << 16
-_STDOUT = 1
+_STDOUT, _STDERR = 1, 2
 _VERDICT = re.compile(r"farandole: rank (\d+) on ")  # the line with which the launcher's last words begin
 _OWN = "farandole: "
 
 
 @dataclass
 class Ended:
-    """The end of a job, in the words of its launcher."""
+    """The end of a job."""
 
     code: int
-    said: str = ""  # without "farandole: " before its lines
+    said: str = ""  # the launcher's last words, without "farandole: " before its lines
     failed_first: int | None = None  # the rank that it blames
+    outcomes: dict[int, bytearray] = field(default_factory=dict)  # of ranks, in the order of their first bytes
 
 
 @dataclass
 class _Lines:
-    """One pipe of the launcher, and the stream that shows it."""
+    """One pipe with output of ranks, and the stream that shows it."""
 
     shown: TextIO
-    verdict: list[str] = field(default_factory=list)  # kept back: the caller raises it
-    last: str = ""  # sentence of the launcher
     rest: str = ""
 
     def __post_init__(self) -> None:
@@ -52,18 +59,32 @@ class _Lines:
         text = self.rest + self.decoder.decode(data, final=not data)
         end = max(text.rfind("\n"), text.rfind("\r")) + 1 if data else len(text)
         self.rest = text[end:]
-        lines = text[:end].splitlines(keepends=True) if _OWN in text or self.verdict else [text[:end]]
-        shown = [line for line in lines if not self._is_verdict(line)]
-        self.shown.write("".join(shown))
+        self.shown.write(text[:end])
         self.shown.flush()
 
-    def _is_verdict(self, line: str) -> bool:
-        if line.startswith(_OWN):
-            self.last = line
-        if not self.verdict and not _VERDICT.match(line):
-            return False
-        self.verdict.append(line)
-        return True
+
+@dataclass
+class _Words:
+    """The launcher's last words."""
+
+    text: bytes = b""
+
+    def feed(self, data: bytes) -> None:
+        """Take some."""
+        self.text += data
+
+
+@dataclass
+class _Outcomes:
+    """The outcomes of the ranks, as far as they have come."""
+
+    found: dict[int, bytearray] = field(default_factory=dict)
+    reader: PieceReader = field(default_factory=PieceReader)
+
+    def feed(self, data: bytes) -> None:
+        """Take some."""
+        for rank, piece in self.reader.feed(data):
+            self.found.setdefault(rank, bytearray()).extend(piece)
 
 
 def python(module: str, executable: str | None = None) -> list[str]:
@@ -73,28 +94,82 @@ def python(module: str, executable: str | None = None) -> list[str]:
     return [executable or sys.executable, "-c", f"import sys; {path}; from {module} import main; main()"]
 
 
-def run(words: list[str]) -> Ended:
-    """Run the launcher with these options and this command to its end. Raises KeyboardInterrupt once all is gone."""
+def run(words: list[str], call: int) -> Ended:
+    """Run the launcher with these options and this command to its end; `call` is memory for the ranks.
+
+    Raises KeyboardInterrupt once all is gone.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    process = subprocess.Popen(
-        [*python("farandole.launch.child"), str(os.getpid()), "run", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=None if _is_our_stdout() else subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    errors = _Lines(sys.stderr)
-    with process, selectors.DefaultSelector() as selector:
-        if process.stdout is not None:
-            selector.register(process.stdout, selectors.EVENT_READ, _Lines(sys.stdout))
-        assert process.stderr is not None
-        selector.register(process.stderr, selectors.EVENT_READ, errors)
-        _see_through(process, selector)
-    said = "".join(errors.verdict) or errors.last
+    last_words, outcomes = _Words(), _Outcomes()
+    with _Pipes() as pipes:
+        stdout, stderr = pipes.to(sys.stdout, _STDOUT), pipes.to(sys.stderr, _STDERR)
+        handed = pipes.copy(call), pipes.make(outcomes), stderr
+        with subprocess.Popen(
+            [*python("farandole.launch.child"), *map(str, (os.getpid(), *handed)), "run", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=pipes.make(last_words),
+            pass_fds=handed,
+            start_new_session=True,
+        ) as process:
+            pipes.of_child.close()
+            _see_through(process, pipes.selector)
+    before, said = _divided(last_words.text.decode(errors="replace"), process.returncode)
+    sys.stderr.write(before)
     blamed = _VERDICT.match(said)
     plain = re.sub(f"^{_OWN}", "", said.rstrip("\n"), flags=re.MULTILINE)
-    return Ended(process.returncode, plain, int(blamed[1]) if blamed else None)
+    return Ended(process.returncode, plain, int(blamed[1]) if blamed else None, outcomes.found)
+
+
+def _divided(text: str, code: int) -> tuple[str, str]:
+    """Text of others, such as warnings of Python's, and the launcher's own about a failure."""
+    first = re.search(f"^{_OWN}", text, re.MULTILINE)
+    at = len(text) if code == 0 else first.start() if first else 0
+    return text[:at], text[at:]
+
+
+class _Pipes:
+    """The pipes from a child: the selector has our ends, each with its reader."""
+
+    def __init__(self) -> None:
+        self.selector, self.of_child = selectors.DefaultSelector(), ExitStack()
+        self._ours = ExitStack()
+
+    def __enter__(self) -> _Pipes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.of_child.close()
+        self._ours.close()
+        self.selector.close()
+
+    def make(self, reader: _Lines | _Words | _Outcomes) -> int:
+        """The child's end of a new one."""
+        readable, writable = os.pipe()
+        self._ours.callback(os.close, readable)
+        self.selector.register(readable, selectors.EVENT_READ, reader)
+        with open(writable, "wb"):
+            return self.copy(writable)
+
+    def to(self, stream: TextIO, descriptor: int) -> int:
+        """Our own descriptor; in a notebook, and wherever the stream was replaced, a pipe that we read for it."""
+        if not _is(stream, descriptor):
+            return self.make(_Lines(stream))
+        return self.copy(descriptor)
+
+    def copy(self, descriptor: int) -> int:
+        """The same, with a number that is none of a child's stdin, stdout and stderr: we may have closed our own."""
+        ours = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1)
+        self.of_child.callback(os.close, ours)
+        return ours
+
+
+def _is(stream: TextIO, descriptor: int) -> bool:
+    try:
+        return stream.fileno() == descriptor
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 def _see_through(process: subprocess.Popen[bytes], selector: selectors.BaseSelector) -> None:
@@ -124,11 +199,3 @@ def _show(selector: selectors.BaseSelector) -> None:
             if not data:
                 selector.unregister(key.fileobj)
             key.data.feed(data)
-
-
-def _is_our_stdout() -> bool:
-    """False in a notebook and wherever sys.stdout was replaced: then we write the lines to it."""
-    try:
-        return sys.stdout.fileno() == _STDOUT
-    except (AttributeError, OSError, ValueError):
-        return False

@@ -135,6 +135,15 @@ def _two_launchers(environ: Mapping[str, str], launcher: _Launcher) -> str:
     return slurm.contradiction(environ) if launcher is _SRUN else ""
 
 
+def is_a_rank() -> bool:
+    """Returns whether a launcher has started this process as one of several."""
+    try:
+        found = _started(os.environ)
+    except ValueError:
+        return True
+    return found is not None and found.size > 1
+
+
 def doubt(world: World) -> str:
     """A warning for a process that is alone, although variables speak of several; "" for others."""
     if world.launcher:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from farandole.launch import cli, guard
+from farandole.launch import cli, environment, guard
+from farandole.launch.description import Caller
 
 
 def main() -> NoReturn:
-    """Run the command line behind the first argument, the id of the parent."""
-    guard.die_with_parent(int(sys.argv[1]))  # the inner process then finds its lifeline closed, and ends the ranks
-    cli.main(sys.argv[2:])
+    """Run the command line behind the first arguments: the id of the parent, and what it has handed to us."""
+    parent, *handed = map(int, sys.argv[1:5])
+    guard.die_with_parent(parent)  # the inner process then finds its lifeline closed, and ends the ranks
+    environment.forget_options()
+    cli.main(sys.argv[5:], Caller(*handed))

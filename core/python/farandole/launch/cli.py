@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,7 +25,7 @@ from farandole.launch.shared_options import (
 from farandole.launch.verbs import bench, doctor, k8s, timeline
 
 if TYPE_CHECKING:
-    from farandole.launch.description import Job
+    from farandole.launch.description import Caller, Job
     from farandole.launch.engines import Engine
     from farandole.launch.job import Placement
     from farandole.launch.job_file import JobFile
@@ -164,13 +166,21 @@ def run(context: click.Context, /, command: tuple[str, ...], **given: Any) -> in
         print_error(str(error))
         return error.exit_code
     for sentence in described.notes:
-        print_error(sentence)
+        _hint(context.obj, sentence)
     if options.dry_run:
         click.echo(preview(described.placements, described.command, described.lines))
         return 0
     for sentence in _hints(context, described):
-        print_error(sentence)
+        _hint(context.obj, sentence)
     return run_job(described)
+
+
+def _hint(caller: Caller | None, sentence: str) -> None:
+    """Print a sentence where the user sees it at once."""
+    if caller is None:
+        print_error(sentence)
+    else:
+        os.write(caller.stderr, f"farandole: {sentence}\n".encode())
 
 
 def _describe(context: click.Context, options: RunOptions, command: Sequence[str], base: Mapping[str, str]) -> Job:
@@ -197,6 +207,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
     if not command:
         raise click.UsageError("say what to run: farandole run -np 4 python train.py")
     elsewhere = not nodes and not all(hosts.is_local(each.host, names) for each in placements)
+    caller: Caller | None = context.obj
     output = OutputOptions(
         prefix=options.prefix,
         timestamp=options.timestamp,
@@ -206,6 +217,8 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         dumb_terminal=settings.dumb_terminal,
         verbose=options.verbose,
     )
+    if caller is not None:
+        output = replace(output, stderr=caller.stderr, outcomes=caller.outcomes)
     return Job(
         command=command if elsewhere else local.resolve_command(command, options.module, ranks_base.get("PATH")),
         placements=placements,
@@ -217,6 +230,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         module=options.module,
         local_names=names,
         lines=() if file is None else file.lines,
+        call=-1 if caller is None else caller.call,
         notes=() if file is None else job_machine.notes(file, base, placements, names, options.dry_run),
         nodes=nodes,
     )
@@ -304,13 +318,16 @@ for _verb in (bench, doctor, k8s, timeline):
     farandole.add_command(_verb)
 
 
-def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 2 for what was typed wrongly, else as the verb decides."""
+def main(arguments: list[str] | None = None, caller: Caller | None = None) -> NoReturn:
+    """Run the command line and exit: 2 for what was typed wrongly, else as the verb decides.
+
+    `caller`: the program that has called `farandole.run`.
+    """
     if sys.platform != "linux":
         print_error(f"Farandole runs on Linux; {sys.platform} is not supported.")
         sys.exit(USAGE)
     try:
-        code = farandole.main(arguments, prog_name="farandole", standalone_mode=False)
+        code = farandole.main(arguments, prog_name="farandole", standalone_mode=False, obj=caller)
     except click.ClickException as error:
         print_error(error.format_message())
         code = USAGE

@@ -13,6 +13,15 @@ from farandole.launch.relay import OutputOptions
 
 
 @dataclass(frozen=True)
+class Caller:
+    """The program that has called `farandole.run`, as descriptors that it has handed to us."""
+
+    call: int  # memory with the function and its arguments
+    outcomes: int  # a pipe for what its ranks leave
+    stderr: int  # where the stderr of ranks is shown; ours is read by the caller
+
+
+@dataclass(frozen=True)
 class Job:
     """One job, from the options of `farandole run` or `farandole bench`."""
 
@@ -28,6 +37,7 @@ class Job:
     lines: Sequence[str] = ()  # of a job file: each replaces the last word of the command in turn
     notes: Sequence[str] = ()  # sentences for the user, before the job starts
     nodes: NodeOptions | None = None  # this one of several; the placements are then those of nodes that are alike
+    call: int = -1  # descriptor of the memory with the function that the ranks call
 
     def is_local(self, host: str) -> bool:
         """Returns whether this machine has that name."""

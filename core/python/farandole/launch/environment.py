@@ -84,6 +84,12 @@ def inherited() -> dict[str, str]:
     return dict(os.environ)
 
 
+def forget_options() -> None:
+    """Removes FARANDOLE_RUN_NUM_PROC and its like: options of the command, which a function has as arguments."""
+    for name in [each for each in os.environ if each.startswith("FARANDOLE_RUN_")]:
+        del os.environ[name]
+
+
 def local_names() -> frozenset[str]:
     """The names that -H may use for this machine, in lower case."""
     return this_host.names()

@@ -38,6 +38,7 @@ class Rank:
     started_at: float
     stdout: int
     stderr: int
+    outcome: int = -1  # of a rank that calls a function
 
     @property
     def pid(self) -> int:
@@ -80,6 +81,13 @@ def make_key(key: bytes | None = None) -> int:
     return descriptor
 
 
+def make_call() -> int:
+    """A descriptor of memory for the function that ranks call, which is gone with the processes that hold it."""
+    descriptor = os.memfd_create("farandole-call", os.MFD_CLOEXEC)
+    os.fchmod(descriptor, 0o400)
+    return descriptor
+
+
 def path_for_ranks(descriptor: int) -> str:
     """Where ranks open it: the kernel lets only the same user look into /proc/<pid>/fd."""
     return f"/proc/{os.getpid()}/fd/{descriptor}"
@@ -114,8 +122,12 @@ def start(
     environment: Mapping[str, str],
     gets_stdin: bool = True,
     bind_to: str = "none",
+    call: str = "",
 ) -> Rank:
     """Start one rank; rank 0 gets our stdin, unless that is for nobody. `bind_to`: "core" gives each its own cores.
+
+    `call`: where the rank reads the function that it calls. This path, and the number of the descriptor to which it
+    writes its outcome, are its last two arguments.
 
     REQUIRES one thread and signals of guard.HANDLED blocked: the child runs Python until it executes the command.
     Raises CommandError if it cannot be executed, OSError if there is no room for one more process.
@@ -134,14 +146,17 @@ def start(
 
     stdout, stdout_of_rank = os.pipe()
     stderr, stderr_of_rank = os.pipe()
+    outcome, outcome_of_rank = os.pipe() if call else (-1, -1)
+    words = [call, str(outcome_of_rank)] if call else []
     try:
         process = subprocess.Popen(
-            command,
+            [*command, *words],
             env=environment,
             stdin=None if placement.rank == 0 and gets_stdin else subprocess.DEVNULL,
             stdout=stdout_of_rank,
             stderr=stderr_of_rank,
             start_new_session=True,
+            pass_fds=[outcome_of_rank] if call else [],
             preexec_fn=prepare,  # noqa: PLW1509  (we have one thread)
         )
     except OSError as error:
@@ -151,4 +166,6 @@ def start(
     finally:
         os.close(stdout_of_rank)
         os.close(stderr_of_rank)
-    return Rank(placement, process, time.monotonic(), stdout, stderr)
+        if call:
+            os.close(outcome_of_rank)
+    return Rank(placement, process, time.monotonic(), stdout, stderr, outcome)

@@ -29,7 +29,7 @@ class LocalSupervisor(Supervisor):
         """Supervise this rank too."""
         self.alive[rank.pid] = rank
         self._children_left = True
-        self.relay.add(rank.placement.rank, rank.stdout, rank.stderr)
+        self.relay.add(rank.placement.rank, rank.stdout, rank.stderr, rank.outcome)
 
     @property
     def anything_left(self) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import selectors
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from farandole._start.outcome_channel import piece
 from farandole.launch.output import LAUNCHER, QUIET_SECONDS, PlainScreen, Screen, Source, Style, TerminalScreen
 from farandole.launch.verdict import TAIL_LINES
 from farandole.launch.writer import Writer
@@ -35,6 +37,8 @@ class OutputOptions:
     verbose: bool = False
     hosts: Mapping[int, str] = field(default_factory=dict)  # of each rank, where there are several
     continues_logs: bool = False  # of an earlier line of the job
+    stderr: int = STDERR  # where that of the ranks is shown; ours takes the words about the end
+    outcomes: int = -1  # the pipe for those of ranks that call a function
 
 
 class OutputError(Exception):
@@ -67,6 +71,14 @@ class ShownStream(Stream):
     log: int | None
 
 
+@dataclass(eq=False)
+class OutcomeStream(Stream):
+    """One that brings what the rank's function returned or raised."""
+
+    rank: int
+    destination: Destination
+
+
 @dataclass
 class Relay:
     """Owns the ranks' pipes. All methods are for the supervisor's thread; none of them blocks."""
@@ -83,9 +95,12 @@ class Relay:
 
     def __post_init__(self) -> None:
         self._stdout = _destination(STDOUT, self.options, self.wake)
-        same = _identity(STDOUT) == _identity(STDERR)
-        self._stderr = self._stdout if same else _destination(STDERR, self.options, self.wake)
+        stderr = self.options.stderr
+        same = _identity(STDOUT) == _identity(stderr)
+        self._stderr = self._stdout if same else _destination(stderr, self.options, self.wake)
+        self._outcomes = Destination(PlainScreen(Style(), prompts=False), Writer(self.options.outcomes, self.wake))
         self._destinations = [self._stdout] if same else [self._stdout, self._stderr]
+        self._destinations += [self._outcomes] if self.options.outcomes >= 0 else []
         self._us = Source(LAUNCHER)
         self._waiting = Source(LAUNCHER)  # the line of `status`
         self._logs: dict[int, int] = {}
@@ -106,11 +121,13 @@ class Relay:
                 raise OutputError(f"--output-dir: {error.filename}: {error.strerror}.") from error
             self._give_logs_up(error)
 
-    def add(self, rank: int, stdout: int, stderr: int) -> None:
-        """Relay these two pipes of `rank` from now on and close them at their end."""
-        for stream, descriptor in zip(self.add_remote(rank), (stdout, stderr), strict=True):
-            os.set_blocking(descriptor, False)
-            stream.descriptor = descriptor
+    def add(self, rank: int, stdout: int, stderr: int, outcome: int = -1) -> None:
+        """Relay these pipes of `rank` from now on and close them at their end."""
+        added: list[Stream] = [*self.add_remote(rank)]
+        added[0].descriptor, added[1].descriptor = stdout, stderr
+        added += [OutcomeStream(outcome, rank, self._outcomes)] if outcome >= 0 else []
+        for stream in added:
+            os.set_blocking(stream.descriptor, False)
             self.streams.append(stream)
             self._listen(stream)
 
@@ -133,6 +150,13 @@ class Relay:
         """Print lines of our own on stderr, never inside a rank's line."""
         lines = (message + "\n").encode(errors="surrogateescape")
         self._stderr.writer.write(self._stderr.screen.lines(self._us, lines))
+
+    def tell(self, message: str) -> None:
+        """Print the words about the end, which a caller of `farandole.run` reads from our own stderr."""
+        if self.options.stderr == STDERR:
+            self.say(message)
+        else:
+            print(message, file=sys.stderr, flush=True)
 
     def status(self, text: str) -> None:
         """Show what we wait for, where stderr is a terminal; "": nothing any more."""
@@ -177,12 +201,13 @@ class Relay:
 
     def read(self, stream: Stream, now: float) -> bool:
         """Relay one chunk. False if there was nothing to read."""
-        assert isinstance(stream, ShownStream)
         try:
             data = os.read(stream.descriptor, _CHUNK)
         except BlockingIOError:
             return False
-        if data:
+        if data and isinstance(stream, OutcomeStream):
+            self.feed_outcome(stream.rank, data)
+        elif data and isinstance(stream, ShownStream):
             self.feed(stream, data, now)
         else:
             self._close(stream)
@@ -193,6 +218,10 @@ class Relay:
         self._pass_on(stream, stream.source.take(data, now))
         if stream.source.progress and len(data) < _CHUNK:  # a full chunk: there is more of this line to come
             stream.destination.writer.write(stream.destination.screen.unfinished(stream.source, now))
+
+    def feed_outcome(self, rank: int, data: bytes) -> None:
+        """Pass on some of what a rank's function returned or raised."""
+        self._outcomes.writer.write(piece(rank, data))
 
     def finish(self, stream: ShownStream) -> None:
         """Nothing more comes from it."""
@@ -207,14 +236,14 @@ class Relay:
     def drain(self, now: float) -> None:
         """All ranks are gone: read what their pipes still hold and close them, whoever else has them open."""
         for stream in list(self.streams):
-            assert isinstance(stream, ShownStream)
+            assert isinstance(stream, ShownStream | OutcomeStream)
             if not stream.destination.writer.full and not self.read(stream, now):
                 self._close(stream)
 
     def _pause(self, destination: Destination, paused: bool) -> None:
         destination.paused = paused
         for stream in self.streams:
-            if isinstance(stream, ShownStream) and stream.destination is destination:
+            if isinstance(stream, ShownStream | OutcomeStream) and stream.destination is destination:
                 if paused:
                     self.selector.unregister(stream.descriptor)
                 else:
@@ -251,8 +280,9 @@ class Relay:
         self.selector.register(stream.descriptor, selectors.EVENT_READ, stream)
 
     def _close(self, stream: Stream) -> None:
-        assert isinstance(stream, ShownStream)
-        self.finish(stream)
+        assert isinstance(stream, ShownStream | OutcomeStream)
+        if isinstance(stream, ShownStream):
+            self.finish(stream)
         if not stream.destination.paused:
             self.selector.unregister(stream.descriptor)
         os.close(stream.descriptor)

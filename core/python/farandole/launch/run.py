@@ -85,6 +85,7 @@ def _run_inner(job: Job, lifeline: int) -> int:
 def _start_ranks(job: Job, supervisor: LocalSupervisor, port: int, status_file: str) -> None:
     key = local.make_key()  # open as long as this process lives
     store, key_file, cores = local.make_store(), local.path_for_ranks(key), environment.available_cores()
+    call = local.path_for_ranks(job.call) if job.call >= 0 else ""
     if job.output.verbose:
         supervisor.relay.say(_plan(job, cores))
     for placement in job.placements:
@@ -98,7 +99,7 @@ def _start_ranks(job: Job, supervisor: LocalSupervisor, port: int, status_file: 
             cores=cores,
             start_timeout_s=job.start_timeout_s,
         )
-        supervisor.add(local.start(job.command, placement, rank_environment, bind_to=job.hosts.bind_to))
+        supervisor.add(local.start(job.command, placement, rank_environment, bind_to=job.hosts.bind_to, call=call))
 
 
 def _plan(job: Job, cores: int) -> str:

@@ -208,5 +208,5 @@ class Supervisor(ABC):
         is_above = self.relay.shows_tail(rank, _LINES_IN_SIGHT, is_told=said is not None and said.raised)
         label = name_of_rank(rank, self.options.hosts)
         elsewhere = self.where_output_is(rank)
-        self.relay.say(verdict.describe(found, self.relay.tail(rank), directory, is_above, label, elsewhere))
+        self.relay.tell(verdict.describe(found, self.relay.tail(rank), directory, is_above, label, elsewhere))
         return found.exit_code

@@ -45,6 +45,8 @@ class Agent(LocalSupervisor):
     _examiner: Examiner | None = None
     _reserved: list[socket.socket] = field(default_factory=list)
     _heard_at: float = field(default_factory=time.monotonic)
+    _order: frames.Message | None = None  # to start, once the whole function is here
+    _call: int = -1  # descriptor of that function
     _started: bool = False
     _dismissed: bool = False
 
@@ -83,6 +85,8 @@ class Agent(LocalSupervisor):
         for frame in self._reader.feed(data):
             if isinstance(frame, dict):
                 self._obey(frame)
+            elif isinstance(frame, frames.CallPiece):
+                self._take_call(frame.data)
 
     def _lose_launcher(self) -> None:
         self.ending.launcher_gone(time.monotonic())
@@ -105,7 +109,8 @@ class Agent(LocalSupervisor):
         elif kind == "reserve":
             self._reserve(message["address"])
         elif kind == "start":
-            self._start(message)
+            self._order = message
+            self._start_if_all_is_here()
         elif kind == "tell":
             self._pass_on(message)
         elif kind == "ended":
@@ -133,6 +138,21 @@ class Agent(LocalSupervisor):
 
     # The ranks
 
+    def _take_call(self, data: bytes) -> None:
+        """A piece of the function that our ranks will call; it may come before or after the order to start."""
+        if self._call < 0:
+            self._call = local.make_call()
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._call, view) :]
+        self._start_if_all_is_here()
+
+    def _start_if_all_is_here(self) -> None:
+        here = os.fstat(self._call).st_size if self._call >= 0 else -1
+        if self._order is not None and here >= self._order["call_bytes"]:
+            order, self._order = self._order, None
+            self._start(order)
+
     def _start(self, message: frames.Message) -> None:
         if self._prober is not None:
             self._prober.close()
@@ -158,6 +178,7 @@ class Agent(LocalSupervisor):
         memory = make_memory(placements[0].size)  # open as long as this process lives
         self.records = RankRecords(memory, placements[0].size)
         key = local.make_key(bytes.fromhex(message["key"]))
+        call = local.path_for_ranks(self._call) if self._call >= 0 else ""
         cores = environment.available_cores()
         signal.pthread_sigmask(signal.SIG_BLOCK, guard.HANDLED)
         try:
@@ -173,7 +194,8 @@ class Agent(LocalSupervisor):
                     cores=cores,
                     start_timeout_s=message["start_timeout_s"],
                 )
-                rank = local.start(command, placement, variables, gets_stdin=False, bind_to=message["bind_to"])
+                options = {"gets_stdin": False, "bind_to": message["bind_to"], "call": call}
+                rank = local.start(command, placement, variables, **options)
                 self.add(rank)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, guard.HANDLED)

@@ -29,6 +29,7 @@ class ClusterSupervisor(AgentsSupervisor):
     assembly: Assembly
     python: str = ""  # on other hosts
     program: str = "ssh"  # that reaches the hosts
+    call: int = -1  # descriptor of the function that the ranks call
     _placements: dict[int, Placement] = field(default_factory=dict)  # of ranks that have not ended
     _pids: dict[int, int] = field(default_factory=dict)
     _started_at: float = 0.0
@@ -60,8 +61,7 @@ class ClusterSupervisor(AgentsSupervisor):
     def on_frame(self, link: Link, frame: frames.Message | frames.Output) -> None:
         """See AgentsSupervisor. The output of a rank that is not of its host is dropped."""
         if isinstance(frame, frames.Output):
-            if (pair := link.streams.get(frame.rank)) is not None:
-                self.relay.feed(pair[frame.is_stderr], frame.data, time.monotonic())
+            self._relay(link, frame)
             return
         link.greeted = True
         if frame["kind"] == "death":
@@ -73,6 +73,13 @@ class ClusterSupervisor(AgentsSupervisor):
             link.hang_up()
         elif self._refused_at is None:
             self._assemble(link, frame)
+
+    def _relay(self, link: Link, output: frames.Output) -> None:
+        pair = link.streams.get(output.rank)
+        if pair is not None and output.pipe == frames.OUTCOME:
+            self.relay.feed_outcome(output.rank, output.data)
+        elif pair is not None:
+            self.relay.feed(pair[output.pipe], output.data, time.monotonic())
 
     def _assemble(self, link: Link, message: frames.Message) -> None:
         if message["kind"] == "started":
@@ -175,6 +182,7 @@ class ClusterSupervisor(AgentsSupervisor):
         for link in self.links:
             link.pause(self.relay.is_full and link.code is None)
         if not self.assembly.is_complete and self._refused_at is None:
+            self._send_call(now)
             self._look_for_late(now)
             self._show_status(now)
         if self._refused_at is not None and not self.told_to_end:
@@ -182,6 +190,12 @@ class ClusterSupervisor(AgentsSupervisor):
             if resolved or now - self._refused_at >= _GATHER_SECONDS:
                 self.hang_up()
         super().act(now)
+
+    def _send_call(self, now: float) -> None:
+        """Send the function once all hosts have the same Farandole. No host is late while its part is under way."""
+        if self.call >= 0 and self.assembly.all_have_greeted:
+            under_way = [link.send_call(self.call) for link in self.links]
+            self._step_at = now if any(under_way) else self._step_at
 
     def _show_status(self, now: float) -> None:
         late = self.assembly.waiting_for()
@@ -204,7 +218,7 @@ class ClusterSupervisor(AgentsSupervisor):
         if not self._sentences:
             return super().conclude()
         for sentence in self._sentences[:_MOST_SENTENCES]:
-            self.relay.say(f"farandole: {sentence}")
+            self.relay.tell(f"farandole: {sentence}")
         if (more := len(self._sentences) - _MOST_SENTENCES) > 0:
-            self.relay.say(f"farandole: and {more} more hosts failed.")
+            self.relay.tell(f"farandole: and {more} more hosts failed.")
         return self._refusal_code

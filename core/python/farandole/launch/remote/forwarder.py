@@ -20,7 +20,7 @@ class _Pipe(Stream):
     """One pipe from a rank."""
 
     rank: int = -1
-    is_stderr: bool = False
+    pipe: int = frames.STDOUT
 
 
 class Forwarder(Relay):
@@ -40,14 +40,16 @@ class Forwarder(Relay):
     def open_logs(self, ranks: Iterable[int]) -> None:
         """The launcher has the log files."""
 
-    def add(self, rank: int, stdout: int, stderr: int) -> None:
+    def add(self, rank: int, stdout: int, stderr: int, outcome: int = -1) -> None:
         """See Relay."""
-        for descriptor, is_stderr in ((stdout, False), (stderr, True)):
+        for descriptor, pipe in ((stdout, frames.STDOUT), (stderr, frames.STDERR), (outcome, frames.OUTCOME)):
+            if descriptor < 0:
+                continue
             os.set_blocking(descriptor, False)
-            pipe = _Pipe(descriptor, rank=rank, is_stderr=is_stderr)
-            self.streams.append(pipe)
+            stream = _Pipe(descriptor, rank=rank, pipe=pipe)
+            self.streams.append(stream)
             if not self._paused:
-                self._listen(pipe)
+                self._listen(stream)
 
     def start(self) -> None:
         """Writes without a thread."""
@@ -97,7 +99,7 @@ class Forwarder(Relay):
         except BlockingIOError:
             return False
         if data:
-            self.send(frames.output(stream.rank, stream.is_stderr, data))
+            self.send(frames.output(stream.rank, stream.pipe, data))
         else:
             self._close(stream)
         return True

@@ -1,7 +1,7 @@
-"""Frames carry JSON messages and the output of ranks through the pipes between a launcher and an agent.
+"""Frames between a launcher and an agent: messages, the output of ranks, and the function that ranks call.
 
-A frame is a length, a kind and a content. A reader passes over everything before the greeting, which the start files of
-a shell may print. Pure.
+A frame is a length, a kind and a content. Messages are JSON. A reader passes over everything before the greeting, which
+the start files of a shell may print. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ MOST_NOISE_BYTES = 1 << 18
 MOST_BYTES = 1 << 26  # of a frame: a job's message holds the whole environment
 _HEAD = struct.Struct("!IB")
 _OUTPUT_HEAD = struct.Struct("!IB")
-_MESSAGE, _OUTPUT = 1, 2
+_MESSAGE, _OUTPUT, _CALL = 1, 2, 3
+STDOUT, STDERR, OUTCOME = 0, 1, 2  # the pipes of a rank
 
 
 class FrameError(ValueError):
@@ -29,7 +30,14 @@ class Output:
     """A piece of what a rank has written."""
 
     rank: int
-    is_stderr: bool
+    pipe: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class CallPiece:
+    """A piece of the function that ranks call, with its arguments: for an agent."""
+
     data: bytes
 
 
@@ -43,9 +51,14 @@ def message(kind: str, **content: Any) -> bytes:
     return _HEAD.pack(len(text), _MESSAGE) + text
 
 
-def output(rank: int, is_stderr: bool, data: bytes) -> bytes:
+def output(rank: int, pipe: int, data: bytes) -> bytes:
     """The frame of a piece of output."""
-    return _HEAD.pack(_OUTPUT_HEAD.size + len(data), _OUTPUT) + _OUTPUT_HEAD.pack(rank, is_stderr) + data
+    return _HEAD.pack(_OUTPUT_HEAD.size + len(data), _OUTPUT) + _OUTPUT_HEAD.pack(rank, pipe) + data
+
+
+def call_piece(data: bytes) -> bytes:
+    """The frame of a piece of the function that ranks call."""
+    return _HEAD.pack(len(data), _CALL) + data
 
 
 class FrameReader:
@@ -55,14 +68,14 @@ class FrameReader:
         self._bytes = bytearray()
         self._greeted = greeted
 
-    def feed(self, data: bytes) -> Iterator[Message | Output]:
+    def feed(self, data: bytes) -> Iterator[Message | Output | CallPiece]:
         """The frames that `data` completes. Raises FrameError."""
         self._bytes += data
         if not self._greeted and not self._find_greeting():
             return
         while len(self._bytes) >= _HEAD.size:
             size, kind = _HEAD.unpack_from(self._bytes)
-            if size > MOST_BYTES or kind not in (_MESSAGE, _OUTPUT):
+            if size > MOST_BYTES or kind not in (_MESSAGE, _OUTPUT, _CALL):
                 raise FrameError(f"a frame of {size} bytes and kind {kind} is none of Farandole's")
             if len(self._bytes) < _HEAD.size + size:
                 return
@@ -81,12 +94,16 @@ class FrameReader:
         return True
 
 
-def _decoded(kind: int, content: bytes) -> Message | Output:
+def _decoded(kind: int, content: bytes) -> Message | Output | CallPiece:
+    if kind == _CALL:
+        return CallPiece(content)
     if kind == _OUTPUT:
         if len(content) < _OUTPUT_HEAD.size:
             raise FrameError("a frame of output is too short")
-        rank, is_stderr = _OUTPUT_HEAD.unpack_from(content)
-        return Output(rank, bool(is_stderr), content[_OUTPUT_HEAD.size :])
+        rank, pipe = _OUTPUT_HEAD.unpack_from(content)
+        if pipe > OUTCOME:
+            raise FrameError("a rank has no such pipe")
+        return Output(rank, pipe, content[_OUTPUT_HEAD.size :])
     try:
         found = json.loads(content)
     except ValueError as error:

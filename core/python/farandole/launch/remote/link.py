@@ -18,6 +18,7 @@ from farandole.launch.remote.outgoing import Outgoing
 _CHUNK = 1 << 16
 _MOST_STDERR_BYTES = 1 << 14
 _MOST_READS = 16  # empty a pipe of 1 MiB
+_CALL_PIECE = 1 << 20
 
 
 @dataclass(eq=False)
@@ -38,6 +39,7 @@ class Link:
     code: int | None = None  # of the process, once it has ended
     error: str = ""  # why we do not understand it
     _paused: bool = False
+    _call_sent: int = 0  # bytes
 
     def __post_init__(self) -> None:
         assert self.process.stdin and self.process.stdout and self.process.stderr
@@ -52,6 +54,15 @@ class Link:
         """Send a message to the agent."""
         if self.code is None:
             self._out.write(frames.message(kind, **content))
+
+    def send_call(self, call: int) -> bool:
+        """Send more of the function behind this descriptor, while there is room. Returns whether some is under way."""
+        if self.code is not None:
+            return False
+        while not self._out.full and (piece := os.pread(call, _CALL_PIECE, self._call_sent)):
+            self._out.write(frames.call_piece(piece))
+            self._call_sent += len(piece)
+        return not self._out.idle
 
     def hang_up(self) -> None:
         """Close the agent's stdin, at which it kills what it has started and ends."""
@@ -99,6 +110,8 @@ class Link:
             return
         try:
             for frame in self.reader.feed(data):
+                if isinstance(frame, frames.CallPiece):
+                    raise frames.FrameError("it sends a function")
                 self.on_frame(self, frame)
         except frames.FrameError as error:
             self.error = f"{self.name} does not answer like an agent: {error}"

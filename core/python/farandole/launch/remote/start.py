@@ -33,6 +33,7 @@ def run(job: Job, lifeline: int) -> int:
         ),
         python=job.hosts.python,
         program=job.hosts.engine.program if job.hosts.engine else "ssh",
+        call=job.call,
     )
     supervisor.relay.open_logs(placement.rank for placement in job.placements)
     words_of_ssh = environment.settings(job.base).ssh
@@ -61,6 +62,7 @@ def _content(job: Job) -> dict[str, object]:
         "start_timeout_s": job.start_timeout_s,
         "grace_s": job.grace_s,
         "bind_to": job.hosts.bind_to,
+        "call_bytes": os.fstat(job.call).st_size if job.call >= 0 else -1,
     }
 
 

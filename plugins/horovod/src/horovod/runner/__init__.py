@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import farandole
 
 T = TypeVar("T")
+_WITHOUT_MPI = "the ranks are started without MPI; to have its network, start a script by mpirun"
 
 
 def run(
@@ -40,7 +41,7 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[T]:
-    """Call `func` on `num_proc` ranks of this host, by `farandole.run`, and return the results in rank order.
+    """Call `func` on `num_proc` ranks, by `farandole.run`, and return the results in rank order.
 
     Args:
         func: a function, also a lambda or one of a notebook's cell.
@@ -52,20 +53,20 @@ def run(
         slots: refused.
         reset_limit: refused.
         cooldown_range: refused.
-        hosts: names of this host with their slots, as in `localhost:4`.
+        hosts: names of hosts with their slots, as in `h1:4,h2:4`; by default this host.
         hostfile: a file with such names.
         host_discovery_script: refused.
         start_timeout: seconds that the ranks wait for each other at the start.
-        ssh_port: without effect, as the ranks run on this host.
-        ssh_identity_file: likewise.
+        ssh_port: the port of ssh on other hosts.
+        ssh_identity_file: the key for ssh to other hosts.
         disable_cache: without effect, as no result of a check is kept.
         output_filename: a folder for a file of each rank's output.
         verbose: report what is started, and when each rank ends.
         use_gloo: without effect, as no MPI is needed.
         use_mpi: without effect, which a warning says.
         mpi_args: likewise.
-        network_interface: without effect, as the ranks run on this host.
-        network_interfaces: likewise.
+        network_interface: without effect, as Horovod has replaced it by the next.
+        network_interfaces: those that hosts use between them, `"eth0,ib0"` or a list.
         executable: the Python of the ranks.
         np: replaces `num_proc`.
         min_np: refused.
@@ -86,10 +87,10 @@ def run(
     elastic |= {"slots": slots, "reset_limit": reset_limit, "cooldown_range": cooldown_range}
     _refuse(elastic | {"host_discovery_script": host_discovery_script})
     if use_mpi or mpi_args:
-        reason = "the ranks are started without MPI; to have its network, start a script by mpirun"
-        warnings.warn(f"horovod.run: no effect: use_mpi, mpi_args ({reason})", stacklevel=2)
+        warnings.warn(f"horovod.run: no effect: use_mpi, mpi_args ({_WITHOUT_MPI})", stacklevel=2)
     same: dict[str, Any] = {"hostfile": hostfile, "start_timeout": start_timeout, "executable": executable}
-    same |= {"output_dir": output_filename, "verbose": bool(verbose)}
+    same |= {"output_dir": output_filename, "verbose": bool(verbose), "network_interfaces": network_interfaces}
+    same |= {"ssh_port": ssh_port, "ssh_identity_file": ssh_identity_file}
     return farandole.run(func, args, kwargs, num_proc if np is None else np, hosts, **same)
 
 
