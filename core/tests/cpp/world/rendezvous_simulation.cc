@@ -1,6 +1,8 @@
 #include "world/rendezvous_simulation.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 namespace farandole {
 namespace {
@@ -8,13 +10,33 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr int kMostEvents = 200'000;
-
 }  // namespace
 
 RendezvousSimulation::RendezvousSimulation(uint64_t seed, Planted planted) : planted_(planted), random_(seed) {
   now_ = TimePoint(std::chrono::hours(1));
   Plan();
+}
+
+RendezvousSimulation::RendezvousSimulation(int hosts, int ranks_each)
+    : planted_(Planted::kNothing), random_(1), size_(hosts * ranks_each), has_strangers_(false) {
+  now_ = TimePoint(std::chrono::hours(1));
+  most_events_ = std::numeric_limits<int64_t>::max();
+  ranks_.resize(static_cast<size_t>(size_));
+  peers_.resize(static_cast<size_t>(size_));
+  for (int r = 0; r < size_; ++r) AddRank(r, "host" + std::to_string(r / ranks_each), std::chrono::seconds(60));
+  PlanStarts();
+}
+
+void RendezvousSimulation::AddRank(int r, const std::string& host, TimePoint::duration patience) {
+  Rank& each = rank(r);
+  each.start = now_ + milliseconds(random_() % 400);
+  each.deadline = each.start + patience;
+  PeerInfo& peer_info = peers_[static_cast<size_t>(r)];
+  peer_info.host = peer_info.machine = host;
+  peer_info.pid = 1000 + r;
+  peer_info.shares_memory = true;
+  peer_info.size = size_;
+  peer_info.settings = {{"FARANDOLE_ORDER", "fixed"}};
 }
 
 // Most runs have one or two troubles, some none. Many at once would hide the effect of each.
@@ -26,17 +48,14 @@ void RendezvousSimulation::Plan() {
   const milliseconds patience(Chance(50) ? 3'000 : 40'000);
   const int machines = 1 + static_cast<int>(random_() % 3);
   for (int r = 0; r < size_; ++r) {
-    Rank& each = rank(r);
-    each.start = now_ + milliseconds(random_() % 400);
-    each.deadline = each.start + patience;
-    PeerInfo& peer_info = peers_[static_cast<size_t>(r)];
-    peer_info.host = "host" + std::to_string(random_() % static_cast<uint64_t>(machines));
-    peer_info.machine = peer_info.host;
-    peer_info.pid = 1000 + r;
-    peer_info.shares_memory = !Chance(10);
-    peer_info.size = size_;
-    peer_info.settings = {{"FARANDOLE_ORDER", "fixed"}};
+    AddRank(r, "host" + std::to_string(random_() % static_cast<uint64_t>(machines)), patience);
+    peers_[static_cast<size_t>(r)].shares_memory = !Chance(10);
   }
+  PlanTroubles(patience);
+  PlanStarts();
+}
+
+void RendezvousSimulation::PlanTroubles(TimePoint::duration patience) {
   const auto somebody = [&]() -> Rank& { return rank(static_cast<int>(random_() % static_cast<uint64_t>(size_))); };
   for (int trouble = static_cast<int>(random_() % 3); trouble > 0; --trouble) {
     Rank& victim = somebody();
@@ -88,6 +107,9 @@ void RendezvousSimulation::Plan() {
         break;
     }
   }
+}
+
+void RendezvousSimulation::PlanStarts() {
   for (int r = 0; r < size_; ++r) {
     if (rank(r).other_setting) peers_[static_cast<size_t>(r)].settings[0].second = "any" + std::to_string(r);
     At(rank(r).start, r, [this, r] { StartRank(r); });
@@ -112,7 +134,7 @@ TimePoint RendezvousSimulation::Arrival(int from, int to) {
 }
 
 void RendezvousSimulation::Run() {
-  for (int count = 0; count < kMostEvents && !events_.empty(); ++count) {
+  for (int64_t count = 0; count < most_events_ && !events_.empty(); ++count) {
     const Event event = events_.top();
     events_.pop();
     now_ = event.at;
@@ -143,7 +165,7 @@ void RendezvousSimulation::StartRank(int r) {
   server_ = std::make_unique<RendezvousServer>(size_, "the rendezvous endpoint", now_, each.deadline);
   each.connected = true;
   each.client->OnConnected(now_);
-  for (int strangers = static_cast<int>(random_() % 3); strangers > 0; --strangers) {
+  for (int strangers = has_strangers_ ? static_cast<int>(random_() % 3) : 0; strangers > 0; --strangers) {
     At(now_ + milliseconds(random_() % 500), 0, [this] { server_->OnTurnedAway("it does not speak our protocol"); });
   }
 }
@@ -158,7 +180,7 @@ void RendezvousSimulation::Connect(int r) {
     each.connected = true;
     At(Arrival(0, r), r, [this, r] { rank(r).client->OnConnected(now_); });
     // A second process with the same rank, or a rank that does not exist. Both are refused.
-    if (!Chance(10)) return;
+    if (!has_strangers_ || !Chance(10)) return;
     if (server_->Admit(Chance(50) ? r : size_ + 3, now_).ok()) std::abort();
     if (planted_ != Planted::kSkippedValidation) return;
     server_->OnMessage(r, {RendezvousMessage::kOutcome, 0, Code::kOk, {}, "", {}}, now_);
@@ -237,7 +259,16 @@ void RendezvousSimulation::Deliver(const AddressedMessage& addressed) {
   // Encodes and decodes the message.
   RendezvousMessage read;
   if (!RendezvousMessage::Decode(message.Encode(), &read).ok()) std::abort();
+  Count(0, r, message);
   At(Arrival(0, r), r, [this, r, read] { Tell(r, read); });
+}
+
+void RendezvousSimulation::Count(int from, int to, const RendezvousMessage& message) {
+  const size_t size_bytes = message.Encode().size();
+  ++rank(from).traffic.sent_messages;
+  ++rank(to).traffic.received_messages;
+  rank(from).traffic.sent_bytes += size_bytes;
+  rank(to).traffic.received_bytes += size_bytes;
 }
 
 void RendezvousSimulation::Tell(int r, const RendezvousMessage& message) { rank(r).client->OnMessage(message, now_); }
@@ -248,6 +279,7 @@ void RendezvousSimulation::Perform(int r, const RendezvousClient::Action& action
     case RendezvousClient::Action::kSend: {
       const RendezvousMessage message = action.message;
       if (r == 0) return server_->OnMessage(0, message, now_);
+      Count(r, 0, message);
       return At(Arrival(r, 0), 0, [this, r, message] { server_->OnMessage(r, message, now_); });
     }
     case RendezvousClient::Action::kListen:
@@ -316,7 +348,7 @@ void RendezvousSimulation::HandOut(int r) {
 }
 
 void RendezvousSimulation::Link(int r) {
-  LetIn(r);
+  for (int peer : std::exchange(rank(r).waiting, {})) LetIn(r, peer);
   for (int peer : rank(r).client->linking().ToOpen()) Reach(r, peer);
 }
 
@@ -326,8 +358,7 @@ void RendezvousSimulation::Reach(int r, int peer) {
     if (Blocked(r, peer) || rank(peer).client->over()) {
       return At(now_ + milliseconds(100), r, [this, r, peer] { Reach(r, peer); });
     }
-    rank(peer).waiting.insert(r);
-    LetIn(peer);
+    LetIn(peer, r);
     At(now_ + Delay(), r, [this, r, peer] {
       rank(r).linked.insert(peer);
       rank(r).client->OnLink(peer);
@@ -335,17 +366,15 @@ void RendezvousSimulation::Reach(int r, int peer) {
   });
 }
 
-void RendezvousSimulation::LetIn(int r) {
+// The peer waits where this rank does not know yet that it may link.
+void RendezvousSimulation::LetIn(int r, int peer) {
   Rank& each = rank(r);
-  for (auto peer = each.waiting.begin(); peer != each.waiting.end();) {
-    if (!each.client->linking().MayLink(*peer)) {
-      ++peer;
-      continue;
-    }
-    each.linked.insert(*peer);
-    each.client->OnLink(*peer);
-    peer = each.waiting.erase(peer);
+  if (!each.client->linking().MayLink(peer)) {
+    each.waiting.insert(peer);
+    return;
   }
+  each.linked.insert(peer);
+  each.client->OnLink(peer);
 }
 
 std::string RendezvousSimulation::Story() const {

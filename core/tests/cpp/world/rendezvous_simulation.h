@@ -32,11 +32,20 @@ enum class Planted { kNothing, kSkippedValidation, kSwappedOrder, kDroppedRank, 
 class RendezvousSimulation {
  public:
   RendezvousSimulation(uint64_t seed, Planted planted);
+  // A start without faults, of hosts with so many ranks each.
+  RendezvousSimulation(int hosts, int ranks_each);
   void Run();
   // The first violation, or "".
   std::string Verdict() const;
   // How each rank ended.
   std::string Story() const;
+
+  // What a rank has sent and received on its control connection.
+  struct Traffic {
+    size_t sent_messages = 0, sent_bytes = 0, received_messages = 0, received_bytes = 0;
+  };
+  const Traffic& traffic(int r) const { return ranks_[static_cast<size_t>(r)].traffic; }
+  size_t link_count(int r) const { return ranks_[static_cast<size_t>(r)].linked.size(); }
 
  private:
   struct Rank {
@@ -52,6 +61,7 @@ class RendezvousSimulation {
     int segment = 0;             // the one it holds
     std::map<int, int> entered;  // of a leader: rank -> attempt
     std::set<int> linked, waiting;
+    Traffic traffic;
     // of a rank that is ready
     Liveness liveness;
     std::vector<int> closed, ended;  // signs that are not yet reported to Liveness
@@ -69,6 +79,10 @@ class RendezvousSimulation {
   };
 
   void Plan();
+  void AddRank(int r, const std::string& host, TimePoint::duration patience);
+  void PlanTroubles(TimePoint::duration patience);
+  void PlanStarts();
+  void Count(int from, int to, const RendezvousMessage& message);
   void At(TimePoint time, int rank, std::function<void()> happen);
   TimePoint::duration Delay();
   bool Chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
@@ -89,7 +103,7 @@ class RendezvousSimulation {
   void HandOut(int r);
   void Link(int r);
   void Reach(int r, int peer);
-  void LetIn(int r);
+  void LetIn(int r, int peer);
   void LoseControl(int r);
   bool Blocked(int a, int b) const { return blocked_.count({std::min(a, b), std::max(a, b)}) > 0; }
 
@@ -112,6 +126,8 @@ class RendezvousSimulation {
   std::mt19937_64 random_;
   TimePoint now_ = {};
   int size_ = 0;
+  int64_t most_events_ = 200'000;
+  bool has_strangers_ = true;
   std::vector<Rank> ranks_;
   std::vector<PeerInfo> peers_;
   std::unique_ptr<RendezvousServer> server_;

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
 #include "support/seeds.h"
 
 namespace farandole {
@@ -20,6 +24,25 @@ TEST(RendezvousSimulationTest, SurvivorsAgreeOrNameTheRightRankInTime) {
   const Seeds seeds = SeedsFromEnvironment(1000);
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     ASSERT_EQ(Simulate(seed), "") << "FARANDOLE_SEED=" << seed;
+  }
+}
+
+// Hosts of eight ranks each. docs/design/membership.md has what it prints; FARANDOLE_LONG=1 adds 2,048 ranks.
+TEST(RendezvousSimulationTest, LargeWorldsStartAndAgree) {
+  constexpr int kRanksEach = 8;
+  std::vector<int> sizes{64, 512};
+  if (std::getenv("FARANDOLE_LONG") != nullptr) sizes.push_back(2048);
+  for (int size : sizes) {
+    RendezvousSimulation simulation(size / kRanksEach, kRanksEach);
+    simulation.Run();
+    ASSERT_EQ(simulation.Verdict(), "");
+    const RendezvousSimulation::Traffic& first = simulation.traffic(0);
+    const RendezvousSimulation::Traffic& last = simulation.traffic(size - 1);
+    EXPECT_EQ(simulation.link_count(size - 1), static_cast<size_t>(size - kRanksEach));
+    EXPECT_LE(last.sent_messages + last.received_messages, 8u) << "of a rank, whatever the size of the world";
+    EXPECT_EQ(first.sent_messages, last.received_messages * static_cast<size_t>(size - 1));
+    std::printf("%d ranks: rank 0 sends %zu messages, %zu bytes; a rank receives %zu messages, %zu bytes\n", size,
+                first.sent_messages, first.sent_bytes, last.received_messages, last.received_bytes);
   }
 }
 
