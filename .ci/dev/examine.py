@@ -66,7 +66,7 @@ def metadata_of(wheel: Path) -> Message:
 
 
 def metadata_faults(wheel: Path) -> list[str]:
-    """What the index, or a reader of its page, would miss."""
+    """Entries and files that the index, or a reader of its page, would miss."""
     about, names = metadata_of(wheel), zipfile.ZipFile(wheel).namelist()
     faults = [f"has no {each}" for each in ("Author", "Keywords", "License-Expression", "Summary") if not about[each]]
     licenses = [name for name in names if re.search(r"\.dist-info/licenses/.*LICENSE", name)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dev import ROOT, VERSION_FILE
 
-# What a distribution compiles of the core: the C interface of plugins, and that of the library for Gloo.
+# The parts of the core that a distribution compiles: the C interface of plugins, and that of the library for Gloo.
 _BORROWED = {
     "plugins/mxnet": {"core/include": "include"},
     "plugins/tensorflow": {"core/include": "include"},

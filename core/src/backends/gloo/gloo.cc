@@ -38,8 +38,8 @@ Status Open(const std::string& path, const FrdGlooTable** table) {
   if (library == nullptr) {
     return Invalid(
         std::string("the backend gloo needs ") + kFileName + ", which cannot be opened (" + dlerror() +
-        "); install it (python -m pip install 'farandole[gloo]'), or set FARANDOLE_GLOO_LIB to the path of one that you "
-        "have built from core/gloo of Farandole's sources; or take gloo out of FARANDOLE_BACKEND");
+        "); install it (python -m pip install 'farandole[gloo]'), or set FARANDOLE_GLOO_LIB to the path of one that "
+        "you have built from core/gloo of Farandole's sources; or take gloo out of FARANDOLE_BACKEND");
   }
   const auto function = reinterpret_cast<FrdGlooTableFunction>(dlsym(library, FRD_GLOO_TABLE));
   const FrdGlooTable* const found = function != nullptr ? function() : nullptr;
