@@ -46,7 +46,7 @@ from dev.environments import (
 )
 from dev.jobs import Job, run_jobs, step
 from dev.leftovers import own_folder
-from dev.pins import LINTERS, MPI, MXNET_PYTHON, MXNET_VERSION, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
+from dev.pins import LINTERS, MPI, MXNET, MXNET_PYTHON, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
 from dev.release import NATIVE, Release
 from dev.release_check import check
 from dev.suites import LONG, NEWEST, OLDEST, PROGRAMS, SUITES, Runs, chosen, runs_of
@@ -138,7 +138,7 @@ def tensorflow_version(session: nox.Session, version: str) -> None:
 
 @nox.session(name="mxnet")
 @nox.parametrize("python", [each for each in PYTHONS if int(each[2:]) <= MXNET_PYTHON])
-@nox.parametrize("version", [MXNET_VERSION])
+@nox.parametrize("version", [MXNET[0].partition("==")[2]])
 def mxnet_version(session: nox.Session, version: str, python: str) -> None:
     """Tests of the plugin for MXNet with one version of it and one Python. Arguments after -- go to pytest instead."""
     run_beside(session, mxnet(version, python), ["plugins/mxnet/tests", "tests/packaging/test_mxnet_wheel.py"])

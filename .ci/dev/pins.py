@@ -2,15 +2,16 @@
 
 import ast
 import re
+from pathlib import Path
 
-from dev import ROOT
+_GROUPS = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 def group(name: str) -> list[str]:
     """The packages of a group. A list of TOML's strings is one of Python's; Python 3.10 has no parser of TOML."""
-    found = re.search(rf"^{name} = (\[[^]]*\])", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    found = re.search(rf"^{name} = (\[[^]]*\])", _GROUPS.read_text(), re.MULTILINE)
     if not found:
-        raise ValueError(f"pyproject.toml has no group {name}")
+        raise ValueError(f"{_GROUPS} has no group {name}")
     return [str(each) for each in ast.literal_eval(found[1])]
 
 
@@ -20,7 +21,7 @@ TORCH = "torch==2.13.0"
 TORCH_PYTHONS = {"2.3": 12, "2.4": 12, "2.5": 13, "2.6": 13, "2.7": 13, "2.8": 13}
 TORCH_PYTHONS |= {"2.9": 14, "2.10": 14, "2.11": 14, "2.12": 14}
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")  # for which the core is
-MXNET_VERSION, MXNET_NUMPY = "1.9.1", "numpy==1.23.5"  # with a later numpy it cannot be imported
+MXNET = ["mxnet==1.9.1", "numpy==1.23.5"]  # with a later numpy it cannot be imported
 MXNET_PYTHON = 11  # the newest Python 3 for which there is this numpy
 # All that we work with, and the newest Python 3 for which each has wheels.
 TENSORFLOW_PYTHONS = {"2.13": 11, "2.14": 11, "2.15": 11, "2.16": 12, "2.17": 12, "2.18": 12, "2.19": 12}
