@@ -86,11 +86,20 @@ def library_faults(wheel: Path, folder: Path) -> list[str]:
     archive = zipfile.ZipFile(wheel)
     for name in archive.namelist():
         if name.endswith(".so"):
+            faults += [] if suffix_fits(name, wheel) else [f"has {name}, which is of another Python or machine"]
             library = archive.extract(name, folder)
             command = ["readelf", "--dyn-syms", "--wide", library]
             listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             faults += [f"has {name}, which {fault}" for fault in symbol_faults(listing)]
     return faults
+
+
+def suffix_fits(library: str, wheel: Path) -> bool:
+    """True where the Python of a wheel would import this library of it, and where nothing imports it."""
+    _, _, python, _, platform = wheel.stem.split("-")
+    machine = platform.partition("_2_28_")[2] or platform.removeprefix("linux_")
+    found = re.search(r"\.cpython-(\d+)-(\w+)-linux-gnu\.so$", library)
+    return not found or (found[1], found[2]) == (python.removeprefix("cp"), machine)
 
 
 def symbol_faults(listing: str) -> list[str]:

@@ -83,7 +83,8 @@ class Release:
         portable = Portable(MADE / "portable" / machine, machine, machine == NATIVE)
         portable.make()
         build = self.home / "build" / machine / folder.replace("/", "-")
-        defined, places = {}, {sources: "farandole", build.parent: "build"}
+        defined: dict[str, object] = {}
+        places = {sources: "farandole", build.parent: "build"}
         if folder == "core/gloo":
             defined["FARANDOLE_GLOO_SOURCE"] = gloo = gloo_source(self.session)
             places[gloo] = "gloo"
@@ -101,6 +102,8 @@ class Release:
             env = build_environment(self.session, f"build-python-{version}", interpreter)
             env.require("release tools", pins.RELEASE_TOOLS, "about 20 MB")
             suffix = f".cpython-{version.replace('.', '')}-{machine}-linux-gnu.so"
+            # pybind11 takes the suffix of the Python that builds.
+            defined |= {"PYTHON_MODULE_EXTENSION": suffix, "PYTHON_MODULE_DEBUG_POSTFIX": "", "PYTHON_IS_DEBUG": "0"}
             more = variables | {"SETUPTOOLS_EXT_SUFFIX": suffix}
             called, place = f"{folder}, Python {version}", build.with_name(f"python-{version}")
             self._wheel(called, sources, env, machine, place, defined, more)
@@ -121,7 +124,7 @@ class Release:
         env: Environment,
         machine: str = "",
         build: Path | None = None,
-        defined: Mapping[str, Path] = MappingProxyType({}),
+        defined: Mapping[str, object] = MappingProxyType({}),
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Put the wheel of these sources into the target, with the name of its platform."""

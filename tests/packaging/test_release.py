@@ -18,7 +18,7 @@ else:
     import tomli as tomllib
 
 from dev import pins, portable, sources  # noqa: E402
-from dev.examine import symbol_faults  # noqa: E402
+from dev.examine import suffix_fits, symbol_faults  # noqa: E402
 
 FOLDERS = ["core", "core/gloo", "plugins/horovod", "plugins/horovod/distribution", "plugins/mxnet"]
 FOLDERS += ["plugins/tensorflow", "plugins/torch"]
@@ -120,3 +120,16 @@ def test_symbols_that_an_older_system_lacks_are_found() -> None:
         "needs fstat of no version",
         "needs _ZSt4new of GLIBCXX_3.4.30",
     ]
+
+
+@pytest.mark.parametrize(
+    ("library", "fits"),
+    [
+        ("farandole/_core.cpython-311-aarch64-linux-gnu.so", True),
+        ("farandole/_core.cpython-311-x86_64-linux-gnu.so", False),
+        ("farandole/_core.cpython-310-aarch64-linux-gnu.so", False),
+        ("farandole_gloo/libfarandole_gloo.so", True),
+    ],
+)
+def test_a_module_that_its_python_would_not_find_is_seen(library: str, fits: bool) -> None:
+    assert suffix_fits(library, Path("farandole-0.1.0-cp311-cp311-manylinux_2_28_aarch64.whl")) is fits
