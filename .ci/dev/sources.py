@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 import shutil
@@ -28,6 +29,7 @@ def release_version() -> str:
     return found[1]
 
 
+@functools.cache  # a commit meanwhile changes nothing
 def commit_time() -> str:
     """When the sources were committed: the time of every file in a release (SOURCE_DATE_EPOCH)."""
     command = ["git", "log", "-1", "--format=%ct"]
