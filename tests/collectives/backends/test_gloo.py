@@ -52,5 +52,5 @@ def test_the_rank_that_died_is_named_while_gloo_waits_for_it():
 
 def test_without_its_library_one_sentence_says_what_to_install():
     missing = {"FARANDOLE_BACKEND": "gloo", "FARANDOLE_GLOO_LIB": "/nowhere/libfarandole_gloo.so"}
-    with pytest.raises(RanksFailed, match=r"needs libfarandole_gloo\.so.*apt install libgloo-dev"):
+    with pytest.raises(RanksFailed, match=r"needs libfarandole_gloo\.so.*pip install 'farandole\[gloo\]'"):
         World(2, env=missing).run(lambda: None)

@@ -33,7 +33,7 @@ def backends() -> dict[str, object]:
     from farandole._runtime.native import core
     from farandole._start import environment
 
-    environment.find_libraries(["nccl"])  # asked for or not, the one that would be used
+    environment.find_libraries(["gloo", "nccl"])  # asked for or not, those that would be used
     return {"found": [(name, *core.find_backend(name)) for name in core.backends], "asked_for": environment.backends()}
 
 

@@ -99,6 +99,11 @@ _SRUN = _Launcher(
     local_size=slurm.TASKS_PER_NODE,
 )
 _LAUNCHERS = (_FARANDOLE, _TORCHRUN, _OPEN_MPI, _MPICH, _SRUN)
+# Backends whose library a package of the index has: the package's module, the file in its folder.
+_PACKAGES = {
+    "gloo": ("farandole_gloo", "libfarandole_gloo.so"),
+    "nccl": ("nvidia.nccl", "lib/libnccl.so.2"),
+}
 _PREFIXES = ("OMPI_", "PMIX_", "PMI_", "TORCHELASTIC_", "SLURM_STEP_")
 _MEETING = frozenset({"FARANDOLE_STORE", "FARANDOLE_KEY_FILE", "FARANDOLE_STATUS_FILE", "MASTER_ADDR", "MASTER_PORT"})
 
@@ -245,22 +250,26 @@ def test_launcher(ranks: int) -> list[str]:
 
 
 def find_libraries(wanted: Sequence[str] | None = None) -> None:
-    """Sets FARANDOLE_NCCL_LIB to the library of the package nvidia-nccl-cu12 or -cu13, if one is installed.
+    """Sets FARANDOLE_NCCL_LIB and FARANDOLE_GLOO_LIB to the libraries of installed packages.
 
-    Does nothing where the variable is set, or where NCCL is not among the backends `wanted`, by default those of
-    FARANDOLE_BACKEND.
+    These are nvidia-nccl-cu12 or -cu13, and farandole-gloo. A variable that is set stays, and so does one whose backend
+    is not among those `wanted`, by default those of FARANDOLE_BACKEND.
     """
-    if "nccl" not in (backends() if wanted is None else wanted) or os.environ.get("FARANDOLE_NCCL_LIB"):
-        return
+    for backend, (package, file) in _PACKAGES.items():
+        variable = f"FARANDOLE_{backend.upper()}_LIB"
+        if backend in (backends() if wanted is None else wanted) and not os.environ.get(variable):
+            path = next((folder / file for folder in _folders_of(package) if (folder / file).is_file()), None)
+            if path:
+                os.environ[variable] = str(path)
+
+
+def _folders_of(package: str) -> list[Path]:
+    """The folders of a package, which is not imported; none where it is not installed."""
     try:
-        package = importlib.util.find_spec("nvidia.nccl")
-    except ModuleNotFoundError:  # there is no nvidia either
-        return
-    for folder in (package.submodule_search_locations if package else None) or ():
-        path = Path(folder) / "lib" / "libnccl.so.2"
-        if path.is_file():
-            os.environ["FARANDOLE_NCCL_LIB"] = str(path)
-            return
+        found = importlib.util.find_spec(package)
+    except ModuleNotFoundError:  # one that it lies in is missing
+        return []
+    return [Path(folder) for folder in (found.submodule_search_locations if found else None) or ()]
 
 
 def cuda_driver() -> str:

@@ -1,5 +1,5 @@
-// The Gloo backend: collectives over Gloo's own TCP connections, by libfarandole_gloo.so (bridge.h), which the user
-// has built.
+// The Gloo backend: collectives over Gloo's own TCP connections, by libfarandole_gloo.so (bridge.h), which the package
+// farandole-gloo has, or the user has built.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -38,9 +38,8 @@ Status Open(const std::string& path, const FrdGlooTable** table) {
   if (library == nullptr) {
     return Invalid(
         std::string("the backend gloo needs ") + kFileName + ", which cannot be opened (" + dlerror() +
-        "); install Gloo (Debian, Ubuntu: apt install libgloo-dev), build it from Farandole's sources (cmake -S "
-        "core/gloo -B build && cmake --build build), and set FARANDOLE_GLOO_LIB to its path; or take gloo out of "
-        "FARANDOLE_BACKEND");
+        "); install it (python -m pip install 'farandole[gloo]'), or set FARANDOLE_GLOO_LIB to the path of one that "
+        "you have built from core/gloo of Farandole's sources; or take gloo out of FARANDOLE_BACKEND");
   }
   const auto function = reinterpret_cast<FrdGlooTableFunction>(dlsym(library, FRD_GLOO_TABLE));
   const FrdGlooTable* const found = function != nullptr ? function() : nullptr;
@@ -48,7 +47,7 @@ Status Open(const std::string& path, const FrdGlooTable** table) {
   if (!fits) {
     dlclose(library);
     return Invalid(path + (found == nullptr ? " is no " : " is another version's ") + kFileName +
-                   "; build it from the sources of this version (core/gloo) and set FARANDOLE_GLOO_LIB to its path");
+                   "; install the one of this version (python -m pip install --upgrade 'farandole[gloo]')");
   }
   *table = found;
   return Status::Ok();

@@ -3,6 +3,9 @@
 Its names are those of Farandole's plugins. `docs/guide/coming-from-horovod.md` says what differs on purpose.
 """
 
+from horovod import _fit as _fit  # first, see there
+
+# isort: split
 from farandole.plugin import register_plugin as _register_plugin
 
 from horovod._environment import check_alone as _check_alone

@@ -12,9 +12,17 @@ Errors are raised there, as an MXNetError that is also the class of farandole.
 
 import sys as _sys
 
+from farandole_mxnet import _fit  # first, see there
+
+# isort: split
 import farandole
 from farandole import *  # noqa: F403
 
+if _sys.version_info >= (3, 12):
+    raise ImportError(
+        "MXNet 1.9.1 needs a numpy before 1.24, which Python 3.12 and later do not have: make an environment with "
+        "Python 3.11, and there: python -m pip install farandole-mxnet"
+    )
 if "tensorflow" in _sys.modules and "mxnet" not in _sys.modules:
     raise ImportError("MXNet crashes when it is loaded after TensorFlow: put `import mxnet` before `import tensorflow`")
 
@@ -45,7 +53,7 @@ from farandole_mxnet._operations import (
 from farandole_mxnet._optimizer import DistributedOptimizer
 from farandole_mxnet._trainer import DistributedTrainer
 
-__version__ = "0.1.0"
+__version__ = _fit.VERSION
 
 __all__ = [
     "Compression",

@@ -12,6 +12,9 @@ the graphs of all ranks.
 
 from typing import TYPE_CHECKING
 
+from farandole_tensorflow import _fit  # first, see there
+
+# isort: split
 import farandole
 
 if TYPE_CHECKING:  # of a name that is imported twice mypy takes the first, Python the last
@@ -58,7 +61,7 @@ from farandole_tensorflow._variables import (
 )
 from farandole_tensorflow._xla import use_xla
 
-__version__ = "0.1.0"
+__version__ = _fit.VERSION
 
 __all__ = [
     "BroadcastGlobalVariablesHook",

@@ -9,6 +9,9 @@
 Tensors may be strided, and may be on a GPU. `farandole.plugin.Collectives` says what all operations have in common.
 """
 
+from farandole_torch import _fit  # first, see there
+
+# isort: split
 from farandole import *  # noqa: F403  # mypy does not see what `mpi_ops.__all__` has of these
 
 from farandole_torch import (  # noqa: F401  # the former refuses versions that the rest cannot use
@@ -24,7 +27,7 @@ from farandole_torch.mpi_ops import *  # noqa: F403
 
 broadcast_parameters = _collectives.broadcast_parameters
 
-__version__ = "0.1.0"
+__version__ = _fit.VERSION
 
 __all__ = [
     "DistributedOptimizer",

@@ -1,0 +1,168 @@
+"""Builds that run with older C libraries: the system's compiler, linked against an interface of glibc 2.28.
+
+A function of glibc keeps its older versions for programs that were linked long ago, but a linker binds the newest. So
+this module writes libraries without code ("stubs") for the linker, which name the newest version that glibc 2.28 and
+the libstdc++ of GCC 8 have of each symbol of this system's libraries. The linker takes the few functions of libstdc++
+that are newer from its static library, as Red Hat's compilers for manylinux do. old_libc.h and old_libc.c replace the
+three symbols of glibc that have no older version.
+
+The compiler stays the one that everyone has: exceptions, `std::function` and `std::runtime_error` are those of the
+libstdc++ that frameworks use, which the plugins rely on.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+GLIBC = (2, 28)
+NEWEST = {"GLIBC": GLIBC, "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11)}  # what manylinux_2_28 allows
+STUBBED = ("libc.so.6", "libm.so.6", "libstdc++.so.6")
+# Before glibc 2.34 these were libraries of their own, and a program must name them to have them loaded.
+FORMER = {"libdl.so.2": "dl", "librt.so.1": "shm_|mq_|aio_|timer_|lio_", "libpthread.so.0": ""}  # which functions
+_SYMBOL = re.compile(r" (\d+) (FUNC|IFUNC|OBJECT)\s+(?:GLOBAL|WEAK|UNIQUE)\s+DEFAULT\s+\d+ ([^@\s]+)@@?(\S+)")
+
+
+@dataclass(frozen=True, order=True)
+class Version:
+    """A version of a symbol, such as GLIBC_2.14."""
+
+    numbers: tuple[int, ...]
+    family: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.family}_{'.'.join(map(str, self.numbers))}"
+
+    @property
+    def is_old(self) -> bool:
+        return self.family in NEWEST and self.numbers <= NEWEST[self.family]
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A symbol of a library, with the version that the linker shall bind."""
+
+    name: str
+    version: Version
+    size_bytes: int
+    is_data: bool
+    has_moved: bool  # into libc.so.6 with glibc 2.34
+
+
+def version_of(text: str) -> Version | None:
+    found = re.fullmatch(r"([A-Z]+)_(\d+(?:\.\d+)*)", text)
+    return Version(tuple(map(int, found[2].split("."))), found[1]) if found else None
+
+
+def old_symbols(listing: str) -> Iterator[Symbol]:
+    """The symbols in a listing of readelf, each with the newest version that is old enough, if it has one."""
+    found: dict[str, list[tuple[Version, int, str]]] = {}
+    for size, kind, name, text in _SYMBOL.findall(listing):
+        version = version_of(text)
+        if version:
+            found.setdefault(name, []).append((version, int(size), kind))
+    for name, versions in found.items():
+        old = [each for each in versions if each[0].is_old]
+        if old:
+            version, size, kind = max(old)
+            moved = any(each.family == "GLIBC" and each.numbers == (2, 34) for each, _, _ in versions)
+            yield Symbol(name, version, size, kind == "OBJECT", moved)
+
+
+def library_of(symbol: Symbol, soname: str) -> str:
+    """The library that has this symbol in glibc 2.28."""
+    if soname != "libc.so.6" or not symbol.has_moved:
+        return soname
+    return next(former for former, names in FORMER.items() if re.match(names, symbol.name))
+
+
+def assembler_of(symbols: list[Symbol]) -> str:
+    lines = []
+    for at, each in enumerate(symbols):
+        kind, size = ("object", max(each.size_bytes, 1)) if each.is_data else ("function", 8)
+        section = ".data" if each.is_data else ".text"
+        lines += [section, f".globl stub_{at}", f".type stub_{at}, %{kind}", f"stub_{at}: .zero {size}"]
+        lines += [f".size stub_{at}, {size}", f".symver stub_{at}, {each.name}@@{each.version.text}, remove"]
+    return "\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""])
+
+
+class Portable:
+    """The stubs for one compiler, and the file that tells CMake to use them."""
+
+    def __init__(self, folder: Path, machine: str, native: bool) -> None:
+        self.folder = folder
+        self.machine = machine
+        self.prefix = "" if native else f"{machine}-linux-gnu-"
+        self.toolchain = folder / "toolchain.cmake"
+
+    def make(self) -> None:
+        """Write all of it, anew."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        symbols = [
+            (library_of(symbol, soname), symbol)
+            for soname in STUBBED
+            for symbol in old_symbols(self._output_of("readelf", "--dyn-syms", "--wide", self._found(soname)))
+        ]
+        for soname in dict.fromkeys(library for library, _ in symbols):
+            self._stub(soname, [symbol for library, symbol in symbols if library == soname])
+        self._link_names()
+        self.toolchain.write_text(self._settings())
+
+    def _stub(self, soname: str, symbols: list[Symbol]) -> None:
+        source, script = self.folder / f"{soname}.s", self.folder / f"{soname}.map"
+        source.write_text(assembler_of(symbols))
+        versions = sorted({symbol.version for symbol in symbols})
+        script.write_text("".join(f"{version.text} {{ }};\n" for version in versions))
+        link = ["-shared", "-nostdlib", f"-Wl,-soname,{soname}", f"-Wl,--version-script,{script}"]
+        self._run(f"{self.prefix}gcc", *link, "-o", self.folder / soname, source)
+
+    def _link_names(self) -> None:
+        """The names by which the linker looks for libraries: the stubs, then what replaces newer symbols."""
+        ours = self.folder / "old_libc.o"
+        self._run(f"{self.prefix}gcc", "-O2", "-fPIC", "-c", HERE / "old_libc.c", "-o", ours)
+        archive = self.folder / "libold.a"
+        archive.unlink(missing_ok=True)
+        self._run(f"{self.prefix}ar", "rcsD", archive, ours)
+        stub = {soname: self.folder / soname for soname in (*STUBBED, *FORMER)}
+        libc = " ".join(map(str, (stub["libc.so.6"], archive, self._found("libc_nonshared.a"))))
+        former = " ".join(str(stub[soname]) for soname in FORMER)
+        scripts = {"c": f"INPUT({libc} AS_NEEDED({former} {self._loader()}))", "m": f"INPUT({stub['libm.so.6']})"}
+        scripts["stdc++"] = f"INPUT({stub['libstdc++.so.6']} {self._found('libstdc++.a')})"
+        scripts |= {soname[3 : soname.index(".")]: f"INPUT({stub[soname]})" for soname in FORMER}
+        for name, script in scripts.items():
+            (self.folder / f"lib{name}.so").write_text(f"{script}\n")
+
+    def _settings(self) -> str:
+        compile_flags = f"-include {HERE / 'old_libc.h'}"
+        link_flags = f"-L{self.folder} -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,--strip-debug -Wl,--build-id=sha1"
+        link_flags += " -Wl,--allow-shlib-undefined"  # of this system's libgcc_s.so.1, which asks for its own glibc
+        lines = [f'set(CMAKE_CXX_FLAGS_INIT "{compile_flags}")']
+        lines += [f'set(CMAKE_{kind}_LINKER_FLAGS_INIT "{link_flags}")' for kind in ("MODULE", "SHARED", "EXE")]
+        if self.prefix:
+            lines += ["set(CMAKE_SYSTEM_NAME Linux)", f"set(CMAKE_SYSTEM_PROCESSOR {self.machine})"]
+            lines += [f"set(CMAKE_C_COMPILER {self.prefix}gcc)", f"set(CMAKE_CXX_COMPILER {self.prefix}g++)"]
+        return "\n".join([*lines, ""])
+
+    def _loader(self) -> str:
+        name = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}[self.machine]
+        return str(self._found(name))
+
+    def _found(self, file: str) -> Path:
+        """Where the compiler finds this file of its system."""
+        path = Path(self._output_of(f"{self.prefix}g++", f"-print-file-name={file}").strip())
+        if not path.is_absolute():
+            raise FileNotFoundError(f"{self.prefix}g++ has no {file}: install the C++ compiler and its static library")
+        return path.resolve()
+
+    @staticmethod
+    def _run(*command: str | Path) -> None:
+        subprocess.run(command, check=True)
+
+    @staticmethod
+    def _output_of(*command: str | Path) -> str:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout

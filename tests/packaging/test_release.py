@@ -1,0 +1,135 @@
+"""The rules of wheels and sdists for the package index, without building any."""
+
+from __future__ import annotations
+
+import re
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / ".ci"))
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from dev import pins, portable, sources  # noqa: E402
+from dev.examine import suffix_fits, symbol_faults  # noqa: E402
+
+FOLDERS = ["core", "core/gloo", "plugins/horovod", "plugins/horovod/distribution", "plugins/mxnet"]
+FOLDERS += ["plugins/tensorflow", "plugins/torch"]
+each_folder = pytest.mark.parametrize("folder", FOLDERS)
+MINOR = ".".join(sources.release_version().split(".")[:2])
+
+
+def project(folder: str) -> dict[str, Any]:
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+
+
+@each_folder
+def test_the_version_stands_in_one_place(folder: str) -> None:
+    about = project(folder)
+    assert about["name"] == "horovod" or ("version" not in about and about["dynamic"] == ["version"])
+    required = [*about.get("dependencies", []), *chain(*about.get("optional-dependencies", {}).values())]
+    ours = [each for each in required if re.match(r"farandole\b", each) and "[" not in each]
+    assert all(each.endswith(f"=={MINOR}.*") for each in ours), ours
+
+
+@each_folder
+def test_every_distribution_says_the_same_of_itself(folder: str) -> None:
+    about, core = project(folder), project("core")
+    assert [about[each] for each in ("authors", "urls")] == [core["authors"], core["urls"]]
+    assert about["keywords"] and about["readme"] == "README.md"
+    assert (ROOT / folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+@each_folder
+def test_the_pythons_are_those_that_are_tested(folder: str) -> None:
+    about = project(folder)
+    tested = [each for each in pins.PYTHONS if folder != "plugins/mxnet" or int(each[2:]) <= pins.MXNET_PYTHON]
+    named = [each.rpartition(" ")[2] for each in about["classifiers"] if "Python :: 3." in each]
+    assert named == tested
+    bound = f",<3.{pins.MXNET_PYTHON + 1}" if folder == "plugins/mxnet" else ""
+    assert about["requires-python"] == f">={tested[0]}{bound}"
+
+
+@each_folder
+def test_an_sdist_is_complete_in_itself(folder: str, tmp_path: Path) -> None:
+    sources.stage(folder, tmp_path / "staged")
+    staged = {path.relative_to(tmp_path / "staged").as_posix() for path in (tmp_path / "staged").rglob("*")}
+    assert {"LICENSE", "README.md", "pyproject.toml"} <= staged
+    assert not [path for path in (tmp_path / "staged").rglob("*") if path.is_symlink()]
+    settings = (tmp_path / "staged/pyproject.toml").read_text()
+    assert "../" not in settings and tomllib.loads(settings)["project"]["version"]
+    if "CMakeLists.txt" in staged and folder != "core":
+        assert [path for path in staged if path.startswith("include/") and path.endswith(".h")]
+    assert "](.." not in (tmp_path / "staged/README.md").read_text()
+
+
+def test_links_lead_to_the_sources_of_the_version() -> None:
+    text = "[a](../../docs/a.md#b) [c](https://example.org) [d](#e) [f](g.md)"
+    made = sources.with_absolute_links(text, "plugins/x", "https://host/us", "1.2.3")
+    base = "https://host/us/blob/v1.2.3"
+    assert made == f"[a]({base}/docs/a.md#b) [c](https://example.org) [d](#e) [f]({base}/plugins/x/g.md)"
+
+
+LISTING = """
+   Num:    Value          Size Type    Bind   Vis      Ndx Name
+     1: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND exit@GLIBC_2.2.5 (2)
+    12: 0000000000027380   300 FUNC    GLOBAL DEFAULT   15 dlopen@GLIBC_2.2.5
+    13: 0000000000027380   300 FUNC    GLOBAL DEFAULT   15 dlopen@@GLIBC_2.34
+    14: 0000000000027380   300 FUNC    WEAK   DEFAULT   15 pthread_once@GLIBC_2.2.5
+    15: 0000000000027380   300 FUNC    WEAK   DEFAULT   15 pthread_once@@GLIBC_2.34
+    16: 0000000000027380   300 IFUNC   GLOBAL DEFAULT   15 memcpy@@GLIBC_2.14
+    17: 0000000000027380   300 FUNC    GLOBAL DEFAULT   15 memcpy@GLIBC_2.2.5
+    18: 0000000000027380   300 FUNC    GLOBAL DEFAULT   15 fstat@@GLIBC_2.33
+    19: 0000000000027380     8 OBJECT  GLOBAL DEFAULT   15 stdout@@GLIBC_2.2.5
+    20: 0000000000027380    80 FUNC    GLOBAL DEFAULT   15 __nss_lookup@@GLIBC_PRIVATE
+"""
+
+
+def test_of_each_symbol_the_newest_version_that_is_old_enough_is_bound() -> None:
+    found = {symbol.name: symbol for symbol in portable.old_symbols(LISTING)}
+    versions = {name: symbol.version.text for name, symbol in found.items()}
+    assert versions == {
+        "dlopen": "GLIBC_2.2.5",
+        "pthread_once": "GLIBC_2.2.5",
+        "memcpy": "GLIBC_2.14",
+        "stdout": "GLIBC_2.2.5",
+    }
+    libraries = [portable.library_of(found[name], "libc.so.6") for name in ("dlopen", "pthread_once", "memcpy")]
+    assert libraries == ["libdl.so.2", "libpthread.so.0", "libc.so.6"]
+    assert found["stdout"].is_data and not found["memcpy"].is_data
+
+
+def test_symbols_that_an_older_system_lacks_are_found() -> None:
+    listing = """
+     1: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND dlsym@GLIBC_2.34 (2)
+     2: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND read@GLIBC_2.2.5 (3)
+     3: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND PyList_New
+     4: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND fstat
+     5: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND _ZSt4new@GLIBCXX_3.4.30 (4)
+     6: 0000000000001000     9 FUNC    GLOBAL DEFAULT   12 ours
+"""
+    assert symbol_faults(listing) == [
+        "needs dlsym of GLIBC_2.34",
+        "needs fstat of no version",
+        "needs _ZSt4new of GLIBCXX_3.4.30",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("library", "fits"),
+    [
+        ("farandole/_core.cpython-311-aarch64-linux-gnu.so", True),
+        ("farandole/_core.cpython-311-x86_64-linux-gnu.so", False),
+        ("farandole/_core.cpython-310-aarch64-linux-gnu.so", False),
+        ("farandole_gloo/libfarandole_gloo.so", True),
+    ],
+)
+def test_a_module_that_its_python_would_not_find_is_seen(library: str, fits: bool) -> None:
+    assert suffix_fits(library, Path("farandole-0.1.0-cp311-cp311-manylinux_2_28_aarch64.whl")) is fits
