@@ -12,7 +12,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
-import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from farandole._runtime.native import core
-from farandole._start import environment, key_exchange, pmi2, pmix
+from farandole._start import environment, key_exchange
 
 Exchange = Callable[[bytes], list[bytes]]
 """What every rank says, by rank. Collective."""
@@ -101,6 +100,8 @@ def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> E
 
 
 def _through_slurm(rank: int, size: int, timeout_s: float) -> Exchange:
+    from farandole._start import pmi2, pmix  # others need neither, and `import farandole` is to be quick
+
     if found := environment.pmi2():
         descriptor, job = found
         return pmi2.exchange_of(pmi2.Step(rank, size, job, descriptor), timeout_s)
@@ -206,7 +207,7 @@ def _read(text: bytes) -> Offer:
 
 def _begin(address: str, has_key: bool) -> tuple[int, bytes]:
     """Of rank 0: a listener, and what it says of that."""
-    key = "" if has_key else secrets.token_hex(key_exchange.KEY_BYTES)
+    key = "" if has_key else os.urandom(key_exchange.KEY_BYTES).hex()
     if not address:
         return -1, json.dumps({"store": key_exchange.store_name(), "key": key}).encode()
     try:

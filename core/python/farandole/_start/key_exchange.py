@@ -15,7 +15,6 @@ another user that took the name first is refused. The store's name is random, so
 from __future__ import annotations
 
 import os
-import secrets
 import select
 import socket
 import struct
@@ -48,7 +47,7 @@ def exchange(meeting: str, rank: int, size: int, timeout_s: float) -> tuple[str,
 
 def store_name() -> str:
     """A new one on this host, which nobody can take beforehand."""
-    return f"unix:farandole-{os.getuid()}-{secrets.token_hex(12)}"
+    return f"unix:farandole-{os.getuid()}-{os.urandom(12).hex()}"
 
 
 def read_key(path: str) -> bytes:
@@ -67,7 +66,7 @@ def read_key(path: str) -> bytes:
 
 
 def _serve(address: str, size: int, timeout_s: float) -> tuple[str, bytes]:
-    key, store = secrets.token_bytes(KEY_BYTES), store_name()
+    key, store = os.urandom(KEY_BYTES), store_name()
     deadline, reminder = time.monotonic() + timeout_s, Reminder()
     come: dict[int, socket.socket] = {}
     with _listener(address, size) as listener:
