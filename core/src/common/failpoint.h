@@ -27,6 +27,7 @@
 //   run.fold                          between groups: received data are folded
 //   link.send*  link.recv*            data over tcp, by schedule
 //   put.send*  put.recv*              data over tcp, of eager operations
+//   eager.partial  eager.result       a leader has the data of its group, or of all groups
 //   engine.break                      the epoch ends
 //   abort.write                       the reason of the end is written for the group
 #pragma once

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/failpoint.h"
 #include "reduce/reduce.h"
 
 namespace farandole {
@@ -35,6 +36,7 @@ void EagerSum::PutInput() const {
 }
 
 void EagerSum::MakePartial() {
+  FRD_FAILPOINT("eager.partial");
   const FloatingPointScope scope;
   has_partial_ = true;
   if (collects()) {
@@ -114,6 +116,7 @@ bool EagerSum::FoldUpTo(size_t available_bytes) {
     ++folded_tensors_;
   }
   if (collects()) {
+    FRD_FAILPOINT("eager.result");
     admission().group_cells->AnnounceResult(admission().stamp());
     CopyResult();
   }

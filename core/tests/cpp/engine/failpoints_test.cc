@@ -2,9 +2,11 @@
 // also do when rank 0 dies while it sends its last message of the start.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -51,7 +53,8 @@ struct Place {
 constexpr const char* kInGroup[] = {"board.arrive", "native.put", "native.make", "native.combine", "native.finish"};
 constexpr const char* kSmall[] = {"cells.put", "cells.fold"};  // where all ranks are one group
 constexpr const char* kBetween[] = {"native.exchange", "run.fold", "link.send", "link.recv"};
-constexpr const char* kEager[] = {"put.send", "put.recv"};  // where no two share memory
+constexpr const char* kEager[] = {"put.send", "put.recv"};
+constexpr const char* kEagerInGroup[] = {"cells.put", "eager.partial", "eager.result"};
 
 std::vector<Place> Places() {
   std::vector<Place> places;
@@ -59,6 +62,10 @@ std::vector<Place> Places() {
   for (const char* point : kInGroup) places.insert(places.end(), {{{2}, point}, {{3}, point}, {{2, 1}, point}});
   for (const char* point : kBetween) places.insert(places.end(), {{{1, 1}, point}, {{2, 1}, point}});
   for (const char* point : kEager) places.insert(places.end(), {{{1, 1}, point}, {{1, 1, 1}, point}});
+  // In the first of these worlds rank 1, the one that dies, leads its group, in the second it does not.
+  for (const char* point : kEager) places.push_back({{1, 2}, point});
+  for (const char* point : kEagerInGroup) places.push_back({{1, 2}, point});
+  places.push_back({{2, 1}, "cells.put"});
   for (const char* point : {"board.arrive", "native.finish"}) places.push_back({{1, 1}, point});
   return places;
 }
@@ -114,9 +121,11 @@ void KillAtVisit(const Place& place, int visit) {
   for (int members : place.groups) size += members;
   const std::vector<WorldSpec> specs = SpecsOf(size, FreshEndpoint());
   const std::string failpoint = std::string(place.failpoint) + "=kill@" + std::to_string(visit);
-  // The members of the first group share memory; the others are alone.
+  // The members of the largest group share memory; the others are alone.
+  const auto largest = std::max_element(place.groups.begin(), place.groups.end());
+  const int first = std::accumulate(place.groups.begin(), largest, 0);
   const std::vector<int> statuses = ForkRanks(size, [&](int rank) {
-    const bool together = place.groups[0] > 1 && rank < place.groups[0];
+    const bool together = *largest > 1 && rank >= first && rank < first + *largest;
     return BeRank(specs[static_cast<size_t>(rank)], together, failpoint);
   });
   for (int r = 0; r < size; ++r) {
