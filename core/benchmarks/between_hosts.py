@@ -69,7 +69,7 @@ class World:
         return 2 * (self.hosts - 1) / self.hosts * size_bytes * 8 / rate * 1e6 if rate else None
 
     def raw_us(self, size_bytes: int) -> float | None:
-        """What raw sockets take: two hosts exchange the same bytes; or one sends them."""
+        """The time of raw sockets: two hosts exchange the same bytes, or one sends them."""
         found = [self.us(size_bytes, name) for name in (TRIP, *STREAMS)]
         return min((each for each in found if each is not None), default=None)
 
@@ -97,9 +97,7 @@ def recipes(options: argparse.Namespace) -> list[Recipe]:
 
 
 @contextlib.contextmanager
-def started(
-    options: argparse.Namespace, hosts: Sequence[Host], ranks_each: int, home: Path
-) -> Iterator[list[Entry]]:
+def started(options: argparse.Namespace, hosts: Sequence[Host], ranks_each: int, home: Path) -> Iterator[list[Entry]]:
     """The contestants, and raw sockets between the first two hosts."""
     with contextlib.ExitStack() as ending:
         entries = []
@@ -139,13 +137,11 @@ def measure(options: argparse.Namespace, network: Network, link: str, ranks_each
     return world
 
 
-def run(options: argparse.Namespace, folder: Path) -> list[World]:
-    worlds = []
-    for hosts in options.hosts:
-        for link in options.links:
-            with connected(hosts) as network:  # a new one, since a delay ends the kernel's own forwarding
-                worlds += [measure(options, network, link, ranks, folder) for ranks in options.ranks_each]
-    return worlds
+def run(options: argparse.Namespace, folder: Path) -> Iterator[World]:
+    for link, hosts in itertools.product(options.links, options.hosts):
+        with connected(hosts) as network:  # a new one, since a delay ends the kernel's own forwarding
+            for ranks_each in options.ranks_each:
+                yield measure(options, network, link, ranks_each, folder)
 
 
 # ---- Reporting -------------------------------------------------------------------------------------------------------
@@ -244,13 +240,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.4, help="about how long each contestant has for each size")
     parser.add_argument("--output", type=Path, help="folder for between-hosts.md and between-hosts.json")
     options = parser.parse_args()
-    facts = machine()
+    facts, worlds, verdicts = machine(), list[World](), list[Verdict]()
     # Not in /dev/shm, of which each host has its own.
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
-        worlds = run(options, Path(folder))
-    verdicts = [verdict for world in worlds for verdict in verdicts_of(world)]
-    if options.output:
-        write(options.output, facts, worlds, verdicts)
+        for world in run(options, Path(folder)):
+            worlds.append(world)
+            verdicts += verdicts_of(world)
+            if options.output:  # so that an interrupted run keeps its figures
+                write(options.output, facts, worlds, verdicts)
     missed = [verdict for verdict in verdicts if not verdict.met]
     print(f"\n==> Targets: {len(verdicts) - len(missed)} of {len(verdicts)} are met")
     for verdict in missed:

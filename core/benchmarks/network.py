@@ -40,7 +40,7 @@ exec cat
 
 @dataclass(frozen=True)
 class Link:
-    """What a host's cable is like."""
+    """The cable of a host."""
 
     rate: str = ""  # as tc writes it; "": as fast as the machine copies
     port_us: int = 0  # the delay of a port; a frame passes two
