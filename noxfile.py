@@ -347,6 +347,12 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_hosts(session: nox.Session) -> None:
+    """Measure allreduce between hosts beside gloo and raw sockets. Arguments after -- go to the benchmark."""
+    measure(session, pytorch().needed(session), "between_hosts.py")
+
+
+@nox.session
 def bench_backends(session: nox.Session) -> None:
     """Measure an allreduce that a library carries, beside the library called directly. Arguments after -- go there."""
     measure(session, build_environment(session), "backends.py", "openmpi", "mpich", "impi")

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,13 +31,28 @@ class Recipe:
     most_bytes: int = 1 << 62  # what it is made for
 
 
+@dataclass(frozen=True)
+class Seat:
+    """Where a rank runs."""
+
+    inside: tuple[str, ...] = ()  # the start of a command there
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def seats_of_one_host(ranks: int) -> list[Seat]:
+    common = {"FARANDOLE_LOCAL_SIZE": str(ranks), "FARANDOLE_CROSS_RANK": "0", "FARANDOLE_CROSS_SIZE": "1"}
+    common["FARANDOLE_STORE"] = f"unix:farandole-bench-{os.urandom(16).hex()}"
+    return [Seat((), {**common, "FARANDOLE_LOCAL_RANK": str(rank)}) for rank in range(ranks)]
+
+
 class Contestant:
     """A started contestant."""
 
-    def __init__(self, recipe: Recipe, ranks: int, folder: Path) -> None:
+    def __init__(self, recipe: Recipe, ranks: int, folder: Path, seats: Sequence[Seat] = ()) -> None:
         self.name = recipe.name
         self.what = recipe.what
         self.ranks = ranks
+        self._seats = seats or seats_of_one_host(ranks)
         self._home = folder / "".join(letter if letter.isalnum() else "-" for letter in recipe.name)
         self._home.mkdir()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -81,25 +97,17 @@ class Contestant:
         key = self._home / "key"
         key.write_bytes(os.urandom(32))
         key.chmod(0o400)
-        common["FARANDOLE_STORE"] = f"unix:farandole-bench-{os.urandom(16).hex()}"
         common["FARANDOLE_KEY_FILE"] = str(key)
         if recipe.launcher:
+            common["FARANDOLE_STORE"] = self._seats[0].variables["FARANDOLE_STORE"]
             command = [word.format(ranks=self.ranks) for word in recipe.launcher] + list(recipe.command)
             self._processes.append(subprocess.Popen(command, env=common, start_new_session=True))
             return
-        for rank in range(self.ranks):
-            variables = {
-                "BENCH_RANK": str(rank),
-                "BENCH_RANKS": str(self.ranks),
-                "FARANDOLE_RANK": str(rank),
-                "FARANDOLE_SIZE": str(self.ranks),
-                "FARANDOLE_LOCAL_RANK": str(rank),
-                "FARANDOLE_LOCAL_SIZE": str(self.ranks),
-                "FARANDOLE_CROSS_RANK": "0",
-                "FARANDOLE_CROSS_SIZE": "1",
-            }
-            process = subprocess.Popen(list(recipe.command), env={**common, **variables}, start_new_session=True)
-            self._processes.append(process)
+        for rank, seat in enumerate(self._seats):
+            variables = {"BENCH_RANK": str(rank), "BENCH_RANKS": str(self.ranks)}
+            variables |= {"FARANDOLE_RANK": str(rank), "FARANDOLE_SIZE": str(self.ranks), **seat.variables}
+            command = [*seat.inside, *recipe.command]
+            self._processes.append(subprocess.Popen(command, env={**common, **variables}, start_new_session=True))
 
     def _accept(self, listener: socket.socket) -> None:
         by_rank: dict[int, socket.socket] = {}

@@ -1,11 +1,9 @@
 """Which schedule is fastest between hosts: link_bench in network namespaces, with delay and with a limited rate.
 
-    python3 core/benchmarks/hosts.py --programs FOLDER --switch PROGRAM --output /tmp/hosts.md
+    python3 core/benchmarks/hosts.py --programs FOLDER --output /tmp/hosts.md
 
-FOLDER holds link_bench. A host is a network namespace; all stand on one bridge, so that this needs root, `ip` and `tc`.
-PROGRAM replaces the bridge where a network has delay: a switch in user space, `PROGRAM FILE PORT...`. A line of FILE is
-a port's name, its delay and jitter in microseconds, its lost frames in a million, and 1 where it forwards. A frame is
-delayed by both of its ports. Without PROGRAM the networks with delay are left out.
+FOLDER holds link_bench. Hosts are network namespaces of this machine (network.py), which link_bench enters; this takes
+root. A frame is delayed by both of its ports.
 
 The output has the tables of docs/benchmarks/hosts.md, whose text is written by hand.
 """
@@ -15,15 +13,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import subprocess
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from network import Host, Link, connected
 from turns import readable
 
-SWITCH, SUBNET = "frd-switch", "10.79.0"
 SIZES = (1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 CLEARLY = 1.1  # times as fast: less is noise
 
@@ -59,71 +54,11 @@ NETWORKS = (
 )
 
 
-# ---- Hosts -----------------------------------------------------------------------------------------------------------
-
-
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True)
-
-
-@contextmanager
-def lab(hosts: int) -> Iterator[list[str]]:
-    """Hosts on a bridge. Yields them as link_bench wants them: name@address."""
-    names = [f"frd-host{i}" for i in range(hosts)]
-    try:
-        ip("netns", "add", SWITCH)
-        ip("-n", SWITCH, "link", "add", "bridge", "type", "bridge", "stp_state", "0")
-        ip("-n", SWITCH, "link", "set", "bridge", "up")
-        for i, name in enumerate(names):
-            ip("netns", "add", name)
-            ip("-n", SWITCH, "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
-            ip("-n", SWITCH, "link", "set", f"port{i}", "master", "bridge", "up")
-            ip("-n", name, "addr", "add", f"{SUBNET}.{10 + i}/24", "dev", "eth0")
-            ip("-n", name, "link", "set", "eth0", "up")
-        yield [f"{name}@{SUBNET}.{10 + i}" for i, name in enumerate(names)]
-    finally:
-        for name in (SWITCH, *names):
-            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
-
-
-def limit(hosts: int, action: str, *rate: str) -> None:
-    """Add or take a limit at both ends of every host's cable."""
-    ends = [(SWITCH, f"port{i}") for i in range(hosts)] + [(f"frd-host{i}", "eth0") for i in range(hosts)]
-    for namespace, device in ends:
-        subprocess.run(["tc", "-n", namespace, "qdisc", action, "dev", device, "root", *rate], check=True)
-
-
-@contextmanager
-def between(network: Network, hosts: int, switch: Path | None) -> Iterator[None]:
-    """Make the network between the hosts what it should be."""
-    if network.rate:
-        limit(hosts, "add", "tbf", "rate", network.rate, "burst", "16kb", "latency", "50ms")
-    ports = [f"port{i}" for i in range(hosts)]
-    delays = None
-    with tempfile.NamedTemporaryFile("w") as table:
-        if network.hop_us:
-            assert switch is not None
-            table.write("".join(f"{port} {network.hop_us // 2} 0 0 1\n" for port in ports))  # a hop has two ports
-            table.flush()
-            for port in ports:
-                ip("-n", SWITCH, "link", "set", port, "nomaster")
-            delays = subprocess.Popen(["ip", "netns", "exec", SWITCH, str(switch), table.name, *ports])
-        try:
-            yield
-        finally:
-            if delays:
-                delays.terminate()
-                delays.wait()
-                for port in ports:
-                    ip("-n", SWITCH, "link", "set", port, "master", "bridge")
-            if network.rate:
-                limit(hosts, "del")
-
-
 # ---- Figures ---------------------------------------------------------------------------------------------------------
 
 
-def measure(program: Path, network: Network, names: list[str], ranks_each: int, size_bytes: int) -> list[Row]:
+def measure(program: Path, network: Network, hosts: list[Host], ranks_each: int, size_bytes: int) -> list[Row]:
+    names = [f"{host.network_namespace}@{host.address}" for host in hosts]
     command = [str(program), str(len(names)), "0", str(size_bytes), str(ranks_each), *names]
     answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
     rows = []
@@ -135,15 +70,14 @@ def measure(program: Path, network: Network, names: list[str], ranks_each: int, 
 
 
 def run(options: argparse.Namespace) -> list[Row]:
-    networks = [NETWORKS[at] for at in options.networks if options.switch or not NETWORKS[at].hop_us]
+    networks = [NETWORKS[at] for at in options.networks]
     rows = []
-    for hosts in options.hosts:
-        with lab(hosts) as names:
-            for network in networks:
-                with between(network, hosts, options.switch):
-                    for ranks_each, size_bytes in itertools.product(options.ranks_each, options.sizes):
-                        rows += measure(options.programs / "link_bench", network, names, ranks_each, size_bytes)
-                print(f"{hosts} hosts, {network.title}", flush=True)
+    for count, network in itertools.product(options.hosts, networks):
+        with connected(count) as joined:
+            joined.become(Link(network.rate, network.hop_us // 2))  # a hop has two ports
+            for ranks_each, size_bytes in itertools.product(options.ranks_each, options.sizes):
+                rows += measure(options.programs / "link_bench", network, joined.hosts, ranks_each, size_bytes)
+        print(f"{count} hosts, {network.title}", flush=True)
     return rows
 
 
@@ -196,7 +130,6 @@ def report(rows: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=Path, required=True)
-    parser.add_argument("--switch", type=Path)
     parser.add_argument("--hosts", type=int, nargs="+", default=[3, 4, 8])
     parser.add_argument("--ranks-each", type=int, nargs="+", default=[1, 2])
     titles = "; ".join(f"{at}: {network.title}" for at, network in enumerate(NETWORKS))

@@ -2,8 +2,8 @@
 //
 //   link_bench [participants = 2] [chunk bytes = 0, the default] [bytes = 0, all sizes] [ranks each = 1] [network ...]
 //
-// Without networks: over the loopback interface. With them (hosts.py makes them): `name@address`, one for each
-// participant, is a network namespace below /run/netns and this participant's address there. With several ranks each,
+// Without networks: over the loopback interface. With them (hosts.py makes them): `path@address`, one for each
+// participant, is the file of a network namespace and this participant's address there. With several ranks each,
 // every rank of a participant carries its share of the bytes over connections of its own, at the same time as the
 // others: what a collective between hosts does after its ranks have folded among themselves.
 //
@@ -83,8 +83,8 @@ in_addr Enter(const Options& options, int participant) {
   if (options.networks.empty()) return address;
   const std::string& network = options.networks[static_cast<size_t>(participant)];
   const size_t at = network.find('@');
-  Require(at != std::string::npos && inet_aton(network.c_str() + at + 1, &address) == 1, "name@address");
-  const Descriptor space(open(("/run/netns/" + network.substr(0, at)).c_str(), O_RDONLY | O_CLOEXEC));
+  Require(at != std::string::npos && inet_aton(network.c_str() + at + 1, &address) == 1, "path@address");
+  const Descriptor space(open(network.substr(0, at).c_str(), O_RDONLY | O_CLOEXEC));
   Require(space.valid() && setns(space.get(), CLONE_NEWNET) == 0, network.c_str());
   return address;
 }

@@ -97,7 +97,7 @@ class Rank {
     backend_ = kNative.make(world, Settings{}, nullptr);
     set_ = WholeWorld(world->layout, me_);
     task_.set = &set_;
-    task_.segments = {{values_.data, values_.data, size_bytes}};
+    task_.buffers = {{values_.data, values_.data, size_bytes}};
   }
 
   void Allreduce() {

@@ -72,9 +72,10 @@ class _Share:
 class Round:
     """The contestants of one table. One that gets too slow or ends skips the larger sizes, and `gone` says why."""
 
-    def __init__(self, entries: Sequence[Entry], seconds: float) -> None:
+    def __init__(self, entries: Sequence[Entry], seconds: float, slow_s: float = SLOW_S) -> None:
         self._entries = list(entries)
         self._seconds = seconds  # for each contestant and size, about
+        self._slow_s = slow_s
         self.gone: dict[str, str] = {}
 
     def measure(self, size_bytes: int) -> dict[str, Times]:
@@ -84,7 +85,7 @@ class Round:
             first = self._ask(entry, size_bytes, 1, 2)
             if first:
                 shares[entry.name] = _Share(self._seconds, min(first))
-            if first and min(first) > SLOW_S:
+            if first and min(first) > self._slow_s:
                 self.gone[entry.name] = f"took {min(first):.2g} s at {readable(size_bytes)}"
                 shares[entry.name].times = first
         for turn in range(TURNS):

@@ -134,11 +134,9 @@ Range ChunkMap::Bytes(int64_t chunk, int block) const {
 
 namespace {
 
-constexpr int kChunksUnderWay = 4;
-
 // Rows for one chunk in every state of the pipeline, and a few more, so that a slow peer does not stop the others at
 // once.
-int64_t WindowOf(int phase_count) { return int64_t{LagOf(phase_count)} * (phase_count - 1) + kChunksUnderWay; }
+int64_t WindowOf(int phase_count, int under_way) { return ChunksBeforeLastPhase(phase_count, under_way) + under_way; }
 
 std::vector<int> ReadersOfSlots(const Schedule& schedule) {
   std::vector<int> readers(schedule.slot_count, 0);
@@ -152,13 +150,13 @@ std::vector<int> ReadersOfSlots(const Schedule& schedule) {
 
 }  // namespace
 
-int LagOf(int phase_count) {
+int LagOf(int phase_count, int under_way) {
   const int waits = std::max(1, phase_count - 1);
-  return (kChunksUnderWay + waits - 1) / waits;
+  return (under_way + waits - 1) / waits;
 }
 
-StepCursor::StepCursor(const Schedule& schedule, const std::vector<int>& steps) {
-  const int64_t lag = LagOf(schedule.phase_count);
+StepCursor::StepCursor(const Schedule& schedule, const std::vector<int>& steps, int under_way) {
+  const int64_t lag = LagOf(schedule.phase_count, under_way);
   for (int step : steps) stops_.push_back({step, schedule.steps[step].phase * lag});
   std::stable_sort(stops_.begin(), stops_.end(), [](const Stop& a, const Stop& b) { return a.delay > b.delay; });
 }
@@ -185,9 +183,9 @@ void StepCursor::SkipToChunk() {
   }
 }
 
-Progress::Progress(const Schedule* schedule)
+Progress::Progress(const Schedule* schedule, int under_way)
     : schedule_(schedule),
-      window_(WindowOf(schedule->phase_count)),
+      window_(WindowOf(schedule->phase_count, under_way)),
       reader_of_slot_(ReadersOfSlots(*schedule)),
       chunk_in_row_(window_),
       left_in_row_(window_),
@@ -195,6 +193,7 @@ Progress::Progress(const Schedule* schedule)
 
 void Progress::Restart(int64_t chunk_count) {
   // A participant without steps (a broadcast to itself) is done at once.
+  chunk_count_ = chunk_count;
   chunks_left_ = schedule_->steps.empty() ? 0 : chunk_count;
   for (int64_t row = 0; row < window_; ++row) chunk_in_row_[row] = row;
   std::fill(left_in_row_.begin(), left_in_row_.end(), schedule_->steps.size());

@@ -143,16 +143,26 @@ class ChunkMap {
   int64_t window_bytes_ = 0;
 };
 
-// The number of chunks between two phases of one chunk, so that about four are under way. On loopback two to four took
-// the same time (16 MB: 2.96 - 3.16 ms), and eight took longer (3.5 ms, out of the cache). A network with delay needs
-// four.
-int LagOf(int phase_count);
+// The chunks that are under way at once, about. On loopback two to four took the same time (16 MB: 2.96 - 3.16 ms), and
+// eight took longer (3.5 ms, out of the cache). A network with delay needs four. Rounds (collectives/staging.h) are
+// smaller chunks, so more of them are under way: eight of 128 KB took less time than four of 512 KB, where two hosts
+// shared two cores (64 MB, two ranks each: 46 and 54 ms).
+inline constexpr int kChunksUnderWay = 4;
+inline constexpr int kRoundsUnderWay = 8;
+
+// The number of chunks between two phases of one chunk.
+int LagOf(int phase_count, int under_way = kChunksUnderWay);
+
+// The number of later chunks whose first phase comes before a chunk's last phase.
+inline int64_t ChunksBeforeLastPhase(int phase_count, int under_way) {
+  return int64_t{LagOf(phase_count, under_way)} * (phase_count - 1);
+}
 
 // The steps of one queue, over all chunks.
 class StepCursor {
  public:
   // `steps` are indices into `schedule`, ascending.
-  StepCursor(const Schedule& schedule, const std::vector<int>& steps);
+  StepCursor(const Schedule& schedule, const std::vector<int>& steps, int under_way = kChunksUnderWay);
 
   void Restart(int64_t chunk_count);
 
@@ -184,7 +194,7 @@ class Progress {
   static constexpr int kSlotDepth = 4;
 
   // REQUIRES: `schedule` outlives this.
-  explicit Progress(const Schedule* schedule);
+  explicit Progress(const Schedule* schedule, int under_way = kChunksUnderWay);
 
   void Restart(int64_t chunk_count);
 
@@ -193,6 +203,8 @@ class Progress {
   bool Ready(int64_t chunk, int step) const;
   void Complete(int64_t chunk, int step);  // REQUIRES: Ready, and not complete yet
   bool done() const { return chunks_left_ == 0; }
+  // A chunk is complete before the next one is, since each queue takes its steps in the order of chunks.
+  int64_t chunks_done() const { return chunk_count_ - chunks_left_; }
 
  private:
   size_t Row(int64_t chunk) const { return static_cast<size_t>(chunk % window_); }
@@ -205,6 +217,7 @@ class Progress {
   std::vector<int64_t> chunk_in_row_;  // row r of the window holds chunk r, then r + window, ...
   std::vector<size_t> left_in_row_;    // steps of that chunk not complete yet
   std::vector<uint8_t> complete_;      // row major: row, step
+  int64_t chunk_count_ = 0;
   int64_t chunks_left_ = 0;
 };
 

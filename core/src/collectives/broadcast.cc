@@ -15,35 +15,33 @@
 namespace farandole {
 namespace {
 
-class StagedBroadcast final : public StagedOperation {
+class StagedBroadcast final : public CrossingOperation {
  public:
   StagedBroadcast(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* exchange);
 
  protected:
   void Put(uint64_t t) override;
-  Status Combine(uint64_t t, bool* ready, bool* moved) override;
+  bool MayMake(uint64_t t) const override;
+  void Make(uint64_t t) override;
+  void Exchanged(uint64_t t) override;
   bool Finish(uint64_t t) override;
 
  private:
   bool IsRoot() const { return in_root_group_ && staging_->member() == root_member_; }
   size_t offset(uint64_t t) const { return t * kSlotBytes; }
   size_t size(uint64_t t) const { return std::min(kSlotBytes, vector_.size_bytes() - offset(t)); }
-  bool MayCombine(uint64_t t) const;
+  std::byte* PlaceOf(uint64_t t) const;
 
   IoVector vector_;
-  ShardExchange* exchange_;
   int root_group_;
   int root_member_;
   bool in_root_group_;
   int shard_count_;
-  bool crossing_ = false;
 };
 
 StagedBroadcast::StagedBroadcast(const Staging* staging, uint64_t first_round, const Task* task,
                                  ShardExchange* exchange)
-    : StagedOperation(staging, first_round, SlotsFor(task->TotalBytes())),
-      vector_(&task->buffers),
-      exchange_(exchange) {
+    : CrossingOperation(staging, first_round, SlotsFor(task->TotalBytes()), exchange), vector_(&task->buffers) {
   const Layout& layout = *exchange->partition().layout;
   root_group_ = layout.group_of[static_cast<size_t>(task->root)];
   root_member_ = layout.member_of[static_cast<size_t>(task->root)];
@@ -55,32 +53,27 @@ void StagedBroadcast::Put(uint64_t t) {
   if (IsRoot()) vector_.ReadInput(offset(t), size(t), staging_->slot(root_member_, number(t)));
 }
 
-bool StagedBroadcast::MayCombine(uint64_t t) const {
+bool StagedBroadcast::MayMake(uint64_t t) const {
   // Where results are written, all members must have left that memory (staging.h). In the root's group only the root
   // writes.
   if (!in_root_group_) return staging_->AllPublished(number(t) + 1);
   return IsRoot() || staging_->HasPublished(root_member_, number(t) + 1);
 }
 
-Status StagedBroadcast::Combine(uint64_t t, bool* ready, bool* moved) {
-  if (!MayCombine(t)) return Status::Ok();
-  const int source = in_root_group_ ? root_member_ : staging_->member();
-  std::byte* const place = in_root_group_ ? staging_->slot(source, number(t)) : staging_->result(source, number(t));
-  if (!crossing_ && exchange_->partition().group_count() > 1) {
-    const auto size_bytes = static_cast<int64_t>(size(t));
-    const Range carried = exchange_->partition().OwnedBy(staging_->member(), shard_count_, size_bytes, 1);
-    exchange_->Broadcast(place + carried.begin, size_bytes, shard_count_, root_group_);
-    crossing_ = true;
-  }
-  if (crossing_) {
-    FRD_RETURN_IF_ERROR(exchange_->Advance(moved));
-    if (!exchange_->done()) return Status::Ok();
-    crossing_ = false;
-  }
-  // Also writes the root's own output, where that differs from its input.
-  if (in_root_group_) vector_.WriteOutput(offset(t), size(t), place);
-  *ready = true;
-  return Status::Ok();
+std::byte* StagedBroadcast::PlaceOf(uint64_t t) const {
+  return in_root_group_ ? staging_->slot(root_member_, number(t)) : staging_->result(staging_->member(), number(t));
+}
+
+void StagedBroadcast::Make(uint64_t t) {
+  if (exchange_->partition().group_count() == 1) return;
+  const auto size_bytes = static_cast<int64_t>(size(t));
+  const Range carried = exchange_->partition().OwnedBy(staging_->member(), shard_count_, size_bytes, 1);
+  exchange_->Broadcast(PlaceOf(t) + carried.begin, size_bytes, shard_count_, root_group_);
+}
+
+// Also writes the root's own output, where that differs from its input.
+void StagedBroadcast::Exchanged(uint64_t t) {
+  if (in_root_group_) vector_.WriteOutput(offset(t), size(t), PlaceOf(t));
 }
 
 bool StagedBroadcast::Finish(uint64_t t) {

@@ -27,7 +27,8 @@ PathKind PathOf(const Task& task) {
 Collectives::Collectives(World* world, const Settings& settings, const ProcessSet& set, int old_set_id)
     : set_(set),
       staging_(&*world->group, set.channel, set.id, SegmentMembers(*world, set),
-               set.layout.member_of[static_cast<size_t>(set.position)]),
+               set.layout.member_of[static_cast<size_t>(set.position)],
+               set.layout.group_count() > 1 ? kCrossingDepth : 3),
       exchange_(world, &set_, settings),
       old_set_id_(old_set_id),
       next_round_(FirstRound(set.id)) {}

@@ -7,6 +7,10 @@
 // allocates nothing. Runners over the same links take turns: all ranks start them in the same order, each after the one
 // before is done.
 //
+// An operation is one plan (Start), or rounds whose plans come one after the other (StartRounds, Supply). A round is
+// one chunk of the schedule, so rounds overlap as chunks do: while the last blocks of one are on their way, those of
+// later ones leave.
+//
 // Thread rule: one thread (the driver) at a time. It keeps FloatingPointScope (reduce/reduce.h) while it calls Advance.
 #pragma once
 
@@ -51,11 +55,20 @@ struct RunPlan {
 class Runner {
  public:
   // `links` are indexed by participant; null where the schedule has no transfer, as for this participant itself.
+  // `under_way` is the number of chunks or rounds under way at once, about; equal on all participants.
   // REQUIRES: *schedule and the links outlive this.
-  Runner(const Schedule* schedule, std::vector<Link*> links);
+  Runner(const Schedule* schedule, std::vector<Link*> links, int under_way = kChunksUnderWay);
 
   // Begins an operation, and drops what was left of another one. REQUIRES: the plan's memory stays valid until done().
   void Start(const RunPlan& plan);
+
+  // Begins an operation of so many rounds, of which at most `most_at_once` are supplied and not done at any time.
+  // REQUIRES: equal numbers of rounds on all participants; most_at_once > ChunksBeforeLastPhase of the schedule.
+  void StartRounds(int64_t rounds, int64_t most_at_once);
+  // The next round. REQUIRES: no block is null; the plan's memory stays valid until the round is done.
+  void Supply(RunPlan plan);
+  // Rounds are done in their order.
+  int64_t rounds_done() const { return progress_.chunks_done(); }
 
   // Moves what can be moved now. Sets *moved if it moved anything, and then calling again may move more; else leaves
   // *moved. An error is final: it comes from a link, or there is no memory for what Start asked for.
@@ -84,15 +97,35 @@ class Runner {
     size_t size_bytes;
   };
 
+  struct FreeScratch {
+    void operator()(char* memory) const;
+  };
+  using ScratchMemory = std::unique_ptr<char, FreeScratch>;
+
+  struct Round {
+    RunPlan plan;
+    ChunkMap chunks;  // of one chunk, or none where there is nothing to move
+    size_t slot_bytes = 0;
+    // Kept from one operation to the next.
+    ScratchMemory scratch;
+    size_t scratch_bytes = 0;
+  };
+
   PeerQueue MakeQueue(int peer, bool sends) const;
+  void Restart(int64_t chunk_count);
   Status Transfer(bool sends, bool* moved);
   Status TransferQueue(PeerQueue* queue, bool* moved);
   void FoldReady(bool* moved);
   void Fold(int64_t chunk, int index);
 
   bool IsReady(const StepCursor& cursor) const {
-    return !cursor.ended() && progress_.Ready(cursor.chunk(), cursor.step());
+    return !cursor.ended() && cursor.chunk() < supplied_ && progress_.Ready(cursor.chunk(), cursor.step());
   }
+  // Null where the operation is one plan.
+  const Round* RoundOf(int64_t chunk) const {
+    return in_rounds_ ? &rounds_[static_cast<size_t>(chunk) % rounds_.size()] : nullptr;
+  }
+  const RunPlan& PlanOf(int64_t chunk) const { return in_rounds_ ? RoundOf(chunk)->plan : plan_; }
   bool Waits(int participant, bool sends) const;
   void Finish(StepCursor* cursor);
   Memory MemoryOf(int64_t chunk, const Step& step) const;
@@ -103,30 +136,31 @@ class Runner {
   char* SlotMemory(int64_t chunk, int slot) const;
   bool TouchesNull() const;
   void ReserveScratch();
-
-  struct FreeScratch {
-    void operator()(char* memory) const;
-  };
+  static bool Reserve(size_t size_bytes, ScratchMemory* memory, size_t* reserved_bytes);
 
   // Fixed for the runner's life.
   const Schedule* const schedule_;
   const std::vector<Link*> links_;
+  const int under_way_;
   const std::vector<bool> reads_source_;  // by step: nothing before it writes its block
 
   // Of the current operation.
   RunPlan plan_;
   ChunkMap chunks_;
+  int64_t supplied_ = 0;  // chunks whose memory is known
+  bool in_rounds_ = false;
+  std::vector<Round> rounds_;  // round t at t modulo their number
+  size_t lacking_bytes_ = 0;   // of scratch, where there was no memory
   Progress progress_;
   std::vector<PeerQueue> queues_;
   StepCursor folds_;
   std::vector<const void*> operands_;
-  size_t slot_bytes_ = 0;    // of one block
-  size_t needed_bytes_ = 0;  // of scratch
-  char* zeros_ = nullptr;    // one block each, in scratch, where there are null blocks
+  size_t slot_bytes_ = 0;  // of one block
+  char* zeros_ = nullptr;  // one block each, in scratch, where there are null blocks
   char* nowhere_ = nullptr;
 
   // Kept from one operation to the next.
-  std::unique_ptr<char, FreeScratch> scratch_;
+  ScratchMemory scratch_;
   size_t scratch_bytes_ = 0;
 };
 

@@ -4,6 +4,10 @@
 //
 // Every rank runs its jobs one after the other in the order in which they were added, lowest shard first, since two
 // shards may share a link where groups differ in size.
+//
+// An operation of several rounds adds the same shards in each round. Its rounds overlap: each shard has a runner that
+// takes the rounds as chunks, and the runners of different shards go on side by side. Where two shards share a link, or
+// the schedule needs more rounds at once than there are, each round is a job, after the one before.
 #pragma once
 
 #include <deque>
@@ -42,6 +46,12 @@ class ShardExchange {
   void Broadcast(std::byte* data, int64_t size_bytes, int shard_count, int root_group);
   // One block per group, of one shard that this member owns. This group's block is in place, and goes to all others.
   void Allgather(int shard, int shard_count, std::vector<BlockMemory> blocks);
+  // The operation that follows consists of so many rounds, of which at most `most_at_once` are added and not done at
+  // any time. Each round adds jobs, for the same shards in each, and ends with EndRound. REQUIRES: done().
+  void BeginRounds(uint64_t rounds, uint64_t most_at_once);
+  void EndRound();
+  uint64_t rounds_done() const;
+
   // Unless this is kDirect, blocks are passed on, so they need memory.
   Algorithm AllgatherOf(size_t largest_block_bytes) const;
   // One block per group, of one shard that this member owns. This group's block is reduced, the others are only read.
@@ -50,17 +60,21 @@ class ShardExchange {
   void Alltoall(std::vector<BlockMemory> blocks);
 
   Status Advance(bool* moved);
-  bool done() const { return jobs_.empty(); }
-  // Counts over all operations. The first jobs_done() jobs that were added are done.
-  uint64_t jobs_added() const { return jobs_added_; }
-  uint64_t jobs_done() const { return jobs_added_ - jobs_.size(); }
+  bool done() const { return jobs_.empty() && streams_.empty(); }
   std::vector<int> WaitingOn() const;  // ranks of the world whose data the running exchange waits for
-  void Abort() { jobs_.clear(); }
+  void Abort();
 
  private:
   enum class Kind { kAllreduce, kBroadcast, kAllgather, kReduceScatter, kAlltoall };
-  // Identifies a runner: kind, algorithm or root group, shard, shard count.
-  using RunnerKey = std::tuple<Kind, int, int, int>;
+  struct RunnerKey {
+    Kind kind;
+    int detail;  // algorithm or root group
+    int shard;
+    int shard_count;
+    bool in_rounds = false;
+    bool operator<(const RunnerKey& other) const { return AsTuple() < other.AsTuple(); }
+    std::tuple<Kind, int, int, int, bool> AsTuple() const { return {kind, detail, shard, shard_count, in_rounds}; }
+  };
   struct Prepared {
     Schedule schedule;
     std::vector<int> ranks;  // of the world, by participant
@@ -72,6 +86,15 @@ class ShardExchange {
   };
 
   void Add(const RunnerKey& key, RunPlan plan);
+  Prepared* Prepare(const RunnerKey& key);
+  void AddToStream(RunnerKey key, RunPlan plan);
+  bool SharesLinks() const;
+  bool FitsRounds(uint64_t most_at_once) const;
+  // Adds that move nothing are left out, except where each round has to have the same.
+  bool LeavesOut(int64_t size) const { return size == 0 && !adds_to_streams_; }
+  Status AdvanceJobs(bool* moved);
+  Status AdvanceStreams(bool* moved);
+  static void AddWaits(const Prepared& running, std::vector<int>* ranks);
   void StartFirst();
   Schedule MakeSchedule(Kind kind, int detail) const;
   std::vector<int> OwnersOf(int shard, int shard_count) const;
@@ -79,6 +102,7 @@ class ShardExchange {
   ShardRange Shards(int shard_count) const {
     return ShardsOf(partition_.member, partition_.member_count(), shard_count);
   }
+  Algorithm AllreduceOf(size_t size_bytes, bool order_matters) const;
 
   World* world_;
   const ProcessSet* set_;
@@ -86,8 +110,17 @@ class ShardExchange {
   Algorithm forced_;
   bool any_order_;
   std::map<RunnerKey, Prepared> prepared_;
-  std::deque<Job> jobs_;  // the first is running
-  uint64_t jobs_added_ = 0;
+  const bool shares_links_;  // two shards do; equal on all ranks
+  std::deque<Job> jobs_;     // the first is running
+  uint64_t jobs_added_ = 0, jobs_ended_ = 0;
+
+  // Of an operation in rounds.
+  uint64_t rounds_ = 0, rounds_added_ = 0, most_at_once_ = 0;
+  bool in_streams_ = false;          // else its rounds are jobs
+  bool adds_to_streams_ = false;     // until the last round is added
+  std::vector<Prepared*> streams_;   // in the order of Add in each round; all run
+  size_t next_stream_ = 0;           // of the round that is being added
+  std::deque<uint64_t> round_ends_;  // jobs added by the end of each round that is not done
 };
 
 }  // namespace farandole

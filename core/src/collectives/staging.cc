@@ -1,12 +1,14 @@
 #include "collectives/staging.h"
 
+#include <algorithm>
+
 #include "common/failpoint.h"
 
 namespace farandole {
 
 namespace {
 
-constexpr uint64_t kDepth = 3;
+constexpr uint64_t kMostDepth = std::max(uint64_t{3}, kCrossingDepth);
 constexpr size_t kCountersBytes = 4096;
 
 uint64_t UserOf(int set_id) { return static_cast<uint64_t>(set_id) + 1; }
@@ -19,14 +21,16 @@ struct Staging::Counters {
   alignas(128) std::atomic<uint64_t> combined;
 };
 
-size_t Staging::BytesPerMember() { return kCountersBytes + 2 * kDepth * kSlotBytes; }
+size_t Staging::BytesPerMember() { return kCountersBytes + 2 * kMostDepth * kSlotBytes; }
 
-Staging::Staging(const ShmGroup* group, int channel, int set_id, std::vector<int> segment_members, int member)
+Staging::Staging(const ShmGroup* group, int channel, int set_id, std::vector<int> segment_members, int member,
+                 uint64_t depth)
     : group_(group),
       channel_(channel),
       user_(UserOf(set_id)),
       segment_members_(std::move(segment_members)),
-      member_(member) {}
+      member_(member),
+      depth_(depth) {}
 
 Staging::Counters* Staging::segment_counters(int segment_member) const {
   return reinterpret_cast<Counters*>(group_->staging(channel_, segment_member));
@@ -56,10 +60,10 @@ void Staging::RingOthers() const {
 
 std::byte* Staging::slot(int member, uint64_t round) const {
   return group_->staging(channel_, segment_members_[static_cast<size_t>(member)]) + kCountersBytes +
-         (round % kDepth) * kSlotBytes;
+         (round % depth_) * kSlotBytes;
 }
 
-std::byte* Staging::result(int member, uint64_t round) const { return slot(member, round) + kDepth * kSlotBytes; }
+std::byte* Staging::result(int member, uint64_t round) const { return slot(member, round) + kMostDepth * kSlotBytes; }
 
 void Staging::Publish(uint64_t end) const {
   counters(member())->published.store(end, std::memory_order_release);
@@ -107,47 +111,82 @@ Status StagedOperation::Advance(bool* moved) {
   while (!done()) {
     // put runs one round ahead of combine, combine one ahead of finish.
     if (put_ < rounds_ && put_ <= combined_ + 1 && put_ <= finished_ + 2) {
-      FRD_FAILPOINT("native.put");
-      Put(put_);
-      staging_->Publish(number(put_) + 1);
-      ++put_;
+      PutNext();
     } else if (combined_ < put_ && combined_ <= finished_ + 1) {
       bool ready = false;
       FRD_RETURN_IF_ERROR(Combine(combined_, &ready, moved));
       if (!ready) return Status::Ok();
-      FRD_FAILPOINT("native.combine");
-      staging_->Combined(number(combined_) + 1);
-      ++combined_;
-    } else {
-      if (!Finish(finished_)) return Status::Ok();
-      FRD_FAILPOINT("native.finish");
-      ++finished_;
+      CombinedNext();
+    } else if (!FinishNext()) {
+      return Status::Ok();
     }
     *moved = true;
   }
   return Status::Ok();
 }
 
-Status CrossingOperation::Combine(uint64_t t, bool* ready, bool* moved) {
-  if (made_ == t) MakeNext(moved);
-  if (made_ == t) return Status::Ok();
-  FRD_RETURN_IF_ERROR(exchange_->Advance(moved));
-  if (exchange_->jobs_done() < jobs_added_[t % 2]) {
-    if (made_ == t + 1 && made_ < rounds()) MakeNext(moved);
-    return Status::Ok();
-  }
+void StagedOperation::PutNext() {
+  FRD_FAILPOINT("native.put");
+  Put(put_);
+  staging_->Publish(number(put_) + 1);
+  ++put_;
+}
+
+void StagedOperation::CombinedNext() {
+  FRD_FAILPOINT("native.combine");
+  staging_->Combined(number(combined_) + 1);
+  ++combined_;
+}
+
+bool StagedOperation::FinishNext() {
+  if (!Finish(finished_)) return false;
+  FRD_FAILPOINT("native.finish");
+  ++finished_;
+  return true;
+}
+
+// In one group nothing is exchanged.
+Status CrossingOperation::Combine(uint64_t t, bool* ready, bool* /*moved*/) {
+  if (!MayMake(t)) return Status::Ok();
+  FRD_FAILPOINT("native.make");
+  Make(t);
   Exchanged(t);
   *ready = true;
   return Status::Ok();
 }
 
-void CrossingOperation::MakeNext(bool* moved) {
-  if (!staging_->AllPublished(number(made_) + 1)) return;
+Status CrossingOperation::Advance(bool* moved) {
+  if (exchange_->partition().group_count() == 1) return StagedOperation::Advance(moved);
+  for (bool any = true; any && !done();) {
+    any = false;
+    FRD_RETURN_IF_ERROR(exchange_->Advance(&any));
+    any |= TakeExchanged();
+    any |= finished_ < combined_ && FinishNext();
+    any |= MakeNext();
+    if (put_ < rounds() && put_ <= made_ + 1 && put_ < finished_ + staging_->depth()) {
+      PutNext();
+      any = true;
+    }
+    *moved |= any;
+  }
+  return Status::Ok();
+}
+
+bool CrossingOperation::TakeExchanged() {
+  if (combined_ == made_ || exchange_->rounds_done() <= combined_) return false;
+  Exchanged(combined_);
+  CombinedNext();
+  return true;
+}
+
+bool CrossingOperation::MakeNext() {
+  if (made_ == put_ || !MayMake(made_)) return false;
   FRD_FAILPOINT("native.make");
+  if (made_ == 0) exchange_->BeginRounds(rounds(), staging_->depth());
   Make(made_);
-  jobs_added_[made_ % 2] = exchange_->jobs_added();
+  exchange_->EndRound();
   ++made_;
-  *moved = true;
+  return true;
 }
 
 std::unique_ptr<StagedOperation> MakeStagedNothing(const StagedStart&) { return nullptr; }

@@ -2,24 +2,25 @@
 // with the counters that say how far each member is. Every set has its own staging on its channel (process_set.h).
 // Members are counted within the set.
 //
-// A task is cut into rounds, numbered consecutively across operations. A round uses slot (round mod 3) of every
-// member's staging:
+// A task is cut into rounds, numbered consecutively across operations. A round uses slot (round mod d) of every
+// member's staging, where d, the depth, is 3 for a set in one group and kCrossingDepth for one of several groups:
 //
-//   member   [ user | published | combined ]  [ slot 0 | slot 1 | slot 2 ]  [ result 0 | result 1 | result 2 ]
+//   member   [ user | published | combined ]  [ slot 0 | slot 1 | slot 2 | ... ]  [ result 0 | result 1 | ... ]
 //
 //   put(t)       writes my slot t, then published = t + 1
 //   combine(t)   reads the others' slots t once they are published, may write my result t, then combined = t + 1
 //   finish(t)    reads the others' results t once they are combined
 //
-// Every operation takes its rounds in the order put(t+1), combine(t), finish(t-1), so three slots are enough without
-// any further signal, and an operation of another kind or size may follow at once: - A slot is overwritten by put(t+3).
-// A member that lets others read its slots waits in finish(t) until all have combined t. - A result is written by
-// combine(t+3), only after all have published t+3, and a member publishes t+3 after it
-//   finished t. Fixed slots matter: rounds of any size and kind use the same places, so no two operations overlap
-//   differently.
+// Each member takes these in the order of rounds, and put(t+d) after finish(t). So d slots are enough without any
+// further signal, and an operation of another kind or size may follow at once:
+// - A slot is overwritten by put(t+d). A member that lets others read its slots waits in finish(t) until all have
+//   combined t.
+// - A result is written by combine(t+d), only after all have published t+d, and a member publishes t+d after it
+//   finished t.
 // - Where there are two members, combine(t) may write its results into the other's slot t (allreduce.cc). The other
-//   alone reads them there, in finish(t), before its own put(t+3). With three members, one may be late to read from
+//   alone reads them there, in finish(t), before its own put(t+d). With three members, one may be late to read from
 //   the slot of another, which would not know.
+// - Fixed slots matter: rounds of any size and kind use the same places, so no two operations overlap differently.
 //
 // When another set takes over a channel, a member of the old set that is not in the new one may still read here. So
 // `user` says which set a member is at. Before a member writes for a new set, it waits until no member is at its old
@@ -41,15 +42,22 @@ namespace farandole {
 inline constexpr size_t kSlotBytes =
     512 << 10;  // 1/2 of a common L2 cache, which so holds a slot and what it is combined with
 
+// The depth for several groups: the rounds that may be under way at once. The last phase of a round comes after the
+// first one of eight later rounds (kRoundsUnderWay); the others are made, copied in and copied out meanwhile. In one
+// group more than three would only take cache.
+inline constexpr uint64_t kCrossingDepth = 16;
+
 inline uint64_t SlotsFor(uint64_t size_bytes) { return (size_bytes + kSlotBytes - 1) / kSlotBytes; }
 
 class Staging {
  public:
   static size_t BytesPerMember();
-  // segment_members[m] is the place of member m in the segment; `member` is this rank's m.
-  Staging(const ShmGroup* group, int channel, int set_id, std::vector<int> segment_members, int member);
+  // segment_members[m] is the place of member m in the segment; `member` is this rank's m. `depth` is equal on all.
+  Staging(const ShmGroup* group, int channel, int set_id, std::vector<int> segment_members, int member,
+          uint64_t depth = 3);
 
   int member() const { return member_; }
+  uint64_t depth() const { return depth_; }
   int count() const { return static_cast<int>(segment_members_.size()); }
 
   // True when no member of the segment is at the set `old_set_id` on this channel any more.
@@ -81,6 +89,7 @@ class Staging {
   uint64_t user_;  // the value of `user` for this set
   std::vector<int> segment_members_;
   int member_;
+  uint64_t depth_;
 };
 
 // ---- operations
@@ -96,19 +105,20 @@ class Staging {
 //   CrossingOperation    its combine makes something in shared memory, which is then exchanged between groups
 //   PartedOperation      a CrossingOperation on parts of any sizes (algorithms/partition.h)
 //
-// While the exchange of one round is under way, Make prepares what the next round exchanges:
+// Among several groups combine is two steps, make and exchange, and as many rounds are under way as there are slots:
 //
-//   links      | exchange t        | exchange t+1      |
-//   memory       make t+1 | ...      make t+2 | ...
+//   links      | exchange t, t+1, t+2, ...
+//   memory     | finish t-1, make t+3, put t+4 | finish t, make t+4, put t+5 | ...
 //
-// To make t+1 early takes no more memory: its result was free when all had published t+1 (above).
+// The links come first after each step in memory, since they are slower. To make a round early takes no more memory:
+// its result was free when all had published it (above).
 
 class StagedOperation {
  public:
   virtual ~StagedOperation() = default;
 
-  // Sets *moved when it passes a stage. Stops at the first stage that has to wait.
-  Status Advance(bool* moved);
+  // Sets *moved when it passes a stage. Stops when each stage has to wait.
+  virtual Status Advance(bool* moved);
   bool done() const { return finished_ == rounds_; }
   uint64_t rounds() const { return rounds_; }
 
@@ -127,12 +137,17 @@ class StagedOperation {
   void ExtendTo(uint64_t rounds) { rounds_ = rounds; }
 
   uint64_t number(uint64_t t) const { return first_ + t; }  // of round t among all rounds of the group
+
+  void PutNext();
+  void CombinedNext();  // tells it
+  bool FinishNext();    // false: it has to wait
+
   const Staging* staging_;
+  uint64_t put_ = 0, combined_ = 0, finished_ = 0;  // rounds
 
  private:
   uint64_t first_;
   uint64_t rounds_;
-  uint64_t put_ = 0, combined_ = 0, finished_ = 0;
 };
 
 class CrossingOperation : public StagedOperation {
@@ -140,9 +155,11 @@ class CrossingOperation : public StagedOperation {
   CrossingOperation(const Staging* staging, uint64_t first_round, uint64_t rounds, ShardExchange* exchange)
       : StagedOperation(staging, first_round, rounds), exchange_(exchange) {}
 
-  // Writes result t and hands it to the exchange. REQUIRES: all have published t.
+  // Returns whether Make may be called.
+  virtual bool MayMake(uint64_t t) const { return staging_->AllPublished(number(t) + 1); }
+  // Writes result t and, among several groups, hands it to the exchange. REQUIRES: MayMake.
   virtual void Make(uint64_t t) = 0;
-  // Called when the exchange of round t is done.
+  // Called when the exchange of round t is done, in one group after Make.
   virtual void Exchanged(uint64_t /*t*/) {}
 
   Status Combine(uint64_t t, bool* ready, bool* moved) final;
@@ -150,10 +167,11 @@ class CrossingOperation : public StagedOperation {
   ShardExchange* exchange_;
 
  private:
-  void MakeNext(bool* moved);
+  Status Advance(bool* moved) final;
+  bool TakeExchanged();
+  bool MakeNext();
 
-  uint64_t made_ = 0;            // rounds
-  uint64_t jobs_added_[2] = {};  // to the exchange, up to and including a round; by round mod 2
+  uint64_t made_ = 0;  // rounds
 };
 
 class PartedOperation : public CrossingOperation {

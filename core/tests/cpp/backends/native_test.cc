@@ -88,7 +88,7 @@ TEST_P(Native, TheRingGivesWhatDoesNotDependOnTheOrder) {
 INSTANTIATE_TEST_SUITE_P(Groups, Native,
                          ::testing::Values(GroupSizes{1, 1}, GroupSizes{2}, GroupSizes{3}, GroupSizes{1, 1, 1},
                                            GroupSizes{2, 1}, GroupSizes{1, 2}, GroupSizes{2, 2}, GroupSizes{3, 1, 2},
-                                           GroupSizes{1, 1, 1, 1, 1}, GroupSizes{5}),
+                                           GroupSizes{2, 2, 2}, GroupSizes{1, 1, 1, 1, 1}, GroupSizes{5}),
                          NameOfGroups);
 
 }  // namespace

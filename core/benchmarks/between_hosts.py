@@ -1,0 +1,262 @@
+"""Allreduce between hosts beside gloo and beside raw sockets; ends with 1 where a target is missed.
+
+    python3 noxfile.py -s bench_hosts
+    python3 noxfile.py -s bench_hosts -- --output docs/benchmarks
+    python3 noxfile.py -s bench_hosts -- --links unshaped --hosts 2 --ranks-each 1 --sizes 4 67108864
+
+Hosts are network namespaces of this machine (network.py). docs/benchmarks/README.md says how to read the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import datetime
+import itertools
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contestants import Contestant, ContestantError, Recipe, Seat
+from network import Host, Link, Network, connected
+from tables import OURS, Verdict, cell, number, verdict_lines
+from turns import Entry, Round, Times, readable
+
+HERE = Path(__file__).resolve().parent
+KIB, MIB = 1024, 1024**2
+SIZES = (4, KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
+LINKS = {"gigabit": Link(rate="1gbit"), "unshaped": Link(), "delayed": Link(port_us=2500)}
+TITLES = {"gigabit": "1 Gbit/s", "unshaped": "unshaped", "delayed": "2.5 ms a port"}
+RATES = {"gigabit": 1e9}  # bits per second
+GLOO, TRIP = "gloo", "half a round trip"
+# Connections and threads of raw sockets.
+STREAMS = {f"raw, {streams} x {threads}": f"streams-{streams}-{threads}" for streams in (1, 2, 4) for threads in (1, 2)}
+TRIP_BYTES = 16 * KIB  # up to here a round trip is measured, from there on streams
+SLOW_S = 3.0
+
+RATE_SHARE, RAW_SHARE, TRIP_TIMES, AHEAD = 0.95, 0.85, 1.3, 1.0  # the targets
+
+
+@dataclass
+class World:
+    """The times of one number of hosts and ranks over one kind of link."""
+
+    link: str
+    hosts: int
+    ranks_each: int
+    rows: dict[int, dict[str, Times]] = field(default_factory=dict)  # by bytes, then by name
+    gone: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return f"{TITLES[self.link]}: {self.hosts} hosts, {self.ranks_each} ranks each"
+
+    def us(self, size_bytes: int, name: str = OURS) -> float | None:
+        times = self.rows.get(size_bytes, {}).get(name)
+        return times.min_us if times else None
+
+    def rate_us(self, size_bytes: int) -> float | None:
+        """The time of the bytes that each host has to send, at the rate of its link."""
+        rate = RATES.get(self.link)
+        return 2 * (self.hosts - 1) / self.hosts * size_bytes * 8 / rate * 1e6 if rate else None
+
+    def raw_us(self, size_bytes: int) -> float | None:
+        """The time of raw sockets: two hosts exchange the same bytes, or one sends them."""
+        found = [self.us(size_bytes, name) for name in (TRIP, *STREAMS)]
+        return min((each for each in found if each is not None), default=None)
+
+
+# ---- Measuring -------------------------------------------------------------------------------------------------------
+
+
+def seats(hosts: Sequence[Host], ranks_each: int) -> list[Seat]:
+    """One for each rank, host by host."""
+    store = {"FARANDOLE_STORE": f"tcp:{hosts[0].address}:7000", "FARANDOLE_LOCAL_SIZE": str(ranks_each)}
+    found = []
+    for at, host in enumerate(hosts):
+        variables = {**store, "FARANDOLE_CROSS_RANK": str(at), "FARANDOLE_CROSS_SIZE": str(len(hosts))}
+        variables |= {"FARANDOLE_ADDRESS": host.address, "GLOO_SOCKET_IFNAME": "eth0"}
+        variables |= {"BENCH_ADDRESS": hosts[0].address}  # of the raw sockets
+        found += [Seat(host.inside, {**variables, "FARANDOLE_LOCAL_RANK": str(rank)}) for rank in range(ranks_each)]
+    return found
+
+
+def recipes(options: argparse.Namespace) -> list[Recipe]:
+    ours = [Recipe(OURS, (str(options.programs / "frd_worker"),))]
+    if options.beside:
+        ours.append(Recipe("beside", (str(options.beside / "frd_worker"),)))
+    return [*ours, Recipe(GLOO, (sys.executable, str(HERE / "gloo_worker.py")))]
+
+
+@contextlib.contextmanager
+def started(options: argparse.Namespace, hosts: Sequence[Host], ranks_each: int, home: Path) -> Iterator[list[Entry]]:
+    """The contestants, and raw sockets between the first two hosts."""
+    with contextlib.ExitStack() as ending:
+        entries = []
+        for recipe in recipes(options):
+            contestant = Contestant(recipe, len(hosts) * ranks_each, home, seats(hosts, ranks_each))
+            ending.callback(contestant.close)
+            entries.append(Entry(recipe.name, contestant))
+        wire = Contestant(Recipe("wire", (str(options.programs / "wire_worker"),)), 2, home, seats(hosts[:2], 1))
+        ending.callback(wire.close)
+        entries.append(Entry(TRIP, wire, "trip", most_bytes=TRIP_BYTES))
+        if len(hosts) == 2:  # with more, each host has several links
+            entries += [Entry(name, wire, what, least_bytes=TRIP_BYTES + 1) for name, what in STREAMS.items()]
+        yield entries
+
+
+def measure(options: argparse.Namespace, network: Network, link: str, ranks_each: int, folder: Path) -> World:
+    hosts = network.hosts
+    world = World(link, len(hosts), ranks_each)
+    begin = time.monotonic()
+    print(f"\n==> {world.title}", flush=True)
+    network.become(LINKS[link])
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as home,
+        started(options, hosts, ranks_each, Path(home)) as entries,
+    ):
+        turns = Round(entries, options.seconds, SLOW_S)
+        printed = 0
+        for size in options.sizes:
+            world.rows[size] = turns.measure(size)
+            lines = world_lines(world)
+            print("\n".join(lines[printed:]), flush=True)
+            printed = len(lines)
+        world.gone = turns.gone
+    for name, why in world.gone.items():
+        print(f"{name} sat larger sizes out: {why}")
+    print(f"({time.monotonic() - begin:.0f} s)", flush=True)
+    return world
+
+
+def run(options: argparse.Namespace, folder: Path) -> Iterator[World]:
+    for link, hosts in itertools.product(options.links, options.hosts):
+        with connected(hosts) as network:  # a new one, since a delay ends the kernel's own forwarding
+            for ranks_each in options.ranks_each:
+                yield measure(options, network, link, ranks_each, folder)
+
+
+# ---- Reporting -------------------------------------------------------------------------------------------------------
+
+
+def world_lines(world: World) -> list[str]:
+    others = list(dict.fromkeys(n for row in world.rows.values() for n in row if n not in (OURS, TRIP, *STREAMS)))
+    rated = world.link in RATES
+    heads = ["size", OURS, *itertools.chain(*((name, f"{name} : ours") for name in others)), "raw", "ours : raw"]
+    heads += ["of the rate"] if rated else []
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for size, row in world.rows.items():
+        ours, raw, ideal = world.us(size), world.raw_us(size), world.rate_us(size)
+        cells = [readable(size), cell(row.get(OURS))]
+        for name in others:
+            other = world.us(size, name)
+            cells += [cell(row.get(name)), f"{other / ours:.2f}" if other and ours else ""]
+        cells += [number(raw) if raw else "", f"{ours / raw:.2f}" if ours and raw else ""]
+        if rated:
+            cells.append(f"{ideal / ours:.1%}" if ideal and ours and size >= MIB else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def verdicts_of(world: World) -> list[Verdict]:
+    found = []
+    for size in world.rows:
+        ours, raw, ideal, gloo = world.us(size), world.raw_us(size), world.rate_us(size), world.us(size, GLOO)
+        what = f"{world.title}, {readable(size)}"
+        if size == 64 * MIB and ideal:
+            share = ideal / ours if ours else None
+            found.append(Verdict(f"{what}: of the rate", share, RATE_SHARE, "", at_least=True))
+        if size == 64 * MIB and world.link == "unshaped" and raw:
+            share = raw / ours if ours else None
+            found.append(Verdict(f"{what}: of raw streams", share, RAW_SHARE, "", at_least=True))
+        if size == 4 and raw and world.link != "delayed":
+            found.append(Verdict(f"{what}: times half a round trip", ours / raw if ours else None, TRIP_TIMES, ""))
+        if gloo:
+            found.append(Verdict(f"{what}: gloo : ours", gloo / ours if ours else None, AHEAD, "", at_least=True))
+    return found
+
+
+def machine() -> dict[str, Any]:
+    import torch
+
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": models[0] if models else platform.machine(),
+        "cores": os.cpu_count(),
+        "load before": f"{os.getloadavg()[0]:.1f}",
+        "kernel": platform.release(),
+        "congestion control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
+        "torch": torch.__version__,
+    }
+
+
+def write(folder: Path, facts: dict[str, Any], worlds: Sequence[World], verdicts: Sequence[Verdict]) -> None:
+    """between-hosts.md for people and between-hosts.json for programs."""
+    met = sum(verdict.met for verdict in verdicts)
+    lines = [
+        "# Allreduce between hosts",
+        "",
+        "In-place float32 sums. Cells are microseconds, minimum / median; smaller is better. Written by",
+        "`python3 noxfile.py -s bench_hosts -- --output docs/benchmarks`; [how to read it](README.md#between-hosts).",
+        "",
+        ", ".join(f"{name} {value}" for name, value in facts.items()) + ".",
+        "",
+        "## Targets",
+        f"{met} of {len(verdicts)} are met. Those that are missed:",
+        "",
+        *verdict_lines([verdict for verdict in verdicts if not verdict.met]),
+    ]
+    for world in worlds:
+        lines += ["", f"## {world.title}", "", *world_lines(world)]
+        lines += [f"\n{name} sat larger sizes out: {why}." for name, why in world.gone.items()]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "between-hosts.md").write_text("\n".join(lines) + "\n")
+    found = {
+        "machine": facts,
+        "worlds": [dataclasses.asdict(world) for world in worlds],
+        "targets": [{**dataclasses.asdict(verdict), "met": verdict.met} for verdict in verdicts],
+    }
+    (folder / "between-hosts.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", type=Path, required=True, help="folder of the compiled workers")
+    parser.add_argument("--beside", type=Path, help="folder of another build's workers, which take turns with these")
+    parser.add_argument("--links", nargs="+", choices=tuple(LINKS), default=tuple(LINKS))
+    parser.add_argument("--hosts", type=int, nargs="+", default=[2, 3, 4])
+    parser.add_argument("--ranks-each", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="bytes")
+    parser.add_argument("--seconds", type=float, default=0.4, help="about how long each contestant has for each size")
+    parser.add_argument("--output", type=Path, help="folder for between-hosts.md and between-hosts.json")
+    options = parser.parse_args()
+    facts, worlds, verdicts = machine(), list[World](), list[Verdict]()
+    # Not in /dev/shm, of which each host has its own.
+    with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
+        for world in run(options, Path(folder)):
+            worlds.append(world)
+            verdicts += verdicts_of(world)
+            if options.output:  # so that an interrupted run keeps its figures
+                write(options.output, facts, worlds, verdicts)
+    missed = [verdict for verdict in verdicts if not verdict.met]
+    print(f"\n==> Targets: {len(verdicts) - len(missed)} of {len(verdicts)} are met")
+    for verdict in missed:
+        print(f"MISSED  {verdict.sentence()}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ContestantError as error:
+        sys.exit(f"benchmark: {error}")
