@@ -41,7 +41,7 @@ def run(
         kwargs: its keyword arguments.
         np: number of ranks.
         hosts: where they run: names of hosts with their slots, as in `h1:2,h2:2`. By default the hosts of an allocation
-            of Slurm, where there is one, else this host.
+            of Slurm, LSF, PBS or Flux, where there is one, else this host.
         hostfile: a file with such names, as `farandole run --hostfile` reads it.
         start_timeout: seconds that the ranks wait for each other at the start.
         output_dir: a folder for a file of each rank's output.
@@ -107,7 +107,7 @@ def _ways(
 
 
 def _places(ranks: int, hosts: str | None, hostfile: str | os.PathLike[str] | None) -> list[str]:
-    """The options for the launcher. Without hosts it takes those of an allocation of Slurm, else this host.
+    """The options for the launcher. Without hosts it takes those of an allocation, else this host.
 
     A rank starts its functions on its own host: the others of the allocation have ranks, too.
     """

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from farandole.launch.hosts import MAX_RANKS, JobError, check_host, parse_count
+from farandole.launch.hosts import MAX_RANKS, JobError, bracketed, check_host, parse_count
 from farandole.launch.messages import shown
 from farandole.launch.options import OptionError, RunOptions
 
@@ -34,7 +34,7 @@ class NodeOptions:
     @property
     def meeting_point(self) -> str:
         """`host:port`, for messages."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return f"{bracketed(self.host)}:{self.port}"
 
 
 def node_options(
