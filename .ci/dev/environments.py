@@ -208,7 +208,7 @@ def install_torch(env: Environment, wanted: str) -> None:
 def pytorch(version: str = "") -> Framework:
     """The version of the default run, or an older minor one."""
     versions = (f"torch=={version}.*",) if version else (pins.TORCH,)
-    beside = (pins.KERAS, pins.ML_DTYPES, "numpy>=2", *(() if version else (*pins.NOTEBOOKS, *pins.MANIFESTS)))
+    beside = (pins.KERAS, pins.ML_DTYPES, "numpy>=2", *(() if version else pins.NOTEBOOKS))
     home, called = (f"torch-{version}", f"PyTorch {version}") if version else ("torch", "PyTorch")
     return Framework(home, called, "torch", versions, beside, "about 70 MB", pins.TORCH_PYTHONS.get(version, 99))
 
@@ -247,6 +247,11 @@ class Together:
         packages = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
         (env.home / packages / "lent.pth").write_text("".join(f"{home / packages}\n" for home in homes))
         return env
+
+
+def schemas() -> Framework:
+    """Schemas of Kubernetes, and models of its operators, for tests of manifests."""
+    return Framework("schemas", "Kubernetes' schemas", "core", (), pins.MANIFESTS, "about 170 MB", 99)
 
 
 def without_framework(version: str) -> Framework:
