@@ -134,7 +134,9 @@ def test_a_preview_holds_no_key(run: Callable) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--image", "i"], "Missing option '--hosts'"),
+        (["--image", "i"], "Missing option '--hosts'; farandole k8s --help lists all."),
+        (["--image", "i", "--hosts", "two", "t"], "'two' is not a valid whole number"),
+        (["--image", "i", "--hosts", "2", "-np", "4", "t"], "No such option '-n'; farandole k8s --help lists all."),
         (["--image", "i", "--hosts", "2"], "say what to run: farandole k8s"),
         (["--image", "i", "--hosts", "2", "-x", "FARANDOLE_RANK=1", "t"], "-x FARANDOLE_RANK: the launcher sets it"),
     ],

@@ -174,12 +174,13 @@ class MeetingPoint(Meeting):
     def late(self) -> str:
         """See Meeting."""
         if self._roll is None:
-            found = (
-                f"is {', '.join(self._looked_up)} here, no address of this host" if self._looked_up else "is unknown"
-            )
+            host, addresses = self.options.host, self._looked_up
+            found = f"is {', '.join(addresses)} here, no address of this host" if addresses else "is unknown"
+            if addresses == [host]:
+                found = "is no address of this host"
             return (
-                f"node 0 cannot listen at {self.options.meeting_point}: {self.options.host} {found}; --rendezvous must "
-                "name node 0 by an address at which the others reach it."
+                f"node 0 cannot listen at {self.options.meeting_point}: {host} {found}; --rendezvous must name node 0 "
+                "by an address at which the others reach it."
             )
         point, seconds = self.options.meeting_point, self.options.wait_s
         return roll.late(self._missing(), self.options.count, point, seconds, self._strangers)
