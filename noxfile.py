@@ -199,7 +199,7 @@ def programs(session: nox.Session) -> None:
 
 @nox.session
 def hosts(session: nox.Session) -> None:
-    """Jobs on the hosts of a lab: every plugin, Slurm, 4 hosts, 200 kills, 50 jobs. Arguments after -- choose."""
+    """Jobs on the hosts of a lab: every plugin and launcher, Slurm, pods, 200 kills. Arguments after -- choose."""
     find_slurm()
     runs = chosen(session.posargs, ["tests/hosts"])
     run_jobs(session, python_jobs(session, runs, variables={"FARANDOLE_LONG": "1"}), most=1)

@@ -209,7 +209,7 @@ def install_torch(env: Environment, wanted: str) -> None:
 def pytorch(version: str = "") -> Framework:
     """The version of the default run, or an older minor one."""
     versions = (f"torch=={version}.*",) if version else (pins.TORCH,)
-    beside = (pins.KERAS, pins.ML_DTYPES, "numpy>=2", *(() if version else (*pins.NOTEBOOKS, *pins.MANIFESTS)))
+    beside = (pins.KERAS, pins.ML_DTYPES, "numpy>=2", *(() if version else pins.NOTEBOOKS))
     home, called = (f"torch-{version}", f"PyTorch {version}") if version else ("torch", "PyTorch")
     return Framework(home, called, "torch", versions, beside, "about 70 MB", pins.TORCH_PYTHONS.get(version, 99))
 
@@ -258,6 +258,11 @@ def interpreter_of(version: str) -> str:
     """A Python of this version, from ~/.pyenv or PATH; "" where there is none."""
     found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     return str(found[-1]) if found else shutil.which(f"python{version}") or ""  # in PATH there may be pyenv's shim
+
+
+def schemas() -> Framework:
+    """Schemas of Kubernetes, and models of its operators, for tests of manifests."""
+    return Framework("schemas", "Kubernetes' schemas", "core", (), pins.MANIFESTS, "about 170 MB", 99)
 
 
 def without_framework(version: str) -> Framework:

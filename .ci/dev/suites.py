@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dev import ROOT, pins
-from dev.environments import Framework, Together, mxnet, pytorch, tensorflow
+from dev.environments import Framework, Together, mxnet, pytorch, schemas, tensorflow
 
 Beside = Sequence[Framework | Together]
 Runs = dict[str, tuple[Beside, list[str]]]  # what it is called -> its environments, arguments of pytest
@@ -24,6 +24,7 @@ PROGRAMS: dict[str, Beside] = {
 # Other frameworks, MPI, pods and a small Slurm on several hosts: for the session `hosts`, with all long forms.
 HOSTS: dict[str, Beside] = {
     "tests/hosts/test_kubernetes_pods.py": (TORCH,),
+    "tests/hosts/test_kubernetes_schemas.py": (schemas(),),
     "tests/hosts/test_launchers_tensorflow.py": (Together((TORCH, NEWEST)),),
     "tests/hosts/test_launchers_torch.py": (TORCH,),
     "tests/hosts/test_mpi_starts.py": (TORCH,),

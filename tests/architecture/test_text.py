@@ -1,3 +1,4 @@
+from fnmatch import fnmatch
 from pathlib import Path
 
 from conftest import Plant
@@ -42,6 +43,12 @@ def test_no_work_is_marked_unfinished() -> None:
 
 def test_links_between_documents_lead_somewhere() -> None:
     assert link_violations(sources(ROOT, "*.md"), ROOT) == []
+
+
+def test_the_guide_lists_its_pages() -> None:
+    listed = (ROOT / "docs/guide/README.md").read_text()
+    pages = [Path(path).name for path in tracked_paths(ROOT) if fnmatch(path, "docs/guide/*.md")]
+    assert [page for page in pages if f"({page})" not in listed] == ["README.md"]
 
 
 def test_files_that_are_named_are_there() -> None:

@@ -95,6 +95,12 @@ def test_hosts_reach_each_other_by_ssh_under_all_names(lab: Lab) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, "h1\n", "")
 
 
+def test_logins_read_no_start_files_of_this_machine(lab: Lab) -> None:
+    one, two = lab.hosts(2)
+    done = one.run([*lab.ssh_command, two.name, "cd && pwd && ls -A"])
+    assert (done.stdout, done.stderr) == (f"{lab.files.home}\n", "")
+
+
 def test_hosts_have_namespaces_and_shared_memory_of_their_own(lab: Lab) -> None:
     hosts = lab.hosts(2)
     command = [

@@ -116,11 +116,16 @@ def test_all_tracebacks_are_there_for_who_wants_them(launch: Callable, script: C
     assert err.count("PeerLostError: ") >= 2, err
 
 
+# Imports can take longer than the second that ranks have for their errors.
 WITHOUT_INIT = """
-import os, sys
-if os.environ["FARANDOLE_RANK"] == "1":
-    sys.exit(int(sys.argv[1]))
+import os, pathlib, sys, time
 import farandole
+rank = os.environ["FARANDOLE_RANK"]
+while rank == "1":
+    if all(pathlib.Path(f"imported.{other}").exists() for other in (0, 2)):
+        sys.exit(int(sys.argv[1]))
+    time.sleep(0.01)
+pathlib.Path(f"imported.{rank}").touch()
 farandole.init()
 """
 

@@ -177,7 +177,7 @@ def test_a_node_is_described_by_its_options(tmp_path: Path) -> None:
         ({"file": Path("job.yml")}, "give one of --file and --nnodes"),
         ({"num_proc": "4"}, "-np counts the ranks of all nodes"),
         ({"nproc_per_node": "0"}, "--nproc-per-node must be a positive whole number"),
-        ({"key_file": Path("none")}, "--key-file none cannot be read: No such file or directory."),
+        ({"key_file": Path("none")}, "--key-file none cannot be read: No such file or directory; make one with"),
         ({"key_file": Path("/dev/null")}, "--key-file /dev/null has 0 bytes, not 32 to 4096; make one with"),
         ({"key_file": Path("/dev/zero")}, "--key-file /dev/zero has more than 4096 bytes"),
     ],

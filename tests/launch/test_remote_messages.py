@@ -10,6 +10,7 @@ from farandole._start import outcome_channel
 from farandole.launch import job
 from farandole.launch.remote import frames, reach, ssh
 from farandole.launch.remote.assembly import Assembly, AssemblyError, HostPlan
+from farandole.launch.remote.telling import heard
 
 # ---- frames
 
@@ -218,3 +219,29 @@ def test_one_machine_under_two_names_is_refused() -> None:
 def test_what_an_agent_refuses_is_told_with_its_host() -> None:
     with pytest.raises(AssemblyError, match="b: it has no folder /x"):
         Talk().say(1, "refused", why="it has no folder /x")
+
+
+# ---- deaths
+
+PLACE = job.Placement(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2, host="h1")
+DEATH = {"rank": 3, "pid": 7, "code": 1, "ran_s": 9.0, "asked": False, "joins": 1, "said": [True, 0.5, None]}
+
+
+def test_a_death_is_heard_by_the_clock_of_this_host() -> None:
+    death = heard(DEATH, PLACE, 100.0, "its agent there", None)
+    assert (death.code, death.seen_at, death.failed_at, death.joined, death.lost) == (1, 100.0, 99.5, True, "")
+    assert heard({**DEATH, "said": None, "joins": 0}, PLACE, 100.0, "", None).joined is False
+
+
+def test_a_rank_that_obeyed_the_end_of_its_teller_is_lost_by_that_end() -> None:
+    obeyed = heard({**DEATH, "asked": True}, PLACE, 100.0, "its agent there", ("SIGTERM", 143))
+    assert (obeyed.code, obeyed.asked, obeyed.failed_at) == (143, False, 100.0)
+    assert obeyed.lost == "somebody ended its agent there by SIGTERM"
+    by_itself = heard(DEATH, PLACE, 100.0, "its agent there", ("SIGTERM", 143))
+    assert (by_itself.code, by_itself.lost) == (1, "")
+
+
+@pytest.mark.parametrize("wrong", [{"code": "x"}, {"said": [1]}, {"ran_s": None}])
+def test_a_message_that_is_no_death_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        heard({**DEATH, **wrong}, PLACE, 100.0, "", None)

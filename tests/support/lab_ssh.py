@@ -90,6 +90,20 @@ def _make_key(path: Path) -> None:
     subprocess.run(command, check=True, timeout=LIMIT_S)
 
 
+def _users(name: str, home: Path) -> str:
+    """The lines of /etc/passwd, with one for sshd, and with this home of the user.
+
+    A login shell reads start files in its home. Those of the machine's user can do anything: print, wait, or hold a
+    lock that all hosts share.
+    """
+    users = [user for user in pwd.getpwall() if user.pw_name != name]
+    found = pwd.getpwnam(name)
+    lines = [":".join(map(str, user)) for user in [(*found[:5], home, found.pw_shell), *users]]
+    if not any(user.pw_name == "sshd" for user in users):
+        lines.append("sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin")
+    return "\n".join([*lines, ""])
+
+
 class SshFiles:
     """The files of a lab, below one folder."""
 
@@ -102,10 +116,9 @@ class SshFiles:
         if any(character in str(folder) for character in " \"'$\n"):
             raise CannotMake(f"the path {folder} has characters that are special to ssh")
         self.config.write_text(_CLIENT.format(folder=folder, user=getpass.getuser()))
-        users = Path("/etc/passwd").read_text()
-        if not any(user.pw_name == "sshd" for user in pwd.getpwall()):
-            users += "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n"
-        (folder / "passwd").write_text(users)
+        self.home = folder / "home"
+        self.home.mkdir()
+        (folder / "passwd").write_text(_users(getpass.getuser(), self.home))
         (folder / "hosts").write_text("127.0.0.1 localhost\n::1 localhost ip6-localhost\n")
         _make_key(folder / "key")
 

@@ -1,6 +1,6 @@
 // An inbox holds the data that other ranks have put to an eager operation: an allreduce between several groups. The
-// leader of each group sends the group's data to all other leaders as soon as it has them, and folds as soon as all data
-// are there. A group of one is led by its rank. The leader of a group is its first member in the operation's set.
+// leader of each group sends the group's data to all other leaders as soon as it has them, and folds as soon as all
+// data are there. A group of one is led by its rank. The leader of a group is its first member in the operation's set.
 //
 // Use k lies in buffer k mod 2. No rank puts to use k + 1 before it has got all data of use k, so at most two uses are
 // under way at a time.

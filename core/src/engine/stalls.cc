@@ -156,8 +156,8 @@ std::vector<Wait> StallInspector::Waits(TimePoint now) {
   return waits;
 }
 
-// How long the operation may wait before rank 0 hears of it, and all ranks that have come describe it again. Other groups
-// do not know which member of a group has not come to an eager operation; rank 0 then does.
+// How long the operation may wait before rank 0 hears of it, and all ranks that have come describe it again. Other
+// groups do not know which member of a group has not come to an eager operation; rank 0 then does.
 int64_t StallInspector::StuckAfterMs(const Operation& operation) const {
   if (!operation.named()) return kStuckMs;
   const Admission& admission = operation.admission;

@@ -41,7 +41,7 @@ def run(
         kwargs: its keyword arguments.
         np: number of ranks.
         hosts: where they run: names of hosts with their slots, as in `h1:2,h2:2`. By default the hosts of an allocation
-            of Slurm, where there is one, else this host.
+            of Slurm, LSF, PBS or Flux, where there is one, else this host.
         hostfile: a file with such names, as `farandole run --hostfile` reads it.
         start_timeout: seconds that the ranks wait for each other at the start.
         output_dir: a folder for a file of each rank's output.
@@ -77,6 +77,7 @@ def run(
     ranks = operator.index(np)
     if ranks < 1:
         raise ArgumentError(f"farandole.run wants at least one rank, not np={np}; write np=2.")
+    _check_arguments(args, kwargs)
     words = ["-np", str(ranks), *_places(ranks, hosts, hostfile)]
     words += [f"--start-timeout={start_timeout}"] if start_timeout is not None else []
     words += [f"--output-dir={os.fspath(output_dir)}"] if output_dir is not None else []
@@ -88,6 +89,16 @@ def run(
     finally:
         os.close(call)
     return outcome.results(ended, ranks)
+
+
+def _check_arguments(args: object, kwargs: object) -> None:
+    """Raises ArgumentTypeError. A text would be taken for its letters."""
+    if isinstance(args, str | bytes) or not isinstance(args, Iterable):
+        raise ArgumentTypeError(f"farandole.run wants arguments as a tuple, not args={args!r:.60}; write args=(1,).")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise ArgumentTypeError(
+            f"farandole.run wants keyword arguments as a dict, not kwargs={kwargs!r:.60}; write kwargs={{'a': 1}}."
+        )
 
 
 def _ways(
@@ -107,7 +118,7 @@ def _ways(
 
 
 def _places(ranks: int, hosts: str | None, hostfile: str | os.PathLike[str] | None) -> list[str]:
-    """The options for the launcher. Without hosts it takes those of an allocation of Slurm, else this host.
+    """The options for the launcher. Without hosts it takes those of an allocation, else this host.
 
     A rank starts its functions on its own host: the others of the allocation have ranks, too.
     """

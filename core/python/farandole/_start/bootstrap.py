@@ -13,7 +13,6 @@ import ipaddress
 import json
 import os
 import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -111,12 +110,8 @@ def _through_slurm(rank: int, size: int, timeout_s: float) -> Exchange:
 
 
 def _through_mpi(rank: int, size: int, launcher: str, timeout_s: float) -> Exchange:
-    deadline = time.monotonic() + timeout_s
-    reminder = key_exchange.Reminder()
     # MPI's own start waits for all: nobody can know who is missing.
-    text = f"rank {rank} waits in init() for whichever of the {size} ranks that {launcher} started does not say so, too"
-
-    return lambda mine: key_exchange.in_thread(lambda: core.exchange(rank, size, mine), deadline, reminder, text)
+    return key_exchange.through_library(rank, size, launcher, timeout_s, lambda mine: core.exchange(rank, size, mine))
 
 
 def place(rank: int, hosts: Sequence[str], launcher: str) -> environment.World:

@@ -123,10 +123,11 @@ def _tell(come: dict[int, socket.socket], answer: bytes) -> None:
 
 def _missing(come: dict[int, socket.socket], size: int) -> set[int]:
     """The ranks that have not come, or have left since."""
-    return {rank for rank in range(1, size) if rank not in come or _is_readable(come[rank], 0)}
+    return {rank for rank in range(1, size) if rank not in come or is_readable(come[rank], 0)}
 
 
-def _is_readable(connection: socket.socket, timeout_s: float) -> bool:
+def is_readable(connection: socket.socket, timeout_s: float) -> bool:
+    """Waits so long at most, and returns whether bytes or the end of the connection are there."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(1000 * timeout_s))
@@ -157,7 +158,7 @@ def _answer(
             raise PermissionError(f"the socket @{address[1:]} belongs to user id {owner}, not to ours")
         connection.sendall(_HELLO.pack(rank, size))
         deadline = time.monotonic() + timeout_s + ANSWER_S  # later than that of rank 0, which was there already
-        while not _is_readable(connection, 0.5):
+        while not is_readable(connection, 0.5):
             reminder.look(deadline, lambda: f"rank {rank} waits in init() for rank 0 and those that it waits for")
         return _receive(connection, 4096)
     except PermissionError:
@@ -188,11 +189,20 @@ def listed(ranks: set[int]) -> str:
     return ", ".join(map(str, sorted(ranks)))
 
 
-def in_thread(work: Callable[[], list[bytes]], deadline: float, reminder: Reminder, text: str) -> list[bytes]:
-    """The result of a call of a library's that cannot be interrupted.
+def through_library(
+    rank: int, size: int, launcher: str, timeout_s: float, call: Callable[[bytes], list[bytes]]
+) -> Callable[[bytes], list[bytes]]:
+    """The exchange by a library's call, which cannot be interrupted, and does not tell which rank it waits for.
 
-    It is left behind in a thread when the time is up, which raises DeadlineError with the text, or Ctrl-C comes.
+    Raises DeadlineError where ranks have not come `timeout_s` from now.
     """
+    deadline, reminder = time.monotonic() + timeout_s, Reminder()
+    text = f"rank {rank} waits in init() for whichever of the {size} ranks that {launcher} started does not say so, too"
+    return lambda mine: _in_thread(lambda: call(mine), deadline, reminder, text)
+
+
+def _in_thread(work: Callable[[], list[bytes]], deadline: float, reminder: Reminder, text: str) -> list[bytes]:
+    """The result of a call, which is left behind in its thread when the time is up or Ctrl-C comes."""
     result: list[list[bytes] | BaseException] = []
 
     def run() -> None:

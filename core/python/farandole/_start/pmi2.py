@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import base64
 import os
-import select
 import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from farandole._api.errors import DeadlineError
-from farandole._start.key_exchange import ANSWER_S, Reminder, listed
+from farandole._start.key_exchange import ANSWER_S, Reminder, is_readable, listed
 from farandole._start.munge import Seal
 
 _LENGTH_BYTES = 6
@@ -134,7 +133,7 @@ class Connection:
         self._leave_if_said(late)
         self._fence_is_over = False
         self._send(_framed("kvs-fence"))
-        while not self._fence_is_over and not self._is_readable(_LOOK_SECONDS):
+        while not self._fence_is_over and not is_readable(self._socket, _LOOK_SECONDS):
             if own and time.monotonic() > deadline:
                 self._leave_if_said(late)
             try:
@@ -208,7 +207,7 @@ class Connection:
         received = b""
         until = time.monotonic() + _ANSWER_SECONDS
         while len(received) < length:
-            if not self._is_readable(0.2):
+            if not is_readable(self._socket, 0.2):
                 if time.monotonic() > until:
                     raise PmiError(f"Slurm's PMI has not answered for {_ANSWER_SECONDS:.0f} s")
                 continue
@@ -217,11 +216,6 @@ class Connection:
                 raise PmiError("Slurm's PMI has closed PMI_FD: the step has ended, or another library has used it up")
             received += piece
         return received
-
-    def _is_readable(self, timeout_s: float) -> bool:
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(1000 * timeout_s))
 
 
 def _framed(command: str, **words: str) -> bytes:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from farandole._start.key_exchange import Reminder, in_thread
+from farandole._start.key_exchange import through_library
 from farandole._start.munge import Seal
 
 _LIBRARY = "libpmix.so.2"
@@ -60,9 +59,7 @@ def exchange_of(rank: int, size: int, timeout_s: float) -> Callable[[bytes], lis
 
     Raises DeadlineError where ranks have not come `timeout_s` from now; PmixError.
     """
-    deadline, reminder = time.monotonic() + timeout_s, Reminder()
-    text = f"rank {rank} waits in init() for whichever of the {size} ranks that srun started does not say so, too"
-    return lambda mine: in_thread(lambda: _exchange(rank, size, mine), deadline, reminder, text)
+    return through_library(rank, size, "srun", timeout_s, lambda mine: _exchange(rank, size, mine))
 
 
 def _exchange(rank: int, size: int, mine: bytes) -> list[bytes]:

@@ -16,6 +16,7 @@ import click
 from farandole.launch.shared_options import (
     CONTEXT,
     USAGE,
+    about_wrong_line,
     host_options,
     node_options,
     num_proc_option,
@@ -329,7 +330,7 @@ def main(arguments: list[str] | None = None, caller: Caller | None = None) -> No
     try:
         code = farandole.main(arguments, prog_name="farandole", standalone_mode=False, obj=caller)
     except click.ClickException as error:
-        print_error(error.format_message())
+        print_error(about_wrong_line(error))
         code = USAGE
     except (click.Abort, KeyboardInterrupt):
         code = 130

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from farandole._start import this_host
 from farandole._start.horovod_names import horovod_variables
+from farandole.launch.hosts import bracketed
 from farandole.launch.job import Placement
 from farandole.launch.messages import shown
 
@@ -97,11 +98,20 @@ def local_names() -> frozenset[str]:
 
 def local_addresses() -> frozenset[str]:
     """The addresses of this machine's network interfaces."""
+    return frozenset(address.lower() for _, address in interface_addresses())
+
+
+def interface_addresses() -> list[tuple[str, str]]:
+    """The network interfaces of this machine with each of their addresses, without the zones of IPv6."""
     import psutil
 
-    entries = [entry for each in psutil.net_if_addrs().values() for entry in each]
     inet = (socket.AF_INET, socket.AF_INET6)
-    return frozenset(entry.address.partition("%")[0].lower() for entry in entries if entry.family in inet)
+    return [
+        (interface, each.address.partition("%")[0])
+        for interface, found in psutil.net_if_addrs().items()
+        for each in found
+        if each.family in inet
+    ]
 
 
 def given_variables(texts: Iterable[str], base: Mapping[str, str]) -> dict[str, str]:
@@ -233,7 +243,7 @@ def for_rank(
     if master is not None:
         result.update(MASTER_ADDR=master[0], MASTER_PORT=str(master[1]))
     if address:
-        result["FARANDOLE_ADDRESS"] = f"[{address}]" if ":" in address else address
+        result["FARANDOLE_ADDRESS"] = bracketed(address)
     if start_timeout_s is not None:
         result["FARANDOLE_START_TIMEOUT"] = f"{start_timeout_s:g}"
     result.setdefault("OMP_NUM_THREADS", str(max(1, cores // placement.local_size)))

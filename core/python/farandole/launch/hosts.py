@@ -54,6 +54,11 @@ def parse_count(text: str, what: str) -> int:
     return int(text)
 
 
+def bracketed(host: str) -> str:
+    """The host as it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def check_host(text: str) -> str:
     """`name`, `address` or `[address]`, each perhaps after `user@` -> the same without brackets. Raises JobError."""
     user, at, host = text.rpartition("@")

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farandole.launch import guard
+from farandole.launch.hosts import bracketed
 from farandole.launch.job import Placement
 
 KEY_BYTES = 32
@@ -107,6 +108,13 @@ def reserve_port(address: str = "127.0.0.1") -> socket.socket:
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind((address, 0))
     return reserved
+
+
+def reserve_endpoints(address: str) -> tuple[list[socket.socket], str, int]:
+    """Two ports that rank 0 will listen at, held: the rendezvous endpoint, and the port for torch.distributed."""
+    held = [reserve_port(address) for _ in range(2)]
+    store, master = (each.getsockname()[1] for each in held)
+    return held, f"tcp:{bracketed(address)}:{store}", master
 
 
 def cores_of(placement: Placement, cores: Sequence[int]) -> list[int]:

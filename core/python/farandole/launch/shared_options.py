@@ -42,6 +42,12 @@ def _count(_context: click.Context, _parameter: click.Parameter, value: str | No
     return value[1:] if value is not None and value[:1] == "p" and value[1:].isdecimal() else value
 
 
+class Count(click.IntRange):
+    """A whole number, with words for what is none."""
+
+    name = "whole number"
+
+
 def num_proc_option(default: str | None, text: str) -> Callable[[T], T]:
     """The option -np, with its default and its text for --help."""
     names = "-n", "-np", "--num-proc", "num_proc"
@@ -51,9 +57,7 @@ def num_proc_option(default: str | None, text: str) -> Callable[[T], T]:
 _HOST_OPTIONS = (
     click.option("-H", "--hosts", metavar="HOST:SLOTS,...", help="Where to run: localhost:4 or h1:4,h2:4."),
     click.option("-hostfile", "--hostfile", type=_FILE, metavar="FILE", help="Where to run: lines such as h1 slots=4."),
-    click.option(
-        "-p", "--ssh-port", type=click.IntRange(1, 65535), metavar="PORT", help="The port of ssh on other hosts."
-    ),
+    click.option("-p", "--ssh-port", type=Count(1, 65535), metavar="PORT", help="The port of ssh on other hosts."),
     click.option("-i", "--ssh-identity-file", type=_FILE, metavar="FILE", help="The key for ssh to other hosts."),
     click.option("--python", metavar="PATH", help="The Python of other hosts; by default as on this one."),
     click.option("--network-interfaces", metavar="NAME,...", help="Those that hosts use between them."),
@@ -83,6 +87,15 @@ def node_options(command: T) -> T:
     for option in reversed(_NODE_OPTIONS):
         command = option(command)
     return command
+
+
+def about_wrong_line(error: click.ClickException) -> str:
+    """The sentence about a command line that click refuses: its own words, and the place of the right ones."""
+    sentence = error.format_message()
+    lacks = isinstance(error, click.NoSuchOption | click.MissingParameter) or sentence.startswith("No such command")
+    if not lacks or sentence.endswith("?") or not isinstance(error, click.UsageError) or error.ctx is None:
+        return sentence
+    return f"{sentence.rstrip('.')}; {error.ctx.command_path} --help lists all."
 
 
 def print_error(message: str) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from farandole.launch.shared_options import CONTEXT, host_options, num_proc_option, print_error
+from farandole.launch.shared_options import CONTEXT, Count, host_options, num_proc_option, print_error
 
-_COUNT = click.IntRange(1, 65536)
+_COUNT = Count(1, 65536)
 
 
 @click.command(context_settings=CONTEXT, short_help="Measure collectives on this machine.")
@@ -156,7 +156,7 @@ def timeline(files: tuple[Path, ...], output: Path | None) -> int:
 @click.option("--image", required=True, metavar="IMAGE", help="The container's image, with farandole and the program.")
 @click.option("--hosts", type=_COUNT, required=True, metavar="N", help="Number of pods.")
 @click.option("--slots", type=_COUNT, metavar="N", help="Ranks of each pod; by default one for each GPU, or one.")
-@click.option("--gpus", type=click.IntRange(0, 1024), default=0, metavar="N", help="NVIDIA GPUs of each pod.")
+@click.option("--gpus", type=Count(0, 1024), default=0, metavar="N", help="NVIDIA GPUs of each pod.")
 @click.option("--cpus", metavar="QUANTITY", help="Limit of CPUs of each pod: 4, 500m.")
 @click.option("--memory", metavar="QUANTITY", help="Limit of memory of each pod, with its /dev/shm: 8Gi.")
 @click.option("--shm", default="1Gi", show_default=True, metavar="QUANTITY", help="Size of /dev/shm; 0: the runtime's.")
@@ -165,7 +165,7 @@ def timeline(files: tuple[Path, ...], output: Path | None) -> int:
     "--secret", metavar="NAME", help="A Secret that exists, with the key in its field `key`; none is printed."
 )
 @click.option("-x", "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; repeatable.")
-@click.option("--port", type=click.IntRange(1, 65535), default=29500, show_default=True, help="Of pod 0, to meet at.")
+@click.option("--port", type=Count(1, 65535), default=29500, show_default=True, metavar="PORT", help="Of pod 0.")
 @click.option(
     "--start-timeout",
     type=click.FloatRange(min=0, min_open=True, max=1e6),

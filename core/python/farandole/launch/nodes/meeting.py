@@ -129,15 +129,7 @@ class Meeting:
         """The address of this node's ranks: the one that leads to the meeting point, or of the chosen interfaces."""
         if not self.options.interfaces:
             return reached
-        import psutil
-
-        inet = (socket.AF_INET, socket.AF_INET6)
-        found = [
-            reach.Address(name, each.address.partition("%")[0])
-            for name, entries in psutil.net_if_addrs().items()
-            for each in entries
-            if each.family in inet
-        ]
+        found = [reach.Address(*each) for each in environment.interface_addresses()]
         usable = reach.candidates(found, self.options.interfaces)
         if not usable:
             names = ",".join(self.options.interfaces)
@@ -182,12 +174,13 @@ class MeetingPoint(Meeting):
     def late(self) -> str:
         """See Meeting."""
         if self._roll is None:
-            found = (
-                f"is {', '.join(self._looked_up)} here, no address of this host" if self._looked_up else "is unknown"
-            )
+            host, addresses = self.options.host, self._looked_up
+            found = f"is {', '.join(addresses)} here, no address of this host" if addresses else "is unknown"
+            if addresses == [host]:
+                found = "is no address of this host"
             return (
-                f"node 0 cannot listen at {self.options.meeting_point}: {self.options.host} {found}; --rendezvous must "
-                "name node 0 by an address at which the others reach it."
+                f"node 0 cannot listen at {self.options.meeting_point}: {host} {found}; --rendezvous must name node 0 "
+                "by an address at which the others reach it."
             )
         point, seconds = self.options.meeting_point, self.options.wait_s
         return roll.late(self._missing(), self.options.count, point, seconds, self._strangers)
@@ -257,15 +250,13 @@ class MeetingPoint(Meeting):
         for each in [guest for guest in self.guests if guest.node < 0]:
             each.end("all nodes have come")
         try:
-            ports = [local.reserve_port(address) for _ in range(2)]
+            held, store, master_port = local.reserve_endpoints(address)
         except OSError as error:
             raise MeetingError(f"node 0 cannot listen at {address}: {error.strerror}.") from error
-        bare = f"[{address}]" if ":" in address else address
-        store, master = (each.getsockname()[1] for each in ports)
-        gathered = roll.Gathered(self._roll.members, f"tcp:{bare}:{store}", master, os.urandom(16))
+        gathered = roll.Gathered(self._roll.members, store, master_port, os.urandom(16))
         for each in self.guests:
             each.say("start", **gathered.message())
-        return gathered, {each.node: each for each in self.guests}, ports
+        return gathered, {each.node: each for each in self.guests}, held
 
 
 @dataclass

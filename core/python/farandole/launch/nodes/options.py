@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from farandole.launch.hosts import MAX_RANKS, JobError, check_host, parse_count
+from farandole.launch.hosts import MAX_RANKS, JobError, bracketed, check_host, parse_count
 from farandole.launch.messages import shown
 from farandole.launch.options import OptionError, RunOptions
 
 LEAST_KEY_BYTES = 32
 _MOST_KEY_BYTES = 4096
+_NEW_KEY = f"make one with head -c {LEAST_KEY_BYTES} /dev/urandom, and give all nodes a copy"
 _PORT = re.compile(r"[0-9]{1,5}")
 _START_SECONDS = 120.0  # as the core's
 _NAMES = ("node_rank", "rendezvous", "key_file")
@@ -34,7 +35,7 @@ class NodeOptions:
     @property
     def meeting_point(self) -> str:
         """`host:port`, for messages."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return f"{bracketed(self.host)}:{self.port}"
 
 
 def node_options(
@@ -79,7 +80,8 @@ def _typed(name: str) -> str:
 def _check_alone(options: RunOptions) -> None:
     missing = [_typed(name) for name in _NAMES if getattr(options, name) is None]
     if missing:
-        raise OptionError(f"--nnodes needs {', '.join(map(_typed, _NAMES))}; {', '.join(missing)} is missing.")
+        verb = "is" if len(missing) == 1 else "are"
+        raise OptionError(f"--nnodes needs {', '.join(map(_typed, _NAMES))}; {', '.join(missing)} {verb} missing.")
     for name, given in (("-H", options.hosts), ("--hostfile", options.hostfile), ("--file", options.file)):
         if given is not None:
             raise OptionError(f"give one of {name} and --nnodes: with --nnodes each node starts ranks of its own only.")
@@ -114,12 +116,12 @@ def _key(path: Path) -> bytes:
         with path.open("rb") as file:
             key = file.read(_MOST_KEY_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise OptionError(f"--key-file {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+        why = getattr(error, "strerror", None) or error
+        raise OptionError(f"--key-file {path} cannot be read: {why}; {_NEW_KEY}.") from error
     if not LEAST_KEY_BYTES <= len(key) <= _MOST_KEY_BYTES:
         size = f"more than {_MOST_KEY_BYTES}" if len(key) > _MOST_KEY_BYTES else str(len(key))
         raise OptionError(
-            f"--key-file {path} has {size} bytes, not {LEAST_KEY_BYTES} to {_MOST_KEY_BYTES}; "
-            f"make one with head -c {LEAST_KEY_BYTES} /dev/urandom, and give all nodes a copy."
+            f"--key-file {path} has {size} bytes, not {LEAST_KEY_BYTES} to {_MOST_KEY_BYTES}; {_NEW_KEY}."
         )
     return key
 

@@ -6,13 +6,12 @@ alike. A launcher stays until it knows the ends of all ranks of the job, or that
 
 from __future__ import annotations
 
-import signal
 import socket
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from farandole._start.rank_records import Parting, RankRecords, make_memory
+from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, local, verdict
 from farandole.launch.description import Job
 from farandole.launch.job import Placement
@@ -20,15 +19,14 @@ from farandole.launch.local import path_for_ranks
 from farandole.launch.nodes.channel import Channel
 from farandole.launch.nodes.proof import job_key
 from farandole.launch.nodes.roll import Gathered
-from farandole.launch.processes import LocalSupervisor
 from farandole.launch.remote import frames
-from farandole.launch.supervise import ENDING
+from farandole.launch.remote.telling import TellingSupervisor, heard
 
 _FLUSH_SECONDS = 2.0  # for the last words to other nodes
 
 
 @dataclass(kw_only=True)
-class NodeSupervisor(LocalSupervisor):
+class NodeSupervisor(TellingSupervisor):
     """Supervises the ranks of this node. `hosts`: of each rank, as the relay's options have it."""
 
     number: int
@@ -93,21 +91,11 @@ class NodeSupervisor(LocalSupervisor):
 
     def _on_death(self, node: int, message: frames.Message) -> None:
         now = time.monotonic()
-        rank, pid, code = int(message["rank"]), int(message["pid"]), int(message["code"])
-        placement = self._elsewhere.pop(rank, None)
+        placement = self._elsewhere.pop(int(message["rank"]), None)
         if placement is None:
             return
-        said = None
-        if message["said"] is not None:
-            raised, ago_s, blamed = message["said"]
-            said = Parting(bool(raised), now - float(ago_s), blamed)
-        asked, lost = bool(message["asked"]), ""
-        if asked and node in self._ended_by:
-            why, code = self._ended_by[node]
-            asked, said, lost = False, None, f"somebody ended the launcher of node {node} by {why}"
-        joins = int(message["joins"])
-        self.records.end(rank, pid, code, joins)
-        death = verdict.Death(placement, pid, code, now, float(message["ran_s"]), asked, joins > 0, said, lost)
+        death = heard(message, placement, now, f"the launcher of node {node}", self._ended_by.get(node))
+        self.records.end(placement.rank, death.pid, death.code, int(message["joins"]))
         super().note_death(death, self._running())
 
     def _on_end(self, channel: Channel) -> None:
@@ -144,23 +132,8 @@ class NodeSupervisor(LocalSupervisor):
 
     def note_death(self, death: verdict.Death, others: int) -> None:
         """See Supervisor."""
-        said = death.said
-        told = None if said is None else [said.raised, max(0.0, death.seen_at - said.at_s), said.blamed]
-        joins = self.records.joins(death.placement.rank)
-        content = {"rank": death.placement.rank, "pid": death.pid, "code": death.code, "ran_s": death.ran_s}
-        self.say("death", **content, asked=death.asked, joins=joins, said=told)
+        self.tell_death(death)
         super().note_death(death, self._running())
-
-    def on_signal(self, signum: int) -> None:
-        """See Supervisor."""
-        if signum in ENDING:
-            self.say("ending", why=signal.Signals(signum).name, code=128 + signum)
-        super().on_signal(signum)
-
-    def launcher_gone(self) -> None:
-        """See Supervisor: of the launcher's two processes the outer one is gone."""
-        self.say("ending", why="SIGKILL", code=128 + signal.SIGKILL)
-        super().launcher_gone()
 
     # The loop
 

@@ -11,5 +11,7 @@
 `farandole doctor -H` sends others (examination.py): listen and probe as above, `clock`, and `examine`, for which the
 agent has a child (examiner.py).
 
+Agents, and the launchers of nodes (launch/nodes), tell of the ends of ranks alike (telling.py).
+
 Everything travels in frames (frames.py) on the agent's stdin and stdout. The end of stdin ends the agent and its ranks.
 """

@@ -21,12 +21,12 @@ from typing import Any, NoReturn
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local, verdict
 from farandole.launch.job import Placement
-from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputOptions, Relay
 from farandole.launch.remote import frames
 from farandole.launch.remote.examiner import Examiner
 from farandole.launch.remote.forwarder import Forwarder
 from farandole.launch.remote.probe import Prober
+from farandole.launch.remote.telling import TellingSupervisor
 from farandole.launch.supervise import ENDING
 from farandole.launch.version import own_version
 
@@ -35,7 +35,7 @@ _CHUNK = 1 << 16
 
 
 @dataclass(kw_only=True)
-class Agent(LocalSupervisor):
+class Agent(TellingSupervisor):
     """Supervises the ranks of this host; what the user's signals are for others, a launcher's messages are here."""
 
     commands: int  # descriptor
@@ -63,7 +63,7 @@ class Agent(LocalSupervisor):
         """Say who we are."""
         assert isinstance(self.relay, Forwarder)
         self.relay.send(frames.GREETING)
-        self._say("greeting", **about_this_host())
+        self.say("greeting", **about_this_host())
 
     @property
     def anything_left(self) -> bool:
@@ -97,14 +97,14 @@ class Agent(LocalSupervisor):
         kind = message["kind"]
         if kind == "listen":
             self._prober = Prober(message["host"], bytes.fromhex(message["probe_key"]), self.selector)
-            self._say("listening", ports=self._prober.listen(message["addresses"]))
+            self.say("listening", ports=self._prober.listen(message["addresses"]))
         elif kind == "probe" and self._prober is not None:
             targets = [(int(host), str(address), int(port)) for host, address, port in message["targets"]]
-            self._prober.start(targets, lambda reached: self._say("reached", reached=reached))
+            self._prober.start(targets, lambda reached: self.say("reached", reached=reached))
         elif kind == "clock":
-            self._say("clock", time_s=time.time())
+            self.say("clock", time_s=time.time())
         elif kind == "examine":
-            self._examiner = Examiner(self.selector, lambda answer: self._say("examined", **answer))
+            self._examiner = Examiner(self.selector, lambda answer: self.say("examined", **answer))
             self._examiner.start({**environment.inherited(), **message["environment"]}, message["limit_s"])
         elif kind == "reserve":
             self._reserve(message["address"])
@@ -128,13 +128,11 @@ class Agent(LocalSupervisor):
     def _reserve(self, address: str) -> None:
         """Hold two ports, which rank 0 will listen at: of the store, and for torch.distributed."""
         try:
-            self._reserved = [local.reserve_port(address) for _ in range(2)]
+            self._reserved, store, master_port = local.reserve_endpoints(address)
         except OSError as error:
-            self._say("refused", why=f"it cannot listen at {address}: {error.strerror}.")
+            self.say("refused", why=f"it cannot listen at {address}: {error.strerror}.")
             return
-        store, master = (each.getsockname()[1] for each in self._reserved)
-        bare = f"[{address}]" if ":" in address else address
-        self._say("reserved", store=f"tcp:{bare}:{store}", master_port=master)
+        self.say("reserved", store=store, master_port=master_port)
 
     # The ranks
 
@@ -159,13 +157,13 @@ class Agent(LocalSupervisor):
         try:
             self._start_ranks(message)
         except local.CommandError as error:
-            self._say("refused", why=str(error), exit_code=error.exit_code)
+            self.say("refused", why=str(error), exit_code=error.exit_code)
             self.ending.launcher_gone(time.monotonic())
         except OSError as error:
-            self._say("refused", why=f"it cannot start {len(message['placements'])} ranks: {error.strerror}.")
+            self.say("refused", why=f"it cannot start {len(message['placements'])} ranks: {error.strerror}.")
             self.ending.launcher_gone(time.monotonic())
         else:
-            self._say("started", pids={rank.placement.rank: rank.pid for rank in self.alive.values()})
+            self.say("started", pids={rank.placement.rank: rank.pid for rank in self.alive.values()})
         self._started = True
 
     def _start_ranks(self, message: frames.Message) -> None:
@@ -202,25 +200,8 @@ class Agent(LocalSupervisor):
 
     def note_death(self, death: verdict.Death, others: int) -> None:
         """See Supervisor; the launcher judges."""
-        said = death.said
-        told = None if said is None else [said.raised, max(0.0, death.seen_at - said.at_s), said.blamed]
-        content: dict[str, Any] = {"rank": death.placement.rank, "pid": death.pid, "code": death.code}
-        joins = self.records.joins(death.placement.rank)
-        self._say("death", **content, ran_s=death.ran_s, asked=death.asked, joins=joins, said=told)
+        self.tell_death(death)
         super().note_death(death, others)
-
-    # Somebody on this host ends the agent
-
-    def on_signal(self, signum: int) -> None:
-        """See Supervisor; the user's signals are messages here, so this one is for the agent itself."""
-        if signum in ENDING:
-            self._say("ending", why=signal.Signals(signum).name, code=128 + signum)
-        super().on_signal(signum)
-
-    def launcher_gone(self) -> None:
-        """See Supervisor: of the agent's two processes the outer one is gone."""
-        self._say("ending", why="SIGKILL", code=128 + signal.SIGKILL)
-        super().launcher_gone()
 
     # The loop
 
@@ -243,31 +224,24 @@ class Agent(LocalSupervisor):
 
     def conclude(self) -> int:
         """See Supervisor."""
-        self._say("done", stuck=self._started and self.anything_left)
+        self.say("done", stuck=self._started and self.anything_left)
         return 0
 
-    def _say(self, kind: str, **content: Any) -> None:
+    def say(self, kind: str, **content: Any) -> None:
+        """Answer the launcher."""
         assert isinstance(self.relay, Forwarder)
         self.relay.send(frames.message(kind, **content))
 
 
 def about_this_host() -> dict[str, Any]:
     """The facts that the launcher needs before the job."""
-    import psutil
-
-    addresses = [
-        (interface, each.address.partition("%")[0])
-        for interface, found in psutil.net_if_addrs().items()
-        for each in found
-        if each.family in (socket.AF_INET, socket.AF_INET6)
-    ]
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return {
         "version": own_version(),
         "python": sys.executable,
         "host": socket.gethostname(),
         "identity": f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}",
-        "addresses": addresses,
+        "addresses": environment.interface_addresses(),
         "cores": environment.available_cores(),
     }
 

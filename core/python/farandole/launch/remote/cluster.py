@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from farandole._start.rank_records import Parting
 from farandole.launch import verdict
 from farandole.launch.job import Placement
 from farandole.launch.remote import frames, ssh
 from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
 from farandole.launch.remote.link import Link
+from farandole.launch.remote.telling import heard
 
 CANNOT_START = 2
 _STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
@@ -110,17 +110,7 @@ class ClusterSupervisor(AgentsSupervisor):
         placement = self._placements.pop(message["rank"], None) if message["rank"] in link.streams else None
         if placement is None:
             return
-        raised_ago_blamed = message["said"]
-        said = None
-        if raised_ago_blamed is not None:
-            raised, ago_s, blamed = raised_ago_blamed
-            said = Parting(raised, now - ago_s, blamed)
-        code, asked, lost = message["code"], message["asked"], ""
-        if asked and link.ended_by is not None and not self.told_to_end:
-            asked, code, lost = False, link.ended_by[1], f"somebody ended its agent there by {link.ended_by[0]}"
-        death = verdict.Death(
-            placement, message["pid"], code, now, message["ran_s"], asked, message["joins"] > 0, said, lost
-        )
+        death = heard(message, placement, now, "its agent there", None if self.told_to_end else link.ended_by)
         self.note_death(death, len(self._placements))
         for other in self.links:
             if other is not link:
