@@ -6,8 +6,10 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <string>
+#include <vector>
 
 namespace farandole {
 
@@ -24,11 +26,47 @@ const char* LookUp(void* library, Functions*... functions) {
   return missing;
 }
 
+// A loaded object: the program or a shared library.
+struct LoadedObject {
+  const void* base = nullptr;
+  std::string path;
+};
+
+inline LoadedObject ObjectOf(const void* address) {
+  Dl_info info{};
+  if (dladdr(address, &info) == 0) return {};
+  return {info.dli_fbase, info.dli_fname != nullptr ? info.dli_fname : ""};
+}
+
+// The address of g_here identifies the object that holds this code. As it is hidden, the dynamic linker does not
+// replace it by that of another copy.
+__attribute__((visibility("hidden"))) inline const char g_here = 0;
+
 // The file of the shared object (or program) that holds this code.
-std::string PathOfThisCopy();
+inline std::string PathOfThisCopy() { return ObjectOf(&g_here).path; }
 
 // The file of a loaded object, other than the one that holds this code, in which `symbol` is found; "" if there is
 // none.
-std::string PathOfOtherCopy(const char* symbol);
+inline std::string PathOfOtherCopy(const char* symbol) {
+  const LoadedObject own = ObjectOf(&g_here);
+  // All names are collected before any object is searched: dl_iterate_phdr holds a lock that dlopen may take.
+  std::vector<std::string> names;
+  const auto add_name = [](dl_phdr_info* info, size_t, void* to) {
+    if (info->dlpi_name != nullptr && info->dlpi_name[0] != '\0')
+      static_cast<std::vector<std::string>*>(to)->emplace_back(info->dlpi_name);
+    return 0;
+  };
+  dl_iterate_phdr(add_name, &names);
+  for (const std::string& name : names) {
+    void* const handle = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+    if (handle == nullptr) continue;
+    const void* const address = dlsym(handle, symbol);
+    // dlsym also searches the libraries that the object depends on, and this copy may be one of them.
+    const LoadedObject found = address != nullptr ? ObjectOf(address) : own;
+    dlclose(handle);
+    if (found.base != own.base) return found.path;
+  }
+  return "";
+}
 
 }  // namespace farandole

@@ -23,27 +23,101 @@ int ExponentOf(size_t size_bytes) {
   return exponent;
 }
 
+// Wakes the other members of this group that take part.
+void RingGroup(const World& world, const EagerSum& sum) {
+  const ProcessSet& set = sum.set();
+  for (int position : set.layout.groups[static_cast<size_t>(set.group())]) {
+    const int rank = set.ranks[static_cast<size_t>(position)];
+    if (rank != world.rank) world.group->RingMember(world.layout.member_of[static_cast<size_t>(rank)]);
+  }
+}
+
 }  // namespace
 
-Eager::Eager(World* world, Operations* operations, Poller* poller)
-    : world_(world), operations_(operations), poller_(poller) {
+// ---- streams
+
+PutStreams::PutStreams(World* world, Poller* poller) : world_(world), poller_(poller) {
   const auto size = static_cast<size_t>(world->size);
   world_->puts.resize(size);
   for (int r = 0; r < world_->size; ++r) {
-    if (stream(r).open()) others_.push_back(r);
+    if (at(r).open()) ranks_.push_back(r);
   }
   awaited_.resize(size);
-  credit_used_.resize(size);
-  landings_.resize(size);
-  spares_.resize(size);
   watched_for_writing_.resize(size);
-  reported_closed_.resize(size);
   readable_.resize(size);
 }
 
-Status Eager::Open() {
-  for (int rank : others_) FRD_RETURN_IF_ERROR(poller_->Watch(stream(rank).descriptor(), MakeTag(TagKind::kPut, rank)));
+Status PutStreams::Open() {
+  for (int rank : ranks_) FRD_RETURN_IF_ERROR(poller_->Watch(at(rank).descriptor(), MakeTag(TagKind::kPut, rank)));
   return Status::Ok();
+}
+
+Status PutStreams::Flush(int rank, bool* moved) {
+  bool sent = false;
+  PutStream& to = at(rank);
+  const Status status = to.Flush(&sent);
+  *moved |= sent;
+  const auto place = static_cast<size_t>(rank);
+  // Wakes a sleeping rank when there is room again.
+  const bool blocked = status.ok() && !sent;
+  if (blocked != watched_for_writing_[place] && (blocked || to.flushed())) {
+    poller_->WatchWriting(to.descriptor(), MakeTag(TagKind::kPut, rank), blocked);
+    watched_for_writing_[place] = blocked;
+  }
+  if (!status.ok()) to.Drop();
+  return status;
+}
+
+void PutStreams::Close(int rank) {
+  poller_->Forget(at(rank).descriptor());
+  at(rank).Close();
+}
+
+bool PutStreams::AreRead() const { return awaiting_ <= kAskedStreams; }
+
+// With few streams a look at each costs less than poll; with many only those that poll has reported are read.
+bool PutStreams::IsDue(int rank) {
+  const auto place = static_cast<size_t>(rank);
+  const bool was_readable = readable_[place];
+  readable_[place] = false;
+  return was_readable || (AreRead() && IsAwaited(rank));
+}
+
+void PutStreams::OnLeft(int rank) {
+  const auto place = static_cast<size_t>(rank), me = static_cast<size_t>(world_->rank);
+  if (world_->layout.group_of[place] != world_->layout.group_of[me]) return;
+  const Bytes farewell = EncodeFarewell(rank);
+  for (int other : ranks_) {
+    if (at(other).open()) at(other).Queue(farewell.data(), farewell.size());
+  }
+}
+
+void PutStreams::SayFarewell() {
+  const Bytes farewell = EncodeFarewell(world_->rank);
+  for (int rank : ranks_) {
+    bool moved = false;
+    at(rank).Queue(farewell.data(), farewell.size());
+    static_cast<void>(at(rank).Flush(&moved));
+  }
+}
+
+void PutStreams::EndSending() {
+  for (int rank : ranks_) at(rank).EndSending();
+}
+
+void PutStreams::Drop() {
+  for (int rank : ranks_) at(rank).Drop();
+}
+
+// ---- operations
+
+Eager::Eager(World* world, Operations* operations, Poller* poller)
+    : world_(world), operations_(operations), streams_(world, poller) {
+  const auto size = static_cast<size_t>(world->size);
+  credit_used_.resize(size);
+  landings_.resize(size);
+  spares_.resize(size);
+  reported_closed_.resize(size);
 }
 
 bool Eager::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs) {
@@ -81,7 +155,7 @@ void Eager::Begin(OperationPtr operation) {
   EagerSum* const sum = running_.back().get();
   if (sum->leads()) {
     for (const EagerSum::Peer& peer : sum->peers()) {
-      if (!sum->IsMine(peer) && awaited_[static_cast<size_t>(peer.rank)]++ == 0) ++awaited_ranks_;
+      if (!sum->IsMine(peer)) streams_.Await(peer.rank);
     }
   }
   if (!sum->collects()) return PutToOthers(sum);
@@ -132,12 +206,12 @@ void Eager::SendHead(const EagerSum& sum, int rank, size_t payload_bytes) {
   const Bytes head = EncodePut(
       {admission.id, admission.serial, admission.stamp(), admission.round, static_cast<uint32_t>(payload_bytes)});
   static_assert(kEagerPutBytes == kPutHeadBytes);
-  stream(rank).Queue(head.data(), head.size());
+  streams_.at(rank).Queue(head.data(), head.size());
 }
 
 // Small data are copied behind their head. Large ones are sent from the tensor, which stays until they are sent.
 void Eager::SendData(EagerSum* sum, EagerSum::Peer* peer) {
-  PutStream& to = stream(peer->rank);
+  PutStream& to = streams_.at(peer->rank);
   SendHead(*sum, peer->rank, sum->payload_bytes());
   const bool copied = sum->payload_bytes() <= kCopiedBytes;
   sum->ForEachPiece([&](const void* data, size_t size_bytes) {
@@ -148,49 +222,30 @@ void Eager::SendData(EagerSum* sum, EagerSum::Peer* peer) {
 
 // ---- moving bytes
 
-bool Eager::asks() const { return !running_.empty() && awaited_ranks_ <= kAskedStreams; }
-
-// With few streams a look at each costs less than poll; with many only those that poll has reported are read.
+// Reading finds that the other end has closed, behind what it sent before.
 bool Eager::MoveBytes(std::vector<Sign>* signs) {
   bool moved = false;
-  for (int rank : others_) {
-    if (!stream(rank).open()) continue;
-    if (!stream(rank).flushed()) Flush(rank, &moved, signs);
-    const auto at = static_cast<size_t>(rank);
-    if (stream(rank).open() && ((asks() && awaited_[at] > 0) || readable_[at])) Receive(rank, &moved, signs);
-    readable_[at] = false;
+  for (int rank : streams_.ranks()) {
+    PutStream& stream = streams_.at(rank);
+    if (!stream.open()) continue;
+    if (!stream.flushed()) {
+      const Status status = streams_.Flush(rank, &moved);
+      if (!status.ok() && status.code() != Code::kPeerLost) signs->push_back({rank, Sign::kBroken, status});
+    }
+    if (streams_.IsDue(rank)) Receive(rank, &moved, signs);
   }
   return moved;
-}
-
-void Eager::Flush(int rank, bool* moved, std::vector<Sign>* signs) {
-  bool sent = false;
-  PutStream& to = stream(rank);
-  const Status status = to.Flush(&sent);
-  *moved |= sent;
-  const auto at = static_cast<size_t>(rank);
-  // Wakes a sleeping rank when there is room again.
-  const bool blocked = status.ok() && !sent;
-  if (blocked != watched_for_writing_[at] && (blocked || to.flushed())) {
-    poller_->WatchWriting(to.descriptor(), MakeTag(TagKind::kPut, rank), blocked);
-    watched_for_writing_[at] = blocked;
-  }
-  // Reading finds that the other end has closed, behind what it sent before.
-  if (!status.ok() && status.code() != Code::kPeerLost) signs->push_back({rank, Sign::kBroken, status});
-  if (!status.ok()) to.Drop();
 }
 
 void Eager::Receive(int rank, bool* moved, std::vector<Sign>* signs) {
   receiving_from_ = rank;
   refused_ = Status::Ok();
   is_farewell_ = false;
-  PutStream& from = stream(rank);
-  const Status status = from.Receive(this, moved);
+  const Status status = streams_.at(rank).Receive(this, moved);
   if (is_farewell_) signs->push_back({rank, Sign::kFarewell});
   if (status.ok()) return;
   *moved = true;
-  poller_->Forget(from.descriptor());
-  from.Close();
+  streams_.Close(rank);
   if (!refused_.ok() || status.code() != Code::kPeerLost) signs->push_back({rank, Sign::kBroken, status});
 }
 
@@ -199,7 +254,7 @@ PutStream::Slice Eager::Expected() {
   if (running_.size() != 1) return {};
   const EagerSum& sum = *running_.front();
   const auto at = static_cast<size_t>(receiving_from_);
-  if (awaited_[at] == 0 || sum.admission().inbox->at(sum.use(), receiving_from_).has_data) return {};
+  if (!streams_.IsAwaited(receiving_from_) || sum.admission().inbox->at(sum.use(), receiving_from_).has_data) return {};
   Spare& spare = spares_[at];
   if (spare.size_bytes != sum.payload_bytes()) {
     if (spare.data) memory_.GiveBack(std::move(spare.data), spare.size_bytes);
@@ -211,7 +266,7 @@ PutStream::Slice Eager::Expected() {
 Status Eager::OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) {
   if (const int left = FarewellOf(head.data()); left >= 0) {
     is_farewell_ = is_farewell_ || left == receiving_from_;
-    farewells_.emplace(receiving_from_, left);
+    streams_.OnFarewell(receiving_from_, left);
     return left < world_->size ? Status::Ok() : refused_ = Unreadable(receiving_from_);
   }
   ByteReader reader(head.data(), head.size());
@@ -243,10 +298,10 @@ void Eager::OnData(size_t size_bytes) {
 bool Eager::Progress(EagerSum* sum) {
   if (!sum->leads()) return sum->TakeResult();
   if (!sum->has_partial()) return false;
-  if (sum->FoldUpTo(Advanced(sum)) && sum->collects()) RingGroup(*sum);
+  if (sum->FoldUpTo(Advanced(sum)) && sum->collects()) RingGroup(*world_, *sum);
   if (!sum->folded()) return false;
   return std::all_of(sum->peers().begin(), sum->peers().end(), [&](const EagerSum::Peer& peer) {
-    return sum->IsMine(peer) || stream(peer.rank).sent_bytes() >= peer.sent_at;
+    return sum->IsMine(peer) || streams_.at(peer.rank).sent_bytes() >= peer.sent_at;
   });
 }
 
@@ -263,20 +318,11 @@ size_t Eager::Advanced(EagerSum* sum) {
     }
     // With another stamp the group means another operation, see IdTable::UsesSaid.
     least = std::min(least, slot.stamp == sum->admission().stamp() ? slot.received_bytes : 0);
-    const uint64_t sent = stream(peer.rank).sent_bytes();
+    const uint64_t sent = streams_.at(peer.rank).sent_bytes();
     const uint64_t begin = peer.sent_at == EagerSum::Peer::kNotQueued ? sent : peer.sent_at - sum->payload_bytes();
     least = std::min<uint64_t>(least, sent > begin ? sent - begin : 0);
   }
   return least;
-}
-
-// Wakes the other members of this group that take part.
-void Eager::RingGroup(const EagerSum& sum) const {
-  const ProcessSet& set = sum.set();
-  for (int position : set.layout.groups[static_cast<size_t>(set.group())]) {
-    const int rank = set.ranks[static_cast<size_t>(position)];
-    if (rank != world_->rank) world_->group->RingMember(world_->layout.member_of[static_cast<size_t>(rank)]);
-  }
 }
 
 // ---- ending
@@ -300,7 +346,7 @@ OperationPtr Eager::End(EagerSum* sum) {
 void Eager::Forget(const EagerSum& sum) {
   if (!sum.leads()) return;
   for (const EagerSum::Peer& peer : sum.peers()) {
-    if (!sum.IsMine(peer) && --awaited_[static_cast<size_t>(peer.rank)] == 0) --awaited_ranks_;
+    if (!sum.IsMine(peer)) streams_.EndAwait(peer.rank);
   }
 }
 
@@ -312,7 +358,7 @@ void Eager::ReportClosed(std::vector<Sign>* signs) {
     if (!sum->leads()) continue;
     for (const EagerSum::Peer& peer : sum->peers()) {
       const auto at = static_cast<size_t>(peer.rank);
-      if (sum->IsMine(peer) || stream(peer.rank).open() || reported_closed_[at]) continue;
+      if (sum->IsMine(peer) || streams_.at(peer.rank).open() || reported_closed_[at]) continue;
       Inbox& inbox = *sum->admission().inbox;
       if (inbox.IsComplete(inbox.at(sum->use(), peer.rank))) continue;
       reported_closed_[at] = true;
@@ -333,11 +379,11 @@ void Eager::Recall(Ticket ticket) {
   for (EagerSum::Peer& peer : sum.peers()) {
     if (!sum.leads() || sum.IsMine(peer)) continue;
     if (peer.on_credit) credit_used_[static_cast<size_t>(peer.rank)] -= sum.payload_bytes();
-    stream(peer.rank).Detach();
+    streams_.at(peer.rank).Detach();
   }
   if (sum.leads() && sum.collects() && !sum.folded()) {
     sum.GiveUp();
-    RingGroup(sum);
+    RingGroup(*world_, sum);
   }
   running_.erase(found);
 }
@@ -367,48 +413,24 @@ bool Eager::MayHavePut(const EagerSum& sum, int left) const {
   const int group = set.layout.group_of[static_cast<size_t>(set.PositionOf(left))];
   if (group == set.group() || !sum.leads()) return true;  // the leader ends what cannot be completed
   const int leader = set.LeaderOf(group);
-  const bool has_said_all = !world_->puts[static_cast<size_t>(leader)].open() || farewells_.count({leader, left}) > 0;
-  return !has_said_all || sum.admission().inbox->at(sum.use(), leader).stamp != 0;
+  return !streams_.HasSaidAll(leader, left) || sum.admission().inbox->at(sum.use(), leader).stamp != 0;
 }
 
 void Eager::Drop() {
-  for (int rank : others_) stream(rank).Drop();
+  streams_.Drop();
+  for (const auto& sum : running_) Forget(*sum);
   running_.clear();
-  std::fill(awaited_.begin(), awaited_.end(), 0);
-  awaited_ranks_ = 0;
   std::lock_guard<std::mutex> lock(operations_->mutex);
   operations_->eager.clear();
 }
 
-void Eager::SayFarewell() {
-  const Bytes farewell = EncodeFarewell(world_->rank);
-  for (int rank : others_) {
-    bool moved = false;
-    stream(rank).Queue(farewell.data(), farewell.size());
-    static_cast<void>(stream(rank).Flush(&moved));
-  }
-}
-
-void Eager::OnLeft(int rank) {
-  const auto at = static_cast<size_t>(rank), me = static_cast<size_t>(world_->rank);
-  if (world_->layout.group_of[at] != world_->layout.group_of[me]) return;
-  const Bytes farewell = EncodeFarewell(rank);
-  for (int other : others_) {
-    if (stream(other).open()) stream(other).Queue(farewell.data(), farewell.size());
-  }
-}
-
-void Eager::EndSending() {
-  for (int rank : others_) stream(rank).EndSending();
-}
-
 // Reads everything first, since closing with unread bytes would discard what was sent last.
 void Eager::Close() {
-  for (int rank : others_) {
+  for (int rank : streams_.ranks()) {
     bool moved = true;
     std::vector<Sign> ignored;
-    while (stream(rank).open() && std::exchange(moved, false)) Receive(rank, &moved, &ignored);
-    stream(rank).Close();
+    while (streams_.at(rank).open() && std::exchange(moved, false)) Receive(rank, &moved, &ignored);
+    streams_.at(rank).Close();
   }
 }
 

@@ -38,13 +38,56 @@ class KeptMemory {
   size_t kept_bytes_ = 0;
 };
 
+// The put streams of this rank: which are watched, which bring data, and which ranks have said that they put no more.
+// The driver alone uses it.
+class PutStreams {
+ public:
+  PutStreams(World* world, Poller* poller);
+  Status Open();  // the poller watches the streams
+
+  const std::vector<int>& ranks() const { return ranks_; }  // with a stream
+  PutStream& at(int rank) { return world_->puts[static_cast<size_t>(rank)]; }
+  const PutStream& at(int rank) const { return world_->puts[static_cast<size_t>(rank)]; }
+  // Sends what is queued. Sets *moved if bytes were sent. After an error the stream drops what it has.
+  Status Flush(int rank, bool* moved);
+  void Close(int rank);
+
+  // One more, or one less, operation expects data from the rank.
+  void Await(int rank) { awaiting_ += awaited_[static_cast<size_t>(rank)]++ == 0 ? 1 : 0; }
+  void EndAwait(int rank) { awaiting_ -= --awaited_[static_cast<size_t>(rank)] == 0 ? 1 : 0; }
+  bool IsAwaited(int rank) const { return awaited_[static_cast<size_t>(rank)] > 0; }
+  // True when each pass reads the streams that bring data, if any do, without asking the poller.
+  bool AreRead() const;
+  void OnReadable(int rank) { readable_[static_cast<size_t>(rank)] = true; }
+  bool IsDue(int rank);  // true when this pass reads it
+
+  // `from` has said that it puts nothing more for operations of `left`.
+  void OnFarewell(int from, int left) { farewells_.emplace(from, left); }
+  bool HasSaidAll(int from, int left) const { return !at(from).open() || farewells_.count({from, left}) > 0; }
+  // Notes that a member of this group has left, and passes it on behind everything that this rank has put.
+  void OnLeft(int rank);
+  // Tells all that this rank leaves in good order. REQUIRES: nothing is under way.
+  void SayFarewell();
+  void EndSending();
+  void Drop();  // everything that is queued
+
+ private:
+  World* const world_;
+  Poller* const poller_;
+  std::vector<int> ranks_;
+  std::vector<int> awaited_;  // by rank: operations
+  int awaiting_ = 0;          // ranks
+  std::vector<bool> watched_for_writing_, readable_;
+  std::set<std::pair<int, int>> farewells_;  // from, left
+};
+
 class Eager final : private PutStream::Receiver {
  public:
   // How many bytes a rank may be sent for operations at which it has not arrived. It keeps them until it arrives.
   static constexpr size_t kCreditBytes = 4 << 20;
 
   Eager(World* world, Operations* operations, Poller* poller);
-  Status Open();  // the poller watches the streams
+  PutStreams& streams() { return streams_; }
 
   struct Sign {
     enum Kind {
@@ -59,10 +102,6 @@ class Eager final : private PutStream::Receiver {
   // One pass: begins submitted operations, moves bytes, folds. Appends operations that are complete. Returns whether it
   // moved something.
   bool Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs);
-  // Notes that the rank's stream can be read.
-  void OnReadable(int rank) { readable_[static_cast<size_t>(rank)] = true; }
-  // Notes that a member of this group has left, and passes it on behind everything that this rank has put.
-  void OnLeft(int rank);
 
   // The operation will not be completed here; its memory is not touched any more.
   void Recall(Ticket ticket);
@@ -71,12 +110,8 @@ class Eager final : private PutStream::Receiver {
   void Drop();  // everything: the epoch is over
   bool idle() const { return running_.empty(); }
   int count() const { return static_cast<int>(running_.size()); }
-  // True when each pass reads the streams that bring data, if any do, without asking the poller.
-  bool asks() const;
-
-  // Tells all that this rank leaves in good order. REQUIRES: nothing is under way.
-  void SayFarewell();
-  void EndSending();
+  // True when no operation here needs the poller.
+  bool asks() const { return !running_.empty() && streams_.AreRead(); }
   void Close();
 
  private:
@@ -99,16 +134,13 @@ class Eager final : private PutStream::Receiver {
   void SendHead(const EagerSum& sum, int rank, size_t payload_bytes);
   void SendData(EagerSum* sum, EagerSum::Peer* peer);
   bool MoveBytes(std::vector<Sign>* signs);
-  void Flush(int rank, bool* moved, std::vector<Sign>* signs);
   void Receive(int rank, bool* moved, std::vector<Sign>* signs);
   bool Progress(EagerSum* sum);  // true when it is done
   size_t Advanced(EagerSum* sum);
   OperationPtr End(EagerSum* sum);
-  void RingGroup(const EagerSum& sum) const;
   void Forget(const EagerSum& sum);
   bool MayHavePut(const EagerSum& sum, int left) const;
   void ReportClosed(std::vector<Sign>* signs);
-  PutStream& stream(int rank) { return world_->puts[static_cast<size_t>(rank)]; }
 
   // PutStream::Receiver
   PutStream::Slice Expected() override;
@@ -119,17 +151,13 @@ class Eager final : private PutStream::Receiver {
 
   World* const world_;
   Operations* const operations_;
-  Poller* const poller_;
-  std::vector<int> others_;              // with a stream
+  PutStreams streams_;
   std::vector<OperationPtr> submitted_;  // empty between passes; kept for its memory
   std::vector<std::unique_ptr<EagerSum>> running_;
-  std::vector<int> awaited_;         // by rank: running operations to which it puts
-  int awaited_ranks_ = 0;            // ranks to which that applies
   std::vector<size_t> credit_used_;  // by rank
   std::vector<Landing> landings_;    // by rank
   std::vector<Spare> spares_;        // by rank
-  std::vector<bool> watched_for_writing_, reported_closed_, readable_;
-  std::set<std::pair<int, int>> farewells_;  // (stream's rank, rank that has left)
+  std::vector<bool> reported_closed_;
   int receiving_from_ = 0;
   bool is_farewell_ = false;  // the head just received was the sender's farewell
   Status refused_;

@@ -75,7 +75,7 @@ ProgressLoop::ProgressLoop(World* world, Operations* operations, ProgressLock* p
 
 Status ProgressLoop::Open() {
   FRD_RETURN_IF_ERROR(control_.Open());
-  FRD_RETURN_IF_ERROR(eager_.Open());
+  FRD_RETURN_IF_ERROR(eager_.streams().Open());
   return work_.Open();
 }
 
@@ -226,7 +226,7 @@ void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
 void ProgressLoop::OnLeft(int rank) {
   if (rank == world_->rank) return;
   const EpochEnd left = failures_.OnLeft(rank);
-  eager_.OnLeft(rank);
+  eager_.streams().OnLeft(rank);
   // Its data came before the message that it leaves, so small operations that it took part in can complete.
   if (CompleteReady(world_, operations_)) progress_lock_->NotifyWaiters();
   failures_.Break(left);
@@ -255,7 +255,7 @@ void ProgressLoop::ActOnSigns() {
     const ControlPlane::Signs signs = control_.TakeSigns();
     for (const Bytes& message : signs.messages) OnMessage(message);
     for (const EpochEnd& end : signs.ends) Abort(end);
-    for (int rank : signs.puts) eager_.OnReadable(rank);
+    for (int rank : signs.puts) eager_.streams().OnReadable(rank);
     for (int rank : signs.closed) failures_.OnControlClosed(rank);
     for (int rank : signs.gone) failures_.OnProcessEnded(rank);
     if (!signs.gone.empty()) Judge(Now());
@@ -423,7 +423,7 @@ void ProgressLoop::Leave() {
     }
     world_->group->RingOthers();
     SendOutgoing();
-    eager_.SayFarewell();
+    eager_.streams().SayFarewell();
   }
   End({{Code::kNotInitialized, "this rank called shutdown"}, -1});
 }
@@ -436,7 +436,7 @@ void ProgressLoop::GiveUp(const Status& reason) {
 // Each kind of connection ends its own direction before any waits for the other end.
 void ProgressLoop::Close() {
   for (auto& link : world_->links) link.reset();
-  eager_.EndSending();
+  eager_.streams().EndSending();
   control_.Close();
   eager_.Close();
   work_.CloseBackends();

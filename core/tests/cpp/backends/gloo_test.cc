@@ -23,7 +23,7 @@ TEST(Gloo, ALibraryThatIsNotThereIsSaidWithWhatToInstall) {
   const Status status = kGloo.find(WithLibrary("/nowhere/libfarandole_gloo.so"), &library);
   EXPECT_EQ(status.code(), Code::kInvalid);
   EXPECT_NE(status.message().find("/nowhere/libfarandole_gloo.so"), std::string::npos) << status.message();
-  EXPECT_NE(status.message().find("apt install libgloo-dev"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("pip install 'farandole[gloo]'"), std::string::npos) << status.message();
 }
 
 TEST(Gloo, AnotherLibraryUnderItsNameIsRefused) {
