@@ -16,6 +16,7 @@ from farandole._api.builds import (
     nccl_built,
     rocm_built,
 )
+from farandole._api.checkpoints import load_checkpoint, save_checkpoint
 from farandole._api.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -28,6 +29,7 @@ from farandole._api.errors import (
     RecoverableError,
 )
 from farandole._api.handles import Handle
+from farandole._api.metrics import average_metrics
 from farandole._api.objects import allgather_object, barrier, broadcast_object, join
 from farandole._api.ops import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from farandole._api.process_sets import (
@@ -78,6 +80,7 @@ __all__ = [
     "__version__",
     "add_process_set",
     "allgather_object",
+    "average_metrics",
     "barrier",
     "broadcast_object",
     "ccl_built",
@@ -93,6 +96,7 @@ __all__ = [
     "is_homogeneous",
     "is_initialized",
     "join",
+    "load_checkpoint",
     "local_rank",
     "local_size",
     "mpi_built",
@@ -105,6 +109,7 @@ __all__ = [
     "remove_process_set",
     "rocm_built",
     "run",
+    "save_checkpoint",
     "shutdown",
     "size",
     "start_timeline",
