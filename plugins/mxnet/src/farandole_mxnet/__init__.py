@@ -43,7 +43,7 @@ from farandole_mxnet._operations import (
     reducescatter,
 )
 from farandole_mxnet._optimizer import DistributedOptimizer
-from farandole_mxnet._trainer import DistributedTrainer
+from farandole_mxnet._trainer import DistributedTrainer, no_sync
 
 __version__ = "0.1.0"
 
@@ -63,6 +63,7 @@ __all__ = [
     "grouped_allreduce_",
     "grouped_reducescatter",
     "init",
+    "no_sync",
     "reducescatter",
     "shutdown",
 ]
