@@ -24,3 +24,4 @@ NOTEBOOKS = ("nbclient>=0.10", "ipykernel>=6")  # for tests/launch/test_notebook
 MANIFESTS = ("kubernetes-validate==1.37.0", "kubeflow-trainer-api==2.3.0")  # schemas, for tests of Kubernetes
 KERAS = "keras>=3"  # on PyTorch
 ML_DTYPES = "ml_dtypes>=0.5"  # TensorFlow asks for another
+INTEGRATIONS = ("lightning==2.6.6", "accelerate==1.15.0", "transformers==5.24.0")  # beside PyTorch's environment
