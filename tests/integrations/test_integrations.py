@@ -7,7 +7,11 @@ import json
 import sys
 from pathlib import Path
 
+import docstring_examples
+import farandole
+import farandole_torch.lightning
 import pytest
+import torch
 from running import launched, run
 
 pytestmark = pytest.mark.timeout(300)
@@ -75,3 +79,20 @@ def test_hugging_faces_trainer_steps_as_one_process_does(tmp_path, batches):
         assert each["moved by"] > 1e-2
         assert (each["size"], each["mode"], each["backend"]) == (2, "distributed", "farandole")
         assert (each["steps"], each["accuracy"], each["files"]) == (alone["steps"], alone["accuracy"], alone["files"])
+
+
+def test_every_public_name_for_lightning_has_an_example_that_holds_on_two_ranks():
+    assert docstring_examples.lacking(farandole_torch.lightning) == []
+    assert docstring_examples.run_on_two_ranks("farandole_torch.lightning", {}) == ["", ""]
+
+
+def test_another_backend_and_too_few_gpus_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match="the strategy farandole has the backend 'farandole' and no other"):
+        farandole_torch.lightning.FarandoleStrategy(process_group_backend="gloo")
+    strategy = farandole_torch.lightning.FarandoleStrategy()
+    strategy.parallel_devices = [torch.device("cuda", 0), torch.device("cuda", 1)]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert strategy.root_device == torch.device("cuda", 0)
+    monkeypatch.setattr(farandole, "local_rank", lambda: 2)
+    with pytest.raises(ValueError, match="is number 2 on its host, and devices= names 2 GPUs: leave"):
+        assert strategy.root_device

@@ -40,8 +40,8 @@ class FarandoleEnvironment(ClusterEnvironment):  # type: ignore[misc]  # lightni
     """The place of this process, as farandole knows it. Joins the world when it is made.
 
     Example:
-        >>> environment = FarandoleEnvironment()
-        >>> environment.world_size(), environment.global_rank() == hvd.rank()
+        >>> environment = hvd.FarandoleEnvironment()
+        >>> environment.world_size(), environment.global_rank() in (0, 1)
         (2, True)
     """
 
@@ -142,7 +142,7 @@ class FarandoleStrategy(_Placed, DDPStrategy):  # type: ignore[misc]
     `devices=` and `num_nodes=` of the Trainer do not count: the launcher has said how many ranks there are.
 
     Example:
-        >>> FarandoleStrategy(find_unused_parameters=True).num_processes
+        >>> hvd.FarandoleStrategy(find_unused_parameters=True).num_processes
         2
     """
 
@@ -156,7 +156,7 @@ class FarandoleFabricStrategy(_Placed, FabricDDPStrategy):  # type: ignore[misc]
     """The same for `lightning.Fabric(strategy="farandole")`.
 
     Example:
-        >>> FarandoleFabricStrategy().distributed_sampler_kwargs["num_replicas"]
+        >>> hvd.FarandoleFabricStrategy().distributed_sampler_kwargs["num_replicas"]
         2
     """
 
