@@ -49,7 +49,7 @@ from dev.leftovers import own_folder
 from dev.pins import LINTERS, MPI, MXNET, MXNET_PYTHON, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
 from dev.release import NATIVE, Release
 from dev.release_check import check
-from dev.suites import LONG, NEWEST, OLDEST, PROGRAMS, SUITES, Runs, chosen, runs_of
+from dev.suites import INTEGRATIONS, LONG, NEWEST, OLDEST, PROGRAMS, SUITES, Runs, chosen, runs_of
 
 nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "none"  # sessions share environments, see Environment
@@ -195,6 +195,12 @@ def carried(session: nox.Session) -> None:
 def programs(session: nox.Session) -> None:
     """Published programs for Horovod, unmodified, on two ranks by horovodrun; fetches about 300 MB."""
     run_jobs(session, python_jobs(session, chosen(session.posargs, [*PROGRAMS])), most=1)
+
+
+@nox.session
+def integrations(session: nox.Session) -> None:
+    """Scripts of Lightning, accelerate and Hugging Face's Trainer on two ranks. Arguments after -- choose."""
+    run_jobs(session, python_jobs(session, chosen(session.posargs, [*INTEGRATIONS])), most=1)
 
 
 @nox.session

@@ -236,21 +236,25 @@ def mxnet(version: str = "1.9.1", python: str = "") -> Framework:
 
 @dataclass(frozen=True)
 class Together:
-    """An environment that has all packages of two others; of what both have it takes the first one's."""
+    """An environment that has all packages of others, and its own; of what several have it takes the first one's."""
 
-    lenders: tuple[Framework, Framework]
+    lenders: tuple[Framework, ...]
+    packages: tuple[str, ...] = ()  # its own, installed without a copy of what the lenders have
+    home: str = ""  # below .nox; by default after the lenders
 
     @property
     def called(self) -> str:
-        return " and ".join(lender.called for lender in self.lenders)
+        return self.home.capitalize() or " and ".join(lender.called for lender in self.lenders)
 
     def make(self, session: nox.Session) -> Environment | None:
         homes = [env.home for env in (lender.make(session) for lender in self.lenders) if env]
         if len(homes) < len(self.lenders):
             return None
-        env = Environment(session, "-".join(lender.home for lender in self.lenders))
+        env = Environment(session, self.home or "-".join(lender.home for lender in self.lenders))
         packages = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
         (env.home / packages / "lent.pth").write_text("".join(f"{home / packages}\n" for home in homes))
+        if self.packages:
+            env.require(self.called, [*self.packages], "about 40 MB, some minutes")
         return env
 
 

@@ -21,6 +21,11 @@ PROGRAMS: dict[str, Beside] = {
     "tests/programs/test_torch_programs.py": (TORCH,),
 }
 
+# Scripts of other libraries, which need about 40 MB more than PyTorch: for the session `integrations`.
+INTEGRATIONS: dict[str, Beside] = {
+    "tests/integrations": (Together((TORCH,), pins.INTEGRATIONS, "integrations"),),
+}
+
 # Other frameworks, MPI, pods and a small Slurm on several hosts: for the session `hosts`, with all long forms.
 HOSTS: dict[str, Beside] = {
     "tests/hosts/test_kubernetes_pods.py": (TORCH,),
@@ -76,7 +81,7 @@ LONG += ["plugins/torch/tests/test_drawn_training.py", "tests/packaging/test_mxn
 
 def within(path: str) -> list[tuple[str, Beside]]:
     """The suites below a folder; or the path itself with the environments of its suite, PyTorch's where it has none."""
-    suites = SUITES | PROGRAMS | HOSTS
+    suites = SUITES | PROGRAMS | INTEGRATIONS | HOSTS
     below = [(suite, beside) for suite, beside in suites.items() if suite.startswith(f"{path.rstrip('/')}/")]
     file = path.partition("::")[0].rstrip("/")
     own = [beside for suite, beside in suites.items() if f"{file}/".startswith(f"{suite}/")]

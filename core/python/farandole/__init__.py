@@ -25,6 +25,7 @@ from farandole._api.builds import (
     nccl_built,
     rocm_built,
 )
+from farandole._api.checkpoints import load_checkpoint, save_checkpoint
 from farandole._api.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -37,6 +38,7 @@ from farandole._api.errors import (
     RecoverableError,
 )
 from farandole._api.handles import Handle
+from farandole._api.metrics import average_metrics
 from farandole._api.objects import allgather_object, barrier, broadcast_object, join
 from farandole._api.ops import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from farandole._api.process_sets import (
@@ -87,6 +89,7 @@ __all__ = [
     "__version__",
     "add_process_set",
     "allgather_object",
+    "average_metrics",
     "barrier",
     "broadcast_object",
     "ccl_built",
@@ -102,6 +105,7 @@ __all__ = [
     "is_homogeneous",
     "is_initialized",
     "join",
+    "load_checkpoint",
     "local_rank",
     "local_size",
     "mpi_built",
@@ -114,6 +118,7 @@ __all__ = [
     "remove_process_set",
     "rocm_built",
     "run",
+    "save_checkpoint",
     "shutdown",
     "size",
     "start_timeline",

@@ -84,11 +84,11 @@ def test_another_users_socket_is_refused(meeting):
         squatter.communicate()
 
 
-def test_who_waits_too_long_is_told_for_whom(meeting, monkeypatch, capsys):
+def test_who_waits_too_long_is_told_for_whom(meeting, monkeypatch, caplog):
     monkeypatch.setattr(key_exchange, "_WARN_AFTER_S", 0.2)
     with pytest.raises(DeadlineError, match="rank 0 waits in init\\(\\) for rank\\(s\\) 1, 2"):
         key_exchange.exchange(meeting, 0, 3, 1.5)
-    assert "rank 0 waits" in capsys.readouterr().err
+    assert "rank 0 waits" in caplog.text
     with pytest.raises(DeadlineError, match="rank 1 waits in init\\(\\) for rank 0"):
         key_exchange.exchange(meeting, 1, 3, 1.5)
 

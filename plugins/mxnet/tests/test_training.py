@@ -322,3 +322,15 @@ def tutorial(folder):
 
 def test_the_tutorial_of_mxnet_runs_as_written(tmp_path):
     assert min(world(2).run(tutorial, str(tmp_path))) > 0.6
+
+
+def checkpoint(path):
+    """Rank 0's parameters, on every rank."""
+    net = mx.gluon.nn.Dense(1, in_units=2, weight_initializer=mx.init.Constant(hvd.rank() + 1))
+    net.initialize()
+    hvd.save_checkpoint(path, net.save_parameters)
+    return hvd.load_checkpoint(path, mx.nd.load)["weight"].asnumpy().tolist()
+
+
+def test_a_checkpoint_of_rank_0_reaches_all(tmp_path):
+    assert world(2).run(checkpoint, str(tmp_path / "net.params")) == [[[1.0, 1.0]]] * 2

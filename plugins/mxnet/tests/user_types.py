@@ -33,4 +33,6 @@ def train(optimizer: Descent, parameters: dict[str, object]) -> None:
     assert_type(hvd.DistributedOptimizer(optimizer, num_groups=2), Descent)
     trainer = hvd.DistributedTrainer(parameters, "sgd", {"learning_rate": 0.1}, gradient_predivide_factor=2.0)
     assert_type(trainer, hvd.DistributedTrainer)
+    with hvd.no_sync(trainer):
+        pass
     assert_type(hvd.join(), int)

@@ -449,3 +449,19 @@ def test_batches_are_normalized_together():
     world(2).run(normalization, timeout=120)
     with pytest.raises(ValueError, match="fused"):
         hvd.SyncBatchNormalization(fused=True)
+
+
+def checkpoints(folder):
+    """Rank 0's values, of Keras's file and of a checkpoint's folder, on every rank."""
+    model = tf.keras.Sequential([tf.keras.layers.Input((1,)), tf.keras.layers.Dense(1)])
+    model.set_weights([np.full((1, 1), hvd.rank() + 1.0), np.zeros(1)])
+    hvd.save_checkpoint(f"{folder}/model.keras", model.save)
+    variable = tf.Variable(hvd.rank() + 1.0)
+    checkpoint = tf.train.Checkpoint(variable=variable)
+    hvd.save_checkpoint(f"{folder}/first", lambda path: checkpoint.write(f"{path}/state"))
+    checkpoint.read(f"{folder}/first/state")
+    return tf.keras.models.load_model(f"{folder}/model.keras").get_weights()[0].tolist(), float(variable)
+
+
+def test_a_checkpoint_of_rank_0_reaches_all(tmp_path):
+    assert world(2).run(checkpoints, str(tmp_path)) == [([[1.0]], 1.0)] * 2

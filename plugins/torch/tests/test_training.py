@@ -99,3 +99,26 @@ def test_parameters_stay_identical_bit_by_bit(ranks):
 
 def test_without_the_broadcast_they_would_not():
     assert world(2).run(diverge, False) == [False] * 2
+
+
+def metrics():
+    weight = torch.nn.Parameter(torch.ones(1))
+    return hvd.average_metrics({"loss": (weight * hvd.rank()).sum(), "half": torch.tensor([1.0]).bfloat16()})
+
+
+def test_tensors_of_one_element_are_metrics():
+    assert world(2).run(metrics) == [{"loss": 0.5, "half": 1.0}] * 2
+
+
+def checkpoint(path):
+    """Rank 0's model and momentum, on every rank."""
+    model = torch.nn.Linear(2, 1)
+    torch.nn.init.constant_(model.weight, float(hvd.rank()))
+    hvd.save_checkpoint(path, lambda path: torch.save({"model": model.state_dict(), "epoch": 3}, path))
+    state = hvd.load_checkpoint(path, torch.load)
+    model.load_state_dict(state["model"])
+    return model.weight.tolist(), state["epoch"]
+
+
+def test_a_checkpoint_of_rank_0_reaches_all(tmp_path):
+    assert world(2).run(checkpoint, str(tmp_path / "model.pt")) == [([[0.0, 0.0]], 3)] * 2

@@ -19,6 +19,8 @@ def train(model: torch.nn.Module) -> None:
     with optimizer.skip_synchronize():
         optimizer.step()
     optimizer.set_backward_passes_per_step(2)
+    with hvd.no_sync(optimizer):
+        assert_type(hvd.average_metrics({"loss": torch.zeros(1)}), dict[str, float])
     assert_type(optimizer.submitted_bytes, int)
     torch.optim.lr_scheduler.StepLR(optimizer, 1)
 

@@ -1,5 +1,7 @@
 """A user's program with every name that all packages have. Read by type checkers, see type_checks.py; never run."""
 
+from pathlib import Path
+
 import farandole as hvd
 from typing_extensions import assert_type
 
@@ -51,6 +53,13 @@ def objects(options: dict[str, float]) -> None:
     assert_type(hvd.broadcast_object(mine, 0, name="options"), dict[str, float])
     received: dict[str, float] = hvd.broadcast_object(None, 0)
     assert_type(hvd.allgather_object(received, name="all"), list[dict[str, float]])
+
+
+def metrics_and_checkpoints(loss: float, path: Path) -> dict[str, float]:
+    assert_type(hvd.average_metrics(loss, weight=32), float)
+    hvd.save_checkpoint(path, lambda written: Path(written).write_text("3"))
+    assert_type(hvd.load_checkpoint(str(path), len, root_rank=0), int)
+    return hvd.average_metrics({"loss": loss, "steps": 3}, name="epoch", process_set=hvd.global_process_set)
 
 
 def handles(one: hvd.Handle[float], two: hvd.Handle[list[float]]) -> None:

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from farandole._api.errors import MismatchError
+from farandole._api.metrics import average_metrics
 from farandole._api.objects import allgather_object
 from farandole._keras.exchange import Framework
 from farandole._keras.learning_rate import Schedule, Warmup
@@ -138,16 +139,13 @@ class MetricAveraging:
         if size() == 1 or logs is None:
             return
         mine = {key: float(value) for key, value in logs.items() if _is_number(value)}
-        everywhere = allgather_object(mine, name="metrics of the epoch")
-        for other, theirs in enumerate(everywhere):
-            if theirs.keys() != everywhere[0].keys():
-                raise MismatchError(
-                    f"after epoch {epoch + 1} the ranks have other metrics to average: rank 0 has "
-                    f"{_listed(everywhere[0])}, and rank {other} has {_listed(theirs)}; compile the model alike on all "
-                    "ranks, and give all or none validation_data"
-                )
-        for key in mine:
-            logs[key] = sum(theirs[key] for theirs in everywhere) / len(everywhere)
+        try:
+            logs.update(average_metrics(mine, name="metrics of the epoch"))
+        except MismatchError as error:
+            raise MismatchError(
+                f"after epoch {epoch + 1}: {error}, so compile the model alike on all ranks, and give all or none "
+                "validation_data"
+            ) from None
 
 
 class BestOnly:
@@ -235,10 +233,6 @@ def _variables(optimizer: Any) -> list[Any]:
 
 def _is_number(value: Any) -> bool:
     return not isinstance(value, str) and (hasattr(value, "__float__") or hasattr(value, "__index__"))
-
-
-def _listed(metrics: dict[str, float]) -> str:
-    return ", ".join(metrics) or "none"
 
 
 _said: set[str] = set()

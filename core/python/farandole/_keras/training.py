@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+from farandole._api.errors import ArgumentError
 from farandole._api.ops import Average, ReduceOp
 from farandole._api.process_sets import ProcessSet
 from farandole._keras.arguments import Groups, check_op, chosen_groups, take_optimizer_options, with_local_layers
@@ -31,6 +33,7 @@ class Training(NamedTuple):
     DistributedOptimizer: Function
     PartialDistributedOptimizer: Function
     load_model: Function
+    no_sync: Function
 
 
 def training(keras: Any, framework: Framework) -> Training:
@@ -38,7 +41,7 @@ def training(keras: Any, framework: Framework) -> Training:
     distributed = _distributed_optimizer(keras, framework)
     partial = with_local_layers(distributed, "register_local_var", drop="num_groups", example=_EXAMPLE_OF_PARTIAL)
     partial.__name__ = "PartialDistributedOptimizer"
-    return Training(distributed, partial, _load_model(keras, framework, distributed))
+    return Training(distributed, partial, _load_model(keras, framework, distributed), _no_sync())
 
 
 def _distributed_optimizer(keras: Any, framework: Framework) -> Function:
@@ -114,6 +117,30 @@ def _distributed_optimizer(keras: Any, framework: Framework) -> Function:
         return distribute(keras, optimizer, framework.exchange(options))
 
     return DistributedOptimizer
+
+
+def _no_sync() -> Function:
+    def no_sync(optimizer: object) -> AbstractContextManager[None]:
+        """Refused for optimizers of Keras, which reduce when they apply gradients, perhaps in a compiled step.
+
+        `DistributedOptimizer(optimizer, backward_passes_per_step=n)` adds the gradients of n batches up and sends once;
+        with `average_aggregated_gradients=True` the step is that of one batch of all.
+
+        Raises:
+            ArgumentError: always.
+
+        Example:
+            >>> hvd.no_sync(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+                ...
+            farandole.ArgumentError: Keras has no place for no_sync(), ...
+        """
+        raise ArgumentError(
+            "Keras has no place for no_sync(), since a compiled training step would not see it: give "
+            "DistributedOptimizer(optimizer, backward_passes_per_step=n), which adds up n passes and sends once"
+        )
+
+    return no_sync
 
 
 def _load_model(keras: Any, framework: Framework, distributed: Function) -> Function:

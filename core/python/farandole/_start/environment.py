@@ -234,9 +234,15 @@ def status_file() -> str:
     return os.environ.get("FARANDOLE_STATUS_FILE", "")
 
 
+def log_level() -> str:
+    """The level of FARANDOLE_LOG_LEVEL, as Python's logging names it; WARNING where it is not set."""
+    level = os.environ.get("FARANDOLE_LOG_LEVEL", "").upper()
+    return level if level in ("ERROR", "INFO", "DEBUG") else "WARNING"
+
+
 def shows_details() -> bool:
     """FARANDOLE_LOG_LEVEL is info or debug: tracebacks are shown that repeat another rank's failure."""
-    return os.environ.get("FARANDOLE_LOG_LEVEL", "").lower() in ("info", "debug")
+    return log_level() in ("INFO", "DEBUG")
 
 
 def backends() -> list[str]:

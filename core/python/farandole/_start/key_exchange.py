@@ -18,7 +18,6 @@ import os
 import select
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from pathlib import Path
 
 from farandole._api.errors import DeadlineError
 from farandole._start.environment import OURS
+from farandole._start.log import logger
 
 KEY_BYTES = 32
 ANSWER_S = 5.0  # the others wait so much longer than rank 0, which then tells them who did not come
@@ -237,4 +237,4 @@ class Reminder:
             )
         if now > self._due:
             self._due = deadline
-            print(f"farandole: {text()}", file=sys.stderr, flush=True)
+            logger.warning(text())

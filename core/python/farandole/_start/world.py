@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-import sys
 import threading
 from collections.abc import Callable
 
@@ -12,7 +11,7 @@ from farandole._api import process_sets
 from farandole._api.errors import not_initialized
 from farandole._runtime import clock, recording
 from farandole._runtime.native import core
-from farandole._start import bootstrap, communicators, ending, environment, key_exchange
+from farandole._start import bootstrap, communicators, ending, environment, key_exchange, log
 
 
 class _State:
@@ -67,9 +66,10 @@ def init(comm: object = None, process_sets: object = None) -> None:
         if communicator:
             _enter(None, process_sets, communicator)
             return
+        log.configure()
         found = _state.told or environment.discover()
         if doubt := environment.doubt(found):
-            print(f"farandole warning: {doubt}", file=sys.stderr, flush=True)
+            log.logger.warning(doubt)
         _enter(found, process_sets)
 
 

@@ -51,7 +51,7 @@ from farandole_mxnet._operations import (
     reducescatter,
 )
 from farandole_mxnet._optimizer import DistributedOptimizer
-from farandole_mxnet._trainer import DistributedTrainer
+from farandole_mxnet._trainer import DistributedTrainer, no_sync
 
 __version__ = _fit.VERSION
 
@@ -71,6 +71,7 @@ __all__ = [
     "grouped_allreduce_",
     "grouped_reducescatter",
     "init",
+    "no_sync",
     "reducescatter",
     "shutdown",
 ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import mxnet as mx
-from farandole import ProcessSet
+from farandole import ArgumentError, ProcessSet
 from farandole.plugin import extend
 
 from farandole_mxnet._adapter import NDArray
@@ -65,6 +66,7 @@ class Distributed:
     _farandole: Reduction
     _farandole_checked = False
     _farandole_inside = False  # update_multi_precision calls update
+    _farandole_pauses = False  # `no_sync`
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         self._farandole_update(super().update, index, weight, grad, state)  # type: ignore[misc]
@@ -75,6 +77,7 @@ class Distributed:
     def _farandole_update(self, update: Any, index: Any, weight: Any, grad: Any, state: Any) -> None:
         is_outermost = not self._farandole_inside
         if is_outermost:
+            check_not_paused(self)
             self._farandole_check()
             self._farandole.reduce(_listed(index), _listed(grad))
             self._farandole_inside = True
@@ -103,6 +106,31 @@ class Distributed:
     def __reduce__(self) -> tuple[Any, ...]:
         """A Trainer saves its optimizer with the states."""
         return _restored, (_users_class(self), self._farandole), self.__getstate__()  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def pausing(subject: Any, parameters: Any) -> Iterator[None]:
+    """`no_sync` of an optimizer or a trainer, whose parameters these are where it knows them."""
+    overwritten = [each.name for each in parameters if each.grad_req == "write"]
+    if overwritten:
+        raise ArgumentError(
+            f"the gradient of {overwritten[0]} is overwritten by each backward(), not added to: call "
+            "net.collect_params().setattr('grad_req', 'add') before, and their zero_grad() after each step"
+        )
+    before, subject._farandole_pauses = subject._farandole_pauses, True
+    try:
+        yield
+    finally:
+        subject._farandole_pauses = before
+
+
+def check_not_paused(subject: Any) -> None:
+    """Raise ValueError inside of `no_sync`."""
+    if subject._farandole_pauses:
+        raise ValueError(
+            "the gradients were to be averaged inside no_sync(), where they stay this rank's own: leave no_sync() "
+            "before step() or update()"
+        )
 
 
 def check_contexts(parameters: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 import mxnet as mx
 from farandole import ProcessSet
@@ -12,7 +13,7 @@ from farandole.plugin import Compressor
 from farandole_mxnet._adapter import NDArray
 from farandole_mxnet._gradients import Reduction
 from farandole_mxnet._operations import Compression
-from farandole_mxnet._optimizer import Distributed, check_contexts
+from farandole_mxnet._optimizer import Distributed, check_contexts, check_not_paused, pausing
 from farandole_mxnet._private import parameters_of
 
 
@@ -33,6 +34,8 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         >>> net.weight.data().asnumpy().tolist()
         [[-0.5]]
     """
+
+    _farandole_pauses = False  # `no_sync`
 
     def __init__(
         self,
@@ -74,6 +77,46 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         self._reduction = Reduction(gradient_predivide_factor, num_groups, process_set, compression, prefix or "")
 
     def _allreduce_grads(self) -> None:
+        check_not_paused(self)
         wanted = [(i, parameter) for i, parameter in enumerate(parameters_of(self)) if parameter.grad_req != "null"]
         gradients = [parameter.list_grad()[0] for _, parameter in wanted]
         self._reduction.reduce([i for i, _ in wanted], gradients)
+
+
+def no_sync(trainer: object) -> AbstractContextManager[None]:
+    """A context in which backward adds to the gradients and nothing is sent, to accumulate over several batches.
+
+    MXNet's backward adds only where `grad_req` is "add", and sends nothing by itself: the context checks the one, and
+    refuses `step()`, `allreduce_grads()` and `update()` inside. After the last batch `step()` averages the sums; call
+    `zero_grad()` of the parameters after it.
+
+    Args:
+        trainer: a DistributedTrainer, or an optimizer that DistributedOptimizer has returned.
+
+    Raises:
+        ValueError: something else, parameters whose gradients backward overwrites, or, from the call itself, a step
+            inside.
+
+    Example:
+        >>> net = mx.gluon.nn.Dense(1, in_units=1, use_bias=False, weight_initializer="zeros")
+        >>> net.initialize()
+        >>> net.collect_params().setattr("grad_req", "add")
+        >>> trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 1.0})
+        >>> def backward(number):
+        ...     with mx.autograd.record():
+        ...         loss = net(mx.nd.ones((1, 1)) * number)
+        ...     loss.backward()
+        >>> with hvd.no_sync(trainer):
+        ...     backward(hvd.rank())
+        >>> backward(2)
+        >>> trainer.step(batch_size=1)  # by the average of 0 + 2 and 1 + 2
+        >>> net.weight.data().asnumpy().tolist()
+        [[-2.5]]
+    """
+    if isinstance(trainer, DistributedTrainer):
+        return pausing(trainer, parameters_of(trainer))
+    if isinstance(trainer, Distributed):
+        return pausing(trainer, trainer.param_dict.values())  # type: ignore[attr-defined]
+    raise ValueError(
+        f"no_sync() takes a DistributedTrainer, or what DistributedOptimizer has returned, not {type(trainer).__name__}"
+    )

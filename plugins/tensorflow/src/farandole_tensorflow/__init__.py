@@ -50,7 +50,7 @@ from farandole_tensorflow._operations import (
     join,
     reducescatter,
 )
-from farandole_tensorflow._optimizer import DistributedOptimizer
+from farandole_tensorflow._optimizer import DistributedOptimizer, no_sync
 from farandole_tensorflow._places import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
 from farandole_tensorflow._tape import DistributedGradientTape, PartialDistributedGradientTape
 from farandole_tensorflow._variables import (
@@ -87,6 +87,7 @@ __all__ = [
     "join",
     "local_rank_op",
     "local_size_op",
+    "no_sync",
     "process_set_included_op",
     "rank_op",
     "reducescatter",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 import tensorflow as tf
-from farandole import Adasum, Average, ProcessSet, ReduceOp
+from farandole import Adasum, ArgumentError, Average, ProcessSet, ReduceOp
 from farandole.plugin import (
     Compressor,
     ExchangeOptions,
@@ -100,6 +101,29 @@ def DistributedOptimizer(  # the name that Horovod's users know
     extend(wrapped, AdasumDistributed if op == Adasum else Distributed)
     wrapped._farandole = exchange
     return cast(Optimizer, wrapped)
+
+
+def no_sync(optimizer: object) -> AbstractContextManager[None]:
+    """Refused for optimizers and tapes of TensorFlow, whose steps may be compiled before the context is entered.
+
+    `DistributedOptimizer(optimizer, backward_passes_per_step=n)` adds the gradients of n batches up and sends once. A
+    loop of its own adds up what a plain tf.GradientTape returns, and gives the sums to the distributed optimizer's
+    `apply_gradients`, which sends them.
+
+    Raises:
+        ArgumentError: always.
+
+    Example:
+        >>> hvd.no_sync(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        farandole.ArgumentError: TensorFlow has no place for no_sync(), ...
+    """
+    raise ArgumentError(
+        "TensorFlow has no place for no_sync(), since a compiled training step would not see it: give "
+        "DistributedOptimizer(optimizer, backward_passes_per_step=n), or add up the gradients of a plain "
+        "tf.GradientTape and give the sums to the distributed optimizer's apply_gradients, which sends them"
+    )
 
 
 class Distributed:

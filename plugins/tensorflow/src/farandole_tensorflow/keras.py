@@ -46,7 +46,7 @@ class _TensorFlow:
 
 
 _built = _build_keras(_tf.keras, _TensorFlow(), __name__)
-DistributedOptimizer, PartialDistributedOptimizer, load_model = _built.training
+DistributedOptimizer, PartialDistributedOptimizer, load_model, no_sync = _built.training
 allgather, allreduce, broadcast, reducescatter = _built.values
 callbacks = _built.callbacks
 

@@ -22,7 +22,7 @@ from farandole_torch import (  # noqa: F401  # the former refuses versions that 
 from farandole_torch._adapter import collectives as _collectives
 from farandole_torch._broadcasting import broadcast_optimizer_state
 from farandole_torch._normalization import SyncBatchNorm
-from farandole_torch._optimizer import DistributedOptimizer
+from farandole_torch._optimizer import DistributedOptimizer, no_sync
 from farandole_torch.mpi_ops import *  # noqa: F403
 
 broadcast_parameters = _collectives.broadcast_parameters
@@ -35,5 +35,6 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "mpi_ops",
+    "no_sync",
 ]
 __all__ += mpi_ops.__all__

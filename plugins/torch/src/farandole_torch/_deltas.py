@@ -58,6 +58,7 @@ class Deltas:
         self._agreement = Agreement(process_set)
         self._required: Required = ()  # in the step that is under way
         self._taken: set[int] = set()  # indices of parameters
+        self.pauses = False  # `no_sync`: only a step inside is refused, since gradients are each rank's own anyway
         self.has_lost = False  # another optimizer has taken a parameter
         self.in_flight = False  # the optimizer has stepped, and what it has changed is being combined
         self._is_alone = True
@@ -178,6 +179,11 @@ class Deltas:
 
     def _before_step(self) -> None:
         self._check_complete("step()")
+        if self.pauses:
+            raise ValueError(
+                "step() came inside no_sync(), and with op=Adasum it reduces what it has changed: leave no_sync() "
+                "before the last backward() of a step"
+            )
         if self.has_lost:
             check_owned({self._names[i]: self._parameters[i] for i in self._taken}, self)
         self._take()

@@ -117,6 +117,48 @@ def DistributedOptimizer(  # the name that Horovod's users know
     return cast(Distributed, optimizer)
 
 
+@contextlib.contextmanager
+def no_sync(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """A context in which backward adds to the gradients and sends nothing, to accumulate over several batches.
+
+    Backward passes inside are not counted. The first one after it sends the gradients with what was added inside, those
+    of parameters that it does not reach included: with n batches, n - 1 inside, the step is that of one batch of all if
+    each loss is divided by n. `zero_grad()` comes before the first.
+
+    Args:
+        optimizer: a distributed optimizer, of any `op`. In a world of one nothing is added.
+
+    Raises:
+        ValueError: another optimizer; gradients are on their way, since `backward()` was followed by no `step()`; or,
+            from the calls themselves, `step()`, `synchronize()` or a GradScaler's `unscale_()` inside.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(2))
+        >>> optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
+        >>> with hvd.no_sync(optimizer):
+        ...     (weight * hvd.rank()).sum().backward()
+        >>> (weight * 2).sum().backward()
+        >>> optimizer.step()  # by the average of 0 + 2 and 1 + 2
+        >>> weight.tolist()
+        [-2.5, -2.5]
+    """
+    if not isinstance(optimizer, Distributed):
+        raise ValueError(
+            f"no_sync() takes an optimizer that DistributedOptimizer has returned, not {type(optimizer).__name__}"
+        )
+    watching = optimizer._farandole
+    if watching.in_flight:
+        raise ValueError(
+            "no_sync() came between backward() and step(), while gradients are being reduced: call it before the first "
+            "backward(), or call synchronize() first"
+        )
+    before, watching.pauses = watching.pauses, True
+    try:
+        yield
+    finally:
+        watching.pauses = before
+
+
 class Distributed(_Optimizer):  # type: ignore[misc, unused-ignore]  # torch is not read
     """The additions of a distributed optimizer; mixed into the user's class."""
 

@@ -35,6 +35,7 @@ class Reduction:
     ) -> None:
         """The reducer, which is told the same, follows: see `start`."""
         self.skips = False  # steps reduce nothing
+        self.pauses = False  # `no_sync`: backward adds to gradients that stay this rank's own
         self.synchronized = False  # reduced since the last backward
         self._parameters, self._names = list(parameters), list(names)
         self._op, self._process_set = op, process_set
@@ -64,6 +65,11 @@ class Reduction:
         """Reduce all gradients and wait for them."""
         if self._is_alone:
             return
+        if self.pauses:
+            raise ValueError(
+                "the gradients were to be reduced inside no_sync(), where they stay this rank's own: leave no_sync() "
+                "before the last backward() of a step, and call step(), synchronize() and unscale_() after it"
+            )
         if self.has_lost:
             check_owned({self._names[i]: self._parameters[i] for i in self._hooked}, self)
         self._watch()
@@ -148,7 +154,7 @@ class Reduction:
             raise ValueError(
                 "step() under skip_synchronize() came while gradients are being reduced: call synchronize() before it"
             )
-        if not self.skips and not self.synchronized:
+        if self.pauses or (not self.skips and not self.synchronized):
             self.synchronize()
         self.synchronized = False
 
@@ -214,7 +220,7 @@ class Reduction:
     def accumulated(self, index: int) -> None:
         """Backward has added to the gradient."""
         self.synchronized = False
-        if not self.has_lost:
+        if not self.has_lost and not self.pauses:
             if self._required is None:
                 self._begin()
             gradient = self._gradient(index)

@@ -67,7 +67,7 @@ class _PyTorch:
 
 
 _built = _build_keras(keras, _PyTorch(), __name__)
-DistributedOptimizer, PartialDistributedOptimizer, load_model = _built.training
+DistributedOptimizer, PartialDistributedOptimizer, load_model, no_sync = _built.training
 allgather, allreduce, broadcast, reducescatter = _built.values
 callbacks = _built.callbacks
 
