@@ -22,5 +22,8 @@ CPP_TOOLS = ["cmake==4.4.4", "ninja==1.13.2"]
 TEST_TOOLS = ["pytest==9.2.0", "pytest-timeout==2.4.0", "scikit-learn>=1.5", "tqdm>=4.60", "rich>=13", "PyYAML>=6"]
 NOTEBOOKS = ("nbclient>=0.10", "ipykernel>=6")  # for tests/launch/test_notebook.py
 MANIFESTS = ("kubernetes-validate==1.37.0", "kubeflow-trainer-api==2.3.0")  # schemas, for tests of Kubernetes
+# The site of docs/; griffelib reads the sources, ruff breaks signatures into lines.
+DOCS = ["mkdocs==1.6.1", "mkdocs-material==9.8.2", "mkdocstrings==1.0.8", "mkdocstrings-python==2.0.11"]
+DOCS += ["griffelib==2.4.1", "pymdown-extensions==13.1.2", "click>=8.1", LINTERS[0]]
 KERAS = "keras>=3"  # on PyTorch
 ML_DTYPES = "ml_dtypes>=0.5"  # TensorFlow asks for another
