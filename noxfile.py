@@ -46,7 +46,7 @@ from dev.environments import (
 )
 from dev.jobs import Job, run_jobs, step
 from dev.leftovers import own_folder
-from dev.pins import LINTERS, MPI, MXNET, MXNET_PYTHON, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
+from dev.pins import DOCS, LINTERS, MPI, MXNET, MXNET_PYTHON, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
 from dev.release import NATIVE, Release
 from dev.release_check import check
 from dev.suites import INTEGRATIONS, LONG, NEWEST, OLDEST, PROGRAMS, SUITES, Runs, chosen, runs_of
@@ -397,6 +397,18 @@ def bench_tensorflow(session: nox.Session) -> None:
         fit = partial(measure_plugin, session, beside, 2, "fit.py", *more, *strategy)
         jobs[f"model.fit, {beside.called}"] = Job(fit)
     run_jobs(session, jobs, most=1)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site of docs/ into .nox/site, every warning an error; no framework is installed for it."""
+    env = Environment(session, "docs")
+    env.require("the site's tools", DOCS, "about 40 MB, half a minute")
+    with step("Building the site", "10 to 20 s"):
+        path = os.pathsep.join([str(ROOT / ".ci" / "site"), str(ROOT / "core" / "python")])
+        settings = {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": path}
+        env.run("mkdocs", "build", "--config-file", ".ci/site/mkdocs.yml", silent=True, variables=settings)
+    print("==> .nox/site: python3 -m http.server --bind 127.0.0.1 --directory .nox/site", flush=True)
 
 
 @nox.session

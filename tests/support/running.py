@@ -12,7 +12,8 @@ import pytest
 from farandole._start.environment import without_launchers
 from farandole.testing import spawn
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 LIMIT_S = 240
 LONG = bool(os.environ.get("FARANDOLE_LONG"))
 EPOCHS = 30 if LONG else 8  # of the digits: what the examples do by default, or what is enough to see that they learn
@@ -47,3 +48,32 @@ def accuracy(lines: list[str]) -> float:
     assert match, lines
     assert len([line for line in lines if "accuracy" in line]) == 1
     return float(match[1])
+
+
+def scripts(page: str) -> list[str]:
+    """The blocks of Python of a page, each of which is a complete script."""
+    found = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert found, f"{page} has no script"
+    return found
+
+
+def fitted_line(half_of_square: bool) -> tuple[float, float]:
+    """(slope, mean loss of the last epoch) of 3 x - 2 on 64 points: 3 epochs of SGD with batches of 16, rate 0.1."""
+    x = [place / 64 for place in range(64)]
+    factor = 1 if half_of_square else 2
+    slope = height = 0.0
+    losses: list[float] = []
+    for start in [*range(0, 64, 16)] * 3:
+        batch = x[start : start + 16]
+        errors = [slope * each + height - (3 * each - 2) for each in batch]
+        losses.append(factor / 2 * sum(error * error for error in errors) / 16)
+        slope -= 0.1 * factor * sum(error * each for error, each in zip(errors, batch, strict=True)) / 16
+        height -= 0.1 * factor * sum(errors) / 16
+    return slope, sum(losses[-4:]) / 4
+
+
+def written(script: str, folder: Path) -> Path:
+    """The script as a file."""
+    file = folder / "train.py"
+    file.write_text(script, encoding="utf-8")
+    return file

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from farandole import testing
 from farandole.testing import spawn
-from running import EPOCHS, EXAMPLES, LIMIT_S, LONG, accuracy, forked, launched, run
+from running import EPOCHS, EXAMPLES, LIMIT_S, LONG, accuracy, fitted_line, forked, launched, run, scripts, written
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -91,6 +91,14 @@ def test_resnet_refuses_float16_without_a_gpu():
     assert output.splitlines() == [
         "resnet_imagenet.py: MXNet computes float16 on GPUs only, and there is none: leave --dtype out"
     ]
+
+
+if LONG:
+
+    def test_the_script_of_the_page_for_users_of_a_kvstore_takes_the_steps_of_one_process(tmp_path):
+        _, ours = scripts("docs/guide/coming-from-mxnet-kvstore.md")
+        lines = run([*launched(2), written(ours, tmp_path)], tmp_path)
+        assert lines[-1] == f"[0] weight {fitted_line(half_of_square=True)[0]:.4f}"
 
 
 def write_records(path, images):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from farandole import testing
-from running import EPOCHS, EXAMPLES, LONG, accuracy, forked, launched, run
+from running import EPOCHS, EXAMPLES, LONG, accuracy, fitted_line, forked, launched, run, scripts, written
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -31,6 +31,14 @@ def test_digits(tmp_path, launcher, name):
     lines = started(launcher, tmp_path, TENSORFLOW / f"{name}_digits.py", "--epochs", str(EPOCHS))
     assert accuracy(lines) >= 0.96
     assert [path.name for path in tmp_path.iterdir()] == [SAVED[name]]
+
+
+if LONG:
+
+    def test_the_script_of_the_page_for_users_of_a_strategy_takes_the_steps_of_one_process(tmp_path):
+        _, ours = scripts("docs/guide/coming-from-tensorflow.md")
+        lines = run([*launched(2), written(ours, tmp_path)], tmp_path, **QUIET)
+        assert lines[-1] == f"[0] loss {fitted_line(half_of_square=False)[1]:.4f}"
 
 
 @pytest.mark.parametrize("launcher", USED)

@@ -1,11 +1,12 @@
 """Every example runs, and learns, on several workers; FARANDOLE_LONG=1: on other numbers of them, too."""
 
 import json
+import re
 import sys
 
 import pytest
 from farandole import testing
-from running import EPOCHS, EXAMPLES, LONG, accuracy, forked, launched, run
+from running import EPOCHS, EXAMPLES, LONG, accuracy, forked, launched, run, scripts, written
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -56,6 +57,29 @@ if LONG:
     @pytest.mark.parametrize("command", [launched(2), TORCHRUN], ids=["farandole run", "torchrun"])
     def test_ddp_by_its_launchers(tmp_path, command):
         check_ddp(run([*command, EXAMPLES / "torch" / "ddp.py"], tmp_path))
+
+
+if LONG:
+
+    def test_the_script_of_the_readme(tmp_path):
+        (script,) = scripts("README.md")
+        lines = run([*launched(2), written(script, tmp_path)], tmp_path)
+        rows = [
+            re.fullmatch(r"\[(\d)\] loss 0\.4\d\d of rank \1's data; sum of weights (-?\d\.\d{4})", each)
+            for each in lines
+        ]
+        assert len(rows) == 2
+        assert all(rows), lines
+        assert rows[0][2] == rows[1][2]
+
+    def test_the_scripts_of_the_page_for_users_of_ddp_print_the_same_loss(tmp_path):
+        theirs, ours = scripts("docs/guide/coming-from-ddp.md")
+        (loss,) = run([*TORCHRUN, written(theirs, tmp_path)], tmp_path)
+        assert re.fullmatch(r"loss \d\.\d{4}", loss)
+        with_our_backend = theirs.replace('"gloo"', '"farandole"')
+        assert run([*launched(2), written(with_our_backend, tmp_path)], tmp_path) == [f"[0] {loss}"]
+        assert run([*launched(2), written(ours, tmp_path)], tmp_path) == [f"[0] {loss}"]
+        assert run([*TORCHRUN, written(ours, tmp_path)], tmp_path) == [loss]
 
 
 @pytest.mark.parametrize("ranks", [2, *([1] if LONG else [])])

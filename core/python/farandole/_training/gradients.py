@@ -175,7 +175,7 @@ class GradientReducer(Generic[T]):
             gradient_of: gives the gradient of an index that `ready` has not handed over.
 
         Raises:
-            The first error of the operations, after all are complete; the reducer can be used again.
+            FarandoleError: the first error of the operations, after all are complete; the reducer can be used again.
             KeyboardInterrupt: `finish` can be called again, and waits for what is still on its way.
         """
         self._holds = False
