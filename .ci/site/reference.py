@@ -50,6 +50,7 @@ PAGES = (
             "Ranks": ["rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous"],
             "Reductions": ["ReduceOp", "Average", "Sum", "Min", "Max", "Product", "Adasum"],
             "Objects and order": ["allgather_object", "broadcast_object", "barrier", "join"],
+            "Metrics and checkpoints": ["average_metrics", "save_checkpoint", "load_checkpoint"],
             "Handles": ["Handle", "poll", "synchronize"],
             "Process sets": [
                 "ProcessSet",
@@ -100,7 +101,13 @@ PAGES = (
     Page(
         "farandole_torch",
         {
-            "Training": ["DistributedOptimizer", "broadcast_parameters", "broadcast_optimizer_state", "SyncBatchNorm"],
+            "Training": [
+                "DistributedOptimizer",
+                "broadcast_parameters",
+                "broadcast_optimizer_state",
+                "no_sync",
+                "SyncBatchNorm",
+            ],
             "Start": ["init"],
             "Reductions": [*_REDUCING, *_REDUCING_ASYNC, *_with_async(_SCATTERING), "sparse_allreduce_async"],
             "Gathering": _with_async(_GATHERING),
@@ -111,9 +118,19 @@ PAGES = (
         _CORE + " The backend of `torch.distributed` has [a section in the guide](../guide/torch.md#torchdistributed).",
     ),
     Page(
+        "farandole_torch.lightning",
+        {"Lightning": ["FarandoleStrategy", "FarandoleFabricStrategy", "FarandoleEnvironment"]},
+        "[The guide](../guide/integrations.md) has the scripts. Importing the module registers the strategy `farandole`.",
+    ),
+    Page(
         "farandole_tensorflow",
         {
-            "Training": ["DistributedOptimizer", "DistributedGradientTape", "PartialDistributedGradientTape"],
+            "Training": [
+                "DistributedOptimizer",
+                "DistributedGradientTape",
+                "PartialDistributedGradientTape",
+                "no_sync",
+            ],
             "Variables": [
                 "broadcast_variables",
                 "broadcast_",
@@ -133,7 +150,7 @@ PAGES = (
     Page(
         "farandole_mxnet",
         {
-            "Training": ["DistributedTrainer", "DistributedOptimizer", "broadcast_parameters"],
+            "Training": ["DistributedTrainer", "DistributedOptimizer", "broadcast_parameters", "no_sync"],
             "Start and end": ["init", "shutdown"],
             "Reductions": [*_REDUCING, *_SCATTERING],
             "Gathering": _GATHERING,
@@ -145,7 +162,7 @@ PAGES = (
     Page(
         "farandole.keras",
         {
-            "Training": ["DistributedOptimizer", "PartialDistributedOptimizer", "load_model"],
+            "Training": ["DistributedOptimizer", "PartialDistributedOptimizer", "load_model", "no_sync"],
             "Callbacks": [
                 "callbacks.BroadcastGlobalVariablesCallback",
                 "callbacks.MetricAverageCallback",

@@ -40,7 +40,7 @@ class RendezvousSimulation {
   // How each rank ended.
   std::string Story() const;
 
-  // What a rank has sent and received on its control connection.
+  // The messages of a rank's control connection.
   struct Traffic {
     size_t sent_messages = 0, sent_bytes = 0, received_messages = 0, received_bytes = 0;
   };
