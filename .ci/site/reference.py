@@ -120,7 +120,7 @@ PAGES = (
     Page(
         "farandole_torch.lightning",
         {"Lightning": ["FarandoleStrategy", "FarandoleFabricStrategy", "FarandoleEnvironment"]},
-        "[The guide](../guide/integrations.md) has the scripts. Importing the module registers the strategy `farandole`.",
+        "[The guide](../guide/integrations.md) has scripts. Importing the module registers the strategy `farandole`.",
     ),
     Page(
         "farandole_tensorflow",
