@@ -258,6 +258,7 @@ HOMES |= {
         "callbacks.LearningRateWarmupCallback": "farandole._keras.learning_rate:Warmup",
         "callbacks.MetricAverageCallback": "farandole._keras.callbacks:MetricAveraging",
         "load_model": "farandole._keras.training:_load_model.load_model",
+        "no_sync": "farandole._keras.training:_no_sync.no_sync",
         "reducescatter": "farandole._keras.values:values.reducescatter",
     }.items()
 }
