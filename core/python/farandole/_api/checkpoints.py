@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -117,6 +115,9 @@ def _that_travels(error: Exception) -> Exception:
 
 
 def _write(target: Path, save: Callable[[str], object]) -> None:
+    import shutil  # with tempfile, 15 modules that `import farandole` does without
+    import tempfile
+
     if not callable(save):
         raise ArgumentTypeError(
             f"save_checkpoint takes a function that writes to a path, not a {type(save).__name__}: give it, say, "
