@@ -10,7 +10,7 @@ from typing import NamedTuple
 import mpis
 from lab import Lab
 
-LAUNCHERS = ("farandole run", "torchrun", "openmpi", "mpich", "slurm")
+LAUNCHERS = ("farandole run", "torchrun", "openmpi", "mpich", "slurm", "srun")
 LIMIT_S = 280.0
 _OURS = (sys.executable, "-m", "farandole.launch", "run")
 
@@ -31,8 +31,8 @@ def run(launcher: str, lab: Lab, folder: Path, script: Sequence[str | Path], **v
     words = list(map(str, script))
     if launcher == "torchrun":
         return _torchrun(lab, words, variables)
-    if launcher == "slurm":
-        return [_in_an_allocation(lab, folder, words, variables)]
+    if launcher in ("slurm", "srun"):
+        return [_by_slurm(lab, folder, words, variables, starts_ranks=launcher == "srun")]
     if launcher == "farandole run":
         command = [*_OURS, "-H", "h0:2,h1:2", sys.executable]
         variables = {**variables, "FARANDOLE_SSH": " ".join(lab.ssh_command)}
@@ -73,10 +73,13 @@ def _mpirun(lab: Lab, kind: str, folder: Path) -> list[str]:
     return [program, *options, "-n", "4"]
 
 
-def _in_an_allocation(lab: Lab, folder: Path, words: list[str], variables: dict[str, str]) -> Ended:
+def _by_slurm(lab: Lab, folder: Path, words: list[str], variables: dict[str, str], *, starts_ranks: bool) -> Ended:
+    """By `farandole run` in an allocation, or with `srun` as the launcher of the ranks."""
     from test_slurm_steps import running_slurm
 
+    environment = _environment(variables)
+    ours = ["salloc", "-N2", "--ntasks-per-node=2", "--quiet", *environment, *_OURS]
+    srun = [*environment, "srun", "-N2", "-n4", "--mpi=pmi2", "--quiet"]
     with running_slurm(lab, folder) as slurm:
-        command = ["salloc", "-N2", "--ntasks-per-node=2", "--quiet", *_environment(variables), *_OURS, sys.executable]
-        done = slurm.run(*command, *words, timeout=LIMIT_S)
+        done = slurm.run(*(srun if starts_ranks else ours), sys.executable, *words, timeout=LIMIT_S)
     return Ended(done.returncode, done.stdout, done.stderr)
