@@ -26,7 +26,6 @@ from pathlib import Path
 
 from farandole._api.errors import DeadlineError
 from farandole._start.environment import OURS
-from farandole._start.log import logger
 
 KEY_BYTES = 32
 ANSWER_S = 5.0  # the others wait so much longer than rank 0, which then tells them who did not come
@@ -237,4 +236,6 @@ class Reminder:
             )
         if now > self._due:
             self._due = deadline
+            from farandole._start.log import logger  # with logging, which `import farandole` does without
+
             logger.warning(text())

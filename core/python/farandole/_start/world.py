@@ -11,7 +11,7 @@ from farandole._api import process_sets
 from farandole._api.errors import not_initialized
 from farandole._runtime import clock, recording
 from farandole._runtime.native import core
-from farandole._start import bootstrap, communicators, ending, environment, key_exchange, log
+from farandole._start import bootstrap, communicators, ending, environment, key_exchange
 
 
 class _State:
@@ -62,11 +62,13 @@ def init(comm: object = None, process_sets: object = None) -> None:
             if process_sets and process_sets != "dynamic":
                 raise ValueError("farandole is initialized already: call add_process_set with each of the process sets")
             return
+        from farandole._start import log  # with logging, which `import farandole` does without
+
+        log.configure()
         communicator = _checked_communicator(comm)
         if communicator:
             _enter(None, process_sets, communicator)
             return
-        log.configure()
         found = _state.told or environment.discover()
         if doubt := environment.doubt(found):
             log.logger.warning(doubt)
