@@ -28,8 +28,8 @@ def test_a_function_fills_the_allocation(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     with running_slurm(lab, tmp_path) as slurm:
         done = slurm.run("salloc", "-N2", "--ntasks-per-node=2", "--quiet", sys.executable, tmp_path / "train.py")
-        left = slurm.run("squeue", "-h").stdout
-    assert (done.returncode, done.stderr, left) == (0, "", "")
+        slurm.await_end_of_jobs()
+    assert (done.returncode, done.stderr) == (0, "")
     results, here, nested, refusal = done.stdout.splitlines()
     assert results == str([(rank, f"h{rank // 2}", [10, 11, 12, 13]) for rank in range(4)])
     assert here == str(["h0"] * 3) and nested == str(["h1"] * 2)
