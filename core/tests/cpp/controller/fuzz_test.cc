@@ -59,7 +59,7 @@ Lead LeadOf(int id, const Layout& layout) {
           0,
           static_cast<uint32_t>(signature.CountsPerRank(layout.size())),
           path,
-          path == PathKind::kCells ? signature.TotalBytes() : 0,
+          path == PathKind::kCells || CollectsInCells(path, layout) ? signature.TotalBytes() : 0,
           span_bytes > 0 ? id * 4096 : -1,
           span_bytes};
 }
@@ -218,6 +218,25 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
       events.clear();
     }
   }
+}
+
+// A leader clears the stamps of a span as soon as it hears of the id.
+TEST(LeadTest, AnEagerIdOfAGroupNeedsItsSpanAndItsSize) {
+  const Layout& layout = World({"a", "a", "b"});
+  const Lead valid = LeadOf(0, layout);
+  ASSERT_TRUE(valid.eager());
+  std::vector<Lead> wrong(4, valid);
+  wrong[0].span_offset = -1;
+  wrong[1].span_bytes = 0;
+  wrong[2].payload_bytes = 0;
+  wrong[3].payload_bytes += 64;
+  std::vector<Negotiation::Event> events;
+  for (const Lead& lead : wrong) {
+    Member member(layout, 0);
+    EXPECT_FALSE(member.negotiation.OnMessage(Encode(lead), &events).ok());
+  }
+  Member member(layout, 0);
+  EXPECT_TRUE(member.negotiation.OnMessage(Encode(valid), &events).ok());
 }
 
 TEST(FuzzTest, ALeaderSurvivesAnyMessage) { FuzzMember({"a", "a", "b"}, 0); }
