@@ -27,7 +27,7 @@ from typing import Any
 
 from contestants import Contestant, ContestantError, Recipe, Seat
 from network import Host, Link, Network, connected
-from tables import OURS, Verdict, cell, number, verdict_lines
+from tables import OURS, Verdict, cell, end, number, verdict_lines
 from turns import Entry, Round, Times, readable
 
 HERE = Path(__file__).resolve().parent
@@ -248,11 +248,7 @@ def main() -> int:
             verdicts += verdicts_of(world)
             if options.output:  # so that an interrupted run keeps its figures
                 write(options.output, facts, worlds, verdicts)
-    missed = [verdict for verdict in verdicts if not verdict.met]
-    print(f"\n==> Targets: {len(verdicts) - len(missed)} of {len(verdicts)} are met")
-    for verdict in missed:
-        print(f"MISSED  {verdict.sentence()}")
-    return 1 if missed else 0
+    return end(verdicts, only_missed=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from contestants import Contestant, ContestantError, Recipe
-from tables import LIMIT, OURS, Report, Table, figure_lines, table_lines
+from tables import LIMIT, OURS, Report, Table, end, figure_lines, table_lines
 from targets import FACE, KERNEL, KERNEL_BYTES, KIB, MIB, verdicts_of
 from turns import Entry, Round, Times
 
@@ -243,11 +243,7 @@ def main() -> int:
     verdicts = verdicts_of(bench.tables, bench.figures)
     if options.output:
         Report(machine, bench.tables, bench.figures, verdicts).write(options.output)
-    missed = [verdict for verdict in verdicts if not verdict.met]
-    print(f"\n==> Targets: {len(verdicts) - len(missed)} of {len(verdicts)} are met")
-    for verdict in verdicts:
-        print(f"{'met   ' if verdict.met else 'MISSED'}  {verdict.sentence()}")
-    return 1 if missed else 0
+    return end(verdicts)
 
 
 if __name__ == "__main__":

@@ -101,6 +101,15 @@ def verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
     return [f"- {'met' if verdict.met else '**missed**'}: {verdict.sentence()}" for verdict in verdicts]
 
 
+def end(verdicts: Sequence[Verdict], only_missed: bool = False) -> int:
+    """Say which targets are met, and return the benchmark's exit code."""
+    missed = [verdict for verdict in verdicts if not verdict.met]
+    print(f"\n==> Targets: {len(verdicts) - len(missed)} of {len(verdicts)} are met")
+    for verdict in missed if only_missed else verdicts:
+        print(f"{'met   ' if verdict.met else 'MISSED'}  {verdict.sentence()}")
+    return 1 if missed else 0
+
+
 @dataclass
 class Report:
     """Everything that one run found."""

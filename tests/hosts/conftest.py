@@ -13,6 +13,15 @@ from lab import Host, Lab, lab_fixture  # noqa: F401  (a fixture)
 
 LIMIT_S = 60.0
 
+# Each rank says its place, after a sum of all.
+PLACES = """
+import os, socket, numpy as np, farandole.numpy as hvd
+hvd.init()
+total = hvd.allreduce(np.arange(100_000.0) * (hvd.rank() + 1), op=hvd.Sum)
+assert np.array_equal(total, np.arange(100_000.0) * hvd.size() * (hvd.size() + 1) / 2)
+print(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.cross_rank(), socket.gethostname(), os.environ["MASTER_ADDR"])
+"""
+
 
 class Job:
     """A running `farandole run` on the first host."""

@@ -8,19 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import await_nothing, processes
+from conftest import PLACES, await_nothing, processes
 from lab import Host, Lab
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))
 pytestmark = pytest.mark.timeout(300)
-
-PLACES = """
-import os, socket, numpy as np, farandole.numpy as hvd
-hvd.init()
-total = hvd.allreduce(np.arange(100_000.0) * (hvd.rank() + 1), op=hvd.Sum)
-assert np.array_equal(total, np.arange(100_000.0) * hvd.size() * (hvd.size() + 1) / 2)
-print(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.cross_rank(), socket.gethostname(), os.environ["MASTER_ADDR"])
-"""
 
 # The ranks meet again and again; "ready" tells that they have begun.
 STEPS = """

@@ -17,19 +17,11 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import Job, await_nothing
+from conftest import PLACES, Job, await_nothing
 from lab import Host, Lab
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))
 pytestmark = pytest.mark.timeout(300)
-
-PLACES = """
-import os, socket, numpy as np, farandole.numpy as hvd
-hvd.init()
-total = hvd.allreduce(np.arange(100_000.0) * (hvd.rank() + 1), op=hvd.Sum)
-assert np.array_equal(total, np.arange(100_000.0) * hvd.size() * (hvd.size() + 1) / 2)
-print(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.cross_rank(), socket.gethostname(), os.environ["MASTER_ADDR"])
-"""
 
 # Rank 3 ends at step 20 if it is told to; "ready" tells that the others have begun.
 STEPS = """

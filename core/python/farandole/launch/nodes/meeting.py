@@ -20,6 +20,7 @@ import signal
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +53,7 @@ class MeetingError(Exception):
 
 
 @dataclass
-class Meeting:
+class Meeting(ABC):
     """The loop of one node. `is_over`: the launcher's outer process has gone."""
 
     options: NodeOptions
@@ -62,15 +63,15 @@ class Meeting:
     _began: float = field(default_factory=time.monotonic)
     _told: bool = False
 
+    @abstractmethod
     def late(self) -> str:
         """The sentence for a start that takes too long."""
-        raise NotImplementedError
 
+    @abstractmethod
     def waits_for(self) -> str:
         """The sentence about what is waited for."""
-        raise NotImplementedError
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: float) -> None:  # noqa: B027  # only node 0 has something to do
         """Is called at each turn."""
 
     def limit_s(self) -> float:
