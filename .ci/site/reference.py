@@ -69,6 +69,7 @@ PAGES = (
                 "NotInitializedError",
                 "RecoverableError",
                 "HorovodInternalError",
+                "HostsUpdatedInterrupt",
                 "PeerLostError",
                 "DeadlineError",
             ],
