@@ -70,6 +70,7 @@ PAGES = (
                 "RecoverableError",
                 "HorovodInternalError",
                 "HostsUpdatedInterrupt",
+                "MembershipError",
                 "PeerLostError",
                 "DeadlineError",
             ],

@@ -26,6 +26,7 @@ _BY_TEXT = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
 _INTERNAL = re.compile(r"tensorflow\.(python|compiler|core)\b|keras\.src\b|torch\.(_\w+)|mxnet\.(libinfo)\b")
 _SHARED = (
     "horovod_names",
+    "membership_channel",
     "other_launchers",
     "outcome_channel",
     "rank_records",

@@ -15,7 +15,9 @@ import hmac
 from dataclasses import dataclass
 from typing import Protocol
 
-from farandole._api.errors import FarandoleError
+from farandole._api.errors import MembershipError
+
+__all__ = ["Authority", "Epoch", "Member", "MembershipError", "Report", "key_of"]
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,6 @@ class Authority(Protocol):
 
     def close(self) -> None:
         """The job ends for this member."""
-
-
-class MembershipError(FarandoleError):
-    """This member cannot go on: it is excluded, too few are left, or nobody can decide. It is not retried."""
 
 
 def key_of(epoch: Epoch, job_key: bytes) -> bytes:

@@ -21,7 +21,7 @@ _LEAVING = 1
 
 
 class _Flags:
-    """What this process has been told."""
+    """The notices that this process has had."""
 
     def __init__(self) -> None:
         self.leaving = False

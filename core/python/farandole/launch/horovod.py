@@ -17,7 +17,7 @@ _ANSWERS = {
     "--output-filename": "--output-dir DIR",
     "--prefix-output-with-timestamp -prefix-timestamp --log-with-timestamp": "--timestamp",
     "--log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp": "leave it out, or give --timestamp",
-    "--min-np --min-num-proc --max-np --max-num-proc --slots-per-host": _LATER_ELASTIC,
+    "--max-np --max-num-proc --slots-per-host": _LATER_ELASTIC,
     "--elastic-timeout --reset-limit --blacklist-cooldown-range --host-discovery-script": _LATER_ELASTIC,
     "--network-interface": "--network-interfaces NAME,...",
     "--fusion-threshold-mb": "set FARANDOLE_FUSION_THRESHOLD, in bytes",

@@ -160,6 +160,17 @@ def note(death: Death, others: int) -> str:
     return f"farandole: rank {death.placement.rank} ended: {_manner(death.code)} after {death.ran_s:.1f} s ({rest})."
 
 
+def survival(death: Death, others: int) -> str:
+    """The line about a rank without which an elastic job goes on."""
+    place = death.placement
+    how = f"was lost: {death.lost}" if death.lost else f"ended: {_manner(death.code)}"
+    go_on = f"{others} ranks go on" if others > 1 else "1 rank goes on"
+    return (
+        f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) {how} after {death.failed_after_s:.1f} s; "
+        f"{go_on}."
+    )
+
+
 def _doubt(ended: Sequence[Death]) -> str:
     ranks = [str(death.placement.rank) for death in ended[:_NAMED_RANKS]]
     if len(ended) > _NAMED_RANKS:
