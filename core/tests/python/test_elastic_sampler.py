@@ -1,6 +1,7 @@
 """Which samples of a pass are left, for any number of ranks: each once, none lost."""
 
 import random
+from functools import partial
 
 import pytest
 from farandole import ArgumentError
@@ -65,7 +66,7 @@ def test_no_sample_is_lost_and_few_come_twice(place, seed):
         if stop == steps:
             break
         size = dice.randint(1, size)
-        samplers = of_all_ranks(place, size, lambda: _loaded(data, seed, state))
+        samplers = of_all_ranks(place, size, partial(_loaded, data, seed, state))
     assert sorted(set(done)) == list(data)
     assert len(done) - length < spare + 1
     assert state["processed_num"] == length
@@ -143,11 +144,11 @@ def test_indices_are_recorded_in_the_order_that_was_given(place):
     assert list(one) == [1, 3, 5, 7, 9]
     one.record_indices([1, 3])
     assert one.processed_num == 4
-    with pytest.raises(ArgumentError, match="^record_indices: sample 3 was recorded already"):
+    with pytest.raises(ArgumentError, match=r"^record_indices: sample 3 was recorded already"):
         one.record_indices([3])
-    with pytest.raises(ArgumentError, match="^record_indices: sample 8 is not the next one of this rank"):
+    with pytest.raises(ArgumentError, match=r"^record_indices: sample 8 is not the next one of this rank"):
         one.record_indices([5, 8])
-    with pytest.raises(ArgumentError, match="^record_indices: sample 11 is not the next one"):
+    with pytest.raises(ArgumentError, match=r"^record_indices: sample 11 is not the next one"):
         one.record_indices([5, 7, 9, 11])
     assert one.processed_num == 4
 

@@ -86,13 +86,13 @@ class TestAlone(Alone):
 
     def test_restore_without_a_commit_is_an_error(self):
         with pytest.raises(
-            FarandoleError, match="^this ObjectState was never saved, so there is nothing to go back to"
+            FarandoleError, match=r"^this ObjectState was never saved, so there is nothing to go back to"
         ):
             ObjectState(step=0).restore()
         assert not issubclass(FarandoleError, farandole.RecoverableError)
 
     def test_members_of_the_state_cannot_be_hidden(self):
-        with pytest.raises(ArgumentError, match="^a state has 'commit' already"):
+        with pytest.raises(ArgumentError, match=r"^a state has 'commit' already"):
             ObjectState(commit=1)
 
     def test_a_notice_comes_after_the_copy(self, monkeypatch):

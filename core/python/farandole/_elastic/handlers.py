@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from farandole._api.errors import ArgumentError
+from farandole._elastic.sampler import ElasticSampler
 
 Array = Any
 
@@ -46,7 +47,7 @@ class NestedArrays(Arrays, Protocol):
         """An array for what the outline says: the live one where it fits, else a new one."""
 
 
-class Handler(Protocol):
+class StateHandler(Protocol):
     """The attribute `value` of a state."""
 
     value: Any
@@ -76,8 +77,8 @@ class Handler(Protocol):
 Reader = Callable[[], list[Array]]
 
 
-class Variables:
-    """A `Handler` of a value that has variables, which it keeps, in the same order on all ranks."""
+class VariablesHandler:
+    """A `StateHandler` of a value that has variables, which it keeps, in the same order on all ranks."""
 
     def __init__(self, value: Any, variables: Reader, arrays: Arrays, reset: Callable[[], None] | None = None) -> None:
         self.value, self._variables, self._arrays, self._reset = value, variables, arrays, reset
@@ -131,8 +132,8 @@ class _Place:
     outline: Any
 
 
-class StateDict:
-    """A `Handler` of a value with `state_dict` and `load_state_dict`."""
+class StateDictHandler:
+    """A `StateHandler` of a value with `state_dict` and `load_state_dict`."""
 
     def __init__(self, value: Any, arrays: NestedArrays | None = None) -> None:
         self.value, self._arrays = value, arrays
@@ -163,7 +164,8 @@ class StateDict:
         self.value.load_state_dict(incoming)
 
     def reset(self) -> None:
-        pass
+        if isinstance(self.value, ElasticSampler):
+            self.value.reset()
 
     def _is_array(self, value: object) -> bool:
         return self._arrays is not None and self._arrays.is_array(value)

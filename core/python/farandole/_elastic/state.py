@@ -12,7 +12,7 @@ from typing import Any
 from farandole._api.errors import ArgumentError, ArgumentTypeError, FarandoleError, MismatchError
 from farandole._api.objects import allgather_object, broadcast_object
 from farandole._elastic import notices
-from farandole._elastic.handlers import Arrays, Handler, StateDict
+from farandole._elastic.handlers import Arrays, StateDictHandler, StateHandler
 from farandole._runtime import clock
 from farandole._start import world
 
@@ -134,7 +134,7 @@ class ObjectState(State):
         super().__init__()
         self._broadcast = bcast_object or broadcast_object
         self._names = sorted(kwargs)
-        self._handlers: dict[str, Handler] = {}
+        self._handlers: dict[str, StateHandler] = {}
         self._is_saved = False
         for name, value in kwargs.items():
             if hasattr(type(self), name):
@@ -150,7 +150,9 @@ class ObjectState(State):
             try:
                 handler.copy()
             except Exception as error:
-                if isinstance(error, FarandoleError | MemoryError) or not isinstance(handler, _Object | StateDict):
+                if isinstance(error, FarandoleError | MemoryError) or not isinstance(
+                    handler, _Object | StateDictHandler
+                ):
                     raise
                 raise ArgumentTypeError(f"{self._described(name)} cannot be copied ({error}): {_REMEDY}") from error
         for handler in made.values():
@@ -168,6 +170,7 @@ class ObjectState(State):
                 f"this {type(self).__name__} was never saved, so there is nothing to go back to: elastic.run saves it "
                 "at its start; else call commit() or sync() first"
             )
+        ObjectState.reset(self)  # of a derived class its own is called after the change of the ranks
         for name, handler in self._handlers.items():
             handler.restore()
             setattr(self, name, handler.value)
@@ -192,12 +195,12 @@ class ObjectState(State):
         for name in self._names:
             self._handler(name).reset()
 
-    def _handler_of(self, value: Any) -> Handler | None:
+    def _handler_of(self, value: Any) -> StateHandler | None:
         """A new handler for an attribute; None for what is copied and pickled as a whole."""
         has_both = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
-        return None if isinstance(value, type) or not has_both else StateDict(value)
+        return None if isinstance(value, type) or not has_both else StateDictHandler(value)
 
-    def _handler(self, name: str) -> Handler:
+    def _handler(self, name: str) -> StateHandler:
         """The attribute's handler; a new one where it is another object by now."""
         value, last = getattr(self, name), self._handlers.get(name)
         if last is not None and not isinstance(last, _Object) and last.value is value:
@@ -234,7 +237,7 @@ class ObjectState(State):
             for handler in handlers.values():
                 handler.received()
 
-    def _outlined(self, handlers: dict[str, Handler], arrays: list[Any]) -> tuple[str, Any]:
+    def _outlined(self, handlers: dict[str, StateHandler], arrays: list[Any]) -> tuple[str, Any]:
         """Of the root: what it cannot send, or pickled what it sends, since an error is one of all ranks."""
         outlines: dict[str, Any] = {}
         for name, handler in handlers.items():
@@ -279,7 +282,7 @@ _REMEDY = "leave it out of the state and make it anew in the function, or give i
 
 
 class _Object:
-    """A `Handler` of an attribute that is copied and pickled as a whole."""
+    """A `StateHandler` of an attribute that is copied and pickled as a whole."""
 
     def __init__(self, state: ObjectState, name: str) -> None:
         self._state, self._name = state, name
