@@ -8,6 +8,7 @@ from typing import Any
 
 from farandole._api.errors import ArgumentError
 from farandole._elastic.handlers import StateHandler, VariablesHandler
+from farandole._elastic.sampler import ElasticSampler
 from farandole._elastic.state import ObjectState, State
 from farandole._keras.callbacks import build_optimizer, variables_of_optimizer
 from farandole._keras.exchange import Framework
@@ -29,8 +30,9 @@ def elastic(keras: Any, framework: Framework, name: str) -> ModuleType:
     made = ModuleType(name, "Elastic training.")
     for title, mixin, bases, more in classes:
         setattr(made, title, type(title, (mixin, *bases), {"__doc__": mixin.__doc__, "__module__": name, **more}))
-    vars(made).update(run=framework.elastic_run, State=State, ObjectState=ObjectState)
-    vars(made)["__all__"] = sorted([title for title, *_ in classes] + ["run", "State", "ObjectState"])
+    others = {"run": framework.elastic_run, "State": State, "ObjectState": ObjectState, "ElasticSampler": ElasticSampler}
+    vars(made).update(others)
+    vars(made)["__all__"] = sorted([*others, *(title for title, *_ in classes)])
     return made
 
 
