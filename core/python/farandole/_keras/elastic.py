@@ -30,7 +30,12 @@ def elastic(keras: Any, framework: Framework, name: str) -> ModuleType:
     made = ModuleType(name, "Elastic training.")
     for title, mixin, bases, more in classes:
         setattr(made, title, type(title, (mixin, *bases), {"__doc__": mixin.__doc__, "__module__": name, **more}))
-    others = {"run": framework.elastic_run, "State": State, "ObjectState": ObjectState, "ElasticSampler": ElasticSampler}
+    others = {
+        "run": framework.elastic_run,
+        "State": State,
+        "ObjectState": ObjectState,
+        "ElasticSampler": ElasticSampler,
+    }
     vars(made).update(others)
     vars(made)["__all__"] = sorted([*others, *(title for title, *_ in classes)])
     return made
