@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from farandole._api.errors import HostsUpdatedInterrupt, MembershipError, RecoverableError
+from farandole._api.errors import HostsUpdatedInterrupt, MembershipError, PeerLostError, RecoverableError
 from farandole._api.objects import allgather_object
 from farandole._elastic import notices
 from farandole._elastic.epochs import Authority, Epoch, Member, Report, key_of
@@ -54,12 +54,12 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         where FARANDOLE_BACKEND names MPI, whose ranks cannot change.
 
     Example:
-        >>> @hvd.elastic.run
+        >>> @elastic.run
         ... def train(state):
         ...     while state.step < 3:
         ...         state.step += 1
         ...         state.commit()
-        >>> state = hvd.elastic.ObjectState(step=0)
+        >>> state = elastic.ObjectState(step=0)
         >>> train(state)
         >>> state.step
         3
@@ -114,6 +114,7 @@ class _Job:
             except RecoverableError as error:
                 if self._authority is None:
                     raise
+                self._check_is_of_this_epoch(error)
                 lost, is_equal = error, False
             except HostsUpdatedInterrupt as change:
                 if self._authority is None:
@@ -166,6 +167,13 @@ class _Job:
             raise MembershipError(
                 f"rank {self._me} cannot reach its launcher at the socket @{name} ({error.strerror or error}): run it "
                 "in the network namespace of the launcher, or start the job without --min-np"
+            ) from error
+
+    def _check_is_of_this_epoch(self, error: RecoverableError) -> None:
+        if isinstance(error, PeerLostError) and self._epoch.number and world.is_initialized() and not core.lost_rank():
+            raise MembershipError(
+                f"no rank of epoch {self._epoch.number} is lost, so the function has waited for an operation that it "
+                f"began in an earlier epoch ({error}); it must not keep handles from one call to the next"
             ) from error
 
     def _all(self, mine: bool) -> bool:

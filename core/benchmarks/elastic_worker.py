@@ -1,0 +1,49 @@
+"""A rank of the benchmark of elastic training: a model of 25 million parameters that is summed and committed each step.
+
+    elastic_worker.py FOLDER STEPS
+
+Writes to FOLDER/<pid> a line for each step that it has finished: number of ranks, step, time, seconds of its commit.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import farandole_torch as hvd
+import torch
+from farandole_torch import elastic
+
+_SIDE = 5_000  # the model is one square matrix
+
+
+def main() -> None:
+    folder, steps = Path(sys.argv[1]), int(sys.argv[2])
+    hvd.init()
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(_SIDE, _SIDE, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    state = elastic.TorchState(model, optimizer, step=0)
+    data = torch.ones(1, _SIDE)
+    number = (folder / f"{hvd.rank()}").name
+    with open(folder / number, "w", buffering=1, encoding="ascii") as log:
+
+        @elastic.run
+        def train(state: elastic.TorchState) -> None:
+            while state.step < steps:
+                optimizer.zero_grad()
+                model(data).sum().backward()
+                optimizer.step()
+                state.step += 1
+                began = time.monotonic()
+                state.commit()
+                now = time.monotonic()
+                log.write(f"{hvd.size()} {state.step} {now} {now - began}\n")
+
+        train(state)
+
+
+if __name__ == "__main__":
+    main()
