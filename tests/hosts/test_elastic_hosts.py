@@ -1,7 +1,11 @@
-"""Elastic jobs on several hosts: ranks are killed, hosts crash, are cut off, or are taken away; the rest goes on."""
+"""Elastic jobs on several hosts: ranks are killed, hosts crash, are cut off, or are taken away; the rest goes on.
+
+FARANDOLE_LONG=1: the side of a partition without the launcher ends by itself.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -11,6 +15,7 @@ import pytest
 from conftest import Job, await_nothing, processes
 from lab import Host, Lab
 
+LONG = bool(os.environ.get("FARANDOLE_LONG"))
 pytestmark = pytest.mark.timeout(120)
 
 # Each step adds a sum of all ranks; all ranks hold the same number. "at" lines have a rank's clock.
@@ -87,6 +92,20 @@ def test_the_others_go_on_when_a_host_crashes(begin: Callable) -> None:
     assert max(resumed(out)) - began < 6.0
     hosts[1].heal()
     await_nothing(hosts, 40.0)
+
+
+def test_the_side_of_the_launcher_goes_on_and_the_other_one_ends(lab: Lab, begin: Callable) -> None:
+    hosts, job = begin(3, 400)
+    lab.split(hosts[:2], hosts[2:])
+    began = time.monotonic()
+    code, out, err = job.finish()
+    assert code == 0 and "on h2" in err and "was lost" in err, err
+    assert ended(out) == [f"{rank} of 4 at 400" for rank in range(4)]
+    assert max(resumed(out)) - began < 6.0
+    await_nothing(hosts[:2])
+    if not LONG:
+        lab.join()  # so that the end of the connection reaches the agent at once
+    await_nothing(hosts[2:], 40.0)  # else it has not heard of the launcher for 30 s
 
 
 def test_ranks_of_a_host_that_is_taken_away_leave_together(begin: Callable) -> None:
