@@ -176,6 +176,25 @@ def test_a_function_that_fails_again_and_again_ends_with_its_reason(tmp_path: Pa
     assert code == 1 and "3 epochs in a row ended without a commit" in err and "no luck" in err, err
 
 
+def test_a_rank_that_dies_outside_of_run_ends_the_job(tmp_path: Path, job) -> None:
+    more = """
+hvd.barrier()
+if me == 1:
+    os.kill(os.getpid(), 9)
+hvd.allreduce(np.ones(4))
+"""
+    (tmp_path / "train.py").write_text(PROGRAM + more)
+    code, _, err = job(3)
+    assert code == 137 and "rank 1 on localhost" in err and "failed first: killed by SIGKILL" in err, err
+
+
+def test_run_may_be_called_again_in_a_later_epoch(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("total = train(state)", "train(state)\nsteps *= 2\ntotal = train(state)")
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = job(4, "1:10:9", "3:40:9")
+    assert (code, ended(out)) == (0, all_of(2, 60)), err
+
+
 def test_without_min_np_a_loss_ends_the_job(job) -> None:
     code, out, err = job(2, "1:10:9", min_np=0)
     assert code == 137 and ended(out) == []
