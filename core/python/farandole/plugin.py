@@ -19,6 +19,7 @@ from farandole._api.handles import Handle
 from farandole._api.mixing import extend
 from farandole._api.ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
 from farandole._api.process_sets import is_alone
+from farandole._elastic.handlers import StateDictHandler, StateHandler, VariablesHandler
 from farandole._keras import Exchange as KerasExchange
 from farandole._keras import ExchangeOptions, Groups, chosen_groups, key_of, with_local_layers
 from farandole._keras import Framework as KerasFramework
@@ -54,7 +55,10 @@ __all__ = [
     "Parameters",
     "Recorder",
     "ReduceOp",
+    "StateDictHandler",
+    "StateHandler",
     "TORCHRUN",
+    "VariablesHandler",
     "api_address",
     "await_earlier",
     "before_unnamed",

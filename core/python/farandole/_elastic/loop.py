@@ -82,7 +82,8 @@ def _membership() -> Membership:
 
 def _run(membership: Membership, state: Resumable, call: Callable[[], R]) -> R:
     """Until the function returns, or raises what no other world would mend."""
-    is_first, is_equal, vain = True, False, 0  # is_equal: the states of all ranks, as far as this one knows
+    is_first, is_saved, vain = True, False, 0
+    is_equal = False  # the states of all ranks, as far as this one knows
     while True:
         before, lost = (state.commits, membership.epoch.members), None
         try:
@@ -90,6 +91,7 @@ def _run(membership: Membership, state: Resumable, call: Callable[[], R]) -> R:
                 state.on_reset()
             if is_first or not _all(is_equal):
                 state.sync()
+            is_saved = True
             return call()
         except RecoverableError as error:
             if not membership.can_change:
@@ -101,7 +103,7 @@ def _run(membership: Membership, state: Resumable, call: Callable[[], R]) -> R:
                 raise
             is_equal = change.skip_sync
         membership.enter_next(lost)
-        if lost is not None:
+        if lost is not None and is_saved:  # else it is lost before the states were equal for the first time
             state.restore()
         is_first = False
         vain = vain + 1 if (state.commits, membership.epoch.members) == before else 0

@@ -1,237 +1,321 @@
-"""The state of an elastic program: what it saves at each commit, takes back after a loss, and makes equal on all ranks.
-
-An attribute of a state is handled by its type. A plain object is copied, and travels pickled; plugins register what
-they know better, such as a model whose tensors are copied into the memory of the last but one commit.
-"""
+"""States: what a program saves, takes back after the loss of a rank, and makes equal on all ranks."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from farandole._api.errors import ArgumentTypeError, MismatchError
+from farandole._api.errors import ArgumentError, ArgumentTypeError, FarandoleError, MismatchError
 from farandole._api.objects import allgather_object, broadcast_object
 from farandole._elastic import notices
-from farandole._runtime import pickling
+from farandole._elastic.handlers import Arrays, StateDictHandler, StateHandler
+from farandole._runtime import clock
 from farandole._start import world
 
-
-class Part(ABC):
-    """One attribute that is not copied as a plain object."""
-
-    @abstractmethod
-    def save(self) -> None:
-        """Copy the value. The copy before this one stays until `keep`."""
-
-    @abstractmethod
-    def keep(self) -> None:
-        """The last copy is that of the last commit from now on."""
-
-    @abstractmethod
-    def restore(self) -> None:
-        """Make the value that of the last commit."""
-
-    @abstractmethod
-    def sync(self, root_rank: int) -> None:
-        """Make the value that of this rank's on all ranks. Collective."""
-
-
-MakePart = Callable[[Any], Part]
+_NAMED = 3  # attributes in a message
 
 
 class State:
-    """Attributes that all ranks have in common, and take back when a rank is lost.
-
-    Args:
-        **attributes: the values that the attributes begin with. Each is a plain object, or what the plugin knows:
-            models, optimizers, samplers.
-
-    Raises:
-        TypeError: an attribute cannot be copied.
+    """The base of states. Derive from it to save and send a state in a way of one's own: `save`, `restore`, `sync`.
 
     Example:
-        >>> state = elastic.State(step=0, history=[])
-        >>> state.step = 3
+        >>> class Steps(hvd.elastic.State):
+        ...     step, saved = 0, 0
+        ...
+        ...     def save(self):
+        ...         self.saved = self.step
+        ...
+        ...     def restore(self):
+        ...         self.step = self.saved
+        ...
+        ...     def sync(self):
+        ...         self.step = hvd.broadcast_object(self.step)
+        >>> state = Steps()
+        >>> state.step = 7
+        >>> state.commit()
+        >>> state.step = 9
         >>> state.restore()
         >>> state.step
-        0
+        7
     """
 
-    _makers: ClassVar[list[tuple[type | tuple[type, ...], MakePart]]] = []
+    commits = 0
+    """How many commits are in this state. After a loss all ranks go on from the state of the rank with the most."""
 
-    def __init__(self, **attributes: Any) -> None:
-        self._names = tuple(attributes)
-        self._parts: dict[str, tuple[Any, Part]] = {}  # with the value that each is for
-        self._saved: dict[str, Any] = {}
+    def __init__(self, bcast_object: object = None, get_rank: object = None) -> None:
+        """Both arguments are not needed, and accepted because Horovod's states have them."""
         self._reset_callbacks: list[Callable[[], object]] = []
-        self.commits = 0
-        """How many commits this rank has made."""
-        self.__dict__.update(attributes)
-        self.save()
 
-    def register_reset_callbacks(self, callbacks: list[Callable[[], object]]) -> None:
-        """Functions to call in each new world, before the training function: to set a learning rate by `size()`, say.
+    def register_reset_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
+        """Call these after each change of the ranks, before the function of `run` is called again.
 
-        They are called in this order, after those that are registered already.
-
-        Example:
-            >>> state = elastic.State(step=0)
-            >>> state.register_reset_callbacks([lambda: print("a new world")])
-            >>> state.on_reset()
-            a new world
+        To set what depends on the number of ranks, such as the learning rate.
         """
-        self._reset_callbacks += callbacks
+        self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """A new world begins. `elastic.run` calls this; override `reset` to do something."""
+        """The ranks have changed. Called by `run`."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
-    def reset(self) -> None:
-        """For subclasses: a new world has begun."""
-
-    def on_hosts_updated(self, timestamp: object, update_res: object) -> None:
-        """Here because Horovod has it: its driver calls this, and nobody does here."""
+    def on_hosts_updated(self, timestamp: object = None, update_res: object = None) -> None:
+        """Does nothing: all ranks see a change at `check_host_updates`. Here because Horovod's states have it."""
 
     def commit(self) -> None:
-        """Save the state, and look whether ranks leave. All ranks call it, at the same step.
+        """Save the state, to which all ranks go back after a loss; then `check_host_updates`. Every rank calls it.
 
         Raises:
-            HostsUpdatedInterrupt: a rank has been told to leave; `elastic.run` catches it.
-
-        Example:
-            >>> state = elastic.State(step=0)
-            >>> state.step = 1
-            >>> state.commit()
-            >>> state.commits
-            1
+            HostsUpdatedInterrupt: a rank has been told to leave; `run` goes on without it.
         """
         self.save()
         self.commits += 1
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Look whether ranks leave, without saving. All ranks call it, at the same step.
+        """Raise HostsUpdatedInterrupt on all ranks if one of them has been told to leave. Every rank calls it.
 
-        Raises:
-            HostsUpdatedInterrupt: a rank has been told to leave; `elastic.run` catches it.
-
-        Example:
-            >>> elastic.State(step=0).check_host_updates()
+        An allreduce of eight bytes: where commits are rare it can be called at each step.
         """
         notices.check()
 
     def save(self) -> None:
-        """Copy all attributes. An error leaves the last copy as it was."""
-        saved = {name: self._copied(name) for name in self._names if not self._part_of(name)}
-        parts = [part for _, part in self._parts.values()]
-        for part in parts:
-            part.save()
-        for part in parts:
-            part.keep()
-        self._saved = saved
+        """Copy the state."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method save()")
 
     def restore(self) -> None:
-        """Take back the last commit, or what the state began with."""
-        for name, value in self._saved.items():
-            setattr(self, name, copy.deepcopy(value))
-        for name, (value, part) in self._parts.items():
-            setattr(self, name, value)
-            part.restore()
+        """Take back the last copy."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method restore()")
 
     def sync(self) -> None:
-        """Make the state equal on all ranks: that of the lowest rank among those with the most commits. Collective.
+        """Make the state equal on all ranks. Collective."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method sync()")
 
-        Raises:
-            MismatchError: the ranks have other attributes.
-            TypeError: an attribute cannot be pickled.
-        """
-        if world.size() == 1:
-            self.save()
-            return
-        plain, why = self._pickled()
-        everybody = allgather_object((self.commits, self._names, why), "farandole.elastic.state")
-        self._check(everybody)
-        counts = [commits for commits, _, _ in everybody]
-        root = counts.index(max(counts))
-        received = pickle.loads(broadcast_object(plain, root, "farandole.elastic.attributes"))
-        if root != world.rank():
-            for name, value in received.items():
-                setattr(self, name, value)
-        for name in sorted(self._parts):
-            self._parts[name][1].sync(root)
-        self.commits = max(counts)
-        self.save()
-
-    def _part_of(self, name: str) -> Part | None:
-        """The part of an attribute, for its present value; None where that is a plain object."""
-        value = getattr(self, name)
-        known = self._parts.get(name)
-        if known is not None and known[0] is value:
-            return known[1]
-        make = next((make for kinds, make in type(self)._makers if isinstance(value, kinds)), None)
-        if make is None:
-            self._parts.pop(name, None)
-            return None
-        self._parts[name] = value, make(value)
-        return self._parts[name][1]
-
-    def _copied(self, name: str) -> Any:
-        value = getattr(self, name)
-        try:
-            return copy.deepcopy(value)
-        except Exception as error:
-            raise _unfit(name, value, "copied", error) from error
-
-    def _pickled(self) -> tuple[bytes, str]:
-        """The plain attributes, or why they cannot travel."""
-        plain = {name: getattr(self, name) for name in self._names if not self._part_of(name)}
-        for name, value in plain.items():
-            try:
-                pickling.dumps(value)
-            except Exception as error:
-                return b"", str(_unfit(name, value, "pickled", error))
-        return bytes(pickling.dumps(plain)), ""
-
-    def _check(self, everybody: list[tuple[int, tuple[str, ...], str]]) -> None:
-        """Raises on all ranks, for the same reason."""
-        for _, _, why in everybody:
-            if why:
-                raise ArgumentTypeError(why)
-        first = set(everybody[0][1])
-        for rank, (_, names, _) in enumerate(everybody):
-            if other := sorted(first.symmetric_difference(names)):
-                has = other[0] in names
-                raise MismatchError(
-                    f"the ranks have states with other attributes: rank {rank if has else 0} has {other[0]!r}, rank "
-                    f"{0 if has else rank} has not; make the state alike on all ranks"
-                )
+    def reset(self) -> None:
+        """Forget what depends on the ranks, or on a step that has failed."""
 
 
 class ObjectState(State):
-    """A state of plain objects.
+    """A state whose attributes are the keyword arguments, of any kind that can be copied and pickled.
 
-    Args:
-        bcast_object: here because Horovod has it; not needed.
-        get_rank: likewise.
-        **kwargs: the attributes.
+    Those that have `state_dict()` and `load_state_dict()`, an ElasticSampler say, stay the objects that they are.
 
     Example:
-        >>> state = elastic.ObjectState(epoch=0, batch=0)
+        >>> state = hvd.elastic.ObjectState(epoch=0, losses=[])
+        >>> state.losses.append(0.5)
+        >>> state.commit()
+        >>> state.losses.append(0.25)  # of a step that fails
+        >>> state.restore()
+        >>> state.losses
+        [0.5]
+        >>> state.epoch = 1 + hvd.rank()
+        >>> state.sync()  # all have as many commits: rank 0's
         >>> state.epoch
-        0
+        1
     """
 
-    def __init__(self, bcast_object: object = None, get_rank: object = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    _arrays: Arrays | None = None  # of the framework of a derived class
+
+    def __init__(self, bcast_object: Callable[..., Any] | None = None, get_rank: object = None, **kwargs: Any) -> None:
+        """The state begins with these values.
+
+        Args:
+            bcast_object: sends the attributes in place of `broadcast_object`, whose arguments it takes.
+            get_rank: not needed; accepted because Horovod does.
+            kwargs: the attributes.
+
+        Raises:
+            ValueError: an attribute that would hide a method of the state.
+        """
+        super().__init__()
+        self._broadcast = bcast_object or broadcast_object
+        self._names = sorted(kwargs)
+        self._handlers: dict[str, StateHandler] = {}
+        self._is_saved = False
+        for name, value in kwargs.items():
+            if hasattr(type(self), name):
+                raise ArgumentError(
+                    f"a state has {name!r} already, as a member of its own: give the value another name"
+                )
+            setattr(self, name, value)
+
+    def save(self) -> None:
+        """Copy all attributes; where one cannot be copied, the last copy stays whole."""
+        made = {name: self._handler(name) for name in self._names}
+        for name, handler in made.items():
+            try:
+                handler.copy()
+            except Exception as error:
+                if isinstance(error, FarandoleError | MemoryError) or not isinstance(
+                    handler, _Object | StateDictHandler
+                ):
+                    raise
+                raise ArgumentTypeError(f"{self._described(name)} cannot be copied ({error}): {_REMEDY}") from error
+        for handler in made.values():
+            handler.keep()
+        self._handlers, self._is_saved = made, True
+
+    def restore(self) -> None:
+        """Take back the last copy.
+
+        Raises:
+            FarandoleError: there is none.
+        """
+        if not self._is_saved:
+            raise FarandoleError(
+                f"this {type(self).__name__} was never saved, so there is nothing to go back to: elastic.run saves it "
+                "at its start; else call commit() or sync() first"
+            )
+        ObjectState.reset(self)  # of a derived class its own is called after the change of the ranks
+        for name, handler in self._handlers.items():
+            handler.restore()
+            setattr(self, name, handler.value)
+
+    def sync(self) -> None:
+        """Take over the state of the rank with the most commits, of several the lowest one, and save it. Collective.
+
+        Raises:
+            MismatchError: the ranks' states have not the same attributes.
+            TypeError: an attribute that cannot be pickled.
+        """
+        if not self._is_saved:
+            self.save()  # so that a loss meanwhile can be taken back
+        if world.size() > 1:
+            root_rank, commits = self._root()
+            self._exchange(root_rank)
+            self.commits = commits
+        self.save()
+
+    def reset(self) -> None:
+        """Forget what the attributes know of a step that has failed, and of ranks that are no more."""
+        for name in self._names:
+            self._handler(name).reset()
+
+    def _handler_of(self, value: Any) -> StateHandler | None:
+        """A new handler for an attribute; None for what is copied and pickled as a whole."""
+        has_both = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+        return None if isinstance(value, type) or not has_both else StateDictHandler(value)
+
+    def _handler(self, name: str) -> StateHandler:
+        """The attribute's handler; a new one where it is another object by now."""
+        value, last = getattr(self, name), self._handlers.get(name)
+        if last is not None and not isinstance(last, _Object) and last.value is value:
+            return last
+        return self._handler_of(value) or (last if isinstance(last, _Object) else _Object(self, name))
+
+    def _root(self) -> tuple[int, int]:
+        """The rank whose state all take, and its commits. Raises MismatchError where attributes differ."""
+        kinds = [repr(name) + self._handled_as(name) for name in self._names]
+        mine = [self.commits, zlib.crc32(repr(kinds).encode())]
+        told = clock.allgather(mine, "farandole.elastic.state")
+        commits, sums = told[::2], told[1::2]
+        if len(set(sums)) > 1:
+            raise MismatchError(_difference(allgather_object(kinds, "farandole.elastic.attributes")))
+        return commits.index(max(commits)), max(commits)
+
+    def _exchange(self, root_rank: int) -> None:
+        handlers = {name: self._handler(name) for name in self._names}
+        arrays: list[Any] = []
+        is_root = world.rank() == root_rank
+        told: tuple[str, Any] | None = None
+        if is_root:
+            told = self._outlined(handlers, arrays)
+        problem, payload = self._broadcast(told, root_rank=root_rank)
+        if problem:
+            raise ArgumentTypeError(problem)
+        if not is_root:
+            outlines = pickle.loads(payload)
+            for name, handler in handlers.items():
+                arrays += handler.receive(outlines[name])
+        if self._arrays is not None:
+            self._arrays.broadcast(arrays, root_rank)
+        if not is_root:
+            for handler in handlers.values():
+                handler.received()
+
+    def _outlined(self, handlers: dict[str, StateHandler], arrays: list[Any]) -> tuple[str, Any]:
+        """Of the root: what it cannot send, or pickled what it sends, since an error is one of all ranks."""
+        outlines: dict[str, Any] = {}
+        for name, handler in handlers.items():
+            outlines[name], some = handler.outline()
+            arrays += some
+        try:
+            return "", _pickled(outlines)
+        except Exception:
+            for name, outline in outlines.items():
+                try:
+                    _pickled(outline)
+                except Exception as error:
+                    return f"{self._described(name)} cannot be sent to other ranks ({error}): {_REMEDY}", None
+            raise
+
+    def _handled_as(self, name: str) -> str:
+        handler = self._handler(name)
+        return "" if isinstance(handler, _Object) else f" ({type(handler.value).__name__})"
+
+    def _described(self, name: str) -> str:
+        return f"{name!r} of the state, a {type(getattr(self, name)).__name__},"
 
 
-def _unfit(name: str, value: object, what: str, error: Exception) -> ArgumentTypeError:
-    return ArgumentTypeError(
-        f"attribute {name!r} of the state, of type {type(value).__name__}, cannot be {what} ({error}); keep it outside "
-        "of the state, or leave that part out"
-    )
+def _pickled(value: object) -> bytes:
+    from farandole._runtime import pickling  # whose import takes long
+
+    return bytes(pickling.dumps(value))
+
+
+def _difference(of_ranks: Sequence[Sequence[str]]) -> str:
+    """Of lists of attributes that are not all equal."""
+    told = []
+    for rank, other in itertools.permutations(range(len(of_ranks)), 2):
+        only = [each for each in of_ranks[rank] if each not in of_ranks[other]]
+        if only:
+            more = f" and {len(only) - _NAMED} more" if len(only) > _NAMED else ""
+            told.append(f"rank {rank} has {'; '.join(only[:_NAMED])}{more}, which rank {other} lacks")
+    return f"the ranks' states differ: {' and '.join(told[:2])}; give the state the same attributes on all ranks"
+
+
+_REMEDY = "leave it out of the state and make it anew in the function, or give it state_dict() and load_state_dict()"
+
+
+class _Object:
+    """A `StateHandler` of an attribute that is copied and pickled as a whole."""
+
+    def __init__(self, state: ObjectState, name: str) -> None:
+        self._state, self._name = state, name
+        self._kept: Any = None
+        self._copy: Any = None
+        self._incoming: Any = None
+
+    @property
+    def value(self) -> Any:
+        return getattr(self._state, self._name)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        setattr(self._state, self._name, value)
+
+    def copy(self) -> None:
+        self._copy = copy.deepcopy(self.value)
+
+    def keep(self) -> None:
+        self._kept, self._copy = self._copy, None
+
+    def restore(self) -> None:
+        self.value = copy.deepcopy(self._kept)
+
+    def outline(self) -> tuple[object, Sequence[Any]]:
+        return self.value, ()
+
+    def receive(self, outline: Any) -> Sequence[Any]:
+        self._incoming = outline
+        return ()
+
+    def received(self) -> None:
+        self.value, self._incoming = self._incoming, None
+
+    def reset(self) -> None:
+        pass
