@@ -2,7 +2,7 @@
 
     elastic_worker.py FOLDER STEPS
 
-Writes to FOLDER/<pid> a line for each step that it has finished: number of ranks, step, time, seconds of its commit.
+Writes to FOLDER/<rank> a line for each step that it has finished: number of ranks, step, time, seconds of its commit.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ def main() -> None:
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     state = elastic.TorchState(model, optimizer, step=0)
     data = torch.ones(1, _SIDE)
-    number = (folder / f"{hvd.rank()}").name
-    with open(folder / number, "w", buffering=1, encoding="ascii") as log:
+    with open(folder / str(hvd.rank()), "w", buffering=1, encoding="ascii") as log:
 
         @elastic.run
         def train(state: elastic.TorchState) -> None:
