@@ -78,6 +78,7 @@ __all__ = [
     "init_as",
     "is_alone",
     "key_of",
+    "lost_rank",
     "may_take_device_memory",
     "own_address",
     "pass_over",
@@ -110,6 +111,11 @@ def takes_device_memory() -> bool:
 def may_take_device_memory() -> bool:
     """Returns whether the settings list a backend that takes tensors as they lie on a device. Before `init`, too."""
     return _core.settings_take_device_memory()
+
+
+def lost_rank() -> tuple[int, str] | None:
+    """The rank whose loss has ended this world, and how; None while there is none."""
+    return _core.lost_rank()
 
 
 def call_site() -> str:

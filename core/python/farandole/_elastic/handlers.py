@@ -133,35 +133,36 @@ class _Place:
 
 
 class StateDictHandler:
-    """A `StateHandler` of a value with `state_dict` and `load_state_dict`."""
+    """A `StateHandler` of a value with `state_dict` and `load_state_dict`, or of one that has them in `through`."""
 
-    def __init__(self, value: Any, arrays: NestedArrays | None = None) -> None:
+    def __init__(self, value: Any, arrays: NestedArrays | None = None, through: Any = None) -> None:
         self.value, self._arrays = value, arrays
+        self._through = value if through is None else through
         self._kept: Any = None
         self._copy: Any = None
         self._incoming: Any = None
 
     def copy(self) -> None:
-        self._copy = self._copied(self.value.state_dict(), self._copy)
+        self._copy = self._copied(self._through.state_dict(), self._copy)
 
     def keep(self) -> None:
         self._kept, self._copy = self._copy, self._kept
 
     def restore(self) -> None:
-        self.value.load_state_dict(self._restored(self._kept, self.value.state_dict()))
+        self._through.load_state_dict(self._restored(self._kept, self._through.state_dict()))
 
     def outline(self) -> tuple[object, Sequence[Array]]:
         arrays: list[Array] = []
-        return self._outlined(self.value.state_dict(), arrays), arrays
+        return self._outlined(self._through.state_dict(), arrays), arrays
 
     def receive(self, outline: Any) -> Sequence[Array]:
         arrays: list[Array] = []
-        self._incoming = self._received(outline, self.value.state_dict(), arrays)
+        self._incoming = self._received(outline, self._through.state_dict(), arrays)
         return arrays
 
     def received(self) -> None:
         incoming, self._incoming = self._incoming, None
-        self.value.load_state_dict(incoming)
+        self._through.load_state_dict(incoming)
 
     def reset(self) -> None:
         if isinstance(self.value, ElasticSampler):

@@ -10,7 +10,7 @@ train(state)
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sized
 from typing import Any
 
 import torch
@@ -18,13 +18,10 @@ from farandole.elastic import ElasticSampler as _ElasticSampler
 from farandole.elastic import ObjectState, State, run
 from farandole.plugin import StateDictHandler, StateHandler
 
-from farandole_torch._adapter import TORCH_DTYPES, Tensor, collectives
+from farandole_torch._copies import Tensors
 from farandole_torch._optimizer import Distributed
 
 __all__ = ["ElasticSampler", "ObjectState", "State", "TorchState", "run"]
-
-_SENT = frozenset(TORCH_DTYPES.values())
-_SLAB_BYTES, _ALIGNMENT = 64 << 20, 64
 
 
 class TorchState(ObjectState):
@@ -52,7 +49,7 @@ class TorchState(ObjectState):
         self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any
     ) -> None:
         """The state has these as the attributes `model` and `optimizer`, and those of `kwargs`: see ObjectState."""
-        self._arrays = _Tensors()
+        self._arrays = Tensors()
         super().__init__(model=model, optimizer=optimizer, **kwargs)
 
     def _handler_of(self, value: Any) -> StateHandler | None:
@@ -81,68 +78,6 @@ class ElasticSampler(_ElasticSampler, torch.utils.data.Sampler):  # type: ignore
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
         """As `farandole.elastic.ElasticSampler`: share out `dataset`, shuffled by `seed` and the pass's number."""
         _ElasticSampler.__init__(self, dataset, shuffle, seed)
-
-
-class _Tensors:
-    """The tensors of a state.
-
-    On the host, copies lie one after the other in slabs. Copies of 200 tensors of 1 MB, each in memory of its own, took
-    1.7 times as long.
-    """
-
-    def __init__(self) -> None:
-        self._slab = torch.empty(0, dtype=torch.uint8)
-        self._used = 0  # bytes of it
-
-    def is_array(self, value: object) -> bool:
-        return isinstance(value, torch.Tensor)
-
-    def copy(self, array: Tensor, spare: Any) -> Tensor:
-        source = array.detach()
-        if spare is not None and _is_like(spare, source):
-            spare.copy_(source)
-            return spare  # type: ignore[no-any-return, unused-ignore]
-        if source.is_cpu and source.layout is torch.strided and source.is_contiguous():
-            return self._from_slab(source).copy_(source)
-        try:
-            return source.clone()
-        except torch.cuda.OutOfMemoryError:
-            return source.cpu()
-
-    def _from_slab(self, like: Tensor) -> Tensor:
-        if self._used + like.nbytes > self._slab.numel():
-            self._slab, self._used = torch.empty(max(_SLAB_BYTES, like.nbytes), dtype=torch.uint8), 0
-        begin, end = self._used, self._used + like.nbytes
-        self._used = -(-end // _ALIGNMENT) * _ALIGNMENT
-        return self._slab[begin:end].view(like.dtype).view(like.shape)
-
-    def write(self, array: Tensor, copied: Tensor) -> bool:
-        if not _is_like(array, copied):
-            return False
-        array.detach().copy_(copied)
-        return True
-
-    def outline(self, array: Tensor) -> object | None:
-        if array.layout is not torch.strided or array.dtype not in _SENT:
-            return None  # sparse momentum, say, is pickled
-        return tuple(array.shape), array.dtype, array.device.type
-
-    def receiver(self, outline: Any, live: Tensor | None) -> Tensor:
-        shape, dtype, device = outline
-        if live is not None and (tuple(live.shape), live.dtype, live.device.type) == outline:
-            return live.detach()
-        return torch.empty(shape, dtype=dtype, device=torch.cuda.current_device() if device == "cuda" else device)
-
-    def broadcast(self, arrays: Sequence[Tensor], root_rank: int) -> None:
-        handles = [
-            collectives.broadcast_async_(each.detach(), root_rank, f"state.{i}") for i, each in enumerate(arrays)
-        ]
-        for handle in handles:
-            handle.wait()
-
-
-def _is_like(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and one.layout == other.layout
 
 
 class _OfModule(StateDictHandler):
