@@ -45,6 +45,7 @@ class Line:
     step: int
     at: float
     commit_s: float
+    look_s: float
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Kill:
     recovery_s: float  # less a step
     lost_steps: int
     commit_s: float
+    look_s: float
 
 
 def lines_of(path: Path) -> list[Line]:
@@ -64,7 +66,7 @@ def lines_of(path: Path) -> list[Line]:
         return []
     complete = path.read_text(encoding="ascii").splitlines(keepends=True)
     words = [line.split() for line in complete if line.endswith("\n")]
-    return [Line(int(ranks), int(step), float(at), float(commit_s)) for ranks, step, at, commit_s in words]
+    return [Line(int(ranks), int(step), *map(float, times)) for ranks, step, *times in words]
 
 
 def one_kill(draw: random.Random, folder: Path) -> Kill:
@@ -101,9 +103,15 @@ def judge(victim: int, killed_at: float, logs: dict[int, list[Line]]) -> Kill:
     finished_by_all = min(log[-1].step for log in before.values())
     resumed_at = min(log[0].step for log in after.values())
     ended_at = max(log[0].at for log in after.values())
-    commits = [line.commit_s for log in before.values() for line in log[1:]]
+    good = [line for log in before.values() for line in log[1:]]
     lost = max(0, finished_by_all - (resumed_at - 1))
-    return Kill(victim, usual, ended_at - killed_at - usual, lost, statistics.median(commits))
+    return Kill(
+        victim, usual, ended_at - killed_at - usual, lost, median_of(good, "commit_s"), median_of(good, "look_s")
+    )
+
+
+def median_of(lines: Sequence[Line], what: str) -> float:
+    return statistics.median(getattr(line, what) for line in lines)
 
 
 def usual_step_s(log: Sequence[Line]) -> float:
@@ -143,8 +151,14 @@ def verdicts_of(kills: Sequence[Kill]) -> list[Verdict]:
     return [
         Verdict("from a kill to the next good step, less a step: median", statistics.median(recovery_ms), 200, "ms"),
         Verdict("the same, 99th percentile", last, 1_000, "ms"),
+        Verdict("elastic mode beside the commits, of a step", 100 * share_of_looks(kills), 0.5, " %"),
         Verdict("finished steps lost", float(sum(kill.lost_steps for kill in kills)), 0, ""),
     ]
+
+
+def share_of_looks(kills: Sequence[Kill]) -> float:
+    """The share of a step in which ranks look whether others leave: all that elastic mode does beside the commits."""
+    return statistics.median(kill.look_s for kill in kills) / statistics.median(kill.usual_step_s for kill in kills)
 
 
 def write(folder: Path, kills: Sequence[Kill]) -> None:
@@ -171,7 +185,8 @@ killed by SIGKILL at a random instant, {len(kills)} times. A step takes {step_ms
 |---|---:|
 {rows}
 
-Finished steps lost: {lost}. All survivors went on in their processes.
+Without a fault, elastic mode takes {1e6 * statistics.median(kill.look_s for kill in kills):.0f} us a step beside the
+commit, {100 * share_of_looks(kills):.3f} % of it. Finished steps lost: {lost}. All survivors went on in their processes.
 """,
         encoding="utf-8",
     )

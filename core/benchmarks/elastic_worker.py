@@ -2,7 +2,8 @@
 
     elastic_worker.py FOLDER STEPS
 
-Writes to FOLDER/<rank> a line for each step that it has finished: number of ranks, step, time, seconds of its commit.
+Writes to FOLDER/<rank> a line for each step that it has finished: number of ranks, step, time, seconds of its commit,
+seconds in which it looked whether ranks leave.
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ def main() -> None:
                 model(data).sum().backward()
                 optimizer.step()
                 state.step += 1
+                state.check_host_updates()  # the ranks are level after it
                 began = time.monotonic()
+                state.check_host_updates()
+                looked = time.monotonic()
                 state.commit()
                 now = time.monotonic()
-                log.write(f"{hvd.size()} {state.step} {now} {now - began}\n")
+                log.write(f"{hvd.size()} {state.step} {now} {now - looked} {looked - began}\n")
 
         train(state)
 
