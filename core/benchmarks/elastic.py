@@ -105,9 +105,8 @@ def judge(victim: int, killed_at: float, logs: dict[int, list[Line]]) -> Kill:
     ended_at = max(log[0].at for log in after.values())
     good = [line for log in before.values() for line in log[1:]]
     lost = max(0, finished_by_all - (resumed_at - 1))
-    return Kill(
-        victim, usual, ended_at - killed_at - usual, lost, median_of(good, "commit_s"), median_of(good, "look_s")
-    )
+    commit_s, look_s = median_of(good, "commit_s"), median_of(good, "look_s")
+    return Kill(victim, usual, ended_at - killed_at - usual, lost, commit_s, look_s)
 
 
 def median_of(lines: Sequence[Line], what: str) -> float:
@@ -171,6 +170,7 @@ def write(folder: Path, kills: Sequence[Kill]) -> None:
     rows = "\n".join(f"| {name} | {value:.0f} ms |" for name, value in quantiles.items())
     step_ms = 1e3 * statistics.median(kill.usual_step_s for kill in kills)
     commit_ms = 1e3 * statistics.median(kill.commit_s for kill in kills)
+    look_us = 1e6 * statistics.median(kill.look_s for kill in kills)
     lost = sum(kill.lost_steps for kill in kills)
     (folder / "elastic.md").write_text(
         f"""# Elastic training
@@ -179,14 +179,15 @@ def write(folder: Path, kills: Sequence[Kill]) -> None:
 [how to read it](README.md#elastic).
 
 {facts["processor"]}, {facts["cores"]} cores. {RANKS} ranks train 25 million parameters and commit each step; one is
-killed by SIGKILL at a random instant, {len(kills)} times. A step takes {step_ms:.0f} ms, {commit_ms:.1f} ms of it the commit.
+killed by SIGKILL at a random instant, {len(kills)} times. A step takes {step_ms:.0f} ms, {commit_ms:.1f} ms of it the
+commit.
 
 | from the kill to the end of the next good step, less a step | |
 |---|---:|
 {rows}
 
-Without a fault, elastic mode takes {1e6 * statistics.median(kill.look_s for kill in kills):.0f} us a step beside the
-commit, {100 * share_of_looks(kills):.3f} % of it. Finished steps lost: {lost}. All survivors went on in their processes.
+Without a fault, elastic mode takes {look_us:.0f} us of a step beside the commit, {100 * share_of_looks(kills):.3f} %.
+Finished steps lost: {lost}. All survivors went on in their processes.
 """,
         encoding="utf-8",
     )
