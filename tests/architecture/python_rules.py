@@ -29,6 +29,7 @@ _SHARED = (
     "membership_channel",
     "other_launchers",
     "outcome_channel",
+    "proof",
     "rank_records",
     "slurm",
     "this_host",

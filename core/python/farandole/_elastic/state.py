@@ -136,6 +136,7 @@ class ObjectState(State):
         self._names = sorted(kwargs)
         self._handlers: dict[str, StateHandler] = {}
         self._is_saved = False
+        self._is_at_commit = False  # just restored
         for name, value in kwargs.items():
             if hasattr(type(self), name):
                 raise ArgumentError(
@@ -157,7 +158,7 @@ class ObjectState(State):
                 raise ArgumentTypeError(f"{self._described(name)} cannot be copied ({error}): {_REMEDY}") from error
         for handler in made.values():
             handler.keep()
-        self._handlers, self._is_saved = made, True
+        self._handlers, self._is_saved, self._is_at_commit = made, True, False
 
     def restore(self) -> None:
         """Take back the last copy.
@@ -174,9 +175,12 @@ class ObjectState(State):
         for name, handler in self._handlers.items():
             handler.restore()
             setattr(self, name, handler.value)
+        self._is_at_commit = True
 
     def sync(self) -> None:
         """Take over the state of the rank with the most commits, of several the lowest one, and save it. Collective.
+
+        Nothing is sent where all ranks have just gone back to the same commit.
 
         Raises:
             MismatchError: the ranks' states have not the same attributes.
@@ -185,7 +189,9 @@ class ObjectState(State):
         if not self._is_saved:
             self.save()  # so that a loss meanwhile can be taken back
         if world.size() > 1:
-            root_rank, commits = self._root()
+            root_rank, commits, are_equal = self._root()
+            if are_equal:
+                return
             self._exchange(root_rank)
             self.commits = commits
         self.save()
@@ -207,15 +213,18 @@ class ObjectState(State):
             return last
         return self._handler_of(value) or (last if isinstance(last, _Object) else _Object(self, name))
 
-    def _root(self) -> tuple[int, int]:
-        """The rank whose state all take, and its commits. Raises MismatchError where attributes differ."""
+    def _root(self) -> tuple[int, int, bool]:
+        """The rank whose state all take, its commits, and whether all are at that commit already.
+
+        Raises MismatchError where attributes differ.
+        """
         kinds = [repr(name) + self._handled_as(name) for name in self._names]
-        mine = [self.commits, zlib.crc32(repr(kinds).encode())]
+        mine = [self.commits, zlib.crc32(repr(kinds).encode()), self._is_at_commit]
         told = clock.allgather(mine, "farandole.elastic.state")
-        commits, sums = told[::2], told[1::2]
+        commits, sums, at_commit = told[::3], told[1::3], told[2::3]
         if len(set(sums)) > 1:
             raise MismatchError(_difference(allgather_object(kinds, "farandole.elastic.attributes")))
-        return commits.index(max(commits)), max(commits)
+        return commits.index(max(commits)), max(commits), all(at_commit) and 0 < min(commits) == max(commits)
 
     def _exchange(self, root_rank: int) -> None:
         handlers = {name: self._handler(name) for name in self._names}
