@@ -72,4 +72,4 @@ class Tensors:
 
 
 def _is_like(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and one.layout == other.layout
+    return bool(one.shape == other.shape and one.dtype == other.dtype and one.layout == other.layout)
