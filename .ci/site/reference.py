@@ -101,6 +101,15 @@ PAGES = (
         _CORE,
     ),
     Page(
+        "farandole.elastic",
+        {
+            "Training": ["run"],
+            "States": ["State", "ObjectState"],
+            "Errors": ["HorovodInternalError", "HostsUpdatedInterrupt"],
+        },
+        "The plugins have an `elastic` of their own, with states for models and optimizers.",
+    ),
+    Page(
         "farandole_torch",
         {
             "Training": [

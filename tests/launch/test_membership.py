@@ -101,7 +101,7 @@ def test_a_job_whose_ranks_are_not_all_inside_of_run_does_not_survive() -> None:
     lease = Lease(2, 1, TIMEOUT_S)
     lease.hear(0, {"kind": "begin"}, 0.0)
     assert not lease.survives(1)
-    assert "before all ranks were inside of elastic.run" in lease.reason_against(1)
+    assert "while some ranks were outside of elastic.run" in lease.reason_against(1)
 
 
 def test_a_job_that_ends_answers_at_once_and_later() -> None:

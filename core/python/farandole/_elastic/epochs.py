@@ -56,6 +56,12 @@ class Report:
 class Authority(Protocol):
     """Decides the epochs of a job, seen from one member."""
 
+    def begin(self) -> None:
+        """This member can go on in another epoch from now on. Others may be told so."""
+
+    def pause(self) -> None:
+        """This member cannot, for now."""
+
     def next_epoch(self, report: Report) -> Epoch:
         """The epoch after the one that has ended. Blocks until it is decided; Ctrl-C interrupts.
 

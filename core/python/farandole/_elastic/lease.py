@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+from contextlib import suppress
 
 from farandole._elastic.epochs import Epoch, MembershipError, Report
 from farandole._start import membership_channel
@@ -21,6 +22,11 @@ class LauncherAuthority:
     def begin(self) -> None:
         """Tell the launcher that this rank can go on without another one from now on."""
         self._tell({"kind": "begin"})
+
+    def pause(self) -> None:
+        """Tell the launcher that this rank cannot go on without another one for now."""
+        with suppress(MembershipError):  # it has ended, and so do we
+            self._tell({"kind": "pause"})
 
     def next_epoch(self, report: Report) -> Epoch:
         """See `epochs.Authority`."""

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
-import socket
-import sys
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from farandole._api.errors import HostsUpdatedInterrupt, MembershipError, RecoverableError
-from farandole._api.objects import allgather_object
-from farandole._elastic import notices
-from farandole._elastic.epochs import Authority, Epoch, Member, Report, key_of
-from farandole._elastic.lease import LauncherAuthority
+from farandole._elastic.membership import Membership
 from farandole._runtime import clock
-from farandole._runtime.native import core
-from farandole._start import bootstrap, environment, key_exchange, world
+from farandole._start import environment, world
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,12 +47,12 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         where FARANDOLE_BACKEND names MPI, whose ranks cannot change.
 
     Example:
-        >>> @hvd.elastic.run
+        >>> @elastic.run
         ... def train(state):
         ...     while state.step < 3:
         ...         state.step += 1
         ...         state.commit()
-        >>> state = hvd.elastic.ObjectState(step=0)
+        >>> state = elastic.ObjectState(step=0)
         >>> train(state)
         >>> state.step
         3
@@ -67,179 +60,59 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
 
     @functools.wraps(func)
     def wrapper(state: S, *args: P.args, **kwargs: P.kwargs) -> R:
-        job = _Job(state)
-        try:
-            return job.run(lambda: func(state, *args, **kwargs))
-        finally:
-            job.close()
+        membership = _membership()
+        membership.begin()
+        result = _run(membership, state, lambda: func(state, *args, **kwargs))
+        membership.pause()  # not where an exception ends this rank, without which the others go on
+        return result
 
     return wrapper
 
 
-class _Job:
-    """This process's part in an elastic job, inside of `run`."""
-
-    def __init__(self, state: Resumable) -> None:
-        """Collective."""
-        if "mpi" in environment.backends():
-            raise ValueError(
-                f"FARANDOLE_BACKEND={','.join(environment.backends())} names mpi, whose ranks cannot change while a "
-                "job runs; elastic.run needs another backend, such as native"
-            )
-        self._state = state
-        self._me = world.rank()
-        self._epoch = Epoch(0, tuple(range(world.size())))
-        self._job_key = world.job_key()
-        self._address = world.own_address()
-        self._launcher = world.launcher()
-        about_me = self._me, bootstrap.host_identity(), socket.gethostname(), os.getpid()
-        self._members = [Member(*each) for each in allgather_object(about_me, "farandole.elastic.members")]
-        self._authority = self._find_authority()
-        self._vain = 0  # epochs in a row that have brought nothing
-        if self._authority is not None:
-            notices.watch()
-
-    def run(self, call: Callable[[], R]) -> R:
-        """Until the function returns, or raises what no other world would mend."""
-        is_equal = False  # the states of all ranks, as far as this one knows
-        while True:
-            commits, members = self._state.commits, self._epoch.members
-            lost = None
-            try:
-                if self._epoch.number:
-                    self._state.on_reset()
-                if not (self._epoch.number and self._all(is_equal)):
-                    self._state.sync()
-                return call()
-            except RecoverableError as error:
-                if self._authority is None:
-                    raise
-                lost, is_equal = error, False
-            except HostsUpdatedInterrupt as change:
-                if self._authority is None:
-                    raise
-                is_equal = change.skip_sync
-            self._enter_next(lost)
-            if lost is not None:
-                self._state.restore()
-            self._vain = self._vain + 1 if (self._state.commits, self._epoch.members) == (commits, members) else 0
-            if self._vain == _MOST_VAIN_EPOCHS:
-                raise MembershipError(
-                    f"{_MOST_VAIN_EPOCHS} epochs in a row ended without a commit, although no rank was lost; the last "
-                    f"reason: {lost}"
-                ) from lost
-
-    def close(self) -> None:
-        """The function has ended."""
-        notices.unwatch()
-        if self._authority is not None:
-            self._authority.close()
-
-    def _find_authority(self) -> Authority | None:
-        """None where the end of a rank ends the job."""
-        if name := environment.membership():
-            authority = self._ask_launcher(name.removeprefix("unix:"))
-            authority.begin()
-            return authority
-        if self._launcher == environment.OURS:
-            if self._me == 0:
-                _warn("`farandole run` was started without --min-np, so the loss of a rank ends this job")
-            return None
-        if len(self._members) == 1:
-            return None
-        from farandole._elastic.peers import MajorityAuthority
-
-        return MajorityAuthority(
-            self._members,
-            self._me,
-            self._job_key,
-            environment.min_np(),
-            self._address,
-            environment.elastic_timeout_s(),
-            exchange=lambda mine: allgather_object(mine, "farandole.elastic.endpoints"),
+@functools.cache
+def _membership() -> Membership:
+    """That of this process. Collective at the first call."""
+    if "mpi" in environment.backends():
+        raise ValueError(
+            f"FARANDOLE_BACKEND={','.join(environment.backends())} names mpi, whose ranks cannot change while a job "
+            "runs; elastic.run needs another backend, such as native"
         )
+    return Membership()
 
-    def _ask_launcher(self, name: str) -> LauncherAuthority:
+
+def _run(membership: Membership, state: Resumable, call: Callable[[], R]) -> R:
+    """Until the function returns, or raises what no other world would mend."""
+    is_first, is_saved, vain = True, False, 0
+    is_equal = False  # the states of all ranks, as far as this one knows
+    while True:
+        before, lost = (state.commits, membership.epoch.members), None
         try:
-            return LauncherAuthority(name, self._me)
-        except OSError as error:
+            if not is_first:
+                state.on_reset()
+            if is_first or not _all(is_equal):
+                state.sync()
+            is_saved = True
+            return call()
+        except RecoverableError as error:
+            if not membership.can_change:
+                raise
+            membership.check_is_of_this_epoch(error)
+            lost, is_equal = error, False
+        except HostsUpdatedInterrupt as change:
+            if not membership.can_change:
+                raise
+            is_equal = change.skip_sync
+        membership.enter_next(lost)
+        if lost is not None and is_saved:  # else it is lost before the states were equal for the first time
+            state.restore()
+        is_first = False
+        vain = vain + 1 if (state.commits, membership.epoch.members) == before else 0
+        if vain == _MOST_VAIN_EPOCHS:
             raise MembershipError(
-                f"rank {self._me} cannot reach its launcher at the socket @{name} ({error.strerror or error}): run it "
-                "in the network namespace of the launcher, or start the job without --min-np"
-            ) from error
-
-    def _all(self, mine: bool) -> bool:
-        """Returns whether all ranks say so. Collective."""
-        return world.size() == 1 or all(clock.allgather([mine], "farandole.elastic.is_equal"))
-
-    def _enter_next(self, lost: RecoverableError | None) -> None:
-        """Into the next world that can be entered; does not return where this rank leaves."""
-        while True:
-            suspects = self._suspects()
-            world.shutdown()
-            listener, store = self._offer()
-            try:
-                epoch = self._next_epoch(Report(self._epoch.number, self._me, store, suspects, notices.is_leaving()))
-                is_host = epoch.members[:1] == (self._me,)
-            except BaseException:
-                _close(listener)
-                raise
-            if not is_host:
-                _close(listener)
-            if self._me not in epoch.members:
-                self._exit(len(epoch.members))
-            self._epoch = epoch
-            try:
-                self._enter(listener if is_host else -1, lost)
-                return
-            except RecoverableError as error:  # one more is lost
-                lost = lost or error
-
-    def _suspects(self) -> frozenset[int]:
-        found = core.lost_rank()
-        return frozenset({self._epoch.members[found[0]]} if found and found[0] < len(self._epoch.members) else ())
-
-    def _offer(self) -> tuple[int, str]:
-        """A listener, or -1 where none is needed yet, and the rendezvous endpoint of a world whose rank 0 is here."""
-        hosts = {self._members[number].host for number in self._epoch.members}
-        return core.listen(f"tcp:{self._address}:0") if len(hosts) > 1 else (-1, key_exchange.store_name())
-
-    def _next_epoch(self, report: Report) -> Epoch:
-        assert self._authority is not None
-        try:
-            return self._authority.next_epoch(report)
-        except MembershipError:
-            if not report.leaving:
-                raise
-            return Epoch(report.epoch + 1, ())
-
-    def _exit(self, left: int) -> None:
-        others = f"{left} rank{'s' if left > 1 else ''} go{'' if left > 1 else 'es'} on" if left else "nobody is left"
-        print(f"farandole: {self._members[self._me]} leaves, as SIGTERM asked; {others}.", file=sys.stderr, flush=True)
-        raise SystemExit(0)
-
-    def _enter(self, listener: int, lost: RecoverableError | None) -> None:
-        epoch = self._epoch
-        rank = epoch.members.index(self._me)
-        hosts = [self._members[number].host for number in epoch.members]
-        place = bootstrap.place(rank, hosts, self._launcher)
-        if place.size == 1:
-            _close(listener)
-            meeting = bootstrap.Meeting(place)
-        else:
-            address = self._address if place.local_size < place.size else ""
-            meeting = bootstrap.Meeting(place, epoch.store, key_of(epoch, self._job_key), address, listener)
-        world.enter_epoch(meeting, epoch.members, epoch.number)
-        if rank == 0 and not environment.membership():  # else the launcher says so
-            _warn(f"{len(epoch.members)} of {len(self._members)} ranks go on in epoch {epoch.number}: {lost or ''}")
+                f"{vain} epochs in a row ended without a commit, although no rank was lost; the last reason: {lost}"
+            ) from lost
 
 
-def _close(listener: int) -> None:
-    if listener >= 0:
-        os.close(listener)
-
-
-def _warn(sentence: str) -> None:
-    from farandole._start.log import logger  # with logging, which `import farandole` does without
-
-    logger.warning(sentence)
+def _all(mine: bool) -> bool:
+    """Returns whether all ranks say so. Collective."""
+    return world.size() == 1 or all(clock.allgather([mine], "farandole.elastic.is_equal"))

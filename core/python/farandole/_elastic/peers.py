@@ -79,6 +79,12 @@ class MajorityAuthority:
             for member, each in zip(members, said, strict=True)
         }
 
+    def begin(self) -> None:
+        """See `epochs.Authority`. A member that is gone is not waited for, wherever it was."""
+
+    def pause(self) -> None:
+        """See `epochs.Authority`. Members that go on without this one wait for it as long as its process is there."""
+
     def next_epoch(self, report: Report) -> Epoch:
         """See `epochs.Authority`."""
         meeting = _Meeting(self._majority, self._me, self._endpoints, self._key, self._timing, self._listeners)

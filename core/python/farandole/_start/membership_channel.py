@@ -1,8 +1,8 @@
 """Messages between a launcher and its ranks about the membership of an elastic job: JSON over a Unix socket.
 
-    rank      -> launcher   hello: which rank this is                        begin: it is inside `elastic.run`
+    rank      -> launcher   hello: which rank this is           begin, pause: it is inside, outside of `elastic.run`
                             report: its epoch has ended for it
-    launcher  -> ranks      epoch: the next membership                       end: the job cannot go on, and why
+    launcher  -> ranks      epoch: the next membership          end: the job cannot go on, and why
 
 A socket of kind SOCK_SEQPACKET keeps messages apart. Its name is abstract and cannot be guessed; each end asks the
 kernel whose process the other one is.

@@ -43,13 +43,13 @@ class Lease:
     def survives(self, rank: int) -> bool:
         """Returns whether the others go on without this rank."""
         others = [each for each in self._living() if each != rank]
-        return not self._why and len(self._begun) == self.size and len(others) >= self.min_np
+        return not self._why and self._begun.issuperset(self._living()) and len(others) >= self.min_np
 
     def reason_against(self, rank: int) -> str:
         """The sentence about the others' not going on without this rank, which has failed."""
         left = [each for each in self._living() if each != rank]
-        if len(self._begun) < self.size:
-            return f"rank {rank} ended before all ranks were inside of elastic.run, so the job ends"
+        if not self._begun.issuperset(self._living()):
+            return f"rank {rank} ended while some ranks were outside of elastic.run, so the job ends"
         if len(left) < self.min_np:
             return self._too_few(left)
         return f"rank {rank} ended by a mistake of its program, which would come again, so the job ends"
@@ -63,6 +63,8 @@ class Lease:
         """A rank's message. Raises KeyError, TypeError or ValueError for what is none."""
         if message["kind"] == "begin":
             self._begun.add(rank)
+        elif message["kind"] == "pause":
+            self._begun.discard(rank)
         elif message["kind"] == "report" and rank in self.members and int(message["epoch"]) == self.number:
             suspects = frozenset(int(each) for each in message["suspects"])
             self._reports[rank] = {

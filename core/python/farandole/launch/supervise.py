@@ -246,7 +246,7 @@ class Supervisor(ABC):
                 everybody = [*self.deaths, *self.survived]
                 self.relay.say(verdict.describe_interruption(self.ending.first_signal, everybody))
             return self.ending.exit_code
-        found = verdict.judge(self.deaths)
+        found = verdict.judge(self.deaths, self.survived)
         if found is None:
             return 0
         directory = None if self.options.directory is None else str(self.options.directory)
