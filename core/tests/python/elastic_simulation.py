@@ -479,17 +479,10 @@ class History:
 
     def _must_go_on(self) -> set[int]:
         """Members without a fault that reached each other all the time, if they are a majority."""
-        core = {
-            process.number
-            for process in self.processes
-            if process.number not in self.disturbed and process.host in self.always_together
-        }
-        if self.only_deaths:
-            return core if len(core) >= self.min_np else set()
-        if self.is_hostile:
-            return set()
-        is_majority = 2 * len(core) + (0 in core) > len(self.processes)
-        return core if is_majority and len(core) >= self.min_np else set()
+        sound = (each for each in self.processes if each.number not in self.disturbed)
+        core = {each.number for each in sound if each.host in self.always_together}
+        is_majority = self.only_deaths or 2 * len(core) + (0 in core) > len(self.processes)
+        return core if is_majority and not self.is_hostile and len(core) >= self.min_np else set()
 
 
 def history(seed: int, majority: Callable[..., Majority] = Majority, hostile: bool = False) -> History:

@@ -15,7 +15,6 @@ import socket
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from farandole._elastic.epochs import Epoch, Member, MembershipError, Report
 from farandole._elastic.links import PROOF_S, Called, Caller, listen
@@ -189,7 +188,7 @@ class _Meeting:
         return min(looks)
 
     def _step(self, now: float) -> Epoch | None:
-        """What the decision has to do and to say."""
+        """Let the decision do and say what is due; returns the next epoch, once it is there."""
         while True:
             deciding = self._majority.deciding
             assert deciding is not None
