@@ -58,7 +58,7 @@ def main() -> None:
     mx.random.seed(42)
     print(f"worker {hvd.rank()} of {hvd.size()} is process {os.getpid()}", flush=True)
 
-    # 2. What must survive: give it to the state. The sampler shares out what is left of a pass over the data.
+    # 2. Give the state all that must survive. The sampler shares out what is left of a pass over the data.
     train_data, (test_images, test_labels) = load_data()
     sampler = hvd.elastic.ElasticSampler(train_data[0], seed=42)
     data = gluon.data.ArrayDataset(*train_data)
@@ -70,7 +70,7 @@ def main() -> None:
     trainer = hvd.DistributedTrainer(model.collect_params(), "sgd", options)
     state = hvd.elastic.MXNetState(model, trainer, sampler=sampler, epoch=0)
 
-    # 3. What depends on the number of workers: set it again when they change.
+    # 3. Set again what depends on the number of workers when they change.
     state.register_reset_callbacks([lambda: trainer.set_learning_rate(args.learning_rate * hvd.size())])
 
     # 4. Train. Called again after each change, with the state of the last commit.
