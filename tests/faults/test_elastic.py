@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,38 @@ def job(tmp_path: Path):
     return run
 
 
+@pytest.fixture
+def foreign_job(tmp_path: Path):
+    """The same without a launcher of ours: the ranks have the variables of Open MPI's mpirun, which goes on, too."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+
+    def run(ranks: int, *plan: str, min_np: int = 1, steps: int = 30, **variables: str) -> tuple[list[int], str, str]:
+        environment = {**os.environ, **variables, "FARANDOLE_MIN_NP": str(min_np), "FARANDOLE_JOB_ID": uuid.uuid4().hex}
+        names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+        sizes = dict.fromkeys(("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"), str(ranks))
+        started = [
+            subprocess.Popen(
+                [sys.executable, str(path), str(steps), *plan],
+                env={**environment, **sizes, **dict.fromkeys(names, str(rank))},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(ranks)
+        ]
+        try:
+            said = [each.communicate(timeout=LIMIT_S) for each in started]
+        finally:
+            for each in started:
+                each.kill()
+        outs, errs = zip(*said, strict=True)
+        marked = "".join(f"[{rank}] {line}" for rank, out in enumerate(outs) for line in out.splitlines(keepends=True))
+        return [each.returncode for each in started], marked, "".join(errs)
+
+    return run
+
+
 def ended(out: str) -> list[str]:
     return sorted(re.findall(r"ended (\d of \d at \d+)", out))
 
@@ -121,6 +155,21 @@ def test_two_at_once(job) -> None:
 def test_one_more_at_the_begin_of_the_next_epoch(job) -> None:
     code, out, err = job(4, "3:10:9", "0:e1:9")
     assert (code, ended(out)) == (0, all_of(2)), err
+
+
+@pytest.mark.parametrize("launcher", ["ours", "another"])
+def test_the_next_rank_0_dies_before_it_listens(tmp_path: Path, job, foreign_job, launcher: str) -> None:
+    """The others would wait for it until the start timeout, 120 s."""
+    dies = """
+if me == 1:
+    from farandole._elastic.membership import Membership
+    Membership._enter = lambda *_: os.kill(os.getpid(), 9)
+"""
+    (tmp_path / "train.py").write_text(PROGRAM.replace("epochs = 0\n", "epochs = 0\n" + dies))
+    began = time.monotonic()
+    codes, out, err = (job if launcher == "ours" else foreign_job)(4, "0:10:9")
+    assert (codes, ended(out)) == (0 if launcher == "ours" else [-9, -9, 0, 0], all_of(2)), err
+    assert time.monotonic() - began < 30
 
 
 def test_a_rank_that_notices_late_is_waited_for(job) -> None:
@@ -194,6 +243,30 @@ def test_run_may_be_called_again_in_a_later_epoch(tmp_path: Path, job) -> None:
     (tmp_path / "train.py").write_text(text)
     code, out, err = job(4, "1:10:9", "3:40:9")
     assert (code, ended(out)) == (0, all_of(2, 60)), err
+
+
+@pytest.mark.parametrize("victim", range(4))
+def test_a_majority_goes_on_without_a_launcher(foreign_job, victim: int) -> None:
+    codes, out, err = foreign_job(4, f"{victim}:10:9")
+    assert (codes, ended(out)) == ([-9 if rank == victim else 0 for rank in range(4)], all_of(3)), err
+    assert_no_step_is_lost(out)
+    assert err.count("3 of 4 ranks go on in epoch 1") == 1 and f"rank {victim} " in err, err
+
+
+def test_one_after_the_other_without_a_launcher(foreign_job) -> None:
+    codes, out, err = foreign_job(4, "0:5:9", "2:10:15", "1:e2:9")
+    assert (codes, ended(out)) == ([-9, -9, 0, 0], all_of(1)), err
+
+
+def test_all_leave_without_a_launcher(foreign_job) -> None:
+    codes, _, err = foreign_job(3, "0:10:15", "1:10:15", "2:10:15")
+    assert codes == [0, 0, 0] and err.count("nobody is left") == 3, err
+
+
+def test_too_few_end_with_a_sentence_without_a_launcher(foreign_job) -> None:
+    codes, out, err = foreign_job(3, "2:10:9", "1:20:9", min_np=2)
+    assert codes == [1, -9, -9] and ended(out) == []
+    assert "1 of 3 ranks are left after epoch 1, and FARANDOLE_MIN_NP asks for 2" in err, err
 
 
 def test_without_min_np_a_loss_ends_the_job(job) -> None:
