@@ -76,8 +76,8 @@ class MXNetState(ObjectState):
         >>> state.commit()
         >>> net.weight.set_data(mx.nd.zeros((1, 1)))
         >>> state.restore()
-        >>> net.weight.data().asscalar()
-        1.0
+        >>> net.weight.data().asnumpy().tolist()
+        [[1.0]]
     """
 
     def __init__(self, net: Any = None, trainer: Any = None, **kwargs: Any) -> None:
