@@ -46,7 +46,7 @@ def forked(ranks: int, folder: Path, script: Path, *arguments: str | Path, **var
 def outlived(script: Path, folder: Path, victim: int, signum: int, *arguments: str) -> float:
     """The accuracy of an elastic example whose worker `victim` of three gets a signal after the second epoch.
 
-    Each epoch is finished once: by three workers before that, by two workers afterwards.
+    No epoch is finished twice. The line of one may be missing: that of an epoch whose last commit found the loss.
     """
     launcher = [sys.executable, "-m", "farandole.launch", "run", "-np", "3", "--min-np", "2", sys.executable]
     pids: dict[int, int] = {}
@@ -74,9 +74,12 @@ def outlived(script: Path, folder: Path, victim: int, signum: int, *arguments: s
     output = "".join(lines)
     assert job.returncode == 0, output
     epochs = [(int(number), int(workers)) for number, workers in re.findall(r"epoch (\d+) by (\d) workers", output)]
-    assert [number for number, _ in epochs] == [*range(1, len(epochs) + 1)], output
-    assert [workers for _, workers in epochs] == [3, 3, *[2] * (len(epochs) - 2)], output
-    assert len(epochs) > 3, output
+    numbers, workers = zip(*epochs, strict=True)
+    assert list(numbers) == sorted(set(numbers)), output
+    assert set(range(1, numbers[-1] + 1)) - set(numbers) <= {3, 4}, output
+    assert len(numbers) >= numbers[-1] - 1 >= 4, output
+    assert list(workers) == sorted(workers, reverse=True), output
+    assert workers[:2] == (3, 3) and workers[-1] == 2, output
     (result,) = re.findall(r"test accuracy (\d\.\d+)", output)
     return float(result)
 
