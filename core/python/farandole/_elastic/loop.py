@@ -59,7 +59,7 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """
 
     @functools.wraps(func)
-    def wrapper(state: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(state: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         membership = _membership()
         membership.begin()
         result = _run(membership, state, lambda: func(state, *args, **kwargs))
