@@ -80,9 +80,20 @@ class DeadlineError(RecoverableError, TimeoutError):
     """A living rank did not take part in time. The message names it and the operation."""
 
 
+_why_absent = ""
+
+
+def explain_absence(sentence: str) -> None:
+    """Why there is no world although `init` was called; "" where there is one."""
+    global _why_absent
+    _why_absent = sentence
+
+
 def not_initialized() -> NotInitializedError:
     """The error to raise where a world is needed and there is none."""
-    return NotInitializedError("farandole is not initialized in this process: call farandole.init() first")
+    return NotInitializedError(
+        _why_absent or "farandole is not initialized in this process: call farandole.init() first"
+    )
 
 
 # The compiled core's error kinds (see _core.pyi) -> what Python raises.

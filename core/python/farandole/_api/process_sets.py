@@ -327,12 +327,15 @@ def enter_epoch(rank: int, members: tuple[int, ...]) -> None:
     Each set keeps the members that are still there, and so does each ProcessSet of the program. A set that is empty
     then cannot be used. `members`: the numbers of the processes that are the ranks of the next world.
     """
+    newcomers = [number for number in members if number not in _state.members]
     sets = {number: _moved(ranks, members) for number, ranks in _state.numbered.items()}
     for each in list(_state.known):
         if each._ranks is not None:
             each._ranks, each._checked_in = _moved(each._ranks, members), None
     _state.wanted = [ranks for ranks in (_moved(each, members) for each in _state.wanted) if ranks]
     _begin(rank, members, None)
+    if newcomers:
+        sets = _told(rank if members[rank] not in newcomers else -1, sets)
     _state.numbered = sets  # first, so that an attempt that fails half way forgets none
     for number in range(1, max(sets, default=0) + 1):
         added = _add_to_core(sets.get(number) or _state.everybody())
@@ -340,6 +343,14 @@ def enter_epoch(rank: int, members: tuple[int, ...]) -> None:
             _state.ids = {sets[number]: added, **_state.ids}
         else:
             _remove_from_core(added)  # it has only used up the number
+
+
+def _told(rank: int, sets: dict[int, _Ranks]) -> dict[int, _Ranks]:
+    """The sets as the lowest rank knows them that is no newcomer; `rank` is -1 for newcomers. Collective."""
+    from farandole._api.objects import allgather_object  # which needs this module
+
+    told = allgather_object(sets if rank >= 0 else None, "farandole.elastic.process_sets")
+    return next(each for each in told if each is not None)
 
 
 def _moved(ranks: _Ranks, members: tuple[int, ...]) -> _Ranks:
