@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+_why_absent = ""  # see explain_absence
+
 
 class FarandoleError(RuntimeError):
     """Base of what collectives raise."""
@@ -64,6 +66,9 @@ class HostsUpdatedInterrupt(RuntimeError):
 class NotInitializedError(FarandoleError, ValueError):
     """Farandole was used before `farandole.init()`, after `farandole.shutdown()`, or in a forked child."""
 
+    def __str__(self) -> str:
+        return _why_absent or super().__str__()
+
 
 class RecoverableError(FarandoleError):
     """This world cannot go on, through no fault of the program; `shutdown()` and `init()` may build a new one."""
@@ -80,9 +85,6 @@ class DeadlineError(RecoverableError, TimeoutError):
     """A living rank did not take part in time. The message names it and the operation."""
 
 
-_why_absent = ""
-
-
 def explain_absence(sentence: str) -> None:
     """Why there is no world although `init` was called; "" where there is one."""
     global _why_absent
@@ -91,9 +93,7 @@ def explain_absence(sentence: str) -> None:
 
 def not_initialized() -> NotInitializedError:
     """The error to raise where a world is needed and there is none."""
-    return NotInitializedError(
-        _why_absent or "farandole is not initialized in this process: call farandole.init() first"
-    )
+    return NotInitializedError("farandole is not initialized in this process: call farandole.init() first")
 
 
 # The compiled core's error kinds (see _core.pyi) -> what Python raises.

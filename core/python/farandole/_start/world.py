@@ -133,6 +133,7 @@ def _wait_outside(found: environment.World) -> None:
         f"rank {found.joins} of the launcher joins a running job: until elastic.run it is in no world, and has no "
         "collectives; leave them to the state's sync"
     )
+    process_sets.wait_outside(found.rank, found.size)
     _state.world = found
 
 

@@ -62,6 +62,7 @@ class ClusterSupervisor(AgentsSupervisor):
         if link is None:
             raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
         self.relay.open_logs([placement.rank])
+        self.relay.options.hosts[placement.rank] = placement.host
         self._placements[placement.rank] = placement
         link.streams[placement.rank] = self.relay.add_remote(placement.rank)
         link.say("more", placement=asdict(placement))
