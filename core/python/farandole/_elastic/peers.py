@@ -86,7 +86,7 @@ class MajorityAuthority:
         """See `epochs.Authority`. Members that go on without this one wait for it as long as its process is there."""
 
     def has_news(self) -> bool:
-        """See `epochs.Authority`. Nobody joins a job without a launcher of ours."""
+        """See `epochs.Authority`. Only a launcher of ours has newcomers."""
         return False
 
     def next_epoch(self, report: Report) -> Epoch:
