@@ -72,13 +72,10 @@ class Elastic:
     backoff: Backoff = field(default_factory=Backoff)
     reset_limit: int = MOST_STARTS  # of ranks that are started later
 
-    def lease(self, ranks: int) -> Lease:
-        """For a job that starts with so many ranks."""
-        return Lease(ranks, self.min_np, self.timeout_s)
-
-    def slots(self, placements: Sequence[Placement]) -> Slots | None:
-        """For a job that starts with these ranks."""
-        return Slots([*placements], self.max_np, self.backoff, self.reset_limit) if self.max_np else None
+    def for_ranks(self, placements: Sequence[Placement]) -> tuple[Lease, Slots | None]:
+        """What a job needs that starts with these ranks; no slots where lost ranks are not replaced."""
+        slots = Slots([*placements], self.max_np, self.backoff, self.reset_limit) if self.max_np else None
+        return Lease(len(placements), self.min_np, self.timeout_s), slots
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords
 from farandole.launch import guard, verdict
 from farandole.launch.job import Placement
 from farandole.launch.local import Rank
-from farandole.launch.membership import MembershipServer, Message
+from farandole.launch.membership import MembershipServer
 from farandole.launch.supervise import ENDING, Supervisor
 
 

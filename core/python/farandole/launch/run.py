@@ -66,13 +66,11 @@ def _run_on_hosts(job: Job, lifeline: int) -> int:
 
 def _run_inner(job: Job, lifeline: int) -> int:
     try:
-        slots = job.elastic and job.elastic.slots(job.placements)
+        lease, slots = (None, None) if job.elastic is None else job.elastic.for_ranks(job.placements)
         capacity = slots.capacity if slots else len(job.placements)
         memory = make_memory(capacity)  # open as long as this process lives
-        supervisor = LocalSupervisor(
-            job.output, job.grace_s, lifeline, records=RankRecords(memory, capacity),
-            lease=job.elastic and job.elastic.lease(len(job.placements)), slots=slots,
-        )  # fmt: skip
+        records = RankRecords(memory, capacity)
+        supervisor = LocalSupervisor(job.output, job.grace_s, lifeline, lease=lease, slots=slots, records=records)
         supervisor.relay.open_logs(placement.rank for placement in job.placements)
         port = local.reserve_port()  # open as long as the ranks run
         _start_ranks(job, supervisor, port.getsockname()[1], local.path_for_ranks(memory))

@@ -16,10 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from farandole._start.membership_channel import Message
 from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
 from farandole.launch.job import Placement
-from farandole.launch.membership import Answer, Lease, Message
+from farandole.launch.membership import Answer, Lease
 from farandole.launch.output import name_of_rank
 from farandole.launch.relay import OutputOptions, Relay, Stream
 from farandole.launch.slots import Slots
@@ -117,8 +118,9 @@ class Supervisor(ABC):
 
     def _wait_at_most(self) -> float | None:
         now = time.monotonic()
-        times = [self.relay.wait_at_most(), self.next_due(now), self.lease and self.lease.next_due(now)]
-        times.append(self.slots and self.slots.next_due(now, self.running))
+        times = [self.relay.wait_at_most(), self.next_due(now)]
+        times.append(None if self.lease is None else self.lease.next_due(now))
+        times.append(None if self.slots is None else self.slots.next_due(now, self.running))
         if not self.anything_left or self.ending.kill_due(now):
             times.append(KILL_EVERY_SECONDS)
         else:

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local, verdict
 from farandole.launch.job import Placement
-from farandole.launch.membership import Message
 from farandole.launch.relay import OutputOptions, Relay
 from farandole.launch.remote import frames
 from farandole.launch.remote.examiner import Examiner

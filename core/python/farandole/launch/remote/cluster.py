@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from farandole._start.membership_channel import Message
 from farandole.launch import verdict
 from farandole.launch.job import Placement
-from farandole.launch.membership import Message
 from farandole.launch.remote import frames, ssh
 from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send

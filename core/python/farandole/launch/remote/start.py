@@ -19,7 +19,7 @@ from farandole.launch.version import own_version
 def run(job: Job, lifeline: int) -> int:
     """Run the job to its end, and return its exit code. Raises OutputError, and OSError where there is no ssh."""
     plans = _plans(job)
-    slots = job.elastic and job.elastic.slots(job.placements)
+    lease, slots = (None, None) if job.elastic is None else job.elastic.for_ranks(job.placements)
     supervisor = ClusterSupervisor(
         replace(job.output, hosts={each.rank: each.host for each in job.placements}),
         job.grace_s,
@@ -35,7 +35,7 @@ def run(job: Job, lifeline: int) -> int:
         python=job.hosts.python,
         program=job.hosts.engine.program if job.hosts.engine else "ssh",
         call=job.call,
-        lease=job.elastic and job.elastic.lease(len(job.placements)),
+        lease=lease,
         slots=slots,
     )
     supervisor.relay.open_logs(placement.rank for placement in job.placements)
