@@ -26,7 +26,8 @@ uint64_t Rounds(const std::vector<size_t>& rank_bytes) {
 
 class StagedAllgather final : public StagedOperation {
  public:
-  StagedAllgather(const Staging* staging, uint64_t first_round, const Task* task);
+  explicit StagedAllgather(const StagedStart& start)
+      : StagedOperation(start, Rounds(start.task->rank_bytes)), offsets_(PartOffsets(start.task->rank_bytes)) {}
 
  protected:
   void Put(uint64_t t) override;
@@ -36,7 +37,6 @@ class StagedAllgather final : public StagedOperation {
  private:
   size_t ChunkOf(int member, uint64_t t) const;  // bytes of the member's part in round t
 
-  const Task* task_;
   std::vector<size_t> offsets_;
 };
 
@@ -56,11 +56,6 @@ class GroupedAllgather final : public PartedOperation {
   void StartCrossing(uint64_t t);
   Range ShardOf(Range region, int shard) const;
 };
-
-StagedAllgather::StagedAllgather(const Staging* staging, uint64_t first_round, const Task* task)
-    : StagedOperation(staging, first_round, Rounds(task->rank_bytes)),
-      task_(task),
-      offsets_(PartOffsets(task->rank_bytes)) {}
 
 size_t StagedAllgather::ChunkOf(int member, uint64_t t) const {
   const size_t bytes = task_->rank_bytes[static_cast<size_t>(member)];
@@ -195,10 +190,19 @@ void AllgatherOnLinks::Finish() {
 
 }  // namespace
 
+std::vector<int64_t> AllRows(const ReportedRows& reported, Task* task) {
+  std::vector<int64_t> rows;
+  for (size_t p = 0; p < static_cast<size_t>(task->set->size()); ++p) {
+    rows.push_back(reported.Of(p));
+    task->rank_bytes.push_back(static_cast<size_t>(rows.back()) * reported.row_bytes);
+  }
+  return rows;
+}
+
 std::unique_ptr<StagedOperation> MakeStagedAllgather(const StagedStart& start) {
-  if (start.task->set->local()) return std::make_unique<StagedAllgather>(start.staging, start.first_round, start.task);
-  const Parts parts(start.task->set->layout, start.task->rank_bytes, 1, kSlotBytes);
-  return std::make_unique<GroupedAllgather>(start.staging, start.first_round, start.task, parts, start.exchange);
+  if (start.task->set->local()) return std::make_unique<StagedAllgather>(start);
+  return std::make_unique<GroupedAllgather>(start,
+                                            Parts(start.task->set->layout, start.task->rank_bytes, 1, kSlotBytes));
 }
 
 std::unique_ptr<LinkOperation> MakeAllgatherOnLinks(const LinkStart& start) {

@@ -64,8 +64,9 @@ size_t ChunkBytes(size_t total_bytes, int largest_group, int group_count) {
   return std::min(group_count > 1 ? among_groups : in_one_group, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
 }
 
-size_t ChunkBytesOf(const Task& task, const Partition& partition) {
-  return ChunkBytes(task.TotalBytes(), partition.layout->shard_count(), partition.group_count());
+size_t ChunkBytesOf(const StagedStart& start) {
+  const Partition& partition = start.exchange->partition();
+  return ChunkBytes(start.task->TotalBytes(), partition.layout->shard_count(), partition.group_count());
 }
 
 void AskForLines(const std::byte* begin, size_t size_bytes) {
@@ -74,7 +75,7 @@ void AskForLines(const std::byte* begin, size_t size_bytes) {
 
 class StagedAllreduce final : public CrossingOperation {
  public:
-  StagedAllreduce(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* exchange);
+  explicit StagedAllreduce(const StagedStart& start);
 
  protected:
   void Put(uint64_t t) override;
@@ -98,7 +99,6 @@ class StagedAllreduce final : public CrossingOperation {
   bool OutputIsFinal() const { return exchange_->partition().group_count() == 1; }  // when it is folded
   bool ScalesInGroup() const;
 
-  const Task* task_;
   IoVector vector_;
   size_t element_bytes_;
   size_t chunk_bytes_;
@@ -107,15 +107,12 @@ class StagedAllreduce final : public CrossingOperation {
   std::vector<const void*> inputs_;
 };
 
-StagedAllreduce::StagedAllreduce(const Staging* staging, uint64_t first_round, const Task* task,
-                                 ShardExchange* exchange)
-    : CrossingOperation(staging, first_round, Rounds(task->TotalBytes(), ChunkBytesOf(*task, exchange->partition())),
-                        exchange),
-      task_(task),
-      vector_(&task->buffers),
-      element_bytes_(SizeOf(task->dtype)),
-      chunk_bytes_(ChunkBytesOf(*task, exchange->partition())),
-      shard_count_(exchange->partition().ShardCount(vector_.size_bytes())) {}
+StagedAllreduce::StagedAllreduce(const StagedStart& start)
+    : CrossingOperation(start, Rounds(start.task->TotalBytes(), ChunkBytesOf(start))),
+      vector_(&task_->buffers),
+      element_bytes_(SizeOf(task_->dtype)),
+      chunk_bytes_(ChunkBytesOf(start)),
+      shard_count_(exchange_->partition().ShardCount(vector_.size_bytes())) {}
 
 StagedAllreduce::Chunk StagedAllreduce::chunk(uint64_t t) const {
   const size_t offset = t * chunk_bytes_;
@@ -243,7 +240,7 @@ Status AllreduceOnLinks::Start() {
 }  // namespace
 
 std::unique_ptr<StagedOperation> MakeStagedAllreduce(const StagedStart& start) {
-  return std::make_unique<StagedAllreduce>(start.staging, start.first_round, start.task, start.exchange);
+  return std::make_unique<StagedAllreduce>(start);
 }
 
 std::unique_ptr<LinkOperation> MakeAllreduceOnLinks(const LinkStart& start) {

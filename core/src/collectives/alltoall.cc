@@ -32,8 +32,7 @@ void InRound(uint64_t stream_offset, uint64_t size_bytes, uint64_t t, Visit visi
 
 class StagedAlltoall final : public StagedOperation {
  public:
-  // positions[m] is the position of member m of this group.
-  StagedAlltoall(const Staging* staging, uint64_t first_round, const Task* task, std::vector<int> positions);
+  explicit StagedAlltoall(const StagedStart& start);
 
  protected:
   void Put(uint64_t t) override;
@@ -50,22 +49,20 @@ class StagedAlltoall final : public StagedOperation {
   size_t HeaderBytes() const;
   void ReadHeaders();
 
-  const Task* task_;
-  std::vector<int> positions_;
-  std::vector<Stretch> sent_;      // by distance - 1
-  std::vector<Stretch> received_;  // by distance behind - 1
+  const std::vector<int>& positions_;  // of the members of this group
+  std::vector<Stretch> sent_;          // by distance - 1
+  std::vector<Stretch> received_;      // by distance behind - 1
   uint64_t stream_bytes_ = 0;
 };
 
-StagedAlltoall::StagedAlltoall(const Staging* staging, uint64_t first_round, const Task* task,
-                               std::vector<int> positions)
-    : StagedOperation(staging, first_round, 1), task_(task), positions_(std::move(positions)) {
-  const std::vector<size_t> offsets = PartOffsets(task->send_bytes);
+StagedAlltoall::StagedAlltoall(const StagedStart& start)
+    : StagedOperation(start, 1), positions_(exchange_->partition().ranks()) {
+  const std::vector<size_t> offsets = PartOffsets(task_->send_bytes);
   stream_bytes_ = HeaderBytes();
-  for (int d = 1; d < staging->count(); ++d) {
-    const auto to = static_cast<size_t>(positions_[static_cast<size_t>((staging->member() + d) % staging->count())]);
-    sent_.push_back({stream_bytes_, offsets[to], task->send_bytes[to]});
-    stream_bytes_ += task->send_bytes[to];
+  for (int d = 1; d < staging_->count(); ++d) {
+    const auto to = static_cast<size_t>(positions_[static_cast<size_t>((staging_->member() + d) % staging_->count())]);
+    sent_.push_back({stream_bytes_, offsets[to], task_->send_bytes[to]});
+    stream_bytes_ += task_->send_bytes[to];
   }
 }
 
@@ -163,12 +160,27 @@ class AlltoallOnLinks final : public LinkOperation {
 
 }  // namespace
 
+// counts [ position ][ tensor ][ receiver ]: what each position sends to each.
+std::vector<int64_t> SplitRows(const ReportedRows& reported, Task* task) {
+  const auto positions = static_cast<size_t>(task->set->size());
+  const auto me = static_cast<size_t>(task->set->position);
+  const auto rows_from_to = [&](size_t from, size_t to) {
+    return reported.counts[(from * reported.tensors + reported.index) * positions + to];
+  };
+  std::vector<int64_t> received;
+  for (size_t p = 0; p < positions; ++p) {
+    received.push_back(rows_from_to(p, me));
+    task->recv_bytes.push_back(static_cast<size_t>(received.back()) * reported.row_bytes);
+    task->send_bytes.push_back(static_cast<size_t>(rows_from_to(me, p)) * reported.row_bytes);
+  }
+  return received;
+}
+
 // One stage: through staging between members of a group, over the links between all others, both at once.
 std::unique_ptr<StagedOperation> MakeStagedAlltoall(const StagedStart& start) {
   StartElsewhere(*start.task, start.exchange);
   if (start.staging->count() == 1) return nullptr;
-  return std::make_unique<StagedAlltoall>(start.staging, start.first_round, start.task,
-                                          start.exchange->partition().ranks());
+  return std::make_unique<StagedAlltoall>(start);
 }
 
 std::unique_ptr<LinkOperation> MakeAlltoallOnLinks(const LinkStart& start) {

@@ -17,7 +17,7 @@ namespace {
 
 class StagedBroadcast final : public CrossingOperation {
  public:
-  StagedBroadcast(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* exchange);
+  explicit StagedBroadcast(const StagedStart& start);
 
  protected:
   void Put(uint64_t t) override;
@@ -39,13 +39,12 @@ class StagedBroadcast final : public CrossingOperation {
   int shard_count_;
 };
 
-StagedBroadcast::StagedBroadcast(const Staging* staging, uint64_t first_round, const Task* task,
-                                 ShardExchange* exchange)
-    : CrossingOperation(staging, first_round, SlotsFor(task->TotalBytes()), exchange), vector_(&task->buffers) {
-  const Layout& layout = *exchange->partition().layout;
-  root_group_ = layout.group_of[static_cast<size_t>(task->root)];
-  root_member_ = layout.member_of[static_cast<size_t>(task->root)];
-  in_root_group_ = exchange->partition().group == root_group_;
+StagedBroadcast::StagedBroadcast(const StagedStart& start)
+    : CrossingOperation(start, SlotsFor(start.task->TotalBytes())), vector_(&task_->buffers) {
+  const Layout& layout = *exchange_->partition().layout;
+  root_group_ = layout.group_of[static_cast<size_t>(task_->root)];
+  root_member_ = layout.member_of[static_cast<size_t>(task_->root)];
+  in_root_group_ = exchange_->partition().group == root_group_;
   shard_count_ = layout.shard_count();
 }
 
@@ -112,7 +111,7 @@ Status BroadcastOnLinks::Start() {
 }  // namespace
 
 std::unique_ptr<StagedOperation> MakeStagedBroadcast(const StagedStart& start) {
-  return std::make_unique<StagedBroadcast>(start.staging, start.first_round, start.task, start.exchange);
+  return std::make_unique<StagedBroadcast>(start);
 }
 
 std::unique_ptr<LinkOperation> MakeBroadcastOnLinks(const LinkStart& start) {

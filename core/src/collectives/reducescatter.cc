@@ -152,10 +152,21 @@ Status ReducescatterOnLinks::Start() {
 
 }  // namespace
 
+// Divides rows evenly; the first positions get one more where they do not divide.
+std::vector<int64_t> EvenRows(const ReportedRows& reported, Task* task) {
+  const int64_t positions = task->set->size();
+  const auto rows_of = [&](int64_t position) {
+    return reported.mine / positions + (position < reported.mine % positions ? 1 : 0);
+  };
+  for (int64_t p = 0; p < positions; ++p)
+    task->rank_bytes.push_back(static_cast<size_t>(rows_of(p)) * reported.row_bytes);
+  return {rows_of(task->set->position)};
+}
+
 std::unique_ptr<StagedOperation> MakeStagedReducescatter(const StagedStart& start) {
   const Task& task = *start.task;
   const Parts parts(task.set->layout, task.rank_bytes, SizeOf(task.dtype), kSlotBytes);
-  return std::make_unique<StagedReducescatter>(start.staging, start.first_round, start.task, parts, start.exchange);
+  return std::make_unique<StagedReducescatter>(start, parts);
 }
 
 std::unique_ptr<LinkOperation> MakeReducescatterOnLinks(const LinkStart& start) {
